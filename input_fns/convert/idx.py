@@ -1,0 +1,107 @@
+"""MNIST and Fashion-MNIST from their original IDX files.
+
+The format (http://yann.lecun.com/exdb/mnist, "FILE FORMATS"): two zero bytes, a byte for the type
+(8 is uint8), a byte for the number of dimensions, each dimension as a big-endian int32, then the
+numbers.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import os
+import struct
+import zlib
+
+import numpy as np
+import tensorflow as tf
+
+from input_fns import DataError
+from input_fns.convert.source import RawDataset, RawSplit
+
+CLASS_NAMES = {
+    "mnist": tuple(str(digit) for digit in range(10)),
+    "fashion_mnist": (
+        "T-shirt/top",
+        "Trouser",
+        "Pullover",
+        "Dress",
+        "Coat",
+        "Sandal",
+        "Shirt",
+        "Sneaker",
+        "Bag",
+        "Ankle boot",
+    ),
+}
+_PREFIXES = {"train": "train", "test": "t10k"}
+_UINT8 = 8
+
+
+def read(name: str, source: str) -> RawDataset:
+    """Returns the splits train and test, uint8 images `[n, height, width, 1]`.
+
+    Args:
+      name: "mnist" or "fashion_mnist".
+      source: folder with the four original files, as .gz or unpacked.
+
+    Raises:
+      DataError: a file is missing, broken, or disagrees with its partner.
+    """
+    if not source:
+        raise DataError(f"--dataset={name} needs --source=FOLDER with the four original IDX files")
+    return RawDataset(
+        name=name,
+        class_names=CLASS_NAMES[name],
+        splits={split: _read_split(source, prefix) for split, prefix in _PREFIXES.items()},
+    )
+
+
+def _read_split(source, prefix):
+    images_path = _find(source, f"{prefix}-images-idx3-ubyte")
+    labels_path = _find(source, f"{prefix}-labels-idx1-ubyte")
+    images = _read_idx(images_path, num_dimensions=3)
+    labels = _read_idx(labels_path, num_dimensions=1)
+    if len(images) != len(labels):
+        raise DataError(
+            f"{images_path} holds {len(images)} images, but {labels_path} {len(labels)} labels"
+        )
+    return RawSplit(images[..., np.newaxis], labels.astype(np.int64))
+
+
+def _find(source, name):
+    for path in (os.path.join(source, f"{name}.gz"), os.path.join(source, name)):
+        if tf.io.gfile.exists(path):
+            return path
+    raise DataError(f"--source={source} has no {name}.gz")
+
+
+def _read_idx(path, num_dimensions):
+    data = _read_bytes(path)
+    magic = bytes([0, 0, _UINT8, num_dimensions])
+    if data[:4] != magic:
+        raise DataError(
+            f"{path} starts with {data[:4].hex()}, not with {magic.hex()}, the magic number of an "
+            f"IDX file of uint8 in {num_dimensions} dimension(s)"
+        )
+    header = 4 + 4 * num_dimensions
+    if len(data) < header:
+        raise DataError(f"{path} is cut off inside its header, at byte {len(data)}")
+    shape = struct.unpack(f">{num_dimensions}i", data[4:header])
+    if len(data) - header != math.prod(shape):
+        raise DataError(
+            f"{path} should hold {' x '.join(map(str, shape))} = {math.prod(shape)} bytes after "
+            f"its header of {header}, but holds {len(data) - header}"
+        )
+    return np.frombuffer(data, np.uint8, offset=header).reshape(shape)
+
+
+def _read_bytes(path):
+    with tf.io.gfile.GFile(path, "rb") as file:
+        data = file.read()
+    if not path.endswith(".gz"):
+        return data
+    try:
+        return gzip.decompress(data)
+    except (EOFError, OSError, zlib.error) as error:
+        raise DataError(f"{path} ({len(data)} bytes) is no whole gzip file: {error}") from error

@@ -1,0 +1,67 @@
+"""Loss, metrics and predictions of every model that ends in class logits.
+
+`outputs` is `{"logits": float32 [batch, num_classes]}`, labels are int32 `[batch]`.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+
+def loss(labels, outputs, params):
+    """Softmax cross-entropy with `params["label_smoothing"]`, float32 `[batch]`.
+
+    Label smoothing s gives the true class 1 - s + s/num_classes and every other s/num_classes
+    (Szegedy et al. 2015, arXiv:1512.00567, section 7).
+    """
+    logits = outputs["logits"]
+    smoothing = params["label_smoothing"]
+    if not smoothing:
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    num_classes = logits.shape[-1]
+    targets = tf.one_hot(
+        labels,
+        num_classes,
+        on_value=1.0 - smoothing + smoothing / num_classes,
+        off_value=smoothing / num_classes,
+    )
+    return tf.nn.softmax_cross_entropy_with_logits(labels=targets, logits=logits)
+
+
+def metrics(labels, outputs, weights):
+    """Streaming top-1 `accuracy` and `confusion_matrix` (int32, rows are labels)."""
+    logits = outputs["logits"]
+    classes = tf.argmax(logits, axis=-1, output_type=tf.int32)
+    return {
+        "accuracy": tf.compat.v1.metrics.accuracy(labels, classes, weights),
+        "confusion_matrix": _confusion_matrix(labels, classes, weights, logits.shape[-1]),
+    }
+
+
+def predictions(outputs):
+    """Returns `{"classes": int32 [batch], "probabilities": float32 [batch, num_classes]}`."""
+    logits = outputs["logits"]
+    return {
+        "classes": tf.argmax(logits, axis=-1, output_type=tf.int32),
+        "probabilities": tf.nn.softmax(logits),
+    }
+
+
+def _confusion_matrix(labels, classes, weights, num_classes):
+    """A streaming metric, as (value, update_op), both int32 `[num_classes, num_classes]`."""
+    if weights is None:
+        weights = tf.ones_like(labels)
+    total = tf.compat.v1.get_local_variable(
+        "confusion_matrix/total",
+        shape=[num_classes, num_classes],
+        dtype=tf.int32,
+        initializer=tf.compat.v1.zeros_initializer(),
+        collections=[
+            tf.compat.v1.GraphKeys.LOCAL_VARIABLES,
+            tf.compat.v1.GraphKeys.METRIC_VARIABLES,
+        ],
+    )
+    counted = tf.math.confusion_matrix(
+        labels, classes, num_classes, weights=tf.cast(weights, tf.int32)
+    )
+    return total.read_value(), total.assign_add(counted)

@@ -1,0 +1,59 @@
+"""A multi-layer perceptron: flatten, dense layers with ReLU and dropout, logits."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from models import classifier
+from models.model import Model, ModelError
+
+
+def default_params():
+    """Returns the hyperparameters of `inference` and `classifier.loss`."""
+    return {
+        "num_classes": 10,  # the data set's own number replaces it
+        "pixel_scale": 1 / 255,  # stored pixels are multiplied by it, on the device
+        "hidden_units": "512",  # units of each hidden layer, e.g. '512 512'
+        "dropout": 0.2,  # share of hidden units dropped in training
+        "label_smoothing": 0.0,
+    }
+
+
+def check_params(params):
+    """Raises `ModelError` unless hidden_units is a list of positive numbers."""
+    units = params["hidden_units"].split()
+    if not all(unit.isdigit() and int(unit) > 0 for unit in units):
+        raise ModelError(
+            f"hidden_units='{params['hidden_units']}' must be positive numbers separated by "
+            "spaces, such as '512 512'"
+        )
+
+
+def inference(features, params, training):
+    """Computes class logits of images.
+
+    Args:
+      features: `{"image": uint8 or float32 [batch, height, width, channels]}`.
+      params: see `default_params`.
+      training: whether dropout is on.
+
+    Returns:
+      `{"logits": float32 [batch, num_classes]}`.
+    """
+    x = tf.cast(features["image"], tf.float32) * params["pixel_scale"]
+    x = tf.compat.v1.layers.flatten(x)
+    for i, units in enumerate(params["hidden_units"].split()):
+        x = tf.compat.v1.layers.dense(x, int(units), tf.nn.relu, name=f"dense_{i}")
+        x = tf.compat.v1.layers.dropout(x, params["dropout"], training=training)
+    return {"logits": tf.compat.v1.layers.dense(x, params["num_classes"], name="logits")}
+
+
+MODEL = Model(
+    name="mlp",
+    default_params=default_params,
+    inference=inference,
+    loss=classifier.loss,
+    metrics=classifier.metrics,
+    predictions=classifier.predictions,
+    check_params=check_params,
+)

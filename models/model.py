@@ -1,0 +1,50 @@
+"""The contract between a model and the two wrappers."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Callable
+
+# A dict of tensors; every tensor's first dimension is the batch.
+Tensors = dict
+
+
+class ModelError(ValueError):
+    """A model that cannot be found, or hyperparameters that it cannot be built with."""
+
+
+def _accept(params: dict[str, Any]) -> None:
+    del params
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A model as the wrappers see it: five functions and a name.
+
+    The batch dimension below is whatever the caller feeds: the global batch under an Estimator on
+    one device, the per-core batch under a TPUEstimator on a TPU.
+
+    Attributes:
+      name: what `--model` calls it.
+      default_params: `() -> dict`. Every hyperparameter with its default; the default's type is the
+        type that an override must have. `num_classes`, if present, is replaced by the data set's.
+      inference: `(features, params, training) -> outputs`. The shared inference function: a pure
+        graph function from a dict of statically shaped feature tensors to a dict of output tensors.
+        Variables come from `tf.compat.v1.get_variable` or tf1 layers, so that names are the same
+        everywhere; batch-norm updates land in `UPDATE_OPS`.
+      loss: `(labels, outputs, params) -> float32 [batch]`, one loss an example, so that examples
+        can be weighted.
+      metrics: `(labels, outputs, weights) -> {name: (value, update_op)}`, streaming metrics over
+        the examples whose float32 `[batch]` weight is not 0; `weights=None` counts all.
+      predictions: `(outputs) -> Tensors`, what `predict` yields and the SavedModel returns.
+      check_params: `(params) -> None`, raises `ModelError` for values that no graph can be built
+        with. Called before TensorFlow builds anything.
+    """
+
+    name: str
+    default_params: Callable[[], dict[str, Any]]
+    inference: Callable[[Tensors, dict[str, Any], bool], Tensors]
+    loss: Callable[[Any, Tensors, dict[str, Any]], Any]
+    metrics: Callable[[Any, Tensors, Any], dict[str, tuple]]
+    predictions: Callable[[Tensors], Tensors]
+    check_params: Callable[[dict[str, Any]], None] = _accept

@@ -1,0 +1,60 @@
+"""Finds a model by its name, or a user's own as `package.module:ATTRIBUTE`."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Iterable
+
+from models.model import Model, ModelError
+
+# A new model is one file and one line here. Text, so that `--help` imports no TensorFlow.
+MODELS = {
+    "mlp": "models.mlp:MODEL",
+    "convnet": "models.convnet:MODEL",
+}
+
+
+def did_you_mean(name: str, valid: Iterable[str]) -> str:
+    """Returns ` Did you mean 'X'?`, or the whole list where nothing is near."""
+    valid = sorted(valid)
+    near = difflib.get_close_matches(name, valid, n=1)
+    return f" Did you mean '{near[0]}'?" if near else f" Valid: {', '.join(valid)}."
+
+
+def find(name: str) -> Model:
+    """Returns the model called `name`, or the one at `package.module:ATTRIBUTE`.
+
+    Raises:
+      ModelError: the name is unknown, or the module, the attribute or its type is wrong.
+    """
+    if ":" not in name and name not in MODELS:
+        raise ModelError(
+            f"--model={name} is unknown.{did_you_mean(name, MODELS)} "
+            "A model of your own is --model=package.module:ATTRIBUTE"
+        )
+    module_name, _, attribute = MODELS.get(name, name).partition(":")
+    model = getattr(_import(name, module_name), attribute, None)
+    if not isinstance(model, Model):
+        raise ModelError(
+            f"--model={name}: {module_name} has no models.model.Model named '{attribute}' "
+            f"(found {type(model).__name__})"
+        )
+    return model
+
+
+def _import(name: str, module_name: str):
+    # A user's model lies in the folder they stand in, as with `python -m`.
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        # An import that fails inside the user's module is theirs to see, traceback and all.
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        raise ModelError(
+            f"--model={name}: no module '{error.name}' on the Python path or in {os.getcwd()}"
+        ) from error

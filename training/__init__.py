@@ -1,0 +1,1 @@
+"""What both wrappers share around a model."""

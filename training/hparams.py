@@ -1,0 +1,74 @@
+"""Hyperparameters: the defaults of the model and of the training, and `--params` on top."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from models.model import Model
+from models.registry import did_you_mean
+from training import optimizers, schedules
+from training.program import UsageError
+
+
+def resolve(model: Model, overrides: Iterable[str], num_classes: int) -> dict[str, Any]:
+    """Returns every hyperparameter of a run.
+
+    Args:
+      model: its `default_params` come first, then those of `optimizers` and `schedules`.
+      overrides: texts `key=value,key=value,...`; a later key wins.
+      num_classes: the data set's; models that have a `num_classes` get it.
+
+    Raises:
+      UsageError: an unknown key, a value of a wrong type or out of range.
+      ModelError: a value that the model refuses.
+    """
+    params = dict(model.default_params())
+    for more in (optimizers.default_params(), schedules.default_params()):
+        clash = params.keys() & more.keys()
+        if clash:
+            raise UsageError(
+                f"model '{model.name}' defines {sorted(clash)}, which the training defines too"
+            )
+        params.update(more)
+    if "num_classes" in params:
+        params["num_classes"] = num_classes
+    for key, text in _pairs(overrides):
+        if key not in params:
+            raise UsageError(f"--params: '{key}' is unknown.{did_you_mean(key, params)}")
+        params[key] = _convert(key, text, type(params[key]))
+    if params.get("num_classes", num_classes) != num_classes:
+        raise UsageError(
+            f"--params: num_classes={params['num_classes']}, but the data set has {num_classes}"
+        )
+    model.check_params(params)
+    optimizers.check_params(params)
+    schedules.check_params(params)
+    return params
+
+
+def _pairs(overrides):
+    for override in overrides:
+        for pair in filter(None, (part.strip() for part in override.split(","))):
+            key, equals, value = pair.partition("=")
+            if not equals:
+                raise UsageError(f"--params: '{pair}' is not of the form key=value")
+            yield key.strip(), value.strip()
+
+
+def _convert(key, text, wanted):
+    """Returns `text` as the type `wanted`, which is the type of the default."""
+    if wanted is str:
+        return text
+    if wanted is bool:
+        if text.lower() in ("true", "false"):
+            return text.lower() == "true"
+    else:
+        try:
+            value = wanted(text)
+            if math.isfinite(value):
+                return value
+        except ValueError:
+            pass
+    raise UsageError(f"--params: {key}={text} is not a valid {wanted.__name__}")

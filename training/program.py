@@ -1,0 +1,85 @@
+"""How a program of this package starts and ends: versions, flags, and errors in one line.
+
+Nothing here imports TensorFlow, so that `--help` and a mistyped flag are answered at once.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import sys
+from typing import Callable
+
+from absl import flags
+
+from input_fns import DataError
+from models.model import ModelError
+
+PYTHONS = ((3, 9), (3, 11))
+TENSORFLOW = "2.15"
+# The names under which a TensorFlow wheel may be installed.
+_WHEELS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tf-nightly")
+
+
+class UsageError(ValueError):
+    """The program was asked for something that it cannot do."""
+
+
+def start(argv: list[str], doc: str, flag_values: flags.FlagValues = flags.FLAGS) -> None:
+    """Checks the versions, parses `argv` and makes TensorFlow's import quiet.
+
+    A wrong version, an unknown flag or a wrong value ends the program with one line and status 2;
+    `--help` prints `doc` and the flags.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its errors also come as exceptions
+    try:
+        check_versions()
+        if {"--help", "-h", "-help", "--helpfull", "--helpshort"} & set(argv):
+            print(doc.strip(), flag_values.main_module_help() or flag_values.get_help(), sep="\n\n")
+            sys.exit(0)
+        unknown = flag_values(argv)[1:]
+        if unknown:
+            raise UsageError(f"'{unknown[0]}' is no flag; flags are written --name=value")
+    except (flags.Error, UsageError) as error:
+        _exit(error)
+
+
+def run(main: Callable[[], None]) -> None:
+    """Runs `main`; an error of the user's input ends the program with one line and status 2."""
+    try:
+        main()
+    except (UsageError, DataError, ModelError) as error:
+        _exit(error)
+
+
+def check_versions() -> None:
+    """Raises `UsageError` unless this is a Python and a TensorFlow that Estimators run on."""
+    python = ".".join(map(str, sys.version_info[:3]))
+    if not PYTHONS[0] <= sys.version_info[:2] <= PYTHONS[1]:
+        raise UsageError(
+            f"Python {python} will not do: TensorFlow {TENSORFLOW}, the last with Estimator, "
+            "runs on Python 3.9, 3.10 and 3.11"
+        )
+    tensorflow = [version for version in map(_version, _WHEELS) if version]
+    if not tensorflow:
+        raise UsageError(f"no TensorFlow in {sys.prefix}; 'make run' or 'make test' sets up .venv")
+    estimator = _version("tensorflow-estimator")
+    for name, version in (("tensorflow", tensorflow[0]), ("tensorflow-estimator", estimator)):
+        if not (version or "").startswith(f"{TENSORFLOW}."):
+            raise UsageError(
+                f"{name} {version or 'is missing'}: this package needs {name} {TENSORFLOW}.x, the "
+                "last with Estimator"
+            )
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _exit(error: Exception) -> None:
+    message = " ".join(str(error).split())
+    print(f"{os.path.basename(sys.argv[0])}: error: {message}", file=sys.stderr)
+    sys.exit(2)

@@ -1,0 +1,135 @@
+"""Trains, evaluates, predicts and exports a model with tf.estimator.Estimator, on CPU or GPU.
+
+    python run_cpu.py --flagfile=configs/digits.cfg --data_dir=data/digits --model_dir=runs/digits
+    python run_cpu.py --flagfile=runs/digits/flags.cfg --mode=predict
+"""
+
+import sys
+
+from training import flags, program
+
+if __name__ == "__main__":
+    program.start(sys.argv, __doc__)  # before TensorFlow's import: a typo is answered at once
+
+import tensorflow as tf
+
+from models.model import Model
+from training import (
+    checkpoints,
+    ema,
+    evaluation,
+    export,
+    job,
+    modes,
+    optimizers,
+    progress,
+    runtime,
+    schedules,
+    summaries,
+)
+from training.job import Job
+
+ModeKeys = tf.estimator.ModeKeys
+
+
+def build_model_fn(model: Model, run: Job):
+    """Returns the model_fn of an Estimator around the model's inference function."""
+
+    def model_fn(features, labels, mode, params):
+        training = mode == ModeKeys.TRAIN
+        outputs = model.inference(features, params, training)
+        if mode == ModeKeys.PREDICT:
+            spec = predict_spec(outputs)
+        else:
+            losses = model.loss(labels, outputs, params)
+            spec_fn = train_spec if training else eval_spec
+            spec = spec_fn(features, labels, outputs, losses, params)
+        if run.checkpoint:
+            checkpoints.check_fits(run.checkpoint, params, training)
+        elif training and run.warm_start_from:
+            checkpoints.warm_start(run.warm_start_from, run.warm_start_include)
+        return spec
+
+    def predict_spec(outputs):
+        predictions = model.predictions(outputs)
+        return tf.estimator.EstimatorSpec(
+            ModeKeys.PREDICT,
+            predictions=predictions,
+            export_outputs=export.export_outputs(predictions, run.dataset.class_names),
+            scaffold=ema.scaffold(run.params),
+        )
+
+    def eval_spec(features, labels, outputs, losses, params):
+        weights = features["weight"]
+        return tf.estimator.EstimatorSpec(
+            ModeKeys.EVAL,
+            loss=evaluation.mean_loss(losses, weights),
+            eval_metric_ops=evaluation.metrics(model, labels, outputs, losses, weights),
+            scaffold=ema.scaffold(params),
+        )
+
+    def train_spec(features, labels, outputs, losses, params):
+        loss = evaluation.mean_loss(losses)
+        step = tf.compat.v1.train.get_or_create_global_step()
+        learning_rate = schedules.learning_rate(params, step, run.train_steps)
+        optimizer = optimizers.create(params, learning_rate)
+        summaries.add_to_graph(features, learning_rate)
+        hooks = [
+            progress.ProgressHook(
+                loss, learning_rate, run.train_batch_size, run.train_steps, run.clock
+            ),
+            summaries.TrainMetricsHook(
+                model.metrics(labels, outputs, None),
+                run.train_batch_size,
+                run.summary_steps,
+                run.model_dir,
+                run.clock,
+            ),
+        ]
+        return tf.estimator.EstimatorSpec(
+            ModeKeys.TRAIN,
+            loss=loss,
+            train_op=optimizers.minimize(optimizer, loss, params),
+            training_hooks=hooks,
+        )
+
+    return model_fn
+
+
+def build_estimator(run: Job) -> tf.estimator.Estimator:
+    """Returns the Estimator of a job."""
+    config = tf.estimator.RunConfig(
+        model_dir=run.model_dir,
+        tf_random_seed=run.graph_seed,
+        save_checkpoints_steps=run.save_checkpoints_steps,
+        keep_checkpoint_max=run.keep_checkpoint_max,
+        save_summary_steps=run.summary_steps,
+        log_step_count_steps=None,  # the ProgressHook does this
+    )
+    return tf.estimator.Estimator(build_model_fn(run.model, run), config=config, params=run.params)
+
+
+def build_input_fns(run: Job) -> modes.InputFns:
+    """Returns the input_fns of a job, with the batch size that a TPUEstimator would put in params."""
+
+    def with_batch_size(input_fn, batch_size):
+        return lambda params: input_fn({**params, "batch_size": batch_size})
+
+    data = run.dataset
+    train = data.train_input_fn(run.train_split, run.seed, run.start_step) if run.trains else None
+    return modes.InputFns(
+        train=with_batch_size(train, run.train_batch_size),
+        evaluate=with_batch_size(data.eval_input_fn(run.eval_split), run.eval_batch_size),
+        predict=with_batch_size(data.predict_input_fn(run.eval_split), run.predict_batch_size),
+    )
+
+
+def main() -> None:
+    """Does what the flags say."""
+    runtime.prepare()
+    run = job.from_flags()
+    modes.run(build_estimator(run), run, build_input_fns(run))
+
+
+if __name__ == "__main__":
+    program.run(main)

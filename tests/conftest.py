@@ -1,0 +1,135 @@
+"""Fixtures shared by all tests. TensorFlow is imported and prepared once, as the wrappers do it."""
+
+import json
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl import flags
+from tensorflow.python.eager import context
+
+from training import runtime
+
+runtime.prepare()
+
+import prepare_data
+import run_cpu
+from input_fns.convert import digits, source, writer
+
+# The shapes of a data set small enough for a test and odd enough to show a wrong one.
+NUM_TRAIN, NUM_TEST, HEIGHT, WIDTH, NUM_CLASSES = 97, 41, 7, 5, 3
+
+
+@pytest.fixture(autouse=True)
+def graph():
+    """A fresh graph for each test."""
+    with tf.Graph().as_default() as graph:
+        yield graph
+
+
+@pytest.fixture
+def session(graph):
+    """A session on the test's graph."""
+    with tf.compat.v1.Session(graph=graph) as session:
+        yield session
+
+
+@pytest.fixture
+def eager():
+    """TensorFlow 2 as Keras users know it, for comparisons with Keras."""
+    with context.eager_mode():
+        yield
+
+
+def make_raw_dataset(name="stripes", seed=3):
+    """A data set that a small net learns at once: class c is bright in column c."""
+    random = np.random.default_rng(seed)
+
+    def split(size):
+        labels = np.arange(size) % NUM_CLASSES
+        images = random.integers(0, 60, [size, HEIGHT, WIDTH, 1], dtype=np.uint8)
+        images[np.arange(size), :, labels] += 150
+        return source.RawSplit(images, labels)
+
+    class_names = tuple(f"stripe {c}" for c in range(NUM_CLASSES))
+    return source.RawDataset(
+        name, class_names, {"train": split(NUM_TRAIN), "test": split(NUM_TEST)}
+    )
+
+
+@pytest.fixture(scope="session")
+def raw_dataset():
+    """The raw images and labels behind `data_dir`."""
+    return make_raw_dataset()
+
+
+@pytest.fixture(scope="session")
+def data_dir(raw_dataset, tmp_path_factory):
+    """The prepared data set "stripes", in 3 shards a split. Read only."""
+    path = str(tmp_path_factory.mktemp("stripes"))
+    writer.write(raw_dataset, path, num_shards=3)
+    return path
+
+
+@pytest.fixture
+def own_data_dir(raw_dataset, tmp_path):
+    """A copy of "stripes" that a test may break."""
+    path = str(tmp_path / "data")
+    writer.write(raw_dataset, path, num_shards=3)
+    return path
+
+
+@pytest.fixture(scope="session")
+def digits_dir(tmp_path_factory):
+    """The digits, prepared. Read only."""
+    path = str(tmp_path_factory.mktemp("digits"))
+    writer.write(digits.read("digits"), path)
+    return path
+
+
+def _run(program, flag_values, arguments):
+    with tf.Graph().as_default():
+        flag_values.unparse_flags()
+        for name in flag_values:
+            flag_values[name].unparse()
+        flag_values(["program", *arguments])
+        program.main()
+
+
+@pytest.fixture
+def run(data_dir, tmp_path):
+    """Runs run_cpu.py's real main: `run("--mode=eval", ...)`; defaults to a tiny model.
+
+    Returns the model_dir.
+    """
+    defaults = [
+        "--model=mlp",
+        "--params=hidden_units=8,learning_rate=0.01",
+        "--dataset=stripes",
+        f"--data_dir={data_dir}",
+        "--train_batch_size=13",
+        "--eval_batch_size=13",
+        "--predict_batch_size=13",
+        "--seed=1",
+    ]
+
+    def run_with(*arguments, model_dir=str(tmp_path / "model")):
+        _run(run_cpu, flags.FLAGS, [*defaults, f"--model_dir={model_dir}", *arguments])
+        return model_dir
+
+    return run_with
+
+
+@pytest.fixture
+def prepare():
+    """Runs prepare_data.py's real main: `prepare("--dataset=digits", ...)`."""
+    return lambda *arguments: _run(prepare_data, prepare_data.FLAGS, arguments)
+
+
+def result(model_dir, step):
+    """Returns what `result_<step>.json` holds."""
+    with open(os.path.join(model_dir, f"result_{step}.json")) as file:
+        return json.load(file)

@@ -1,0 +1,27 @@
+"""Serves one prediction: loads the newest SavedModel under a folder and feeds it its sample.
+
+    python tools/serve_one.py runs/digits/export
+"""
+
+import os
+import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import tensorflow as tf
+
+
+def main(export_dir):
+    """Prints what the SavedModel says of the first image of its sample."""
+    versions = [name.strip("/") for name in tf.io.gfile.listdir(export_dir)]
+    path = os.path.join(export_dir, max(filter(str.isdigit, versions), key=int))
+    image = np.load(os.path.join(path, "assets.extra", "sample_image.npy"))[:1]
+    serve = tf.saved_model.load(path).signatures["serving_default"]
+    answer = {name: value.numpy()[0] for name, value in serve(image=tf.constant(image)).items()}
+    name, probability = answer["class_names"].decode(), answer["probabilities"].max()
+    print(f"served by {path}: the first test image is '{name}' (probability {probability:.3f})")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

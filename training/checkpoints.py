@@ -1,0 +1,189 @@
+"""Checkpoints: which one to use, whether it fits the model, warm start, and the best one kept."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+
+import tensorflow as tf
+
+from training import ema, files
+from training.program import UsageError
+
+BEST_DIR = "best"
+_BEST_FILE = "best.json"
+# Metrics that are better the smaller they are; every other is better the larger it is.
+_SMALLER_IS_BETTER = re.compile("loss|error|perplexity")
+
+
+def find(model_dir: str, which: str) -> str:
+    """Returns the path of a checkpoint.
+
+    Args:
+      model_dir: where "latest" and "best" are looked up.
+      which: "latest", "best", or the path of a checkpoint or of a folder of them.
+
+    Raises:
+      UsageError: there is none.
+    """
+    folders = {"latest": model_dir, "best": os.path.join(model_dir, BEST_DIR)}
+    path = _resolve(folders.get(which, which))
+    if path is None:
+        hint = " (--best_metric in training keeps one)" if which == "best" else ""
+        raise UsageError(f"no checkpoint in {folders.get(which, which)}{hint}")
+    return path
+
+
+def latest(model_dir: str) -> str | None:
+    """Returns the newest checkpoint in `model_dir`, or None."""
+    return tf.train.latest_checkpoint(model_dir)
+
+
+def step_of(checkpoint: str | None) -> int:
+    """Returns the global step that a checkpoint was saved at; 0 for None."""
+    if checkpoint is None:
+        return 0
+    return int(tf.train.load_variable(checkpoint, tf.compat.v1.GraphKeys.GLOBAL_STEP))
+
+
+def check_fits(checkpoint: str, params, training: bool) -> None:
+    """Checks that the variables of the default graph can be restored from `checkpoint`.
+
+    Raises:
+      UsageError: it is of another model, hyperparameters or optimizer; names what differs.
+    """
+    stored = dict(tf.train.list_variables(checkpoint))
+    lines = []
+    for name, variable in sorted(ema.restored_variables(params, training).items()):
+        shape = variable.shape.as_list()
+        if name not in stored:
+            lines.append(f"{name} {shape} is not in it")
+        elif stored[name] != shape:
+            lines.append(f"{name} is {stored[name]} in it, {shape} in this model")
+    if lines:
+        raise UsageError(
+            f"the checkpoint {checkpoint} is of a different model: {_shorten(lines)}. Use the "
+            "--model and --params that it was trained with (flags.cfg beside it), another "
+            "--model_dir, or --warm_start_from"
+        )
+
+
+def warm_start(checkpoint: str, include: str) -> None:
+    """Lets the variables of the default graph begin with the values of `checkpoint`.
+
+    Takes the variables whose whole name in the graph matches the regular expression `include` and
+    that `checkpoint` holds in the same shape; prints which are left out. The global step starts
+    at 0.
+
+    Raises:
+      UsageError: no variable is left to be taken.
+    """
+    stored = dict(tf.train.list_variables(checkpoint))
+    taken, mismatched, missing = {}, [], []
+    for variable in tf.compat.v1.global_variables():
+        name, shape = variable.op.name, variable.shape.as_list()
+        if name == tf.compat.v1.GraphKeys.GLOBAL_STEP or not re.fullmatch(include, name):
+            continue
+        if name not in stored:
+            missing.append(name)
+        elif stored[name] != shape:
+            mismatched.append(f"{name} ({stored[name]} there, {shape} here)")
+        else:
+            taken[name] = variable
+    if not taken:
+        raise UsageError(
+            f"--warm_start_from={checkpoint} --warm_start_include={include} matches no variable of "
+            f"this model; the checkpoint holds {_shorten(sorted(stored))}"
+        )
+    tf.compat.v1.train.init_from_checkpoint(checkpoint, taken)
+    print(f"warm start: {len(taken)} variables from {checkpoint}")
+    for reason, names in (("of another shape", mismatched), ("not in it", missing)):
+        if names:
+            print(f"warm start: {len(names)} left as they are, {reason}: {_shorten(names)}")
+
+
+class BestCheckpoint:
+    """Keeps a copy of the checkpoint with the best value of a metric in `model_dir/best`."""
+
+    def __init__(self, model_dir: str, metric: str):
+        """Goes on from what an earlier run kept there.
+
+        Raises:
+          UsageError: `model_dir/best` was kept by another metric.
+        """
+        self._dir = os.path.join(model_dir, BEST_DIR)
+        self._metric = metric
+        self._record = {"metric": metric, "value": math.nan, "step": -1, "evals_without_gain": 0}
+        path = os.path.join(self._dir, _BEST_FILE)
+        if tf.io.gfile.exists(path):
+            with tf.io.gfile.GFile(path) as file:
+                self._record = json.load(file)
+        if self._record["metric"] != metric:
+            raise UsageError(
+                f"{self._dir} keeps the best checkpoint by '{self._record['metric']}', not by "
+                f"--best_metric={metric}; use that, or move the folder away"
+            )
+
+    @property
+    def evals_without_gain(self) -> int:
+        """Evaluations since the best one."""
+        return self._record["evals_without_gain"]
+
+    def update(self, checkpoint: str, step: int, metrics) -> bool:
+        """Copies `checkpoint` if its metric is the best yet; returns whether it was.
+
+        NaN is never best. The old copy is removed last, so that there always is one.
+
+        Raises:
+          UsageError: the metric is not among `metrics`.
+        """
+        if self._metric not in metrics:
+            scalars = sorted(name for name in metrics if name != "confusion_matrix")
+            raise UsageError(f"--best_metric={self._metric} is none of {', '.join(scalars)}")
+        value = float(metrics[self._metric])
+        if not self._is_gain(value):
+            if step != self._record["step"]:
+                self._write({"evals_without_gain": self.evals_without_gain + 1})
+            return False
+        self._copy(checkpoint)
+        self._write({"value": value, "step": step, "evals_without_gain": 0})
+        return True
+
+    def _is_gain(self, value):
+        best = self._record["value"]
+        if math.isnan(value) or math.isnan(best):
+            return not math.isnan(value)
+        return value < best if _SMALLER_IS_BETTER.search(self._metric) else value > best
+
+    def _copy(self, checkpoint):
+        tf.io.gfile.makedirs(self._dir)
+        old = {name for name in tf.io.gfile.listdir(self._dir) if name.startswith("model.ckpt")}
+        new = {os.path.basename(path) for path in tf.io.gfile.glob(f"{checkpoint}.*")}
+        for name in new:
+            path = os.path.join(self._dir, name)
+            source = os.path.join(os.path.dirname(checkpoint), name)
+            tf.io.gfile.copy(source, f"{path}.partial", overwrite=True)
+            tf.io.gfile.rename(f"{path}.partial", path, overwrite=True)
+        tf.compat.v1.train.update_checkpoint_state(
+            self._dir, os.path.join(self._dir, os.path.basename(checkpoint))
+        )
+        for name in old - new:
+            tf.io.gfile.remove(os.path.join(self._dir, name))
+
+    def _write(self, changes):
+        self._record.update(changes)
+        tf.io.gfile.makedirs(self._dir)
+        with files.atomic_write(os.path.join(self._dir, _BEST_FILE)) as file:
+            file.write(json.dumps(self._record, indent=1) + "\n")
+
+
+def _resolve(path: str) -> str | None:
+    if tf.io.gfile.isdir(path):
+        return tf.train.latest_checkpoint(path)
+    return path if tf.io.gfile.exists(f"{path}.index") else None
+
+
+def _shorten(lines):
+    return "; ".join(lines[:8]) + (f"; and {len(lines) - 8} more" if lines[8:] else "")

@@ -1,0 +1,86 @@
+"""SavedModels that serve the model: versioned, whole or not there, with an example to try."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+
+from input_fns.dataset import Dataset
+
+SIGNATURE = "serving_default"
+SAMPLE_FILE = "sample_{}.npy"
+_NUM_SAMPLES = 3
+
+
+def export_outputs(predictions, class_names):
+    """Returns the signatures of the SavedModel: `predictions` and, of a classifier, class names.
+
+    Args:
+      predictions: the model's, a dict of tensors; `classes` are int32 `[batch]`.
+      class_names: in the order of the classes.
+    """
+    outputs = dict(predictions)
+    if "classes" in outputs:
+        # Text stays out of the predictions, which a TPU computes.
+        outputs["class_names"] = tf.gather(tf.constant(class_names), outputs["classes"])
+    return {SIGNATURE: tf.estimator.export.PredictOutput(outputs)}
+
+
+def export_saved_model(estimator, dataset: Dataset, split: str, checkpoint: str, export_dir: str):
+    """Writes `export_dir/<seconds since 1970>/`, and returns its path as text.
+
+    Beside the SavedModel, `assets.extra/` holds `class_names.txt`, a name a line in the order of
+    the probabilities, and `sample_<feature>.npy`, the first examples of `split`, ready to be fed.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            path = estimator.export_saved_model(
+                export_dir,
+                dataset.serving_input_receiver_fn(),
+                assets_extra=_write_extras(folder, dataset, split),
+                checkpoint_path=checkpoint,
+            )
+        except BaseException:
+            _remove_unfinished(export_dir)
+            raise
+    return path.decode()
+
+
+def command_line(dataset: Dataset, path: str) -> str:
+    """Returns the command that feeds the samples to the SavedModel at `path`."""
+    inputs = ";".join(
+        f"{name}={os.path.join(path, 'assets.extra', SAMPLE_FILE.format(name))}"
+        for name in dataset.features
+    )
+    return (
+        f"saved_model_cli run --dir {path} --tag_set serve --signature_def {SIGNATURE} "
+        f"--inputs '{inputs}'"
+    )
+
+
+def _write_extras(folder, dataset, split):
+    """Writes the extra files into `folder`; returns `{name in assets.extra: path}`."""
+    extras = {"class_names.txt": os.path.join(folder, "class_names.txt")}
+    with open(extras["class_names.txt"], "w") as file:
+        file.writelines(f"{name}\n" for name in dataset.class_names)
+    for feature, examples in _samples(dataset, split).items():
+        name = SAMPLE_FILE.format(feature)
+        extras[name] = os.path.join(folder, name)
+        np.save(extras[name], examples)
+    return extras
+
+
+def _samples(dataset, split):
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        batches = dataset.predict_input_fn(split)({"batch_size": _NUM_SAMPLES})
+        return session.run(tf.compat.v1.data.make_one_shot_iterator(batches).get_next())
+
+
+def _remove_unfinished(export_dir):
+    # tf.estimator writes into temp-<version> and renames it when it is whole.
+    for name in tf.io.gfile.listdir(export_dir) if tf.io.gfile.exists(export_dir) else []:
+        if name.startswith("temp-"):
+            tf.io.gfile.rmtree(os.path.join(export_dir, name))

@@ -1,0 +1,40 @@
+"""Files that are whole or not there, on local disk and gs://."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+import tensorflow as tf
+
+from training.program import UsageError
+
+
+@contextlib.contextmanager
+def atomic_write(path: str, mode: str = "w"):
+    """Yields a file that takes the name `path` when the `with` ends without an error."""
+    partial = f"{path}.partial"
+    try:
+        with tf.io.gfile.GFile(partial, mode) as file:
+            yield file
+    except BaseException:
+        if tf.io.gfile.exists(partial):
+            tf.io.gfile.remove(partial)
+        raise
+    tf.io.gfile.rename(partial, path, overwrite=True)
+
+
+def require_writable(flag: str, directory: str) -> None:
+    """Makes `directory` and writes a file into it, which is removed at once.
+
+    Raises:
+      UsageError: that is not possible.
+    """
+    marker = os.path.join(directory, f".writable-{os.getpid()}")
+    try:
+        tf.io.gfile.makedirs(directory)
+        with tf.io.gfile.GFile(marker, "w") as file:
+            file.write("")
+        tf.io.gfile.remove(marker)
+    except tf.errors.OpError as error:
+        raise UsageError(f"--{flag}={directory} cannot be written: {error.message}") from error

@@ -1,0 +1,149 @@
+"""The flags that both wrappers share, and their checks. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+import re
+
+from absl import flags
+
+from models import registry
+from models.registry import did_you_mean
+
+MODES = ("train", "eval", "train_and_eval", "continuous_eval", "predict", "export")
+
+FLAGS = flags.FLAGS
+
+flags.DEFINE_string("mode", "train_and_eval", f"What to do: {', '.join(MODES)}.")
+flags.DEFINE_string("model", None, "Name of a model, or package.module:ATTRIBUTE of your own.")
+flags.DEFINE_multi_string(
+    "params", [], "Hyperparameters, key=value,key=value,...; may be repeated, a later key wins."
+)
+
+flags.DEFINE_string("dataset", None, "Name of the data set that data_dir holds.")
+flags.DEFINE_string("data_dir", None, "Folder that prepare_data.py wrote, local or gs://.")
+flags.DEFINE_string("train_split", "train", "Split to train on.")
+flags.DEFINE_string("eval_split", "test", "Split to evaluate and predict.")
+
+flags.DEFINE_string("model_dir", None, "Folder of checkpoints and results, local or gs://.")
+flags.DEFINE_string(
+    "export_dir",
+    "",
+    "Folder of SavedModels, local or gs://; train_and_eval exports at its end if it is given.",
+)
+flags.DEFINE_string(
+    "checkpoint", "latest", "For eval, predict and export: latest, best, or a path."
+)
+flags.DEFINE_string(
+    "predict_output", "", "For predict: a .jsonl or .npz file; default is in model_dir."
+)
+
+flags.DEFINE_integer("train_steps", None, "Global step at which training ends.", lower_bound=1)
+flags.DEFINE_float("train_epochs", None, "The same in passes over the split.", lower_bound=0)
+flags.DEFINE_integer("train_batch_size", 128, "Global batch size of training.", lower_bound=1)
+flags.DEFINE_integer("eval_batch_size", 128, "Global batch size of evaluation.", lower_bound=1)
+flags.DEFINE_integer("predict_batch_size", 128, "Global batch size of prediction.", lower_bound=1)
+
+flags.DEFINE_string(
+    "warm_start_from", "", "Checkpoint, or folder of them, that a new training begins with."
+)
+flags.DEFINE_string(
+    "warm_start_include", ".*", "Regular expression of the variables that a warm start takes."
+)
+flags.DEFINE_integer(
+    "save_checkpoints_steps",
+    1000,
+    "Steps between checkpoints, and so between evaluations.",
+    lower_bound=1,
+)
+flags.DEFINE_integer("keep_checkpoint_max", 5, "Newest checkpoints kept; 0: all.", lower_bound=0)
+flags.DEFINE_string(
+    "best_metric",
+    "",
+    "Metric by which train_and_eval and continuous_eval keep the best checkpoint. One with loss, "
+    "error or perplexity in its name is better the smaller it is.",
+)
+flags.DEFINE_integer(
+    "early_stop_evals",
+    0,
+    "Stop after this many evaluations without a better best_metric; 0: never.",
+    lower_bound=0,
+)
+flags.DEFINE_integer(
+    "eval_timeout_secs",
+    3600,
+    "continuous_eval ends when no checkpoint has come for this long.",
+    lower_bound=1,
+)
+
+flags.DEFINE_integer(
+    "summary_steps", 100, "Steps between the points of TensorBoard's training curves.", lower_bound=1
+)
+flags.DEFINE_integer("seed", None, "Makes a run repeatable, bit for bit on one CPU.", lower_bound=0)
+
+flags.mark_flags_as_required(["model", "dataset", "data_dir", "model_dir"])
+
+
+@flags.validator("mode")
+def _check_mode(mode):
+    if mode not in MODES:
+        raise flags.ValidationError(f"'{mode}' is unknown.{did_you_mean(mode, MODES)}")
+    return True
+
+
+@flags.validator("model")
+def _check_model(model):
+    if model is not None and ":" not in model and model not in registry.MODELS:
+        raise flags.ValidationError(f"'{model}' is unknown.{did_you_mean(model, registry.MODELS)}")
+    return True
+
+
+@flags.validator("warm_start_include")
+def _check_include(pattern):
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise flags.ValidationError(f"'{pattern}' is no regular expression: {error}") from error
+    return True
+
+
+@flags.validator("predict_output")
+def _check_predict_output(path):
+    if path and not path.endswith((".jsonl", ".npz")):
+        raise flags.ValidationError(f"'{path}' must end in .jsonl or .npz")
+    return True
+
+
+@flags.multi_flags_validator(["mode", "train_steps", "train_epochs"])
+def _check_length(values):
+    given = [name for name in ("train_steps", "train_epochs") if values[name] is not None]
+    if len(given) == 2:
+        raise flags.ValidationError("give --train_steps or --train_epochs, not both")
+    if values["mode"] in ("train", "train_and_eval") and not given:
+        raise flags.ValidationError(f"--mode={values['mode']} needs --train_steps or --train_epochs")
+    return True
+
+
+@flags.multi_flags_validator(["mode", "export_dir"])
+def _check_export(values):
+    if values["mode"] == "export" and not values["export_dir"]:
+        raise flags.ValidationError("--mode=export needs --export_dir")
+    return True
+
+
+@flags.multi_flags_validator(["early_stop_evals", "best_metric"])
+def _check_early_stop(values):
+    if values["early_stop_evals"] and not values["best_metric"]:
+        raise flags.ValidationError("--early_stop_evals needs --best_metric")
+    return True
+
+
+def as_flagfile() -> str:
+    """Returns the flags of this package that differ from their defaults, as a flagfile."""
+    ours = [
+        flag
+        for module, module_flags in FLAGS.flags_by_module_dict().items()
+        if not module.startswith("absl")
+        for flag in module_flags
+    ]
+    lines = [flag.serialize() for flag in ours if flag.value != flag.default]
+    return "\n".join(line for line in lines if line) + "\n"

@@ -1,0 +1,160 @@
+"""What a run is asked to do, checked before any graph is built and before anything is written."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import secrets
+from typing import Any
+
+from input_fns import dataset as datasets
+from input_fns.dataset import Dataset
+from models import registry
+from models.model import Model
+from training import checkpoints, files, hparams
+from training.flags import FLAGS
+from training.progress import Clock
+from training.program import UsageError
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """The flags, resolved: objects where flags have names, numbers where they have choices.
+
+    Attributes:
+      params: every hyperparameter.
+      checkpoint: in training the one that is resumed, else the one that is used; None for none.
+      start_step: the global step of `checkpoint`.
+      warm_start_from: checkpoint that a new training begins with, or None.
+      train_steps: the global step at which training ends; 0 where nobody said.
+      seed: of the order of the examples; `graph_seed` is the same, or None where none was given.
+      The other attributes are the flags of that name; batch sizes are global.
+    """
+
+    mode: str
+    model: Model
+    dataset: Dataset
+    params: dict[str, Any]
+    model_dir: str
+    export_dir: str
+    train_split: str
+    eval_split: str
+    checkpoint: str | None
+    start_step: int
+    warm_start_from: str | None
+    warm_start_include: str
+    predict_output: str
+    train_steps: int
+    train_batch_size: int
+    eval_batch_size: int
+    predict_batch_size: int
+    save_checkpoints_steps: int
+    keep_checkpoint_max: int
+    best_metric: str
+    early_stop_evals: int
+    eval_timeout_secs: int
+    summary_steps: int
+    seed: int
+    graph_seed: int | None
+    clock: Clock
+
+    @property
+    def trains(self) -> bool:
+        """Whether this job changes the model."""
+        return self.mode in ("train", "train_and_eval")
+
+    @property
+    def done(self) -> bool:
+        """Whether training has nothing left to do."""
+        return self.trains and self.start_step >= self.train_steps
+
+
+def from_flags() -> Job:
+    """Resolves the flags.
+
+    Raises:
+      UsageError, DataError, ModelError: something asked for is not there or cannot be done.
+    """
+    model = registry.find(FLAGS.model)
+    dataset = datasets.load(FLAGS.data_dir, FLAGS.dataset)
+    params = hparams.resolve(model, FLAGS.params, dataset.num_classes)
+    trains = FLAGS.mode in ("train", "train_and_eval")
+    used_splits = [FLAGS.train_split] if trains else []
+    used_splits += [FLAGS.eval_split] if FLAGS.mode != "train" else []
+    for split in used_splits:
+        dataset.split(split)
+    checkpoint = _checkpoint(trains)
+    job = Job(
+        model=model,
+        dataset=dataset,
+        params=params,
+        checkpoint=checkpoint,
+        start_step=checkpoints.step_of(checkpoint),
+        warm_start_from=_warm_start(trains, checkpoint),
+        predict_output=FLAGS.predict_output,
+        train_steps=_train_steps(dataset),
+        seed=secrets.randbits(31) if FLAGS.seed is None else FLAGS.seed,
+        graph_seed=FLAGS.seed,
+        clock=Clock(),
+        **{name: getattr(FLAGS, name) for name in _SAME_AS_FLAG},
+    )
+    _check_folders(job)
+    return job
+
+
+_SAME_AS_FLAG = (
+    "mode",
+    "model_dir",
+    "export_dir",
+    "train_split",
+    "eval_split",
+    "warm_start_include",
+    "train_batch_size",
+    "eval_batch_size",
+    "predict_batch_size",
+    "save_checkpoints_steps",
+    "keep_checkpoint_max",
+    "best_metric",
+    "early_stop_evals",
+    "eval_timeout_secs",
+    "summary_steps",
+)
+
+
+def _checkpoint(trains):
+    if trains:
+        return checkpoints.latest(FLAGS.model_dir)
+    if FLAGS.mode == "continuous_eval":
+        return None  # it waits for one
+    return checkpoints.find(FLAGS.model_dir, FLAGS.checkpoint)
+
+
+def _warm_start(trains, checkpoint):
+    if not trains or not FLAGS.warm_start_from:
+        return None
+    if checkpoint is not None:
+        print(f"warm start: not needed, {FLAGS.model_dir} is resumed from its own {checkpoint}")
+        return None
+    return checkpoints.find(FLAGS.warm_start_from, FLAGS.warm_start_from)
+
+
+def _train_steps(dataset):
+    if FLAGS.train_epochs is None:
+        return FLAGS.train_steps or 0
+    examples = FLAGS.train_epochs * dataset.split(FLAGS.train_split).num_examples
+    steps = math.ceil(examples / FLAGS.train_batch_size)
+    if not steps:
+        raise UsageError(f"--train_epochs={FLAGS.train_epochs} is no step of training")
+    return steps
+
+
+def _check_folders(job):
+    if job.done:
+        return
+    if job.mode != "export":
+        files.require_writable("model_dir", job.model_dir)
+    if job.export_dir and job.mode in ("export", "train_and_eval"):
+        files.require_writable("export_dir", job.export_dir)
+    if job.mode == "predict" and job.predict_output:
+        files.require_writable("predict_output", os.path.dirname(job.predict_output) or ".")

@@ -1,0 +1,218 @@
+"""train, eval, train_and_eval, continuous_eval, predict and export, for any Estimator."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+from typing import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from input_fns import DataError
+from training import checkpoints, export, files, flags, results, summaries
+from training.checkpoints import BestCheckpoint
+from training.job import Job
+
+
+@dataclasses.dataclass(frozen=True)
+class InputFns:
+    """The input_fns of a job, as the wrapper's Estimator calls them."""
+
+    train: Callable
+    evaluate: Callable
+    predict: Callable
+
+
+def run(estimator, job: Job, input_fns: InputFns) -> None:
+    """Does what `job.mode` says."""
+    if job.done:
+        print(
+            f"{job.model_dir} is at step {job.start_step} already, and --train_steps is "
+            f"{job.train_steps}: nothing to train"
+        )
+        return
+    with _clear_data_errors():
+        _MODES[job.mode](estimator, job, input_fns)
+
+
+def train(estimator, job, input_fns, saving_listeners=()):
+    """Trains up to the global step `job.train_steps`."""
+    with files.atomic_write(os.path.join(job.model_dir, "flags.cfg")) as file:
+        file.write(flags.as_flagfile())
+    started, start_step = job.clock.seconds(), job.start_step
+    estimator.train(
+        input_fns.train, max_steps=job.train_steps, saving_listeners=list(saving_listeners)
+    )
+    seconds = job.clock.seconds() - started
+    checkpoint = checkpoints.latest(job.model_dir)
+    step = checkpoints.step_of(checkpoint)
+    steps = step - start_step
+    results.write(
+        job.model_dir, step, "train", {"steps": steps, "seconds": round(seconds, 3)}
+    )
+    print(f"trained {steps} steps in {seconds:.1f} s, start-up included; saved {checkpoint}")
+
+
+def evaluate(estimator, job, input_fns, checkpoint=None):
+    """Evaluates every example of the split once; prints, writes and returns the metrics.
+
+    Raises:
+      DataError: another number of examples was counted than the split has.
+    """
+    checkpoint = checkpoint or checkpoints.latest(job.model_dir)
+    size = job.dataset.split(job.eval_split).num_examples
+    steps = -(-size // job.eval_batch_size)
+    metrics = estimator.evaluate(input_fns.evaluate, steps=steps, checkpoint_path=checkpoint)
+    step = int(metrics.pop("global_step"))
+    metrics.pop("loss")  # the Estimator's mean of the batches, padding and all: average_loss is ours
+    if metrics["examples"] != size:
+        raise DataError(
+            f"evaluated {metrics['examples']} examples, but split '{job.eval_split}' has {size}: "
+            "the shards and dataset.json disagree"
+        )
+    results.write(job.model_dir, step, "eval", {"split": job.eval_split, **metrics})
+    if "confusion_matrix" in metrics:
+        summaries.write_confusion_matrix(
+            estimator.eval_dir(), step, metrics["confusion_matrix"], job.dataset.class_names
+        )
+    print(f"eval of step {step} on {job.eval_split}: {_describe(metrics)}", flush=True)
+    return metrics
+
+
+def train_and_eval(estimator, job, input_fns):
+    """Trains, evaluates every checkpoint, keeps the best, stops early; then may export."""
+    keeper = _Keeper(job)
+    listener = _EvaluatingListener(
+        job, lambda: keeper.should_stop(evaluate(estimator, job, input_fns))
+    )
+    train(estimator, job, input_fns, [listener])
+    if job.export_dir:
+        which = "best" if job.best_metric else "latest"
+        _export(estimator, job, checkpoints.find(job.model_dir, which))
+
+
+def continuous_eval(estimator, job, input_fns):
+    """Evaluates each checkpoint as it comes, until the one of train_steps or a time-out."""
+    keeper = _Keeper(job)
+    for checkpoint in tf.train.checkpoints_iterator(job.model_dir, timeout=job.eval_timeout_secs):
+        try:
+            metrics = evaluate(estimator, job, input_fns, checkpoint)
+            stop = keeper.should_stop(metrics, checkpoint)
+            step = checkpoints.step_of(checkpoint)
+        except (tf.errors.NotFoundError, ValueError) as error:
+            if tf.io.gfile.exists(f"{checkpoint}.index"):
+                raise
+            print(f"{checkpoint} was removed before it was evaluated: {type(error).__name__}")
+            continue
+        if stop or (job.train_steps and step >= job.train_steps):
+            return
+    print(f"no new checkpoint in {job.model_dir} for {job.eval_timeout_secs} s: the end")
+
+
+def predict(estimator, job, input_fns):
+    """Writes the predictions of every example of the split, in order, to a .jsonl or .npz file."""
+    name = f"predictions_{job.start_step}.jsonl"
+    path = job.predict_output or os.path.join(job.model_dir, name)
+    size = job.dataset.split(job.eval_split).num_examples
+    batches = estimator.predict(
+        input_fns.predict, checkpoint_path=job.checkpoint, yield_single_examples=False
+    )
+    write = _write_npz if path.endswith(".npz") else _write_jsonl
+    with files.atomic_write(path, "wb") as file:
+        written = write(file, batches)
+        if written != size:
+            raise DataError(f"{written} predictions, but split '{job.eval_split}' has {size}")
+    print(f"{written} predictions of {job.eval_split} by {job.checkpoint}: {path}")
+
+
+def _export(estimator, job, checkpoint):
+    path = export.export_saved_model(
+        estimator, job.dataset, job.eval_split, checkpoint, job.export_dir
+    )
+    print(f"exported {checkpoint}: {path}")
+    print(f"try it: {export.command_line(job.dataset, path)}")
+
+
+class _Keeper:
+    """Keeps the best checkpoint and tells when to stop, if the job wants either."""
+
+    def __init__(self, job):
+        self._job = job
+        self._best = BestCheckpoint(job.model_dir, job.best_metric) if job.best_metric else None
+
+    def should_stop(self, metrics, checkpoint=None):
+        """Takes the metrics of a checkpoint; returns whether training should end."""
+        if self._best is None:
+            return False
+        checkpoint = checkpoint or checkpoints.latest(self._job.model_dir)
+        self._best.update(checkpoint, checkpoints.step_of(checkpoint), metrics)
+        patience = self._job.early_stop_evals
+        if not patience or self._best.evals_without_gain < patience:
+            return False
+        print(f"early stop: {patience} evaluations without a better {self._job.best_metric}")
+        return True
+
+
+class _EvaluatingListener(tf.estimator.CheckpointSaverListener):
+    """Evaluates what the training session has just saved, and lets that session live on."""
+
+    def __init__(self, job, evaluate_and_decide):
+        self._job = job
+        self._evaluate_and_decide = evaluate_and_decide
+
+    def after_save(self, session, global_step):
+        """Returns whether training should end. The checkpoint of the start is not evaluated."""
+        if global_step == self._job.start_step:
+            return False
+        with self._job.clock.pause():
+            return self._evaluate_and_decide()
+
+
+def _describe(metrics):
+    scalars = {name: value for name, value in metrics.items() if np.ndim(value) == 0}
+    examples = scalars.pop("examples")
+    return ", ".join(f"{name} {value:.4f}" for name, value in scalars.items()) + (
+        f", examples {examples}"
+    )
+
+
+def _write_jsonl(file, batches):
+    written = 0
+    for batch in batches:
+        columns = {name: values.tolist() for name, values in batch.items()}
+        for row in zip(*columns.values()):
+            line = {"index": written, **dict(zip(columns, row))}
+            file.write(json.dumps(line, default=results.to_json).encode() + b"\n")
+            written += 1
+    return written
+
+
+def _write_npz(file, batches):
+    batches = list(batches)
+    columns = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+    np.savez(file, **columns)
+    return len(next(iter(columns.values())))
+
+
+@contextlib.contextmanager
+def _clear_data_errors():
+    """Turns what the input pipeline says of bad data into one line."""
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        if "dataset.json" not in error.message:
+            raise
+        raise DataError(error.message.split("\n")[0].replace("assertion failed: ", "")) from error
+
+
+_MODES = {
+    "train": train,
+    "eval": lambda estimator, job, input_fns: evaluate(estimator, job, input_fns, job.checkpoint),
+    "train_and_eval": train_and_eval,
+    "continuous_eval": continuous_eval,
+    "predict": predict,
+    "export": lambda estimator, job, input_fns: _export(estimator, job, job.checkpoint),
+}

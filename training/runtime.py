@@ -1,0 +1,22 @@
+"""TensorFlow as both wrappers want it: graphs, resource variables, and a quiet log."""
+
+from __future__ import annotations
+
+import warnings
+
+import tensorflow as tf
+from absl import logging
+
+
+def prepare() -> None:
+    """Sets TensorFlow 1 behaviour; `--verbosity=0` or above lets TensorFlow's own log through.
+
+    With TensorFlow 2's control flow several of TPUEstimator's checks do not see the graph, so both
+    wrappers build the same, version 1 graph. Resource variables are what a TPU needs.
+    """
+    if logging.get_verbosity() < logging.INFO:
+        tf.get_logger().setLevel("ERROR")
+        # tf1 layers: Keras' own do not put their batch-norm updates into UPDATE_OPS.
+        warnings.filterwarnings("ignore", "`tf.layers", UserWarning)
+    tf.compat.v1.disable_v2_behavior()
+    tf.compat.v1.enable_resource_variables()

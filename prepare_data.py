@@ -1,7 +1,7 @@
 """Turns a raw data set into TFRecord shards and a dataset.json, on local disk or gs://.
 
-    python prepare_data.py --dataset=digits --data_dir=data/digits
-    python prepare_data.py --dataset=fashion_mnist --source=folder/of/idx.gz --data_dir=data/fashion
+python prepare_data.py --dataset=digits --data_dir=data/digits
+python prepare_data.py --dataset=fashion_mnist --source=folder/of/idx.gz --data_dir=data/fashion
 """
 
 import sys

@@ -1,7 +1,7 @@
 """Trains, evaluates, predicts and exports a model with tf.estimator.Estimator, on CPU or GPU.
 
-    python run_cpu.py --flagfile=configs/digits.cfg --data_dir=data/digits --model_dir=runs/digits
-    python run_cpu.py --flagfile=runs/digits/flags.cfg --mode=predict
+python run_cpu.py --flagfile=configs/digits.cfg --data_dir=data/digits --model_dir=runs/digits
+python run_cpu.py --flagfile=runs/digits/flags.cfg --mode=predict
 """
 
 import sys

@@ -40,7 +40,9 @@ def train_from_memory(files, parse, num_examples, batch_size, seed, start_step=0
     def gather(examples, rows):
         return tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), examples)
 
-    dataset = tf.data.Dataset.zip((examples, order)).map(gather, num_parallel_calls=tf.data.AUTOTUNE)
+    dataset = tf.data.Dataset.zip((examples, order)).map(
+        gather, num_parallel_calls=tf.data.AUTOTUNE
+    )
     return dataset.prefetch(tf.data.AUTOTUNE)
 
 

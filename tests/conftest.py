@@ -129,7 +129,12 @@ def prepare():
     return lambda *arguments: _run(prepare_data, prepare_data.FLAGS, arguments)
 
 
-def result(model_dir, step):
-    """Returns what `result_<step>.json` holds."""
-    with open(os.path.join(model_dir, f"result_{step}.json")) as file:
-        return json.load(file)
+@pytest.fixture
+def result():
+    """Returns what `result_<step>.json` of a model_dir holds: `result(model_dir, step)`."""
+
+    def read(model_dir, step):
+        with open(os.path.join(model_dir, f"result_{step}.json")) as file:
+            return json.load(file)
+
+    return read

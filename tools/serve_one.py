@@ -1,6 +1,6 @@
 """Serves one prediction: loads the newest SavedModel under a folder and feeds it its sample.
 
-    python tools/serve_one.py runs/digits/export
+python tools/serve_one.py runs/digits/export
 """
 
 import os

@@ -76,7 +76,10 @@ flags.DEFINE_integer(
 )
 
 flags.DEFINE_integer(
-    "summary_steps", 100, "Steps between the points of TensorBoard's training curves.", lower_bound=1
+    "summary_steps",
+    100,
+    "Steps between the points of TensorBoard's training curves.",
+    lower_bound=1,
 )
 flags.DEFINE_integer("seed", None, "Makes a run repeatable, bit for bit on one CPU.", lower_bound=0)
 
@@ -119,7 +122,9 @@ def _check_length(values):
     if len(given) == 2:
         raise flags.ValidationError("give --train_steps or --train_epochs, not both")
     if values["mode"] in ("train", "train_and_eval") and not given:
-        raise flags.ValidationError(f"--mode={values['mode']} needs --train_steps or --train_epochs")
+        raise flags.ValidationError(
+            f"--mode={values['mode']} needs --train_steps or --train_epochs"
+        )
     return True
 
 

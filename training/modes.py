@@ -50,9 +50,7 @@ def train(estimator, job, input_fns, saving_listeners=()):
     checkpoint = checkpoints.latest(job.model_dir)
     step = checkpoints.step_of(checkpoint)
     steps = step - start_step
-    results.write(
-        job.model_dir, step, "train", {"steps": steps, "seconds": round(seconds, 3)}
-    )
+    results.write(job.model_dir, step, "train", {"steps": steps, "seconds": round(seconds, 3)})
     print(f"trained {steps} steps in {seconds:.1f} s, start-up included; saved {checkpoint}")
 
 
@@ -67,7 +65,9 @@ def evaluate(estimator, job, input_fns, checkpoint=None):
     steps = -(-size // job.eval_batch_size)
     metrics = estimator.evaluate(input_fns.evaluate, steps=steps, checkpoint_path=checkpoint)
     step = int(metrics.pop("global_step"))
-    metrics.pop("loss")  # the Estimator's mean of the batches, padding and all: average_loss is ours
+    metrics.pop(
+        "loss"
+    )  # the Estimator's mean of the batches, padding and all: average_loss is ours
     if metrics["examples"] != size:
         raise DataError(
             f"evaluated {metrics['examples']} examples, but split '{job.eval_split}' has {size}: "

@@ -58,7 +58,9 @@ def minimize(optimizer, loss, params):
         loss += params["weight_decay"] * tf.add_n(decayed)
     gradients = optimizer.compute_gradients(loss, variables)
     if params["clip_norm"]:
-        clipped, _ = tf.clip_by_global_norm([gradient for gradient, _ in gradients], params["clip_norm"])
+        clipped, _ = tf.clip_by_global_norm(
+            [gradient for gradient, _ in gradients], params["clip_norm"]
+        )
         gradients = list(zip(clipped, variables))
     global_step = tf.compat.v1.train.get_or_create_global_step()
     updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)

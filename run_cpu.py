@@ -9,7 +9,9 @@ import sys
 from training import flags, program
 
 if __name__ == "__main__":
-    program.start(sys.argv, __doc__)  # before TensorFlow's import: a typo is answered at once
+    program.start(
+        sys.argv, __doc__, flags.FLAGS
+    )  # before TensorFlow's import: a typo is answered at once
 
 import tensorflow as tf
 
@@ -110,7 +112,7 @@ def build_estimator(run: Job) -> tf.estimator.Estimator:
 
 
 def build_input_fns(run: Job) -> modes.InputFns:
-    """Returns the input_fns of a job, with the batch size that a TPUEstimator would put in params."""
+    """Returns the input_fns of a job; the batch size, which TPUEstimator sets, is set here."""
 
     def with_batch_size(input_fn, batch_size):
         return lambda params: input_fn({**params, "batch_size": batch_size})

@@ -11,13 +11,12 @@ import tensorflow as tf
 from absl import flags
 from tensorflow.python.eager import context
 
-from training import runtime
-
-runtime.prepare()
-
 import prepare_data
 import run_cpu
 from input_fns.convert import digits, source, writer
+from training import runtime
+
+runtime.prepare()
 
 # The shapes of a data set small enough for a test and odd enough to show a wrong one.
 NUM_TRAIN, NUM_TEST, HEIGHT, WIDTH, NUM_CLASSES = 97, 41, 7, 5, 3

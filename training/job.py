@@ -14,8 +14,8 @@ from models import registry
 from models.model import Model
 from training import checkpoints, files, hparams
 from training.flags import FLAGS
-from training.progress import Clock
 from training.program import UsageError
+from training.progress import Clock
 
 
 @dataclasses.dataclass(frozen=True)

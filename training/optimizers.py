@@ -41,7 +41,7 @@ def check_params(params):
 
 
 def create(params, learning_rate):
-    """Returns the optimizer `params["optimizer"]`; `learning_rate` is a float or a scalar tensor."""
+    """Returns `params["optimizer"]`; `learning_rate` is a float or a scalar tensor."""
     return _OPTIMIZERS[params["optimizer"]](params, learning_rate)
 
 

@@ -25,7 +25,7 @@ class UsageError(ValueError):
     """The program was asked for something that it cannot do."""
 
 
-def start(argv: list[str], doc: str, flag_values: flags.FlagValues = flags.FLAGS) -> None:
+def start(argv: list[str], doc: str, flag_values: flags.FlagValues) -> None:
     """Checks the versions, parses `argv` and makes TensorFlow's import quiet.
 
     A wrong version, an unknown flag or a wrong value ends the program with one line and status 2;

@@ -13,7 +13,7 @@ from training import files
 
 
 def write(model_dir: str, step: int, section: str, values: dict[str, Any]) -> None:
-    """Writes `values` as `section` ("train", "eval") of the result of `step`; other sections stay."""
+    """Writes `values` as the `section` "train" or "eval" of the result of `step`; others stay."""
     path = os.path.join(model_dir, f"result_{step}.json")
     sections = {}
     if tf.io.gfile.exists(path):

@@ -62,7 +62,7 @@ class TrainMetricsHook(tf.estimator.SessionRunHook):
 
 
 def write_confusion_matrix(directory, step, matrix, class_names):
-    """Writes `matrix`, int `[num_classes, num_classes]` with labels as rows, as image and as table."""
+    """Writes int `[num_classes, num_classes]`, labels as rows, as an image and as a table."""
     writer = tf.compat.v1.summary.FileWriterCache.get(directory)
     image = confusion_image(matrix)
     summary = tf.compat.v1.Summary()

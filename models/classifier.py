@@ -18,7 +18,7 @@ def loss(labels, outputs, params):
     smoothing = params["label_smoothing"]
     if not smoothing:
         return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-    num_classes = logits.shape[-1]
+    num_classes = logits.shape.as_list()[-1]
     targets = tf.one_hot(
         labels,
         num_classes,
@@ -34,7 +34,7 @@ def metrics(labels, outputs, weights):
     classes = tf.argmax(logits, axis=-1, output_type=tf.int32)
     return {
         "accuracy": tf.compat.v1.metrics.accuracy(labels, classes, weights),
-        "confusion_matrix": _confusion_matrix(labels, classes, weights, logits.shape[-1]),
+        "confusion_matrix": _confusion_matrix(labels, classes, weights, logits.shape.as_list()[-1]),
     }
 
 

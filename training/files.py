@@ -14,6 +14,7 @@ from training.program import UsageError
 def atomic_write(path: str, mode: str = "w"):
     """Yields a file that takes the name `path` when the `with` ends without an error."""
     partial = f"{path}.partial"
+    tf.io.gfile.makedirs(os.path.dirname(path) or ".")
     try:
         with tf.io.gfile.GFile(partial, mode) as file:
             yield file
@@ -25,14 +26,16 @@ def atomic_write(path: str, mode: str = "w"):
 
 
 def require_writable(flag: str, directory: str) -> None:
-    """Makes `directory` and writes a file into it, which is removed at once.
+    """Checks that `directory` can be written, or made, and leaves nothing behind.
 
     Raises:
-      UsageError: that is not possible.
+      UsageError: it cannot.
     """
-    marker = os.path.join(directory, f".writable-{os.getpid()}")
+    existing = directory
+    while not tf.io.gfile.exists(existing or "."):
+        existing = os.path.dirname(existing.rstrip("/"))
+    marker = os.path.join(existing, f".writable-{os.getpid()}")
     try:
-        tf.io.gfile.makedirs(directory)
         with tf.io.gfile.GFile(marker, "w") as file:
             file.write("")
         tf.io.gfile.remove(marker)

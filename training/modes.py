@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from input_fns import DataError
-from training import checkpoints, export, files, flags, results, summaries
+from training import checkpoints, export, files, results, summaries
 from training.checkpoints import BestCheckpoint
 from training.job import Job
 
@@ -40,18 +40,14 @@ def run(estimator, job: Job, input_fns: InputFns) -> None:
 
 def train(estimator, job, input_fns, saving_listeners=()):
     """Trains up to the global step `job.train_steps`."""
-    with files.atomic_write(os.path.join(job.model_dir, "flags.cfg")) as file:
-        file.write(flags.as_flagfile())
-    started, start_step = job.clock.seconds(), job.start_step
+    record = results.TrainRecordHook(job.model_dir, job.train_batch_size, job.clock)
     estimator.train(
-        input_fns.train, max_steps=job.train_steps, saving_listeners=list(saving_listeners)
+        input_fns.train,
+        hooks=[record],
+        max_steps=job.train_steps,
+        saving_listeners=list(saving_listeners),
     )
-    seconds = job.clock.seconds() - started
-    checkpoint = checkpoints.latest(job.model_dir)
-    step = checkpoints.step_of(checkpoint)
-    steps = step - start_step
-    results.write(job.model_dir, step, "train", {"steps": steps, "seconds": round(seconds, 3)})
-    print(f"trained {steps} steps in {seconds:.1f} s, start-up included; saved {checkpoint}")
+    print(f"saved {checkpoints.latest(job.model_dir)}")
 
 
 def evaluate(estimator, job, input_fns, checkpoint=None):
@@ -120,6 +116,7 @@ def predict(estimator, job, input_fns):
     batches = estimator.predict(
         input_fns.predict, checkpoint_path=job.checkpoint, yield_single_examples=False
     )
+    batches = (_with_class_names(batch, job.dataset.class_names) for batch in batches)
     write = _write_npz if path.endswith(".npz") else _write_jsonl
     with files.atomic_write(path, "wb") as file:
         written = write(file, batches)
@@ -177,6 +174,13 @@ def _describe(metrics):
     return ", ".join(f"{name} {value:.4f}" for name, value in scalars.items()) + (
         f", examples {examples}"
     )
+
+
+def _with_class_names(batch, class_names):
+    # As the export does: a TPU computes numbers, the names are put on afterwards.
+    if "classes" in batch:
+        batch["class_names"] = np.array(class_names)[batch["classes"]]
+    return batch
 
 
 def _write_jsonl(file, batches):

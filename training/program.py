@@ -8,12 +8,16 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import sys
+import time
 from typing import Callable
 
 from absl import flags
 
 from input_fns import DataError
 from models.model import ModelError
+
+# Every program imports this module first.
+STARTED = time.monotonic()
 
 PYTHONS = ((3, 9), (3, 11))
 TENSORFLOW = "2.15"

@@ -62,17 +62,20 @@ class ProgressHook(tf.estimator.SessionRunHook):
         self._train_steps = train_steps
         self._clock = clock
         self._rate = Rate(clock, batch_size)
-        self._whole_run = Rate(clock, batch_size)
         self._printed_at = 0.0
+
+    def begin(self):
+        """Says how large the model is."""
+        variables = tf.compat.v1.trainable_variables()
+        count = sum(variable.shape.num_elements() for variable in variables)
+        print(f"training {count:,} parameters up to step {self._train_steps}", flush=True)
 
     def after_create_session(self, session, coord):
         """Starts counting at the step that the session was restored to."""
         self._step = self._first_step = int(session.run(tf.compat.v1.train.get_global_step()))
-        self._values = None
         self._started = self._clock.seconds()
         self._printed_at = time.monotonic()
         self._rate.restart(self._step)
-        self._whole_run.restart(self._step)
 
     def before_run(self, run_context):
         """Asks for loss and learning rate where a line is due."""

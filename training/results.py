@@ -1,15 +1,17 @@
-"""`result_<step>.json` in model_dir: what a run measured at a step, for people and programs."""
+"""What a run leaves in model_dir for people and programs: `flags.cfg`, `result_<step>.json`."""
 
 from __future__ import annotations
 
 import json
 import os
+import time
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from training import files
+from training import files, flags, program
+from training.progress import Clock
 
 
 def write(model_dir: str, step: int, section: str, values: dict[str, Any]) -> None:
@@ -20,8 +22,9 @@ def write(model_dir: str, step: int, section: str, values: dict[str, Any]) -> No
         with tf.io.gfile.GFile(path) as file:
             sections = json.load(file)
     sections.update(step=step, **{section: values})
+    lines = [f'"{key}": {json.dumps(value, default=to_json)}' for key, value in sections.items()]
     with files.atomic_write(path) as file:
-        file.write(json.dumps(sections, indent=1, default=to_json) + "\n")
+        file.write("{" + ",\n ".join(lines) + "}\n")
 
 
 def to_json(value):
@@ -31,3 +34,52 @@ def to_json(value):
     if isinstance(value, (np.ndarray, np.generic)):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+
+
+class TrainRecordHook(tf.estimator.SessionRunHook):
+    """Writes `flags.cfg` when training starts, and the "train" section of the result at its end."""
+
+    def __init__(self, model_dir: str, batch_size: int, clock: Clock):
+        """Takes the global batch size."""
+        self._model_dir = model_dir
+        self._batch_size = batch_size
+        self._clock = clock
+        self._first_step_at = None
+
+    def begin(self):
+        """Comes when the graph is built, and so after every check of it."""
+        with files.atomic_write(os.path.join(self._model_dir, "flags.cfg")) as file:
+            file.write(flags.as_flagfile())
+
+    def after_create_session(self, session, coord):
+        """Notes the step that the session was restored to."""
+        self._start_step = _global_step(session)
+
+    def after_run(self, run_context, run_values):
+        """Notes the end of the first run of steps."""
+        if self._first_step_at is None:
+            self._first_step_at = self._clock.seconds()
+            self._first_step = _global_step(run_context.session)
+            self._start_up = time.monotonic() - program.STARTED
+
+    def end(self, session):
+        """Writes and prints how long it took."""
+        step = _global_step(session)
+        seconds = self._clock.seconds() - self._first_step_at
+        steps = step - self._first_step
+        rate = steps * self._batch_size / seconds if steps else 0.0
+        record = {
+            "start_step": self._start_step,
+            "seconds_to_first_step": round(self._start_up, 3),
+            "seconds_after_first_step": round(seconds, 3),
+            "examples_per_second": round(rate, 1),
+        }
+        write(self._model_dir, step, "train", record)
+        print(
+            f"trained steps {self._start_step} to {step}: the first after {self._start_up:.1f} s "
+            f"of start-up, the others in {seconds:.1f} s, {rate:,.0f} examples/s"
+        )
+
+
+def _global_step(session):
+    return int(session.run(tf.compat.v1.train.get_global_step()))

@@ -75,13 +75,15 @@ def build_model_fn(model: Model, run: Job):
         step = tf.compat.v1.train.get_or_create_global_step()
         learning_rate = schedules.learning_rate(params, step, run.train_steps)
         optimizer = optimizers.create(params, learning_rate)
+        metrics = model.metrics(labels, outputs, None)
+        evaluation.require_metric(run.best_metric, metrics)
         summaries.add_to_graph(features, learning_rate)
         hooks = [
             progress.ProgressHook(
                 loss, learning_rate, run.train_batch_size, run.train_steps, run.clock
             ),
             summaries.TrainMetricsHook(
-                model.metrics(labels, outputs, None),
+                metrics,
                 run.train_batch_size,
                 run.summary_steps,
                 run.model_dir,

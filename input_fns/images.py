@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+OUTSIDE_CLASSES = "a label in the shards is outside the classes of dataset.json"
+
 
 def parse_fn(features, num_classes):
     """Returns a parser of a batch of serialised tf.train.Examples.
@@ -48,6 +50,6 @@ def _decode(stored, feature):
 def _checked(labels, num_classes):
     # On the host and once a batch: it costs nothing, and on a TPU it would not even run.
     inside = tf.reduce_all((labels >= 0) & (labels < num_classes))
-    message = f"a label in the shards is outside the {num_classes} classes of dataset.json: "
-    with tf.control_dependencies([tf.debugging.Assert(inside, [message, labels], summarize=16)]):
+    facts = [f"{OUTSIDE_CLASSES}: [0, {num_classes}) does not hold all of", labels]
+    with tf.control_dependencies([tf.debugging.Assert(inside, facts, summarize=16)]):
         return tf.identity(labels)

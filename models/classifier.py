@@ -1,4 +1,4 @@
-"""Loss, metrics and predictions of every model that ends in class logits.
+"""Loss, metrics and predictions of every model from images to class logits.
 
 `outputs` is `{"logits": float32 [batch, num_classes]}`, labels are int32 `[batch]`.
 """
@@ -6,6 +6,16 @@
 from __future__ import annotations
 
 import tensorflow as tf
+
+from models.model import ModelError
+
+
+def check_params(params):
+    """Raises `ModelError` for a `pixel_scale` or `label_smoothing` out of range."""
+    if params["pixel_scale"] <= 0:
+        raise ModelError(f"pixel_scale={params['pixel_scale']} must be above 0")
+    if not 0 <= params["label_smoothing"] < 1:
+        raise ModelError(f"label_smoothing={params['label_smoothing']} must be in [0, 1)")
 
 
 def loss(labels, outputs, params):

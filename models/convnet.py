@@ -34,7 +34,12 @@ def default_params():
 
 
 def check_params(params):
-    """Raises `ModelError` for a word of `layers` that is no layer, or in a wrong place."""
+    """Raises `ModelError` for a value out of range, and for a wrong or misplaced layer."""
+    classifier.check_params(params)
+    if not 0 <= params["batch_norm_momentum"] < 1:
+        raise ModelError(f"batch_norm_momentum={params['batch_norm_momentum']} must be in [0, 1)")
+    if params["batch_norm_epsilon"] <= 0:
+        raise ModelError(f"batch_norm_epsilon={params['batch_norm_epsilon']} must be above 0")
     flat = False
     for word in params["layers"].split():
         kind = _parse(word)[0]

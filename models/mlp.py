@@ -20,7 +20,10 @@ def default_params():
 
 
 def check_params(params):
-    """Raises `ModelError` unless hidden_units is a list of positive numbers."""
+    """Raises `ModelError` for a value that no graph can be built with."""
+    classifier.check_params(params)
+    if not 0 <= params["dropout"] < 1:
+        raise ModelError(f"dropout={params['dropout']} must be in [0, 1)")
     units = params["hidden_units"].split()
     if not all(unit.isdigit() and int(unit) > 0 for unit in units):
         raise ModelError(

@@ -98,15 +98,12 @@ def _run(program, flag_values, arguments):
         program.main()
 
 
-@pytest.fixture
-def run(data_dir, tmp_path):
-    """Runs run_cpu.py's real main: `run("--mode=eval", ...)`; defaults to a tiny model.
-
-    Returns the model_dir.
-    """
+@pytest.fixture(scope="session")
+def run_in(data_dir):
+    """Runs run_cpu.py's real main: `run_in(model_dir, "--mode=eval", ...)`; a tiny model."""
     defaults = [
         "--model=mlp",
-        "--params=hidden_units=8,learning_rate=0.01",
+        "--params=learning_rate=0.01,pixel_scale=0.01",
         "--dataset=stripes",
         f"--data_dir={data_dir}",
         "--train_batch_size=13",
@@ -115,11 +112,29 @@ def run(data_dir, tmp_path):
         "--seed=1",
     ]
 
-    def run_with(*arguments, model_dir=str(tmp_path / "model")):
+    def run_with(model_dir, *arguments):
         _run(run_cpu, flags.FLAGS, [*defaults, f"--model_dir={model_dir}", *arguments])
-        return model_dir
 
     return run_with
+
+
+@pytest.fixture
+def run(run_in, tmp_path):
+    """The same in a model_dir of the test's own, which it returns: `run("--mode=train", ...)`."""
+
+    def run_with(*arguments):
+        run_in(tmp_path / "model", *arguments)
+        return str(tmp_path / "model")
+
+    return run_with
+
+
+@pytest.fixture(scope="session")
+def trained_dir(run_in, tmp_path_factory):
+    """A model_dir at step 40, with a checkpoint every 10 steps."""
+    path = str(tmp_path_factory.mktemp("trained"))
+    run_in(path, "--mode=train", "--train_steps=40", "--save_checkpoints_steps=10")
+    return path
 
 
 @pytest.fixture

@@ -186,4 +186,4 @@ def _resolve(path: str) -> str | None:
 
 
 def _shorten(lines):
-    return "; ".join(lines[:8]) + (f"; and {len(lines) - 8} more" if lines[8:] else "")
+    return "; ".join(lines[:5]) + (f"; and {len(lines) - 5} more" if lines[5:] else "")

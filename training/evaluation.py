@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from models.registry import did_you_mean
+from training.program import UsageError
+
 
 def mean_loss(losses, weights=None):
     """Returns the mean of float32 `[batch]` losses over the examples whose weight is 1.
@@ -13,6 +16,22 @@ def mean_loss(losses, weights=None):
     if weights is None:
         return tf.reduce_mean(losses)
     return tf.math.divide_no_nan(tf.reduce_sum(losses * weights), tf.reduce_sum(weights))
+
+
+def require_metric(name, metrics):
+    """Checks that an evaluation gives the scalar that `--best_metric` names.
+
+    Args:
+      name: the metric's, or "" for none.
+      metrics: the model's, `{name: (value, update_op)}`.
+
+    Raises:
+      UsageError: it does not.
+    """
+    scalars = {key for key, (value, _) in metrics.items() if value.shape.rank == 0}
+    scalars.add("average_loss")
+    if name and name not in scalars:
+        raise UsageError(f"--best_metric={name} is unknown.{did_you_mean(name, scalars)}")
 
 
 def metrics(model, labels, outputs, losses, weights):

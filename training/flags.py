@@ -37,8 +37,25 @@ flags.DEFINE_string(
     "predict_output", "", "For predict: a .jsonl or .npz file; default is in model_dir."
 )
 
-flags.DEFINE_integer("train_steps", None, "Global step at which training ends.", lower_bound=1)
-flags.DEFINE_float("train_epochs", None, "The same in passes over the split.", lower_bound=0)
+
+class _LengthFlag(flags.Flag):
+    """One of two ways to say how long to train: the later on the command line wins."""
+
+    def parse(self, argument):
+        """Takes the value, and forgets that of the other way."""
+        super().parse(argument)
+        for name in _LENGTH_FLAGS:
+            if name != self.name:
+                FLAGS[name].unparse()
+
+
+_LENGTH_FLAGS = {
+    "train_steps": (flags.IntegerParser(lower_bound=1), "Global step at which training ends."),
+    "train_epochs": (flags.FloatParser(lower_bound=0), "The same in passes over the split."),
+}
+for _name, (_parser, _help) in _LENGTH_FLAGS.items():
+    flags.DEFINE_flag(_LengthFlag(_parser, flags.ArgumentSerializer(), _name, None, _help))
+
 flags.DEFINE_integer("train_batch_size", 128, "Global batch size of training.", lower_bound=1)
 flags.DEFINE_integer("eval_batch_size", 128, "Global batch size of evaluation.", lower_bound=1)
 flags.DEFINE_integer("predict_batch_size", 128, "Global batch size of prediction.", lower_bound=1)
@@ -100,6 +117,16 @@ def _check_model(model):
     return True
 
 
+def _check_given(value):
+    if value == "":
+        raise flags.ValidationError("it is empty")
+    return True
+
+
+for _name in ("dataset", "data_dir", "model_dir"):
+    flags.register_validator(_name, _check_given)
+
+
 @flags.validator("warm_start_include")
 def _check_include(pattern):
     try:
@@ -116,11 +143,9 @@ def _check_predict_output(path):
     return True
 
 
-@flags.multi_flags_validator(["mode", "train_steps", "train_epochs"])
+@flags.multi_flags_validator(["mode", *_LENGTH_FLAGS])
 def _check_length(values):
-    given = [name for name in ("train_steps", "train_epochs") if values[name] is not None]
-    if len(given) == 2:
-        raise flags.ValidationError("give --train_steps or --train_epochs, not both")
+    given = any(values[name] is not None for name in _LENGTH_FLAGS)
     if values["mode"] in ("train", "train_and_eval") and not given:
         raise flags.ValidationError(
             f"--mode={values['mode']} needs --train_steps or --train_epochs"

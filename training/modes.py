@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import json
 import os
 from typing import Callable
@@ -11,7 +12,7 @@ from typing import Callable
 import numpy as np
 import tensorflow as tf
 
-from input_fns import DataError
+from input_fns import DataError, images
 from training import checkpoints, export, files, results, summaries
 from training.checkpoints import BestCheckpoint
 from training.job import Job
@@ -197,7 +198,9 @@ def _write_jsonl(file, batches):
 def _write_npz(file, batches):
     batches = list(batches)
     columns = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
-    np.savez(file, **columns)
+    archive = io.BytesIO()  # a gs:// file cannot seek, as an archive must
+    np.savez(archive, **columns)
+    file.write(archive.getvalue())
     return len(next(iter(columns.values())))
 
 
@@ -207,9 +210,10 @@ def _clear_data_errors():
     try:
         yield
     except tf.errors.InvalidArgumentError as error:
-        if "dataset.json" not in error.message:
+        lines = [line for line in error.message.split("\n") if images.OUTSIDE_CLASSES in line]
+        if not lines:
             raise
-        raise DataError(error.message.split("\n")[0].replace("assertion failed: ", "")) from error
+        raise DataError(lines[0][lines[0].index(images.OUTSIDE_CLASSES) :]) from error
 
 
 _MODES = {

@@ -1,0 +1,204 @@
+"""Bad input gives one clear line and status 2, and nothing is written."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from absl import flags
+
+import run_cpu
+from input_fns.convert import writer
+from training import program
+
+
+@pytest.fixture
+def refused(data_dir, tmp_path, capsys):
+    """Runs run_cpu.py with flags that it must refuse; returns the one line it prints."""
+
+    def run_refused(*arguments):
+        for name in flags.FLAGS:
+            flags.FLAGS[name].unparse()
+        defaults = [
+            "run_cpu.py",
+            "--mode=train",
+            "--model=mlp",
+            "--dataset=stripes",
+            f"--data_dir={data_dir}",
+            f"--model_dir={tmp_path}/model",
+            "--train_steps=3",
+            "--train_batch_size=13",
+        ]
+        before = tree(tmp_path)
+        capsys.readouterr()
+        assert status_of([*defaults, *arguments]) == 2
+        assert tree(tmp_path) == before
+        (line,) = capsys.readouterr().err.splitlines()
+        return line
+
+    return run_refused
+
+
+def status_of(argv):
+    try:
+        program.start(argv, "", flags.FLAGS)
+        program.run(run_cpu.main)
+    except SystemExit as end:
+        return end.code
+    return 0
+
+
+def tree(path):
+    """Every file and folder under a path."""
+    return sorted(str(found) for found in pathlib.Path(path).rglob("*"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--mode=trian"], "'trian' is unknown. Did you mean 'train'?"),
+        (["--mode="], "--mode=: '' is unknown. Valid: continuous_eval, eval, export"),
+        (["--model=convnets"], "'convnets' is unknown. Did you mean 'convnet'?"),
+        (["--model=no_such_module:MODEL"], "no module 'no_such_module'"),
+        (["--model=models.mlp:MODLE"], "models.mlp has no models.model.Model named 'MODLE'"),
+        (["--train_step=3"], "Unknown command line flag 'train_step'. Did you mean: train_steps"),
+        (["train"], "'train' is no flag"),
+        (["--train_steps=0"], "0 is not a positive integer"),
+        (["--train_epochs=0"], "--train_epochs=0.0 is no step of training"),
+        (["--train_batch_size=-1"], "-1 is not a positive integer"),
+        (["--eval_batch_size=many"], "invalid literal"),
+        (["--model_dir="], "flag --model_dir=: it is empty"),
+        (["--mode=export"], "--mode=export needs --export_dir"),
+        (["--early_stop_evals=3"], "--early_stop_evals needs --best_metric"),
+        (["--warm_start_include=("], "'(' is no regular expression"),
+        (["--mode=predict", "--predict_output=p.csv"], "must end in .jsonl or .npz"),
+        (["--flagfile=/no/such/file.cfg"], "/no/such/file.cfg"),
+        (["--params=hiden_units=3"], "'hiden_units' is unknown. Did you mean 'hidden_units'?"),
+        (["--params=hidden_units"], "'hidden_units' is not of the form key=value"),
+        (["--params=hidden_units=3;4"], "must be positive numbers separated by spaces"),
+        (["--params=dropout=a lot"], "dropout=a lot is not a valid float"),
+        (["--params=dropout=1"], "dropout=1.0 must be in [0, 1)"),
+        (["--params=dropout=nan"], "dropout=nan is not a valid float"),
+        (["--params=pixel_scale=0"], "pixel_scale=0.0 must be above 0"),
+        (["--params=label_smoothing=1.5"], "label_smoothing=1.5 must be in [0, 1)"),
+        (["--params=nesterov=yes"], "nesterov=yes is not a valid bool"),
+        (["--params=warmup_steps=2.5"], "warmup_steps=2.5 is not a valid int"),
+        (["--params=optimizer=adamm"], "optimizer=adamm is unknown. Did you mean 'adam"),
+        (["--params=schedule=cosin"], "schedule=cosin is unknown. Did you mean 'cosine'?"),
+        (["--params=schedule=step"], "schedule=step and decay_boundaries belong together"),
+        (["--params=learning_rate=-1"], "learning_rate=-1.0 must be above 0"),
+        (["--params=num_classes=7"], "num_classes=7, but the data set has 3"),
+        (["--model=convnet", "--params=layers=conf:3:3 flatten"], "'conf:3:3' is no layer"),
+        (["--model=convnet", "--params=layers=dense:3"], "'dense:3' needs 'flatten'"),
+        (["--train_split=training"], "has no split 'training'; it has: train, test"),
+        (["--mode=eval", "--eval_split=val"], "has no split 'val'; it has: train, test"),
+        (["--data_dir=/no/such/dir"], "--data_dir=/no/such/dir does not exist"),
+        (["--dataset=strips"], "holds the data set 'stripes', not --dataset=strips"),
+        (["--mode=eval"], "no checkpoint in"),
+        (["--mode=eval", "--checkpoint=best"], "--best_metric in training keeps one"),
+        (["--mode=predict", "--checkpoint=/no/such.ckpt"], "no checkpoint in /no/such.ckpt"),
+        (["--warm_start_from=/no/such/dir"], "no checkpoint in /no/such/dir"),
+        (["--best_metric=acuracy"], "--best_metric=acuracy is unknown. Did you mean 'accuracy'?"),
+    ],
+)
+def test_a_wrong_flag(refused, arguments, message):
+    assert message in refused(*arguments)
+
+
+def test_an_empty_data_dir(refused, tmp_path):
+    os.makedirs(tmp_path / "empty")
+    assert "holds no dataset.json" in refused(f"--data_dir={tmp_path}/empty")
+
+
+def test_a_missing_shard(refused, own_data_dir):
+    os.remove(os.path.join(own_data_dir, "train-00001-of-00003.tfrecord"))
+    line = refused(f"--data_dir={own_data_dir}")
+    assert "train-00001-of-00003.tfrecord is missing" in line
+
+
+def test_a_truncated_shard(refused, own_data_dir):
+    path = os.path.join(own_data_dir, "train-00001-of-00003.tfrecord")
+    size = os.path.getsize(path)
+    os.truncate(path, size - 10)
+    assert f"has {size - 10} bytes instead of {size}" in refused(f"--data_dir={own_data_dir}")
+
+
+def test_a_split_without_examples(refused, own_data_dir):
+    path = os.path.join(own_data_dir, "dataset.json")
+    with open(path) as file:
+        fields = json.load(file)
+    fields["splits"]["test"]["shards"] = []
+    with open(path, "w") as file:
+        json.dump(fields, file)
+    line = refused("--mode=train_and_eval", f"--data_dir={own_data_dir}")
+    assert "split 'test' of stripes" in line
+    assert "has no examples" in line
+
+
+def test_a_model_dir_that_cannot_be_written(refused, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "cannot be written" in refused(f"--model_dir={tmp_path}/file/model")
+
+
+def test_a_warm_start_that_matches_nothing(refused, trained_dir):
+    line = refused(f"--warm_start_from={trained_dir}", "--warm_start_include=encoder/.*")
+    assert "--warm_start_include=encoder/.* matches no variable" in line
+
+
+def test_a_model_dir_of_another_model(refused, trained_dir):
+    before = tree(trained_dir)
+    more = [f"--model_dir={trained_dir}", "--train_steps=99", "--params=hidden_units=5"]
+    assert "dense_0/bias is [512] in it, [5] in this model" in refused(*more)
+    assert tree(trained_dir) == before
+
+
+def test_labels_outside_the_classes(own_data_dir, raw_dataset, tmp_path):
+    """Shards and dataset.json that disagree are found when the first such label is read."""
+    path = os.path.join(own_data_dir, "dataset.json")
+    with open(path) as file:
+        fields = json.load(file)
+    fields["class_names"].pop()
+    with open(path, "w") as file:
+        json.dump(fields, file)
+    done = run_program(f"--data_dir={own_data_dir}", f"--model_dir={tmp_path}/model")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "a label in the shards is outside the classes of dataset.json: [0, 2)" in line
+
+
+def test_raw_labels_outside_the_classes(raw_dataset, tmp_path):
+    raw_dataset.splits["test"].labels[7] = 3
+    try:
+        with pytest.raises(ValueError, match="example 7 has label 3, outside the 3 classes"):
+            writer.write(raw_dataset, str(tmp_path / "data"))
+    finally:
+        raw_dataset.splits["test"].labels[7] = 7 % 3
+    assert not os.path.exists(tmp_path / "data")
+
+
+def test_a_program_that_refuses_ends_with_status_2():
+    done = run_program("--mode=trian")
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "run_cpu.py: error: flag --mode=trian: 'trian' is unknown. Did you mean 'train'?"
+    ]
+
+
+def test_help_imports_no_tensorflow():
+    code = (
+        "import runpy, sys\n"
+        "sys.argv = ['run_cpu.py', '--help']\n"
+        "try: runpy.run_path('run_cpu.py', run_name='__main__')\n"
+        "except SystemExit: print('tensorflow' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"
+    assert "--train_batch_size" in done.stdout
+
+
+def run_program(*arguments):
+    command = [sys.executable, "run_cpu.py", "--mode=train", "--model=mlp", "--dataset=stripes"]
+    more = ["--data_dir=none", "--model_dir=none", "--train_steps=3"]
+    return subprocess.run([*command, *more, *arguments], capture_output=True, text=True)

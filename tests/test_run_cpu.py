@@ -1,0 +1,325 @@
+"""Every mode of run_cpu.py, through its real main."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+CONVNET = ["--model=convnet", "--params=layers=conv:4:3 batch_norm relu dropout:0.5 flatten"]
+
+
+def variables(model_dir):
+    """Every variable of the newest checkpoint."""
+    checkpoint = tf.train.latest_checkpoint(model_dir)
+    names = [name for name, _ in tf.train.list_variables(checkpoint)]
+    return {name: tf.train.load_variable(checkpoint, name) for name in names}
+
+
+def assert_same_variables(a, b):
+    a, b = variables(a), variables(b)
+    assert a.keys() == b.keys()
+    for name in a:
+        np.testing.assert_array_equal(a[name], b[name], err_msg=name)
+
+
+def predictions(path):
+    with open(path) as file:
+        return [json.loads(line) for line in file]
+
+
+def tags(directory):
+    """Every tag in the event files of a directory."""
+    paths = tf.io.gfile.glob(os.path.join(directory, "events.*"))
+    events = (event for path in paths for event in tf.compat.v1.train.summary_iterator(path))
+    return {value.tag for event in events for value in event.summary.value}
+
+
+def test_train_ends_at_train_steps(run):
+    model_dir = run("--mode=train", "--train_steps=5")
+    assert variables(model_dir)["global_step"] == 5
+
+
+def test_train_epochs_are_rounded_up_to_whole_batches(run):
+    model_dir = run("--mode=train", "--train_epochs=2")  # 2 x 97 examples in batches of 13
+    assert variables(model_dir)["global_step"] == 15
+
+
+def test_the_later_of_train_steps_and_train_epochs_wins(run):
+    model_dir = run("--mode=train", "--train_epochs=2", "--train_steps=3")
+    assert variables(model_dir)["global_step"] == 3
+
+
+def test_train_and_eval_evaluates_every_checkpoint(run, result):
+    model_dir = run("--mode=train_and_eval", "--train_steps=50", "--save_checkpoints_steps=20")
+    accuracies = [result(model_dir, step)["eval"]["accuracy"] for step in (20, 40, 50)]
+    assert accuracies[-1] > 0.95
+    assert not os.path.exists(os.path.join(model_dir, "result_0.json"))
+
+
+def test_train_records_its_speed_and_its_flags(run, result):
+    model_dir = run("--mode=train", "--train_steps=5")
+    record = result(model_dir, 5)["train"]
+    assert record["examples_per_second"] > 0
+    assert record["seconds_to_first_step"] > 0
+    with open(os.path.join(model_dir, "flags.cfg")) as file:
+        assert "--train_steps=5\n" in file.read()
+
+
+def test_flags_cfg_repeats_the_run(run_in, tmp_path):
+    run_in(tmp_path / "a", "--mode=train", "--train_steps=5", "--params=dropout=0.5")
+    flagfile = f"--flagfile={tmp_path}/a/flags.cfg"
+    run_in(tmp_path / "b", flagfile, f"--model_dir={tmp_path}/b")
+    assert_same_variables(tmp_path / "a", tmp_path / "b")
+
+
+def test_a_seed_repeats_a_run_bit_for_bit(run_in, tmp_path):
+    for name in "ab":
+        run_in(
+            tmp_path / name,
+            "--mode=train",
+            *CONVNET,
+            "--train_steps=20",
+        )
+    assert_same_variables(tmp_path / "a", tmp_path / "b")
+
+
+def test_other_seeds_give_other_runs(run_in, tmp_path):
+    run_in(tmp_path / "a", "--mode=train", "--train_steps=2")
+    run_in(tmp_path / "b", "--mode=train", "--train_steps=2", "--seed=2")
+    assert not np.array_equal(
+        variables(tmp_path / "a")["dense_0/kernel"], variables(tmp_path / "b")["dense_0/kernel"]
+    )
+
+
+def test_a_resumed_run_ends_where_an_undisturbed_one_does(run_in, tmp_path):
+    # Dropout draws from a state that no checkpoint holds, so it is off.
+    for arguments in (["--train_steps=11"], ["--train_steps=20"]):
+        run_in(tmp_path / "twice", "--mode=train", "--params=dropout=0", *arguments)
+    run_in(tmp_path / "once", "--mode=train", "--params=dropout=0", "--train_steps=20")
+    assert_same_variables(tmp_path / "once", tmp_path / "twice")
+
+
+def test_at_train_steps_already_it_says_so_and_does_nothing(run_in, trained_dir, capsys):
+    before = sorted(os.listdir(trained_dir))
+    run_in(trained_dir, "--mode=train", "--train_steps=40")
+    assert "at step 40 already" in capsys.readouterr().out
+    assert sorted(os.listdir(trained_dir)) == before
+
+
+@pytest.mark.parametrize("batch_size", [1, 13, 41, 100])
+def test_eval_counts_every_example_once_at_any_batch_size(run_in, trained_dir, result, batch_size):
+    run_in(trained_dir, "--mode=eval", f"--eval_batch_size={batch_size}")
+    metrics = result(trained_dir, 40)["eval"]
+    assert metrics["examples"] == 41
+    assert np.sum(metrics["confusion_matrix"]) == 41
+
+
+def test_eval_gives_the_same_figures_at_any_batch_size(run_in, trained_dir, result):
+    figures = []
+    for batch_size in (7, 100):
+        run_in(trained_dir, "--mode=eval", f"--eval_batch_size={batch_size}")
+        metrics = result(trained_dir, 40)["eval"]
+        figures.append([metrics["accuracy"], metrics["average_loss"]])
+    np.testing.assert_allclose(*figures, rtol=1e-6)
+
+
+def test_eval_agrees_with_the_predictions(run_in, trained_dir, raw_dataset, result, tmp_path):
+    run_in(trained_dir, "--mode=eval")
+    run_in(trained_dir, "--mode=predict", f"--predict_output={tmp_path}/p.npz")
+    labels = raw_dataset.splits["test"].labels
+    with np.load(tmp_path / "p.npz") as rows:
+        probabilities = rows["probabilities"][np.arange(41), labels]
+        accuracy = np.mean(rows["classes"] == labels)
+    metrics = result(trained_dir, 40)["eval"]
+    assert metrics["accuracy"] == pytest.approx(accuracy)
+    assert metrics["average_loss"] == pytest.approx(-np.log(probabilities).mean(), rel=1e-5)
+
+
+def test_eval_of_a_named_checkpoint(run_in, trained_dir, result):
+    run_in(trained_dir, "--mode=eval", f"--checkpoint={trained_dir}/model.ckpt-20")
+    assert result(trained_dir, 20)["eval"]["examples"] == 41
+
+
+def test_eval_of_the_training_split(run_in, trained_dir, result):
+    run_in(trained_dir, "--mode=eval", "--eval_split=train")
+    assert result(trained_dir, 40)["eval"]["split"] == "train"
+    assert result(trained_dir, 40)["eval"]["examples"] == 97
+
+
+def test_continuous_eval_ends_at_train_steps(run_in, trained_dir, capsys):
+    run_in(trained_dir, "--mode=continuous_eval", "--train_steps=40")
+    assert "eval of step 40 on test" in capsys.readouterr().out
+
+
+def test_continuous_eval_ends_after_a_time_out(run, capsys):
+    run("--mode=continuous_eval", "--train_steps=99", "--eval_timeout_secs=1")
+    assert "no new checkpoint" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("batch_size", [1, 13, 100])
+def test_predict_writes_every_example_once_and_in_order(run_in, trained_dir, tmp_path, batch_size):
+    output = f"--predict_output={tmp_path}/p.jsonl"
+    run_in(trained_dir, "--mode=predict", f"--predict_batch_size={batch_size}", output)
+    rows = predictions(tmp_path / "p.jsonl")
+    assert [row["index"] for row in rows] == list(range(41))
+    # The data set's labels are 0, 1, 2, 0, 1, 2, ...
+    assert np.mean([row["classes"] == row["index"] % 3 for row in rows]) > 0.9
+    assert {row["class_names"] for row in rows} == {"stripe 0", "stripe 1", "stripe 2"}
+    np.testing.assert_allclose([sum(row["probabilities"]) for row in rows], 1, rtol=1e-5)
+
+
+def test_predict_writes_into_model_dir_by_default(run_in, trained_dir):
+    run_in(trained_dir, "--mode=predict")
+    assert len(predictions(os.path.join(trained_dir, "predictions_40.jsonl"))) == 41
+
+
+def test_the_best_checkpoint_is_kept_and_can_be_used(run, result):
+    model_dir = run(
+        "--mode=train_and_eval",
+        "--train_steps=40",
+        "--save_checkpoints_steps=10",
+        "--keep_checkpoint_max=1",
+        "--best_metric=average_loss",
+    )
+    losses = {s: result(model_dir, s)["eval"]["average_loss"] for s in (10, 20, 30, 40)}
+    best = min(losses, key=losses.get)
+    run("--mode=eval", "--checkpoint=best", "--eval_batch_size=5")
+    assert result(model_dir, best)["eval"]["average_loss"] == pytest.approx(losses[best], rel=1e-5)
+
+
+def test_early_stopping_ends_a_run_without_gain(run, capsys):
+    model_dir = run(
+        "--mode=train_and_eval",
+        "--train_steps=100",
+        "--save_checkpoints_steps=5",
+        "--best_metric=accuracy",
+        "--early_stop_evals=2",
+        "--params=learning_rate=1e-9",
+    )
+    assert variables(model_dir)["global_step"] == 15  # the first evaluation and two without gain
+    assert "early stop" in capsys.readouterr().out
+
+
+def test_keep_checkpoint_max(run):
+    model_dir = run(
+        "--mode=train", "--train_steps=9", "--save_checkpoints_steps=2", "--keep_checkpoint_max=2"
+    )
+    kept = [name for name in os.listdir(model_dir) if name.endswith(".index")]
+    assert sorted(kept) == ["model.ckpt-8.index", "model.ckpt-9.index"]
+
+
+def test_eval_uses_the_average_of_the_weights(run, result):
+    arguments = ["--params=ema_decay=0.99,learning_rate=0.001"]
+    model_dir = run("--mode=train", "--train_steps=15", *arguments)
+    losses = []
+    for more in (arguments, []):
+        run("--mode=eval", *more)
+        losses.append(result(model_dir, 15)["eval"]["average_loss"])
+    assert losses[0] > losses[1]  # the average lags behind the weights
+
+
+def test_warm_start_takes_what_fits(run_in, trained_dir, tmp_path, capsys):
+    run_in(
+        tmp_path / "new",
+        "--mode=train",
+        "--train_steps=1",
+        "--params=hidden_units=512 5,learning_rate=1e-9",
+        f"--warm_start_from={trained_dir}",
+        "--warm_start_include=(dense_0|logits)/.*",
+    )
+    out = capsys.readouterr().out
+    assert "logits/kernel ([512, 3] there, [5, 3] here)" in out
+    old, new = variables(trained_dir), variables(tmp_path / "new")
+    np.testing.assert_allclose(new["dense_0/kernel"], old["dense_0/kernel"], atol=1e-7)
+    assert new["global_step"] == 1
+
+
+def test_a_resumed_run_ignores_warm_start(run_in, trained_dir, tmp_path, capsys):
+    for steps in (1, 2):
+        run_in(
+            tmp_path / "new",
+            "--mode=train",
+            f"--train_steps={steps}",
+            f"--warm_start_from={trained_dir}",
+        )
+    assert "is resumed from its own" in capsys.readouterr().out
+
+
+def test_the_users_own_model_by_module_and_attribute(run, tmp_path, monkeypatch, result):
+    (tmp_path / "own_model.py").write_text(
+        "import dataclasses\n"
+        "import tensorflow as tf\n"
+        "from models import mlp\n"
+        "def inference(features, params, training):\n"
+        "    x = tf.cast(features['image'], tf.float32) * params['pixel_scale']\n"
+        "    x = tf.compat.v1.layers.flatten(x)\n"
+        "    return {'logits': tf.compat.v1.layers.dense(x, params['num_classes'])}\n"
+        "MINE = dataclasses.replace(mlp.MODEL, name='linear', inference=inference)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    model_dir = run("--model=own_model:MINE", "--train_steps=30")
+    assert result(model_dir, 30)["eval"]["accuracy"] > 0.9
+
+
+def test_a_new_optimizer_needs_a_new_model_dir_or_a_warm_start(run):
+    run("--mode=train", "--train_steps=4")
+    with pytest.raises(ValueError, match=r"dense_0/bias/Momentum \[512\] is not in it"):
+        run("--mode=train", "--train_steps=6", "--params=optimizer=momentum")
+
+
+def test_export_answers_as_predict_does(run_in, trained_dir, raw_dataset, tmp_path, eager):
+    run_in(trained_dir, "--mode=export", f"--export_dir={tmp_path}/export")
+    run_in(trained_dir, "--mode=predict", f"--predict_output={tmp_path}/p.npz")
+    (version,) = os.listdir(tmp_path / "export")
+    serve = tf.saved_model.load(f"{tmp_path}/export/{version}").signatures["serving_default"]
+    answer = serve(image=tf.constant(raw_dataset.splits["test"].images))
+    with np.load(tmp_path / "p.npz") as rows:
+        for name in ("classes", "probabilities"):
+            np.testing.assert_array_equal(answer[name].numpy(), rows[name])
+    assert answer["class_names"].numpy()[:3].tolist() == [b"stripe 0", b"stripe 1", b"stripe 2"]
+
+
+def test_export_holds_class_names_and_a_sample(run_in, trained_dir, raw_dataset, tmp_path):
+    run_in(trained_dir, "--mode=export", f"--export_dir={tmp_path}/export")
+    (version,) = (tmp_path / "export").iterdir()
+    names = (version / "assets.extra" / "class_names.txt").read_text()
+    assert names == "stripe 0\nstripe 1\nstripe 2\n"
+    sample = np.load(version / "assets.extra" / "sample_image.npy")
+    np.testing.assert_array_equal(sample, raw_dataset.splits["test"].images[:3])
+
+
+def test_a_failed_export_leaves_nothing(run_in, trained_dir, tmp_path):
+    os.makedirs(tmp_path / "export")
+    with pytest.raises(ValueError, match="different model"):
+        run_in(
+            trained_dir,
+            "--mode=export",
+            f"--export_dir={tmp_path}/export",
+            "--params=hidden_units=3",
+        )
+    assert not os.listdir(tmp_path / "export")
+
+
+def test_train_and_eval_exports_the_best_checkpoint_at_its_end(run, tmp_path, capsys):
+    run("--train_steps=20", "--best_metric=accuracy", f"--export_dir={tmp_path}/export")
+    assert len(os.listdir(tmp_path / "export")) == 1
+    assert "exported" in capsys.readouterr().out
+
+
+def test_tensorboard_gets_curves_images_and_the_confusion_matrix(run):
+    model_dir = run("--train_steps=20", "--summary_steps=10")
+    assert tags(model_dir) >= {
+        "loss",
+        "learning_rate",
+        "accuracy",
+        "examples/sec",
+        "input/image/image/0",
+    }
+    assert tags(os.path.join(model_dir, "eval")) >= {
+        "accuracy",
+        "average_loss",
+        "confusion_matrix/rows_are_labels",
+        "confusion_matrix/table",
+    }

@@ -120,7 +120,7 @@ def build_input_fns(run: Job) -> modes.InputFns:
         return lambda params: input_fn({**params, "batch_size": batch_size})
 
     data = run.dataset
-    train = data.train_input_fn(run.train_split, run.seed, run.start_step) if run.trains else None
+    train = data.train_input_fn(run.train_split, run.seed, run.start_step)
     return modes.InputFns(
         train=with_batch_size(train, run.train_batch_size),
         evaluate=with_batch_size(data.eval_input_fn(run.eval_split), run.eval_batch_size),

@@ -93,14 +93,16 @@ class Dataset:
           `input_fn(params) -> tf.data.Dataset` of `(features, labels)` in batches of exactly
           `params["batch_size"]`: the stored features and int32 `[batch]` labels.
         """
-        size = self.split(split).num_examples
-        num_bytes = size * sum(feature.num_bytes for feature in self.features.values())
-        files, parse = self._files(split), self._parse()
-        if num_bytes <= records.IN_MEMORY_BYTES:
-            return lambda params: records.train_from_memory(
-                files, parse, size, params["batch_size"], seed, start_step
-            )
-        return lambda params: records.train_from_files(files, parse, params["batch_size"], seed)
+
+        def input_fn(params):
+            size = self.split(split).num_examples
+            num_bytes = size * sum(feature.num_bytes for feature in self.features.values())
+            files, parse, batch_size = self._files(split), self._parse(), params["batch_size"]
+            if num_bytes <= records.IN_MEMORY_BYTES:
+                return records.train_from_memory(files, parse, size, batch_size, seed, start_step)
+            return records.train_from_files(files, parse, batch_size, seed)
+
+        return input_fn
 
     def eval_input_fn(self, split: str):
         """Returns an input_fn for exact evaluation: every example once, in order.
@@ -110,8 +112,11 @@ class Dataset:
           `params["batch_size"]`. The last batch is padded; `features["weight"]`, float32 `[batch]`,
           is 1 for an example and 0 for padding.
         """
-        files, parse = self._files(split), self._parse()
-        return lambda params: records.evaluate(files, parse, params["batch_size"])
+
+        def input_fn(params):
+            return records.evaluate(self._files(split), self._parse(), params["batch_size"])
+
+        return input_fn
 
     def predict_input_fn(self, split: str):
         """Returns an input_fn for prediction: every example once, in order, no padding.
@@ -120,10 +125,9 @@ class Dataset:
           `input_fn(params) -> tf.data.Dataset` of features; the last batch may be smaller than
           `params["batch_size"]` (a TPUEstimator pads and trims it by itself).
         """
-        files, parse = self._files(split), self._parse()
 
         def input_fn(params):
-            dataset = records.predict(files, parse, params["batch_size"])
+            dataset = records.predict(self._files(split), self._parse(), params["batch_size"])
             return dataset.map(lambda features, labels: features)
 
         return input_fn

@@ -323,3 +323,14 @@ def test_tensorboard_gets_curves_images_and_the_confusion_matrix(run):
         "confusion_matrix/rows_are_labels",
         "confusion_matrix/table",
     }
+
+
+def test_training_needs_no_eval_split(run, own_data_dir):
+    path = os.path.join(own_data_dir, "dataset.json")
+    with open(path) as file:
+        fields = json.load(file)
+    del fields["splits"]["test"]
+    with open(path, "w") as file:
+        json.dump(fields, file)
+    model_dir = run("--mode=train", "--train_steps=3", f"--data_dir={own_data_dir}")
+    assert variables(model_dir)["global_step"] == 3

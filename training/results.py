@@ -56,16 +56,17 @@ class TrainRecordHook(tf.estimator.SessionRunHook):
         self._start_step = _global_step(session)
 
     def after_run(self, run_context, run_values):
-        """Notes the end of the first run of steps."""
+        """Notes the end of the first run of steps, and of the last."""
+        self._last_step_at = self._clock.seconds()
         if self._first_step_at is None:
-            self._first_step_at = self._clock.seconds()
+            self._first_step_at = self._last_step_at
             self._first_step = _global_step(run_context.session)
             self._start_up = time.monotonic() - program.STARTED
 
     def end(self, session):
         """Writes and prints how long it took."""
         step = _global_step(session)
-        seconds = self._clock.seconds() - self._first_step_at
+        seconds = self._last_step_at - self._first_step_at
         steps = step - self._first_step
         rate = steps * self._batch_size / seconds if steps else 0.0
         record = {

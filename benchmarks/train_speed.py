@@ -10,17 +10,14 @@ the start of the process. The table gives medians, and the ratio of each round's
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 
 from absl import app, flags
+from children import last_line
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Recipe -> shape of its images, examples, and steps to train (about ten seconds).
 RECIPES = {
     "digits": ((8, 8, 1), 1438, 1500),
@@ -126,7 +123,7 @@ np.savez("{folder}/{recipe}.npz", images=images, labels=labels)
 params = hparams.resolve(registry.find(FLAGS.model), FLAGS.params, 10)
 print(json.dumps([params, FLAGS.train_batch_size]))
 """
-    params, batch_size = _last_line([sys.executable, "-c", code])
+    params, batch_size = last_line(code)
     return f"{folder}/{recipe}", f"{folder}/{recipe}.npz", params, batch_size
 
 
@@ -142,20 +139,12 @@ def _ours(recipe, data_dir, model_dir, steps):
         "--params=ema_decay=0",  # Keras' twin has none
         "--save_checkpoints_steps=1000000",
     ]
-    return _last_line([sys.executable, "-c", OURS, str(time.time()), *arguments])
+    return last_line(OURS, time.time(), *arguments)
 
 
 def _keras(arrays, used, params, batch_size, epochs):
     values = [json.dumps(value) for value in (used, params, batch_size, epochs, time.time())]
-    return _last_line([sys.executable, "-c", KERAS, arrays, *values])
-
-
-def _last_line(command):
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(done.stderr)
-    return json.loads(done.stdout.splitlines()[-1])
+    return last_line(KERAS, arrays, *values)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,73 @@
+"""Accuracy of the Fashion-MNIST CNN beside its `tf.keras` twin, on the real data.
+
+    python benchmarks/fashion_mnist.py --source=folder/of/idx.gz [--seeds=3]
+
+Both sides train the network of configs/fashion_mnist_cnn.cfg for 5 epochs of 60 steps of batch 1000
+with Adam, in processes of their own, in turns.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+
+from absl import app, flags
+from children import last_line
+
+flags.DEFINE_string("source", None, "Folder with the original IDX files.", required=True)
+flags.DEFINE_integer("seeds", 3, "Times that each side runs.")
+
+OURS = """
+import json, os, runpy, sys
+source, folder, seed = sys.argv[1:]
+data_dir, model_dir = os.path.join(folder, "data"), os.path.join(folder, f"model-{seed}")
+sys.argv = ["", "--dataset=fashion_mnist", f"--source={source}", f"--data_dir={data_dir}"]
+runpy.run_path("prepare_data.py", run_name="__main__")
+sys.argv = ["", "--flagfile=configs/fashion_mnist_cnn.cfg", f"--data_dir={data_dir}"]
+sys.argv += [f"--model_dir={model_dir}", f"--seed={seed}", "--save_checkpoints_steps=300"]
+runpy.run_path("run_cpu.py", run_name="__main__")
+with open(os.path.join(model_dir, "result_300.json")) as file:
+    print(json.dumps(json.load(file)["eval"]["accuracy"]))
+"""
+
+KERAS = """
+import json, sys
+import numpy as np
+import tensorflow as tf
+from absl import flags
+from benchmarks import keras_twin
+from input_fns.convert import idx
+from models import registry
+from training import hparams
+from training.flags import FLAGS
+source, folder, seed = sys.argv[1:]
+FLAGS(["", "--flagfile=configs/fashion_mnist_cnn.cfg", "--data_dir=x", "--model_dir=x"])
+params = hparams.resolve(registry.find(FLAGS.model), FLAGS.params, 10)
+raw = idx.read("fashion_mnist", source)
+tf.keras.utils.set_random_seed(int(seed))
+twin = keras_twin.build(params, (28, 28, 1))
+twin.compile(
+    keras_twin.optimizer(params, params["learning_rate"]),
+    tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    metrics=["accuracy"],
+)
+train, test = raw.splits["train"], raw.splits["test"]
+twin.fit(train.images, train.labels, batch_size=FLAGS.train_batch_size, epochs=5, verbose=0)
+_, accuracy = twin.evaluate(test.images, test.labels, batch_size=1000, verbose=0)
+print(json.dumps(accuracy))
+"""
+
+
+def main(_):
+    """Runs both sides in turns and prints their test accuracies."""
+    ours, keras = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in range(1, flags.FLAGS.seeds + 1):
+            ours.append(last_line(OURS, flags.FLAGS.source, folder, seed))
+            keras.append(last_line(KERAS, flags.FLAGS.source, folder, seed))
+            print(f"seed {seed}: ours {ours[-1]:.4f}, tf.keras {keras[-1]:.4f}", flush=True)
+    print(f"median: ours {statistics.median(ours):.4f}, tf.keras {statistics.median(keras):.4f}")
+
+
+if __name__ == "__main__":
+    app.run(main)

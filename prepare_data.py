@@ -36,6 +36,7 @@ def main():
     # TensorFlow's import takes seconds; the flags have been checked by now.
     from input_fns import dataset
     from input_fns.convert import writer
+    from training import files
 
     data_dir = FLAGS.data_dir
     if dataset.exists(data_dir) and not FLAGS.overwrite:
@@ -44,6 +45,7 @@ def main():
         return
     if dataset.exists(data_dir) and dataset.read(data_dir).name != FLAGS.dataset:
         raise DataError(f"{data_dir} holds '{dataset.read(data_dir).name}'; choose another folder")
+    files.require_writable("data_dir", data_dir)
     raw = convert.read(FLAGS.dataset, FLAGS.source)
     written = writer.write(raw, data_dir, FLAGS.shards, progress=print)
     print(f"{data_dir}: {_describe(written)}")

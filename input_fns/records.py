@@ -12,6 +12,9 @@ import tensorflow as tf
 # perfect shuffle, and an order that can be taken up again at any step.
 IN_MEMORY_BYTES = 2**30
 
+# These functions hold no Python control flow; to look for some would delay every start.
+_plain = tf.autograph.experimental.do_not_convert
+
 _PARSE_BATCH = 1024
 _SHUFFLE_BUFFER = 16384
 _PARALLEL_FILES = 16
@@ -28,6 +31,7 @@ def train_from_memory(files, parse, num_examples, batch_size, seed, start_step=0
     """
     first_epoch, offset = divmod(start_step * batch_size, num_examples)
 
+    @_plain
     def permutation(epoch):
         order = tf.random.experimental.stateless_shuffle(tf.range(num_examples), [seed, epoch])
         return order[tf.where(tf.equal(epoch, first_epoch), offset, 0) :]
@@ -37,6 +41,7 @@ def train_from_memory(files, parse, num_examples, batch_size, seed, start_step=0
     # One element, the whole split; a batch is then one gather out of it.
     examples = _in_order(files, parse).rebatch(num_examples).cache().repeat()
 
+    @_plain
     def gather(examples, rows):
         return tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), examples)
 
@@ -58,13 +63,14 @@ def train_from_files(files, parse, batch_size, seed):
     )
     dataset = dataset.shuffle(_SHUFFLE_BUFFER, seed=seed).repeat()
     dataset = dataset.batch(batch_size, drop_remainder=True)
-    dataset = dataset.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
+    dataset = dataset.map(_plain(parse), num_parallel_calls=tf.data.AUTOTUNE)
     return dataset.prefetch(tf.data.AUTOTUNE)
 
 
 def evaluate(files, parse, batch_size):
     """Every example once, in order; the last batch padded with examples of weight 0."""
 
+    @_plain
     def pad(features, labels):
         missing = batch_size - tf.shape(labels)[0]
         weight = tf.pad(tf.ones_like(labels, tf.float32), [[0, missing]])
@@ -87,4 +93,4 @@ def predict(files, parse, batch_size):
 
 def _in_order(files, parse):
     dataset = tf.data.TFRecordDataset(files).batch(_PARSE_BATCH)
-    return dataset.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
+    return dataset.map(_plain(parse), num_parallel_calls=tf.data.AUTOTUNE)

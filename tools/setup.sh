@@ -31,16 +31,20 @@ for extra in "$@"; do
 done
 
 stamp=".venv/.installed"
-wanted="$choice $* $(cat requirements/*.txt | cksum)"
-if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
-  exit 0
-fi
-# What 'make test' installed serves 'make run' too.
-if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$choice dev $(cat requirements/*.txt | cksum)" ]; then
-  exit 0
-fi
+sum=$(cat requirements/*.txt | cksum)
+wanted="$choice $* $sum"
+# What was installed for the tests serves everything else too.
+for enough in "$wanted" "$choice dev $sum"; do
+  if [ "$(cat "$stamp" 2>/dev/null)" = "$enough" ]; then
+    exit 0
+  fi
+done
 
 python=$(find_python)
+# Two TensorFlow wheels write the same files: another choice needs a new environment.
+if [ -f "$stamp" ] && [ "$(cut -d' ' -f1 "$stamp")" != "$choice" ]; then
+  rm -rf .venv
+fi
 site=""
 [ "$choice" = system ] && site="--system-site-packages"
 echo "setup: $("$python" --version), TensorFlow choice '$choice', into .venv (once; a few minutes)"

@@ -1,0 +1,46 @@
+"""The loss and the metrics of an exact evaluation."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from models import mlp
+from training import evaluation
+from training.program import UsageError
+
+
+def test_the_mean_loss_leaves_padding_out(session):
+    losses = tf.constant([1.0, 2.0, 6.0, 100.0])
+    weights = tf.constant([1.0, 1.0, 1.0, 0.0])
+    assert session.run(evaluation.mean_loss(losses, weights)) == 3.0
+    assert session.run(evaluation.mean_loss(losses)) == 27.25
+    assert session.run(evaluation.mean_loss(losses, tf.zeros([4]))) == 0.0
+
+
+def test_metrics_over_batches_count_every_example_once(session):
+    labels = tf.compat.v1.placeholder(tf.int32, [4])
+    losses = tf.compat.v1.placeholder(tf.float32, [4])
+    weights = tf.compat.v1.placeholder(tf.float32, [4])
+    outputs = {"logits": tf.one_hot(labels, 3)}
+    metrics = evaluation.metrics(mlp.MODEL, labels, outputs, losses, weights)
+    session.run(tf.compat.v1.local_variables_initializer())
+    for losses_now, weights_now in (([1, 2, 3, 4], [1, 1, 1, 1]), ([5, 9, 9, 9], [1, 0, 0, 0])):
+        feed = {labels: [0, 1, 2, 0], losses: losses_now, weights: weights_now}
+        session.run([update for _, update in metrics.values()], feed)
+    values = session.run({name: value for name, (value, _) in metrics.items()})
+    assert values["examples"] == 5
+    assert values["examples"].dtype == np.int64
+    assert values["average_loss"] == 3.0
+    assert values["accuracy"] == 1.0
+
+
+@pytest.mark.parametrize("name", ["", "accuracy", "average_loss"])
+def test_a_metric_of_the_evaluation_is_accepted(name):
+    metrics = {"accuracy": tf.compat.v1.metrics.mean(tf.ones([3]))}
+    evaluation.require_metric(name, metrics)
+
+
+def test_other_metrics_are_refused():
+    metrics = {"accuracy": tf.compat.v1.metrics.mean(tf.ones([3]))}
+    with pytest.raises(UsageError, match=r"=acuracy is unknown\. Did you mean 'accuracy'"):
+        evaluation.require_metric("acuracy", metrics)

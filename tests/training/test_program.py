@@ -1,0 +1,95 @@
+"""The start and the end of a program."""
+
+import collections
+import importlib.metadata
+import sys
+
+import pytest
+from absl import flags
+
+from input_fns import DataError
+from models.model import ModelError
+from training import program
+
+Version = collections.namedtuple("Version", "major minor micro releaselevel serial")
+
+
+def installed(monkeypatch, **versions):
+    """Pretends that just these distributions are installed."""
+
+    def version(name):
+        if name.replace("-", "_") not in versions:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return versions[name.replace("-", "_")]
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+
+
+@pytest.mark.parametrize("version", [(3, 8, 18), (3, 12, 1), (2, 7, 18)])
+def test_a_wrong_python_is_refused(monkeypatch, version):
+    monkeypatch.setattr(sys, "version_info", Version(*version, "final", 0))
+    with pytest.raises(program.UsageError, match=r"runs on Python 3\.9, 3\.10 and 3\.11"):
+        program.check_versions()
+
+
+@pytest.mark.parametrize("wheel", ["tensorflow", "tensorflow_cpu", "tensorflow_tpu"])
+def test_any_wheel_of_tensorflow_2_15_will_do(monkeypatch, wheel):
+    installed(monkeypatch, **{wheel: "2.15.0", "tensorflow_estimator": "2.15.0"})
+    program.check_versions()
+
+
+@pytest.mark.parametrize(
+    ("versions", "message"),
+    [
+        ({}, "no TensorFlow in"),
+        ({"tensorflow": "2.16.1"}, "tensorflow 2.16.1: this package needs tensorflow 2.15.x"),
+        ({"tensorflow": "2.15.1"}, "tensorflow-estimator is missing"),
+        (
+            {"tensorflow": "2.15.1", "tensorflow_estimator": "2.14.0"},
+            "tensorflow-estimator 2.14.0: this package needs",
+        ),
+    ],
+)
+def test_a_wrong_tensorflow_is_refused(monkeypatch, versions, message):
+    installed(monkeypatch, **versions)
+    with pytest.raises(program.UsageError, match=message):
+        program.check_versions()
+
+
+@pytest.mark.parametrize("error", [program.UsageError, DataError, ModelError])
+def test_an_error_of_the_input_is_one_line_and_status_2(monkeypatch, capsys, error):
+    monkeypatch.setattr(sys, "argv", ["/some/where/run_cpu.py"])
+
+    def main():
+        raise error("this is\n  wrong")
+
+    with pytest.raises(SystemExit) as exit_info:
+        program.run(main)
+    assert exit_info.value.code == 2
+    assert capsys.readouterr().err == "run_cpu.py: error: this is wrong\n"
+
+
+def test_an_error_of_the_program_is_not_hidden():
+    def main():
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        program.run(main)
+
+
+def test_start_parses_the_flags(monkeypatch):
+    values = flags.FlagValues()
+    flags.DEFINE_integer("number", 1, "A number.", flag_values=values)
+    program.start(["program", "--number=7"], "", values)
+    assert values.number == 7
+
+
+def test_help_prints_the_doc_and_the_flags(capsys):
+    values = flags.FlagValues()
+    flags.DEFINE_integer("number", 1, "A number of things.", flag_values=values)
+    with pytest.raises(SystemExit) as exit_info:
+        program.start(["program", "--help"], "What it does.", values)
+    assert exit_info.value.code == 0
+    out = capsys.readouterr().out
+    assert "What it does." in out
+    assert "A number of things." in out

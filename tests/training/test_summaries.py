@@ -1,0 +1,64 @@
+"""What TensorBoard is given."""
+
+import numpy as np
+import tensorflow as tf
+
+from training import progress, summaries
+
+MATRIX = np.array([[3, 1], [0, 0]])
+
+
+def values_in(directory):
+    """Every summary value in the event files of a directory, by tag and step."""
+    paths = tf.io.gfile.glob(f"{directory}/events.*")
+    events = (event for path in paths for event in tf.compat.v1.train.summary_iterator(path))
+    return {(value.tag, event.step): value for event in events for value in event.summary.value}
+
+
+def test_a_confusion_image_is_dark_where_a_row_has_its_share():
+    image = summaries.confusion_image(MATRIX)
+    assert image.shape == (400, 400)
+    assert image.dtype == np.uint8
+    corners = image[::399, ::399]
+    np.testing.assert_array_equal(corners, [[64, 191], [255, 255]])
+
+
+def test_the_confusion_matrix_is_written_as_image_and_table(tmp_path, session):
+    summaries.write_confusion_matrix(str(tmp_path), 7, MATRIX, ("cat", "dog"))
+    values = values_in(tmp_path)
+    image = values["confusion_matrix/rows_are_labels", 7].image
+    decoded = session.run(tf.io.decode_png(image.encoded_image_string))
+    np.testing.assert_array_equal(decoded[..., 0], summaries.confusion_image(MATRIX))
+    table = tf.make_ndarray(values["confusion_matrix/table", 7].tensor).item().decode()
+    assert table.splitlines() == [
+        "| label / prediction | cat | dog |",
+        "| --- | --- | --- |",
+        "| **cat** | 3 | 1 |",
+        "| **dog** | 0 | 0 |",
+    ]
+
+
+def test_training_metrics_are_of_one_batch_each(tmp_path):
+    labels = tf.compat.v1.placeholder(tf.int32, [None])
+    count = tf.compat.v1.train.get_or_create_global_step().assign_add(1)
+    metrics = {"accuracy": tf.compat.v1.metrics.accuracy(labels, tf.ones_like(labels))}
+    hook = summaries.TrainMetricsHook(metrics, 13, 2, str(tmp_path), progress.Clock())
+    with tf.compat.v1.train.MonitoredSession(hooks=[hook]) as session:
+        for batch in ([0, 0], [1, 1], [0, 0], [1, 0]):
+            session.run(count, {labels: batch})
+    tf.compat.v1.summary.FileWriterCache.clear()
+    values = values_in(tmp_path)
+    assert values["accuracy", 2].simple_value == 1.0
+    assert values["accuracy", 4].simple_value == 0.5
+    assert values["examples/sec", 4].simple_value > 0
+    assert ("accuracy", 1) not in values
+
+
+def test_pictures_are_shown_and_other_features_are_not(session):
+    features = {"image": tf.ones([13, 7, 5, 1], tf.uint8), "weight": tf.ones([13])}
+    summaries.add_to_graph(features, tf.constant(0.5))
+    merged = session.run(tf.compat.v1.summary.merge_all())
+    values = tf.compat.v1.Summary.FromString(merged).value
+    tags = [value.tag for value in values]
+    assert tags == ["learning_rate", *(f"input/image/image/{i}" for i in range(8))]
+    assert (values[1].image.height, values[1].image.width) == (7, 5)

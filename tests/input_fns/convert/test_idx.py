@@ -1,0 +1,96 @@
+"""IDX files, as MNIST and Fashion-MNIST come."""
+
+import gzip
+import pathlib
+import struct
+
+import numpy as np
+import pytest
+
+from input_fns import DataError
+from input_fns.convert import idx
+
+FASHION_MNIST = pathlib.Path(__file__).parents[4] / "shared" / "data" / "fashion-mnist"
+FILES = {
+    "train-images-idx3-ubyte.gz": np.arange(11 * 7 * 5).reshape(11, 7, 5) % 251,
+    "train-labels-idx1-ubyte.gz": np.arange(11) % 10,
+    "t10k-images-idx3-ubyte.gz": np.arange(4 * 7 * 5).reshape(4, 7, 5) % 13,
+    "t10k-labels-idx1-ubyte.gz": np.array([9, 8, 0, 0]),
+}
+
+
+def idx_bytes(array):
+    header = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}i", *array.shape)
+    return header + array.astype(np.uint8).tobytes()
+
+
+@pytest.fixture
+def source(tmp_path):
+    """A folder with four small IDX files."""
+    for name, array in FILES.items():
+        (tmp_path / name).write_bytes(gzip.compress(idx_bytes(array)))
+    return tmp_path
+
+
+def test_pixels_and_labels_come_back_bit_for_bit(source):
+    raw = idx.read("mnist", str(source))
+    assert raw.class_names == tuple("0123456789")
+    assert raw.splits["train"].images.dtype == np.uint8
+    for split, prefix in (("train", "train"), ("test", "t10k")):
+        images, labels = (
+            FILES[f"{prefix}-{kind}-ubyte.gz"] for kind in ("images-idx3", "labels-idx1")
+        )
+        np.testing.assert_array_equal(raw.splits[split].images[..., 0], images)
+        np.testing.assert_array_equal(raw.splits[split].labels, labels)
+
+
+def test_unpacked_files_will_do(source):
+    for name in FILES:
+        packed = source / name
+        (source / name[: -len(".gz")]).write_bytes(gzip.decompress(packed.read_bytes()))
+        packed.unlink()
+    assert len(idx.read("fashion_mnist", str(source)).splits["train"].labels) == 11
+
+
+IMAGES = "train-images-idx3-ubyte.gz"
+WHOLE = idx_bytes(FILES[IMAGES])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (gzip.compress(b"\x89PNG" + WHOLE), "starts with 89504e47, not with 00000803"),
+        (gzip.compress(idx_bytes(np.arange(11))), "starts with 00000801, not with 00000803"),
+        (gzip.compress(WHOLE[:9]), "is cut off inside its header, at byte 9"),
+        (gzip.compress(WHOLE[:-3]), "11 x 7 x 5 = 385 bytes after its header of 16, but holds 382"),
+        (gzip.compress(WHOLE + b"x"), "but holds 386"),
+        (gzip.compress(WHOLE)[:-20], "is no whole gzip file"),
+        (WHOLE, "is no whole gzip file"),
+        (b"", "starts with , not with"),
+        (gzip.compress(idx_bytes(np.zeros([12, 7, 5]))), "holds 12 images, but .* 11 labels"),
+    ],
+)
+def test_a_broken_file_is_named_and_explained(source, content, message):
+    (source / IMAGES).write_bytes(content)
+    with pytest.raises(DataError, match=f"{IMAGES}.*{message}"):
+        idx.read("mnist", str(source))
+
+
+def test_a_missing_file(source):
+    (source / IMAGES).unlink()
+    with pytest.raises(DataError, match=f"has no {IMAGES}"):
+        idx.read("mnist", str(source))
+
+
+def test_a_source_is_needed():
+    with pytest.raises(DataError, match="--dataset=mnist needs --source=FOLDER"):
+        idx.read("mnist", "")
+
+
+@pytest.mark.skipif(not FASHION_MNIST.exists(), reason="the real Fashion-MNIST is not here")
+def test_the_real_fashion_mnist():
+    splits = idx.read("fashion_mnist", str(FASHION_MNIST)).splits
+    assert splits["train"].images.shape == (60000, 28, 28, 1)
+    assert splits["test"].images.shape == (10000, 28, 28, 1)
+    assert np.bincount(splits["train"].labels).tolist() == [6000] * 10
+    assert np.bincount(splits["test"].labels).tolist() == [1000] * 10

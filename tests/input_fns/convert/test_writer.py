@@ -1,0 +1,138 @@
+"""Writing shards: in order, of a sensible number, and whole or not at all."""
+
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from input_fns import DataError, dataset
+from input_fns.convert import source, writer
+
+
+def make_raw(size=11, name="numbers", first=0):
+    """Images whose pixels count up from `first`, in a split "train"."""
+    images = (first + np.arange(size * 6)).astype(np.uint8).reshape(size, 3, 2, 1)
+    split = source.RawSplit(images, np.arange(size) % 2)
+    return source.RawDataset(name, ("even", "odd"), {"train": split})
+
+
+def stored_images(data_dir, session):
+    """Every image of the split, in the order of the shards."""
+    numbers = dataset.load(str(data_dir), "numbers")
+    size = numbers.split("train").num_examples
+    batches = numbers.eval_input_fn("train")({"batch_size": size})
+    features, _ = session.run(tf.compat.v1.data.make_one_shot_iterator(batches).get_next())
+    return features["image"]
+
+
+@pytest.mark.parametrize("num_shards", [1, 3, 11, 50])
+def test_examples_keep_their_order_over_the_shards(tmp_path, session, num_shards):
+    raw = make_raw()
+    written = writer.write(raw, str(tmp_path), num_shards)
+    assert len(written.split("train").shards) == min(num_shards, 11)
+    np.testing.assert_array_equal(stored_images(tmp_path, session), raw.splits["train"].images)
+
+
+def test_the_histogram_and_the_sizes_are_those_of_the_files(tmp_path):
+    split = writer.write(make_raw(), str(tmp_path), num_shards=2).split("train")
+    assert split.label_histogram == (6, 5)
+    for shard in split.shards:
+        assert os.path.getsize(tmp_path / shard.name) == shard.num_bytes
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "num_shards"),
+    [(5_000, 1), (20 * 2**20, 2), (500 * 2**20, 50), (5 * 2**30, 100)],
+)
+def test_shards_hold_ten_mebibytes_or_more_and_are_a_hundred_at_most(num_bytes, num_shards):
+    assert writer._choose_num_shards(num_bytes) == num_shards
+
+
+def test_progress_is_told(tmp_path):
+    lines = []
+    writer.write(make_raw(), str(tmp_path), num_shards=2, progress=lines.append)
+    assert [line.split(",")[0] for line in lines] == ["train: shard 1/2", "train: shard 2/2"]
+
+
+@pytest.fixture
+def stopped(monkeypatch):
+    """Makes a write stop at its eighth example."""
+    serialize, calls = writer._serialize, []
+
+    def serialize_some(image, label):
+        calls.append(label)
+        if len(calls) == 8:
+            raise KeyboardInterrupt
+        return serialize(image, label)
+
+    monkeypatch.setattr(writer, "_serialize", serialize_some)
+
+
+def test_a_run_that_is_stopped_leaves_nothing_that_looks_complete(tmp_path, stopped):
+    with pytest.raises(KeyboardInterrupt):
+        writer.write(make_raw(), str(tmp_path), num_shards=3)
+    with pytest.raises(DataError, match="not prepared, or stopped half-way"):
+        dataset.load(str(tmp_path), "numbers")
+
+
+def test_an_overwrite_that_is_stopped_leaves_the_old_data_set(tmp_path, session, request):
+    old = make_raw()
+    writer.write(old, str(tmp_path), num_shards=3)
+    request.getfixturevalue("stopped")
+    with pytest.raises(KeyboardInterrupt):
+        writer.write(make_raw(first=100), str(tmp_path), num_shards=3)
+    np.testing.assert_array_equal(stored_images(tmp_path, session), old.splits["train"].images)
+
+
+def test_a_stop_between_the_renames_leaves_no_mixture(tmp_path, monkeypatch):
+    writer.write(make_raw(), str(tmp_path), num_shards=3)
+    rename, calls = tf.io.gfile.rename, []
+
+    def rename_one(*args, **kwargs):
+        calls.append(args)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        rename(*args, **kwargs)
+
+    monkeypatch.setattr(tf.io.gfile, "rename", rename_one)
+    with pytest.raises(KeyboardInterrupt):
+        writer.write(make_raw(first=100), str(tmp_path), num_shards=3)
+    with pytest.raises(DataError, match="not prepared, or stopped half-way"):
+        dataset.load(str(tmp_path), "numbers")
+
+
+def test_the_next_run_removes_what_a_stopped_one_left(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "_commit", lambda written: None)
+        writer.write(make_raw(), str(tmp_path), num_shards=5)
+    writer.write(make_raw(), str(tmp_path), num_shards=2)
+    assert sorted(os.listdir(tmp_path)) == [
+        "dataset.json",
+        "train-00000-of-00002.tfrecord",
+        "train-00001-of-00002.tfrecord",
+    ]
+
+
+def test_the_old_shards_go_and_foreign_files_stay(tmp_path):
+    (tmp_path / "mine.tfrecord").write_text("precious")
+    writer.write(make_raw(), str(tmp_path), num_shards=3)
+    writer.write(make_raw(), str(tmp_path), num_shards=1)
+    assert sorted(os.listdir(tmp_path)) == [
+        "dataset.json",
+        "mine.tfrecord",
+        "train-00000-of-00001.tfrecord",
+    ]
+
+
+def test_an_empty_split_is_refused(tmp_path):
+    with pytest.raises(DataError, match="split 'train' of numbers has no examples"):
+        writer.write(make_raw(size=0), str(tmp_path))
+
+
+def test_a_label_outside_the_classes_is_refused(tmp_path):
+    raw = make_raw()
+    raw.splits["train"].labels[[4, 9]] = 2
+    with pytest.raises(DataError, match=r"example 4 has label 2, outside the 2 classes \(2 such"):
+        writer.write(raw, str(tmp_path))
+    assert os.listdir(tmp_path) == []

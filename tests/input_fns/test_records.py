@@ -1,0 +1,136 @@
+"""Reading shards: shuffled without end for training, exactly once for evaluation."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from input_fns import records
+
+NUM_EXAMPLES = 23
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Three shards that hold the numbers 0 to 22 in order."""
+    folder = tmp_path_factory.mktemp("numbers")
+    paths = [str(folder / f"{shard}.tfrecord") for shard in range(3)]
+    for path, numbers in zip(paths, np.array_split(np.arange(NUM_EXAMPLES), 3)):
+        with tf.io.TFRecordWriter(path) as writer:
+            for number in numbers:
+                writer.write(str(number))
+    return paths
+
+
+def parse(serialized):
+    numbers = tf.strings.to_number(serialized, tf.int32)
+    return {"image": tf.stack([numbers, -numbers], axis=1)}, numbers
+
+
+def batches(dataset, session, count=None):
+    """The first `count` elements of a dataset, or all."""
+    iterator = tf.compat.v1.data.make_initializable_iterator(dataset)
+    element = iterator.get_next()
+    session.run(iterator.initializer)
+
+    def rest():
+        while True:
+            try:
+                yield session.run(element)
+            except tf.errors.OutOfRangeError:
+                return
+
+    return list(itertools.islice(rest(), count))
+
+
+def train_from_memory(files, batch_size, seed=1, start_step=0):
+    return records.train_from_memory(files, parse, NUM_EXAMPLES, batch_size, seed, start_step)
+
+
+def labels_of(dataset, session, count):
+    return np.stack([labels for _, labels in batches(dataset, session, count)])
+
+
+@pytest.mark.parametrize("batch_size", [1, 5, 23, 40])
+def test_every_epoch_from_memory_holds_every_example_once(files, session, batch_size):
+    count = -(-3 * NUM_EXAMPLES // batch_size)
+    labels = labels_of(train_from_memory(files, batch_size), session, count).ravel()
+    for epoch in range(3):
+        of_epoch = labels[epoch * NUM_EXAMPLES : (epoch + 1) * NUM_EXAMPLES]
+        np.testing.assert_array_equal(np.sort(of_epoch), np.arange(NUM_EXAMPLES))
+
+
+def test_features_and_labels_stay_together(files, session):
+    for features, labels in batches(train_from_memory(files, 5), session, 9):
+        np.testing.assert_array_equal(features["image"], np.stack([labels, -labels], axis=1))
+
+
+def test_epochs_come_in_different_orders(files, session):
+    labels = labels_of(train_from_memory(files, NUM_EXAMPLES), session, 2)
+    assert not np.array_equal(labels[0], labels[1])
+    assert not np.array_equal(labels[0], np.arange(NUM_EXAMPLES))
+
+
+def test_the_order_is_a_function_of_the_seed(files, session):
+    once, again, other = (
+        labels_of(train_from_memory(files, 5, seed), session, 10) for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(once, again)
+    assert not np.array_equal(once, other)
+
+
+@pytest.mark.parametrize("start_step", [1, 4, 5, 9, 14])
+def test_a_start_step_goes_on_where_an_undisturbed_run_would_be(files, session, start_step):
+    whole = labels_of(train_from_memory(files, 5), session, 20)
+    rest = labels_of(train_from_memory(files, 5, start_step=start_step), session, 20 - start_step)
+    np.testing.assert_array_equal(rest, whole[start_step:])
+
+
+def test_training_batches_have_static_shapes(files):
+    for dataset in (train_from_memory(files, 5), records.train_from_files(files, parse, 5, 1)):
+        features, labels = dataset.element_spec
+        assert features["image"].shape.as_list() == [5, 2]
+        assert labels.shape.as_list() == [5]
+
+
+def test_training_from_files_reads_every_example_equally_often(files, session):
+    dataset = records.train_from_files(files, parse, NUM_EXAMPLES, seed=1)
+    epochs = labels_of(dataset, session, 3)
+    for epoch in epochs:
+        np.testing.assert_array_equal(np.sort(epoch), np.arange(NUM_EXAMPLES))
+    assert not np.array_equal(epochs[0], epochs[1])
+
+
+def test_training_from_files_repeats_itself_by_its_seed(files, session):
+    once, again, other = (
+        labels_of(records.train_from_files(files, parse, 5, seed), session, 10)
+        for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(once, again)
+    assert not np.array_equal(once, other)
+
+
+@pytest.mark.parametrize("batch_size", [1, 5, 23, 40])
+def test_evaluation_gives_every_example_once_in_order(files, session, batch_size):
+    dataset = records.evaluate(files, parse, batch_size)
+    features, labels = zip(*batches(dataset, session))
+    assert len(labels) == -(-NUM_EXAMPLES // batch_size)
+    weights = np.concatenate([feature["weight"] for feature in features])
+    assert set(weights) <= {0.0, 1.0}
+    np.testing.assert_array_equal(np.concatenate(labels)[weights == 1], np.arange(NUM_EXAMPLES))
+    assert dataset.element_spec[0]["weight"].shape.as_list() == [batch_size]
+    assert dataset.element_spec[0]["image"].shape.as_list() == [batch_size, 2]
+
+
+def test_padding_stands_at_the_end(files, session):
+    *_, (features, _) = batches(records.evaluate(files, parse, 5), session)
+    np.testing.assert_array_equal(features["weight"], [1, 1, 1, 0, 0])
+
+
+def test_prediction_gives_every_example_once_in_order_without_padding(files, session):
+    rows = batches(records.predict(files, parse, 5), session)
+    assert [len(labels) for _, labels in rows] == [5, 5, 5, 5, 3]
+    np.testing.assert_array_equal(
+        np.concatenate([labels for _, labels in rows]), np.arange(NUM_EXAMPLES)
+    )

@@ -1,0 +1,72 @@
+"""prepare_data.py through its real main."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from input_fns import DataError
+
+
+def mtimes(folder):
+    return {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+
+
+def test_digits_need_no_source(prepare, tmp_path, capsys):
+    prepare("--dataset=digits", f"--data_dir={tmp_path}")
+    with open(tmp_path / "dataset.json") as file:
+        fields = json.load(file)
+    assert fields["splits"]["train"]["num_examples"] == 1438
+    assert "digits, 10 classes; train 1438 examples in 1 shard(s)" in capsys.readouterr().out
+
+
+def test_a_data_set_that_is_ready_is_left_alone(prepare, tmp_path, capsys):
+    prepare("--dataset=digits", f"--data_dir={tmp_path}")
+    before = mtimes(tmp_path)
+    prepare("--dataset=digits", f"--data_dir={tmp_path}")
+    assert "is ready: digits" in capsys.readouterr().out
+    assert mtimes(tmp_path) == before
+
+
+def test_overwrite_writes_it_anew(prepare, tmp_path):
+    prepare("--dataset=digits", f"--data_dir={tmp_path}")
+    prepare("--dataset=digits", f"--data_dir={tmp_path}", "--overwrite", "--shards=2")
+    shards = sorted(name for name in os.listdir(tmp_path) if name.startswith("train"))
+    assert shards == ["train-00000-of-00002.tfrecord", "train-00001-of-00002.tfrecord"]
+
+
+@pytest.mark.parametrize("overwrite", ["--overwrite", "--nooverwrite"])
+def test_the_folder_of_another_data_set_is_not_touched(prepare, own_data_dir, overwrite):
+    before = sorted(os.listdir(own_data_dir))
+    with pytest.raises(DataError, match=r"holds .*'stripes'"):
+        prepare("--dataset=digits", f"--data_dir={own_data_dir}", overwrite)
+    assert sorted(os.listdir(own_data_dir)) == before
+
+
+def test_mnist_needs_a_source(prepare, tmp_path):
+    with pytest.raises(DataError, match="--dataset=mnist needs --source=FOLDER"):
+        prepare("--dataset=mnist", f"--data_dir={tmp_path}/data")
+    assert not os.path.exists(tmp_path / "data")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--dataset=digts", "--data_dir=d"], "'digts' is unknown. Did you mean 'digits'?"),
+        (["--dataset=digits"], "--data_dir must have a value"),
+        (["--data_dir=d"], "--dataset must have a value"),
+        (["--dataset=digits", "--data_dir=d", "--shards=-1"], "-1 is not a non-negative integer"),
+        (
+            ["--dataset=digits", "--data_dir=/dev/null/d"],
+            "--data_dir=/dev/null/d cannot be written",
+        ),
+    ],
+)
+def test_a_wrong_flag_is_one_line_and_status_2(arguments, message):
+    command = [sys.executable, "prepare_data.py", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert message in line

@@ -109,6 +109,7 @@ def build_estimator(run: Job) -> tf.estimator.Estimator:
         keep_checkpoint_max=run.keep_checkpoint_max,
         save_summary_steps=run.summary_steps,
         log_step_count_steps=None,  # the ProgressHook does this
+        checkpoint_save_graph_def=False,  # TensorBoard has the graph; as text it delays the start
     )
     return tf.estimator.Estimator(build_model_fn(run.model, run), config=config, params=run.params)
 

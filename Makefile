@@ -7,7 +7,7 @@ IN_VENV := .venv/bin/python
 DATA := data
 RUNS := runs
 
-.PHONY: run test lint format lock bench-train bench-keras clean setup setup-dev
+.PHONY: run test lint format lock bench-train bench-keras bench-memory clean setup setup-dev
 
 run: setup
 	@$(IN_VENV) prepare_data.py --dataset=digits --data_dir=$(DATA)/digits
@@ -15,8 +15,7 @@ run: setup
 	  --model_dir=$(RUNS)/digits --export_dir=$(RUNS)/digits/export
 	@$(IN_VENV) tools/serve_one.py $(RUNS)/digits/export
 
-test: setup-dev
-	@$(IN_VENV) -m ruff check . && $(IN_VENV) -m ruff format --check .
+test: lint
 	@$(IN_VENV) -m pytest
 
 lint: setup-dev
@@ -32,6 +31,10 @@ bench-train: setup
 # Fashion-MNIST accuracy beside the tf.keras twin: make bench-keras SOURCE=folder/with/idx/files
 bench-keras: setup
 	@$(IN_VENV) benchmarks/fashion_mnist.py --source=$(SOURCE)
+
+# Peak memory as the epochs grow: make bench-memory SOURCE=folder/with/idx/files
+bench-memory: setup
+	@$(IN_VENV) benchmarks/memory.py --source=$(SOURCE)
 
 # Writes the locked requirements anew from pyproject.toml, for Python 3.9 to 3.11 at once.
 lock: setup-dev

@@ -6,12 +6,11 @@ python run_cpu.py --flagfile=runs/digits/flags.cfg --mode=predict
 
 import sys
 
-from training import flags, program
+from training import program
 
 if __name__ == "__main__":
-    program.start(
-        sys.argv, __doc__, flags.FLAGS
-    )  # before TensorFlow's import: a typo is answered at once
+    # Before the seconds of TensorFlow's import: a typo is answered at once.
+    program.start(sys.argv, __doc__, "training.flags")
 
 import tensorflow as tf
 

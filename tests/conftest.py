@@ -14,7 +14,7 @@ from tensorflow.python.eager import context
 import prepare_data
 import run_cpu
 from input_fns.convert import digits, source, writer
-from training import runtime
+from training import data_flags, runtime
 
 runtime.prepare()
 
@@ -140,7 +140,7 @@ def trained_dir(run_in, tmp_path_factory):
 @pytest.fixture
 def prepare():
     """Runs prepare_data.py's real main: `prepare("--dataset=digits", ...)`."""
-    return lambda *arguments: _run(prepare_data, prepare_data.FLAGS, arguments)
+    return lambda *arguments: _run(prepare_data, data_flags.FLAGS, arguments)
 
 
 @pytest.fixture

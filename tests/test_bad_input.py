@@ -43,7 +43,7 @@ def refused(data_dir, tmp_path, capsys):
 
 def status_of(argv):
     try:
-        program.start(argv, "", flags.FLAGS)
+        program.start(argv, "", "training.flags")
         program.run(run_cpu.main)
     except SystemExit as end:
         return end.code

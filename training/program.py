@@ -1,17 +1,17 @@
 """How a program of this package starts and ends: versions, flags, and errors in one line.
 
-Nothing here imports TensorFlow, so that `--help` and a mistyped flag are answered at once.
+At the top this imports nothing that must be installed: a wrong Python and a missing environment are
+answered in one line too, and `--help` or a mistyped flag without the seconds that TensorFlow takes.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import os
 import sys
 import time
 from typing import Callable
-
-from absl import flags
 
 from input_fns import DataError
 from models.model import ModelError
@@ -29,17 +29,28 @@ class UsageError(ValueError):
     """The program was asked for something that it cannot do."""
 
 
-def start(argv: list[str], doc: str, flag_values: flags.FlagValues) -> None:
+def start(argv: list[str], doc: str, flags_module: str) -> None:
     """Checks the versions, parses `argv` and makes TensorFlow's import quiet.
 
     A wrong version, an unknown flag or a wrong value ends the program with one line and status 2;
     `--help` prints `doc` and the flags.
+
+    Args:
+      argv: the command line, the program's name first.
+      doc: the program's docstring.
+      flags_module: name of the module whose `FLAGS` are parsed.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its errors also come as exceptions
     try:
         check_versions()
+    except UsageError as error:
+        _exit(error)
+    from absl import flags
+
+    try:
+        flag_values = importlib.import_module(flags_module).FLAGS
         if {"--help", "-h", "-help", "--helpfull", "--helpshort"} & set(argv):
-            print(doc.strip(), flag_values.main_module_help() or flag_values.get_help(), sep="\n\n")
+            print(doc.strip(), flag_values.get_help(include_special_flags=False), sep="\n\n")
             sys.exit(0)
         unknown = flag_values(argv)[1:]
         if unknown:
@@ -66,7 +77,10 @@ def check_versions() -> None:
         )
     tensorflow = [version for version in map(_version, _WHEELS) if version]
     if not tensorflow:
-        raise UsageError(f"no TensorFlow in {sys.prefix}; 'make run' or 'make test' sets up .venv")
+        raise UsageError(
+            f"no TensorFlow in {sys.prefix}: 'make run' sets up .venv, and "
+            "'. .venv/bin/activate' enters it"
+        )
     estimator = _version("tensorflow-estimator")
     for name, version in (("tensorflow", tensorflow[0]), ("tensorflow-estimator", estimator)):
         if not (version or "").startswith(f"{TENSORFLOW}."):

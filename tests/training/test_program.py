@@ -2,7 +2,9 @@
 
 import collections
 import importlib.metadata
+import subprocess
 import sys
+import types
 
 import pytest
 from absl import flags
@@ -77,19 +79,37 @@ def test_an_error_of_the_program_is_not_hidden():
         program.run(main)
 
 
-def test_start_parses_the_flags(monkeypatch):
-    values = flags.FlagValues()
-    flags.DEFINE_integer("number", 1, "A number.", flag_values=values)
-    program.start(["program", "--number=7"], "", values)
-    assert values.number == 7
+@pytest.fixture
+def flags_module(monkeypatch):
+    """The name of a module with a flag `--number`."""
+    module = types.ModuleType("flags_of_a_test")
+    module.FLAGS = flags.FlagValues()
+    flags.DEFINE_integer("number", 1, "A number of things.", flag_values=module.FLAGS)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return module.__name__
 
 
-def test_help_prints_the_doc_and_the_flags(capsys):
-    values = flags.FlagValues()
-    flags.DEFINE_integer("number", 1, "A number of things.", flag_values=values)
+def test_start_parses_the_flags(flags_module):
+    program.start(["program", "--number=7"], "", flags_module)
+    assert sys.modules[flags_module].FLAGS.number == 7
+
+
+def test_help_prints_the_doc_and_the_flags(flags_module, capsys):
     with pytest.raises(SystemExit) as exit_info:
-        program.start(["program", "--help"], "What it does.", values)
+        program.start(["program", "--help"], "What it does.", flags_module)
     assert exit_info.value.code == 0
     out = capsys.readouterr().out
     assert "What it does." in out
     assert "A number of things." in out
+
+
+def test_a_python_without_the_requirements_is_told_how_to_get_them():
+    code = (
+        "import runpy, sys; sys.path.insert(0, '.'); runpy.run_path(sys.argv[1], None, '__main__')"
+    )
+    command = [sys.executable, "-S", "-c", code]  # -S: no installed packages
+    for name in ("run_cpu.py", "prepare_data.py"):
+        done = subprocess.run([*command, name], capture_output=True, text=True)
+        assert done.returncode == 2
+        (line,) = done.stderr.splitlines()
+        assert "no TensorFlow in" in line

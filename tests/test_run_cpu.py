@@ -2,6 +2,9 @@
 
 import json
 import os
+import shlex
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -279,6 +282,28 @@ def test_export_answers_as_predict_does(run_in, trained_dir, raw_dataset, tmp_pa
         for name in ("classes", "probabilities"):
             np.testing.assert_array_equal(answer[name].numpy(), rows[name])
     assert answer["class_names"].numpy()[:3].tolist() == [b"stripe 0", b"stripe 1", b"stripe 2"]
+
+
+def test_export_serves_the_average_of_the_weights(run, tmp_path, eager):
+    average = "--params=ema_decay=0.99"
+    run("--mode=train", "--train_steps=15", average)
+    run("--mode=export", f"--export_dir={tmp_path}/export", average)
+    run("--mode=predict", f"--predict_output={tmp_path}/p.npz", average)
+    (version,) = (tmp_path / "export").iterdir()
+    serve = tf.saved_model.load(str(version)).signatures["serving_default"]
+    sample = np.load(version / "assets.extra" / "sample_image.npy")
+    with np.load(tmp_path / "p.npz") as rows:
+        served = serve(image=tf.constant(sample))["probabilities"].numpy()
+        np.testing.assert_allclose(served, rows["probabilities"][:3], rtol=1e-5)
+
+
+def test_the_printed_command_serves_the_sample(run_in, trained_dir, tmp_path, capsys):
+    run_in(trained_dir, "--mode=export", f"--export_dir={tmp_path}/export")
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "try it: " in line]
+    program, *arguments = shlex.split(line.split("try it: ")[1])
+    command = [os.path.join(os.path.dirname(sys.executable), program), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "[b'stripe 0' b'stripe 1' b'stripe 2']" in done.stdout
 
 
 def test_export_holds_class_names_and_a_sample(run_in, trained_dir, raw_dataset, tmp_path):

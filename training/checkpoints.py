@@ -166,9 +166,10 @@ class BestCheckpoint:
             source = os.path.join(os.path.dirname(checkpoint), name)
             tf.io.gfile.copy(source, f"{path}.partial", overwrite=True)
             tf.io.gfile.rename(f"{path}.partial", path, overwrite=True)
-        tf.compat.v1.train.update_checkpoint_state(
-            self._dir, os.path.join(self._dir, os.path.basename(checkpoint))
-        )
+        # As tf.train's Saver writes it, and by name alone: model_dir may be moved.
+        name = os.path.basename(checkpoint)
+        with files.atomic_write(os.path.join(self._dir, "checkpoint")) as file:
+            file.write(f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n')
         for name in old - new:
             tf.io.gfile.remove(os.path.join(self._dir, name))
 

@@ -115,6 +115,14 @@ def test_the_best_is_kept(tmp_path, metric, values, best):
     assert checkpoints.step_of(checkpoints.find(str(tmp_path), "best")) == best
 
 
+def test_the_best_is_found_after_a_move(tmp_path):
+    keeper = checkpoints.BestCheckpoint(str(tmp_path / "here"), "accuracy")
+    keeper.update(save(tmp_path / "here", 1, a=1.0), 1, {"accuracy": 0.1})
+    os.rename(tmp_path / "here", tmp_path / "there")
+    best = checkpoints.find(str(tmp_path / "there"), "best")
+    assert best == str(tmp_path / "there" / "best" / "model.ckpt-1")
+
+
 def test_evaluations_without_gain_are_counted_over_restarts(tmp_path):
     for step, value in enumerate([0.5, 0.4, 0.3], start=1):
         keeper = checkpoints.BestCheckpoint(str(tmp_path), "accuracy")

@@ -39,25 +39,25 @@ def build_model_fn(model: Model, run: Job):
     def model_fn(features, labels, mode, params):
         training = mode == ModeKeys.TRAIN
         outputs = model.inference(features, params, training)
+        if training and run.warm_start_from:
+            checkpoints.warm_start(run.warm_start_from, run.warm_start_include)
         if mode == ModeKeys.PREDICT:
-            spec = predict_spec(outputs)
+            spec = predict_spec(outputs, params)
         else:
             losses = model.loss(labels, outputs, params)
             spec_fn = train_spec if training else eval_spec
             spec = spec_fn(features, labels, outputs, losses, params)
         if run.checkpoint:
             checkpoints.check_fits(run.checkpoint, params, training)
-        elif training and run.warm_start_from:
-            checkpoints.warm_start(run.warm_start_from, run.warm_start_include)
         return spec
 
-    def predict_spec(outputs):
+    def predict_spec(outputs, params):
         predictions = model.predictions(outputs)
         return tf.estimator.EstimatorSpec(
             ModeKeys.PREDICT,
             predictions=predictions,
             export_outputs=export.export_outputs(predictions, run.dataset.class_names),
-            scaffold=ema.scaffold(run.params),
+            scaffold=ema.scaffold(params),
         )
 
     def eval_spec(features, labels, outputs, losses, params):

@@ -233,6 +233,7 @@ def test_warm_start_takes_what_fits(run_in, trained_dir, tmp_path, capsys):
         "--warm_start_include=(dense_0|logits)/.*",
     )
     out = capsys.readouterr().out
+    assert "warm start: 3 variables from" in out  # and none of Adam's
     assert "logits/kernel ([512, 3] there, [5, 3] here)" in out
     old, new = variables(trained_dir), variables(tmp_path / "new")
     np.testing.assert_allclose(new["dense_0/kernel"], old["dense_0/kernel"], atol=1e-7)

@@ -73,6 +73,9 @@ def check_fits(checkpoint: str, params, training: bool) -> None:
 def warm_start(checkpoint: str, include: str) -> None:
     """Lets the variables of the default graph begin with the values of `checkpoint`.
 
+    To be called when the model's variables are there and the optimizer's are not yet: a new
+    training does not begin with the momentum of an old one.
+
     Takes the variables whose whole name in the graph matches the regular expression `include` and
     that `checkpoint` holds in the same shape; prints which are left out. The global step starts
     at 0.

@@ -62,9 +62,8 @@ def evaluate(estimator, job, input_fns, checkpoint=None):
     steps = -(-size // job.eval_batch_size)
     metrics = estimator.evaluate(input_fns.evaluate, steps=steps, checkpoint_path=checkpoint)
     step = int(metrics.pop("global_step"))
-    metrics.pop(
-        "loss"
-    )  # the Estimator's mean of the batches, padding and all: average_loss is ours
+    # The Estimator's own loss is a mean of batches, however full; average_loss is that of examples.
+    metrics.pop("loss")
     if metrics["examples"] != size:
         raise DataError(
             f"evaluated {metrics['examples']} examples, but split '{job.eval_split}' has {size}: "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 import io
 import json
 import os
@@ -61,6 +62,7 @@ def evaluate(estimator, job, input_fns, checkpoint=None):
     size = job.dataset.split(job.eval_split).num_examples
     steps = -(-size // job.eval_batch_size)
     metrics = estimator.evaluate(input_fns.evaluate, steps=steps, checkpoint_path=checkpoint)
+    gc.collect()  # the graph of an evaluation is a web of cycles, and there is one each time
     step = int(metrics.pop("global_step"))
     # The Estimator's own loss is a mean of batches, however full; average_loss is that of examples.
     metrics.pop("loss")

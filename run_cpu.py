@@ -81,7 +81,7 @@ def build_model_fn(model: Model, run: Job):
             progress.ProgressHook(
                 loss, learning_rate, run.train_batch_size, run.train_steps, run.clock
             ),
-            summaries.TrainMetricsHook(
+            summaries.TrainSummaryHook(
                 metrics,
                 run.train_batch_size,
                 run.summary_steps,
@@ -106,8 +106,8 @@ def build_estimator(run: Job) -> tf.estimator.Estimator:
         tf_random_seed=run.graph_seed,
         save_checkpoints_steps=run.save_checkpoints_steps,
         keep_checkpoint_max=run.keep_checkpoint_max,
-        save_summary_steps=run.summary_steps,
-        log_step_count_steps=None,  # the ProgressHook does this
+        save_summary_steps=None,  # the TrainSummaryHook does this,
+        log_step_count_steps=None,  # and the ProgressHook this
         checkpoint_save_graph_def=False,  # TensorBoard has the graph; as text it delays the start
     )
     return tf.estimator.Estimator(build_model_fn(run.model, run), config=config, params=run.params)

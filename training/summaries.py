@@ -24,8 +24,11 @@ def add_to_graph(features, learning_rate):
             tf.compat.v1.summary.image(f"input/{name}", images, _NUM_IMAGES)
 
 
-class TrainMetricsHook(tf.estimator.SessionRunHook):
-    """Writes examples/s and the model's scalar metrics of the current batch every N steps."""
+class TrainSummaryHook(tf.estimator.SessionRunHook):
+    """Every N steps, writes the graph's summaries, the metrics of the batch and examples/s.
+
+    In the place of the Estimator's own SummarySaverHook, which delays the very first step.
+    """
 
     def __init__(self, metrics, batch_size, every_steps, model_dir, clock):
         """Takes the model's streaming metrics, `{name: (value, update_op)}`."""
@@ -39,6 +42,10 @@ class TrainMetricsHook(tf.estimator.SessionRunHook):
         self._model_dir = model_dir
         self._rate = Rate(clock, batch_size)
 
+    def begin(self):
+        """Comes when the graph is built, with the summary of the loss that the Estimator adds."""
+        self._summaries = tf.compat.v1.summary.merge_all()
+
     def after_create_session(self, session, coord):
         """Starts counting at the step that the session was restored to."""
         self._step = int(session.run(tf.compat.v1.train.get_global_step()))
@@ -46,17 +53,19 @@ class TrainMetricsHook(tf.estimator.SessionRunHook):
         self._writer = tf.compat.v1.summary.FileWriterCache.get(self._model_dir)
 
     def before_run(self, run_context):
-        """Asks for the metrics where they are due."""
+        """Asks for summaries and metrics where they are due."""
         if (self._step + 1) % self._every_steps:
             return None
-        return tf.estimator.SessionRunArgs(self._updates)
+        return tf.estimator.SessionRunArgs((self._updates, self._summaries))
 
     def after_run(self, run_context, run_values):
         """Writes what was asked for, and sets the metrics back: each value is of one batch."""
         self._step += 1
         if run_values.results is None:
             return
-        scalars = {**run_values.results, "examples/sec": self._rate.since_last(self._step)}
+        metrics, summaries = run_values.results
+        scalars = {**metrics, "examples/sec": self._rate.since_last(self._step)}
+        self._writer.add_summary(summaries, self._step)
         self._writer.add_summary(_scalars(scalars), self._step)
         run_context.session.run(self._reset)
 

@@ -39,10 +39,11 @@ def test_the_confusion_matrix_is_written_as_image_and_table(tmp_path, session):
 
 
 def test_training_metrics_are_of_one_batch_each(tmp_path):
+    tf.compat.v1.summary.scalar("learning_rate", tf.constant(0.5))
     labels = tf.compat.v1.placeholder(tf.int32, [None])
     count = tf.compat.v1.train.get_or_create_global_step().assign_add(1)
     metrics = {"accuracy": tf.compat.v1.metrics.accuracy(labels, tf.ones_like(labels))}
-    hook = summaries.TrainMetricsHook(metrics, 13, 2, str(tmp_path), progress.Clock())
+    hook = summaries.TrainSummaryHook(metrics, 13, 2, str(tmp_path), progress.Clock())
     with tf.compat.v1.train.MonitoredSession(hooks=[hook]) as session:
         for batch in ([0, 0], [1, 1], [0, 0], [1, 0]):
             session.run(count, {labels: batch})
@@ -51,7 +52,8 @@ def test_training_metrics_are_of_one_batch_each(tmp_path):
     assert values["accuracy", 2].simple_value == 1.0
     assert values["accuracy", 4].simple_value == 0.5
     assert values["examples/sec", 4].simple_value > 0
-    assert ("accuracy", 1) not in values
+    assert values["learning_rate", 4].simple_value == 0.5
+    assert {step for tag, step in values if tag == "accuracy"} == {2, 4}
 
 
 def test_pictures_are_shown_and_other_features_are_not(session):

@@ -25,6 +25,7 @@ from training import (
     optimizers,
     progress,
     runtime,
+    saver,
     schedules,
     summaries,
 )
@@ -94,6 +95,9 @@ def build_model_fn(model: Model, run: Job):
             loss=loss,
             train_op=optimizers.minimize(optimizer, loss, params),
             training_hooks=hooks,
+            training_chief_hooks=[
+                saver.SaverHook(run.model_dir, save_steps=run.save_checkpoints_steps)
+            ],
         )
 
     return model_fn
@@ -108,7 +112,6 @@ def build_estimator(run: Job) -> tf.estimator.Estimator:
         keep_checkpoint_max=run.keep_checkpoint_max,
         save_summary_steps=None,  # the TrainSummaryHook does this,
         log_step_count_steps=None,  # and the ProgressHook this
-        checkpoint_save_graph_def=False,  # TensorBoard has the graph; as text it delays the start
     )
     return tf.estimator.Estimator(build_model_fn(run.model, run), config=config, params=run.params)
 

@@ -1,0 +1,19 @@
+"""Saves checkpoints while a model trains."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+
+class SaverHook(tf.estimator.CheckpointSaverHook):
+    """The Estimator's own hook, but for what that one saves before the first step.
+
+    A checkpoint of what was just initialised or restored tells nothing new, and it would delay the
+    start of every run.
+    """
+
+    def after_create_session(self, session, coord):
+        """Counts from the step of the session; gives TensorBoard the graph."""
+        self._summary_writer.add_graph(session.graph)
+        step = session.run(self._global_step_tensor)
+        self._timer.update_last_triggered_step(step)

@@ -23,10 +23,10 @@ from training import (
     job,
     modes,
     optimizers,
-    progress,
+    precision,
     runtime,
-    saver,
     schedules,
+    steps,
     summaries,
 )
 from training.job import Job
@@ -38,19 +38,46 @@ def build_model_fn(model: Model, run: Job):
     """Returns the model_fn of an Estimator around the model's inference function."""
 
     def model_fn(features, labels, mode, params):
-        training = mode == ModeKeys.TRAIN
-        outputs = model.inference(features, params, training)
-        if training and run.warm_start_from:
-            checkpoints.warm_start(run.warm_start_from, run.warm_start_include)
-        if mode == ModeKeys.PREDICT:
-            spec = predict_spec(outputs, params)
+        if mode == ModeKeys.TRAIN:
+            spec = train_spec(features, labels, params)
         else:
-            losses = model.loss(labels, outputs, params)
-            spec_fn = train_spec if training else eval_spec
-            spec = spec_fn(features, labels, outputs, losses, params)
+            outputs = precision.inference(model, features, params, training=False)
+            if mode == ModeKeys.EVAL:
+                spec = eval_spec(features, labels, outputs, params)
+            else:
+                spec = predict_spec(outputs, params)
         if run.checkpoint:
-            checkpoints.check_fits(run.checkpoint, params, training)
+            checkpoints.check_fits(run.checkpoint, params, mode == ModeKeys.TRAIN)
         return spec
+
+    def train_spec(features, labels, params):
+        global_step = tf.compat.v1.train.get_or_create_global_step()
+        learning_rate = schedules.learning_rate(params, global_step, run.train_steps)
+        optimizer = optimizers.create(params, learning_rate)
+        step = steps.train_step(model, features, labels, params, optimizer, run.accumulate_steps)
+        if run.warm_start_from:
+            checkpoints.warm_start(
+                run.warm_start_from, run.warm_start_include, step.model_variables
+            )
+        metrics = model.metrics(labels, step.outputs, None)
+        evaluation.require_metric(run.best_metric, metrics)
+        summaries.add_to_graph(features, learning_rate)
+        hook = summaries.TrainSummaryHook(
+            metrics, run.train_batch_size, run.summary_steps, run.model_dir, run.clock
+        )
+        return tf.estimator.EstimatorSpec(
+            ModeKeys.TRAIN, loss=step.loss, train_op=step.op, training_hooks=[hook]
+        )
+
+    def eval_spec(features, labels, outputs, params):
+        losses = model.loss(labels, outputs, params)
+        weights = features["weight"]
+        return tf.estimator.EstimatorSpec(
+            ModeKeys.EVAL,
+            loss=evaluation.mean_loss(losses, weights),
+            eval_metric_ops=evaluation.metrics(model, labels, outputs, losses, weights),
+            scaffold=ema.scaffold(params),
+        )
 
     def predict_spec(outputs, params):
         predictions = model.predictions(outputs)
@@ -61,45 +88,6 @@ def build_model_fn(model: Model, run: Job):
             scaffold=ema.scaffold(params),
         )
 
-    def eval_spec(features, labels, outputs, losses, params):
-        weights = features["weight"]
-        return tf.estimator.EstimatorSpec(
-            ModeKeys.EVAL,
-            loss=evaluation.mean_loss(losses, weights),
-            eval_metric_ops=evaluation.metrics(model, labels, outputs, losses, weights),
-            scaffold=ema.scaffold(params),
-        )
-
-    def train_spec(features, labels, outputs, losses, params):
-        loss = evaluation.mean_loss(losses)
-        step = tf.compat.v1.train.get_or_create_global_step()
-        learning_rate = schedules.learning_rate(params, step, run.train_steps)
-        optimizer = optimizers.create(params, learning_rate)
-        metrics = model.metrics(labels, outputs, None)
-        evaluation.require_metric(run.best_metric, metrics)
-        summaries.add_to_graph(features, learning_rate)
-        hooks = [
-            progress.ProgressHook(
-                loss, learning_rate, run.train_batch_size, run.train_steps, run.clock
-            ),
-            summaries.TrainSummaryHook(
-                metrics,
-                run.train_batch_size,
-                run.summary_steps,
-                run.model_dir,
-                run.clock,
-            ),
-        ]
-        return tf.estimator.EstimatorSpec(
-            ModeKeys.TRAIN,
-            loss=loss,
-            train_op=optimizers.minimize(optimizer, loss, params),
-            training_hooks=hooks,
-            training_chief_hooks=[
-                saver.SaverHook(run.model_dir, save_steps=run.save_checkpoints_steps)
-            ],
-        )
-
     return model_fn
 
 
@@ -108,10 +96,12 @@ def build_estimator(run: Job) -> tf.estimator.Estimator:
     config = tf.estimator.RunConfig(
         model_dir=run.model_dir,
         tf_random_seed=run.graph_seed,
-        save_checkpoints_steps=run.save_checkpoints_steps,
         keep_checkpoint_max=run.keep_checkpoint_max,
-        save_summary_steps=None,  # the TrainSummaryHook does this,
-        log_step_count_steps=None,  # and the ProgressHook this
+        # Checkpoints, curves and progress are the business of training/modes.py.
+        save_checkpoints_steps=None,
+        save_checkpoints_secs=None,
+        save_summary_steps=None,
+        log_step_count_steps=None,
     )
     return tf.estimator.Estimator(build_model_fn(run.model, run), config=config, params=run.params)
 
@@ -123,9 +113,10 @@ def build_input_fns(run: Job) -> modes.InputFns:
         return lambda params: input_fn({**params, "batch_size": batch_size})
 
     data = run.dataset
-    train = data.train_input_fn(run.train_split, run.seed, run.start_step)
     return modes.InputFns(
-        train=with_batch_size(train, run.train_batch_size),
+        train=lambda start_step: with_batch_size(
+            data.train_input_fn(run.train_split, run.seed, start_step), run.train_batch_size
+        ),
         evaluate=with_batch_size(data.eval_input_fn(run.eval_split), run.eval_batch_size),
         predict=with_batch_size(data.predict_input_fn(run.eval_split), run.predict_batch_size),
     )

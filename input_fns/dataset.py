@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from input_fns import DataError, images, records
+from input_fns import DataError, deployment, images, records
 
 FORMAT = 1
 FILE_NAME = "dataset.json"
@@ -87,20 +87,21 @@ class Dataset:
         Args:
           split: name of the split.
           seed: of the shuffle; the order of the examples is a function of it alone.
-          start_step: batches that an earlier run has used up; the order goes on after them.
+          start_step: global batches that an earlier run has used up; the order goes on after them.
 
         Returns:
           `input_fn(params) -> tf.data.Dataset` of `(features, labels)` in batches of exactly
-          `params["batch_size"]`: the stored features and int32 `[batch]` labels.
+          `params["batch_size"]`: the stored features and int32 `[batch]` labels. With a
+          `params["context"]`, as a TPUEstimator gives it, those of this host alone.
         """
 
         def input_fn(params):
             size = self.split(split).num_examples
             num_bytes = size * sum(feature.num_bytes for feature in self.features.values())
-            files, parse, batch_size = self._files(split), self._parse(), params["batch_size"]
+            files, parse, share = self._files(split), self._parse(), deployment.of_params(params)
             if num_bytes <= records.IN_MEMORY_BYTES:
-                return records.train_from_memory(files, parse, size, batch_size, seed, start_step)
-            return records.train_from_files(files, parse, batch_size, seed)
+                return records.train_from_memory(files, parse, size, share, seed, start_step)
+            return records.train_from_files(files, parse, share, seed)
 
         return input_fn
 
@@ -109,12 +110,14 @@ class Dataset:
 
         Returns:
           `input_fn(params) -> tf.data.Dataset` of `(features, labels)` in batches of exactly
-          `params["batch_size"]`. The last batch is padded; `features["weight"]`, float32 `[batch]`,
-          is 1 for an example and 0 for padding.
+          `params["batch_size"]`. The last global batch is padded; `features["weight"]`, float32
+          `[batch]`, is 1 for an example and 0 for padding. With a `params["context"]`, as a
+          TPUEstimator gives it, those of this host alone.
         """
 
         def input_fn(params):
-            return records.evaluate(self._files(split), self._parse(), params["batch_size"])
+            share = deployment.of_params(params)
+            return records.evaluate(self._files(split), self._parse(), share)
 
         return input_fn
 
@@ -127,7 +130,8 @@ class Dataset:
         """
 
         def input_fn(params):
-            dataset = records.predict(self._files(split), self._parse(), params["batch_size"])
+            share = deployment.of_params(params)
+            dataset = records.predict(self._files(split), self._parse(), share)
             return dataset.map(lambda features, labels: features)
 
         return input_fn

@@ -22,14 +22,16 @@ _PARALLEL_FILES = 16
 _ENDLESS = 2**40
 
 
-def train_from_memory(files, parse, num_examples, batch_size, seed, start_step=0):
+def train_from_memory(files, parse, num_examples, deployment, seed, start_step=0):
     """Endless training batches of a split that fits in memory.
 
-    Epoch e is the permutation that `(seed, e)` names, so the order depends on nothing else, and a
-    run that starts at `start_step` sees what an undisturbed run would have seen from there on.
-    A batch may span two epochs; within an epoch no example comes twice.
+    Epoch e is the permutation that `(seed, e)` names, so the order depends on nothing else: a run
+    that starts at `start_step` sees what an undisturbed run would have seen from there on, and the
+    global batches are the same on any number of hosts and cores. A batch may span two epochs;
+    within an epoch no example comes twice. Every host reads every file.
     """
-    first_epoch, offset = divmod(start_step * batch_size, num_examples)
+    start = start_step * deployment.global_batch_size
+    first_epoch, offset = divmod(start, num_examples)
 
     @_plain
     def permutation(epoch):
@@ -37,7 +39,8 @@ def train_from_memory(files, parse, num_examples, batch_size, seed, start_step=0
         return order[tf.where(tf.equal(epoch, first_epoch), offset, 0) :]
 
     order = tf.data.Dataset.range(first_epoch, _ENDLESS).map(permutation)
-    order = order.rebatch(batch_size, drop_remainder=True)
+    order = order.rebatch(deployment.global_batch_size, drop_remainder=True)
+    order = _share_of_host(order, deployment)
     # One element, the whole split; a batch is then one gather out of it.
     examples = _in_order(files, parse).rebatch(num_examples).cache().repeat()
 
@@ -51,9 +54,18 @@ def train_from_memory(files, parse, num_examples, batch_size, seed, start_step=0
     return dataset.prefetch(tf.data.AUTOTUNE)
 
 
-def train_from_files(files, parse, batch_size, seed):
-    """Endless training batches of a split of any size: shards and a window of records shuffled."""
+def train_from_files(files, parse, deployment, seed):
+    """Endless training batches of a split of any size: shards and a window of records shuffled.
+
+    Each host has files of its own, or, where there are fewer files than hosts, every so-manyth
+    record of all: within an epoch no two hosts see the same example.
+    """
+    host, num_hosts = deployment.host, deployment.num_hosts
+    by_file = len(files) >= num_hosts
+    if by_file:
+        files = files[host::num_hosts]
     dataset = tf.data.Dataset.from_tensor_slices(files)
+    # Record i of a pass over the files must be the same on all hosts that share them.
     dataset = dataset.shuffle(len(files), seed=seed)
     dataset = dataset.interleave(
         tf.data.TFRecordDataset,
@@ -61,34 +73,55 @@ def train_from_files(files, parse, batch_size, seed):
         num_parallel_calls=tf.data.AUTOTUNE,
         deterministic=True,
     )
+    if not by_file:
+        dataset = dataset.shard(num_hosts, host)
     dataset = dataset.shuffle(_SHUFFLE_BUFFER, seed=seed).repeat()
-    dataset = dataset.batch(batch_size, drop_remainder=True)
+    dataset = dataset.batch(deployment.batch_size, drop_remainder=True)
     dataset = dataset.map(_plain(parse), num_parallel_calls=tf.data.AUTOTUNE)
     return dataset.prefetch(tf.data.AUTOTUNE)
 
 
-def evaluate(files, parse, batch_size):
-    """Every example once, in order; the last batch padded with examples of weight 0."""
+def evaluate(files, parse, deployment):
+    """Every example once, in order; the last global batch padded with examples of weight 0."""
+    global_batch_size = deployment.global_batch_size
 
     @_plain
     def pad(features, labels):
-        missing = batch_size - tf.shape(labels)[0]
+        missing = global_batch_size - tf.shape(labels)[0]
         weight = tf.pad(tf.ones_like(labels, tf.float32), [[0, missing]])
 
         def pad_one(tensor):
             padding = [[0, missing]] + [[0, 0]] * (tensor.shape.rank - 1)
-            return tf.ensure_shape(tf.pad(tensor, padding), [batch_size, *tensor.shape[1:]])
+            return tf.ensure_shape(tf.pad(tensor, padding), [global_batch_size, *tensor.shape[1:]])
 
         features, labels = tf.nest.map_structure(pad_one, (features, labels))
-        return {**features, "weight": tf.ensure_shape(weight, [batch_size])}, labels
+        return {**features, "weight": tf.ensure_shape(weight, [global_batch_size])}, labels
 
-    dataset = _in_order(files, parse).rebatch(batch_size)
-    return dataset.map(pad, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+    dataset = _in_order(files, parse).rebatch(global_batch_size)
+    dataset = dataset.map(pad, num_parallel_calls=tf.data.AUTOTUNE)
+    return _share_of_host(dataset, deployment).prefetch(tf.data.AUTOTUNE)
 
 
-def predict(files, parse, batch_size):
-    """Every example once, in order; the last batch may be smaller."""
-    return _in_order(files, parse).rebatch(batch_size).prefetch(tf.data.AUTOTUNE)
+def predict(files, parse, deployment):
+    """Every example once, in order; the last batch may be smaller. One host only."""
+    return _in_order(files, parse).rebatch(deployment.batch_size).prefetch(tf.data.AUTOTUNE)
+
+
+def _share_of_host(dataset, deployment):
+    """Cuts global batches into those of the cores of one host."""
+    first = deployment.host * deployment.host_batch_size
+
+    @_plain
+    def rows_of_host(*batch):
+        rows = slice(first, first + deployment.host_batch_size)
+        batch = tf.nest.map_structure(lambda tensor: tensor[rows], batch)
+        return batch if len(batch) > 1 else batch[0]
+
+    if deployment.num_hosts > 1:
+        dataset = dataset.map(rows_of_host)
+    if deployment.batches_per_step > 1:
+        dataset = dataset.rebatch(deployment.batch_size, drop_remainder=True)
+    return dataset
 
 
 def _in_order(files, parse):

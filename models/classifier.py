@@ -1,4 +1,4 @@
-"""Loss, metrics and predictions of every model from images to class logits.
+"""What models from images to class logits share: input, loss, metrics and predictions.
 
 `outputs` is `{"logits": float32 [batch, num_classes]}`, labels are int32 `[batch]`.
 """
@@ -16,6 +16,16 @@ def check_params(params):
         raise ModelError(f"pixel_scale={params['pixel_scale']} must be above 0")
     if not 0 <= params["label_smoothing"] < 1:
         raise ModelError(f"label_smoothing={params['label_smoothing']} must be in [0, 1)")
+
+
+def scaled_images(features, params):
+    """Returns the images times `params["pixel_scale"]`, in `params["precision"]`.
+
+    `features["image"]` is uint8 or float32 `[batch, height, width, channels]`: images travel to the
+    device as they are stored and are scaled there.
+    """
+    images = tf.cast(features["image"], tf.float32) * params["pixel_scale"]
+    return tf.cast(images, params["precision"])
 
 
 def loss(labels, outputs, params):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from models import classifier
+from models import classifier, normalization
 from models.model import Model, ModelError
 
 
@@ -29,7 +29,9 @@ def default_params():
         "layers": "conv:32:3 relu pool:2 conv:64:3 relu pool:2 flatten dense:128 relu dropout:0.5",
         "batch_norm_momentum": 0.9,  # of the moving mean and variance
         "batch_norm_epsilon": 1e-3,
+        "batch_norm_cross_replica": False,  # over all cores of a TPU, not each core by itself
         "label_smoothing": 0.0,
+        "precision": "float32",  # of the layers, or bfloat16; --precision replaces it
     }
 
 
@@ -61,9 +63,9 @@ def inference(features, params, training):
       training: whether dropout is on and batch norm uses and updates batch statistics.
 
     Returns:
-      `{"logits": float32 [batch, num_classes]}`.
+      `{"logits": [batch, num_classes]}` of `params["precision"]`.
     """
-    x = tf.cast(features["image"], tf.float32) * params["pixel_scale"]
+    x = classifier.scaled_images(features, params)
     words = params["layers"].split()
     for i, word in enumerate(words):
         use_bias = words[i + 1 : i + 2] != ["batch_norm"]
@@ -82,13 +84,7 @@ def _layer(x, word, name, use_bias, params, training):
     if kind == "pool":
         return layers.max_pooling2d(x, *arguments, strides=arguments[0], name=name)
     if kind == "batch_norm":
-        return layers.batch_normalization(
-            x,
-            momentum=params["batch_norm_momentum"],
-            epsilon=params["batch_norm_epsilon"],
-            training=training,
-            name=name,
-        )
+        return normalization.batch_norm(x, params, training, name)
     if kind == "relu":
         return tf.nn.relu(x, name=name)
     if kind == "dropout":

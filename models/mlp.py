@@ -16,6 +16,7 @@ def default_params():
         "hidden_units": "512",  # units of each hidden layer, e.g. '512 512'
         "dropout": 0.2,  # share of hidden units dropped in training
         "label_smoothing": 0.0,
+        "precision": "float32",  # of the layers, or bfloat16; --precision replaces it
     }
 
 
@@ -41,10 +42,9 @@ def inference(features, params, training):
       training: whether dropout is on.
 
     Returns:
-      `{"logits": float32 [batch, num_classes]}`.
+      `{"logits": [batch, num_classes]}` of `params["precision"]`.
     """
-    x = tf.cast(features["image"], tf.float32) * params["pixel_scale"]
-    x = tf.compat.v1.layers.flatten(x)
+    x = tf.compat.v1.layers.flatten(classifier.scaled_images(features, params))
     for i, units in enumerate(params["hidden_units"].split()):
         x = tf.compat.v1.layers.dense(x, int(units), tf.nn.relu, name=f"dense_{i}")
         x = tf.compat.v1.layers.dropout(x, params["dropout"], training=training)

@@ -27,7 +27,9 @@ class Model:
     Attributes:
       name: what `--model` calls it.
       default_params: `() -> dict`. Every hyperparameter with its default; the default's type is the
-        type that an override must have. `num_classes`, if present, is replaced by the data set's.
+        type that an override must have. `num_classes`, if present, is replaced by the data set's,
+        and `precision` ("float32" or "bfloat16", what the layers compute in) by `--precision`; a
+        model without it computes in float32 only.
       inference: `(features, params, training) -> outputs`. The shared inference function: a pure
         graph function from a dict of statically shaped feature tensors to a dict of output tensors.
         Variables come from `tf.compat.v1.get_variable` or tf1 layers, so that names are the same

@@ -14,7 +14,7 @@ from tensorflow.python.eager import context
 import prepare_data
 import run_cpu
 from input_fns.convert import digits, source, writer
-from training import data_flags, runtime
+from training import data_flags, optimizers, runtime
 
 runtime.prepare()
 
@@ -41,6 +41,18 @@ def eager():
     """TensorFlow 2 as Keras users know it, for comparisons with Keras."""
     with context.eager_mode():
         yield
+
+
+@pytest.fixture(scope="session")
+def minimize():
+    """The op of one training step on a scalar loss: `minimize(loss, params, learning_rate)`."""
+
+    def build(loss, params, learning_rate):
+        optimizer = optimizers.create(params, learning_rate)
+        gradients = optimizers.compute_gradients(optimizer, loss, params)
+        return optimizers.apply_gradients(optimizer, gradients, params)
+
+    return build
 
 
 def make_raw_dataset(name="stripes", seed=3):

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from input_fns import dataset
 from models import registry
-from training import evaluation, hparams, optimizers, schedules
+from training import hparams, optimizers, schedules, steps
 
 STEPS, BATCH_SIZE, SEED = 50, 32, 7
 
@@ -59,17 +59,14 @@ def test_the_loss_curve_is_that_of_keras(recipe, digits_dir, session, tmp_path):
     input_fn = digits.train_input_fn("train", SEED)
     batches = tf.compat.v1.data.make_one_shot_iterator(input_fn({"batch_size": BATCH_SIZE}))
     features, labels = batches.get_next()
-    outputs = model.inference(features, params, training=True)
-    loss = evaluation.mean_loss(model.loss(labels, outputs, params))
     step = tf.compat.v1.train.get_or_create_global_step()
     optimizer = optimizers.create(params, schedules.learning_rate(params, step, STEPS))
-    train_op = optimizers.minimize(optimizer, loss, params)
+    train = steps.train_step(model, features, labels, params, optimizer)
     session.run(tf.compat.v1.global_variables_initializer())
     variables = {v.op.name: v for v in tf.compat.v1.global_variables()}
     recorded = session.run(variables)
-    steps = [session.run((loss, features["image"], labels, train_op)) for _ in range(STEPS)]
-
-    losses, images, labels, _ = zip(*steps)
+    fetches = (train.loss, features["image"], labels, train.op)
+    losses, images, labels, _ = zip(*(session.run(fetches) for _ in range(STEPS)))
     np.savez(tmp_path / "recorded.npz", images=images, labels=labels, **recorded)
     command = [sys.executable, "-c", KERAS, json.dumps(params), tmp_path / "recorded.npz"]
     answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout

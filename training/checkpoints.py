@@ -70,22 +70,27 @@ def check_fits(checkpoint: str, params, training: bool) -> None:
         )
 
 
-def warm_start(checkpoint: str, include: str) -> None:
-    """Lets the variables of the default graph begin with the values of `checkpoint`.
+def warm_start(checkpoint: str, include: str, variables: list[tf.Variable]) -> None:
+    """Lets `variables` of the default graph begin with the values of `checkpoint`.
 
-    To be called when the model's variables are there and the optimizer's are not yet: a new
-    training does not begin with the momentum of an old one.
+    To be called when the graph is complete; on a TPU in the scaffold_fn.
 
     Takes the variables whose whole name in the graph matches the regular expression `include` and
-    that `checkpoint` holds in the same shape; prints which are left out. The global step starts
-    at 0.
+    that `checkpoint` holds in the same shape; prints which are left out. Averages of the weights
+    begin where their variables do. The global step starts at 0.
+
+    Args:
+      checkpoint: path.
+      include: regular expression.
+      variables: those of the model. Without the optimizer's: a new training does not begin with
+        the momentum of an old one.
 
     Raises:
       UsageError: no variable is left to be taken.
     """
     stored = dict(tf.train.list_variables(checkpoint))
     taken, mismatched, missing = {}, [], []
-    for variable in tf.compat.v1.global_variables():
+    for variable in variables:
         name, shape = variable.op.name, variable.shape.as_list()
         if name == tf.compat.v1.GraphKeys.GLOBAL_STEP or not re.fullmatch(include, name):
             continue
@@ -101,6 +106,10 @@ def warm_start(checkpoint: str, include: str) -> None:
             f"this model; the checkpoint holds {_shorten(sorted(stored))}"
         )
     tf.compat.v1.train.init_from_checkpoint(checkpoint, taken)
+    averages = {name: ema.average_of(variable) for name, variable in taken.items()}
+    averages = {name: average for name, average in averages.items() if average is not None}
+    if averages:
+        tf.compat.v1.train.init_from_checkpoint(checkpoint, averages)
     print(f"warm start: {len(taken)} variables from {checkpoint}")
     for reason, names in (("of another shape", mismatched), ("not in it", missing)):
         if names:

@@ -30,6 +30,13 @@ def restored_variables(params, training):
     return {variable.op.name: variable for variable in tf.compat.v1.global_variables()}
 
 
+def average_of(variable):
+    """Returns the variable of the default graph that holds the average of `variable`, or None."""
+    name = f"{variable.op.name}/{tf.train.ExponentialMovingAverage(0.0).name}"
+    found = [other for other in tf.compat.v1.global_variables() if other.op.name == name]
+    return found[0] if found else None
+
+
 def scaffold(params):
     """Returns the Scaffold of evaluation, prediction and export; None where the default will do."""
     if not params["ema_decay"]:

@@ -59,6 +59,18 @@ for _name, (_parser, _help) in _LENGTH_FLAGS.items():
 flags.DEFINE_integer("train_batch_size", 128, "Global batch size of training.", lower_bound=1)
 flags.DEFINE_integer("eval_batch_size", 128, "Global batch size of evaluation.", lower_bound=1)
 flags.DEFINE_integer("predict_batch_size", 128, "Global batch size of prediction.", lower_bound=1)
+flags.DEFINE_integer(
+    "accumulate_steps",
+    1,
+    "Parts into which a batch of training is cut, each in memory by itself; one update for all.",
+    lower_bound=1,
+)
+flags.DEFINE_enum(
+    "precision",
+    "float32",
+    ["float32", "bfloat16"],
+    "What the layers compute in; variables, logits and loss are float32.",
+)
 
 flags.DEFINE_string(
     "warm_start_from", "", "Checkpoint, or folder of them, that a new training begins with."

@@ -12,13 +12,16 @@ from training import optimizers, schedules
 from training.program import UsageError
 
 
-def resolve(model: Model, overrides: Iterable[str], num_classes: int) -> dict[str, Any]:
+def resolve(
+    model: Model, overrides: Iterable[str], num_classes: int, precision: str = "float32"
+) -> dict[str, Any]:
     """Returns every hyperparameter of a run.
 
     Args:
       model: its `default_params` come first, then those of `optimizers` and `schedules`.
       overrides: texts `key=value,key=value,...`; a later key wins.
       num_classes: the data set's; models that have a `num_classes` get it.
+      precision: "float32" or "bfloat16"; models that have a `precision` get it.
 
     Raises:
       UsageError: an unknown key, a value of a wrong type or out of range.
@@ -32,16 +35,20 @@ def resolve(model: Model, overrides: Iterable[str], num_classes: int) -> dict[st
                 f"model '{model.name}' defines {sorted(clash)}, which the training defines too"
             )
         params.update(more)
-    if "num_classes" in params:
-        params["num_classes"] = num_classes
+    given = {"num_classes": num_classes, "precision": precision}
+    params.update({key: value for key, value in given.items() if key in params})
+    if precision != "float32" and "precision" not in params:
+        raise UsageError(
+            f"--precision={precision}: model '{model.name}' has no hyperparameter 'precision', so "
+            "it computes in float32 only"
+        )
     for key, text in _pairs(overrides):
         if key not in params:
             raise UsageError(f"--params: '{key}' is unknown.{did_you_mean(key, params)}")
         params[key] = _convert(key, text, type(params[key]))
-    if params.get("num_classes", num_classes) != num_classes:
-        raise UsageError(
-            f"--params: num_classes={params['num_classes']}, but the data set has {num_classes}"
-        )
+    for key, source in (("num_classes", "the data set has"), ("precision", "--precision is")):
+        if params.get(key, given[key]) != given[key]:
+            raise UsageError(f"--params: {key}={params[key]}, but {source} {given[key]}")
     model.check_params(params)
     optimizers.check_params(params)
     schedules.check_params(params)

@@ -28,6 +28,7 @@ class Job:
       start_step: the global step of `checkpoint`.
       warm_start_from: checkpoint that a new training begins with, or None.
       train_steps: the global step at which training ends; 0 where nobody said.
+      iterations_per_loop: steps of one session.run, 1 but on a TPU.
       seed: of the order of the examples; `graph_seed` is the same, or None where none was given.
       The other attributes are the flags of that name; batch sizes are global.
     """
@@ -49,7 +50,9 @@ class Job:
     train_batch_size: int
     eval_batch_size: int
     predict_batch_size: int
+    accumulate_steps: int
     save_checkpoints_steps: int
+    iterations_per_loop: int
     keep_checkpoint_max: int
     best_metric: str
     early_stop_evals: int
@@ -70,15 +73,18 @@ class Job:
         return self.trains and self.start_step >= self.train_steps
 
 
-def from_flags() -> Job:
+def from_flags(iterations_per_loop: int = 1) -> Job:
     """Resolves the flags.
+
+    Args:
+      iterations_per_loop: of the Job.
 
     Raises:
       UsageError, DataError, ModelError: something asked for is not there or cannot be done.
     """
     model = registry.find(FLAGS.model)
     dataset = datasets.load(FLAGS.data_dir, FLAGS.dataset)
-    params = hparams.resolve(model, FLAGS.params, dataset.num_classes)
+    params = hparams.resolve(model, FLAGS.params, dataset.num_classes, FLAGS.precision)
     trains = FLAGS.mode in ("train", "train_and_eval")
     used_splits = [FLAGS.train_split] if trains else []
     used_splits += [FLAGS.eval_split] if FLAGS.mode != "train" else []
@@ -94,11 +100,14 @@ def from_flags() -> Job:
         warm_start_from=_warm_start(trains, checkpoint),
         predict_output=FLAGS.predict_output,
         train_steps=_train_steps(dataset),
+        iterations_per_loop=iterations_per_loop,
         seed=secrets.randbits(31) if FLAGS.seed is None else FLAGS.seed,
         graph_seed=FLAGS.seed,
         clock=Clock(),
         **{name: getattr(FLAGS, name) for name in _SAME_AS_FLAG},
     )
+    if job.trains:
+        cut_of(job.train_batch_size, job.accumulate_steps)
     _check_folders(job)
     return job
 
@@ -113,6 +122,7 @@ _SAME_AS_FLAG = (
     "train_batch_size",
     "eval_batch_size",
     "predict_batch_size",
+    "accumulate_steps",
     "save_checkpoints_steps",
     "keep_checkpoint_max",
     "best_metric",
@@ -120,6 +130,25 @@ _SAME_AS_FLAG = (
     "eval_timeout_secs",
     "summary_steps",
 )
+
+
+def cut_of(batch_size: int, parts: int) -> int:
+    """Returns the size of one of `parts` equal parts of a training batch.
+
+    Args:
+      batch_size: of the whole device: the global batch, or a core's share of it.
+      parts: `--accumulate_steps`.
+
+    Raises:
+      UsageError: there are no equal parts.
+    """
+    if batch_size % parts:
+        below = batch_size // parts * parts
+        raise UsageError(
+            f"--accumulate_steps={parts} cuts no batch of {batch_size} into equal parts; "
+            f"{below or parts} or {below + parts} would do"
+        )
+    return batch_size // parts
 
 
 def _checkpoint(trains):

@@ -14,16 +14,30 @@ import numpy as np
 import tensorflow as tf
 
 from input_fns import DataError, images
-from training import checkpoints, export, files, results, summaries
+from training import (
+    checkpoints,
+    export,
+    files,
+    progress,
+    results,
+    saver,
+    schedules,
+    summaries,
+)
 from training.checkpoints import BestCheckpoint
 from training.job import Job
 
 
 @dataclasses.dataclass(frozen=True)
 class InputFns:
-    """The input_fns of a job, as the wrapper's Estimator calls them."""
+    """The input_fns of a job, as the wrapper's Estimator calls them.
 
-    train: Callable
+    Attributes:
+      train: from the global step that a training starts at to its input_fn.
+      evaluate, predict: input_fns.
+    """
+
+    train: Callable[[int], Callable]
     evaluate: Callable
     predict: Callable
 
@@ -40,16 +54,41 @@ def run(estimator, job: Job, input_fns: InputFns) -> None:
         _MODES[job.mode](estimator, job, input_fns)
 
 
-def train(estimator, job, input_fns, saving_listeners=()):
+def train(estimator, job, input_fns):
     """Trains up to the global step `job.train_steps`."""
-    record = results.TrainRecordHook(job.model_dir, job.train_batch_size, job.clock)
-    estimator.train(
-        input_fns.train,
-        hooks=[record],
-        max_steps=job.train_steps,
-        saving_listeners=list(saving_listeners),
-    )
-    print(f"saved {checkpoints.latest(job.model_dir)}")
+    training = _Training(estimator, job, input_fns)
+    training.go(job.start_step, job.train_steps)
+    training.report()
+
+
+class _Training:
+    """A training, in one session or in several."""
+
+    def __init__(self, estimator, job, input_fns):
+        self._estimator, self._job, self._input_fns = estimator, job, input_fns
+        self._record = results.TrainRecordHook(job.model_dir, job.train_batch_size, job.clock)
+        self._progress = progress.ProgressHook(
+            lambda step: schedules.learning_rate(job.params, step, job.train_steps),
+            job.train_batch_size,
+            job.train_steps,
+            job.clock,
+            job.iterations_per_loop,
+        )
+
+    def go(self, start_step, end_step, saving_listeners=()):
+        """Trains in one session."""
+        job = self._job
+        save = saver.SaverHook(job.model_dir, job.save_checkpoints_steps, job.iterations_per_loop)
+        self._estimator.train(
+            self._input_fns.train(start_step),
+            hooks=[self._record, self._progress, save],
+            max_steps=end_step,
+            saving_listeners=list(saving_listeners),
+        )
+
+    def report(self):
+        print(self._record.describe())
+        print(f"saved {checkpoints.latest(self._job.model_dir)}")
 
 
 def evaluate(estimator, job, input_fns, checkpoint=None):
@@ -83,13 +122,32 @@ def evaluate(estimator, job, input_fns, checkpoint=None):
 def train_and_eval(estimator, job, input_fns):
     """Trains, evaluates every checkpoint, keeps the best, stops early; then may export."""
     keeper = _Keeper(job)
-    listener = _EvaluatingListener(
-        job, lambda: keeper.should_stop(evaluate(estimator, job, input_fns))
-    )
-    train(estimator, job, input_fns, [listener])
+    training = _Training(estimator, job, input_fns)
+
+    def evaluate_and_decide():
+        with job.clock.pause():
+            return keeper.should_stop(evaluate(estimator, job, input_fns))
+
+    if isinstance(estimator, tf.compat.v1.estimator.tpu.TPUEstimator):
+        _in_turns(training, job, evaluate_and_decide)
+    else:
+        listener = _EvaluatingListener(job.start_step, evaluate_and_decide)
+        training.go(job.start_step, job.train_steps, [listener])
+    training.report()
     if job.export_dir:
         which = "best" if job.best_metric else "latest"
         _export(estimator, job, checkpoints.find(job.model_dir, which))
+
+
+def _in_turns(training, job, evaluate_and_decide):
+    """A TPU holds one session at a time: trains up to a checkpoint, evaluates it, and so on."""
+    step, stop = job.start_step, False
+    while step < job.train_steps and not stop:
+        every = job.save_checkpoints_steps
+        end_step = min((step // every + 1) * every, job.train_steps)
+        training.go(step, end_step)
+        gc.collect()
+        step, stop = end_step, evaluate_and_decide()
 
 
 def continuous_eval(estimator, job, input_fns):
@@ -158,16 +216,13 @@ class _Keeper:
 class _EvaluatingListener(tf.estimator.CheckpointSaverListener):
     """Evaluates what the training session has just saved, and lets that session live on."""
 
-    def __init__(self, job, evaluate_and_decide):
-        self._job = job
+    def __init__(self, start_step, evaluate_and_decide):
+        self._start_step = start_step
         self._evaluate_and_decide = evaluate_and_decide
 
     def after_save(self, session, global_step):
         """Returns whether training should end. The checkpoint of the start is not evaluated."""
-        if global_step == self._job.start_step:
-            return False
-        with self._job.clock.pause():
-            return self._evaluate_and_decide()
+        return False if global_step == self._start_step else self._evaluate_and_decide()
 
 
 def _describe(metrics):

@@ -50,54 +50,98 @@ class Rate:
         return examples / max(seconds, 1e-9)
 
 
-class ProgressHook(tf.estimator.SessionRunHook):
-    """Prints a line every few seconds and at the end.
+class StepCounter:
+    """The global step after each session.run of one training step, or of a TPU's loop of many."""
 
-    Loss and learning rate are fetched only by the steps that print, so other steps cost nothing.
+    def __init__(self, steps_per_run: int):
+        self._steps_per_run = steps_per_run
+        self.step = 0
+
+    def restart(self, session) -> None:
+        """Takes the step that `session` was restored to."""
+        self.step = _global_step(session)
+
+    def advance(self, session) -> None:
+        """Counts one session.run."""
+        # Only a loop may end early, and only after a loop is it worth the time to ask.
+        self.step = self.step + 1 if self._steps_per_run == 1 else _global_step(session)
+
+    @property
+    def next(self) -> int:
+        """The step after the next session.run, if that is not cut short."""
+        return self.step + self._steps_per_run
+
+
+class ProgressHook(tf.estimator.SessionRunHook):
+    """Prints a line every few seconds and at the end. Serves any number of sessions in a row.
+
+    The loss is fetched only by the runs that print, so others cost nothing. On a TPU it is that of
+    core 0 in the last step of the loop.
     """
 
-    def __init__(self, loss, learning_rate, batch_size, train_steps, clock):
-        """Takes two scalar tensors, the global batch size and the step at which training ends."""
-        self._fetches = {"loss": loss, "lr": learning_rate}
+    def __init__(self, learning_rate, batch_size, train_steps, clock, steps_per_run=1):
+        """Takes what the lines need.
+
+        Args:
+          learning_rate: a function from the global step, a tensor, to the rate of that step.
+          batch_size: global batch size.
+          train_steps: global step at which training ends.
+          clock: a `Clock`.
+          steps_per_run: steps of one session.run; more than 1 on a TPU.
+        """
+        self._learning_rate_fn = learning_rate
         self._train_steps = train_steps
         self._clock = clock
         self._rate = Rate(clock, batch_size)
-        self._printed_at = 0.0
+        self._counter = StepCounter(steps_per_run)
+        self._began = False
 
     def begin(self):
-        """Says how large the model is."""
-        variables = tf.compat.v1.trainable_variables()
-        count = sum(variable.shape.num_elements() for variable in variables)
-        print(f"training {count:,} parameters up to step {self._train_steps}", flush=True)
+        """Says how large the model is; comes when the Estimator has put its loss into the graph."""
+        self._loss = tf.compat.v1.losses.get_losses()[-1]
+        self._rate_step = tf.compat.v1.placeholder(tf.int64, [])
+        self._learning_rate = self._learning_rate_fn(self._rate_step)
+        if not self._began:
+            variables = tf.compat.v1.trainable_variables()
+            count = sum(variable.shape.num_elements() for variable in variables)
+            print(f"training {count:,} parameters up to step {self._train_steps}", flush=True)
+        self._began = True
 
     def after_create_session(self, session, coord):
         """Starts counting at the step that the session was restored to."""
-        self._step = self._first_step = int(session.run(tf.compat.v1.train.get_global_step()))
+        self._counter.restart(session)
+        self._first_step = self._counter.step
         self._started = self._clock.seconds()
         self._printed_at = time.monotonic()
-        self._rate.restart(self._step)
+        self._rate.restart(self._counter.step)
 
     def before_run(self, run_context):
-        """Asks for loss and learning rate where a line is due."""
-        last = self._step + 1 >= self._train_steps
+        """Asks for the loss where a line is due."""
+        last = self._counter.next >= self._train_steps
         if last or time.monotonic() - self._printed_at >= _SECONDS_BETWEEN_LINES:
-            return tf.estimator.SessionRunArgs(self._fetches)
+            return tf.estimator.SessionRunArgs(self._loss)
         return None
 
     def after_run(self, run_context, run_values):
-        """Counts the step; prints the line that it was asked for."""
-        self._step += 1
+        """Counts the steps; prints the line that the loss was asked for."""
+        session = run_context.session
+        self._counter.advance(session)
         if run_values.results is None:
             return
         self._printed_at = time.monotonic()
-        remaining = self._train_steps - self._step
-        done = max(1, self._step - self._first_step)
-        eta = remaining * (self._clock.seconds() - self._started) / done
+        step = self._counter.step
+        elapsed = self._clock.seconds() - self._started
+        eta = (self._train_steps - step) * elapsed / max(1, step - self._first_step)
+        learning_rate = session.run(self._learning_rate, {self._rate_step: step - 1})
         print(
-            f"step {self._step}/{self._train_steps}"
-            f" | loss {run_values.results['loss']:.4f}"
-            f" | lr {run_values.results['lr']:.3g}"
-            f" | {self._rate.since_last(self._step):,.0f} examples/s"
+            f"step {step}/{self._train_steps}"
+            f" | loss {run_values.results:.4f}"
+            f" | lr {learning_rate:.3g}"
+            f" | {self._rate.since_last(step):,.0f} examples/s"
             f" | ETA {datetime.timedelta(seconds=round(eta))}",
             flush=True,
         )
+
+
+def _global_step(session):
+    return int(session.run(tf.compat.v1.train.get_global_step()))

@@ -37,14 +37,20 @@ def to_json(value):
 
 
 class TrainRecordHook(tf.estimator.SessionRunHook):
-    """Writes `flags.cfg` when training starts, and the "train" section of the result at its end."""
+    """Writes `flags.cfg` when training starts, and the "train" section of the result at its end.
+
+    One hook serves a whole training, be it in one session or in many with evaluations in between.
+    """
 
     def __init__(self, model_dir: str, batch_size: int, clock: Clock):
         """Takes the global batch size."""
         self._model_dir = model_dir
         self._batch_size = batch_size
         self._clock = clock
-        self._first_step_at = None
+        self._start_step = None
+        self._start_up = None
+        self._steps = 0
+        self._seconds = 0.0
 
     def begin(self):
         """Comes when the graph is built, and so after every check of it."""
@@ -52,8 +58,10 @@ class TrainRecordHook(tf.estimator.SessionRunHook):
             file.write(flags.as_flagfile())
 
     def after_create_session(self, session, coord):
-        """Notes the step that the session was restored to."""
-        self._start_step = _global_step(session)
+        """Notes the step that the first session was restored to."""
+        if self._start_step is None:
+            self._start_step = _global_step(session)
+        self._first_step_at = None
 
     def after_run(self, run_context, run_values):
         """Notes the end of the first run of steps, and of the last."""
@@ -61,25 +69,32 @@ class TrainRecordHook(tf.estimator.SessionRunHook):
         if self._first_step_at is None:
             self._first_step_at = self._last_step_at
             self._first_step = _global_step(run_context.session)
+        if self._start_up is None:
             self._start_up = time.monotonic() - program.STARTED
 
     def end(self, session):
-        """Writes and prints how long it took."""
-        step = _global_step(session)
-        seconds = self._last_step_at - self._first_step_at
-        steps = step - self._first_step
-        rate = steps * self._batch_size / seconds if steps else 0.0
+        """Writes how long it took."""
+        self._step = _global_step(session)
+        self._steps += self._step - self._first_step
+        self._seconds += self._last_step_at - self._first_step_at
         record = {
             "start_step": self._start_step,
             "seconds_to_first_step": round(self._start_up, 3),
-            "seconds_after_first_step": round(seconds, 3),
-            "examples_per_second": round(rate, 1),
+            "seconds_after_first_step": round(self._seconds, 3),
+            "examples_per_second": round(self._rate(), 1),
         }
-        write(self._model_dir, step, "train", record)
-        print(
-            f"trained steps {self._start_step} to {step}: the first after {self._start_up:.1f} s "
-            f"of start-up, the others in {seconds:.1f} s, {rate:,.0f} examples/s"
+        write(self._model_dir, self._step, "train", record)
+
+    def describe(self) -> str:
+        """Returns the same as a line."""
+        return (
+            f"trained steps {self._start_step} to {self._step}: the first after "
+            f"{self._start_up:.1f} s of start-up, the others in {self._seconds:.1f} s, "
+            f"{self._rate():,.0f} examples/s"
         )
+
+    def _rate(self):
+        return self._steps * self._batch_size / self._seconds if self._steps else 0.0
 
 
 def _global_step(session):

@@ -12,6 +12,11 @@ class SaverHook(tf.estimator.CheckpointSaverHook):
     start of every run.
     """
 
+    def __init__(self, model_dir, save_steps, steps_per_run=1):
+        """Takes the folder, and the steps between checkpoints and in one session.run."""
+        super().__init__(model_dir, save_steps=save_steps)
+        self._set_steps_per_run(steps_per_run)
+
     def after_create_session(self, session, coord):
         """Counts from the step of the session; gives TensorBoard the graph."""
         self._summary_writer.add_graph(session.graph)

@@ -1,6 +1,7 @@
 """What TensorBoard shows: scalars and input images of training, the confusion matrix of evaluation.
 
-The loss and its curve are written by the Estimator itself.
+In a graph for a TPU there can be no summaries. There `host_call` takes the scalars out, step by
+step, and `RateSummaryHook` writes the speed.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from training.progress import Rate
+from training.progress import Rate, StepCounter
 
 _NUM_IMAGES = 8
 _CONFUSION_PIXELS = 400
@@ -68,6 +69,55 @@ class TrainSummaryHook(tf.estimator.SessionRunHook):
         self._writer.add_summary(summaries, self._step)
         self._writer.add_summary(_scalars(scalars), self._step)
         run_context.session.run(self._reset)
+
+
+class RateSummaryHook(tf.estimator.SessionRunHook):
+    """Writes examples/s after each session.run that passes a multiple of N steps."""
+
+    def __init__(self, batch_size, every_steps, model_dir, clock, steps_per_run):
+        """Takes the global batch size and the steps of one session.run."""
+        self._every_steps = every_steps
+        self._model_dir = model_dir
+        self._rate = Rate(clock, batch_size)
+        self._counter = StepCounter(steps_per_run)
+
+    def after_create_session(self, session, coord):
+        """Starts counting at the step that the session was restored to."""
+        self._counter.restart(session)
+        self._rate.restart(self._counter.step)
+
+    def after_run(self, run_context, run_values):
+        """Counts the steps; writes where it is due."""
+        before = self._counter.step
+        self._counter.advance(run_context.session)
+        step = self._counter.step
+        if before // self._every_steps != step // self._every_steps:
+            writer = tf.compat.v1.summary.FileWriterCache.get(self._model_dir)
+            writer.add_summary(_scalars({"examples/sec": self._rate.since_last(step)}), step)
+
+
+def host_call(scalars, model_dir, every_steps):
+    """Returns the `host_call` of a TPUEstimatorSpec that writes scalars from within the loop.
+
+    Args:
+      scalars: `{tag: float32 scalar tensor}`. A TPU hands them over core by core; the mean is
+        written.
+      model_dir: folder of the event files; from a TPU's own host, so gs:// or local to that.
+      every_steps: steps between the points of a curve.
+    """
+    step = tf.compat.v1.train.get_or_create_global_step()
+    # A core hands over batches: of size one here.
+    per_core = {tag: tf.reshape(scalar, [1]) for tag, scalar in scalars.items()}
+
+    def write_on_host(global_step, **scalars):
+        step = global_step[0]
+        writer = tf.summary.create_file_writer(model_dir)
+        with writer.as_default(), tf.summary.record_if(tf.equal(step % every_steps, 0)):
+            for tag, values in scalars.items():
+                tf.summary.scalar(tag, tf.reduce_mean(values), step=step)
+            return tf.compat.v1.summary.all_v2_summary_ops()
+
+    return write_on_host, {"global_step": tf.reshape(step, [1]), **per_core}
 
 
 def write_confusion_matrix(directory, step, matrix, class_names):

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from input_fns import records
+from input_fns.deployment import Deployment
 
 NUM_EXAMPLES = 23
 
@@ -45,7 +46,8 @@ def batches(dataset, session, count=None):
 
 
 def train_from_memory(files, batch_size, seed=1, start_step=0):
-    return records.train_from_memory(files, parse, NUM_EXAMPLES, batch_size, seed, start_step)
+    deployment = Deployment(batch_size)
+    return records.train_from_memory(files, parse, NUM_EXAMPLES, deployment, seed, start_step)
 
 
 def labels_of(dataset, session, count):
@@ -88,14 +90,17 @@ def test_a_start_step_goes_on_where_an_undisturbed_run_would_be(files, session, 
 
 
 def test_training_batches_have_static_shapes(files):
-    for dataset in (train_from_memory(files, 5), records.train_from_files(files, parse, 5, 1)):
+    for dataset in (
+        train_from_memory(files, 5),
+        records.train_from_files(files, parse, Deployment(5), 1),
+    ):
         features, labels = dataset.element_spec
         assert features["image"].shape.as_list() == [5, 2]
         assert labels.shape.as_list() == [5]
 
 
 def test_training_from_files_reads_every_example_equally_often(files, session):
-    dataset = records.train_from_files(files, parse, NUM_EXAMPLES, seed=1)
+    dataset = records.train_from_files(files, parse, Deployment(NUM_EXAMPLES), seed=1)
     epochs = labels_of(dataset, session, 3)
     for epoch in epochs:
         np.testing.assert_array_equal(np.sort(epoch), np.arange(NUM_EXAMPLES))
@@ -104,7 +109,7 @@ def test_training_from_files_reads_every_example_equally_often(files, session):
 
 def test_training_from_files_repeats_itself_by_its_seed(files, session):
     once, again, other = (
-        labels_of(records.train_from_files(files, parse, 5, seed), session, 10)
+        labels_of(records.train_from_files(files, parse, Deployment(5), seed), session, 10)
         for seed in (1, 1, 2)
     )
     np.testing.assert_array_equal(once, again)
@@ -113,7 +118,7 @@ def test_training_from_files_repeats_itself_by_its_seed(files, session):
 
 @pytest.mark.parametrize("batch_size", [1, 5, 23, 40])
 def test_evaluation_gives_every_example_once_in_order(files, session, batch_size):
-    dataset = records.evaluate(files, parse, batch_size)
+    dataset = records.evaluate(files, parse, Deployment(batch_size))
     features, labels = zip(*batches(dataset, session))
     assert len(labels) == -(-NUM_EXAMPLES // batch_size)
     weights = np.concatenate([feature["weight"] for feature in features])
@@ -124,13 +129,73 @@ def test_evaluation_gives_every_example_once_in_order(files, session, batch_size
 
 
 def test_padding_stands_at_the_end(files, session):
-    *_, (features, _) = batches(records.evaluate(files, parse, 5), session)
+    *_, (features, _) = batches(records.evaluate(files, parse, Deployment(5)), session)
     np.testing.assert_array_equal(features["weight"], [1, 1, 1, 0, 0])
 
 
 def test_prediction_gives_every_example_once_in_order_without_padding(files, session):
-    rows = batches(records.predict(files, parse, 5), session)
+    rows = batches(records.predict(files, parse, Deployment(5)), session)
     assert [len(labels) for _, labels in rows] == [5, 5, 5, 5, 3]
     np.testing.assert_array_equal(
         np.concatenate([labels for _, labels in rows]), np.arange(NUM_EXAMPLES)
     )
+
+
+def of_all_hosts(make_dataset, session, batch_size, batches_per_step, num_hosts, steps):
+    """Global batches `[steps, global_batch]` of labels, put together from what each host reads."""
+    hosts = [
+        labels_of(
+            make_dataset(Deployment(batch_size, batches_per_step, host, num_hosts)),
+            session,
+            steps * batches_per_step,
+        ).reshape(steps, -1)
+        for host in range(num_hosts)
+    ]
+    return np.concatenate(hosts, axis=1)
+
+
+@pytest.mark.parametrize(("batch_size", "cores", "num_hosts"), [(3, 4, 1), (2, 3, 2), (1, 3, 4)])
+@pytest.mark.parametrize("start_step", [0, 3])
+def test_global_batches_are_the_same_on_any_hosts_and_cores(
+    files, session, batch_size, cores, num_hosts, start_step
+):
+    def train(deployment):
+        return records.train_from_memory(files, parse, NUM_EXAMPLES, deployment, 1, start_step)
+
+    split = of_all_hosts(train, session, batch_size, cores, num_hosts, 9)
+    whole = labels_of(train(Deployment(batch_size * cores * num_hosts)), session, 9)
+    np.testing.assert_array_equal(split, whole)
+
+
+@pytest.mark.parametrize("num_hosts", [2, 3, 4, 7])
+def test_hosts_that_stream_share_no_example(files, session, num_hosts):
+    seen = []
+    for host in range(num_hosts):
+        deployment = Deployment(1, 1, host, num_hosts)
+        dataset = records.train_from_files(files, parse, deployment, seed=1)
+        own = NUM_EXAMPLES // num_hosts  # files and records divide unevenly: at least 3 each
+        seen.append(set(labels_of(dataset, session, min(own, 5)).ravel()))
+    assert sum(map(len, seen)) == len(set.union(*seen))
+
+
+def test_streaming_hosts_together_see_every_example(files, session):
+    epochs = [
+        labels_of(records.train_from_files(files, parse, Deployment(1, 1, h, 3), 1), session, n)
+        for h, n in enumerate([8, 8, 7])  # the examples of the three shards
+    ]
+    np.testing.assert_array_equal(np.sort(np.concatenate(epochs).ravel()), np.arange(NUM_EXAMPLES))
+
+
+@pytest.mark.parametrize(("batch_size", "cores", "num_hosts"), [(3, 4, 1), (2, 3, 2), (5, 8, 1)])
+def test_evaluation_by_hosts_and_cores_gives_every_example_once(
+    files, session, batch_size, cores, num_hosts
+):
+    steps = -(-NUM_EXAMPLES // (batch_size * cores * num_hosts))
+    counted = []
+    for host in range(num_hosts):
+        deployment = Deployment(batch_size, cores, host, num_hosts)
+        elements = batches(records.evaluate(files, parse, deployment), session)
+        assert len(elements) == steps * cores  # every core has a batch at every step
+        for features, labels in elements:
+            counted.extend(labels[features["weight"] == 1])
+    assert sorted(counted) == list(range(NUM_EXAMPLES))

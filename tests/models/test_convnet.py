@@ -82,14 +82,14 @@ def test_the_same_weights_give_the_logits_of_keras(layers, session, eager):
     np.testing.assert_allclose(ours, twin(images, training=False).numpy(), rtol=1e-5)
 
 
-def test_moving_averages_move_towards_the_batch_statistics(session):
+def test_moving_averages_move_towards_the_batch_statistics(session, minimize):
     params, images = (
         make_params("conv:6:1 batch_norm flatten", batch_norm_momentum=0.75),
         make_images(),
     )
     loss = tf.reduce_mean(logits_of(params, images, training=True) ** 2)
     # Learning rate 0, so that the kernel below is the one of the step.
-    train_op = optimizers.minimize(optimizers.create(params, 0.0), loss, params)
+    train_op = minimize(loss, params, 0.0)
     session.run(tf.compat.v1.global_variables_initializer())
     kernel = session.run(tf.compat.v1.trainable_variables()[0])[0, 0, 0]
     session.run(train_op)

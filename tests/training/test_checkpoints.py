@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from training import checkpoints, optimizers
+from training import checkpoints, ema, optimizers
 from training.program import UsageError
 
 PARAMS = optimizers.default_params()
@@ -77,10 +77,11 @@ def test_warm_start_takes_what_matches_and_lists_the_rest(tmp_path, session, cap
     with session.graph.as_default():
         a = tf.compat.v1.get_variable("a", initializer=0.0)
         b = tf.compat.v1.get_variable("b", initializer=0.0)
-        tf.compat.v1.get_variable("shaped", shape=[3])
-        tf.compat.v1.get_variable("new", shape=[])
+        shaped = tf.compat.v1.get_variable("shaped", shape=[3])
+        new = tf.compat.v1.get_variable("new", shape=[])
         step = tf.compat.v1.train.get_or_create_global_step()
-        checkpoints.warm_start(checkpoint, "a|shaped|new|global_step")
+        include = "a|shaped|new|global_step"
+        checkpoints.warm_start(checkpoint, include, [a, b, shaped, new, step])
         session.run(tf.compat.v1.global_variables_initializer())
         assert session.run([a, b, step]) == [5.0, 0.0, 0]
     out = capsys.readouterr().out
@@ -91,9 +92,19 @@ def test_warm_start_takes_what_matches_and_lists_the_rest(tmp_path, session, cap
 
 def test_the_pattern_of_a_warm_start_is_for_the_whole_name(tmp_path):
     checkpoint = save(tmp_path, 7, encoder=5.0)
-    tf.compat.v1.get_variable("encoder", initializer=0.0)
+    encoder = tf.compat.v1.get_variable("encoder", initializer=0.0)
     with pytest.raises(UsageError, match="matches no variable"):
-        checkpoints.warm_start(checkpoint, "enc")
+        checkpoints.warm_start(checkpoint, "enc", [encoder])
+
+
+def test_an_average_begins_where_its_variable_does(tmp_path, session, minimize):
+    checkpoint = save(tmp_path, 7, a=5.0)
+    with session.graph.as_default():
+        a = tf.compat.v1.get_variable("a", initializer=0.0)
+        minimize(a * a, {**PARAMS, "ema_decay": 0.5}, 0.1)
+        checkpoints.warm_start(checkpoint, "a", [a])
+        session.run(tf.compat.v1.global_variables_initializer())
+        assert session.run([a, ema.average_of(a)]) == [5.0, 5.0]
 
 
 @pytest.mark.parametrize(

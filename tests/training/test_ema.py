@@ -8,11 +8,11 @@ from training import ema, optimizers
 PARAMS = {**optimizers.default_params(), "optimizer": "momentum", "momentum": 0.0}
 
 
-def train(session, params, steps):
+def train(session, minimize, params, steps):
     """Moves a weight by -1 a step from 10; returns its value at each step."""
     weight = tf.compat.v1.get_variable("weight", initializer=10.0)
     moving = tf.compat.v1.get_variable("moving_mean", initializer=3.0, trainable=False)
-    train_op = optimizers.minimize(optimizers.create(params, 1.0), weight + 0.0 * moving, params)
+    train_op = minimize(weight + 0.0 * moving, params, 1.0)
     session.run(tf.compat.v1.global_variables_initializer())
     values = []
     for _ in range(steps):
@@ -21,8 +21,8 @@ def train(session, params, steps):
     return values
 
 
-def test_the_average_by_hand(session, tmp_path):
-    values = train(session, {**PARAMS, "ema_decay": 0.5}, steps=6)
+def test_the_average_by_hand(session, minimize, tmp_path):
+    values = train(session, minimize, {**PARAMS, "ema_decay": 0.5}, steps=6)
     average = 10.0
     for step, value in enumerate(values, start=1):
         decay = min(0.5, (1 + step) / (10 + step))  # with num_updates=global_step
@@ -33,9 +33,9 @@ def test_the_average_by_hand(session, tmp_path):
     )
 
 
-def test_evaluation_restores_averages_and_leaves_statistics(session, tmp_path):
+def test_evaluation_restores_averages_and_leaves_statistics(session, minimize, tmp_path):
     params = {**PARAMS, "ema_decay": 0.5}
-    train(session, params, steps=6)
+    train(session, minimize, params, steps=6)
     checkpoint = tf.compat.v1.train.Saver().save(session, str(tmp_path / "model.ckpt"))
     average = tf.train.load_variable(checkpoint, "weight/ExponentialMovingAverage")
     assert average != tf.train.load_variable(checkpoint, "weight")
@@ -47,7 +47,7 @@ def test_evaluation_restores_averages_and_leaves_statistics(session, tmp_path):
         assert second.run(moving) == 3.0
 
 
-def test_without_a_decay_there_is_nothing_of_it(session):
-    train(session, PARAMS, steps=1)
+def test_without_a_decay_there_is_nothing_of_it(session, minimize):
+    train(session, minimize, PARAMS, steps=1)
     assert not [v for v in tf.compat.v1.global_variables() if "Average" in v.op.name]
     assert ema.scaffold(PARAMS) is None

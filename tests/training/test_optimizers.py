@@ -21,17 +21,25 @@ def loss_of(kernel, bias):
     return tf.reduce_sum((kernel - TARGET) ** 2) / 6 + tf.reduce_sum((bias * kernel) ** 2) / 60
 
 
-def train(session, params, learning_rate=0.1, steps=STEPS):
-    """Our optimizer's kernel and bias after some steps."""
+@pytest.fixture
+def train(session, minimize):
+    """Our optimizer's kernel and bias after some steps: `train(params)`."""
+
+    def run(params, learning_rate=0.1):
+        return _train(session, minimize, params, learning_rate)
+
+    return run
+
+
+def _train(session, minimize, params, learning_rate):
     with session.graph.as_default():
         kernel = tf.compat.v1.get_variable("kernel", initializer=KERNEL)
         bias = tf.compat.v1.get_variable("bias", initializer=BIAS)
-        optimizer = optimizers.create(params, learning_rate)
-        train_op = optimizers.minimize(optimizer, loss_of(kernel, bias), params)
+        train_op = minimize(loss_of(kernel, bias), params, learning_rate)
         session.run(tf.compat.v1.global_variables_initializer())
-        for _ in range(steps):
+        for _ in range(STEPS):
             session.run(train_op)
-        assert session.run(tf.compat.v1.train.get_global_step()) == steps
+        assert session.run(tf.compat.v1.train.get_global_step()) == STEPS
         return session.run([kernel, bias])
 
 
@@ -66,12 +74,12 @@ def assert_equal(ours, theirs):
         ),
     ],
 )
-def test_the_weights_are_those_of_keras(session, eager, params, keras):
+def test_the_weights_are_those_of_keras(train, eager, params, keras):
     theirs = train_by_keras(keras(tf.keras.optimizers))
-    assert_equal(train(session, make_params(**params)), theirs)
+    assert_equal(train(make_params(**params)), theirs)
 
 
-def test_adamw_decays_kernels_alone_as_keras_does(session, eager):
+def test_adamw_decays_kernels_alone_as_keras_does(train, eager):
     keras = tf.keras.optimizers.AdamW(0.1, weight_decay=0.2)
     keras.exclude_from_weight_decay(var_names=["bias"])
     kernel, bias = tf.Variable(KERNEL, name="kernel"), tf.Variable(BIAS, name="bias")
@@ -79,14 +87,14 @@ def test_adamw_decays_kernels_alone_as_keras_does(session, eager):
         with tf.GradientTape() as tape:
             loss = loss_of(kernel, bias)
         keras.apply_gradients(zip(tape.gradient(loss, [kernel, bias]), [kernel, bias]))
-    ours = train(session, make_params(optimizer="adamw", weight_decay=0.2))
+    ours = train(make_params(optimizer="adamw", weight_decay=0.2))
     assert_equal(ours, [kernel.numpy(), bias.numpy()])
 
 
-def test_rmsprop_by_hand(session):
+def test_rmsprop_by_hand(train):
     """Tieleman and Hinton's rule as TensorFlow 1 has it: the mean square begins with 1."""
     params = make_params(optimizer="rmsprop", momentum=0.5, rmsprop_decay=0.8, epsilon=1e-3)
-    ours, _ = train(session, params)
+    ours, _ = train(params)
     kernel, bias = KERNEL.astype(np.float64), BIAS.astype(np.float64)
     states = {"kernel": [1.0, 0.0], "bias": [1.0, 0.0]}
     for _ in range(STEPS):
@@ -105,44 +113,99 @@ def test_rmsprop_by_hand(session):
     np.testing.assert_allclose(ours, kernel, rtol=1e-5)
 
 
-def test_weight_decay_is_an_l2_penalty_of_kernels(session, eager):
+def test_weight_decay_is_an_l2_penalty_of_kernels(train, eager):
     keras = tf.keras.optimizers.SGD(0.1, 0.9)
     theirs = train_by_keras(keras, extra_gradient=lambda kernel: 0.3 * kernel)
-    assert_equal(train(session, make_params(optimizer="momentum", weight_decay=0.3)), theirs)
+    assert_equal(train(make_params(optimizer="momentum", weight_decay=0.3)), theirs)
 
 
-def test_gradients_are_clipped_to_their_global_norm(session, eager):
+def test_gradients_are_clipped_to_their_global_norm(train, eager):
     keras = tf.keras.optimizers.SGD(0.1, 0.9, global_clipnorm=0.5)
-    ours = train(session, make_params(optimizer="momentum", clip_norm=0.5))
+    ours = train(make_params(optimizer="momentum", clip_norm=0.5))
     assert_equal(ours, train_by_keras(keras))
 
 
-@pytest.mark.parametrize("name", ["momentum", "adam", "adamw", "rmsprop"])
-def test_every_optimizer_finds_the_minimum(session, name):
+# Of tf-models-official 2.15.0, official/modeling/optimization/{lars,lamb}.py, after STEPS steps
+# from KERNEL and BIAS: LARS(2.0, eeta=0.01) and LAMB(0.1, epsilon=1e-6), either with "bias"
+# excluded from decay and adaptation.
+LARGE_BATCH = {
+    ("lars", 0.0): (
+        [[0.80665517, -1.42831135, 2.12126255], [0.78334796, 3.23673058, -0.58141589]],
+        [0.05546414, -0.24842228, -0.92700905],
+    ),
+    ("lars", 0.02): (
+        [[0.80362606, -1.4298172, 2.12423825], [0.76629484, 3.22419691, -0.58750802]],
+        [0.05658931, -0.24885409, -0.92273808],
+    ),
+    ("lamb", 0.0): (
+        [[0.04647723, -0.99382657, 1.99413395], [1.48823094, 2.99093938, -0.00784959]],
+        [0.02477506, 0.13110432, 1.52083695],
+    ),
+    ("lamb", 0.02): (
+        [[0.06340943, -0.99519926, 1.97618008], [1.44094431, 2.95372295, -0.02760617]],
+        [0.02633277, 0.13110933, 1.52122998],
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "weight_decay"), LARGE_BATCH)
+def test_lars_and_lamb_are_those_of_the_model_garden(train, name, weight_decay):
+    changes = {"lars": {"trust_coefficient": 0.01}, "lamb": {"epsilon": 1e-6}}[name]
+    params = make_params(optimizer=name, weight_decay=weight_decay, **changes)
+    ours = train(params, learning_rate={"lars": 2.0, "lamb": 0.1}[name])
+    assert_equal(ours, LARGE_BATCH[name, weight_decay])
+
+
+@pytest.mark.parametrize("name", ["lars", "lamb"])
+def test_a_kernel_of_zeros_can_begin_to_learn(session, minimize, name):
+    with session.graph.as_default():
+        kernel = tf.compat.v1.get_variable("kernel", initializer=np.zeros([2, 3], np.float32))
+        loss = tf.reduce_sum((kernel - TARGET) ** 2)
+        train_op = minimize(loss, make_params(optimizer=name), 0.1)
+        session.run(tf.compat.v1.global_variables_initializer())
+        session.run(train_op)
+        moved = session.run(kernel)
+    assert np.isfinite(moved).all()
+    assert np.abs(moved).max() > 0
+
+
+def test_weight_decay_reaches_the_rows_that_a_batch_does_not_use(session, minimize):
+    with session.graph.as_default():
+        table = tf.compat.v1.get_variable("table", initializer=np.ones([5, 2], np.float32))
+        loss = tf.reduce_sum(tf.gather(table, [1, 1, 3]))
+        params = make_params(optimizer="adamw", weight_decay=0.5)
+        train_op = minimize(loss, params, 0.1)
+        session.run(tf.compat.v1.global_variables_initializer())
+        session.run(train_op)
+        np.testing.assert_allclose(session.run(table)[[0, 2, 4]], 0.95, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["momentum", "adam", "adamw", "rmsprop", "lars", "lamb"])
+def test_every_optimizer_finds_the_minimum(session, minimize, name):
     with session.graph.as_default():
         point = tf.compat.v1.get_variable("point", initializer=BIAS)
         loss = tf.reduce_sum((point - [1.0, 2.0, -3.0]) ** 2)
         params = make_params(optimizer=name, momentum=0.5)
-        train_op = optimizers.minimize(optimizers.create(params, 0.05), loss, params)
+        train_op = minimize(loss, params, 0.05)
         session.run(tf.compat.v1.global_variables_initializer())
         for _ in range(500):
             session.run(train_op)
         np.testing.assert_allclose(session.run(point), [1.0, 2.0, -3.0], atol=0.05)
 
 
-def test_update_ops_run_with_the_step(session):
+def test_update_ops_run_with_the_step(session, train):
     with session.graph.as_default():
         counter = tf.compat.v1.get_variable("counter", initializer=0.0, trainable=False)
         update = counter.assign_add(1.0)
         tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.UPDATE_OPS, update)
-        train(session, make_params(), steps=3)
-        assert session.run(counter) == 3
+        train(make_params())
+        assert session.run(counter) == STEPS
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"optimizer": "sgd"}, "optimizer=sgd is unknown. Valid: adam, adamw, momentum, rmsprop"),
+        ({"optimizer": "sgd"}, "optimizer=sgd is unknown. Valid: adam, adamw, lamb"),
         ({"beta1": 1.0}, r"beta1=1.0 must be in \[0, 1\)"),
         ({"ema_decay": -0.1}, "ema_decay=-0.1 must be in"),
         ({"clip_norm": -1.0}, "clip_norm=-1.0 must not be below 0"),

@@ -28,27 +28,47 @@ def test_the_rate_is_of_the_steps_since_it_was_last_asked(monkeypatch):
     assert rate.since_last(10) == pytest.approx(13)
 
 
-def test_a_line_at_the_end_names_step_loss_rate_and_time(capsys):
-    loss = tf.constant(0.12345)
-    count = tf.compat.v1.train.get_or_create_global_step().assign_add(1)
-    hook = progress.ProgressHook(
-        loss, tf.constant(0.01), batch_size=13, train_steps=3, clock=progress.Clock()
+def make_hook(train_steps, steps_per_run=1):
+    """A hook on a graph whose loss is 0.125, at the learning rate step / 100."""
+    tf.compat.v1.losses.add_loss(tf.constant(0.125))
+    return progress.ProgressHook(
+        lambda step: tf.cast(step, tf.float32) / 100,
+        batch_size=13,
+        train_steps=train_steps,
+        clock=progress.Clock(),
+        steps_per_run=steps_per_run,
     )
+
+
+def train(hook, runs, steps_per_run=1):
+    count = tf.compat.v1.train.get_or_create_global_step().assign_add(steps_per_run)
     with tf.compat.v1.train.MonitoredSession(hooks=[hook]) as session:
-        for _ in range(3):
+        for _ in range(runs):
             session.run(count)
+
+
+@pytest.mark.parametrize("steps_per_run", [1, 3])
+def test_a_line_at_the_end_names_step_loss_rate_and_time(capsys, steps_per_run):
+    train(make_hook(3, steps_per_run), 3 // steps_per_run, steps_per_run)
     sizes, line = capsys.readouterr().out.splitlines()
     assert sizes == "training 0 parameters up to step 3"
-    pattern = r"step 3/3 \| loss 0\.1235 \| lr 0\.01 \| [\d,]+ examples/s \| ETA 0:00:00"
-    assert re.fullmatch(pattern, line.replace("0.1234 ", "0.1235 "))
+    # The learning rate is that of the step just made, the third, which found the counter at 2.
+    pattern = r"step 3/3 \| loss 0\.1250 \| lr 0\.02 \| [\d,]+ examples/s \| ETA 0:00:00"
+    assert re.fullmatch(pattern, line)
+
+
+def test_a_hook_goes_on_in_another_session(capsys):
+    hook = make_hook(4)
+    for _ in range(2):
+        with tf.Graph().as_default():
+            tf.compat.v1.losses.add_loss(tf.constant(0.5))
+            train(hook, 4)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(" ")[0] for line in lines] == ["training", "step", "step"]
 
 
 def test_lines_come_by_time_and_not_by_step(capsys, monkeypatch):
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
-    count = tf.compat.v1.train.get_or_create_global_step().assign_add(1)
-    hook = progress.ProgressHook(tf.constant(1.0), tf.constant(0.1), 13, 9, progress.Clock())
-    with tf.compat.v1.train.MonitoredSession(hooks=[hook]) as session:
-        for _ in range(4):
-            session.run(count)
+    train(make_hook(9), 4)
     lines = capsys.readouterr().out.splitlines()[1:]
     assert [line.split()[1] for line in lines] == ["1/9", "2/9", "3/9", "4/9"]

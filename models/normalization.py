@@ -1,0 +1,65 @@
+"""Batch norm over the batch of one core, or over the batches of all cores of a TPU."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+
+def batch_norm(x, params, training, name):
+    """Normalises each channel of `x` (Ioffe and Szegedy 2015, arXiv:1502.03167).
+
+    Args:
+      x: float32 or bfloat16 `[batch, ..., channels]`; a core's own batch on a TPU.
+      params: `batch_norm_momentum`, `batch_norm_epsilon`, and `batch_norm_cross_replica`: whether
+        the mean and variance are those of the global batch, at the cost of a sum over all cores,
+        or of each core's part of it. On one device the two are the same. With per-core statistics
+        the moving averages are core 0's.
+      training: whether batch statistics are used, and the moving averages updated (`UPDATE_OPS`).
+      name: of the variable scope, which holds gamma, beta, moving_mean and moving_variance.
+
+    Returns:
+      A tensor like `x`.
+    """
+    replicas = params["context"].num_replicas if params.get("use_tpu") else 1
+    if training and params["batch_norm_cross_replica"] and replicas > 1:
+        return _cross_replica(x, params, replicas, name)
+    return tf.compat.v1.layers.batch_normalization(
+        x,
+        momentum=params["batch_norm_momentum"],
+        epsilon=params["batch_norm_epsilon"],
+        training=training,
+        name=name,
+    )
+
+
+def _cross_replica(x, params, replicas, name):
+    with tf.compat.v1.variable_scope(name):
+        gamma = _variable("gamma", x, tf.ones_initializer(), trainable=True)
+        beta = _variable("beta", x, tf.zeros_initializer(), trainable=True)
+        moving_mean = _variable("moving_mean", x, tf.zeros_initializer(), trainable=False)
+        moving_variance = _variable("moving_variance", x, tf.ones_initializer(), trainable=False)
+
+    axes = list(range(x.shape.rank - 1))
+    # Sums of what is left after the moving mean: of large values little would be left afterwards.
+    count, mean_sum, square_sum, shift = tf.nn.sufficient_statistics(
+        tf.cast(x, tf.float32), axes, shift=moving_mean.read_value()
+    )
+    sums = tf.compat.v1.tpu.cross_replica_sum(tf.stack([mean_sum, square_sum]))
+    count *= replicas
+    mean, variance = tf.nn.normalize_moments(count, sums[0], sums[1], shift)
+
+    decay = 1 - params["batch_norm_momentum"]
+    unbiased = variance * (count / (count - 1))  # as the fused kernel of one device has it
+    for moving, value in ((moving_mean, mean), (moving_variance, unbiased)):
+        update = moving.assign_sub((moving - value) * decay, read_value=False)
+        tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.UPDATE_OPS, update)
+    normalized = tf.nn.batch_normalization(
+        tf.cast(x, tf.float32), mean, variance, beta, gamma, params["batch_norm_epsilon"]
+    )
+    return tf.cast(normalized, x.dtype)
+
+
+def _variable(name, x, initializer, trainable):
+    return tf.compat.v1.get_variable(
+        name, x.shape[-1:], tf.float32, initializer=initializer, trainable=trainable
+    )

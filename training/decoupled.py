@@ -1,0 +1,99 @@
+"""Optimizers that decay weights by themselves: AdamW, and LARS and LAMB for large batches.
+
+LARS and LAMB scale the step of each kernel by the ratio of its own norm to that of its update. As
+with weight decay, biases, scales and shifts are left out.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+
+def is_decayed(variable):
+    """Whether weight decay applies: to kernels and embeddings, not to biases, scales and shifts."""
+    return variable.shape.rank > 1
+
+
+class AdamWOptimizer(tf.compat.v1.train.AdamOptimizer):
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2017, arXiv:1711.05101).
+
+    Before each update a decayed variable shrinks by learning_rate * weight_decay of itself.
+    """
+
+    def __init__(self, learning_rate, weight_decay, **kwargs):
+        super().__init__(learning_rate, name="AdamW", **kwargs)
+        self._rate = learning_rate
+        self._weight_decay = weight_decay
+
+    def _resource_apply_dense(self, grad, var):
+        if not is_decayed(var):
+            return super()._resource_apply_dense(grad, var)
+        decay = var.assign_sub(self._rate * self._weight_decay * var, read_value=False)
+        with tf.control_dependencies([decay]):
+            return super()._resource_apply_dense(grad, var)
+
+
+class LARSOptimizer(tf.compat.v1.train.MomentumOptimizer):
+    """Layer-wise adaptive rate scaling (You, Gitman and Ginsburg 2017, arXiv:1708.03888).
+
+    A kernel w whose decayed gradient is `g = gradient + weight_decay * w` moves by the momentum of
+    `learning_rate * trust_coefficient * |w| / |g| * g`. (The paper divides by the sum of the two
+    norms; TensorFlow's model garden and optax, as here, by the norm of the sum.)
+    """
+
+    def __init__(self, learning_rate, momentum, weight_decay, trust_coefficient):
+        super().__init__(learning_rate, momentum, name="LARS")
+        self._rate = learning_rate
+        self._decay = momentum
+        self._weight_decay = weight_decay
+        self._trust_coefficient = trust_coefficient
+
+    def _resource_apply_dense(self, grad, var):
+        rate = self._rate
+        if is_decayed(var):
+            grad += self._weight_decay * var
+            rate *= _ratio(self._trust_coefficient * tf.norm(var), tf.norm(grad))
+        accumulator = self.get_slot(var, "momentum")
+        update = self._decay * accumulator + rate * grad
+        return tf.group(
+            accumulator.assign(update, read_value=False), var.assign_sub(update, read_value=False)
+        )
+
+
+class LAMBOptimizer(tf.compat.v1.train.AdamOptimizer):
+    """Layer-wise adaptive moments (You et al. 2019, arXiv:1904.00962, version 5).
+
+    A kernel w with Adam's bias-corrected update u moves by
+    `learning_rate * |w| / |u + weight_decay * w| * (u + weight_decay * w)`.
+    """
+
+    def __init__(self, learning_rate, weight_decay, beta1, beta2, epsilon):
+        super().__init__(learning_rate, beta1, beta2, epsilon, name="LAMB")
+        self._rate = learning_rate
+        self._weight_decay = weight_decay
+        self._betas = beta1, beta2
+        self._small = epsilon
+
+    def _resource_apply_dense(self, grad, var):
+        beta1, beta2 = self._betas
+        beta1_power, beta2_power = self._get_beta_accumulators()
+        m, v = self.get_slot(var, "m"), self.get_slot(var, "v")
+        new_m = beta1 * m + (1 - beta1) * grad
+        new_v = beta2 * v + (1 - beta2) * tf.square(grad)
+        update = new_m / (1 - beta1_power)
+        update /= tf.sqrt(new_v / (1 - beta2_power)) + self._small
+        rate = self._rate
+        if is_decayed(var):
+            update += self._weight_decay * var
+            rate *= _ratio(tf.norm(var), tf.norm(update))
+        return tf.group(
+            m.assign(new_m, read_value=False),
+            v.assign(new_v, read_value=False),
+            var.assign_sub(rate * update, read_value=False),
+        )
+
+
+def _ratio(numerator, denominator):
+    """Returns their quotient; 1 where either is 0, as at the start of a kernel of zeros."""
+    both = (numerator > 0) & (denominator > 0)
+    return tf.where(both, tf.math.divide_no_nan(numerator, denominator), 1.0)

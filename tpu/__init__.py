@@ -1,0 +1,1 @@
+"""The TPU without a TPU. Knows TensorFlow and TPUEstimator, and no model: works on anybody's."""

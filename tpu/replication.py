@@ -1,0 +1,280 @@
+"""Copies of a TPU computation, one a core, that run on a CPU.
+
+TPUEstimator leaves in the graph one *cluster*: the operations of one core, marked with the
+attribute `_tpu_replicate`. In a TPU's runtime they become the program of every core. Here they are
+copied once a core, and what only a TPU can do is put in terms of queues:
+
+    InfeedDequeueTuple    takes from the queue "infeed_<core>"
+    OutfeedEnqueueTuple   puts into the queue "outfeed_<core>"
+    CrossReplicaSum       the first core of each group takes from a queue for each other one, adds
+                          in the order of the cores, and hands the sum back through queues
+
+A core that waits for a queue is cancelled when another one fails, so an error ends them all.
+Variables: core 0 works on the variables of the graph, the others on copies that are made anew at
+each session.run; as on a TPU, whose runtime writes back only what core 0 has.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+from tensorflow.core.framework import graph_pb2
+from tensorflow.python.ops import gen_data_flow_ops, gen_resource_variable_ops
+
+_CLUSTER = "_tpu_replicate"
+# Marked as of the cluster, but nothing that a core runs.
+_MARKERS = ("TPUReplicateMetadata", "TPUCompilationResult")
+_UNSUPPORTED = ("AllToAll", "CollectivePermute")
+_DEVICE = "/device:CPU:0"
+_QUEUE_CAPACITY = 4
+# Cores draw different random numbers from the same seed.
+_SEED_STRIDE = 7919
+
+
+def queue(name, dtypes):
+    """Returns the handle of a queue of any shapes; the same name is the same queue."""
+    return gen_data_flow_ops.fifo_queue_v2(dtypes, capacity=_QUEUE_CAPACITY, shared_name=name)
+
+
+def run_on_cores(operations, num_cores):
+    """Adds a copy of the cluster for each core to the default graph.
+
+    Args:
+      operations: the cluster, its TPUReplicatedInputs and its TPUReplicatedOutputs.
+      num_cores: number of copies.
+
+    Returns:
+      The results of core 0, tensors that are there when all cores are done.
+
+    Raises:
+      NotImplementedError: the cluster holds an operation that is not emulated.
+      ValueError: the cluster takes a resource that is no variable from outside.
+    """
+    cluster = _Cluster(operations)
+    graph = tf.compat.v1.get_default_graph()
+    with graph.control_dependencies(None), graph.name_scope(None), graph.device(_DEVICE):
+        variables, ready = _variables_of_cores(cluster, num_cores)
+        with graph.control_dependencies([*ready, *cluster.external_controls]):
+            inputs = [_inputs(cluster, core, variables) for core in range(num_cores)]
+        results = [_copy(cluster, core, inputs[core]) for core in range(num_cores)]
+        with graph.control_dependencies([tensor for result in results for tensor in result]):
+            return [tf.identity(tensor) for tensor in results[0]]
+
+
+class _Cluster:
+    """The operations of one core, and what they share with the rest of the graph.
+
+    Attributes:
+      operations: `{name: operation}`.
+      external_tensors: `{name: tensor}` that come from outside.
+      external_controls: operations outside that some inside wait for.
+      replicated: `{name of an external tensor: [the tensor that core i gets in its place]}`.
+      results: names of the tensors that leave.
+    """
+
+    def __init__(self, operations):
+        self.operations = {
+            op.name: op
+            for op in operations
+            if _CLUSTER in op.node_def.attr and op.type not in _MARKERS
+        }
+        refused = {op.type for op in self.operations.values()} & set(_UNSUPPORTED)
+        if refused:
+            raise NotImplementedError(f"the emulator cannot run {', '.join(sorted(refused))}")
+        self.external_tensors, controls = {}, {}
+        for op in self.operations.values():
+            for tensor in op.inputs:
+                if tensor.op.name not in self.operations:
+                    self.external_tensors[tensor.name] = tensor
+            for control in op.control_inputs:
+                if control.name not in self.operations and control.type not in _MARKERS:
+                    controls[control.name] = control
+        self.external_controls = list(controls.values())
+        self.replicated = {
+            op.outputs[0].name: list(op.inputs)
+            for op in operations
+            if op.type == "TPUReplicatedInput"
+        }
+        self.results = [
+            op.inputs[0].name for op in operations if op.type == "TPUReplicatedOutput"
+        ]
+
+
+def _variables_of_cores(cluster, num_cores):
+    """Returns `{name of a handle: [handle of core i]}`, and the ops that make the copies."""
+    variables, ready = {}, []
+    for name, handle in cluster.external_tensors.items():
+        if handle.dtype != tf.resource:
+            continue
+        if handle.op.type != "VarHandleOp":
+            raise ValueError(
+                f"the TPU computation uses '{handle.op.name}' from outside, which is a "
+                f"{handle.op.type} and no variable"
+            )
+        dtype, shape = handle.op.get_attr("dtype"), handle.op.get_attr("shape")
+        value = gen_resource_variable_ops.read_variable_op(handle, dtype)
+        variables[name] = [handle]
+        for core in range(1, num_cores):
+            copy = gen_resource_variable_ops.var_handle_op(
+                dtype, shape, shared_name=f"core_{core}/{handle.op.name}", name=f"core_{core}_copy"
+            )
+            variables[name].append(copy)
+            ready.append(gen_resource_variable_ops.assign_variable_op(copy, value))
+    return variables, ready
+
+
+def _inputs(cluster, core, variables):
+    """Returns `{name of an external tensor: what one core gets in its place}`."""
+
+    def of_core(name, tensor):
+        if name in cluster.replicated:
+            return cluster.replicated[name][core]
+        return variables[name][core] if name in variables else tensor
+
+    # Identities, for the sake of the control inputs around them.
+    return {
+        name: tf.identity(of_core(name, tensor))
+        for name, tensor in cluster.external_tensors.items()
+    }
+
+
+def _copy(cluster, core, inputs):
+    """Imports the cluster as the program of one core; returns its results."""
+    program = _Program(core)
+    for op in cluster.operations.values():
+        program.add_copy(op, cluster.operations)
+    graph = tf.compat.v1.get_default_graph()
+    program.graph_def.versions.producer = graph.graph_def_versions.producer
+    return tf.import_graph_def(program.graph_def, inputs, cluster.results, name=f"core_{core}")
+
+
+class _Program:
+    """The GraphDef of one core in the making."""
+
+    def __init__(self, core):
+        self.graph_def = graph_pb2.GraphDef()
+        self._core = core
+
+    def add_copy(self, op, inside):
+        """Adds an operation of the cluster, rewritten where only a TPU has it."""
+        node = self.graph_def.node.add()
+        node.CopyFrom(op.node_def)
+        node.device = _DEVICE
+        for attribute in (_CLUSTER, "_class"):  # _class: colocation with what is outside
+            node.attr.pop(attribute, None)
+        # What waits for operations outside waits through its inputs: see run_on_cores.
+        kept = [name for name in node.input if name[0] != "^" or name[1:] in inside]
+        del node.input[:]
+        node.input.extend(kept)
+        if "frame_name" in node.attr:
+            node.attr["frame_name"].s += f"/core_{self._core}".encode()
+        if "seed2" in node.attr and (node.attr["seed"].i or node.attr["seed2"].i):
+            node.attr["seed2"].i += _SEED_STRIDE * self._core
+        rewrite = _REWRITES.get(op.type)
+        if rewrite:
+            rewrite(self, node, op)
+
+    def infeed(self, node, op):
+        """Rewrites an InfeedDequeueTuple."""
+        controls = list(node.input)
+        dtypes = [tensor.dtype for tensor in op.outputs]
+        handle = self._queue(f"{node.name}/queue", f"infeed_{self._core}", dtypes, controls)
+        self._become(node, "QueueDequeueV2", [handle, *controls], component_types=dtypes)
+
+    def outfeed(self, node, op):
+        """Rewrites an OutfeedEnqueueTuple."""
+        values, controls = _parts(node.input)
+        dtypes = [tensor.dtype for tensor in op.inputs]
+        after = [*controls, f"^{_operation(values[0])}"]
+        handle = self._queue(f"{node.name}/queue", f"outfeed_{self._core}", dtypes, after)
+        self._become(node, "QueueEnqueueV2", [handle, *values, *controls], Tcomponents=dtypes)
+
+    def cross_replica_sum(self, node, op):
+        """Rewrites a CrossReplicaSum: member i of a group gives to the first one, and takes."""
+        (value, _), controls = _parts(node.input)
+        dtype = op.inputs[0].dtype
+        (group,) = (row for row in _groups(op) if self._core in row)
+        after = [f"^{_operation(value)}"]
+
+        def mailbox(kind, member):
+            name = f"{op.name}/{kind}_{member}"
+            return self._queue(f"{name}/queue", name, [dtype], after)
+
+        def give(kind, member, tensor):
+            inputs = [mailbox(kind, member), tensor]
+            name = f"{op.name}/{kind}_{member}/give"
+            return "^" + self._add(name, "QueueEnqueueV2", inputs, Tcomponents=[dtype])
+
+        def take(kind, member):
+            inputs = [mailbox(kind, member)]
+            name = f"{op.name}/{kind}_{member}/take"
+            return self._add(name, "QueueDequeueV2", inputs, component_types=[dtype])
+
+        if self._core != group[0]:
+            given = give("summand", self._core, value)
+            inputs = [mailbox("sum", self._core), given, *controls]
+            self._become(node, "QueueDequeueV2", inputs, component_types=[dtype])
+            return
+        summands = [value, *(take("summand", member) for member in group[1:])]
+        name = f"{op.name}/add"
+        total = self._add(name, "AddN", summands, T=dtype, N=len(summands))
+        given = [give("sum", member, total) for member in group[1:]]
+        self._become(node, "Identity", [total, *given, *controls], T=dtype)
+
+    def _queue(self, name, shared_name, dtypes, controls):
+        # Named anew wherever it is used: a handle from outside a loop would have to enter it.
+        return self._add(
+            name,
+            "FIFOQueueV2",
+            controls,
+            component_types=dtypes,
+            capacity=_QUEUE_CAPACITY,
+            shared_name=shared_name,
+        )
+
+    def _add(self, name, kind, inputs, **attributes):
+        node = self.graph_def.node.add(name=name, device=_DEVICE)
+        self._become(node, kind, inputs, **attributes)
+        return name
+
+    def _become(self, node, kind, inputs, **attributes):
+        node.op = kind
+        del node.input[:]
+        node.input.extend(inputs)
+        node.attr.clear()
+        for name, value in attributes.items():
+            _set(node.attr[name], value)
+
+
+def _set(attribute, value):
+    if isinstance(value, tf.DType):
+        attribute.type = value.as_datatype_enum
+    elif isinstance(value, int):
+        attribute.i = value
+    elif isinstance(value, str):
+        attribute.s = value.encode()
+    else:
+        attribute.list.type.extend(dtype.as_datatype_enum for dtype in value)
+
+
+def _parts(inputs):
+    """Returns the data inputs and the control inputs of a node."""
+    return [i for i in inputs if i[0] != "^"], [i for i in inputs if i[0] == "^"]
+
+
+def _operation(tensor_name):
+    return tensor_name.split(":")[0]
+
+
+def _groups(op):
+    """Returns the group assignment of a CrossReplicaSum, a list of lists of cores."""
+    tensor = op.inputs[1]
+    while tensor.op.type in ("Enter", "Identity"):
+        tensor = tensor.op.inputs[0]
+    return tf.get_static_value(tensor).tolist()
+
+
+_REWRITES = {
+    "InfeedDequeueTuple": _Program.infeed,
+    "OutfeedEnqueueTuple": _Program.outfeed,
+    "CrossReplicaSum": _Program.cross_replica_sum,
+}

@@ -59,8 +59,8 @@ def build_model_fn(model: Model, run: Job):
             checkpoints.warm_start(
                 run.warm_start_from, run.warm_start_include, step.model_variables
             )
+        evaluation.require_metric(run.best_metric, model, labels, step.outputs)
         metrics = model.metrics(labels, step.outputs, None)
-        evaluation.require_metric(run.best_metric, metrics)
         summaries.add_to_graph(features, learning_rate)
         hook = summaries.TrainSummaryHook(
             metrics, run.train_batch_size, run.summary_steps, run.model_dir, run.clock

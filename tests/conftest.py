@@ -13,6 +13,7 @@ from tensorflow.python.eager import context
 
 import prepare_data
 import run_cpu
+import run_tpu
 from input_fns.convert import digits, source, writer
 from training import data_flags, optimizers, runtime
 
@@ -111,9 +112,9 @@ def _run(program, flag_values, arguments):
 
 
 @pytest.fixture(scope="session")
-def run_in(data_dir):
-    """Runs run_cpu.py's real main: `run_in(model_dir, "--mode=eval", ...)`; a tiny model."""
-    defaults = [
+def tiny_flags(data_dir):
+    """Flags of both wrappers for a tiny model on "stripes"."""
+    return [
         "--model=mlp",
         "--params=learning_rate=0.01,pixel_scale=0.01",
         "--dataset=stripes",
@@ -124,10 +125,40 @@ def run_in(data_dir):
         "--seed=1",
     ]
 
+
+@pytest.fixture(scope="session")
+def run_in(tiny_flags):
+    """Runs run_cpu.py's real main: `run_in(model_dir, "--mode=eval", ...)`; a tiny model."""
+
     def run_with(model_dir, *arguments):
-        _run(run_cpu, flags.FLAGS, [*defaults, f"--model_dir={model_dir}", *arguments])
+        _run(run_cpu, flags.FLAGS, [*tiny_flags, f"--model_dir={model_dir}", *arguments])
 
     return run_with
+
+
+@pytest.fixture(scope="session")
+def run_tpu_in(tiny_flags):
+    """The same with run_tpu.py, on 2 emulated cores; batches are of 14, for 13 is odd."""
+    tpu_flags = ["--tpu=emulator", "--tpu_topology=1x2"]
+    tpu_flags += [f"--{mode}_batch_size=14" for mode in ("train", "eval", "predict")]
+
+    def run_with(model_dir, *arguments):
+        every = [*tiny_flags, *tpu_flags, f"--model_dir={model_dir}", *arguments]
+        _run(run_tpu, flags.FLAGS, every)
+
+    return run_with
+
+
+@pytest.fixture(scope="session")
+def variables():
+    """Returns every variable of a folder's newest checkpoint: `variables(model_dir)`."""
+
+    def read(model_dir):
+        checkpoint = tf.train.latest_checkpoint(model_dir)
+        names = [name for name, _ in tf.train.list_variables(checkpoint)]
+        return {name: tf.train.load_variable(checkpoint, name) for name in names}
+
+    return read
 
 
 @pytest.fixture

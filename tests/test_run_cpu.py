@@ -13,15 +13,7 @@ import tensorflow as tf
 CONVNET = ["--model=convnet", "--params=layers=conv:4:3 batch_norm relu dropout:0.5 flatten"]
 
 
-def variables(model_dir):
-    """Every variable of the newest checkpoint."""
-    checkpoint = tf.train.latest_checkpoint(model_dir)
-    names = [name for name, _ in tf.train.list_variables(checkpoint)]
-    return {name: tf.train.load_variable(checkpoint, name) for name in names}
-
-
 def assert_same_variables(a, b):
-    a, b = variables(a), variables(b)
     assert a.keys() == b.keys()
     for name in a:
         np.testing.assert_array_equal(a[name], b[name], err_msg=name)
@@ -39,17 +31,17 @@ def tags(directory):
     return {value.tag for event in events for value in event.summary.value}
 
 
-def test_train_ends_at_train_steps(run):
+def test_train_ends_at_train_steps(run, variables):
     model_dir = run("--mode=train", "--train_steps=5")
     assert variables(model_dir)["global_step"] == 5
 
 
-def test_train_epochs_are_rounded_up_to_whole_batches(run):
+def test_train_epochs_are_rounded_up_to_whole_batches(run, variables):
     model_dir = run("--mode=train", "--train_epochs=2")  # 2 x 97 examples in batches of 13
     assert variables(model_dir)["global_step"] == 15
 
 
-def test_the_later_of_train_steps_and_train_epochs_wins(run):
+def test_the_later_of_train_steps_and_train_epochs_wins(run, variables):
     model_dir = run("--mode=train", "--train_epochs=2", "--train_steps=3")
     assert variables(model_dir)["global_step"] == 3
 
@@ -70,14 +62,14 @@ def test_train_records_its_speed_and_its_flags(run, result):
         assert "--train_steps=5\n" in file.read()
 
 
-def test_flags_cfg_repeats_the_run(run_in, tmp_path):
+def test_flags_cfg_repeats_the_run(run_in, tmp_path, variables):
     run_in(tmp_path / "a", "--mode=train", "--train_steps=5", "--params=dropout=0.5")
     flagfile = f"--flagfile={tmp_path}/a/flags.cfg"
     run_in(tmp_path / "b", flagfile, f"--model_dir={tmp_path}/b")
-    assert_same_variables(tmp_path / "a", tmp_path / "b")
+    assert_same_variables(variables(tmp_path / "a"), variables(tmp_path / "b"))
 
 
-def test_a_seed_repeats_a_run_bit_for_bit(run_in, tmp_path):
+def test_a_seed_repeats_a_run_bit_for_bit(run_in, tmp_path, variables):
     for name in "ab":
         run_in(
             tmp_path / name,
@@ -85,10 +77,10 @@ def test_a_seed_repeats_a_run_bit_for_bit(run_in, tmp_path):
             *CONVNET,
             "--train_steps=20",
         )
-    assert_same_variables(tmp_path / "a", tmp_path / "b")
+    assert_same_variables(variables(tmp_path / "a"), variables(tmp_path / "b"))
 
 
-def test_other_seeds_give_other_runs(run_in, tmp_path):
+def test_other_seeds_give_other_runs(run_in, tmp_path, variables):
     run_in(tmp_path / "a", "--mode=train", "--train_steps=2")
     run_in(tmp_path / "b", "--mode=train", "--train_steps=2", "--seed=2")
     assert not np.array_equal(
@@ -96,12 +88,12 @@ def test_other_seeds_give_other_runs(run_in, tmp_path):
     )
 
 
-def test_a_resumed_run_ends_where_an_undisturbed_one_does(run_in, tmp_path):
+def test_a_resumed_run_ends_where_an_undisturbed_one_does(run_in, tmp_path, variables):
     # Dropout draws from a state that no checkpoint holds, so it is off.
     for arguments in (["--train_steps=11"], ["--train_steps=20"]):
         run_in(tmp_path / "twice", "--mode=train", "--params=dropout=0", *arguments)
     run_in(tmp_path / "once", "--mode=train", "--params=dropout=0", "--train_steps=20")
-    assert_same_variables(tmp_path / "once", tmp_path / "twice")
+    assert_same_variables(variables(tmp_path / "once"), variables(tmp_path / "twice"))
 
 
 def test_at_train_steps_already_it_says_so_and_does_nothing(run_in, trained_dir, capsys):
@@ -192,7 +184,7 @@ def test_the_best_checkpoint_is_kept_and_can_be_used(run, result):
     assert result(model_dir, best)["eval"]["average_loss"] == pytest.approx(losses[best], rel=1e-5)
 
 
-def test_early_stopping_ends_a_run_without_gain(run, capsys):
+def test_early_stopping_ends_a_run_without_gain(run, capsys, variables):
     model_dir = run(
         "--mode=train_and_eval",
         "--train_steps=100",
@@ -223,7 +215,7 @@ def test_eval_uses_the_average_of_the_weights(run, result):
     assert losses[0] > losses[1]  # the average lags behind the weights
 
 
-def test_warm_start_takes_what_fits(run_in, trained_dir, tmp_path, capsys):
+def test_warm_start_takes_what_fits(run_in, trained_dir, tmp_path, capsys, variables):
     run_in(
         tmp_path / "new",
         "--mode=train",
@@ -351,7 +343,7 @@ def test_tensorboard_gets_curves_images_and_the_confusion_matrix(run):
     }
 
 
-def test_training_needs_no_eval_split(run, own_data_dir):
+def test_training_needs_no_eval_split(run, own_data_dir, variables):
     path = os.path.join(own_data_dir, "dataset.json")
     with open(path) as file:
         fields = json.load(file)

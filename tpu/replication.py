@@ -94,9 +94,7 @@ class _Cluster:
             for op in operations
             if op.type == "TPUReplicatedInput"
         }
-        self.results = [
-            op.inputs[0].name for op in operations if op.type == "TPUReplicatedOutput"
-        ]
+        self.results = [op.inputs[0].name for op in operations if op.type == "TPUReplicatedOutput"]
 
 
 def _variables_of_cores(cluster, num_cores):

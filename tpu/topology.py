@@ -58,8 +58,8 @@ def find(name: str) -> Topology:
     generation, _, size = name.partition("-")
     if re.fullmatch(r"v[5-9]\w*|v\d\d\w*", generation):
         raise ValueError(
-            f"'{name}': TPUs from v5 on need the PJRT runtime, which has no infeed, so TPUEstimator "
-            "cannot run there; it runs on v2, v3 and v4"
+            f"'{name}': TPUs from v5 on need the PJRT runtime, which has no infeed, so that "
+            "TPUEstimator cannot run there; it runs on v2, v3 and v4"
         )
     if generation not in _SIZES or size not in map(str, _SIZES[generation]):
         raise ValueError(f"'{name}' is no TPU slice; there are {', '.join(names())}")

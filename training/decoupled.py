@@ -28,7 +28,8 @@ class AdamWOptimizer(tf.compat.v1.train.AdamOptimizer):
     def _resource_apply_dense(self, grad, var):
         if not is_decayed(var):
             return super()._resource_apply_dense(grad, var)
-        decay = var.assign_sub(self._rate * self._weight_decay * var, read_value=False)
+        with tf.control_dependencies([grad]):  # the forward pass has read the variable
+            decay = var.assign_sub(self._rate * self._weight_decay * var, read_value=False)
         with tf.control_dependencies([decay]):
             return super()._resource_apply_dense(grad, var)
 

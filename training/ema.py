@@ -37,6 +37,11 @@ def average_of(variable):
     return found[0] if found else None
 
 
+def scaffold_fn(params):
+    """Returns `scaffold` as a TPUEstimatorSpec takes it: a function, or None."""
+    return (lambda: scaffold(params)) if params["ema_decay"] else None
+
+
 def scaffold(params):
     """Returns the Scaffold of evaluation, prediction and export; None where the default will do."""
     if not params["ema_decay"]:

@@ -18,19 +18,28 @@ def mean_loss(losses, weights=None):
     return tf.math.divide_no_nan(tf.reduce_sum(losses * weights), tf.reduce_sum(weights))
 
 
-def require_metric(name, metrics):
+def require_metric(name, model, labels, outputs):
     """Checks that an evaluation gives the scalar that `--best_metric` names.
 
     Args:
       name: the metric's, or "" for none.
-      metrics: the model's, `{name: (value, update_op)}`.
+      model: a `models.model.Model`.
+      labels: tensors like those of an evaluation.
+      outputs: of the model's inference.
 
     Raises:
       UsageError: it does not.
     """
-    scalars = {key for key, (value, _) in metrics.items() if value.shape.rank == 0}
+    if not name:
+        return
+    with tf.Graph().as_default():  # the training graph of a TPU has no place for metrics
+        like = tf.nest.map_structure(
+            lambda tensor: tf.compat.v1.placeholder(tensor.dtype, tensor.shape), (labels, outputs)
+        )
+        metrics = model.metrics(*like, None)
+        scalars = {key for key, (value, _) in metrics.items() if value.shape.rank == 0}
     scalars.add("average_loss")
-    if name and name not in scalars:
+    if name not in scalars:
         raise UsageError(f"--best_metric={name} is unknown.{did_you_mean(name, scalars)}")
 
 

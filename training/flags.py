@@ -179,13 +179,41 @@ def _check_early_stop(values):
     return True
 
 
+_PATHS = ("data_dir", "model_dir", "export_dir", "warm_start_from", "predict_output")
+_BATCH_SIZES = {
+    "train": ["train_batch_size"],
+    "eval": ["eval_batch_size"],
+    "train_and_eval": ["train_batch_size", "eval_batch_size"],
+    "continuous_eval": ["eval_batch_size"],
+    "predict": ["predict_batch_size"],
+    "export": [],
+}
+
+
+def paths() -> dict[str, str]:
+    """Returns `{flag: path}` of the flags that name a file or a folder and are given."""
+    given = {name: FLAGS[name].value for name in _PATHS if FLAGS[name].value}
+    if FLAGS.checkpoint not in ("latest", "best"):
+        given["checkpoint"] = FLAGS.checkpoint
+    return given
+
+
+def batch_sizes() -> dict[str, int]:
+    """Returns `{flag: global batch size}` of the flags that the mode uses."""
+    return {name: FLAGS[name].value for name in _BATCH_SIZES[FLAGS.mode]}
+
+
 def as_flagfile() -> str:
-    """Returns the flags of this package that differ from their defaults, as a flagfile."""
-    ours = [
-        flag
+    """Returns the flags of this package that differ from their defaults, as a flagfile.
+
+    Those of one program alone may be read by the other: it is told to pass over them.
+    """
+    given = {
+        module: [flag for flag in module_flags if flag.value != flag.default]
         for module, module_flags in FLAGS.flags_by_module_dict().items()
         if not module.startswith("absl")
-        for flag in module_flags
-    ]
-    lines = [flag.serialize() for flag in ours if flag.value != flag.default]
+    }
+    others = [flag.name for module in given if module != __name__ for flag in given[module]]
+    lines = [flag.serialize() for module_flags in given.values() for flag in module_flags]
+    lines += [f"--undefok={','.join(others)}"] if others else []
     return "\n".join(line for line in lines if line) + "\n"

@@ -29,7 +29,7 @@ class UsageError(ValueError):
     """The program was asked for something that it cannot do."""
 
 
-def start(argv: list[str], doc: str, flags_module: str) -> None:
+def start(argv: list[str], doc: str, *flags_modules: str) -> None:
     """Checks the versions, parses `argv` and makes TensorFlow's import quiet.
 
     A wrong version, an unknown flag or a wrong value ends the program with one line and status 2;
@@ -38,7 +38,7 @@ def start(argv: list[str], doc: str, flags_module: str) -> None:
     Args:
       argv: the command line, the program's name first.
       doc: the program's docstring.
-      flags_module: name of the module whose `FLAGS` are parsed.
+      flags_modules: names of the modules that define the flags.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its errors also come as exceptions
     try:
@@ -48,7 +48,8 @@ def start(argv: list[str], doc: str, flags_module: str) -> None:
     from absl import flags
 
     try:
-        flag_values = importlib.import_module(flags_module).FLAGS
+        for name in flags_modules:
+            flag_values = importlib.import_module(name).FLAGS
         if {"--help", "-h", "-help", "--helpfull", "--helpshort"} & set(argv):
             print(doc.strip(), flag_values.get_help(include_special_flags=False), sep="\n\n")
             sys.exit(0)
@@ -59,11 +60,11 @@ def start(argv: list[str], doc: str, flags_module: str) -> None:
         _exit(error)
 
 
-def run(main: Callable[[], None]) -> None:
-    """Runs `main`; an error of the user's input ends the program with one line and status 2."""
+def run(main: Callable[[], None], *more_errors: type[Exception]) -> None:
+    """Runs `main`; an error of the user's input ends the program with its message and status 2."""
     try:
         main()
-    except (UsageError, DataError, ModelError) as error:
+    except (UsageError, DataError, ModelError, *more_errors) as error:
         _exit(error)
 
 
@@ -98,6 +99,6 @@ def _version(distribution: str) -> str | None:
 
 
 def _exit(error: Exception) -> None:
-    message = " ".join(str(error).split())
+    message = "\n".join(" ".join(line.split()) for line in str(error).splitlines() if line.strip())
     print(f"{os.path.basename(sys.argv[0])}: error: {message}", file=sys.stderr)
     sys.exit(2)

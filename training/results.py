@@ -49,6 +49,7 @@ class TrainRecordHook(tf.estimator.SessionRunHook):
         self._clock = clock
         self._start_step = None
         self._start_up = None
+        self._counted_from = None
         self._steps = 0
         self._seconds = 0.0
 
@@ -61,22 +62,26 @@ class TrainRecordHook(tf.estimator.SessionRunHook):
         """Notes the step that the first session was restored to."""
         if self._start_step is None:
             self._start_step = _global_step(session)
-        self._first_step_at = None
+        self._counted_from = None
+
+    def before_run(self, run_context):
+        """Counts a session from its first run, but the very first session without that run."""
+        if self._counted_from is None and self._start_up is not None:
+            self._count_from(run_context.session)
 
     def after_run(self, run_context, run_values):
-        """Notes the end of the first run of steps, and of the last."""
+        """Notes the end of the very first run, and of the last."""
         self._last_step_at = self._clock.seconds()
-        if self._first_step_at is None:
-            self._first_step_at = self._last_step_at
-            self._first_step = _global_step(run_context.session)
         if self._start_up is None:
             self._start_up = time.monotonic() - program.STARTED
+            self._count_from(run_context.session)
 
     def end(self, session):
         """Writes how long it took."""
         self._step = _global_step(session)
-        self._steps += self._step - self._first_step
-        self._seconds += self._last_step_at - self._first_step_at
+        step, seconds = self._counted_from
+        self._steps += self._step - step
+        self._seconds += self._last_step_at - seconds
         record = {
             "start_step": self._start_step,
             "seconds_to_first_step": round(self._start_up, 3),
@@ -84,6 +89,9 @@ class TrainRecordHook(tf.estimator.SessionRunHook):
             "examples_per_second": round(self._rate(), 1),
         }
         write(self._model_dir, self._step, "train", record)
+
+    def _count_from(self, session):
+        self._counted_from = _global_step(session), self._clock.seconds()
 
     def describe(self) -> str:
         """Returns the same as a line."""

@@ -1,0 +1,184 @@
+"""Trains, evaluates, predicts and exports a model with TPUEstimator, on a Cloud TPU.
+
+python run_tpu.py --tpu=NAME --flagfile=configs/digits.cfg --data_dir=gs://... --model_dir=gs://...
+python run_tpu.py --tpu=emulator --flagfile=configs/digits.cfg --data_dir=... --model_dir=...
+"""
+
+import sys
+
+from training import program
+
+if __name__ == "__main__":
+    # Before the seconds of TensorFlow's import: a typo is answered at once.
+    program.start(sys.argv, __doc__, "training.flags", "tpu.flags")
+
+import tensorflow as tf
+
+from models.model import Model
+from tpu import connection
+from tpu import flags as tpu_flags
+from tpu.connection import Connection
+from training import (
+    checkpoints,
+    ema,
+    evaluation,
+    export,
+    flags,
+    job,
+    modes,
+    optimizers,
+    precision,
+    runtime,
+    schedules,
+    steps,
+    summaries,
+)
+from training.flags import FLAGS
+from training.job import Job
+
+ModeKeys = tf.estimator.ModeKeys
+
+
+def build_model_fn(model: Model, run: Job):
+    """Returns the model_fn of a TPUEstimator around the model's inference function.
+
+    On a TPU it builds the program of one core: features and labels are that core's part of the
+    global batch. TPUEstimator sets `params["use_tpu"]`.
+    """
+
+    def model_fn(features, labels, mode, params):
+        if mode == ModeKeys.TRAIN:
+            spec = train_spec(features, labels, params)
+        else:
+            outputs = precision.inference(model, features, params, training=False)
+            if mode == ModeKeys.EVAL:
+                spec = eval_spec(features, labels, outputs, params)
+            else:
+                spec = predict_spec(outputs, params)
+        if run.checkpoint:
+            checkpoints.check_fits(run.checkpoint, params, mode == ModeKeys.TRAIN)
+        return spec
+
+    def train_spec(features, labels, params):
+        global_step = tf.compat.v1.train.get_or_create_global_step()
+        learning_rate = schedules.learning_rate(params, global_step, run.train_steps)
+        optimizer = optimizers.create(params, learning_rate)
+        if params["use_tpu"]:
+            # Sums the gradients over the cores.
+            optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)
+        step = steps.train_step(model, features, labels, params, optimizer, run.accumulate_steps)
+        evaluation.require_metric(run.best_metric, model, labels, step.outputs)
+
+        def scaffold_fn():
+            # Not in the program of a core: what initialises variables runs on the host.
+            if run.warm_start_from:
+                checkpoints.warm_start(
+                    run.warm_start_from, run.warm_start_include, step.model_variables
+                )
+            return tf.compat.v1.train.Scaffold()
+
+        # A TPU computes no summaries and no streaming metrics: the host gets the numbers.
+        scalars = {"loss": step.loss, "learning_rate": learning_rate}
+        hook = summaries.RateSummaryHook(
+            run.train_batch_size,
+            run.summary_steps,
+            run.model_dir,
+            run.clock,
+            run.iterations_per_loop,
+        )
+        return tf.compat.v1.estimator.tpu.TPUEstimatorSpec(
+            ModeKeys.TRAIN,
+            loss=step.loss,
+            train_op=step.op,
+            host_call=summaries.host_call(scalars, run.model_dir, run.summary_steps),
+            training_hooks=[hook],
+            scaffold_fn=scaffold_fn,
+        )
+
+    def eval_spec(features, labels, outputs, params):
+        losses = model.loss(labels, outputs, params)
+        weights = features["weight"]
+        tensors = [labels, outputs, losses, weights]
+
+        def metric_fn(*flat):
+            # On the host, with the tensors of all cores put together.
+            return evaluation.metrics(model, *tf.nest.pack_sequence_as(tensors, flat))
+
+        return tf.compat.v1.estimator.tpu.TPUEstimatorSpec(
+            ModeKeys.EVAL,
+            loss=evaluation.mean_loss(losses, weights),
+            eval_metrics=(metric_fn, tf.nest.flatten(tensors)),
+            scaffold_fn=ema.scaffold_fn(params),
+        )
+
+    def predict_spec(outputs, params):
+        predictions = model.predictions(outputs)
+        export_outputs = None
+        if not params["use_tpu"]:
+            # For the SavedModel: class names are text, and a TPU computes none.
+            export_outputs = export.export_outputs(predictions, run.dataset.class_names)
+        return tf.compat.v1.estimator.tpu.TPUEstimatorSpec(
+            ModeKeys.PREDICT,
+            predictions=predictions,
+            export_outputs=export_outputs,
+            scaffold_fn=ema.scaffold_fn(params),
+        )
+
+    return model_fn
+
+
+def build_estimator(run: Job, tpu: Connection) -> tf.compat.v1.estimator.tpu.TPUEstimator:
+    """Returns the TPUEstimator of a job. It takes global batch sizes and cuts them by itself."""
+    tpu_config = tf.compat.v1.estimator.tpu.TPUConfig(
+        iterations_per_loop=run.iterations_per_loop,
+        per_host_input_for_training=tf.compat.v1.estimator.tpu.InputPipelineConfig.PER_HOST_V2,
+    )
+    config = tf.compat.v1.estimator.tpu.RunConfig(
+        tpu_config=tpu_config,
+        cluster=tpu.resolver,
+        model_dir=run.model_dir,
+        tf_random_seed=run.graph_seed,
+        keep_checkpoint_max=run.keep_checkpoint_max,
+        # Checkpoints, curves and progress are the business of training/modes.py.
+        save_checkpoints_steps=None,
+        save_checkpoints_secs=None,
+        save_summary_steps=None,
+        log_step_count_steps=None,
+    )
+    return tf.compat.v1.estimator.tpu.TPUEstimator(
+        build_model_fn(run.model, run),
+        config=config,
+        params=run.params,
+        use_tpu=tpu.use_tpu,
+        train_batch_size=run.train_batch_size,
+        eval_batch_size=run.eval_batch_size,
+        predict_batch_size=run.predict_batch_size,
+        # A second metagraph in the SavedModel, for a TPU, would keep it from most servers.
+        export_to_tpu=False,
+    )
+
+
+def build_input_fns(run: Job) -> modes.InputFns:
+    """Returns the input_fns of a job; TPUEstimator calls them once a host."""
+    data = run.dataset
+    return modes.InputFns(
+        train=lambda start_step: data.train_input_fn(run.train_split, run.seed, start_step),
+        evaluate=data.eval_input_fn(run.eval_split),
+        predict=data.predict_input_fn(run.eval_split),
+    )
+
+
+def main() -> None:
+    """Does what the flags say."""
+    runtime.prepare()
+    request = tpu_flags.request(
+        FLAGS.mode, flags.paths(), flags.batch_sizes(), FLAGS.accumulate_steps
+    )
+    iterations = tpu_flags.iterations_per_loop(FLAGS.save_checkpoints_steps)
+    with connection.connect(request) as tpu:
+        run = job.from_flags(iterations if tpu.use_tpu else 1)
+        modes.run(build_estimator(run, tpu), run, build_input_fns(run))
+
+
+if __name__ == "__main__":
+    program.run(main, connection.TPUError)

@@ -1,0 +1,80 @@
+"""The flags of a program for a TPU, and their checks. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+from absl import flags
+
+from tpu import topology
+from tpu.request import Request, TPUError
+
+FLAGS = flags.FLAGS
+
+flags.DEFINE_string(
+    "tpu",
+    "",
+    "The TPU: local (in this TPU VM), a name, grpc://host:port[,...], or emulator (no TPU at all). "
+    "By default the one that the environment names (TPU_NAME), or this machine's own.",
+)
+flags.DEFINE_string("tpu_zone", "", "Zone of a named TPU; default: this machine's.")
+flags.DEFINE_string("gcp_project", "", "Project of a named TPU; default: this machine's.")
+flags.DEFINE_string(
+    "tpu_topology",
+    "",
+    "The slice, such as v3-8; checked before anything is built. For the emulator also "
+    "HOSTSxCORES, such as 1x2; its default is v3-8.",
+)
+flags.DEFINE_enum(
+    "use_tpu",
+    "auto",
+    ["auto", "true", "false"],
+    "Whether to use a TPU; auto: if there is one. Otherwise the same on GPU or CPU.",
+)
+flags.DEFINE_integer(
+    "iterations_per_loop",
+    None,
+    "Steps that a TPU makes by itself; a divisor of save_checkpoints_steps. Default: the largest "
+    "one up to 100.",
+    lower_bound=1,
+)
+
+
+@flags.validator("tpu_topology")
+def _check_topology(name):
+    if name:
+        try:
+            topology.find(name)
+        except ValueError as error:
+            raise flags.ValidationError(str(error)) from error
+    return True
+
+
+def request(mode, paths, batch_sizes, accumulate_steps) -> Request:
+    """Returns what the flags ask of a TPU; the arguments are attributes of a `Request`."""
+    return Request(
+        tpu=FLAGS.tpu,
+        zone=FLAGS.tpu_zone,
+        project=FLAGS.gcp_project,
+        topology=FLAGS.tpu_topology,
+        use_tpu=FLAGS.use_tpu,
+        mode=mode,
+        paths=paths,
+        batch_sizes=batch_sizes,
+        accumulate_steps=accumulate_steps,
+    )
+
+
+def iterations_per_loop(save_checkpoints_steps: int) -> int:
+    """Returns the steps of one session.run on a TPU.
+
+    Raises:
+      TPUError: checkpoints cannot come when they are wanted.
+    """
+    divisors = [n for n in range(1, 101) if save_checkpoints_steps % n == 0]
+    wanted = FLAGS.iterations_per_loop
+    if wanted and save_checkpoints_steps % wanted:
+        raise TPUError(
+            f"--iterations_per_loop={wanted} does not divide "
+            f"--save_checkpoints_steps={save_checkpoints_steps}, and a TPU can save only between "
+            f"loops; {divisors[-1]} would do"
+        )
+    return wanted or divisors[-1]

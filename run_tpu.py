@@ -90,7 +90,7 @@ def build_model_fn(model: Model, run: Job):
             ModeKeys.TRAIN,
             loss=step.loss,
             train_op=step.op,
-            host_call=summaries.host_call(scalars, run.model_dir, run.summary_steps),
+            host_call=summaries.host_call(scalars, step.op, run.model_dir, run.summary_steps),
             training_hooks=[hook],
             scaffold_fn=scaffold_fn,
         )

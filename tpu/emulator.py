@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import os
+from unittest import mock
 
 import tensorflow as tf
 from tensorflow.python.client import session as session_lib
@@ -61,9 +62,9 @@ def emulate(tpu_slice: Topology | str):
         raise RuntimeError("one emulated TPU at a time: this is inside an emulate() already")
     with contextlib.ExitStack() as stack:
         for owner, name, replacement in _replacements(tpu_slice):
-            stack.callback(setattr, owner, name, getattr(owner, name))
-            setattr(owner, name, replacement)
-        stack.enter_context(_environment("TF_TPU_GRACEFUL_SHUTDOWN_MODE", ""))
+            stack.enter_context(mock.patch.object(owner, name, replacement))
+        # There is no worker to shut down.
+        stack.enter_context(mock.patch.dict(os.environ, {"TF_TPU_GRACEFUL_SHUTDOWN_MODE": ""}))
         _active = True
         try:
             yield tpu_slice
@@ -80,30 +81,16 @@ def _check_versions():
         )
 
 
-@contextlib.contextmanager
-def _environment(name, value):
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
-
-
 def _replacements(tpu_slice):
     """Returns every (owner, name, replacement)."""
     context = tpu_context._InternalTPUContext
-    estimator, resolver = (
-        tpu_estimator.TPUEstimator,
-        tf.distribute.cluster_resolver.TPUClusterResolver,
-    )
+    estimator = tpu_estimator.TPUEstimator
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver
+    query = "_query_tpu_system_metadata"
     return [
         # The TPU that is found, wherever one looks.
         (resolver, "__init__", _local_resolver_init(resolver.__init__)),
-        (tpu_system_metadata, "_query_tpu_system_metadata", lambda *_, **__: _metadata(tpu_slice)),
+        (tpu_system_metadata, query, lambda *args, **kwargs: metadata(tpu_slice)),
         (tf.compat.v1.tpu, "initialize_system", _no_op),
         (tf.compat.v1.tpu, "shutdown_system", _no_op),
         # Hosts are in one process, and cores are numbered over all of them.
@@ -120,7 +107,8 @@ def _replacements(tpu_slice):
     ]
 
 
-def _metadata(tpu_slice):
+def metadata(tpu_slice: Topology):
+    """Returns what TPUEstimator learns of a slice when it connects to one."""
     devices = [
         session_lib._DeviceAttributes(
             f"/job:localhost/replica:0/task:{host}/device:TPU:{core}", "TPU", 0, 0

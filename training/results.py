@@ -95,11 +95,13 @@ class TrainRecordHook(tf.estimator.SessionRunHook):
 
     def describe(self) -> str:
         """Returns the same as a line."""
-        return (
+        line = (
             f"trained steps {self._start_step} to {self._step}: the first after "
-            f"{self._start_up:.1f} s of start-up, the others in {self._seconds:.1f} s, "
-            f"{self._rate():,.0f} examples/s"
+            f"{self._start_up:.1f} s of start-up"
         )
+        if not self._steps:
+            return line
+        return f"{line}, the others in {self._seconds:.1f} s, {self._rate():,.0f} examples/s"
 
     def _rate(self):
         return self._steps * self._batch_size / self._seconds if self._steps else 0.0

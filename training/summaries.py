@@ -96,16 +96,18 @@ class RateSummaryHook(tf.estimator.SessionRunHook):
             writer.add_summary(_scalars({"examples/sec": self._rate.since_last(step)}), step)
 
 
-def host_call(scalars, model_dir, every_steps):
+def host_call(scalars, train_op, model_dir, every_steps):
     """Returns the `host_call` of a TPUEstimatorSpec that writes scalars from within the loop.
 
     Args:
       scalars: `{tag: float32 scalar tensor}`. A TPU hands them over core by core; the mean is
         written.
+      train_op: of the step; the point of a curve stands at the global step after it.
       model_dir: folder of the event files; from a TPU's own host, so gs:// or local to that.
       every_steps: steps between the points of a curve.
     """
-    step = tf.compat.v1.train.get_or_create_global_step()
+    with tf.control_dependencies([train_op]):
+        step = tf.compat.v1.train.get_global_step().read_value()
     # A core hands over batches: of size one here.
     per_core = {tag: tf.reshape(scalar, [1]) for tag, scalar in scalars.items()}
 

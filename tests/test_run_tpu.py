@@ -1,0 +1,286 @@
+"""Every mode of run_tpu.py, through its real main, on emulated cores, beside run_cpu.py."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from training.program import UsageError
+
+ROOT = pathlib.Path(__file__).parents[1]
+EXACT = "--params=dropout=0"  # cores draw their own random numbers
+
+
+@pytest.fixture
+def run_tpu(run_tpu_in, tmp_path):
+    """run_tpu.py in a model_dir of the test's own, which it returns."""
+
+    def run_with(*arguments):
+        run_tpu_in(tmp_path / "model", *arguments)
+        return str(tmp_path / "model")
+
+    return run_with
+
+
+@pytest.fixture
+def command(tiny_flags, tmp_path):
+    """The command line of a wrapper, for a process of its own: `command("run_tpu.py", ...)`."""
+
+    def build(program, *arguments):
+        return [sys.executable, program, *tiny_flags, f"--model_dir={tmp_path}/model", *arguments]
+
+    return build
+
+
+def scalars(directory):
+    """`{tag: {step: value}}` in the event files of a directory, of both formats of summaries."""
+    found = {}
+    for path in tf.io.gfile.glob(os.path.join(directory, "events.*")):
+        for event in tf.compat.v1.train.summary_iterator(path):
+            for value in event.summary.value:
+                number = value.simple_value
+                if value.HasField("tensor"):
+                    number = tf.make_ndarray(value.tensor)
+                found.setdefault(value.tag, {})[event.step] = number
+    return found
+
+
+@pytest.mark.parametrize(("name", "batch_size"), [("1x2", 14), ("v3-8", 16), ("v3-8", 104)])
+def test_eval_gives_what_run_cpu_gives(run_in, run_tpu_in, trained_dir, result, name, batch_size):
+    run_in(trained_dir, "--mode=eval")
+    cpu = result(trained_dir, 40)["eval"]
+    slice_flag = f"--tpu_topology={name}"
+    run_tpu_in(trained_dir, "--mode=eval", slice_flag, f"--eval_batch_size={batch_size}")
+    tpu = result(trained_dir, 40)["eval"]
+    assert tpu["examples"] == cpu["examples"] == 41
+    assert tpu["confusion_matrix"] == cpu["confusion_matrix"]
+    assert tpu["accuracy"] == pytest.approx(cpu["accuracy"], abs=1e-6)
+    assert tpu["average_loss"] == pytest.approx(cpu["average_loss"], abs=1e-6)
+
+
+@pytest.mark.parametrize(("name", "batch_size"), [("1x2", 14), ("v3-8", 8), ("v3-8", 104)])
+def test_predict_gives_what_run_cpu_gives(
+    run_in, run_tpu_in, trained_dir, tmp_path, name, batch_size
+):
+    run_in(trained_dir, "--mode=predict", f"--predict_output={tmp_path}/cpu.npz")
+    run_tpu_in(
+        trained_dir,
+        "--mode=predict",
+        f"--tpu_topology={name}",
+        f"--predict_batch_size={batch_size}",
+        f"--predict_output={tmp_path}/tpu.npz",
+    )
+    with np.load(tmp_path / "cpu.npz") as cpu, np.load(tmp_path / "tpu.npz") as tpu:
+        assert cpu.files == tpu.files
+        assert len(tpu["classes"]) == 41
+        np.testing.assert_array_equal(tpu["class_names"], cpu["class_names"])
+        np.testing.assert_allclose(tpu["probabilities"], cpu["probabilities"], atol=1e-6)
+
+
+def test_the_saved_models_of_both_are_interchangeable(
+    run_in, run_tpu_in, trained_dir, raw_dataset, tmp_path, eager
+):
+    run_in(trained_dir, "--mode=export", f"--export_dir={tmp_path}/cpu")
+    run_tpu_in(trained_dir, "--mode=export", f"--export_dir={tmp_path}/tpu")
+    images = tf.constant(raw_dataset.splits["test"].images)
+    answers, signatures = [], []
+    for folder in ("cpu", "tpu"):
+        (version,) = (tmp_path / folder).iterdir()
+        serve = tf.saved_model.load(str(version)).signatures["serving_default"]
+        outputs = serve.structured_outputs.items()
+        shapes = {name: (tensor.dtype, tensor.shape.as_list()) for name, tensor in outputs}
+        signatures.append((serve.structured_input_signature, shapes))
+        answers.append(serve(image=images))
+    assert signatures[0] == signatures[1]
+    for name, values in answers[0].items():
+        if values.dtype == tf.string:
+            np.testing.assert_array_equal(answers[1][name].numpy(), values.numpy())
+        else:
+            np.testing.assert_allclose(answers[1][name].numpy(), values.numpy(), atol=1e-6)
+
+
+def test_train_and_eval_takes_turns_and_evaluates_every_checkpoint(run_tpu, run_in, result):
+    model_dir = run_tpu(
+        "--mode=train_and_eval",
+        "--train_steps=50",
+        "--save_checkpoints_steps=20",
+        "--best_metric=accuracy",
+    )
+    by_tpu = {step: result(model_dir, step)["eval"] for step in (20, 40, 50)}
+    assert by_tpu[50]["accuracy"] > 0.95
+    run_in(model_dir, "--mode=eval", f"--checkpoint={model_dir}/model.ckpt-40")
+    by_cpu = result(model_dir, 40)["eval"]
+    assert by_tpu[40]["average_loss"] == pytest.approx(by_cpu["average_loss"], abs=1e-6)
+    assert os.path.exists(os.path.join(model_dir, "best", "best.json"))
+    assert result(model_dir, 50)["train"]["start_step"] == 0
+    assert result(model_dir, 50)["train"]["examples_per_second"] > 0
+
+
+def test_turns_are_one_training(run_tpu_in, variables, tmp_path):
+    arguments = [EXACT, "--train_steps=12", "--save_checkpoints_steps=6"]
+    run_tpu_in(tmp_path / "train", "--mode=train", *arguments)
+    run_tpu_in(tmp_path / "turns", "--mode=train_and_eval", *arguments)
+    once, turns = variables(tmp_path / "train"), variables(tmp_path / "turns")
+    for name, value in once.items():
+        np.testing.assert_allclose(turns[name], value, atol=1e-6, err_msg=name)
+
+
+def test_early_stopping_ends_a_run_without_gain(run_tpu, variables, capsys):
+    model_dir = run_tpu(
+        "--mode=train_and_eval",
+        "--train_steps=100",
+        "--save_checkpoints_steps=5",
+        "--best_metric=accuracy",
+        "--early_stop_evals=2",
+        "--params=learning_rate=1e-9",
+    )
+    assert variables(model_dir)["global_step"] == 15
+    assert "early stop" in capsys.readouterr().out
+
+
+def test_continuous_eval_ends_at_train_steps(run_tpu_in, trained_dir, capsys):
+    run_tpu_in(trained_dir, "--mode=continuous_eval", "--train_steps=40")
+    assert "eval of step 40 on test" in capsys.readouterr().out
+
+
+def test_a_resumed_run_ends_where_an_undisturbed_one_does(run_tpu_in, variables, tmp_path):
+    for steps in (7, 20):
+        run_tpu_in(tmp_path / "twice", "--mode=train", EXACT, f"--train_steps={steps}")
+    run_tpu_in(tmp_path / "once", "--mode=train", EXACT, "--train_steps=20")
+    twice, once = variables(tmp_path / "twice"), variables(tmp_path / "once")
+    for name, value in once.items():
+        np.testing.assert_allclose(twice[name], value, atol=1e-6, err_msg=name)
+
+
+def test_a_killed_run_ends_where_an_undisturbed_one_does(command, run_tpu_in, variables, tmp_path):
+    steps = ["--mode=train", EXACT, "--train_steps=400", "--save_checkpoints_steps=20"]
+    tpu = ["--tpu=emulator", "--tpu_topology=1x2", "--train_batch_size=14"]
+    process = subprocess.Popen(
+        command("run_tpu.py", *tpu, *steps), cwd=ROOT, stdout=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 120
+    while not list((tmp_path / "model").glob("model.ckpt-*.index")):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    killed_at = int(variables(tmp_path / "model")["global_step"])
+    run_tpu_in(tmp_path / "model", *steps)
+    run_tpu_in(tmp_path / "once", *steps)
+    assert 0 < killed_at < 400
+    killed, once = variables(tmp_path / "model"), variables(tmp_path / "once")
+    for name, value in once.items():
+        np.testing.assert_allclose(killed[name], value, atol=1e-4, rtol=1e-4, err_msg=name)
+
+
+@pytest.mark.parametrize("mode", ["train", "train_and_eval"])
+def test_at_train_steps_already_it_says_so(run_tpu_in, trained_dir, capsys, mode):
+    run_tpu_in(trained_dir, f"--mode={mode}", "--train_steps=40")
+    assert "at step 40 already" in capsys.readouterr().out
+
+
+def test_tensorboard_gets_the_curves_of_every_step_that_is_due(run_tpu):
+    model_dir = run_tpu(
+        "--mode=train", "--train_steps=20", "--save_checkpoints_steps=10", "--summary_steps=5"
+    )
+    curves = scalars(model_dir)
+    assert set(curves["loss"]) == set(curves["learning_rate"]) == {5, 10, 15, 20}
+    assert curves["learning_rate"][5] == pytest.approx(0.01)
+    assert curves["loss"][20] < curves["loss"][5]
+    assert set(curves["examples/sec"]) == {10, 20}  # between loops
+
+
+def test_the_average_of_the_weights_is_what_eval_uses(run_tpu_in, run_in, result, tmp_path):
+    average = "--params=ema_decay=0.99,learning_rate=0.001"
+    run_tpu_in(tmp_path, "--mode=train", "--train_steps=15", average)
+    run_in(tmp_path, "--mode=eval", average)
+    cpu = result(tmp_path, 15)["eval"]["average_loss"]
+    run_tpu_in(tmp_path, "--mode=eval", average)
+    assert result(tmp_path, 15)["eval"]["average_loss"] == pytest.approx(cpu, abs=1e-6)
+    run_tpu_in(tmp_path, "--mode=eval")
+    assert result(tmp_path, 15)["eval"]["average_loss"] < cpu - 0.01
+
+
+def test_bfloat16_learns_what_float32_learns(run_tpu, result):
+    model_dir = run_tpu("--train_steps=50", "--precision=bfloat16")
+    assert result(model_dir, 50)["eval"]["accuracy"] > 0.95
+
+
+def test_without_a_tpu_the_same_runs_on_a_cpu(run_tpu, result, capsys, monkeypatch):
+    monkeypatch.delenv("TPU_NAME", raising=False)
+    model_dir = run_tpu("--train_steps=50", "--tpu=", "--tpu_topology=", "--train_batch_size=13")
+    assert "running on GPU or CPU" in capsys.readouterr().out
+    assert result(model_dir, 50)["eval"]["accuracy"] > 0.95
+
+
+def test_a_metric_that_is_none_is_found_before_the_first_step(run_tpu):
+    with pytest.raises(UsageError, match="acuracy is unknown"):
+        run_tpu("--train_steps=50", "--best_metric=acuracy")
+
+
+def test_a_checkpoint_of_another_model_is_refused(run_tpu_in, trained_dir):
+    with pytest.raises(UsageError, match="is of a different model"):
+        run_tpu_in(trained_dir, "--mode=train", "--train_steps=50", "--params=hidden_units=3")
+
+
+def run_process(command):
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+def test_the_flags_of_a_tpu_run_are_a_recipe_for_run_cpu(run_tpu, command, result):
+    model_dir = run_tpu("--mode=train", "--train_steps=5", "--iterations_per_loop=5")
+    done = run_process([sys.executable, "run_cpu.py", f"--flagfile={model_dir}/flags.cfg"])
+    assert done.returncode == 0, done.stderr
+    assert "at step 5 already" in done.stdout
+    evaluate = ["--mode=eval", f"--flagfile={model_dir}/flags.cfg", "--mode=eval"]
+    assert run_process([sys.executable, "run_cpu.py", *evaluate]).returncode == 0
+    assert result(model_dir, 5)["eval"]["examples"] == 41
+
+
+def test_findings_are_printed_one_a_line_before_anything_is_written(command, tmp_path):
+    tpu = ["--tpu=10.0.0.999", "--tpu_topology=v3-32", "--mode=train", "--train_steps=5"]
+    done = run_process(command("run_tpu.py", *tpu))
+    assert done.returncode == 2
+    lines = done.stderr.splitlines()
+    assert lines[0] == "run_tpu.py: error: 4 things keep this from the TPU:"
+    for line, fact in zip(lines[1:], ["10.0.0.999:8470", "data_dir", "model_dir", "13 / 32"]):
+        assert fact in line
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--tpu_topology=v5p-8"], "PJRT"),
+        (["--tpu_topology=v3-9"], "is no TPU slice"),
+        (["--use_tpu=maybe"], "use_tpu"),
+        (["--iterations_per_loop=3"], "does not divide --save_checkpoints_steps=1000"),
+        (["--tpu=emulator"], "13 / 8 = 1.62"),
+        (["--tpus=local"], "tpus"),
+    ],
+)
+def test_a_wrong_flag_is_one_line(command, arguments, message):
+    done = run_process(command("run_tpu.py", "--mode=train", "--train_steps=5", *arguments))
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("run_tpu.py: error: ")
+    assert message in line
+
+
+@pytest.mark.parametrize("use_tpu", ["true", "false"])
+def test_the_digits_recipe_reaches_the_accuracy_of_a_cpu(
+    run_in, run_tpu_in, digits_dir, tmp_path, use_tpu
+):
+    recipe = [f"--flagfile={ROOT}/configs/digits.cfg", f"--data_dir={digits_dir}"]
+    tpu = [f"--use_tpu={use_tpu}"]
+    run_tpu_in(tmp_path, *recipe, "--mode=train_and_eval", *tpu)
+    (path,) = tmp_path.glob("result_338.json")
+    assert json.loads(path.read_text())["eval"]["accuracy"] > 0.9944 - 0.01

@@ -1,0 +1,68 @@
+"""A process that answers like the worker of a TPU: enough of TensorFlow's service to be found.
+
+python fake_worker.py HOSTS CORES_PER_HOST     prints its port, then serves until it is killed
+
+With it the real TPUClusterResolver and TPUEstimator's real query see a TPU, with nothing replaced.
+It must be a process of its own: a session that lists devices holds the interpreter's lock.
+"""
+
+import sys
+from concurrent import futures
+
+import grpc
+from tensorflow.core.framework import device_attributes_pb2
+
+SERVICE = "/tensorflow.MasterService/"
+# Field 1 of a message, of wire type 2 (a length and that many bytes); and field 2. These messages
+# are written by hand, for master.proto is not a part of the wheel.
+FIELD_1, FIELD_2 = b"\x0a", b"\x12"
+
+
+def create_session():
+    """CreateSessionResponse: session_handle."""
+    return FIELD_1 + bytes([4]) + b"fake"
+
+
+def list_devices(num_hosts, cores_per_host):
+    """ListDevicesResponse: local_device, those of the master, and remote_device."""
+    answer = b""
+    for host in range(num_hosts):
+        for kind, count in (("CPU", 1), ("TPU_SYSTEM", 1), ("TPU", cores_per_host)):
+            for i in range(count):
+                name = f"/job:worker/replica:0/task:{host}/device:{kind}:{i}"
+                device = device_attributes_pb2.DeviceAttributes(name=name, device_type=kind)
+                message = device.SerializeToString()
+                answer += (FIELD_2 if host else FIELD_1) + bytes([len(message)]) + message
+    return answer
+
+
+class Worker(grpc.GenericRpcHandler):
+    """Answers the three calls that finding a TPU takes, and closing."""
+
+    def __init__(self, num_hosts, cores_per_host):
+        self._answers = {
+            "CreateSession": create_session(),
+            "ListDevices": list_devices(num_hosts, cores_per_host),
+            "CloseSession": b"",
+            "Reset": b"",
+        }
+
+    def service(self, handler_call_details):
+        method = handler_call_details.method
+        if not method.startswith(SERVICE) or method[len(SERVICE) :] not in self._answers:
+            return None
+        answer = self._answers[method[len(SERVICE) :]]
+        return grpc.unary_unary_rpc_method_handler(lambda request, context: answer)
+
+
+def main():
+    server = grpc.server(futures.ThreadPoolExecutor(4))
+    server.add_generic_rpc_handlers([Worker(*map(int, sys.argv[1:]))])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    print(port, flush=True)
+    server.wait_for_termination()
+
+
+if __name__ == "__main__":
+    main()

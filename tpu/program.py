@@ -1,0 +1,50 @@
+"""The graph that TPUEstimator builds for a slice, without a session and without a TPU."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import tensorflow as tf
+from tensorflow.python.tpu import tpu_system_metadata
+from tensorflow_estimator.python.estimator.tpu import error_handling
+
+from tpu import emulator
+from tpu.topology import Topology
+
+ModeKeys = tf.estimator.ModeKeys
+
+
+def build(estimator, input_fn, mode: str, tpu_topology: Topology, steps: int = 100) -> tf.Graph:
+    """Builds the graph of a mode as `estimator` would for a session on the slice.
+
+    All of TPUEstimator's own checks of input_fn, model_fn and batch sizes are made on the way.
+
+    Args:
+      estimator: a `TPUEstimator(use_tpu=True)`, made with a resolver or master of any kind.
+      input_fn: for the mode.
+      mode: "train", "eval" or "infer", see `tf.estimator.ModeKeys`.
+      tpu_topology: the slice.
+      steps: of training or evaluation.
+
+    Returns:
+      The graph: the program of one core, the loop around it, infeed, outfeed, host_call.
+
+    Raises:
+      Whatever TPUEstimator, input_fn or model_fn raise.
+    """
+    query = mock.patch.object(
+        tpu_system_metadata,
+        "_query_tpu_system_metadata",
+        return_value=emulator.metadata(tpu_topology),
+    )
+    with query, tf.Graph().as_default() as graph:
+        tf.compat.v1.set_random_seed(estimator.config.tf_random_seed)
+        estimator._rendezvous[mode] = error_handling.ErrorRendezvous(num_sources=3)
+        estimator._create_and_assert_global_step(graph)
+        if mode == ModeKeys.TRAIN:
+            estimator._convert_train_steps_to_hooks(steps, None)
+        if mode == ModeKeys.EVAL:
+            estimator._convert_eval_steps_to_hooks(steps)
+        features, labels, _ = estimator._get_features_and_labels_from_input_fn(input_fn, mode)
+        estimator._call_model_fn(features, labels, mode, estimator.config)
+    return graph

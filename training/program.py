@@ -11,6 +11,7 @@ import importlib.metadata
 import os
 import sys
 import time
+from collections.abc import Sequence
 from typing import Callable
 
 from input_fns import DataError
@@ -60,11 +61,16 @@ def start(argv: list[str], doc: str, *flags_modules: str) -> None:
         _exit(error)
 
 
-def run(main: Callable[[], None], *more_errors: type[Exception]) -> None:
-    """Runs `main`; an error of the user's input ends the program with its message and status 2."""
+def run(main: Callable[[], None], *errors_in_lines: type[Exception]) -> None:
+    """Runs `main`; an error of the user's input ends the program with its message and status 2.
+
+    The message is one line; that of `errors_in_lines` may be a list.
+    """
     try:
         main()
-    except (UsageError, DataError, ModelError, *more_errors) as error:
+    except errors_in_lines as error:
+        _exit(error, str(error).splitlines())
+    except (UsageError, DataError, ModelError) as error:
         _exit(error)
 
 
@@ -98,7 +104,7 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def _exit(error: Exception) -> None:
-    message = "\n".join(" ".join(line.split()) for line in str(error).splitlines() if line.strip())
+def _exit(error: Exception, lines: Sequence[str] = ()) -> None:
+    message = "\n".join(lines) or " ".join(str(error).split())
     print(f"{os.path.basename(sys.argv[0])}: error: {message}", file=sys.stderr)
     sys.exit(2)

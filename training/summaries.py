@@ -70,6 +70,10 @@ class TrainSummaryHook(tf.estimator.SessionRunHook):
         self._writer.add_summary(_scalars(scalars), self._step)
         run_context.session.run(self._reset)
 
+    def end(self, session):
+        """Lets the last point be seen at once."""
+        self._writer.flush()
+
 
 class RateSummaryHook(tf.estimator.SessionRunHook):
     """Writes examples/s after each session.run that passes a multiple of N steps."""
@@ -85,6 +89,7 @@ class RateSummaryHook(tf.estimator.SessionRunHook):
         """Starts counting at the step that the session was restored to."""
         self._counter.restart(session)
         self._rate.restart(self._counter.step)
+        self._writer = tf.compat.v1.summary.FileWriterCache.get(self._model_dir)
 
     def after_run(self, run_context, run_values):
         """Counts the steps; writes where it is due."""
@@ -92,8 +97,11 @@ class RateSummaryHook(tf.estimator.SessionRunHook):
         self._counter.advance(run_context.session)
         step = self._counter.step
         if before // self._every_steps != step // self._every_steps:
-            writer = tf.compat.v1.summary.FileWriterCache.get(self._model_dir)
-            writer.add_summary(_scalars({"examples/sec": self._rate.since_last(step)}), step)
+            self._writer.add_summary(_scalars({"examples/sec": self._rate.since_last(step)}), step)
+
+    def end(self, session):
+        """Lets the last point be seen at once."""
+        self._writer.flush()
 
 
 def host_call(scalars, train_op, model_dir, every_steps):

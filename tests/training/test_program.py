@@ -113,3 +113,18 @@ def test_a_python_without_the_requirements_is_told_how_to_get_them():
         assert done.returncode == 2
         (line,) = done.stderr.splitlines()
         assert "no TensorFlow in" in line
+
+
+def test_the_flags_stay_parsed_for_the_poller_that_watches_for_preemption():
+    """A thread of TPUEstimator reads absl flags; unparsed, they would end it without a word."""
+    code = (
+        "import sys\n"
+        "from training import program\n"
+        "program.start(['run_tpu.py', '--model=mlp', '--dataset=digits', '--data_dir=d',\n"
+        "    '--model_dir=m', '--train_steps=1'], '', 'training.flags', 'tpu.flags')\n"
+        "from tensorflow.python.tpu.client import client\n"
+        "print(client.FLAGS.runtime_oom_exit, client.FLAGS.hbm_oom_exit)\n"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout == "True True\n", done.stderr

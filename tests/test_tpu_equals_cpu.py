@@ -114,6 +114,11 @@ def test_the_length_of_the_loop_does_not_matter(difference, iterations):
     assert difference("mlp", "1x2", tpu=[f"--iterations_per_loop={iterations}"]) < TOLERANCE
 
 
+@pytest.mark.parametrize("model", MODELS)
+def test_a_tpuestimator_without_a_tpu_is_an_estimator(difference, model):
+    assert difference(model, "", tpu=["--use_tpu=false"]) < TOLERANCE
+
+
 # What would be wrong on a TPU is wrong here: the tests above can fail.
 
 

@@ -52,10 +52,8 @@ def connect(request: Request):
     with contextlib.ExitStack() as stack:
         if found.text == address.EMULATOR:
             stack.enter_context(emulator.emulate(wanted))
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
-            found.text, request.zone or None, request.project or None
-        )
-        actual = _topology_of(resolver, found, wanted)
+        resolver, metadata = _ask(request, found)
+        actual = _topology_of(metadata, found, wanted)
         if wanted is None:
             _require(_of_topology(request, actual))
         print(_describe(found, actual), flush=True)
@@ -107,9 +105,26 @@ def _require(findings):
         raise TPUError("\n".join([f"{len(findings)} things keep this from the TPU:", *lines]))
 
 
-def _topology_of(resolver, found, wanted):
-    """Asks the TPU for its hosts and cores."""
-    metadata = resolver.get_tpu_system_metadata()
+def _ask(request, found):
+    """Returns the resolver of a TPU, and what the TPU says of itself."""
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
+            found.text, request.zone or None, request.project or None
+        )
+        return resolver, resolver.get_tpu_system_metadata()
+    except (RuntimeError, ValueError, OSError, tf.errors.OpError) as error:
+        hint = (
+            "Does it exist and is it READY (gcloud compute tpus tpu-vm list)? Outside of its zone "
+            "and project give --tpu_zone and --gcp_project"
+            if found.is_named
+            else "Is its runtime up, and of TensorFlow 2.15?"
+        )
+        reason = str(error).strip().splitlines()[0]
+        raise TPUError(f"{found.source} cannot be reached: {reason}. {hint}") from error
+
+
+def _topology_of(metadata, found, wanted):
+    """Returns the slice that was found, if it is the one that was wanted."""
     hosts, cores = metadata.num_hosts, metadata.num_of_cores_per_host
     if not metadata.num_cores:
         devices = ", ".join(device.name for device in metadata.devices)

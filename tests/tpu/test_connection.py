@@ -3,8 +3,9 @@
 import os
 
 import pytest
+import tensorflow as tf
 
-from tpu import address, connection, topology
+from tpu import address, connection, environment, topology
 from tpu.request import Request, TPUError
 
 ADDRESS_VARIABLES = ["TPU_NAME", "TPU_CONFIG", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS"]
@@ -93,6 +94,19 @@ def test_another_slice_than_the_flag_says_is_refused(worker):
 def test_without_the_flag_the_batch_is_checked_once_the_slice_is_known(worker):
     with pytest.raises(TPUError, match="--train_batch_size=100 cannot be cut over 1x8"):
         connect(f"127.0.0.1:{worker(1, 8)}", batch_sizes={"train_batch_size": 100})
+
+
+def test_a_name_that_the_cloud_does_not_know_is_one_error(monkeypatch):
+    monkeypatch.setattr(environment, "of_address", lambda *args: [])
+
+    def refuse(self, tpu, zone, project):
+        assert (tpu, zone, project) == ("mine", "us-central1-b", None)
+        raise RuntimeError('TPU "mine" is unhealthy: "TIMEOUT"')
+
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver
+    monkeypatch.setattr(resolver, "__init__", refuse)
+    with pytest.raises(TPUError, match=r"--tpu=mine cannot be reached: .*TIMEOUT.*--tpu_zone"):
+        connect("mine", zone="us-central1-b")
 
 
 def test_a_worker_without_a_tpu_is_refused(worker):

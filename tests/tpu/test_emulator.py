@@ -2,7 +2,10 @@
 
 import contextlib
 import importlib.util
+import os
 import pathlib
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -104,6 +107,33 @@ def test_a_program_that_is_not_ours_gives_on_cores_what_it_gives_on_a_cpu(guide,
     assert len(tpu_predictions) == len(predictions) == 30
     for a, b in zip(tpu_predictions, predictions):
         assert_close(a, b, tolerance=1e-5)
+
+
+def test_tensorflow_2_behaviour_may_stay_on(guide, tmp_path):
+    metrics, _ = guide.main([f"--model_dir={tmp_path}/cpu", "--use_tpu=0"])
+    code = (
+        "import sys\n"
+        "import guide_program\n"
+        "from tpu import emulator\n"
+        "with emulator.emulate('1x2'):\n"
+        "    print(guide_program.main(sys.argv[1:])[0]['accuracy'])\n"
+    )
+    folders = os.pathsep.join([str(GUIDE.parent), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", code, f"--model_dir={tmp_path}/tpu"],
+        env={**os.environ, "PYTHONPATH": folders},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == f"{metrics['accuracy']}\n", done.stderr
+    assert_close(variables(tmp_path / "tpu"), variables(tmp_path / "cpu"))
+
+
+def test_a_program_may_ask_to_compile_first(tmp_path, monkeypatch):
+    monkeypatch.setenv("TPU_SPLIT_COMPILE_AND_EXECUTE", "1")
+    with emulator.emulate("1x2"):
+        make_estimator(tmp_path).train(numbers, max_steps=1)
+    assert variables(tmp_path)["global_step"] == 1
 
 
 @pytest.mark.parametrize("iterations", [1, 3, 7])

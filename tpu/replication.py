@@ -1,8 +1,7 @@
 """Copies of a TPU computation, one a core, that run on a CPU.
 
-TPUEstimator leaves in the graph one *cluster*: the operations of one core, marked with the
-attribute `_tpu_replicate`. In a TPU's runtime they become the program of every core. Here they are
-copied once a core, and what only a TPU can do is put in terms of queues:
+The cluster that TPUEstimator leaves in the graph (see `cluster`) is copied once a core, and what
+only a TPU can do is put in terms of queues:
 
     InfeedDequeueTuple    takes from the queue "infeed_<core>"
     OutfeedEnqueueTuple   puts into the queue "outfeed_<core>"
@@ -20,9 +19,9 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 from tensorflow.python.ops import gen_data_flow_ops, gen_resource_variable_ops
 
-_CLUSTER = "_tpu_replicate"
-# Marked as of the cluster, but nothing that a core runs.
-_MARKERS = ("TPUReplicateMetadata", "TPUCompilationResult")
+from tpu import cluster as clusters
+from tpu.cluster import Cluster
+
 _UNSUPPORTED = ("AllToAll", "CollectivePermute")
 _DEVICE = "/device:CPU:0"
 _QUEUE_CAPACITY = 4
@@ -49,7 +48,10 @@ def run_on_cores(operations, num_cores):
       NotImplementedError: the cluster holds an operation that is not emulated.
       ValueError: the cluster takes a resource that is no variable from outside.
     """
-    cluster = _Cluster(operations)
+    cluster = Cluster(operations)
+    refused = {op.type for op in cluster.operations.values()} & set(_UNSUPPORTED)
+    if refused:
+        raise NotImplementedError(f"the emulator cannot run {', '.join(sorted(refused))}")
     graph = tf.compat.v1.get_default_graph()
     with graph.control_dependencies(None), graph.name_scope(None), graph.device(_DEVICE):
         variables, ready = _variables_of_cores(cluster, num_cores)
@@ -58,43 +60,6 @@ def run_on_cores(operations, num_cores):
         results = [_copy(cluster, core, inputs[core]) for core in range(num_cores)]
         with graph.control_dependencies([tensor for result in results for tensor in result]):
             return [tf.identity(tensor) for tensor in results[0]]
-
-
-class _Cluster:
-    """The operations of one core, and what they share with the rest of the graph.
-
-    Attributes:
-      operations: `{name: operation}`.
-      external_tensors: `{name: tensor}` that come from outside.
-      external_controls: operations outside that some inside wait for.
-      replicated: `{name of an external tensor: [the tensor that core i gets in its place]}`.
-      results: names of the tensors that leave.
-    """
-
-    def __init__(self, operations):
-        self.operations = {
-            op.name: op
-            for op in operations
-            if _CLUSTER in op.node_def.attr and op.type not in _MARKERS
-        }
-        refused = {op.type for op in self.operations.values()} & set(_UNSUPPORTED)
-        if refused:
-            raise NotImplementedError(f"the emulator cannot run {', '.join(sorted(refused))}")
-        self.external_tensors, controls = {}, {}
-        for op in self.operations.values():
-            for tensor in op.inputs:
-                if tensor.op.name not in self.operations:
-                    self.external_tensors[tensor.name] = tensor
-            for control in op.control_inputs:
-                if control.name not in self.operations and control.type not in _MARKERS:
-                    controls[control.name] = control
-        self.external_controls = list(controls.values())
-        self.replicated = {
-            op.outputs[0].name: list(op.inputs)
-            for op in operations
-            if op.type == "TPUReplicatedInput"
-        }
-        self.results = [op.inputs[0].name for op in operations if op.type == "TPUReplicatedOutput"]
 
 
 def _variables_of_cores(cluster, num_cores):
@@ -157,7 +122,7 @@ class _Program:
         node = self.graph_def.node.add()
         node.CopyFrom(op.node_def)
         node.device = _DEVICE
-        for attribute in (_CLUSTER, "_class"):  # _class: colocation with what is outside
+        for attribute in clusters.ATTRIBUTES:
             node.attr.pop(attribute, None)
         # What waits for operations outside waits through its inputs: see run_on_cores.
         kept = [name for name in node.input if name[0] != "^" or name[1:] in inside]
@@ -190,7 +155,7 @@ class _Program:
         """Rewrites a CrossReplicaSum: member i of a group gives to the first one, and takes."""
         (value, _), controls = _parts(node.input)
         dtype = op.inputs[0].dtype
-        (group,) = (row for row in _groups(op) if self._core in row)
+        (group,) = (row for row in clusters.groups_of(op) if self._core in row)
         after = [f"^{_operation(value)}"]
 
         def mailbox(kind, member):
@@ -261,14 +226,6 @@ def _parts(inputs):
 
 def _operation(tensor_name):
     return tensor_name.split(":")[0]
-
-
-def _groups(op):
-    """Returns the group assignment of a CrossReplicaSum, a list of lists of cores."""
-    tensor = op.inputs[1]
-    while tensor.op.type in ("Enter", "Identity"):
-        tensor = tensor.op.inputs[0]
-    return tf.get_static_value(tensor).tolist()
 
 
 _REWRITES = {

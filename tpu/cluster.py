@@ -1,0 +1,62 @@
+"""The program of one core, as TPUEstimator leaves it in the graph.
+
+It is a *cluster*: operations marked with the attribute `_tpu_replicate`. In a TPU's runtime they
+become the program of every core; TensorFlow on a CPU has no such pass.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+_MARK = "_tpu_replicate"
+# Marked as of the cluster, but nothing that a core runs.
+_MARKERS = ("TPUReplicateMetadata", "TPUCompilationResult")
+# What a node of the cluster must lose outside of it; `_class` is colocation with what is outside.
+ATTRIBUTES = (_MARK, "_class")
+
+
+class Cluster:
+    """The operations of one core, and what they share with the rest of the graph.
+
+    Attributes:
+      operations: `{name: operation}`.
+      external_tensors: `{name: tensor}` that come from outside.
+      external_controls: operations outside that some inside wait for.
+      replicated: `{name of an external tensor: [the tensor that core i gets in its place]}`.
+      results: names of the tensors that leave.
+    """
+
+    def __init__(self, operations):
+        self.operations = {
+            op.name: op
+            for op in operations
+            if _MARK in op.node_def.attr and op.type not in _MARKERS
+        }
+        self.external_tensors, controls = {}, {}
+        for op in self.operations.values():
+            for tensor in op.inputs:
+                if tensor.op.name not in self.operations:
+                    self.external_tensors[tensor.name] = tensor
+            for control in op.control_inputs:
+                if control.name not in self.operations and control.type not in _MARKERS:
+                    controls[control.name] = control
+        self.external_controls = list(controls.values())
+        self.replicated = {
+            op.outputs[0].name: list(op.inputs)
+            for op in operations
+            if op.type == "TPUReplicatedInput"
+        }
+        self.results = [op.inputs[0].name for op in operations if op.type == "TPUReplicatedOutput"]
+
+    def the(self, kind):
+        """Returns the one operation of a type, or None."""
+        found = [op for op in self.operations.values() if op.type == kind]
+        return found[0] if found else None
+
+
+def groups_of(op):
+    """Returns the group assignment of a CrossReplicaSum, a list of lists of cores."""
+    tensor = op.inputs[1]
+    while tensor.op.type in ("Enter", "Identity"):
+        tensor = tensor.op.inputs[0]
+    return tf.get_static_value(tensor).tolist()

@@ -1,14 +1,16 @@
-"""The graph that TPUEstimator builds for a slice, without a session and without a TPU."""
+"""What TPUEstimator builds for a slice, without a session and without a TPU."""
 
 from __future__ import annotations
 
 from unittest import mock
 
 import tensorflow as tf
-from tensorflow.python.tpu import tpu_system_metadata
+from tensorflow.python.ops import control_flow_util
+from tensorflow.python.tpu import tpu_system_metadata, training_loop
 from tensorflow_estimator.python.estimator.tpu import error_handling
 
 from tpu import emulator
+from tpu.cluster import Cluster
 from tpu.topology import Topology
 
 ModeKeys = tf.estimator.ModeKeys
@@ -48,3 +50,41 @@ def build(estimator, input_fn, mode: str, tpu_topology: Topology, steps: int = 1
         features, labels, _ = estimator._get_features_and_labels_from_input_fn(input_fn, mode)
         estimator._call_model_fn(features, labels, mode, estimator.config)
     return graph
+
+
+def one_step(
+    estimator, input_fn, mode: str, tpu_topology: Topology, control_flow_v2: bool = False
+) -> tuple[tf.Graph, Cluster]:
+    """Builds the program of one core as a single step: without the loop around it.
+
+    Args:
+      estimator: see `build`.
+      input_fn: see `build`.
+      mode: see `build`.
+      tpu_topology: see `build`.
+      control_flow_v2: whether loops and conditions inside the step are single nodes with functions,
+        which XLA compiles on a CPU, or, as on a TPU, nodes of the graph.
+
+    Returns:
+      The graph, which must be kept as long as the other is used, and the program in it.
+    """
+    replacements = [
+        mock.patch.object(training_loop, "while_loop", _once),
+        mock.patch.object(training_loop, "repeat", _repeat_once),
+        mock.patch.object(control_flow_util, "ENABLE_CONTROL_FLOW_V2", control_flow_v2),
+    ]
+    with replacements[0], replacements[1], replacements[2]:
+        graph = build(estimator, input_fn, mode, tpu_topology)
+    return graph, Cluster(graph.get_operations())
+
+
+def _once(condition, body, inputs=None, infeed_queue=None, name=None):
+    """In the place of `training_loop.while_loop`."""
+    del condition, infeed_queue, name
+    results = body(*[tf.convert_to_tensor(value) for value in inputs])
+    return list(results) if isinstance(results, (list, tuple)) else [results]
+
+
+def _repeat_once(n, body, inputs=None, infeed_queue=None, name=None):
+    """In the place of `training_loop.repeat`."""
+    return _once(n, body, inputs, infeed_queue, name)

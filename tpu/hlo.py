@@ -1,0 +1,177 @@
+"""The step of one core as XLA sees it: compiled on a CPU, or as HLO for a compiler elsewhere.
+
+A CPU has no kernel for CrossReplicaSum. CollectiveReduceV2, which it has, becomes the same
+all-reduce; which cores sum is then written into the HLO, as TensorFlow's TPU kernel would.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import tensorflow as tf
+from tensorflow.compiler.xla.service import hlo_pb2
+from tensorflow.core.framework import graph_pb2
+from tensorflow.python.eager import context
+
+from tpu import cluster as clusters
+from tpu.cluster import Cluster
+
+_DROPPED = ("InfeedDequeueTuple", "OutfeedEnqueueTuple")
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A function that XLA can compile.
+
+    Attributes:
+      function: a `tf.function`, to be used inside `context.eager_mode()`.
+      signature: of its arguments, the infeed of one core.
+      groups: `{name of a CrossReplicaSum: list of lists of cores}`.
+    """
+
+    function: tf.types.experimental.GenericFunction
+    signature: list[tf.TensorSpec]
+    groups: dict[str, list[list[int]]]
+
+    def hlo(self) -> bytes:
+        """Returns the unoptimised program, a serialised HloModuleProto.
+
+        Its parameters are the infeed and the variables of one core.
+
+        Raises:
+          tf.errors.InvalidArgumentError and others: XLA cannot compile it; the message names nodes
+            of the cluster.
+        """
+        with context.eager_mode():
+            arguments = [tf.zeros(spec.shape, spec.dtype) for spec in self.signature]
+            ir = self.function.experimental_get_compiler_ir(*arguments)
+            return _with_groups(ir(stage="hlo_serialized"), self.groups)
+
+    def optimise_on_cpu(self) -> None:
+        """Lets XLA compile it for the CPU; raises as `hlo` does."""
+        with context.eager_mode():
+            arguments = [tf.zeros(spec.shape, spec.dtype) for spec in self.signature]
+            self.function.experimental_get_compiler_ir(*arguments)(stage="optimized_hlo")
+
+
+def step_of(graph: tf.Graph, cluster: Cluster) -> Step:
+    """Returns the step of a cluster of `program.one_step`, built with version 2 control flow.
+
+    Raises:
+      ValueError: the cluster takes something from outside that is no variable.
+    """
+    infeed, outfeed = cluster.the("InfeedDequeueTuple"), cluster.the("OutfeedEnqueueTuple")
+    graph_def = _graph_def(graph, cluster)
+    results = cluster.results + ([tensor.name for tensor in outfeed.inputs] if outfeed else [])
+    fetches = _add_identities(graph_def, graph, results)
+    signature = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in infeed.outputs]
+    used = {_tensor(name) for node in graph_def.node for name in node.input if name[0] != "^"}
+
+    def step(*arguments):
+        inputs = dict(zip((tensor.name for tensor in infeed.outputs), arguments))
+        capture = tf.compat.v1.get_default_graph().capture
+        for name, tensor in cluster.external_tensors.items():
+            if name in handles:
+                inputs[name] = capture(handles[name].handle)
+            else:
+                inputs[name] = tf.constant(0, tensor.dtype, [1] * (tensor.shape.rank or 0))
+        inputs = {name: tensor for name, tensor in inputs.items() if name in used}
+        return tf.import_graph_def(graph_def, inputs, fetches, name="")
+
+    with context.eager_mode():
+        handles = _variables(cluster)
+        function = tf.function(step, input_signature=signature, jit_compile=True, autograph=False)
+    groups = {
+        op.name: clusters.groups_of(op)
+        for op in cluster.operations.values()
+        if op.type == "CrossReplicaSum"
+    }
+    return Step(function, signature, groups)
+
+
+def _variables(cluster):
+    """Returns `{name of a handle outside: a variable like it}`."""
+    variables = {}
+    for name, tensor in cluster.external_tensors.items():
+        if tensor.dtype == tf.resource:
+            if tensor.op.type != "VarHandleOp":
+                raise ValueError(f"'{tensor.op.name}' is a {tensor.op.type} and no variable")
+            shape, dtype = tensor.op.get_attr("shape"), tensor.op.get_attr("dtype")
+            variables[name] = tf.Variable(tf.zeros(tf.TensorShape(shape), dtype), trainable=False)
+    return variables
+
+
+def _graph_def(graph, cluster):
+    """Returns the nodes of the step, without infeed and outfeed."""
+    graph_def = graph_pb2.GraphDef()
+    whole = graph.as_graph_def()
+    graph_def.versions.CopyFrom(whole.versions)
+    graph_def.library.CopyFrom(whole.library)
+    kept = {name for name, op in cluster.operations.items() if op.type not in _DROPPED}
+    for name in cluster.operations:
+        if name not in kept:
+            continue
+        op = cluster.operations[name]
+        node = graph_def.node.add()
+        node.CopyFrom(op.node_def)
+        node.device = ""
+        for attribute in clusters.ATTRIBUTES:
+            node.attr.pop(attribute, None)
+        inputs = [i for i in node.input if i[0] != "^" or i[1:] in kept]
+        del node.input[:]
+        node.input.extend(inputs)
+        if op.type == "CrossReplicaSum":
+            _become_collective(graph_def, node, op)
+    return graph_def
+
+
+def _become_collective(graph_def, node, op):
+    """Turns a CrossReplicaSum into a CollectiveReduceV2 of the same name."""
+    value, controls = node.input[0], [i for i in node.input if i[0] == "^"]
+    dtype = op.inputs[0].dtype.as_datatype_enum
+    name = node.name
+    node.Clear()
+    node.name, node.op = name, "CollectiveReduceV2"
+    # One size and one key for all: XLA takes a single configuration. _with_groups has the true one.
+    keys = {"group_size": 8, "group_key": 1, "instance_key": 1}
+    for key, number in keys.items():
+        constant = graph_def.node.add(name=f"{name}/{key}", op="Const")
+        constant.attr["dtype"].type = tf.int32.as_datatype_enum
+        constant.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(number, tf.int32))
+    node.input.extend([value, *(f"{name}/{key}" for key in keys), *controls])
+    node.attr["T"].type = dtype
+    node.attr["merge_op"].s, node.attr["final_op"].s = b"Add", b"Id"
+    node.attr["Nordering_token"].i = 0
+
+
+def _add_identities(graph_def, graph, tensors):
+    """Gives each tensor an output of its own: some leave the step as they came."""
+    names = []
+    for i, tensor in enumerate(tensors):
+        node = graph_def.node.add(name=f"result_{i}", op="Identity", input=[tensor])
+        node.attr["T"].type = graph.get_tensor_by_name(tensor).dtype.as_datatype_enum
+        names.append(f"{node.name}:0")
+    return names
+
+
+def _with_groups(hlo, groups):
+    if not groups:
+        return hlo
+    module = hlo_pb2.HloModuleProto.FromString(hlo)
+    found = 0
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            if instruction.opcode == "all-reduce":
+                cores = groups[instruction.metadata.op_name]
+                instruction.channel_id = 0
+                del instruction.replica_groups[:]
+                for group in cores:
+                    instruction.replica_groups.add(replica_ids=group)
+                found += 1
+    if found != len(groups):
+        raise ValueError(f"{found} all-reduces in the HLO for {len(groups)} CrossReplicaSums")
+    return module.SerializeToString()
+
+
+def _tensor(name):
+    return name if ":" in name else f"{name}:0"

@@ -1,0 +1,315 @@
+"""Compiles HLO for a TPU with libtpu.so, through the public PJRT C API. A program of its own.
+
+python pjrt.py LIBTPU.so TOPOLOGY HLO_FILE OUT_FOLDER --replicas=8 --effort=-1
+
+Needs no TPU and nothing but Python: the API is one C struct of function pointers
+(`xla/pjrt/c/pjrt_c_api.h`, which also lies in TensorFlow's wheel). Writes OUT_FOLDER/result.json and,
+if it compiles, OUT_FOLDER/optimized.pb, a HloModuleProtoWithConfig. `compiler` runs it in a child
+process: a compiler that crashes or hangs does so alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import struct
+import sys
+import time
+
+# The slots below were checked against the header of these versions of the API, and by use.
+OLDEST, NEWEST = (0, 55), (0, 116)
+# Must be set before the library is loaded.
+ENVIRONMENT = {
+    "TPU_SKIP_MDS_QUERY": "1",  # else it asks the metadata server of a cloud for minutes
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # else a second process fails at a lock file
+    "TPU_LOG_DIR": "disabled",
+    "TPU_STDERR_LOG_LEVEL": "3",
+    "TPU_MIN_LOG_LEVEL": "3",
+    "TPU_ACCELERATOR_TYPE": "v3-8",  # any: it only silences a warning
+    "TPU_WORKER_HOSTNAMES": "localhost",
+}
+# Position of a function pointer in PJRT_Api, after a header of 40 bytes.
+_SLOTS = {
+    "Error_Destroy": 0,
+    "Error_Message": 1,
+    "Error_GetCode": 2,
+    "Plugin_Initialize": 3,
+    "DeviceDescription_Id": 23,
+    "DeviceDescription_Kind": 26,
+    "Executable_GetCostAnalysis": 46,
+    "Executable_OptimizedProgram": 48,
+    "TopologyDescription_Create": 82,
+    "TopologyDescription_PlatformVersion": 85,
+    "TopologyDescription_GetDeviceDescriptions": 86,
+    "Compile": 89,
+    "Executable_GetCompiledMemoryStats": 96,
+}
+_HEADER_BYTES = 40
+_CODES = {
+    3: "INVALID_ARGUMENT",
+    8: "RESOURCE_EXHAUSTED",
+    9: "FAILED_PRECONDITION",
+    12: "UNIMPLEMENTED",
+    13: "INTERNAL",
+}
+_MEMORY = ("code", "argument", "output", "alias", "temp")
+_HOST_MEMORY = ("host_code", "host_argument", "host_output", "host_alias", "host_temp")
+
+_pointer, _size, _int64 = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64
+
+
+class PjrtError(Exception):
+    """What the plugin answers in the place of a result."""
+
+    def __init__(self, code, message):
+        super().__init__(message)
+        self.code = _CODES.get(code, str(code))
+
+
+class NamedValue(ctypes.Structure):
+    """PJRT_NamedValue."""
+
+    class Value(ctypes.Union):
+        """Of one of five types."""
+
+        _fields_ = (
+            ("text", ctypes.c_char_p),
+            ("integer", _int64),
+            ("integers", ctypes.POINTER(_int64)),
+            ("real", ctypes.c_float),
+            ("boolean", ctypes.c_bool),
+        )
+
+    _fields_ = (
+        ("struct_size", _size),
+        ("extension", _pointer),
+        ("name", _pointer),
+        ("name_size", _size),
+        ("type", ctypes.c_int),
+        ("value", Value),
+        ("value_size", _size),
+    )
+    TEXT, INTEGER, INTEGERS, REAL, BOOLEAN = range(5)
+
+
+def arguments(*fields):
+    """Returns the argument struct of a function: its size, an extension, and these fields."""
+    fields = (("struct_size", _size), ("extension", _pointer), *fields)
+    kind = type("Arguments", (ctypes.Structure,), {"_fields_": fields})
+    last = getattr(kind, fields[-1][0])
+    return kind(struct_size=last.offset + last.size)
+
+
+class Plugin:
+    """A loaded libtpu.so."""
+
+    def __init__(self, path):
+        self._library = ctypes.CDLL(path)
+        self._library.GetPjrtApi.restype = _pointer
+        self._api = self._library.GetPjrtApi()
+        self._api_bytes = ctypes.cast(self._api, ctypes.POINTER(_size))[0]
+        major, minor = ctypes.cast(self._api + 32, ctypes.POINTER(ctypes.c_int))[:2]
+        self.version = (major, minor)
+        if not OLDEST <= self.version <= NEWEST:
+            raise PjrtError(
+                12,
+                f"this libtpu speaks version {major}.{minor} of the PJRT API; known are "
+                f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}",
+            )
+        self.call("Plugin_Initialize", arguments())
+
+    def call(self, name, struct_):
+        """Calls a function of the API; returns its filled struct, or raises `PjrtError`."""
+        error = self._function(name)(ctypes.addressof(struct_))
+        if error:
+            message = arguments(("error", _pointer), ("text", _pointer), ("size", _size))
+            message.error = error
+            self._function("Error_Message")(ctypes.addressof(message))
+            code = arguments(("error", _pointer), ("code", ctypes.c_int))
+            code.error = error
+            self._function("Error_GetCode")(ctypes.addressof(code))
+            raise PjrtError(code.code, ctypes.string_at(message.text, message.size).decode())
+        return struct_
+
+    def _function(self, name):
+        offset = _HEADER_BYTES + 8 * _SLOTS[name]
+        if offset + 8 > self._api_bytes:
+            raise PjrtError(12, f"this libtpu has no PJRT_{name}")
+        address = ctypes.cast(self._api + offset, ctypes.POINTER(_pointer))[0]
+        return ctypes.CFUNCTYPE(_pointer, _pointer)(address)
+
+    def topology(self, name, megacore):
+        """Returns the handle of a topology such as "v3:2x2", and the ids and kind of its devices."""
+        options = (NamedValue * 1)()
+        key, value = b"chip_config_name", b"megacore"
+        options[0].struct_size = NamedValue.value_size.offset + 8
+        options[0].name = ctypes.cast(ctypes.c_char_p(key), _pointer)
+        options[0].name_size, options[0].type = len(key), NamedValue.TEXT
+        options[0].value.text, options[0].value_size = value, len(value)
+        made = arguments(
+            ("name", ctypes.c_char_p),
+            ("name_size", _size),
+            ("options", _pointer),
+            ("num_options", _size),
+            ("topology", _pointer),
+        )
+        made.name, made.name_size = name.encode(), len(name)
+        made.options, made.num_options = ctypes.addressof(options), int(megacore)
+        topology = self.call("TopologyDescription_Create", made).topology
+        listed = arguments(
+            ("topology", _pointer), ("devices", ctypes.POINTER(_pointer)), ("count", _size)
+        )
+        listed.topology = topology
+        self.call("TopologyDescription_GetDeviceDescriptions", listed)
+        ids = [self._device_id(listed.devices[i]) for i in range(listed.count)]
+        return topology, ids, self._text("DeviceDescription_Kind", listed.devices[0])
+
+    def platform_version(self, topology):
+        """Returns what the compiler calls itself."""
+        return self._text("TopologyDescription_PlatformVersion", topology)
+
+    def _device_id(self, device):
+        found = arguments(("device", _pointer), ("id", ctypes.c_int))
+        found.device = device
+        return self.call("DeviceDescription_Id", found).id
+
+    def _text(self, name, owner):
+        found = arguments(("owner", _pointer), ("text", _pointer), ("size", _size))
+        found.owner = owner
+        self.call(name, found)
+        return ctypes.string_at(found.text, found.size).decode()
+
+    def compile(self, topology, hlo, options):
+        """Returns the handle of an executable."""
+        program = arguments(
+            ("code", ctypes.c_char_p),
+            ("size", _size),
+            ("format", ctypes.c_char_p),
+            ("format_size", _size),
+        )
+        program.code, program.size = hlo, len(hlo)
+        program.format, program.format_size = b"hlo", 3
+        made = arguments(
+            ("topology", _pointer),
+            ("program", _pointer),
+            ("options", ctypes.c_char_p),
+            ("options_size", _size),
+            ("client", _pointer),
+            ("executable", _pointer),
+        )
+        made.topology, made.program = topology, ctypes.addressof(program)
+        made.options, made.options_size = options, len(options)
+        return self.call("Compile", made).executable
+
+    def memory(self, executable):
+        """Returns bytes by kind; "peak" is of one core."""
+        names = _MEMORY + (_HOST_MEMORY if self.version >= (0, 43) else ())
+        names += ("peak",) if self.version >= (0, 72) else ()
+        found = arguments(("executable", _pointer), *[(name, _int64) for name in names])
+        found.executable = executable
+        self.call("Executable_GetCompiledMemoryStats", found)
+        return {name: getattr(found, name) for name in names if not name.startswith("host")}
+
+    def cost(self, executable):
+        """Returns the compiler's own figures: "flops", "bytes accessed", ..."""
+        found = arguments(
+            ("executable", _pointer), ("count", _size), ("values", ctypes.POINTER(NamedValue))
+        )
+        found.executable = executable
+        self.call("Executable_GetCostAnalysis", found)
+        values = [found.values[i] for i in range(found.count)]
+        return {
+            ctypes.string_at(value.name, value.name_size).decode(): value.value.real
+            for value in values
+            if value.type == NamedValue.REAL
+        }
+
+    def optimized(self, executable):
+        """Returns the optimised program, a HloModuleProtoWithConfig."""
+        program = arguments(
+            ("code", _pointer), ("size", _size), ("format", _pointer), ("format_size", _size)
+        )
+        asked = arguments(("executable", _pointer), ("program", _pointer))
+        asked.executable, asked.program = executable, ctypes.addressof(program)
+        self.call("Executable_OptimizedProgram", asked)  # tells the size
+        buffer = ctypes.create_string_buffer(program.size)
+        program.code = ctypes.addressof(buffer)
+        self.call("Executable_OptimizedProgram", asked)
+        return buffer.raw
+
+
+def compile_options(device_ids, effort):
+    """Returns a serialised CompileOptionsProto (xla/pjrt/proto/compile_options.proto).
+
+    Args:
+      device_ids: one a replica.
+      effort: `exec_time_optimization_effort`, -1 (quick) to 1; 0 is the compiler's default.
+    """
+    replicas = len(device_ids)
+    computation = _bytes(1, b"".join(_varint(device) for device in device_ids))
+    assignment = _integer(1, replicas) + _integer(2, 1) + _bytes(3, computation)
+    build_options = _integer(1, -1) + _integer(4, replicas) + _integer(5, 1) + _bytes(9, assignment)
+    build_options += _float(20, effort)
+    return _bytes(3, build_options)
+
+
+def _varint(number):
+    number &= (1 << 64) - 1
+    out = b""
+    while number >= 128:
+        out += bytes([number & 127 | 128])
+        number >>= 7
+    return out + bytes([number])
+
+
+def _integer(field, number):
+    return _varint(field << 3) + _varint(number)
+
+
+def _bytes(field, value):
+    return _varint(field << 3 | 2) + _varint(len(value)) + value
+
+
+def _float(field, value):
+    return _varint(field << 3 | 5) + struct.pack("<f", value)
+
+
+def main():
+    """Compiles one program."""
+    parser = argparse.ArgumentParser()
+    for name in ("library", "topology", "hlo", "out"):
+        parser.add_argument(name)
+    parser.add_argument("--replicas", type=int, required=True)
+    parser.add_argument("--effort", type=float, default=0.0)
+    parser.add_argument("--megacore", action="store_true")
+    flags = parser.parse_args()
+    os.environ.update(ENVIRONMENT)
+    result = {"ok": False}
+    try:
+        plugin = Plugin(flags.library)
+        result["pjrt"] = "{}.{}".format(*plugin.version)
+        topology, ids, result["kind"] = plugin.topology(flags.topology, flags.megacore)
+        result["platform"] = " ".join(plugin.platform_version(topology).split())
+        with open(flags.hlo, "rb") as file:
+            hlo = file.read()
+        started = time.monotonic()
+        options = compile_options(ids[: flags.replicas], flags.effort)
+        executable = plugin.compile(topology, hlo, options)
+        result["seconds"] = time.monotonic() - started
+        result["memory"] = plugin.memory(executable)
+        result["cost"] = plugin.cost(executable)
+        with open(os.path.join(flags.out, "optimized.pb"), "wb") as file:
+            file.write(plugin.optimized(executable))
+        result["ok"] = True
+    except PjrtError as error:
+        result.update(code=error.code, error=str(error))
+    with open(os.path.join(flags.out, "result.json"), "w") as file:
+        json.dump(result, file)
+
+
+if __name__ == "__main__":
+    main()
+    sys.stdout.flush()
+    os._exit(0)  # what the library leaves running is of no use any more

@@ -15,7 +15,7 @@ if __name__ == "__main__":
 import tensorflow as tf
 
 from models.model import Model
-from tpu import connection
+from tpu import check, check_report, connection, topology
 from tpu import flags as tpu_flags
 from tpu.connection import Connection
 from training import (
@@ -23,6 +23,7 @@ from training import (
     ema,
     evaluation,
     export,
+    files,
     flags,
     job,
     modes,
@@ -168,9 +169,32 @@ def build_input_fns(run: Job) -> modes.InputFns:
     )
 
 
+def run_check() -> int:
+    """Does what `--mode=check` says; returns the exit status: 1 if there are errors."""
+    if not FLAGS.tpu_topology:
+        raise program.UsageError("--mode=check needs --tpu_topology, such as v3-8")
+    run = job.from_flags(tpu_flags.iterations_per_loop(FLAGS.save_checkpoints_steps))
+    local = tf.distribute.cluster_resolver.TPUClusterResolver("local")
+    estimator = build_estimator(run, Connection(topology.find(FLAGS.tpu_topology), local))
+    input_fns = build_input_fns(run)
+    report = check.check(
+        estimator,
+        {"train": input_fns.train(0), "eval": input_fns.evaluate, "predict": input_fns.predict},
+        FLAGS.tpu_topology,
+        FLAGS.check_compiler,
+    )
+    print(check_report.text(report, colour=sys.stdout.isatty()))
+    if FLAGS.check_report:
+        with files.atomic_write(FLAGS.check_report) as file:
+            file.write(check_report.as_json(report))
+    return int(report.num_errors > 0)
+
+
 def main() -> None:
     """Does what the flags say."""
     runtime.prepare()
+    if FLAGS.mode == "check":
+        sys.exit(run_check())
     request = tpu_flags.request(
         FLAGS.mode, flags.paths(), flags.batch_sizes(), FLAGS.accumulate_steps
     )

@@ -5,8 +5,8 @@ Run it where tensorflow-tpu is installed, in an environment of its own (it needs
 python -m venv /tmp/tpu-wheel
 /tmp/tpu-wheel/bin/pip install --no-deps tensorflow-tpu==2.16.1
 /tmp/tpu-wheel/bin/pip install 'keras<3.4' 'ml-dtypes~=0.3.1' 'numpy<2' 'setuptools<81' absl-py \
-  astunparse flatbuffers gast google-pasta grpcio h5py opt-einsum packaging 'protobuf<5' requests six \
-  termcolor typing-extensions wrapt
+  astunparse flatbuffers gast google-pasta grpcio h5py opt-einsum packaging 'protobuf<5' requests \
+  six termcolor typing-extensions wrapt
 /tmp/tpu-wheel/bin/python tools/kernel_table.py
 
 2.16.1 is the first version of that wheel on PyPI, and one minor version newer than the last with
@@ -18,7 +18,6 @@ import json
 import pathlib
 
 import tensorflow as tf
-from tensorflow.core.framework import types_pb2
 from tensorflow.python.framework import kernels
 
 DEVICE = "XLA_TPU_JIT"
@@ -26,6 +25,7 @@ PATH = pathlib.Path(__file__).parents[1] / "tpu" / "kernels.json.gz"
 
 
 def main():
+    """Writes the table."""
     try:  # the first compilation registers the kernels, and then finds no TPU
         tf.function(lambda x: x + 1, jit_compile=True)(tf.constant(1.0))
     except (tf.errors.OpError, RuntimeError) as error:
@@ -37,7 +37,7 @@ def main():
             for constraint in kernel.constraint:
                 allowed = types.setdefault(constraint.name, set())
                 for number in constraint.allowed_values.list.type:
-                    allowed.add(types_pb2.DataType.Name(number)[len("DT_") :].lower())
+                    allowed.add(tf.as_dtype(number).name)
     sorted_table = {
         op: {name: sorted(allowed) for name, allowed in sorted(types.items())}
         for op, types in sorted(table.items())

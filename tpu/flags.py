@@ -38,6 +38,10 @@ flags.DEFINE_integer(
 )
 
 
+flags.DEFINE_string("check_report", "", "For check: a .json file for the report.")
+flags.DEFINE_bool("check_compiler", True, "For check: ask the TPU compiler, if it is installed.")
+
+
 @flags.validator("tpu_topology")
 def _check_topology(name):
     if name:

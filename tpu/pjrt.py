@@ -3,9 +3,9 @@
 python pjrt.py LIBTPU.so TOPOLOGY HLO_FILE OUT_FOLDER --replicas=8 --effort=-1
 
 Needs no TPU and nothing but Python: the API is one C struct of function pointers
-(`xla/pjrt/c/pjrt_c_api.h`, which also lies in TensorFlow's wheel). Writes OUT_FOLDER/result.json and,
-if it compiles, OUT_FOLDER/optimized.pb, a HloModuleProtoWithConfig. `compiler` runs it in a child
-process: a compiler that crashes or hangs does so alone.
+(`xla/pjrt/c/pjrt_c_api.h`, which also lies in TensorFlow's wheel). Writes OUT_FOLDER/result.json
+and, if it compiles, OUT_FOLDER/optimized.pb, a HloModuleProtoWithConfig. `compiler` runs it in a
+child process: a compiler that crashes or hangs does so alone.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Plugin:
         return ctypes.CFUNCTYPE(_pointer, _pointer)(address)
 
     def topology(self, name, megacore):
-        """Returns the handle of a topology such as "v3:2x2", and the ids and kind of its devices."""
+        """Returns the handle of a topology such as "v3:2x2", its devices' ids and their kind."""
         options = (NamedValue * 1)()
         key, value = b"chip_config_name", b"megacore"
         options[0].struct_size = NamedValue.value_size.offset + 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
 from unittest import mock
 
 import tensorflow as tf
@@ -16,7 +17,19 @@ from tpu.topology import Topology
 ModeKeys = tf.estimator.ModeKeys
 
 
-def build(estimator, input_fn, mode: str, tpu_topology: Topology, steps: int = 100) -> tf.Graph:
+class Built(NamedTuple):
+    """What TPUEstimator has built.
+
+    Attributes:
+      graph: the program of one core, the loop around it, infeed, outfeed, host_call.
+      spec: the `tf.estimator.EstimatorSpec` that TPUEstimator gives to its session.
+    """
+
+    graph: tf.Graph
+    spec: tf.estimator.EstimatorSpec
+
+
+def build(estimator, input_fn, mode: str, tpu_topology: Topology, steps: int = 100) -> Built:
     """Builds the graph of a mode as `estimator` would for a session on the slice.
 
     All of TPUEstimator's own checks of input_fn, model_fn and batch sizes are made on the way.
@@ -27,9 +40,6 @@ def build(estimator, input_fn, mode: str, tpu_topology: Topology, steps: int = 1
       mode: "train", "eval" or "infer", see `tf.estimator.ModeKeys`.
       tpu_topology: the slice.
       steps: of training or evaluation.
-
-    Returns:
-      The graph: the program of one core, the loop around it, infeed, outfeed, host_call.
 
     Raises:
       Whatever TPUEstimator, input_fn or model_fn raise.
@@ -48,8 +58,8 @@ def build(estimator, input_fn, mode: str, tpu_topology: Topology, steps: int = 1
         if mode == ModeKeys.EVAL:
             estimator._convert_eval_steps_to_hooks(steps)
         features, labels, _ = estimator._get_features_and_labels_from_input_fn(input_fn, mode)
-        estimator._call_model_fn(features, labels, mode, estimator.config)
-    return graph
+        spec = estimator._call_model_fn(features, labels, mode, estimator.config)
+    return Built(graph, spec)
 
 
 def one_step(
@@ -74,7 +84,7 @@ def one_step(
         mock.patch.object(control_flow_util, "ENABLE_CONTROL_FLOW_V2", control_flow_v2),
     ]
     with replacements[0], replacements[1], replacements[2]:
-        graph = build(estimator, input_fn, mode, tpu_topology)
+        graph = build(estimator, input_fn, mode, tpu_topology).graph
     return graph, Cluster(graph.get_operations())
 
 

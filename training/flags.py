@@ -9,11 +9,13 @@ from absl import flags
 from models import registry
 from models.registry import did_you_mean
 
-MODES = ("train", "eval", "train_and_eval", "continuous_eval", "predict", "export")
+MODES = ("train", "eval", "train_and_eval", "continuous_eval", "predict", "export", "check")
 
 FLAGS = flags.FLAGS
 
-flags.DEFINE_string("mode", "train_and_eval", f"What to do: {', '.join(MODES)}.")
+flags.DEFINE_string(
+    "mode", "train_and_eval", f"What to do: {', '.join(MODES)}; check is run_tpu.py's alone."
+)
 flags.DEFINE_string("model", None, "Name of a model, or package.module:ATTRIBUTE of your own.")
 flags.DEFINE_multi_string(
     "params", [], "Hyperparameters, key=value,key=value,...; may be repeated, a later key wins."
@@ -187,6 +189,7 @@ _BATCH_SIZES = {
     "continuous_eval": ["eval_batch_size"],
     "predict": ["predict_batch_size"],
     "export": [],
+    "check": ["train_batch_size", "eval_batch_size", "predict_batch_size"],
 }
 
 

@@ -86,7 +86,7 @@ def from_flags(iterations_per_loop: int = 1) -> Job:
     dataset = datasets.load(FLAGS.data_dir, FLAGS.dataset)
     params = hparams.resolve(model, FLAGS.params, dataset.num_classes, FLAGS.precision)
     trains = FLAGS.mode in ("train", "train_and_eval")
-    used_splits = [FLAGS.train_split] if trains else []
+    used_splits = [FLAGS.train_split] if trains or FLAGS.mode == "check" else []
     used_splits += [FLAGS.eval_split] if FLAGS.mode != "train" else []
     for split in used_splits:
         dataset.split(split)
@@ -154,8 +154,8 @@ def cut_of(batch_size: int, parts: int) -> int:
 def _checkpoint(trains):
     if trains:
         return checkpoints.latest(FLAGS.model_dir)
-    if FLAGS.mode == "continuous_eval":
-        return None  # it waits for one
+    if FLAGS.mode in ("continuous_eval", "check"):
+        return None  # the one waits for one, the other needs none
     return checkpoints.find(FLAGS.model_dir, FLAGS.checkpoint)
 
 
@@ -179,7 +179,7 @@ def _train_steps(dataset):
 
 
 def _check_folders(job):
-    if job.done:
+    if job.done or job.mode == "check":
         return
     if job.mode != "export":
         files.require_writable("model_dir", job.model_dir)

@@ -26,6 +26,7 @@ from training import (
 )
 from training.checkpoints import BestCheckpoint
 from training.job import Job
+from training.program import UsageError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +51,8 @@ def run(estimator, job: Job, input_fns: InputFns) -> None:
             f"{job.train_steps}: nothing to train"
         )
         return
+    if job.mode not in _MODES:
+        raise UsageError(f"--mode={job.mode} is run_tpu.py's")
     with _clear_data_errors():
         _MODES[job.mode](estimator, job, input_fns)
 

@@ -37,7 +37,7 @@ def build(tiny_flags, tmp_path):
             ModeKeys.EVAL: input_fns.evaluate,
             ModeKeys.PREDICT: input_fns.predict,
         }[mode]
-        return program.build(estimator, input_fn, mode, found)
+        return program.build(estimator, input_fn, mode, found).graph
 
     return build_graph
 

@@ -1,0 +1,251 @@
+"""Will this program compile, fit and be right on that TPU? Answered without one.
+
+Works on anybody's TPUEstimator:
+
+    report = check.check(estimator, {"train": train_input_fn, "eval": eval_input_fn}, "v3-8")
+    print(check_report.text(report))
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import time
+from collections.abc import Callable, Mapping
+
+import tensorflow as tf
+
+from tpu import compiler, cost, hlo, lint, program, sizes, topology
+from tpu.compiler import Compiled, NotChecked
+from tpu.cost import StepTime
+from tpu.findings import ERROR, NOTE, WARNING, Finding, where
+from tpu.sizes import Sizes
+from tpu.topology import Topology
+
+_MODES = {"train": "train", "eval": "eval", "predict": "infer"}
+# What TPUEstimator says, and what it means.
+_TRANSLATIONS = (
+    (
+        r"unsupported operand type\(s\) for \*=: 'NoneType' and 'int'",
+        "input_fn gives batches of unknown size: batch(..., drop_remainder=True)",
+    ),
+    (
+        r"Cannot use '.*' as input to '.*' because .* is in a while loop",
+        "a tensor of the TPU's loop is used outside of it: hand it to host_call or eval_metrics",
+    ),
+    (
+        r"maximum_iterations was not passed to the tf.while_loop",
+        "a loop that is differentiated needs maximum_iterations",
+    ),
+)
+# Codes after which compiling would only say the same again.
+_HOPELESS = ("op", "dtype", "string", "py_func", "print", "summary", "placeholder", "capture")
+NEAR_LIMIT = 0.9
+
+
+@dataclasses.dataclass(frozen=True)
+class ModeReport:
+    """What was found out about one mode.
+
+    Attributes:
+      batch_size: of one core.
+      seconds: that the check took.
+      sizes: None if the graph could not be built.
+      compiled: None if the compiler was not asked.
+      step_time: None if it did not compile.
+    """
+
+    batch_size: int
+    seconds: float
+    sizes: Sizes | None = None
+    compiled: Compiled | None = None
+    step_time: StepTime | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What was found out.
+
+    Attributes:
+      topology: the slice.
+      findings: all of them, errors first.
+      modes: `{mode: ModeReport}`.
+      not_checked: what could not be, and why.
+    """
+
+    topology: Topology
+    findings: tuple[Finding, ...]
+    modes: dict[str, ModeReport]
+    not_checked: tuple[str, ...]
+
+    @property
+    def num_errors(self) -> int:
+        """Findings that keep the program from running, or from being right."""
+        return sum(finding.level == ERROR for finding in self.findings)
+
+
+def check(
+    estimator,
+    input_fns: Mapping[str, Callable],
+    tpu_topology: Topology | str,
+    compile_with_libtpu: bool = True,
+    findings: tuple[Finding, ...] = (),
+) -> Report:
+    """Checks the modes that `input_fns` has.
+
+    Args:
+      estimator: a `TPUEstimator(use_tpu=True)`, made with a resolver or master of any kind.
+      input_fns: `{"train", "eval" or "predict": input_fn}`.
+      tpu_topology: the slice, or its name.
+      compile_with_libtpu: whether to ask the TPU compiler, if it is installed.
+      findings: of earlier stages, to be part of the report.
+    """
+    if isinstance(tpu_topology, str):
+        tpu_topology = topology.find(tpu_topology)
+    checks = _Check(estimator, tpu_topology, compile_with_libtpu)
+    modes = {mode: checks.mode(mode, input_fn) for mode, input_fn in input_fns.items()}
+    order = {ERROR: 0, WARNING: 1, NOTE: 2}
+    found = sorted([*findings, *checks.findings], key=lambda finding: order[finding.level])
+    reports = {mode: report for mode, report in modes.items() if report is not None}
+    return Report(tpu_topology, tuple(found), reports, tuple(dict.fromkeys(checks.not_checked)))
+
+
+class _Check:
+    """The stages of a check, and what they find."""
+
+    def __init__(self, estimator, tpu_topology, compile_with_libtpu):
+        self._estimator = estimator
+        self._topology = tpu_topology
+        self._compile = compile_with_libtpu
+        self.findings: list[Finding] = []
+        self.not_checked: list[str] = []
+
+    def mode(self, mode, input_fn):
+        """Returns the report of one mode, None if TPUEstimator has none on this slice."""
+        if mode != "train" and self._topology.num_hosts > 1:
+            self.not_checked.append(f"{mode}: TPUEstimator does it on one host only")
+            return None
+        started = time.monotonic()
+        key = _MODES[mode]
+        with self._estimator._ctx.with_mode(key) as context:
+            batch_size = (context.global_batch_size or 0) // self._topology.num_cores
+        measured = compiled = step_time = None
+        if self._graph(mode, key, input_fn):
+            graph, cluster = program.one_step(self._estimator, input_fn, key, self._topology)
+            found = lint.lint(cluster, key, batch_size)
+            self.findings += found
+            measured = sizes.measure(graph, cluster)
+            if not any(finding.code in _HOPELESS for finding in found):
+                compiled, step_time = self._xla(mode, key, input_fn)
+        seconds = time.monotonic() - started
+        return ModeReport(batch_size, seconds, measured, compiled, step_time)
+
+    def _graph(self, mode, key, input_fn):
+        """Lets TPUEstimator build what it would run; returns whether it could."""
+        try:
+            built = program.build(self._estimator, input_fn, key, self._topology)
+        except Exception as error:  # whatever a program raises is a finding
+            self._add(ERROR, "graph", _translated(error), mode, _where_raised(error))
+            return False
+        for hook in built.spec.training_hooks or ():
+            tensors = getattr(hook, "_tensors", None)
+            for tensor in tensors.values() if isinstance(tensors, dict) else ():
+                if isinstance(tensor, tf.Tensor) and not built.graph.is_fetchable(tensor):
+                    message = (
+                        f"{type(hook).__name__} reads '{tensor.name}' of the TPU's loop: send it "
+                        "out through host_call"
+                    )
+                    self._add(ERROR, "hook", message, mode, where(tensor.op))
+        return True
+
+    def _xla(self, mode, key, input_fn):
+        """Compiles one step, for the CPU and, if that is wanted and possible, for the TPU."""
+        graph, cluster = program.one_step(
+            self._estimator, input_fn, key, self._topology, control_flow_v2=True
+        )
+
+        def where_of(name):
+            op = cluster.operations.get(name)
+            return where(op) if op is not None else ""
+
+        try:
+            program_hlo = hlo.step_of(graph, cluster).hlo()
+        except NotImplementedError as error:
+            self.not_checked.append(f"{mode}, XLA: {error}")
+            return None, None
+        except Exception as error:  # XLA's refusal is a finding
+            for message, place in _refusals(error, where_of):
+                self._add(ERROR, "xla", message, mode, place)
+            return None, None
+        if not self._compile or not self._topology.hbm_gib:
+            return None, None
+        try:
+            compiled = self._libtpu(program_hlo, mode)
+        except NotChecked as error:
+            self.not_checked.append(f"TPU compiler: {error}")
+            return None, None
+        if not compiled.fits:
+            return compiled, None
+        generation = self._topology.name.partition("-")[0]
+        return compiled, cost.step_time(compiled.optimized, generation, compiled.flops, where_of)
+
+    def _libtpu(self, program_hlo, mode):
+        target = compiler.target_of(self._topology)
+        compiled = compiler.compile_hlo(program_hlo, target, compiler.QUICK)
+        if compiled.out_of_memory:  # the full effort may find room
+            compiled = compiler.compile_hlo(program_hlo, target, compiler.FULL)
+        if compiled.out_of_memory:
+            self._add(ERROR, "hbm", _too_large(compiled), mode, "")
+        elif not compiled.fits:
+            self._add(ERROR, "tpu-compiler", compiled.error[:400], mode, "")
+        return compiled
+
+    def _add(self, level, code, message, mode, place):
+        self.findings.append(Finding(level, code, message, place, mode))
+
+
+def _translated(error):
+    text = " ".join(str(error).split())
+    hints = [hint for pattern, hint in _TRANSLATIONS if re.search(pattern, text)]
+    return f"{hints[0]} ({text[:200]})" if hints else f"{type(error).__name__}: {text[:400]}"
+
+
+def _where_raised(error):
+    """Returns "file:line" of the innermost line outside of TensorFlow and of this package."""
+    places, trace = [], error.__traceback__
+    while trace:
+        code = trace.tb_frame.f_code
+        places.append((code.co_filename, trace.tb_lineno))
+        trace = trace.tb_next
+    return where(_Traceback([_Frame(*place) for place in places]))
+
+
+@dataclasses.dataclass
+class _Frame:
+    filename: str
+    lineno: int
+
+
+@dataclasses.dataclass
+class _Traceback:
+    traceback: list[_Frame]
+
+
+def _refusals(error, where_of):
+    text = " ".join(str(error).split())
+    node = r"No registered '(\w+)' OpKernel for \w+ devices compatible with node \{\{node ([^}]+)\}"
+    found = dict.fromkeys(re.findall(node, text))
+    if not found:
+        return [(f"XLA refuses the step: {text[:400]}", "")]
+    return [(f"{kind} cannot be compiled by XLA", where_of(name)) for kind, name in found]
+
+
+def _too_large(compiled):
+    if compiled.hbm_needed is None:
+        return f"does not fit into memory: {compiled.error[:400]}"
+    over = compiled.hbm_needed - compiled.hbm_limit
+    return (
+        f"does not fit: {compiled.hbm_needed / 2**30:.2f} GiB of {compiled.hbm_limit / 2**30:.2f} "
+        f"GiB a core, {over / 2**20:,.0f} MiB too much. A smaller batch, --accumulate_steps or "
+        "--precision=bfloat16 need less"
+    )

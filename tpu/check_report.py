@@ -1,0 +1,167 @@
+"""The report of a check: for people as text, for programs as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+from tpu import lint
+from tpu.check import NEAR_LIMIT, ModeReport, Report
+from tpu.findings import ERROR, NOTE, WARNING
+
+_COLOURS = {ERROR: "\033[31m", WARNING: "\033[33m", NOTE: "\033[36m"}
+_BOLD, _PLAIN = "\033[1m", "\033[0m"
+_CANNOT_KNOW = (
+    "whether a TPU VM's own, older compiler agrees; how fast the host feeds the TPU; memory near "
+    "its limit; quota and access to gs://; the numbers that come out"
+)
+
+
+def text(report: Report, colour: bool = False) -> str:
+    """Returns the report for a terminal."""
+
+    def paint(style, words):
+        return f"{style}{words}{_PLAIN}" if colour else words
+
+    topology = report.topology
+    hosts = f"{topology.num_hosts} host{'s' if topology.num_hosts > 1 else ''}"
+    lines = [paint(_BOLD, f"check for {topology.name}: {hosts} x {topology.cores_per_host} cores")]
+    lines += ["", *_table(report)] if report.modes else []
+    lines += [line for mode, of_mode in report.modes.items() for line in _expensive(mode, of_mode)]
+    grouped = {}
+    for finding in report.findings:
+        key = (finding.level, finding.code, finding.message, finding.where)
+        grouped.setdefault(key, []).append(finding.mode)
+    lines += [""] if grouped else []
+    for (level, code, message, where), modes in grouped.items():
+        place = f"\n    at {where}" if where else ""
+        of_modes = f" ({', '.join(filter(None, modes))})" if any(modes) else ""
+        lines.append(f"{paint(_COLOURS[level], level)} {code}{of_modes}: {message}{place}")
+    lines.append("")
+    lines += [f"not checked: {reason}" for reason in report.not_checked]
+    lines.append(f"cannot be known here: {_CANNOT_KNOW}")
+    count = report.num_errors
+    verdict = f"{count} error{'s' if count > 1 else ''}" if count else "no problem found"
+    lines.append(paint(_BOLD, verdict))
+    return "\n".join(lines)
+
+
+def as_json(report: Report) -> str:
+    """Returns the same for programs; sizes are bytes, times seconds."""
+    fields = dataclasses.asdict(report)
+    for mode in fields["modes"].values():
+        if mode["compiled"]:
+            del mode["compiled"]["optimized"]
+    fields["num_errors"] = report.num_errors
+    fields["kernels"] = lint.provenance()
+    return json.dumps(fields, indent=1) + "\n"
+
+
+def _table(report):
+    """Returns a line a quantity, a column a mode."""
+    modes = report.modes
+    rows = [
+        ("a core", dict.fromkeys(modes, "")),
+        ("batch", {mode: str(of.batch_size) for mode, of in modes.items()}),
+        ("parameters", _each(modes, lambda sizes: f"{sizes.parameters:,}")),
+        ("slots, state", _each(modes, lambda sizes: _bytes(sizes.slot_bytes))),
+        ("kept activations", _each(modes, lambda sizes: _bytes(sizes.kept_bytes))),
+        ("infeed a step", _each(modes, lambda sizes: _bytes(sizes.infeed_bytes))),
+        ("padding", _each(modes, lambda sizes: f"{sizes.padding:.0%}")),
+        ("memory", {mode: _memory(of, report.topology) for mode, of in modes.items()}),
+        ("FLOPs a step", {mode: _flops(of) for mode, of in modes.items()}),
+    ]
+    if any(of.step_time for of in modes.values()):
+        rows += [
+            ("step time, modelled", _times(modes, lambda time, of: _seconds(time.seconds))),
+            ("share of peak", _times(modes, lambda time, of: f"{time.share_of_peak:.1%}")),
+            (
+                "examples/s a core",
+                _times(modes, lambda time, of: f"{of.batch_size / time.seconds:,.0f}"),
+            ),
+            (
+                "examples/s, slice",
+                _times(
+                    modes,
+                    lambda time, of: (
+                        f"{of.batch_size * report.topology.num_cores / time.seconds:,.0f}"
+                    ),
+                ),
+            ),
+        ]
+    if any(of.compiled for of in modes.values()):
+        compiled = {m: f"{of.compiled.seconds:.1f} s" for m, of in modes.items() if of.compiled}
+        rows.append(("compiled in", compiled))
+    rows.append(("checked in", {mode: f"{of.seconds:.1f} s" for mode, of in modes.items()}))
+    width = max(len(name) for name, _ in rows)
+    columns = {
+        mode: max(len(mode), *(len(values.get(mode, "")) for _, values in rows)) for mode in modes
+    }
+    lines = [" " * width + "".join(f"  {mode:>{size}}" for mode, size in columns.items())]
+    for name, values in rows[1:]:
+        cells = "".join(f"  {values.get(mode, '-'):>{size}}" for mode, size in columns.items())
+        lines.append(f"{name:<{width}}{cells}")
+    names = {of.compiled.compiler for of in modes.values() if of.compiled}
+    lines += [f"compiled with {name}" for name in sorted(names)]
+    return lines
+
+
+def _each(modes, describe):
+    return {mode: describe(of.sizes) for mode, of in modes.items() if of.sizes}
+
+
+def _times(modes, describe):
+    return {mode: describe(of.step_time, of) for mode, of in modes.items() if of.step_time}
+
+
+def _memory(of: ModeReport, topology):
+    if of.compiled and of.compiled.fits:
+        peak = of.compiled.memory.get("peak") or sum(of.compiled.memory.values())
+        share = peak / (topology.hbm_gib * 2**30)
+        warning = "!" if share > NEAR_LIMIT else ""
+        return f"{_bytes(peak)} ({share:.0%} of {topology.hbm_gib} GiB){warning}"
+    if of.compiled and of.compiled.out_of_memory:
+        return "does not fit"
+    return f"about {_bytes(of.sizes.hbm_bytes)}" if of.sizes else "-"
+
+
+def _flops(of: ModeReport):
+    flops = of.compiled.flops if of.compiled and of.compiled.fits else 0
+    flops = flops or (of.sizes.flops if of.sizes else 0)
+    for factor, name in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if flops >= factor:
+            return f"{flops / factor:.2f} {name}"
+    return f"{flops:.0f}"
+
+
+def _expensive(mode, of: ModeReport):
+    if mode != "train":
+        return []
+    lines = []
+    if of.step_time and of.step_time.largest:
+        lines += ["", "where the time of a training step goes:"]
+        lines += [
+            f"  {part.share:5.1%}  {part.operation or part.name}  {part.where}"
+            for part in of.step_time.largest
+        ]
+        if of.step_time.not_counted:
+            count = of.step_time.not_counted
+            lines.append(f"  not counted: {count} sums and fusions, the infeed, the host")
+    if of.sizes and of.sizes.largest:
+        lines += ["", "what the forward pass keeps, largest first:"]
+        lines += [
+            f"  {_bytes(tensor.num_bytes):>9}  {tensor.shape}  {tensor.where}"
+            for tensor in of.sizes.largest
+        ]
+    return lines
+
+
+def _bytes(number):
+    for factor, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if number >= factor:
+            return f"{number / factor:.1f} {name}"
+    return f"{number} B"
+
+
+def _seconds(seconds):
+    return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"

@@ -38,6 +38,18 @@ _TRANSLATIONS = (
         "a loop that is differentiated needs maximum_iterations",
     ),
 )
+# What XLA says of a node (its name and its type), and what it means.
+_REFUSALS = (
+    (
+        r"No registered '(?P<kind>\w+)' OpKernel for \w+ devices compatible with node "
+        r"\{\{node (?P<name>[^}]+)\}",
+        "{} cannot be compiled by XLA",
+    ),
+    (
+        r"to node `(?P<name>[^`]+)` with op (?P<kind>\w+) must be a compile-time constant",
+        "{} needs a size that is known before the program runs, and gets one from data",
+    ),
+)
 # Codes after which compiling would only say the same again.
 _HOPELESS = ("op", "dtype", "string", "py_func", "print", "summary", "placeholder", "capture")
 NEAR_LIMIT = 0.9
@@ -232,12 +244,13 @@ class _Traceback:
 
 
 def _refusals(error, where_of):
+    """Returns what XLA refuses, as (message, "file:line")."""
     text = " ".join(str(error).split())
-    node = r"No registered '(\w+)' OpKernel for \w+ devices compatible with node \{\{node ([^}]+)\}"
-    found = dict.fromkeys(re.findall(node, text))
-    if not found:
-        return [(f"XLA refuses the step: {text[:400]}", "")]
-    return [(f"{kind} cannot be compiled by XLA", where_of(name)) for kind, name in found]
+    for pattern, message in _REFUSALS:
+        found = [(match["kind"], match["name"]) for match in re.finditer(pattern, text)]
+        if found:
+            return [(message.format(kind), where_of(name)) for kind, name in dict.fromkeys(found)]
+    return [(f"XLA refuses the step: {text[:400]}", "")]
 
 
 def _too_large(compiled):

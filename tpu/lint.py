@@ -158,16 +158,20 @@ def _dynamic_shapes(step):
     for op in step.operations:
         # What the kernel of batch norm keeps for its gradient has no shape that anyone sees.
         hidden = op.type in _FRAMEWORK or op.type == "FusedBatchNormV3"
-        if hidden or op.name not in step.live:
+        inherited = any(_depends_on_data(tensor) for tensor in op.inputs)
+        if hidden or inherited or op.name not in step.live:
             continue
         for tensor in op.outputs:
-            known = tensor.dtype in (tf.resource, tf.variant) or tensor.shape.is_fully_defined()
-            if not known and tensor.consumers():
+            if _depends_on_data(tensor) and tensor.consumers():
                 message = (
                     f"{op.type} gives the shape {tensor.shape}, which depends on data: XLA may "
                     "refuse or pad it. Use a fixed size and a mask"
                 )
                 yield WARNING, "dynamic-shape", message, op
+
+
+def _depends_on_data(tensor):
+    return tensor.dtype not in (tf.resource, tf.variant) and not tensor.shape.is_fully_defined()
 
 
 def _float64(step):
@@ -221,6 +225,9 @@ def _sums(step):
 
 
 def _lost_updates(step):
+    """In training; what an evaluation builds and does not use does no harm."""
+    if step.mode != "train":
+        return
     for op in step.operations:
         assigns = op.type.startswith(("Assign", "ResourceApply")) and op.op_def.is_stateful
         if assigns and op.name not in step.live:

@@ -1,0 +1,337 @@
+"""Programs that would fail on a TPU, one a class: found with their line, before any TPU."""
+
+import inspect
+import json
+import re
+
+import pytest
+import tensorflow as tf
+
+from tpu import check, check_report
+from tpu.findings import ERROR, WARNING
+
+tf1 = tf.compat.v1
+BATCH = 128  # 16 a core of a v3-8
+
+
+def dense(x, units, name):
+    return tf1.layers.dense(x, units, name=name)
+
+
+def make_model_fn(change=lambda loss, images, logits: loss, **options):
+    """A small net, right but for what `change` does to it."""
+
+    def model_fn(features, labels, mode, params):
+        images = features["image"]
+        x = tf1.layers.conv2d(tf.cast(images, tf.float32), 8, 3, padding="same", name="conv")
+        if options.get("batch_norm"):
+            training = mode == tf.estimator.ModeKeys.TRAIN
+            x = tf1.layers.batch_normalization(x, training=training, name="norm")
+        logits = dense(tf.reduce_mean(x, [1, 2]), 10, "logits")
+        if mode == tf.estimator.ModeKeys.PREDICT:
+            predictions = {"classes": tf.argmax(logits, 1), "logits": logits}
+            return tf1.estimator.tpu.TPUEstimatorSpec(mode, predictions=predictions)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+        loss = change(tf.reduce_mean(losses), images, logits)
+        optimizer = tf1.train.MomentumOptimizer(0.1, 0.9)
+        if params["use_tpu"] and not options.get("no_sum"):
+            optimizer = tf1.tpu.CrossShardOptimizer(optimizer)
+        if options.get("no_sum"):
+            tf1.tpu.cross_replica_sum(loss)  # TPUEstimator takes it for that of the gradients
+        updates = [] if options.get("forget") else tf1.get_collection(tf1.GraphKeys.UPDATE_OPS)
+        with tf.control_dependencies(updates):
+            train_op = optimizer.minimize(loss, tf1.train.get_global_step())
+        hooks = [tf1.train.LoggingTensorHook({"x": logits}, 1)] if options.get("hook") else None
+        return tf1.estimator.tpu.TPUEstimatorSpec(
+            mode,
+            loss=loss,
+            train_op=train_op,
+            training_hooks=hooks,
+            eval_metrics=(
+                lambda labels, logits: {
+                    "accuracy": tf1.metrics.accuracy(labels, tf.argmax(logits, 1))
+                },
+                [labels, logits],
+            ),
+        )
+
+    return model_fn
+
+
+def make_input_fn(
+    dtype=tf.uint8, drop_remainder=True, batch_size=None, any_height=False, labels=True
+):
+    def input_fn(params):
+        image = tf.zeros([64, 8, 8, 3], dtype)
+        dataset = tf.data.Dataset.from_tensor_slices(({"image": image}, tf.zeros([64], tf.int32)))
+        if any_height:  # one that nobody knows before
+            height = tf.random.uniform([], 4, 9, tf.int32)
+            dataset = dataset.map(lambda x, y: ({"image": x["image"][:height]}, y))
+        dataset = dataset if labels else dataset.map(lambda x, y: x)
+        return dataset.repeat().batch(batch_size or params["batch_size"], drop_remainder)
+
+    return input_fn
+
+
+def run_check(model_fn, input_fns=None, topology="v3-8", batch_size=BATCH, **options):
+    config = tf1.estimator.tpu.RunConfig(
+        cluster=tf.distribute.cluster_resolver.TPUClusterResolver("local"),
+        model_dir="/nowhere",
+        tpu_config=tf1.estimator.tpu.TPUConfig(
+            per_host_input_for_training=tf1.estimator.tpu.InputPipelineConfig.PER_HOST_V2
+        ),
+    )
+    sizes = {f"{mode}_batch_size": batch_size for mode in ("train", "eval", "predict")}
+    estimator = tf1.estimator.tpu.TPUEstimator(model_fn, config=config, use_tpu=True, **sizes)
+    input_fns = input_fns or {"train": make_input_fn()}
+    return check.check(estimator, input_fns, topology, compile_with_libtpu=False, **options)
+
+
+def line_of(function, text):
+    """The place of the line of a function that holds `text`, as a finding has it."""
+    lines, first = inspect.getsourcelines(function)
+    (offset,) = [i for i, line in enumerate(lines) if text in line]
+    return f"tests/tpu/test_check.py:{first + offset}"
+
+
+def test_a_good_program_has_no_findings():
+    input_fns = {
+        "train": make_input_fn(),
+        "eval": make_input_fn(),
+        "predict": make_input_fn(labels=False),
+    }
+    report = run_check(make_model_fn(batch_norm=True), input_fns)
+    assert report.findings == ()
+    assert report.not_checked == ()
+    assert list(report.modes) == ["train", "eval", "predict"]
+    assert check_report.text(report).endswith("no problem found")
+
+
+def rotation(loss, images, logits):
+    flat = tf.cast(images, tf.float32)
+    turned = tf.raw_ops.ImageProjectiveTransformV3(  # HERE
+        images=flat,
+        transforms=tf.constant([[1.0, 0.1, 0.0, -0.1, 1.0, 0.0, 0.0, 0.0]]),
+        output_shape=[8, 8],
+        fill_value=0.0,
+        interpolation="BILINEAR",
+    )
+    return loss + tf.reduce_mean(turned)
+
+
+def python(loss, images, logits):
+    noise = tf.numpy_function(lambda x: x, [loss], tf.float32)  # HERE
+    return loss + tf.reshape(noise, [])
+
+
+def summary(loss, images, logits):
+    tf1.summary.scalar("loss", loss)  # HERE
+    return loss
+
+
+def printing(loss, images, logits):
+    return tf1.Print(loss, [loss])  # HERE
+
+
+def placeholder(loss, images, logits):
+    return loss + tf1.placeholder(tf.float32, [])  # HERE
+
+
+def text(loss, images, logits):
+    with tf.control_dependencies([tf.strings.as_string(loss)]):  # HERE
+        return tf.identity(loss)
+
+
+def bicubic(loss, images, logits):
+    return loss + tf.reduce_mean(tf.image.resize(images, [4, 4], "bicubic"))  # HERE
+
+
+def complex_numbers(loss, images, logits):
+    wide = tf.cast(logits, tf.complex128)  # HERE
+    return loss + tf.cast(tf.reduce_mean(tf.abs(wide)), tf.float32)
+
+
+def masked(loss, images, logits):
+    kept = tf.boolean_mask(logits, logits[:, 0] > 0)  # HERE
+    return loss + tf.reduce_mean(kept)
+
+
+def unique(loss, images, logits):
+    classes, _ = tf.unique(tf.argmax(logits, 1))  # HERE
+    return loss + tf.cast(tf.reduce_sum(classes), tf.float32)
+
+
+def sliced(loss, images, logits):
+    count = tf.cast(tf.reduce_max(images[:, 0, 0, 0]), tf.int32)
+    return loss + tf.reduce_sum(logits[:count])  # HERE
+
+
+def random_height(loss, images, logits):
+    height = tf.random.uniform([], 4, 8, tf.int32)
+    resized = tf.image.resize(images, [height, 8])  # HERE
+    return loss + tf.reduce_mean(resized)
+
+
+def double(loss, images, logits):
+    return tf.cast(tf.cast(loss, tf.float64) * 2, tf.float32)  # HERE
+
+
+def hue(loss, images, logits):
+    changed = tf.image.adjust_hue(tf.cast(images, tf.float32), 0.1)  # HERE
+    return loss + tf.reduce_mean(changed)
+
+
+@pytest.mark.parametrize(
+    ("change", "level", "code"),
+    [
+        (rotation, ERROR, "op"),
+        (python, ERROR, "py_func"),
+        (summary, ERROR, "summary"),
+        (printing, ERROR, "print"),
+        (placeholder, ERROR, "placeholder"),
+        (text, ERROR, "string"),
+        (bicubic, ERROR, "op"),
+        (complex_numbers, ERROR, "dtype"),
+        (masked, WARNING, "dynamic-shape"),
+        (unique, WARNING, "dynamic-shape"),
+        (sliced, WARNING, "dynamic-shape"),
+        (random_height, WARNING, "dynamic-shape"),
+        (random_height, ERROR, "xla"),
+        (double, WARNING, "float64"),
+        (hue, WARNING, "augmentation"),
+    ],
+)
+def test_what_a_core_cannot_do_is_found_with_its_line(change, level, code):
+    report = run_check(make_model_fn(change))
+    found = [finding for finding in report.findings if finding.code == code]
+    assert line_of(change, "# HERE") in [finding.where for finding in found]
+    assert {finding.level for finding in found} == {level}
+    assert {finding.mode for finding in found} == {"train"}
+
+
+def test_a_rotation_inside_the_model_has_no_kernel():
+    (finding,) = [f for f in run_check(make_model_fn(rotation)).findings if f.code == "op"]
+    assert finding.message == "ImageProjectiveTransformV3 has no TPU kernel; do it in the input_fn"
+
+
+@pytest.mark.parametrize(
+    ("input_fn", "words"),
+    [
+        (make_input_fn(drop_remainder=False), "drop_remainder=True"),
+        (make_input_fn(dtype=tf.float64), "float64.*is not a supported TPU infeed type"),
+        (make_input_fn(dtype=tf.int16), "int16.*is not a supported TPU infeed type"),
+        (make_input_fn(any_height=True), r"must have static shape.*\(16, \?, 8, 3\)"),
+        (lambda params: tf.zeros([16, 8, 8, 3]), "must return a `Dataset`"),
+        (lambda params: 1 // 0, "ZeroDivisionError"),
+    ],
+)
+def test_what_tpuestimator_refuses_is_a_finding(input_fn, words):
+    (finding,) = run_check(make_model_fn(), {"train": input_fn}).findings
+    assert (finding.level, finding.code, finding.mode) == (ERROR, "graph", "train")
+    assert re.search(words, finding.message)
+
+
+def mistyped(params):
+    return params["batch_sise"]
+
+
+def test_an_error_in_input_fn_has_its_line():
+    (finding,) = run_check(make_model_fn(), {"train": mistyped}).findings
+    assert finding.where == line_of(mistyped, "return")
+
+
+def test_a_batch_of_the_input_fn_s_own():
+    report = run_check(make_model_fn(), {"train": make_input_fn(batch_size=32)})
+    messages = [f.message for f in report.findings if f.code == "batch"]
+    assert any("(32, 8, 8, 3) a core, but params['batch_size'] is 16" in m for m in messages)
+
+
+def test_a_batch_that_does_not_divide_by_the_cores():
+    (finding,) = run_check(make_model_fn(), batch_size=100).findings
+    assert "must be divisible by number of replicas 8" in finding.message
+
+
+def test_a_batch_that_is_no_multiple_of_eight():
+    (finding,) = run_check(make_model_fn(), batch_size=104).findings
+    assert (finding.code, finding.level) == ("batch-of-8", WARNING)
+    assert (
+        "a batch of 13 a core is no multiple of 8: 19% of each tile is padding" in finding.message
+    )
+
+
+def test_gradients_that_are_not_summed():
+    report = run_check(make_model_fn(no_sum=True))
+    found = [f for f in report.findings if f.code == "no-cross-replica-sum"]
+    variables = {f.message.split("'")[1] for f in found}
+    assert variables == {"conv/kernel", "conv/bias", "logits/kernel", "logits/bias"}
+
+
+def test_updates_that_nobody_runs():
+    report = run_check(make_model_fn(batch_norm=True, forget=True))
+    found = [f for f in report.findings if f.code == "update-never-runs"]
+    assert {f.message.split("'")[1] for f in found} == {"norm/moving_mean", "norm/moving_variance"}
+    expected = line_of(make_model_fn, "batch_normalization(x, training")
+    assert {f.where for f in found} == {expected}
+
+
+def test_a_hook_that_reads_the_loop():
+    (finding,) = run_check(make_model_fn(hook=True)).findings
+    assert finding.code == "hook"
+    assert "LoggingTensorHook reads 'logits/BiasAdd:0'" in finding.message
+
+
+def test_channels_that_waste_tiles():
+    def change(loss, images, logits):
+        return loss + tf.reduce_mean(dense(dense(logits, 9, "odd"), 16, "last"))
+
+    report = run_check(make_model_fn(change))
+    found = [f for f in report.findings if f.code == "tiles"]
+    assert any("from 10 to 9 channels: 65% of its weights is padding" in f.message for f in found)
+
+
+def test_float_images_are_noted():
+    report = run_check(make_model_fn(), {"train": make_input_fn(dtype=tf.float32)})
+    assert [f.code for f in report.findings] == ["infeed-float"]
+
+
+def test_many_hosts_are_checked_in_training_alone():
+    input_fns = {"train": make_input_fn(), "eval": make_input_fn()}
+    report = run_check(make_model_fn(), input_fns, topology="v3-32", batch_size=512)
+    assert list(report.modes) == ["train"]
+    assert report.not_checked == ("eval: TPUEstimator does it on one host only",)
+
+
+def test_sizes_by_hand():
+    sizes = run_check(make_model_fn()).modes["train"].sizes
+    kernel, head = 3 * 3 * 3 * 8 + 8, 8 * 10 + 10
+    assert sizes.parameters == kernel + head
+    assert sizes.parameter_bytes == 4 * (kernel + head)
+    assert sizes.slot_bytes == 4 * (kernel + head) + 8  # momenta, and the global step
+    assert sizes.infeed_bytes == 16 * 8 * 8 * 3 + 16 * 4
+    forward = 2 * 16 * (8 * 8 * 3 * 3 * 3 * 8 + 8 * 10)
+    assert forward * 2 < sizes.flops < forward * 3.2  # the first layer needs no gradient of images
+
+
+def test_the_report_for_programs():
+    report = run_check(make_model_fn(rotation))
+    fields = json.loads(check_report.as_json(report))
+    assert fields["num_errors"] == 1
+    assert fields["findings"][0]["code"] == "op"
+    assert fields["topology"]["name"] == "v3-8"
+    assert fields["modes"]["train"]["batch_size"] == 16
+    assert "tensorflow-tpu 2.16.1" in fields["kernels"]
+
+
+def test_the_report_for_people():
+    lines = check_report.text(run_check(make_model_fn(rotation))).splitlines()
+    assert lines[0] == "check for v3-8: 1 host x 8 cores"
+    assert lines[-1] == "1 error"
+    (place,) = [i for i, line in enumerate(lines) if line.startswith("error op (train): Image")]
+    assert lines[place + 1] == f"    at {line_of(rotation, '# HERE')}"
+    assert any(line.startswith("memory") and "about" in line for line in lines)
+
+
+def test_colours_are_for_terminals():
+    report = run_check(make_model_fn(rotation))
+    assert "\033[31merror\033[0m" in check_report.text(report, colour=True)
+    assert "\033" not in check_report.text(report)

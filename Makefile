@@ -50,7 +50,7 @@ setup:
 	@tools/setup.sh $(TENSORFLOW)
 
 setup-dev:
-	@tools/setup.sh $(TENSORFLOW) dev
+	@tools/setup.sh $(TENSORFLOW) dev check
 
 clean:
 	rm -rf .venv $(DATA) $(RUNS)

@@ -4,6 +4,7 @@ python run_tpu.py --tpu=NAME --flagfile=configs/digits.cfg --data_dir=gs://... -
 python run_tpu.py --tpu=emulator --flagfile=configs/digits.cfg --data_dir=... --model_dir=...
 """
 
+import dataclasses
 import sys
 
 from training import program
@@ -175,13 +176,17 @@ def run_check() -> int:
         raise program.UsageError("--mode=check needs --tpu_topology, such as v3-8")
     run = job.from_flags(tpu_flags.iterations_per_loop(FLAGS.save_checkpoints_steps))
     local = tf.distribute.cluster_resolver.TPUClusterResolver("local")
-    estimator = build_estimator(run, Connection(topology.find(FLAGS.tpu_topology), local))
+    slice_ = Connection(topology.find(FLAGS.tpu_topology), local)
+    estimator = build_estimator(run, slice_)
     input_fns = build_input_fns(run)
     report = check.check(
         estimator,
         {"train": input_fns.train(0), "eval": input_fns.evaluate, "predict": input_fns.predict},
         FLAGS.tpu_topology,
         FLAGS.check_compiler,
+        lambda mode, size: build_estimator(
+            dataclasses.replace(run, **{f"{mode}_batch_size": size}), slice_
+        ),
     )
     print(check_report.text(report, colour=sys.stdout.isatty()))
     if FLAGS.check_report:

@@ -34,7 +34,7 @@ stamp=".venv/.installed"
 sum=$(cat requirements/*.txt | cksum)
 wanted="$choice $* $sum"
 # What was installed for the tests serves everything else too.
-for enough in "$wanted" "$choice dev $sum"; do
+for enough in "$wanted" "$choice dev check $sum"; do
   if [ "$(cat "$stamp" 2>/dev/null)" = "$enough" ]; then
     exit 0
   fi

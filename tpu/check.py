@@ -101,7 +101,7 @@ def check(
     input_fns: Mapping[str, Callable],
     tpu_topology: Topology | str,
     compile_with_libtpu: bool = True,
-    findings: tuple[Finding, ...] = (),
+    with_batch: Callable | None = None,
 ) -> Report:
     """Checks the modes that `input_fns` has.
 
@@ -110,14 +110,15 @@ def check(
       input_fns: `{"train", "eval" or "predict": input_fn}`.
       tpu_topology: the slice, or its name.
       compile_with_libtpu: whether to ask the TPU compiler, if it is installed.
-      findings: of earlier stages, to be part of the report.
+      with_batch: `(mode, global batch size) -> estimator`, the same with another batch; to find
+        the largest one that fits, where the given one does not.
     """
     if isinstance(tpu_topology, str):
         tpu_topology = topology.find(tpu_topology)
-    checks = _Check(estimator, tpu_topology, compile_with_libtpu)
+    checks = _Check(estimator, tpu_topology, compile_with_libtpu, with_batch)
     modes = {mode: checks.mode(mode, input_fn) for mode, input_fn in input_fns.items()}
     order = {ERROR: 0, WARNING: 1, NOTE: 2}
-    found = sorted([*findings, *checks.findings], key=lambda finding: order[finding.level])
+    found = sorted(checks.findings, key=lambda finding: order[finding.level])
     reports = {mode: report for mode, report in modes.items() if report is not None}
     return Report(tpu_topology, tuple(found), reports, tuple(dict.fromkeys(checks.not_checked)))
 
@@ -125,10 +126,11 @@ def check(
 class _Check:
     """The stages of a check, and what they find."""
 
-    def __init__(self, estimator, tpu_topology, compile_with_libtpu):
+    def __init__(self, estimator, tpu_topology, compile_with_libtpu, with_batch):
         self._estimator = estimator
         self._topology = tpu_topology
         self._compile = compile_with_libtpu
+        self._with_batch = with_batch
         self.findings: list[Finding] = []
         self.not_checked: list[str] = []
 
@@ -148,7 +150,7 @@ class _Check:
             self.findings += found
             measured = sizes.measure(graph, cluster)
             if not any(finding.code in _HOPELESS for finding in found):
-                compiled, step_time = self._xla(mode, key, input_fn)
+                compiled, step_time = self._xla(mode, input_fn, batch_size)
         seconds = time.monotonic() - started
         return ModeReport(batch_size, seconds, measured, compiled, step_time)
 
@@ -170,9 +172,10 @@ class _Check:
                     self._add(ERROR, "hook", message, mode, where(tensor.op))
         return True
 
-    def _xla(self, mode, key, input_fn):
-        """Compiles one step, for the CPU and, if that is wanted and possible, for the TPU."""
-        graph, cluster = program.one_step(
+    def _xla(self, mode, input_fn, batch_size):
+        """Lets XLA take one step and, if that is wanted and possible, the TPU compiler."""
+        key = _MODES[mode]
+        _, cluster = kept = program.one_step(
             self._estimator, input_fn, key, self._topology, control_flow_v2=True
         )
 
@@ -181,7 +184,7 @@ class _Check:
             return where(op) if op is not None else ""
 
         try:
-            program_hlo = hlo.step_of(graph, cluster).hlo()
+            program_hlo = hlo.step_of(*kept).hlo()
         except NotImplementedError as error:
             self.not_checked.append(f"{mode}, XLA: {error}")
             return None, None
@@ -192,7 +195,7 @@ class _Check:
         if not self._compile or not self._topology.hbm_gib:
             return None, None
         try:
-            compiled = self._libtpu(program_hlo, mode)
+            compiled = self._libtpu(program_hlo, mode, input_fn, batch_size)
         except NotChecked as error:
             self.not_checked.append(f"TPU compiler: {error}")
             return None, None
@@ -201,16 +204,32 @@ class _Check:
         generation = self._topology.name.partition("-")[0]
         return compiled, cost.step_time(compiled.optimized, generation, compiled.flops, where_of)
 
-    def _libtpu(self, program_hlo, mode):
+    def _libtpu(self, program_hlo, mode, input_fn, batch_size):
         target = compiler.target_of(self._topology)
         compiled = compiler.compile_hlo(program_hlo, target, compiler.QUICK)
         if compiled.out_of_memory:  # the full effort may find room
             compiled = compiler.compile_hlo(program_hlo, target, compiler.FULL)
         if compiled.out_of_memory:
-            self._add(ERROR, "hbm", _too_large(compiled), mode, "")
+            fits = self._largest_batch(mode, input_fn, batch_size) if self._with_batch else None
+            self._add(ERROR, "hbm", _too_large(compiled, mode, fits), mode, "")
         elif not compiled.fits:
             self._add(ERROR, "tpu-compiler", compiled.error[:400], mode, "")
         return compiled
+
+    def _largest_batch(self, mode, input_fn, too_large):
+        """Returns the largest global batch that fits, in steps of 8 a core; 0 if none does."""
+        target, cores = compiler.target_of(self._topology), self._topology.num_cores
+        fits, fails = 0, -(-too_large // 8)
+        while fails - fits > 1:
+            middle = (fits + fails) // 2
+            estimator = self._with_batch(mode, 8 * middle * cores)
+            step = program.one_step(estimator, input_fn, _MODES[mode], self._topology, True)
+            program_hlo = hlo.step_of(*step).hlo()
+            if compiler.compile_hlo(program_hlo, target, compiler.QUICK).fits:
+                fits = middle
+            else:
+                fails = middle
+        return 8 * fits * cores
 
     def _add(self, level, code, message, mode, place):
         self.findings.append(Finding(level, code, message, place, mode))
@@ -253,12 +272,15 @@ def _refusals(error, where_of):
     return [(f"XLA refuses the step: {text[:400]}", "")]
 
 
-def _too_large(compiled):
+def _too_large(compiled, mode, fits):
+    """Says by how much a step does not fit, and with which batch it would."""
+    advice = "--accumulate_steps and --precision=bfloat16 need less"
+    if fits:
+        advice = f"--{mode}_batch_size={fits} fits; {advice}"
     if compiled.hbm_needed is None:
-        return f"does not fit into memory: {compiled.error[:400]}"
+        return f"does not fit into memory: {compiled.error[:400]}. {advice}"
     over = compiled.hbm_needed - compiled.hbm_limit
     return (
         f"does not fit: {compiled.hbm_needed / 2**30:.2f} GiB of {compiled.hbm_limit / 2**30:.2f} "
-        f"GiB a core, {over / 2**20:,.0f} MiB too much. A smaller batch, --accumulate_steps or "
-        "--precision=bfloat16 need less"
+        f"GiB a core, {over / 2**20:,.0f} MiB too much. {advice}"
     )

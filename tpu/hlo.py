@@ -1,4 +1,4 @@
-"""The step of one core as XLA sees it: compiled on a CPU, or as HLO for a compiler elsewhere.
+"""The step of one core as XLA sees it: HLO, which any of its compilers takes.
 
 A CPU has no kernel for CrossReplicaSum. CollectiveReduceV2, which it has, becomes the same
 all-reduce; which cores sum is then written into the HLO, as TensorFlow's TPU kernel would.
@@ -43,15 +43,8 @@ class Step:
             of the cluster.
         """
         with context.eager_mode():
-            arguments = [tf.zeros(spec.shape, spec.dtype) for spec in self.signature]
-            ir = self.function.experimental_get_compiler_ir(*arguments)
+            ir = self.function.experimental_get_compiler_ir(*self.signature)
             return _with_groups(ir(stage="hlo_serialized"), self.groups)
-
-    def optimise_on_cpu(self) -> None:
-        """Lets XLA compile it for the CPU; raises as `hlo` does."""
-        with context.eager_mode():
-            arguments = [tf.zeros(spec.shape, spec.dtype) for spec in self.signature]
-            self.function.experimental_get_compiler_ir(*arguments)(stage="optimized_hlo")
 
 
 def step_of(graph: tf.Graph, cluster: Cluster) -> Step:

@@ -59,7 +59,7 @@ def tree(path):
     ("arguments", "message"),
     [
         (["--mode=trian"], "'trian' is unknown. Did you mean 'train'?"),
-        (["--mode="], "--mode=: '' is unknown. Valid: continuous_eval, eval, export"),
+        (["--mode="], "--mode=: '' is unknown. Valid: check, continuous_eval, eval"),
         (["--model=convnets"], "'convnets' is unknown. Did you mean 'convnet'?"),
         (["--model=no_such_module:MODEL"], "no module 'no_such_module'"),
         (["--model=models.mlp:MODLE"], "models.mlp has no models.model.Model named 'MODLE'"),

@@ -7,6 +7,7 @@ all-reduce; which cores sum is then written into the HLO, as TensorFlow's TPU ke
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import tensorflow as tf
 from tensorflow.compiler.xla.service import hlo_pb2
@@ -17,6 +18,7 @@ from tpu import cluster as clusters
 from tpu.cluster import Cluster
 
 _DROPPED = ("InfeedDequeueTuple", "OutfeedEnqueueTuple")
+_COUNTER = itertools.count()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +56,7 @@ def step_of(graph: tf.Graph, cluster: Cluster) -> Step:
       ValueError: the cluster takes something from outside that is no variable.
     """
     infeed, outfeed = cluster.the("InfeedDequeueTuple"), cluster.the("OutfeedEnqueueTuple")
-    graph_def = _graph_def(graph, cluster)
+    graph_def, groups = _graph_def(graph, cluster)
     results = cluster.results + ([tensor.name for tensor in outfeed.inputs] if outfeed else [])
     fetches = _add_identities(graph_def, graph, results)
     signature = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in infeed.outputs]
@@ -72,13 +74,10 @@ def step_of(graph: tf.Graph, cluster: Cluster) -> Step:
         return tf.import_graph_def(graph_def, inputs, fetches, name="")
 
     with context.eager_mode():
+        for called in graph_def.library.function:
+            context.context().add_function_def(called)
         handles = _variables(cluster)
         function = tf.function(step, input_signature=signature, jit_compile=True, autograph=False)
-    groups = {
-        op.name: clusters.groups_of(op)
-        for op in cluster.operations.values()
-        if op.type == "CrossReplicaSum"
-    }
     return Step(function, signature, groups)
 
 
@@ -95,8 +94,8 @@ def _variables(cluster):
 
 
 def _graph_def(graph, cluster):
-    """Returns the nodes of the step, without infeed and outfeed."""
-    graph_def = graph_pb2.GraphDef()
+    """Returns the nodes of the step, and `{name of a CrossReplicaSum: its groups}`."""
+    graph_def, groups = graph_pb2.GraphDef(), {}
     whole = graph.as_graph_def()
     graph_def.versions.CopyFrom(whole.versions)
     graph_def.library.CopyFrom(whole.library)
@@ -114,24 +113,72 @@ def _graph_def(graph, cluster):
         del node.input[:]
         node.input.extend(inputs)
         if op.type == "CrossReplicaSum":
-            _become_collective(graph_def, node, op)
-    return graph_def
+            groups[op.name] = clusters.groups_of(op)
+            _become_collective(node, graph_def.node, "{}")
+    for function in graph_def.library.function:
+        _rewrite_function(function, groups)
+    _rename_functions(graph_def)
+    return graph_def, groups
 
 
-def _become_collective(graph_def, node, op):
-    """Turns a CrossReplicaSum into a CollectiveReduceV2 of the same name."""
+def _rename_functions(graph_def):
+    """Gives the rewritten functions new names: those of the old are known to TensorFlow already."""
+    names = {function.signature.name for function in graph_def.library.function}
+    suffix = next(_COUNTER)
+    new = {name: f"{name}_step_{suffix}" for name in names}
+    nodes = list(graph_def.node)
+    for function in graph_def.library.function:
+        function.signature.name = new[function.signature.name]
+        nodes += function.node_def
+    for node in nodes:
+        node.op = new.get(node.op, node.op)
+        for attribute in node.attr.values():
+            kind = attribute.WhichOneof("value")
+            called = [attribute.func] if kind == "func" else []
+            called += attribute.list.func if kind == "list" else []
+            for function in called:
+                function.name = new.get(function.name, function.name)
+
+
+def _rewrite_function(function, groups):
+    """Does the same to the body of a loop or a branch."""
+    nodes = {node.name: node for node in function.node_def}
+    sums = [node for node in nodes.values() if node.op == "CrossReplicaSum"]
+    for node in sums:
+        constant = nodes[node.input[1].split(":")[0]]
+        if constant.op != "Const":
+            raise NotImplementedError(f"the groups of {node.name} are no constant")
+        groups[node.name] = tf.make_ndarray(constant.attr["value"].tensor).tolist()
+        _become_collective(node, function.node_def, "{}:output:0")
+    # An output is called by the name that its type of operation gives it.
+    renamed = {f"{node.name}:output:0": f"{node.name}:data:0" for node in sums}
+    for node in function.node_def if renamed else ():
+        inputs = [renamed.get(name, name) for name in node.input]
+        del node.input[:]
+        node.input.extend(inputs)
+    for name, value in function.ret.items():
+        function.ret[name] = renamed.get(value, value)
+
+
+def _become_collective(node, nodes, output):
+    """Turns a CrossReplicaSum into a CollectiveReduceV2 of the same name.
+
+    Args:
+      node: the sum.
+      nodes: those around it, to which constants are added.
+      output: format of the name of a constant's output.
+    """
     value, controls = node.input[0], [i for i in node.input if i[0] == "^"]
-    dtype = op.inputs[0].dtype.as_datatype_enum
-    name = node.name
+    dtype, name = node.attr["T"].type, node.name
     node.Clear()
     node.name, node.op = name, "CollectiveReduceV2"
     # One size and one key for all: XLA takes a single configuration. _with_groups has the true one.
     keys = {"group_size": 8, "group_key": 1, "instance_key": 1}
     for key, number in keys.items():
-        constant = graph_def.node.add(name=f"{name}/{key}", op="Const")
+        constant = nodes.add(name=f"{name}/{key}", op="Const")
         constant.attr["dtype"].type = tf.int32.as_datatype_enum
         constant.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(number, tf.int32))
-    node.input.extend([value, *(f"{name}/{key}" for key in keys), *controls])
+    node.input.extend([value, *(output.format(f"{name}/{key}") for key in keys), *controls])
     node.attr["T"].type = dtype
     node.attr["merge_op"].s, node.attr["final_op"].s = b"Add", b"Id"
     node.attr["Nordering_token"].i = 0
@@ -155,15 +202,21 @@ def _with_groups(hlo, groups):
     for computation in module.computations:
         for instruction in computation.instructions:
             if instruction.opcode == "all-reduce":
-                cores = groups[instruction.metadata.op_name]
                 instruction.channel_id = 0
                 del instruction.replica_groups[:]
-                for group in cores:
+                for group in _groups_of(instruction.metadata.op_name, groups):
                     instruction.replica_groups.add(replica_ids=group)
                 found += 1
-    if found != len(groups):
+    if found < len(groups):
         raise ValueError(f"{found} all-reduces in the HLO for {len(groups)} CrossReplicaSums")
     return module.SerializeToString()
+
+
+def _groups_of(op_name, groups):
+    """Looks up a node by its name, or, inside a function, by the end of its path."""
+    if op_name not in groups:
+        (op_name,) = [name for name in groups if op_name.endswith(f"/{name}")]
+    return groups[op_name]
 
 
 def _tensor(name):

@@ -150,7 +150,7 @@ class _Check:
             self.findings += found
             measured = sizes.measure(graph, cluster)
             if not any(finding.code in _HOPELESS for finding in found):
-                compiled, step_time = self._xla(mode, input_fn, batch_size)
+                compiled, step_time = self._xla(mode, input_fn, batch_size, measured.flops)
         seconds = time.monotonic() - started
         return ModeReport(batch_size, seconds, measured, compiled, step_time)
 
@@ -172,7 +172,7 @@ class _Check:
                     self._add(ERROR, "hook", message, mode, where(tensor.op))
         return True
 
-    def _xla(self, mode, input_fn, batch_size):
+    def _xla(self, mode, input_fn, batch_size, flops):
         """Lets XLA take one step and, if that is wanted and possible, the TPU compiler."""
         key = _MODES[mode]
         _, cluster = kept = program.one_step(
@@ -202,7 +202,7 @@ class _Check:
         if not compiled.fits:
             return compiled, None
         generation = self._topology.name.partition("-")[0]
-        return compiled, cost.step_time(compiled.optimized, generation, compiled.flops, where_of)
+        return compiled, cost.step_time(compiled.optimized, generation, flops, where_of)
 
     def _libtpu(self, program_hlo, mode, input_fn, batch_size):
         target = compiler.target_of(self._topology)

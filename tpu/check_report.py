@@ -69,7 +69,7 @@ def _table(report):
         ("infeed a step", _each(modes, lambda sizes: _bytes(sizes.infeed_bytes))),
         ("padding", _each(modes, lambda sizes: f"{sizes.padding:.0%}")),
         ("memory", {mode: _memory(of, report.topology) for mode, of in modes.items()}),
-        ("FLOPs a step", {mode: _flops(of) for mode, of in modes.items()}),
+        ("FLOPs a step", _each(modes, _flops)),
     ]
     if any(of.step_time for of in modes.values()):
         rows += [
@@ -125,13 +125,11 @@ def _memory(of: ModeReport, topology):
     return f"about {_bytes(of.sizes.hbm_bytes)}" if of.sizes else "-"
 
 
-def _flops(of: ModeReport):
-    flops = of.compiled.flops if of.compiled and of.compiled.fits else 0
-    flops = flops or (of.sizes.flops if of.sizes else 0)
+def _flops(sizes):
     for factor, name in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
-        if flops >= factor:
-            return f"{flops / factor:.2f} {name}"
-    return f"{flops:.0f}"
+        if sizes.flops >= factor:
+            return f"{sizes.flops / factor:.2f} {name}"
+    return str(sizes.flops)
 
 
 def _expensive(mode, of: ModeReport):

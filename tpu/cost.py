@@ -10,8 +10,11 @@ from __future__ import annotations
 import dataclasses
 import json
 
+from tensorflow.compiler.xla import xla_data_pb2
 from tensorflow.compiler.xla.service import hlo_pb2
 
+_PRED = xla_data_pb2.PRED
+_COSTS_SOMETHING = ("fusion", "all-reduce", "select-and-scatter", "convolution")
 # Cycles a second, and peak bfloat16 operations a second, of a device as TensorFlow sees it.
 # https://cloud.google.com/tpu/docs/system-architecture-tpu-vm
 _CLOCK = {"v2": 700e6, "v3": 940e6, "v4": 1050e6}
@@ -55,18 +58,41 @@ def step_time(optimized: bytes, generation: str, flops: float, where_of) -> Step
       where_of: a function from the name of a TensorFlow operation to "file:line".
     """
     module = _module(optimized)
-    (entry,) = [c for c in module.computations if c.id == module.entry_computation_id]
-    cycles = {instruction.id: _cycles(instruction) for instruction in entry.instructions}
-    total = sum(cycles.values())
-    largest = sorted(entry.instructions, key=lambda instruction: -cycles[instruction.id])[:10]
-    silent = [i for i in entry.instructions if not cycles[i.id] and _costs_something(i)]
+    computations = {computation.id: computation for computation in module.computations}
+    cycles, silent = {}, 0  # {id: (instruction, cycles of a step)}
+    for instruction, times in _executed(computations, module.entry_computation_id):
+        cycles[instruction.id] = (instruction, times * _cycles(instruction))
+        silent += not _cycles(instruction) and instruction.opcode in _COSTS_SOMETHING
+    total = sum(number for _, number in cycles.values())
+    largest = sorted(cycles.values(), key=lambda pair: -pair[1])[:10]
     seconds = total / _CLOCK[generation]
     return StepTime(
         seconds=seconds,
         share_of_peak=flops / seconds / _PEAK[generation] if seconds else 0.0,
-        largest=tuple(_instruction(i, cycles[i.id] / total, where_of) for i in largest if total),
-        not_counted=len(silent),
+        largest=tuple(_instruction(i, number / total, where_of) for i, number in largest if number),
+        not_counted=silent,
     )
+
+
+def _executed(computations, computation_id, times=1):
+    """Yields (instruction, how often a step runs it), those inside of loops too."""
+    for instruction in computations[computation_id].instructions:
+        yield instruction, times
+        if instruction.opcode == "while":
+            first, second = (computations[i] for i in instruction.called_computation_ids)
+            body, condition = (first, second) if _is_condition(second) else (second, first)
+            yield from _executed(computations, body.id, times * _trip_count(condition))
+
+
+def _is_condition(computation):
+    (root,) = [i for i in computation.instructions if i.id == computation.root_id]
+    return root.shape.element_type == _PRED and not root.shape.tuple_shapes
+
+
+def _trip_count(condition):
+    """Returns the bound that a loop's counter is compared with; 1 if it is not a constant."""
+    bounds = [i.literal.s32s[0] for i in condition.instructions if i.literal.s32s]
+    return bounds[0] if len(bounds) == 1 else 1
 
 
 def _instruction(instruction, share, where_of):
@@ -91,7 +117,3 @@ def _cycles(instruction):
     except ValueError:
         return 0
     return int(config.get("window_config", {}).get("estimated_cycles", 0) or 0)
-
-
-def _costs_something(instruction):
-    return instruction.opcode in ("fusion", "all-reduce", "select-and-scatter", "convolution")

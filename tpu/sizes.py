@@ -12,6 +12,7 @@ import math
 import re
 
 import tensorflow as tf
+from tensorflow.python.framework import ops
 
 from tpu.cluster import Cluster
 from tpu.findings import where
@@ -42,7 +43,7 @@ class Sizes:
       kept_bytes: of what the forward pass keeps for the backward pass.
       hbm_bytes: about what is in memory at once, in tiles.
       padding: share of `hbm_bytes` that only fills tiles.
-      flops: floating-point operations of layers and their gradients.
+      flops: floating-point operations of a step.
       largest: the largest kept tensors.
     """
 
@@ -76,7 +77,7 @@ def measure(graph: tf.Graph, cluster: Cluster) -> Sizes:
         kept_bytes=sum(_bytes(tensor.shape, tensor.dtype) for tensor in kept),
         hbm_bytes=tiled,
         padding=1 - plain / max(tiled, 1),
-        flops=_flops(graph),
+        flops=_flops(graph, cluster),
         largest=tuple(
             Tensor(
                 tiled_bytes(tensor.shape, tensor.dtype),
@@ -132,10 +133,25 @@ def _kept(cluster):
     return [tensor for tensor in kept.values() if tensor.dtype.is_floating]
 
 
-def _flops(graph):
-    builder = tf.compat.v1.profiler.ProfileOptionBuilder
-    options = builder(builder.float_operation()).with_empty_output().build()
-    return tf.compat.v1.profiler.profile(graph, options=options).total_float_ops
+def _flops(graph, cluster):
+    """Adds up what TensorFlow's profiler knows of each operation, as often as loops repeat it."""
+    total = 0
+    for op in cluster.operations.values():
+        try:
+            flops = ops.get_stats_for_node_def(graph, op.node_def, "flops").value
+        except ValueError:  # a shape that is not known
+            continue
+        total += (flops or 0) * _repeats(op)
+    return int(total)
+
+
+def _repeats(op):
+    times, loop = 1, op._get_control_flow_context()
+    while loop is not None:
+        iterations = getattr(loop, "maximum_iterations", None)
+        times *= 1 if iterations is None else int(tf.get_static_value(iterations) or 1)
+        loop = loop.outer_context
+    return times
 
 
 def _bytes(shape, dtype):

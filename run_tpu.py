@@ -176,7 +176,7 @@ def run_check() -> int:
         raise program.UsageError("--mode=check needs --tpu_topology, such as v3-8")
     run = job.from_flags(tpu_flags.iterations_per_loop(FLAGS.save_checkpoints_steps))
     local = tf.distribute.cluster_resolver.TPUClusterResolver("local")
-    slice_ = Connection(topology.find(FLAGS.tpu_topology), local)
+    slice_ = Connection(topology.find(FLAGS.tpu_topology, any_generation=True), local)
     estimator = build_estimator(run, slice_)
     input_fns = build_input_fns(run)
     report = check.check(
@@ -186,6 +186,11 @@ def run_check() -> int:
         FLAGS.check_compiler,
         lambda mode, size: build_estimator(
             dataclasses.replace(run, **{f"{mode}_batch_size": size}), slice_
+        ),
+        connection.environment_findings(
+            tpu_flags.request(
+                FLAGS.mode, flags.paths(), flags.batch_sizes(), FLAGS.accumulate_steps
+            )
         ),
     )
     print(check_report.text(report, colour=sys.stdout.isatty()))

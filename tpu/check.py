@@ -11,11 +11,11 @@ from __future__ import annotations
 import dataclasses
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import tensorflow as tf
 
-from tpu import compiler, cost, hlo, lint, program, sizes, topology
+from tpu import compiler, cost, feeding, hlo, lint, program, sizes, topology
 from tpu.compiler import Compiled, NotChecked
 from tpu.cost import StepTime
 from tpu.findings import ERROR, NOTE, WARNING, Finding, where
@@ -64,7 +64,8 @@ class ModeReport:
       seconds: that the check took.
       sizes: None if the graph could not be built.
       compiled: None if the compiler was not asked.
-      step_time: None if it did not compile.
+      step_time: None if it did not compile, or its cost is not known.
+      host_examples_per_second: what input_fn gave on this machine; None if it was not measured.
     """
 
     batch_size: int
@@ -72,6 +73,7 @@ class ModeReport:
     sizes: Sizes | None = None
     compiled: Compiled | None = None
     step_time: StepTime | None = None
+    host_examples_per_second: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,6 +104,7 @@ def check(
     tpu_topology: Topology | str,
     compile_with_libtpu: bool = True,
     with_batch: Callable | None = None,
+    findings: Iterable[Finding] = (),
 ) -> Report:
     """Checks the modes that `input_fns` has.
 
@@ -112,13 +115,15 @@ def check(
       compile_with_libtpu: whether to ask the TPU compiler, if it is installed.
       with_batch: `(mode, global batch size) -> estimator`, the same with another batch; to find
         the largest one that fits, where the given one does not.
+      findings: of earlier stages, to be a part of the report.
     """
     if isinstance(tpu_topology, str):
-        tpu_topology = topology.find(tpu_topology)
+        tpu_topology = topology.find(tpu_topology, any_generation=True)
     checks = _Check(estimator, tpu_topology, compile_with_libtpu, with_batch)
+    checks.generation()
     modes = {mode: checks.mode(mode, input_fn) for mode, input_fn in input_fns.items()}
     order = {ERROR: 0, WARNING: 1, NOTE: 2}
-    found = sorted(checks.findings, key=lambda finding: order[finding.level])
+    found = sorted([*findings, *checks.findings], key=lambda finding: order[finding.level])
     reports = {mode: report for mode, report in modes.items() if report is not None}
     return Report(tpu_topology, tuple(found), reports, tuple(dict.fromkeys(checks.not_checked)))
 
@@ -133,6 +138,15 @@ class _Check:
         self._with_batch = with_batch
         self.findings: list[Finding] = []
         self.not_checked: list[str] = []
+
+    def generation(self):
+        """Says so where TPUEstimator cannot run, and only a step is checked."""
+        if not self._topology.has_infeed:
+            message = (
+                f"TPUEstimator cannot run on a {self._topology.name}: it has no infeed. Only what "
+                "the compiler says of a step is of use"
+            )
+            self._add(WARNING, "generation", message, "", "")
 
     def mode(self, mode, input_fn):
         """Returns the report of one mode, None if TPUEstimator has none on this slice."""
@@ -151,8 +165,9 @@ class _Check:
             measured = sizes.measure(graph, cluster)
             if not any(finding.code in _HOPELESS for finding in found):
                 compiled, step_time = self._xla(mode, input_fn, batch_size, measured.flops)
+        host = self._host(mode, input_fn, batch_size, step_time) if step_time else None
         seconds = time.monotonic() - started
-        return ModeReport(batch_size, seconds, measured, compiled, step_time)
+        return ModeReport(batch_size, seconds, measured, compiled, step_time, host)
 
     def _graph(self, mode, key, input_fn):
         """Lets TPUEstimator build what it would run; returns whether it could."""
@@ -171,6 +186,20 @@ class _Check:
                     )
                     self._add(ERROR, "hook", message, mode, where(tensor.op))
         return True
+
+    def _host(self, mode, input_fn, batch_size, step_time):
+        """Returns what input_fn gives on this machine; says if a host of the TPU takes more."""
+        if mode != "train":
+            return None
+        given = feeding.examples_per_second(input_fn, self._estimator.params, batch_size)
+        taken = batch_size * self._topology.cores_per_host / step_time.seconds
+        if taken > given:
+            message = (
+                f"a host's cores could take {taken:,.0f} examples/s, and input_fn gives "
+                f"{given:,.0f} on this machine: the TPU will wait for it unless its host is faster"
+            )
+            self._add(NOTE, "host", message, mode, "")
+        return given
 
     def _xla(self, mode, input_fn, batch_size, flops):
         """Lets XLA take one step and, if that is wanted and possible, the TPU compiler."""
@@ -202,6 +231,8 @@ class _Check:
         if not compiled.fits:
             return compiled, None
         generation = self._topology.name.partition("-")[0]
+        if not self._topology.has_infeed:
+            return compiled, None
         return compiled, cost.step_time(compiled.optimized, generation, flops, where_of)
 
     def _libtpu(self, program_hlo, mode, input_fn, batch_size):

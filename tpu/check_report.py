@@ -89,6 +89,13 @@ def _table(report):
                 ),
             ),
         ]
+    host = {
+        mode: f"{of.host_examples_per_second:,.0f}"
+        for mode, of in modes.items()
+        if of.host_examples_per_second
+    }
+    if host:
+        rows.append(("examples/s, input_fn here", host))
     if any(of.compiled for of in modes.values()):
         compiled = {m: f"{of.compiled.seconds:.1f} s" for m, of in modes.items() if of.compiled}
         rows.append(("compiled in", compiled))

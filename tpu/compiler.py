@@ -78,8 +78,11 @@ class Compiled:
 
 
 def target_of(topology: Topology) -> Target:
-    """Returns the compiler's name of a slice that TPUEstimator runs on."""
+    """Returns the compiler's name of a slice."""
     generation = topology.name.partition("-")[0]
+    if not topology.has_infeed:
+        box = {("v5p", 4): "2x2x1"}.get((generation, topology.num_cores))
+        return Target(f"{generation}:{box or _box(topology.num_cores, 2)}", topology.num_cores)
     if generation == "v4":
         return Target(f"v4:{_box(topology.num_cores, 3)}", topology.num_cores, megacore=True)
     return Target(f"{generation}:{_box(topology.num_cores // 2, 2)}", topology.num_cores)

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tpu import address, emulator, environment, topology
 from tpu.address import Address
+from tpu.findings import ERROR, Finding
 from tpu.request import Request, TPUError
 from tpu.topology import Topology
 
@@ -32,6 +33,16 @@ class Connection:
     def use_tpu(self) -> bool:
         """Whether there is a TPU."""
         return self.topology is not None
+
+
+def environment_findings(request: Request) -> list[Finding]:
+    """Returns what `connect` would refuse, without connecting; of a TPU only if one is named."""
+    texts = environment.of_software()
+    found = address.find(request.tpu, {}) if request.tpu else None
+    if found and found.text != address.EMULATOR:
+        texts += environment.of_address(found) + environment.of_paths(found, request.paths)
+    texts += _of_topology(request, topology.find(request.topology, any_generation=True))
+    return [Finding(ERROR, "environment", text) for text in texts]
 
 
 @contextlib.contextmanager

@@ -45,8 +45,9 @@ flags.DEFINE_bool("check_compiler", True, "For check: ask the TPU compiler, if i
 @flags.validator("tpu_topology")
 def _check_topology(name):
     if name:
+        checks = "mode" in FLAGS and FLAGS["mode"].value == "check"
         try:
-            topology.find(name)
+            topology.find(name, any_generation=checks)
         except ValueError as error:
             raise flags.ValidationError(str(error)) from error
     return True

@@ -12,7 +12,9 @@ _SIZES = {
     "v3": (8, 32, 64, 128, 256, 512, 1024, 2048),
     "v4": (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096),
 }
-_HBM_GIB = {"v2": 8, "v3": 16, "v4": 32}
+_HBM_GIB = {"v2": 8, "v3": 16, "v4": 32, "v5e": 16, "v5p": 95, "v6e": 32}
+# Later ones, for which a step can be compiled: `{size: devices}`, all on one host.
+_LATER = {"v5e": {4: 4, 8: 8}, "v5p": {8: 4}, "v6e": {4: 4, 8: 8}}
 _OWN = re.compile(r"(\d+)x(\d+)")
 
 
@@ -38,14 +40,23 @@ class Topology:
         """TPU devices of all hosts: the number of replicas."""
         return self.num_hosts * self.cores_per_host
 
+    @property
+    def has_infeed(self) -> bool:
+        """Whether TPUEstimator can run on it."""
+        return self.name.partition("-")[0] not in _LATER
+
 
 def names() -> list[str]:
     """Returns the names of all slices."""
     return [f"{generation}-{size}" for generation, sizes in _SIZES.items() for size in sizes]
 
 
-def find(name: str) -> Topology:
+def find(name: str, any_generation: bool = False) -> Topology:
     """Returns a slice by its name, or `HOSTSxCORES` (say "1x2"), which only the emulator has.
+
+    Args:
+      name: such as "v3-32".
+      any_generation: whether to accept some on which TPUEstimator cannot run.
 
     Raises:
       ValueError: there is no such slice, or TPUEstimator cannot run on it.
@@ -56,6 +67,9 @@ def find(name: str) -> Topology:
         if num_hosts and cores_per_host:
             return Topology(name, num_hosts, cores_per_host, 0)
     generation, _, size = name.partition("-")
+    devices = {str(later): count for later, count in _LATER.get(generation, {}).items()}
+    if any_generation and size in devices:
+        return Topology(name, 1, devices[size], _HBM_GIB[generation])
     if re.fullmatch(r"v[5-9]\w*|v\d\d\w*", generation):
         raise ValueError(
             f"'{name}': TPUs from v5 on need the PJRT runtime, which has no infeed, so that "

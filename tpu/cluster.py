@@ -6,6 +6,8 @@ become the program of every core; TensorFlow on a CPU has no such pass.
 
 from __future__ import annotations
 
+import functools
+
 import tensorflow as tf
 
 _MARK = "_tpu_replicate"
@@ -47,6 +49,31 @@ class Cluster:
             if op.type == "TPUReplicatedInput"
         }
         self.results = [op.inputs[0].name for op in operations if op.type == "TPUReplicatedOutput"]
+
+    @functools.cached_property
+    def live(self) -> set[str]:
+        """Names of the operations that a result or the outfeed depends on: those that run."""
+        ends = [self.operations[name.split(":")[0]] for name in self.results]
+        return self.before([*ends, self.the("OutfeedEnqueueTuple")])
+
+    @functools.cached_property
+    def computed(self) -> set[str]:
+        """Names of those whose numbers are used. XLA drops what others only wait for."""
+        updates = [op for op in self.operations.values() if op.op_def.is_stateful]
+        ends = [self.operations[name.split(":")[0]] for name in self.results]
+        ends += [op for op in updates if op.name in self.live]
+        return self.before([*ends, self.the("OutfeedEnqueueTuple")], controls=False)
+
+    def before(self, operations, controls: bool = True) -> set[str]:
+        """Names of the operations that these depend on, themselves included."""
+        seen, open_ = set(), [op for op in operations if op is not None]
+        while open_:
+            op = open_.pop()
+            if op.name not in seen:
+                seen.add(op.name)
+                open_ += [tensor.op for tensor in op.inputs]
+                open_ += op.control_inputs if controls else []
+        return seen
 
     def the(self, kind):
         """Returns the one operation of a type, or None."""

@@ -57,30 +57,12 @@ _LAYERS = ("Conv2D", "MatMul", "BatchMatMulV2", "Conv3D")
 
 
 class Step:
-    """A step of one core, and what the rules ask of it again and again."""
+    """A step of one core, and the batch it is for."""
 
     def __init__(self, cluster: Cluster, mode: str, batch_size: int):
         """Takes a cluster of `program.one_step`, and the batch of one core."""
         self.cluster, self.mode, self.batch_size = cluster, mode, batch_size
         self.operations = list(cluster.operations.values())
-
-    @functools.cached_property
-    def live(self) -> set[str]:
-        """Names of the operations that a result or the outfeed depends on."""
-        outfeed = self.cluster.the("OutfeedEnqueueTuple")
-        ends = [_operation(name) for name in self.cluster.results]
-        return self.before([self.cluster.operations[name] for name in ends] + [outfeed])
-
-    def before(self, operations) -> set[str]:
-        """Names of the operations that these depend on, themselves included."""
-        seen, open_ = set(), [op for op in operations if op is not None]
-        while open_:
-            op = open_.pop()
-            if op.name not in seen:
-                seen.add(op.name)
-                open_ += [tensor.op for tensor in op.inputs]
-                open_ += op.control_inputs
-        return seen
 
     def of_type(self, *kinds) -> list[tf.Operation]:
         """Operations of these types."""
@@ -159,7 +141,7 @@ def _dynamic_shapes(step):
         # What the kernel of batch norm keeps for its gradient has no shape that anyone sees.
         hidden = op.type in _FRAMEWORK or op.type == "FusedBatchNormV3"
         inherited = any(_depends_on_data(tensor) for tensor in op.inputs)
-        if hidden or inherited or op.name not in step.live:
+        if hidden or inherited or op.name not in step.cluster.live:
             continue
         for tensor in op.outputs:
             if _depends_on_data(tensor) and tensor.consumers():
@@ -216,7 +198,7 @@ def _sums(step):
         return
     sums = {op.name for op in step.of_type("CrossReplicaSum")}
     for op in step.operations:
-        if op.type.startswith("ResourceApply") and not step.before([op]) & sums:
+        if op.type.startswith("ResourceApply") and not step.cluster.before([op]) & sums:
             message = (
                 f"'{_variable(op)}' is moved by the gradient of one core alone: wrap the optimizer "
                 "in tf.compat.v1.tpu.CrossShardOptimizer if params['use_tpu']"
@@ -230,7 +212,7 @@ def _lost_updates(step):
         return
     for op in step.operations:
         assigns = op.type.startswith(("Assign", "ResourceApply")) and op.op_def.is_stateful
-        if assigns and op.name not in step.live:
+        if assigns and op.name not in step.cluster.live:
             message = (
                 f"'{_variable(op)}' is never updated: nothing that runs depends on it. Put the "
                 "UPDATE_OPS before the train_op"

@@ -18,7 +18,8 @@ from tpu.cluster import Cluster
 from tpu.findings import where
 
 _GRADIENTS = re.compile(r"(^|/)gradients(_\d+)?/")
-# Read anew, or free, in the backward pass.
+# Of the backward pass: asks for no numbers. Of the forward pass: read anew, or free.
+_SHAPE_ONLY = ("Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike")
 _NOT_KEPT = ("ReadVariableOp", "Const", "Shape", "Identity", "Cast")
 
 
@@ -42,7 +43,7 @@ class Sizes:
       infeed_bytes: that come in.
       kept_bytes: of what the forward pass keeps for the backward pass.
       hbm_bytes: about what is in memory at once, in tiles.
-      padding: share of `hbm_bytes` that only fills tiles.
+      padding: share of what is stored that only fills tiles.
       flops: floating-point operations of a step.
       largest: the largest kept tensors.
     """
@@ -69,13 +70,16 @@ def measure(graph: tf.Graph, cluster: Cluster) -> Sizes:
     plain = sum(_bytes(shape, dtype) for shape, dtype in stored) + sum(arriving)
     tiled = sum(tiled_bytes(shape, dtype) for shape, dtype in stored) + sum(arriving)
     largest = sorted(kept, key=lambda tensor: -tiled_bytes(tensor.shape, tensor.dtype))[:5]
+    # Gradients come and go; the largest of either kind are there at once.
+    gradients = max((_bytes(v.shape, v.dtype.base_dtype) for v in trainable), default=0)
+    gradients += max((tiled_bytes(tensor.shape, tensor.dtype) for tensor in largest), default=0)
     return Sizes(
         parameters=sum(variable.shape.num_elements() for variable in trainable),
         parameter_bytes=sum(_bytes(v.shape, v.dtype.base_dtype) for v in trainable),
         slot_bytes=sum(_bytes(v.shape, v.dtype.base_dtype) for v in others),
         infeed_bytes=sum(arriving),
         kept_bytes=sum(_bytes(tensor.shape, tensor.dtype) for tensor in kept),
-        hbm_bytes=tiled,
+        hbm_bytes=tiled + (gradients if kept else 0),
         padding=1 - plain / max(tiled, 1),
         flops=_flops(graph, cluster),
         largest=tuple(
@@ -124,13 +128,28 @@ def _kept(cluster):
     """Returns the tensors of the forward pass that the backward pass reads."""
     kept = {}
     for op in cluster.operations.values():
-        if _GRADIENTS.search(op.name):
+        runs_backward = op.name in cluster.computed and _GRADIENTS.search(op.name)
+        if runs_backward and op.type not in _SHAPE_ONLY:
             for tensor in op.inputs:
                 made_forward = not _GRADIENTS.search(tensor.op.name)
                 inside = tensor.op.name in cluster.operations and tensor.op.type not in _NOT_KEPT
                 if made_forward and inside and tensor.shape.is_fully_defined():
-                    kept[tensor.name] = tensor
+                    tensor = _stored(tensor)
+                    if tensor.op.name in cluster.operations and not _computed_again(tensor):
+                        kept[tensor.name] = tensor
     return [tensor for tensor in kept.values() if tensor.dtype.is_floating]
+
+
+def _stored(tensor):
+    """Returns the tensor that this one is another view of."""
+    while tensor.op.type in ("Reshape", "Squeeze", "ExpandDims"):
+        tensor = tensor.op.inputs[0]
+    return tensor
+
+
+def _computed_again(tensor):
+    """Whether XLA rather computes it twice: an activation of what batch norm gives."""
+    return tensor.op.type in ("Relu", "Relu6") and tensor.op.inputs[0].op.type == "FusedBatchNormV3"
 
 
 def _flops(graph, cluster):

@@ -16,7 +16,7 @@ if __name__ == "__main__":
 import tensorflow as tf
 
 from models.model import Model
-from tpu import check, check_report, connection, topology
+from tpu import check, check_report, compiler, connection, topology
 from tpu import flags as tpu_flags
 from tpu.connection import Connection
 from training import (
@@ -183,7 +183,7 @@ def run_check() -> int:
         estimator,
         {"train": input_fns.train(0), "eval": input_fns.evaluate, "predict": input_fns.predict},
         FLAGS.tpu_topology,
-        FLAGS.check_compiler,
+        FLAGS.check_compiler != "off",
         lambda mode, size: build_estimator(
             dataclasses.replace(run, **{f"{mode}_batch_size": size}), slice_
         ),
@@ -192,6 +192,7 @@ def run_check() -> int:
                 FLAGS.mode, flags.paths(), flags.batch_sizes(), FLAGS.accumulate_steps
             )
         ),
+        {"full": compiler.FULL}.get(FLAGS.check_compiler, compiler.QUICK),
     )
     print(check_report.text(report, colour=sys.stdout.isatty()))
     if FLAGS.check_report:

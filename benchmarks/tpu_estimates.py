@@ -13,7 +13,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf
 
-from tpu import check
+from tpu import check, compiler
 from training import runtime
 
 tf1 = tf.compat.v1
@@ -133,7 +133,7 @@ def make_input_fn(pixels):
     return input_fn
 
 
-def report(name, topology, with_batch=False, batch=None):
+def report(name, topology, with_batch=False, batch=None, effort=compiler.QUICK):
     """Checks one program for a slice; returns the report of its training."""
     network, pixels, per_core, dtype = PROGRAMS[name]
     cores = {"v2-8": 8, "v3-8": 8, "v4-8": 4}[topology]
@@ -146,6 +146,7 @@ def report(name, topology, with_batch=False, batch=None):
         {"train": make_input_fn(pixels)},
         topology,
         with_batch=make if with_batch else None,
+        effort=effort,
     )
 
 
@@ -153,12 +154,14 @@ def main():
     """Prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--largest", action="store_true")
+    parser.add_argument("--full", action="store_true", help="full effort of the compiler")
     flags = parser.parse_args()
     runtime.prepare()
     print("| program | batch a core | memory, estimated | by the compiler (v3) | error |")
     speeds = {}
     for name, (_, _, per_core, _) in PROGRAMS.items():
-        reports = {topology: report(name, topology).modes["train"] for topology in TOPOLOGIES}
+        effort = compiler.FULL if flags.full else compiler.QUICK
+        reports = {t: report(name, t, effort=effort).modes["train"] for t in TOPOLOGIES}
         speeds[name] = reports
         estimated = reports["v3-8"].sizes.hbm_bytes / 2**20
         compiled = reports["v3-8"].compiled.memory["peak"] / 2**20

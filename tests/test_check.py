@@ -97,7 +97,7 @@ def test_an_error_is_status_1(check):
 
 def test_without_a_compiler_the_rest_is_checked(check):
     sizes = [f"--{mode}_batch_size=64" for mode in ("train", "eval", "predict")]
-    status, report = check("--tpu_topology=v3-8", "--nocheck_compiler", "--train_steps=9", *sizes)
+    status, report = check("--tpu_topology=v3-8", "--check_compiler=off", "--train_steps=9", *sizes)
     assert status == 0
     assert report["modes"]["train"]["compiled"] is None
     assert report["modes"]["train"]["sizes"]["hbm_bytes"] > 0

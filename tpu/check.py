@@ -105,6 +105,7 @@ def check(
     compile_with_libtpu: bool = True,
     with_batch: Callable | None = None,
     findings: Iterable[Finding] = (),
+    effort: float = compiler.QUICK,
 ) -> Report:
     """Checks the modes that `input_fns` has.
 
@@ -116,10 +117,12 @@ def check(
       with_batch: `(mode, global batch size) -> estimator`, the same with another batch; to find
         the largest one that fits, where the given one does not.
       findings: of earlier stages, to be a part of the report.
+      effort: of the compiler: `compiler.QUICK`, or `compiler.FULL`, which a TPU's runtime uses and
+        whose step times are the ones to compare with others'.
     """
     if isinstance(tpu_topology, str):
         tpu_topology = topology.find(tpu_topology, any_generation=True)
-    checks = _Check(estimator, tpu_topology, compile_with_libtpu, with_batch)
+    checks = _Check(estimator, tpu_topology, compile_with_libtpu, with_batch, effort)
     checks.generation()
     modes = {mode: checks.mode(mode, input_fn) for mode, input_fn in input_fns.items()}
     order = {ERROR: 0, WARNING: 1, NOTE: 2}
@@ -131,11 +134,12 @@ def check(
 class _Check:
     """The stages of a check, and what they find."""
 
-    def __init__(self, estimator, tpu_topology, compile_with_libtpu, with_batch):
+    def __init__(self, estimator, tpu_topology, compile_with_libtpu, with_batch, effort):
         self._estimator = estimator
         self._topology = tpu_topology
         self._compile = compile_with_libtpu
         self._with_batch = with_batch
+        self._effort = effort
         self.findings: list[Finding] = []
         self.not_checked: list[str] = []
 
@@ -237,8 +241,10 @@ class _Check:
 
     def _libtpu(self, program_hlo, mode, input_fn, batch_size):
         target = compiler.target_of(self._topology)
-        compiled = compiler.compile_hlo(program_hlo, target, compiler.QUICK)
-        if compiled.out_of_memory:  # the full effort may find room
+        compiled = compiler.compile_hlo(program_hlo, target, self._effort)
+        if (
+            compiled.out_of_memory and self._effort == compiler.QUICK
+        ):  # the full effort may find room
             compiled = compiler.compile_hlo(program_hlo, target, compiler.FULL)
         if compiled.out_of_memory:
             fits = self._largest_batch(mode, input_fn, batch_size) if self._with_batch else None

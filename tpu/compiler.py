@@ -152,7 +152,7 @@ def compile_hlo(hlo: bytes, target: Target, effort: float = QUICK, timeout=_TIME
             optimized = file.read()
     return Compiled(
         fits=True,
-        compiler=_name(result),
+        compiler=f"{_name(result)}, {'quick' if effort == QUICK else 'full'} effort",
         seconds=result["seconds"],
         memory=result["memory"],
         flops=result["cost"].get("flops", 0.0),

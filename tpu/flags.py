@@ -39,7 +39,13 @@ flags.DEFINE_integer(
 
 
 flags.DEFINE_string("check_report", "", "For check: a .json file for the report.")
-flags.DEFINE_bool("check_compiler", True, "For check: ask the TPU compiler, if it is installed.")
+flags.DEFINE_enum(
+    "check_compiler",
+    "quick",
+    ["quick", "full", "off"],
+    "For check: the effort of the TPU compiler, if it is installed. full takes five times as long "
+    "and gives the step times to compare.",
+)
 
 
 @flags.validator("tpu_topology")

@@ -1,5 +1,6 @@
 """Programs that would fail on a TPU, one a class: found with their line, before any TPU."""
 
+import importlib.util
 import inspect
 import json
 import re
@@ -11,6 +12,10 @@ from tpu import check, check_report
 from tpu.findings import ERROR, WARNING
 
 tf1 = tf.compat.v1
+needs_libtpu = pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None,
+    reason="libtpu is not installed: Linux, x86-64, Python 3.11 and the 'check' extra",
+)
 BATCH = 128  # 16 a core of a v3-8
 
 
@@ -73,7 +78,9 @@ def make_input_fn(
     return input_fn
 
 
-def run_check(model_fn, input_fns=None, topology="v3-8", batch_size=BATCH, **options):
+def run_check(
+    model_fn, input_fns=None, topology="v3-8", batch_size=BATCH, compile_with_libtpu=False
+):
     config = tf1.estimator.tpu.RunConfig(
         cluster=tf.distribute.cluster_resolver.TPUClusterResolver("local"),
         model_dir="/nowhere",
@@ -84,7 +91,7 @@ def run_check(model_fn, input_fns=None, topology="v3-8", batch_size=BATCH, **opt
     sizes = {f"{mode}_batch_size": batch_size for mode in ("train", "eval", "predict")}
     estimator = tf1.estimator.tpu.TPUEstimator(model_fn, config=config, use_tpu=True, **sizes)
     input_fns = input_fns or {"train": make_input_fn()}
-    return check.check(estimator, input_fns, topology, compile_with_libtpu=False, **options)
+    return check.check(estimator, input_fns, topology, compile_with_libtpu)
 
 
 def line_of(function, text):
@@ -310,6 +317,50 @@ def test_sizes_by_hand():
     assert sizes.infeed_bytes == 16 * 8 * 8 * 3 + 16 * 4
     forward = 2 * 16 * (8 * 8 * 3 * 3 * 3 * 8 + 8 * 10)
     assert forward * 2 < sizes.flops < forward * 3.2  # the first layer needs no gradient of images
+
+
+def wasteful(loss, images, logits):
+    """Odd numbers of channels, in a layout that is turned back and forth."""
+    x = tf.cast(tf.image.resize(images, [32, 32]), tf.float32)
+    for i in range(3):
+        x = tf1.layers.conv2d(x, 129, 3, padding="same", name=f"wide_{i}")
+        x = tf.transpose(tf.nn.relu(tf.transpose(x, [0, 3, 1, 2])), [0, 2, 3, 1])
+    return loss + tf.reduce_mean(x)
+
+
+def repaired(loss, images, logits):
+    """The same work in whole tiles."""
+    x = tf.cast(tf.image.resize(images, [32, 32]), tf.float32)
+    for i in range(3):
+        x = tf1.layers.conv2d(x, 128, 3, padding="same", name=f"wide_{i}")
+        x = tf.nn.relu(x)
+    return loss + tf.reduce_mean(x)
+
+
+@needs_libtpu
+def test_a_wasteful_program_is_slower_than_its_repaired_twin():
+    seconds = []
+    for change in (wasteful, repaired):
+        report = run_check(make_model_fn(change), compile_with_libtpu=True)
+        assert report.num_errors == 0
+        seconds.append(report.modes["train"].step_time.seconds)
+    assert seconds[0] > 1.3 * seconds[1]
+
+
+@needs_libtpu
+def test_the_estimate_of_memory_is_near_the_compiler_s():
+    of = run_check(make_model_fn(repaired), compile_with_libtpu=True).modes["train"]
+    assert of.sizes.hbm_bytes == pytest.approx(of.compiled.memory["peak"], rel=0.25)
+
+
+@needs_libtpu
+def test_the_time_of_a_step_is_shared_out_to_lines():
+    step_time = (
+        run_check(make_model_fn(repaired), compile_with_libtpu=True).modes["train"].step_time
+    )
+    assert sum(part.share for part in step_time.largest) > 0.8
+    places = {part.where for part in step_time.largest}
+    assert line_of(repaired, "tf1.layers.conv2d") in places
 
 
 def test_the_report_for_programs():

@@ -37,7 +37,7 @@ def product():
 def test_a_product_compiles_for_every_generation(product, name):
     compiled = compiler.compile_hlo(product, compiler.target_of(topology.find(name)))
     assert compiled.fits
-    assert compiled.compiler == f"libtpu 0.0.34 for TPU {name[:2]}"
+    assert compiled.compiler == f"libtpu 0.0.34 for TPU {name[:2]}, quick effort"
     assert compiled.flops == pytest.approx(2 * 256 * 128 * 512, rel=0.01)
     assert compiled.memory["argument"] == 4 * (256 * 128 + 128 * 512)
     assert compiled.memory["output"] == 4 * 256 * 512

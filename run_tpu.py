@@ -4,7 +4,6 @@ python run_tpu.py --tpu=NAME --flagfile=configs/digits.cfg --data_dir=gs://... -
 python run_tpu.py --tpu=emulator --flagfile=configs/digits.cfg --data_dir=... --model_dir=...
 """
 
-import dataclasses
 import sys
 
 from training import program
@@ -16,7 +15,7 @@ if __name__ == "__main__":
 import tensorflow as tf
 
 from models.model import Model
-from tpu import check, check_report, compiler, connection, topology
+from tpu import connection
 from tpu import flags as tpu_flags
 from tpu.connection import Connection
 from training import (
@@ -24,7 +23,6 @@ from training import (
     ema,
     evaluation,
     export,
-    files,
     flags,
     job,
     modes,
@@ -170,47 +168,19 @@ def build_input_fns(run: Job) -> modes.InputFns:
     )
 
 
-def run_check() -> int:
-    """Does what `--mode=check` says; returns the exit status: 1 if there are errors."""
-    if not FLAGS.tpu_topology:
-        raise program.UsageError("--mode=check needs --tpu_topology, such as v3-8")
-    run = job.from_flags(tpu_flags.iterations_per_loop(FLAGS.save_checkpoints_steps))
-    local = tf.distribute.cluster_resolver.TPUClusterResolver("local")
-    slice_ = Connection(topology.find(FLAGS.tpu_topology, any_generation=True), local)
-    estimator = build_estimator(run, slice_)
-    input_fns = build_input_fns(run)
-    report = check.check(
-        estimator,
-        {"train": input_fns.train(0), "eval": input_fns.evaluate, "predict": input_fns.predict},
-        FLAGS.tpu_topology,
-        FLAGS.check_compiler != "off",
-        lambda mode, size: build_estimator(
-            dataclasses.replace(run, **{f"{mode}_batch_size": size}), slice_
-        ),
-        connection.environment_findings(
-            tpu_flags.request(
-                FLAGS.mode, flags.paths(), flags.batch_sizes(), FLAGS.accumulate_steps
-            )
-        ),
-        {"full": compiler.FULL}.get(FLAGS.check_compiler, compiler.QUICK),
-    )
-    print(check_report.text(report, colour=sys.stdout.isatty()))
-    if FLAGS.check_report:
-        with files.atomic_write(FLAGS.check_report) as file:
-            file.write(check_report.as_json(report))
-    return int(report.num_errors > 0)
+def _request():
+    return tpu_flags.request(FLAGS.mode, flags.paths(), flags.batch_sizes(), FLAGS.accumulate_steps)
 
 
 def main() -> None:
     """Does what the flags say."""
     runtime.prepare()
     if FLAGS.mode == "check":
-        sys.exit(run_check())
-    request = tpu_flags.request(
-        FLAGS.mode, flags.paths(), flags.batch_sizes(), FLAGS.accumulate_steps
-    )
+        import run_check  # what no other mode needs, and no TPU
+
+        sys.exit(run_check.run(_request(), build_estimator, build_input_fns))
     iterations = tpu_flags.iterations_per_loop(FLAGS.save_checkpoints_steps)
-    with connection.connect(request) as tpu:
+    with connection.connect(_request()) as tpu:
         run = job.from_flags(iterations if tpu.use_tpu else 1)
         modes.run(build_estimator(run, tpu), run, build_input_fns(run))
 

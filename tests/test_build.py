@@ -78,7 +78,7 @@ def test_every_test_file_is_a_test_of_its_own(targets):
 
 def test_every_program_is_a_binary(targets):
     programs = {target["srcs"][0] for target in targets.values() if target["kind"] == "py_binary"}
-    assert programs >= set(glob(["*.py", "tools/*.py"]))
+    assert programs >= set(glob(["run_[ct]pu.py", "prepare_data.py", "tools/*.py"]))
 
 
 def test_every_dep_is_a_target(targets):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from input_fns.convert import source, writer
+from training.program import UsageError
 
 RECIPES = sorted((pathlib.Path(__file__).parents[1] / "configs").glob("*.cfg"))
 SHAPES = {
@@ -88,11 +89,35 @@ def test_bfloat16_and_accumulation_are_checked_as_they_will_run(check):
     assert status == report["num_errors"] == 0
 
 
+@pytest.mark.parametrize(
+    ("params", "level"), [("dropout=0,hidden_units=8", "note"), ("dropout=0.5", "warning")]
+)
+def test_a_rehearsal_compares_the_wrappers(check, params, level):
+    sizes = [f"--{mode}_batch_size=64" for mode in ("train", "eval", "predict")]
+    arguments = [f"--params={params}", "--check_run_steps=3", "--train_steps=9", *sizes]
+    status, report = check("--tpu_topology=v3-8", "--check_compiler=off", *arguments)
+    assert status == 0
+    (found,) = [finding for finding in report["findings"] if finding["code"] == "run"]
+    assert found["level"] == level
+
+
+def test_a_slice_is_needed(run_tpu_in, tmp_path):
+    with pytest.raises(UsageError, match="--mode=check needs --tpu_topology"):
+        run_tpu_in(tmp_path, "--mode=check", "--tpu_topology=", "--train_steps=9")
+
+
+def test_run_cpu_does_not_check(run_in, tmp_path):
+    with pytest.raises(UsageError, match=r"--mode=check is run_tpu\.py's"):
+        run_in(tmp_path, "--mode=check")
+
+
 def test_an_error_is_status_1(check):
     status, report = check("--tpu_topology=v3-8", "--train_batch_size=13", "--train_steps=9")
     assert status == 1
     assert report["num_errors"] >= 1
-    assert "divisible by number of replicas 8" in report["findings"][0]["message"]
+    messages = [finding["message"] for finding in report["findings"]]
+    assert "13 / 8 = 1.62; 8 or 16 can" in messages[0]
+    assert any("divisible by number of replicas 8" in message for message in messages)
 
 
 def test_without_a_compiler_the_rest_is_checked(check):

@@ -59,7 +59,7 @@ def as_json(report: Report) -> str:
 
 def _table(report):
     """Returns a line a quantity, a column a mode."""
-    modes = report.modes
+    modes, cores = report.modes, report.topology.cores_per_host
     rows = [
         ("a core", dict.fromkeys(modes, "")),
         ("batch", {mode: str(of.batch_size) for mode, of in modes.items()}),
@@ -89,6 +89,11 @@ def _table(report):
                 ),
             ),
         ]
+    needed = _times(
+        modes,
+        lambda time, of: f"{_bytes(of.sizes.infeed_bytes * cores / time.seconds)}/s",
+    )
+    rows += [("infeed of a host, needed", needed)] if needed else []
     host = {
         mode: f"{of.host_examples_per_second:,.0f}"
         for mode, of in modes.items()

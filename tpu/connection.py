@@ -38,7 +38,10 @@ class Connection:
 def environment_findings(request: Request) -> list[Finding]:
     """Returns what `connect` would refuse, without connecting; of a TPU only if one is named."""
     texts = environment.of_software()
-    found = address.find(request.tpu, {}) if request.tpu else None
+    try:
+        found = address.find(request.tpu, {}) if request.tpu else None
+    except ValueError as error:
+        return [Finding(ERROR, "environment", str(error))]
     if found and found.text != address.EMULATOR:
         texts += environment.of_address(found) + environment.of_paths(found, request.paths)
     texts += _of_topology(request, topology.find(request.topology, any_generation=True))

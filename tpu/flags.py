@@ -39,6 +39,13 @@ flags.DEFINE_integer(
 
 
 flags.DEFINE_string("check_report", "", "For check: a .json file for the report.")
+flags.DEFINE_integer(
+    "check_run_steps",
+    0,
+    "For check: also train so many steps, with run_cpu.py's Estimator and on emulated cores, and "
+    "compare all variables.",
+    lower_bound=0,
+)
 flags.DEFINE_enum(
     "check_compiler",
     "quick",

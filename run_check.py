@@ -1,0 +1,77 @@
+"""`run_tpu.py --mode=check`: will this program compile, fit and be right on that TPU?"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+
+import tensorflow as tf
+
+import run_cpu
+from tpu import check, check_report, compiler, connection, emulator, topology
+from tpu import flags as tpu_flags
+from tpu.connection import Connection
+from tpu.findings import NOTE, WARNING, Finding
+from training import files, job, modes, rehearsal
+from training.flags import FLAGS
+from training.program import UsageError
+
+
+def run(request, build_estimator, build_input_fns) -> int:
+    """Checks what the flags ask for; returns the exit status: 1 if there are errors.
+
+    Args:
+      request: a `tpu.request.Request`.
+      build_estimator: `(Job, Connection) -> TPUEstimator`.
+      build_input_fns: `Job -> modes.InputFns`.
+
+    Raises:
+      UsageError, TPUError, DataError, ModelError: it could not even begin.
+    """
+    if not FLAGS.tpu_topology:
+        raise UsageError("--mode=check needs --tpu_topology, such as v3-8")
+    findings = connection.environment_findings(request)
+    asked = job.from_flags(tpu_flags.iterations_per_loop(FLAGS.save_checkpoints_steps))
+    local = tf.distribute.cluster_resolver.TPUClusterResolver("local")
+    tpu = Connection(topology.find(FLAGS.tpu_topology, any_generation=True), local)
+    input_fns = build_input_fns(asked)
+    if FLAGS.check_run_steps and not findings:
+
+        def train_on_tpu(small_job):
+            with emulator.emulate(tpu.topology):
+                estimator = build_estimator(small_job, tpu)
+                modes.train(estimator, small_job, build_input_fns(small_job))
+
+        findings.append(_rehearse(asked, train_on_tpu))
+    report = check.check(
+        build_estimator(asked, tpu),
+        {"train": input_fns.train(0), "eval": input_fns.evaluate, "predict": input_fns.predict},
+        tpu.topology,
+        compile_with_libtpu=FLAGS.check_compiler != "off",
+        with_batch=lambda mode, size: build_estimator(
+            dataclasses.replace(asked, **{f"{mode}_batch_size": size}), tpu
+        ),
+        findings=findings,
+        effort=compiler.FULL if FLAGS.check_compiler == "full" else compiler.QUICK,
+    )
+    print(check_report.text(report, colour=sys.stdout.isatty()))
+    if FLAGS.check_report:
+        with files.atomic_write(FLAGS.check_report) as file:
+            file.write(check_report.as_json(report))
+    return int(report.num_errors > 0)
+
+
+def _rehearse(asked, train_on_tpu) -> Finding:
+    """Trains some steps with both wrappers; returns by how much they differ."""
+
+    def train_on_cpu(small_job):
+        estimator = run_cpu.build_estimator(small_job)
+        modes.train(estimator, small_job, run_cpu.build_input_fns(small_job))
+
+    steps = FLAGS.check_run_steps
+    difference, name = rehearsal.largest_difference(asked, train_on_cpu, train_on_tpu, steps)
+    message = f"after {steps} steps on emulated cores '{name}' differs most, by {difference:.1e}"
+    if difference < 1e-4:
+        return Finding(NOTE, "run", f"{message} of its size: rounding", mode="train")
+    reasons = "dropout and the batch norm of each core by itself do that, and little else should"
+    return Finding(WARNING, "run", f"{message} of its size: {reasons}", mode="train")

@@ -179,7 +179,7 @@ def main():
             cells.append(f"{time.seconds * 1e3:.1f} ms, {rate:,.0f}, {time.share_of_peak:.0%}")
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
     if flags.largest:
-        found = report("ResNet-50, bfloat16", "v3-8", with_batch=True, batch=1024)
+        found = report("ResNet-50, bfloat16", "v3-8", with_batch=True, batch=1152)
         print("\n" + "\n".join(f.message for f in found.findings if f.code == "hbm"))
 
 

@@ -34,6 +34,18 @@ _TRANSLATIONS = (
         "a tensor of the TPU's loop is used outside of it: hand it to host_call or eval_metrics",
     ),
     (
+        r"^Cannot reshape a tensor with \d+ elements to shape \[1\]",
+        "the loss must be a scalar",
+    ),
+    (
+        r"object has no attribute 'training_chief_hooks'",
+        "model_fn must return a TPUEstimatorSpec",
+    ),
+    (
+        r"^Can not convert a NoneType into a Tensor or Operation",
+        "something that training needs is None: the train_op or the loss",
+    ),
+    (
         r"maximum_iterations was not passed to the tf.while_loop",
         "a loop that is differentiated needs maximum_iterations",
     ),

@@ -238,6 +238,105 @@ def test_what_tpuestimator_refuses_is_a_finding(input_fn, words):
     assert re.search(words, finding.message)
 
 
+def spec_with(**changes):
+    """A model_fn whose TPUEstimatorSpec is right but for `changes`, functions of its parts."""
+
+    def model_fn(features, labels, mode, params):
+        spec = make_model_fn()(features, labels, mode, params)
+        logits = tf.cast(labels, tf.float32)[:, tf.newaxis]
+        return spec._replace(**{name: change(spec, logits) for name, change in changes.items()})
+
+    return model_fn
+
+
+def ref_variable(loss, images, logits):
+    with tf1.variable_scope("old", use_resource=False):
+        return loss * tf1.get_variable("scale", initializer=1.0)
+
+
+def endless_loop(loss, images, logits):
+    _, total = tf.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * x), (0, loss))
+    return total
+
+
+def writes_summary(loss):
+    tf1.summary.scalar("loss", loss[0])
+    return tf.no_op()
+
+
+@pytest.mark.parametrize(
+    ("model_fn", "words"),
+    [
+        (spec_with(loss=lambda spec, logits: logits), "the loss must be a scalar"),
+        (spec_with(train_op=lambda spec, logits: None), "the train_op or the loss"),
+        (
+            spec_with(host_call=lambda spec, logits: (lambda x: x, [spec.loss])),
+            "should preserve batch size dimension, but got scalar",
+        ),
+        (
+            spec_with(host_call=lambda spec, logits: (lambda x, y: x, [logits])),
+            "missing 1 required positional argument: 'y'",
+        ),
+        (
+            spec_with(host_call=lambda spec, logits: (writes_summary, [logits[:, 0]])),
+            "tf.contrib.summary|tf.summary",
+        ),
+        (make_model_fn(ref_variable), "Non-resource Variables are not supported"),
+        (make_model_fn(endless_loop), "needs maximum_iterations"),
+        (lambda features, labels, mode, params: 1, "TPUEstimatorSpec"),
+    ],
+)
+def test_what_tpuestimator_refuses_of_a_model_is_a_finding(model_fn, words):
+    report = run_check(model_fn)
+    graph = [finding for finding in report.findings if finding.code == "graph"]
+    assert len(graph) == 1
+    assert re.search(words, graph[0].message), graph[0].message
+
+
+def eval_spec_with(eval_metrics):
+    def model_fn(features, labels, mode, params):
+        spec = make_model_fn()(features, labels, mode, params)
+        return spec._replace(eval_metrics=eval_metrics(labels))
+
+    return model_fn
+
+
+@pytest.mark.parametrize(
+    ("eval_metrics", "words"),
+    [
+        (lambda labels: {"mean": tf1.metrics.mean(labels)}, "unpack|tuple or list"),
+        (lambda labels: (lambda x: {}, [tf.reduce_mean(labels)]), "but got scalar"),
+        (
+            lambda labels: (lambda x: {"mean": tf1.metrics.mean(labels)}, [labels]),
+            "hand it to host_call or eval_metrics",
+        ),
+    ],
+)
+def test_metrics_that_a_host_cannot_compute(eval_metrics, words):
+    report = run_check(eval_spec_with(eval_metrics), {"eval": make_input_fn()})
+    graph = [finding for finding in report.findings if finding.code == "graph"]
+    assert len(graph) == 1
+    assert re.search(words, graph[0].message), graph[0].message
+    assert graph[0].mode == "eval"
+
+
+@pytest.mark.parametrize(
+    "predictions",
+    [
+        lambda logits: logits,
+        lambda logits: {"mean": tf.reduce_mean(logits)},
+        lambda logits: {"some": tf.boolean_mask(logits, logits[:, 0] > 0)},
+    ],
+)
+def test_predictions_that_cannot_leave(predictions):
+    def model_fn(features, labels, mode, params):
+        logits = dense(tf1.layers.flatten(tf.cast(features["image"], tf.float32)), 3, "logits")
+        return tf1.estimator.tpu.TPUEstimatorSpec(mode, predictions=predictions(logits))
+
+    report = run_check(model_fn, {"predict": make_input_fn(labels=False)})
+    assert [f.code for f in report.findings if f.level == ERROR] == ["graph"]
+
+
 def mistyped(params):
     return params["batch_sise"]
 

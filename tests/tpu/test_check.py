@@ -88,7 +88,8 @@ def run_check(
             per_host_input_for_training=tf1.estimator.tpu.InputPipelineConfig.PER_HOST_V2
         ),
     )
-    sizes = {f"{mode}_batch_size": batch_size for mode in ("train", "eval", "predict")}
+    sizes = {f"{mode}_batch_size": batch_size for mode in ("eval", "predict")}
+    sizes["train_batch_size"] = batch_size or BATCH
     estimator = tf1.estimator.tpu.TPUEstimator(model_fn, config=config, use_tpu=True, **sizes)
     input_fns = input_fns or {"train": make_input_fn()}
     return check.check(estimator, input_fns, topology, compile_with_libtpu)
@@ -179,6 +180,23 @@ def random_height(loss, images, logits):
     return loss + tf.reduce_mean(resized)
 
 
+def lookup(loss, images, logits):
+    with tf.init_scope():
+        names = tf.lookup.KeyValueTensorInitializer(tf.range(3, dtype=tf.int64), tf.range(3.0))
+        table = tf.lookup.StaticHashTable(names, 0.0)  # HERE
+    return loss + tf.reduce_sum(table.lookup(tf.argmax(logits, 1)))
+
+
+def counted_range(loss, images, logits):
+    count = tf.cast(tf.reduce_max(images), tf.int32)
+    return loss + tf.cast(tf.reduce_sum(tf.range(count)), tf.float32)  # HERE
+
+
+def suppressed(loss, images, logits):
+    boxes = tf.image.non_max_suppression(logits[:, :4], logits[:, 4], 5)  # HERE
+    return loss + tf.cast(tf.reduce_sum(boxes), tf.float32)
+
+
 def double(loss, images, logits):
     return tf.cast(tf.cast(loss, tf.float64) * 2, tf.float32)  # HERE
 
@@ -204,6 +222,9 @@ def hue(loss, images, logits):
         (sliced, WARNING, "dynamic-shape"),
         (random_height, WARNING, "dynamic-shape"),
         (random_height, ERROR, "xla"),
+        (lookup, ERROR, "capture"),
+        (counted_range, WARNING, "dynamic-shape"),
+        (suppressed, WARNING, "dynamic-shape"),
         (double, WARNING, "float64"),
         (hue, WARNING, "augmentation"),
     ],
@@ -291,6 +312,16 @@ def test_what_tpuestimator_refuses_of_a_model_is_a_finding(model_fn, words):
     graph = [finding for finding in report.findings if finding.code == "graph"]
     assert len(graph) == 1
     assert re.search(words, graph[0].message), graph[0].message
+
+
+def test_an_input_fn_without_params_is_a_finding():
+    (finding,) = run_check(make_model_fn(), {"train": lambda: None}).findings
+    assert "does not include params argument" in finding.message
+
+
+def test_a_batch_size_that_is_missing_is_a_finding():
+    (finding,) = run_check(make_model_fn(), {"eval": make_input_fn()}, batch_size=None).findings
+    assert "eval_batch_size" in finding.message
 
 
 def eval_spec_with(eval_metrics):

@@ -57,11 +57,13 @@ def mean_model_fn(features, labels, mode, params):
     optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
     if params["use_tpu"]:
         optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)
-    step = tf.compat.v1.train.get_global_step()
+    train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+    with tf.control_dependencies([train_op]):  # else it is read before or after the step, as comes
+        step = tf.compat.v1.train.get_global_step().read_value()
     return tf.compat.v1.estimator.tpu.TPUEstimatorSpec(
         mode,
         loss=loss,
-        train_op=optimizer.minimize(loss, step),
+        train_op=train_op,
         host_call=params.get("host_call", lambda step, loss: None)(step, loss),
         training_hooks=params.get("training_hooks"),
         eval_metrics=(lambda x: {"mean": tf.compat.v1.metrics.mean(x)}, [labels]),
@@ -222,7 +224,7 @@ def test_host_call_gets_every_step_from_all_cores(tmp_path):
     for event in tf.compat.v1.train.summary_iterator(str(path)):
         for value in event.summary.value:
             written[event.step] = tf.make_ndarray(value.tensor).item()
-    assert written == dict.fromkeys(range(7), 8)
+    assert written == dict.fromkeys(range(1, 8), 8)
 
 
 def test_hooks_see_every_loop(tmp_path):

@@ -280,6 +280,15 @@ def endless_loop(loss, images, logits):
     return total
 
 
+def captures(logits):
+    return tf1.train.Scaffold(init_op=tf.identity(logits))
+
+
+def branches(loss, images, logits):
+    one, two = lambda: tf.zeros([2]), lambda: tf.constant(True)
+    return loss + tf.reduce_sum(tf.cond(loss > 0, one, two))
+
+
 def writes_summary(loss):
     tf1.summary.scalar("loss", loss[0])
     return tf.no_op()
@@ -302,6 +311,12 @@ def writes_summary(loss):
             spec_with(host_call=lambda spec, logits: (writes_summary, [logits[:, 0]])),
             "tf.contrib.summary|tf.summary",
         ),
+        (
+            spec_with(scaffold_fn=lambda spec, logits: lambda: captures(logits)),
+            "scaffold_fn|TPU",
+        ),
+        (spec_with(training_hooks=lambda spec, logits: 3), "hook|iterable"),
+        (make_model_fn(branches), "must have the same type"),
         (make_model_fn(ref_variable), "Non-resource Variables are not supported"),
         (make_model_fn(endless_loop), "needs maximum_iterations"),
         (lambda features, labels, mode, params: 1, "TPUEstimatorSpec"),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import time
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 
 import tensorflow as tf
@@ -18,7 +19,7 @@ import tensorflow as tf
 from tpu import compiler, cost, feeding, hlo, lint, program, sizes, topology
 from tpu.compiler import Compiled, NotChecked
 from tpu.cost import StepTime
-from tpu.findings import ERROR, NOTE, WARNING, Finding, where
+from tpu.findings import ERROR, NOTE, WARNING, Finding, where, where_in
 from tpu.sizes import Sizes
 from tpu.topology import Topology
 
@@ -190,7 +191,13 @@ class _Check:
         try:
             built = program.build(self._estimator, input_fn, key, self._topology)
         except Exception as error:  # whatever a program raises is a finding
-            self._add(ERROR, "graph", _translated(error), mode, _where_raised(error))
+            self._add(
+                ERROR,
+                "graph",
+                _translated(error),
+                mode,
+                where_in(traceback.extract_tb(error.__traceback__)),
+            )
             return False
         for hook in built.spec.training_hooks or ():
             tensors = getattr(hook, "_tensors", None)
@@ -244,19 +251,18 @@ class _Check:
         except NotChecked as error:
             self.not_checked.append(f"TPU compiler: {error}")
             return None, None
-        if not compiled.fits:
+        if not compiled.fits or not self._topology.has_infeed:
             return compiled, None
-        generation = self._topology.name.partition("-")[0]
-        if not self._topology.has_infeed:
-            return compiled, None
-        return compiled, cost.step_time(compiled.optimized, generation, flops, where_of)
+        time_of_step = cost.step_time(
+            compiled.optimized, self._topology.generation, flops, where_of
+        )
+        return compiled, time_of_step
 
     def _libtpu(self, program_hlo, mode, input_fn, batch_size):
         target = compiler.target_of(self._topology)
         compiled = compiler.compile_hlo(program_hlo, target, self._effort)
-        if (
-            compiled.out_of_memory and self._effort == compiler.QUICK
-        ):  # the full effort may find room
+        if compiled.out_of_memory and self._effort == compiler.QUICK:
+            # The full effort may find room.
             compiled = compiler.compile_hlo(program_hlo, target, compiler.FULL)
         if compiled.out_of_memory:
             fits = self._largest_batch(mode, input_fn, batch_size) if self._with_batch else None
@@ -288,27 +294,6 @@ def _translated(error):
     text = " ".join(str(error).split())
     hints = [hint for pattern, hint in _TRANSLATIONS if re.search(pattern, text)]
     return f"{hints[0]} ({text[:200]})" if hints else f"{type(error).__name__}: {text[:400]}"
-
-
-def _where_raised(error):
-    """Returns "file:line" of the innermost line outside of TensorFlow and of this package."""
-    places, trace = [], error.__traceback__
-    while trace:
-        code = trace.tb_frame.f_code
-        places.append((code.co_filename, trace.tb_lineno))
-        trace = trace.tb_next
-    return where(_Traceback([_Frame(*place) for place in places]))
-
-
-@dataclasses.dataclass
-class _Frame:
-    filename: str
-    lineno: int
-
-
-@dataclasses.dataclass
-class _Traceback:
-    traceback: list[_Frame]
 
 
 def _refusals(error, where_of):

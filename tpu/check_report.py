@@ -61,7 +61,6 @@ def _table(report):
     """Returns a line a quantity, a column a mode."""
     modes, cores = report.modes, report.topology.cores_per_host
     rows = [
-        ("a core", dict.fromkeys(modes, "")),
         ("batch", {mode: str(of.batch_size) for mode, of in modes.items()}),
         ("parameters", _each(modes, lambda sizes: f"{sizes.parameters:,}")),
         ("slots, state", _each(modes, lambda sizes: _bytes(sizes.slot_bytes))),
@@ -110,7 +109,7 @@ def _table(report):
         mode: max(len(mode), *(len(values.get(mode, "")) for _, values in rows)) for mode in modes
     }
     lines = [" " * width + "".join(f"  {mode:>{size}}" for mode, size in columns.items())]
-    for name, values in rows[1:]:
+    for name, values in rows:
         cells = "".join(f"  {values.get(mode, '-'):>{size}}" for mode, size in columns.items())
         lines.append(f"{name:<{width}}{cells}")
     names = {of.compiled.compiler for of in modes.values() if of.compiled}

@@ -14,7 +14,7 @@ _MARK = "_tpu_replicate"
 # Marked as of the cluster, but nothing that a core runs.
 _MARKERS = ("TPUReplicateMetadata", "TPUCompilationResult")
 # What a node of the cluster must lose outside of it; `_class` is colocation with what is outside.
-ATTRIBUTES = (_MARK, "_class")
+_ATTRIBUTES = (_MARK, "_class")
 
 
 class Cluster:
@@ -53,16 +53,18 @@ class Cluster:
     @functools.cached_property
     def live(self) -> set[str]:
         """Names of the operations that a result or the outfeed depends on: those that run."""
-        ends = [self.operations[name.split(":")[0]] for name in self.results]
-        return self.before([*ends, self.the("OutfeedEnqueueTuple")])
+        return self.before(self._ends())
 
     @functools.cached_property
     def computed(self) -> set[str]:
         """Names of those whose numbers are used. XLA drops what others only wait for."""
         updates = [op for op in self.operations.values() if op.op_def.is_stateful]
-        ends = [self.operations[name.split(":")[0]] for name in self.results]
-        ends += [op for op in updates if op.name in self.live]
-        return self.before([*ends, self.the("OutfeedEnqueueTuple")], controls=False)
+        updates = [op for op in updates if op.name in self.live]
+        return self.before([*self._ends(), *updates], controls=False)
+
+    def _ends(self):
+        results = [self.operations[name.split(":")[0]] for name in self.results]
+        return [*results, self.the("OutfeedEnqueueTuple")]
 
     def before(self, operations, controls: bool = True) -> set[str]:
         """Names of the operations that these depend on, themselves included."""
@@ -75,10 +77,30 @@ class Cluster:
                 open_ += op.control_inputs if controls else []
         return seen
 
+    @property
+    def infeed(self) -> list[tf.Tensor]:
+        """What comes in at each step."""
+        dequeue = self.the("InfeedDequeueTuple")
+        return list(dequeue.outputs) if dequeue is not None else []
+
     def the(self, kind):
         """Returns the one operation of a type, or None."""
         found = [op for op in self.operations.values() if op.type == kind]
         return found[0] if found else None
+
+
+def copy_node(op, node, inside, device=""):
+    """Makes `node`, a NodeDef, what `op` is, without what holds it in the cluster.
+
+    Control inputs from outside of `inside`, names of operations, are left out.
+    """
+    node.CopyFrom(op.node_def)
+    node.device = device
+    for attribute in _ATTRIBUTES:
+        node.attr.pop(attribute, None)
+    kept = [name for name in node.input if name[0] != "^" or name[1:] in inside]
+    del node.input[:]
+    node.input.extend(kept)
 
 
 def groups_of(op):

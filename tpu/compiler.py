@@ -79,7 +79,7 @@ class Compiled:
 
 def target_of(topology: Topology) -> Target:
     """Returns the compiler's name of a slice."""
-    generation = topology.name.partition("-")[0]
+    generation = topology.generation
     if not topology.has_infeed:
         box = {("v5p", 4): "2x2x1"}.get((generation, topology.num_cores))
         return Target(f"{generation}:{box or _box(topology.num_cores, 2)}", topology.num_cores)

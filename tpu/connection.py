@@ -37,14 +37,12 @@ class Connection:
 
 def environment_findings(request: Request) -> list[Finding]:
     """Returns what `connect` would refuse, without connecting; of a TPU only if one is named."""
-    texts = environment.of_software()
     try:
         found = address.find(request.tpu, {}) if request.tpu else None
     except ValueError as error:
         return [Finding(ERROR, "environment", str(error))]
-    if found and found.text != address.EMULATOR:
-        texts += environment.of_address(found) + environment.of_paths(found, request.paths)
-    texts += _of_topology(request, topology.find(request.topology, any_generation=True))
+    wanted = topology.find(request.topology, any_generation=True)
+    texts = _findings(request, found, wanted)
     return [Finding(ERROR, "environment", text) for text in texts]
 
 
@@ -97,7 +95,7 @@ def _find(request) -> Address | None:
 
 def _findings(request, found, wanted):
     findings = environment.of_software()
-    if found.text != address.EMULATOR:
+    if found is not None and found.text != address.EMULATOR:
         findings += environment.of_address(found)
         findings += environment.of_paths(found, request.paths)
     if wanted is not None:

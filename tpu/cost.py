@@ -61,8 +61,9 @@ def step_time(optimized: bytes, generation: str, flops: float, where_of) -> Step
     computations = {computation.id: computation for computation in module.computations}
     cycles, silent = {}, 0  # {id: (instruction, cycles of a step)}
     for instruction, times in _executed(computations, module.entry_computation_id):
-        cycles[instruction.id] = (instruction, times * _cycles(instruction))
-        silent += not _cycles(instruction) and instruction.opcode in _COSTS_SOMETHING
+        once = _cycles(instruction)
+        cycles[instruction.id] = (instruction, times * once)
+        silent += not once and instruction.opcode in _COSTS_SOMETHING
     total = sum(number for _, number in cycles.values())
     largest = sorted(cycles.values(), key=lambda pair: -pair[1])[:10]
     seconds = total / _CLOCK[generation]

@@ -36,7 +36,12 @@ def where(op: tf.Operation) -> str:
     Of a gradient, the line that made what it is the gradient of.
     """
     op = getattr(op, "_original_op", None) or op
-    for frame in reversed(op.traceback or []):
+    return where_in(op.traceback or [])
+
+
+def where_in(frames) -> str:
+    """Returns the same of a stack, the outermost frame first."""
+    for frame in reversed(frames):
         path = os.path.abspath(frame.filename)
         ours = path.startswith(_PACKAGE) or frame.filename.startswith("<")
         if not ours and "site-packages" not in path:

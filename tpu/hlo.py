@@ -55,15 +55,15 @@ def step_of(graph: tf.Graph, cluster: Cluster) -> Step:
     Raises:
       ValueError: the cluster takes something from outside that is no variable.
     """
-    infeed, outfeed = cluster.the("InfeedDequeueTuple"), cluster.the("OutfeedEnqueueTuple")
+    outfeed = cluster.the("OutfeedEnqueueTuple")
     graph_def, groups = _graph_def(graph, cluster)
     results = cluster.results + ([tensor.name for tensor in outfeed.inputs] if outfeed else [])
     fetches = _add_identities(graph_def, graph, results)
-    signature = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in infeed.outputs]
+    signature = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in cluster.infeed]
     used = {_tensor(name) for node in graph_def.node for name in node.input if name[0] != "^"}
 
     def step(*arguments):
-        inputs = dict(zip((tensor.name for tensor in infeed.outputs), arguments))
+        inputs = dict(zip((tensor.name for tensor in cluster.infeed), arguments))
         capture = tf.compat.v1.get_default_graph().capture
         for name, tensor in cluster.external_tensors.items():
             if name in handles:
@@ -99,19 +99,11 @@ def _graph_def(graph, cluster):
     whole = graph.as_graph_def()
     graph_def.versions.CopyFrom(whole.versions)
     graph_def.library.CopyFrom(whole.library)
-    kept = {name for name, op in cluster.operations.items() if op.type not in _DROPPED}
-    for name in cluster.operations:
-        if name not in kept:
-            continue
-        op = cluster.operations[name]
-        node = graph_def.node.add()
-        node.CopyFrom(op.node_def)
-        node.device = ""
-        for attribute in clusters.ATTRIBUTES:
-            node.attr.pop(attribute, None)
-        inputs = [i for i in node.input if i[0] != "^" or i[1:] in kept]
-        del node.input[:]
-        node.input.extend(inputs)
+    kept = [name for name, op in cluster.operations.items() if op.type not in _DROPPED]
+    kept = dict.fromkeys(kept)  # in their order, and quick to look up
+    for name in kept:
+        op, node = cluster.operations[name], graph_def.node.add()
+        clusters.copy_node(op, node, kept)
         if op.type == "CrossReplicaSum":
             groups[op.name] = clusters.groups_of(op)
             _become_collective(node, graph_def.node, "{}")

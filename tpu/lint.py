@@ -163,8 +163,7 @@ def _float64(step):
 
 
 def _batch(step):
-    infeed = step.cluster.the("InfeedDequeueTuple")
-    for tensor in infeed.outputs if infeed else []:
+    for tensor in step.cluster.infeed:
         rows = tensor.shape[0] if tensor.shape.rank else None
         if rows is not None and rows != step.batch_size and tensor.dtype != tf.bool:
             message = (
@@ -182,8 +181,7 @@ def _batch(step):
 
 
 def _infeed(step):
-    infeed = step.cluster.the("InfeedDequeueTuple")
-    for tensor in infeed.outputs if infeed else []:
+    for tensor in step.cluster.infeed:
         if tensor.shape.rank == 4 and tensor.dtype == tf.float32:
             message = (
                 f"images {tensor.shape} travel as float32; as uint8, scaled on the TPU, they are a "
@@ -251,10 +249,6 @@ def _variable(op):
     while handle.type in ("Enter", "Identity"):
         handle = handle.inputs[0].op
     return handle.name
-
-
-def _operation(tensor_name):
-    return tensor_name.split(":")[0]
 
 
 _RULES = (

@@ -120,14 +120,8 @@ class _Program:
     def add_copy(self, op, inside):
         """Adds an operation of the cluster, rewritten where only a TPU has it."""
         node = self.graph_def.node.add()
-        node.CopyFrom(op.node_def)
-        node.device = _DEVICE
-        for attribute in clusters.ATTRIBUTES:
-            node.attr.pop(attribute, None)
         # What waits for operations outside waits through its inputs: see run_on_cores.
-        kept = [name for name in node.input if name[0] != "^" or name[1:] in inside]
-        del node.input[:]
-        node.input.extend(kept)
+        clusters.copy_node(op, node, inside, _DEVICE)
         if "frame_name" in node.attr:
             node.attr["frame_name"].s += f"/core_{self._core}".encode()
         if "seed2" in node.attr and (node.attr["seed"].i or node.attr["seed2"].i):

@@ -63,8 +63,7 @@ def measure(graph: tf.Graph, cluster: Cluster) -> Sizes:
     """Measures the step of `program.one_step`, built with version 1 control flow."""
     trainable, others = _variables(graph, cluster)
     kept = _kept(cluster)
-    infeed = cluster.the("InfeedDequeueTuple")
-    arriving = [_bytes(t.shape, t.dtype) for t in infeed.outputs] if infeed else []
+    arriving = [_bytes(tensor.shape, tensor.dtype) for tensor in cluster.infeed]
     stored = [(variable.shape, variable.dtype.base_dtype) for variable in trainable + others]
     stored += [(tensor.shape, tensor.dtype) for tensor in kept]
     plain = sum(_bytes(shape, dtype) for shape, dtype in stored) + sum(arriving)

@@ -41,9 +41,14 @@ class Topology:
         return self.num_hosts * self.cores_per_host
 
     @property
+    def generation(self) -> str:
+        """Such as "v3"."""
+        return self.name.partition("-")[0]
+
+    @property
     def has_infeed(self) -> bool:
         """Whether TPUEstimator can run on it."""
-        return self.name.partition("-")[0] not in _LATER
+        return self.generation not in _LATER
 
 
 def names() -> list[str]:

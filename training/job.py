@@ -107,7 +107,7 @@ def from_flags(iterations_per_loop: int = 1) -> Job:
         **{name: getattr(FLAGS, name) for name in _SAME_AS_FLAG},
     )
     if job.trains:
-        cut_of(job.train_batch_size, job.accumulate_steps)
+        _check_parts(job.train_batch_size, job.accumulate_steps)
     _check_folders(job)
     return job
 
@@ -132,23 +132,13 @@ _SAME_AS_FLAG = (
 )
 
 
-def cut_of(batch_size: int, parts: int) -> int:
-    """Returns the size of one of `parts` equal parts of a training batch.
-
-    Args:
-      batch_size: of the whole device: the global batch, or a core's share of it.
-      parts: `--accumulate_steps`.
-
-    Raises:
-      UsageError: there are no equal parts.
-    """
+def _check_parts(batch_size, parts):
     if batch_size % parts:
         below = batch_size // parts * parts
         raise UsageError(
             f"--accumulate_steps={parts} cuts no batch of {batch_size} into equal parts; "
             f"{below or parts} or {below + parts} would do"
         )
-    return batch_size // parts
 
 
 def _checkpoint(trains):

@@ -59,12 +59,12 @@ class StepCounter:
 
     def restart(self, session) -> None:
         """Takes the step that `session` was restored to."""
-        self.step = _global_step(session)
+        self.step = global_step(session)
 
     def advance(self, session) -> None:
         """Counts one session.run."""
         # Only a loop may end early, and only after a loop is it worth the time to ask.
-        self.step = self.step + 1 if self._steps_per_run == 1 else _global_step(session)
+        self.step = self.step + 1 if self._steps_per_run == 1 else global_step(session)
 
     @property
     def next(self) -> int:
@@ -143,5 +143,6 @@ class ProgressHook(tf.estimator.SessionRunHook):
         )
 
 
-def _global_step(session):
+def global_step(session) -> int:
+    """Returns the global step of a session."""
     return int(session.run(tf.compat.v1.train.get_global_step()))

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from training import files, flags, program
-from training.progress import Clock
+from training.progress import Clock, global_step
 
 
 def write(model_dir: str, step: int, section: str, values: dict[str, Any]) -> None:
@@ -61,7 +61,7 @@ class TrainRecordHook(tf.estimator.SessionRunHook):
     def after_create_session(self, session, coord):
         """Notes the step that the first session was restored to."""
         if self._start_step is None:
-            self._start_step = _global_step(session)
+            self._start_step = global_step(session)
         self._counted_from = None
 
     def before_run(self, run_context):
@@ -78,7 +78,7 @@ class TrainRecordHook(tf.estimator.SessionRunHook):
 
     def end(self, session):
         """Writes how long it took."""
-        self._step = _global_step(session)
+        self._step = global_step(session)
         step, seconds = self._counted_from
         self._steps += self._step - step
         self._seconds += self._last_step_at - seconds
@@ -91,7 +91,7 @@ class TrainRecordHook(tf.estimator.SessionRunHook):
         write(self._model_dir, self._step, "train", record)
 
     def _count_from(self, session):
-        self._counted_from = _global_step(session), self._clock.seconds()
+        self._counted_from = global_step(session), self._clock.seconds()
 
     def describe(self) -> str:
         """Returns the same as a line."""
@@ -105,7 +105,3 @@ class TrainRecordHook(tf.estimator.SessionRunHook):
 
     def _rate(self):
         return self._steps * self._batch_size / self._seconds if self._steps else 0.0
-
-
-def _global_step(session):
-    return int(session.run(tf.compat.v1.train.get_global_step()))

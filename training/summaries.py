@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from training.progress import Rate, StepCounter
+from training.progress import Rate, StepCounter, global_step
 
 _NUM_IMAGES = 8
 _CONFUSION_PIXELS = 400
@@ -49,7 +49,7 @@ class TrainSummaryHook(tf.estimator.SessionRunHook):
 
     def after_create_session(self, session, coord):
         """Starts counting at the step that the session was restored to."""
-        self._step = int(session.run(tf.compat.v1.train.get_global_step()))
+        self._step = global_step(session)
         self._rate.restart(self._step)
         self._writer = tf.compat.v1.summary.FileWriterCache.get(self._model_dir)
 

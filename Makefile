@@ -42,7 +42,7 @@ lock: setup-dev
 	@for extra in tensorflow cpu gpu; do \
 	  $(IN_VENV) -m uv pip compile --quiet --universal --python-version 3.9 --no-header --no-annotate \
 	    --extra $$extra -o requirements/$$extra.txt pyproject.toml || exit 1; done
-	@echo 'ruff pytest scikit-learn' | tr ' ' '\n' | $(IN_VENV) -m uv pip compile --quiet --universal \
+	@echo 'ruff pytest scikit-learn gcp-storage-emulator cryptography' | tr ' ' '\n' | $(IN_VENV) -m uv pip compile --quiet --universal \
 	  --python-version 3.9 --no-header --no-annotate -c requirements/tensorflow.txt \
 	  -o requirements/dev.txt -
 

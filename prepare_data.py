@@ -1,7 +1,9 @@
 """Turns a raw data set into TFRecord shards and a dataset.json, on local disk or gs://.
 
 python prepare_data.py --dataset=digits --data_dir=data/digits
-python prepare_data.py --dataset=fashion_mnist --source=folder/of/idx.gz --data_dir=data/fashion
+python prepare_data.py --dataset=cifar10 --source=folder/of/the/archive --data_dir=data/cifar10
+python prepare_data.py --dataset=image_folder --source=photos --data_dir=gs://bucket/photos
+python prepare_data.py --mode=inspect --data_dir=data/cifar10
 """
 
 import sys
@@ -12,25 +14,45 @@ if __name__ == "__main__":
     # Before the seconds of TensorFlow's import: a typo is answered at once.
     program.start(sys.argv, __doc__, "training.data_flags")
 
-from input_fns import DataError, convert, dataset
-from input_fns.convert import writer
-from training import files
-from training.data_flags import FLAGS
+if __name__ != "__mp_main__":  # so are the worker processes of a converter called: they need none
+    import dataclasses
+    import os
+
+    from input_fns import DataError, contact_sheet, convert, dataset, inspection
+    from input_fns.convert import source, writer
+    from training import files
+    from training.data_flags import FLAGS
 
 
 def main():
-    """Prepares `--dataset`, unless `--data_dir` holds it already."""
+    """Does what `--mode` says."""
+    {"convert": _convert, "inspect": _inspect}[FLAGS.mode]()
+
+
+def _convert():
     data_dir = FLAGS.data_dir
+    name = FLAGS.name or FLAGS.dataset
     if dataset.exists(data_dir) and not FLAGS.overwrite:
-        ready = dataset.load(data_dir, FLAGS.dataset)
+        ready = dataset.load(data_dir, name)
         print(f"{data_dir} is ready: {_describe(ready)}")
         return
-    if dataset.exists(data_dir) and dataset.read(data_dir).name != FLAGS.dataset:
+    if dataset.exists(data_dir) and dataset.read(data_dir).name != name:
         raise DataError(f"{data_dir} holds '{dataset.read(data_dir).name}'; choose another folder")
     files.require_writable("data_dir", data_dir)
-    raw = convert.read(FLAGS.dataset, FLAGS.source)
+    raw = convert.read(_options())
     written = writer.write(raw, data_dir, FLAGS.shards, progress=print)
+    for name, split in written.splits.items():
+        for broken, reason in split.broken[:10]:
+            print(f"{name}: left out {broken}: {reason}")
+        if split.broken:
+            print(f"{name}: {len(split.broken)} broken, all listed in {dataset.FILE_NAME}")
     print(f"{data_dir}: {_describe(written)}")
+
+
+def _options():
+    values = {field.name: FLAGS[field.name].value for field in dataclasses.fields(source.Options)}
+    lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+    return source.Options(**{**values, **lists})
 
 
 def _describe(data):
@@ -38,7 +60,30 @@ def _describe(data):
         f"{name} {split.num_examples} examples in {len(split.shards)} shard(s)"
         for name, split in data.splits.items()
     )
-    return f"{data.name}, {data.num_classes} classes; {splits}"
+    classes = f"{data.num_classes} classes; " if data.num_classes else ""
+    return f"{data.name}, {classes}{splits}"
+
+
+def _inspect():
+    data_dir = FLAGS.data_dir
+    data = dataset.read(data_dir)
+    problems = []
+    print(f"{data_dir}: {_describe(data)}")
+    for name, feature in data.features.items():
+        print(f"{name}: {inspection.describe_feature(feature)}")
+    for name in data.splits:
+        report = inspection.inspect(data, name)
+        problems += report.problems
+        print(*report.lines, sep="\n")
+    if data.num_classes and not problems:
+        path = FLAGS.contact_sheet or os.path.join(data_dir, "contact_sheet.png")
+        with files.atomic_write(path, "wb") as file:
+            file.write(contact_sheet.png(data))
+        print(f"images of each class: {path}")
+    if problems:
+        print(*(f"problem: {problem}" for problem in problems), sep="\n")
+        sys.exit(1)
+    print("no problem found")
 
 
 if __name__ == "__main__":

@@ -112,7 +112,7 @@ def build_input_fns(run: Job) -> modes.InputFns:
     def with_batch_size(input_fn, batch_size):
         return lambda params: input_fn({**params, "batch_size": batch_size})
 
-    data = run.dataset
+    data = run.pipeline
     return modes.InputFns(
         train=lambda start_step: with_batch_size(
             data.train_input_fn(run.train_split, run.seed, start_step), run.train_batch_size

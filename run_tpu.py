@@ -160,7 +160,7 @@ def build_estimator(run: Job, tpu: Connection) -> tf.compat.v1.estimator.tpu.TPU
 
 def build_input_fns(run: Job) -> modes.InputFns:
     """Returns the input_fns of a job; TPUEstimator calls them once a host."""
-    data = run.dataset
+    data = run.pipeline
     return modes.InputFns(
         train=lambda start_step: data.train_input_fn(run.train_split, run.seed, start_step),
         evaluate=data.eval_input_fn(run.eval_split),

@@ -1,4 +1,4 @@
-"""A prepared data set: what `dataset.json` beside the shards says, and the input_fns over it."""
+"""A prepared data set: what `dataset.json` beside the shards says."""
 
 from __future__ import annotations
 
@@ -8,25 +8,38 @@ import math
 import os
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from input_fns import DataError, deployment, images, records
+from input_fns import DataError
 
-FORMAT = 1
+FORMAT = 2
 FILE_NAME = "dataset.json"
 
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
-    """A stored feature: numbers of `dtype` and static `shape`, as raw little-endian bytes."""
+    """A stored feature, one string an example.
 
+    Attributes:
+      encoding: "raw": the numbers, little-endian; "image": a JPEG or PNG file; "text": UTF-8.
+      dtype: of the decoded tensor.
+      shape: of the decoded tensor, one example; None where it differs between examples.
+    """
+
+    encoding: str
     dtype: str
-    shape: tuple[int, ...]
+    shape: tuple[int | None, ...]
+
+    @property
+    def is_static(self) -> bool:
+        """Whether all examples are of one shape."""
+        return None not in self.shape
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of one example."""
-        return math.prod(self.shape) * tf.as_dtype(self.dtype).size
+        """Bytes of one decoded example of a static shape."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,15 +53,27 @@ class Shard:
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """The shards of a split, in order, and how often each class occurs."""
+    """A split as it was written.
+
+    Attributes:
+      label_histogram: how often each class occurs; empty where examples have no class.
+      shards: in order.
+      broken: `(name, reason)` of each example of the source that could not be stored.
+    """
 
     label_histogram: tuple[int, ...]
     shards: tuple[Shard, ...]
+    broken: tuple[tuple[str, str], ...] = ()
 
     @property
     def num_examples(self) -> int:
         """Examples of all shards."""
         return sum(shard.num_examples for shard in self.shards)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all shards."""
+        return sum(shard.num_bytes for shard in self.shards)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,70 +106,9 @@ class Dataset:
             raise DataError(f"split '{name}' of {self.name} in {self.data_dir} has no examples")
         return self.splits[name]
 
-    def train_input_fn(self, split: str, seed: int, start_step: int = 0):
-        """Returns an input_fn for training: endless, reshuffled each epoch.
-
-        Args:
-          split: name of the split.
-          seed: of the shuffle; the order of the examples is a function of it alone.
-          start_step: global batches that an earlier run has used up; the order goes on after them.
-
-        Returns:
-          `input_fn(params) -> tf.data.Dataset` of `(features, labels)` in batches of exactly
-          `params["batch_size"]`: the stored features and int32 `[batch]` labels. With a
-          `params["context"]`, as a TPUEstimator gives it, those of this host alone.
-        """
-
-        def input_fn(params):
-            size = self.split(split).num_examples
-            num_bytes = size * sum(feature.num_bytes for feature in self.features.values())
-            files, parse, share = self._files(split), self._parse(), deployment.of_params(params)
-            if num_bytes <= records.IN_MEMORY_BYTES:
-                return records.train_from_memory(files, parse, size, share, seed, start_step)
-            return records.train_from_files(files, parse, share, seed)
-
-        return input_fn
-
-    def eval_input_fn(self, split: str):
-        """Returns an input_fn for exact evaluation: every example once, in order.
-
-        Returns:
-          `input_fn(params) -> tf.data.Dataset` of `(features, labels)` in batches of exactly
-          `params["batch_size"]`. The last global batch is padded; `features["weight"]`, float32
-          `[batch]`, is 1 for an example and 0 for padding. With a `params["context"]`, as a
-          TPUEstimator gives it, those of this host alone.
-        """
-
-        def input_fn(params):
-            share = deployment.of_params(params)
-            return records.evaluate(self._files(split), self._parse(), share)
-
-        return input_fn
-
-    def predict_input_fn(self, split: str):
-        """Returns an input_fn for prediction: every example once, in order, no padding.
-
-        Returns:
-          `input_fn(params) -> tf.data.Dataset` of features; the last batch may be smaller than
-          `params["batch_size"]` (a TPUEstimator pads and trims it by itself).
-        """
-
-        def input_fn(params):
-            share = deployment.of_params(params)
-            dataset = records.predict(self._files(split), self._parse(), share)
-            return dataset.map(lambda features, labels: features)
-
-        return input_fn
-
-    def serving_input_receiver_fn(self):
-        """Returns the receiver of the raw signature: stored features, any batch size."""
-        return images.raw_serving_input_receiver_fn(self.features)
-
-    def _files(self, split: str) -> list[str]:
+    def files(self, split: str) -> list[str]:
+        """Returns the paths of the shards of a split, in order."""
         return [os.path.join(self.data_dir, shard.name) for shard in self.split(split).shards]
-
-    def _parse(self):
-        return images.parse_fn(self.features, self.num_classes)
 
 
 def load(data_dir: str, name: str) -> Dataset:
@@ -166,7 +130,7 @@ def load(data_dir: str, name: str) -> Dataset:
         raise DataError(
             f"--data_dir={data_dir} holds the data set '{dataset.name}', not --dataset={name}"
         )
-    broken = [line for split in dataset.splits.values() for line in _broken(data_dir, split)]
+    broken = broken_shards(dataset)
     if broken:
         raise DataError(
             f"{len(broken)} shard(s) in {data_dir} are not as {FILE_NAME} says: "
@@ -174,6 +138,18 @@ def load(data_dir: str, name: str) -> Dataset:
             f"Make them anew with {_recipe(name)} --overwrite"
         )
     return dataset
+
+
+def broken_shards(dataset: Dataset) -> list[str]:
+    """Returns a line for each shard that is missing or of another size than it was written with."""
+    lines = []
+    for shard in (shard for split in dataset.splits.values() for shard in split.shards):
+        path = os.path.join(dataset.data_dir, shard.name)
+        if not tf.io.gfile.exists(path):
+            lines.append(f"{shard.name} is missing")
+        elif (size := tf.io.gfile.stat(path).length) != shard.num_bytes:
+            lines.append(f"{shard.name} has {size} bytes instead of {shard.num_bytes}")
+    return lines
 
 
 def exists(data_dir: str) -> bool:
@@ -202,7 +178,10 @@ def read(data_dir: str) -> Dataset:
     try:
         fields = json.loads(text)
         if fields["format"] != FORMAT:
-            raise DataError(f"{path} has format {fields['format']}, this version reads {FORMAT}")
+            raise DataError(
+                f"{path} has format {fields['format']}, this version reads {FORMAT}: make it anew "
+                "with prepare_data.py"
+            )
         return Dataset(
             name=fields["name"],
             data_dir=data_dir,
@@ -215,25 +194,15 @@ def read(data_dir: str) -> Dataset:
 
 
 def _feature(fields: dict[str, Any]) -> Feature:
-    return Feature(fields["dtype"], tuple(fields["shape"]))
+    return Feature(fields["encoding"], fields["dtype"], tuple(fields["shape"]))
 
 
 def _split(fields: dict[str, Any]) -> Split:
     return Split(
         label_histogram=tuple(fields["label_histogram"]),
         shards=tuple(Shard(**shard) for shard in fields["shards"]),
+        broken=tuple((name, reason) for name, reason in fields["broken"]),
     )
-
-
-def _broken(data_dir: str, split: Split) -> list[str]:
-    lines = []
-    for shard in split.shards:
-        path = os.path.join(data_dir, shard.name)
-        if not tf.io.gfile.exists(path):
-            lines.append(f"{shard.name} is missing")
-        elif (size := tf.io.gfile.stat(path).length) != shard.num_bytes:
-            lines.append(f"{shard.name} has {size} bytes instead of {shard.num_bytes}")
-    return lines
 
 
 def _recipe(name: str) -> str:

@@ -7,30 +7,114 @@ import tensorflow as tf
 OUTSIDE_CLASSES = "a label in the shards is outside the classes of dataset.json"
 
 
-def parse_fn(features, num_classes):
+def stored_fn(features, has_labels: bool, num_classes: int | None = None):
     """Returns a parser of a batch of serialised tf.train.Examples.
 
     Args:
-      features: `{name: dataset.Feature}`, each stored as one string of raw little-endian numbers.
-      num_classes: labels must lie in [0, num_classes).
+      features: `{name: dataset.Feature}`.
+      has_labels: whether each example has an int64 `label`.
+      num_classes: labels must lie in [0, num_classes); None: they are not checked.
 
     Returns:
-      `parse(string [batch]) -> (features, labels)`: `{name: dtype [batch, *shape]}` and int32
-      `[batch]`. Running it raises InvalidArgumentError for a label outside the classes.
+      `parse(string [batch]) -> ({name: string [batch]}, int32 [batch] or None)`: each feature as it
+      is stored. Running it raises InvalidArgumentError for a label outside the classes.
     """
     spec = {name: tf.io.FixedLenFeature([], tf.string) for name in features}
-    spec["label"] = tf.io.FixedLenFeature([], tf.int64)
+    if has_labels:
+        spec["label"] = tf.io.FixedLenFeature([], tf.int64)
 
     def parse(serialized):
         stored = tf.io.parse_example(serialized, spec)
-        labels = _checked(tf.cast(stored.pop("label"), tf.int32), num_classes)
-        return {name: _decode(stored[name], features[name]) for name in features}, labels
+        if not has_labels:
+            return stored, None
+        labels = tf.cast(stored.pop("label"), tf.int32)
+        return stored, labels if num_classes is None else _checked(labels, num_classes)
 
     return parse
 
 
+def decode_raw(stored, feature):
+    """Returns string `[batch]` as `feature.dtype [batch, *feature.shape]`."""
+    return tf.reshape(tf.io.decode_raw(stored, feature.dtype), [-1, *feature.shape])
+
+
+def decode(stored, feature):
+    """Returns one stored image, raw or encoded, as `feature.dtype [height, width, channels]`."""
+    if feature.encoding == "raw":
+        return decode_raw(stored[tf.newaxis], feature)[0]
+    channels = feature.shape[-1]
+    pixels = tf.io.decode_image(stored, channels, expand_animations=False)
+    return tf.ensure_shape(pixels, feature.shape)
+
+
+def decode_window(encoded, window, channels):
+    """Returns a window of a JPEG or PNG; of a JPEG no more than its lines are decoded.
+
+    Args:
+      encoded: string, one file.
+      window: int32 `[4]`: y, x, height and width.
+      channels: 1 or 3.
+
+    Returns:
+      uint8 `[height, width, channels]`.
+    """
+
+    def jpeg():
+        return tf.io.decode_and_crop_jpeg(encoded, window, channels)
+
+    def png():
+        y, x, height, width = tf.unstack(window)
+        return tf.io.decode_png(encoded, channels)[y : y + height, x : x + width]
+
+    return tf.cond(tf.io.is_jpeg(encoded), jpeg, png)
+
+
+def size_of(encoded):
+    """Returns int32 `[2]`, height and width of a JPEG or PNG, from its header."""
+
+    def jpeg():
+        return tf.io.extract_jpeg_shape(encoded)[:2]
+
+    def png():
+        # Bytes 16 to 24 of every PNG: width and height, big-endian (RFC 2083, 11.2.1).
+        numbers = tf.io.decode_raw(tf.strings.substr(encoded, 16, 8), tf.int32, little_endian=False)
+        return numbers[::-1]
+
+    return tf.ensure_shape(tf.cond(tf.io.is_jpeg(encoded), jpeg, png), [2])
+
+
+def center_window(height, width, image_size, share):
+    """Returns y, x, height and width of the window that evaluation looks at.
+
+    The largest window in the middle with the proportions of `image_size`, both sides times `share`:
+    0.875 is 224 of 256 pixels (Szegedy et al. 2015, arXiv:1512.00567, and every ImageNet
+    evaluation since). An image that has `image_size` is taken whole.
+
+    Args:
+      height: of the image, int32 scalar.
+      width: of the image, int32 scalar.
+      image_size: `(height, width)`, ints.
+      share: of the sides, above 0, at most 1.
+    """
+    high, wide = image_size
+    scale = tf.minimum(height / high, width / wide) * share
+    fits = tf.logical_and(tf.equal(height, high), tf.equal(width, wide))
+    new_height = tf.where(fits, height, tf.cast(tf.round(scale * high), tf.int32))
+    new_width = tf.where(fits, width, tf.cast(tf.round(scale * wide), tf.int32))
+    new_height, new_width = tf.maximum(new_height, 1), tf.maximum(new_width, 1)
+    return tf.stack(
+        [(height - new_height + 1) // 2, (width - new_width + 1) // 2, new_height, new_width]
+    )
+
+
+def resize(images, image_size):
+    """Returns uint8 `[..., height, width, channels]` brought to `image_size`, bilinear."""
+    resized = tf.image.resize(images, image_size)
+    return tf.cast(tf.round(resized), tf.uint8)
+
+
 def raw_serving_input_receiver_fn(features):
-    """Returns a serving_input_receiver_fn whose inputs are the stored features, batch size free."""
+    """Returns a serving_input_receiver_fn whose inputs are `features`, batch size free."""
 
     def serving_input_receiver_fn():
         receivers = {
@@ -40,11 +124,6 @@ def raw_serving_input_receiver_fn(features):
         return tf.estimator.export.ServingInputReceiver(receivers, receivers)
 
     return serving_input_receiver_fn
-
-
-def _decode(stored, feature):
-    numbers = tf.io.decode_raw(stored, feature.dtype)
-    return tf.reshape(numbers, [-1, *feature.shape])
 
 
 def _checked(labels, num_classes):

@@ -1,72 +1,105 @@
 """Reads sharded TFRecord files: in order for evaluation, shuffled without end for training.
 
-`parse` takes a batch of serialised examples (string `[n]`) to `(features, labels)`, so that parsing
+`parse` takes a batch of serialised examples (string `[n]`) to tensors `[n, ...]`, so that parsing
 costs a few operations a batch and not a few an example.
+
+In training every example travels with a row of random numbers (`draw`), which its augmentation is a
+function of: what comes out depends on the seed alone, and not on threads, hosts or cores.
 """
 
 from __future__ import annotations
 
 import tensorflow as tf
 
-# A training split whose decoded examples fit in this is held in memory: no shuffle buffer, a
-# perfect shuffle, and an order that can be taken up again at any step.
-IN_MEMORY_BYTES = 2**30
-
 # These functions hold no Python control flow; to look for some would delay every start.
-_plain = tf.autograph.experimental.do_not_convert
+plain = tf.autograph.experimental.do_not_convert
 
 _PARSE_BATCH = 1024
 _SHUFFLE_BUFFER = 16384
+_SHUFFLE_BYTES = 2**29
 _PARALLEL_FILES = 16
 # Enough epochs for any training; a Dataset.range needs an end.
 _ENDLESS = 2**40
 
 
-def train_from_memory(files, parse, num_examples, deployment, seed, start_step=0):
+def in_order(files, parse):
+    """Every example once, in order, in batches of any size."""
+    dataset = tf.data.TFRecordDataset(files).batch(_PARSE_BATCH)
+    return dataset.map(plain(parse), num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def train_from_memory(dataset, num_examples, draw, deployment, seed, start_step=0):
     """Endless training batches of a split that fits in memory.
 
     Epoch e is the permutation that `(seed, e)` names, so the order depends on nothing else: a run
     that starts at `start_step` sees what an undisturbed run would have seen from there on, and the
     global batches are the same on any number of hosts and cores. A batch may span two epochs;
     within an epoch no example comes twice. Every host reads every file.
+
+    Args:
+      dataset: every example once, in batches of any size.
+      num_examples: their number.
+      draw: `(n, seed int32 [2]) -> float32 [n, numbers]`, random numbers for n examples.
+      deployment: the host's share.
+      seed: of the order and of the random numbers.
+      start_step: global batches that an earlier run has used up.
+
+    Returns:
+      A data set of `(examples, numbers)` in batches of exactly `deployment.batch_size`.
     """
     start = start_step * deployment.global_batch_size
     first_epoch, offset = divmod(start, num_examples)
 
-    @_plain
+    @plain
     def permutation(epoch):
         order = tf.random.experimental.stateless_shuffle(tf.range(num_examples), [seed, epoch])
         return order[tf.where(tf.equal(epoch, first_epoch), offset, 0) :]
 
     order = tf.data.Dataset.range(first_epoch, _ENDLESS).map(permutation)
     order = order.rebatch(deployment.global_batch_size, drop_remainder=True)
-    order = _share_of_host(order, deployment)
+    numbers = _random_numbers(draw, deployment.global_batch_size, seed, start_step)
+    order = _share_of_host(tf.data.Dataset.zip((order, numbers)), deployment)
     # One element, the whole split; a batch is then one gather out of it.
-    examples = _in_order(files, parse).rebatch(num_examples).cache().repeat()
+    examples = dataset.rebatch(num_examples).cache().repeat()
 
-    @_plain
-    def gather(examples, rows):
-        return tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), examples)
+    @plain
+    def gather(examples, rows_and_numbers):
+        rows, numbers = rows_and_numbers
+        return tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), examples), numbers
 
-    dataset = tf.data.Dataset.zip((examples, order)).map(
-        gather, num_parallel_calls=tf.data.AUTOTUNE
-    )
-    return dataset.prefetch(tf.data.AUTOTUNE)
+    return tf.data.Dataset.zip((examples, order)).map(gather, num_parallel_calls=tf.data.AUTOTUNE)
 
 
-def train_from_files(files, parse, deployment, seed):
+def train_from_files(
+    files, parse, draw, deployment, seed, start_step=0, record_bytes=1, cache_path=""
+):
     """Endless training batches of a split of any size: shards and a window of records shuffled.
 
     Each host has files of its own, or, where there are fewer files than hosts, every so-manyth
-    record of all: within an epoch no two hosts see the same example.
+    record of all: within an epoch no two hosts see the same example. A run that starts at another
+    step sees the examples in another order.
+
+    Args:
+      files: all shards of the split.
+      parse: see above.
+      draw: as in `train_from_memory`.
+      deployment: the host's share.
+      seed: of the order and of the random numbers.
+      start_step: global batches that an earlier run has used up.
+      record_bytes: of one record, which bounds the window.
+      cache_path: a local file that the host's records are copied to as they are first read.
+
+    Returns:
+      A data set of `(examples, numbers)` in batches of exactly `deployment.batch_size`.
     """
     host, num_hosts = deployment.host, deployment.num_hosts
+    order_seed = (seed + 7919 * start_step) % 2**31
     by_file = len(files) >= num_hosts
     if by_file:
         files = files[host::num_hosts]
     dataset = tf.data.Dataset.from_tensor_slices(files)
     # Record i of a pass over the files must be the same on all hosts that share them.
-    dataset = dataset.shuffle(len(files), seed=seed)
+    dataset = dataset.shuffle(len(files), seed=order_seed)
     dataset = dataset.interleave(
         tf.data.TFRecordDataset,
         cycle_length=min(_PARALLEL_FILES, len(files)),
@@ -75,17 +108,30 @@ def train_from_files(files, parse, deployment, seed):
     )
     if not by_file:
         dataset = dataset.shard(num_hosts, host)
-    dataset = dataset.shuffle(_SHUFFLE_BUFFER, seed=seed).repeat()
+    if cache_path:
+        dataset = dataset.cache(f"{cache_path}-{host}-of-{num_hosts}")
+    window = max(1, min(_SHUFFLE_BUFFER, _SHUFFLE_BYTES // record_bytes))
+    dataset = dataset.shuffle(window, seed=order_seed).repeat()
     dataset = dataset.batch(deployment.batch_size, drop_remainder=True)
-    dataset = dataset.map(_plain(parse), num_parallel_calls=tf.data.AUTOTUNE)
-    return dataset.prefetch(tf.data.AUTOTUNE)
+    dataset = dataset.map(plain(parse), num_parallel_calls=tf.data.AUTOTUNE)
+    first = start_step * deployment.batches_per_step
+    numbers = _random_numbers(draw, deployment.batch_size, seed + host, first)
+    return tf.data.Dataset.zip((dataset, numbers))
 
 
-def evaluate(files, parse, deployment):
-    """Every example once, in order; the last global batch padded with examples of weight 0."""
+def evaluate(dataset, deployment):
+    """Every example once, in order; the last global batch padded with examples of weight 0.
+
+    Args:
+      dataset: `(features, labels)`, every example once, in batches of any size.
+      deployment: the host's share.
+
+    Returns:
+      Batches of exactly `deployment.batch_size`; `features["weight"]` is float32 `[batch]`.
+    """
     global_batch_size = deployment.global_batch_size
 
-    @_plain
+    @plain
     def pad(features, labels):
         missing = global_batch_size - tf.shape(labels)[0]
         weight = tf.pad(tf.ones_like(labels, tf.float32), [[0, missing]])
@@ -97,33 +143,33 @@ def evaluate(files, parse, deployment):
         features, labels = tf.nest.map_structure(pad_one, (features, labels))
         return {**features, "weight": tf.ensure_shape(weight, [global_batch_size])}, labels
 
-    dataset = _in_order(files, parse).rebatch(global_batch_size)
-    dataset = dataset.map(pad, num_parallel_calls=tf.data.AUTOTUNE)
+    dataset = dataset.rebatch(global_batch_size).map(pad, num_parallel_calls=tf.data.AUTOTUNE)
     return _share_of_host(dataset, deployment).prefetch(tf.data.AUTOTUNE)
 
 
-def predict(files, parse, deployment):
-    """Every example once, in order; the last batch may be smaller. One host only."""
-    return _in_order(files, parse).rebatch(deployment.batch_size).prefetch(tf.data.AUTOTUNE)
+def _random_numbers(draw, count, seed, start):
+    """Endless batches of random numbers; batch i is a function of `(seed, i)`."""
+
+    @plain
+    def numbers(step):
+        # Apart from the seeds of the permutations.
+        key = tf.random.experimental.stateless_fold_in([seed, 1], step)
+        return draw(count, key)
+
+    return tf.data.Dataset.range(start, _ENDLESS).map(numbers)
 
 
 def _share_of_host(dataset, deployment):
     """Cuts global batches into those of the cores of one host."""
     first = deployment.host * deployment.host_batch_size
 
-    @_plain
+    @plain
     def rows_of_host(*batch):
         rows = slice(first, first + deployment.host_batch_size)
-        batch = tf.nest.map_structure(lambda tensor: tensor[rows], batch)
-        return batch if len(batch) > 1 else batch[0]
+        return tf.nest.map_structure(lambda tensor: tensor[rows], batch)
 
     if deployment.num_hosts > 1:
         dataset = dataset.map(rows_of_host)
     if deployment.batches_per_step > 1:
         dataset = dataset.rebatch(deployment.batch_size, drop_remainder=True)
     return dataset
-
-
-def _in_order(files, parse):
-    dataset = tf.data.TFRecordDataset(files).batch(_PARSE_BATCH)
-    return dataset.map(_plain(parse), num_parallel_calls=tf.data.AUTOTUNE)

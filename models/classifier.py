@@ -1,6 +1,7 @@
 """What models from images to class logits share: input, loss, metrics and predictions.
 
-`outputs` is `{"logits": float32 [batch, num_classes]}`, labels are int32 `[batch]`.
+`outputs` is `{"logits": float32 [batch, num_classes]}`. Labels are int32 `[batch]`, or float32
+`[batch, num_classes]`: shares of the classes, as mixup makes them.
 """
 
 from __future__ import annotations
@@ -36,15 +37,12 @@ def loss(labels, outputs, params):
     """
     logits = outputs["logits"]
     smoothing = params["label_smoothing"]
-    if not smoothing:
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
     num_classes = logits.shape.as_list()[-1]
-    targets = tf.one_hot(
-        labels,
-        num_classes,
-        on_value=1.0 - smoothing + smoothing / num_classes,
-        off_value=smoothing / num_classes,
-    )
+    if labels.shape.rank == 1:
+        if not smoothing:
+            return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+        labels = tf.one_hot(labels, num_classes)
+    targets = labels * (1.0 - smoothing) + smoothing / num_classes
     return tf.nn.softmax_cross_entropy_with_logits(labels=targets, logits=logits)
 
 
@@ -52,6 +50,8 @@ def metrics(labels, outputs, weights):
     """Streaming top-1 `accuracy` and `confusion_matrix` (int32, rows are labels)."""
     logits = outputs["logits"]
     classes = tf.argmax(logits, axis=-1, output_type=tf.int32)
+    if labels.shape.rank == 2:
+        labels = tf.argmax(labels, axis=-1, output_type=tf.int32)
     return {
         "accuracy": tf.compat.v1.metrics.accuracy(labels, classes, weights),
         "confusion_matrix": _confusion_matrix(labels, classes, weights, logits.shape.as_list()[-1]),

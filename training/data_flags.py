@@ -1,24 +1,114 @@
-"""The flags of prepare_data.py. Imports no TensorFlow."""
+"""The flags of prepare_data.py, and their checks. Imports no TensorFlow."""
+
+from __future__ import annotations
 
 from absl import flags
 
 from input_fns import convert
 from models.registry import did_you_mean
+from training import size_flag
+
+MODES = ("convert", "inspect")
 
 FLAGS = flags.FlagValues()
 
-flags.DEFINE_string("dataset", None, "Data set to prepare.", flag_values=FLAGS)
-flags.DEFINE_string("source", "", "Folder with the raw files; digits need none.", flag_values=FLAGS)
-flags.DEFINE_string("data_dir", None, "Folder for the shards, local or gs://.", flag_values=FLAGS)
-flags.DEFINE_integer(
-    "shards", 0, "Shards of each split; 0 chooses from the bytes.", lower_bound=0, flag_values=FLAGS
+
+def _define(define, name, default, description, **options):
+    define(name, default, description, flag_values=FLAGS, **options)
+
+
+_define(flags.DEFINE_string, "mode", "convert", f"What to do: {' or '.join(MODES)}.")
+_define(
+    flags.DEFINE_string,
+    "dataset",
+    None,
+    f"What to convert: {', '.join(convert.SOURCES)}:NAME.",
 )
-flags.DEFINE_boolean("overwrite", False, "Replace what is in data_dir.", flag_values=FLAGS)
-flags.mark_flags_as_required(["dataset", "data_dir"], flag_values=FLAGS)
+_define(flags.DEFINE_string, "data_dir", None, "Folder for the shards, local or gs://.")
+_define(flags.DEFINE_string, "source", "", "Folder with the raw files, local or gs://.")
+_define(flags.DEFINE_string, "name", "", "Name for run_*.py's --dataset, if not that of --dataset.")
+_define(flags.DEFINE_integer, "shards", 0, "Shards of a split; 0: by its bytes.", lower_bound=0)
+_define(flags.DEFINE_boolean, "overwrite", False, "Replace what is in data_dir.")
+size_flag.define(
+    "Size that images are brought to, once, the whole image, and then stored as pixels; without it "
+    "they stay JPEG or PNG.",
+    FLAGS,
+)
+_define(flags.DEFINE_integer, "channels", 3, "Of images: 3 for colour, 1 for grey.")
+_define(flags.DEFINE_list, "class_names", [], "Classes in their order; default: sorted by name.")
+_define(flags.DEFINE_string, "csv", "", "CSV file of image_csv, with a header line.")
+_define(flags.DEFINE_string, "image_column", "", "Column of the files; default: the first.")
+_define(
+    flags.DEFINE_list,
+    "label_columns",
+    [],
+    "Column of the labels, or one 0/1 column a class; default: all others.",
+)
+_define(flags.DEFINE_string, "group_column", "", "Equal values in it stay in one split.")
+_define(flags.DEFINE_string, "split_column", "", "Column that names each row's split.")
+_define(flags.DEFINE_list, "languages", [], "Endings of parallel_text's files, as in en,de.")
+for _name in ("validation", "test"):
+    _define(
+        flags.DEFINE_float,
+        f"{_name}_fraction",
+        None,
+        f"Share of each class of 'train' that becomes the split '{_name}'.",
+        lower_bound=0.0,
+        upper_bound=0.9,
+    )
+_define(flags.DEFINE_integer, "seed", 0, "Of what is held out, and of the shuffle.", lower_bound=0)
+_define(flags.DEFINE_integer, "workers", 0, "Processes; 0: as many as cores.", lower_bound=0)
+_define(
+    flags.DEFINE_string,
+    "contact_sheet",
+    "",
+    "For inspect: PNG of some images of each class; default: contact_sheet.png in data_dir.",
+)
+
+flags.mark_flags_as_required(["data_dir"], flag_values=FLAGS)
+
+
+@flags.validator("mode", flag_values=FLAGS)
+def _check_mode(mode):
+    if mode not in MODES:
+        raise flags.ValidationError(f"'{mode}' is unknown.{did_you_mean(mode, MODES)}")
+    return True
 
 
 @flags.validator("dataset", flag_values=FLAGS)
 def _check_dataset(name):
-    if name is not None and name not in convert.SOURCES:
+    if name is not None and convert.source_of(name) is None:
         raise flags.ValidationError(f"'{name}' is unknown.{did_you_mean(name, convert.SOURCES)}")
+    return True
+
+
+@flags.validator("channels", flag_values=FLAGS)
+def _check_channels(channels):
+    if channels not in (1, 3):
+        raise flags.ValidationError("it must be 1 or 3")
+    return True
+
+
+_OF_SOURCES = {
+    flag for source in convert.SOURCES.values() for flag in (*source.needs, *source.takes)
+}
+
+
+@flags.multi_flags_validator(["mode", "dataset", *sorted(_OF_SOURCES)], flag_values=FLAGS)
+def _check_source(values):
+    dataset = values["dataset"]
+    if values["mode"] == "inspect":
+        return True
+    if dataset is None:
+        raise flags.ValidationError("Flag --dataset must have a value other than None.")
+    source = convert.source_of(dataset)
+    for name in source.needs:
+        if not values[name]:
+            raise flags.ValidationError(f"--dataset={dataset} needs --{name}")
+    for name in sorted(_OF_SOURCES - {*source.needs, *source.takes}):
+        if FLAGS[name].present:
+            users = [key for key, of in convert.SOURCES.items() if name in (*of.needs, *of.takes)]
+            raise flags.ValidationError(
+                f"--{name} is not for --dataset={dataset}, but for {', '.join(users)}"
+            )
     return True

@@ -8,7 +8,7 @@ import tempfile
 import numpy as np
 import tensorflow as tf
 
-from input_fns.dataset import Dataset
+from input_fns.pipeline import Pipeline
 
 SIGNATURE = "serving_default"
 SAMPLE_FILE = "sample_{}.npy"
@@ -29,7 +29,7 @@ def export_outputs(predictions, class_names):
     return {SIGNATURE: tf.estimator.export.PredictOutput(outputs)}
 
 
-def export_saved_model(estimator, dataset: Dataset, split: str, checkpoint: str, export_dir: str):
+def export_saved_model(estimator, pipeline: Pipeline, split: str, checkpoint: str, export_dir: str):
     """Writes `export_dir/<seconds since 1970>/`, and returns its path as text.
 
     Beside the SavedModel, `assets.extra/` holds `class_names.txt`, a name a line in the order of
@@ -39,8 +39,8 @@ def export_saved_model(estimator, dataset: Dataset, split: str, checkpoint: str,
         try:
             path = estimator.export_saved_model(
                 export_dir,
-                dataset.serving_input_receiver_fn(),
-                assets_extra=_write_extras(folder, dataset, split),
+                pipeline.serving_input_receiver_fn(),
+                assets_extra=_write_extras(folder, pipeline, split),
                 checkpoint_path=checkpoint,
             )
         except BaseException:
@@ -49,11 +49,11 @@ def export_saved_model(estimator, dataset: Dataset, split: str, checkpoint: str,
     return path.decode()
 
 
-def command_line(dataset: Dataset, path: str) -> str:
+def command_line(pipeline: Pipeline, path: str) -> str:
     """Returns the command that feeds the samples to the SavedModel at `path`."""
     inputs = ";".join(
         f"{name}={os.path.join(path, 'assets.extra', SAMPLE_FILE.format(name))}"
-        for name in dataset.features
+        for name in pipeline.features
     )
     return (
         f"saved_model_cli run --dir {path} --tag_set serve --signature_def {SIGNATURE} "
@@ -61,21 +61,21 @@ def command_line(dataset: Dataset, path: str) -> str:
     )
 
 
-def _write_extras(folder, dataset, split):
+def _write_extras(folder, pipeline, split):
     """Writes the extra files into `folder`; returns `{name in assets.extra: path}`."""
     extras = {"class_names.txt": os.path.join(folder, "class_names.txt")}
     with open(extras["class_names.txt"], "w") as file:
-        file.writelines(f"{name}\n" for name in dataset.class_names)
-    for feature, examples in _samples(dataset, split).items():
+        file.writelines(f"{name}\n" for name in pipeline.data.class_names)
+    for feature, examples in _samples(pipeline, split).items():
         name = SAMPLE_FILE.format(feature)
         extras[name] = os.path.join(folder, name)
         np.save(extras[name], examples)
     return extras
 
 
-def _samples(dataset, split):
+def _samples(pipeline, split):
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        batches = dataset.predict_input_fn(split)({"batch_size": _NUM_SAMPLES})
+        batches = pipeline.predict_input_fn(split)({"batch_size": _NUM_SAMPLES})
         return session.run(tf.compat.v1.data.make_one_shot_iterator(batches).get_next())
 
 

@@ -8,6 +8,7 @@ from absl import flags
 
 from models import registry
 from models.registry import did_you_mean
+from training import size_flag
 
 MODES = ("train", "eval", "train_and_eval", "continuous_eval", "predict", "export", "check")
 
@@ -21,10 +22,38 @@ flags.DEFINE_multi_string(
     "params", [], "Hyperparameters, key=value,key=value,...; may be repeated, a later key wins."
 )
 
-flags.DEFINE_string("dataset", None, "Name of the data set that data_dir holds.")
+flags.DEFINE_string(
+    "dataset",
+    None,
+    "Name of the data set that data_dir holds, or synthetic: random images, of the shapes and sizes "
+    "of data_dir, or, without one, of --image_size.",
+)
 flags.DEFINE_string("data_dir", None, "Folder that prepare_data.py wrote, local or gs://.")
 flags.DEFINE_string("train_split", "train", "Split to train on.")
 flags.DEFINE_string("eval_split", "test", "Split to evaluate and predict.")
+size_flag.define("Size of the images that the model sees; default: that of the stored ones.")
+flags.DEFINE_string(
+    "augment",
+    "",
+    "What is done to training images, on the host: words such as 'crop:4 flip', listed in "
+    "input_fns/augment.",
+)
+flags.DEFINE_float(
+    "center_crop",
+    0.875,
+    "Share of the sides of larger images that evaluation sees.",
+    lower_bound=0.01,
+    upper_bound=1.0,
+)
+flags.DEFINE_string(
+    "cache",
+    "auto",
+    "Where training examples wait between epochs: memory, none (read anew), a local folder, or "
+    "auto: memory up to 1 GiB.",
+)
+flags.DEFINE_integer(
+    "synthetic_classes", 1000, "Classes of --dataset=synthetic without data_dir.", lower_bound=2
+)
 
 flags.DEFINE_string("model_dir", None, "Folder of checkpoints and results, local or gs://.")
 flags.DEFINE_string(
@@ -114,7 +143,7 @@ flags.DEFINE_integer(
 )
 flags.DEFINE_integer("seed", None, "Makes a run repeatable, bit for bit on one CPU.", lower_bound=0)
 
-flags.mark_flags_as_required(["model", "dataset", "data_dir", "model_dir"])
+flags.mark_flags_as_required(["model", "dataset", "model_dir"])
 
 
 @flags.validator("mode")
@@ -137,7 +166,7 @@ def _check_given(value):
     return True
 
 
-for _name in ("dataset", "data_dir", "model_dir"):
+for _name in ("dataset", "data_dir", "model_dir", "cache"):
     flags.register_validator(_name, _check_given)
 
 
@@ -164,6 +193,15 @@ def _check_length(values):
         raise flags.ValidationError(
             f"--mode={values['mode']} needs --train_steps or --train_epochs"
         )
+    return True
+
+
+@flags.multi_flags_validator(["dataset", "data_dir", "image_size"])
+def _check_data(values):
+    if values["data_dir"] is None and values["dataset"] != "synthetic":
+        raise flags.ValidationError("Flag --data_dir must have a value other than None.")
+    if values["data_dir"] is None and values["image_size"] is None:
+        raise flags.ValidationError("--dataset=synthetic needs --image_size or --data_dir")
     return True
 
 

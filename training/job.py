@@ -8,8 +8,11 @@ import os
 import secrets
 from typing import Any
 
+from input_fns import augment, synthetic
 from input_fns import dataset as datasets
 from input_fns.dataset import Dataset
+from input_fns.pipeline import Pipeline
+from input_fns.synthetic import SyntheticPipeline
 from models import registry
 from models.model import Model
 from training import checkpoints, files, hparams
@@ -35,7 +38,7 @@ class Job:
 
     mode: str
     model: Model
-    dataset: Dataset
+    pipeline: Pipeline | SyntheticPipeline
     params: dict[str, Any]
     model_dir: str
     export_dir: str
@@ -63,6 +66,11 @@ class Job:
     clock: Clock
 
     @property
+    def dataset(self) -> Dataset:
+        """What the pipeline reads."""
+        return self.pipeline.data
+
+    @property
     def trains(self) -> bool:
         """Whether this job changes the model."""
         return self.mode in ("train", "train_and_eval")
@@ -83,7 +91,8 @@ def from_flags(iterations_per_loop: int = 1) -> Job:
       UsageError, DataError, ModelError: something asked for is not there or cannot be done.
     """
     model = registry.find(FLAGS.model)
-    dataset = datasets.load(FLAGS.data_dir, FLAGS.dataset)
+    pipeline = _pipeline()
+    dataset = pipeline.data
     params = hparams.resolve(model, FLAGS.params, dataset.num_classes, FLAGS.precision)
     trains = FLAGS.mode in ("train", "train_and_eval")
     used_splits = [FLAGS.train_split] if trains or FLAGS.mode == "check" else []
@@ -93,7 +102,7 @@ def from_flags(iterations_per_loop: int = 1) -> Job:
     checkpoint = _checkpoint(trains)
     job = Job(
         model=model,
-        dataset=dataset,
+        pipeline=pipeline,
         params=params,
         checkpoint=checkpoint,
         start_step=checkpoints.step_of(checkpoint),
@@ -130,6 +139,21 @@ _SAME_AS_FLAG = (
     "eval_timeout_secs",
     "summary_steps",
 )
+
+
+def _pipeline():
+    augmentation = augment.parse(FLAGS.augment)
+    is_synthetic = FLAGS.dataset == synthetic.NAME
+    if FLAGS.data_dir is None:
+        data = synthetic.dataset(FLAGS.image_size, FLAGS.synthetic_classes)
+    elif is_synthetic:
+        data = datasets.read(FLAGS.data_dir)
+    else:
+        data = datasets.load(FLAGS.data_dir, FLAGS.dataset)
+    pipeline = Pipeline(data, FLAGS.image_size, augmentation, FLAGS.center_crop, FLAGS.cache)
+    if is_synthetic:
+        return SyntheticPipeline(data, pipeline.features, augmentation.mixes)
+    return pipeline
 
 
 def _check_parts(batch_size, parts):

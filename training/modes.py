@@ -190,10 +190,10 @@ def predict(estimator, job, input_fns):
 
 def _export(estimator, job, checkpoint):
     path = export.export_saved_model(
-        estimator, job.dataset, job.eval_split, checkpoint, job.export_dir
+        estimator, job.pipeline, job.eval_split, checkpoint, job.export_dir
     )
     print(f"exported {checkpoint}: {path}")
-    print(f"try it: {export.command_line(job.dataset, path)}")
+    print(f"try it: {export.command_line(job.pipeline, path)}")
 
 
 class _Keeper:

@@ -12,26 +12,25 @@ import pathlib
 
 import numpy as np
 
-from input_fns.convert.source import RawDataset, RawSplit
+from input_fns.convert.source import Options, RawArrays, RawDataset
 
 _FILE = pathlib.Path(__file__).with_name("digits.csv.gz")
 # Every fifth row is a test example; the rows are in no order by class.
 _TEST_EVERY = 5
 
 
-def read(name: str, source: str = "") -> RawDataset:
+def read(options: Options) -> RawDataset:
     """Returns 1438 train and 359 test images, uint8 `[n, 8, 8, 1]` with pixels 0..16."""
-    del source  # the file lies beside this one
     with gzip.open(_FILE, "rt") as file:
         rows = np.loadtxt(file, delimiter=",", dtype=np.int64)
     images = rows[:, :-1].astype(np.uint8).reshape(-1, 8, 8, 1)
     labels = rows[:, -1]
     is_test = np.arange(len(rows)) % _TEST_EVERY == _TEST_EVERY - 1
     return RawDataset(
-        name=name,
+        name=options.dataset,
         class_names=tuple(str(digit) for digit in range(10)),
         splits={
-            "train": RawSplit(images[~is_test], labels[~is_test]),
-            "test": RawSplit(images[is_test], labels[is_test]),
+            "train": RawArrays(images[~is_test], labels[~is_test]),
+            "test": RawArrays(images[is_test], labels[is_test]),
         },
     )

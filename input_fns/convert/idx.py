@@ -7,17 +7,16 @@ numbers.
 
 from __future__ import annotations
 
-import gzip
 import math
 import os
 import struct
-import zlib
 
 import numpy as np
 import tensorflow as tf
 
 from input_fns import DataError
-from input_fns.convert.source import RawDataset, RawSplit
+from input_fns.convert.files import read_bytes
+from input_fns.convert.source import Options, RawArrays, RawDataset
 
 CLASS_NAMES = {
     "mnist": tuple(str(digit) for digit in range(10)),
@@ -38,22 +37,20 @@ _PREFIXES = {"train": "train", "test": "t10k"}
 _UINT8 = 8
 
 
-def read(name: str, source: str) -> RawDataset:
+def read(options: Options) -> RawDataset:
     """Returns the splits train and test, uint8 images `[n, height, width, 1]`.
 
     Args:
-      name: "mnist" or "fashion_mnist".
-      source: folder with the four original files, as .gz or unpacked.
+      options: `dataset` is "mnist" or "fashion_mnist", `source` the folder with the four original
+        files, as .gz or unpacked.
 
     Raises:
       DataError: a file is missing, broken, or disagrees with its partner.
     """
-    if not source:
-        raise DataError(f"--dataset={name} needs --source=FOLDER with the four original IDX files")
     return RawDataset(
-        name=name,
-        class_names=CLASS_NAMES[name],
-        splits={split: _read_split(source, prefix) for split, prefix in _PREFIXES.items()},
+        name=options.dataset,
+        class_names=CLASS_NAMES[options.dataset],
+        splits={split: _read_split(options.source, prefix) for split, prefix in _PREFIXES.items()},
     )
 
 
@@ -66,7 +63,7 @@ def _read_split(source, prefix):
         raise DataError(
             f"{images_path} holds {len(images)} images, but {labels_path} {len(labels)} labels"
         )
-    return RawSplit(images[..., np.newaxis], labels.astype(np.int64))
+    return RawArrays(images[..., np.newaxis], labels.astype(np.int64))
 
 
 def _find(source, name):
@@ -77,7 +74,7 @@ def _find(source, name):
 
 
 def _read_idx(path, num_dimensions):
-    data = _read_bytes(path)
+    data = read_bytes(path)
     magic = bytes([0, 0, _UINT8, num_dimensions])
     if data[:4] != magic:
         raise DataError(
@@ -94,14 +91,3 @@ def _read_idx(path, num_dimensions):
             f"its header of {header}, but holds {len(data) - header}"
         )
     return np.frombuffer(data, np.uint8, offset=header).reshape(shape)
-
-
-def _read_bytes(path):
-    with tf.io.gfile.GFile(path, "rb") as file:
-        data = file.read()
-    if not path.endswith(".gz"):
-        return data
-    try:
-        return gzip.decompress(data)
-    except (EOFError, OSError, zlib.error) as error:
-        raise DataError(f"{path} ({len(data)} bytes) is no whole gzip file: {error}") from error

@@ -1,23 +1,123 @@
-"""What every converter hands to the writer."""
+"""What a converter is asked for, and what it hands to the writer: splits of rows to be stored."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 
+from input_fns.dataset import Feature
+
+# How folders, files and columns call a split -> how this package does.
+SPLIT_NAMES = {
+    "train": "train",
+    "training": "train",
+    "val": "validation",
+    "valid": "validation",
+    "validation": "validation",
+    "dev": "validation",
+    "test": "test",
+}
+
 
 @dataclasses.dataclass(frozen=True)
-class RawSplit:
-    """Images `[n, height, width, channels]` and int64 labels `[n]`, in the source's order."""
+class Options:
+    """The flags of prepare_data.py of the same names."""
+
+    dataset: str
+    name: str = ""
+    source: str = ""
+    image_size: tuple[int, int] | None = None
+    channels: int = 3
+    class_names: tuple[str, ...] = ()
+    csv: str = ""
+    image_column: str = ""
+    label_columns: tuple[str, ...] = ()
+    group_column: str = ""
+    split_column: str = ""
+    languages: tuple[str, ...] = ()
+    validation_fraction: float | None = None
+    test_fraction: float | None = None
+    seed: int = 0
+    workers: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """An example as it is stored, without its label.
+
+    Attributes:
+      values: `{feature: bytes}`.
+      features: what each of them is; a shape may differ between the rows of a split.
+      name: of the file that it came from, if it had one of its own.
+    """
+
+    values: dict[str, bytes]
+    features: dict[str, Feature]
+    name: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Broken:
+    """An example that cannot be stored."""
+
+    name: str
+    reason: str
+
+
+class RawSplit(Protocol):
+    """A split in its source's order. Iterating yields a `Row` or a `Broken` for each example.
+
+    Attributes:
+      labels: int64 `[size]`, or None where examples have no class.
+      num_bytes: what the rows will take, about.
+      groups: `[size]`, equal where examples must stay in one split, or None.
+    """
+
+    labels: np.ndarray | None
+    num_bytes: int
+    groups: np.ndarray | None
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Row | Broken]: ...
+
+    def take(self, indices: Sequence[int]) -> RawSplit:
+        """Returns the split of these examples, in the order of the indices."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RawArrays:
+    """A split in memory: images `[size, height, width, channels]` and int64 labels `[size]`."""
 
     images: np.ndarray
     labels: np.ndarray
+    groups: None = None
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the pixels."""
+        return self.images.nbytes
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __iter__(self) -> Iterator[Row]:
+        features = {"image": Feature("raw", self.images.dtype.name, self.images.shape[1:])}
+        little_endian = self.images.dtype.newbyteorder("<")
+        for image in self.images:
+            yield Row({"image": image.astype(little_endian, copy=False).tobytes()}, features)
+
+    def take(self, indices: Sequence[int]) -> RawArrays:
+        """Returns the split of these examples, in the order of the indices."""
+        return RawArrays(self.images[indices], self.labels[indices])
 
 
 @dataclasses.dataclass(frozen=True)
 class RawDataset:
-    """A data set as its source holds it: every image of one shape and dtype."""
+    """A data set as its source holds it."""
 
     name: str
     class_names: tuple[str, ...]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from typing import Callable
@@ -10,11 +11,12 @@ import numpy as np
 import tensorflow as tf
 
 from input_fns import DataError, dataset
-from input_fns.convert.source import RawDataset, RawSplit
+from input_fns.convert.source import Broken, RawDataset
 
 # Shards of 10-100 MB, 10-100 of them, are what a TPU's hosts read best (Cloud TPU performance
-# guide); a split too small for that gets fewer shards, not smaller ones.
+# guide). A split too small for that gets fewer shards, not smaller ones; a larger one more.
 _SHARD_BYTES = 10 * 2**20
+_LARGEST_SHARD_BYTES = 100 * 2**20
 _MAX_SHARDS = 100
 # Around an example's features: the Example's keys and lengths, the record's length and checksums.
 _OVERHEAD_BYTES = 64
@@ -40,30 +42,32 @@ def write(
       progress: called with a line now and then.
 
     Raises:
-      DataError: a split is empty, or a label is outside the classes.
+      DataError: a split is empty, or all broken, or a label is outside the classes.
     """
     for name, split in raw.splits.items():
         _check(raw, name, split)
     tf.io.gfile.makedirs(data_dir)
-    splits = {
-        name: _write_split(split, name, data_dir, num_shards, len(raw.class_names), progress)
-        for name, split in raw.splits.items()
-    }
-    images = next(iter(raw.splits.values())).images
-    written = dataset.Dataset(
+    written = [
+        _SplitWriter(raw, name, data_dir, num_shards, progress).write() for name in raw.splits
+    ]
+    features = _merge([split.features for split in written])
+    complete = dataset.Dataset(
         name=raw.name,
         data_dir=data_dir,
-        features={"image": dataset.Feature(images.dtype.name, images.shape[1:])},
+        features=features,
         class_names=raw.class_names,
-        splits=splits,
+        splits={split.name: split.as_split() for split in written},
     )
-    _commit(written)
-    return written
+    partials = {new: old for split in written for old, new in zip(split.partials, split.names)}
+    _commit(complete, partials)
+    return complete
 
 
 def _check(raw, name, split):
-    if not len(split.labels):
+    if not len(split):
         raise DataError(f"split '{name}' of {raw.name} has no examples")
+    if split.labels is None:
+        return
     outside = np.flatnonzero((split.labels < 0) | (split.labels >= len(raw.class_names)))
     if len(outside):
         raise DataError(
@@ -73,43 +77,112 @@ def _check(raw, name, split):
         )
 
 
-def _write_split(split: RawSplit, name, data_dir, num_shards, num_classes, progress):
-    size = len(split.labels)
-    num_bytes = size * (split.images[0].nbytes + _OVERHEAD_BYTES)
-    num_shards = min(num_shards or _choose_num_shards(num_bytes), size)
-    bounds = np.linspace(0, size, num_shards + 1).astype(int)
-    shards, started = [], time.monotonic()
-    for i, (begin, end) in enumerate(zip(bounds, bounds[1:])):
-        shard_name = f"{name}-{i:05d}-of-{num_shards:05d}.tfrecord"
-        path = os.path.join(data_dir, shard_name + _PARTIAL)
-        with tf.io.TFRecordWriter(path) as writer:
-            for image, label in zip(split.images[begin:end], split.labels[begin:end]):
-                writer.write(_serialize(image, int(label)))
-        shards.append(
-            dataset.Shard(shard_name, tf.io.gfile.stat(path).length, num_examples=int(end - begin))
-        )
-        rate = end / (time.monotonic() - started)
-        progress(f"{name}: shard {i + 1}/{num_shards}, {end}/{size} examples, {rate:,.0f}/s")
-    histogram = np.bincount(split.labels, minlength=num_classes)
-    return dataset.Split(tuple(histogram.tolist()), tuple(shards))
+class _SplitWriter:
+    """Writes the shards of one split under temporary names, and keeps what is known of them."""
+
+    def __init__(self, raw: RawDataset, name, data_dir, num_shards, progress):
+        self.name = name
+        self._raw, self._split = raw, raw.splits[name]
+        self._data_dir, self._progress = data_dir, progress
+        size = len(self._split)
+        num_bytes = self._split.num_bytes + size * _OVERHEAD_BYTES
+        num_shards = min(num_shards or _choose_num_shards(num_bytes), size)
+        self._bounds = np.linspace(0, size, num_shards + 1).astype(int)
+        self._rows = iter(self._split)
+        self._histogram = np.zeros(len(raw.class_names), int)
+        self._broken = []
+        self._counts = []
+        self.features = {}
+        self.partials = []
+
+    def write(self) -> _SplitWriter:
+        """Writes every shard; a shard whose every example is broken leaves no file."""
+        started = time.monotonic()
+        for i, (begin, end) in enumerate(zip(self._bounds, self._bounds[1:])):
+            path = os.path.join(self._data_dir, f"{self.name}-{i:05d}.tfrecord{_PARTIAL}")
+            with tf.io.TFRecordWriter(path) as writer:
+                written = sum(self._write_example(writer, number) for number in range(begin, end))
+            if written:
+                self.partials.append(path)
+                self._counts.append(written)
+            else:
+                tf.io.gfile.remove(path)
+            rate = end / (time.monotonic() - started)
+            self._progress(
+                f"{self.name}: shard {i + 1}/{len(self._bounds) - 1}, {end}/{len(self._split)} "
+                f"examples, {rate:,.0f}/s, {(len(self._split) - end) / rate:.0f} s to go"
+            )
+        if not self._counts:
+            name, reason = self._broken[0]
+            raise DataError(
+                f"split '{self.name}' of {self._raw.name}: all of its {len(self._broken)} examples "
+                f"are broken; the first is {name}: {reason}"
+            )
+        return self
+
+    def _write_example(self, writer, number):
+        row = next(self._rows)
+        if isinstance(row, Broken):
+            self._broken.append((row.name, row.reason))
+            return 0
+        label = None
+        if self._split.labels is not None:
+            label = int(self._split.labels[number])
+            self._histogram[label] += 1
+        if self.features != row.features:
+            self.features = _merge([self.features or row.features, row.features])
+        writer.write(_serialize(row, label))
+        return 1
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the shards when the data set is complete."""
+        count = len(self.partials)
+        return [f"{self.name}-{i:05d}-of-{count:05d}.tfrecord" for i in range(count)]
+
+    def as_split(self) -> dataset.Split:
+        """Returns what dataset.json says of the split."""
+        sizes = [tf.io.gfile.stat(path).length for path in self.partials]
+        shards = map(dataset.Shard, self.names, sizes, self._counts)
+        return dataset.Split(tuple(self._histogram.tolist()), tuple(shards), tuple(self._broken))
+
+
+def _merge(features):
+    """Returns features that hold for all: a size that differs is None."""
+    first, *others = features
+    for other in others:
+        first = {
+            name: dataclasses.replace(
+                feature,
+                shape=tuple(
+                    a if a == b else None for a, b in zip(feature.shape, other[name].shape)
+                ),
+            )
+            for name, feature in first.items()
+        }
+    return first
 
 
 def _choose_num_shards(num_bytes):
-    return int(min(max(1, num_bytes // _SHARD_BYTES), _MAX_SHARDS))
+    few = min(num_bytes // _SHARD_BYTES, _MAX_SHARDS)
+    return int(max(1, few, -(-num_bytes // _LARGEST_SHARD_BYTES)))
 
 
-def _serialize(image, label):
-    little_endian = image.astype(image.dtype.newbyteorder("<"), copy=False)
+def _serialize(row, label):
+    values = dict(row.values)
+    if row.name:
+        values["name"] = row.name.encode()
     feature = {
-        "image": tf.train.Feature(
-            bytes_list=tf.train.BytesList(value=[little_endian.tobytes()]),
-        ),
-        "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
+        name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+        for name, value in values.items()
     }
+    if label is not None:
+        feature["label"] = tf.train.Feature(int64_list=tf.train.Int64List(value=[label]))
     return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
 
 
-def _commit(written: dataset.Dataset):
+def _commit(written: dataset.Dataset, partials):
+    """Gives the shards their names, `{name: partial path}`, and the data set its dataset.json."""
     data_dir = written.data_dir
     json_path = os.path.join(data_dir, dataset.FILE_NAME)
     with tf.io.gfile.GFile(json_path + _PARTIAL, "w") as file:
@@ -118,9 +191,8 @@ def _commit(written: dataset.Dataset):
     if tf.io.gfile.exists(json_path):
         replaced = _shard_names(dataset.read(data_dir))
         tf.io.gfile.remove(json_path)
-    for name in sorted(_shard_names(written)):
-        path = os.path.join(data_dir, name)
-        tf.io.gfile.rename(path + _PARTIAL, path, overwrite=True)
+    for name, partial in partials.items():
+        tf.io.gfile.rename(partial, os.path.join(data_dir, name), overwrite=True)
     tf.io.gfile.rename(json_path + _PARTIAL, json_path)
     for name in replaced - _shard_names(written) | _leftovers(data_dir):
         tf.io.gfile.remove(os.path.join(data_dir, name))

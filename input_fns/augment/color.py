@@ -1,0 +1,93 @@
+"""Brightness, contrast, saturation, and a rectangle erased."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+# The weights of red, green and blue in a grey (ITU-R BT.601), as Pillow has them.
+_GREY = (0.299, 0.587, 0.114)
+
+
+class Jitter:
+    """Brightness, then contrast, then saturation, each by its own factor; clipped at the end."""
+
+    numbers = 3
+
+    def __init__(self, strength):
+        self._strength = strength
+
+    def __call__(self, images, numbers):
+        """Returns images like `images`."""
+        factors = 1 + (2 * numbers - 1) * self._strength
+        return adjust(images, *tf.unstack(factors, axis=1))
+
+
+def adjust(images, brightness, contrast, saturation):
+    """Returns uint8 `[batch, height, width, channels]` with the three factors, float32 `[batch]`.
+
+    A factor of 1 changes nothing; 0 gives black, the mean grey, and greys (Pillow's ImageEnhance).
+    """
+    brightness, contrast, saturation = (
+        tf.reshape(factor, [-1, 1, 1, 1]) for factor in (brightness, contrast, saturation)
+    )
+    pixels = tf.cast(images, tf.float32)
+    greys = grey(pixels)
+    mean = tf.reduce_mean(greys, axis=[1, 2, 3], keepdims=True)
+    # One after the other the three are: a share of the pixel, of its grey, and of the mean grey.
+    gain = brightness * contrast
+    constant = brightness * (1 - contrast) * mean
+    return to_uint8(gain * saturation * pixels + (gain * (1 - saturation) * greys + constant))
+
+
+def grey(pixels):
+    """Returns float32 `[batch, height, width, 1]` of 1 or 3 channels."""
+    if pixels.shape[-1] == 1:
+        return pixels
+    return tf.tensordot(pixels, tf.constant(_GREY), 1)[..., tf.newaxis]
+
+
+def to_uint8(pixels):
+    """Returns float32 pixels clipped and rounded."""
+    return tf.cast(tf.clip_by_value(pixels, 0.0, 255.0) + 0.5, tf.uint8)
+
+
+class Erase:
+    """A random rectangle set to zero (Zhong et al. 2017, arXiv:1708.04896)."""
+
+    numbers = 5
+    _AREA = (0.02, 1 / 3)
+    _LARGEST_RATIO = 3.3
+
+    def __init__(self, probability):
+        self._probability = probability
+
+    def __call__(self, images, numbers):
+        """Returns images like `images`."""
+        size = images.shape[1:3]
+        erased, area, ratio, down, right = tf.unstack(numbers, axis=1)
+        low, high = self._AREA
+        area = (low + area * (high - low)) * size[0] * size[1]
+        ratio = tf.pow(self._LARGEST_RATIO, 2 * ratio - 1)
+        inside = rectangle(size, tf.sqrt(area * ratio), tf.sqrt(area / ratio), down, right)
+        inside &= tf.reshape(erased < self._probability, [-1, 1, 1])
+        return tf.where(inside[..., tf.newaxis], tf.zeros_like(images), images)
+
+
+def rectangle(size, high, wide, down, right):
+    """Returns bool `[batch, height, width]`, true within a rectangle of each image.
+
+    Args:
+      size: height and width of the images.
+      high: float32 `[batch]`, height of the rectangles; rounded, and cut to the image's.
+      wide: the same of their width.
+      down: float32 `[batch]` in [0, 1), where in the room that is left they stand.
+      right: the same from left to right.
+    """
+    ranges = []
+    for length, side, place in ((size[0], high, down), (size[1], wide, right)):
+        side = tf.clip_by_value(tf.round(side), 0, length)
+        first = tf.minimum(tf.floor(place * (length - side + 1)), length - side)[:, tf.newaxis]
+        at = tf.range(length, dtype=tf.float32)
+        ranges.append((at >= first) & (at < first + side[:, tf.newaxis]))
+    rows, columns = ranges
+    return rows[:, :, tf.newaxis] & columns[:, tf.newaxis, :]

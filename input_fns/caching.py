@@ -1,0 +1,98 @@
+"""Where the examples of a training split wait between epochs."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import shutil
+
+from input_fns import DataError, memory
+from input_fns.dataset import Dataset
+
+AUTO, MEMORY, NONE = "auto", "memory", "none"
+# By itself a split is held in memory if it takes no more than this: not a share of what the machine
+# has, or the order of the examples would depend on the machine.
+AUTO_BYTES = 2**30
+# Of the available memory; the rest is for the model, and for batches on their way.
+_SHARE = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How a split is kept.
+
+    Attributes:
+      in_memory: the whole split, perfectly shuffled; else it is read anew each epoch.
+      decoded: images are kept as pixels and decoded once.
+      path: of a local copy of the records, or "".
+    """
+
+    in_memory: bool
+    decoded: bool = False
+    path: str = ""
+
+
+def plan(data: Dataset, split_name: str, cache: str) -> Plan:
+    """Returns how the training split is kept.
+
+    Args:
+      data: the data set.
+      split_name: of the split.
+      cache: "auto", "memory", "none", or a local folder.
+
+    Raises:
+      DataError: the split is larger than the memory, or than the folder's disk.
+    """
+    split = data.split(split_name)
+    if cache == NONE:
+        return Plan(in_memory=False)
+    decoded, stored = _sizes(data, split)
+    if cache not in (AUTO, MEMORY):
+        return Plan(in_memory=False, path=_local_copy(data, split_name, cache))
+    room = int(memory.available_bytes() * _SHARE)
+    limit = min(room, AUTO_BYTES) if cache == AUTO else room
+    for size, is_decoded in ((decoded, True), (stored, False)):
+        if size is not None and size <= limit:
+            return Plan(in_memory=True, decoded=is_decoded)
+    if cache == MEMORY:
+        size = min(filter(None, (decoded, stored)))
+        raise DataError(
+            f"--cache=memory: split '{split_name}' takes {_gib(size)}, and half of the memory that "
+            f"is available is {_gib(room)}; use --cache=none, or a local folder"
+        )
+    return Plan(in_memory=False)
+
+
+def _sizes(data, split):
+    """Returns the bytes of a split as pixels, None if they differ in shape, and as stored."""
+    features = data.features.values()
+    decoded = None
+    if all(feature.is_static and feature.encoding != "text" for feature in features):
+        decoded = split.num_examples * sum(feature.num_bytes for feature in features)
+    if all(feature.encoding == "raw" for feature in features):
+        return decoded, None
+    return decoded, split.num_bytes
+
+
+def _local_copy(data, split_name, folder):
+    split = data.split(split_name)
+    try:
+        os.makedirs(folder, exist_ok=True)
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        raise DataError(f"--cache={folder} is no folder that can be made: {error}") from error
+    # The name holds what the records are: those of another data set are never taken for them.
+    identity = hashlib.sha256(repr((data.data_dir, split)).encode()).hexdigest()[:12]
+    path = os.path.join(folder, f"{data.name.replace(':', '_')}-{split_name}-{identity}")
+    there = any(name.startswith(os.path.basename(path)) for name in os.listdir(folder))
+    if split.num_bytes > free and not there:
+        raise DataError(
+            f"--cache={folder}: split '{split_name}' takes {_gib(split.num_bytes)}, and the disk "
+            f"has {_gib(free)} left"
+        )
+    return path
+
+
+def _gib(size):
+    return f"{size / 2**30:.1f} GiB"

@@ -1,0 +1,219 @@
+"""CIFAR-10 and CIFAR-100 from their original files, the binary or the Python version.
+
+The formats (https://www.cs.toronto.edu/~kriz/cifar.html): a binary record is one label byte
+(CIFAR-100: the coarse and the fine one) and 3072 pixels, red, green, blue, each 32 rows of 32; a
+Python batch is a pickled dict of the same pixels and labels.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import io
+import os
+import pickle
+import tarfile
+import zlib
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from input_fns import DataError
+from input_fns.convert.files import read_bytes
+from input_fns.convert.source import Options, RawArrays, RawDataset
+
+_PIXELS = 3 * 32 * 32
+
+
+@dataclasses.dataclass(frozen=True)
+class _Version:
+    """How one of the data sets is shipped in one of the formats."""
+
+    folder: str
+    archive: str
+    train: tuple[str, ...]
+    test: str
+    class_names: str
+    parse: Callable
+
+
+def _parse_binary(path, data, label_bytes):
+    record = label_bytes + _PIXELS
+    if not data or len(data) % record:
+        raise DataError(
+            f"{path} has {len(data)} bytes, which is no whole number of records of {record}: "
+            f"cut off at byte {len(data)}, in record {len(data) // record}"
+        )
+    records = np.frombuffer(data, np.uint8).reshape(-1, record)
+    return records[:, label_bytes:], records[:, label_bytes - 1]
+
+
+def _parse_python(path, data, key):
+    batch = _unpickle(path, data)
+    try:
+        pixels, labels = batch[b"data"], np.array(batch[key])
+    except (KeyError, TypeError) as error:
+        raise DataError(f"{path} is no batch of CIFAR: it lacks {error}") from error
+    if pixels.shape != (len(labels), _PIXELS):
+        raise DataError(f"{path} has pixels {pixels.shape} and {len(labels)} labels")
+    return pixels, labels
+
+
+class _Unpickler(pickle.Unpickler):
+    """Makes arrays and nothing else: a pickle from the internet could run any program."""
+
+    _ALLOWED = (
+        ("numpy.core.multiarray", "_reconstruct"),
+        ("numpy", "ndarray"),
+        ("numpy", "dtype"),
+        ("_codecs", "encode"),
+    )
+
+    def find_class(self, module, name):
+        """Returns one of the few classes that an array is made of."""
+        if (module, name) in self._ALLOWED:
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+
+
+def _unpickle(path, data):
+    try:
+        return _Unpickler(io.BytesIO(data), encoding="bytes").load()
+    # A broken pickle fails in as many ways as there are opcodes.
+    except Exception as error:
+        raise DataError(f"{path} is no whole pickle of CIFAR: {error}") from error
+
+
+def _names_of_text(path, data):
+    del path
+    return data.decode().split()
+
+
+def _names_of_pickle(key):
+    return lambda path, data: [name.decode() for name in _unpickle(path, data)[key]]
+
+
+_CIFAR10 = tuple(f"data_batch_{i}" for i in range(1, 6))
+_VERSIONS = {
+    "cifar10": (
+        _Version(
+            "cifar-10-batches-bin",
+            "cifar-10-binary.tar.gz",
+            tuple(f"{name}.bin" for name in _CIFAR10),
+            "test_batch.bin",
+            "",
+            lambda path, data: _parse_binary(path, data, 1),
+        ),
+        _Version(
+            "cifar-10-batches-py",
+            "cifar-10-python.tar.gz",
+            _CIFAR10,
+            "test_batch",
+            "",
+            lambda path, data: _parse_python(path, data, b"labels"),
+        ),
+    ),
+    "cifar100": (
+        _Version(
+            "cifar-100-binary",
+            "cifar-100-binary.tar.gz",
+            ("train.bin",),
+            "test.bin",
+            "fine_label_names.txt",
+            lambda path, data: _parse_binary(path, data, 2),
+        ),
+        _Version(
+            "cifar-100-python",
+            "cifar-100-python.tar.gz",
+            ("train",),
+            "test",
+            "meta",
+            lambda path, data: _parse_python(path, data, b"fine_labels"),
+        ),
+    ),
+}
+_CIFAR10_NAMES = "airplane automobile bird cat deer dog frog horse ship truck"
+
+
+def read(options: Options) -> RawDataset:
+    """Returns the splits train and test, uint8 images `[n, 32, 32, 3]`.
+
+    Args:
+      options: `source` is the folder that holds the archive or what it unpacks to, or the latter
+        itself.
+
+    Raises:
+      DataError: a file is missing, broken, or of another size than its fellows.
+    """
+    version, files = _find(options)
+    batches = [version.parse(name, files(name)) for name in (*version.train, version.test)]
+    sizes = {len(labels) for _, labels in batches}
+    if options.dataset == "cifar10" and len(sizes) > 1:
+        counts = [len(labels) for _, labels in batches]
+        raise DataError(
+            f"{options.source}: the batches should be of one size, and hold {counts} images: "
+            "one of them is cut off"
+        )
+    if options.dataset == "cifar100" and len(batches[0][1]) != 5 * len(batches[1][1]):
+        raise DataError(
+            f"{options.source}: train should be five times as large as test, but they hold "
+            f"{len(batches[0][1])} and {len(batches[1][1])} images"
+        )
+    names = _CIFAR10_NAMES.split()
+    if version.class_names:
+        parse = (
+            _names_of_text
+            if version.class_names.endswith(".txt")
+            else _names_of_pickle(b"fine_label_names")
+        )
+        names = parse(version.class_names, files(version.class_names))
+    return RawDataset(
+        options.dataset,
+        tuple(names),
+        {"train": _join(batches[:-1]), "test": _join(batches[-1:])},
+    )
+
+
+def _join(batches):
+    pixels, labels = (np.concatenate(arrays) for arrays in zip(*batches))
+    images = pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+    return RawArrays(np.ascontiguousarray(images), labels.astype(np.int64))
+
+
+def _find(options):
+    """Returns the version that `source` holds, and a function from a file's name to its bytes."""
+    source = options.source
+    for version in _VERSIONS[options.dataset]:
+        for folder in (os.path.join(source, version.folder), source):
+            if tf.io.gfile.exists(os.path.join(folder, version.test)):
+                return version, functools.partial(_read, folder)
+        archive = os.path.join(source, version.archive)
+        if tf.io.gfile.exists(archive):
+            return version, functools.partial(_member, archive, _unpack(archive))
+    wanted = [name for v in _VERSIONS[options.dataset] for name in (v.archive, f"{v.folder}/")]
+    raise DataError(f"--source={source} holds none of {', '.join(wanted)}")
+
+
+def _read(folder, name):
+    return read_bytes(os.path.join(folder, name))
+
+
+def _unpack(path):
+    """Returns `{file name: bytes}` of an archive."""
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file, tarfile.open(fileobj=file, mode="r|gz") as tar:
+            return {
+                os.path.basename(member.name): tar.extractfile(member).read()
+                for member in tar
+                if member.isfile()
+            }
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        size = tf.io.gfile.stat(path).length
+        raise DataError(f"{path} ({size} bytes) is no whole tar.gz file: {error}") from error
+
+
+def _member(archive, members, name):
+    if name not in members:
+        raise DataError(f"{archive} has no {name}: it is cut off, or another archive")
+    return members[name]

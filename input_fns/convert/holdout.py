@@ -1,0 +1,85 @@
+"""Holds examples of the training split out, class by class, for validation and test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from input_fns import DataError
+from input_fns.convert.source import Options, RawSplit
+
+# Of a source that has a training split alone and was given no fractions.
+_DEFAULT_VALIDATION = 0.1
+
+
+def hold_out(splits: Mapping[str, RawSplit], options: Options) -> dict[str, RawSplit]:
+    """Returns the splits, with `validation` and `test` taken out of `train` as the options say.
+
+    Each class gives its share, so that the proportions of the classes stay; examples of one group
+    go together, with the class of the group's first. Which ones is a function of `options.seed`.
+
+    Raises:
+      DataError: a split that is asked for is there already, or would be empty.
+    """
+    fractions = {"validation": options.validation_fraction, "test": options.test_fraction}
+    if set(splits) == {"train"} and fractions == {"validation": None, "test": None}:
+        fractions["validation"] = _DEFAULT_VALIDATION
+    fractions = {name: fraction for name, fraction in fractions.items() if fraction}
+    if not fractions:
+        return dict(splits)
+    if "train" not in splits:
+        raise DataError(f"there is no split 'train' to hold out of: {', '.join(splits)}")
+    for name in fractions:
+        if name in splits:
+            raise DataError(f"--{name}_fraction: {options.source} has a split '{name}' of its own")
+    train = splits["train"]
+    if train.labels is None:
+        raise DataError("--validation_fraction and --test_fraction are for data sets with classes")
+    indices = choose(train.labels, train.groups, fractions, options.seed)
+    held_out = {name: train.take(chosen) for name, chosen in indices.items()}
+    for name, split in held_out.items():
+        if not len(split):
+            raise DataError(f"split '{name}' would have no example: {fractions} of {len(train)}")
+    return {**splits, **held_out}
+
+
+def shuffled(split: RawSplit, seed: int) -> RawSplit:
+    """Returns the split in an order that is a function of `seed`."""
+    return split.take(np.random.default_rng(seed).permutation(len(split)))
+
+
+def choose(
+    labels: np.ndarray, groups: np.ndarray | None, fractions: Mapping[str, float], seed: int
+) -> dict[str, np.ndarray]:
+    """Returns the indices of "train" and of each split of `fractions`, in rising order.
+
+    Args:
+      labels: int64 `[size]`.
+      groups: `[size]`, equal where examples must stay together, or None.
+      fractions: `{split: share of each class}`.
+      seed: of the choice.
+    """
+    random = np.random.default_rng(seed)
+    if groups is None:
+        groups = np.arange(len(labels))
+    _, first, group_of, sizes = np.unique(
+        groups.astype(str) if groups.dtype == object else groups,
+        return_index=True,
+        return_inverse=True,
+        return_counts=True,
+    )
+    names = ["train", *fractions]
+    split_of_group = np.zeros(len(first), int)
+    for label in np.unique(labels):
+        of_class = random.permutation(np.flatnonzero(labels[first] == label))
+        total, taken = sizes[of_class].sum(), np.cumsum(sizes[of_class])
+        start = 0
+        for number, fraction in enumerate(fractions.values(), start=1):
+            # The groups whose middle lies within the share: rounded to the nearest group.
+            end = start + fraction * total
+            middle = taken - sizes[of_class] / 2
+            split_of_group[of_class[(middle > start) & (middle <= end)]] = number
+            start = end
+    split_of = split_of_group[group_of]
+    return {name: np.flatnonzero(split_of == number) for number, name in enumerate(names)}

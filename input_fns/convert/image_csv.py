@@ -1,0 +1,116 @@
+"""Images listed in a CSV file with their labels, as Kaggle ships them.
+
+A row names a file, whose extension may be left out, and its label: in one column, or in one column
+a class that holds 1 for the true one and 0 for the others.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from input_fns import DataError
+from input_fns.convert import pictures
+from input_fns.convert.files import read_text
+from input_fns.convert.picture_files import PictureFiles
+from input_fns.convert.source import SPLIT_NAMES, Options, RawDataset
+
+
+def read(options: Options) -> RawDataset:
+    """Returns the split "train", or those that `split_column` names.
+
+    Args:
+      options: `source` is the folder of the images, `csv` the file. `image_column` is the first
+        one unless given; `label_columns` are all others.
+
+    Raises:
+      DataError: a column is missing, a row has no label or an unknown one, a file is not there.
+    """
+    path = options.csv
+    reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
+    columns = reader.fieldnames or []
+    image_column = options.image_column or next(iter(columns), "")
+    kept = {image_column, options.group_column, options.split_column}
+    label_columns = options.label_columns or tuple(name for name in columns if name not in kept)
+    for name in [image_column, options.group_column, options.split_column, *label_columns]:
+        if name and name not in columns:
+            raise DataError(f"{path} has no column '{name}'; it has: {', '.join(columns)}")
+    # Line 1 is the header.
+    rows = [(f"{path}, line {reader.line_num}", row) for row in reader]
+    if not rows or not label_columns:
+        raise DataError(f"{path} has {len(rows)} rows and {len(label_columns)} label columns")
+    texts = [_label(where, row, label_columns) for where, row in rows]
+    class_names = options.class_names or _class_names(label_columns, texts)
+    find = _Finder(options.source)
+    paths = np.array([find(where, row[image_column]) for where, row in rows], object)
+    split = PictureFiles(
+        paths, _to_labels(rows, texts, class_names), options, _column(rows, options.group_column)
+    )
+    splits = {"train": split}
+    if options.split_column:
+        names = _column(rows, options.split_column)
+        splits = {
+            SPLIT_NAMES.get(name, name): split.take(np.flatnonzero(names == name))
+            for name in dict.fromkeys(names)
+        }
+    return RawDataset(options.dataset, class_names, splits)
+
+
+def _label(where, row, columns):
+    if len(columns) == 1:
+        label = row[columns[0]]
+        if not label:
+            raise DataError(f"{where}: no label in column '{columns[0]}'")
+        return label
+    ones = [name for name in columns if row[name] in ("1", "1.0")]
+    others = [name for name in columns if row[name] not in ("0", "0.0", "1", "1.0")]
+    if len(ones) != 1 or others:
+        values = ", ".join(f"{name}={row[name]}" for name in columns)
+        raise DataError(
+            f"{where}: exactly one of the label columns should be 1 and the others 0: {values}. "
+            "--label_columns says which columns are labels"
+        )
+    return ones[0]
+
+
+def _class_names(label_columns, texts):
+    return tuple(label_columns) if len(label_columns) > 1 else tuple(sorted(set(texts)))
+
+
+def _to_labels(rows, texts, class_names):
+    numbers = {name: number for number, name in enumerate(class_names)}
+    for (where, _), text in zip(rows, texts):
+        if text not in numbers:
+            raise DataError(
+                f"{where}: unknown label '{text}'; the classes are {', '.join(class_names)}"
+            )
+    empty = [name for name in class_names if name not in set(texts)]
+    if empty:
+        raise DataError(f"no row has the label {', '.join(empty)}")
+    return np.array([numbers[text] for text in texts], np.int64)
+
+
+def _column(rows, name):
+    return np.array([row[name] for _, row in rows], object) if name else None
+
+
+class _Finder:
+    """Finds the image that a row names, with or without its extension."""
+
+    def __init__(self, folder):
+        self._folder = folder
+        self._listed = {}
+
+    def __call__(self, where, name):
+        folder, base = os.path.split(os.path.join(self._folder, name or ""))
+        if folder not in self._listed:  # one listing a folder, and no question a file
+            there = tf.io.gfile.isdir(folder)
+            self._listed[folder] = set(tf.io.gfile.listdir(folder)) if there else set()
+        for extension in ("", *pictures.EXTENSIONS):
+            if base and base + extension in self._listed[folder]:
+                return os.path.join(folder, base + extension)
+        raise DataError(f"{where}: no image '{name}' in {self._folder}")

@@ -1,0 +1,91 @@
+"""A split whose examples are image files, read and checked by several processes."""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import dataclasses
+import multiprocessing
+import os
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from input_fns.convert import pictures
+from input_fns.convert.source import Broken, Options, Row
+from input_fns.dataset import Feature
+
+_CHUNK = 64
+# Below this the processes would take longer to start than to work.
+_WORTH_PROCESSES = 2000
+
+
+@dataclasses.dataclass(frozen=True)
+class PictureFiles:
+    """A `RawSplit` of image files.
+
+    Attributes:
+      paths: of the files, local or gs://.
+      labels: int64 `[size]`.
+      options: `image_size`, `channels` and `workers` are used.
+      groups: `[size]`, equal where examples must stay in one split; None: each is its own.
+    """
+
+    paths: np.ndarray
+    labels: np.ndarray
+    options: Options
+    groups: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the pixels, or of the files as they are."""
+        if self.options.image_size is not None:
+            return len(self) * int(np.prod(self.options.image_size)) * self.options.channels
+        # A sample will do: a stat of a million files on gs:// takes an hour.
+        sample = self.paths[:: max(1, len(self) // 1000)]
+        return round(np.mean([tf.io.gfile.stat(path).length for path in sample]) * len(self))
+
+    def take(self, indices: Sequence[int]) -> PictureFiles:
+        """Returns the split of these examples, in the order of the indices."""
+        groups = None if self.groups is None else self.groups[indices]
+        return PictureFiles(self.paths[indices], self.labels[indices], self.options, groups)
+
+    def __iter__(self) -> Iterator[Row | Broken]:
+        size, channels = self.options.image_size, self.options.channels
+        encoding = "image" if size is None else "raw"
+        chunks = [self.paths[i : i + _CHUNK].tolist() for i in range(0, len(self), _CHUNK)]
+        read = _read_here if len(self) < _WORTH_PROCESSES else _read_in_processes
+        for names, found in read(chunks, size, channels, self.options.workers):
+            for name, picture in zip(names, found):
+                if isinstance(picture, str):
+                    yield Broken(name, picture)
+                    continue
+                feature = Feature(encoding, "uint8", (picture.height, picture.width, channels))
+                yield Row({"image": picture.data}, {"image": feature}, os.path.basename(name))
+
+
+def _read_here(chunks, size, channels, workers):
+    del workers
+    for names in chunks:
+        yield names, pictures.read_many(names, size, channels)
+
+
+def _read_in_processes(chunks, size, channels, workers):
+    """Yields the chunks in order; a few are under way ahead of the one that is waited for."""
+    workers = workers or os.cpu_count()
+    # Not by fork: what TensorFlow has started in this process would be copied in mid-flight.
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(workers, context) as pool:
+        under_way = collections.deque()
+        for names in chunks:
+            task = pool.submit(pictures.read_many, names, size, channels)
+            under_way.append((names, task))
+            if len(under_way) > 4 * workers:
+                names, task = under_way.popleft()
+                yield names, task.result()
+        for names, task in under_way:
+            yield names, task.result()

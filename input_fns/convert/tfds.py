@@ -1,0 +1,114 @@
+"""Any image classification data set of tensorflow-datasets, where that package is installed.
+
+https://www.tensorflow.org/datasets/catalog/overview#image_classification
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from input_fns import DataError
+from input_fns.convert import pictures
+from input_fns.convert.source import SPLIT_NAMES, Broken, Options, RawDataset, Row
+from input_fns.dataset import Feature
+
+PREFIX = "tfds:"
+
+
+@dataclasses.dataclass(frozen=True)
+class TfdsSplit:
+    """A `RawSplit` of encoded images, read from a builder one by one."""
+
+    builder: Any
+    split: str
+    labels: np.ndarray
+    options: Options
+    indices: np.ndarray
+    groups: None = None
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the split's own files, or of the pixels."""
+        if self.options.image_size is not None:
+            return len(self) * int(np.prod(self.options.image_size)) * self.options.channels
+        whole = self.builder.info.splits[self.split]
+        return whole.num_bytes * len(self) // whole.num_examples
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def take(self, indices: Sequence[int]) -> TfdsSplit:
+        """Returns the split of these examples; they come in the order of the builder."""
+        indices = np.sort(indices)
+        return dataclasses.replace(self, labels=self.labels[indices], indices=self.indices[indices])
+
+    def __iter__(self) -> Iterator[Row | Broken]:
+        size, channels = self.options.image_size, self.options.channels
+        wanted = set(self.indices.tolist())
+        encoding = "image" if size is None else "raw"
+        for i, data in enumerate(_column(self.builder, self.split, "image")):
+            if i not in wanted:
+                continue
+            name = f"{self.split}[{i}]"
+            try:
+                picture = pictures.read(data, size, channels)
+            except Exception as error:  # whatever Pillow says of a broken file
+                yield Broken(name, str(error))
+                continue
+            feature = Feature(encoding, "uint8", (picture.height, picture.width, channels))
+            yield Row({"image": picture.data}, {"image": feature}, name)
+
+
+def read(options: Options) -> RawDataset:
+    """Returns every split of the data set, downloading it if need be.
+
+    Args:
+      options: `dataset` is "tfds:NAME", such as "tfds:cifar10"; `source` is the folder of
+        tensorflow-datasets, its own choice if empty.
+
+    Raises:
+      DataError: the package is not installed, or the data set has no image and label.
+    """
+    try:
+        import tensorflow_datasets as tfds
+    except ImportError as error:
+        raise DataError(
+            f"--dataset={options.dataset} needs tensorflow-datasets: "
+            f"pip install tensorflow-datasets ({error})"
+        ) from error
+    builder = tfds.builder(options.dataset[len(PREFIX) :], data_dir=options.source or None)
+    features = builder.info.features
+    missing = {"image", "label"} - set(features)
+    if missing:
+        raise DataError(f"{options.dataset} has no {' and no '.join(sorted(missing))}")
+    builder.download_and_prepare()
+    splits = {}
+    for name in builder.info.splits:
+        labels = np.fromiter(_column(builder, name, "label"), np.int64)
+        indices = np.arange(len(labels))
+        splits[SPLIT_NAMES.get(name, name)] = TfdsSplit(builder, name, labels, options, indices)
+    return RawDataset(options.dataset, tuple(features["label"].names), splits)
+
+
+def _column(builder, split, name):
+    import tensorflow_datasets as tfds
+
+    skip = {"image": tfds.decode.SkipDecoding()}
+    config = tfds.ReadConfig(interleave_cycle_length=1)  # the same order each time
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        dataset = builder.as_dataset(
+            split=split, decoders=skip, read_config=config, shuffle_files=False
+        )
+        value = tf.compat.v1.data.make_one_shot_iterator(
+            dataset.map(lambda example: example[name]).prefetch(64)
+        ).get_next()
+        while True:
+            try:
+                yield session.run(value)
+            except tf.errors.OutOfRangeError:
+                return

@@ -1,0 +1,248 @@
+"""The input_fns of a prepared data set: what a model is fed with, from shards to batches."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import tensorflow as tf
+
+from input_fns import DataError, caching, deployment, images, memory, records
+from input_fns.augment import Augmentation
+from input_fns.dataset import Dataset, Feature
+from input_fns.records import plain
+
+# Of the available memory, what tf.data may fill with batches ahead of their time.
+_PREFETCH_SHARE = 0.25
+
+
+@dataclasses.dataclass(frozen=True)
+class Pipeline:
+    """A data set of images and labels, as a model sees it.
+
+    Attributes:
+      data: the data set.
+      image_size: `(height, width)` of the images that the model sees; None: as they are stored.
+      augmentation: of training images, in the order of its words.
+      center_crop: what evaluation sees of larger images, as a share of their sides.
+      cache: "auto", "memory", "none", or a local folder; see `caching`.
+    """
+
+    data: Dataset
+    image_size: tuple[int, int] | None = None
+    augmentation: Augmentation = dataclasses.field(default_factory=Augmentation)
+    center_crop: float = 0.875
+    cache: str = caching.AUTO
+
+    def __post_init__(self):
+        """Raises `DataError` for what cannot be fed."""
+        if "image" not in self.data.features:
+            raise DataError(
+                f"{self.data.name} in {self.data.data_dir} holds "
+                f"{', '.join(self.data.features)}, and no image"
+            )
+        if self.image_size is None and not self._stored.is_static:
+            raise DataError(
+                f"the images of {self.data.name} differ in size: --image_size=HEIGHTxWIDTH says "
+                "which one the model sees"
+            )
+        touched = self.augmentation.words or self.augmentation.mixers or self._is_resized
+        if touched and self._stored.dtype != "uint8":
+            raise DataError(f"--augment and --image_size need uint8, not {self._stored.dtype}")
+
+    @property
+    def _stored(self) -> Feature:
+        return self.data.features["image"]
+
+    @property
+    def _size(self):
+        return self.image_size or self._stored.shape[:2]
+
+    @property
+    def _is_resized(self):
+        return tuple(self._size) != tuple(self._stored.shape[:2])
+
+    @property
+    def features(self) -> dict[str, Feature]:
+        """What the model sees, `{name: Feature}`."""
+        shape = (*self._size, self._stored.shape[-1])
+        return {"image": Feature("raw", self._stored.dtype, shape)}
+
+    def train_input_fn(self, split: str, seed: int, start_step: int = 0):
+        """Returns an input_fn for training: endless, reshuffled each epoch, augmented.
+
+        Args:
+          split: name of the split.
+          seed: of order and augmentation, which are functions of it alone.
+          start_step: global batches that an earlier run has used up. What is held in memory goes
+            on after them; what is read anew comes in another order.
+
+        Returns:
+          `input_fn(params) -> tf.data.Dataset` of `(features, labels)` in batches of exactly
+          `params["batch_size"]`: images of `features`, and labels, int32 `[batch]`, or, where the
+          augmentation mixes images, float32 `[batch, num_classes]`. With a `params["context"]`, as
+          a TPUEstimator gives it, those of this host alone.
+
+        Raises:
+          DataError: `cache` has no room for the split.
+        """
+        plan = caching.plan(self.data, split, self.cache)
+
+        def input_fn(params):
+            share = deployment.of_params(params)
+            draw, num_examples = self.augmentation.draw, self.data.split(split).num_examples
+            files, parse = self.data.files(split), self._stored_fn()
+            as_pixels = plan.decoded or self._stored.encoding == "raw"
+            if plan.in_memory:
+                examples = self._pixels(files) if as_pixels else records.in_order(files, parse)
+                dataset = records.train_from_memory(
+                    examples, num_examples, draw, share, seed, start_step
+                )
+            else:
+                if as_pixels:
+                    parse = self._parse_raw()
+                record_bytes = self.data.split(split).num_bytes // num_examples
+                dataset = records.train_from_files(
+                    files, parse, draw, share, seed, start_step, record_bytes, plan.path
+                )
+            finish = self._augment if as_pixels else self._decode_and_augment
+            options = tf.data.Options()
+            options.autotune.ram_budget = int(memory.available_bytes() * _PREFETCH_SHARE)
+            dataset = finish(dataset, share.batch_size)
+            return dataset.prefetch(tf.data.AUTOTUNE).with_options(options)
+
+        return input_fn
+
+    def eval_input_fn(self, split: str):
+        """Returns an input_fn for exact evaluation: every example once, in order.
+
+        Returns:
+          `input_fn(params) -> tf.data.Dataset` of `(features, labels)` in batches of exactly
+          `params["batch_size"]`. The last global batch is padded; `features["weight"]`, float32
+          `[batch]`, is 1 for an example and 0 for padding. With a `params["context"]`, as a
+          TPUEstimator gives it, those of this host alone.
+        """
+
+        def input_fn(params):
+            return records.evaluate(self._in_order(split), deployment.of_params(params))
+
+        return input_fn
+
+    def predict_input_fn(self, split: str):
+        """Returns an input_fn for prediction: every example once, in order, no padding.
+
+        Returns:
+          `input_fn(params) -> tf.data.Dataset` of features; the last batch may be smaller than
+          `params["batch_size"]` (a TPUEstimator pads and trims it by itself).
+        """
+
+        def input_fn(params):
+            dataset = self._in_order(split).map(lambda features, labels: features)
+            return dataset.rebatch(params["batch_size"]).prefetch(tf.data.AUTOTUNE)
+
+        return input_fn
+
+    def serving_input_receiver_fn(self):
+        """Returns the receiver of the raw signature: what the model sees, any batch size."""
+        return images.raw_serving_input_receiver_fn(self.features)
+
+    def _stored_fn(self):
+        return images.stored_fn(self.data.features, True, self.data.num_classes)
+
+    def _parse_raw(self):
+        """From serialised examples to pixels of the stored size, and labels."""
+        stored_fn = self._stored_fn()
+
+        def parse(serialized):
+            stored, labels = stored_fn(serialized)
+            return {"image": images.decode_raw(stored["image"], self._stored)}, labels
+
+        return parse
+
+    def _pixels(self, files):
+        """Every example once, in order: images of the stored size, which is one for all."""
+        if self._stored.encoding == "raw":
+            return records.in_order(files, self._parse_raw())
+        return self._decoded(files, lambda encoded: images.decode(encoded, self._stored))
+
+    def _in_order(self, split):
+        """Every example once, in order, as evaluation sees it."""
+        files = self.data.files(split)
+        if self._stored.encoding == "raw":
+            dataset = records.in_order(files, self._parse_raw())
+            return dataset.map(self._centered, num_parallel_calls=tf.data.AUTOTUNE)
+        return self._decoded(files, self._decode_center)
+
+    def _decoded(self, files, decode):
+        dataset = records.in_order(files, self._stored_fn()).unbatch()
+
+        @plain
+        def decode_one(stored, label):
+            return {"image": decode(stored["image"])}, label
+
+        return dataset.map(decode_one, num_parallel_calls=tf.data.AUTOTUNE).batch(64)
+
+    def _decode_center(self, encoded):
+        """What evaluation sees of one JPEG or PNG."""
+        height, width = tf.unstack(images.size_of(encoded))
+        window = images.center_window(height, width, self._size, self.center_crop)
+        return self._to_size(images.decode_window(encoded, window, self._stored.shape[-1]))
+
+    def _to_size(self, pixels):
+        resized = images.resize(pixels, self._size)
+        return tf.ensure_shape(resized, [*self._size, self._stored.shape[-1]])
+
+    @plain
+    def _centered(self, features, labels):
+        """What evaluation sees of images of the stored size."""
+        if not self._is_resized:
+            return features, labels
+        stored = self._stored.shape
+        window = images.center_window(*stored[:2], self._size, self.center_crop)
+        y, x, height, width = tf.unstack(window)
+        pixels = features["image"][:, y : y + height, x : x + width]
+        return {"image": images.resize(pixels, self._size)}, labels
+
+    def _augment(self, dataset, batch_size):
+        """From batches of pixels of the stored size to what training sees."""
+        del batch_size
+        if not self._is_resized and not self.augmentation.words and not self.augmentation.mixers:
+            return dataset.map(plain(lambda examples, numbers: examples))
+
+        @plain
+        def augment(examples, numbers):
+            if not self.augmentation.window:
+                examples = self._centered(*examples)
+            return self._mixed(*examples, numbers, self.augmentation)
+
+        return dataset.map(augment, num_parallel_calls=tf.data.AUTOTUNE)
+
+    def _decode_and_augment(self, dataset, batch_size):
+        """From batches of JPEG and PNG files to what training sees."""
+        window = self.augmentation.window
+        used = window.numbers if window else 0
+
+        @plain
+        def decode(example, numbers):
+            stored, label = example
+            encoded = stored["image"]
+            if window is None:
+                return ({"image": self._decode_center(encoded)}, label), numbers
+            place = window.window(numbers[tf.newaxis, :used], tf.unstack(images.size_of(encoded)))
+            box = tf.cast(tf.concat(place, axis=0), tf.int32)
+            pixels = images.decode_window(encoded, box, self._stored.shape[-1])
+            return ({"image": self._to_size(pixels)}, label), numbers[used:]
+
+        @plain
+        def augment(examples, numbers):
+            return self._mixed(*examples, numbers, self.augmentation.without_window)
+
+        dataset = dataset.unbatch().map(decode, num_parallel_calls=tf.data.AUTOTUNE)
+        dataset = dataset.batch(batch_size, drop_remainder=True)
+        return dataset.map(augment, num_parallel_calls=tf.data.AUTOTUNE)
+
+    def _mixed(self, features, labels, numbers, augmentation):
+        pixels = augmentation.apply(features["image"], numbers, self._size)
+        if augmentation.mixes:
+            one_hot = tf.one_hot(labels, self.data.num_classes)
+            pixels, labels = augmentation.mix(pixels, one_hot, numbers)
+        return {"image": pixels}, labels

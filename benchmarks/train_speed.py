@@ -118,7 +118,7 @@ random = np.random.default_rng(0)
 images = random.integers(0, 256, ({size}, *{shape}), dtype=np.uint8)
 images[random.random(images.shape) < 0.5] = 0  # half of MNIST's pixels and more are black
 labels = random.integers(0, 10, {size})
-split = source.RawSplit(images, labels)
+split = source.RawArrays(images, labels)
 raw = source.RawDataset(FLAGS.dataset, tuple("0123456789"), {{"train": split}})
 writer.write(raw, "{folder}/{recipe}")
 np.savez_compressed("{folder}/{recipe}.npz", images=images, labels=labels)

@@ -103,7 +103,11 @@ def _count(data, path):
         sizes = {name: tf.strings.length(value) for name, value in stored.items()}
         # Decoded, so that a broken image is found; what is fetched is a number.
         pixels = [
-            tf.map_fn(functools.partial(_num_numbers, feature=feature), stored[name], tf.int32)
+            tf.map_fn(
+                functools.partial(_num_numbers, feature=feature),
+                stored[name],
+                fn_output_signature=tf.int32,
+            )
             for name, feature in data.features.items()
             if feature.encoding == "image"
         ]

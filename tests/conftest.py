@@ -64,7 +64,7 @@ def make_raw_dataset(name="stripes", seed=3):
         labels = np.arange(size) % NUM_CLASSES
         images = random.integers(0, 60, [size, HEIGHT, WIDTH, 1], dtype=np.uint8)
         images[np.arange(size), :, labels] += 150
-        return source.RawSplit(images, labels)
+        return source.RawArrays(images, labels)
 
     class_names = tuple(f"stripe {c}" for c in range(NUM_CLASSES))
     return source.RawDataset(
@@ -98,7 +98,7 @@ def own_data_dir(raw_dataset, tmp_path):
 def digits_dir(tmp_path_factory):
     """The digits, prepared. Read only."""
     path = str(tmp_path_factory.mktemp("digits"))
-    writer.write(digits.read("digits"), path)
+    writer.write(digits.read(source.Options("digits")), path)
     return path
 
 

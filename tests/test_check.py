@@ -25,7 +25,7 @@ def data_dir_of(tmp_path_factory):
     """A small prepared data set with the shapes of a real one: `data_dir_of("mnist")`."""
 
     def make(name):
-        split = source.RawSplit(np.zeros([20, *SHAPES[name]], np.uint8), np.arange(20) % 10)
+        split = source.RawArrays(np.zeros([20, *SHAPES[name]], np.uint8), np.arange(20) % 10)
         names = tuple(map(str, range(10)))
         path = str(tmp_path_factory.mktemp(name))
         writer.write(source.RawDataset(name, names, {"train": split, "test": split}), path)

@@ -45,18 +45,22 @@ def test_the_folder_of_another_data_set_is_not_touched(prepare, own_data_dir, ov
     assert sorted(os.listdir(own_data_dir)) == before
 
 
-def test_mnist_needs_a_source(prepare, tmp_path):
-    with pytest.raises(DataError, match="--dataset=mnist needs --source=FOLDER"):
-        prepare("--dataset=mnist", f"--data_dir={tmp_path}/data")
-    assert not os.path.exists(tmp_path / "data")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--dataset=digts", "--data_dir=d"], "'digts' is unknown. Did you mean 'digits'?"),
         (["--dataset=digits"], "--data_dir must have a value"),
         (["--data_dir=d"], "--dataset must have a value"),
+        (["--mode=inspct", "--data_dir=d"], "'inspct' is unknown. Did you mean 'inspect'?"),
+        (["--dataset=mnist", "--data_dir=d"], "--dataset=mnist needs --source"),
+        (["--dataset=image_csv", "--data_dir=d", "--source=s"], "--dataset=image_csv needs --csv"),
+        (["--dataset=tfds", "--data_dir=d"], "'tfds' is unknown. Did you mean"),
+        (
+            ["--dataset=digits", "--data_dir=d", "--csv=labels.csv"],
+            "--csv is not for --dataset=digits, but for image_csv",
+        ),
+        (["--dataset=digits", "--data_dir=d", "--channels=2"], "it must be 1 or 3"),
+        (["--dataset=digits", "--data_dir=d", "--image_size=3x"], "it should be SIZE or HEIGHTx"),
         (["--dataset=digits", "--data_dir=d", "--shards=-1"], "-1 is not a non-negative integer"),
         (
             ["--dataset=digits", "--data_dir=/dev/null/d"],

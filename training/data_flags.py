@@ -6,7 +6,7 @@ from absl import flags
 
 from input_fns import convert
 from models.registry import did_you_mean
-from training import size_flag
+from training.size_flag import SizeParser, SizeSerializer
 
 MODES = ("convert", "inspect")
 
@@ -29,10 +29,14 @@ _define(flags.DEFINE_string, "source", "", "Folder with the raw files, local or 
 _define(flags.DEFINE_string, "name", "", "Name for run_*.py's --dataset, if not that of --dataset.")
 _define(flags.DEFINE_integer, "shards", 0, "Shards of a split; 0: by its bytes.", lower_bound=0)
 _define(flags.DEFINE_boolean, "overwrite", False, "Replace what is in data_dir.")
-size_flag.define(
+flags.DEFINE(
+    SizeParser(),
+    "image_size",
+    None,
     "Size that images are brought to, once, the whole image, and then stored as pixels; without it "
     "they stay JPEG or PNG.",
-    FLAGS,
+    flag_values=FLAGS,
+    serializer=SizeSerializer(),
 )
 _define(flags.DEFINE_integer, "channels", 3, "Of images: 3 for colour, 1 for grey.")
 _define(flags.DEFINE_list, "class_names", [], "Classes in their order; default: sorted by name.")

@@ -8,7 +8,7 @@ from absl import flags
 
 from models import registry
 from models.registry import did_you_mean
-from training import size_flag
+from training.size_flag import SizeParser, SizeSerializer
 
 MODES = ("train", "eval", "train_and_eval", "continuous_eval", "predict", "export", "check")
 
@@ -25,13 +25,18 @@ flags.DEFINE_multi_string(
 flags.DEFINE_string(
     "dataset",
     None,
-    "Name of the data set that data_dir holds, or synthetic: random images, of the shapes and sizes "
-    "of data_dir, or, without one, of --image_size.",
+    "Name of the data set that data_dir holds; or synthetic: random images in its place.",
 )
 flags.DEFINE_string("data_dir", None, "Folder that prepare_data.py wrote, local or gs://.")
 flags.DEFINE_string("train_split", "train", "Split to train on.")
 flags.DEFINE_string("eval_split", "test", "Split to evaluate and predict.")
-size_flag.define("Size of the images that the model sees; default: that of the stored ones.")
+flags.DEFINE(
+    SizeParser(),
+    "image_size",
+    None,
+    "Size of the images that the model sees; default: that of the stored ones.",
+    serializer=SizeSerializer(),
+)
 flags.DEFINE_string(
     "augment",
     "",

@@ -1,4 +1,4 @@
-"""The flag `--image_size`. Imports no TensorFlow."""
+"""How an image size is written in a flag. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -7,22 +7,13 @@ import re
 from absl import flags
 
 
-def define(description: str, flag_values=flags.FLAGS) -> None:
-    """Defines `--image_size=SIZE` or `HEIGHTxWIDTH`, whose value is `(height, width)` or None."""
-    flags.DEFINE(
-        _Parser(),
-        "image_size",
-        None,
-        description,
-        flag_values=flag_values,
-        serializer=_Serializer(),
-    )
+class SizeParser(flags.ArgumentParser):
+    """Reads SIZE or HEIGHTxWIDTH as `(height, width)`."""
 
-
-class _Parser(flags.ArgumentParser):
     syntactic_help = "SIZE or HEIGHTxWIDTH, such as 224 or 224x320"
 
     def parse(self, argument):
+        """Returns `(height, width)`."""
         if isinstance(argument, tuple):
             return argument
         if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)?", argument):
@@ -31,9 +22,13 @@ class _Parser(flags.ArgumentParser):
         return int(height), int(width or height)
 
     def flag_type(self):
+        """For `--help`."""
         return "image size"
 
 
-class _Serializer(flags.ArgumentSerializer):
+class SizeSerializer(flags.ArgumentSerializer):
+    """Writes `(height, width)` as the parser reads it."""
+
     def serialize(self, value):
+        """Returns HEIGHTxWIDTH."""
         return f"{value[0]}x{value[1]}"

@@ -117,7 +117,7 @@ class Augmentation:
           numbers: float32 `[batch, ...]`, what `draw` gave these examples.
           size: `(height, width)` of the result: that of the images unless `window` makes another.
         """
-        column, pending, pending_size = 0, None, images.shape[1:3]
+        column, pending, pending_size = 0, None, images.shape[1:3].as_list()
         only_flip = None
         for word in self.words:
             own = numbers[:, column : column + word.numbers]

@@ -63,7 +63,7 @@ class Erase:
 
     def __call__(self, images, numbers):
         """Returns images like `images`."""
-        size = images.shape[1:3]
+        size = images.shape[1:3].as_list()
         erased, area, ratio, down, right = tf.unstack(numbers, axis=1)
         low, high = self._AREA
         area = (low + area * (high - low)) * size[0] * size[1]

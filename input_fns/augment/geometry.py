@@ -101,7 +101,7 @@ class Crop:
     def __call__(self, images, numbers):
         """Returns images like `images`."""
         pad = self._pixels
-        height, width = images.shape[1:3]
+        height, width = images.shape[1:3].as_list()
         moves = tf.cast(tf.floor(numbers * (2 * pad + 1)), tf.int32)
         moves = tf.minimum(moves, 2 * pad)  # a float32 product may round up
         rows = moves[:, 0, tf.newaxis] + tf.range(height)
@@ -112,7 +112,7 @@ class Crop:
 
 def flipped(images, numbers):
     """Returns the images of `Flip` alone, which need no interpolation."""
-    height, width = images.shape[1:3]
+    height, width = images.shape[1:3].as_list()
     columns = tf.range(width)
     columns = tf.where(numbers < 0.5, width - 1 - columns, columns)
     return take(images, tf.zeros_like(numbers, tf.int32) + tf.range(height), columns)
@@ -120,11 +120,11 @@ def flipped(images, numbers):
 
 def take(images, rows, columns):
     """Returns the pixels at int32 rows `[batch, h]` and columns `[batch, w]` of each image."""
-    height, width, channels = images.shape[1:]
+    height, width, channels = images.shape[1:].as_list()
     places = rows[:, :, tf.newaxis] * width + columns[:, tf.newaxis, :]
     pixels = tf.reshape(images, [-1, height * width, channels])
     taken = tf.gather(pixels, places, batch_dims=1)
-    return tf.ensure_shape(taken, [images.shape[0], rows.shape[1], columns.shape[1], channels])
+    return tf.ensure_shape(taken, [images.shape[0], *rows.shape[1:], *columns.shape[1:], channels])
 
 
 def transform(images, matrices, new_size, fill="NEAREST", fill_value=0.0):
@@ -147,7 +147,7 @@ def transform(images, matrices, new_size, fill="NEAREST", fill_value=0.0):
         interpolation="BILINEAR",
         fill_mode=fill,
     )
-    moved = tf.ensure_shape(moved, [images.shape[0], *new_size, images.shape[-1]])
+    moved = tf.ensure_shape(moved, [images.shape[0], *new_size, images.shape.as_list()[-1]])
     return tf.cast(moved + 0.5, tf.uint8)
 
 

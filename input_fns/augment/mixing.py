@@ -44,7 +44,7 @@ class CutMix:
 
     def __call__(self, images, others, share, numbers):
         """Like `Mixup`; the share is that of the pixels."""
-        height, width = images.shape[1:3]
+        height, width = images.shape[1:3].as_list()
         side = tf.sqrt(1 - share)
         inside = color.rectangle(
             (height, width), side * height, side * width, numbers[:, 0], numbers[:, 1]

@@ -66,12 +66,12 @@ def shear_y(images, strength):
 
 def translate_x(images, strength):
     """Moved by up to 150/331 of the width."""
-    return _moved(images, strength * (_MOVE * images.shape[2]), 0.0)
+    return _moved(images, strength * (_MOVE * images.shape.as_list()[2]), 0.0)
 
 
 def translate_y(images, strength):
     """Moved by up to 150/331 of the height."""
-    return _moved(images, 0.0, strength * (_MOVE * images.shape[1]))
+    return _moved(images, 0.0, strength * (_MOVE * images.shape.as_list()[1]))
 
 
 def rotate(images, strength):
@@ -102,7 +102,7 @@ def saturation(images, strength):
 def sharpness(images, strength):
     """Blended with its smoothed self, or away from it, by up to 0.9; the border stays."""
     pixels = tf.cast(images, tf.float32)
-    channels = images.shape[-1]
+    channels = images.shape.as_list()[-1]
     kernel = tf.constant([[1.0, 1, 1], [1, 5, 1], [1, 1, 1]]) / 13
     kernel = tf.tile(kernel[:, :, tf.newaxis, tf.newaxis], [1, 1, channels, 1])
     smooth = tf.nn.depthwise_conv2d(pixels, kernel, [1, 1, 1, 1], "VALID")
@@ -137,7 +137,7 @@ def autocontrast(images, strength):
 def equalize(images, strength):
     """Each channel's histogram made flat."""
     del strength
-    _, height, width, channels = images.shape
+    _, height, width, channels = images.shape.as_list()
     flat = tf.cast(tf.transpose(images, [0, 3, 1, 2]), tf.int32)
     flat = tf.reshape(flat, [-1, height * width])
     counts = tf.math.bincount(flat, minlength=256, maxlength=256, axis=-1)
@@ -171,11 +171,11 @@ OPERATIONS = {
 
 
 def _linear(images, x_row, y_row):
-    size = images.shape[1:3]
+    size = images.shape[1:3].as_list()
     matrices = geometry.about_middle(size, x_row, y_row)
     return geometry.transform(images, matrices, size, "CONSTANT", _GREYED)
 
 
 def _moved(images, right, down):
     matrices = geometry.matrix_of([1.0, 0.0, -right], [0.0, 1.0, -down])
-    return geometry.transform(images, matrices, images.shape[1:3], "CONSTANT", _GREYED)
+    return geometry.transform(images, matrices, images.shape[1:3].as_list(), "CONSTANT", _GREYED)

@@ -23,6 +23,7 @@ class Source:
     in_order_of_class: bool = False
 
 
+_ORDER = {"train": 0, "validation": 1, "test": 2}
 _HOLD_OUT = ("validation_fraction", "test_fraction", "seed")
 _PICTURES = ("image_size", "channels", "workers", "name", *_HOLD_OUT)
 SOURCES = {
@@ -72,4 +73,7 @@ def read(options):
     splits = holdout.hold_out(raw.splits, options)
     if source.in_order_of_class and "train" in splits:
         splits["train"] = holdout.shuffled(splits["train"], options.seed)
-    return dataclasses.replace(raw, name=options.name or raw.name, splits=splits)
+    in_order = sorted(splits, key=lambda name: (_ORDER.get(name, len(_ORDER)), name))
+    return dataclasses.replace(
+        raw, name=options.name or raw.name, splits={name: splits[name] for name in in_order}
+    )

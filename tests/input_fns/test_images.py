@@ -19,24 +19,25 @@ def example(array, label):
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
 def test_stored_numbers_come_back_bit_for_bit(session, dtype):
     stored = np.random.default_rng(1).normal(100, 50, [13, 7, 5, 3]).astype(dtype)
-    parse = images.parse_fn({"image": Feature(dtype, (7, 5, 3))}, num_classes=4)
-    features, labels = parse(tf.constant([example(row, i % 4) for i, row in enumerate(stored)]))
+    feature = Feature("raw", dtype, (7, 5, 3))
+    parse = images.stored_fn({"image": feature}, has_labels=True, num_classes=4)
+    strings, labels = parse(tf.constant([example(row, i % 4) for i, row in enumerate(stored)]))
     assert labels.dtype == tf.int32
-    features, labels = session.run((features, labels))
-    np.testing.assert_array_equal(features["image"], stored)
+    pixels, labels = session.run((images.decode_raw(strings["image"], feature), labels))
+    np.testing.assert_array_equal(pixels, stored)
     np.testing.assert_array_equal(labels, np.arange(13) % 4)
 
 
 @pytest.mark.parametrize("label", [4, -1])
 def test_a_label_outside_the_classes_is_an_error(session, label):
-    parse = images.parse_fn({"image": Feature("uint8", (1,))}, num_classes=4)
+    parse = images.stored_fn({"image": Feature("raw", "uint8", (1,))}, True, num_classes=4)
     _, labels = parse(tf.constant([example(np.uint8([1]), label)]))
     with pytest.raises(tf.errors.InvalidArgumentError, match="outside the classes"):
         session.run(labels)
 
 
 def test_serving_takes_any_number_of_images():
-    receiver = images.raw_serving_input_receiver_fn({"image": Feature("uint8", (7, 5, 3))})()
+    receiver = images.raw_serving_input_receiver_fn({"image": Feature("raw", "uint8", (7, 5, 3))})()
     assert receiver.receiver_tensors["image"].shape.as_list() == [None, 7, 5, 3]
     assert receiver.receiver_tensors["image"].dtype == tf.uint8
     assert receiver.features == receiver.receiver_tensors

@@ -45,13 +45,33 @@ def batches(dataset, session, count=None):
     return list(itertools.islice(rest(), count))
 
 
+def draw(count, seed):
+    return tf.random.stateless_uniform([count, 2], seed)
+
+
 def train_from_memory(files, batch_size, seed=1, start_step=0):
-    deployment = Deployment(batch_size)
-    return records.train_from_memory(files, parse, NUM_EXAMPLES, deployment, seed, start_step)
+    return of_memory(files, Deployment(batch_size), seed, start_step)
+
+
+def of_memory(files, deployment, seed=1, start_step=0):
+    examples = records.in_order(files, parse)
+    return records.train_from_memory(examples, NUM_EXAMPLES, draw, deployment, seed, start_step)
+
+
+def of_files(files, deployment, seed=1, start_step=0, **more):
+    return records.train_from_files(files, parse, draw, deployment, seed, start_step, **more)
+
+
+def evaluate(files, deployment):
+    return records.evaluate(records.in_order(files, parse), deployment)
 
 
 def labels_of(dataset, session, count):
-    return np.stack([labels for _, labels in batches(dataset, session, count)])
+    return np.stack([labels for (_, labels), _ in batches(dataset, session, count)])
+
+
+def numbers_of(dataset, session, count):
+    return np.stack([numbers for _, numbers in batches(dataset, session, count)])
 
 
 @pytest.mark.parametrize("batch_size", [1, 5, 23, 40])
@@ -64,7 +84,7 @@ def test_every_epoch_from_memory_holds_every_example_once(files, session, batch_
 
 
 def test_features_and_labels_stay_together(files, session):
-    for features, labels in batches(train_from_memory(files, 5), session, 9):
+    for (features, labels), _ in batches(train_from_memory(files, 5), session, 9):
         np.testing.assert_array_equal(features["image"], np.stack([labels, -labels], axis=1))
 
 
@@ -92,15 +112,16 @@ def test_a_start_step_goes_on_where_an_undisturbed_run_would_be(files, session, 
 def test_training_batches_have_static_shapes(files):
     for dataset in (
         train_from_memory(files, 5),
-        records.train_from_files(files, parse, Deployment(5), 1),
+        of_files(files, Deployment(5)),
     ):
-        features, labels = dataset.element_spec
+        (features, labels), numbers = dataset.element_spec
+        assert numbers.shape.as_list() == [5, 2]
         assert features["image"].shape.as_list() == [5, 2]
         assert labels.shape.as_list() == [5]
 
 
 def test_training_from_files_reads_every_example_equally_often(files, session):
-    dataset = records.train_from_files(files, parse, Deployment(NUM_EXAMPLES), seed=1)
+    dataset = of_files(files, Deployment(NUM_EXAMPLES))
     epochs = labels_of(dataset, session, 3)
     for epoch in epochs:
         np.testing.assert_array_equal(np.sort(epoch), np.arange(NUM_EXAMPLES))
@@ -109,8 +130,7 @@ def test_training_from_files_reads_every_example_equally_often(files, session):
 
 def test_training_from_files_repeats_itself_by_its_seed(files, session):
     once, again, other = (
-        labels_of(records.train_from_files(files, parse, Deployment(5), seed), session, 10)
-        for seed in (1, 1, 2)
+        labels_of(of_files(files, Deployment(5), seed), session, 10) for seed in (1, 1, 2)
     )
     np.testing.assert_array_equal(once, again)
     assert not np.array_equal(once, other)
@@ -118,7 +138,7 @@ def test_training_from_files_repeats_itself_by_its_seed(files, session):
 
 @pytest.mark.parametrize("batch_size", [1, 5, 23, 40])
 def test_evaluation_gives_every_example_once_in_order(files, session, batch_size):
-    dataset = records.evaluate(files, parse, Deployment(batch_size))
+    dataset = evaluate(files, Deployment(batch_size))
     features, labels = zip(*batches(dataset, session))
     assert len(labels) == -(-NUM_EXAMPLES // batch_size)
     weights = np.concatenate([feature["weight"] for feature in features])
@@ -129,16 +149,8 @@ def test_evaluation_gives_every_example_once_in_order(files, session, batch_size
 
 
 def test_padding_stands_at_the_end(files, session):
-    *_, (features, _) = batches(records.evaluate(files, parse, Deployment(5)), session)
+    *_, (features, _) = batches(evaluate(files, Deployment(5)), session)
     np.testing.assert_array_equal(features["weight"], [1, 1, 1, 0, 0])
-
-
-def test_prediction_gives_every_example_once_in_order_without_padding(files, session):
-    rows = batches(records.predict(files, parse, Deployment(5)), session)
-    assert [len(labels) for _, labels in rows] == [5, 5, 5, 5, 3]
-    np.testing.assert_array_equal(
-        np.concatenate([labels for _, labels in rows]), np.arange(NUM_EXAMPLES)
-    )
 
 
 def of_all_hosts(make_dataset, session, batch_size, batches_per_step, num_hosts, steps):
@@ -160,7 +172,7 @@ def test_global_batches_are_the_same_on_any_hosts_and_cores(
     files, session, batch_size, cores, num_hosts, start_step
 ):
     def train(deployment):
-        return records.train_from_memory(files, parse, NUM_EXAMPLES, deployment, 1, start_step)
+        return of_memory(files, deployment, start_step=start_step)
 
     split = of_all_hosts(train, session, batch_size, cores, num_hosts, 9)
     whole = labels_of(train(Deployment(batch_size * cores * num_hosts)), session, 9)
@@ -172,7 +184,7 @@ def test_hosts_that_stream_share_no_example(files, session, num_hosts):
     seen = []
     for host in range(num_hosts):
         deployment = Deployment(1, 1, host, num_hosts)
-        dataset = records.train_from_files(files, parse, deployment, seed=1)
+        dataset = of_files(files, deployment)
         own = NUM_EXAMPLES // num_hosts  # files and records divide unevenly: at least 3 each
         seen.append(set(labels_of(dataset, session, min(own, 5)).ravel()))
     assert sum(map(len, seen)) == len(set.union(*seen))
@@ -180,7 +192,7 @@ def test_hosts_that_stream_share_no_example(files, session, num_hosts):
 
 def test_streaming_hosts_together_see_every_example(files, session):
     epochs = [
-        labels_of(records.train_from_files(files, parse, Deployment(1, 1, h, 3), 1), session, n)
+        labels_of(of_files(files, Deployment(1, 1, h, 3)), session, n)
         for h, n in enumerate([8, 8, 7])  # the examples of the three shards
     ]
     np.testing.assert_array_equal(np.sort(np.concatenate(epochs).ravel()), np.arange(NUM_EXAMPLES))
@@ -194,8 +206,59 @@ def test_evaluation_by_hosts_and_cores_gives_every_example_once(
     counted = []
     for host in range(num_hosts):
         deployment = Deployment(batch_size, cores, host, num_hosts)
-        elements = batches(records.evaluate(files, parse, deployment), session)
+        elements = batches(evaluate(files, deployment), session)
         assert len(elements) == steps * cores  # every core has a batch at every step
         for features, labels in elements:
             counted.extend(labels[features["weight"] == 1])
     assert sorted(counted) == list(range(NUM_EXAMPLES))
+
+
+@pytest.mark.parametrize(("batch_size", "cores", "num_hosts"), [(3, 4, 1), (2, 3, 2)])
+def test_random_numbers_belong_to_the_example_and_not_to_the_core(
+    files, session, batch_size, cores, num_hosts
+):
+    hosts = [
+        numbers_of(of_memory(files, Deployment(batch_size, cores, host, num_hosts)), session, cores)
+        for host in range(num_hosts)
+    ]
+    whole = numbers_of(of_memory(files, Deployment(batch_size * cores * num_hosts)), session, 1)
+    np.testing.assert_array_equal(np.concatenate(hosts).reshape(whole[0].shape), whole[0])
+
+
+@pytest.mark.parametrize("make", [of_memory, of_files])
+def test_random_numbers_differ_between_batches_and_repeat_by_their_seed(files, session, make):
+    once, again, other = (
+        numbers_of(make(files, Deployment(5), seed), session, 4) for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(once, again)
+    assert len(np.unique(np.concatenate([once, other]))) == once.size + other.size
+
+
+def test_a_streaming_run_that_resumes_sees_another_order(files, session):
+    fresh = labels_of(of_files(files, Deployment(5)), session, 4)
+    resumed = labels_of(of_files(files, Deployment(5), start_step=3), session, 4)
+    assert not np.array_equal(fresh, resumed)
+
+
+@pytest.mark.parametrize(("record_bytes", "in_order"), [(2**29, True), (2**20, False)])
+def test_the_window_of_the_shuffle_is_bounded_in_bytes(files, session, record_bytes, in_order):
+    dataset = of_files(files, Deployment(NUM_EXAMPLES), record_bytes=record_bytes)
+    (labels,) = labels_of(dataset, session, 1)
+    of_first_file = labels[labels < 8]  # with room for one record alone a file stays in its order
+    assert np.array_equal(of_first_file, np.arange(8)) == in_order
+
+
+def test_a_local_copy_serves_the_epochs_after_the_first(tmp_path, session):
+    path = str(tmp_path / "gone.tfrecord")
+    with tf.io.TFRecordWriter(path) as writer:
+        for number in range(7):
+            writer.write(str(number))
+    dataset = of_files([path], Deployment(7), cache_path=str(tmp_path / "copy"))
+    iterator = tf.compat.v1.data.make_initializable_iterator(dataset)
+    (_, labels), _ = iterator.get_next()
+    session.run(iterator.initializer)
+    for _ in range(3):
+        np.testing.assert_array_equal(np.sort(session.run(labels)), np.arange(7))
+    (tmp_path / "gone.tfrecord").unlink()
+    for _ in range(9):
+        np.testing.assert_array_equal(np.sort(session.run(labels)), np.arange(7))

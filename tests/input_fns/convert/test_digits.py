@@ -4,10 +4,11 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from input_fns.convert import digits
+from input_fns.convert.source import Options
 
 
 def test_they_are_those_of_scikit_learn():
-    splits = digits.read("digits").splits
+    splits = digits.read(Options("digits")).splits
     assert splits["train"].images.shape == (1438, 8, 8, 1)
     assert splits["test"].images.shape == (359, 8, 8, 1)
     theirs = load_digits()
@@ -18,5 +19,5 @@ def test_they_are_those_of_scikit_learn():
 
 
 def test_every_class_is_in_every_split():
-    for split in digits.read("digits").splits.values():
+    for split in digits.read(Options("digits")).splits.values():
         assert np.bincount(split.labels).min() > 20

@@ -9,6 +9,7 @@ import pytest
 
 from input_fns import DataError
 from input_fns.convert import idx
+from input_fns.convert.source import Options
 
 FASHION_MNIST = pathlib.Path(__file__).parents[4] / "shared" / "data" / "fashion-mnist"
 FILES = {
@@ -33,7 +34,7 @@ def source(tmp_path):
 
 
 def test_pixels_and_labels_come_back_bit_for_bit(source):
-    raw = idx.read("mnist", str(source))
+    raw = idx.read(Options("mnist", source=str(source)))
     assert raw.class_names == tuple("0123456789")
     assert raw.splits["train"].images.dtype == np.uint8
     for split, prefix in (("train", "train"), ("test", "t10k")):
@@ -49,7 +50,7 @@ def test_unpacked_files_will_do(source):
         packed = source / name
         (source / name[: -len(".gz")]).write_bytes(gzip.decompress(packed.read_bytes()))
         packed.unlink()
-    assert len(idx.read("fashion_mnist", str(source)).splits["train"].labels) == 11
+    assert len(idx.read(Options("fashion_mnist", source=str(source))).splits["train"].labels) == 11
 
 
 IMAGES = "train-images-idx3-ubyte.gz"
@@ -73,23 +74,18 @@ WHOLE = idx_bytes(FILES[IMAGES])
 def test_a_broken_file_is_named_and_explained(source, content, message):
     (source / IMAGES).write_bytes(content)
     with pytest.raises(DataError, match=f"{IMAGES}.*{message}"):
-        idx.read("mnist", str(source))
+        idx.read(Options("mnist", source=str(source)))
 
 
 def test_a_missing_file(source):
     (source / IMAGES).unlink()
     with pytest.raises(DataError, match=f"has no {IMAGES}"):
-        idx.read("mnist", str(source))
-
-
-def test_a_source_is_needed():
-    with pytest.raises(DataError, match="--dataset=mnist needs --source=FOLDER"):
-        idx.read("mnist", "")
+        idx.read(Options("mnist", source=str(source)))
 
 
 @pytest.mark.skipif(not FASHION_MNIST.exists(), reason="the real Fashion-MNIST is not here")
 def test_the_real_fashion_mnist():
-    splits = idx.read("fashion_mnist", str(FASHION_MNIST)).splits
+    splits = idx.read(Options("fashion_mnist", source=str(FASHION_MNIST))).splits
     assert splits["train"].images.shape == (60000, 28, 28, 1)
     assert splits["test"].images.shape == (10000, 28, 28, 1)
     assert np.bincount(splits["train"].labels).tolist() == [6000] * 10

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from input_fns import DataError, dataset
+from input_fns import DataError, dataset, pipeline
 from input_fns.convert import source, writer
 
 
 def make_raw(size=11, name="numbers", first=0):
     """Images whose pixels count up from `first`, in a split "train"."""
     images = (first + np.arange(size * 6)).astype(np.uint8).reshape(size, 3, 2, 1)
-    split = source.RawSplit(images, np.arange(size) % 2)
+    split = source.RawArrays(images, np.arange(size) % 2)
     return source.RawDataset(name, ("even", "odd"), {"train": split})
 
 
@@ -21,7 +21,7 @@ def stored_images(data_dir, session):
     """Every image of the split, in the order of the shards."""
     numbers = dataset.load(str(data_dir), "numbers")
     size = numbers.split("train").num_examples
-    batches = numbers.eval_input_fn("train")({"batch_size": size})
+    batches = pipeline.Pipeline(numbers).eval_input_fn("train")({"batch_size": size})
     features, _ = session.run(tf.compat.v1.data.make_one_shot_iterator(batches).get_next())
     return features["image"]
 
@@ -43,9 +43,9 @@ def test_the_histogram_and_the_sizes_are_those_of_the_files(tmp_path):
 
 @pytest.mark.parametrize(
     ("num_bytes", "num_shards"),
-    [(5_000, 1), (20 * 2**20, 2), (500 * 2**20, 50), (5 * 2**30, 100)],
+    [(5_000, 1), (20 * 2**20, 2), (500 * 2**20, 50), (5 * 2**30, 100), (140 * 2**30, 1434)],
 )
-def test_shards_hold_ten_mebibytes_or_more_and_are_a_hundred_at_most(num_bytes, num_shards):
+def test_shards_hold_10_to_100_mebibytes_and_are_a_hundred_if_they_can(num_bytes, num_shards):
     assert writer._choose_num_shards(num_bytes) == num_shards
 
 
@@ -60,11 +60,11 @@ def stopped(monkeypatch):
     """Makes a write stop at its eighth example."""
     serialize, calls = writer._serialize, []
 
-    def serialize_some(image, label):
+    def serialize_some(row, label):
         calls.append(label)
         if len(calls) == 8:
             raise KeyboardInterrupt
-        return serialize(image, label)
+        return serialize(row, label)
 
     monkeypatch.setattr(writer, "_serialize", serialize_some)
 
@@ -104,7 +104,7 @@ def test_a_stop_between_the_renames_leaves_no_mixture(tmp_path, monkeypatch):
 
 def test_the_next_run_removes_what_a_stopped_one_left(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(writer, "_commit", lambda written: None)
+        patch.setattr(writer, "_commit", lambda written, partials: None)
         writer.write(make_raw(), str(tmp_path), num_shards=5)
     writer.write(make_raw(), str(tmp_path), num_shards=2)
     assert sorted(os.listdir(tmp_path)) == [

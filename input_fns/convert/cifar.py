@@ -13,7 +13,6 @@ import io
 import os
 import pickle
 import tarfile
-import zlib
 from collections.abc import Callable
 
 import numpy as np
@@ -202,15 +201,11 @@ def _read(folder, name):
 def _unpack(path):
     """Returns `{file name: bytes}` of an archive."""
     try:
-        with tf.io.gfile.GFile(path, "rb") as file, tarfile.open(fileobj=file, mode="r|gz") as tar:
-            return {
-                os.path.basename(member.name): tar.extractfile(member).read()
-                for member in tar
-                if member.isfile()
-            }
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        size = tf.io.gfile.stat(path).length
-        raise DataError(f"{path} ({size} bytes) is no whole tar.gz file: {error}") from error
+        with tarfile.open(fileobj=io.BytesIO(read_bytes(path))) as tar:
+            files = [member for member in tar if member.isfile()]
+            return {os.path.basename(file.name): tar.extractfile(file).read() for file in files}
+    except tarfile.TarError as error:
+        raise DataError(f"{path} is no whole tar file: {error}") from error
 
 
 def _member(archive, members, name):

@@ -28,7 +28,8 @@ def read(options: Options) -> RawDataset:
         splits = {SPLIT_NAMES[name]: os.path.join(options.source, name) for name in folders}
     else:
         splits = {"train": options.source}
-    class_names = options.class_names or tuple(_folders(next(iter(splits.values()))))
+    reference = splits.get("train") or next(iter(splits.values()))
+    class_names = options.class_names or tuple(_folders(reference))
     if len(class_names) < 2:
         raise DataError(
             f"--source={options.source} should have a folder for each class, "

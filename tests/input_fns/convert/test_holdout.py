@@ -1,0 +1,69 @@
+"""Holding examples out of the training split."""
+
+import numpy as np
+import pytest
+
+from input_fns import DataError
+from input_fns.convert import holdout
+from input_fns.convert.source import Options, RawArrays
+
+LABELS = np.repeat([0, 1, 2], [50, 20, 7])
+
+
+def split_of(labels=LABELS):
+    return RawArrays(np.arange(len(labels), dtype=np.uint8).reshape(-1, 1, 1, 1), labels)
+
+
+def hold_out(splits=None, **options):
+    splits = splits or {"train": split_of(), "test": split_of()}
+    return holdout.hold_out(splits, Options("digits", **options))
+
+
+def test_each_class_gives_its_share():
+    splits = hold_out(validation_fraction=0.2)
+    assert np.bincount(splits["validation"].labels).tolist() == [10, 4, 1]
+    assert np.bincount(splits["train"].labels).tolist() == [40, 16, 6]
+
+
+def test_nothing_is_lost_and_nothing_twice():
+    splits = hold_out({"train": split_of()}, validation_fraction=0.2, test_fraction=0.3)
+    numbers = np.concatenate([split.images.ravel() for split in splits.values()])
+    assert sorted(numbers) == list(range(77))
+    assert list(splits) == ["train", "validation", "test"]
+
+
+def test_the_choice_is_a_function_of_the_seed():
+    once, again, other = (
+        hold_out(validation_fraction=0.2, seed=seed)["validation"].images.ravel().tolist()
+        for seed in (1, 1, 2)
+    )
+    assert once == again
+    assert once != other
+
+
+def test_a_source_of_one_split_gives_a_tenth_by_itself_and_others_nothing():
+    assert len(hold_out({"train": split_of()})["validation"]) == 8
+    assert list(hold_out()) == ["train", "test"]
+    assert list(hold_out({"train": split_of()}, validation_fraction=0.0)) == ["train"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_groups_stay_together_and_shares_come_close(seed):
+    groups = np.arange(77) // 3  # one group holds two classes
+    chosen = holdout.choose(LABELS, groups, {"validation": 0.3}, seed)
+    assert not set(groups[chosen["train"]]) & set(groups[chosen["validation"]])
+    share = np.bincount(LABELS[chosen["validation"]]) / np.bincount(LABELS)
+    np.testing.assert_allclose(share, 0.3, atol=0.2)
+
+
+@pytest.mark.parametrize(
+    ("splits", "options", "message"),
+    [
+        (None, {"test_fraction": 0.1}, "--test_fraction: .* has a split 'test' of its own"),
+        ({"test": split_of()}, {"validation_fraction": 0.1}, "no split 'train' to hold out of"),
+        (None, {"validation_fraction": 0.001}, "split 'validation' would have no example"),
+    ],
+)
+def test_what_cannot_be_held_out(splits, options, message):
+    with pytest.raises(DataError, match=message):
+        hold_out(splits, **options)

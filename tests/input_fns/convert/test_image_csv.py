@@ -1,0 +1,134 @@
+"""Images listed in a CSV file, as Kaggle ships them."""
+
+import csv
+import pathlib
+
+import numpy as np
+import pytest
+
+from input_fns import DataError
+
+APPLE = pathlib.Path(__file__).parents[4] / "shared" / "data" / "apple-leaf"
+
+
+@pytest.fixture
+def table(folder):
+    """Writes rows to a CSV file beside the images; returns the options that read it."""
+
+    def write(*rows, **options):
+        path = folder / "labels.csv"
+        with open(path, "w", newline="") as file:
+            csv.writer(file).writerows(rows)
+        return {"source": folder, "csv": str(path), "validation_fraction": 0.0, **options}
+
+    return write
+
+
+def labels_of(raw, split="train"):
+    """`{file: class name}` of a split."""
+    split = raw.splits[split]
+    names = [str(pathlib.Path(path).relative_to(split.options.source)) for path in split.paths]
+    return dict(zip(names, (raw.class_names[label] for label in split.labels)))
+
+
+def test_a_label_column(read, table):
+    rows = ("file", "kind"), ("cat/00.jpeg", "cat"), ("dog/03.png", "dog"), ("cat/02.jpeg", "cat")
+    raw = read("image_csv", **table(*rows))
+    assert raw.class_names == ("cat", "dog")
+    assert labels_of(raw) == {"cat/00.jpeg": "cat", "dog/03.png": "dog", "cat/02.jpeg": "cat"}
+
+
+def test_a_column_a_class_and_names_without_extension(read, table):
+    rows = ("image_id", "dog", "cat"), ("cat/00", "0", "1"), ("dog/03", "1", "0")
+    raw = read("image_csv", **table(*rows))
+    assert raw.class_names == ("dog", "cat")
+    assert labels_of(raw) == {"cat/00.jpeg": "cat", "dog/03.png": "dog"}
+
+
+def test_chosen_columns(read, table):
+    rows = ("n", "file", "a", "kind"), ("1", "cat/00.jpeg", "x", "cat"), ("2", "dog/03", "y", "dog")
+    raw = read("image_csv", **table(*rows, image_column="file", label_columns=("kind",)))
+    assert labels_of(raw) == {"cat/00.jpeg": "cat", "dog/03.png": "dog"}
+
+
+def test_a_split_column(read, table):
+    rows = ("f", "kind", "part"), ("cat/00", "cat", "val"), ("cat/01", "cat", "train")
+    more = ("dog/00", "dog", "train"), ("dog/01", "dog", "extra")
+    raw = read("image_csv", **table(*rows, *more, split_column="part"))
+    assert {name: len(split) for name, split in raw.splits.items()} == {
+        "train": 2,
+        "validation": 1,
+        "extra": 1,
+    }
+
+
+def test_near_duplicates_stay_on_one_side(read, table):
+    rows = [(f"cat/{i:02d}", "cat", f"leaf {i // 3}") for i in range(11)]
+    rows += [(f"dog/{i:02d}", "dog", f"bark {i // 2}") for i in range(7)]
+    options = table(("f", "kind", "leaf"), *rows, group_column="leaf", validation_fraction=0.4)
+    splits = read("image_csv", **options).splits
+    groups = {name: set(split.groups) for name, split in splits.items()}
+    assert groups["train"] & groups["validation"] == set()
+    assert len(splits["train"]) + len(splits["validation"]) == 18
+    assert min(np.bincount(splits["validation"].labels)) > 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        ([("f", "k"), ("cat/99", "cat")], {}, "line 2: no image 'cat/99' in"),
+        ([("f", "k"), ("cat/00", "cat"), ("", "cat")], {}, "line 3: no image ''"),
+        ([("f", "k"), ("cat/00", "")], {}, "line 2: no label in column 'k'"),
+        (
+            [("f", "k"), ("cat/00", "cow")],
+            {"class_names": ("cat", "dog")},
+            "line 2: unknown label 'cow'; the classes are cat, dog",
+        ),
+        (
+            [("f", "k"), ("cat/00", "cat")],
+            {"class_names": ("cat", "dog")},
+            "no row has the label dog",
+        ),
+        ([("f", "a", "b"), ("cat/00", "1", "1")], {}, "line 2: exactly one .* a=1, b=1"),
+        ([("f", "a", "b"), ("cat/00", "0", "0")], {}, "line 2: exactly one of the label columns"),
+        ([("f", "a", "b"), ("cat/00", "cat", "1")], {}, "a=cat, b=1. --label_columns says"),
+        ([("f", "k"), ("cat/00", "x")], {"group_column": "g"}, "no column 'g'; it has: f, k"),
+        ([("f", "k")], {}, "has 0 rows and 1 label columns"),
+        ([], {}, "has 0 rows and 0 label columns"),
+    ],
+)
+def test_a_wrong_table(read, table, rows, options, message):
+    with pytest.raises(DataError, match=rf"labels\.csv.*{message}|{message}"):
+        read("image_csv", **table(*rows, **options))
+
+
+def test_a_missing_table(read, folder):
+    with pytest.raises(DataError, match=r"no\.csv is not there"):
+        read("image_csv", source=folder, csv=str(folder / "no.csv"))
+
+
+def test_a_table_that_is_no_utf8(read, table):
+    options = table(("f", "k"), ("cat/00", "cat"))
+    pathlib.Path(options["csv"]).write_bytes(b"f,k\ncat/00,c\xe4t\n")
+    with pytest.raises(DataError, match=r"labels\.csv, line 2, byte 12: no UTF-8"):
+        read("image_csv", **options)
+
+
+@pytest.mark.skipif(not APPLE.exists(), reason="the real leaves are not here")
+def test_the_real_table_of_the_leaves(read, tmp_path):
+    import tarfile
+
+    with tarfile.open(APPLE / "plantvillage-apple-color.tar.gz") as tar:
+        tar.extractall(tmp_path)
+    raw = read(
+        "image_csv",
+        source=tmp_path / "apple-leaf",
+        csv=str(APPLE / "labels.csv"),
+        label_columns=("healthy", "black_rot", "rust", "scab"),
+        split_column="split_by_shot",
+    )
+    assert {name: len(split) for name, split in raw.splits.items()} == {
+        "train": 988,
+        "validation": 123,
+        "test": 124,
+    }

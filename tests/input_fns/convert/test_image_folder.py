@@ -1,0 +1,112 @@
+"""A folder of images whose sub-folders are the classes."""
+
+import pathlib
+import shutil
+import tarfile
+
+import numpy as np
+import pytest
+
+from input_fns import DataError
+from input_fns.convert import picture_files
+
+APPLE = pathlib.Path(__file__).parents[4] / "shared" / "data" / "apple-leaf"
+
+
+def test_classes_are_the_folders_in_the_order_of_their_names(read, folder):
+    raw = read("image_folder", source=folder, validation_fraction=0.0)
+    assert raw.class_names == ("cat", "dog")
+    assert np.bincount(raw.splits["train"].labels).tolist() == [11, 7]
+    assert list(raw.splits) == ["train"]
+
+
+def test_the_order_of_the_classes_can_be_given(read, folder):
+    raw = read("image_folder", source=folder, class_names=("dog", "cat"))
+    assert raw.class_names == ("dog", "cat")
+
+
+def test_files_are_kept_byte_for_byte_with_their_labels(read, rows, folder):
+    train = read("image_folder", source=folder, validation_fraction=0.0).splits["train"]
+    good, broken = rows(train)
+    assert not broken
+    for path, label, row in zip(train.paths, train.labels, good):
+        assert row.values["image"] == pathlib.Path(path).read_bytes()
+        assert row.name == pathlib.Path(path).name
+        assert pathlib.Path(path).parent.name == ("cat", "dog")[label]
+        assert row.features["image"].shape == (9, 13, 3)
+
+
+def test_training_examples_are_shuffled_and_others_in_order(read, folder):
+    splits = read("image_folder", source=folder, validation_fraction=0.5).splits
+    train, validation = (list(splits[name].paths) for name in ("train", "validation"))
+    assert train != sorted(train)
+    assert validation == sorted(validation)
+    again = read("image_folder", source=folder, validation_fraction=0.5).splits
+    assert list(again["train"].paths) == train
+
+
+def test_splits_that_are_folders(read, folder, tmp_path):
+    for name in ("train", "val", "test"):
+        shutil.copytree(folder, tmp_path / "split" / name)
+    raw = read("image_folder", source=tmp_path / "split")
+    assert list(raw.splits) == ["train", "validation", "test"]
+    assert all(len(split) == 18 for split in raw.splits.values())
+
+
+def test_broken_files_are_told_and_not_stored(read, rows, folder):
+    (folder / "cat" / "03.jpeg").write_bytes(b"no image")
+    (folder / "dog" / "zero.png").write_bytes(b"")
+    train = read("image_folder", source=folder, validation_fraction=0.0).splits["train"]
+    good, broken = rows(train)
+    assert len(good) == 17
+    reasons = {pathlib.Path(row.name).name: row.reason for row in broken}
+    assert reasons == {"03.jpeg": "it is no image", "zero.png": "it is empty"}
+
+
+def test_several_processes_give_what_one_gives(read, rows, folder, monkeypatch):
+    options = {"source": folder, "image_size": (4, 3), "workers": 2}
+    here, _ = rows(read("image_folder", **options).splits["train"])
+    monkeypatch.setattr(picture_files, "_WORTH_PROCESSES", 0)
+    monkeypatch.setattr(picture_files, "_CHUNK", 2)
+    there, _ = rows(read("image_folder", **options).splits["train"])
+    assert here == there
+
+
+def test_an_empty_class(read, folder):
+    (folder / "fish").mkdir()
+    (folder / "fish" / "notes.txt").write_text("none yet")
+    with pytest.raises(DataError, match=r"photos/fish holds no image: no file ends in \.jpg"):
+        read("image_folder", source=folder)
+
+
+def test_splits_of_different_classes(read, folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "split" / "train")
+    shutil.copytree(folder, tmp_path / "split" / "test")
+    (tmp_path / "split" / "test" / "dog").rename(tmp_path / "split" / "test" / "dgo")
+    with pytest.raises(DataError, match=r"split/test should .* missing: dog; unknown: dgo"):
+        read("image_folder", source=tmp_path / "split")
+
+
+def test_a_source_that_is_no_folder(read, tmp_path):
+    with pytest.raises(DataError, match="no/such is no folder"):
+        read("image_folder", source=tmp_path / "no/such")
+
+
+def test_a_source_without_classes(read, tmp_path):
+    with pytest.raises(DataError, match="should have a folder for each class, and has 0"):
+        read("image_folder", source=tmp_path)
+
+
+@pytest.mark.skipif(not APPLE.exists(), reason="the real leaves are not here")
+def test_the_real_leaves(read, rows, tmp_path):
+    with tarfile.open(APPLE / "plantvillage-apple-color.tar.gz") as tar:
+        tar.extractall(tmp_path)
+    raw = read("image_folder", source=tmp_path / "apple-leaf", test_fraction=0.1)
+    assert len(raw.class_names) == 4
+    sizes = {name: np.bincount(split.labels).tolist() for name, split in raw.splits.items()}
+    assert sizes == {"train": [288, 288, 247, 288], "test": [32, 32, 28, 32]}
+    for split in raw.splits.values():
+        good, broken = rows(split)
+        assert not broken
+        for path, row in zip(split.paths, good):
+            assert row.values["image"] == pathlib.Path(path).read_bytes()

@@ -1,0 +1,83 @@
+"""Parallel text, line by line."""
+
+import gzip
+import pathlib
+
+import pytest
+
+from input_fns import DataError
+
+MULTI30K = pathlib.Path(__file__).parents[4] / "shared" / "data" / "multi30k" / "data/task1/raw"
+ENGLISH = "A dog.\n\nTwo \u2028 cats\r\nno end"
+GERMAN = "Ein Hund.\nleer\n  Zwei Katzen \nkein Ende\n"
+
+
+@pytest.fixture
+def texts(tmp_path):
+    """A folder of two splits in two languages; one file is packed."""
+    (tmp_path / "train.en").write_bytes(ENGLISH.encode())
+    (tmp_path / "train.de.gz").write_bytes(gzip.compress(GERMAN.encode()))
+    (tmp_path / "dev.en").write_text("One.\n")
+    (tmp_path / "dev.de").write_text("Eins.\n")
+    (tmp_path / "train.fr").write_text("other languages do not matter")
+    return tmp_path
+
+
+def pairs(split):
+    return [(row.values["source"], row.values["target"]) for row in split]
+
+
+def test_lines_stay_as_they_are(read, texts):
+    raw = read("parallel_text", source=texts, languages=("en", "de"))
+    assert list(raw.splits) == ["train", "validation"]
+    assert raw.class_names == ()
+    assert pairs(raw.splits["train"]) == [
+        (b"A dog.", b"Ein Hund."),
+        (b"", b"leer"),
+        ("Two \u2028 cats\r".encode(), b"  Zwei Katzen "),
+        (b"no end", b"kein Ende"),
+    ]
+
+
+def test_languages_say_which_is_the_source(read, texts):
+    raw = read("parallel_text", source=texts, languages=("de", "en"))
+    assert pairs(raw.splits["validation"]) == [(b"Eins.", b"One.")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("train.en", b"one line\n", r"train\.en has 1 lines, but .*train\.de\.gz 4"),
+        ("train.en", b"a\nb\nc \xff\nd", r"train\.en, line 3, byte 6: no UTF-8 \(invalid start"),
+        ("train.de.gz", gzip.compress(b"a\n")[:-4], r"train\.de\.gz .* is no whole gzip file"),
+        ("test.en", b"alone\n", "'test' is there in one language alone"),
+        ("train.en.gz", b"", r"has both train\.en and train\.en\.gz"),
+    ],
+)
+def test_a_wrong_file(read, texts, name, content, message):
+    (texts / name).write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        read("parallel_text", source=texts, languages=("en", "de"))
+
+
+@pytest.mark.parametrize(
+    ("languages", "message"),
+    [
+        (("en",), "--languages=en: two are needed"),
+        (("en", "it"), r"has no file that ends in \.it\[\.gz\]"),
+    ],
+)
+def test_wrong_languages(read, texts, languages, message):
+    with pytest.raises(DataError, match=message):
+        read("parallel_text", source=texts, languages=languages)
+
+
+@pytest.mark.skipif(not MULTI30K.exists(), reason="the real Multi30k is not here")
+def test_the_real_multi30k(read):
+    raw = read("parallel_text", source=MULTI30K, languages=("en", "de"))
+    sizes = {name: len(split) for name, split in raw.splits.items()}
+    assert (sizes["train"], sizes["validation"], sizes["test_2016_flickr"]) == (29000, 1014, 1000)
+    for name, file in (("train", "train"), ("test_2016_flickr", "test_2016_flickr")):
+        for feature, language in (("source", "en"), ("target", "de")):
+            lines = b"".join(row.values[feature] + b"\n" for row in raw.splits[name])
+            assert lines == gzip.decompress((MULTI30K / f"{file}.{language}.gz").read_bytes())

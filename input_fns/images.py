@@ -47,12 +47,13 @@ def decode(stored, feature):
     return tf.ensure_shape(pixels, feature.shape)
 
 
-def decode_window(encoded, window, channels):
+def decode_window(encoded, window_of, channels):
     """Returns a window of a JPEG or PNG; of a JPEG no more than its lines are decoded.
 
     Args:
       encoded: string, one file.
-      window: int32 `[4]`: y, x, height and width.
+      window_of: from the height and width of the image, int32 scalars, to its window, int32 `[4]`:
+        y, x, height and width.
       channels: 1 or 3.
 
     Returns:
@@ -60,27 +61,20 @@ def decode_window(encoded, window, channels):
     """
 
     def jpeg():
-        return tf.io.decode_and_crop_jpeg(encoded, window, channels)
+        height, width, _ = tf.unstack(tf.io.extract_jpeg_shape(encoded), 3)
+        return tf.io.decode_and_crop_jpeg(encoded, window_of(height, width), channels)
 
     def png():
-        y, x, height, width = tf.unstack(window)
-        return tf.io.decode_png(encoded, channels)[y : y + height, x : x + width]
+        pixels = tf.io.decode_png(encoded, channels)
+        return cut(pixels, window_of(*tf.unstack(tf.shape(pixels)[:2])))
 
     return tf.cond(tf.io.is_jpeg(encoded), jpeg, png)
 
 
-def size_of(encoded):
-    """Returns int32 `[2]`, height and width of a JPEG or PNG, from its header."""
-
-    def jpeg():
-        return tf.io.extract_jpeg_shape(encoded)[:2]
-
-    def png():
-        # Bytes 16 to 24 of every PNG: width and height, big-endian (RFC 2083, 11.2.1).
-        numbers = tf.io.decode_raw(tf.strings.substr(encoded, 16, 8), tf.int32, little_endian=False)
-        return numbers[::-1]
-
-    return tf.ensure_shape(tf.cond(tf.io.is_jpeg(encoded), jpeg, png), [2])
+def cut(images, window):
+    """Returns `[..., height, width, channels]` of a window, int32 `[4]`: y, x, height, width."""
+    y, x, height, width = tf.unstack(window)
+    return images[..., y : y + height, x : x + width, :]
 
 
 def center_window(height, width, image_size, share):
@@ -109,8 +103,14 @@ def center_window(height, width, image_size, share):
 
 def resize(images, image_size):
     """Returns uint8 `[..., height, width, channels]` brought to `image_size`, bilinear."""
-    resized = tf.image.resize(images, image_size)
-    return tf.cast(tf.round(resized), tf.uint8)
+    height, width = image_size
+
+    def resized():
+        # Rounded, without a pass of its own.
+        return tf.cast(tf.image.resize(images, image_size) + 0.5, tf.uint8)
+
+    fits = tf.reduce_all(tf.equal(tf.shape(images)[-3:-1], [height, width]))
+    return tf.cond(fits, lambda: images, resized)
 
 
 def raw_serving_input_receiver_fn(features):

@@ -45,7 +45,7 @@ class Pipeline:
                 f"the images of {self.data.name} differ in size: --image_size=HEIGHTxWIDTH says "
                 "which one the model sees"
             )
-        touched = self.augmentation.words or self.augmentation.mixers or self._is_resized
+        touched = self.augmentation != Augmentation() or self._is_resized
         if touched and self._stored.dtype != "uint8":
             raise DataError(f"--augment and --image_size need uint8, not {self._stored.dtype}")
 
@@ -104,10 +104,12 @@ class Pipeline:
                 dataset = records.train_from_files(
                     files, parse, draw, share, seed, start_step, record_bytes, plan.path
                 )
-            finish = self._augment if as_pixels else self._decode_and_augment
+            if as_pixels and not self.augmentation.window:
+                dataset = self._augment(dataset)
+            else:
+                dataset = self._cut_and_augment(dataset, share.batch_size, as_pixels)
             options = tf.data.Options()
             options.autotune.ram_budget = int(memory.available_bytes() * _PREFETCH_SHARE)
-            dataset = finish(dataset, share.batch_size)
             return dataset.prefetch(tf.data.AUTOTUNE).with_options(options)
 
         return input_fn
@@ -183,9 +185,11 @@ class Pipeline:
 
     def _decode_center(self, encoded):
         """What evaluation sees of one JPEG or PNG."""
-        height, width = tf.unstack(images.size_of(encoded))
-        window = images.center_window(height, width, self._size, self.center_crop)
-        return self._to_size(images.decode_window(encoded, window, self._stored.shape[-1]))
+        channels = self._stored.shape[-1]
+        return self._to_size(images.decode_window(encoded, self._center_window, channels))
+
+    def _center_window(self, height, width):
+        return images.center_window(height, width, self._size, self.center_crop)
 
     def _to_size(self, pixels):
         resized = images.resize(pixels, self._size)
@@ -196,53 +200,53 @@ class Pipeline:
         """What evaluation sees of images of the stored size."""
         if not self._is_resized:
             return features, labels
-        stored = self._stored.shape
-        window = images.center_window(*stored[:2], self._size, self.center_crop)
-        y, x, height, width = tf.unstack(window)
-        pixels = features["image"][:, y : y + height, x : x + width]
+        window = self._center_window(*self._stored.shape[:2])
+        pixels = images.cut(features["image"], window)
         return {"image": images.resize(pixels, self._size)}, labels
 
-    def _augment(self, dataset, batch_size):
+    def _augment(self, dataset):
         """From batches of pixels of the stored size to what training sees."""
-        del batch_size
-        if not self._is_resized and not self.augmentation.words and not self.augmentation.mixers:
-            return dataset.map(plain(lambda examples, numbers: examples))
 
         @plain
         def augment(examples, numbers):
-            if not self.augmentation.window:
-                examples = self._centered(*examples)
-            return self._mixed(*examples, numbers, self.augmentation)
+            return self._change(*self._centered(*examples), numbers)
 
         return dataset.map(augment, num_parallel_calls=tf.data.AUTOTUNE)
 
-    def _decode_and_augment(self, dataset, batch_size):
-        """From batches of JPEG and PNG files to what training sees."""
-        window = self.augmentation.window
-        used = window.numbers if window else 0
+    def _cut_and_augment(self, dataset, batch_size, as_pixels):
+        """From batches of JPEG and PNG files, or of larger pixels, to what training sees."""
 
         @plain
-        def decode(example, numbers):
-            stored, label = example
-            encoded = stored["image"]
-            if window is None:
-                return ({"image": self._decode_center(encoded)}, label), numbers
-            place = window.window(numbers[tf.newaxis, :used], tf.unstack(images.size_of(encoded)))
-            box = tf.cast(tf.concat(place, axis=0), tf.int32)
-            pixels = images.decode_window(encoded, box, self._stored.shape[-1])
-            return ({"image": self._to_size(pixels)}, label), numbers[used:]
+        def cut(example, numbers):
+            features, label = example
+            pixels = self._cut(features["image"], numbers, as_pixels)
+            return ({"image": self._to_size(pixels)}, label), numbers
 
         @plain
         def augment(examples, numbers):
-            return self._mixed(*examples, numbers, self.augmentation.without_window)
+            return self._change(*examples, numbers)
 
-        dataset = dataset.unbatch().map(decode, num_parallel_calls=tf.data.AUTOTUNE)
+        dataset = dataset.unbatch().map(cut, num_parallel_calls=tf.data.AUTOTUNE)
         dataset = dataset.batch(batch_size, drop_remainder=True)
         return dataset.map(augment, num_parallel_calls=tf.data.AUTOTUNE)
 
-    def _mixed(self, features, labels, numbers, augmentation):
-        pixels = augmentation.apply(features["image"], numbers, self._size)
-        if augmentation.mixes:
+    def _cut(self, image, numbers, as_pixels):
+        """Returns the window of one image that training sees."""
+
+        def window_of(height, width):
+            window = self._center_window(height, width)
+            if not self.augmentation.window:
+                return window
+            own = self.augmentation.of_window(numbers)
+            return self.augmentation.window.window(own, (height, width), window)
+
+        if as_pixels:
+            return images.cut(image, window_of(*self._stored.shape[:2]))
+        return images.decode_window(image, window_of, self._stored.shape[-1])
+
+    def _change(self, features, labels, numbers):
+        pixels = self.augmentation.apply(features["image"], numbers)
+        if self.augmentation.mixes:
             one_hot = tf.one_hot(labels, self.data.num_classes)
-            pixels, labels = augmentation.mix(pixels, one_hot, numbers)
+            pixels, labels = self.augmentation.mix(pixels, one_hot, numbers)
         return {"image": pixels}, labels

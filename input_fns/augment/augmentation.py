@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from input_fns import DataError
-from input_fns.augment import color, geometry, mixing, randaugment
+from input_fns.augment import color, geometry, mixing, randaugment, windows
 
 # Word -> what makes it, and for each argument its name, smallest and largest value.
 _WORDS: dict[str, tuple[Callable, tuple]] = {
@@ -17,7 +17,8 @@ _WORDS: dict[str, tuple[Callable, tuple]] = {
     "crop": (geometry.Crop, (("PIXELS", 1, 512),)),
     "shift": (geometry.Shift, (("FRACTION", 0, 1),)),
     "rotate": (geometry.Rotate, (("DEGREES", 0, 180),)),
-    "resize_crop": (geometry.ResizeCrop, (("AREA", 0.01, 1),)),
+    "resize_crop": (windows.ResizeCrop, (("AREA", 0.01, 1),)),
+    "random_crop": (windows.RandomCrop, ()),
     "jitter": (color.Jitter, (("STRENGTH", 0, 1),)),
     "erase": (color.Erase, (("PROBABILITY", 0, 1),)),
     "randaugment": (randaugment.RandAugment, (("N", 1, 8), ("LEVEL", 0, 10))),
@@ -37,10 +38,13 @@ def parse(text: str) -> Augmentation:
     mixes = [isinstance(word, (mixing.Mixup, mixing.CutMix)) for word in words]
     if mixes != sorted(mixes):
         raise DataError(f"--augment={text}: mixup and cutmix mix whole batches: they come last")
-    if any(isinstance(word, geometry.ResizeCrop) for word in words[1:]):
-        raise DataError(f"--augment={text}: resize_crop makes the size: it comes first, and once")
-    first_mixer = len(words) - sum(mixes)
-    return Augmentation(words[:first_mixer], words[first_mixer:])
+    cuts = [isinstance(word, (windows.ResizeCrop, windows.RandomCrop)) for word in words]
+    if any(cuts[1:]):
+        raise DataError(
+            f"--augment={text}: resize_crop and random_crop make the size: one of them, and first"
+        )
+    first, last = sum(cuts), len(words) - sum(mixes)
+    return Augmentation(words[0] if any(cuts) else None, words[first:last], words[last:])
 
 
 def _word(text):
@@ -70,83 +74,76 @@ class Augmentation:
     """What is done to the images of a training batch.
 
     Attributes:
-      words: from images to images, in order.
+      window: cuts a random window out of each image, or None.
+      words: from images to images of the same size, in order.
       mixers: what mixes neighbours; one of them for each image.
     """
 
+    window: Any = None
     words: tuple[Any, ...] = ()
     mixers: tuple[Any, ...] = ()
-
-    @property
-    def window(self) -> geometry.ResizeCrop | None:
-        """The word that cuts a random window and so makes the size, if there is one."""
-        first = self.words[0] if self.words else None
-        return first if isinstance(first, geometry.ResizeCrop) else None
-
-    @property
-    def without_window(self) -> Augmentation:
-        """What is left to do when the window was cut in decoding."""
-        return Augmentation(self.words[1:], self.mixers) if self.window else self
 
     @property
     def mixes(self) -> bool:
         """Whether labels become shares of the classes."""
         return bool(self.mixers)
 
-    @property
-    def _uniform(self):
-        of_mixers = 1 + sum(word.numbers for word in self.mixers) if self.mixers else 0
-        return sum(word.numbers for word in self.words) + of_mixers
-
     def draw(self, count: int, seed) -> tf.Tensor:
-        """Returns float32 `[count, numbers]`: what `apply` needs for `count` examples.
+        """Returns float32 `[count, numbers]`: what the other methods need for `count` examples.
 
         Args:
           count: of examples.
           seed: int32 `[2]`; equal seeds give equal numbers.
         """
-        uniform = tf.random.stateless_uniform([count, self._uniform], seed)
+        uniform = tf.random.stateless_uniform([count, sum(self._sizes())], seed)
         shares = [_beta(count, seed, i, word.alpha) for i, word in enumerate(self.mixers)]
         return tf.concat([uniform, *shares], axis=1)
 
-    def apply(self, images, numbers, size):
-        """Returns uint8 `[batch, *size, channels]`.
+    def of_window(self, numbers):
+        """Returns those of the numbers of one example, `[numbers]`, that place its window."""
+        return numbers[: self._sizes()[0]]
+
+    def apply(self, images, numbers):
+        """Returns images like the given ones.
 
         Args:
           images: uint8 `[batch, height, width, channels]` of a static size.
-          numbers: float32 `[batch, ...]`, what `draw` gave these examples.
-          size: `(height, width)` of the result: that of the images unless `window` makes another.
+          numbers: float32 `[batch, numbers]`, what `draw` gave these examples.
         """
-        column, pending, pending_size = 0, None, images.shape[1:3].as_list()
-        only_flip = None
+        size = images.shape[1:3].as_list()
+        column, pending, only_flip = self._sizes()[0], None, None
         for word in self.words:
             own = numbers[:, column : column + word.numbers]
             column += word.numbers
             if hasattr(word, "matrix"):
-                if word is self.window:
-                    matrix, pending_size = word.matrix(own, pending_size, size), size
-                else:
-                    matrix = word.matrix(own, pending_size)
                 only_flip = own if pending is None and isinstance(word, geometry.Flip) else None
+                matrix = word.matrix(own, size)
                 # From new pixels to old ones: the last word is the first on the way back.
                 pending = matrix if pending is None else tf.matmul(pending, matrix)
-                continue
-            images, pending = self._moved(images, pending, pending_size, only_flip), None
-            images = word(images, own)
-        return self._moved(images, pending, pending_size, only_flip)
-
-    def _moved(self, images, matrices, size, only_flip):
-        if matrices is None:
-            return images
-        if only_flip is not None:
-            return geometry.flipped(images, only_flip)
-        return geometry.transform(images, matrices, size)
+            else:
+                images = word(_moved(images, pending, only_flip), own)
+                pending = None
+        return _moved(images, pending, only_flip)
 
     def mix(self, images, labels, numbers):
         """Returns images, and labels as float32 `[batch, num_classes]`, of `mixing.mix`."""
-        first = sum(word.numbers for word in self.words)
-        uniform, shares = numbers[:, first : self._uniform], numbers[:, self._uniform :]
-        return mixing.mix(self.mixers, images, labels, shares, uniform)
+        of_window, of_words, of_mixers = self._sizes()
+        first, last = of_window + of_words, of_window + of_words + of_mixers
+        return mixing.mix(self.mixers, images, labels, numbers[:, last:], numbers[:, first:last])
+
+    def _sizes(self):
+        """How many uniform numbers the window, the words and the mixers take."""
+        of_window = self.window.numbers if self.window else 0
+        of_mixers = 1 + sum(word.numbers for word in self.mixers) if self.mixers else 0
+        return of_window, sum(word.numbers for word in self.words), of_mixers
+
+
+def _moved(images, matrices, only_flip):
+    if matrices is None:
+        return images
+    if only_flip is not None:
+        return geometry.flipped(images, only_flip)
+    return geometry.transform(images, matrices, images.shape[1:3].as_list())
 
 
 def _beta(count, seed, index, alpha):

@@ -1,4 +1,4 @@
-"""Flip, crop, shift, rotation and random windows: where each pixel comes from.
+"""Flip, crop, shift and rotation: where each pixel comes from.
 
 Neighbouring words become one transform, and each image is interpolated once.
 """
@@ -8,9 +8,6 @@ from __future__ import annotations
 import math
 
 import tensorflow as tf
-
-# The proportions of a random window (Szegedy et al. 2015, arXiv:1409.4842, section 6).
-_LARGEST_RATIO = 4 / 3
 
 
 class Flip:
@@ -55,41 +52,6 @@ class Rotate:
         return about_middle(size, [cosine, -sine], [sine, cosine])
 
 
-class ResizeCrop:
-    """A random window, brought to another size."""
-
-    numbers = 4
-
-    def __init__(self, smallest_area):
-        self._smallest_area = smallest_area
-
-    def window(self, numbers, size):
-        """Returns y, x, height and width, float32 `[batch]` each, of windows within `size`.
-
-        Args:
-          numbers: float32 `[batch, 4]` in [0, 1): area, proportions, and the place.
-          size: height and width of the images.
-        """
-        height, width = (tf.cast(side, tf.float32) for side in size)
-        area, ratio, down, right = tf.unstack(numbers, axis=1)
-        area = (self._smallest_area + area * (1 - self._smallest_area)) * height * width
-        ratio = tf.pow(_LARGEST_RATIO, 2 * ratio - 1)
-        # Too long a side is cut to the image's, and the window is then smaller than asked for.
-        high = tf.clip_by_value(tf.round(tf.sqrt(area / ratio)), 1, height)
-        wide = tf.clip_by_value(tf.round(tf.sqrt(area * ratio)), 1, width)
-        # An integer in [0, room], each as likely: the number may round up to 1.
-        y = tf.minimum(tf.floor(down * (height - high + 1)), height - high)
-        x = tf.minimum(tf.floor(right * (width - wide + 1)), width - wide)
-        return y, x, high, wide
-
-    def matrix(self, numbers, size, new_size):
-        """See `transform`; `new_size` is that of the images to come."""
-        y, x, high, wide = self.window(numbers, size)
-        # Of pixels, the middles are what corresponds: (i + 0.5) * scale - 0.5.
-        down, right = high / new_size[0], wide / new_size[1]
-        return matrix_of([right, 0.0, x + (right - 1) / 2], [0.0, down, y + (down - 1) / 2])
-
-
 class Crop:
     """Padded with zeros and cut out again; pixels move by whole numbers and stay as they are."""
 
@@ -111,11 +73,15 @@ class Crop:
 
 
 def flipped(images, numbers):
-    """Returns the images of `Flip` alone, which need no interpolation."""
-    height, width = images.shape[1:3].as_list()
-    columns = tf.range(width)
-    columns = tf.where(numbers < 0.5, width - 1 - columns, columns)
-    return take(images, tf.zeros_like(numbers, tf.int32) + tf.range(height), columns)
+    """Returns the images of `Flip` alone, which needs no interpolation."""
+    batch, height, width, channels = images.shape.as_list()
+    # Of three dimensions the reversal of rows has a kernel of its own, ten times as fast.
+    rows = tf.reshape(images, [-1, width, channels])
+    mirrored = tf.reshape(tf.reverse(rows, [1]), [-1, height, width, channels])
+    count = tf.shape(images)[0]
+    chosen = tf.where(numbers[:, 0] < 0.5, count, 0) + tf.range(count)
+    taken = tf.gather(tf.concat([images, mirrored], axis=0), chosen)
+    return tf.ensure_shape(taken, [batch, height, width, channels])
 
 
 def take(images, rows, columns):

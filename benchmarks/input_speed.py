@@ -1,0 +1,375 @@
+"""Speed of the input pipelines: against what people use instead, and against a training step.
+
+    python benchmarks/input_speed.py                      # random images in the place of real ones
+    python benchmarks/input_speed.py --cifar10=DATA_DIR --jpegs=FOLDER    # real ones
+    python benchmarks/input_speed.py --torch_python=OTHER_VENV/bin/python
+
+`--cifar10` is what prepare_data.py wrote, `--jpegs` a folder of class folders. Three tables:
+
+- 32x32 images, flipped, shifted by 0.2 and turned by 20 degrees;
+- JPEGs, a random window of each decoded, brought to 224x224 and flipped, decoded anew each epoch;
+  and the same where the decoded images fit in memory; the limit is libjpeg decoding whole files;
+- the recipes: the pipeline alone, and training with it against training on synthetic images.
+
+Every side runs in a process of its own, in turns; the tables give medians.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+from absl import app, flags
+from children import ROOT, last_line
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("cifar10", "", "CIFAR-10 as prepare_data.py wrote it; default: random images.")
+flags.DEFINE_string("jpegs", "", "Folder of class folders of JPEGs; default: made ones.")
+flags.DEFINE_string("torch_python", sys.executable, "Python that has torchvision.")
+flags.DEFINE_list("tables", ["small", "jpeg", "recipes"], "Tables to measure.")
+flags.DEFINE_list("recipes", ["digits", "mnist_cnn", "cifar10_cnn"], "Recipes to measure.")
+flags.DEFINE_integer("rounds", 3, "Times that each side runs.")
+flags.DEFINE_float("seconds", 8, "Of each measurement.")
+flags.DEFINE_string("json", "", "File for the figures.")
+
+# Counts examples for some seconds, after as many batches as fill the buffers.
+COUNT = """
+import sys, time
+def rate(next_batch, batch_size, seconds):
+    for _ in range(20): next_batch()
+    started, batches = time.monotonic(), 0
+    while time.monotonic() - started < seconds:
+        next_batch(); batches += 1
+    return batches * batch_size / (time.monotonic() - started)
+seconds = float(sys.argv[1])
+"""
+
+OURS = (
+    COUNT
+    + """
+import json
+import tensorflow as tf
+from input_fns import augment, dataset
+from input_fns.pipeline import Pipeline
+from training import runtime
+runtime.prepare()
+data_dir, words, size, cache, batch_size = sys.argv[2], sys.argv[3], *map(json.loads, sys.argv[4:])
+data = dataset.read(data_dir)
+pipeline = Pipeline(data, size and tuple(size), augment.parse(words), cache=cache)
+with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    batches = pipeline.train_input_fn("train", seed=1)({"batch_size": batch_size})
+    batch = tf.compat.v1.data.make_one_shot_iterator(batches).get_next()
+    pull = session.make_callable(tf.group(*tf.nest.flatten(batch)))
+    print(json.dumps(rate(pull, batch_size, seconds)))
+"""
+)
+
+ARRAYS = """
+import json
+import numpy as np
+with np.load(sys.argv[2]) as arrays: x, y = arrays["images"], arrays["labels"]
+"""
+
+GENERATOR = (
+    COUNT
+    + ARRAYS
+    + """
+import tensorflow as tf
+generator = tf.keras.preprocessing.image.ImageDataGenerator(
+    rotation_range=20, width_shift_range=0.2, height_shift_range=0.2, horizontal_flip=True)
+batches = tf.keras.utils.OrderedEnqueuer(generator.flow(x, y, batch_size=128), True)
+batches.start(workers=int(sys.argv[3]), max_queue_size=20)
+source = batches.get()
+print(json.dumps(rate(lambda: next(source), 128, seconds)))
+batches.stop()
+"""
+)
+
+LAYERS = (
+    COUNT
+    + ARRAYS
+    + """
+import tensorflow as tf
+layers = tf.keras.Sequential([
+    tf.keras.layers.RandomFlip("horizontal"),
+    tf.keras.layers.RandomTranslation(0.2, 0.2, fill_mode="nearest"),
+    tf.keras.layers.RandomRotation(20 / 360, fill_mode="nearest"),
+])
+dataset = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x)).repeat().batch(128)
+dataset = dataset.map(lambda x, y: (layers(x, training=True), y), tf.data.AUTOTUNE)
+source = iter(dataset.prefetch(tf.data.AUTOTUNE))
+print(json.dumps(rate(lambda: next(source), 128, seconds)))
+"""
+)
+
+TORCH = (
+    COUNT
+    + ARRAYS
+    + """
+import torch
+from PIL import Image
+from torchvision import transforms
+change = transforms.Compose([
+    transforms.RandomHorizontalFlip(),
+    transforms.RandomAffine(20, (0.2, 0.2), interpolation=transforms.InterpolationMode.BILINEAR),
+    transforms.PILToTensor(),
+])
+class Images(torch.utils.data.Dataset):
+    def __len__(self): return len(x)
+    def __getitem__(self, i): return change(Image.fromarray(x[i])), int(y[i])
+def forever():
+    while True: yield from torch.utils.data.DataLoader(
+        Images(), 128, shuffle=True, drop_last=True, num_workers=int(sys.argv[3]))
+source = forever()
+print(json.dumps(rate(lambda: next(source), 128, seconds)))
+"""
+)
+
+JPEG_LAYERS = (
+    COUNT
+    + """
+import json
+import tensorflow as tf
+layers = tf.keras.Sequential([
+    tf.keras.layers.RandomCrop(224, 224), tf.keras.layers.RandomFlip("horizontal")])
+dataset = tf.keras.utils.image_dataset_from_directory(
+    sys.argv[2], image_size=(256, 256), batch_size=64).repeat()
+dataset = dataset.map(lambda x, y: (layers(x, training=True), y), tf.data.AUTOTUNE)
+source = iter(dataset.prefetch(tf.data.AUTOTUNE))
+print(json.dumps(rate(lambda: next(source), 64, seconds)))
+"""
+)
+
+JPEG_TORCH = (
+    COUNT
+    + """
+import json
+import torch
+from torchvision import datasets, transforms
+change = transforms.Compose([
+    transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.PILToTensor()])
+images = datasets.ImageFolder(sys.argv[2], change)
+def forever():
+    while True: yield from torch.utils.data.DataLoader(
+        images, 64, shuffle=True, drop_last=True, num_workers=int(sys.argv[3]))
+source = forever()
+print(json.dumps(rate(lambda: next(source), 64, seconds)))
+"""
+)
+
+JPEG_LIMIT = (
+    COUNT
+    + """
+import glob, json
+import tensorflow as tf
+files = [open(path, "rb").read() for path in glob.glob(sys.argv[2] + "/*/*")]
+dataset = tf.data.Dataset.from_tensor_slices(files).repeat()
+decode = lambda data: tf.size(tf.io.decode_jpeg(data, 3))
+dataset = dataset.map(decode, tf.data.AUTOTUNE).batch(64).prefetch(tf.data.AUTOTUNE)
+source = iter(dataset)
+print(json.dumps(rate(lambda: next(source), 64, seconds)))
+"""
+)
+
+TRAIN = """
+import json, os, runpy, sys
+runpy.run_path("run_cpu.py", run_name="__main__")
+from training.flags import FLAGS
+with open(os.path.join(FLAGS.model_dir, f"result_{FLAGS.train_steps}.json")) as file:
+    print(json.dumps(json.load(file)["train"]["examples_per_second"]))
+"""
+
+
+def main(_):
+    """Measures the tables that are asked for."""
+    figures = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in FLAGS.tables:
+            figures[name] = {"small": _small, "jpeg": _jpeg, "recipes": _recipes}[name](folder)
+    if FLAGS.json:
+        pathlib.Path(FLAGS.json).write_text(json.dumps(figures, indent=1) + "\n")
+
+
+def _small(folder):
+    data_dir = FLAGS.cifar10
+    arrays = f"{folder}/arrays.npz"
+    if data_dir:
+        _dump(data_dir, arrays)
+    else:
+        data_dir = _random(folder, "cifar10", (32, 32, 3), 50_000, arrays)
+    words = "flip shift:0.2 rotate:20"
+    cores = os.cpu_count()
+    sides = {
+        "ours": lambda: _ours(data_dir, words, None, "auto", 128),
+        "ImageDataGenerator": lambda: last_line(GENERATOR, FLAGS.seconds, arrays, cores),
+        "tf.data + Keras layers": lambda: last_line(LAYERS, FLAGS.seconds, arrays),
+    }
+    if _has_torch():
+        sides["PyTorch DataLoader"] = lambda: _torch(TORCH, arrays)
+    return _table("32x32, flip + shift 0.2 + rotation 20", sides)
+
+
+def _jpeg(folder):
+    source = FLAGS.jpegs or _make_jpegs(f"{folder}/jpegs")
+    data_dir = f"{folder}/jpeg_data"
+    command = [sys.executable, "prepare_data.py", "--dataset=image_folder", "--name=jpegs"]
+    command += [f"--source={source}", f"--data_dir={data_dir}", "--validation_fraction=0"]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    words, size = "random_crop flip", [224, 224]
+    sides = {
+        "ours, decoded anew": lambda: _ours(data_dir, words, size, "none", 64),
+        "ours, held in memory": lambda: _ours(data_dir, words, size, "memory", 64),
+        "libjpeg alone": lambda: last_line(JPEG_LIMIT, FLAGS.seconds, source),
+        "image_dataset_from_directory": lambda: last_line(JPEG_LAYERS, FLAGS.seconds, source),
+    }
+    if _has_torch():
+        sides["PyTorch DataLoader"] = lambda: _torch(JPEG_TORCH, source)
+    return _table("JPEG to 224x224, window + flip", sides)
+
+
+def _recipes(folder):
+    table = {}
+    shapes = {"digits": (8, 8, 1), "mnist_cnn": (28, 28, 1), "cifar10_cnn": (32, 32, 3)}
+    print(f"{'recipe':14}{'alone /s':>12}{'training /s':>13}{'synthetic /s':>14}  waiting")
+    for recipe in FLAGS.recipes:
+        options = last_line(RECIPE, f"configs/{recipe}.cfg")
+        data_dir = FLAGS.cifar10 if recipe == "cifar10_cnn" else ""
+        data_dir = data_dir or _random(folder, options["dataset"], shapes[recipe], 50_000)
+        train = {name: [] for name in ("real", "synthetic")}
+        alone = []
+        for i in range(FLAGS.rounds):
+            alone.append(_ours(data_dir, options["augment"], None, "auto", options["batch"]))
+            for name, dataset in (("real", options["dataset"]), ("synthetic", "synthetic")):
+                model_dir = f"{folder}/{recipe}-{name}-{i}"
+                train[name].append(_train(recipe, dataset, data_dir, model_dir, options["batch"]))
+        ratio = statistics.median(a / b for a, b in zip(train["real"], train["synthetic"]))
+        row = {name: statistics.median(rates) for name, rates in train.items()}
+        table[recipe] = row = {"alone": statistics.median(alone), **row, "ratio": ratio}
+        print(
+            f"{recipe:14}{row['alone']:12,.0f}{row['real']:13,.0f}{row['synthetic']:14,.0f}  "
+            f"{max(0, 1 - ratio):.1%} of a step",
+            flush=True,
+        )
+    return table
+
+
+RECIPE = """
+import json, sys
+from training.flags import FLAGS
+FLAGS(["", f"--flagfile={sys.argv[1]}", "--data_dir=x", "--model_dir=x"])
+print(json.dumps(
+    {"dataset": FLAGS.dataset, "augment": FLAGS.augment, "batch": FLAGS.train_batch_size}))
+"""
+# About ten seconds of training.
+_STEPS = {"digits": 1500, "mnist_cnn": 400, "cifar10_cnn": 150}
+
+
+def _train(recipe, dataset, data_dir, model_dir, batch_size):
+    del batch_size
+    return last_line(
+        TRAIN,
+        f"--flagfile=configs/{recipe}.cfg",
+        "--mode=train",
+        f"--dataset={dataset}",
+        f"--data_dir={data_dir}",
+        f"--model_dir={model_dir}",
+        f"--train_steps={_STEPS[recipe]}",
+        "--save_checkpoints_steps=1000000",
+        "--best_metric=",
+        "--early_stop_evals=0",
+    )
+
+
+def _ours(data_dir, words, size, cache, batch_size):
+    arguments = json.dumps(size), json.dumps(cache), json.dumps(batch_size)
+    return last_line(OURS, FLAGS.seconds, data_dir, words, *arguments)
+
+
+def _torch(code, source):
+    return last_line(code, FLAGS.seconds, source, os.cpu_count(), python=FLAGS.torch_python)
+
+
+def _has_torch():
+    if FLAGS.torch_python == sys.executable:
+        return importlib.util.find_spec("torchvision") is not None
+    return True
+
+
+def _table(title, sides):
+    """Runs the sides in turns; prints a row each, with the ratio to the first in its round."""
+    rates = {name: [] for name in sides}
+    for _ in range(FLAGS.rounds):
+        for name, side in sides.items():
+            rates[name].append(side())
+    first = next(iter(sides))
+    print(f"{title}: images/s, and how many times that ours is (of each round)")
+    for name, found in rates.items():
+        ratios = [a / b for a, b in zip(rates[first], found)]
+        print(
+            f"  {name:30}{statistics.median(found):10,.0f}{statistics.median(ratios):8.2f}  "
+            f"{' '.join(f'{ratio:.2f}' for ratio in ratios)}",
+            flush=True,
+        )
+    return rates
+
+
+def _random(folder, name, shape, size, arrays=""):
+    """Writes random images as shards, and as arrays; returns the folder of the shards."""
+    code = f"""
+import numpy as np
+from input_fns.convert import source, writer
+random = np.random.default_rng(0)
+images = random.integers(0, 256, ({size}, *{shape}), dtype=np.uint8)
+labels = random.integers(0, 10, {size})
+raw = source.RawDataset({name!r}, tuple("0123456789"), {{"train": source.RawArrays(images, labels)}})
+writer.write(raw, {folder + "/" + name!r})
+if {arrays!r}: np.savez({arrays!r}, images=images, labels=labels)
+print("null")
+"""
+    last_line(code)
+    return f"{folder}/{name}"
+
+
+def _dump(data_dir, arrays):
+    """Writes the training images of a prepared data set as arrays."""
+    code = """
+import sys
+import numpy as np
+import tensorflow as tf
+from input_fns import dataset
+from input_fns.pipeline import Pipeline
+data = dataset.read(sys.argv[1])
+batches = Pipeline(data).eval_input_fn("train")({"batch_size": data.split("train").num_examples})
+features, labels = next(iter(batches))
+np.savez(sys.argv[2], images=features["image"], labels=labels)
+print("null")
+"""
+    last_line(code, data_dir, arrays)
+
+
+def _make_jpegs(folder, count=1024):
+    """Writes pictures of 500x375, as the mean of ImageNet is, of some 50 kB."""
+    from PIL import Image
+
+    random = np.random.default_rng(0)
+    for name in ("a", "b"):
+        os.makedirs(f"{folder}/{name}")
+    for i in range(count):
+        small = random.integers(0, 256, [47, 63, 3], dtype=np.uint8)
+        picture = Image.fromarray(small).resize((500, 375), Image.Resampling.BICUBIC)
+        encoded = io.BytesIO()
+        picture.save(encoded, "JPEG", quality=90)
+        pathlib.Path(folder, "ab"[i % 2], f"{i}.jpg").write_bytes(encoded.getvalue())
+    return folder
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -329,7 +329,8 @@ from input_fns.convert import source, writer
 random = np.random.default_rng(0)
 images = random.integers(0, 256, ({size}, *{shape}), dtype=np.uint8)
 labels = random.integers(0, 10, {size})
-raw = source.RawDataset({name!r}, tuple("0123456789"), {{"train": source.RawArrays(images, labels)}})
+splits = {{"train": source.RawArrays(images, labels)}}
+raw = source.RawDataset({name!r}, tuple("0123456789"), splits)
 writer.write(raw, {folder + "/" + name!r})
 if {arrays!r}: np.savez({arrays!r}, images=images, labels=labels)
 print("null")

@@ -22,7 +22,8 @@ class Feature:
     """A stored feature, one string an example.
 
     Attributes:
-      encoding: "raw": the numbers, little-endian; "image": a JPEG or PNG file; "text": UTF-8.
+      encoding: "raw": the numbers, little-endian; "jpeg" or "png": a file of that kind; "image":
+        some of both; "text": UTF-8.
       dtype: of the decoded tensor.
       shape: of the decoded tensor, one example; None where it differs between examples.
     """
@@ -30,6 +31,11 @@ class Feature:
     encoding: str
     dtype: str
     shape: tuple[int | None, ...]
+
+    @property
+    def is_image_file(self) -> bool:
+        """Whether it must be decoded by more than a look at its bytes."""
+        return self.encoding in ("jpeg", "png", "image")
 
     @property
     def is_static(self) -> bool:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+# The pixels of Pillow, and so of PyTorch and most servers, bit for bit; by default TensorFlow's are
+# up to nine levels off, for 4 % of the time.
+_ACCURATE = "INTEGER_ACCURATE"
 OUTSIDE_CLASSES = "a label in the shards is outside the classes of dataset.json"
 
 
@@ -43,31 +46,39 @@ def decode(stored, feature):
     if feature.encoding == "raw":
         return decode_raw(stored[tf.newaxis], feature)[0]
     channels = feature.shape[-1]
-    pixels = tf.io.decode_image(stored, channels, expand_animations=False)
+    # Of a PNG too; `decode_image` would not take the method.
+    pixels = tf.io.decode_jpeg(stored, channels, dct_method=_ACCURATE)
     return tf.ensure_shape(pixels, feature.shape)
 
 
-def decode_window(encoded, window_of, channels):
+def decode_window(encoded, feature, window_of):
     """Returns a window of a JPEG or PNG; of a JPEG no more than its lines are decoded.
+
+    At the edges of the window, colours that JPEG stores at half the resolution may differ by some
+    levels from those of the whole image.
 
     Args:
       encoded: string, one file.
-      window_of: from the height and width of the image, int32 scalars, to its window, int32 `[4]`:
-        y, x, height and width.
-      channels: 1 or 3.
+      feature: what it is a feature of.
+      window_of: from the height and width of the image to its window, int32 `[4]`: y, x, height
+        and width. The two are ints where `feature` says so, else int32 scalars.
 
     Returns:
       uint8 `[height, width, channels]`.
     """
+    known, channels = feature.shape[:2], feature.shape[-1]
 
     def jpeg():
-        height, width, _ = tf.unstack(tf.io.extract_jpeg_shape(encoded), 3)
-        return tf.io.decode_and_crop_jpeg(encoded, window_of(height, width), channels)
+        size = known if feature.is_static else tf.unstack(tf.io.extract_jpeg_shape(encoded), 3)[:2]
+        window = window_of(*size)
+        return tf.io.decode_and_crop_jpeg(encoded, window, channels, dct_method=_ACCURATE)
 
     def png():
         pixels = tf.io.decode_png(encoded, channels)
         return cut(pixels, window_of(*tf.unstack(tf.shape(pixels)[:2])))
 
+    if feature.encoding == "jpeg":
+        return jpeg()
     return tf.cond(tf.io.is_jpeg(encoded), jpeg, png)
 
 
@@ -110,7 +121,10 @@ def resize(images, image_size):
         return tf.cast(tf.image.resize(images, image_size) + 0.5, tf.uint8)
 
     fits = tf.reduce_all(tf.equal(tf.shape(images)[-3:-1], [height, width]))
-    return tf.cond(fits, lambda: images, resized)
+    shape = images.shape.as_list()
+    return tf.ensure_shape(
+        tf.cond(fits, lambda: images, resized), [*shape[:-3], *image_size, shape[-1]]
+    )
 
 
 def raw_serving_input_receiver_fn(features):

@@ -109,7 +109,7 @@ def _count(data, path):
                 fn_output_signature=tf.int32,
             )
             for name, feature in data.features.items()
-            if feature.encoding == "image"
+            if feature.is_image_file
         ]
         return sizes, labels if labels is not None else tf.zeros([0], tf.int32), pixels
 
@@ -136,7 +136,7 @@ def _num_numbers(encoded, feature):
 
 
 def _is_encoded(data):
-    return any(feature.encoding == "image" for feature in data.features.values())
+    return any(feature.is_image_file for feature in data.features.values())
 
 
 def _search(data, path):
@@ -184,7 +184,7 @@ def _problem_of_record(data, record, decodes):
             return f"it has no feature '{name}'"
         if feature.encoding == "raw" and len(values[0]) != feature.num_bytes:
             return f"'{name}' has {len(values[0])} bytes instead of {feature.num_bytes}"
-        if feature.encoding == "image":
+        if feature.is_image_file:
             try:
                 decodes(values[0])
             except tf.errors.InvalidArgumentError:

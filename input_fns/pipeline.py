@@ -11,6 +11,7 @@ from input_fns.augment import Augmentation
 from input_fns.dataset import Dataset, Feature
 from input_fns.records import plain
 
+AUTOTUNE = tf.data.AUTOTUNE
 # Of the available memory, what tf.data may fill with batches ahead of their time.
 _PREFETCH_SHARE = 0.25
 
@@ -171,7 +172,7 @@ class Pipeline:
         files = self.data.files(split)
         if self._stored.encoding == "raw":
             dataset = records.in_order(files, self._parse_raw())
-            return dataset.map(self._centered, num_parallel_calls=tf.data.AUTOTUNE)
+            return dataset.map(self._centered, num_parallel_calls=AUTOTUNE)
         return self._decoded(files, self._decode_center)
 
     def _decoded(self, files, decode):
@@ -181,28 +182,28 @@ class Pipeline:
         def decode_one(stored, label):
             return {"image": decode(stored["image"])}, label
 
-        return dataset.map(decode_one, num_parallel_calls=tf.data.AUTOTUNE).batch(64)
+        return dataset.map(decode_one, num_parallel_calls=AUTOTUNE).batch(
+            64, num_parallel_calls=AUTOTUNE
+        )
 
     def _decode_center(self, encoded):
         """What evaluation sees of one JPEG or PNG."""
-        channels = self._stored.shape[-1]
-        return self._to_size(images.decode_window(encoded, self._center_window, channels))
+        return images.resize(self._middle(images.decode(encoded, self._stored)), self._size)
+
+    def _middle(self, pixels):
+        """Cuts the window of evaluation out of images `[..., height, width, channels]`."""
+        size = pixels.shape.as_list() if self._stored.is_static else tf.unstack(tf.shape(pixels))
+        return images.cut(pixels, self._center_window(*size[-3:-1]))
 
     def _center_window(self, height, width):
         return images.center_window(height, width, self._size, self.center_crop)
-
-    def _to_size(self, pixels):
-        resized = images.resize(pixels, self._size)
-        return tf.ensure_shape(resized, [*self._size, self._stored.shape[-1]])
 
     @plain
     def _centered(self, features, labels):
         """What evaluation sees of images of the stored size."""
         if not self._is_resized:
             return features, labels
-        window = self._center_window(*self._stored.shape[:2])
-        pixels = images.cut(features["image"], window)
-        return {"image": images.resize(pixels, self._size)}, labels
+        return {"image": images.resize(self._middle(features["image"]), self._size)}, labels
 
     def _augment(self, dataset):
         """From batches of pixels of the stored size to what training sees."""
@@ -211,38 +212,46 @@ class Pipeline:
         def augment(examples, numbers):
             return self._change(*self._centered(*examples), numbers)
 
-        return dataset.map(augment, num_parallel_calls=tf.data.AUTOTUNE)
+        return dataset.map(augment, num_parallel_calls=AUTOTUNE)
 
     def _cut_and_augment(self, dataset, batch_size, as_pixels):
         """From batches of JPEG and PNG files, or of larger pixels, to what training sees."""
 
         @plain
-        def cut(example, numbers):
+        def place(examples, numbers):
+            # Of images of one size all windows at once, for a few operations a batch.
+            return examples, numbers, self._window(numbers, *self._stored.shape[:2])
+
+        @plain
+        def cut(example, numbers, *window):
             features, label = example
-            pixels = self._cut(features["image"], numbers, as_pixels)
-            return ({"image": self._to_size(pixels)}, label), numbers
+
+            def window_of(height, width):
+                return window[0] if window else self._window(numbers, height, width)
+
+            if not self.augmentation.window:
+                return ({"image": self._decode_center(features["image"])}, label), numbers
+            if as_pixels:
+                pixels = images.cut(features["image"], *window)
+            else:
+                pixels = images.decode_window(features["image"], self._stored, window_of)
+            return ({"image": images.resize(pixels, self._size)}, label), numbers
 
         @plain
         def augment(examples, numbers):
             return self._change(*examples, numbers)
 
-        dataset = dataset.unbatch().map(cut, num_parallel_calls=tf.data.AUTOTUNE)
-        dataset = dataset.batch(batch_size, drop_remainder=True)
-        return dataset.map(augment, num_parallel_calls=tf.data.AUTOTUNE)
+        if self._stored.is_static and self.augmentation.window:
+            dataset = dataset.map(place)
+        dataset = dataset.unbatch().map(cut, num_parallel_calls=AUTOTUNE)
+        dataset = dataset.batch(batch_size, drop_remainder=True, num_parallel_calls=AUTOTUNE)
+        return dataset.map(augment, num_parallel_calls=AUTOTUNE)
 
-    def _cut(self, image, numbers, as_pixels):
-        """Returns the window of one image that training sees."""
-
-        def window_of(height, width):
-            window = self._center_window(height, width)
-            if not self.augmentation.window:
-                return window
-            own = self.augmentation.of_window(numbers)
-            return self.augmentation.window.window(own, (height, width), window)
-
-        if as_pixels:
-            return images.cut(image, window_of(*self._stored.shape[:2]))
-        return images.decode_window(image, window_of, self._stored.shape[-1])
+    def _window(self, numbers, height, width):
+        """Returns int32 `[..., 4]`, where training looks, of float32 `[..., numbers]`."""
+        own = self.augmentation.of_window(numbers)
+        center = self._center_window(height, width)
+        return self.augmentation.window.window(own, (height, width), center)
 
     def _change(self, features, labels, numbers):
         pixels = self.augmentation.apply(features["image"], numbers)

@@ -95,13 +95,14 @@ class Augmentation:
           count: of examples.
           seed: int32 `[2]`; equal seeds give equal numbers.
         """
-        uniform = tf.random.stateless_uniform([count, sum(self._sizes())], seed)
+        # One at least: TensorFlow's parallel batch crashes on rows of no numbers.
+        uniform = tf.random.stateless_uniform([count, max(1, sum(self._sizes()))], seed)
         shares = [_beta(count, seed, i, word.alpha) for i, word in enumerate(self.mixers)]
         return tf.concat([uniform, *shares], axis=1)
 
     def of_window(self, numbers):
-        """Returns those of the numbers of one example, `[numbers]`, that place its window."""
-        return numbers[: self._sizes()[0]]
+        """Returns those of the numbers, `[..., numbers]`, that place windows."""
+        return numbers[..., : self._sizes()[0]]
 
     def apply(self, images, numbers):
         """Returns images like the given ones.

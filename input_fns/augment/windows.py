@@ -17,16 +17,16 @@ class ResizeCrop:
         self._smallest_area = smallest_area
 
     def window(self, numbers, size, center_window):
-        """Returns int32 `[4]`: y, x, height and width.
+        """Returns int32 `[..., 4]`: y, x, height and width.
 
         Args:
-          numbers: float32 `[4]` in [0, 1): area, proportions, and the place.
-          size: height and width of the image, int32 scalars.
+          numbers: float32 `[..., 4]` in [0, 1): area, proportions, and the place.
+          size: height and width of the image.
           center_window: int32 `[4]`, what evaluation sees of the image; not used.
         """
         del center_window
         height, width = (tf.cast(side, tf.float32) for side in size)
-        area, ratio, down, right = tf.unstack(numbers)
+        area, ratio, down, right = tf.unstack(numbers, axis=-1)
         area = (self._smallest_area + area * (1 - self._smallest_area)) * height * width
         ratio = tf.pow(_LARGEST_RATIO, 2 * ratio - 1)
         # Too long a side is cut to the image's, and the window is then smaller than asked for.
@@ -41,16 +41,16 @@ class RandomCrop:
     numbers = 2
 
     def window(self, numbers, size, center_window):
-        """Returns int32 `[4]`: y, x, height and width.
+        """Returns int32 `[..., 4]`: y, x, height and width.
 
         Args:
-          numbers: float32 `[2]` in [0, 1): the place.
-          size: height and width of the image, int32 scalars.
+          numbers: float32 `[..., 2]` in [0, 1): the place.
+          size: height and width of the image.
           center_window: int32 `[4]`, what evaluation sees of the image.
         """
         height, width = (tf.cast(side, tf.float32) for side in size)
         high, wide = tf.unstack(tf.cast(center_window[2:], tf.float32))
-        return _placed(*tf.unstack(numbers), (height, width), high, wide)
+        return _placed(*tf.unstack(numbers, axis=-1), (height, width), high, wide)
 
 
 def _placed(down, right, size, high, wide):
@@ -58,4 +58,5 @@ def _placed(down, right, size, high, wide):
     height, width = size
     y = tf.minimum(tf.floor(down * (height - high + 1)), height - high)
     x = tf.minimum(tf.floor(right * (width - wide + 1)), width - wide)
-    return tf.cast(tf.stack([y, x, high, wide]), tf.int32)
+    ones = tf.ones_like(y)
+    return tf.cast(tf.stack([y, x, high * ones, wide * ones], axis=-1), tf.int32)

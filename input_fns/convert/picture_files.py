@@ -56,7 +56,6 @@ class PictureFiles:
 
     def __iter__(self) -> Iterator[Row | Broken]:
         size, channels = self.options.image_size, self.options.channels
-        encoding = "image" if size is None else "raw"
         chunks = [self.paths[i : i + _CHUNK].tolist() for i in range(0, len(self), _CHUNK)]
         read = _read_here if len(self) < _WORTH_PROCESSES else _read_in_processes
         for names, found in read(chunks, size, channels, self.options.workers):
@@ -64,8 +63,13 @@ class PictureFiles:
                 if isinstance(picture, str):
                     yield Broken(name, picture)
                     continue
-                feature = Feature(encoding, "uint8", (picture.height, picture.width, channels))
-                yield Row({"image": picture.data}, {"image": feature}, os.path.basename(name))
+                yield row_of(picture, channels, os.path.basename(name))
+
+
+def row_of(picture: pictures.Picture, channels: int, name: str) -> Row:
+    """Returns a picture as it is stored."""
+    feature = Feature(picture.encoding, "uint8", (picture.height, picture.width, channels))
+    return Row({"image": picture.data}, {"image": feature}, name)
 
 
 def _read_here(chunks, size, channels, workers):

@@ -29,10 +29,12 @@ class Picture:
 
     Attributes:
       data: a JPEG or PNG file, or uint8 pixels.
+      encoding: "jpeg", "png" or "raw".
       height, width: of the decoded image.
     """
 
     data: bytes
+    encoding: str
     height: int
     width: int
 
@@ -61,12 +63,13 @@ def read(data: bytes, image_size: tuple[int, int] | None, channels: int) -> Pict
         pixels = _eight_bits(upright, _MODES[channels])
         if pixels.size != (width, height):
             pixels = pixels.resize((width, height), Image.Resampling.BILINEAR)
-        return Picture(pixels.tobytes(), height, width)
+        return Picture(pixels.tobytes(), "raw", height, width)
     # Pillow does without the end of a PNG, TensorFlow does not.
     whole = file_format != "PNG" or b"IEND" in data[-64:]
+    new_format = "JPEG" if file_format == "JPEG" else "PNG"
     if turned or not whole or upright.mode not in _KEPT_MODES.get(file_format, ()):
-        data = _encode(upright, "JPEG" if file_format == "JPEG" else "PNG")
-    return Picture(data, upright.height, upright.width)
+        data = _encode(upright, new_format)
+    return Picture(data, new_format.lower(), upright.height, upright.width)
 
 
 def read_many(

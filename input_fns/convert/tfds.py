@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from input_fns import DataError
 from input_fns.convert import pictures
+from input_fns.convert.picture_files import row_of
 from input_fns.convert.source import SPLIT_NAMES, Broken, Options, RawDataset, Row
-from input_fns.dataset import Feature
 
 PREFIX = "tfds:"
 
@@ -50,18 +50,14 @@ class TfdsSplit:
     def __iter__(self) -> Iterator[Row | Broken]:
         size, channels = self.options.image_size, self.options.channels
         wanted = set(self.indices.tolist())
-        encoding = "image" if size is None else "raw"
         for i, data in enumerate(_column(self.builder, self.split, "image")):
             if i not in wanted:
                 continue
             name = f"{self.split}[{i}]"
             try:
-                picture = pictures.read(data, size, channels)
+                yield row_of(pictures.read(data, size, channels), channels, name)
             except Exception as error:  # whatever Pillow says of a broken file
                 yield Broken(name, str(error))
-                continue
-            feature = Feature(encoding, "uint8", (picture.height, picture.width, channels))
-            yield Row({"image": picture.data}, {"image": feature}, name)
 
 
 def read(options: Options) -> RawDataset:

@@ -148,12 +148,13 @@ class _SplitWriter:
 
 
 def _merge(features):
-    """Returns features that hold for all: a size that differs is None."""
+    """Returns features that hold for all: a size that differs is None, JPEG and PNG an image."""
     first, *others = features
     for other in others:
         first = {
             name: dataclasses.replace(
                 feature,
+                encoding=feature.encoding if feature.encoding == other[name].encoding else "image",
                 shape=tuple(
                     a if a == b else None for a, b in zip(feature.shape, other[name].shape)
                 ),

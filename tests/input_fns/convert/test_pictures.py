@@ -27,7 +27,7 @@ def pixels_of(data):
 def test_what_tensorflow_reads_as_pillow_does_is_kept(session, photo, encode, file_format, mode):
     data = encode(photo(9, 13).convert(mode), file_format)
     kept = pictures.read(data, KEPT, 3)
-    assert kept == pictures.Picture(data, 9, 13)
+    assert kept == pictures.Picture(data, file_format.lower(), 9, 13)
     decoded = session.run(tf.io.decode_image(kept.data, channels=3, expand_animations=False))
     np.testing.assert_allclose(decoded, pixels_of(data), atol=3)  # two JPEG decoders
 
@@ -117,7 +117,7 @@ def test_reasons_stand_in_the_place_of_broken_files(tmp_path, photo, encode):
         (tmp_path / name).write_bytes(data)
     names = [str(tmp_path / name) for name in [*contents, "missing.jpg"]]
     found = pictures.read_many(names, KEPT, 3)
-    assert found[0] == pictures.Picture(good, 9, 13)
+    assert found[0] == pictures.Picture(good, "jpeg", 9, 13)
     assert found[1:3] == ["it is empty", "it is no image"]
     assert "truncated" in found[3].lower()
     assert "No such file" in found[4]

@@ -165,7 +165,26 @@ def test_labels_outside_the_classes(own_data_dir, raw_dataset, tmp_path):
     done = run_program(f"--data_dir={own_data_dir}", f"--model_dir={tmp_path}/model")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert "a label in the shards is outside the classes of dataset.json: [0, 2)" in line
+    assert "train-00000-of-00003.tfrecord, record 2 at byte " in line
+    assert "its label [2] is none of the 2 classes" in line
+
+
+def junk_of(size):
+    return bytes(i * 37 % 251 for i in range(size))
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_a_shard_of_junk(own_data_dir, trained_dir, mode):
+    name = {"train": "train-00001-of-00003.tfrecord", "eval": "test-00001-of-00003.tfrecord"}[mode]
+    path = os.path.join(own_data_dir, name)
+    size = os.path.getsize(path)
+    with open(path, "wb") as file:
+        file.write(junk_of(size))
+    more = [f"--mode={mode}", f"--data_dir={own_data_dir}", f"--model_dir={trained_dir}"]
+    done = run_program(*more, "--train_steps=41", "--params=pixel_scale=0.01")
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert f"{name}, record 0 at byte 0: corrupted record" in line
 
 
 def test_raw_labels_outside_the_classes(raw_dataset, tmp_path):

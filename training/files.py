@@ -32,7 +32,8 @@ def require_writable(flag: str, directory: str) -> None:
       UsageError: it cannot.
     """
     existing = directory
-    while not tf.io.gfile.exists(existing or "."):
+    # On gs:// there are no folders to be made, and what is above a bucket is nothing.
+    while "://" not in directory and not tf.io.gfile.exists(existing or "."):
         existing = os.path.dirname(existing.rstrip("/"))
     marker = os.path.join(existing, f".writable-{os.getpid()}")
     try:

@@ -13,7 +13,7 @@ from typing import Callable
 import numpy as np
 import tensorflow as tf
 
-from input_fns import DataError, images
+from input_fns import DataError, inspection
 from training import (
     checkpoints,
     export,
@@ -53,7 +53,7 @@ def run(estimator, job: Job, input_fns: InputFns) -> None:
         return
     if job.mode not in _MODES:
         raise UsageError(f"--mode={job.mode} is run_tpu.py's")
-    with _clear_data_errors():
+    with _clear_data_errors(job):
         _MODES[job.mode](estimator, job, input_fns)
 
 
@@ -264,15 +264,17 @@ def _write_npz(file, batches):
 
 
 @contextlib.contextmanager
-def _clear_data_errors():
-    """Turns what the input pipeline says of bad data into one line."""
+def _clear_data_errors(job):
+    """Turns what TensorFlow says of a broken record into the shard and the place."""
     try:
         yield
-    except tf.errors.InvalidArgumentError as error:
-        lines = [line for line in error.message.split("\n") if images.OUTSIDE_CLASSES in line]
-        if not lines:
-            raise
-        raise DataError(lines[0][lines[0].index(images.OUTSIDE_CLASSES) :]) from error
+    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+        splits = [job.train_split] if job.trains else []
+        splits += [job.eval_split] if job.mode != "train" else []
+        print("the input may be broken: reading every record", flush=True)
+        for problem in inspection.problems(job.dataset, splits):
+            raise DataError(f"{problem} (prepare_data.py --mode=inspect lists all)") from error
+        raise
 
 
 _MODES = {

@@ -72,6 +72,15 @@ def run(main: Callable[[], None], *errors_in_lines: type[Exception]) -> None:
         _exit(error, str(error).splitlines())
     except (UsageError, DataError, ModelError) as error:
         _exit(error)
+    except Exception as error:
+        if not _is_of_storage(error):
+            raise
+        _exit(error, [" ".join(str(error).partition("[[")[0].split())])
+
+
+def _is_of_storage(error: Exception) -> bool:
+    """Whether TensorFlow could not read or write a file on gs://; its message names the file."""
+    return type(error).__module__.startswith("tensorflow") and "gs://" in str(error)
 
 
 def check_versions() -> None:

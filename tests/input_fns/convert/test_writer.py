@@ -136,3 +136,71 @@ def test_a_label_outside_the_classes_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"example 4 has label 2, outside the 2 classes \(2 such"):
         writer.write(raw, str(tmp_path))
     assert os.listdir(tmp_path) == []
+
+
+class Rows:
+    """A split of given rows, some of them broken."""
+
+    def __init__(self, rows):
+        self._rows = rows
+        self.labels = np.arange(len(rows)) % 2
+        self.num_bytes, self.groups = 100, None
+
+    def __len__(self):
+        return len(self._rows)
+
+    def __iter__(self):
+        return iter(self._rows)
+
+
+def row(number, encoding="raw", shape=(2, 3, 1)):
+    feature = dataset.Feature(encoding, "uint8", shape)
+    return source.Row({"image": bytes([number] * 6)}, {"image": feature}, f"{number}.png")
+
+
+def write_rows(tmp_path, rows, num_shards=3):
+    raw = source.RawDataset("numbers", ("even", "odd"), {"train": Rows(rows)})
+    return writer.write(raw, str(tmp_path), num_shards)
+
+
+def test_broken_examples_are_left_out_and_listed(tmp_path, session):
+    broken = source.Broken("b.png", "it is empty")
+    rows = [row(0), broken, row(2), row(3), broken, broken, row(6)]
+    split = write_rows(tmp_path, rows).split("train")
+    assert split.num_examples == 4
+    assert split.label_histogram == (3, 1)  # 0, 2 and 6 are even
+    assert split.broken == (("b.png", "it is empty"),) * 3
+    assert dataset.read(str(tmp_path)).split("train") == split
+    assert stored_images(tmp_path, session)[:, 0, 0, 0].tolist() == [0, 2, 3, 6]
+
+
+def test_a_shard_whose_examples_are_all_broken_is_no_file(tmp_path):
+    broken = source.Broken("b.png", "it is empty")
+    split = write_rows(tmp_path, [row(0), row(1), broken, broken, row(4), row(5)]).split("train")
+    assert [shard.name for shard in split.shards] == [
+        "train-00000-of-00002.tfrecord",
+        "train-00001-of-00002.tfrecord",
+    ]
+    assert len(os.listdir(tmp_path)) == 3
+
+
+def test_a_split_of_nothing_but_broken_examples(tmp_path):
+    message = "all of its 2 examples are broken; the first is a.png: it is no image"
+    with pytest.raises(DataError, match=message):
+        write_rows(tmp_path, [source.Broken("a.png", "it is no image")] * 2)
+    with pytest.raises(DataError, match="not prepared, or stopped half-way"):
+        dataset.load(str(tmp_path), "numbers")
+
+
+def test_what_differs_between_examples_is_not_promised(tmp_path):
+    rows = [row(0, "jpeg"), row(1, "png", (3, 2, 1)), row(2, "jpeg")]
+    written = write_rows(tmp_path, rows)
+    assert written.features == {"image": dataset.Feature("image", "uint8", (None, None, 1))}
+    assert dataset.read(str(tmp_path)).features == written.features
+
+
+def test_the_file_of_an_example_is_stored_with_it(tmp_path):
+    path = write_rows(tmp_path, [row(7)]).files("train")[0]
+    (record,) = tf.compat.v1.io.tf_record_iterator(path)
+    name = tf.train.Example.FromString(record).features.feature["name"]
+    assert name.bytes_list.value == [b"7.png"]

@@ -1,0 +1,163 @@
+"""Inspection reads every record, and finds what is wrong and where."""
+
+import io
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from input_fns import contact_sheet, dataset, inspection
+from input_fns.convert import parallel_text, source, writer
+
+SHARD = "train-00001-of-00003.tfrecord"
+
+
+@pytest.fixture
+def stripes(own_data_dir):
+    """A data set that a test may break."""
+    return dataset.load(own_data_dir, "stripes")
+
+
+def offsets(path):
+    """Where each record of a shard begins: a header of 12 bytes, the data, 4 bytes."""
+    places, place = [], 0
+    for record in tf.compat.v1.io.tf_record_iterator(path):
+        places.append(place)
+        place += 12 + len(record) + 4
+    return places
+
+
+def rewrite(path, change):
+    """Changes the tf.train.Example of record 5 of a shard."""
+    records = list(tf.compat.v1.io.tf_record_iterator(path))
+    example = tf.train.Example.FromString(records[5])
+    change(example.features.feature)
+    records[5] = example.SerializeToString()
+    with tf.io.TFRecordWriter(path) as file:
+        for record in records:
+            file.write(record)
+
+
+def test_a_whole_data_set(stripes):
+    report = inspection.inspect(stripes, "test")
+    assert report.problems == []
+    first, *histogram = report.lines
+    assert first.startswith("test: 41 examples in 3 shard(s) of 0.0 to 0.0 MB")
+    assert histogram[2].split() == ["stripe", "2", "13", "#" * 37]
+
+
+@pytest.mark.parametrize("record", [0, 5, 31])
+def test_a_flipped_byte_is_found_with_its_shard_and_offset(stripes, record):
+    path = os.path.join(stripes.data_dir, SHARD)
+    place = offsets(path)[record]
+    with open(path, "r+b") as file:
+        file.seek(place + 12 + 20)
+        byte = file.read(1)
+        file.seek(place + 12 + 20)
+        file.write(bytes([byte[0] ^ 4]))
+    report = inspection.inspect(stripes, "train")
+    assert report.problems == [f"{SHARD}, record {record} at byte {place}: corrupted record"]
+    assert inspection.inspect(stripes, "test").problems == []
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda f: f["label"].int64_list.value.__setitem__(0, 3), "its label [3] is none of the 3"),
+        (lambda f: f.pop("label"), "its label [] is none of the 3 classes"),
+        (lambda f: f.pop("image"), "it has no feature 'image'"),
+        (
+            lambda f: f["image"].bytes_list.value.__setitem__(0, b"short"),
+            "'image' has 5 bytes instead of 35",
+        ),
+    ],
+)
+def test_a_record_that_does_not_fit(stripes, change, problem):
+    path = os.path.join(stripes.data_dir, SHARD)
+    rewrite(path, change)
+    found = inspection.problems_of_shard(stripes, path)
+    assert len(found) == 1
+    assert found[0].startswith(f"{SHARD}, record 5 at byte {offsets(path)[5]}: {problem}")
+
+
+def test_an_image_that_cannot_be_decoded(tmp_path):
+    images = np.zeros([7, 4, 4, 3], np.uint8)
+    written = writer.write(
+        source.RawDataset("x", ("a", "b"), {"train": source.RawArrays(images, np.arange(7) % 2)}),
+        str(tmp_path),
+    )
+    path = written.files("train")[0]
+    encoded = io.BytesIO()
+    Image.fromarray(images[0]).save(encoded, "JPEG")
+    with tf.io.TFRecordWriter(path) as file:
+        for i in range(7):
+            data = encoded.getvalue() if i != 5 else encoded.getvalue()[:-30]
+            row = source.Row({"image": data}, {})
+            file.write(writer._serialize(row, i % 2))
+    as_jpeg = dataset.Feature("jpeg", "uint8", (4, 4, 3))
+    jpegs = dataset.Dataset("x", str(tmp_path), {"image": as_jpeg}, ("a", "b"), written.splits)
+    (problem,) = inspection.problems_of_shard(jpegs, path)
+    assert "record 5 at byte" in problem
+    assert "'image' is no whole JPEG or PNG" in problem
+
+
+def test_a_record_that_is_no_example(stripes):
+    path = os.path.join(stripes.data_dir, SHARD)
+    with tf.io.TFRecordWriter(path) as file:
+        file.write(b"\xff\xff junk")
+    (problem,) = inspection.problems_of_shard(stripes, path)
+    assert problem == f"{SHARD}, record 0 at byte 0: no tf.train.Example"
+
+
+def test_shards_that_are_missing_empty_or_short(stripes):
+    names = [shard.name for shard in stripes.split("train").shards]
+    paths = stripes.files("train")
+    os.remove(paths[0])
+    open(paths[1], "w").close()
+    os.truncate(paths[2], os.path.getsize(paths[2]) - 3)
+    problems = inspection.inspect(stripes, "train").problems
+    assert problems[0] == f"{names[0]} is missing"
+    assert problems[1].startswith(f"{names[1]} has 0 bytes instead of")
+    assert any(line.startswith(f"{names[2]}, record 32 at byte") for line in problems)
+
+
+def test_a_whole_shard_with_other_examples(stripes):
+    path = os.path.join(stripes.data_dir, SHARD)
+    records = list(tf.compat.v1.io.tf_record_iterator(path))
+    with tf.io.TFRecordWriter(path) as file:
+        for record in records[:-1]:
+            file.write(record)
+    problems = inspection.inspect(stripes, "train").problems
+    assert f"{SHARD} holds 31 examples instead of 32" in problems
+
+
+def test_text(tmp_path):
+    pairs = parallel_text.RawText([b"a", b"", "\u00e4".encode()], [b"x", b"y", b"z"])
+    written = writer.write(source.RawDataset("pairs", (), {"train": pairs}), str(tmp_path))
+    report = inspection.inspect(dataset.load(str(tmp_path), "pairs"), "train")
+    assert report.problems == []
+    assert report.lines[0].startswith("train: 3 examples in 1 shard(s)")
+    assert inspection.describe_feature(written.features["source"]) == "string, text"
+
+
+def test_the_contact_sheet_shows_images_of_each_class(stripes):
+    sheet = np.asarray(Image.open(io.BytesIO(contact_sheet.png(stripes))))
+    assert sheet.shape == (3 * 68 + 4, 160 + 10 * 68, 3)
+    cells = sheet[4 + 68 : 68 + 68, 160 : 160 + 64].astype(int)  # the first image of class 1
+    columns = cells.mean(axis=(0, 2)).reshape(-1, 8).mean(axis=1)
+    assert columns.argmax() in (1, 2)  # bright in the second of five columns
+    assert sheet[8:60, 4:150].min() < 100  # the class has a name
+
+
+def test_a_class_of_few_images(tmp_path):
+    raw = {
+        "train": source.RawArrays(
+            np.full([6, 5, 4, 3], 200, np.uint8), np.array([0, 1, 0, 1, 0, 0])
+        )
+    }
+    written = writer.write(source.RawDataset("x", ("a", "b"), raw), str(tmp_path))
+    sheet = np.asarray(Image.open(io.BytesIO(contact_sheet.png(written))))
+    white = (sheet[4:68, 160 + 4 * 68 :] == 255).all()
+    assert white  # class a has four images, and then no more

@@ -7,7 +7,7 @@ IN_VENV := .venv/bin/python
 DATA := data
 RUNS := runs
 
-.PHONY: run test lint format lock bench-train bench-keras bench-memory clean setup setup-dev
+.PHONY: run test lint format lock bench-train bench-keras bench-input bench-memory clean setup setup-dev
 
 run: setup
 	@$(IN_VENV) prepare_data.py --dataset=digits --data_dir=$(DATA)/digits
@@ -32,6 +32,10 @@ bench-train: setup
 bench-keras: setup
 	@$(IN_VENV) benchmarks/fashion_mnist.py --source=$(SOURCE)
 
+# Input pipelines alone, against others', and against a training step: make bench-input
+bench-input: setup
+	@$(IN_VENV) benchmarks/input_speed.py
+
 # Peak memory as the epochs grow: make bench-memory SOURCE=folder/with/idx/files
 bench-memory: setup
 	@$(IN_VENV) benchmarks/memory.py --source=$(SOURCE)
@@ -42,9 +46,8 @@ lock: setup-dev
 	@for extra in tensorflow cpu gpu; do \
 	  $(IN_VENV) -m uv pip compile --quiet --universal --python-version 3.9 --no-header --no-annotate \
 	    --extra $$extra -o requirements/$$extra.txt pyproject.toml || exit 1; done
-	@echo 'ruff pytest scikit-learn gcp-storage-emulator cryptography' | tr ' ' '\n' | $(IN_VENV) -m uv pip compile --quiet --universal \
-	  --python-version 3.9 --no-header --no-annotate -c requirements/tensorflow.txt \
-	  -o requirements/dev.txt -
+	@$(IN_VENV) -m uv pip compile --quiet --universal --python-version 3.9 --no-header --no-annotate \
+	  --extra dev -c requirements/tensorflow.txt -o requirements/dev.txt pyproject.toml
 
 setup:
 	@tools/setup.sh $(TENSORFLOW)

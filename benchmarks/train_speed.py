@@ -138,6 +138,7 @@ def _ours(recipe, data_dir, model_dir, steps):
         f"--train_steps={steps}",
         "--best_metric=",
         "--early_stop_evals=0",
+        "--augment=",  # Keras' twin sees the images as they are
         "--params=ema_decay=0",  # Keras' twin has none
         "--save_checkpoints_steps=1000000",
     ]

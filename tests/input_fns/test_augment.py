@@ -263,6 +263,12 @@ def test_randaugment_deals_the_operations_out(apply, session):
         np.testing.assert_array_equal(done[rows], wanted)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_randaugment_of_fewer_images_than_operations(apply, seed):
+    done, _ = apply("randaugment:2:9", images=IMAGES[:2], seed=(seed, 0))
+    assert not np.array_equal(done, IMAGES[:2])
+
+
 def mixed(session, text, labels, images=IMAGES, seed=(3, 4)):
     augmentation = augment.parse(text)
     numbers = augmentation.draw(len(images), list(seed))

@@ -53,3 +53,24 @@ def test_predictions_are_classes_and_probabilities(session):
     exponentials = np.exp(LOGITS)
     softmax = exponentials / exponentials.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(predictions["probabilities"], softmax, rtol=1e-5)
+
+
+def test_shares_of_classes_as_labels(session):
+    """Mixed labels give the mix of the losses, with label smoothing too (Keras' definition)."""
+    logits = np.random.default_rng(1).normal(size=[13, 5]).astype(np.float32)
+    shares = np.random.default_rng(2).dirichlet(np.ones(5), 13).astype(np.float32)
+    for smoothing in (0.0, 0.1):
+        params = {"label_smoothing": smoothing}
+        losses = classifier.loss(tf.constant(shares), {"logits": tf.constant(logits)}, params)
+        wanted = tf.keras.losses.categorical_crossentropy(
+            shares, logits, from_logits=True, label_smoothing=smoothing
+        )
+        np.testing.assert_allclose(*session.run((losses, wanted)), rtol=1e-5)
+
+
+def test_the_largest_share_counts_as_the_label(session):
+    shares = tf.constant([[0.6, 0.4], [0.1, 0.9], [0.8, 0.2]])
+    logits = tf.constant([[2.0, 1.0], [2.0, 1.0], [2.0, 1.0]])
+    metrics = classifier.metrics(shares, {"logits": logits}, None)
+    session.run(tf.compat.v1.local_variables_initializer())
+    np.testing.assert_allclose(session.run(metrics["accuracy"][1]), 2 / 3)

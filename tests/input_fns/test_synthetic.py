@@ -1,0 +1,57 @@
+"""Random images in the place of real ones."""
+
+import numpy as np
+import tensorflow as tf
+
+from input_fns import dataset, synthetic
+from input_fns.pipeline import Pipeline
+
+
+def fetch(input_fn, session, batch_size, count):
+    batches = input_fn({"batch_size": batch_size})
+    element = tf.compat.v1.data.make_one_shot_iterator(batches).get_next()
+    return [session.run(element) for _ in range(count)]
+
+
+def like(data_dir, **more):
+    data = dataset.read(data_dir)
+    return synthetic.SyntheticPipeline(data, Pipeline(data).features, **more)
+
+
+def test_batches_are_shaped_as_the_real_ones(data_dir):
+    real = Pipeline(dataset.read(data_dir)).train_input_fn("train", 1)({"batch_size": 13})
+    made = like(data_dir).train_input_fn("train", 1)({"batch_size": 13})
+    assert made.element_spec == real.element_spec
+
+
+def test_training_never_ends_and_labels_are_classes(data_dir, session):
+    for features, labels in fetch(like(data_dir).train_input_fn("train", 1), session, 13, 20):
+        assert features["image"].shape == (13, 7, 5, 1)
+        assert features["image"].std() > 50
+        assert set(labels) == {0, 1, 2}
+
+
+def test_labels_are_mixed_where_the_real_ones_would_be(data_dir, session):
+    pipeline = like(data_dir, mixes=True)
+    ((_, labels),) = fetch(pipeline.train_input_fn("train", 1), session, 13, 1)
+    assert labels.dtype == np.float32
+    np.testing.assert_array_equal(labels.sum(axis=1), np.ones(13))
+
+
+def test_evaluation_has_as_many_examples_as_the_split(session):
+    data = synthetic.dataset((2, 2), 3)
+    pipeline = synthetic.SyntheticPipeline(data, data.features)
+    batches = fetch(pipeline.eval_input_fn("test"), session, 3000, 4)
+    assert sum(features["weight"].sum() for features, _ in batches) == 10_000
+
+
+def test_predictions_too(session):
+    data = synthetic.dataset((2, 2), 3)
+    pipeline = synthetic.SyntheticPipeline(data, data.features)
+    batches = fetch(pipeline.predict_input_fn("test"), session, 3000, 4)
+    assert sum(len(features["image"]) for features in batches) == 10_000
+
+
+def test_its_numbers_are_no_constants_of_the_graph(data_dir, graph):
+    like(data_dir).train_input_fn("train", 1)({"batch_size": 4096})
+    assert len(graph.as_graph_def().SerializeToString()) < 50_000

@@ -1,0 +1,74 @@
+"""The flags of the data, through the real mains of both wrappers."""
+
+import pytest
+
+from input_fns import DataError
+from training.program import UsageError
+
+AUGMENTED = ["--augment=flip crop:1 shift:0.2 rotate:20 mixup:0.4", "--params=pixel_scale=0.01"]
+
+
+def test_an_augmented_training_repeats_itself_and_is_not_the_plain_one(run_in, variables, tmp_path):
+    for name, flags in (("a", AUGMENTED), ("b", AUGMENTED), ("plain", [])):
+        run_in(tmp_path / name, "--mode=train", "--train_steps=5", *flags)
+    kernels = [variables(tmp_path / name)["logits/kernel"] for name in ("a", "b", "plain")]
+    assert (kernels[0] == kernels[1]).all()
+    assert (kernels[0] != kernels[2]).any()
+
+
+def test_both_wrappers_feed_the_same_augmented_images(run_in, run_tpu_in, variables, tmp_path):
+    flags = ["--mode=train", "--train_steps=5", "--train_batch_size=14", *AUGMENTED]
+    flags += ["--params=dropout=0,learning_rate=0.001"]
+    run_in(tmp_path / "cpu", *flags)
+    run_tpu_in(tmp_path / "tpu", *flags)
+    cpu, tpu = variables(tmp_path / "cpu"), variables(tmp_path / "tpu")
+    assert abs(cpu["logits/kernel"] - tpu["logits/kernel"]).max() < 1e-5
+
+
+def test_evaluation_is_not_augmented(trained_dir, run_in, result, capsys):
+    run_in(trained_dir, "--mode=eval")
+    plain = result(trained_dir, 40)["eval"]
+    run_in(trained_dir, "--mode=eval", *AUGMENTED)
+    assert result(trained_dir, 40)["eval"] == plain
+
+
+@pytest.mark.parametrize("cache", ["memory", "none", "folder"])
+def test_training_from_wherever_examples_wait(run_in, result, tmp_path, cache):
+    cache = str(tmp_path / "copies") if cache == "folder" else cache
+    run_in(tmp_path / "model", "--train_steps=20", f"--cache={cache}")
+    assert result(tmp_path / "model", 20)["eval"]["examples"] == 41
+
+
+@pytest.mark.parametrize("wrapper", ["run_in", "run_tpu_in"])
+def test_the_synthetic_source_has_the_shapes_of_the_data(request, wrapper, result, tmp_path):
+    run = request.getfixturevalue(wrapper)
+    run(tmp_path / "model", "--dataset=synthetic", "--train_steps=3")
+    assert result(tmp_path / "model", 3)["eval"]["examples"] == 41
+
+
+def test_the_synthetic_source_without_data(tmp_path, run_in, result):
+    from absl import flags
+
+    import run_cpu
+
+    for name in flags.FLAGS:
+        flags.FLAGS[name].unparse()
+    arguments = ["--model=mlp", "--dataset=synthetic", "--image_size=6x4", "--synthetic_classes=7"]
+    arguments += [f"--model_dir={tmp_path}", "--mode=train", "--train_steps=2"]
+    flags.FLAGS(["program", *arguments])
+    run_cpu.main()
+    assert result(tmp_path, 2)["train"]["steps"] == 2
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--augment=flop", "--augment: 'flop' is unknown"),
+        ("--augment=mixup:0.2 flip", "they come last"),
+        ("--cache=/dev/null/x", "is no folder that can be made"),
+    ],
+)
+def test_a_wrong_flag(run_in, tmp_path, flag, message):
+    with pytest.raises((DataError, UsageError), match=message):
+        run_in(tmp_path / "model", "--train_steps=3", flag)
+    assert not (tmp_path / "model").exists()

@@ -1,0 +1,60 @@
+"""Draws what each word of --augment does: a row a word, the images of a data set in its columns.
+
+python -m tools.augmentation_sheet DATA_DIR SHEET.jpg ["WORDS" ...]
+"""
+
+import os
+import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import tensorflow as tf
+from PIL import Image, ImageDraw
+
+from input_fns import augment, dataset
+from input_fns.pipeline import Pipeline
+from training import runtime
+
+ROWS = (
+    "",
+    "resize_crop:0.2",
+    "random_crop",
+    "flip",
+    "crop:12",
+    "shift:0.2",
+    "rotate:20",
+    "jitter:0.4",
+    "erase:1",
+    "randaugment:2:7",
+    "mixup:1",
+    "cutmix:1",
+    "random_crop flip rotate:20 jitter:0.4",
+)
+_COLUMNS, _SIZE, _TEXT, _MARGIN = 8, 64, 230, 3
+
+
+def main(data_dir, path, *rows):
+    """Writes the sheet."""
+    runtime.prepare()
+    rows = rows or ROWS
+    step = _SIZE + _MARGIN
+    sheet = Image.new("RGB", (_TEXT + _COLUMNS * step, len(rows) * step), "white")
+    draw = ImageDraw.Draw(sheet)
+    for y, words in enumerate(rows):
+        draw.text((_MARGIN, y * step + _SIZE // 2), words or "as evaluation sees them", "black")
+        for x, image in enumerate(_images(data_dir, words)):
+            sheet.paste(Image.fromarray(image), (_TEXT + x * step, y * step))
+    sheet.save(path, quality=80)
+
+
+def _images(data_dir, words):
+    pipeline = Pipeline(dataset.read(data_dir), (_SIZE, _SIZE), augment.parse(words))
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        batches = pipeline.train_input_fn("train", seed=4)({"batch_size": _COLUMNS})
+        features, _ = session.run(tf.compat.v1.data.make_one_shot_iterator(batches).get_next())
+    return np.asarray(features["image"])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

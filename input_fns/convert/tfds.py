@@ -74,7 +74,7 @@ def read(options: Options) -> RawDataset:
         import tensorflow_datasets as tfds
     except ImportError as error:
         raise DataError(
-            f"--dataset={options.dataset} needs tensorflow-datasets: pip install '.[tfds]' ({error})"
+            f"--dataset={options.dataset} needs the extra tfds: pip install '.[tfds]' ({error})"
         ) from error
     builder = tfds.builder(options.dataset[len(PREFIX) :], data_dir=options.source or None)
     features = builder.info.features

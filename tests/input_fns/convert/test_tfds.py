@@ -12,7 +12,7 @@ INSTALLED = importlib.util.find_spec("tensorflow_datasets") is not None
 
 @pytest.mark.skipif(INSTALLED, reason="tensorflow-datasets is installed")
 def test_without_the_package_one_line_says_so(read):
-    with pytest.raises(DataError, match=r"needs tensorflow-datasets: pip install '\.\[tfds\]'"):
+    with pytest.raises(DataError, match=r"needs the extra tfds: pip install '\.\[tfds\]'"):
         read("tfds:mnist")
 
 

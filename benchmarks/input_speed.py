@@ -4,12 +4,13 @@
     python benchmarks/input_speed.py --cifar10=DATA_DIR --jpegs=FOLDER    # real ones
     python benchmarks/input_speed.py --torch_python=OTHER_VENV/bin/python
 
-`--cifar10` is what prepare_data.py wrote, `--jpegs` a folder of class folders. Three tables:
+`--cifar10` is what prepare_data.py wrote, `--jpegs` a folder of class folders. Four tables:
 
 - 32x32 images, flipped, shifted by 0.2 and turned by 20 degrees;
-- JPEGs, a random window of each decoded, brought to 224x224 and flipped, decoded anew each epoch;
-  and the same where the decoded images fit in memory; the limit is libjpeg decoding whole files;
-- the recipes: the pipeline alone, and training with it against training on synthetic images.
+- JPEGs decoded, cropped at random to 224x224 and flipped, decoded anew each epoch; and the same
+  where the decoded images fit in memory; the limit is libjpeg decoding whole files;
+- the recipes: the pipeline alone, and training with it against training on synthetic images;
+- peak memory of the pipeline alone, on splits of growing size that are read anew each epoch.
 
 Every side runs in a process of its own, in turns; the tables give medians.
 """
@@ -21,6 +22,7 @@ import io
 import json
 import os
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
@@ -34,7 +36,7 @@ FLAGS = flags.FLAGS
 flags.DEFINE_string("cifar10", "", "CIFAR-10 as prepare_data.py wrote it; default: random images.")
 flags.DEFINE_string("jpegs", "", "Folder of class folders of JPEGs; default: made ones.")
 flags.DEFINE_string("torch_python", sys.executable, "Python that has torchvision.")
-flags.DEFINE_list("tables", ["small", "jpeg", "recipes"], "Tables to measure.")
+flags.DEFINE_list("tables", ["small", "jpeg", "recipes", "memory"], "Tables to measure.")
 flags.DEFINE_list("recipes", ["digits", "mnist_cnn", "cifar10_cnn"], "Recipes to measure.")
 flags.DEFINE_integer("rounds", 3, "Times that each side runs.")
 flags.DEFINE_float("seconds", 8, "Of each measurement.")
@@ -155,7 +157,8 @@ import json
 import torch
 from torchvision import datasets, transforms
 change = transforms.Compose([
-    transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.PILToTensor()])
+    transforms.Resize(256), transforms.RandomCrop(224), transforms.RandomHorizontalFlip(),
+    transforms.PILToTensor()])
 images = datasets.ImageFolder(sys.argv[2], change)
 def forever():
     while True: yield from torch.utils.data.DataLoader(
@@ -191,9 +194,10 @@ with open(os.path.join(FLAGS.model_dir, f"result_{FLAGS.train_steps}.json")) as 
 def main(_):
     """Measures the tables that are asked for."""
     figures = {}
+    tables = {"small": _small, "jpeg": _jpeg, "recipes": _recipes, "memory": _memory}
     with tempfile.TemporaryDirectory() as folder:
         for name in FLAGS.tables:
-            figures[name] = {"small": _small, "jpeg": _jpeg, "recipes": _recipes}[name](folder)
+            figures[name] = tables[name](folder)
     if FLAGS.json:
         pathlib.Path(FLAGS.json).write_text(json.dumps(figures, indent=1) + "\n")
 
@@ -232,7 +236,7 @@ def _jpeg(folder):
     }
     if _has_torch():
         sides["PyTorch DataLoader"] = lambda: _torch(JPEG_TORCH, source)
-    return _table("JPEG to 224x224, window + flip", sides)
+    return _table("JPEG to 224x224, random crop + flip", sides)
 
 
 def _recipes(folder):
@@ -249,7 +253,7 @@ def _recipes(folder):
             alone.append(_ours(data_dir, options["augment"], None, "auto", options["batch"]))
             for name, dataset in (("real", options["dataset"]), ("synthetic", "synthetic")):
                 model_dir = f"{folder}/{recipe}-{name}-{i}"
-                train[name].append(_train(recipe, dataset, data_dir, model_dir, options["batch"]))
+                train[name].append(_train(recipe, dataset, data_dir, model_dir))
         ratio = statistics.median(a / b for a, b in zip(train["real"], train["synthetic"]))
         row = {name: statistics.median(rates) for name, rates in train.items()}
         table[recipe] = row = {"alone": statistics.median(alone), **row, "ratio": ratio}
@@ -268,12 +272,11 @@ FLAGS(["", f"--flagfile={sys.argv[1]}", "--data_dir=x", "--model_dir=x"])
 print(json.dumps(
     {"dataset": FLAGS.dataset, "augment": FLAGS.augment, "batch": FLAGS.train_batch_size}))
 """
-# About ten seconds of training.
-_STEPS = {"digits": 1500, "mnist_cnn": 400, "cifar10_cnn": 150}
+# About twenty seconds of training.
+_STEPS = {"digits": 3000, "mnist_cnn": 600, "cifar10_cnn": 300}
 
 
-def _train(recipe, dataset, data_dir, model_dir, batch_size):
-    del batch_size
+def _train(recipe, dataset, data_dir, model_dir):
     return last_line(
         TRAIN,
         f"--flagfile=configs/{recipe}.cfg",
@@ -286,6 +289,26 @@ def _train(recipe, dataset, data_dir, model_dir, batch_size):
         "--best_metric=",
         "--early_stop_evals=0",
     )
+
+
+PEAK = """
+import resource
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+"""
+
+
+def _memory(folder):
+    table = {}
+    print("pixels of the split, GB: peak memory of the process, MiB")
+    for size in (0.25, 0.5, 1, 2, 4):
+        name = f"gigabytes-{size}"
+        data_dir = _random(folder, name, (224, 224, 3), round(size * 1e9 / (224 * 224 * 3)))
+        arguments = json.dumps(None), json.dumps("none"), json.dumps(128)
+        peak = last_line(OURS + PEAK, FLAGS.seconds, data_dir, "flip", *arguments)
+        shutil.rmtree(data_dir)
+        table[size] = peak
+        print(f"  {size:6.2f}{peak:10,.0f}", flush=True)
+    return table
 
 
 def _ours(data_dir, words, size, cache, batch_size):
@@ -327,7 +350,8 @@ def _random(folder, name, shape, size, arrays=""):
 import numpy as np
 from input_fns.convert import source, writer
 random = np.random.default_rng(0)
-images = random.integers(0, 256, ({size}, *{shape}), dtype=np.uint8)
+images = np.frombuffer(random.bytes({size} * int(np.prod({shape}))), np.uint8)
+images = images.reshape({size}, *{shape})
 labels = random.integers(0, 10, {size})
 splits = {{"train": source.RawArrays(images, labels)}}
 raw = source.RawDataset({name!r}, tuple("0123456789"), splits)

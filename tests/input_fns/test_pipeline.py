@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from input_fns import DataError, augment, caching, dataset
-from input_fns.convert import image_folder, source, writer
+from input_fns import DataError, augment, caching, dataset, images, records
+from input_fns.convert import image_folder, parallel_text, source, writer
 from input_fns.deployment import Deployment
 from input_fns.pipeline import Pipeline
 
@@ -173,6 +173,38 @@ def test_four_hosts_read_disjoint_examples_whose_union_is_the_split(
     assert set(seen) == images
 
 
+def test_hosts_that_stream_photos_share_none(photos, session):
+    pipeline = Pipeline(photos, (24, 24), cache="none")
+    ((evaluated, _),) = fetch(pipeline.eval_input_fn("train"), session, 13)
+    input_fn = pipeline.train_input_fn("train", seed=1)
+    size, seen = photos.split("train").num_examples, []
+    for host in range(4):
+        params = {"batch_size": 1, "context": Context(1, host, 4)}
+        element = tf.compat.v1.data.make_one_shot_iterator(input_fn(params)).get_next()
+        count = len(range(host, size, 4))
+        seen += [session.run(element)[0]["image"].tobytes() for _ in range(count)]
+    assert sorted(seen) == sorted(image.tobytes() for image in evaluated["image"][:size])
+
+
+def test_hosts_that_stream_text_share_none(tmp_path, session):
+    lines = [f"line {i}".encode() for i in range(11)]
+    pairs = parallel_text.RawText(lines, lines[::-1])
+    text = writer.write(source.RawDataset("pairs", (), {"train": pairs}), str(tmp_path), 2)
+    seen = []
+    for host in range(4):
+        dataset = records.train_from_files(
+            text.files("train"),
+            images.stored_fn(text.features, has_labels=False),
+            augment.Augmentation().draw,
+            Deployment(1, 1, host, 4),
+            seed=1,
+        )
+        dataset = dataset.map(lambda stored, numbers: stored[0]["source"][0])
+        line = tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()
+        seen += [session.run(line) for _ in range(len(range(host, 11, 4)))]
+    assert sorted(seen) == sorted(lines)
+
+
 def test_resuming_goes_on_with_the_same_augmented_batches(photos, session):
     pipeline = Pipeline(photos, (16, 16), augment.parse(WORDS))
     whole = fetch(pipeline.train_input_fn("train", seed=1), session, 4, count=5)
@@ -220,10 +252,6 @@ def test_text_is_no_image(tmp_path):
     text = dataset.Dataset("pairs", "d", {"source": feature, "target": feature}, (), {})
     with pytest.raises(DataError, match="pairs in d holds source, target, and no image"):
         Pipeline(text)
-
-
-def test_deployment_of_one_device():
-    assert Deployment(7).global_batch_size == 7
 
 
 @pytest.mark.parametrize(

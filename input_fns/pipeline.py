@@ -13,7 +13,7 @@ from input_fns.records import plain
 
 AUTOTUNE = tf.data.AUTOTUNE
 # Of the available memory, what tf.data may fill with batches ahead of their time.
-_PREFETCH_SHARE = 0.25
+_PREFETCH_SHARE = 0.1
 
 
 @dataclasses.dataclass(frozen=True)

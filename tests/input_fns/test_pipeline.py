@@ -175,15 +175,15 @@ def test_four_hosts_read_disjoint_examples_whose_union_is_the_split(
 
 def test_hosts_that_stream_photos_share_none(photos, session):
     pipeline = Pipeline(photos, (24, 24), cache="none")
-    ((evaluated, _),) = fetch(pipeline.eval_input_fn("train"), session, 13)
-    input_fn = pipeline.train_input_fn("train", seed=1)
     size, seen = photos.split("train").num_examples, []
+    ((evaluated, _),) = fetch(pipeline.eval_input_fn("train"), session, size)
+    input_fn = pipeline.train_input_fn("train", seed=1)
     for host in range(4):
         params = {"batch_size": 1, "context": Context(1, host, 4)}
         element = tf.compat.v1.data.make_one_shot_iterator(input_fn(params)).get_next()
         count = len(range(host, size, 4))
         seen += [session.run(element)[0]["image"].tobytes() for _ in range(count)]
-    assert sorted(seen) == sorted(image.tobytes() for image in evaluated["image"][:size])
+    assert sorted(seen) == sorted(image.tobytes() for image in evaluated["image"])
 
 
 def test_hosts_that_stream_text_share_none(tmp_path, session):

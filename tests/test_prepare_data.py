@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from PIL import Image
 
 from input_fns import DataError
 
@@ -74,3 +75,45 @@ def test_a_wrong_flag_is_one_line_and_status_2(arguments, message):
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert message in line
+
+
+def test_inspect_reads_every_record_and_draws_a_contact_sheet(prepare, own_data_dir, capsys):
+    prepare("--mode=inspect", f"--data_dir={own_data_dir}")
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].endswith(
+        "stripes, 3 classes; train 97 examples in 3 shard(s), test 41 examples in 3 shard(s)"
+    )
+    assert out[1] == "image: uint8 7x5x1, raw"
+    assert out[-2:] == [
+        f"images of each class: {own_data_dir}/contact_sheet.png",
+        "no problem found",
+    ]
+    assert os.path.getsize(f"{own_data_dir}/contact_sheet.png") > 1000
+
+
+def test_inspect_of_a_broken_data_set_ends_with_status_1(prepare, own_data_dir, capsys):
+    name = "test-00001-of-00003.tfrecord"
+    with open(os.path.join(own_data_dir, name), "r+b") as file:
+        file.seek(60)
+        file.write(b"?")
+    with pytest.raises(SystemExit) as end:
+        prepare("--mode=inspect", f"--data_dir={own_data_dir}")
+    assert end.value.code == 1
+    problem = f"problem: {name}, record 0 at byte 0: corrupted record"
+    assert capsys.readouterr().out.splitlines()[-1] == problem
+
+
+def test_images_that_are_left_out_are_told(prepare, tmp_path, capsys):
+    for name, color in (("a", "red"), ("b", "blue")):
+        (tmp_path / "raw" / name).mkdir(parents=True)
+        for i in range(3):
+            Image.new("RGB", (4, 5), color).save(tmp_path / "raw" / name / f"{i}.png")
+    (tmp_path / "raw" / "a" / "bad.jpg").write_bytes(b"<html>")
+    flags = ["--dataset=image_folder", "--name=colours", "--validation_fraction=0"]
+    prepare(*flags, f"--source={tmp_path}/raw", f"--data_dir={tmp_path}/data")
+    out = capsys.readouterr().out.splitlines()
+    assert out[-3:] == [
+        f"train: left out {tmp_path}/raw/a/bad.jpg: it is no image",
+        "train: 1 broken, all listed in dataset.json",
+        f"{tmp_path}/data: colours, 2 classes; train 6 examples in 1 shard(s)",
+    ]

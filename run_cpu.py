@@ -20,10 +20,10 @@ from training import (
     ema,
     evaluation,
     export,
+    forward,
     job,
     modes,
     optimizers,
-    precision,
     runtime,
     schedules,
     steps,
@@ -41,7 +41,7 @@ def build_model_fn(model: Model, run: Job):
         if mode == ModeKeys.TRAIN:
             spec = train_spec(features, labels, params)
         else:
-            outputs = precision.inference(model, features, params, training=False)
+            outputs = forward.infer(model, features, params, training=False)
             if mode == ModeKeys.EVAL:
                 spec = eval_spec(features, labels, outputs, params)
             else:
@@ -52,7 +52,9 @@ def build_model_fn(model: Model, run: Job):
 
     def train_spec(features, labels, params):
         global_step = tf.compat.v1.train.get_or_create_global_step()
-        learning_rate = schedules.learning_rate(params, global_step, run.train_steps)
+        learning_rate = schedules.learning_rate(
+            params, global_step, run.train_steps, run.train_batch_size
+        )
         optimizer = optimizers.create(params, learning_rate)
         step = steps.train_step(model, features, labels, params, optimizer, run.accumulate_steps)
         if run.warm_start_from:

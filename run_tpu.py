@@ -24,10 +24,10 @@ from training import (
     evaluation,
     export,
     flags,
+    forward,
     job,
     modes,
     optimizers,
-    precision,
     runtime,
     schedules,
     steps,
@@ -50,7 +50,7 @@ def build_model_fn(model: Model, run: Job):
         if mode == ModeKeys.TRAIN:
             spec = train_spec(features, labels, params)
         else:
-            outputs = precision.inference(model, features, params, training=False)
+            outputs = forward.infer(model, features, params, training=False)
             if mode == ModeKeys.EVAL:
                 spec = eval_spec(features, labels, outputs, params)
             else:
@@ -61,7 +61,9 @@ def build_model_fn(model: Model, run: Job):
 
     def train_spec(features, labels, params):
         global_step = tf.compat.v1.train.get_or_create_global_step()
-        learning_rate = schedules.learning_rate(params, global_step, run.train_steps)
+        learning_rate = schedules.learning_rate(
+            params, global_step, run.train_steps, run.train_batch_size
+        )
         optimizer = optimizers.create(params, learning_rate)
         if params["use_tpu"]:
             # Sums the gradients over the cores.

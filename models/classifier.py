@@ -11,8 +11,27 @@ import tensorflow as tf
 from models.model import ModelError
 
 
+def default_params():
+    """Returns the hyperparameters that every classifier of images has."""
+    return {
+        "num_classes": 10,  # the data set's own number replaces it
+        "pixel_mean": "0",  # subtracted from stored pixels: one number, or one a channel
+        "pixel_scale": 1 / 255,  # then they are multiplied by it; both on the device
+        "label_smoothing": 0.0,
+        "precision": "float32",  # of the layers, or bfloat16; --precision replaces it
+    }
+
+
 def check_params(params):
-    """Raises `ModelError` for a `pixel_scale` or `label_smoothing` out of range."""
+    """Raises `ModelError` for a value of `default_params` out of range."""
+    try:
+        means = _pixel_means(params)
+    except ValueError:
+        means = []
+    if len(means) not in (1, 3):
+        raise ModelError(
+            f"pixel_mean='{params['pixel_mean']}' must be one number, or three separated by spaces"
+        )
     if params["pixel_scale"] <= 0:
         raise ModelError(f"pixel_scale={params['pixel_scale']} must be above 0")
     if not 0 <= params["label_smoothing"] < 1:
@@ -20,13 +39,33 @@ def check_params(params):
 
 
 def scaled_images(features, params):
-    """Returns the images times `params["pixel_scale"]`, in `params["precision"]`.
+    """Returns the images less `pixel_mean`, times `pixel_scale`, in `params["precision"]`.
 
     `features["image"]` is uint8 or float32 `[batch, height, width, channels]`: images travel to the
     device as they are stored and are scaled there.
+
+    Raises:
+      ModelError: `pixel_mean` has another number of channels.
     """
-    images = tf.cast(features["image"], tf.float32) * params["pixel_scale"]
-    return tf.cast(images, params["precision"])
+    images = tf.cast(features["image"], tf.float32)
+    means = _pixel_means(params)
+    if len(means) not in (1, images.shape.as_list()[-1]):
+        raise ModelError(f"pixel_mean='{params['pixel_mean']}' does not fit images {images.shape}")
+    if any(means):
+        images -= tf.constant(means)
+    return tf.cast(images * params["pixel_scale"], params["precision"])
+
+
+def _pixel_means(params):
+    return [float(word) for word in params["pixel_mean"].split()]
+
+
+def logits(x, params):
+    """Returns the last layer, from `[batch, units]` to `[batch, num_classes]`."""
+    initializer = tf.compat.v1.random_normal_initializer(stddev=0.01)  # Goyal et al. 2017, 5.1
+    return tf.compat.v1.layers.dense(
+        x, params["num_classes"], kernel_initializer=initializer, name="logits"
+    )
 
 
 def loss(labels, outputs, params):

@@ -24,24 +24,16 @@ from models.model import Model, ModelError
 def default_params():
     """Returns the hyperparameters of `inference` and `classifier.loss`."""
     return {
-        "num_classes": 10,  # the data set's own number replaces it
-        "pixel_scale": 1 / 255,  # stored pixels are multiplied by it, on the device
+        **classifier.default_params(),
+        **normalization.default_params(),
         "layers": "conv:32:3 relu pool:2 conv:64:3 relu pool:2 flatten dense:128 relu dropout:0.5",
-        "batch_norm_momentum": 0.9,  # of the moving mean and variance
-        "batch_norm_epsilon": 1e-3,
-        "batch_norm_cross_replica": False,  # over all cores of a TPU, not each core by itself
-        "label_smoothing": 0.0,
-        "precision": "float32",  # of the layers, or bfloat16; --precision replaces it
     }
 
 
 def check_params(params):
     """Raises `ModelError` for a value out of range, and for a wrong or misplaced layer."""
     classifier.check_params(params)
-    if not 0 <= params["batch_norm_momentum"] < 1:
-        raise ModelError(f"batch_norm_momentum={params['batch_norm_momentum']} must be in [0, 1)")
-    if params["batch_norm_epsilon"] <= 0:
-        raise ModelError(f"batch_norm_epsilon={params['batch_norm_epsilon']} must be above 0")
+    normalization.check_params(params)
     flat = False
     for word in params["layers"].split():
         kind = _parse(word)[0]

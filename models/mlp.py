@@ -11,12 +11,9 @@ from models.model import Model, ModelError
 def default_params():
     """Returns the hyperparameters of `inference` and `classifier.loss`."""
     return {
-        "num_classes": 10,  # the data set's own number replaces it
-        "pixel_scale": 1 / 255,  # stored pixels are multiplied by it, on the device
+        **classifier.default_params(),
         "hidden_units": "512",  # units of each hidden layer, e.g. '512 512'
         "dropout": 0.2,  # share of hidden units dropped in training
-        "label_smoothing": 0.0,
-        "precision": "float32",  # of the layers, or bfloat16; --precision replaces it
     }
 
 

@@ -2,39 +2,71 @@
 
 from __future__ import annotations
 
+import re
+
 import tensorflow as tf
 
+from models.model import ModelError
 
-def batch_norm(x, params, training, name):
+
+def default_params(momentum=0.9, epsilon=1e-3):
+    """Returns the hyperparameters of `batch_norm`."""
+    return {
+        "batch_norm_momentum": momentum,  # of the moving mean and variance
+        "batch_norm_epsilon": epsilon,
+        "batch_norm_cross_replica": False,  # over all cores of a TPU, not each core by itself
+    }
+
+
+def check_params(params):
+    """Raises `ModelError` for a value of `default_params` out of range."""
+    if not 0 <= params["batch_norm_momentum"] < 1:
+        raise ModelError(f"batch_norm_momentum={params['batch_norm_momentum']} must be in [0, 1)")
+    if params["batch_norm_epsilon"] <= 0:
+        raise ModelError(f"batch_norm_epsilon={params['batch_norm_epsilon']} must be above 0")
+
+
+def batch_norm(x, params, training, name="batch_norm", zero_gamma=False):
     """Normalises each channel of `x` (Ioffe and Szegedy 2015, arXiv:1502.03167).
 
     Args:
       x: float32 or bfloat16 `[batch, ..., channels]`; a core's own batch on a TPU.
-      params: `batch_norm_momentum`, `batch_norm_epsilon`, and `batch_norm_cross_replica`: whether
-        the mean and variance are those of the global batch, at the cost of a sum over all cores,
-        or of each core's part of it. On one device the two are the same. With per-core statistics
-        the moving averages are core 0's.
+      params: `default_params`. With `batch_norm_cross_replica` the mean and variance are those of
+        the global batch, at the cost of a sum over all cores, else of each core's part of it; on
+        one device the two are the same. With per-core statistics the moving averages are core 0's.
+        A layer whose gamma does not match the training's `trainable` is frozen: it uses its moving
+        averages in training too, and leaves them as they are.
       training: whether batch statistics are used, and the moving averages updated (`UPDATE_OPS`).
       name: of the variable scope, which holds gamma, beta, moving_mean and moving_variance.
+      zero_gamma: whether gamma begins as 0, not 1.
 
     Returns:
       A tensor like `x`.
     """
+    training = training and not _is_frozen(params, name)
+    gamma_initializer = tf.zeros_initializer() if zero_gamma else tf.ones_initializer()
     replicas = params["context"].num_replicas if params.get("use_tpu") else 1
     if training and params["batch_norm_cross_replica"] and replicas > 1:
-        return _cross_replica(x, params, replicas, name)
+        return _cross_replica(x, params, replicas, name, gamma_initializer)
     return tf.compat.v1.layers.batch_normalization(
         x,
         momentum=params["batch_norm_momentum"],
         epsilon=params["batch_norm_epsilon"],
+        gamma_initializer=gamma_initializer,
         training=training,
         name=name,
     )
 
 
-def _cross_replica(x, params, replicas, name):
+def _is_frozen(params, name):
+    scope = tf.compat.v1.get_variable_scope().name
+    gamma = "/".join(filter(None, (scope, name, "gamma")))
+    return not re.fullmatch(params.get("trainable", ".*"), gamma)
+
+
+def _cross_replica(x, params, replicas, name, gamma_initializer):
     with tf.compat.v1.variable_scope(name):
-        gamma = _variable("gamma", x, tf.ones_initializer(), trainable=True)
+        gamma = _variable("gamma", x, gamma_initializer, trainable=True)
         beta = _variable("beta", x, tf.zeros_initializer(), trainable=True)
         moving_mean = _variable("moving_mean", x, tf.zeros_initializer(), trainable=False)
         moving_variance = _variable("moving_variance", x, tf.ones_initializer(), trainable=False)

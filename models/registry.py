@@ -14,6 +14,8 @@ from models.model import Model, ModelError
 MODELS = {
     "mlp": "models.mlp:MODEL",
     "convnet": "models.convnet:MODEL",
+    "resnet": "models.resnet:MODEL",
+    "mobilenet": "models.mobilenet:MODEL",
 }
 
 

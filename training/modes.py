@@ -71,7 +71,9 @@ class _Training:
         self._estimator, self._job, self._input_fns = estimator, job, input_fns
         self._record = results.TrainRecordHook(job.model_dir, job.train_batch_size, job.clock)
         self._progress = progress.ProgressHook(
-            lambda step: schedules.learning_rate(job.params, step, job.train_steps),
+            lambda step: schedules.learning_rate(
+                job.params, step, job.train_steps, job.train_batch_size
+            ),
             job.train_batch_size,
             job.train_steps,
             job.clock,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import tensorflow as tf
 
 from models.registry import did_you_mean
@@ -23,6 +25,8 @@ def default_params():
         "trust_coefficient": 1e-3,  # lars: step of a layer, as a share of its norm
         "weight_decay": 0.0,  # of kernels, not of biases and norms; momentum, adam, rmsprop: L2
         "clip_norm": 0.0,  # global norm to which gradients are clipped; 0: not
+        "trainable": ".*",  # regular expression of what is trained; other variables are frozen
+        "learning_rate_factors": "",  # of some variables, e.g. 'logits/.*:10 stage_1/.*:0.1'
         "ema_decay": 0.0,  # of the average of the weights that eval and export use; 0: none
     }
 
@@ -41,11 +45,44 @@ def check_params(params):
     for key in ("epsilon", "trust_coefficient"):
         if params[key] <= 0:
             raise UsageError(f"{key}={params[key]} must be above 0")
+    _check_pattern("trainable", params["trainable"])
+    for pattern, factor in _factors(params):
+        _check_pattern("learning_rate_factors", pattern)
+        if not factor > 0:
+            raise UsageError(
+                f"learning_rate_factors='{params['learning_rate_factors']}' must be "
+                "REGEX:FACTOR, factors above 0, separated by spaces, such as 'logits/.*:10'; "
+                "variables to be left as they are do not belong to 'trainable'"
+            )
+
+
+def _check_pattern(key, pattern):
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise UsageError(f"{key}: '{pattern}' is no regular expression: {error}") from error
+
+
+def _factors(params):
+    """Returns `[(regular expression, factor)]`; a factor that is no number is NaN."""
+    factors = []
+    for word in params["learning_rate_factors"].split():
+        pattern, _, factor = word.rpartition(":")
+        try:
+            factors.append((pattern, float(factor)))
+        except ValueError:
+            factors.append((pattern, float("nan")))
+    return factors
 
 
 def create(params, learning_rate):
     """Returns `params["optimizer"]`; `learning_rate` is a float or a scalar tensor."""
-    optimizer = _OPTIMIZERS[params["optimizer"]](params, learning_rate)
+    make = _OPTIMIZERS[params["optimizer"]]
+    optimizer = make(params, learning_rate)
+    factors = _factors(params)
+    if factors:
+        groups = [(pattern, make(params, learning_rate * factor)) for pattern, factor in factors]
+        optimizer = GroupedOptimizer([*groups, (".*", optimizer)])
     return ClippedOptimizer(optimizer, params["clip_norm"]) if params["clip_norm"] else optimizer
 
 
@@ -59,7 +96,7 @@ def compute_gradients(optimizer, loss, params):
     # As a part of the loss, so that an optimizer that sums gradients over cores scales it too.
     if params["weight_decay"] and params["optimizer"] not in _OWN_WEIGHT_DECAY:
         decayed = [tf.nn.l2_loss(variable) for variable in variables if is_decayed(variable)]
-        loss += params["weight_decay"] * tf.add_n(decayed)
+        loss += params["weight_decay"] * tf.add_n(decayed or [0.0])
     return [
         (gradient if gradient is None else tf.convert_to_tensor(gradient), variable)
         for gradient, variable in optimizer.compute_gradients(loss, variables)
@@ -100,6 +137,38 @@ class ClippedOptimizer(tf.compat.v1.train.Optimizer):
         gradients, variables = zip(*grads_and_vars)
         clipped, _ = tf.clip_by_global_norm(gradients, self._clip_norm)
         return self._optimizer.apply_gradients(list(zip(clipped, variables)), global_step, name)
+
+
+class GroupedOptimizer(tf.compat.v1.train.Optimizer):
+    """Optimizers of one kind with rates of their own, each for the variables that match first."""
+
+    def __init__(self, groups):
+        """Takes `[(regular expression, optimizer)]`; the last expression matches everything."""
+        super().__init__(use_locking=False, name="Grouped")
+        self._groups = groups
+
+    def compute_gradients(self, loss, var_list=None, **kwargs):
+        """As any of the optimizers does."""
+        return self._groups[-1][1].compute_gradients(loss, var_list=var_list, **kwargs)
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        """Lets each optimizer update its variables, then counts the step.
+
+        Raises:
+          UsageError: an expression matches no variable that the ones before it have left.
+        """
+        rest, updates = list(grads_and_vars), []
+        for pattern, optimizer in self._groups:
+            own = [pair for pair in rest if re.fullmatch(pattern, pair[1].op.name)]
+            rest = [pair for pair in rest if not re.fullmatch(pattern, pair[1].op.name)]
+            if own:
+                updates.append(optimizer.apply_gradients(own))
+            elif optimizer is not self._groups[-1][1]:
+                raise UsageError(f"learning_rate_factors: '{pattern}' matches no trained variable")
+        with tf.control_dependencies(updates):
+            if global_step is None:
+                return tf.no_op(name)
+            return global_step.assign_add(1, name=name, read_value=False)
 
 
 def _momentum(params, learning_rate):

@@ -12,6 +12,7 @@ def default_params():
     """Returns the hyperparameters of `learning_rate`."""
     return {
         "learning_rate": 1e-3,  # its peak, reached at the end of the warm-up
+        "base_batch_size": 0,  # that all rates are meant for, scaled with another; 0: as they are
         "schedule": "constant",  # constant, step, exponential, cosine or polynomial
         "warmup_steps": 0,  # steps of linear growth from 0
         "decay_steps": 0,  # after the warm-up; 0: until the end of the training
@@ -30,7 +31,7 @@ def check_params(params):
     for name in ("learning_rate", "decay_rate", "decay_power"):
         if params[name] <= 0:
             raise UsageError(f"{name}={params[name]} must be above 0")
-    for name in ("warmup_steps", "decay_steps", "end_learning_rate"):
+    for name in ("base_batch_size", "warmup_steps", "decay_steps", "end_learning_rate"):
         if params[name] < 0:
             raise UsageError(f"{name}={params[name]} must not be below 0")
     words = params["decay_boundaries"].split()
@@ -45,21 +46,27 @@ def check_params(params):
         raise UsageError("schedule=step and decay_boundaries belong together: give both or neither")
 
 
-def learning_rate(params, global_step, train_steps):
+def learning_rate(params, global_step, train_steps, batch_size):
     """Returns the learning rate at `global_step`, a float32 scalar tensor.
+
+    With a `base_batch_size` it is multiplied by `batch_size / base_batch_size` (Goyal et al. 2017,
+    arXiv:1706.02677: 0.1 for 256, so 0.4 for 1024).
 
     Args:
       params: see `default_params`.
       global_step: integer scalar tensor, the number of updates already made.
       train_steps: the step at which training ends.
+      batch_size: the global one.
     """
     step = tf.cast(global_step, tf.float32)
     warmup_steps = params["warmup_steps"]
     decay_steps = params["decay_steps"] or max(1, train_steps - warmup_steps)
     rate = _SCHEDULES[params["schedule"]](params, step, step - warmup_steps, decay_steps)
-    if not warmup_steps:
-        return rate
-    return tf.where(step < warmup_steps, params["learning_rate"] * step / warmup_steps, rate)
+    if warmup_steps:
+        rate = tf.where(step < warmup_steps, params["learning_rate"] * step / warmup_steps, rate)
+    if params["base_batch_size"]:
+        rate *= batch_size / params["base_batch_size"]
+    return rate
 
 
 def _constant(params, step, decayed, decay_steps):

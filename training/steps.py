@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from training import evaluation, optimizers, precision
+from training import evaluation, optimizers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +41,7 @@ def train_step(model, features, labels, params, optimizer, accumulate_steps=1) -
     """
 
     def forward(features, labels):
-        outputs = precision.inference(model, features, params, training=True)
+        outputs = forward.infer(model, features, params, training=True)
         return evaluation.mean_loss(model.loss(labels, outputs, params)), outputs
 
     def compute(features, labels):

@@ -1,0 +1,149 @@
+"""ResNet-18, 34, 50, 101 and 152 (He et al. 2015, arXiv:1512.03385), for ImageNet and for CIFAR.
+
+Scopes: `stem`, `stage_1/block_1` ... `stage_4/block_3`, `logits`.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from models import classifier, normalization
+from models.convolution import conv2d, global_pool
+from models.model import Model, ModelError
+
+# Depth -> blocks of each stage, and whether they are bottlenecks.
+DEPTHS = {
+    10: ((1, 1, 1, 1), False),
+    18: ((2, 2, 2, 2), False),
+    34: ((3, 4, 6, 3), False),
+    50: ((3, 4, 6, 3), True),
+    101: ((3, 4, 23, 3), True),
+    152: ((3, 8, 36, 3), True),
+}
+_EXPANSION = 4  # channels of a bottleneck's last convolution, in those of its first
+
+
+def default_params():
+    """Returns the hyperparameters of `inference` and `classifier.loss`."""
+    return {
+        **classifier.default_params(),
+        **normalization.default_params(),
+        "depth": 50,  # 10, 18 or 34: blocks of two 3x3 convolutions; 50, 101, 152: bottlenecks
+        "width": 64,  # channels of the stem and the first stage; each stage has twice the last's
+        "stem": "imagenet",  # 7x7 with stride 2, then a pool; cifar: 3x3 with stride 1 for 32x32
+        "stride_in_1x1": False,  # of a bottleneck, as in the paper and Keras; else in its 3x3: v1.5
+        "zero_init_last_gamma": True,  # blocks begin as the identity (Goyal et al. 2017, 5.1)
+        "stochastic_depth": 0.0,  # share of images that skip the last block; less for earlier ones
+        "dropout": 0.0,  # share of the pooled features dropped in training
+    }
+
+
+def check_params(params):
+    """Raises `ModelError` for a value that no graph can be built with."""
+    classifier.check_params(params)
+    normalization.check_params(params)
+    if params["depth"] not in DEPTHS:
+        raise ModelError(f"depth={params['depth']} must be one of {', '.join(map(str, DEPTHS))}")
+    if params["width"] < 1:
+        raise ModelError(f"width={params['width']} must be at least 1")
+    if params["stem"] not in ("imagenet", "cifar"):
+        raise ModelError(f"stem={params['stem']} must be imagenet or cifar")
+    for name in ("stochastic_depth", "dropout"):
+        if not 0 <= params[name] < 1:
+            raise ModelError(f"{name}={params[name]} must be in [0, 1)")
+
+
+def inference(features, params, training):
+    """Computes class logits of images.
+
+    Args:
+      features: `{"image": uint8 or float32 [batch, height, width, channels]}`.
+      params: see `default_params`.
+      training: whether dropout and stochastic depth are on, and batch norm uses and updates batch
+        statistics.
+
+    Returns:
+      `{"logits": [batch, num_classes]}` of `params["precision"]`.
+    """
+    x = _stem(classifier.scaled_images(features, params), params, training)
+    counts, bottleneck = DEPTHS[params["depth"]]
+    block = _bottleneck if bottleneck else _basic
+    num_blocks, built = sum(counts), 0
+    for stage, count in enumerate(counts):
+        for i in range(count):
+            built += 1
+            strides = 2 if stage and not i else 1
+            skip = params["stochastic_depth"] * built / num_blocks
+            with tf.compat.v1.variable_scope(f"stage_{stage + 1}/block_{i + 1}"):
+                x = block(x, params["width"] * 2**stage, strides, skip, params, training)
+    x = global_pool(x)  # [batch, channels]
+    x = tf.compat.v1.layers.dropout(x, params["dropout"], training=training)
+    return {"logits": classifier.logits(x, params)}
+
+
+def _stem(x, params, training):
+    with tf.compat.v1.variable_scope("stem"):
+        if params["stem"] == "cifar":
+            x = conv2d(x, params["width"], 3)
+            return tf.nn.relu(normalization.batch_norm(x, params, training))
+        x = conv2d(x, params["width"], 7, strides=2, padding="symmetric")
+        x = tf.nn.relu(normalization.batch_norm(x, params, training))
+        # After a ReLU zeros are no maximum. XLA has no pools with a padding of their own.
+        x = tf.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]])
+        return tf.nn.max_pool2d(x, 3, 2, "VALID")
+
+
+def _basic(x, filters, strides, skip, params, training):
+    """Two 3x3 convolutions and a shortcut: `[batch, height, width, filters]`."""
+    shortcut = x
+    if strides > 1 or x.shape.as_list()[-1] != filters:
+        shortcut = _projection(x, filters, strides, params, training)
+    x = conv2d(x, filters, 3, strides, "symmetric", name="conv_1")
+    x = tf.nn.relu(normalization.batch_norm(x, params, training, "batch_norm_1"))
+    x = conv2d(x, filters, 3, name="conv_2")
+    x = _last_norm(x, params, training, "batch_norm_2")
+    return tf.nn.relu(shortcut + _dropped_path(x, skip, training))
+
+
+def _bottleneck(x, filters, strides, skip, params, training):
+    """1x1, 3x3 and 1x1 convolutions and a shortcut: `[batch, height, width, 4 * filters]`."""
+    shortcut = x
+    first, second = (strides, 1) if params["stride_in_1x1"] else (1, strides)
+    if strides > 1 or x.shape.as_list()[-1] != _EXPANSION * filters:
+        shortcut = _projection(x, _EXPANSION * filters, strides, params, training)
+    x = conv2d(x, filters, 1, first, name="conv_1")
+    x = tf.nn.relu(normalization.batch_norm(x, params, training, "batch_norm_1"))
+    x = conv2d(x, filters, 3, second, "symmetric", name="conv_2")
+    x = tf.nn.relu(normalization.batch_norm(x, params, training, "batch_norm_2"))
+    x = conv2d(x, _EXPANSION * filters, 1, name="conv_3")
+    x = _last_norm(x, params, training, "batch_norm_3")
+    return tf.nn.relu(shortcut + _dropped_path(x, skip, training))
+
+
+def _projection(x, filters, strides, params, training):
+    with tf.compat.v1.variable_scope("shortcut"):
+        x = conv2d(x, filters, 1, strides)
+        return normalization.batch_norm(x, params, training)
+
+
+def _last_norm(x, params, training, name):
+    zero = params["zero_init_last_gamma"]
+    return normalization.batch_norm(x, params, training, name, zero_gamma=zero)
+
+
+def _dropped_path(x, rate, training):
+    """Stochastic depth (Huang et al. 2016, arXiv:1603.09382): `rate` of the images get zeros."""
+    if not training or not rate:
+        return x
+    return tf.nn.dropout(x, rate=rate, noise_shape=[tf.shape(x)[0], 1, 1, 1])
+
+
+MODEL = Model(
+    name="resnet",
+    default_params=default_params,
+    inference=inference,
+    loss=classifier.loss,
+    metrics=classifier.metrics,
+    predictions=classifier.predictions,
+    check_params=check_params,
+)

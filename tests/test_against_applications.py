@@ -1,0 +1,168 @@
+"""ResNet and MobileNet judged by `tf.keras.applications`, with its weights, through its files."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from models import registry
+from tools import keras_weights
+from training import checkpoints, forward, hparams
+
+CLASSES, BATCH, SIZE = 7, 3, 64
+TOPS = ("predictions", "conv_preds")
+apps = tf.keras.applications
+backend = tf.compat.v1.keras.backend
+
+NETWORKS = {
+    "resnet50": (apps.ResNet50, {}, apps.resnet.preprocess_input),
+    "mobilenet": (apps.MobileNet, {"alpha": 0.75, "dropout": 0}, apps.mobilenet.preprocess_input),
+    "mobilenet_v2": (apps.MobileNetV2, {"alpha": 0.35}, apps.mobilenet_v2.preprocess_input),
+}
+
+
+def make_batch(seed=0):
+    random = np.random.default_rng(seed)
+    images = random.integers(0, 256, [BATCH, SIZE, SIZE, 3]).astype(np.uint8)
+    return images, np.arange(BATCH, dtype=np.int32) % CLASSES
+
+
+class Theirs:
+    """A network of Keras with random weights, in a session of its own, and what it says of images.
+
+    Its weights are saved to `path`.
+    """
+
+    def __init__(self, name, path, dtype):
+        network, arguments, self._preprocess = NETWORKS[name]
+        self._dtype = dtype
+        self._session = tf.compat.v1.Session(graph=tf.Graph())
+        with self._session.graph.as_default(), self._session.as_default():
+            backend.set_floatx(dtype)
+            tf.compat.v1.set_random_seed(1)
+            self._network = network(
+                weights=None,
+                classes=CLASSES,
+                input_shape=(SIZE, SIZE, 3),
+                classifier_activation=None,
+                **arguments,
+            )
+            self._session.run(tf.compat.v1.global_variables_initializer())
+            self._network.set_weights([_shaken(value) for value in self._network.get_weights()])
+            self._network.save_weights(path)
+
+    def logits(self, images):
+        with self._session.graph.as_default(), self._session.as_default():
+            logits, _ = self._build(images, training=False)
+            return self._session.run(logits)
+
+    def train(self, images, labels):
+        """Gradients and moving averages of a step, `{(layer, weight): array}`.
+
+        Of biases before batch norm the values, which are a part of the averages.
+        """
+        with self._session.graph.as_default(), self._session.as_default():
+            logits, updates = self._build(images, training=True)
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+            trained = self._network.trainable_weights
+            gradients = tf.gradients(tf.reduce_mean(losses), trained)
+            gradients, _ = self._session.run([gradients, updates])
+            weights = self._network.weights
+            values = {_key(v): value for v, value in zip(weights, self._session.run(weights))}
+        for variable, gradient in zip(trained, gradients):
+            layer, weight = _key(variable)
+            if weight != "bias" or layer in TOPS:
+                values[layer, weight] = gradient
+        return values
+
+    def close(self):
+        backend.set_floatx("float32")
+        self._session.close()
+
+    def _build(self, images, training):
+        inputs = tf.constant(self._preprocess(images.astype(self._dtype)))
+        logits = self._network(inputs, training=training)
+        return logits, self._network.get_updates_for(inputs)
+
+
+def _shaken(value):
+    """No scale, shift, bias or statistic keeps the 0 or 1 that would hide it."""
+    if value.ndim > 1:
+        return value
+    random = np.random.default_rng(len(value))
+    return value * np.exp(random.normal(0, 0.1, value.shape)) + random.normal(0, 0.02, value.shape)
+
+
+def _key(variable):
+    return tuple(variable.name.split(":")[0].split("/")[-2:])
+
+
+class Ours:
+    """The inference function with the weights of a checkpoint."""
+
+    def __init__(self, session, checkpoint, name, params, dtype, images, labels, training):
+        model = registry.find(name)
+        overrides = [f"{key}={value}" for key, value in params.items()]
+        params = {**hparams.resolve(model, overrides, CLASSES), "precision": dtype}
+        features = {"image": tf.constant(images)}
+        outputs = forward.infer(model, features, params, training)
+        variables = tf.compat.v1.global_variables()
+        checkpoints.warm_start(checkpoint, ".*", variables)
+        session.run(tf.compat.v1.global_variables_initializer())
+        self._session, self._outputs = session, outputs
+        self._loss = tf.reduce_mean(model.loss(tf.constant(labels), outputs, params))
+
+    def logits(self):
+        return self._session.run(self._outputs["logits"])
+
+    def train(self):
+        """Gradients and moving averages of a step, `{name: array}`."""
+        trained = tf.compat.v1.trainable_variables()
+        updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
+        gradients, _ = self._session.run([tf.gradients(self._loss, trained), updates])
+        others = [v for v in tf.compat.v1.global_variables() if v.op.name.split("/")[-1] in MOVING]
+        named = dict(zip([variable.op.name for variable in trained], gradients))
+        return {**named, **{v.op.name: a for v, a in zip(others, self._session.run(others))}}
+
+
+MOVING = ("moving_mean", "moving_variance")
+
+
+@pytest.fixture
+def networks(session, tmp_path):
+    """Both sides with the same weights: `networks(name, images, labels, training, dtype)`."""
+    built = []
+
+    def build(name, images, labels, training=False, dtype="float32"):
+        path, checkpoint = str(tmp_path / "weights.h5"), str(tmp_path / "weights.ckpt")
+        theirs = Theirs(name, path, dtype)
+        built.append(theirs)
+        keras_weights.main(path, checkpoint)
+        _, model, params = keras_weights.convert(keras_weights.read(path))
+        ours = Ours(session, checkpoint, model, params, dtype, images, labels, training)
+        return ours, theirs
+
+    yield build
+    for theirs in built:
+        theirs.close()
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_logits_are_those_of_keras(name, networks):
+    images, labels = make_batch()
+    ours, theirs = networks(name, images, labels)
+    expected = theirs.logits(images)
+    assert expected.std() > 0.01
+    np.testing.assert_allclose(ours.logits(), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_gradients_and_moving_averages_are_those_of_keras(name, networks):
+    images, labels = make_batch()
+    # In float32, rounding takes a ReLU here and there to its other side.
+    ours, theirs = networks(name, images, labels, training=True, dtype="float64")
+    expected, _, _ = keras_weights.convert(theirs.train(images, labels))
+    found = ours.train()
+    assert found.keys() == expected.keys()
+    for key, value in expected.items():
+        scale = np.abs(value).max()
+        np.testing.assert_allclose(found[key], value, atol=1e-4 * scale + 1e-9, err_msg=key)

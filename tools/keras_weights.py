@@ -1,0 +1,229 @@
+"""Turns weights of `tf.keras.applications` into a checkpoint for --warm_start_from.
+
+python -m tools.keras_weights FILE.h5 CHECKPOINT [rgb|bgr]
+
+FILE.h5 is what `model.save_weights` or `model.save` of Keras 2 wrote, with or without top, of
+ResNet50, ResNet101, ResNet152, MobileNet or MobileNetV2 of any width. Prints the flags of the model
+that the checkpoint fits. ResNets are taken to have learnt images in BGR, as Keras feeds them, and
+get RGB; `rgb` leaves their channels as they are.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import h5py
+import numpy as np
+import tensorflow as tf
+
+from models import registry, resnet
+from training import runtime
+from training.program import UsageError
+
+# Keras' layer -> the scope here. Of each model the first entry tells that it is this one.
+_RESNET = (
+    (r"conv1_conv", "stem/conv"),
+    (r"conv1_bn", "stem/batch_norm"),
+    (r"conv(\d)_block(\d+)_0_conv", "stage_{0}/block_{1}/shortcut/conv"),
+    (r"conv(\d)_block(\d+)_0_bn", "stage_{0}/block_{1}/shortcut/batch_norm"),
+    (r"conv(\d)_block(\d+)_([123])_conv", "stage_{0}/block_{1}/conv_{2}"),
+    (r"conv(\d)_block(\d+)_([123])_bn", "stage_{0}/block_{1}/batch_norm_{2}"),
+    (r"predictions|probs|fc1000", "logits"),
+)
+_MOBILENET_V1 = (
+    (r"conv1", "stem/conv"),
+    (r"conv1_bn", "stem/batch_norm"),
+    (r"conv_dw_(\d+)", "block_{0}/depthwise"),
+    (r"conv_dw_(\d+)_bn", "block_{0}/depthwise_norm"),
+    (r"conv_pw_(\d+)", "block_{0}/pointwise"),
+    (r"conv_pw_(\d+)_bn", "block_{0}/pointwise_norm"),
+    (r"conv_preds", "logits"),
+)
+_MOBILENET_V2 = (
+    (r"Conv1", "stem/conv"),
+    (r"bn_Conv1", "stem/batch_norm"),
+    (r"expanded_conv_(depthwise|project)", "block_1/{0}"),
+    (r"expanded_conv_(depthwise|project)_BN", "block_1/{0}_norm"),
+    (r"block_(\d+)_(expand|depthwise|project)", "block_{0}/{1}"),
+    (r"block_(\d+)_(expand|depthwise|project)_BN", "block_{0}/{1}_norm"),
+    (r"Conv_1", "head/conv"),
+    (r"Conv_1_bn", "head/batch_norm"),
+    (r"predictions|Logits", "logits"),
+)
+# Keras counts the stages of a ResNet from the stem, and the blocks of MobileNetV2 from 0.
+_MODELS = {"resnet": (_RESNET, -1), "v1": (_MOBILENET_V1, 0), "v2": (_MOBILENET_V2, 1)}
+
+
+def main(source: str, checkpoint: str, channels: str = "bgr") -> None:
+    """Converts, checks and writes; prints what to do with it."""
+    if channels not in ("bgr", "rgb"):
+        raise UsageError(f"'{channels}' must be bgr or rgb")
+    runtime.prepare()
+    variables, model, params = convert(read(source), channels)
+    _check(variables, model, params)
+    _write(variables, checkpoint)
+    flags = ",".join(f"{key}={value}" for key, value in params.items() if key != "num_classes")
+    top = f"{params['num_classes']} classes" if "num_classes" in params else "without top"
+    print(f"{len(variables)} variables, {top}: {checkpoint}")
+    print(f"--model={model} '--params={flags}' --warm_start_from={checkpoint}")
+
+
+def read(path: str) -> dict[tuple[str, str], np.ndarray]:
+    """Returns `{(layer, weight): array}` of a Keras 2 .h5 file.
+
+    Raises:
+      UsageError: there is no such file, or it is none.
+    """
+    arrays = {}
+
+    def visit(name, node):
+        parts = name.split("/")
+        if isinstance(node, h5py.Dataset) and len(parts) > 1 and "optimizer_weights" not in parts:
+            arrays[parts[-2], parts[-1].split(":")[0]] = node[()]
+
+    try:
+        with h5py.File(path, "r") as file:
+            file.visititems(visit)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read as HDF5: {error}") from error
+    return arrays
+
+
+def convert(arrays, channels: str = "bgr"):
+    """Returns `({name of our variable: array}, --model, {hyperparameter: value})`.
+
+    Args:
+      arrays: of `read`.
+      channels: order in which a ResNet has learnt the colours, "bgr" or "rgb".
+
+    Raises:
+      UsageError: they are of another network.
+    """
+    layers = {layer for layer, _ in arrays}
+    kind = next((kind for kind, (names, _) in _MODELS.items() if names[0][0] in layers), None)
+    if kind is None:
+        raise UsageError(
+            "no ResNet, MobileNet or MobileNetV2 of tf.keras.applications, saved by Keras 2: its "
+            f"layers are {', '.join(sorted(layers)[:5]) or 'none'} ..."
+        )
+    scopes = {layer: _scope(layer, *_MODELS[kind]) for layer in layers}
+    left_out = sorted(layer for layer, scope in scopes.items() if scope is None)
+    if left_out:
+        print(f"left out, of no layer of the network: {', '.join(left_out[:5])}")
+    variables = {
+        f"{scopes[layer]}/{weight}": array
+        for (layer, weight), array in arrays.items()
+        if scopes[layer] is not None
+    }
+    if kind == "resnet":
+        variables = _without_biases(variables)
+        if channels == "bgr":
+            variables["stem/conv/kernel"] = variables["stem/conv/kernel"][:, :, ::-1]
+        model, params = "resnet", _resnet_params(variables)
+    else:
+        model, params = "mobilenet", _mobilenet_params(variables, kind)
+    if "logits/kernel" in variables:
+        kernel = variables["logits/kernel"]  # MobileNet's is a 1x1 convolution
+        variables["logits/kernel"] = kernel.reshape(kernel.shape[-2:])
+        params["num_classes"] = kernel.shape[-1]
+    return variables, model, params
+
+
+def _scope(layer, names, first_number):
+    for pattern, scope in names:
+        match = re.fullmatch(pattern, layer)
+        if match:
+            numbers = list(match.groups())
+            if numbers and numbers[0].isdigit():
+                numbers[0] = int(numbers[0]) + first_number
+            return scope.format(*numbers)
+    return None
+
+
+def _without_biases(variables):
+    """A bias before batch norm moves nothing but the mean: conv + b - mean = conv - (mean - b)."""
+    variables = dict(variables)
+    for name in [name for name in variables if name.endswith("/bias") and "logits" not in name]:
+        bias = variables.pop(name)
+        scope, conv = name.split("/")[:-2], name.split("/")[-2]
+        norm = "/".join([*scope, conv.replace("conv", "batch_norm"), "moving_mean"])
+        variables[norm] = variables[norm] - bias
+    return variables
+
+
+def _resnet_params(variables):
+    counts = [
+        len({name.split("/")[1] for name in variables if name.startswith(f"stage_{stage}/")})
+        for stage in (1, 2, 3, 4)
+    ]
+    found = [
+        depth for depth, (blocks, bottleneck) in resnet.DEPTHS.items()
+        if bottleneck and list(blocks) == counts
+    ]  # fmt: skip
+    if not found:
+        raise UsageError(f"a ResNet with {counts} blocks is none of those in models/resnet.py")
+    return {
+        "depth": found[0],
+        "stride_in_1x1": True,
+        "batch_norm_momentum": 0.99,
+        "batch_norm_epsilon": 1.001e-5,
+        "pixel_mean": "123.68 116.779 103.939",
+        "pixel_scale": 1.0,
+    }
+
+
+def _mobilenet_params(variables, kind):
+    last, channels = ("pointwise", 1024) if kind == "v1" else ("project", 320)
+    block = {"v1": 13, "v2": 17}[kind]
+    kernel = variables.get(f"block_{block}/{last}/kernel")
+    if kernel is None:
+        raise UsageError(f"a MobileNet without block {block}")
+    params = {"version": int(kind[1]), "width": kernel.shape[-1] / channels}
+    return {**params, "batch_norm_momentum": 0.99 if kind == "v1" else 0.999}
+
+
+def _check(variables, name, params):
+    """Builds the model, and raises `UsageError` where a variable is missing or of another shape."""
+    model = registry.find(name)
+    params = {**model.default_params(), **params}
+    with tf.Graph().as_default():
+        model.inference({"image": tf.zeros([1, 64, 64, 3])}, params, training=False)
+        expected = {v.op.name: tuple(v.shape.as_list()) for v in tf.compat.v1.global_variables()}
+    if "logits/kernel" not in variables:
+        expected = {name: shape for name, shape in expected.items() if "logits" not in name}
+    found = {name: array.shape for name, array in variables.items()}
+    wrong = sorted(
+        name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)
+    )
+    if wrong:
+        lines = [f"{name}: {found.get(name)} in the file, {expected.get(name)} in the model"
+                 for name in wrong]  # fmt: skip
+        raise UsageError(f"the weights do not fit --model={name}: {'; '.join(lines[:5])}")
+
+
+def _write(variables, checkpoint):
+    folder = os.path.dirname(checkpoint)
+    if folder:
+        tf.io.gfile.makedirs(folder)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        names = sorted(variables)
+        save = tf.raw_ops.SaveV2(
+            prefix=checkpoint,
+            tensor_names=names,
+            shape_and_slices=[""] * len(names),
+            tensors=[tf.compat.v1.placeholder(variables[name].dtype) for name in names],
+        )
+        session.run(save, {t: variables[name] for t, name in zip(save.inputs[3:], names)})
+
+
+if __name__ == "__main__":
+    if len(sys.argv) not in (3, 4):
+        sys.exit(__doc__)
+    try:
+        main(*sys.argv[1:])
+    except UsageError as error:
+        sys.exit(f"keras_weights: error: {error}")

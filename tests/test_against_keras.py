@@ -60,7 +60,7 @@ def test_the_loss_curve_is_that_of_keras(recipe, digits_dir, session, tmp_path):
     batches = tf.compat.v1.data.make_one_shot_iterator(input_fn({"batch_size": BATCH_SIZE}))
     features, labels = batches.get_next()
     step = tf.compat.v1.train.get_or_create_global_step()
-    optimizer = optimizers.create(params, schedules.learning_rate(params, step, STEPS))
+    optimizer = optimizers.create(params, schedules.learning_rate(params, step, STEPS, 1))
     train = steps.train_step(model, features, labels, params, optimizer)
     session.run(tf.compat.v1.global_variables_initializer())
     variables = {v.op.name: v for v in tf.compat.v1.global_variables()}

@@ -16,6 +16,7 @@ import tensorflow as tf
 from input_fns import DataError, inspection
 from training import (
     checkpoints,
+    confusion,
     export,
     files,
     progress,
@@ -115,13 +116,22 @@ def evaluate(estimator, job, input_fns, checkpoint=None):
             f"evaluated {metrics['examples']} examples, but split '{job.eval_split}' has {size}: "
             "the shards and dataset.json disagree"
         )
-    results.write(job.model_dir, step, "eval", {"split": job.eval_split, **metrics})
+    section = {"split": job.eval_split, **metrics}
     if "confusion_matrix" in metrics:
-        summaries.write_confusion_matrix(
-            estimator.eval_dir(), step, metrics["confusion_matrix"], job.dataset.class_names
-        )
+        matrix, names = metrics["confusion_matrix"], job.dataset.class_names
+        section["classes"] = confusion.per_class(matrix, names)
+        summaries.write_confusion_matrix(estimator.eval_dir(), step, matrix, names)
+        confusion.write(estimator.eval_dir(), step, matrix, names)
+    results.write(job.model_dir, step, "eval", section)
     print(f"eval of step {step} on {job.eval_split}: {_describe(metrics)}", flush=True)
     return metrics
+
+
+def evaluate_and_explain(estimator, job, input_fns):
+    """Evaluates `job.checkpoint`; of a classifier prints the figures of each class too."""
+    metrics = evaluate(estimator, job, input_fns, job.checkpoint)
+    if "confusion_matrix" in metrics:
+        print(confusion.text(metrics["confusion_matrix"], job.dataset.class_names), end="")
 
 
 def train_and_eval(estimator, job, input_fns):
@@ -281,7 +291,7 @@ def _clear_data_errors(job):
 
 _MODES = {
     "train": train,
-    "eval": lambda estimator, job, input_fns: evaluate(estimator, job, input_fns, job.checkpoint),
+    "eval": evaluate_and_explain,
     "train_and_eval": train_and_eval,
     "continuous_eval": continuous_eval,
     "predict": predict,

@@ -6,13 +6,15 @@ step, and `RateSummaryHook` writes the speed.
 
 from __future__ import annotations
 
-import numpy as np
-import tensorflow as tf
+import io
 
+import tensorflow as tf
+from PIL import Image
+
+from training import confusion
 from training.progress import Rate, StepCounter, global_step
 
 _NUM_IMAGES = 8
-_CONFUSION_PIXELS = 400
 
 
 def add_to_graph(features, learning_rate):
@@ -133,35 +135,21 @@ def host_call(scalars, train_op, model_dir, every_steps):
 def write_confusion_matrix(directory, step, matrix, class_names):
     """Writes int `[num_classes, num_classes]`, labels as rows, as an image and as a table."""
     writer = tf.compat.v1.summary.FileWriterCache.get(directory)
-    image = confusion_image(matrix)
+    png = confusion.png(matrix, class_names)
+    width, height = Image.open(io.BytesIO(png)).size
     summary = tf.compat.v1.Summary()
     summary.value.add(
         tag="confusion_matrix/rows_are_labels",
         image=tf.compat.v1.Summary.Image(
-            height=image.shape[0],
-            width=image.shape[1],
-            colorspace=1,
-            encoded_image_string=encode_png(image),
+            height=height, width=width, colorspace=3, encoded_image_string=png
         ),
     )
     text = summary.value.add(tag="confusion_matrix/table")
     text.metadata.plugin_data.plugin_name = "text"
-    text.tensor.CopyFrom(tf.make_tensor_proto(_markdown(matrix, class_names), tf.string))
+    table = confusion.markdown(matrix, class_names)
+    text.tensor.CopyFrom(tf.make_tensor_proto(table, tf.string))
     writer.add_summary(summary, step)
     writer.flush()
-
-
-def confusion_image(matrix):
-    """Returns uint8 `[height, width]`: each row's shares, white for none, black for all."""
-    shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
-    cell = max(1, _CONFUSION_PIXELS // len(matrix))
-    return np.kron(255 - np.round(255 * shares), np.ones([cell, cell])).astype(np.uint8)
-
-
-def encode_png(image):
-    """Returns uint8 `[height, width]` as the bytes of a grey PNG."""
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        return session.run(tf.io.encode_png(image[..., np.newaxis]))
 
 
 def _scalars(values):
@@ -169,9 +157,3 @@ def _scalars(values):
     for name, value in values.items():
         summary.value.add(tag=name, simple_value=float(value))
     return summary
-
-
-def _markdown(matrix, class_names):
-    lines = [["label / prediction", *class_names], ["---"] * (len(class_names) + 1)]
-    lines += [[f"**{name}**", *map(str, row)] for name, row in zip(class_names, matrix)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -31,11 +31,16 @@ def train(session, minimize):
     return run
 
 
-def _train(session, minimize, params, learning_rate):
+def separable_loss(kernel, bias):
+    """What one of the two does changes nothing for the other."""
+    return tf.reduce_sum((kernel - TARGET) ** 2) / 6 + tf.reduce_sum((bias - 1) ** 2)
+
+
+def _train(session, minimize, params, learning_rate, loss=loss_of):
     with session.graph.as_default():
         kernel = tf.compat.v1.get_variable("kernel", initializer=KERNEL)
         bias = tf.compat.v1.get_variable("bias", initializer=BIAS)
-        train_op = minimize(loss_of(kernel, bias), params, learning_rate)
+        train_op = minimize(loss(kernel, bias), params, learning_rate)
         session.run(tf.compat.v1.global_variables_initializer())
         for _ in range(STEPS):
             session.run(train_op)
@@ -202,6 +207,33 @@ def test_update_ops_run_with_the_step(session, train):
         assert session.run(counter) == STEPS
 
 
+@pytest.mark.parametrize("name", ["momentum", "adam", "adamw", "rmsprop", "lars", "lamb"])
+def test_a_factor_is_a_learning_rate_of_its_own(session, minimize, name):
+    params = make_params(optimizer=name, weight_decay=0.01)
+    faster = {**params, "learning_rate_factors": "ker.*:3"}
+    grouped = _train(session, minimize, faster, 0.1, separable_loss)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as other:
+        kernel, _ = _train(other, minimize, params, 0.3, separable_loss)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as other:
+        _, bias = _train(other, minimize, params, 0.1, separable_loss)
+    for found, expected in zip(grouped, (kernel, bias)):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_the_first_pattern_that_matches_counts(session, minimize):
+    factors = make_params(optimizer="momentum", learning_rate_factors="kernel:2 .*:5")
+    found = _train(session, minimize, factors, 0.1, separable_loss)
+    for rate, own in ((0.2, 0), (0.5, 1)):
+        with tf.Graph().as_default(), tf.compat.v1.Session() as other:
+            plain = _train(other, minimize, make_params(optimizer="momentum"), rate, separable_loss)
+        np.testing.assert_allclose(found[own], plain[own], rtol=1e-6)
+
+
+def test_a_factor_for_nothing_is_refused(train):
+    with pytest.raises(UsageError, match=r"learning_rate_factors: 'head/.*' matches no trained"):
+        train(make_params(learning_rate_factors="head/.*:2"))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -210,6 +242,10 @@ def test_update_ops_run_with_the_step(session, train):
         ({"ema_decay": -0.1}, "ema_decay=-0.1 must be in"),
         ({"clip_norm": -1.0}, "clip_norm=-1.0 must not be below 0"),
         ({"epsilon": 0.0}, "epsilon=0.0 must be above 0"),
+        ({"trainable": "logits/("}, r"trainable: 'logits/\(' is no regular expression"),
+        ({"learning_rate_factors": "a(:2"}, r"learning_rate_factors: 'a\(' is no regular"),
+        ({"learning_rate_factors": "logits/.*"}, "must be REGEX:FACTOR, factors above 0"),
+        ({"learning_rate_factors": "logits/.*:0"}, "must be REGEX:FACTOR, factors above 0"),
     ],
 )
 def test_a_wrong_value_is_refused(changes, message):

@@ -14,10 +14,10 @@ def make_params(**changes):
     return {**schedules.default_params(), "learning_rate": 0.5, **changes}
 
 
-def rates(params, session, steps=STEPS, train_steps=100):
+def rates(params, session, steps=STEPS, train_steps=100, batch_size=32):
     with session.graph.as_default():
         step = tf.compat.v1.placeholder(tf.int64, [])
-        rate = schedules.learning_rate(params, step, train_steps)
+        rate = schedules.learning_rate(params, step, train_steps, batch_size)
         return [session.run(rate, {step: value}) for value in steps]
 
 
@@ -73,6 +73,12 @@ def test_the_rate_is_that_of_keras(session, eager, params, keras):
     theirs = [schedule(step).numpy() for step in STEPS]
     ours = rates(make_params(**params), session)
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
+
+
+def test_with_a_base_batch_size_the_rate_grows_with_the_batch(session):
+    params = make_params(base_batch_size=256, warmup_steps=10, schedule="cosine")
+    found = rates(params, session, [5, 10, 55, 100], batch_size=1024)
+    np.testing.assert_allclose(found, [1.0, 2.0, 1.0, 0.0], atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,86 @@
+"""Accuracy and time of the CIFAR-10 CNN beside its `tf.keras` twin, on the real data.
+
+    python benchmarks/cifar10_cnn.py --data_dir=DATA_DIR --source=BATCHES [--epochs=50]
+
+DATA_DIR is what prepare_data.py wrote, BATCHES the folder of the binary version that it read. Both
+sides train the network of configs/cifar10_cnn.cfg in a process of their own: ours fed by
+`--augment`, Keras by `ImageDataGenerator` with the same flips, shifts and rotations.
+"""
+
+from __future__ import annotations
+
+import tempfile
+
+from absl import app, flags
+from children import last_line
+
+flags.DEFINE_string("data_dir", None, "CIFAR-10 as prepare_data.py wrote it.", required=True)
+flags.DEFINE_string("source", None, "Folder of data_batch_1.bin and the others.", required=True)
+flags.DEFINE_integer("epochs", 50, "Passes over the training images.")
+flags.DEFINE_list("sides", ["ours", "keras"], "Sides that run.")
+flags.DEFINE_integer("seed", 1, "Of both.")
+
+OURS = """
+import json, os, runpy, sys, time
+data_dir, model_dir, epochs, seed = sys.argv[1:]
+started = time.time()
+sys.argv = ["", "--flagfile=configs/cifar10_cnn.cfg", f"--data_dir={data_dir}"]
+sys.argv += [f"--model_dir={model_dir}", f"--train_epochs={epochs}", f"--seed={seed}"]
+sys.argv += ["--early_stop_evals=0"]
+runpy.run_path("run_cpu.py", run_name="__main__")
+results = [name for name in os.listdir(model_dir) if name.startswith("result_")]
+with open(os.path.join(model_dir, max(results, key=lambda name: int(name[7:-5])))) as file:
+    accuracy = json.load(file)["eval"]["accuracy"]
+print(json.dumps([accuracy, time.time() - started]))
+"""
+
+KERAS = """
+import json, sys, time
+started = time.time()
+import numpy as np
+import tensorflow as tf
+from benchmarks import keras_twin
+from input_fns.convert import cifar
+from input_fns.convert.source import Options
+from models import registry
+from training import hparams
+from training.flags import FLAGS
+source, epochs, seed = sys.argv[1:]
+FLAGS(["", "--flagfile=configs/cifar10_cnn.cfg", "--data_dir=x", "--model_dir=x"])
+params = hparams.resolve(registry.find(FLAGS.model), FLAGS.params, 10)
+raw = cifar.read(Options("cifar10", source=source))
+train, test = raw.splits["train"], raw.splits["test"]
+tf.keras.utils.set_random_seed(int(seed))
+twin = keras_twin.build(params, (32, 32, 3))
+twin.compile(
+    keras_twin.optimizer(params, params["learning_rate"]),
+    tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    metrics=["accuracy"],
+)
+augmented = tf.keras.preprocessing.image.ImageDataGenerator(
+    rotation_range=20, width_shift_range=0.2, height_shift_range=0.2, horizontal_flip=True
+).flow(train.images, train.labels, batch_size=FLAGS.train_batch_size)
+held_out = test.images, test.labels
+history = twin.fit(
+    augmented, epochs=int(epochs), validation_data=held_out, workers=2, verbose=2
+).history
+print(json.dumps([history["val_accuracy"][-1], time.time() - started]))
+"""
+
+
+def main(_):
+    """Runs the sides and prints their test accuracies after the last epoch."""
+    values = flags.FLAGS
+    for side in values.sides:
+        with tempfile.TemporaryDirectory() as folder:
+            if side == "ours":
+                accuracy, seconds = last_line(
+                    OURS, values.data_dir, folder, values.epochs, values.seed
+                )
+            else:
+                accuracy, seconds = last_line(KERAS, values.source, values.epochs, values.seed)
+        print(f"{side}: test accuracy {accuracy:.4f} in {seconds / 60:.1f} minutes", flush=True)
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,114 @@
+"""From Keras' weights to a checkpoint. tests/test_against_applications.py has what it computes."""
+
+import h5py
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tools import keras_weights
+from training.program import UsageError
+
+
+def write_h5(path, arrays, nested=""):
+    """A file as Keras 2 lays it out: `{"layer/weight": array}`, a group a layer."""
+    with h5py.File(path, "w") as file:
+        for name, array in arrays.items():
+            layer = name.split("/")[0]
+            file[f"{nested}{layer}/{name}:0"] = array
+    return str(path)
+
+
+def batch_norm(layer, channels):
+    names = ("gamma", "beta", "moving_mean", "moving_variance")
+    return {f"{layer}/{name}": np.full([channels], i + 1.0) for i, name in enumerate(names)}
+
+
+def mobilenet(width=0.25, top=None):
+    """The arrays of a MobileNet of Keras."""
+    channels = [int(c * width) for c in (32, 64, *[128] * 2, *[256] * 2, *[512] * 6, *[1024] * 2)]
+    arrays = {"conv1/kernel": np.ones([3, 3, 3, channels[0]])}
+    arrays.update(batch_norm("conv1_bn", channels[0]))
+    for i, (before, after) in enumerate(zip(channels, channels[1:]), start=1):
+        arrays[f"conv_dw_{i}/depthwise_kernel"] = np.ones([3, 3, before, 1])
+        arrays.update(batch_norm(f"conv_dw_{i}_bn", before))
+        arrays[f"conv_pw_{i}/kernel"] = np.ones([1, 1, before, after])
+        arrays.update(batch_norm(f"conv_pw_{i}_bn", after))
+    if top:
+        arrays["conv_preds/kernel"] = np.ones([1, 1, channels[-1], top])
+        arrays["conv_preds/bias"] = np.ones([top])
+    return {name: array.astype(np.float32) for name, array in arrays.items()}
+
+
+@pytest.mark.parametrize("nested", ["", "model_weights/", "model_weights/mobilenet_0.25/"])
+def test_weights_of_a_file_of_weights_of_a_model_and_of_a_model_in_a_model(tmp_path, nested):
+    path = write_h5(tmp_path / "weights.h5", mobilenet(), nested)
+    variables, model, params = keras_weights.convert(keras_weights.read(path))
+    assert model == "mobilenet"
+    assert params == {"version": 1, "width": 0.25, "batch_norm_momentum": 0.99}
+    assert len(variables) == len(mobilenet())
+    assert variables["block_3/depthwise/depthwise_kernel"].shape == (3, 3, 32, 1)
+    assert variables["block_3/pointwise_norm/moving_mean"].tolist() == [3.0] * 32
+
+
+def test_the_checkpoint_holds_them_and_the_flags_are_printed(tmp_path, capsys):
+    path, checkpoint = write_h5(tmp_path / "w.h5", mobilenet(top=5)), str(tmp_path / "new" / "w")
+    keras_weights.main(path, checkpoint)
+    assert tf.train.load_variable(checkpoint, "logits/kernel").shape == (256, 5)
+    output = capsys.readouterr().out
+    assert "137 variables, 5 classes" in output
+    assert "--model=mobilenet '--params=version=1,width=0.25,batch_norm_momentum=0.99'" in output
+    assert f"--warm_start_from={checkpoint}" in output
+
+
+def test_layers_of_a_users_own_are_left_out_and_named(tmp_path, capsys):
+    arrays = {**mobilenet(), "dense_7/kernel": np.ones([256, 2])}
+    keras_weights.main(write_h5(tmp_path / "w.h5", arrays), str(tmp_path / "w"))
+    assert "left out, of no layer of the network: dense_7" in capsys.readouterr().out
+
+
+def test_colours_of_a_resnet_change_places_and_biases_move_into_the_mean():
+    kernel = np.arange(7 * 7 * 3 * 64, dtype=np.float32).reshape([7, 7, 3, 64])
+    arrays = {("conv1_conv", "kernel"): kernel, ("conv1_conv", "bias"): np.full([64], 0.5)}
+    arrays["conv1_bn", "moving_mean"] = np.full([64], 2.0)
+    blocks = {2: 3, 3: 4, 4: 6, 5: 3}
+    for stage, count in blocks.items():
+        for block in range(1, count + 1):
+            arrays[f"conv{stage}_block{block}_1_conv", "kernel"] = np.zeros([1])
+    variables, model, params = keras_weights.convert(arrays)
+    assert (model, params["depth"]) == ("resnet", 50)
+    np.testing.assert_array_equal(variables["stem/conv/kernel"], kernel[:, :, ::-1])
+    assert variables["stem/batch_norm/moving_mean"].tolist() == [1.5] * 64
+    assert "stem/conv/bias" not in variables
+    unchanged, _, _ = keras_weights.convert(arrays, channels="rgb")
+    np.testing.assert_array_equal(unchanged["stem/conv/kernel"], kernel)
+
+
+def without_a_layer():
+    return {k: v for k, v in mobilenet().items() if k != "conv_dw_4/depthwise_kernel"}
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"dense/kernel": np.ones([2, 2])}, "its layers are dense ..."),
+        ({"vars/0": np.ones([2, 2])}, "saved by Keras 2: its layers are vars"),
+        (without_a_layer(), r"depthwise_kernel: None in the file, \(3, 3, 32, 1\)"),
+        ({**mobilenet(), "conv1/kernel": np.ones([3, 3, 1, 8])}, r"conv/kernel: \(3, 3, 1, 8\)"),
+        ({"conv1/kernel": np.ones([3, 3, 3, 8])}, "a MobileNet without block 13"),
+        ({"conv1_conv/kernel": np.ones([7, 7, 3, 8])}, r"a ResNet with \[0, 0, 0, 0\] blocks"),
+    ],
+)  # fmt: skip
+def test_weights_of_something_else_are_refused_before_anything_is_written(
+    tmp_path, arrays, message
+):
+    path = write_h5(tmp_path / "weights.h5", arrays)
+    with pytest.raises(UsageError, match=message):
+        keras_weights.main(path, str(tmp_path / "weights.ckpt"))
+    assert [file.name for file in tmp_path.iterdir()] == ["weights.h5"]
+
+
+def test_a_file_that_is_not_there_or_no_hdf5_is_refused(tmp_path):
+    (tmp_path / "text.h5").write_text("weights")
+    for name in ("text.h5", "missing.h5"):
+        with pytest.raises(UsageError, match="cannot be read as HDF5"):
+            keras_weights.main(str(tmp_path / name), str(tmp_path / "weights.ckpt"))

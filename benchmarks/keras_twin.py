@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from models import resnet
+
 
 def build(params, image_shape):
-    """Returns the Sequential of the hyperparameters of models/convnet.py or models/mlp.py.
+    """Returns the Keras model of the hyperparameters of one of our models.
 
     Args:
-      params: every hyperparameter; `hidden_units` marks an mlp, `layers` a convnet.
+      params: every hyperparameter; `hidden_units` marks an mlp, `layers` a convnet, `depth` a
+        resnet, here with basic blocks alone, and `version` a mobilenet.
       image_shape: `(height, width, channels)`.
     """
     layers = tf.keras.layers
-    twin = tf.keras.Sequential([layers.Input(image_shape), layers.Rescaling(params["pixel_scale"])])
-    for layer in _mlp(params) if "hidden_units" in params else _convnet(params):
-        twin.add(layer)
-    twin.add(layers.Dense(params["num_classes"], name="logits"))
-    return twin
+    inputs = layers.Input(image_shape)
+    means = [float(word) for word in params["pixel_mean"].split()]
+    scale = params["pixel_scale"]
+    x = layers.Rescaling(scale, [-scale * mean for mean in means])(inputs)
+    if "depth" in params:
+        x = _resnet(x, params)
+    elif "version" in params:
+        x = _mobilenet(x, params)
+    else:
+        for layer in _mlp(params) if "hidden_units" in params else _convnet(params):
+            x = layer(x)
+    return tf.keras.Model(inputs, layers.Dense(params["num_classes"], name="logits")(x))
 
 
 def optimizer(params, learning_rate):
@@ -40,6 +50,55 @@ def set_weights(twin, variables):
     for layer in twin.layers:
         names = [weight.name.split("/")[-1].split(":")[0] for weight in layer.weights]
         layer.set_weights([variables[f"{layer.name}/{name}"] for name in names])
+
+
+def _resnet(x, params):
+    layers = tf.keras.layers
+    x = _conv(x, params, "stem/conv", "stem/batch_norm", params["width"], 3)
+    x = layers.ReLU()(x)
+    for stage, count in enumerate(resnet.DEPTHS[params["depth"]][0]):
+        for i in range(count):
+            x = _basic(x, params, f"stage_{stage + 1}/block_{i + 1}", 2**stage, not i)
+    return layers.GlobalAveragePooling2D()(x)
+
+
+def _basic(x, params, scope, factor, is_first):
+    layers = tf.keras.layers
+    filters, shortcut, strides = params["width"] * factor, x, 1
+    if is_first and factor > 1:
+        strides = 2
+        names = f"{scope}/shortcut/conv", f"{scope}/shortcut/batch_norm"
+        shortcut = _conv(x, params, *names, filters, 1, 2)
+        x = layers.ZeroPadding2D(1)(x)
+    names = f"{scope}/conv_1", f"{scope}/batch_norm_1"
+    x = layers.ReLU()(_conv(x, params, *names, filters, 3, strides))
+    x = _conv(x, params, f"{scope}/conv_2", f"{scope}/batch_norm_2", filters, 3)
+    return layers.ReLU()(layers.Add()([shortcut, x]))
+
+
+def _conv(x, params, name, norm_name, filters, kernel_size, strides=1):
+    layers = tf.keras.layers
+    padding = "valid" if strides == 2 else "same"
+    x = layers.Conv2D(
+        filters,
+        kernel_size,
+        strides,
+        padding,
+        use_bias=False,
+        kernel_initializer="he_normal",
+        name=name,
+    )(x)
+    momentum, epsilon = params["batch_norm_momentum"], params["batch_norm_epsilon"]
+    return layers.BatchNormalization(momentum=momentum, epsilon=epsilon, name=norm_name)(x)
+
+
+def _mobilenet(x, params):
+    applications = tf.keras.applications
+    network = applications.MobileNet if params["version"] == 1 else applications.MobileNetV2
+    body = network(
+        x.shape[1:], params["width"], include_top=False, weights=None, pooling="avg", input_tensor=x
+    )
+    return tf.keras.layers.Dropout(params["dropout"])(body.output)
 
 
 def _mlp(params):

@@ -28,6 +28,9 @@ RECIPES = {
     "fashion_mnist_tuned": ((28, 28, 1), 60000, 30),
     "fashion_mnist_best": ((28, 28, 1), 60000, 150),
     "cifar10_cnn": ((32, 32, 3), 50000, 200),
+    "cifar10_fast": ((32, 32, 3), 50000, 30),
+    "cifar10_resnet": ((32, 32, 3), 50000, 40),
+    "apple_leaf_transfer": ((224, 224, 3), 1000, 20),
 }
 
 flags.DEFINE_list("recipes", list(RECIPES), "Recipes to run.")
@@ -139,7 +142,7 @@ def _ours(recipe, data_dir, model_dir, steps):
         "--best_metric=",
         "--early_stop_evals=0",
         "--augment=",  # Keras' twin sees the images as they are
-        "--params=ema_decay=0",  # Keras' twin has none
+        "--params=ema_decay=0,weight_decay=0,label_smoothing=0,trainable=.*",  # as the twin
         "--save_checkpoints_steps=1000000",
     ]
     return last_line(OURS, time.time(), *arguments)

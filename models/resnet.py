@@ -87,9 +87,10 @@ def _stem(x, params, training):
             x = conv2d(x, params["width"], 3)
             return tf.nn.relu(normalization.batch_norm(x, params, training))
         x = conv2d(x, params["width"], 7, strides=2, padding="symmetric")
-        x = tf.nn.relu(normalization.batch_norm(x, params, training))
-        # After a ReLU zeros are no maximum. XLA has no pools with a padding of their own.
-        x = tf.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]])
+        x = normalization.batch_norm(x, params, training)
+        # XLA has no pools with a padding of their own. After a ReLU zeros are no maximum, and with
+        # the ReLU last, the gradients of both need this one tensor.
+        x = tf.nn.relu(tf.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]]))
         return tf.nn.max_pool2d(x, 3, 2, "VALID")
 
 

@@ -21,6 +21,14 @@ MODELS = {
         "--params=batch_norm_cross_replica=true",
     ],
 }
+# After one step, before rounding has taken a ReLU to its other side.
+DEEP_MODELS = {
+    "resnet50": [
+        "--model=resnet",
+        "--params=depth=50,width=8,batch_norm_cross_replica=true",
+        "--image_size=32",
+    ],
+}
 BATCH_NORM = "cnn with cross-replica batch norm"
 # 8 cores x batch 16, 2 x 64, and 4 hosts x 8 cores x 4.
 TOPOLOGIES = ["1x8", "1x2", "v3-32"]
@@ -32,7 +40,7 @@ def flags_of(digits_dir):
 
     def build(model, *more):
         return [
-            *MODELS[model],
+            *{**MODELS, **DEEP_MODELS}[model],
             "--mode=train",
             "--params=pixel_scale=0.0625,optimizer=momentum,momentum=0.7,learning_rate=0.05,schedule=cosine",
             "--dataset=digits",
@@ -74,7 +82,7 @@ def difference(run_tpu_in, flags_of, trained_on_cpu, variables, tmp_path):
         run_tpu_in(tmp_path / "tpu", *flags_of(model, start, *both, *tpu, slice_flag))
         got = variables(tmp_path / "tpu")
         assert got.keys() == expected.keys()
-        assert got["global_step"] == STEPS
+        assert got["global_step"] == expected["global_step"]
         return max(np.abs(got[name] - expected[name]).max() for name in expected)
 
     return measure
@@ -84,6 +92,10 @@ def difference(run_tpu_in, flags_of, trained_on_cpu, variables, tmp_path):
 @pytest.mark.parametrize("model", MODELS)
 def test_all_variables_are_equal(difference, model, topology):
     assert difference(model, topology) < TOLERANCE
+
+
+def test_a_step_of_a_deep_network_is_equal(difference):
+    assert difference("resnet50", "1x2", ["--train_steps=1"]) < 10 * TOLERANCE
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,19 @@
 """ResNet and MobileNet judged by `tf.keras.applications`, with its weights, through its files."""
 
+import pathlib
+import tarfile
+
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 from models import registry
 from tools import keras_weights
 from training import checkpoints, forward, hparams
 
 CLASSES, BATCH, SIZE = 7, 3, 64
+SHARED = pathlib.Path(__file__).parents[2] / "shared" / "data"
 TOPS = ("predictions", "conv_preds")
 apps = tf.keras.applications
 backend = tf.compat.v1.keras.backend
@@ -26,13 +31,21 @@ def make_batch(seed=0):
     return images, np.arange(BATCH, dtype=np.int32) % CLASSES
 
 
+def photos():
+    """Five photos of leaves, uint8 `[5, 224, 224, 3]`."""
+    with tarfile.open(SHARED / "apple-leaf" / "plantvillage-apple-color.tar.gz") as archive:
+        members = [member for member in archive if member.name.endswith(".JPG")][::247][:5]
+        files = [archive.extractfile(member) for member in members]
+        return np.stack([np.asarray(Image.open(file))[16:240, 16:240] for file in files])
+
+
 class Theirs:
     """A network of Keras with random weights, in a session of its own, and what it says of images.
 
-    Its weights are saved to `path`.
+    With weights from a file, only its last layer is random. Its weights are saved to `path`.
     """
 
-    def __init__(self, name, path, dtype):
+    def __init__(self, name, path, dtype, size, weights):
         network, arguments, self._preprocess = NETWORKS[name]
         self._dtype = dtype
         self._session = tf.compat.v1.Session(graph=tf.Graph())
@@ -42,12 +55,14 @@ class Theirs:
             self._network = network(
                 weights=None,
                 classes=CLASSES,
-                input_shape=(SIZE, SIZE, 3),
+                input_shape=(size, size, 3),
                 classifier_activation=None,
                 **arguments,
             )
             self._session.run(tf.compat.v1.global_variables_initializer())
             self._network.set_weights([_shaken(value) for value in self._network.get_weights()])
+            if weights:
+                self._network.load_weights(weights, by_name=True)  # all but the last layer
             self._network.save_weights(path)
 
     def logits(self, images):
@@ -129,12 +144,12 @@ MOVING = ("moving_mean", "moving_variance")
 
 @pytest.fixture
 def networks(session, tmp_path):
-    """Both sides with the same weights: `networks(name, images, labels, training, dtype)`."""
+    """Both sides with the same weights: `networks(name, images, labels, ...)`."""
     built = []
 
-    def build(name, images, labels, training=False, dtype="float32"):
+    def build(name, images, labels, training=False, dtype="float32", weights=None):
         path, checkpoint = str(tmp_path / "weights.h5"), str(tmp_path / "weights.ckpt")
-        theirs = Theirs(name, path, dtype)
+        theirs = Theirs(name, path, dtype, images.shape[1], weights)
         built.append(theirs)
         keras_weights.main(path, checkpoint)
         _, model, params = keras_weights.convert(keras_weights.read(path))
@@ -150,6 +165,22 @@ def networks(session, tmp_path):
 def test_logits_are_those_of_keras(name, networks):
     images, labels = make_batch()
     ours, theirs = networks(name, images, labels)
+    expected = theirs.logits(images)
+    assert expected.std() > 0.01
+    np.testing.assert_allclose(ours.logits(), expected, atol=1e-4)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason=f"real weights and images are not in {SHARED}")
+@pytest.mark.parametrize(
+    ("name", "weights"),
+    [
+        ("mobilenet", "mobilenet_7_5_224_tf_no_top.h5"),
+        ("mobilenet_v2", "mobilenet_v2_0.35_224_tf_no_top.h5"),
+    ],
+)
+def test_logits_of_photos_by_weights_of_imagenet_are_those_of_keras(name, weights, networks):
+    images = photos()
+    ours, theirs = networks(name, images, [0] * 5, weights=str(SHARED / "weights" / weights))
     expected = theirs.logits(images)
     assert expected.std() > 0.01
     np.testing.assert_allclose(ours.logits(), expected, atol=1e-4)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import shlex
 import subprocess
 import sys
@@ -324,6 +325,14 @@ def test_train_and_eval_exports_the_best_checkpoint_at_its_end(run, tmp_path, ca
     run("--train_steps=20", "--best_metric=accuracy", f"--export_dir={tmp_path}/export")
     assert len(os.listdir(tmp_path / "export")) == 1
     assert "exported" in capsys.readouterr().out
+
+
+def test_eval_says_how_each_class_fares(run_in, trained_dir, capsys):
+    run_in(trained_dir, "--mode=eval", "--eval_split=test")
+    written = pathlib.Path(trained_dir, "eval", "classes_40.txt").read_text()
+    assert written.startswith("class     precision  recall      f1  examples\nstripe 0  ")
+    assert capsys.readouterr().out.endswith(written)
+    assert pathlib.Path(trained_dir, "eval", "confusion_matrix_40.png").exists()
 
 
 def test_tensorboard_gets_curves_images_and_the_confusion_matrix(run):

@@ -10,7 +10,9 @@ from PIL import Image, ImageDraw
 
 from training import files
 
-# A matrix of more classes cannot be read; what is confused most is listed for any number.
+# A matrix of more classes is no table for people, nor a small file; what is confused most is
+# listed for any number.
+MAX_LISTED = 100
 _MAX_NAMED = 20
 _MOST_CONFUSED = 10
 _CELL, _NAME, _MAX_NAME = 44, 7, 24  # pixels; of a letter; letters
@@ -24,6 +26,13 @@ def write(directory, step, matrix, class_names):
     path = os.path.join(directory, f"confusion_matrix_{step}.png")
     with files.atomic_write(path, "wb") as file:
         file.write(png(matrix, class_names))
+
+
+def figures(matrix, class_names):
+    """Returns what a result file holds: `per_class`, `most_confused` and, if not large, all."""
+    pairs = most_confused(matrix, class_names)
+    whole = {"confusion_matrix": matrix} if len(matrix) <= MAX_LISTED else {}
+    return {"classes": per_class(matrix, class_names), "most_confused": pairs, **whole}
 
 
 def per_class(matrix, class_names):
@@ -53,11 +62,9 @@ def text(matrix, class_names):
     names = [name[:_MAX_NAME] for name in class_names]
     width = max(len(name) for name in [*names, "label"])
     lines = [f"{'class':{width}}  precision  recall      f1  examples"]
-    for name, figures in zip(names, per_class(matrix, class_names).values()):
-        precision, recall, f1 = (_decimal(figures[key]) for key in ("precision", "recall", "f1"))
-        lines.append(
-            f"{name:{width}}  {precision:>9}  {recall:>6}  {f1:>6}  {figures['examples']:>8}"
-        )
+    for name, row in zip(names, per_class(matrix, class_names).values()):
+        precision, recall, f1 = (_decimal(row[key]) for key in ("precision", "recall", "f1"))
+        lines.append(f"{name:{width}}  {precision:>9}  {recall:>6}  {f1:>6}  {row['examples']:>8}")
     if len(names) <= _MAX_NAMED:
         columns = [max(len(name), len(str(matrix[:, i].max()))) for i, name in enumerate(names)]
         lines += ["", "labels are rows, predictions columns:"]

@@ -118,8 +118,8 @@ def evaluate(estimator, job, input_fns, checkpoint=None):
         )
     section = {"split": job.eval_split, **metrics}
     if "confusion_matrix" in metrics:
-        matrix, names = metrics["confusion_matrix"], job.dataset.class_names
-        section["classes"] = confusion.per_class(matrix, names)
+        matrix, names = section.pop("confusion_matrix"), job.dataset.class_names
+        section.update(confusion.figures(matrix, names))
         summaries.write_confusion_matrix(estimator.eval_dir(), step, matrix, names)
         confusion.write(estimator.eval_dir(), step, matrix, names)
     results.write(job.model_dir, step, "eval", section)

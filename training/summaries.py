@@ -133,7 +133,7 @@ def host_call(scalars, train_op, model_dir, every_steps):
 
 
 def write_confusion_matrix(directory, step, matrix, class_names):
-    """Writes int `[num_classes, num_classes]`, labels as rows, as an image and as a table."""
+    """Writes int `[num_classes, num_classes]`, labels as rows: an image and, if small, a table."""
     writer = tf.compat.v1.summary.FileWriterCache.get(directory)
     png = confusion.png(matrix, class_names)
     width, height = Image.open(io.BytesIO(png)).size
@@ -144,10 +144,11 @@ def write_confusion_matrix(directory, step, matrix, class_names):
             height=height, width=width, colorspace=3, encoded_image_string=png
         ),
     )
-    text = summary.value.add(tag="confusion_matrix/table")
-    text.metadata.plugin_data.plugin_name = "text"
-    table = confusion.markdown(matrix, class_names)
-    text.tensor.CopyFrom(tf.make_tensor_proto(table, tf.string))
+    if len(matrix) <= confusion.MAX_LISTED:
+        text = summary.value.add(tag="confusion_matrix/table")
+        text.metadata.plugin_data.plugin_name = "text"
+        table = confusion.markdown(matrix, class_names)
+        text.tensor.CopyFrom(tf.make_tensor_proto(table, tf.string))
     writer.add_summary(summary, step)
     writer.flush()
 

@@ -70,6 +70,16 @@ def test_of_many_classes_the_text_has_the_figures_and_ten_pairs_but_no_matrix():
     assert counts == sorted(wrong, reverse=True)[:10]
 
 
+def test_a_result_holds_the_matrix_of_up_to_a_hundred_classes():
+    found = confusion.figures(MATRIX, NAMES)
+    assert list(found) == ["classes", "most_confused", "confusion_matrix"]
+    assert found["most_confused"][0] == ("rust", "healthy", 12)
+    assert list(confusion.figures(np.eye(101, dtype=int), ["name"] * 101)) == [
+        "classes",
+        "most_confused",
+    ]
+
+
 def test_a_classifier_without_fault_confuses_nothing():
     assert "confused" not in confusion.text(np.diag([3, 4, 5, 6]), NAMES)
 

@@ -4,7 +4,8 @@
 
 DATA_DIR is what prepare_data.py wrote, BATCHES the folder of the binary version that it read. Both
 sides train the network of configs/cifar10_cnn.cfg in a process of their own: ours fed by
-`--augment`, Keras by `ImageDataGenerator` with the same flips, shifts and rotations.
+`--augment`, Keras by `ImageDataGenerator` with the same flips, shifts and rotations; both with Adam
+and the same cosine.
 """
 
 from __future__ import annotations
@@ -52,8 +53,10 @@ raw = cifar.read(Options("cifar10", source=source))
 train, test = raw.splits["train"], raw.splits["test"]
 tf.keras.utils.set_random_seed(int(seed))
 twin = keras_twin.build(params, (32, 32, 3))
+steps = int(epochs) * -(-len(train) // FLAGS.train_batch_size)
+rate = tf.keras.optimizers.schedules.CosineDecay(params["learning_rate"], steps)
 twin.compile(
-    keras_twin.optimizer(params, params["learning_rate"]),
+    keras_twin.optimizer(params, rate),
     tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     metrics=["accuracy"],
 )

@@ -24,7 +24,7 @@ PARAMETERS = {
     "digits": 9 * 32 + 64 + 9 * 32 * 32 + 64 + (4 * 4 * 32 + 1) * 128 + 129 * 10,
     "mnist_mlp": 785 * 512 + 513 * 10,
     "apple_leaf_transfer": (768 + 1) * 4,  # the last layer alone
-    "imagenet_resnet50_v3-8": 25_557_032,
+    "imagenet_resnet50": 25_557_032,
     "fashion_mnist_cnn": 10 * 64 + (13 * 13 * 64 + 1) * 10,
     "cifar10_cnn": (28 * 32 + 289 * 32 + 289 * 64 + 577 * 64) + (6 * 6 * 64 + 1) * 512 + 513 * 10,
 }

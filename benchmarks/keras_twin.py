@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from models import resnet
+from models import classifier, resnet
 
 
 def build(params, image_shape):
@@ -17,9 +17,9 @@ def build(params, image_shape):
     """
     layers = tf.keras.layers
     inputs = layers.Input(image_shape)
-    means = [float(word) for word in params["pixel_mean"].split()]
     scale = params["pixel_scale"]
-    x = layers.Rescaling(scale, [-scale * mean for mean in means])(inputs)
+    offsets = [-scale * mean for mean in classifier.pixel_means(params)]
+    x = layers.Rescaling(scale, offsets)(inputs)
     if "depth" in params:
         x = _resnet(x, params)
     elif "version" in params:

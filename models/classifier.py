@@ -25,7 +25,7 @@ def default_params():
 def check_params(params):
     """Raises `ModelError` for a value of `default_params` out of range."""
     try:
-        means = _pixel_means(params)
+        means = pixel_means(params)
     except ValueError:
         means = []
     if len(means) not in (1, 3):
@@ -48,7 +48,7 @@ def scaled_images(features, params):
       ModelError: `pixel_mean` has another number of channels.
     """
     images = tf.cast(features["image"], tf.float32)
-    means = _pixel_means(params)
+    means = pixel_means(params)
     if len(means) not in (1, images.shape.as_list()[-1]):
         raise ModelError(f"pixel_mean='{params['pixel_mean']}' does not fit images {images.shape}")
     if any(means):
@@ -56,12 +56,18 @@ def scaled_images(features, params):
     return tf.cast(images * params["pixel_scale"], params["precision"])
 
 
-def _pixel_means(params):
+def pixel_means(params):
+    """Returns `pixel_mean` as numbers."""
     return [float(word) for word in params["pixel_mean"].split()]
 
 
-def logits(x, params):
-    """Returns the last layer, from `[batch, units]` to `[batch, num_classes]`."""
+def pooled_logits(x, params, training):
+    """Returns `[batch, num_classes]` of features `[batch, height, width, channels]`.
+
+    Their mean over height and width, `params["dropout"]` of it dropped in training, the last layer.
+    """
+    x = tf.reduce_mean(x, axis=[1, 2], name="global_pool")  # [batch, channels]
+    x = tf.compat.v1.layers.dropout(x, params["dropout"], training=training)
     initializer = tf.compat.v1.random_normal_initializer(stddev=0.01)  # Goyal et al. 2017, 5.1
     return tf.compat.v1.layers.dense(
         x, params["num_classes"], kernel_initializer=initializer, name="logits"

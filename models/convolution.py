@@ -57,8 +57,3 @@ def depthwise_conv2d(x, strides=1, padding="same", name="depthwise"):
             initializer=tf.compat.v1.random_normal_initializer(stddev=(2 / 9) ** 0.5),
         )
         return tf.nn.depthwise_conv2d(x, kernel, [1, strides, strides, 1], padding)
-
-
-def global_pool(x):
-    """Returns the mean over height and width, `[batch, channels]`."""
-    return tf.reduce_mean(x, axis=[1, 2], name="global_pool")

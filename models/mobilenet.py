@@ -8,7 +8,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from models import classifier, normalization
-from models.convolution import conv2d, depthwise_conv2d, global_pool
+from models.convolution import conv2d, depthwise_conv2d
 from models.model import Model, ModelError
 
 # Of each block, channels at width 1 and strides.
@@ -61,9 +61,7 @@ def inference(features, params, training):
     """
     x = classifier.scaled_images(features, params)
     x = (_v1 if params["version"] == 1 else _v2)(x, params, training)
-    x = global_pool(x)  # [batch, channels]
-    x = tf.compat.v1.layers.dropout(x, params["dropout"], training=training)
-    return {"logits": classifier.logits(x, params)}
+    return {"logits": classifier.pooled_logits(x, params, training)}
 
 
 def _v1(x, params, training):

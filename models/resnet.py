@@ -8,7 +8,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from models import classifier, normalization
-from models.convolution import conv2d, global_pool
+from models.convolution import conv2d
 from models.model import Model, ModelError
 
 # Depth -> blocks of each stage, and whether they are bottlenecks.
@@ -76,9 +76,7 @@ def inference(features, params, training):
             skip = params["stochastic_depth"] * built / num_blocks
             with tf.compat.v1.variable_scope(f"stage_{stage + 1}/block_{i + 1}"):
                 x = block(x, params["width"] * 2**stage, strides, skip, params, training)
-    x = global_pool(x)  # [batch, channels]
-    x = tf.compat.v1.layers.dropout(x, params["dropout"], training=training)
-    return {"logits": classifier.logits(x, params)}
+    return {"logits": classifier.pooled_logits(x, params, training)}
 
 
 def _stem(x, params, training):
@@ -96,9 +94,7 @@ def _stem(x, params, training):
 
 def _basic(x, filters, strides, skip, params, training):
     """Two 3x3 convolutions and a shortcut: `[batch, height, width, filters]`."""
-    shortcut = x
-    if strides > 1 or x.shape.as_list()[-1] != filters:
-        shortcut = _projection(x, filters, strides, params, training)
+    shortcut = _shortcut(x, filters, strides, params, training)
     x = conv2d(x, filters, 3, strides, "symmetric", name="conv_1")
     x = tf.nn.relu(normalization.batch_norm(x, params, training, "batch_norm_1"))
     x = conv2d(x, filters, 3, name="conv_2")
@@ -108,10 +104,8 @@ def _basic(x, filters, strides, skip, params, training):
 
 def _bottleneck(x, filters, strides, skip, params, training):
     """1x1, 3x3 and 1x1 convolutions and a shortcut: `[batch, height, width, 4 * filters]`."""
-    shortcut = x
+    shortcut = _shortcut(x, _EXPANSION * filters, strides, params, training)
     first, second = (strides, 1) if params["stride_in_1x1"] else (1, strides)
-    if strides > 1 or x.shape.as_list()[-1] != _EXPANSION * filters:
-        shortcut = _projection(x, _EXPANSION * filters, strides, params, training)
     x = conv2d(x, filters, 1, first, name="conv_1")
     x = tf.nn.relu(normalization.batch_norm(x, params, training, "batch_norm_1"))
     x = conv2d(x, filters, 3, second, "symmetric", name="conv_2")
@@ -121,7 +115,10 @@ def _bottleneck(x, filters, strides, skip, params, training):
     return tf.nn.relu(shortcut + _dropped_path(x, skip, training))
 
 
-def _projection(x, filters, strides, params, training):
+def _shortcut(x, filters, strides, params, training):
+    """Returns `x`, or a 1x1 convolution of it where the block changes its shape."""
+    if strides == 1 and x.shape.as_list()[-1] == filters:
+        return x
     with tf.compat.v1.variable_scope("shortcut"):
         x = conv2d(x, filters, 1, strides)
         return normalization.batch_norm(x, params, training)

@@ -19,13 +19,15 @@ _CELL, _NAME, _MAX_NAME = 44, 7, 24  # pixels; of a letter; letters
 
 
 def write(directory, step, matrix, class_names):
-    """Writes `classes_<step>.txt` and `confusion_matrix_<step>.png`; see `per_class`."""
+    """Writes `classes_<step>.txt` and `confusion_matrix_<step>.png`; returns the PNG."""
     path = os.path.join(directory, f"classes_{step}.txt")
     with files.atomic_write(path) as file:
         file.write(text(matrix, class_names))
     path = os.path.join(directory, f"confusion_matrix_{step}.png")
+    picture = png(matrix, class_names)
     with files.atomic_write(path, "wb") as file:
-        file.write(png(matrix, class_names))
+        file.write(picture)
+    return picture
 
 
 def figures(matrix, class_names):

@@ -120,8 +120,8 @@ def evaluate(estimator, job, input_fns, checkpoint=None):
     if "confusion_matrix" in metrics:
         matrix, names = section.pop("confusion_matrix"), job.dataset.class_names
         section.update(confusion.figures(matrix, names))
-        summaries.write_confusion_matrix(estimator.eval_dir(), step, matrix, names)
-        confusion.write(estimator.eval_dir(), step, matrix, names)
+        png = confusion.write(estimator.eval_dir(), step, matrix, names)
+        summaries.write_confusion_matrix(estimator.eval_dir(), step, matrix, names, png)
     results.write(job.model_dir, step, "eval", section)
     print(f"eval of step {step} on {job.eval_split}: {_describe(metrics)}", flush=True)
     return metrics

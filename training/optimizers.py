@@ -82,7 +82,7 @@ def create(params, learning_rate):
     factors = _factors(params)
     if factors:
         groups = [(pattern, make(params, learning_rate * factor)) for pattern, factor in factors]
-        optimizer = GroupedOptimizer([*groups, (".*", optimizer)])
+        optimizer = GroupedOptimizer(groups, optimizer)
     return ClippedOptimizer(optimizer, params["clip_norm"]) if params["clip_norm"] else optimizer
 
 
@@ -142,14 +142,15 @@ class ClippedOptimizer(tf.compat.v1.train.Optimizer):
 class GroupedOptimizer(tf.compat.v1.train.Optimizer):
     """Optimizers of one kind with rates of their own, each for the variables that match first."""
 
-    def __init__(self, groups):
-        """Takes `[(regular expression, optimizer)]`; the last expression matches everything."""
+    def __init__(self, groups, optimizer):
+        """Takes `[(regular expression, optimizer)]`, and the optimizer of all other variables."""
         super().__init__(use_locking=False, name="Grouped")
         self._groups = groups
+        self._optimizer = optimizer
 
     def compute_gradients(self, loss, var_list=None, **kwargs):
         """As any of the optimizers does."""
-        return self._groups[-1][1].compute_gradients(loss, var_list=var_list, **kwargs)
+        return self._optimizer.compute_gradients(loss, var_list=var_list, **kwargs)
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         """Lets each optimizer update its variables, then counts the step.
@@ -161,10 +162,11 @@ class GroupedOptimizer(tf.compat.v1.train.Optimizer):
         for pattern, optimizer in self._groups:
             own = [pair for pair in rest if re.fullmatch(pattern, pair[1].op.name)]
             rest = [pair for pair in rest if not re.fullmatch(pattern, pair[1].op.name)]
-            if own:
-                updates.append(optimizer.apply_gradients(own))
-            elif optimizer is not self._groups[-1][1]:
+            if not own:
                 raise UsageError(f"learning_rate_factors: '{pattern}' matches no trained variable")
+            updates.append(optimizer.apply_gradients(own))
+        if rest:
+            updates.append(self._optimizer.apply_gradients(rest))
         with tf.control_dependencies(updates):
             if global_step is None:
                 return tf.no_op(name)

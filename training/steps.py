@@ -7,7 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from training import evaluation, forward, optimizers
+from training import evaluation, optimizers
+from training.forward import infer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,12 +41,12 @@ def train_step(model, features, labels, params, optimizer, accumulate_steps=1) -
         time; the sum of their gradients is applied once. Batch norm sees one part at a time.
     """
 
-    def apply(features, labels):
-        outputs = forward.infer(model, features, params, training=True)
+    def forward(features, labels):
+        outputs = infer(model, features, params, training=True)
         return evaluation.mean_loss(model.loss(labels, outputs, params)), outputs
 
     def compute(features, labels):
-        loss, outputs = apply(features, labels)
+        loss, outputs = forward(features, labels)
         gradients = optimizers.compute_gradients(optimizer, loss, params)
         return loss, outputs, [gradient for gradient, _ in gradients]
 
@@ -53,17 +54,17 @@ def train_step(model, features, labels, params, optimizer, accumulate_steps=1) -
     if accumulate_steps == 1:
         loss, outputs, gradients = compute(features, labels)
     else:
-        loss, outputs, gradients = _accumulate(apply, compute, features, labels, accumulate_steps)
+        loss, outputs, gradients = _accumulate(forward, compute, features, labels, accumulate_steps)
     model_variables = tf.compat.v1.global_variables()
     gradients = list(zip(gradients, tf.compat.v1.trainable_variables()))
     op = optimizers.apply_gradients(optimizer, gradients, params)
     return TrainStep(op, loss, outputs, model_variables)
 
 
-def _accumulate(apply, compute, features, labels, parts):
+def _accumulate(forward, compute, features, labels, parts):
     """Does `compute` part by part in a loop; returns the loss, the outputs and the gradients."""
     stacked = tf.nest.map_structure(lambda tensor: _split(tensor, parts), (features, labels))
-    gradient_shapes, outputs_like = _shapes(apply, stacked)
+    gradient_shapes, outputs_like = _shapes(forward, stacked)
     flat_like = tf.nest.flatten(outputs_like)
     updates_key = tf.compat.v1.GraphKeys.UPDATE_OPS
 
@@ -106,7 +107,7 @@ def _split(tensor, parts):
     return tf.reshape(tensor, [parts, tensor.shape[0] // parts, *tensor.shape[1:]])
 
 
-def _shapes(apply, stacked):
+def _shapes(forward, stacked):
     """Returns the shapes of the trainable variables, and placeholders like one part's outputs.
 
     A loop needs both before its body makes the variables; a graph that is thrown away tells.
@@ -115,5 +116,5 @@ def _shapes(apply, stacked):
         part = tf.nest.map_structure(
             lambda tensor: tf.compat.v1.placeholder(tensor.dtype, tensor.shape[1:]), stacked
         )
-        _, outputs = apply(*part)
+        _, outputs = forward(*part)
         return [variable.shape for variable in tf.compat.v1.trainable_variables()], outputs

@@ -132,10 +132,9 @@ def host_call(scalars, train_op, model_dir, every_steps):
     return write_on_host, {"global_step": tf.reshape(step, [1]), **per_core}
 
 
-def write_confusion_matrix(directory, step, matrix, class_names):
-    """Writes int `[num_classes, num_classes]`, labels as rows: an image and, if small, a table."""
+def write_confusion_matrix(directory, step, matrix, class_names, png):
+    """Writes int `[num_classes, num_classes]`, labels as rows: its PNG and, if small, a table."""
     writer = tf.compat.v1.summary.FileWriterCache.get(directory)
-    png = confusion.png(matrix, class_names)
     width, height = Image.open(io.BytesIO(png)).size
     summary = tf.compat.v1.Summary()
     summary.value.add(

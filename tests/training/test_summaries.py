@@ -16,10 +16,11 @@ def values_in(directory):
 
 
 def test_the_confusion_matrix_is_written_as_image_and_table(tmp_path, session):
-    summaries.write_confusion_matrix(str(tmp_path), 7, MATRIX, ("cat", "dog"))
+    png = confusion.png(MATRIX, ("cat", "dog"))
+    summaries.write_confusion_matrix(str(tmp_path), 7, MATRIX, ("cat", "dog"), png)
     values = values_in(tmp_path)
     image = values["confusion_matrix/rows_are_labels", 7].image
-    assert image.encoded_image_string == confusion.png(MATRIX, ("cat", "dog"))
+    assert image.encoded_image_string == png
     decoded = session.run(tf.io.decode_png(image.encoded_image_string))
     assert decoded.shape == (image.height, image.width, image.colorspace)
     table = tf.make_ndarray(values["confusion_matrix/table", 7].tensor).item().decode()

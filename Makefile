@@ -6,6 +6,8 @@ TENSORFLOW ?= tensorflow
 IN_VENV := .venv/bin/python
 DATA := data
 RUNS := runs
+# TensorFlow Text asks for the wheel of this name, and would bring it in beside another.
+TEXT_OPS := $(if $(filter tensorflow,$(TENSORFLOW)),text_ops)
 
 .PHONY: run test lint format lock bench-train bench-keras bench-input bench-memory clean setup setup-dev
 
@@ -46,14 +48,15 @@ lock: setup-dev
 	@for extra in tensorflow cpu gpu; do \
 	  $(IN_VENV) -m uv pip compile --quiet --universal --python-version 3.9 --no-header --no-annotate \
 	    --extra $$extra -o requirements/$$extra.txt pyproject.toml || exit 1; done
-	@$(IN_VENV) -m uv pip compile --quiet --universal --python-version 3.9 --no-header --no-annotate \
-	  --extra dev -c requirements/tensorflow.txt -o requirements/dev.txt pyproject.toml
+	@for extra in text text_ops dev; do \
+	  $(IN_VENV) -m uv pip compile --quiet --universal --python-version 3.9 --no-header --no-annotate \
+	    --extra $$extra -c requirements/tensorflow.txt -o requirements/$$extra.txt pyproject.toml || exit 1; done
 
 setup:
 	@tools/setup.sh $(TENSORFLOW)
 
 setup-dev:
-	@tools/setup.sh $(TENSORFLOW) dev check
+	@tools/setup.sh $(TENSORFLOW) dev check $(TEXT_OPS)
 
 clean:
 	rm -rf .venv $(DATA) $(RUNS)

@@ -3,6 +3,7 @@
 python prepare_data.py --dataset=digits --data_dir=data/digits
 python prepare_data.py --dataset=cifar10 --source=folder/of/the/archive --data_dir=data/cifar10
 python prepare_data.py --dataset=image_folder --source=photos --data_dir=gs://bucket/photos
+python prepare_data.py --dataset=parallel_text --source=texts --languages=en,de --data_dir=data/mt
 python prepare_data.py --mode=inspect --data_dir=data/cifar10
 """
 
@@ -39,7 +40,7 @@ def _convert():
     if dataset.exists(data_dir) and dataset.read(data_dir).name != name:
         raise DataError(f"{data_dir} holds '{dataset.read(data_dir).name}'; choose another folder")
     files.require_writable("data_dir", data_dir)
-    raw = convert.read(_options())
+    raw = convert.read(_options(), progress=print)
     written = writer.write(raw, data_dir, FLAGS.shards, progress=print)
     for name, split in written.splits.items():
         for broken, reason in split.broken[:10]:

@@ -61,8 +61,10 @@ def build_model_fn(model: Model, run: Job):
             checkpoints.warm_start(
                 run.warm_start_from, run.warm_start_include, step.model_variables
             )
-        evaluation.require_metric(run.best_metric, model, labels, step.outputs)
-        metrics = model.metrics(labels, step.outputs, None)
+        evaluation.require_metric(
+            run.best_metric, model, labels, step.eval_outputs, run.pipeline.corpus_metrics
+        )
+        metrics = model.metrics(labels, step.eval_outputs, None)
         summaries.add_to_graph(features, learning_rate)
         hook = summaries.TrainSummaryHook(
             metrics, run.train_batch_size, run.summary_steps, run.model_dir, run.clock
@@ -76,8 +78,10 @@ def build_model_fn(model: Model, run: Job):
         weights = features["weight"]
         return tf.estimator.EstimatorSpec(
             ModeKeys.EVAL,
-            loss=evaluation.mean_loss(losses, weights),
-            eval_metric_ops=evaluation.metrics(model, labels, outputs, losses, weights),
+            loss=evaluation.mean_loss(model, labels, losses, weights),
+            eval_metric_ops=evaluation.metrics(
+                model, labels, model.eval_outputs(labels, outputs), losses, weights
+            ),
             scaffold=ema.scaffold(params),
         )
 
@@ -86,7 +90,7 @@ def build_model_fn(model: Model, run: Job):
         return tf.estimator.EstimatorSpec(
             ModeKeys.PREDICT,
             predictions=predictions,
-            export_outputs=export.export_outputs(predictions, run.dataset.class_names),
+            export_outputs=export.export_outputs(predictions, run.pipeline),
             scaffold=ema.scaffold(params),
         )
 
@@ -120,7 +124,7 @@ def build_input_fns(run: Job) -> modes.InputFns:
             data.train_input_fn(run.train_split, run.seed, start_step), run.train_batch_size
         ),
         evaluate=with_batch_size(data.eval_input_fn(run.eval_split), run.eval_batch_size),
-        predict=with_batch_size(data.predict_input_fn(run.eval_split), run.predict_batch_size),
+        predict=with_batch_size(run.predict_input_fn(), run.predict_batch_size),
     )
 
 

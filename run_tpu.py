@@ -69,7 +69,9 @@ def build_model_fn(model: Model, run: Job):
             # Sums the gradients over the cores.
             optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)
         step = steps.train_step(model, features, labels, params, optimizer, run.accumulate_steps)
-        evaluation.require_metric(run.best_metric, model, labels, step.outputs)
+        evaluation.require_metric(
+            run.best_metric, model, labels, step.eval_outputs, run.pipeline.corpus_metrics
+        )
 
         def scaffold_fn():
             # Not in the program of a core: what initialises variables runs on the host.
@@ -100,7 +102,7 @@ def build_model_fn(model: Model, run: Job):
     def eval_spec(features, labels, outputs, params):
         losses = model.loss(labels, outputs, params)
         weights = features["weight"]
-        tensors = [labels, outputs, losses, weights]
+        tensors = [labels, model.eval_outputs(labels, outputs), losses, weights]
 
         def metric_fn(*flat):
             # On the host, with the tensors of all cores put together.
@@ -108,7 +110,7 @@ def build_model_fn(model: Model, run: Job):
 
         return tf.compat.v1.estimator.tpu.TPUEstimatorSpec(
             ModeKeys.EVAL,
-            loss=evaluation.mean_loss(losses, weights),
+            loss=evaluation.mean_loss(model, labels, losses, weights),
             eval_metrics=(metric_fn, tf.nest.flatten(tensors)),
             scaffold_fn=ema.scaffold_fn(params),
         )
@@ -117,8 +119,8 @@ def build_model_fn(model: Model, run: Job):
         predictions = model.predictions(outputs)
         export_outputs = None
         if not params["use_tpu"]:
-            # For the SavedModel: class names are text, and a TPU computes none.
-            export_outputs = export.export_outputs(predictions, run.dataset.class_names)
+            # For the SavedModel: there may be text in them, and a TPU computes none.
+            export_outputs = export.export_outputs(predictions, run.pipeline)
         return tf.compat.v1.estimator.tpu.TPUEstimatorSpec(
             ModeKeys.PREDICT,
             predictions=predictions,
@@ -166,7 +168,7 @@ def build_input_fns(run: Job) -> modes.InputFns:
     return modes.InputFns(
         train=lambda start_step: data.train_input_fn(run.train_split, run.seed, start_step),
         evaluate=data.eval_input_fn(run.eval_split),
-        predict=data.predict_input_fn(run.eval_split),
+        predict=run.predict_input_fn(),
     )
 
 

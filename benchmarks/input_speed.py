@@ -60,12 +60,12 @@ OURS = (
 import json
 import tensorflow as tf
 from input_fns import augment, dataset
-from input_fns.pipeline import Pipeline
+from input_fns.image_pipeline import ImagePipeline
 from training import runtime
 runtime.prepare()
 data_dir, words, size, cache, batch_size = sys.argv[2], sys.argv[3], *map(json.loads, sys.argv[4:])
 data = dataset.read(data_dir)
-pipeline = Pipeline(data, size and tuple(size), augment.parse(words), cache=cache)
+pipeline = ImagePipeline(data, size and tuple(size), augment.parse(words), cache=cache)
 with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     batches = pipeline.train_input_fn("train", seed=1)({"batch_size": batch_size})
     batch = tf.compat.v1.data.make_one_shot_iterator(batches).get_next()
@@ -370,9 +370,10 @@ import sys
 import numpy as np
 import tensorflow as tf
 from input_fns import dataset
-from input_fns.pipeline import Pipeline
+from input_fns.image_pipeline import ImagePipeline
 data = dataset.read(sys.argv[1])
-batches = Pipeline(data).eval_input_fn("train")({"batch_size": data.split("train").num_examples})
+size = data.split("train").num_examples
+batches = ImagePipeline(data).eval_input_fn("train")({"batch_size": size})
 features, labels = next(iter(batches))
 np.savez(sys.argv[2], images=features["image"], labels=labels)
 print("null")

@@ -23,7 +23,7 @@ class Feature:
 
     Attributes:
       encoding: "raw": the numbers, little-endian; "jpeg" or "png": a file of that kind; "image":
-        some of both; "text": UTF-8.
+        some of both.
       dtype: of the decoded tensor.
       shape: of the decoded tensor, one example; None where it differs between examples.
     """
@@ -81,16 +81,77 @@ class Split:
         """Bytes of all shards."""
         return sum(shard.num_bytes for shard in self.shards)
 
+    @property
+    def record_bytes(self) -> int:
+        """Bytes of one record, about."""
+        return self.num_bytes // self.num_examples
+
+
+@dataclasses.dataclass(frozen=True)
+class TextSplit:
+    """Sentences and tokens of a split; the end of a sentence is a token.
+
+    Attributes:
+      pairs: of sentences.
+      source_tokens: of all sources.
+      target_tokens: of all targets.
+      left_out: how many pairs were, by reason.
+    """
+
+    pairs: int
+    source_tokens: int
+    target_tokens: int
+    left_out: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    def describe(self, num_rows: int, max_length: int) -> str:
+        """Returns a line about the split, which fills so many rows of that many tokens."""
+        full = max(self.source_tokens, self.target_tokens) / (num_rows * max_length)
+        line = (
+            f"{self.pairs} pairs, {self.source_tokens} + {self.target_tokens} tokens, in "
+            f"{num_rows} rows of {max_length}, {full:.0%} full"
+        )
+        left_out = ", ".join(f"{count} {reason}" for reason, count in self.left_out.items())
+        return f"{line}; left out: {left_out}" if left_out else line
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """What the token ids of a data set of text mean.
+
+    Attributes:
+      languages: of source and target.
+      vocabulary: name of the file of SentencePiece beside the shards.
+      vocab_size: number of ids.
+      max_length: of a row, in tokens.
+      splits: by name.
+    """
+
+    languages: tuple[str, ...]
+    vocabulary: str
+    vocab_size: int
+    max_length: int
+    splits: dict[str, TextSplit]
+
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """A data set on local disk or gs://, as `prepare_data.py` wrote it."""
+    """A data set on local disk or gs://, as `prepare_data.py` wrote it.
+
+    Attributes:
+      name: what `--dataset` calls it.
+      data_dir: its folder.
+      features: of each example.
+      class_names: in the order of the labels; () where examples have no class.
+      splits: by name.
+      text: of a data set of text, else None.
+    """
 
     name: str
     data_dir: str
     features: dict[str, Feature]
     class_names: tuple[str, ...]
     splits: dict[str, Split]
+    text: Text | None = None
 
     @property
     def num_classes(self) -> int:
@@ -194,6 +255,7 @@ def read(data_dir: str) -> Dataset:
             features={key: _feature(value) for key, value in fields["features"].items()},
             class_names=tuple(fields["class_names"]),
             splits={key: _split(value) for key, value in fields["splits"].items()},
+            text=_text(fields.get("text")),
         )
     except (KeyError, TypeError, json.JSONDecodeError) as error:
         raise DataError(f"{path} is not a {FILE_NAME} of prepare_data.py: {error!r}") from error
@@ -201,6 +263,13 @@ def read(data_dir: str) -> Dataset:
 
 def _feature(fields: dict[str, Any]) -> Feature:
     return Feature(fields["encoding"], fields["dtype"], tuple(fields["shape"]))
+
+
+def _text(fields: dict[str, Any] | None) -> Text | None:
+    if fields is None:
+        return None
+    splits = {name: TextSplit(**split) for name, split in fields.pop("splits").items()}
+    return Text(languages=tuple(fields.pop("languages")), splits=splits, **fields)
 
 
 def _split(fields: dict[str, Any]) -> Split:

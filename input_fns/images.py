@@ -140,6 +140,15 @@ def raw_serving_input_receiver_fn(features):
     return serving_input_receiver_fn
 
 
+def with_class_names(predictions, class_names):
+    """Adds string `class_names` to predictions with int32 `classes`, both `[batch]`."""
+    if "classes" not in predictions:
+        return predictions
+    # Text stays out of the predictions themselves, which a TPU computes.
+    names = tf.gather(tf.constant(class_names), predictions["classes"])
+    return {**predictions, "class_names": names}
+
+
 def _checked(labels, num_classes):
     # On the host and once a batch: it costs nothing, and on a TPU it would not even run.
     inside = tf.reduce_all((labels >= 0) & (labels < num_classes))

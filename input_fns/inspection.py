@@ -77,6 +77,9 @@ def _lines(data, split_name, examples, counts):
         f"{split_name}: {examples} examples in {len(sizes)} shard(s) of {sizes[0]:.1f} to "
         f"{sizes[-1]:.1f} MB, {sum(sizes):.1f} MB in all"
     ]
+    if data.text:
+        described = data.text.splits[split_name].describe(examples, data.text.max_length)
+        lines.append(f"  {described}")
     if split.broken:
         lines.append(f"  left out when it was made: {len(split.broken)}")
     width = max(map(len, data.class_names), default=0)

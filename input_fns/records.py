@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from input_fns import memory
+
 # These functions hold no Python control flow; to look for some would delay every start.
 plain = tf.autograph.experimental.do_not_convert
 
@@ -18,6 +20,8 @@ _PARSE_BATCH = 1024
 _SHUFFLE_BUFFER = 16384
 _SHUFFLE_BYTES = 2**29
 _PARALLEL_FILES = 16
+# Of the available memory, what tf.data may fill with batches ahead of their time.
+_PREFETCH_SHARE = 0.1
 # Enough epochs for any training; a Dataset.range needs an end.
 _ENDLESS = 2**40
 
@@ -133,8 +137,9 @@ def evaluate(dataset, deployment):
 
     @plain
     def pad(features, labels):
-        missing = global_batch_size - tf.shape(labels)[0]
-        weight = tf.pad(tf.ones_like(labels, tf.float32), [[0, missing]])
+        present = tf.shape(labels)[0]
+        missing = global_batch_size - present
+        weight = tf.pad(tf.ones([present]), [[0, missing]])
 
         def pad_one(tensor):
             padding = [[0, missing]] + [[0, 0]] * (tensor.shape.rank - 1)
@@ -145,6 +150,13 @@ def evaluate(dataset, deployment):
 
     dataset = dataset.rebatch(global_batch_size).map(pad, num_parallel_calls=tf.data.AUTOTUNE)
     return _share_of_host(dataset, deployment).prefetch(tf.data.AUTOTUNE)
+
+
+def prefetched(dataset):
+    """Returns a training data set that is read ahead, into no more memory than there is."""
+    options = tf.data.Options()
+    options.autotune.ram_budget = int(memory.available_bytes() * _PREFETCH_SHARE)
+    return dataset.prefetch(tf.data.AUTOTUNE).with_options(options)
 
 
 def _random_numbers(draw, count, seed, start):

@@ -1,41 +1,56 @@
-"""Random images that cost nothing to feed: the speed that no input pipeline can exceed."""
+"""Random images and text that cost nothing to feed: the speed that no pipeline can exceed."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 import numpy as np
 import tensorflow as tf
 
 from input_fns import deployment, images, records
-from input_fns.dataset import Dataset, Feature, Shard, Split
+from input_fns.dataset import Dataset, Feature, Shard, Split, Text
 
 NAME = "synthetic"
 _SPLITS = {"train": 50_000, "test": 10_000}
 _EVAL_BLOCK = 1024
+_SENTENCE = 16  # tokens
+_EOS = 1  # as `models.seq2seq` has it
 
 
 def dataset(image_size: tuple[int, int], num_classes: int) -> Dataset:
     """Returns a data set of colour images that is nowhere stored: 50,000 train and 10,000 test."""
-    splits = {name: Split((), (Shard("", 0, size),)) for name, size in _SPLITS.items()}
     feature = Feature("raw", "uint8", (*image_size, 3))
     class_names = tuple(f"class {number}" for number in range(num_classes))
-    return Dataset(NAME, "", {"image": feature}, class_names, splits)
+    return Dataset(NAME, "", {"image": feature}, class_names, _splits())
+
+
+def text_dataset(max_length: int, vocab_size: int) -> Dataset:
+    """Returns a data set of rows of tokens that is nowhere stored: 50,000 train and 10,000 test."""
+    feature = Feature("raw", "int32", (max_length,))
+    text = Text((), "", vocab_size, max_length, {})
+    return Dataset(NAME, "", {"source": feature, "target": feature}, (), _splits(), text)
+
+
+def _splits():
+    return {name: Split((), (Shard("", 0, size),)) for name, size in _SPLITS.items()}
 
 
 @dataclasses.dataclass(frozen=True)
 class SyntheticPipeline:
-    """Feeds random images in the place of a data set, with a `Pipeline`'s methods.
+    """Feeds random examples in the place of a data set, with the methods of its own pipeline.
 
     Attributes:
       data: the data set whose splits, sizes and classes are pretended.
-      features: what the model sees.
+      features: what the model sees in prediction.
       mixes: whether training labels are float32 `[batch, num_classes]`.
     """
 
     data: Dataset
     features: dict[str, Feature]
     mixes: bool = False
+    corpus_metrics: ClassVar[tuple[str, ...]] = ()
+    serves_text: ClassVar[bool] = False
 
     def train_input_fn(self, split: str, seed: int, start_step: int = 0):
         """Returns an input_fn whose every batch is the same."""
@@ -61,10 +76,16 @@ class SyntheticPipeline:
         """Returns an input_fn of as many examples as the split has."""
 
         def input_fn(params):
-            examples = self._examples(split).map(lambda features, labels: features)
+            examples = self._examples(split).map(
+                lambda features, labels: {name: features[name] for name in self.features}
+            )
             return examples.rebatch(params["batch_size"])
 
         return input_fn
+
+    def serving_outputs(self, predictions):
+        """Returns what the SavedModel gives: the predictions and, of classes, their names."""
+        return images.with_class_names(predictions, self.data.class_names)
 
     def serving_input_receiver_fn(self):
         """Returns the receiver of the raw signature."""
@@ -79,6 +100,12 @@ class SyntheticPipeline:
 
     def _batch(self, size, seed):
         random = np.random.default_rng(seed)
+        if self.data.text:
+            rows = random.integers(
+                3, self.data.text.vocab_size, [2, size, self.data.text.max_length], np.int32
+            )
+            rows[..., _SENTENCE - 1 :: _SENTENCE] = rows[..., -1] = _EOS
+            return {"source": rows[0], "target": rows[1]}, rows[1]
         features = {
             name: random.integers(0, 256, [size, *feature.shape]).astype(feature.dtype)
             for name, feature in self.features.items()

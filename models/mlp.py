@@ -56,4 +56,5 @@ MODEL = Model(
     metrics=classifier.metrics,
     predictions=classifier.predictions,
     check_params=check_params,
+    features=("image",),
 )

@@ -17,9 +17,14 @@ def _accept(params: dict[str, Any]) -> None:
     del params
 
 
+def _all_outputs(labels: Any, outputs: Tensors) -> Tensors:
+    del labels
+    return outputs
+
+
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A model as the wrappers see it: five functions and a name.
+    """A model as the wrappers see it: a name and functions.
 
     The batch dimension below is whatever the caller feeds: the global batch under an Estimator on
     one device, the per-core batch under a TPUEstimator on a TPU.
@@ -41,6 +46,12 @@ class Model:
       predictions: `(outputs) -> Tensors`, what `predict` yields and the SavedModel returns.
       check_params: `(params) -> None`, raises `ModelError` for values that no graph can be built
         with. Called before TensorFlow builds anything.
+      features: what the data set must hold for training and evaluation; () checks nothing.
+      loss_weights: `(labels) -> float32 [batch]`, what each example's loss weighs in the mean: the
+        tokens of a row of text, say. The mean is that of the global batch, however they are spread
+        over the cores. None: all the same.
+      eval_outputs: `(labels, outputs) -> Tensors`, what of the outputs `metrics` take, float32
+        `[batch, ...]`; a TPU sends these to its host, so large tensors are best summed up here.
     """
 
     name: str
@@ -50,3 +61,6 @@ class Model:
     metrics: Callable[[Any, Tensors, Any], dict[str, tuple]]
     predictions: Callable[[Tensors], Tensors]
     check_params: Callable[[dict[str, Any]], None] = _accept
+    features: tuple[str, ...] = ()
+    loss_weights: Callable[[Any], Any] | None = None
+    eval_outputs: Callable[[Any, Tensors], Tensors] = _all_outputs

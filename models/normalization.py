@@ -1,4 +1,4 @@
-"""Batch norm over the batch of one core, or over the batches of all cores of a TPU."""
+"""Batch norm, over the batch of one core or the batches of all cores of a TPU, and layer norm."""
 
 from __future__ import annotations
 
@@ -56,6 +56,27 @@ def batch_norm(x, params, training, name="batch_norm", zero_gamma=False):
         training=training,
         name=name,
     )
+
+
+def layer_norm(x, name="layer_norm", epsilon=1e-6):
+    """Normalises each example's last axis (Ba et al. 2016, arXiv:1607.06450), in float32.
+
+    Args:
+      x: float32 or bfloat16 `[..., channels]`.
+      name: of the variable scope, which holds gamma and beta.
+      epsilon: added to the variance.
+
+    Returns:
+      A tensor like `x`.
+    """
+    with tf.compat.v1.variable_scope(name):
+        gamma = _variable("gamma", x, tf.ones_initializer(), trainable=True)
+        beta = _variable("beta", x, tf.zeros_initializer(), trainable=True)
+    mean, variance = tf.nn.moments(tf.cast(x, tf.float32), [-1], keepdims=True)
+    normalized = tf.nn.batch_normalization(
+        tf.cast(x, tf.float32), mean, variance, beta, gamma, epsilon
+    )
+    return tf.cast(normalized, x.dtype)
 
 
 def _is_frozen(params, name):

@@ -16,6 +16,10 @@ MODELS = {
     "convnet": "models.convnet:MODEL",
     "resnet": "models.resnet:MODEL",
     "mobilenet": "models.mobilenet:MODEL",
+    "transformer_tiny": "models.transformer:TINY",
+    "transformer_small": "models.transformer:SMALL",
+    "transformer_base": "models.transformer:BASE",
+    "transformer_big": "models.transformer:BIG",
 }
 
 

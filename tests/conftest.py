@@ -14,7 +14,9 @@ from tensorflow.python.eager import context
 import prepare_data
 import run_cpu
 import run_tpu
-from input_fns.convert import digits, source, writer
+from input_fns import convert
+from input_fns.convert import digits, source, subwords, writer
+from input_fns.dataset import Text
 from training import data_flags, optimizers, runtime
 
 runtime.prepare()
@@ -102,6 +104,41 @@ def digits_dir(tmp_path_factory):
     return path
 
 
+WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight")
+
+
+@pytest.fixture(scope="session")
+def pair_files(tmp_path_factory):
+    """Parallel text: the target is the source backwards and in capitals. Read only."""
+    folder = tmp_path_factory.mktemp("pairs")
+    random = np.random.default_rng(3)
+    for split, count in (("train", 400), ("val", 13), ("test", 11)):
+        lines = [list(random.choice(WORDS, random.integers(1, 6))) for _ in range(count)]
+        texts = {
+            "en": [" ".join(words) for words in lines],
+            "de": [" ".join(words[::-1]).upper() for words in lines],
+        }
+        for language, side in texts.items():
+            (folder / f"{split}.{language}").write_text("".join(f"{text}\n" for text in side))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def pairs_dir(pair_files, tmp_path_factory):
+    """The same, prepared: the data set "pairs", rows of 32 tokens. Read only."""
+    path = str(tmp_path_factory.mktemp("pairs_prepared"))
+    options = source.Options(
+        "parallel_text",
+        name="pairs",
+        source=str(pair_files),
+        languages=("en", "de"),
+        vocab_size=384,
+        max_length=32,
+    )
+    writer.write(convert.read(options), path)
+    return path
+
+
 def _run(program, flag_values, arguments):
     with tf.Graph().as_default():
         flag_values.unparse_flags()
@@ -127,6 +164,12 @@ def tiny_flags(data_dir):
 
 
 @pytest.fixture(scope="session")
+def run_tpu_with():
+    """Runs run_tpu.py's real main with these flags alone."""
+    return lambda *arguments: _run(run_tpu, flags.FLAGS, arguments)
+
+
+@pytest.fixture(scope="session")
 def run_in(tiny_flags):
     """Runs run_cpu.py's real main: `run_in(model_dir, "--mode=eval", ...)`; a tiny model."""
 
@@ -145,6 +188,78 @@ def run_tpu_in(tiny_flags):
     def run_with(model_dir, *arguments):
         every = [*tiny_flags, *tpu_flags, f"--model_dir={model_dir}", *arguments]
         _run(run_tpu, flags.FLAGS, every)
+
+    return run_with
+
+
+@pytest.fixture(scope="session")
+def like_real():
+    """Returns a small data set of zeros, shaped as a recipe's: `like_real("mnist")`.
+
+    Its rows, not yet written, as a `source.RawDataset`.
+    """
+    shapes = {
+        "digits": (8, 8, 1),
+        "mnist": (28, 28, 1),
+        "fashion_mnist": (28, 28, 1),
+        "cifar10": (32, 32, 3),
+        "apple_leaf": (256, 256, 3),
+        "imagenet": (256, 256, 3),
+    }
+    classes = {"apple_leaf": 4, "imagenet": 1000}  # others have 10
+    tokens = {"multi30k": (64, 8192), "wmt14": (128, 32768)}
+
+    def images(name):
+        num_classes = classes.get(name, 10)
+        split = source.RawArrays(np.zeros([20, *shapes[name]], np.uint8), np.arange(20) % 4)
+        names = tuple(map(str, range(num_classes)))
+        return source.RawDataset(name, names, {"train": split, "test": split})
+
+    def text(name):
+        max_length, vocab_size = tokens[name]
+        sentence = [np.array([3, 1], np.uint16)] * 20
+        rows = [[i] for i in range(20)]
+        split = subwords.RawTokens((sentence, sentence), rows, max_length, "uint16")
+        about = Text(("en", "de"), "vocabulary.model", vocab_size, max_length, {})
+        files = {about.vocabulary: b""}
+        return source.RawDataset(name, (), {"train": split, "test": split}, about, files)
+
+    return lambda name: images(name) if name in shapes else text(name)
+
+
+@pytest.fixture(scope="session")
+def text_flags(pairs_dir):
+    """Flags of both wrappers for a tiny Transformer on "pairs"."""
+    return [
+        "--model=transformer_tiny",
+        "--params=num_layers=1,hidden_size=32,ffn_size=32,num_heads=2,dropout=0,beam_size=2",
+        "--params=learning_rate=0.01,schedule=inverse_sqrt,warmup_steps=20,beta2=0.98",
+        "--dataset=pairs",
+        f"--data_dir={pairs_dir}",
+        "--train_batch_size=16",
+        "--eval_batch_size=4",
+        "--predict_batch_size=4",
+        "--seed=1",
+    ]
+
+
+@pytest.fixture(scope="session")
+def run_text_in(text_flags):
+    """Runs run_cpu.py's real main with these: `run_text_in(model_dir, "--mode=eval", ...)`."""
+
+    def run_with(model_dir, *arguments):
+        _run(run_cpu, flags.FLAGS, [*text_flags, f"--model_dir={model_dir}", *arguments])
+
+    return run_with
+
+
+@pytest.fixture(scope="session")
+def run_tpu_text_in(text_flags):
+    """The same with run_tpu.py, on 2 emulated cores."""
+
+    def run_with(model_dir, *arguments):
+        tpu = ["--tpu=emulator", "--tpu_topology=1x2"]
+        _run(run_tpu, flags.FLAGS, [*text_flags, *tpu, f"--model_dir={model_dir}", *arguments])
 
     return run_with
 

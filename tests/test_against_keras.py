@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from input_fns import dataset, pipeline
+from input_fns import dataset, image_pipeline
 from models import registry
 from training import hparams, optimizers, schedules, steps
 
@@ -70,7 +70,7 @@ def test_the_loss_curve_is_that_of_keras(recipe, digits_dir, session, tmp_path):
     model, digits = registry.find(name), dataset.load(digits_dir, "digits")
     params = hparams.resolve(model, [overrides, "pixel_scale=0.0625"], digits.num_classes)
     tf.compat.v1.set_random_seed(SEED)
-    input_fn = pipeline.Pipeline(digits).train_input_fn("train", SEED)
+    input_fn = image_pipeline.ImagePipeline(digits).train_input_fn("train", SEED)
     batches = tf.compat.v1.data.make_one_shot_iterator(input_fn({"batch_size": BATCH_SIZE}))
     features, labels = batches.get_next()
     step = tf.compat.v1.train.get_or_create_global_step()

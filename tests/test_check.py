@@ -5,52 +5,47 @@ import json
 import pathlib
 import re
 
-import numpy as np
 import pytest
 
-from input_fns.convert import source, writer
+from input_fns.convert import writer
 from training.program import UsageError
 
 RECIPES = sorted((pathlib.Path(__file__).parents[1] / "configs").glob("*.cfg"))
-SHAPES = {
-    "digits": (8, 8, 1),
-    "mnist": (28, 28, 1),
-    "fashion_mnist": (28, 28, 1),
-    "cifar10": (32, 32, 3),
-    "apple_leaf": (256, 256, 3),
-    "imagenet": (256, 256, 3),
-}
 HAS_COMPILER = importlib.util.find_spec("libtpu") is not None
 
 
 @pytest.fixture(scope="module")
-def data_dir_of(tmp_path_factory):
+def data_dir_of(like_real, tmp_path_factory):
     """A small prepared data set with the shapes of a real one: `data_dir_of("mnist")`."""
 
     def make(name):
-        split = source.RawArrays(np.zeros([20, *SHAPES[name]], np.uint8), np.arange(20) % 10)
-        names = tuple(map(str, range(10)))
         path = str(tmp_path_factory.mktemp(name))
-        writer.write(source.RawDataset(name, names, {"train": split, "test": split}), path)
+        writer.write(like_real(name), path)
         return path
 
     return make
 
 
 @pytest.fixture
-def check(run_tpu_in, tmp_path):
-    """Checks; returns the exit status and the report: `check("--tpu_topology=v3-8", ...)`."""
+def check_with(run_tpu_with, tmp_path):
+    """Checks what the flags say; returns the exit status and the report."""
 
     def run(*arguments):
-        report = tmp_path / "report.json"
+        report, model_dir = tmp_path / "report.json", tmp_path / "model"
         with pytest.raises(SystemExit) as exit_info:
-            run_tpu_in(
-                tmp_path / "model", "--mode=check", f"--check_report={report}", "--tpu=", *arguments
+            run_tpu_with(
+                *arguments, f"--model_dir={model_dir}", "--mode=check", f"--check_report={report}"
             )
-        assert not (tmp_path / "model").exists()
+        assert not model_dir.exists()
         return exit_info.value.code, json.loads(report.read_text())
 
     return run
+
+
+@pytest.fixture
+def check(check_with, tiny_flags):
+    """The same of a tiny model: `check("--tpu_topology=v3-8", ...)`."""
+    return lambda *arguments: check_with(*tiny_flags, *arguments)
 
 
 def recipes():
@@ -62,14 +57,15 @@ def recipes():
 
 
 @pytest.mark.parametrize(("recipe", "name"), recipes())
-def test_every_recipe_passes(check, data_dir_of, recipe, name):
-    (dataset,) = re.findall("--dataset=(.*)", recipe.read_text())
-    compiles = HAS_COMPILER and dataset != "imagenet"  # a minute each: compiled by hand
-    status, report = check(
+def test_every_recipe_passes(check_with, data_dir_of, recipe, name):
+    (dataset,) = re.findall(r"(?m)^--dataset=(.*)", recipe.read_text())
+    compiles = HAS_COMPILER and dataset not in ("imagenet", "wmt14")  # a minute each: by hand
+    few_layers = ["--params=num_layers=1"] if dataset == "wmt14" else []  # one stands for six
+    status, report = check_with(
         f"--flagfile={recipe}",
+        *few_layers,
         f"--data_dir={data_dir_of(dataset)}",
         "--predict_batch_size=128",
-        "--mode=check",
         "--eval_split=test",
         f"--tpu_topology={name}",
         "--check_compiler=quick" if compiles else "--check_compiler=off",

@@ -13,7 +13,7 @@ import tensorflow as tf
 from PIL import Image, ImageDraw
 
 from input_fns import augment, dataset
-from input_fns.pipeline import Pipeline
+from input_fns.image_pipeline import ImagePipeline
 from training import runtime
 
 ROWS = (
@@ -49,7 +49,7 @@ def main(data_dir, path, *rows):
 
 
 def _images(data_dir, words):
-    pipeline = Pipeline(dataset.read(data_dir), (_SIZE, _SIZE), augment.parse(words))
+    pipeline = ImagePipeline(dataset.read(data_dir), (_SIZE, _SIZE), augment.parse(words))
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         batches = pipeline.train_input_fn("train", seed=4)({"batch_size": _COLUMNS})
         features, _ = session.run(tf.compat.v1.data.make_one_shot_iterator(batches).get_next())

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Makes .venv with the locked requirements: tools/setup.sh CHOICE [dev]
+# Makes .venv with the locked requirements: tools/setup.sh CHOICE [EXTRA ...]
+#   EXTRA   text | text_ops | check | dev (requirements/EXTRA.txt)
 #   CHOICE  tensorflow | cpu | gpu | system (requirements/CHOICE.txt); 'system' keeps the TensorFlow
 #           that the machine's image brings, which on a Cloud TPU VM is the only one that drives it.
 set -eu
@@ -11,6 +12,13 @@ if [ ! -f "requirements/$choice.txt" ]; then
   echo "setup: TENSORFLOW=$choice is unknown: use tensorflow, cpu, gpu or system" >&2
   exit 2
 fi
+
+for name in "$@"; do
+  if [ ! -f "requirements/$name.txt" ]; then
+    echo "setup: there is no extra '$name': use text, text_ops, check or dev" >&2
+    exit 2
+  fi
+done
 
 find_python() {
   for candidate in ${PYTHON:-} python3.11 python3.10 python3.9 python3 python; do
@@ -25,26 +33,34 @@ find_python() {
   return 1
 }
 
-requirements="-r requirements/$choice.txt"
-for extra in "$@"; do
-  requirements="$requirements -r requirements/$extra.txt"
-done
-
+# The first line of the stamp tells what is installed, the second from which locked files.
 stamp=".venv/.installed"
 sum=$(cat requirements/*.txt | cksum)
-wanted="$choice $* $sum"
-# What was installed for the tests serves everything else too.
-for enough in "$wanted" "$choice dev check $sum"; do
-  if [ "$(cat "$stamp" 2>/dev/null)" = "$enough" ]; then
-    exit 0
-  fi
+installed=$(sed -n 1p "$stamp" 2>/dev/null || true)
+missing=""
+[ "$(sed -n 2p "$stamp" 2>/dev/null || true)" = "$sum" ] || missing="all"
+for name in "$choice" "$@"; do
+  case " $installed " in *" $name "*) ;; *) missing="$missing $name" ;; esac
 done
+[ -n "$missing" ] || exit 0
 
 python=$(find_python)
 # Two TensorFlow wheels write the same files: another choice needs a new environment.
-if [ -f "$stamp" ] && [ "$(cut -d' ' -f1 "$stamp")" != "$choice" ]; then
+if [ -n "$installed" ] && [ "${installed%% *}" != "$choice" ]; then
   rm -rf .venv
+  installed=""
 fi
+wanted="$choice $*"
+for name in $installed; do
+  case " $wanted " in
+    *" $name "*) ;;
+    *) [ ! -f "requirements/$name.txt" ] || wanted="$wanted $name" ;;
+  esac
+done
+requirements=""
+for name in $wanted; do
+  requirements="$requirements -r requirements/$name.txt"
+done
 site=""
 [ "$choice" = system ] && site="--system-site-packages"
 echo "setup: $("$python" --version), TensorFlow choice '$choice', into .venv (once; a few minutes)"
@@ -52,4 +68,4 @@ echo "setup: $("$python" --version), TensorFlow choice '$choice', into .venv (on
 [ -x .venv/bin/python ] || "$python" -m venv $site .venv
 # shellcheck disable=SC2086
 .venv/bin/python -m pip install --quiet --disable-pip-version-check $requirements
-echo "$wanted" > "$stamp"
+printf '%s\n%s\n' "$wanted" "$sum" > "$stamp"

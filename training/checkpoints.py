@@ -9,7 +9,7 @@ import re
 
 import tensorflow as tf
 
-from training import ema, files
+from training import averaging, ema, files
 from training.program import UsageError
 
 BEST_DIR = "best"
@@ -22,12 +22,15 @@ def find(model_dir: str, which: str) -> str:
     """Returns the path of a checkpoint.
 
     Args:
-      model_dir: where "latest" and "best" are looked up.
-      which: "latest", "best", or the path of a checkpoint or of a folder of them.
+      model_dir: where "latest", "best" and "average:N" are looked up.
+      which: "latest", "best", "average:N", the mean of the newest N, which is written into
+        `model_dir/average`, or the path of a checkpoint or of a folder of them.
 
     Raises:
       UsageError: there is none.
     """
+    if which.startswith("average:"):
+        return averaging.of_newest(model_dir, which.partition(":")[2])
     folders = {"latest": model_dir, "best": os.path.join(model_dir, BEST_DIR)}
     path = _resolve(folders.get(which, which))
     if path is None:

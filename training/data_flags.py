@@ -51,6 +51,29 @@ _define(
 _define(flags.DEFINE_string, "group_column", "", "Equal values in it stay in one split.")
 _define(flags.DEFINE_string, "split_column", "", "Column that names each row's split.")
 _define(flags.DEFINE_list, "languages", [], "Endings of parallel_text's files, as in en,de.")
+_define(
+    flags.DEFINE_string,
+    "vocabulary",
+    "",
+    "Vocabulary of another data set, local or gs://, to be used and not learnt anew.",
+)
+_define(
+    flags.DEFINE_integer,
+    "vocab_size",
+    8192,
+    "Subwords to be learnt, a multiple of 128, of both languages together.",
+    lower_bound=512,
+)
+flags.DEFINE_enum(
+    "subwords", "unigram", ["unigram", "bpe"], "How they are learnt.", flag_values=FLAGS
+)
+_define(
+    flags.DEFINE_integer,
+    "max_length",
+    128,
+    "Tokens of a row: longer sentences are left out of 'train', and refused in other splits.",
+    lower_bound=8,
+)
 for _name in ("validation", "test"):
     _define(
         flags.DEFINE_float,
@@ -90,6 +113,13 @@ def _check_dataset(name):
 def _check_channels(channels):
     if channels not in (1, 3):
         raise flags.ValidationError("it must be 1 or 3")
+    return True
+
+
+@flags.validator("vocab_size", flag_values=FLAGS)
+def _check_vocab_size(size):
+    if size % 128:
+        raise flags.ValidationError(f"{size} is no multiple of 128, which a TPU computes in")
     return True
 
 

@@ -8,32 +8,26 @@ import tempfile
 import numpy as np
 import tensorflow as tf
 
-from input_fns.pipeline import Pipeline
+from input_fns.image_pipeline import ImagePipeline
 
 SIGNATURE = "serving_default"
 SAMPLE_FILE = "sample_{}.npy"
 _NUM_SAMPLES = 3
 
 
-def export_outputs(predictions, class_names):
-    """Returns the signatures of the SavedModel: `predictions` and, of a classifier, class names.
-
-    Args:
-      predictions: the model's, a dict of tensors; `classes` are int32 `[batch]`.
-      class_names: in the order of the classes.
-    """
-    outputs = dict(predictions)
-    if "classes" in outputs:
-        # Text stays out of the predictions, which a TPU computes.
-        outputs["class_names"] = tf.gather(tf.constant(class_names), outputs["classes"])
-    return {SIGNATURE: tf.estimator.export.PredictOutput(outputs)}
+def export_outputs(predictions, pipeline):
+    """Returns the signatures of the SavedModel, whose outputs are `pipeline.serving_outputs`."""
+    return {SIGNATURE: tf.estimator.export.PredictOutput(pipeline.serving_outputs(predictions))}
 
 
-def export_saved_model(estimator, pipeline: Pipeline, split: str, checkpoint: str, export_dir: str):
+def export_saved_model(
+    estimator, pipeline: ImagePipeline, split: str, checkpoint: str, export_dir: str
+):
     """Writes `export_dir/<seconds since 1970>/`, and returns its path as text.
 
-    Beside the SavedModel, `assets.extra/` holds `class_names.txt`, a name a line in the order of
-    the probabilities, and `sample_<feature>.npy`, the first examples of `split`, ready to be fed.
+    Beside the SavedModel, `assets.extra/` holds `class_names.txt`, if there are classes, a name a
+    line in the order of the probabilities, and `sample_<feature>.npy`, the first examples of
+    `split`, ready to be fed.
     """
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -49,8 +43,14 @@ def export_saved_model(estimator, pipeline: Pipeline, split: str, checkpoint: st
     return path.decode()
 
 
-def command_line(pipeline: Pipeline, path: str) -> str:
-    """Returns the command that feeds the samples to the SavedModel at `path`."""
+def command_line(pipeline: ImagePipeline, path: str) -> str:
+    """Returns the command that feeds the samples, or a text, to the SavedModel at `path`."""
+    if pipeline.serves_text:
+        return (
+            'python -c "import tensorflow as tf, tensorflow_text; '
+            f"print(tf.saved_model.load('{path}').signatures['{SIGNATURE}']"
+            "(text=tf.constant(['...']))['text'])\""
+        )
     inputs = ";".join(
         f"{name}={os.path.join(path, 'assets.extra', SAMPLE_FILE.format(name))}"
         for name in pipeline.features
@@ -63,9 +63,11 @@ def command_line(pipeline: Pipeline, path: str) -> str:
 
 def _write_extras(folder, pipeline, split):
     """Writes the extra files into `folder`; returns `{name in assets.extra: path}`."""
-    extras = {"class_names.txt": os.path.join(folder, "class_names.txt")}
-    with open(extras["class_names.txt"], "w") as file:
-        file.writelines(f"{name}\n" for name in pipeline.data.class_names)
+    extras = {}
+    if pipeline.data.class_names:
+        extras["class_names.txt"] = os.path.join(folder, "class_names.txt")
+        with open(extras["class_names.txt"], "w") as file:
+            file.writelines(f"{name}\n" for name in pipeline.data.class_names)
     for feature, examples in _samples(pipeline, split).items():
         name = SAMPLE_FILE.format(feature)
         extras[name] = os.path.join(folder, name)

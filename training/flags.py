@@ -25,7 +25,7 @@ flags.DEFINE_multi_string(
 flags.DEFINE_string(
     "dataset",
     None,
-    "Name of the data set that data_dir holds; or synthetic: random images in its place.",
+    "Name of the data set that data_dir holds; or synthetic: random examples in its place.",
 )
 flags.DEFINE_string("data_dir", None, "Folder that prepare_data.py wrote, local or gs://.")
 flags.DEFINE_string("train_split", "train", "Split to train on.")
@@ -60,17 +60,38 @@ flags.DEFINE_integer(
     "synthetic_classes", 1000, "Classes of --dataset=synthetic without data_dir.", lower_bound=2
 )
 
+flags.DEFINE(
+    SizeParser(),
+    "synthetic_text",
+    None,
+    "Rows of text of --dataset=synthetic without data_dir: TOKENSxVOCABULARY, such as 128x32768.",
+    serializer=SizeSerializer(),
+)
+
 flags.DEFINE_string("model_dir", None, "Folder of checkpoints and results, local or gs://.")
 flags.DEFINE_string(
     "export_dir",
     "",
     "Folder of SavedModels, local or gs://; train_and_eval exports at its end if it is given.",
 )
-flags.DEFINE_string(
-    "checkpoint", "latest", "For eval, predict and export: latest, best, or a path."
+flags.DEFINE_boolean(
+    "export_text",
+    False,
+    "Of translation: the SavedModel takes and gives text, not token ids. TensorFlow Text must be "
+    "installed, here and where it is served.",
 )
 flags.DEFINE_string(
-    "predict_output", "", "For predict: a .jsonl or .npz file; default is in model_dir."
+    "checkpoint",
+    "latest",
+    "For eval, predict and export: latest, best, average:N of the newest N, or a path.",
+)
+flags.DEFINE_string(
+    "input", "", "For predict, of text: a file to be translated line by line, not eval_split."
+)
+flags.DEFINE_string(
+    "predict_output",
+    "",
+    "For predict: a .jsonl or .npz file, or of text .txt; default is in model_dir.",
 )
 
 
@@ -184,10 +205,10 @@ def _check_include(pattern):
     return True
 
 
-@flags.validator("predict_output")
-def _check_predict_output(path):
-    if path and not path.endswith((".jsonl", ".npz")):
-        raise flags.ValidationError(f"'{path}' must end in .jsonl or .npz")
+@flags.multi_flags_validator(["mode", "input"])
+def _check_input(values):
+    if values["input"] and values["mode"] != "predict":
+        raise flags.ValidationError(f"--input is for --mode=predict, not {values['mode']}")
     return True
 
 
@@ -201,12 +222,15 @@ def _check_length(values):
     return True
 
 
-@flags.multi_flags_validator(["dataset", "data_dir", "image_size"])
+@flags.multi_flags_validator(["dataset", "data_dir", "image_size", "synthetic_text"])
 def _check_data(values):
     if values["data_dir"] is None and values["dataset"] != "synthetic":
         raise flags.ValidationError("Flag --data_dir must have a value other than None.")
-    if values["data_dir"] is None and values["image_size"] is None:
-        raise flags.ValidationError("--dataset=synthetic needs --image_size or --data_dir")
+    shapes = ("data_dir", "image_size", "synthetic_text")
+    if all(values[name] is None for name in shapes):
+        raise flags.ValidationError(
+            "--dataset=synthetic needs --image_size, --synthetic_text or --data_dir"
+        )
     return True
 
 
@@ -224,7 +248,7 @@ def _check_early_stop(values):
     return True
 
 
-_PATHS = ("data_dir", "model_dir", "export_dir", "warm_start_from", "predict_output")
+_PATHS = ("data_dir", "model_dir", "export_dir", "warm_start_from", "input", "predict_output")
 _BATCH_SIZES = {
     "train": ["train_batch_size"],
     "eval": ["eval_batch_size"],
@@ -239,7 +263,7 @@ _BATCH_SIZES = {
 def paths() -> dict[str, str]:
     """Returns `{flag: path}` of the flags that name a file or a folder and are given."""
     given = {name: FLAGS[name].value for name in _PATHS if FLAGS[name].value}
-    if FLAGS.checkpoint not in ("latest", "best"):
+    if FLAGS.checkpoint not in ("latest", "best") and not FLAGS.checkpoint.startswith("average:"):
         given["checkpoint"] = FLAGS.checkpoint
     return given
 

@@ -13,7 +13,11 @@ from training.program import UsageError
 
 
 def resolve(
-    model: Model, overrides: Iterable[str], num_classes: int, precision: str = "float32"
+    model: Model,
+    overrides: Iterable[str],
+    num_classes: int = 0,
+    precision: str = "float32",
+    vocab_size: int = 0,
 ) -> dict[str, Any]:
     """Returns every hyperparameter of a run.
 
@@ -22,6 +26,7 @@ def resolve(
       overrides: texts `key=value,key=value,...`; a later key wins.
       num_classes: the data set's; models that have a `num_classes` get it.
       precision: "float32" or "bfloat16"; models that have a `precision` get it.
+      vocab_size: the data set's; models that have a `vocab_size` get it.
 
     Raises:
       UsageError: an unknown key, a value of a wrong type or out of range.
@@ -35,7 +40,8 @@ def resolve(
                 f"model '{model.name}' defines {sorted(clash)}, which the training defines too"
             )
         params.update(more)
-    given = {"num_classes": num_classes, "precision": precision}
+    of_data = {"num_classes": num_classes, "vocab_size": vocab_size}
+    given = {**{key: size for key, size in of_data.items() if size}, "precision": precision}
     params.update({key: value for key, value in given.items() if key in params})
     if precision != "float32" and "precision" not in params:
         raise UsageError(
@@ -46,9 +52,10 @@ def resolve(
         if key not in params:
             raise UsageError(f"--params: '{key}' is unknown.{did_you_mean(key, params)}")
         params[key] = _convert(key, text, type(params[key]))
-    for key, source in (("num_classes", "the data set has"), ("precision", "--precision is")):
-        if params.get(key, given[key]) != given[key]:
-            raise UsageError(f"--params: {key}={params[key]}, but {source} {given[key]}")
+    for key, value in given.items():
+        if params.get(key, value) != value:
+            source = "--precision is" if key == "precision" else "the data set has"
+            raise UsageError(f"--params: {key}={params[key]}, but {source} {value}")
     model.check_params(params)
     optimizers.check_params(params)
     schedules.check_params(params)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import math
 import os
 import secrets
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from input_fns import augment, synthetic
 from input_fns import dataset as datasets
 from input_fns.dataset import Dataset
-from input_fns.pipeline import Pipeline
+from input_fns.image_pipeline import ImagePipeline
 from input_fns.synthetic import SyntheticPipeline
 from models import registry
 from models.model import Model
@@ -19,6 +20,11 @@ from training import checkpoints, files, hparams
 from training.flags import FLAGS
 from training.program import UsageError
 from training.progress import Clock
+
+if TYPE_CHECKING:
+    # SentencePiece and sacreBLEU are not installed everywhere: only jobs with text import these.
+    from input_fns.text_pipeline import TextPipeline
+    from training.translation import TextInput
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +35,7 @@ class Job:
       params: every hyperparameter.
       checkpoint: in training the one that is resumed, else the one that is used; None for none.
       start_step: the global step of `checkpoint`.
+      text_input: what prediction and BLEU translate; None where there is no text.
       warm_start_from: checkpoint that a new training begins with, or None.
       train_steps: the global step at which training ends; 0 where nobody said.
       iterations_per_loop: steps of one session.run, 1 but on a TPU.
@@ -38,7 +45,7 @@ class Job:
 
     mode: str
     model: Model
-    pipeline: Pipeline | SyntheticPipeline
+    pipeline: ImagePipeline | SyntheticPipeline | TextPipeline
     params: dict[str, Any]
     model_dir: str
     export_dir: str
@@ -46,6 +53,7 @@ class Job:
     eval_split: str
     checkpoint: str | None
     start_step: int
+    text_input: TextInput | None
     warm_start_from: str | None
     warm_start_include: str
     predict_output: str
@@ -70,6 +78,12 @@ class Job:
         """What the pipeline reads."""
         return self.pipeline.data
 
+    def predict_input_fn(self):
+        """Returns the input_fn of prediction."""
+        if self.text_input is not None:
+            return self.pipeline.rows_input_fn(self.text_input.rows)
+        return self.pipeline.predict_input_fn(self.eval_split)
+
     @property
     def trains(self) -> bool:
         """Whether this job changes the model."""
@@ -93,12 +107,20 @@ def from_flags(iterations_per_loop: int = 1) -> Job:
     model = registry.find(FLAGS.model)
     pipeline = _pipeline()
     dataset = pipeline.data
-    params = hparams.resolve(model, FLAGS.params, dataset.num_classes, FLAGS.precision)
+    missing = [name for name in model.features if name not in dataset.features]
+    if missing:
+        raise UsageError(
+            f"--model={FLAGS.model} needs {' and '.join(model.features)}, but the data set "
+            f"{dataset.name} holds {', '.join(dataset.features)}"
+        )
+    vocab_size = dataset.text.vocab_size if dataset.text else 0
+    params = hparams.resolve(model, FLAGS.params, dataset.num_classes, FLAGS.precision, vocab_size)
     trains = FLAGS.mode in ("train", "train_and_eval")
     used_splits = [FLAGS.train_split] if trains or FLAGS.mode == "check" else []
     used_splits += [FLAGS.eval_split] if FLAGS.mode != "train" else []
     for split in used_splits:
         dataset.split(split)
+    _check_prediction(dataset)
     checkpoint = _checkpoint(trains)
     job = Job(
         model=model,
@@ -106,6 +128,7 @@ def from_flags(iterations_per_loop: int = 1) -> Job:
         params=params,
         checkpoint=checkpoint,
         start_step=checkpoints.step_of(checkpoint),
+        text_input=_text_input(pipeline),
         warm_start_from=_warm_start(trains, checkpoint),
         predict_output=FLAGS.predict_output,
         train_steps=_train_steps(dataset),
@@ -142,18 +165,59 @@ _SAME_AS_FLAG = (
 
 
 def _pipeline():
-    augmentation = augment.parse(FLAGS.augment)
     is_synthetic = FLAGS.dataset == synthetic.NAME
-    if FLAGS.data_dir is None:
-        data = synthetic.dataset(FLAGS.image_size, FLAGS.synthetic_classes)
-    elif is_synthetic:
-        data = datasets.read(FLAGS.data_dir)
-    else:
-        data = datasets.load(FLAGS.data_dir, FLAGS.dataset)
-    pipeline = Pipeline(data, FLAGS.image_size, augmentation, FLAGS.center_crop, FLAGS.cache)
+    data = _dataset(is_synthetic)
+    if data.text:
+        return _text_pipeline(data, is_synthetic)
+    augmentation = augment.parse(FLAGS.augment)
+    pipeline = ImagePipeline(data, FLAGS.image_size, augmentation, FLAGS.center_crop, FLAGS.cache)
     if is_synthetic:
         return SyntheticPipeline(data, pipeline.features, augmentation.mixes)
     return pipeline
+
+
+def _dataset(is_synthetic):
+    if FLAGS.data_dir is not None:
+        if is_synthetic:
+            return datasets.read(FLAGS.data_dir)
+        return datasets.load(FLAGS.data_dir, FLAGS.dataset)
+    if FLAGS.synthetic_text is not None:
+        return synthetic.text_dataset(*FLAGS.synthetic_text)
+    return synthetic.dataset(FLAGS.image_size, FLAGS.synthetic_classes)
+
+
+def _text_pipeline(data, is_synthetic):
+    for name in ("augment", "image_size"):
+        if FLAGS[name].value:
+            raise UsageError(f"--{name} is for images, and {data.name} is text")
+    if is_synthetic:
+        return SyntheticPipeline(data, {"source": data.features["source"]})
+    from input_fns.text_pipeline import TextPipeline
+
+    if FLAGS.export_text:
+        importlib.import_module("input_fns.text_ops")  # raises what is missing, before all else
+    return TextPipeline(data, FLAGS.cache, FLAGS.export_text)
+
+
+def _check_prediction(data):
+    for name in ("input", "export_text"):
+        if FLAGS[name].value and not data.text:
+            raise UsageError(f"--{name} is for text, and {data.name} holds images")
+    endings = (".txt",) if data.text else (".jsonl", ".npz")
+    if FLAGS.predict_output and not FLAGS.predict_output.endswith(endings):
+        raise UsageError(
+            f"--predict_output={FLAGS.predict_output} must end in {' or '.join(endings)}"
+        )
+
+
+def _text_input(pipeline):
+    if not pipeline.corpus_metrics or FLAGS.mode in ("train", "export", "check"):
+        return None
+    from training import translation
+
+    if FLAGS.input:
+        return translation.of_file(FLAGS.input, pipeline)
+    return translation.of_split(pipeline, FLAGS.eval_split)
 
 
 def _check_parts(batch_size, parts):

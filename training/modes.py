@@ -116,6 +116,11 @@ def evaluate(estimator, job, input_fns, checkpoint=None):
             f"evaluated {metrics['examples']} examples, but split '{job.eval_split}' has {size}: "
             "the shards and dataset.json disagree"
         )
+    if job.pipeline.corpus_metrics:
+        from training import translation  # sacreBLEU is not installed with every other
+
+        bleu = translation.bleu_of_split(estimator, job, input_fns.predict, checkpoint)
+        metrics = {"bleu": bleu, **metrics}
     section = {"split": job.eval_split, **metrics}
     if "confusion_matrix" in metrics:
         matrix, names = section.pop("confusion_matrix"), job.dataset.class_names
@@ -184,7 +189,12 @@ def continuous_eval(estimator, job, input_fns):
 
 
 def predict(estimator, job, input_fns):
-    """Writes the predictions of every example of the split, in order, to a .jsonl or .npz file."""
+    """Writes the predictions of every example of the split, in order, or of every line of text."""
+    if job.text_input is not None:
+        from training import translation  # sacreBLEU is not installed with every other
+
+        translation.write_file(estimator, job, input_fns.predict)
+        return
     name = f"predictions_{job.start_step}.jsonl"
     path = job.predict_output or os.path.join(job.model_dir, name)
     size = job.dataset.split(job.eval_split).num_examples

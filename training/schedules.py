@@ -13,7 +13,9 @@ def default_params():
     return {
         "learning_rate": 1e-3,  # its peak, reached at the end of the warm-up
         "base_batch_size": 0,  # that all rates are meant for, scaled with another; 0: as they are
-        "schedule": "constant",  # constant, step, exponential, cosine or polynomial
+        # constant, step, exponential, cosine, polynomial, inverse_sqrt, or noam: inverse_sqrt whose
+        # peak is learning_rate * (hidden_size * warmup_steps) ** -0.5 (Vaswani et al. 2017, 5.3)
+        "schedule": "constant",
         "warmup_steps": 0,  # steps of linear growth from 0
         "decay_steps": 0,  # after the warm-up; 0: until the end of the training
         "decay_rate": 0.1,  # step: factor at each boundary; exponential: over decay_steps
@@ -42,6 +44,10 @@ def check_params(params):
             f"decay_boundaries='{params['decay_boundaries']}' must be growing steps separated by "
             "spaces, such as '3000 6000'"
         )
+    if schedule in ("inverse_sqrt", "noam") and not params["warmup_steps"]:
+        raise UsageError(f"schedule={schedule} falls from the end of a warm-up: give warmup_steps")
+    if schedule == "noam" and "hidden_size" not in params:
+        raise UsageError("schedule=noam is for models with a hidden_size; use inverse_sqrt")
     if (schedule == "step") != bool(words):
         raise UsageError("schedule=step and decay_boundaries belong together: give both or neither")
 
@@ -60,6 +66,9 @@ def learning_rate(params, global_step, train_steps, batch_size):
     """
     step = tf.cast(global_step, tf.float32)
     warmup_steps = params["warmup_steps"]
+    if params["schedule"] == "noam":
+        peak = params["learning_rate"] * (params["hidden_size"] * warmup_steps) ** -0.5
+        params = {**params, "learning_rate": peak}
     decay_steps = params["decay_steps"] or max(1, train_steps - warmup_steps)
     rate = _SCHEDULES[params["schedule"]](params, step, step - warmup_steps, decay_steps)
     if warmup_steps:
@@ -107,6 +116,13 @@ def _polynomial(params, step, decayed, decay_steps):
     )
 
 
+def _inverse_sqrt(params, step, decayed, decay_steps):
+    del decayed, decay_steps
+    return params["learning_rate"] * tf.math.rsqrt(
+        tf.maximum(step, params["warmup_steps"]) / params["warmup_steps"]
+    )
+
+
 def _boundaries(params):
     return [int(word) for word in params["decay_boundaries"].split()]
 
@@ -117,4 +133,6 @@ _SCHEDULES = {
     "exponential": _exponential,
     "cosine": _cosine,
     "polynomial": _polynomial,
+    "inverse_sqrt": _inverse_sqrt,
+    "noam": _inverse_sqrt,
 }

@@ -17,14 +17,15 @@ class TrainStep:
 
     Attributes:
       op: runs it.
-      loss: float32 scalar, the mean over the batch, without the L2 of weight decay.
-      outputs: of the inference function, for the whole batch.
+      loss: float32 scalar, the mean over the batch, without the L2 of weight decay; on a TPU a
+        core's share of the global mean: the mean over the cores is that.
+      eval_outputs: of the whole batch, what the model's metrics take.
       model_variables: the variables of the inference function, without those of the optimizer.
     """
 
     op: tf.Operation
     loss: tf.Tensor
-    outputs: dict[str, Any]
+    eval_outputs: dict[str, Any]
     model_variables: list[tf.Variable]
 
 
@@ -34,19 +35,25 @@ def train_step(model, features, labels, params, optimizer, accumulate_steps=1) -
     Args:
       model: a `models.model.Model`.
       features: tensors `[batch, ...]`, static shapes; one core's batch under a CrossShardOptimizer.
-      labels: int32 `[batch]`.
+      labels: like features.
       params: all hyperparameters.
       optimizer: of `optimizers.create`, on a TPU inside a CrossShardOptimizer.
       accumulate_steps: equal parts into which the batch is cut. Only one part is in memory at a
         time; the sum of their gradients is applied once. Batch norm sees one part at a time.
     """
+    # A part's loss is the mean of as many as there are parts.
+    divisor = evaluation.global_loss_weight(model, labels, params) / accumulate_steps
 
     def forward(features, labels):
         outputs = infer(model, features, params, training=True)
-        return evaluation.mean_loss(model.loss(labels, outputs, params)), outputs
+        losses = model.loss(labels, outputs, params)
+        if model.loss_weights:
+            losses *= model.loss_weights(labels)
+        return tf.reduce_sum(losses), model.eval_outputs(labels, outputs)
 
     def compute(features, labels):
         loss, outputs = forward(features, labels)
+        loss /= divisor
         gradients = optimizers.compute_gradients(optimizer, loss, params)
         return loss, outputs, [gradient for gradient, _ in gradients]
 

@@ -14,13 +14,15 @@ class Source:
       module: in `input_fns.convert`, whose `read(options)` returns a `source.RawDataset`.
       needs: flags of prepare_data.py that must be given.
       takes: others that may be.
-      in_order_of_class: whether training examples must be shuffled before they are written.
+      is_shuffled: whether training examples are, before they are written.
+      is_text: whether it yields text, to be cut into subwords.
     """
 
     module: str
     needs: tuple[str, ...] = ()
     takes: tuple[str, ...] = ()
-    in_order_of_class: bool = False
+    is_shuffled: bool = False
+    is_text: bool = False
 
 
 _ORDER = {"train": 0, "validation": 1, "test": 2}
@@ -32,7 +34,9 @@ SOURCES = {
     "fashion_mnist": Source("idx", ("source",), _HOLD_OUT),
     "cifar10": Source("cifar", ("source",), _HOLD_OUT),
     "cifar100": Source("cifar", ("source",), _HOLD_OUT),
-    "image_folder": Source("image_folder", ("source",), ("class_names", *_PICTURES), True),
+    "image_folder": Source(
+        "image_folder", ("source",), ("class_names", *_PICTURES), is_shuffled=True
+    ),
     "image_csv": Source(
         "image_csv",
         ("source", "csv"),
@@ -44,9 +48,15 @@ SOURCES = {
             "class_names",
             *_PICTURES,
         ),
-        True,
+        is_shuffled=True,
     ),
-    "parallel_text": Source("parallel_text", ("source", "languages"), ("name",)),
+    "parallel_text": Source(
+        "parallel_text",
+        ("source", "languages"),
+        ("vocabulary", "vocab_size", "subwords", "max_length", "name", *_HOLD_OUT),
+        is_shuffled=True,
+        is_text=True,
+    ),
     "tfds": Source("tfds", takes=("source", *_PICTURES)),
 }
 
@@ -59,8 +69,12 @@ def source_of(dataset: str) -> Source | None:
     return SOURCES.get(name)
 
 
-def read(options):
+def read(options, progress=lambda line: None):
     """Reads the raw data set that `source.Options` describe, and holds out what they ask for.
+
+    Args:
+      options: `source.Options`.
+      progress: called with a line now and then.
 
     Raises:
       DataError: something is missing, broken, or not what was asked for.
@@ -71,9 +85,15 @@ def read(options):
     source = source_of(options.dataset)
     raw = importlib.import_module(f"input_fns.convert.{source.module}").read(options)
     splits = holdout.hold_out(raw.splits, options)
-    if source.in_order_of_class and "train" in splits:
+    if source.is_shuffled and "train" in splits:
         splits["train"] = holdout.shuffled(splits["train"], options.seed)
     in_order = sorted(splits, key=lambda name: (_ORDER.get(name, len(_ORDER)), name))
-    return dataclasses.replace(
+    raw = dataclasses.replace(
         raw, name=options.name or raw.name, splits={name: splits[name] for name in in_order}
     )
+    if source.is_text:
+        # Here too: SentencePiece is not installed with every other.
+        from input_fns.convert import subwords
+
+        raw = subwords.encode(raw, options, progress)
+    return raw

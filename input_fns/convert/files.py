@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import zlib
 
@@ -43,3 +44,28 @@ def read_text(path: str) -> str:
         raise DataError(
             f"{path}, line {line}, byte {error.start}: no UTF-8 ({error.reason})"
         ) from error
+
+
+def read_lines(path: str) -> list[bytes]:
+    """Returns the lines of a file of UTF-8, plain or .gz.
+
+    A line is what stands between two line feeds, byte for byte; the last line feed ends the last
+    line. A byte order mark before the first is no part of it, nor is a carriage return at the end.
+
+    Raises:
+      DataError: it is missing, no whole gzip file, or not UTF-8.
+    """
+    lines = read_bytes(path).split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    for number, line in enumerate(lines, start=1):
+        try:
+            line.decode()
+        except UnicodeDecodeError as error:
+            offset = sum(len(before) + 1 for before in lines[: number - 1]) + error.start
+            raise DataError(
+                f"{path}, line {number}, byte {offset}: no UTF-8 ({error.reason})"
+            ) from error
+    if lines:
+        lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)
+    return [line.removesuffix(b"\r") for line in lines]

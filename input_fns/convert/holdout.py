@@ -9,8 +9,9 @@ import numpy as np
 from input_fns import DataError
 from input_fns.convert.source import Options, RawSplit
 
-# Of a source that has a training split alone and was given no fractions.
+# Of a source that has a training split alone and was given no fractions; of text no more than that.
 _DEFAULT_VALIDATION = 0.1
+_MAX_DEFAULT_PAIRS = 2000
 
 
 def hold_out(splits: Mapping[str, RawSplit], options: Options) -> dict[str, RawSplit]:
@@ -25,6 +26,9 @@ def hold_out(splits: Mapping[str, RawSplit], options: Options) -> dict[str, RawS
     fractions = {"validation": options.validation_fraction, "test": options.test_fraction}
     if set(splits) == {"train"} and fractions == {"validation": None, "test": None}:
         fractions["validation"] = _DEFAULT_VALIDATION
+        if splits["train"].labels is None:
+            share = _MAX_DEFAULT_PAIRS / max(1, len(splits["train"]))
+            fractions["validation"] = min(_DEFAULT_VALIDATION, share)
     fractions = {name: fraction for name, fraction in fractions.items() if fraction}
     if not fractions:
         return dict(splits)
@@ -34,9 +38,8 @@ def hold_out(splits: Mapping[str, RawSplit], options: Options) -> dict[str, RawS
         if name in splits:
             raise DataError(f"--{name}_fraction: {options.source} has a split '{name}' of its own")
     train = splits["train"]
-    if train.labels is None:
-        raise DataError("--validation_fraction and --test_fraction are for data sets with classes")
-    indices = choose(train.labels, train.groups, fractions, options.seed)
+    labels = np.zeros(len(train), int) if train.labels is None else train.labels
+    indices = choose(labels, train.groups, fractions, options.seed)
     held_out = {name: train.take(chosen) for name, chosen in indices.items()}
     for name, split in held_out.items():
         if not len(split):

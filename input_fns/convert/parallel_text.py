@@ -2,7 +2,7 @@
 
     SOURCE/train.en[.gz]   SOURCE/train.de[.gz]   SOURCE/val.en[.gz]   ...
 
-A line is what stands between two line feeds, byte for byte; the last line feed ends the last line.
+Lines are those of `files.read_lines`.
 """
 
 from __future__ import annotations
@@ -11,24 +11,34 @@ import dataclasses
 import os
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from input_fns import DataError
-from input_fns.convert.files import read_bytes
+from input_fns.convert.files import read_lines
 from input_fns.convert.source import SPLIT_NAMES, Options, RawDataset, Row
-from input_fns.dataset import Feature
-
-_FEATURES = {name: Feature("text", "string", ()) for name in ("source", "target")}
 
 
 @dataclasses.dataclass(frozen=True)
 class RawText:
-    """A `RawSplit` of pairs of sentences, UTF-8."""
+    """A `RawSplit` of pairs of sentences.
+
+    Attributes:
+      source: UTF-8.
+      target: UTF-8.
+      numbers: of their lines, from 1.
+    """
 
     source: list[bytes]
     target: list[bytes]
+    numbers: np.ndarray
     labels: None = None
-    groups: None = None
+
+    @property
+    def groups(self) -> np.ndarray:
+        """Equal sources must stay in one split: what is trained on is no test."""
+        number_of: dict[bytes, int] = {}
+        return np.array([number_of.setdefault(line, len(number_of)) for line in self.source])
 
     @property
     def num_bytes(self) -> int:
@@ -39,12 +49,12 @@ class RawText:
         return len(self.source)
 
     def __iter__(self) -> Iterator[Row]:
-        for source, target in zip(self.source, self.target):
-            yield Row({"source": source, "target": target}, _FEATURES)
+        raise NotImplementedError("`subwords.encode` makes rows of it")
 
     def take(self, indices: Sequence[int]) -> RawText:
         """Returns the split of these pairs, in the order of the indices."""
-        return RawText(*([side[i] for i in indices] for side in (self.source, self.target)))
+        sides = ([side[i] for i in indices] for side in (self.source, self.target))
+        return RawText(*sides, self.numbers[indices])
 
 
 def read(options: Options) -> RawDataset:
@@ -83,26 +93,10 @@ def _files(folder, language):
 
 
 def _read_pair(source_path, target_path):
-    source, target = _lines(source_path), _lines(target_path)
+    source, target = read_lines(source_path), read_lines(target_path)
     if len(source) != len(target):
         raise DataError(
             f"{source_path} has {len(source)} lines, but {target_path} {len(target)}: "
             "they cannot translate each other line by line"
         )
-    return RawText(source, target)
-
-
-def _lines(path):
-    data = read_bytes(path)
-    lines = data.split(b"\n")
-    if not lines[-1]:
-        lines.pop()
-    for number, line in enumerate(lines, start=1):
-        try:
-            line.decode()
-        except UnicodeDecodeError as error:
-            offset = sum(len(before) + 1 for before in lines[: number - 1]) + error.start
-            raise DataError(
-                f"{path}, line {number}, byte {offset}: no UTF-8 ({error.reason})"
-            ) from error
-    return lines
+    return RawText(source, target, np.arange(1, len(source) + 1))

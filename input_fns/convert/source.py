@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from input_fns.dataset import Feature
+from input_fns.dataset import Feature, Text
 
 # How folders, files and columns call a split -> how this package does.
 SPLIT_NAMES = {
@@ -38,6 +38,10 @@ class Options:
     group_column: str = ""
     split_column: str = ""
     languages: tuple[str, ...] = ()
+    vocabulary: str = ""
+    vocab_size: int = 8192
+    subwords: str = "unigram"
+    max_length: int = 128
     validation_fraction: float | None = None
     test_fraction: float | None = None
     seed: int = 0
@@ -117,8 +121,18 @@ class RawArrays:
 
 @dataclasses.dataclass(frozen=True)
 class RawDataset:
-    """A data set as its source holds it."""
+    """A data set as its source holds it.
+
+    Attributes:
+      name: of the data set.
+      class_names: in the order of the labels.
+      splits: what is written.
+      text: what is known of text, else None.
+      files: that lie beside the shards, `{name: content}`.
+    """
 
     name: str
     class_names: tuple[str, ...]
     splits: dict[str, RawSplit]
+    text: Text | None = None
+    files: dict[str, bytes] = dataclasses.field(default_factory=dict)

@@ -57,8 +57,13 @@ def write(
         features=features,
         class_names=raw.class_names,
         splits={split.name: split.as_split() for split in written},
+        text=raw.text,
     )
     partials = {new: old for split in written for old, new in zip(split.partials, split.names)}
+    for name, content in raw.files.items():
+        partials[name] = os.path.join(data_dir, name + _PARTIAL)
+        with tf.io.gfile.GFile(partials[name], "wb") as file:
+            file.write(content)
     _commit(complete, partials)
     return complete
 

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import tensorflow as tf
 from PIL import Image
 
 from input_fns import contact_sheet, dataset, inspection
-from input_fns.convert import parallel_text, source, writer
+from input_fns.convert import source, writer
 
 SHARD = "train-00001-of-00003.tfrecord"
 
@@ -133,13 +134,15 @@ def test_a_whole_shard_with_other_examples(stripes):
     assert f"{SHARD} holds 31 examples instead of 32" in problems
 
 
-def test_text(tmp_path):
-    pairs = parallel_text.RawText([b"a", b"", "\u00e4".encode()], [b"x", b"y", b"z"])
-    written = writer.write(source.RawDataset("pairs", (), {"train": pairs}), str(tmp_path))
-    report = inspection.inspect(dataset.load(str(tmp_path), "pairs"), "train")
+def test_text(pairs_dir):
+    data = dataset.load(pairs_dir, "pairs")
+    report = inspection.inspect(data, "test")
     assert report.problems == []
-    assert report.lines[0].startswith("train: 3 examples in 1 shard(s)")
-    assert inspection.describe_feature(written.features["source"]) == "string, text"
+    assert report.lines[0].startswith("test: 11 examples in 1 shard(s)")
+    assert re.fullmatch(
+        r"  11 pairs, \d+ \+ \d+ tokens, in 11 rows of 32, \d+% full", report.lines[1]
+    )
+    assert inspection.describe_feature(data.features["source"]) == "uint16 32, raw"
 
 
 def test_the_contact_sheet_shows_images_of_each_class(stripes):

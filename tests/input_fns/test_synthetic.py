@@ -4,7 +4,8 @@ import numpy as np
 import tensorflow as tf
 
 from input_fns import dataset, synthetic
-from input_fns.pipeline import Pipeline
+from input_fns.image_pipeline import ImagePipeline
+from input_fns.text_pipeline import TextPipeline
 
 
 def fetch(input_fn, session, batch_size, count):
@@ -15,11 +16,11 @@ def fetch(input_fn, session, batch_size, count):
 
 def like(data_dir, **more):
     data = dataset.read(data_dir)
-    return synthetic.SyntheticPipeline(data, Pipeline(data).features, **more)
+    return synthetic.SyntheticPipeline(data, ImagePipeline(data).features, **more)
 
 
 def test_batches_are_shaped_as_the_real_ones(data_dir):
-    real = Pipeline(dataset.read(data_dir)).train_input_fn("train", 1)({"batch_size": 13})
+    real = ImagePipeline(dataset.read(data_dir)).train_input_fn("train", 1)({"batch_size": 13})
     made = like(data_dir).train_input_fn("train", 1)({"batch_size": 13})
     assert made.element_spec == real.element_spec
 
@@ -50,6 +51,24 @@ def test_predictions_too(session):
     pipeline = synthetic.SyntheticPipeline(data, data.features)
     batches = fetch(pipeline.predict_input_fn("test"), session, 3000, 4)
     assert sum(len(features["image"]) for features in batches) == 10_000
+
+
+def test_rows_of_text_are_shaped_as_the_real_ones(pairs_dir, session):
+    data = dataset.read(pairs_dir)
+    real = TextPipeline(data)
+    made = synthetic.SyntheticPipeline(data, real.features)
+    for pipeline in (real, made):
+        train = pipeline.train_input_fn("train", 1)({"batch_size": 13})
+        assert (
+            train.element_spec == made.train_input_fn("train", 1)({"batch_size": 13}).element_spec
+        )
+        predict = pipeline.predict_input_fn("test")({"batch_size": 13})
+        assert set(predict.element_spec) == {"source"}
+    ((features, labels),) = fetch(made.train_input_fn("train", 1), session, 13, 1)
+    np.testing.assert_array_equal(features["target"], labels)
+    assert (labels[:, -1] == 1).all()
+    assert labels.min() == 1
+    assert labels.max() < 384
 
 
 def test_its_numbers_are_no_constants_of_the_graph(data_dir, graph):

@@ -12,9 +12,9 @@ from training.program import UsageError
 def test_the_mean_loss_leaves_padding_out(session):
     losses = tf.constant([1.0, 2.0, 6.0, 100.0])
     weights = tf.constant([1.0, 1.0, 1.0, 0.0])
-    assert session.run(evaluation.mean_loss(losses, weights)) == 3.0
-    assert session.run(evaluation.mean_loss(losses)) == 27.25
-    assert session.run(evaluation.mean_loss(losses, tf.zeros([4]))) == 0.0
+    labels = tf.range(4)
+    assert session.run(evaluation.mean_loss(mlp.MODEL, labels, losses, weights)) == 3.0
+    assert session.run(evaluation.mean_loss(mlp.MODEL, labels, losses, tf.zeros([4]))) == 0.0
 
 
 def test_metrics_over_batches_count_every_example_once(session):

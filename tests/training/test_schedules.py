@@ -36,6 +36,14 @@ def rates(params, session, steps=STEPS, train_steps=100, batch_size=32):
         ({"schedule": "cosine", "decay_steps": 40}, {20: 0.25, 40: 0.0, 100: 0.0}),
         ({"schedule": "polynomial", "end_learning_rate": 0.1}, {0: 0.5, 50: 0.3, 100: 0.1}),
         ({"schedule": "polynomial", "decay_power": 2.0}, {0: 0.5, 50: 0.125, 100: 0.0}),
+        (
+            {"schedule": "inverse_sqrt", "warmup_steps": 25},
+            {0: 0.0, 5: 0.1, 25: 0.5, 100: 0.25, 400: 0.125},
+        ),
+        (  # 2 * 64**-0.5 * min(step**-0.5, step * 25**-1.5)
+            {"schedule": "noam", "warmup_steps": 25, "learning_rate": 2.0, "hidden_size": 64},
+            {5: 0.01, 25: 0.05, 100: 0.025},
+        ),
     ],
 )
 def test_a_table_worked_out_by_hand(session, params, table):

@@ -27,7 +27,7 @@ def run_steps(model, overrides, accumulate_steps, count=3):
             model, features, tf.gather(labels, step), params, optimizer, accumulate_steps
         )
         session.run(tf.compat.v1.global_variables_initializer())
-        fetches = (train.loss, train.outputs, train.op)
+        fetches = (train.loss, train.eval_outputs, train.op)
         losses, outputs, _ = zip(*(session.run(fetches) for _ in range(count)))
         return losses, outputs[-1]["logits"], session.run(variables_of(train))
 

@@ -6,6 +6,8 @@ import pathlib
 import pytest
 
 from input_fns import DataError
+from input_fns.convert import parallel_text
+from input_fns.convert.source import Options
 
 MULTI30K = pathlib.Path(__file__).parents[4] / "shared" / "data" / "multi30k" / "data/task1/raw"
 ENGLISH = "A dog.\n\nTwo \u2028 cats\r\nno end"
@@ -23,24 +25,40 @@ def texts(tmp_path):
     return tmp_path
 
 
+def read(folder, languages=("en", "de")):
+    options = Options("parallel_text", source=str(folder), languages=languages)
+    return parallel_text.read(options)
+
+
 def pairs(split):
-    return [(row.values["source"], row.values["target"]) for row in split]
+    return list(zip(split.source, split.target))
 
 
-def test_lines_stay_as_they_are(read, texts):
-    raw = read("parallel_text", source=texts, languages=("en", "de"))
-    assert list(raw.splits) == ["train", "validation"]
+def test_lines_stay_as_they_are(texts):
+    raw = read(texts)
+    assert set(raw.splits) == {"train", "validation"}
     assert raw.class_names == ()
     assert pairs(raw.splits["train"]) == [
         (b"A dog.", b"Ein Hund."),
         (b"", b"leer"),
-        ("Two \u2028 cats\r".encode(), b"  Zwei Katzen "),
+        ("Two \u2028 cats".encode(), b"  Zwei Katzen "),
         (b"no end", b"kein Ende"),
     ]
 
 
-def test_languages_say_which_is_the_source(read, texts):
-    raw = read("parallel_text", source=texts, languages=("de", "en"))
+def test_lines_know_their_numbers(texts):
+    split = read(texts).splits["train"].take([3, 1])
+    assert pairs(split) == [(b"no end", b"kein Ende"), (b"", b"leer")]
+    assert split.numbers.tolist() == [4, 2]
+
+
+def test_a_byte_order_mark_is_no_text(texts):
+    (texts / "dev.en").write_bytes(b"\xef\xbb\xbfOne.\r\n")
+    assert pairs(read(texts).splits["validation"]) == [(b"One.", b"Eins.")]
+
+
+def test_languages_say_which_is_the_source(texts):
+    raw = read(texts, languages=("de", "en"))
     assert pairs(raw.splits["validation"]) == [(b"Eins.", b"One.")]
 
 
@@ -54,10 +72,10 @@ def test_languages_say_which_is_the_source(read, texts):
         ("train.en.gz", b"", r"has both train\.en and train\.en\.gz"),
     ],
 )
-def test_a_wrong_file(read, texts, name, content, message):
+def test_a_wrong_file(texts, name, content, message):
     (texts / name).write_bytes(content)
     with pytest.raises(DataError, match=message):
-        read("parallel_text", source=texts, languages=("en", "de"))
+        read(texts)
 
 
 @pytest.mark.parametrize(
@@ -67,17 +85,17 @@ def test_a_wrong_file(read, texts, name, content, message):
         (("en", "it"), r"has no file that ends in \.it\[\.gz\]"),
     ],
 )
-def test_wrong_languages(read, texts, languages, message):
+def test_wrong_languages(texts, languages, message):
     with pytest.raises(DataError, match=message):
-        read("parallel_text", source=texts, languages=languages)
+        read(texts, languages)
 
 
 @pytest.mark.skipif(not MULTI30K.exists(), reason="the real Multi30k is not here")
-def test_the_real_multi30k(read):
-    raw = read("parallel_text", source=MULTI30K, languages=("en", "de"))
+def test_the_real_multi30k():
+    raw = read(MULTI30K)
     sizes = {name: len(split) for name, split in raw.splits.items()}
     assert (sizes["train"], sizes["validation"], sizes["test_2016_flickr"]) == (29000, 1014, 1000)
     for name, file in (("train", "train"), ("test_2016_flickr", "test_2016_flickr")):
         for feature, language in (("source", "en"), ("target", "de")):
-            lines = b"".join(row.values[feature] + b"\n" for row in raw.splits[name])
+            lines = b"".join(line + b"\n" for line in getattr(raw.splits[name], feature))
             assert lines == gzip.decompress((MULTI30K / f"{file}.{language}.gz").read_bytes())

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from input_fns import DataError, dataset, pipeline
+from input_fns import DataError, dataset, image_pipeline
 from input_fns.convert import source, writer
 
 
@@ -21,7 +21,7 @@ def stored_images(data_dir, session):
     """Every image of the split, in the order of the shards."""
     numbers = dataset.load(str(data_dir), "numbers")
     size = numbers.split("train").num_examples
-    batches = pipeline.Pipeline(numbers).eval_input_fn("train")({"batch_size": size})
+    batches = image_pipeline.ImagePipeline(numbers).eval_input_fn("train")({"batch_size": size})
     features, _ = session.run(tf.compat.v1.data.make_one_shot_iterator(batches).get_next())
     return features["image"]
 

@@ -1,23 +1,22 @@
-"""The input_fns of a prepared data set: what a model is fed with, from shards to batches."""
+"""The input_fns of a data set of images: what a model is fed with, from shards to batches."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 import tensorflow as tf
 
-from input_fns import DataError, caching, deployment, images, memory, records
+from input_fns import DataError, caching, deployment, images, records
 from input_fns.augment import Augmentation
 from input_fns.dataset import Dataset, Feature
 from input_fns.records import plain
 
 AUTOTUNE = tf.data.AUTOTUNE
-# Of the available memory, what tf.data may fill with batches ahead of their time.
-_PREFETCH_SHARE = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
-class Pipeline:
+class ImagePipeline:
     """A data set of images and labels, as a model sees it.
 
     Attributes:
@@ -33,6 +32,8 @@ class Pipeline:
     augmentation: Augmentation = dataclasses.field(default_factory=Augmentation)
     center_crop: float = 0.875
     cache: str = caching.AUTO
+    corpus_metrics: ClassVar[tuple[str, ...]] = ()
+    serves_text: ClassVar[bool] = False
 
     def __post_init__(self):
         """Raises `DataError` for what cannot be fed."""
@@ -90,18 +91,18 @@ class Pipeline:
 
         def input_fn(params):
             share = deployment.of_params(params)
-            draw, num_examples = self.augmentation.draw, self.data.split(split).num_examples
-            files, parse = self.data.files(split), self._stored_fn()
+            files, draw = self.data.files(split), self.augmentation.draw
             as_pixels = plan.decoded or self._stored.encoding == "raw"
             if plan.in_memory:
+                parse = self._stored_fn()
                 examples = self._pixels(files) if as_pixels else records.in_order(files, parse)
+                num_examples = self.data.split(split).num_examples
                 dataset = records.train_from_memory(
                     examples, num_examples, draw, share, seed, start_step
                 )
             else:
-                if as_pixels:
-                    parse = self._parse_raw()
-                record_bytes = self.data.split(split).num_bytes // num_examples
+                parse = self._parse_raw() if as_pixels else self._stored_fn()
+                record_bytes = self.data.split(split).record_bytes
                 dataset = records.train_from_files(
                     files, parse, draw, share, seed, start_step, record_bytes, plan.path
                 )
@@ -109,9 +110,7 @@ class Pipeline:
                 dataset = self._augment(dataset)
             else:
                 dataset = self._cut_and_augment(dataset, share.batch_size, as_pixels)
-            options = tf.data.Options()
-            options.autotune.ram_budget = int(memory.available_bytes() * _PREFETCH_SHARE)
-            return dataset.prefetch(tf.data.AUTOTUNE).with_options(options)
+            return records.prefetched(dataset)
 
         return input_fn
 
@@ -143,6 +142,10 @@ class Pipeline:
             return dataset.rebatch(params["batch_size"]).prefetch(tf.data.AUTOTUNE)
 
         return input_fn
+
+    def serving_outputs(self, predictions):
+        """Returns what the SavedModel gives: the predictions and, of classes, their names."""
+        return images.with_class_names(predictions, self.data.class_names)
 
     def serving_input_receiver_fn(self):
         """Returns the receiver of the raw signature: what the model sees, any batch size."""

@@ -7,10 +7,9 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from input_fns import DataError, augment, caching, dataset, images, records
-from input_fns.convert import image_folder, parallel_text, source, writer
-from input_fns.deployment import Deployment
-from input_fns.pipeline import Pipeline
+from input_fns import DataError, augment, caching, dataset
+from input_fns.convert import image_folder, source, writer
+from input_fns.image_pipeline import ImagePipeline
 
 SIZES = {
     "fixed": [(40, 48)] * 14,
@@ -55,7 +54,7 @@ def pillow_center(data, size, share=0.875):
 
 
 def test_raw_images_come_as_they_are_stored(data_dir, raw_dataset, session):
-    stripes = Pipeline(dataset.load(data_dir, "stripes"))
+    stripes = ImagePipeline(dataset.load(data_dir, "stripes"))
     ((features, labels),) = fetch(stripes.eval_input_fn("test"), session, 41)
     np.testing.assert_array_equal(features["image"], raw_dataset.splits["test"].images)
     np.testing.assert_array_equal(labels, raw_dataset.splits["test"].labels)
@@ -74,7 +73,7 @@ def records_of(data, split):
 
 @pytest.mark.parametrize("size", [(28, 28), (20, 31)])
 def test_evaluation_sees_the_middle_of_each_image_in_order(photos, session, size):
-    pipeline = Pipeline(photos, image_size=size)
+    pipeline = ImagePipeline(photos, image_size=size)
     stored = list(records_of(photos, "train"))
     ((features, labels),) = fetch(pipeline.eval_input_fn("train"), session, len(stored) + 2)
     np.testing.assert_array_equal(labels[:-2], [label for _, label in stored])
@@ -86,7 +85,7 @@ def test_evaluation_sees_the_middle_of_each_image_in_order(photos, session, size
 
 
 def test_predictions_see_what_evaluation_sees(photos, session):
-    pipeline = Pipeline(photos, image_size=(28, 28))
+    pipeline = ImagePipeline(photos, image_size=(28, 28))
     ((evaluated, _),) = fetch(pipeline.eval_input_fn("train"), session, 11)
     (predicted,) = fetch(pipeline.predict_input_fn("train"), session, 11)
     np.testing.assert_array_equal(predicted["image"], evaluated["image"])
@@ -94,7 +93,7 @@ def test_predictions_see_what_evaluation_sees(photos, session):
 
 @pytest.mark.parametrize("cache", ["memory", "none"])
 def test_training_without_augmentation_sees_what_evaluation_sees(photos, session, cache):
-    pipeline = Pipeline(photos, image_size=(28, 28), cache=cache)
+    pipeline = ImagePipeline(photos, image_size=(28, 28), cache=cache)
     size = photos.split("train").num_examples
     ((evaluated, _),) = fetch(pipeline.eval_input_fn("train"), session, size)
     ((trained, _),) = fetch(pipeline.train_input_fn("train", seed=1), session, size)
@@ -108,7 +107,7 @@ WORDS = "resize_crop:0.3 flip jitter:0.2 mixup:1"
 
 @pytest.mark.parametrize("cache", ["memory", "none"])
 def test_training_is_a_function_of_its_seed(photos, session, cache):
-    pipeline = Pipeline(photos, (16, 16), augment.parse(WORDS), cache=cache)
+    pipeline = ImagePipeline(photos, (16, 16), augment.parse(WORDS), cache=cache)
     once, again, other = (
         fetch(pipeline.train_input_fn("train", seed), session, 4, count=5) for seed in (1, 1, 2)
     )
@@ -121,7 +120,7 @@ def test_training_is_a_function_of_its_seed(photos, session, cache):
 
 
 def test_an_image_looks_different_in_each_epoch(photos, session):
-    pipeline = Pipeline(photos, (16, 16), augment.parse("resize_crop:0.3"))
+    pipeline = ImagePipeline(photos, (16, 16), augment.parse("resize_crop:0.3"))
     size = photos.split("train").num_examples
     epochs = fetch(pipeline.train_input_fn("train", seed=1), session, size, count=2)
     first, second = ({image.tobytes() for image in features["image"]} for features, _ in epochs)
@@ -140,7 +139,7 @@ class Context:
 
 @pytest.mark.parametrize("words", ["", "random_crop flip shift:0.1", "crop:2 cutmix:1"])
 def test_augmented_global_batches_are_the_same_on_any_hosts_and_cores(photos, session, words):
-    pipeline = Pipeline(photos, (24, 24), augment.parse(words), cache="memory")
+    pipeline = ImagePipeline(photos, (24, 24), augment.parse(words), cache="memory")
     input_fn = pipeline.train_input_fn("train", seed=1)
 
     def images_of(params, count):
@@ -159,7 +158,7 @@ def test_augmented_global_batches_are_the_same_on_any_hosts_and_cores(photos, se
 def test_four_hosts_read_disjoint_examples_whose_union_is_the_split(
     data_dir, raw_dataset, session, cache
 ):
-    stripes = Pipeline(dataset.load(data_dir, "stripes"), cache=cache)
+    stripes = ImagePipeline(dataset.load(data_dir, "stripes"), cache=cache)
     input_fn = stripes.train_input_fn("train", seed=1)
     seen = []
     for host, count in enumerate([25, 24, 24, 24]):  # 97 examples, every fourth of 3 shards
@@ -174,7 +173,7 @@ def test_four_hosts_read_disjoint_examples_whose_union_is_the_split(
 
 
 def test_hosts_that_stream_photos_share_none(photos, session):
-    pipeline = Pipeline(photos, (24, 24), cache="none")
+    pipeline = ImagePipeline(photos, (24, 24), cache="none")
     size, seen = photos.split("train").num_examples, []
     ((evaluated, _),) = fetch(pipeline.eval_input_fn("train"), session, size)
     input_fn = pipeline.train_input_fn("train", seed=1)
@@ -186,27 +185,8 @@ def test_hosts_that_stream_photos_share_none(photos, session):
     assert sorted(seen) == sorted(image.tobytes() for image in evaluated["image"])
 
 
-def test_hosts_that_stream_text_share_none(tmp_path, session):
-    lines = [f"line {i}".encode() for i in range(11)]
-    pairs = parallel_text.RawText(lines, lines[::-1])
-    text = writer.write(source.RawDataset("pairs", (), {"train": pairs}), str(tmp_path), 2)
-    seen = []
-    for host in range(4):
-        dataset = records.train_from_files(
-            text.files("train"),
-            images.stored_fn(text.features, has_labels=False),
-            augment.Augmentation().draw,
-            Deployment(1, 1, host, 4),
-            seed=1,
-        )
-        dataset = dataset.map(lambda stored, numbers: stored[0]["source"][0])
-        line = tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()
-        seen += [session.run(line) for _ in range(len(range(host, 11, 4)))]
-    assert sorted(seen) == sorted(lines)
-
-
 def test_resuming_goes_on_with_the_same_augmented_batches(photos, session):
-    pipeline = Pipeline(photos, (16, 16), augment.parse(WORDS))
+    pipeline = ImagePipeline(photos, (16, 16), augment.parse(WORDS))
     whole = fetch(pipeline.train_input_fn("train", seed=1), session, 4, count=5)
     rest = fetch(pipeline.train_input_fn("train", seed=1, start_step=3), session, 4, count=2)
     for (features, labels), (features_after, labels_after) in zip(whole[3:], rest):
@@ -215,14 +195,14 @@ def test_resuming_goes_on_with_the_same_augmented_batches(photos, session):
 
 
 def test_the_model_sees_its_own_size(photos):
-    pipeline = Pipeline(photos, image_size=(20, 31))
+    pipeline = ImagePipeline(photos, image_size=(20, 31))
     assert pipeline.features == {"image": dataset.Feature("raw", "uint8", (20, 31, 3))}
     receiver = pipeline.serving_input_receiver_fn()()
     assert receiver.receiver_tensors["image"].shape.as_list() == [None, 20, 31, 3]
 
 
 def test_an_image_of_the_size_asked_for_is_taken_whole(photos, session):
-    pipeline = Pipeline(photos, image_size=(40, 48))
+    pipeline = ImagePipeline(photos, image_size=(40, 48))
     ((features, _),) = fetch(pipeline.eval_input_fn("train"), session, 13)
     for (data, _), pixels in zip(records_of(photos, "train"), features["image"]):
         image = Image.open(io.BytesIO(data))
@@ -232,26 +212,26 @@ def test_an_image_of_the_size_asked_for_is_taken_whole(photos, session):
 
 def test_images_of_many_sizes_need_one(photos):
     if photos.features["image"].is_static:
-        assert Pipeline(photos).features["image"].shape == (40, 48, 3)
+        assert ImagePipeline(photos).features["image"].shape == (40, 48, 3)
         return
     with pytest.raises(DataError, match="differ in size: --image_size=HEIGHTxWIDTH says which"):
-        Pipeline(photos)
+        ImagePipeline(photos)
 
 
 def test_pixels_that_are_no_bytes_are_not_augmented(tmp_path):
     arrays = source.RawArrays(np.zeros([4, 3, 3, 1], np.float32), np.arange(4) % 2)
     raw = source.RawDataset("floats", ("a", "b"), {"train": arrays})
     floats = writer.write(raw, str(tmp_path))
-    assert Pipeline(floats).features["image"].dtype == "float32"
+    assert ImagePipeline(floats).features["image"].dtype == "float32"
     with pytest.raises(DataError, match="need uint8, not float32"):
-        Pipeline(floats, augmentation=augment.parse("flip"))
+        ImagePipeline(floats, augmentation=augment.parse("flip"))
 
 
 def test_text_is_no_image(tmp_path):
     feature = dataset.Feature("text", "string", ())
     text = dataset.Dataset("pairs", "d", {"source": feature, "target": feature}, (), {})
     with pytest.raises(DataError, match="pairs in d holds source, target, and no image"):
-        Pipeline(text)
+        ImagePipeline(text)
 
 
 @pytest.mark.parametrize(
@@ -302,7 +282,7 @@ def test_a_local_copy_is_named_by_what_it_copies(data_dir, own_data_dir, tmp_pat
 
 
 def test_training_from_a_local_copy(data_dir, tmp_path, session):
-    stripes = Pipeline(dataset.load(data_dir, "stripes"), cache=str(tmp_path / "copies"))
+    stripes = ImagePipeline(dataset.load(data_dir, "stripes"), cache=str(tmp_path / "copies"))
     batches = fetch(stripes.train_input_fn("train", seed=1), session, 97, count=3)
     for _, labels in batches:
         assert np.bincount(labels).tolist() == [33, 32, 32]

@@ -1,0 +1,157 @@
+"""Speed of the Transformer: training against one of Keras' layers, decoding with and without cache.
+
+    python benchmarks/translation_speed.py [--rounds=3] [--steps=30]
+
+Training: both sides run the network of configs/multi30k_tiny.cfg on rows of 64 random tokens, in
+processes of their own, in turns; tokens are those of the target, counted from the end of the first
+step to the end of the last. Decoding: sentences of 16 tokens, random weights, so that every search
+goes on to the end of the row; the two ways in turns in one process.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+
+from absl import app, flags
+from children import last_line
+
+MAX_LENGTH, VOCAB_SIZE, BATCH_SIZE = 64, 8192, 64
+SENTENCES = 20
+
+flags.DEFINE_integer("rounds", 3, "Times that each side runs.")
+flags.DEFINE_integer("steps", 30, "Steps of a training.")
+
+OURS = """
+import json, os, runpy
+runpy.run_path("run_cpu.py", run_name="__main__")
+from training.flags import FLAGS
+with open(os.path.join(FLAGS.model_dir, f"result_{FLAGS.train_steps}.json")) as file:
+    print(json.dumps(json.load(file)["train"]["examples_per_second"]))
+"""
+
+KERAS = """
+import json, sys, time
+import tensorflow as tf
+from benchmarks import keras_transformer
+from input_fns import synthetic
+from models import registry
+max_length, vocab_size, batch_size, steps = map(int, sys.argv[1:])
+params = {**registry.find("transformer_tiny").default_params(), "vocab_size": vocab_size}
+params["dropout"] = 0.3
+data = synthetic.text_dataset(max_length, vocab_size)
+pipeline = synthetic.SyntheticPipeline(data, {"source": data.features["source"]})
+batches = pipeline.train_input_fn("train", 1)({"batch_size": batch_size})
+twin = keras_transformer.build(params, max_length)
+twin.compile(
+    tf.keras.optimizers.Adam(0.001, beta_2=0.98),
+    keras_transformer.loss(params["label_smoothing"]),
+)
+twin.fit(batches, steps_per_epoch=1, verbose=0)
+first = time.time()
+twin.fit(batches, steps_per_epoch=steps, verbose=0)
+print(json.dumps(steps * batch_size / (time.time() - first)))
+"""
+
+DECODING = """
+import json, sys, time
+import numpy as np
+import tensorflow as tf
+from training import runtime
+runtime.prepare()
+from models import attention, decoding, registry, seq2seq, transformer
+
+max_length, vocab_size, sentences, rounds = map(int, sys.argv[1:])
+model = registry.find("transformer_tiny")
+params = {**model.default_params(), "vocab_size": vocab_size}
+rows = np.zeros([sentences, max_length], np.int32)
+rows[:, :16] = np.random.default_rng(0).integers(3, vocab_size, [sentences, 16])
+rows[:, 15] = 1
+
+
+def without_cache(features, params):
+    # Every step runs the whole decoder over all that was said.
+    segments = seq2seq.segments(features["source"])
+    memory = transformer._encode(features["source"], segments, params, False)
+    beams = params["beam_size"]
+    memory, segments = (tf.repeat(tensor, beams, axis=0) for tensor in (memory, segments))
+
+    def step(tokens, position, said):
+        positions = tf.range(max_length)
+        said = tf.where(tf.equal(positions, position - 1), tokens[..., tf.newaxis], said)
+        target = tf.where(positions < position, said, 2)
+        logits = transformer._decode(
+            tf.reshape(target, [-1, max_length]), memory, segments, params, False
+        )
+        return tf.reshape(logits[:, position], [-1, beams, vocab_size]), said
+
+    said = tf.zeros([sentences, beams, max_length], tf.int32)
+    return decoding.search(step, said, max_length, params)
+
+
+def seconds(session, outputs):
+    started = time.time()
+    session.run(outputs)
+    return time.time() - started
+
+
+found = {}
+for beams in (1, 5):
+    params["beam_size"] = beams
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        features = {"source": tf.constant(rows)}
+        with tf.compat.v1.variable_scope("", reuse=tf.compat.v1.AUTO_REUSE):
+            cached = model.inference(features, params, False)
+            slow = without_cache(features, params)
+        session.run(tf.compat.v1.global_variables_initializer())
+        np.testing.assert_array_equal(*session.run([cached["target"], slow["target"]]))
+        pairs = [(seconds(session, cached), seconds(session, slow)) for _ in range(rounds)]
+        found[beams] = [[sentences / time for time in pair] for pair in pairs]
+print(json.dumps(found))
+"""
+
+
+def main(_):
+    """Runs the rounds and prints the figures."""
+    ours, keras = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        for i in range(flags.FLAGS.rounds):
+            ours.append(_ours(f"{folder}/{i}") * MAX_LENGTH)
+            keras.append(_keras() * MAX_LENGTH)
+    ratios = [a / b for a, b in zip(ours, keras)]
+    print(
+        f"training, target tokens/s: ours {statistics.median(ours):,.0f}, keras "
+        f"{statistics.median(keras):,.0f}, ratio {statistics.median(ratios):.2f} "
+        f"({' '.join(f'{ratio:.2f}' for ratio in ratios)})",
+        flush=True,
+    )
+    found = last_line(DECODING, MAX_LENGTH, VOCAB_SIZE, SENTENCES, flags.FLAGS.rounds)
+    for beams, pairs in found.items():
+        cached, slow = (statistics.median(side) for side in zip(*pairs))
+        ratio = statistics.median(a / b for a, b in pairs)
+        print(
+            f"decoding with {beams} beam(s), sentences/s: with cache {cached:.1f}, without "
+            f"{slow:.1f}, ratio {ratio:.1f}"
+        )
+
+
+def _ours(model_dir):
+    return last_line(
+        OURS,
+        "--flagfile=configs/multi30k_tiny.cfg",
+        "--mode=train",
+        "--dataset=synthetic",
+        f"--synthetic_text={MAX_LENGTH}x{VOCAB_SIZE}",
+        f"--model_dir={model_dir}",
+        f"--train_batch_size={BATCH_SIZE}",
+        f"--train_steps={flags.FLAGS.steps}",
+        "--best_metric=",
+    )
+
+
+def _keras():
+    return last_line(KERAS, MAX_LENGTH, VOCAB_SIZE, BATCH_SIZE, flags.FLAGS.steps)
+
+
+if __name__ == "__main__":
+    app.run(main)

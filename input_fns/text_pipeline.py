@@ -1,0 +1,210 @@
+"""The input_fns of a data set of parallel text: from shards to batches of token ids."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from input_fns import DataError, caching, deployment, images, records, vocabulary
+from input_fns.dataset import Dataset, Feature
+from input_fns.records import plain
+from input_fns.vocabulary import Vocabulary
+
+_SIDES = ("source", "target")
+# A graph holds them as a constant, and may not have more than twice as many bytes.
+_MAX_ROWS_BYTES = 2**30
+
+
+@dataclasses.dataclass(frozen=True)
+class TextPipeline:
+    """A data set of rows of token ids, as a model sees it.
+
+    A row, int32 `[max_length]`, holds sentences that each end in `vocabulary.EOS`, then
+    `vocabulary.PAD`: in "train" several, in other splits one.
+
+    Attributes:
+      data: the data set.
+      cache: "auto", "memory", "none", or a local folder; see `caching`.
+      serves_text: whether the SavedModel takes and gives text, by TensorFlow Text's operations.
+      corpus_metrics: of an evaluation, computed from the predictions of a whole split.
+    """
+
+    data: Dataset
+    cache: str = caching.AUTO
+    serves_text: bool = False
+    corpus_metrics: ClassVar[tuple[str, ...]] = ("bleu",)
+
+    @property
+    def features(self) -> dict[str, Feature]:
+        """What the model sees in prediction, `{name: Feature}`."""
+        return {"source": Feature("raw", "int32", (self.data.text.max_length,))}
+
+    @functools.cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The pieces that the ids are of."""
+        return vocabulary.load(self._vocabulary_path)
+
+    @property
+    def _vocabulary_path(self):
+        return os.path.join(self.data.data_dir, self.data.text.vocabulary)
+
+    def train_input_fn(self, split: str, seed: int, start_step: int = 0):
+        """Returns an input_fn for training: endless, rows reshuffled each epoch.
+
+        Args:
+          split: name of the split.
+          seed: of the order.
+          start_step: global batches that an earlier run has used up. What is held in memory goes
+            on after them; what is read anew comes in another order.
+
+        Returns:
+          `input_fn(params) -> tf.data.Dataset` of `({"source", "target"}, target)` in batches of
+          exactly `params["batch_size"]` rows, int32 `[batch, max_length]`. With a
+          `params["context"]`, as a TPUEstimator gives it, those of this host alone.
+
+        Raises:
+          DataError: `cache` has no room for the split.
+        """
+        plan = caching.plan(self.data, split, self.cache)
+
+        def input_fn(params):
+            share = deployment.of_params(params)
+            files, size = self.data.files(split), self.data.split(split)
+            if plan.in_memory:
+                rows = records.in_order(files, self._parse)
+                dataset = records.train_from_memory(
+                    rows, size.num_examples, _no_numbers, share, seed, start_step
+                )
+            else:
+                dataset = records.train_from_files(
+                    files,
+                    self._parse,
+                    _no_numbers,
+                    share,
+                    seed,
+                    start_step,
+                    size.record_bytes,
+                    plan.path,
+                )
+            return records.prefetched(
+                dataset.map(plain(lambda rows, numbers: _with_labels(_as_int32(rows))))
+            )
+
+        return input_fn
+
+    def eval_input_fn(self, split: str):
+        """Returns an input_fn for exact evaluation: every row once, in order.
+
+        Returns:
+          `input_fn(params) -> tf.data.Dataset` as in training. The last global batch is padded;
+          `features["weight"]`, float32 `[batch]`, is 1 for a row and 0 for padding.
+        """
+
+        def input_fn(params):
+            dataset = self._in_order(split).map(_with_labels)
+            return records.evaluate(dataset, deployment.of_params(params))
+
+        return input_fn
+
+    def predict_input_fn(self, split: str):
+        """Returns an input_fn for prediction: the source of every row once, in order, no padding.
+
+        Returns:
+          `input_fn(params) -> tf.data.Dataset` of `{"source": int32 [batch, max_length]}`; the last
+          batch may be smaller than `params["batch_size"]` (a TPUEstimator pads and trims it).
+        """
+
+        def input_fn(params):
+            dataset = self._in_order(split).map(lambda rows: {"source": rows["source"]})
+            return dataset.rebatch(params["batch_size"]).prefetch(tf.data.AUTOTUNE)
+
+        return input_fn
+
+    def rows_input_fn(self, rows: np.ndarray):
+        """Returns an input_fn for the prediction of int32 `[sentences, max_length]`, in order."""
+        if rows.nbytes > _MAX_ROWS_BYTES:
+            raise DataError(
+                f"{len(rows)} sentences are more than are translated at once; cut them into "
+                f"{-(-rows.nbytes // _MAX_ROWS_BYTES)} parts"
+            )
+
+        def input_fn(params):
+            dataset = tf.data.Dataset.from_tensor_slices({"source": rows})
+            return dataset.batch(params["batch_size"])
+
+        return input_fn
+
+    def rows(self, sentences: Iterable[Sequence[int]]) -> np.ndarray:
+        """Returns the ids of sentences, none longer than a row, as int32 `[n, max_length]`."""
+        rows = []
+        for ids in sentences:
+            rows.append(np.full(self.data.text.max_length, vocabulary.PAD, np.int32))
+            rows[-1][: len(ids)] = ids
+        return np.stack(rows)
+
+    def stored_rows(self, split: str) -> dict[str, np.ndarray]:
+        """Returns the rows of a split, in order, `{"source", "target"}`, int32."""
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            rows = self._in_order(split).rebatch(self.data.split(split).num_examples)
+            return session.run(tf.compat.v1.data.make_one_shot_iterator(rows).get_next())
+
+    def serving_input_receiver_fn(self):
+        """Returns the receiver of the raw signature: any number of rows of token ids, or of texts.
+
+        The vocabulary becomes an asset of the SavedModel.
+        """
+        receiver_fn = images.raw_serving_input_receiver_fn(self.features)
+
+        def serving_input_receiver_fn():
+            assets = tf.compat.v1.GraphKeys.ASSET_FILEPATHS
+            tf.compat.v1.add_to_collection(assets, tf.constant(self._vocabulary_path))
+            return self._text_receiver() if self.serves_text else receiver_fn()
+
+        return serving_input_receiver_fn
+
+    def _text_receiver(self):
+        from input_fns import text_ops  # few have TensorFlow Text
+
+        text = tf.compat.v1.placeholder(tf.string, [None], "text")
+        rows = text_ops.to_rows(text, self.vocabulary, self.data.text.max_length)
+        return tf.estimator.export.ServingInputReceiver({"source": rows}, {"text": text})
+
+    def serving_outputs(self, predictions):
+        """Returns what the SavedModel gives: the predictions and, if it serves text, their text."""
+        if not self.serves_text:
+            return predictions
+        from input_fns import text_ops
+
+        return {**predictions, "text": text_ops.to_text(predictions["target"], self.vocabulary)}
+
+    def _parse(self, serialized):
+        """From serialised examples to rows as they are stored."""
+        features = {name: self.data.features[name] for name in _SIDES}
+        stored, _ = images.stored_fn(features, has_labels=False)(serialized)
+        return {name: images.decode_raw(stored[name], features[name]) for name in _SIDES}
+
+    def _in_order(self, split):
+        """Every row once, in order, int32."""
+        rows = records.in_order(self.data.files(split), self._parse)
+        return rows.map(_as_int32)
+
+
+@plain
+def _as_int32(rows):
+    return {name: tf.cast(row, tf.int32) for name, row in rows.items()}
+
+
+@plain
+def _with_labels(rows):
+    return rows, rows["target"]
+
+
+def _no_numbers(count, key):
+    del key
+    return tf.zeros([count, 0])

@@ -1,0 +1,133 @@
+"""Subwords (SentencePiece: Kudo and Richardson 2018, arXiv:1808.06226): text to ids and back.
+
+Nothing of a text is lost: it is not normalised, and what the vocabulary has no piece for becomes
+bytes. The one exception is U+2581, the mark of a space inside SentencePiece, which becomes a space.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from input_fns import DataError
+
+try:
+    import sentencepiece
+except ModuleNotFoundError as error:
+    raise DataError(
+        "text needs SentencePiece: tools/setup.sh tensorflow text, or pip install '.[text]'"
+    ) from error
+
+# As `models.seq2seq` has them.
+PAD, EOS = 0, 1
+KINDS = ("unigram", "bpe")
+# A TPU computes in tiles of 128; the ids above the pieces are never used.
+_MULTIPLE = 128
+# Of a larger corpus the pieces are learnt from that many of its lines.
+_MAX_LINES = 1_000_000
+_MAX_LINE_BYTES = 4096
+_BYTE_PIECES = 256
+
+
+class Vocabulary:
+    """The pieces of a vocabulary file."""
+
+    def __init__(self, model: bytes, name: str = "the vocabulary"):
+        """Takes what a `.model` file of SentencePiece holds.
+
+        Raises:
+          DataError: it is none, or one with other ids for the padding and the end of a sentence.
+        """
+        try:
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        except RuntimeError as error:
+            raise DataError(f"{name} is no model of SentencePiece") from error
+        self.model = model
+        ids = (self._processor.pad_id(), self._processor.eos_id())
+        if ids != (PAD, EOS):
+            raise DataError(
+                f"{name} has pad and eos at {ids}, not at {(PAD, EOS)}: train it with "
+                f"--pad_id={PAD} --eos_id={EOS}"
+            )
+
+    @property
+    def num_pieces(self) -> int:
+        """Number of ids that mean something."""
+        return len(self._processor)
+
+    @property
+    def size(self) -> int:
+        """Number of ids, those of pieces and unused ones, a multiple of 128."""
+        return -(-self.num_pieces // _MULTIPLE) * _MULTIPLE
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        """Returns the ids of each line, the last of which is `EOS`."""
+        return self._processor.encode(list(lines), add_eos=True)
+
+    def decode(self, ids) -> list[str]:
+        """Returns the text of each row of int `[rows, length]`, up to its `EOS` or first `PAD`."""
+        rows = []
+        for row in np.asarray(ids):
+            ends = np.flatnonzero((row == EOS) | (row == PAD))
+            row = row[: ends[0]] if len(ends) else row
+            rows.append(row[row < self.num_pieces].tolist())
+        return self._processor.decode(rows) if rows else []
+
+
+def load(path: str) -> Vocabulary:
+    """Reads a vocabulary, local or gs://.
+
+    Raises:
+      DataError: it is missing, or no vocabulary.
+    """
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            return Vocabulary(file.read(), path)
+    except tf.errors.NotFoundError as error:
+        raise DataError(f"the vocabulary {path} is not there") from error
+
+
+def train(lines: Iterable[str], size: int, kind: str, seed: int) -> Vocabulary:
+    """Learns a vocabulary from lines of all languages.
+
+    Args:
+      lines: text.
+      size: of the vocabulary, a multiple of 128; fewer pieces if the text has no more.
+      kind: "unigram" or "bpe".
+      seed: of the choice among more than a million lines.
+
+    Raises:
+      DataError: the text has more characters than there is room for, or is empty.
+    """
+    lines = [line for line in lines if line.strip()]
+    if not lines:
+        raise DataError("there is no text to learn a vocabulary from")
+    if len(lines) > _MAX_LINES:
+        chosen = np.random.default_rng(seed).choice(len(lines), _MAX_LINES, replace=False)
+        lines = [lines[i] for i in np.sort(chosen)]
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines),
+            model_writer=model,
+            model_type=kind,
+            vocab_size=size,
+            hard_vocab_limit=False,
+            pad_id=PAD,
+            eos_id=EOS,
+            unk_id=2,
+            bos_id=-1,
+            byte_fallback=True,
+            normalization_rule_name="identity",
+            remove_extra_whitespaces=False,
+            max_sentence_length=_MAX_LINE_BYTES,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise DataError(
+            f"no vocabulary of {size} pieces, {_BYTE_PIECES} of them bytes, can be learnt: {error}"
+        ) from error
+    return Vocabulary(model.getvalue())

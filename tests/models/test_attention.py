@@ -1,0 +1,110 @@
+"""Multi-head attention, judged by tf.keras.layers.MultiHeadAttention with the same weights."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from models import attention
+
+BATCH, LENGTH, MEMORY, HEADS, HEAD_SIZE = 3, 7, 5, 2, 4
+HIDDEN = HEADS * HEAD_SIZE
+
+
+@pytest.fixture
+def random():
+    return np.random.default_rng(1)
+
+
+def run(build, *inputs):
+    """The result of `build(*inputs)`, and the random values of its variables."""
+    random = np.random.default_rng(2)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        result = build(*map(tf.constant, inputs))
+        variables = tf.compat.v1.trainable_variables()
+        values = {v.op.name: random.normal(size=v.shape).astype(np.float32) for v in variables}
+        for variable in variables:
+            variable.load(values[variable.op.name], session)
+        return session.run(result), values
+
+
+def keras_attention(values, query, memory, mask):
+    """Keras' layer with our weights."""
+    layer = tf.keras.layers.MultiHeadAttention(HEADS, HEAD_SIZE)
+    layer(query, memory)
+    kernels = {"output": values["output/kernel"].reshape(HEADS, HEAD_SIZE, HIDDEN)}
+    biases = {"output": values["output/bias"]}
+    for name, parts in (
+        ("query_key_value", ["query", "key", "value"]),
+        ("query", ["query"]),
+        ("key_value", ["key", "value"]),
+    ):
+        if f"{name}/kernel" in values:
+            kernel = values[f"{name}/kernel"].reshape(HIDDEN, len(parts), HEADS, HEAD_SIZE)
+            bias = values[f"{name}/bias"].reshape(len(parts), HEADS, HEAD_SIZE)
+            kernels.update({part: kernel[:, i] for i, part in enumerate(parts)})
+            biases.update({part: bias[i] for i, part in enumerate(parts)})
+    names = ["query", "key", "value", "output"]
+    layer.set_weights([tensor for name in names for tensor in (kernels[name], biases[name])])
+    return layer(query, memory, attention_mask=mask).numpy()
+
+
+def test_self_attention_is_keras(random, eager):
+    x = random.normal(size=[BATCH, LENGTH, HIDDEN]).astype(np.float32)
+    mask = random.integers(0, 2, [BATCH, LENGTH, LENGTH]).astype(bool)
+    mask[:, :, 0] = True  # of nothing at all there is no mean
+
+    def ours(x, mask):
+        bias = attention.bias(mask)[:, tf.newaxis]
+        return attention.self_attention(x, bias, HEADS, dropout=0.0, training=False)
+
+    got, values = run(ours, x, mask)
+    assert got.shape == (BATCH, LENGTH, HIDDEN)
+    np.testing.assert_allclose(got, keras_attention(values, x, x, mask), atol=1e-4)
+
+
+def test_cross_attention_is_keras(random, eager):
+    x = random.normal(size=[BATCH, LENGTH, HIDDEN]).astype(np.float32)
+    memory = random.normal(size=[BATCH, MEMORY, HIDDEN]).astype(np.float32)
+    mask = random.integers(0, 2, [BATCH, LENGTH, MEMORY]).astype(bool)
+    mask[:, :, 0] = True
+
+    def ours(x, memory, mask):
+        key, value = attention.keys_values(memory, HEADS)
+        bias = attention.bias(mask)[:, tf.newaxis]
+        return attention.cross_attention(x, key, value, bias, dropout=0.0, training=False)
+
+    got, values = run(ours, x, memory, mask)
+    np.testing.assert_allclose(got, keras_attention(values, x, memory, mask), atol=1e-4)
+
+
+def test_with_a_cache_position_after_position_is_causal_self_attention(random):
+    x = random.normal(size=[BATCH, LENGTH, HIDDEN]).astype(np.float32)
+    causal = np.tril(np.ones([LENGTH, LENGTH], bool))
+
+    def both(x):
+        with tf.compat.v1.variable_scope("", reuse=tf.compat.v1.AUTO_REUSE):
+            whole = attention.self_attention(x, attention.bias(causal), HEADS, 0.0, False)
+            cache = [tf.zeros([BATCH, 1, HEADS, LENGTH, HEAD_SIZE])] * 2
+            steps = []
+            for i in range(LENGTH):
+                step, cache = attention.cached_self_attention(x[:, i : i + 1], cache, i, HEADS)
+                steps.append(step)
+        return whole, tf.concat(steps, axis=1)
+
+    (whole, steps), _ = run(both, x)
+    np.testing.assert_allclose(steps, whole, atol=1e-5)
+
+
+def test_dropout_is_of_the_weights_and_in_training_alone(random):
+    x = random.normal(size=[BATCH, LENGTH, HIDDEN]).astype(np.float32)
+
+    def both(x):
+        with tf.compat.v1.variable_scope("", reuse=tf.compat.v1.AUTO_REUSE):
+            return [
+                attention.self_attention(x, tf.zeros([1]), HEADS, dropout, training)
+                for dropout, training in ((0.0, True), (0.5, False), (0.5, True))
+            ]
+
+    (without, evaluated, trained), _ = run(both, x)
+    np.testing.assert_array_equal(evaluated, without)
+    assert np.abs(trained - without).max() > 0.1

@@ -1,0 +1,149 @@
+"""The Transformer: what each output depends on, and that search and training agree."""
+
+import contextlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from models import registry, seq2seq, transformer
+from models.model import ModelError
+from models.seq2seq import EOS
+
+LENGTH, VOCAB = 11, 37
+
+
+def params(**changes):
+    sizes = {"num_layers": 2, "hidden_size": 16, "ffn_size": 24, "num_heads": 2}
+    return {**transformer.default_params(**sizes), "vocab_size": VOCAB, "beam_size": 3, **changes}
+
+
+def rows(*lengths_of_rows, seed=0):
+    """Random rows of sentences of these lengths, int32 `[rows, LENGTH]`."""
+    random = np.random.default_rng(seed)
+    found = np.zeros([len(lengths_of_rows), LENGTH], np.int32)
+    for row, lengths in zip(found, lengths_of_rows):
+        sentences = [[*random.integers(3, VOCAB, length - 1), EOS] for length in lengths]
+        row[: sum(lengths)] = np.concatenate(sentences)
+    return found
+
+
+SOURCE, TARGET = rows([4, 5], [11], [3, 3, 3]), rows([3, 6], [2], [2, 2, 5], seed=1)
+
+
+def infer(features, training=False, **changes):
+    """Outputs of a model whose variables are functions of their names."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        features = {name: tf.constant(value) for name, value in features.items()}
+        is_bfloat16 = changes.get("precision") == "bfloat16"
+        with tf.compat.v1.tpu.bfloat16_scope() if is_bfloat16 else contextlib.nullcontext():
+            outputs = transformer.inference(features, params(**changes), training)
+        for variable in tf.compat.v1.global_variables():
+            random = np.random.default_rng(list(variable.op.name.encode()))
+            noise = random.normal(size=variable.shape, scale=0.4)
+            variable.load(noise + ("gamma" in variable.op.name), session)
+        return session.run(outputs)
+
+
+def logits(source, target, **changes):
+    return infer({"source": source, "target": target}, **changes)["logits"]
+
+
+def test_logits_of_every_target_token(graph):
+    features = {"source": tf.constant(SOURCE), "target": tf.constant(TARGET)}
+    outputs = transformer.inference(features, params(), training=True)
+    assert outputs["logits"].shape == (3, LENGTH, VOCAB)
+    assert outputs["logits"].dtype == tf.float32
+
+
+@pytest.mark.parametrize("pre_norm", [False, True])
+def test_every_variable_is_trained(graph, pre_norm):
+    features = {"source": tf.constant(SOURCE), "target": tf.constant(TARGET)}
+    outputs = transformer.inference(features, params(pre_norm=pre_norm), training=True)
+    loss = tf.reduce_sum(seq2seq.loss(features["target"], outputs, params()))
+    variables = tf.compat.v1.trainable_variables()
+    assert all(gradient is not None for gradient in tf.gradients(loss, variables))
+    assert variables == tf.compat.v1.global_variables()
+
+
+@pytest.mark.parametrize("pre_norm", [False, True])
+def test_sentences_that_share_a_row_do_not_see_each_other(pre_norm):
+    together = logits(SOURCE, TARGET, pre_norm=pre_norm)
+    alone = logits(rows([4])[:1], rows([3], seed=1)[:1], pre_norm=pre_norm)
+    np.testing.assert_allclose(together[0, :3], alone[0, :3], atol=1e-4)
+
+    second_source, second_target = np.zeros_like(SOURCE[:1]), np.zeros_like(TARGET[:1])
+    second_source[0, :5], second_target[0, :6] = SOURCE[0, 4:9], TARGET[0, 3:9]
+    alone = logits(second_source, second_target, pre_norm=pre_norm)
+    np.testing.assert_allclose(together[0, 3:9], alone[0, :6], atol=1e-4)
+
+
+def test_a_token_does_not_see_itself_nor_what_comes_after():
+    changed = TARGET.copy()
+    changed[1, 0] = 7
+    before, after = logits(SOURCE, TARGET), logits(SOURCE, changed)
+    np.testing.assert_allclose(after[1, 0], before[1, 0], atol=1e-5)
+    assert np.abs(after[1, 1] - before[1, 1]).max() > 0.01
+    np.testing.assert_allclose(after[[0, 2]], before[[0, 2]], atol=1e-5)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+@pytest.mark.parametrize("pre_norm", [False, True])
+def test_the_score_of_a_search_is_that_of_its_target_in_training(beam_size, pre_norm):
+    source = rows([4], [11], [7], seed=4)
+    found = infer({"source": source}, beam_size=beam_size, pre_norm=pre_norm)
+    target = found["target"]
+    log_probs = tf.nn.log_softmax(logits(source, target, pre_norm=pre_norm))
+    with tf.compat.v1.Session() as session:
+        log_probs = session.run(tf.gather(log_probs, target, batch_dims=2))
+    tokens = np.count_nonzero(target, axis=1)
+    scores = (log_probs * (target > 0)).sum(axis=1) / ((5 + tokens) / 6) ** 0.6
+    np.testing.assert_allclose(found["score"], scores, rtol=1e-4)
+
+
+def test_a_greedy_search_takes_the_most_probable_tokens():
+    source = rows([4], [11], [7], seed=4)
+    target = infer({"source": source}, beam_size=1)["target"]
+    best = logits(source, target).argmax(axis=-1)
+    assert (best == target)[target > 0].all()
+
+
+def test_any_number_of_sentences_can_be_searched(session):
+    source = tf.compat.v1.placeholder(tf.int32, [None, LENGTH])
+    outputs = transformer.inference({"source": source}, params(), training=False)
+    session.run(tf.compat.v1.global_variables_initializer())
+    for size in (0, 1, 3):
+        found = session.run(outputs, {source: SOURCE[:size]})
+        assert found["target"].shape == (size, LENGTH)
+        assert found["score"].shape == (size,)
+
+
+def test_bfloat16_is_near_float32():
+    exact = logits(SOURCE, TARGET)
+    rounded = logits(SOURCE, TARGET, precision="bfloat16")
+    assert rounded.dtype == tf.bfloat16.as_numpy_dtype
+    assert np.abs(rounded.astype(np.float32) - exact).max() < 0.1 * np.abs(exact).max()
+
+
+def test_tiny_is_as_large_as_published():
+    model = registry.find("transformer_tiny")
+    with tf.Graph().as_default():
+        features = {"source": tf.constant(SOURCE), "target": tf.constant(TARGET)}
+        model.inference(features, {**model.default_params(), "vocab_size": 10112}, True)
+        size = sum(v.shape.num_elements() for v in tf.compat.v1.trainable_variables())
+    assert size == pytest.approx(2.6e6, rel=0.02)  # Wu et al. 2021, table 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_layers": 0}, "num_layers=0 must be at least 1"),
+        ({"hidden_size": 20, "num_heads": 8}, "hidden_size=20 must be a multiple of num_heads=8"),
+        ({"hidden_size": 15, "num_heads": 3}, "hidden_size=15 must be even"),
+        ({"dropout": 1.0}, r"dropout=1.0 must be in \[0, 1\)"),
+        ({"beam_size": 0}, "beam_size=0 must be at least 1"),
+    ],
+)
+def test_a_wrong_value_is_refused(changes, message):
+    with pytest.raises(ModelError, match=message):
+        transformer.check_params(params(**changes))

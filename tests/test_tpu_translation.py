@@ -1,0 +1,83 @@
+"""A Transformer under run_tpu.py on emulated cores computes what it computes under run_cpu.py."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from input_fns import dataset
+from input_fns.text_pipeline import TextPipeline
+from training import evaluation
+
+TOLERANCE = 5e-6
+TRAIN = [
+    "--mode=train",
+    "--train_split=validation",  # a sentence a row: from 4 to 30 tokens, where packed rows are full
+    "--train_steps=10",
+    "--save_checkpoints_steps=10",
+    "--params=epsilon=0.01,warmup_steps=5",
+]
+
+
+@pytest.fixture(scope="module")
+def trained_on_cpu(run_text_in, variables, tmp_path_factory):
+    """Where a training starts from, and what run_cpu.py makes of it in ten steps."""
+    folder = tmp_path_factory.mktemp("cpu")
+    run_text_in(folder / "start", *TRAIN, "--train_steps=1")
+    run_text_in(folder / "end", *TRAIN, f"--warm_start_from={folder}/start")
+    return folder, variables(folder / "end")
+
+
+@pytest.fixture
+def difference(run_tpu_text_in, trained_on_cpu, variables, tmp_path):
+    """The largest difference of a variable after the same training on a topology."""
+
+    def measure(topology, *more):
+        folder, expected = trained_on_cpu
+        start = f"--warm_start_from={folder}/start"
+        run_tpu_text_in(tmp_path / "tpu", *TRAIN, start, f"--tpu_topology={topology}", *more)
+        got = variables(tmp_path / "tpu")
+        assert got.keys() == expected.keys()
+        assert got["global_step"] == expected["global_step"] == 10
+        return max(np.abs(got[name] - expected[name]).max() for name in expected)
+
+    return measure
+
+
+def test_cores_have_unequal_numbers_of_tokens(pairs_dir, session):
+    pipeline = TextPipeline(dataset.load(pairs_dir, "pairs"))
+    batches = pipeline.train_input_fn("validation", seed=1)({"batch_size": 16})
+    _, labels = session.run(tf.compat.v1.data.make_one_shot_iterator(batches).get_next())
+    tokens = np.count_nonzero(labels.reshape(8, -1), axis=1)
+    assert tokens.min() < 0.6 * tokens.max()
+
+
+@pytest.mark.parametrize("topology", ["1x2", "1x8"])
+def test_all_variables_are_equal(difference, topology):
+    assert difference(topology) < TOLERANCE
+
+
+def test_parts_of_unequal_numbers_of_tokens_are_one_batch(difference):
+    assert difference("1x2", "--accumulate_steps=4") < TOLERANCE
+
+
+def test_a_mean_of_each_core_s_own_tokens_would_be_another(difference, monkeypatch):
+    def of_one_core(model, labels, params):
+        return tf.reduce_sum(model.loss_weights(labels))
+
+    monkeypatch.setattr(evaluation, "global_loss_weight", of_one_core)
+    assert difference("1x2") > 100 * TOLERANCE
+
+
+def test_cores_evaluate_and_translate_alike(
+    run_text_in, run_tpu_text_in, trained_on_cpu, pair_files, result, tmp_path
+):
+    folder, _ = trained_on_cpu
+    checkpoint = f"--checkpoint={folder}/end/model.ckpt-10"
+    predict = [checkpoint, "--mode=predict", f"--input={pair_files}/test.en"]
+    for run, name in ((run_text_in, "cpu"), (run_tpu_text_in, "tpu")):
+        run(tmp_path / name, checkpoint, "--mode=eval")
+        run(tmp_path / name, *predict, f"--predict_output={tmp_path}/{name}.txt")
+    on_cpu, on_tpu = (result(tmp_path / name, 10)["eval"] for name in ("cpu", "tpu"))
+    for name in ("bleu", "average_loss", "perplexity", "token_accuracy", "examples"):
+        assert on_tpu[name] == pytest.approx(on_cpu[name], rel=1e-5), name
+    assert (tmp_path / "tpu.txt").read_text() == (tmp_path / "cpu.txt").read_text()

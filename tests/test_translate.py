@@ -1,0 +1,150 @@
+"""From text files to a translator: training, evaluation, prediction and export of a Transformer."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import sacrebleu
+import tensorflow as tf
+
+from input_fns import dataset
+from input_fns.text_pipeline import TextPipeline
+from training.program import UsageError
+
+LENGTH = 32
+
+
+@pytest.fixture(scope="module")
+def translator(run_text_in, tmp_path_factory):
+    """A model_dir with checkpoints of steps 40, 80 and 120, and its last validation."""
+    path = str(tmp_path_factory.mktemp("translator"))
+    run_text_in(
+        path,
+        "--mode=train_and_eval",
+        "--train_steps=120",
+        "--save_checkpoints_steps=40",
+        "--eval_split=validation",
+        "--best_metric=bleu",
+    )
+    return path
+
+
+def test_an_evaluation_reports_bleu_and_figures_of_tokens(translator, result):
+    evaluated = result(translator, 120)["eval"]
+    assert evaluated["examples"] == 13
+    assert 0 < evaluated["token_accuracy"] <= 1
+    assert evaluated["perplexity"] > 1
+    assert 0 <= evaluated["bleu"] <= 100
+
+
+def test_training_learns(translator, result):
+    first, last = (result(translator, step)["eval"] for step in (40, 120))
+    assert last["perplexity"] < first["perplexity"] < 384 / 10
+
+
+def test_the_best_checkpoint_is_chosen_by_bleu(translator):
+    with open(os.path.join(translator, "best", "best.json")) as file:
+        assert json.load(file)["metric"] == "bleu"
+
+
+@pytest.fixture(scope="module")
+def translated(run_text_in, translator, pair_files, tmp_path_factory):
+    """The lines of the test split, translated from a file."""
+    path = str(tmp_path_factory.mktemp("out") / "test.de")
+    flags = ["--mode=predict", f"--input={pair_files}/test.en", f"--predict_output={path}.txt"]
+    run_text_in(translator, *flags)
+    with open(f"{path}.txt") as file:
+        return file.read().splitlines()
+
+
+def test_a_file_is_translated_line_for_line(
+    run_text_in, translator, translated, pairs_dir, pair_files, tmp_path
+):
+    lines = (pair_files / "test.en").read_text().splitlines()
+    assert len(translated) == len(lines) == 11
+    # In another order, in other batches: each line has its own translation.
+    (tmp_path / "backwards.en").write_text("".join(f"{line}\n" for line in lines[::-1]))
+    flags = [f"--input={tmp_path}/backwards.en", f"--predict_output={tmp_path}/out.txt"]
+    run_text_in(translator, "--mode=predict", "--predict_batch_size=4", *flags)
+    assert (tmp_path / "out.txt").read_text().splitlines()[::-1] == translated
+
+
+def test_the_bleu_of_a_split_is_that_of_its_translated_file(
+    run_text_in, translator, translated, pair_files, result
+):
+    run_text_in(translator, "--mode=eval", "--eval_split=test")
+    references = (pair_files / "test.de").read_text().splitlines()
+    expected = sacrebleu.corpus_bleu(translated, [references]).score
+    assert result(translator, 120)["eval"]["bleu"] == pytest.approx(expected)
+
+
+def test_an_average_of_checkpoints_can_be_evaluated(run_text_in, translator, capsys):
+    run_text_in(translator, "--mode=eval", "--checkpoint=average:3")
+    assert "average of 3 checkpoints" in capsys.readouterr().out
+
+
+def test_the_export_answers_as_the_prediction_does(
+    run_text_in, translator, translated, pairs_dir, tmp_path, session
+):
+    run_text_in(translator, "--mode=export", f"--export_dir={tmp_path}")
+    (version,) = os.listdir(tmp_path)
+    path = str(tmp_path / version)
+    pipeline = TextPipeline(dataset.load(pairs_dir, "pairs"))
+    rows = pipeline.stored_rows("test")["source"]
+    model = tf.compat.v1.saved_model.load(session, ["serve"], path)
+    signature = model.signature_def["serving_default"]
+    target = session.run(signature.outputs["target"].name, {signature.inputs["source"].name: rows})
+    assert target.shape == (11, LENGTH)
+    assert pipeline.vocabulary.decode(target) == translated
+    with open(os.path.join(path, "assets", "vocabulary.model"), "rb") as file:
+        assert file.read() == pipeline.vocabulary.model
+    samples = np.load(os.path.join(path, "assets.extra", "sample_source.npy"))
+    np.testing.assert_array_equal(samples, rows[:3])
+
+
+def test_an_export_can_take_and_give_text(
+    run_text_in, translator, translated, pair_files, tmp_path
+):
+    pytest.importorskip("tensorflow_text", reason="needs the extra text_ops")
+    run_text_in(translator, "--mode=export", "--export_text", f"--export_dir={tmp_path}")
+    (version,) = os.listdir(tmp_path)
+    lines = (pair_files / "test.en").read_text().splitlines()
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        model = tf.compat.v1.saved_model.load(session, ["serve"], str(tmp_path / version))
+        signature = model.signature_def["serving_default"]
+        text = signature.inputs["text"].name
+
+        def serve(texts):
+            return session.run(signature.outputs["text"].name, {text: texts})
+
+        assert [answer.decode() for answer in serve(lines)] == translated
+        assert serve([]).shape == (0,)
+        with pytest.raises(tf.errors.InvalidArgumentError, match="more than the 32 tokens"):
+            serve(["one " * 40])
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--augment=flip"], "--augment is for images, and pairs is text"),
+        (["--image_size=8"], "--image_size is for images, and pairs is text"),
+        (["--model=mlp"], "--model=mlp needs image, but the data set pairs holds source, target"),
+        (["--params=vocab_size=512"], "vocab_size=512, but the data set has 384"),
+        (["--best_metric=blue"], "--best_metric=blue is unknown. Did you mean 'bleu'"),
+        (["--predict_output=out.npz"], r"--predict_output=out.npz must end in .txt"),
+    ],
+)
+def test_what_does_not_fit_text_is_refused(run_text_in, tmp_path, flags, message):
+    with pytest.raises(UsageError, match=message):
+        run_text_in(tmp_path, "--mode=train", "--train_steps=1", *flags)
+
+
+def test_a_file_of_text_is_not_for_images(run):
+    with pytest.raises(UsageError, match="--input is for text, and stripes holds images"):
+        run("--mode=predict", "--input=text.txt")
+
+
+def test_a_translator_needs_text(run):
+    with pytest.raises(UsageError, match="--model=transformer_tiny needs source and target"):
+        run("--model=transformer_tiny", "--mode=train", "--train_steps=1")

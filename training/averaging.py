@@ -1,0 +1,65 @@
+"""The mean of the newest checkpoints, which is often better than any of them."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from training.program import UsageError
+
+AVERAGE_DIR = "average"
+
+
+def of_newest(model_dir: str, count: str) -> str:
+    """Writes the mean of the newest `count` checkpoints; returns its path.
+
+    Variables of whole numbers, the global step among them, are those of the newest.
+
+    Args:
+      model_dir: folder of checkpoints; the mean lies in `model_dir/average`.
+      count: as it was given, a number above 1.
+
+    Raises:
+      UsageError: it is none, or there are fewer checkpoints.
+    """
+    if not count.isdigit() or int(count) < 2:
+        raise UsageError(f"--checkpoint=average:{count} must be average:N, such as average:5")
+    state = tf.train.get_checkpoint_state(model_dir)
+    paths = list(state.all_model_checkpoint_paths)[-int(count) :] if state else []
+    if len(paths) < int(count):
+        raise UsageError(
+            f"--checkpoint=average:{count}: {model_dir} has {len(paths)} checkpoint(s) "
+            "(--keep_checkpoint_max in training says how many are kept)"
+        )
+    readers = [tf.train.load_checkpoint(path) for path in paths]
+    names = sorted(readers[-1].get_variable_to_shape_map())
+    values = {name: _mean([reader.get_tensor(name) for reader in readers]) for name in names}
+    path = os.path.join(model_dir, AVERAGE_DIR, os.path.basename(paths[-1]))
+    tf.io.gfile.makedirs(os.path.dirname(path))
+    _save(values, path)
+    print(f"average of {len(paths)} checkpoints, {paths[0]} to {paths[-1]}: {path}")
+    return path
+
+
+def _mean(values):
+    if not np.issubdtype(values[-1].dtype, np.floating):
+        return values[-1]
+    return np.mean(values, axis=0, dtype=np.float64).astype(values[-1].dtype)
+
+
+def _save(values, path):
+    # As a Saver does: in a file of another name first, the index last.
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        feeds = {
+            name: tf.compat.v1.placeholder(value.dtype, value.shape)
+            for name, value in values.items()
+        }
+        save = tf.raw_ops.SaveV2(
+            prefix=path,
+            tensor_names=list(values),
+            shape_and_slices=[""] * len(values),
+            tensors=list(feeds.values()),
+        )
+        session.run(save, {feeds[name]: value for name, value in values.items()})

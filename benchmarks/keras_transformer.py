@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-EOS = 1
+from models.seq2seq import EOS
 
 
 def build(params, max_length):

@@ -68,7 +68,7 @@ def _sizes(data, split):
     """Returns the bytes of a split as pixels, None if they differ in shape, and as stored."""
     features = data.features.values()
     decoded = None
-    if all(feature.is_static and feature.encoding != "text" for feature in features):
+    if all(feature.is_static for feature in features):
         decoded = split.num_examples * sum(feature.num_bytes for feature in features)
     if all(feature.encoding == "raw" for feature in features):
         return decoded, None

@@ -15,6 +15,8 @@ from input_fns import DataError
 
 FORMAT = 2
 FILE_NAME = "dataset.json"
+# Of token ids: what fills a row up, and the end of a sentence; as `models.seq2seq` has them.
+PAD, EOS = 0, 1
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,13 +9,12 @@ import numpy as np
 import tensorflow as tf
 
 from input_fns import deployment, images, records
-from input_fns.dataset import Dataset, Feature, Shard, Split, Text
+from input_fns.dataset import EOS, Dataset, Feature, Shard, Split, Text
 
 NAME = "synthetic"
 _SPLITS = {"train": 50_000, "test": 10_000}
 _EVAL_BLOCK = 1024
 _SENTENCE = 16  # tokens
-_EOS = 1  # as `models.seq2seq` has it
 
 
 def dataset(image_size: tuple[int, int], num_classes: int) -> Dataset:
@@ -104,7 +103,7 @@ class SyntheticPipeline:
             rows = random.integers(
                 3, self.data.text.vocab_size, [2, size, self.data.text.max_length], np.int32
             )
-            rows[..., _SENTENCE - 1 :: _SENTENCE] = rows[..., -1] = _EOS
+            rows[..., _SENTENCE - 1 :: _SENTENCE] = rows[..., -1] = EOS
             return {"source": rows[0], "target": rows[1]}, rows[1]
         features = {
             name: random.integers(0, 256, [size, *feature.shape]).astype(feature.dtype)

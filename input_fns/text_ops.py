@@ -9,7 +9,8 @@ from __future__ import annotations
 import tensorflow as tf
 
 from input_fns import DataError
-from input_fns.vocabulary import EOS, PAD, Vocabulary
+from input_fns.dataset import EOS, PAD
+from input_fns.vocabulary import Vocabulary
 
 try:
     import tensorflow_text

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from input_fns import DataError
+from input_fns.dataset import EOS, PAD
 
 try:
     import sentencepiece
@@ -21,9 +22,6 @@ except ModuleNotFoundError as error:
         "text needs SentencePiece: tools/setup.sh tensorflow text, or pip install '.[text]'"
     ) from error
 
-# As `models.seq2seq` has them.
-PAD, EOS = 0, 1
-KINDS = ("unigram", "bpe")
 # A TPU computes in tiles of 128; the ids above the pieces are never used.
 _MULTIPLE = 128
 # Of a larger corpus the pieces are learnt from that many of its lines.

@@ -27,7 +27,7 @@ def self_attention(x, bias, num_heads, dropout, training):
       `[batch, length, hidden_size]`.
     """
     query, key, value = queries_keys_values(x, num_heads)
-    return output(attend(query, key, value, bias, dropout, training), "output")
+    return output(attend(query, key, value, bias, dropout, training))
 
 
 def cross_attention(x, key, value, bias, dropout, training):
@@ -42,10 +42,10 @@ def cross_attention(x, key, value, bias, dropout, training):
       training: see `self_attention`.
     """
     query = _split(_dense(x, x.shape[-1], "query"), key.shape.as_list()[1], 1)[0]
-    return output(attend(query, key, value, bias, dropout, training), "output")
+    return output(attend(query, key, value, bias, dropout, training))
 
 
-def cached_self_attention(x, cache, position, num_heads):
+def cached_self_attention(x, cache, position):
     """Lets each beam look at its own last token and at those before it.
 
     Args:
@@ -53,13 +53,12 @@ def cached_self_attention(x, cache, position, num_heads):
       cache: keys and values of the positions before it, two tensors
         `[batch, beams, num_heads, max_length, hidden_size / num_heads]`.
       position: int32 scalar.
-      num_heads: divides hidden_size.
 
     Returns:
       `[batch, beams, hidden_size]`, and the cache with this position in it.
     """
     _, beams, heads, length, head_size = cache[0].shape.as_list()
-    query, *new = queries_keys_values(tf.reshape(x, [-1, 1, heads * head_size]), num_heads)
+    query, *new = queries_keys_values(tf.reshape(x, [-1, 1, heads * head_size]), heads)
     positions = tf.range(length)
     here = tf.equal(positions, position)[:, tf.newaxis]
     cache = tuple(
@@ -67,7 +66,7 @@ def cached_self_attention(x, cache, position, num_heads):
         for tensor, old in zip(new, cache)
     )
     key, value = (tf.reshape(tensor, [-1, heads, length, head_size]) for tensor in cache)
-    x = output(attend(query, key, value, bias(positions <= position)), "output")
+    x = output(attend(query, key, value, bias(positions <= position)))
     return tf.reshape(x, [-1, beams, heads * head_size]), cache
 
 
@@ -102,12 +101,12 @@ def attend(query, key, value, bias, dropout=0.0, training=False):
     return tf.matmul(weights, value)
 
 
-def output(heads, name):
+def output(heads):
     """Joins and projects `[batch, heads, length, head_size]` to `[batch, length, hidden_size]`."""
     batch, num_heads, length, head_size = heads.shape.as_list()
     joined = tf.transpose(heads, [0, 2, 1, 3])
     joined = tf.reshape(joined, [batch or -1, length, num_heads * head_size])
-    return _dense(joined, num_heads * head_size, name)
+    return _dense(joined, num_heads * head_size, "output")
 
 
 def _split(x, num_heads, parts):

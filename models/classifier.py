@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from models import losses
 from models.model import ModelError
 
 
@@ -75,20 +76,8 @@ def pooled_logits(x, params, training):
 
 
 def loss(labels, outputs, params):
-    """Softmax cross-entropy with `params["label_smoothing"]`, float32 `[batch]`.
-
-    Label smoothing s gives the true class 1 - s + s/num_classes and every other s/num_classes
-    (Szegedy et al. 2015, arXiv:1512.00567, section 7).
-    """
-    logits = outputs["logits"]
-    smoothing = params["label_smoothing"]
-    num_classes = logits.shape.as_list()[-1]
-    if labels.shape.rank == 1:
-        if not smoothing:
-            return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-        labels = tf.one_hot(labels, num_classes)
-    targets = labels * (1.0 - smoothing) + smoothing / num_classes
-    return tf.nn.softmax_cross_entropy_with_logits(labels=targets, logits=logits)
+    """Softmax cross-entropy with `params["label_smoothing"]`, float32 `[batch]`."""
+    return losses.cross_entropy(labels, outputs["logits"], params["label_smoothing"])
 
 
 def metrics(labels, outputs, weights):

@@ -6,7 +6,7 @@ import re
 
 import tensorflow as tf
 
-from models.model import ModelError
+from models.model import ModelError, num_replicas
 
 
 def default_params(momentum=0.9, epsilon=1e-3):
@@ -45,7 +45,7 @@ def batch_norm(x, params, training, name="batch_norm", zero_gamma=False):
     """
     training = training and not _is_frozen(params, name)
     gamma_initializer = tf.zeros_initializer() if zero_gamma else tf.ones_initializer()
-    replicas = params["context"].num_replicas if params.get("use_tpu") else 1
+    replicas = num_replicas(params)
     if training and params["batch_norm_cross_replica"] and replicas > 1:
         return _cross_replica(x, params, replicas, name, gamma_initializer)
     return tf.compat.v1.layers.batch_normalization(

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from models import losses
 from models.model import ModelError
 
 PAD, EOS = 0, 1
@@ -58,21 +59,9 @@ def shifted_right(tokens):
 
 
 def loss(labels, outputs, params):
-    """Mean cross-entropy of the tokens of each row, with label smoothing, float32 `[batch]`.
-
-    Label smoothing s gives the true token 1 - s + s/vocab_size and every other s/vocab_size
-    (Szegedy et al. 2015, arXiv:1512.00567, section 7). `PAD` does not count.
-    """
-    logits = outputs["logits"]
-    smoothing = params["label_smoothing"]
-    if smoothing:
-        vocab_size = logits.shape.as_list()[-1]
-        off = smoothing / vocab_size
-        targets = tf.one_hot(labels, vocab_size, on_value=1.0 - smoothing + off, off_value=off)
-        losses = tf.nn.softmax_cross_entropy_with_logits(labels=targets, logits=logits)
-    else:
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-    return tf.math.divide_no_nan(tf.reduce_sum(losses * _mask(labels), 1), loss_weights(labels))
+    """Mean cross-entropy of the tokens of each row, with label smoothing, float32 `[batch]`."""
+    per_token = losses.cross_entropy(labels, outputs["logits"], params["label_smoothing"])
+    return tf.math.divide_no_nan(tf.reduce_sum(per_token * _mask(labels), 1), loss_weights(labels))
 
 
 def loss_weights(labels):
@@ -83,12 +72,12 @@ def loss_weights(labels):
 def eval_outputs(labels, outputs):
     """Returns what `metrics` need, float32 `[batch]` each: sums over the tokens of a row."""
     logits = outputs["logits"]
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    per_token = losses.cross_entropy(labels, logits, label_smoothing=0.0)
     best = tf.argmax(logits, axis=-1, output_type=tf.int32)
     mask = _mask(labels)
     correct = tf.cast(tf.equal(best, labels), tf.float32)
     return {
-        "log_loss": tf.reduce_sum(losses * mask, axis=1),
+        "log_loss": tf.reduce_sum(per_token * mask, axis=1),
         "correct": tf.reduce_sum(correct * mask, axis=1),
     }
 

@@ -73,13 +73,7 @@ def inference(features, params, training):
 def _encode(source, segments, params, training):
     """Returns `[batch, length, hidden_size]`."""
     same = _same(segments, segments)
-    bias = attention.bias(same)[:, tf.newaxis]
-
-    def look_around(x):
-        return attention.self_attention(
-            x, bias, params["num_heads"], params["attention_dropout"], training
-        )
-
+    look_around = _self_attention(same, params, training)
     x = _embed(source, _positions(same), params, training)
     for i in range(params["num_layers"]):
         with tf.compat.v1.variable_scope(f"encoder/layer_{i + 1}"):
@@ -92,14 +86,12 @@ def _decode(target, memory, source_segments, params, training):
     """Returns the logits of every token of `target`, `[batch, length, vocab_size]`."""
     segments = seq2seq.segments(target)
     same = _same(segments, segments)
-    bias = attention.bias(tf.linalg.band_part(same, -1, 0))[:, tf.newaxis]
+    look = _self_attention(tf.linalg.band_part(same, -1, 0), params, training)
     memory_bias = attention.bias(_same(segments, source_segments))[:, tf.newaxis]
 
     def look_back(layer, x):
         del layer
-        return attention.self_attention(
-            x, bias, params["num_heads"], params["attention_dropout"], training
-        )
+        return look(x)
 
     x = _embed(seq2seq.shifted_right(target), _positions(same), params, training)
     return _decoder(x, look_back, _keys_values(memory, params), memory_bias, params, training)
@@ -114,9 +106,7 @@ def _translate(memory, source_segments, params):
         new_caches = []
 
         def look_back(layer, x):
-            x, cache = attention.cached_self_attention(
-                x, caches[layer], position, params["num_heads"]
-            )
+            x, cache = attention.cached_self_attention(x, caches[layer], position)
             new_caches.append(cache)
             return x
 
@@ -158,6 +148,14 @@ def _decoder(x, look_back, keys_values, memory_bias, params, training):
     flat = tf.reshape(x, [-1, params["hidden_size"]])
     logits = tf.matmul(flat, _embedding(params), transpose_b=True)
     return tf.reshape(logits, [-1, x.shape.as_list()[1], params["vocab_size"]])
+
+
+def _self_attention(allowed, params, training):
+    """Returns `x -> x`, which keeps to bool `allowed`, `[batch, length, length]`."""
+    bias = attention.bias(allowed)[:, tf.newaxis]
+    return lambda x: attention.self_attention(
+        x, bias, params["num_heads"], params["attention_dropout"], training
+    )
 
 
 def _sublayer(name, x, function, params, training):

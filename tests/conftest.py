@@ -148,6 +148,18 @@ def _run(program, flag_values, arguments):
         program.main()
 
 
+EMULATED = ("--tpu=emulator", "--tpu_topology=1x2")
+
+
+def _runner(program, *given):
+    """Runs a wrapper's real main with these flags: `run(model_dir, "--mode=eval", ...)`."""
+
+    def run_with(model_dir, *arguments):
+        _run(program, flags.FLAGS, [*given, f"--model_dir={model_dir}", *arguments])
+
+    return run_with
+
+
 @pytest.fixture(scope="session")
 def tiny_flags(data_dir):
     """Flags of both wrappers for a tiny model on "stripes"."""
@@ -172,24 +184,14 @@ def run_tpu_with():
 @pytest.fixture(scope="session")
 def run_in(tiny_flags):
     """Runs run_cpu.py's real main: `run_in(model_dir, "--mode=eval", ...)`; a tiny model."""
-
-    def run_with(model_dir, *arguments):
-        _run(run_cpu, flags.FLAGS, [*tiny_flags, f"--model_dir={model_dir}", *arguments])
-
-    return run_with
+    return _runner(run_cpu, *tiny_flags)
 
 
 @pytest.fixture(scope="session")
 def run_tpu_in(tiny_flags):
     """The same with run_tpu.py, on 2 emulated cores; batches are of 14, for 13 is odd."""
-    tpu_flags = ["--tpu=emulator", "--tpu_topology=1x2"]
-    tpu_flags += [f"--{mode}_batch_size=14" for mode in ("train", "eval", "predict")]
-
-    def run_with(model_dir, *arguments):
-        every = [*tiny_flags, *tpu_flags, f"--model_dir={model_dir}", *arguments]
-        _run(run_tpu, flags.FLAGS, every)
-
-    return run_with
+    sizes = [f"--{mode}_batch_size=14" for mode in ("train", "eval", "predict")]
+    return _runner(run_tpu, *tiny_flags, *EMULATED, *sizes)
 
 
 @pytest.fixture(scope="session")
@@ -246,22 +248,13 @@ def text_flags(pairs_dir):
 @pytest.fixture(scope="session")
 def run_text_in(text_flags):
     """Runs run_cpu.py's real main with these: `run_text_in(model_dir, "--mode=eval", ...)`."""
-
-    def run_with(model_dir, *arguments):
-        _run(run_cpu, flags.FLAGS, [*text_flags, f"--model_dir={model_dir}", *arguments])
-
-    return run_with
+    return _runner(run_cpu, *text_flags)
 
 
 @pytest.fixture(scope="session")
 def run_tpu_text_in(text_flags):
     """The same with run_tpu.py, on 2 emulated cores."""
-
-    def run_with(model_dir, *arguments):
-        tpu = ["--tpu=emulator", "--tpu_topology=1x2"]
-        _run(run_tpu, flags.FLAGS, [*text_flags, *tpu, f"--model_dir={model_dir}", *arguments])
-
-    return run_with
+    return _runner(run_tpu, *text_flags, *EMULATED)
 
 
 @pytest.fixture(scope="session")

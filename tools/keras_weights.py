@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from models import registry, resnet
-from training import runtime
+from training import files, runtime
 from training.program import UsageError
 
 # Keras' layer -> the scope here. Of each model the first entry tells that it is this one.
@@ -65,7 +65,7 @@ def main(source: str, checkpoint: str, channels: str = "bgr") -> None:
     runtime.prepare()
     variables, model, params = convert(read(source), channels)
     _check(variables, model, params)
-    _write(variables, checkpoint)
+    files.write_checkpoint(checkpoint, variables)
     flags = ",".join(f"{key}={value}" for key, value in params.items() if key != "num_classes")
     top = f"{params['num_classes']} classes" if "num_classes" in params else "without top"
     print(f"{len(variables)} variables, {top}: {checkpoint}")
@@ -203,21 +203,6 @@ def _check(variables, name, params):
         lines = [f"{name}: {found.get(name)} in the file, {expected.get(name)} in the model"
                  for name in wrong]  # fmt: skip
         raise UsageError(f"the weights do not fit --model={name}: {'; '.join(lines[:5])}")
-
-
-def _write(variables, checkpoint):
-    folder = os.path.dirname(checkpoint)
-    if folder:
-        tf.io.gfile.makedirs(folder)
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        names = sorted(variables)
-        save = tf.raw_ops.SaveV2(
-            prefix=checkpoint,
-            tensor_names=names,
-            shape_and_slices=[""] * len(names),
-            tensors=[tf.compat.v1.placeholder(variables[name].dtype) for name in names],
-        )
-        session.run(save, {t: variables[name] for t, name in zip(save.inputs[3:], names)})
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import os
 import numpy as np
 import tensorflow as tf
 
+from training import files
 from training.program import UsageError
 
 AVERAGE_DIR = "average"
@@ -37,8 +38,7 @@ def of_newest(model_dir: str, count: str) -> str:
     names = sorted(readers[-1].get_variable_to_shape_map())
     values = {name: _mean([reader.get_tensor(name) for reader in readers]) for name in names}
     path = os.path.join(model_dir, AVERAGE_DIR, os.path.basename(paths[-1]))
-    tf.io.gfile.makedirs(os.path.dirname(path))
-    _save(values, path)
+    files.write_checkpoint(path, values)
     print(f"average of {len(paths)} checkpoints, {paths[0]} to {paths[-1]}: {path}")
     return path
 
@@ -47,19 +47,3 @@ def _mean(values):
     if not np.issubdtype(values[-1].dtype, np.floating):
         return values[-1]
     return np.mean(values, axis=0, dtype=np.float64).astype(values[-1].dtype)
-
-
-def _save(values, path):
-    # As a Saver does: in a file of another name first, the index last.
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        feeds = {
-            name: tf.compat.v1.placeholder(value.dtype, value.shape)
-            for name, value in values.items()
-        }
-        save = tf.raw_ops.SaveV2(
-            prefix=path,
-            tensor_names=list(values),
-            shape_and_slices=[""] * len(values),
-            tensors=list(feeds.values()),
-        )
-        session.run(save, {feeds[name]: value for name, value in values.items()})

@@ -65,7 +65,7 @@ _define(
     lower_bound=512,
 )
 flags.DEFINE_enum(
-    "subwords", "unigram", ["unigram", "bpe"], "How they are learnt.", flag_values=FLAGS
+    "subwords", "unigram", convert.SUBWORDS, "How they are learnt.", flag_values=FLAGS
 )
 _define(
     flags.DEFINE_integer,

@@ -8,8 +8,6 @@ import tempfile
 import numpy as np
 import tensorflow as tf
 
-from input_fns.image_pipeline import ImagePipeline
-
 SIGNATURE = "serving_default"
 SAMPLE_FILE = "sample_{}.npy"
 _NUM_SAMPLES = 3
@@ -20,9 +18,7 @@ def export_outputs(predictions, pipeline):
     return {SIGNATURE: tf.estimator.export.PredictOutput(pipeline.serving_outputs(predictions))}
 
 
-def export_saved_model(
-    estimator, pipeline: ImagePipeline, split: str, checkpoint: str, export_dir: str
-):
+def export_saved_model(estimator, pipeline, split: str, checkpoint: str, export_dir: str):
     """Writes `export_dir/<seconds since 1970>/`, and returns its path as text.
 
     Beside the SavedModel, `assets.extra/` holds `class_names.txt`, if there are classes, a name a
@@ -43,7 +39,7 @@ def export_saved_model(
     return path.decode()
 
 
-def command_line(pipeline: ImagePipeline, path: str) -> str:
+def command_line(pipeline, path: str) -> str:
     """Returns the command that feeds the samples, or a text, to the SavedModel at `path`."""
     if pipeline.serves_text:
         return (

@@ -26,11 +26,13 @@ class TextInput:
       rows: int32 `[sentences, max_length]`, what the model is fed with.
       places: int64 `[sentences]`, the line that each came from, counted from 0.
       num_lines: of the input; those that are no row are answered by an empty line.
+      targets: int32 `[num_lines, max_length]`, what a split has for them; None of a file.
     """
 
     rows: np.ndarray
     places: np.ndarray
     num_lines: int
+    targets: np.ndarray | None = None
 
     def in_order(self, translations: Iterable[str]) -> list[str]:
         """Returns the translation of each line, given those of the rows.
@@ -76,9 +78,10 @@ def of_file(path: str, pipeline: TextPipeline) -> TextInput:
 
 
 def of_split(pipeline: TextPipeline, split: str) -> TextInput:
-    """Returns the sources of a split."""
-    rows = pipeline.stored_rows(split)["source"]
-    return _long_first(rows, np.arange(len(rows)), len(rows))
+    """Returns the sources of a split, and its targets."""
+    stored = pipeline.stored_rows(split)
+    rows = stored["source"]
+    return _long_first(rows, np.arange(len(rows)), len(rows), stored["target"])
 
 
 def write_file(estimator, job, predict_input_fn) -> None:
@@ -99,8 +102,8 @@ def write_file(estimator, job, predict_input_fn) -> None:
 def bleu_of_split(estimator, job, predict_input_fn, checkpoint) -> float:
     """Returns BLEU of `job.eval_split`, whose sources are `job.text_input`; prints it."""
     translations = _translate(estimator, job, predict_input_fn, checkpoint)
-    rows = job.pipeline.stored_rows(job.eval_split)
-    score, signature = bleu(translations, job.pipeline.vocabulary.decode(rows["target"]))
+    references = job.pipeline.vocabulary.decode(job.text_input.targets)
+    score, signature = bleu(translations, references)
     print(f"BLEU {score:.2f} {signature}")
     return score
 
@@ -123,6 +126,6 @@ def _translate(estimator, job, predict_input_fn, checkpoint):
     return job.text_input.in_order(text.replace("\n", " ") for text in texts)
 
 
-def _long_first(rows, places, num_lines):
+def _long_first(rows, places, num_lines, targets=None):
     order = np.argsort(-np.count_nonzero(rows, axis=1), kind="stable")
-    return TextInput(rows[order], places[order], num_lines)
+    return TextInput(rows[order], places[order], num_lines, targets)

@@ -25,6 +25,8 @@ class Source:
     is_text: bool = False
 
 
+# How SentencePiece learns subwords.
+SUBWORDS = ("unigram", "bpe")
 _ORDER = {"train": 0, "validation": 1, "test": 2}
 _HOLD_OUT = ("validation_fraction", "test_fraction", "seed")
 _PICTURES = ("image_size", "channels", "workers", "name", *_HOLD_OUT)

@@ -36,14 +36,7 @@ def read_text(path: str) -> str:
     Raises:
       DataError: it is missing, no whole gzip file, or not UTF-8.
     """
-    data = read_bytes(path)
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise DataError(
-            f"{path}, line {line}, byte {error.start}: no UTF-8 ({error.reason})"
-        ) from error
+    return _decode(path, read_bytes(path)).removeprefix("\ufeff")
 
 
 def read_lines(path: str) -> list[bytes]:
@@ -55,17 +48,19 @@ def read_lines(path: str) -> list[bytes]:
     Raises:
       DataError: it is missing, no whole gzip file, or not UTF-8.
     """
-    lines = read_bytes(path).split(b"\n")
+    data = read_bytes(path)
+    _decode(path, data)
+    lines = data.removeprefix(codecs.BOM_UTF8).split(b"\n")
     if not lines[-1]:
         lines.pop()
-    for number, line in enumerate(lines, start=1):
-        try:
-            line.decode()
-        except UnicodeDecodeError as error:
-            offset = sum(len(before) + 1 for before in lines[: number - 1]) + error.start
-            raise DataError(
-                f"{path}, line {number}, byte {offset}: no UTF-8 ({error.reason})"
-            ) from error
-    if lines:
-        lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)
     return [line.removesuffix(b"\r") for line in lines]
+
+
+def _decode(path, data):
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise DataError(
+            f"{path}, line {line}, byte {error.start}: no UTF-8 ({error.reason})"
+        ) from error

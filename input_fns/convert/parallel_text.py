@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from input_fns import DataError
 from input_fns.convert.files import read_lines
-from input_fns.convert.source import SPLIT_NAMES, Options, RawDataset, Row
+from input_fns.convert.source import SPLIT_NAMES, Options, RawDataset
 
 
 @dataclasses.dataclass(frozen=True)
 class RawText:
-    """A `RawSplit` of pairs of sentences.
+    """Pairs of sentences, of which `subwords.encode` makes a `RawSplit`.
 
     Attributes:
       source: UTF-8.
@@ -40,16 +40,8 @@ class RawText:
         number_of: dict[bytes, int] = {}
         return np.array([number_of.setdefault(line, len(number_of)) for line in self.source])
 
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of both sides."""
-        return sum(map(len, self.source)) + sum(map(len, self.target))
-
     def __len__(self) -> int:
         return len(self.source)
-
-    def __iter__(self) -> Iterator[Row]:
-        raise NotImplementedError("`subwords.encode` makes rows of it")
 
     def take(self, indices: Sequence[int]) -> RawText:
         """Returns the split of these pairs, in the order of the indices."""

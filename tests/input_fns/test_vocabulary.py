@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from input_fns import DataError, vocabulary
+from input_fns import DataError, convert, vocabulary
 from models import seq2seq
 
 LINES = ["a small dog runs over the small hill", "the dog sees a bird", "birds see the hill"] * 20
@@ -21,7 +21,7 @@ STRANGE = [
 ]
 
 
-@pytest.fixture(scope="module", params=vocabulary.KINDS)
+@pytest.fixture(scope="module", params=convert.SUBWORDS)
 def pieces(request):
     return vocabulary.train(LINES, 384, request.param, seed=0)
 

@@ -87,7 +87,7 @@ def test_with_a_cache_position_after_position_is_causal_self_attention(random):
             cache = [tf.zeros([BATCH, 1, HEADS, LENGTH, HEAD_SIZE])] * 2
             steps = []
             for i in range(LENGTH):
-                step, cache = attention.cached_self_attention(x[:, i : i + 1], cache, i, HEADS)
+                step, cache = attention.cached_self_attention(x[:, i : i + 1], cache, i)
                 steps.append(step)
         return whole, tf.concat(steps, axis=1)
 

@@ -1,0 +1,28 @@
+"""Losses that several models share."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+
+def cross_entropy(labels, logits, label_smoothing):
+    """Softmax cross-entropy, float32 of the shape of `logits` without its last axis.
+
+    Label smoothing s gives the true class 1 - s + s/num_classes and every other s/num_classes
+    (Szegedy et al. 2015, arXiv:1512.00567, section 7).
+
+    Args:
+      labels: int32 `[...]`, or float32 `[..., num_classes]`: shares of the classes.
+      logits: float32 `[..., num_classes]`.
+      label_smoothing: in [0, 1).
+    """
+    num_classes = logits.shape.as_list()[-1]
+    off = label_smoothing / num_classes
+    if not labels.dtype.is_integer:
+        targets = labels * (1.0 - label_smoothing) + off
+    elif label_smoothing:
+        # At once: with a vocabulary for classes each pass over the targets takes its time.
+        targets = tf.one_hot(labels, num_classes, 1.0 - label_smoothing + off, off)
+    else:
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    return tf.nn.softmax_cross_entropy_with_logits(labels=targets, logits=logits)

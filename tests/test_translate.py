@@ -70,6 +70,13 @@ def test_a_file_is_translated_line_for_line(
     assert (tmp_path / "out.txt").read_text().splitlines()[::-1] == translated
 
 
+def test_a_file_needs_no_split_to_be_translated(run_text_in, translator, translated, pair_files):
+    flags = [f"--input={pair_files}/test.en", "--eval_split=none"]
+    run_text_in(translator, "--mode=predict", *flags)
+    with open(os.path.join(translator, "predictions_120.txt")) as file:
+        assert file.read().splitlines() == translated
+
+
 def test_the_bleu_of_a_split_is_that_of_its_translated_file(
     run_text_in, translator, translated, pair_files, result
 ):

@@ -33,6 +33,7 @@ class Job:
 
     Attributes:
       params: every hyperparameter.
+      splits: those that are read; a file of text is none.
       checkpoint: in training the one that is resumed, else the one that is used; None for none.
       start_step: the global step of `checkpoint`.
       text_input: what prediction and BLEU translate; None where there is no text.
@@ -51,6 +52,7 @@ class Job:
     export_dir: str
     train_split: str
     eval_split: str
+    splits: list[str]
     checkpoint: str | None
     start_step: int
     text_input: TextInput | None
@@ -116,9 +118,9 @@ def from_flags(iterations_per_loop: int = 1) -> Job:
     vocab_size = dataset.text.vocab_size if dataset.text else 0
     params = hparams.resolve(model, FLAGS.params, dataset.num_classes, FLAGS.precision, vocab_size)
     trains = FLAGS.mode in ("train", "train_and_eval")
-    used_splits = [FLAGS.train_split] if trains or FLAGS.mode == "check" else []
-    used_splits += [FLAGS.eval_split] if FLAGS.mode != "train" else []
-    for split in used_splits:
+    splits = [FLAGS.train_split] if trains or FLAGS.mode == "check" else []
+    splits += [FLAGS.eval_split] if FLAGS.mode != "train" and not FLAGS.input else []
+    for split in splits:
         dataset.split(split)
     _check_prediction(dataset)
     checkpoint = _checkpoint(trains)
@@ -126,6 +128,7 @@ def from_flags(iterations_per_loop: int = 1) -> Job:
         model=model,
         pipeline=pipeline,
         params=params,
+        splits=splits,
         checkpoint=checkpoint,
         start_step=checkpoints.step_of(checkpoint),
         text_input=_text_input(pipeline),

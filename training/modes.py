@@ -5,9 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import gc
-import io
-import json
-import os
 from typing import Callable
 
 import numpy as np
@@ -18,7 +15,7 @@ from training import (
     checkpoints,
     confusion,
     export,
-    files,
+    predictions,
     progress,
     results,
     saver,
@@ -194,20 +191,8 @@ def predict(estimator, job, input_fns):
         from training import translation  # sacreBLEU is not installed with every other
 
         translation.write_file(estimator, job, input_fns.predict)
-        return
-    name = f"predictions_{job.start_step}.jsonl"
-    path = job.predict_output or os.path.join(job.model_dir, name)
-    size = job.dataset.split(job.eval_split).num_examples
-    batches = estimator.predict(
-        input_fns.predict, checkpoint_path=job.checkpoint, yield_single_examples=False
-    )
-    batches = (_with_class_names(batch, job.dataset.class_names) for batch in batches)
-    write = _write_npz if path.endswith(".npz") else _write_jsonl
-    with files.atomic_write(path, "wb") as file:
-        written = write(file, batches)
-        if written != size:
-            raise DataError(f"{written} predictions, but split '{job.eval_split}' has {size}")
-    print(f"{written} predictions of {job.eval_split} by {job.checkpoint}: {path}")
+    else:
+        predictions.write_file(estimator, job, input_fns.predict)
 
 
 def _export(estimator, job, checkpoint):
@@ -258,43 +243,14 @@ def _describe(metrics):
     )
 
 
-def _with_class_names(batch, class_names):
-    # As the export does: a TPU computes numbers, the names are put on afterwards.
-    if "classes" in batch:
-        batch["class_names"] = np.array(class_names)[batch["classes"]]
-    return batch
-
-
-def _write_jsonl(file, batches):
-    written = 0
-    for batch in batches:
-        columns = {name: values.tolist() for name, values in batch.items()}
-        for row in zip(*columns.values()):
-            line = {"index": written, **dict(zip(columns, row))}
-            file.write(json.dumps(line, default=results.to_json).encode() + b"\n")
-            written += 1
-    return written
-
-
-def _write_npz(file, batches):
-    batches = list(batches)
-    columns = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
-    archive = io.BytesIO()  # a gs:// file cannot seek, as an archive must
-    np.savez(archive, **columns)
-    file.write(archive.getvalue())
-    return len(next(iter(columns.values())))
-
-
 @contextlib.contextmanager
 def _clear_data_errors(job):
     """Turns what TensorFlow says of a broken record into the shard and the place."""
     try:
         yield
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
-        splits = [job.train_split] if job.trains else []
-        splits += [job.eval_split] if job.mode != "train" else []
         print("the input may be broken: reading every record", flush=True)
-        for problem in inspection.problems(job.dataset, splits):
+        for problem in inspection.problems(job.dataset, job.splits):
             raise DataError(f"{problem} (prepare_data.py --mode=inspect lists all)") from error
         raise
 

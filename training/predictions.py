@@ -1,0 +1,60 @@
+"""The predictions of every example of a split, in order, in a file."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+
+import numpy as np
+
+from input_fns import DataError
+from training import files, results
+
+
+def write_file(estimator, job, predict_input_fn) -> None:
+    """Writes what `job.checkpoint` predicts for each example of `job.eval_split`.
+
+    Raises:
+      DataError: there are not as many predictions as examples.
+    """
+    name = f"predictions_{job.start_step}.jsonl"
+    path = job.predict_output or os.path.join(job.model_dir, name)
+    size = job.dataset.split(job.eval_split).num_examples
+    batches = estimator.predict(
+        predict_input_fn, checkpoint_path=job.checkpoint, yield_single_examples=False
+    )
+    batches = (_with_class_names(batch, job.dataset.class_names) for batch in batches)
+    write = _write_npz if path.endswith(".npz") else _write_jsonl
+    with files.atomic_write(path, "wb") as file:
+        written = write(file, batches)
+        if written != size:
+            raise DataError(f"{written} predictions, but split '{job.eval_split}' has {size}")
+    print(f"{written} predictions of {job.eval_split} by {job.checkpoint}: {path}")
+
+
+def _with_class_names(batch, class_names):
+    # As the export does: a TPU computes numbers, the names are put on afterwards.
+    if "classes" in batch:
+        batch["class_names"] = np.array(class_names)[batch["classes"]]
+    return batch
+
+
+def _write_jsonl(file, batches):
+    written = 0
+    for batch in batches:
+        columns = {name: values.tolist() for name, values in batch.items()}
+        for row in zip(*columns.values()):
+            line = {"index": written, **dict(zip(columns, row))}
+            file.write(json.dumps(line, default=results.to_json).encode() + b"\n")
+            written += 1
+    return written
+
+
+def _write_npz(file, batches):
+    batches = list(batches)
+    columns = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+    archive = io.BytesIO()  # a gs:// file cannot seek, as an archive must
+    np.savez(archive, **columns)
+    file.write(archive.getvalue())
+    return len(next(iter(columns.values())))

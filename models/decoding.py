@@ -75,7 +75,7 @@ def _beam_search(step, caches, batch_size, max_length, params):
         logits, caches = step(last, position, caches)
         vocab_size = logits.shape.as_list()[-1]
         log_probs = tf.nn.log_softmax(tf.cast(logits, tf.float32))
-        log_probs = tf.reshape(live_log_prob[..., tf.newaxis] + log_probs, [-1, beams * vocab_size])
+        log_probs = tf.reshape(tf.expand_dims(live_log_prob, -1) + log_probs, [-1, beams * vocab_size])
         # Of twice as many at least half go on, for each beam can end in one way.
         log_probs, index = tf.math.top_k(log_probs, 2 * beams)  # [batch, 2 * beams]
         parent, token = index // vocab_size, index % vocab_size
@@ -114,7 +114,7 @@ def _loop(goes_on, body, state):
 def _put(token, target, position):
     """Returns `target` `[..., max_length]` with `token` `[...]` at `position`."""
     here = tf.equal(tf.range(target.shape.as_list()[-1]), position)
-    return tf.where(here, token[..., tf.newaxis], target)
+    return tf.where(here, tf.expand_dims(token, -1), target)
 
 
 def _has_ended(target):

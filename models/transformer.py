@@ -208,7 +208,7 @@ def _embed(tokens, positions, params, training):
     x = tf.gather(embedding, tokens) * params["hidden_size"] ** 0.5
     half = params["hidden_size"] // 2
     rates = np.float32(10000.0 ** -(np.arange(half) / half))
-    angles = tf.cast(positions, tf.float32)[..., tf.newaxis] * rates
+    angles = tf.expand_dims(tf.cast(positions, tf.float32), -1) * rates
     x += tf.cast(tf.concat([tf.sin(angles), tf.cos(angles)], axis=-1), x.dtype)
     return tf.compat.v1.layers.dropout(x, params["dropout"], training=training)
 

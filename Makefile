@@ -6,10 +6,10 @@ TENSORFLOW ?= tensorflow
 IN_VENV := .venv/bin/python
 DATA := data
 RUNS := runs
-# TensorFlow Text asks for the wheel of this name, and would bring it in beside another.
-TEXT_OPS := $(if $(filter tensorflow,$(TENSORFLOW)),text_ops)
+# These ask for the wheel of this name, and would bring it in beside another.
+WITH_TENSORFLOW := $(if $(filter tensorflow,$(TENSORFLOW)),text_ops serving)
 
-.PHONY: run test lint format lock bench-train bench-keras bench-input bench-memory clean setup setup-dev
+.PHONY: run test lint format lock bench-train bench-keras bench-input bench-memory bench-serving clean setup setup-dev
 
 run: setup
 	@$(IN_VENV) prepare_data.py --dataset=digits --data_dir=$(DATA)/digits
@@ -42,13 +42,18 @@ bench-input: setup
 bench-memory: setup
 	@$(IN_VENV) benchmarks/memory.py --source=$(SOURCE)
 
+# SavedModels by runtime against those of tf.keras.
+bench-serving: setup
+	@tools/setup.sh $(TENSORFLOW) $(WITH_TENSORFLOW)
+	@$(IN_VENV) benchmarks/serving_speed.py
+
 # Writes the locked requirements anew from pyproject.toml, for Python 3.9 to 3.11 at once.
 lock: setup-dev
 	@$(IN_VENV) -m pip install --quiet uv
 	@for extra in tensorflow cpu gpu; do \
 	  $(IN_VENV) -m uv pip compile --quiet --universal --python-version 3.9 --no-header --no-annotate \
 	    --extra $$extra -o requirements/$$extra.txt pyproject.toml || exit 1; done
-	@for extra in text text_ops dev; do \
+	@for extra in text text_ops serving dev; do \
 	  $(IN_VENV) -m uv pip compile --quiet --universal --python-version 3.9 --no-header --no-annotate \
 	    --extra $$extra -c requirements/tensorflow.txt -o requirements/$$extra.txt pyproject.toml || exit 1; done
 
@@ -56,7 +61,7 @@ setup:
 	@tools/setup.sh $(TENSORFLOW)
 
 setup-dev:
-	@tools/setup.sh $(TENSORFLOW) dev check $(TEXT_OPS)
+	@tools/setup.sh $(TENSORFLOW) dev check $(WITH_TENSORFLOW)
 
 clean:
 	rm -rf .venv $(DATA) $(RUNS)

@@ -19,13 +19,13 @@ from training import (
     checkpoints,
     ema,
     evaluation,
-    export,
     forward,
     job,
     modes,
     optimizers,
     runtime,
     schedules,
+    signatures,
     steps,
     summaries,
 )
@@ -40,12 +40,10 @@ def build_model_fn(model: Model, run: Job):
     def model_fn(features, labels, mode, params):
         if mode == ModeKeys.TRAIN:
             spec = train_spec(features, labels, params)
+        elif mode == ModeKeys.EVAL:
+            spec = eval_spec(features, labels, params)
         else:
-            outputs = forward.infer(model, features, params, training=False)
-            if mode == ModeKeys.EVAL:
-                spec = eval_spec(features, labels, outputs, params)
-            else:
-                spec = predict_spec(outputs, params)
+            spec = predict_spec(features, params)
         if run.checkpoint:
             checkpoints.check_fits(run.checkpoint, params, mode == ModeKeys.TRAIN)
         return spec
@@ -73,7 +71,8 @@ def build_model_fn(model: Model, run: Job):
             ModeKeys.TRAIN, loss=step.loss, train_op=step.op, training_hooks=[hook]
         )
 
-    def eval_spec(features, labels, outputs, params):
+    def eval_spec(features, labels, params):
+        outputs = forward.infer(model, features, params, training=False)
         losses = model.loss(labels, outputs, params)
         weights = features["weight"]
         return tf.estimator.EstimatorSpec(
@@ -85,12 +84,17 @@ def build_model_fn(model: Model, run: Job):
             scaffold=ema.scaffold(params),
         )
 
-    def predict_spec(outputs, params):
-        predictions = model.predictions(outputs)
+    def predict_spec(features, params):
+        def predict(features):
+            return model.predictions(forward.infer(model, features, params, training=False))
+
+        predictions = predict(features)
         return tf.estimator.EstimatorSpec(
             ModeKeys.PREDICT,
             predictions=predictions,
-            export_outputs=export.export_outputs(predictions, run.pipeline),
+            export_outputs=signatures.export_outputs(
+                features, predictions, predict, run.pipeline, run.export_top_k
+            ),
             scaffold=ema.scaffold(params),
         )
 

@@ -22,7 +22,6 @@ from training import (
     checkpoints,
     ema,
     evaluation,
-    export,
     flags,
     forward,
     job,
@@ -30,6 +29,7 @@ from training import (
     optimizers,
     runtime,
     schedules,
+    signatures,
     steps,
     summaries,
 )
@@ -49,12 +49,10 @@ def build_model_fn(model: Model, run: Job):
     def model_fn(features, labels, mode, params):
         if mode == ModeKeys.TRAIN:
             spec = train_spec(features, labels, params)
+        elif mode == ModeKeys.EVAL:
+            spec = eval_spec(features, labels, params)
         else:
-            outputs = forward.infer(model, features, params, training=False)
-            if mode == ModeKeys.EVAL:
-                spec = eval_spec(features, labels, outputs, params)
-            else:
-                spec = predict_spec(outputs, params)
+            spec = predict_spec(features, params)
         if run.checkpoint:
             checkpoints.check_fits(run.checkpoint, params, mode == ModeKeys.TRAIN)
         return spec
@@ -99,7 +97,8 @@ def build_model_fn(model: Model, run: Job):
             scaffold_fn=scaffold_fn,
         )
 
-    def eval_spec(features, labels, outputs, params):
+    def eval_spec(features, labels, params):
+        outputs = forward.infer(model, features, params, training=False)
         losses = model.loss(labels, outputs, params)
         weights = features["weight"]
         tensors = [labels, model.eval_outputs(labels, outputs), losses, weights]
@@ -115,16 +114,17 @@ def build_model_fn(model: Model, run: Job):
             scaffold_fn=ema.scaffold_fn(params),
         )
 
-    def predict_spec(outputs, params):
-        predictions = model.predictions(outputs)
-        export_outputs = None
-        if not params["use_tpu"]:
-            # For the SavedModel: there may be text in them, and a TPU computes none.
-            export_outputs = export.export_outputs(predictions, run.pipeline)
+    def predict_spec(features, params):
+        def predict(features):
+            return model.predictions(forward.infer(model, features, params, training=False))
+
+        predictions = predict(features)
         return tf.compat.v1.estimator.tpu.TPUEstimatorSpec(
             ModeKeys.PREDICT,
             predictions=predictions,
-            export_outputs=export_outputs,
+            export_outputs=signatures.export_outputs(
+                features, predictions, predict, run.pipeline, run.export_top_k
+            ),
             scaffold_fn=ema.scaffold_fn(params),
         )
 
@@ -157,8 +157,7 @@ def build_estimator(run: Job, tpu: Connection) -> tf.compat.v1.estimator.tpu.TPU
         train_batch_size=run.train_batch_size,
         eval_batch_size=run.eval_batch_size,
         predict_batch_size=run.predict_batch_size,
-        # A second metagraph in the SavedModel, for a TPU, would keep it from most servers.
-        export_to_tpu=False,
+        export_to_tpu=FLAGS.export_to_tpu,
     )
 
 
@@ -185,7 +184,7 @@ def main() -> None:
         sys.exit(run_check.run(_request(), build_estimator, build_input_fns))
     iterations = tpu_flags.iterations_per_loop(FLAGS.save_checkpoints_steps)
     with connection.connect(_request()) as tpu:
-        run = job.from_flags(iterations if tpu.use_tpu else 1)
+        run = job.from_flags(iterations if tpu.use_tpu else 1, tpu.use_tpu)
         modes.run(build_estimator(run, tpu), run, build_input_fns(run))
 
 

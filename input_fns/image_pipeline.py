@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import tensorflow as tf
 
-from input_fns import DataError, caching, deployment, images, records
+from input_fns import DataError, caching, deployment, image_receivers, images, records, serving
 from input_fns.augment import Augmentation
 from input_fns.dataset import Dataset, Feature
 from input_fns.records import plain
@@ -33,7 +33,7 @@ class ImagePipeline:
     center_crop: float = 0.875
     cache: str = caching.AUTO
     corpus_metrics: ClassVar[tuple[str, ...]] = ()
-    serves_text: ClassVar[bool] = False
+    assets: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self):
         """Raises `DataError` for what cannot be fed."""
@@ -138,18 +138,21 @@ class ImagePipeline:
         """
 
         def input_fn(params):
-            dataset = self._in_order(split).map(lambda features, labels: features)
-            return dataset.rebatch(params["batch_size"]).prefetch(tf.data.AUTOTUNE)
+            return (
+                self.features_in_order(split)
+                .rebatch(params["batch_size"])
+                .prefetch(tf.data.AUTOTUNE)
+            )
 
         return input_fn
 
-    def serving_outputs(self, predictions):
-        """Returns what the SavedModel gives: the predictions and, of classes, their names."""
-        return images.with_class_names(predictions, self.data.class_names)
+    def features_in_order(self, split):
+        """Every example once, in order, as evaluation sees it, in batches of any size."""
+        return self._in_order(split).map(lambda features, labels: features)
 
-    def serving_input_receiver_fn(self):
-        """Returns the receiver of the raw signature: what the model sees, any batch size."""
-        return images.raw_serving_input_receiver_fn(self.features)
+    def receivers(self, top_k: int = 0) -> dict[str, serving.Receiver]:
+        """Returns the ways into a SavedModel, by signature; see `image_receivers`."""
+        return image_receivers.receivers(self, top_k)
 
     def _stored_fn(self):
         return images.stored_fn(self.data.features, True, self.data.num_classes)
@@ -175,8 +178,8 @@ class ImagePipeline:
         files = self.data.files(split)
         if self._stored.encoding == "raw":
             dataset = records.in_order(files, self._parse_raw())
-            return dataset.map(self._centered, num_parallel_calls=AUTOTUNE)
-        return self._decoded(files, self._decode_center)
+            return dataset.map(self.evaluated_pixels, num_parallel_calls=AUTOTUNE)
+        return self._decoded(files, lambda encoded: self.evaluated_file(encoded, self._stored))
 
     def _decoded(self, files, decode):
         dataset = records.in_order(files, self._stored_fn()).unbatch()
@@ -189,21 +192,23 @@ class ImagePipeline:
             64, num_parallel_calls=AUTOTUNE
         )
 
-    def _decode_center(self, encoded):
-        """What evaluation sees of one JPEG or PNG."""
-        return images.resize(self._middle(images.decode(encoded, self._stored)), self._size)
+    def evaluated_file(self, encoded, stored):
+        """What evaluation sees of one JPEG or PNG, that is stored as this feature."""
+        return images.resize(self._middle(images.decode(encoded, stored)), self._size)
 
     def _middle(self, pixels):
         """Cuts the window of evaluation out of images `[..., height, width, channels]`."""
-        size = pixels.shape.as_list() if self._stored.is_static else tf.unstack(tf.shape(pixels))
-        return images.cut(pixels, self._center_window(*size[-3:-1]))
+        size = pixels.shape.as_list()[-3:-1]
+        if None in size:
+            size = tf.unstack(tf.shape(pixels)[-3:-1])
+        return images.cut(pixels, self._center_window(*size))
 
     def _center_window(self, height, width):
         return images.center_window(height, width, self._size, self.center_crop)
 
     @plain
-    def _centered(self, features, labels):
-        """What evaluation sees of images of the stored size."""
+    def evaluated_pixels(self, features, labels):
+        """What evaluation sees of features with images of the stored size."""
         if not self._is_resized:
             return features, labels
         return {"image": images.resize(self._middle(features["image"]), self._size)}, labels
@@ -213,7 +218,7 @@ class ImagePipeline:
 
         @plain
         def augment(examples, numbers):
-            return self._change(*self._centered(*examples), numbers)
+            return self._change(*self.evaluated_pixels(*examples), numbers)
 
         return dataset.map(augment, num_parallel_calls=AUTOTUNE)
 
@@ -233,7 +238,8 @@ class ImagePipeline:
                 return window[0] if window else self._window(numbers, height, width)
 
             if not self.augmentation.window:
-                return ({"image": self._decode_center(features["image"])}, label), numbers
+                pixels = self.evaluated_file(features["image"], self._stored)
+                return ({"image": pixels}, label), numbers
             if as_pixels:
                 pixels = images.cut(features["image"], *window)
             else:

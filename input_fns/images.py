@@ -1,4 +1,4 @@
-"""Stored images and labels: from TFRecord bytes to tensors, and the receiver that serving feeds."""
+"""Stored images and labels: from TFRecord bytes to tensors."""
 
 from __future__ import annotations
 
@@ -125,28 +125,6 @@ def resize(images, image_size):
     return tf.ensure_shape(
         tf.cond(fits, lambda: images, resized), [*shape[:-3], *image_size, shape[-1]]
     )
-
-
-def raw_serving_input_receiver_fn(features):
-    """Returns a serving_input_receiver_fn whose inputs are `features`, batch size free."""
-
-    def serving_input_receiver_fn():
-        receivers = {
-            name: tf.compat.v1.placeholder(feature.dtype, [None, *feature.shape], name)
-            for name, feature in features.items()
-        }
-        return tf.estimator.export.ServingInputReceiver(receivers, receivers)
-
-    return serving_input_receiver_fn
-
-
-def with_class_names(predictions, class_names):
-    """Adds string `class_names` to predictions with int32 `classes`, both `[batch]`."""
-    if "classes" not in predictions:
-        return predictions
-    # Text stays out of the predictions themselves, which a TPU computes.
-    names = tf.gather(tf.constant(class_names), predictions["classes"])
-    return {**predictions, "class_names": names}
 
 
 def _checked(labels, num_classes):

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import tensorflow as tf
 
-from input_fns import deployment, images, records
+from input_fns import deployment, records, serving
 from input_fns.dataset import EOS, Dataset, Feature, Shard, Split, Text
 
 NAME = "synthetic"
@@ -49,7 +49,7 @@ class SyntheticPipeline:
     features: dict[str, Feature]
     mixes: bool = False
     corpus_metrics: ClassVar[tuple[str, ...]] = ()
-    serves_text: ClassVar[bool] = False
+    assets: ClassVar[tuple[str, ...]] = ()
 
     def train_input_fn(self, split: str, seed: int, start_step: int = 0):
         """Returns an input_fn whose every batch is the same."""
@@ -82,13 +82,23 @@ class SyntheticPipeline:
 
         return input_fn
 
-    def serving_outputs(self, predictions):
-        """Returns what the SavedModel gives: the predictions and, of classes, their names."""
-        return images.with_class_names(predictions, self.data.class_names)
+    def receivers(self, top_k: int = 0) -> dict[str, serving.Receiver]:
+        """Returns the one way into a SavedModel of no data: what the model sees."""
 
-    def serving_input_receiver_fn(self):
-        """Returns the receiver of the raw signature."""
-        return images.raw_serving_input_receiver_fn(self.features)
+        def outputs(predictions):
+            if self.data.text:
+                return predictions
+            return serving.class_outputs(predictions, self.data.class_names, top_k)
+
+        return {
+            serving.RAW: serving.Receiver(
+                serving.raw_inputs(self.features), dict, outputs, self._first_examples
+            )
+        }
+
+    def _first_examples(self, split, count):
+        features, _ = self._batch(_EVAL_BLOCK, seed=0)
+        return {name: features[name][:count] for name in self.features}
 
     def _examples(self, split):
         whole, rest = divmod(self.data.split(split).num_examples, _EVAL_BLOCK)

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 import tensorflow as tf
 
-from input_fns import DataError, caching, deployment, images, records, vocabulary
+from input_fns import DataError, caching, deployment, images, records, serving, vocabulary
 from input_fns.dataset import Dataset, Feature
 from input_fns.records import plain
 from input_fns.vocabulary import Vocabulary
@@ -31,7 +31,7 @@ class TextPipeline:
     Attributes:
       data: the data set.
       cache: "auto", "memory", "none", or a local folder; see `caching`.
-      serves_text: whether the SavedModel takes and gives text, by TensorFlow Text's operations.
+      serves_text: whether a SavedModel takes text too, by TensorFlow Text's operations.
       corpus_metrics: of an evaluation, computed from the predictions of a whole split.
     """
 
@@ -148,46 +148,63 @@ class TextPipeline:
             rows[-1][: len(ids)] = ids
         return np.stack(rows)
 
-    def stored_rows(self, split: str) -> dict[str, np.ndarray]:
-        """Returns the rows of a split, in order, `{"source", "target"}`, int32."""
-        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-            rows = self._in_order(split).rebatch(self.data.split(split).num_examples)
-            return session.run(tf.compat.v1.data.make_one_shot_iterator(rows).get_next())
+    def stored_rows(self, split: str, count: int | None = None) -> dict[str, np.ndarray]:
+        """Returns the rows of a split, or the first of them, `{"source", "target"}`, int32."""
+        count = count or self.data.split(split).num_examples
+        return serving.first_of(lambda: self._in_order(split), count)
 
-    def serving_input_receiver_fn(self):
-        """Returns the receiver of the raw signature: any number of rows of token ids, or of texts.
+    @property
+    def assets(self) -> tuple[str, ...]:
+        """Files that a SavedModel takes with it."""
+        return (self._vocabulary_path,)
 
-        The vocabulary becomes an asset of the SavedModel.
-        """
-        receiver_fn = images.raw_serving_input_receiver_fn(self.features)
+    def receivers(self, top_k: int = 0) -> dict[str, serving.Receiver]:
+        """Returns the ways into a SavedModel, by signature: rows of token ids, records, texts."""
+        del top_k  # of classes
+        receivers = {
+            serving.RAW: serving.Receiver(
+                serving.raw_inputs(self.features), dict, dict, self._first_rows
+            ),
+            serving.TF_EXAMPLE: serving.Receiver(
+                serving.string_inputs(serving.EXAMPLES), self._of_records, dict, self._first_records
+            ),
+        }
+        if self.serves_text:
+            receivers[serving.TEXT] = serving.Receiver(
+                serving.string_inputs("text"), self._of_texts, self._to_texts, self._first_texts
+            )
+        return receivers
 
-        def serving_input_receiver_fn():
-            assets = tf.compat.v1.GraphKeys.ASSET_FILEPATHS
-            tf.compat.v1.add_to_collection(assets, tf.constant(self._vocabulary_path))
-            return self._text_receiver() if self.serves_text else receiver_fn()
+    def _of_records(self, inputs):
+        return {"source": _as_int32(self._parse(inputs[serving.EXAMPLES], ("source",)))["source"]}
 
-        return serving_input_receiver_fn
-
-    def _text_receiver(self):
+    def _of_texts(self, inputs):
         from input_fns import text_ops  # few have TensorFlow Text
 
-        text = tf.compat.v1.placeholder(tf.string, [None], "text")
-        rows = text_ops.to_rows(text, self.vocabulary, self.data.text.max_length)
-        return tf.estimator.export.ServingInputReceiver({"source": rows}, {"text": text})
+        max_length = self.data.text.max_length
+        return {"source": text_ops.to_rows(inputs["text"], self.vocabulary, max_length)}
 
-    def serving_outputs(self, predictions):
-        """Returns what the SavedModel gives: the predictions and, if it serves text, their text."""
-        if not self.serves_text:
-            return predictions
+    def _to_texts(self, predictions):
         from input_fns import text_ops
 
-        return {**predictions, "text": text_ops.to_text(predictions["target"], self.vocabulary)}
+        text = text_ops.to_text(predictions["target"], self.vocabulary)
+        return {"text": text, "score": predictions["score"]}
 
-    def _parse(self, serialized):
+    def _first_rows(self, split, count):
+        return {"source": self.stored_rows(split, count)["source"]}
+
+    def _first_records(self, split, count):
+        return {serving.EXAMPLES: serving.first_records(self.data.files(split), count)}
+
+    def _first_texts(self, split, count):
+        texts = self.vocabulary.decode(self.stored_rows(split, count)["source"])
+        return {"text": np.array([text.encode() for text in texts], object)}
+
+    def _parse(self, serialized, sides=_SIDES):
         """From serialised examples to rows as they are stored."""
-        features = {name: self.data.features[name] for name in _SIDES}
+        features = {name: self.data.features[name] for name in sides}
         stored, _ = images.stored_fn(features, has_labels=False)(serialized)
-        return {name: images.decode_raw(stored[name], features[name]) for name in _SIDES}
+        return {name: images.decode_raw(stored[name], features[name]) for name in sides}
 
     def _in_order(self, split):
         """Every row once, in order, int32."""

@@ -40,14 +40,20 @@ def depthwise_conv2d(x, strides=1, padding="same", name="depthwise"):
 
     Args:
       x: float32 or bfloat16 `[batch, height, width, channels]`.
-      strides: of both dimensions.
-      padding: "same", or "after": one zero after each row and column, whatever their number.
+      strides: of both dimensions, 1 or 2.
+      padding: "same", or, of strides 2, "after": one zero after each row and column, whatever
+        their number.
       name: of the variable scope, which holds `depthwise_kernel`.
 
     Returns:
       A tensor with as many channels, of the type of `x`.
     """
-    padding = [[0, 0], [0, 1], [0, 1], [0, 0]] if padding == "after" else padding.upper()
+    if padding == "after":
+        padding = "same"  # which treats even sizes alike
+        if any(size % 2 for size in x.shape.as_list()[1:3]):
+            # Not the padding of the convolution itself, which few runtimes know.
+            x = tf.pad(x, [[0, 0], [0, 1], [0, 1], [0, 0]])
+            padding = "valid"
     with tf.compat.v1.variable_scope(name):
         # Fan-out of a 3x3 kernel whose channels do not mix: 9, whatever their number.
         kernel = tf.compat.v1.get_variable(
@@ -56,4 +62,4 @@ def depthwise_conv2d(x, strides=1, padding="same", name="depthwise"):
             x.dtype,
             initializer=tf.compat.v1.random_normal_initializer(stddev=(2 / 9) ** 0.5),
         )
-        return tf.nn.depthwise_conv2d(x, kernel, [1, strides, strides, 1], padding)
+        return tf.nn.depthwise_conv2d(x, kernel, [1, strides, strides, 1], padding.upper())

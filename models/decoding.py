@@ -75,7 +75,8 @@ def _beam_search(step, caches, batch_size, max_length, params):
         logits, caches = step(last, position, caches)
         vocab_size = logits.shape.as_list()[-1]
         log_probs = tf.nn.log_softmax(tf.cast(logits, tf.float32))
-        log_probs = tf.reshape(tf.expand_dims(live_log_prob, -1) + log_probs, [-1, beams * vocab_size])
+        log_probs += tf.expand_dims(live_log_prob, -1)
+        log_probs = tf.reshape(log_probs, [-1, beams * vocab_size])
         # Of twice as many at least half go on, for each beam can end in one way.
         log_probs, index = tf.math.top_k(log_probs, 2 * beams)  # [batch, 2 * beams]
         parent, token = index // vocab_size, index % vocab_size

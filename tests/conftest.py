@@ -176,6 +176,12 @@ def tiny_flags(data_dir):
 
 
 @pytest.fixture(scope="session")
+def run_with():
+    """Runs run_cpu.py's real main with these flags alone."""
+    return lambda *arguments: _run(run_cpu, flags.FLAGS, arguments)
+
+
+@pytest.fixture(scope="session")
 def run_tpu_with():
     """Runs run_tpu.py's real main with these flags alone."""
     return lambda *arguments: _run(run_tpu, flags.FLAGS, arguments)

@@ -78,7 +78,8 @@ def test_every_test_file_is_a_test_of_its_own(targets):
 
 def test_every_program_is_a_binary(targets):
     programs = {target["srcs"][0] for target in targets.values() if target["kind"] == "py_binary"}
-    assert programs >= set(glob(["run_[ct]pu.py", "prepare_data.py", "tools/*.py"]))
+    files = glob(["*.py", "tools/*.py", "benchmarks/*.py"])
+    assert programs >= {path for path in files if '"__main__"' in (ROOT / path).read_text()}
 
 
 def test_every_dep_is_a_target(targets):

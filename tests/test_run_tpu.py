@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from training import model_card
 from training.program import UsageError
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -103,6 +104,18 @@ def test_the_saved_models_of_both_are_interchangeable(
             np.testing.assert_array_equal(answers[1][name].numpy(), values.numpy())
         else:
             np.testing.assert_allclose(answers[1][name].numpy(), values.numpy(), atol=1e-6)
+
+
+def test_an_export_can_hold_a_graph_for_a_tpu(run_tpu_in, trained_dir, tmp_path):
+    run_tpu_in(trained_dir, "--mode=export", "--export_to_tpu", f"--export_dir={tmp_path}")
+    (version,) = tmp_path.iterdir()
+    cpu, tpu = model_card.read(str(version)).meta_graphs
+    assert [*cpu.meta_info_def.tags] == ["serve"]
+    assert sorted(tpu.meta_info_def.tags) == ["serve", "tpu"]
+    assert "TPUPartitionedCall" in {node.op for node in tpu.graph_def.node}
+    (signature,) = tpu.signature_def.values()
+    assert set(signature.inputs) == {"image"}
+    assert set(signature.outputs) == {"classes", "probabilities"}
 
 
 def test_train_and_eval_takes_turns_and_evaluates_every_checkpoint(run_tpu, run_in, result):

@@ -119,7 +119,7 @@ def test_an_export_can_take_and_give_text(
     lines = (pair_files / "test.en").read_text().splitlines()
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         model = tf.compat.v1.saved_model.load(session, ["serve"], str(tmp_path / version))
-        signature = model.signature_def["serving_default"]
+        signature = model.signature_def["text"]
         text = signature.inputs["text"].name
 
         def serve(texts):

@@ -36,8 +36,12 @@ flags.DEFINE_integer(
     "one up to 100.",
     lower_bound=1,
 )
-
-
+flags.DEFINE_boolean(
+    "export_to_tpu",
+    False,
+    "For export: a second graph in the SavedModel, tags serve and tpu, for a server with a TPU. "
+    "tf.saved_model.load and other runtimes refuse two.",
+)
 flags.DEFINE_string("check_report", "", "For check: a .json file for the report.")
 flags.DEFINE_integer(
     "check_run_steps",

@@ -1,84 +1,125 @@
-"""SavedModels that serve the model: versioned, whole or not there, with an example to try."""
+"""SavedModels that serve the model: versioned, checked, whole or not there."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import tempfile
+import time
 
 import numpy as np
 import tensorflow as tf
 
-SIGNATURE = "serving_default"
+from input_fns import serving
+from training import export_check, files, model_card, signatures, warm_up
+
+EXTRA = "assets.extra"
 SAMPLE_FILE = "sample_{}.npy"
 _NUM_SAMPLES = 3
 
 
-def export_outputs(predictions, pipeline):
-    """Returns the signatures of the SavedModel, whose outputs are `pipeline.serving_outputs`."""
-    return {SIGNATURE: tf.estimator.export.PredictOutput(pipeline.serving_outputs(predictions))}
+def export_saved_model(estimator, job, checkpoint: str) -> str:
+    """Writes `job.export_dir/<version>/`, and returns its path.
 
+    The version is the time in seconds since 1970, and newer than all that are there. The folder
+    takes this name when it is complete and has been checked (`export_check`): a server that watches
+    `export_dir` never sees another.
 
-def export_saved_model(estimator, pipeline, split: str, checkpoint: str, export_dir: str):
-    """Writes `export_dir/<seconds since 1970>/`, and returns its path as text.
+    Beside the SavedModel lie `MODEL_CARD.json` (see `model_card`) and, in `assets.extra/`,
+    `class_names.txt`, if there are classes, a name a line in the order of the probabilities;
+    `sample_<input>.npy`, the first examples of `job.eval_split`, ready to be fed; and requests that
+    TensorFlow Serving warms up with.
 
-    Beside the SavedModel, `assets.extra/` holds `class_names.txt`, if there are classes, a name a
-    line in the order of the probabilities, and `sample_<feature>.npy`, the first examples of
-    `split`, ready to be fed.
+    Raises:
+      ExportError: it answers other than the Estimator predicts. It is kept, as `failed-<version>`.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            path = estimator.export_saved_model(
-                export_dir,
-                pipeline.serving_input_receiver_fn(),
-                assets_extra=_write_extras(folder, pipeline, split),
-                checkpoint_path=checkpoint,
-            )
-        except BaseException:
-            _remove_unfinished(export_dir)
-            raise
-    return path.decode()
+    # Not a number: no server takes it for a version.
+    staging = os.path.join(job.export_dir, f"temp-{secrets.token_hex(4)}")
+    try:
+        path = _write(estimator, job, checkpoint, staging)
+        report = export_check.check(estimator, job, checkpoint, path)
+        card = model_card.write(path, job, checkpoint, report)
+        version = _next_version(job.export_dir)
+        name = f"failed-{version}" if report.problems else str(version)
+        final = os.path.join(job.export_dir, name)
+        tf.io.gfile.rename(path, final)
+    finally:
+        if tf.io.gfile.exists(staging):
+            tf.io.gfile.rmtree(staging)
+    print(f"exported {checkpoint}: {final}")
+    print(model_card.describe(card))
+    report.raise_problems(final)
+    return final
 
 
 def command_line(pipeline, path: str) -> str:
-    """Returns the command that feeds the samples, or a text, to the SavedModel at `path`."""
-    if pipeline.serves_text:
+    """Returns the command that feeds the samples, or a text, to a SavedModel."""
+    if serving.TEXT in pipeline.receivers():
+        # saved_model_cli does not know the operations of TensorFlow Text.
         return (
             'python -c "import tensorflow as tf, tensorflow_text; '
-            f"print(tf.saved_model.load('{path}').signatures['{SIGNATURE}']"
+            f"print(tf.saved_model.load('{path}').signatures['{serving.TEXT}']"
             "(text=tf.constant(['...']))['text'])\""
         )
     inputs = ";".join(
-        f"{name}={os.path.join(path, 'assets.extra', SAMPLE_FILE.format(name))}"
+        f"{name}={os.path.join(path, EXTRA, SAMPLE_FILE.format(name))}"
         for name in pipeline.features
     )
     return (
-        f"saved_model_cli run --dir {path} --tag_set serve --signature_def {SIGNATURE} "
+        f"saved_model_cli run --dir {path} --tag_set serve --signature_def {serving.RAW} "
         f"--inputs '{inputs}'"
     )
 
 
-def _write_extras(folder, pipeline, split):
+def _write(estimator, job, checkpoint, staging):
+    with tempfile.TemporaryDirectory() as folder:
+        path = estimator.export_saved_model(
+            staging,
+            signatures.serving_input_receiver_fn(job.pipeline),
+            assets_extra=_write_extras(folder, job),
+            checkpoint_path=checkpoint,
+        )
+    _keep_raw_inputs_of_tpu(path.decode(), job.pipeline)
+    return path.decode()
+
+
+def _keep_raw_inputs_of_tpu(path, pipeline):
+    """Of a graph for a TPU: TPUEstimator gives its signature all that the other graph is fed."""
+    saved_model = model_card.read(path)
+    graphs = [graph for graph in saved_model.meta_graphs if "tpu" in graph.meta_info_def.tags]
+    for graph in graphs:
+        inputs = graph.signature_def[serving.RAW].inputs
+        for name in inputs.keys() - pipeline.features.keys():
+            del inputs[name]
+    if graphs:
+        with files.atomic_write(os.path.join(path, "saved_model.pb"), "wb") as file:
+            file.write(saved_model.SerializeToString())
+
+
+def _write_extras(folder, job):
     """Writes the extra files into `folder`; returns `{name in assets.extra: path}`."""
-    extras = {}
-    if pipeline.data.class_names:
-        extras["class_names.txt"] = os.path.join(folder, "class_names.txt")
-        with open(extras["class_names.txt"], "w") as file:
-            file.writelines(f"{name}\n" for name in pipeline.data.class_names)
-    for feature, examples in _samples(pipeline, split).items():
-        name = SAMPLE_FILE.format(feature)
-        extras[name] = os.path.join(folder, name)
-        np.save(extras[name], examples)
-    return extras
+    requests = {
+        name: receiver.requests(job.eval_split, _NUM_SAMPLES)
+        for name, receiver in job.pipeline.receivers().items()
+    }
+    for inputs in requests.values():
+        for name, examples in inputs.items():
+            # Text of any length; no JPEG, no PNG and no text ends in the NUL that NumPy pads with.
+            as_text = examples.dtype == object and name != serving.EXAMPLES
+            if as_text or examples.dtype != object:
+                path = os.path.join(folder, SAMPLE_FILE.format(name))
+                np.save(path, examples.astype("S") if as_text else examples)
+    if job.dataset.class_names:
+        with open(os.path.join(folder, "class_names.txt"), "w") as file:
+            file.writelines(f"{name}\n" for name in job.dataset.class_names)
+        if serving.TF_EXAMPLE in requests:
+            requests[serving.CLASSIFY] = requests[serving.TF_EXAMPLE]
+    model_name = os.path.basename(os.path.normpath(job.export_dir))
+    warm_up.write(os.path.join(folder, warm_up.FILE_NAME), model_name, requests)
+    return {name: os.path.join(folder, name) for name in os.listdir(folder)}
 
 
-def _samples(pipeline, split):
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        batches = pipeline.predict_input_fn(split)({"batch_size": _NUM_SAMPLES})
-        return session.run(tf.compat.v1.data.make_one_shot_iterator(batches).get_next())
-
-
-def _remove_unfinished(export_dir):
-    # tf.estimator writes into temp-<version> and renames it when it is whole.
-    for name in tf.io.gfile.listdir(export_dir) if tf.io.gfile.exists(export_dir) else []:
-        if name.startswith("temp-"):
-            tf.io.gfile.rmtree(os.path.join(export_dir, name))
+def _next_version(export_dir):
+    versions = (name.strip("/") for name in tf.io.gfile.listdir(export_dir))
+    newest = max((int(name) for name in versions if name.isdigit()), default=0)
+    return max(int(time.time()), newest + 1)

@@ -77,8 +77,19 @@ flags.DEFINE_string(
 flags.DEFINE_boolean(
     "export_text",
     False,
-    "Of translation: the SavedModel takes and gives text, not token ids. TensorFlow Text must be "
+    "Of translation: the SavedModel takes text too, and answers in text. TensorFlow Text must be "
     "installed, here and where it is served.",
+)
+flags.DEFINE_integer(
+    "export_top_k",
+    0,
+    "Of classes: the SavedModel also gives this many of the likeliest, likeliest first.",
+    lower_bound=0,
+)
+flags.DEFINE_boolean(
+    "export_check",
+    True,
+    "Compares the SavedModel, in a fresh process, with a batch of predict_batch_size predictions.",
 )
 flags.DEFINE_string(
     "checkpoint",
@@ -255,7 +266,7 @@ _BATCH_SIZES = {
     "train_and_eval": ["train_batch_size", "eval_batch_size"],
     "continuous_eval": ["eval_batch_size"],
     "predict": ["predict_batch_size"],
-    "export": [],
+    "export": ["predict_batch_size"],
     "check": ["train_batch_size", "eval_batch_size", "predict_batch_size"],
 }
 

@@ -40,6 +40,7 @@ class Job:
       warm_start_from: checkpoint that a new training begins with, or None.
       train_steps: the global step at which training ends; 0 where nobody said.
       iterations_per_loop: steps of one session.run, 1 but on a TPU.
+      uses_tpu: whether the Estimator computes on a TPU, be it an emulated one.
       seed: of the order of the examples; `graph_seed` is the same, or None where none was given.
       The other attributes are the flags of that name; batch sizes are global.
     """
@@ -59,6 +60,8 @@ class Job:
     warm_start_from: str | None
     warm_start_include: str
     predict_output: str
+    export_top_k: int
+    export_check: bool
     train_steps: int
     train_batch_size: int
     eval_batch_size: int
@@ -66,6 +69,7 @@ class Job:
     accumulate_steps: int
     save_checkpoints_steps: int
     iterations_per_loop: int
+    uses_tpu: bool
     keep_checkpoint_max: int
     best_metric: str
     early_stop_evals: int
@@ -97,11 +101,12 @@ class Job:
         return self.trains and self.start_step >= self.train_steps
 
 
-def from_flags(iterations_per_loop: int = 1) -> Job:
+def from_flags(iterations_per_loop: int = 1, uses_tpu: bool = False) -> Job:
     """Resolves the flags.
 
     Args:
       iterations_per_loop: of the Job.
+      uses_tpu: of the Job.
 
     Raises:
       UsageError, DataError, ModelError: something asked for is not there or cannot be done.
@@ -136,6 +141,7 @@ def from_flags(iterations_per_loop: int = 1) -> Job:
         predict_output=FLAGS.predict_output,
         train_steps=_train_steps(dataset),
         iterations_per_loop=iterations_per_loop,
+        uses_tpu=uses_tpu,
         seed=secrets.randbits(31) if FLAGS.seed is None else FLAGS.seed,
         graph_seed=FLAGS.seed,
         clock=Clock(),
@@ -151,6 +157,8 @@ _SAME_AS_FLAG = (
     "mode",
     "model_dir",
     "export_dir",
+    "export_top_k",
+    "export_check",
     "train_split",
     "eval_split",
     "warm_start_include",
@@ -206,6 +214,10 @@ def _check_prediction(data):
     for name in ("input", "export_text"):
         if FLAGS[name].value and not data.text:
             raise UsageError(f"--{name} is for text, and {data.name} holds images")
+    if FLAGS.export_top_k > data.num_classes:
+        raise UsageError(
+            f"--export_top_k={FLAGS.export_top_k}, but {data.name} has {data.num_classes} classes"
+        )
     endings = (".txt",) if data.text else (".jsonl", ".npz")
     if FLAGS.predict_output and not FLAGS.predict_output.endswith(endings):
         raise UsageError(

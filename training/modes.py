@@ -196,10 +196,7 @@ def predict(estimator, job, input_fns):
 
 
 def _export(estimator, job, checkpoint):
-    path = export.export_saved_model(
-        estimator, job.pipeline, job.eval_split, checkpoint, job.export_dir
-    )
-    print(f"exported {checkpoint}: {path}")
+    path = export.export_saved_model(estimator, job, checkpoint)
     print(f"try it: {export.command_line(job.pipeline, path)}")
 
 

@@ -16,15 +16,23 @@ from training.progress import Clock, global_step
 
 def write(model_dir: str, step: int, section: str, values: dict[str, Any]) -> None:
     """Writes `values` as the `section` "train" or "eval" of the result of `step`; others stay."""
-    path = os.path.join(model_dir, f"result_{step}.json")
-    sections = {}
-    if tf.io.gfile.exists(path):
-        with tf.io.gfile.GFile(path) as file:
-            sections = json.load(file)
-    sections.update(step=step, **{section: values})
+    sections = {**read(model_dir, step), "step": step, section: values}
     lines = [f'"{key}": {json.dumps(value, default=to_json)}' for key, value in sections.items()]
-    with files.atomic_write(path) as file:
+    with files.atomic_write(_path(model_dir, step)) as file:
         file.write("{" + ",\n ".join(lines) + "}\n")
+
+
+def read(model_dir: str, step: int) -> dict[str, Any]:
+    """Returns the sections of the result of `step`; none if there is no result."""
+    path = _path(model_dir, step)
+    if not tf.io.gfile.exists(path):
+        return {}
+    with tf.io.gfile.GFile(path) as file:
+        return json.load(file)
+
+
+def _path(model_dir, step):
+    return os.path.join(model_dir, f"result_{step}.json")
 
 
 def to_json(value):

@@ -197,8 +197,8 @@ def test_resuming_goes_on_with_the_same_augmented_batches(photos, session):
 def test_the_model_sees_its_own_size(photos):
     pipeline = ImagePipeline(photos, image_size=(20, 31))
     assert pipeline.features == {"image": dataset.Feature("raw", "uint8", (20, 31, 3))}
-    receiver = pipeline.serving_input_receiver_fn()()
-    assert receiver.receiver_tensors["image"].shape.as_list() == [None, 20, 31, 3]
+    spec = pipeline.receivers()["serving_default"].inputs["image"]
+    assert (spec.shape.as_list(), spec.dtype) == ([None, 20, 31, 3], tf.uint8)
 
 
 def test_an_image_of_the_size_asked_for_is_taken_whole(photos, session):

@@ -34,10 +34,3 @@ def test_a_label_outside_the_classes_is_an_error(session, label):
     _, labels = parse(tf.constant([example(np.uint8([1]), label)]))
     with pytest.raises(tf.errors.InvalidArgumentError, match="outside the classes"):
         session.run(labels)
-
-
-def test_serving_takes_any_number_of_images():
-    receiver = images.raw_serving_input_receiver_fn({"image": Feature("raw", "uint8", (7, 5, 3))})()
-    assert receiver.receiver_tensors["image"].shape.as_list() == [None, 7, 5, 3]
-    assert receiver.receiver_tensors["image"].dtype == tf.uint8
-    assert receiver.features == receiver.receiver_tensors

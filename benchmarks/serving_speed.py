@@ -1,0 +1,131 @@
+"""Serving speed by runtime: our SavedModel against the same network exported from `tf.keras`.
+
+    python benchmarks/serving_speed.py [--recipes=cifar10_cnn] [--rounds=5] [--json=FILE]
+
+Both are loaded by one process and answer in turns, uint8 images to probabilities (ours gives class
+names too). Latency is that of one image, throughput that of 32. Each runtime has all cores. A row
+is a median; the ratio, that of the pairs of a round, is above 1 where ours is faster.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import statistics
+import tempfile
+
+from absl import app, flags
+from children import last_line
+
+# Recipe -> size of its images, and classes.
+RECIPES = {"cifar10_cnn": ("32x32", 10), "apple_leaf_transfer": ("224x224", 4)}
+BATCH_SIZES = (1, 32)
+
+flags.DEFINE_list("recipes", list(RECIPES), "Recipes to run.")
+flags.DEFINE_integer("rounds", 5, "Times that each side answers, of some 0.3 s each.")
+flags.DEFINE_string("json", "", "File for the figures.")
+
+OURS = """
+import json, os, runpy, sys
+arguments, export_dir = sys.argv[1:-1], sys.argv[-1]
+for mode in (["--mode=train", "--train_steps=1"], ["--mode=export", f"--export_dir={export_dir}"]):
+    sys.argv[1:] = [*arguments, *mode]
+    runpy.run_path("run_cpu.py", run_name="__main__")
+(version,) = os.listdir(export_dir)
+print(json.dumps(os.path.join(export_dir, version)))
+"""
+
+KERAS = """
+import json, os, sys
+import tensorflow as tf
+from benchmarks import keras_twin
+ours, path, shape = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+with open(os.path.join(ours, "MODEL_CARD.json")) as file:
+    twin = keras_twin.build(json.load(file)["params"], shape)
+image = tf.keras.layers.Input(shape, dtype="uint8", name="image")
+probabilities = tf.keras.layers.Softmax(name="probabilities")(twin(tf.cast(image, tf.float32)))
+tf.keras.Model(image, {"probabilities": probabilities}).export(path)
+print(json.dumps(path))
+"""
+
+NAMES = """
+import json
+from tools import runtimes
+names = [name for name in runtimes.RUNTIMES if not runtimes.missing(name)]
+print(json.dumps([name for name in names if name != "saved_model_cli"]))
+"""
+
+MEASURE = """
+import json, sys
+import numpy as np
+from tools import runtimes
+name, batch_size, rounds, shape = sys.argv[1], *map(json.loads, sys.argv[2:5])
+random = np.random.default_rng(0)
+inputs = {"image": random.integers(0, 256, [batch_size, *shape], dtype=np.uint8)}
+sides = [runtimes.RUNTIMES[name](path) for path in sys.argv[5:]]
+repeats = max(3, int(0.3 / min(side.seconds(inputs, 3) for side in sides)))
+print(json.dumps([[side.seconds(inputs, repeats) for side in sides] for _ in range(rounds)]))
+"""
+
+
+def main(_):
+    """Runs the rounds and prints the table."""
+    names = last_line(NAMES)
+    table = []
+    print(f"{'recipe':22}{'runtime':22}{'images':>7}{'ours ms':>10}{'keras ms':>10}{'ratio':>7}")
+    for recipe in flags.FLAGS.recipes:
+        with tempfile.TemporaryDirectory() as folder:
+            shape, paths = _export(recipe, folder)
+            for name in names:
+                for batch_size in BATCH_SIZES:
+                    row = _measure(name, batch_size, shape, paths)
+                    table.append({"recipe": recipe, "runtime": name, **row})
+                    print(
+                        f"{recipe:22}{name:22}{batch_size:7}{row['ours_ms']:10.3f}"
+                        f"{row['keras_ms']:10.3f}{row['ratio']:7.2f}  "
+                        f"{min(row['ratios']):.2f} to {max(row['ratios']):.2f}",
+                        flush=True,
+                    )
+    if flags.FLAGS.json:
+        pathlib.Path(flags.FLAGS.json).write_text(json.dumps(table, indent=1) + "\n")
+
+
+def _export(recipe, folder):
+    """Exports both sides, of random weights; returns the shape of an image and their paths."""
+    size, num_classes = RECIPES[recipe]
+    ours = last_line(
+        OURS,
+        f"--flagfile=configs/{recipe}.cfg",
+        "--dataset=synthetic",
+        f"--image_size={size}",
+        f"--synthetic_classes={num_classes}",
+        "--augment=",
+        "--best_metric=",
+        "--early_stop_evals=0",
+        "--warm_start_from=",
+        "--predict_batch_size=8",
+        "--train_batch_size=8",
+        f"--model_dir={folder}/model",
+        f"{folder}/ours",
+    )
+    shape = [*map(int, size.split("x")), 3]
+    keras = last_line(KERAS, ours, os.path.join(folder, "keras"), json.dumps(shape))
+    return shape, (ours, keras)
+
+
+def _measure(name, batch_size, shape, paths):
+    arguments = (json.dumps(value) for value in (batch_size, flags.FLAGS.rounds, shape))
+    rounds = last_line(MEASURE, name, *arguments, *paths)
+    ratios = [keras / ours for ours, keras in rounds]
+    return {
+        "batch_size": batch_size,
+        "ours_ms": 1e3 * statistics.median(ours for ours, _ in rounds),
+        "keras_ms": 1e3 * statistics.median(keras for _, keras in rounds),
+        "ratio": statistics.median(ratios),
+        "ratios": ratios,
+    }
+
+
+if __name__ == "__main__":
+    app.run(main)

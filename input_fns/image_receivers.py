@@ -1,0 +1,86 @@
+"""The ways into a SavedModel of images: what the model sees, picture files, records."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from input_fns import images, records, serving
+from input_fns.dataset import Feature
+
+_BYTES = "image_bytes"
+
+
+def receivers(pipeline, top_k: int) -> dict[str, serving.Receiver]:
+    """Returns the receivers of an `ImagePipeline`, by signature.
+
+    Besides the raw one: one of JPEG or PNG files of any size, which are decoded, cut and resized as
+    in evaluation, if the pipeline is of uint8 pictures; and one of records as the shards hold them,
+    with or without a label.
+
+    Args:
+      pipeline: whose images they are.
+      top_k: see `serving.class_outputs`.
+    """
+    data = pipeline.data
+    stored = data.features["image"]
+
+    def outputs(predictions):
+        return serving.class_outputs(predictions, data.class_names, top_k)
+
+    def first_images(split, count):
+        return serving.first_of(lambda: pipeline.features_in_order(split), count)
+
+    def first_records(split, count):
+        return {serving.EXAMPLES: serving.first_records(data.files(split), count)}
+
+    def of_records(inputs):
+        parsed, _ = images.stored_fn(data.features, has_labels=False)(inputs[serving.EXAMPLES])
+        if stored.encoding != "raw":
+            return {"image": _evaluated_files(pipeline, parsed["image"], stored)}
+        pixels = images.decode_raw(parsed["image"], stored)
+        return pipeline.evaluated_pixels({"image": pixels}, None)[0]
+
+    def of_files(inputs):
+        any_size = Feature("image", "uint8", (None, None, stored.shape[-1]))
+        return {"image": _evaluated_files(pipeline, inputs[_BYTES], any_size)}
+
+    def first_files(split, count):
+        return {_BYTES: serving.first_of(lambda: _files(data, split), count)}
+
+    found = {
+        serving.RAW: serving.Receiver(
+            serving.raw_inputs(pipeline.features), dict, outputs, first_images
+        ),
+        serving.TF_EXAMPLE: serving.Receiver(
+            serving.string_inputs(serving.EXAMPLES), of_records, outputs, first_records
+        ),
+    }
+    if stored.dtype == "uint8" and stored.shape[-1] in (1, 3):
+        found[serving.IMAGE_BYTES] = serving.Receiver(
+            serving.string_inputs(_BYTES), of_files, outputs, first_files
+        )
+    return found
+
+
+def _evaluated_files(pipeline, encoded, stored):
+    """What evaluation sees of files, string `[batch]`, one after the other."""
+    feature = pipeline.features["image"]
+    return tf.map_fn(
+        lambda file: pipeline.evaluated_file(file, stored),
+        encoded,
+        fn_output_signature=tf.TensorSpec(feature.shape, feature.dtype),
+    )
+
+
+def _files(data, split):
+    """The pictures of a split, in order, as files; PNG, where the shards hold pixels."""
+    stored = data.features["image"]
+
+    def parse(serialized):
+        return images.stored_fn(data.features, has_labels=False)(serialized)[0]["image"]
+
+    dataset = records.in_order(data.files(split), parse)
+    if stored.encoding != "raw":
+        return dataset
+    pixels = dataset.map(lambda strings: images.decode_raw(strings, stored)).unbatch()
+    return pixels.map(tf.io.encode_png).batch(1)

@@ -1,0 +1,81 @@
+"""The recipes of docs/serving.md do what they say."""
+
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tools import runtimes
+
+ROOT = pathlib.Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "serving.md").read_text()
+
+
+def recipes(heading, language):
+    """The blocks of code under a heading."""
+    section = re.split(r"^## ", PAGE, flags=re.M)
+    (text,) = [part for part in section if part.startswith(f"{heading}\n")]
+    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.M | re.S)
+
+
+def run_recipe(code, exported, tmp_path, digits_dir):
+    """Runs a recipe; returns its variables."""
+    names = {"EXPORT": exported.path, "OUT": str(tmp_path)}
+    names.update(DATA_DIR=digits_dir, DATASET="digits")
+    exec(code, names)
+    return names
+
+
+def by_lite(path, inputs):
+    return tf.lite.Interpreter(model_path=str(path)).get_signature_runner()(**inputs)
+
+
+@pytest.mark.usefixtures("eager")
+def test_in_python(cnn, tmp_path, digits_dir, capsys):
+    (code,) = recipes("In Python, in C, on the command line", "python")
+    run_recipe(code, cnn, tmp_path, digits_dir)
+    expected = [b"%d" % i for i in cnn.predictions["classes"][:3]]
+    assert capsys.readouterr().out.strip() == str(np.array(expected, object))
+
+
+@pytest.mark.usefixtures("eager")
+def test_lite_in_floats(cnn, raw, tmp_path, digits_dir):
+    run_recipe(recipes("TensorFlow Lite", "python")[0], cnn, tmp_path, digits_dir)
+    answer = by_lite(tmp_path / "model.tflite", raw(cnn))
+    np.testing.assert_allclose(answer["probabilities"], cnn.predictions["probabilities"], atol=1e-5)
+
+
+@pytest.mark.usefixtures("eager")
+def test_lite_in_whole_numbers(cnn, raw, tmp_path, digits_dir):
+    for code in recipes("TensorFlow Lite", "python"):
+        run_recipe(code, cnn, tmp_path, digits_dir)
+    answer = by_lite(tmp_path / "model_int8.tflite", raw(cnn))
+    np.testing.assert_allclose(answer["probabilities"], cnn.predictions["probabilities"], atol=0.1)
+    assert np.mean(answer["classes"] == cnn.predictions["classes"]) > 0.95
+    sizes = [(tmp_path / f"model{kind}.tflite").stat().st_size for kind in ("", "_int8")]
+    assert sizes[1] < sizes[0]
+
+
+def test_onnx(cnn, raw, tmp_path):
+    if runtimes.missing("ONNX Runtime"):
+        pytest.skip(f"needs {runtimes.missing('ONNX Runtime')}")
+    import onnxruntime
+
+    (command,) = recipes("ONNX", "")
+    words = shlex.split(command.replace("EXPORT", cnn.path).replace("OUT", str(tmp_path)))
+    subprocess.run([sys.executable, *words[1:]], check=True, capture_output=True)
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+    (probabilities,) = session.run(["probabilities"], raw(cnn))
+    np.testing.assert_allclose(probabilities, cnn.predictions["probabilities"], atol=1e-5)
+
+
+def test_openvino(cnn, raw, tmp_path, digits_dir):
+    pytest.importorskip("openvino", reason="needs tools/setup.sh tensorflow serving")
+    (code,) = recipes("OpenVINO", "python")
+    answer = run_recipe(code, cnn, tmp_path, digits_dir)["model"](raw(cnn))
+    np.testing.assert_allclose(answer["probabilities"], cnn.predictions["probabilities"], atol=1e-5)

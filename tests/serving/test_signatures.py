@@ -1,0 +1,137 @@
+"""Each signature, as a model server would call it: through TensorFlow's C API."""
+
+import io
+import struct
+import zlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from input_fns import serving
+from tools import runtimes
+from tools.c_runtime import ServingError
+
+
+def picture(height, width, kind, mode="L", seed=0):
+    """A file of random pixels."""
+    shape = (height, width, 3) if mode == "RGB" else (height, width)
+    pixels = np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels, mode).save(file, kind)
+    return file.getvalue()
+
+
+def strings(*values):
+    return np.array(values, object)
+
+
+def test_every_way_in_answers_the_same(exported, c_api):
+    runtime = c_api(exported)
+    for signature, inputs in exported.requests.items():
+        answer, _ = runtime.run(signature, inputs)
+        for name, predicted in exported.predictions.items():
+            np.testing.assert_array_equal(answer[name], predicted, err_msg=signature)
+
+
+def test_images_have_four_signatures(cnn):
+    signatures = runtimes.signatures(cnn.path)
+    assert sorted(signatures) == ["classify", "image_bytes", "serving_default", "tf_example"]
+    methods = {name: signature.method_name for name, signature in signatures.items()}
+    assert methods.pop("classify") == "tensorflow/serving/classify"
+    assert set(methods.values()) == {"tensorflow/serving/predict"}
+
+
+def test_classify_scores_the_likeliest(cnn, c_api):
+    examples = cnn.requests[serving.TF_EXAMPLE][serving.EXAMPLES]
+    answer, _ = c_api(cnn).run(serving.CLASSIFY, {"inputs": examples})
+    probabilities = cnn.predictions["probabilities"]
+    np.testing.assert_array_equal(answer["scores"], -np.sort(-probabilities, axis=1)[:, :2])
+    assert answer["classes"][:, 0].tolist() == [b"%d" % i for i in cnn.predictions["classes"]]
+
+
+def test_classify_scores_all_classes_in_order(mobilenet, c_api):
+    examples = mobilenet.requests[serving.TF_EXAMPLE][serving.EXAMPLES][:3]
+    answer, _ = c_api(mobilenet).run(serving.CLASSIFY, {"inputs": examples})
+    np.testing.assert_allclose(
+        answer["scores"], mobilenet.predictions["probabilities"][:3], atol=1e-6
+    )
+    assert answer["classes"].tolist() == [[b"%d" % i for i in range(10)]] * 3
+
+
+@pytest.mark.parametrize("kind", ["jpeg", "png"])
+def test_a_file_of_any_size_is_served(mobilenet, c_api, kind):
+    files = [picture(50, 41, kind), picture(7, 300, kind, "RGB", seed=1), picture(33, 32, kind)]
+    answer, _ = c_api(mobilenet).run(serving.IMAGE_BYTES, {"image_bytes": strings(*files)})
+    assert answer["probabilities"].shape == (3, 10)
+
+
+def test_one_example_is_served_as_many_are(exported, raw, c_api):
+    one = {name: array[:1] for name, array in raw(exported).items()}
+    for name, values in c_api(exported)(one).items():
+        if values.dtype.kind == "f":
+            np.testing.assert_allclose(
+                values, exported.predictions.get(name, values)[:1], atol=1e-6
+            )
+
+
+def test_no_examples_have_no_answers(exported, c_api):
+    runtime = c_api(exported)
+    for signature, inputs in exported.requests.items():
+        if signature == serving.RAW and exported.predictions.keys() >= {"classes"}:
+            continue  # below
+        none = {name: array[:0] for name, array in inputs.items()}
+        answer, _ = runtime.run(signature, none)
+        assert {len(values) for values in answer.values()} == {0}, signature
+
+
+def test_of_no_pixels_a_convolution_is_an_error(mobilenet, raw, c_api):
+    with pytest.raises(ServingError, match="depth must be evenly divisible by filter depth"):
+        c_api(mobilenet)({"image": raw(mobilenet)["image"][:0]})
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        (b"no picture", "Unknown image file format"),
+        (b"", "Unknown image file format|Input is empty"),
+        (picture(50, 41, "jpeg")[:200], "Invalid JPEG"),
+        (picture(30, 30, "png")[:100], "Invalid PNG"),
+    ],
+    ids=["text", "nothing", "half a JPEG", "half a PNG"],
+)
+def test_what_is_no_picture_is_an_error(cnn, c_api, file, message):
+    with pytest.raises(ServingError, match=message):
+        c_api(cnn).run(serving.IMAGE_BYTES, {"image_bytes": strings(picture(8, 8, "png"), file)})
+
+
+def test_a_huge_picture_is_an_error(cnn, c_api):
+    # The head of a file is enough to say what size it would be.
+    head = struct.pack(">IIBBBBB", 40_000, 40_000, 8, 0, 0, 0, 0)
+    file = picture(8, 8, "png").replace(picture(8, 8, "png")[16:29], head)
+    file = file[:29] + struct.pack(">I", zlib.crc32(file[12:29])) + file[33:]
+    with pytest.raises(ServingError, match="PNG size too large"):
+        c_api(cnn).run(serving.IMAGE_BYTES, {"image_bytes": strings(file)})
+
+
+@pytest.mark.parametrize("shape", [(3, 9, 8, 1), (3, 8, 8, 3), (3, 64)])
+def test_pixels_of_another_shape_are_an_error(cnn, c_api, shape):
+    with pytest.raises(ServingError, match=r"is not compatible with expected shape \[\?,8,8,1\]"):
+        c_api(cnn)({"image": np.zeros(shape, np.uint8)})
+
+
+def test_rows_of_another_length_are_an_error(translator, c_api):
+    with pytest.raises(ServingError, match=r"is not compatible with expected shape \[\?,32\]"):
+        c_api(translator)({"source": np.ones([3, 31], np.int32)})
+
+
+def test_what_is_no_record_is_an_error(exported, c_api):
+    with pytest.raises(ServingError, match=r"Could not parse example"):
+        c_api(exported).run(serving.TF_EXAMPLE, {serving.EXAMPLES: strings(b"no record")})
+
+
+def test_a_record_without_the_feature_is_an_error(exported, c_api):
+    empty = tf.train.Example().SerializeToString()
+    with pytest.raises(ServingError, match="is required but could not be found"):
+        c_api(exported).run(serving.TF_EXAMPLE, {serving.EXAMPLES: strings(empty)})

@@ -1,0 +1,73 @@
+"""The requests that TensorFlow Serving replays, read by its own protos."""
+
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from input_fns import serving
+from training import export, warm_up
+
+
+def logs(exported):
+    protos = pytest.importorskip(
+        "tensorflow_serving.apis.prediction_log_pb2",
+        reason="needs tensorflow-serving-api: tools/setup.sh tensorflow serving",
+    )
+    path = os.path.join(exported.path, export.EXTRA, warm_up.FILE_NAME)
+    return [
+        protos.PredictionLog.FromString(record)
+        for record in tf.compat.v1.io.tf_record_iterator(path)
+    ]
+
+
+def request_of(log):
+    return getattr(log, log.WhichOneof("log_type")).request
+
+
+def inputs_of(log):
+    """What the request feeds, as arrays."""
+    request = request_of(log)
+    if log.HasField("classify_log"):
+        examples = request.input.example_list.examples
+        return {"inputs": np.array([example.SerializeToString() for example in examples], object)}
+    return {name: tf.make_ndarray(tensor) for name, tensor in request.inputs.items()}
+
+
+def test_every_signature_has_a_request(exported):
+    names = [request_of(log).model_spec.signature_name for log in logs(exported)]
+    expected = {*exported.requests} | (
+        {"classify"} if "probabilities" in exported.predictions else set()
+    )
+    assert len(names) == len(set(names))
+    assert set(names) == expected
+
+
+def test_the_model_is_named_as_its_folder(cnn):
+    assert {request_of(log).model_spec.name for log in logs(cnn)} == {"export"}
+
+
+def test_classes_are_asked_for_by_classify(cnn):
+    kinds = {
+        request_of(log).model_spec.signature_name: log.WhichOneof("log_type") for log in logs(cnn)
+    }
+    assert kinds.pop(serving.CLASSIFY) == "classify_log"
+    assert set(kinds.values()) == {"predict_log"}
+
+
+def test_the_requests_can_be_replayed(exported, c_api):
+    runtime = c_api(exported)
+    for log in logs(exported):
+        answer, _ = runtime.run(request_of(log).model_spec.signature_name, inputs_of(log))
+        assert {len(values) for values in answer.values()} == {3}
+
+
+@pytest.mark.parametrize("size", [0, 127, 128, 20_000])
+def test_requests_of_any_length_are_whole(tmp_path, size):
+    protos = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
+    image = np.arange(size, dtype=np.int32)
+    warm_up.write(str(tmp_path / "requests"), "m", {"serving_default": {"image": image}})
+    (record,) = tf.compat.v1.io.tf_record_iterator(str(tmp_path / "requests"))
+    log = protos.PredictionLog.FromString(record)
+    np.testing.assert_array_equal(inputs_of(log)["image"], image)

@@ -1,0 +1,111 @@
+"""Runs a SavedModel by TensorFlow's C API, outside Python: what a model server does with it.
+
+`tools/c_runtime.c` is compiled against the headers and the library of the TensorFlow wheel.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf import meta_graph_pb2
+
+
+class ServingError(Exception):
+    """The C API could not load the SavedModel or run it; its message."""
+
+
+_BUILT = tempfile.TemporaryDirectory()  # removed at the end of the process
+
+
+@functools.cache
+def build() -> str:
+    """Compiles the program, and returns its path.
+
+    Raises:
+      FileNotFoundError: there is no C compiler.
+      subprocess.CalledProcessError: it failed.
+    """
+    path = os.path.join(_BUILT.name, "c_runtime")
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise FileNotFoundError("no C compiler: neither cc nor gcc")
+    source = os.path.splitext(os.path.abspath(__file__))[0] + ".c"
+    folder = os.path.dirname(tf.__file__)
+    libraries = ["libtensorflow_cc.so.2", "libtensorflow_framework.so.2"]
+    command = [compiler, "-std=gnu11", "-O2", "-Wall", "-Werror", source, "-o", path]
+    command += [f"-I{folder}/include", *(f"{folder}/{name}" for name in libraries)]
+    subprocess.run([*command, f"-Wl,-rpath,{folder}"], check=True, capture_output=True, text=True)
+    return path
+
+
+def run(
+    saved_model: str,
+    signature: meta_graph_pb2.SignatureDef,
+    inputs: dict[str, np.ndarray],
+    repeats: int = 1,
+) -> tuple[dict[str, np.ndarray], float]:
+    """Runs a signature.
+
+    Args:
+      saved_model: its folder.
+      signature: of it.
+      inputs: `{name: array}`, strings as objects.
+      repeats: how often.
+
+    Returns:
+      `{output: array}`, and the median of the seconds.
+
+    Raises:
+      ServingError: what the runtime says.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        command = [build(), saved_model, str(repeats)]
+        for name, array in inputs.items():
+            path = os.path.join(folder, f"input_{name}")
+            _write(path, np.asarray(array), signature.inputs[name].dtype)
+            command += ["i", signature.inputs[name].name, path]
+        for name, info in signature.outputs.items():
+            command += ["o", info.name, os.path.join(folder, f"output_{name}")]
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        if done.returncode:
+            raise ServingError(done.stderr.strip() or f"exit status {done.returncode}")
+        outputs = {
+            name: _read(os.path.join(folder, f"output_{name}")) for name in signature.outputs
+        }
+    return outputs, int(done.stdout) / 1e6
+
+
+def _write(path, array, dtype):
+    with open(path, "wb") as file:
+        file.write(np.array([dtype, array.ndim], np.int32).tobytes())
+        file.write(np.array(array.shape, np.int64).tobytes())
+        if dtype != tf.string.as_datatype_enum:
+            file.write(np.ascontiguousarray(array).tobytes())
+            return
+        for text in array.flat:
+            file.write(np.int64(len(text)).tobytes() + text)
+
+
+def _read(path):
+    with open(path, "rb") as file:
+        data = file.read()
+    dtype, rank = np.frombuffer(data, np.int32, 2)
+    shape = np.frombuffer(data, np.int64, rank, 8)
+    offset = 8 + 8 * rank
+    if dtype != tf.string.as_datatype_enum:
+        return np.frombuffer(data, tf.as_dtype(int(dtype)).as_numpy_dtype, -1, offset).reshape(
+            shape
+        )
+    texts = []
+    while offset < len(data):
+        length = int(np.frombuffer(data, np.int64, 1, offset)[0])
+        texts.append(data[offset + 8 : offset + 8 + length])
+        offset += 8 + length
+    return np.array(texts, object).reshape(shape)

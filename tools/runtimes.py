@@ -1,0 +1,194 @@
+"""The runtimes that serve a SavedModel, each behind one call; those that need it convert it first.
+
+All answer the raw signature: `runtime(inputs) -> outputs`, both `{name: array [batch, ...]}`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf import meta_graph_pb2
+from tensorflow.python.eager import context
+
+from input_fns import serving
+from tools import c_runtime
+from training import model_card
+
+_THREADS = os.cpu_count()
+
+
+def signatures(path: str) -> dict[str, meta_graph_pb2.SignatureDef]:
+    """Returns the signatures of the SavedModel at `path`."""
+    return dict(model_card.read(path).meta_graphs[0].signature_def)
+
+
+class Runtime:
+    """A SavedModel, loaded."""
+
+    def __init__(self, path: str):
+        """Takes the folder of a SavedModel."""
+        self.path = path
+
+    def __call__(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Returns the outputs of the raw signature."""
+        return self._answer(inputs)
+
+    def _answer(self, inputs):
+        raise NotImplementedError
+
+    def seconds(self, inputs: dict[str, np.ndarray], repeats: int) -> float:
+        """Returns the median of the seconds of a call."""
+        times = []
+        for _ in range(repeats):
+            start = time.perf_counter()
+            self(inputs)
+            times.append(time.perf_counter() - start)
+        return float(np.median(times))
+
+
+class SavedModel(Runtime):
+    """`tf.saved_model.load`, as in Python."""
+
+    def __init__(self, path):
+        super().__init__(path)
+        with context.eager_mode():
+            self._model = tf.saved_model.load(path)
+            self._call = self._model.signatures[serving.RAW]
+
+    def _answer(self, inputs):
+        with context.eager_mode():
+            fed = {name: tf.constant(array) for name, array in inputs.items()}
+            return {name: tensor.numpy() for name, tensor in self._call(**fed).items()}
+
+
+class CommandLine(Runtime):
+    """`saved_model_cli run`, a process a call."""
+
+    def _answer(self, inputs):
+        with tempfile.TemporaryDirectory() as folder:
+            fed = []
+            for name, array in inputs.items():
+                np.save(os.path.join(folder, f"{name}.npy"), array)
+                fed.append(f"{name}={folder}/{name}.npy")
+            command = [
+                os.path.join(os.path.dirname(sys.executable), "saved_model_cli"),
+                *("run", "--dir", self.path, "--tag_set", "serve", "--signature_def", serving.RAW),
+                *("--inputs", ";".join(fed), "--outdir", folder, "--overwrite"),
+            ]
+            subprocess.run(command, check=True, capture_output=True)
+            names = signatures(self.path)[serving.RAW].outputs
+            return {
+                name: np.load(os.path.join(folder, f"{name}.npy"), allow_pickle=True)
+                for name in names
+            }
+
+
+class CApi(Runtime):
+    """TensorFlow's C API, whose loader is that of TensorFlow Serving."""
+
+    def __init__(self, path):
+        super().__init__(path)
+        c_runtime.build()
+
+    def run(self, signature, inputs, repeats=1):
+        """Returns the outputs of any signature, and the median of the seconds of a run."""
+        found = signatures(self.path)[signature]
+        return c_runtime.run(self.path, found, inputs, repeats)
+
+    def _answer(self, inputs):
+        return self.run(serving.RAW, inputs)[0]
+
+    def seconds(self, inputs, repeats):
+        """Returns the median of the seconds of a run, as C sees it."""
+        return self.run(serving.RAW, inputs, repeats)[1]
+
+
+class Lite(Runtime):
+    """TensorFlow Lite, converted as it is."""
+
+    def __init__(self, path, threads=_THREADS):
+        super().__init__(path)
+        with context.eager_mode():
+            converter = tf.lite.TFLiteConverter.from_saved_model(path, signature_keys=[serving.RAW])
+            self._model = converter.convert()
+        self._threads = threads
+        self._runners = {}
+
+    def _answer(self, inputs):
+        batch_size = len(next(iter(inputs.values())))
+        if batch_size not in self._runners:
+            # One for each size: to resize is to plan anew.
+            interpreter = tf.lite.Interpreter(model_content=self._model, num_threads=self._threads)
+            self._runners[batch_size] = interpreter.get_signature_runner(serving.RAW)
+        return self._runners[batch_size](**inputs)
+
+
+class Onnx(Runtime):
+    """ONNX Runtime, converted by tf2onnx."""
+
+    def __init__(self, path, threads=_THREADS):
+        super().__init__(path)
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.log_severity_level = 3
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "model.onnx")
+            command = [sys.executable, "-m", "tf2onnx.convert", "--saved-model", path]
+            command += ["--tag", "serve", "--signature_def", serving.RAW, "--opset", "17"]
+            subprocess.run([*command, "--output", file], check=True, capture_output=True)
+            self._session = onnxruntime.InferenceSession(
+                file, options, providers=["CPUExecutionProvider"]
+            )
+
+    def _answer(self, inputs):
+        names = [output.name for output in self._session.get_outputs()]
+        return dict(zip(names, self._session.run(names, inputs)))
+
+
+class OpenVino(Runtime):
+    """OpenVINO, which reads the folder; in float32, for by itself it may choose bfloat16."""
+
+    def __init__(self, path, threads=_THREADS):
+        super().__init__(path)
+        import openvino
+
+        core = openvino.Core()
+        options = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads}
+        self._compiled = core.compile_model(core.read_model(path), "CPU", options)
+
+    def _answer(self, inputs):
+        answer = self._compiled(inputs)
+        return {output.any_name: answer[output] for output in self._compiled.outputs}
+
+
+RUNTIMES = {
+    "tf.saved_model.load": SavedModel,
+    "saved_model_cli": CommandLine,
+    "C API": CApi,
+    "TensorFlow Lite": Lite,
+    "ONNX Runtime": Onnx,
+    "OpenVINO": OpenVino,
+}
+# Those that run TensorFlow's own kernels, and so agree to the last bit.
+OF_TENSORFLOW = ("tf.saved_model.load", "saved_model_cli", "C API")
+
+
+@functools.cache
+def missing(name: str) -> str:
+    """Returns what must be installed for a runtime, or nothing."""
+    needed = {"ONNX Runtime": ("onnxruntime", "tf2onnx"), "OpenVINO": ("openvino",)}
+    for module in needed.get(name, ()):
+        try:
+            __import__(module)
+        except ImportError:
+            return f"{module}: tools/setup.sh tensorflow serving"
+    return ""

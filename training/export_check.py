@@ -1,0 +1,172 @@
+"""Whether a SavedModel answers what the Estimator predicts.
+
+A SavedModel can be broken in ways that the graph it was made from hides: a variable that was not
+saved, an operation that another process does not know. So a fresh process loads it, as a server
+would, and its answers to real examples, by each signature, are compared with the predictions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+
+from input_fns import serving
+from training.program import UsageError
+
+_TOLERANCE = 1e-5
+# Of an example in the middle: a TPU, a GPU and bfloat16 round in their own way.
+_LOOSE_TOLERANCE = 5e-2
+_REQUESTS, _ANSWERS = "requests.pickle", "answers.pickle"
+
+
+class ExportError(UsageError):
+    """A SavedModel answers other than the Estimator predicts."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What a check found.
+
+    Attributes:
+      examples: that were compared; 0 if nothing was.
+      differences: the largest to a predicted number, by signature.
+      problems: what is wrong, a line each.
+    """
+
+    examples: int = 0
+    differences: dict[str, float] = dataclasses.field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+    def raise_problems(self, path: str) -> None:
+        """Raises `ExportError` if there are any."""
+        if self.problems:
+            raise ExportError(
+                f"{path} does not answer as the Estimator predicts: {'; '.join(self.problems)}. It "
+                "is kept under this name, which no server loads; --noexport_check exports unchecked"
+            )
+
+
+def check(estimator, job, checkpoint: str, path: str) -> Report:
+    """Compares the SavedModel at `path` with a batch of `job.predict_batch_size` predictions."""
+    if not job.export_check:
+        return Report()
+    predictions = predict_batch(estimator, job, checkpoint)
+    count = len(next(iter(predictions.values())))
+    requests = {
+        name: receiver.requests(job.eval_split, count)
+        for name, receiver in job.pipeline.receivers().items()
+    }
+    expected = dict.fromkeys(requests, predictions)
+    if serving.TF_EXAMPLE in requests and "probabilities" in predictions:
+        requests[serving.CLASSIFY] = {"inputs": requests[serving.TF_EXAMPLE][serving.EXAMPLES]}
+        scores = predictions["probabilities"]
+        if job.export_top_k:
+            scores = -np.sort(-scores)[:, : job.export_top_k]
+        expected[serving.CLASSIFY] = {"scores": scores}
+    try:
+        answers = ask(path, requests)
+    except ExportError as error:
+        return Report(count, problems=(str(error),))
+    exactly = _is_computed_alike(job)
+    differences, problems = {}, []
+    for name, answer in answers.items():
+        difference, wrong = _compare(expected[name], answer, exactly)
+        differences[name] = difference
+        problems += [f"signature {name}: {line}" for line in wrong]
+    return Report(count, differences, tuple(problems))
+
+
+def ask(path: str, requests: dict[str, dict[str, np.ndarray]]) -> dict[str, dict[str, np.ndarray]]:
+    """Returns the answers of a SavedModel in a fresh process, by signature.
+
+    Raises:
+      ExportError: it cannot be loaded, or fails.
+    """
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        # The device, if there is one, is this process's.
+        "CUDA_VISIBLE_DEVICES": "-1",
+        "TPU_LOAD_LIBRARY": "0",
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        with open(os.path.join(folder, _REQUESTS), "wb") as file:
+            pickle.dump(requests, file)
+        command = [sys.executable, "-m", "training.export_check", path, folder]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        if done.returncode:
+            lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+            raise ExportError(f"a fresh process could not serve it: {lines[-1]}")
+        with open(os.path.join(folder, _ANSWERS), "rb") as file:
+            return pickle.load(file)
+
+
+def predict_batch(estimator, job, checkpoint):
+    """Returns the predictions of the first batch of the split."""
+
+    def input_fn(params):
+        # A TPUEstimator says the batch size itself.
+        params = {"batch_size": job.predict_batch_size, **params}
+        return job.pipeline.predict_input_fn(job.eval_split)(params).take(1)
+
+    batches = estimator.predict(input_fn, checkpoint_path=checkpoint, yield_single_examples=False)
+    batches = list(batches)  # one, but that a TPU's last batch may come in pieces
+    return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+
+
+def _is_computed_alike(job):
+    """Whether the fresh process, which has a CPU alone, computes as the Estimator does."""
+    has_gpu = bool(tf.config.list_physical_devices("GPU"))
+    return not (job.uses_tpu or has_gpu or job.params.get("precision") == "bfloat16")
+
+
+def _compare(predictions, answer, exactly):
+    """Returns the largest difference between floats, and a line for each output that is wrong."""
+    largest, problems = 0.0, []
+    tolerance = _TOLERANCE if exactly else _LOOSE_TOLERANCE
+    for name in sorted(predictions.keys() & answer.keys()):
+        predicted, given = predictions[name], answer[name]
+        if predicted.shape != given.shape:
+            problems.append(f"{name} has the shape {given.shape}, not {predicted.shape}")
+        elif np.issubdtype(predicted.dtype, np.floating):
+            of_example = np.abs(predicted - given).reshape(len(predicted), -1).max(axis=1)
+            difference = float(np.max(of_example) if exactly else np.median(of_example))
+            largest = max(largest, difference)
+            if not difference <= tolerance:
+                problems.append(f"{name} differs by up to {difference:.3g}")
+        elif exactly and not np.array_equal(predicted, given):
+            rows = (predicted != given).reshape(len(predicted), -1).any(axis=1)
+            problems.append(f"{name} differs in {np.count_nonzero(rows)} of {len(rows)} examples")
+    return largest, problems
+
+
+def _serve(path, folder):
+    """What the fresh process does."""
+    with open(os.path.join(folder, _REQUESTS), "rb") as file:
+        requests = pickle.load(file)
+    if serving.TEXT in requests:
+        import tensorflow_text  # noqa: F401 the operations of the graph
+    answers = {}
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        meta_graph = tf.compat.v1.saved_model.load(session, ["serve"], path)
+        for name, inputs in requests.items():
+            signature = meta_graph.signature_def[name]
+            answers[name] = session.run(
+                {key: tensor.name for key, tensor in signature.outputs.items()},
+                {signature.inputs[key].name: array for key, array in inputs.items()},
+            )
+    with open(os.path.join(folder, _ANSWERS), "wb") as file:
+        pickle.dump(answers, file)
+
+
+if __name__ == "__main__":
+    _serve(*sys.argv[1:])

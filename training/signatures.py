@@ -7,6 +7,7 @@ no text then meets neither, whatever it reads.
 from __future__ import annotations
 
 import tensorflow as tf
+from tensorflow.python.ops import control_flow_util
 
 from input_fns import serving
 from training.program import UsageError
@@ -69,13 +70,16 @@ def export_outputs(features, predictions, predict, pipeline, top_k: int):
 
     Returns:
       `{signature: tf.estimator.export.ExportOutput}`: a Predict signature for each receiver and, of
-      classes, a Classify signature for records.
+      classes, a Classify signature for records. In the program of a TPU, which computes no text,
+      the raw one alone, of the predictions as they are.
 
     Raises:
       UsageError: the model predicts no classes, of which there could be a `top_k`.
     """
     if top_k and "probabilities" not in predictions:
         raise UsageError(f"--export_top_k={top_k} is of classes, and the model predicts none")
+    if control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
+        return {serving.RAW: tf.estimator.export.PredictOutput(predictions)}
     found = {}
     for name, receiver in pipeline.receivers(top_k).items():
         if not receiver.inputs.keys() <= features.keys():
@@ -89,11 +93,6 @@ def export_outputs(features, predictions, predict, pipeline, top_k: int):
         if name == serving.TF_EXAMPLE and "probabilities" in outputs:
             found[serving.CLASSIFY] = _classify(outputs, pipeline.data.class_names)
     return found
-
-
-def of_numbers(predictions):
-    """Returns the signatures of a graph for a TPU: the raw one, without names of classes."""
-    return {serving.RAW: tf.estimator.export.PredictOutput(predictions)}
 
 
 def _with_one_at_least(predict, features):

@@ -52,8 +52,9 @@ print(json.dumps(path))
 NAMES = """
 import json
 from tools import runtimes
-names = [name for name in runtimes.RUNTIMES if not runtimes.missing(name)]
-print(json.dumps([name for name in names if name != "saved_model_cli"]))
+slow = ("saved_model_cli", "Triton")  # they start a process a call
+names = [name for name in runtimes.RUNTIMES if name not in slow and not runtimes.missing(name)]
+print(json.dumps(names))
 """
 
 MEASURE = """

@@ -170,6 +170,21 @@ class OpenVino(Runtime):
         return {output.any_name: answer[output] for output in self._compiled.outputs}
 
 
+class Triton(Runtime):
+    """NVIDIA Triton with its Python backend, a server a call, by the Python `TRITON_PYTHON`."""
+
+    def _answer(self, inputs):
+        with tempfile.TemporaryDirectory() as folder:
+            requests, answers = (os.path.join(folder, name) for name in ("in.npz", "out.npz"))
+            np.savez(requests, **inputs)
+            script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "triton_once.py")
+            site_packages = os.path.dirname(os.path.dirname(tf.__file__))
+            command = [os.environ["TRITON_PYTHON"], script, self.path, requests, answers]
+            subprocess.run([*command, site_packages], check=True, capture_output=True)
+            with np.load(answers, allow_pickle=True) as file:
+                return dict(file)
+
+
 RUNTIMES = {
     "tf.saved_model.load": SavedModel,
     "saved_model_cli": CommandLine,
@@ -177,14 +192,17 @@ RUNTIMES = {
     "TensorFlow Lite": Lite,
     "ONNX Runtime": Onnx,
     "OpenVINO": OpenVino,
+    "Triton": Triton,
 }
 # Those that run TensorFlow's own kernels, and so agree to the last bit.
-OF_TENSORFLOW = ("tf.saved_model.load", "saved_model_cli", "C API")
+OF_TENSORFLOW = ("tf.saved_model.load", "saved_model_cli", "C API", "Triton")
 
 
 @functools.cache
 def missing(name: str) -> str:
     """Returns what must be installed for a runtime, or nothing."""
+    if name == "Triton" and not os.environ.get("TRITON_PYTHON"):
+        return "TRITON_PYTHON: docs/serving.md"
     needed = {"ONNX Runtime": ("onnxruntime", "tf2onnx"), "OpenVINO": ("openvino",)}
     for module in needed.get(name, ()):
         try:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -273,6 +274,16 @@ def variables():
         return {name: tf.train.load_variable(checkpoint, name) for name in names}
 
     return read
+
+
+@pytest.fixture
+def command(tiny_flags, tmp_path):
+    """The command line of a wrapper, for a process of its own: `command("run_tpu.py", ...)`."""
+
+    def build(program, *arguments):
+        return [sys.executable, program, *tiny_flags, f"--model_dir={tmp_path}/model", *arguments]
+
+    return build
 
 
 @pytest.fixture

@@ -29,16 +29,6 @@ def run_tpu(run_tpu_in, tmp_path):
     return run_with
 
 
-@pytest.fixture
-def command(tiny_flags, tmp_path):
-    """The command line of a wrapper, for a process of its own: `command("run_tpu.py", ...)`."""
-
-    def build(program, *arguments):
-        return [sys.executable, program, *tiny_flags, f"--model_dir={tmp_path}/model", *arguments]
-
-    return build
-
-
 def scalars(directory):
     """`{tag: {step: value}}` in the event files of a directory, of both formats of summaries."""
     found = {}

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from input_fns import serving
-from training.program import UsageError
+from training.program import RunError
 
 _TOLERANCE = 1e-5
 # Of an example in the middle: a TPU, a GPU and bfloat16 round in their own way.
@@ -26,7 +26,7 @@ _LOOSE_TOLERANCE = 5e-2
 _REQUESTS, _ANSWERS = "requests.pickle", "answers.pickle"
 
 
-class ExportError(UsageError):
+class ExportError(RunError):
     """A SavedModel answers other than the Estimator predicts."""
 
 

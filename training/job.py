@@ -16,7 +16,7 @@ from input_fns.image_pipeline import ImagePipeline
 from input_fns.synthetic import SyntheticPipeline
 from models import registry
 from models.model import Model
-from training import checkpoints, files, hparams
+from training import checkpoints, files, hparams, recovery
 from training.flags import FLAGS
 from training.program import UsageError
 from training.progress import Clock
@@ -246,7 +246,7 @@ def _check_parts(batch_size, parts):
 
 def _checkpoint(trains):
     if trains:
-        return checkpoints.latest(FLAGS.model_dir)
+        return recovery.newest_good(FLAGS.model_dir)
     if FLAGS.mode in ("continuous_eval", "check"):
         return None  # the one waits for one, the other needs none
     return checkpoints.find(FLAGS.model_dir, FLAGS.checkpoint)

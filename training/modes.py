@@ -14,6 +14,7 @@ from input_fns import DataError, inspection
 from training import (
     checkpoints,
     confusion,
+    divergence,
     export,
     predictions,
     progress,
@@ -23,6 +24,7 @@ from training import (
     summaries,
 )
 from training.checkpoints import BestCheckpoint
+from training.interruption import Interruption
 from training.job import Job
 from training.program import UsageError
 
@@ -58,7 +60,8 @@ def run(estimator, job: Job, input_fns: InputFns) -> None:
 def train(estimator, job, input_fns):
     """Trains up to the global step `job.train_steps`."""
     training = _Training(estimator, job, input_fns)
-    training.go(job.start_step, job.train_steps)
+    with training.interruption.awaited():
+        training.go(job.start_step, job.train_steps)
     training.report()
 
 
@@ -67,6 +70,7 @@ class _Training:
 
     def __init__(self, estimator, job, input_fns):
         self._estimator, self._job, self._input_fns = estimator, job, input_fns
+        self.interruption = Interruption()
         self._record = results.TrainRecordHook(job.model_dir, job.train_batch_size, job.clock)
         self._progress = progress.ProgressHook(
             lambda step: schedules.learning_rate(
@@ -81,13 +85,25 @@ class _Training:
     def go(self, start_step, end_step, saving_listeners=()):
         """Trains in one session."""
         job = self._job
-        save = saver.SaverHook(job.model_dir, job.save_checkpoints_steps, job.iterations_per_loop)
+        finite = divergence.FiniteHook(job.model_dir, job.iterations_per_loop)
+        save = saver.SaverHook(
+            job.model_dir,
+            job.save_checkpoints_steps,
+            finite.check_variables,
+            job.iterations_per_loop,
+        )
+        stop = self.interruption.hook()
         self._estimator.train(
             self._input_fns.train(start_step),
-            hooks=[self._record, self._progress, save],
+            # First what a step is judged by, then what may save it.
+            hooks=[self._record, self._progress, finite, save, stop],
             max_steps=end_step,
             saving_listeners=list(saving_listeners),
         )
+        if self.interruption.signal is not None:
+            self.report()
+            print(f"stopped by {self.interruption.signal.name}; the same command goes on from here")
+            self.interruption.exit_if_asked()
 
     def report(self):
         print(self._record.describe())
@@ -142,14 +158,17 @@ def train_and_eval(estimator, job, input_fns):
     training = _Training(estimator, job, input_fns)
 
     def evaluate_and_decide():
-        with job.clock.pause():
+        if training.interruption.signal is not None:
+            return False  # what was saved can be evaluated when training goes on
+        with job.clock.pause(), training.interruption.at_once():
             return keeper.should_stop(evaluate(estimator, job, input_fns))
 
-    if isinstance(estimator, tf.compat.v1.estimator.tpu.TPUEstimator):
-        _in_turns(training, job, evaluate_and_decide)
-    else:
-        listener = _EvaluatingListener(job.start_step, evaluate_and_decide)
-        training.go(job.start_step, job.train_steps, [listener])
+    with training.interruption.awaited():
+        if isinstance(estimator, tf.compat.v1.estimator.tpu.TPUEstimator):
+            _in_turns(training, job, evaluate_and_decide)
+        else:
+            listener = _EvaluatingListener(job.start_step, evaluate_and_decide)
+            training.go(job.start_step, job.train_steps, [listener])
     training.report()
     if job.export_dir:
         which = "best" if job.best_metric else "latest"

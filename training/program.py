@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -28,6 +29,10 @@ _WHEELS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tf-nightly")
 
 class UsageError(ValueError):
     """The program was asked for something that it cannot do."""
+
+
+class RunError(Exception):
+    """A run cannot go on; the message says why, and what is kept."""
 
 
 def start(argv: list[str], doc: str, *flags_modules: str) -> None:
@@ -64,7 +69,8 @@ def start(argv: list[str], doc: str, *flags_modules: str) -> None:
 def run(main: Callable[[], None], *errors_in_lines: type[Exception]) -> None:
     """Runs `main`; an error of the user's input ends the program with its message and status 2.
 
-    The message is one line; that of `errors_in_lines` may be a list.
+    The message is one line; that of `errors_in_lines` may be a list. A `RunError` ends it with its
+    message and status 1, Ctrl-C with 130.
     """
     try:
         main()
@@ -72,6 +78,10 @@ def run(main: Callable[[], None], *errors_in_lines: type[Exception]) -> None:
         _exit(error, str(error).splitlines())
     except (UsageError, DataError, ModelError) as error:
         _exit(error)
+    except RunError as error:
+        _exit(error, status=1)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
     except Exception as error:
         if not _is_of_storage(error):
             raise
@@ -113,7 +123,7 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def _exit(error: Exception, lines: Sequence[str] = ()) -> None:
+def _exit(error: Exception, lines: Sequence[str] = (), status: int = 2) -> None:
     message = "\n".join(lines) or " ".join(str(error).split())
     print(f"{os.path.basename(sys.argv[0])}: error: {message}", file=sys.stderr)
-    sys.exit(2)
+    sys.exit(status)

@@ -12,10 +12,22 @@ class SaverHook(tf.estimator.CheckpointSaverHook):
     start of every run.
     """
 
-    def __init__(self, model_dir, save_steps, steps_per_run=1):
-        """Takes the folder, and the steps between checkpoints and in one session.run."""
+    def __init__(self, model_dir, save_steps, check, steps_per_run=1):
+        """Takes what it needs.
+
+        Args:
+          model_dir: the folder.
+          save_steps: steps between checkpoints.
+          check: `(session, step)`, raises if the variables are not worth saving.
+          steps_per_run: steps in one session.run.
+        """
         super().__init__(model_dir, save_steps=save_steps)
         self._set_steps_per_run(steps_per_run)
+        self._check = check
+
+    def _save(self, session, step):
+        self._check(session, step)
+        return super()._save(session, step)
 
     def after_create_session(self, session, coord):
         """Counts from the step of the session; gives TensorBoard the graph."""

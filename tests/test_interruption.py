@@ -1,0 +1,98 @@
+"""SIGTERM and SIGINT: a training finishes its step, saves, and ends with a status that says so."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+import numpy as np
+import pytest
+
+from training.interruption import Interruption
+
+ROOT = pathlib.Path(__file__).parents[1]
+ARGUMENTS = ("--mode=train", "--train_steps=3000", "--params=dropout=0")
+TPU = ("--tpu=emulator", "--tpu_topology=1x2", "--train_batch_size=14")
+
+
+@pytest.fixture
+def interrupted(command):
+    """Starts a training, sends it a signal after its first line, and returns what it says."""
+
+    def run(program, number, *arguments):
+        process = subprocess.Popen(
+            command(program, *ARGUMENTS, *arguments), cwd=ROOT, stdout=subprocess.PIPE, text=True
+        )
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if line.startswith("training "):
+                time.sleep(2)
+                process.send_signal(number)
+        return process.wait(timeout=60), "".join(lines)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("program", "number", "status", "arguments"),
+    [
+        ("run_cpu.py", signal.SIGTERM, 143, ()),
+        ("run_cpu.py", signal.SIGINT, 130, ()),
+        ("run_tpu.py", signal.SIGTERM, 143, TPU),
+    ],
+)
+def test_a_training_that_is_told_to_end_saves_first(
+    interrupted, variables, tmp_path, program, number, status, arguments
+):
+    returned, said = interrupted(program, number, *arguments)
+    assert returned == status
+    assert f"stopped by {number.name}" in said
+    step = int(variables(tmp_path / "model")["global_step"])
+    assert 0 < step < 3000
+    assert (tmp_path / "model" / f"result_{step}.json").exists()
+
+
+def test_it_goes_on_to_where_an_undisturbed_one_ends(interrupted, run_in, variables, tmp_path):
+    arguments = ("--train_steps=400", "--params=hidden_units=2000 2000")
+    interrupted("run_cpu.py", signal.SIGTERM, *arguments)
+    assert variables(tmp_path / "model")["global_step"] < 400
+    for folder in ("model", "once"):
+        run_in(tmp_path / folder, *ARGUMENTS, *arguments)
+    resumed, once = (variables(tmp_path / folder) for folder in ("model", "once"))
+    for name, value in once.items():
+        np.testing.assert_array_equal(resumed[name], value, err_msg=name)
+
+
+@pytest.fixture
+def interruption():
+    """An Interruption that awaits signals."""
+    interruption = Interruption()
+    with interruption.awaited():
+        yield interruption
+
+
+def test_a_signal_is_noted_while_a_step_is_under_way(interruption, capsys):
+    interruption.finishes_step = True
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert interruption.signal == signal.SIGTERM
+    assert "once more ends at once" in capsys.readouterr().out
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    with pytest.raises(SystemExit) as ended:
+        interruption.exit_if_asked()
+    assert ended.value.code == 143
+
+
+def test_an_evaluation_ends_at_once(interruption):
+    interruption.finishes_step = True
+    with pytest.raises(SystemExit) as ended, interruption.at_once():
+        os.kill(os.getpid(), signal.SIGINT)
+    assert ended.value.code == 130
+
+
+def test_afterwards_signals_do_what_they_did():
+    before = signal.getsignal(signal.SIGTERM)
+    with Interruption().awaited():
+        assert signal.getsignal(signal.SIGTERM) != before
+    assert signal.getsignal(signal.SIGTERM) == before

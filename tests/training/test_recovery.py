@@ -1,0 +1,144 @@
+"""Which checkpoint a training goes on from, whatever happened to the newest."""
+
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from training import files, recovery
+from training.program import RunError
+
+WEIGHTS = np.arange(1000, dtype=np.float32)
+
+
+@pytest.fixture
+def model_dir(tmp_path):
+    """A folder with checkpoints of steps 10, 20 and 30."""
+    for step in (10, 20, 30):
+        write(tmp_path, step, WEIGHTS)
+    name(tmp_path, 10, 20, 30)
+    return tmp_path
+
+
+def write(folder, step, weights):
+    files.write_checkpoint(
+        str(folder / f"model.ckpt-{step}"), {"weights": weights, "global_step": np.int64(step)}
+    )
+
+
+def name(folder, *steps):
+    """Writes the file `checkpoint`."""
+    paths = [str(folder / f"model.ckpt-{step}") for step in steps]
+    tf.compat.v1.train.update_checkpoint_state(str(folder), paths[-1], paths)
+
+
+def newest(folder):
+    """The step of the newest good checkpoint; the file `checkpoint` agrees."""
+    path = recovery.newest_good(str(folder))
+    assert tf.train.latest_checkpoint(str(folder)) == path
+    return int(path.rpartition("-")[2])
+
+
+def data_of(folder, step):
+    return folder / f"model.ckpt-{step}.data-00000-of-00001"
+
+
+def index_of(folder, step):
+    return folder / f"model.ckpt-{step}.index"
+
+
+def flip_a_byte(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+BREAKS = {
+    "data cut": lambda folder: os.truncate(data_of(folder, 30), 100),
+    "data of no bytes": lambda folder: os.truncate(data_of(folder, 30), 0),
+    "a flipped byte": lambda folder: flip_a_byte(data_of(folder, 30)),
+    "data gone": lambda folder: os.remove(data_of(folder, 30)),
+    "index cut": lambda folder: os.truncate(index_of(folder, 30), 20),
+    "index of no bytes": lambda folder: os.truncate(index_of(folder, 30), 0),
+    "index gone": lambda folder: os.remove(index_of(folder, 30)),
+    "not finite": lambda folder: write(folder, 30, np.append(WEIGHTS, np.float32(np.nan))),
+}
+
+
+def test_the_newest_is_taken_if_it_is_good(model_dir, capsys):
+    assert newest(model_dir) == 30
+    assert capsys.readouterr().out == ""
+    assert not (model_dir / recovery.BROKEN_DIR).exists()
+
+
+@pytest.mark.parametrize("damage", BREAKS.values(), ids=BREAKS)
+def test_a_broken_one_is_set_aside_and_the_one_before_is_taken(model_dir, damage, capsys):
+    damage(model_dir)
+    left = sorted(path.name for path in model_dir.glob("model.ckpt-30.*"))
+    assert newest(model_dir) == 20
+    assert sorted(path.name for path in (model_dir / recovery.BROKEN_DIR).iterdir()) == left
+    assert not list(model_dir.glob("model.ckpt-30.*"))
+    assert "model.ckpt-30 cannot be used" in capsys.readouterr().out
+
+
+def test_several_can_be_broken(model_dir):
+    for step in (20, 30):
+        flip_a_byte(data_of(model_dir, step))
+    assert newest(model_dir) == 10
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\xff\xfe garbage"])
+def test_without_the_file_that_names_it_the_newest_is_found(model_dir, content):
+    os.remove(model_dir / "checkpoint")
+    if content is not None:
+        (model_dir / "checkpoint").write_bytes(content)
+    assert newest(model_dir) == 30
+
+
+def test_one_that_was_written_but_not_named_is_taken(model_dir):
+    name(model_dir, 10, 20)
+    assert newest(model_dir) == 30
+
+
+def test_one_that_is_named_but_gone_is_passed_over(model_dir):
+    for path in model_dir.glob("model.ckpt-30.*"):
+        path.unlink()
+    assert newest(model_dir) == 20
+
+
+def test_if_none_is_good_nothing_is_changed(model_dir):
+    for step in (10, 20, 30):
+        flip_a_byte(data_of(model_dir, step))
+    before = sorted(os.listdir(model_dir))
+    with pytest.raises(RunError, match=r"none of 3 checkpoints .* Checksum does not match"):
+        recovery.newest_good(str(model_dir))
+    assert sorted(os.listdir(model_dir)) == before
+
+
+def test_what_an_interrupted_write_left_is_removed(model_dir):
+    (model_dir / "model.ckpt-40_temp").mkdir()
+    (model_dir / "model.ckpt-40_temp" / "part-00000-of-00001.data-00000-of-00001").touch()
+    for left in ("model.ckpt-40.meta.tmp1a2b", "checkpoint.tmp77", "graph.pbtxt.tmp0f"):
+        (model_dir / left).touch()
+    before = {*os.listdir(model_dir)}
+    assert newest(model_dir) == 30
+    assert len(before - {*os.listdir(model_dir)}) == 4
+
+
+def test_of_no_folder_and_an_empty_one_there_is_none(tmp_path):
+    assert recovery.newest_good(str(tmp_path / "absent")) is None
+    assert recovery.newest_good(str(tmp_path)) is None
+
+
+def test_a_run_goes_on_from_the_last_good_one(run_in, variables, tmp_path, capsys):
+    arguments = ["--mode=train", "--train_steps=20", "--save_checkpoints_steps=5"]
+    arguments += ["--params=dropout=0"]
+    run_in(tmp_path, *arguments)
+    once = variables(tmp_path)
+    flip_a_byte(data_of(tmp_path, 20))
+    os.remove(tmp_path / "checkpoint")
+    run_in(tmp_path, *arguments)
+    assert f"going on from {tmp_path}/model.ckpt-15" in capsys.readouterr().out
+    for key, value in variables(tmp_path).items():
+        np.testing.assert_array_equal(value, once[key], err_msg=key)

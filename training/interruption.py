@@ -1,0 +1,88 @@
+"""What SIGTERM and SIGINT do to a training: it finishes its step, saves, and ends.
+
+A machine that is about to be taken away sends SIGTERM first; by itself tf.estimator dies of it with
+all that was learnt since the last checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+
+import tensorflow as tf
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Interruption:
+    """Whether someone asked this process to end.
+
+    Attributes:
+      signal: the one that came, or None.
+      finishes_step: whether a step is under way, which is worth to be finished and saved.
+    """
+
+    def __init__(self):
+        self.signal: signal.Signals | None = None
+        self.finishes_step = False
+
+    @contextlib.contextmanager
+    def awaited(self):
+        """Inside the `with` the first signal is noted, and another one ends the process at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # Python lets no other thread take signals
+            return
+        before = {number: signal.signal(number, self._note) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @contextlib.contextmanager
+    def at_once(self):
+        """Inside the `with`, of an evaluation say, nothing would be lost: a signal ends it."""
+        self.finishes_step, before = False, self.finishes_step
+        try:
+            self.exit_if_asked()
+            yield
+        finally:
+            self.finishes_step = before
+
+    def exit_if_asked(self) -> None:
+        """Ends the process with 128 + the signal, as a shell counts, if there was one."""
+        if self.signal is not None:
+            sys.exit(128 + self.signal)
+
+    def _note(self, number, frame):
+        del frame
+        self.signal = signal.Signals(number)
+        for other in _SIGNALS:
+            signal.signal(other, signal.SIG_DFL)
+        if not self.finishes_step:
+            self.exit_if_asked()
+        print(
+            f"{self.signal.name}: finishing the step and saving it; once more ends at once",
+            flush=True,
+        )
+
+    def hook(self) -> tf.estimator.SessionRunHook:
+        """Returns a hook that ends a session after the step in which a signal came."""
+        return _StopHook(self)
+
+
+class _StopHook(tf.estimator.SessionRunHook):
+    def __init__(self, interruption):
+        self._interruption = interruption
+
+    def after_create_session(self, session, coord):
+        self._interruption.finishes_step = True
+
+    def after_run(self, run_context, run_values):
+        if self._interruption.signal is not None:
+            run_context.request_stop()
+
+    def end(self, session):
+        self._interruption.finishes_step = False

@@ -42,6 +42,7 @@ params["dropout"] = 0.3
 data = synthetic.text_dataset(max_length, vocab_size)
 pipeline = synthetic.SyntheticPipeline(data, {"source": data.features["source"]})
 batches = pipeline.train_input_fn("train", 1)({"batch_size": batch_size})
+batches = batches.map(lambda x, y: ({"source": x["source"], "target": x["target"]}, y))
 twin = keras_transformer.build(params, max_length)
 twin.compile(
     tf.keras.optimizers.Adam(0.001, beta_2=0.98),

@@ -80,8 +80,9 @@ class ImagePipeline:
 
         Returns:
           `input_fn(params) -> tf.data.Dataset` of `(features, labels)` in batches of exactly
-          `params["batch_size"]`: images of `features`, and labels, int32 `[batch]`, or, where the
-          augmentation mixes images, float32 `[batch, num_classes]`. With a `params["context"]`, as
+          `params["batch_size"]`: images of `features`, what `records.split_numbers` adds, and
+          labels, int32 `[batch]`, or, where the augmentation mixes images, float32
+          `[batch, num_classes]`. With a `params["context"]`, as
           a TPUEstimator gives it, those of this host alone.
 
         Raises:
@@ -263,8 +264,9 @@ class ImagePipeline:
         return self.augmentation.window.window(own, (height, width), center)
 
     def _change(self, features, labels, numbers):
+        numbers, seeds = records.split_numbers(numbers)
         pixels = self.augmentation.apply(features["image"], numbers)
         if self.augmentation.mixes:
             one_hot = tf.one_hot(labels, self.data.num_classes)
             pixels, labels = self.augmentation.mix(pixels, one_hot, numbers)
-        return {"image": pixels}, labels
+        return {"image": pixels, **seeds}, labels

@@ -3,8 +3,9 @@
 `parse` takes a batch of serialised examples (string `[n]`) to tensors `[n, ...]`, so that parsing
 costs a few operations a batch and not a few an example.
 
-In training every example travels with a row of random numbers (`draw`), which its augmentation is a
-function of: what comes out depends on the seed alone, and not on threads, hosts or cores.
+In training every example travels with a row of random numbers (`draw`, `split_numbers`), which its
+augmentation is a function of: what comes out depends on the seed alone, and not on threads, hosts
+or cores.
 """
 
 from __future__ import annotations
@@ -159,14 +160,29 @@ def prefetched(dataset):
     return dataset.prefetch(tf.data.AUTOTUNE).with_options(options)
 
 
+def split_numbers(numbers):
+    """Returns the numbers that `draw` gave, and the features that a training batch gets with them.
+
+    `dropout_seed`, int32 `[n, 2]`, is what a model may draw its own numbers from.
+    """
+    seeds = tf.cast(numbers[:, -2:] * 2.0**24, tf.int32)
+    return numbers[:, :-2], {"dropout_seed": seeds}
+
+
 def _random_numbers(draw, count, seed, start):
-    """Endless batches of random numbers; batch i is a function of `(seed, i)`."""
+    """Endless batches of random numbers; batch i is a function of `(seed, i)`.
+
+    Those that `draw` gives, and two more: see `split_numbers`.
+    """
 
     @plain
     def numbers(step):
-        # Apart from the seeds of the permutations.
-        key = tf.random.experimental.stateless_fold_in([seed, 1], step)
-        return draw(count, key)
+        # Apart from the seeds of the permutations, and from each other.
+        of_draw, of_seeds = (
+            tf.random.experimental.stateless_fold_in([seed, stream], step) for stream in (1, 2)
+        )
+        seeds = tf.random.stateless_uniform([count, 2], of_seeds)
+        return tf.concat([draw(count, of_draw), seeds], axis=1)
 
     return tf.data.Dataset.range(start, _ENDLESS).map(numbers)
 

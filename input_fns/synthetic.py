@@ -56,7 +56,10 @@ class SyntheticPipeline:
         del split, start_step
 
         def input_fn(params):
-            features, labels = self._batch(params["batch_size"], seed)
+            size = params["batch_size"]
+            features, labels = self._batch(size, seed)
+            seeds = np.random.default_rng(seed).integers(0, 2**24, [size, 2], np.int32)
+            features = {**features, "dropout_seed": seeds}
             if self.mixes:
                 labels = np.eye(self.data.num_classes, dtype=np.float32)[labels]
             return _repeated(features, labels)

@@ -65,7 +65,8 @@ class TextPipeline:
 
         Returns:
           `input_fn(params) -> tf.data.Dataset` of `({"source", "target"}, target)` in batches of
-          exactly `params["batch_size"]` rows, int32 `[batch, max_length]`. With a
+          exactly `params["batch_size"]` rows, int32 `[batch, max_length]`, and what
+          `records.split_numbers` adds. With a
           `params["context"]`, as a TPUEstimator gives it, those of this host alone.
 
         Raises:
@@ -92,9 +93,7 @@ class TextPipeline:
                     size.record_bytes,
                     plan.path,
                 )
-            return records.prefetched(
-                dataset.map(plain(lambda rows, numbers: _with_labels(_as_int32(rows))))
-            )
+            return records.prefetched(dataset.map(_with_seeds))
 
         return input_fn
 
@@ -215,6 +214,12 @@ class TextPipeline:
 @plain
 def _as_int32(rows):
     return {name: tf.cast(row, tf.int32) for name, row in rows.items()}
+
+
+@plain
+def _with_seeds(rows, numbers):
+    rows, seeds = _as_int32(rows), records.split_numbers(numbers)[1]
+    return {**rows, **seeds}, rows["target"]
 
 
 @plain

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from models.dropout import dropout as drop
+
 # Added to the score of what must not be attended to; bfloat16 can hold it.
 _MASKED = -1e9
 
@@ -97,7 +99,7 @@ def attend(query, key, value, bias, dropout=0.0, training=False):
     query *= query.shape.as_list()[-1] ** -0.5
     scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)
     weights = tf.cast(tf.nn.softmax(scores + bias), value.dtype)
-    weights = tf.compat.v1.layers.dropout(weights, dropout, training=training)
+    weights = drop(weights, dropout, training)
     return tf.matmul(weights, value)
 
 

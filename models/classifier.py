@@ -9,6 +9,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from models import losses
+from models.dropout import dropout
 from models.model import ModelError
 
 
@@ -68,7 +69,7 @@ def pooled_logits(x, params, training):
     Their mean over height and width, `params["dropout"]` of it dropped in training, the last layer.
     """
     x = tf.reduce_mean(x, axis=[1, 2], name="global_pool")  # [batch, channels]
-    x = tf.compat.v1.layers.dropout(x, params["dropout"], training=training)
+    x = dropout(x, params["dropout"], training)
     initializer = tf.compat.v1.random_normal_initializer(stddev=0.01)  # Goyal et al. 2017, 5.1
     return tf.compat.v1.layers.dense(
         x, params["num_classes"], kernel_initializer=initializer, name="logits"

@@ -18,6 +18,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from models import classifier, normalization
+from models.dropout import dropout
 from models.model import Model, ModelError
 
 
@@ -80,7 +81,7 @@ def _layer(x, word, name, use_bias, params, training):
     if kind == "relu":
         return tf.nn.relu(x, name=name)
     if kind == "dropout":
-        return layers.dropout(x, *arguments, training=training, name=name)
+        return dropout(x, *arguments, training)
     if kind == "flatten":
         return layers.flatten(x, name=name)
     return tf.reduce_mean(x, axis=[1, 2], name=name)  # global_pool: [batch, channels]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from models import classifier
+from models.dropout import dropout
 from models.model import Model, ModelError
 
 
@@ -44,7 +45,7 @@ def inference(features, params, training):
     x = tf.compat.v1.layers.flatten(classifier.scaled_images(features, params))
     for i, units in enumerate(params["hidden_units"].split()):
         x = tf.compat.v1.layers.dense(x, int(units), tf.nn.relu, name=f"dense_{i}")
-        x = tf.compat.v1.layers.dropout(x, params["dropout"], training=training)
+        x = dropout(x, params["dropout"], training)
     return {"logits": tf.compat.v1.layers.dense(x, params["num_classes"], name="logits")}
 
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from models import classifier, normalization
 from models.convolution import conv2d
+from models.dropout import dropout
 from models.model import Model, ModelError
 
 # Depth -> blocks of each stage, and whether they are bottlenecks.
@@ -131,9 +132,7 @@ def _last_norm(x, params, training, name):
 
 def _dropped_path(x, rate, training):
     """Stochastic depth (Huang et al. 2016, arXiv:1603.09382): `rate` of the images get zeros."""
-    if not training or not rate:
-        return x
-    return tf.nn.dropout(x, rate=rate, noise_shape=[tf.shape(x)[0], 1, 1, 1])
+    return dropout(x, rate, training, noise_shape=[tf.shape(x)[0], 1, 1, 1])
 
 
 MODEL = Model(

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from models import attention, decoding, normalization, seq2seq
+from models.dropout import dropout
 from models.model import Model, ModelError
 
 
@@ -162,7 +163,7 @@ def _sublayer(name, x, function, params, training):
     """Returns `x` and what `function` adds to it, normalised before or after."""
     with tf.compat.v1.variable_scope(name):
         added = function(normalization.layer_norm(x) if params["pre_norm"] else x)
-        x += tf.compat.v1.layers.dropout(added, params["dropout"], training=training)
+        x += dropout(added, params["dropout"], training)
         return x if params["pre_norm"] else normalization.layer_norm(x)
 
 
@@ -210,7 +211,7 @@ def _embed(tokens, positions, params, training):
     rates = np.float32(10000.0 ** -(np.arange(half) / half))
     angles = tf.expand_dims(tf.cast(positions, tf.float32), -1) * rates
     x += tf.cast(tf.concat([tf.sin(angles), tf.cos(angles)], axis=-1), x.dtype)
-    return tf.compat.v1.layers.dropout(x, params["dropout"], training=training)
+    return dropout(x, params["dropout"], training)
 
 
 def _same(segments, others):

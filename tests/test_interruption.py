@@ -12,7 +12,7 @@ import pytest
 from training.interruption import Interruption
 
 ROOT = pathlib.Path(__file__).parents[1]
-ARGUMENTS = ("--mode=train", "--train_steps=3000", "--params=dropout=0")
+ARGUMENTS = ("--mode=train", "--train_steps=3000")
 TPU = ("--tpu=emulator", "--tpu_topology=1x2", "--train_batch_size=14")
 
 

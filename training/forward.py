@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 import tensorflow as tf
 
+from models import dropout
 from training.program import UsageError
 
 
@@ -21,11 +23,10 @@ def infer(model, features, params, training):
     Raises:
       UsageError: no variable matches.
     """
-    if params.get("precision") != "bfloat16":
+    is_bfloat16 = params.get("precision") == "bfloat16"
+    scope = tf.compat.v1.tpu.bfloat16_scope() if is_bfloat16 else contextlib.nullcontext()
+    with scope, dropout.seeded(features):
         outputs = model.inference(features, params, training)
-    else:
-        with tf.compat.v1.tpu.bfloat16_scope():
-            outputs = model.inference(features, params, training)
     _freeze(params["trainable"])
     return tf.nest.map_structure(_as_float32, outputs)
 

@@ -115,7 +115,7 @@ def test_training_batches_have_static_shapes(files):
         of_files(files, Deployment(5)),
     ):
         (features, labels), numbers = dataset.element_spec
-        assert numbers.shape.as_list() == [5, 2]
+        assert numbers.shape.as_list() == [5, 2 + 2]  # those of `draw`, and seeds
         assert features["image"].shape.as_list() == [5, 2]
         assert labels.shape.as_list() == [5]
 

@@ -30,7 +30,9 @@ def test_training_rows(pairs_dir, session, cache):
     assert {name: (rows.shape, rows.dtype) for name, rows in features.items()} == {
         "source": ((size, LENGTH), np.int32),
         "target": ((size, LENGTH), np.int32),
+        "dropout_seed": ((size, 2), np.int32),
     }
+    assert len(np.unique(features.pop("dropout_seed"))) == 2 * size
     np.testing.assert_array_equal(labels, features["target"])
     stored = pipeline.stored_rows("train")
     for name, rows in features.items():

@@ -63,6 +63,7 @@ def test_every_core_gets_its_part_as_it_is_stored(build, name, batch_size):
     (infeed,) = [op for op in graph.get_operations() if op.type == "InfeedDequeueTuple"]
     per_core = batch_size // topology.find(name).num_cores
     assert [(t.dtype, t.shape.as_list()) for t in infeed.outputs] == [
+        (tf.int32, [per_core, 2]),  # dropout_seed
         (tf.uint8, [per_core, 7, 5, 1]),
         (tf.int32, [per_core]),
     ]

@@ -133,7 +133,6 @@ def test_of_no_folder_and_an_empty_one_there_is_none(tmp_path):
 
 def test_a_run_goes_on_from_the_last_good_one(run_in, variables, tmp_path, capsys):
     arguments = ["--mode=train", "--train_steps=20", "--save_checkpoints_steps=5"]
-    arguments += ["--params=dropout=0"]
     run_in(tmp_path, *arguments)
     once = variables(tmp_path)
     flip_a_byte(data_of(tmp_path, 20))

@@ -17,6 +17,7 @@ from typing import Callable
 
 from input_fns import DataError
 from models.model import ModelError
+from training import storage
 
 # Every program imports this module first.
 STARTED = time.monotonic()
@@ -70,7 +71,7 @@ def run(main: Callable[[], None], *errors_in_lines: type[Exception]) -> None:
     """Runs `main`; an error of the user's input ends the program with its message and status 2.
 
     The message is one line; that of `errors_in_lines` may be a list. A `RunError` ends it with its
-    message and status 1, Ctrl-C with 130.
+    message and status 1, and so does a disk or a bucket that fails; Ctrl-C with 130.
     """
     try:
         main()
@@ -83,14 +84,10 @@ def run(main: Callable[[], None], *errors_in_lines: type[Exception]) -> None:
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     except Exception as error:
-        if not _is_of_storage(error):
+        problem = storage.problem(error)
+        if problem is None:
             raise
-        _exit(error, [" ".join(str(error).partition("[[")[0].split())])
-
-
-def _is_of_storage(error: Exception) -> bool:
-    """Whether TensorFlow could not read or write a file on gs://; its message names the file."""
-    return type(error).__module__.startswith("tensorflow") and "gs://" in str(error)
+        _exit(error, [problem], status=1)
 
 
 def check_versions() -> None:

@@ -1,0 +1,52 @@
+"""What to say when a file or a disk is at fault. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+
+_CAUSES = (
+    "No space left on device",
+    "Disk quota exceeded",
+    "File too large",
+    "Read-only file system",
+    "Permission denied",
+    "Input/output error",
+    "Stale file handle",
+)
+_PATH = re.compile(r"(/[^\s;:'\"]+)")
+_KEPT = "what was saved before is whole, and the same command goes on from there"
+
+
+def problem(error: Exception) -> str | None:
+    """Returns a line about the file that could not be read or written; None for any other error.
+
+    TensorFlow says it in many words, and of a full disk that memory may be short.
+    """
+    of_tensorflow = type(error).__module__.startswith("tensorflow")
+    if not (of_tensorflow or isinstance(error, OSError)):
+        return None
+    message = " ".join(str(error).partition("[[")[0].split())
+    for cause in _CAUSES:
+        if cause in message:
+            return _of_disk(cause, message)
+    if of_tensorflow and "gs://" in message:
+        return message
+    return None
+
+
+def _of_disk(cause, message):
+    paths = _PATH.findall(message)
+    if not paths:
+        return f"{cause}: {message}"
+    line = f"{cause}: {paths[0]}"
+    if cause == "No space left on device":
+        line += f" ({_free(paths[0])} MB are free)"
+    return f"{line}; {_KEPT}"
+
+
+def _free(path):
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return shutil.disk_usage(path).free // 10**6

@@ -6,11 +6,11 @@ python run_cpu.py --flagfile=runs/digits/flags.cfg --mode=predict
 
 import sys
 
-from training import program
+from training import program, supervisor
 
 if __name__ == "__main__":
     # Before the seconds of TensorFlow's import: a typo is answered at once.
-    program.start(sys.argv, __doc__, "training.flags")
+    supervisor.start(sys.argv, program.start(sys.argv, __doc__, "training.flags"))
 
 import tensorflow as tf
 

@@ -6,11 +6,11 @@ python run_tpu.py --tpu=emulator --flagfile=configs/digits.cfg --data_dir=... --
 
 import sys
 
-from training import program
+from training import program, supervisor
 
 if __name__ == "__main__":
     # Before the seconds of TensorFlow's import: a typo is answered at once.
-    program.start(sys.argv, __doc__, "training.flags", "tpu.flags")
+    supervisor.start(sys.argv, program.start(sys.argv, __doc__, "training.flags", "tpu.flags"))
 
 import tensorflow as tf
 

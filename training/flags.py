@@ -171,6 +171,12 @@ flags.DEFINE_integer(
     "continuous_eval ends when no checkpoint has come for this long.",
     lower_bound=1,
 )
+flags.DEFINE_integer(
+    "max_restarts",
+    0,
+    "Restarts of a training that dies, from its last good checkpoint.",
+    lower_bound=0,
+)
 
 flags.DEFINE_integer(
     "summary_steps",
@@ -213,6 +219,13 @@ def _check_include(pattern):
         re.compile(pattern)
     except re.error as error:
         raise flags.ValidationError(f"'{pattern}' is no regular expression: {error}") from error
+    return True
+
+
+@flags.multi_flags_validator(["mode", "max_restarts"])
+def _check_restarts(values):
+    if values["max_restarts"] and values["mode"] not in ("train", "train_and_eval"):
+        raise flags.ValidationError(f"--max_restarts is for training, not --mode={values['mode']}")
     return True
 
 

@@ -36,7 +36,7 @@ class RunError(Exception):
     """A run cannot go on; the message says why, and what is kept."""
 
 
-def start(argv: list[str], doc: str, *flags_modules: str) -> None:
+def start(argv: list[str], doc: str, *flags_modules: str):
     """Checks the versions, parses `argv` and makes TensorFlow's import quiet.
 
     A wrong version, an unknown flag or a wrong value ends the program with one line and status 2;
@@ -46,6 +46,9 @@ def start(argv: list[str], doc: str, *flags_modules: str) -> None:
       argv: the command line, the program's name first.
       doc: the program's docstring.
       flags_modules: names of the modules that define the flags.
+
+    Returns:
+      The flags.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its errors also come as exceptions
     try:
@@ -65,6 +68,7 @@ def start(argv: list[str], doc: str, *flags_modules: str) -> None:
             raise UsageError(f"'{unknown[0]}' is no flag; flags are written --name=value")
     except (flags.Error, UsageError) as error:
         _exit(error)
+    return flag_values
 
 
 def run(main: Callable[[], None], *errors_in_lines: type[Exception]) -> None:

@@ -1,0 +1,88 @@
+"""A training that dies is restarted while there is hope."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from training import supervisor
+
+# A training of its own kind: counts its runs, saves a checkpoint of its step, and then does `end`.
+TRAINING = """
+import os, pathlib, signal, sys
+folder = pathlib.Path(sys.argv[1])
+runs = len(list(folder.glob("run-*")))
+(folder / f"run-{runs}").touch()
+saves, ends = eval(sys.argv[2]), eval(sys.argv[3])
+if saves[runs]:
+    (folder / f"model.ckpt-{10 * (runs + 1)}.index").touch()
+if ends[runs] < 0:
+    os.kill(os.getpid(), -ends[runs])
+sys.exit(ends[runs])
+"""
+
+
+@pytest.fixture
+def supervise(tmp_path):
+    """Supervises runs that save or not, and end so; returns the status, runs and waits."""
+
+    def run(saves, ends, max_restarts=9):
+        waits = []
+        command = [sys.executable, "-c", TRAINING, str(tmp_path), str(saves), str(ends)]
+        status = supervisor.supervise(command, str(tmp_path), max_restarts, waits.append)
+        return status, len(list(tmp_path.glob("run-*"))), waits
+
+    return run
+
+
+def test_one_that_is_killed_is_restarted_to_its_end(supervise):
+    ends = [-signal.SIGKILL, 1, -signal.SIGSEGV, 0]
+    assert supervise([True] * 4, ends) == (0, 4, [1, 1, 1])
+
+
+@pytest.mark.parametrize("status", [0, 2, 130, 143])
+def test_one_that_ends_on_purpose_is_not(supervise, status):
+    assert supervise([True], [status]) == (status, 1, [])
+
+
+def test_without_progress_it_waits_longer_and_gives_up(supervise):
+    assert supervise([False] * 9, [1] * 9) == (1, 3, [2, 4])
+
+
+def test_progress_gives_new_hope(supervise):
+    saves = [False, False, True, False, False, False]
+    assert supervise(saves, [1] * 6) == (1, 6, [2, 4, 1, 2, 4])
+
+
+def test_there_are_no_more_restarts_than_asked_for(supervise, capfd):
+    assert supervise([True] * 9, [-signal.SIGKILL] * 9, max_restarts=2) == (137, 3, [1, 1])
+    assert "restarted 2 times, which is --max_restarts" in capfd.readouterr().out
+
+
+def test_a_signal_reaches_the_training(tmp_path):
+    code = "import sys, time\nprint('ready', flush=True)\ntime.sleep(60)"
+    parent = (
+        "import sys; from training import supervisor\n"
+        f"sys.exit(supervisor.supervise([sys.executable, '-c', {code!r}], {str(tmp_path)!r}, 3))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.2)
+    os.kill(process.pid, signal.SIGTERM)
+    assert process.wait(timeout=20) == 143
+    process.stdout.close()
+
+
+def test_a_killed_training_ends_by_itself(command, run_in, variables, tmp_path):
+    arguments = ["--mode=train", "--train_steps=300", "--save_checkpoints_steps=20"]
+    process = subprocess.Popen(command("run_cpu.py", *arguments, "--max_restarts=2"))
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "model" / "checkpoint").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    subprocess.run(["pkill", "-KILL", "-P", str(process.pid)], check=True)
+    assert process.wait(timeout=120) == 0
+    assert variables(tmp_path / "model")["global_step"] == 300

@@ -18,7 +18,7 @@ run: setup
 	@$(IN_VENV) tools/serve_one.py $(RUNS)/digits/export
 
 test: lint
-	@$(IN_VENV) -m pytest
+	@$(IN_VENV) -m pytest -n 2 --dist loadfile
 
 lint: setup-dev
 	@$(IN_VENV) -m ruff check . && $(IN_VENV) -m ruff format --check .

@@ -29,7 +29,7 @@ def idx_bytes(array):
 def source(tmp_path):
     """A folder with four small IDX files."""
     for name, array in FILES.items():
-        (tmp_path / name).write_bytes(gzip.compress(idx_bytes(array)))
+        (tmp_path / name).write_bytes(gzip.compress(idx_bytes(array), mtime=0))
     return tmp_path
 
 
@@ -60,15 +60,24 @@ WHOLE = idx_bytes(FILES[IMAGES])
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (gzip.compress(b"\x89PNG" + WHOLE), "starts with 89504e47, not with 00000803"),
-        (gzip.compress(idx_bytes(np.arange(11))), "starts with 00000801, not with 00000803"),
-        (gzip.compress(WHOLE[:9]), "is cut off inside its header, at byte 9"),
-        (gzip.compress(WHOLE[:-3]), "11 x 7 x 5 = 385 bytes after its header of 16, but holds 382"),
-        (gzip.compress(WHOLE + b"x"), "but holds 386"),
-        (gzip.compress(WHOLE)[:-20], "is no whole gzip file"),
+        (gzip.compress(b"\x89PNG" + WHOLE, mtime=0), "starts with 89504e47, not with 00000803"),
+        (
+            gzip.compress(idx_bytes(np.arange(11)), mtime=0),
+            "starts with 00000801, not with 00000803",
+        ),
+        (gzip.compress(WHOLE[:9], mtime=0), "is cut off inside its header, at byte 9"),
+        (
+            gzip.compress(WHOLE[:-3], mtime=0),
+            "11 x 7 x 5 = 385 bytes after its header of 16, but holds 382",
+        ),
+        (gzip.compress(WHOLE + b"x", mtime=0), "but holds 386"),
+        (gzip.compress(WHOLE, mtime=0)[:-20], "is no whole gzip file"),
         (WHOLE, "is no whole gzip file"),
         (b"", "starts with , not with"),
-        (gzip.compress(idx_bytes(np.zeros([12, 7, 5]))), "holds 12 images, but .* 11 labels"),
+        (
+            gzip.compress(idx_bytes(np.zeros([12, 7, 5])), mtime=0),
+            "holds 12 images, but .* 11 labels",
+        ),
     ],
 )
 def test_a_broken_file_is_named_and_explained(source, content, message):

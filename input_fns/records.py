@@ -14,6 +14,8 @@ import tensorflow as tf
 
 from input_fns import memory
 
+# Of the feature with the seeds of a batch; as `models.dropout` has it.
+DROPOUT_SEED = "dropout_seed"
 # These functions hold no Python control flow; to look for some would delay every start.
 plain = tf.autograph.experimental.do_not_convert
 
@@ -166,7 +168,7 @@ def split_numbers(numbers):
     `dropout_seed`, int32 `[n, 2]`, is what a model may draw its own numbers from.
     """
     seeds = tf.cast(numbers[:, -2:] * 2.0**24, tf.int32)
-    return numbers[:, :-2], {"dropout_seed": seeds}
+    return numbers[:, :-2], {DROPOUT_SEED: seeds}
 
 
 def _random_numbers(draw, count, seed, start):

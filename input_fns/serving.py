@@ -37,6 +37,12 @@ class Receiver:
     requests: Callable[[str, int], dict[str, np.ndarray]]
 
 
+def first_requests(pipeline, split: str, count: int) -> dict[str, dict[str, np.ndarray]]:
+    """Returns requests for the first examples of a split, `{signature: {input: array}}`."""
+    receivers = pipeline.receivers().items()
+    return {name: receiver.requests(split, count) for name, receiver in receivers}
+
+
 def raw_inputs(features: dict[str, Feature]) -> dict[str, tf.TensorSpec]:
     """Returns the inputs of a receiver that takes what the model sees."""
     return {

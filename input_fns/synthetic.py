@@ -59,7 +59,7 @@ class SyntheticPipeline:
             size = params["batch_size"]
             features, labels = self._batch(size, seed)
             seeds = np.random.default_rng(seed).integers(0, 2**24, [size, 2], np.int32)
-            features = {**features, "dropout_seed": seeds}
+            features = {**features, records.DROPOUT_SEED: seeds}
             if self.mixes:
                 labels = np.eye(self.data.num_classes, dtype=np.float32)[labels]
             return _repeated(features, labels)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from models import losses
 from models.dropout import dropout
-from models.model import ModelError
+from models.model import ModelError, check_shares
 
 
 def default_params():
@@ -36,8 +36,7 @@ def check_params(params):
         )
     if params["pixel_scale"] <= 0:
         raise ModelError(f"pixel_scale={params['pixel_scale']} must be above 0")
-    if not 0 <= params["label_smoothing"] < 1:
-        raise ModelError(f"label_smoothing={params['label_smoothing']} must be in [0, 1)")
+    check_shares(params, "label_smoothing")
 
 
 def scaled_images(features, params):

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from models import classifier
 from models.dropout import dropout
-from models.model import Model, ModelError
+from models.model import Model, ModelError, check_shares
 
 
 def default_params():
@@ -21,8 +21,7 @@ def default_params():
 def check_params(params):
     """Raises `ModelError` for a value that no graph can be built with."""
     classifier.check_params(params)
-    if not 0 <= params["dropout"] < 1:
-        raise ModelError(f"dropout={params['dropout']} must be in [0, 1)")
+    check_shares(params, "dropout")
     units = params["hidden_units"].split()
     if not all(unit.isdigit() and int(unit) > 0 for unit in units):
         raise ModelError(

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from models import classifier, normalization
 from models.convolution import conv2d, depthwise_conv2d
-from models.model import Model, ModelError
+from models.model import Model, ModelError, check_shares
 
 # Of each block, channels at width 1 and strides.
 _V1_BLOCKS = (
@@ -44,8 +44,7 @@ def check_params(params):
         raise ModelError(f"version={params['version']} must be 1 or 2")
     if not 0.1 <= params["width"] <= 4:
         raise ModelError(f"width={params['width']} must be in [0.1, 4]")
-    if not 0 <= params["dropout"] < 1:
-        raise ModelError(f"dropout={params['dropout']} must be in [0, 1)")
+    check_shares(params, "dropout")
 
 
 def inference(features, params, training):

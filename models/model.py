@@ -18,6 +18,13 @@ def num_replicas(params: dict[str, Any]) -> int:
     return params["context"].num_replicas if params.get("use_tpu") else 1
 
 
+def check_shares(params: dict[str, Any], *names: str) -> None:
+    """Raises `ModelError` unless these hyperparameters lie in [0, 1)."""
+    for name in names:
+        if not 0 <= params[name] < 1:
+            raise ModelError(f"{name}={params[name]} must be in [0, 1)")
+
+
 def _accept(params: dict[str, Any]) -> None:
     del params
 

@@ -6,7 +6,7 @@ import re
 
 import tensorflow as tf
 
-from models.model import ModelError, num_replicas
+from models.model import ModelError, check_shares, num_replicas
 
 
 def default_params(momentum=0.9, epsilon=1e-3):
@@ -20,8 +20,7 @@ def default_params(momentum=0.9, epsilon=1e-3):
 
 def check_params(params):
     """Raises `ModelError` for a value of `default_params` out of range."""
-    if not 0 <= params["batch_norm_momentum"] < 1:
-        raise ModelError(f"batch_norm_momentum={params['batch_norm_momentum']} must be in [0, 1)")
+    check_shares(params, "batch_norm_momentum")
     if params["batch_norm_epsilon"] <= 0:
         raise ModelError(f"batch_norm_epsilon={params['batch_norm_epsilon']} must be above 0")
 

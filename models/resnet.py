@@ -10,7 +10,7 @@ import tensorflow as tf
 from models import classifier, normalization
 from models.convolution import conv2d
 from models.dropout import dropout
-from models.model import Model, ModelError
+from models.model import Model, ModelError, check_shares
 
 # Depth -> blocks of each stage, and whether they are bottlenecks.
 DEPTHS = {
@@ -49,9 +49,7 @@ def check_params(params):
         raise ModelError(f"width={params['width']} must be at least 1")
     if params["stem"] not in ("imagenet", "cifar"):
         raise ModelError(f"stem={params['stem']} must be imagenet or cifar")
-    for name in ("stochastic_depth", "dropout"):
-        if not 0 <= params[name] < 1:
-            raise ModelError(f"{name}={params[name]} must be in [0, 1)")
+    check_shares(params, "stochastic_depth", "dropout")
 
 
 def inference(features, params, training):

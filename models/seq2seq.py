@@ -15,7 +15,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from models import losses
-from models.model import ModelError
+from models.model import ModelError, check_shares
 
 PAD, EOS = 0, 1
 
@@ -33,8 +33,7 @@ def default_params():
 
 def check_params(params):
     """Raises `ModelError` for a value of `default_params` out of range."""
-    if not 0 <= params["label_smoothing"] < 1:
-        raise ModelError(f"label_smoothing={params['label_smoothing']} must be in [0, 1)")
+    check_shares(params, "label_smoothing")
     if params["beam_size"] < 1:
         raise ModelError(f"beam_size={params['beam_size']} must be at least 1")
     if params["beam_size"] * 2 > params["vocab_size"]:

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from models import attention, decoding, normalization, seq2seq
 from models.dropout import dropout
-from models.model import Model, ModelError
+from models.model import Model, ModelError, check_shares
 
 
 def default_params(**sizes):
@@ -45,9 +45,7 @@ def check_params(params):
         )
     if params["hidden_size"] % 2:
         raise ModelError(f"hidden_size={params['hidden_size']} must be even: sines and cosines")
-    for name in ("dropout", "attention_dropout"):
-        if not 0 <= params[name] < 1:
-            raise ModelError(f"{name}={params[name]} must be in [0, 1)")
+    check_shares(params, "dropout", "attention_dropout")
 
 
 def inference(features, params, training):

@@ -50,8 +50,7 @@ def export_of(export_dir: str, *arguments: str) -> Exported:
     predictions = export_check.predict_batch(estimator, run, run.checkpoint)
     path = export.export_saved_model(estimator, run, run.checkpoint)
     count = len(next(iter(predictions.values())))
-    receivers = run.pipeline.receivers().items()
-    requests = {name: receiver.requests(run.eval_split, count) for name, receiver in receivers}
+    requests = serving.first_requests(run.pipeline, run.eval_split, count)
     return Exported(path, requests, predictions)
 
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 from tensorflow.python.training.saving import saveable_object_util
 
 from training.program import RunError
-from training.progress import StepCounter
+from training.progress import global_step
 
 _NAMED = 5
 
@@ -20,19 +20,14 @@ class FiniteHook(tf.estimator.SessionRunHook):
     Estimator's own hook does it. On a TPU it is that of the last step of a loop.
     """
 
-    def __init__(self, model_dir: str, steps_per_run: int = 1):
-        """Takes where the checkpoints are, and the steps of one session.run."""
+    def __init__(self, model_dir: str):
+        """Takes where the checkpoints are."""
         self._model_dir = model_dir
-        self._counter = StepCounter(steps_per_run)
 
     def begin(self):
         """Comes when the Estimator has put its loss into the graph."""
         self._loss = tf.compat.v1.losses.get_losses()[-1]
         self._names, self._are_finite = finite_variables()
-
-    def after_create_session(self, session, coord):
-        """Counts from the step of the session."""
-        self._counter.restart(session)
 
     def before_run(self, run_context):
         """Asks for the loss."""
@@ -40,9 +35,9 @@ class FiniteHook(tf.estimator.SessionRunHook):
 
     def after_run(self, run_context, run_values):
         """Raises `RunError` if it is not finite."""
-        self._counter.advance(run_context.session)
         if not np.isfinite(run_values.results):
-            self.fail(run_context.session, self._counter.step, f"the loss is {run_values.results}")
+            session = run_context.session
+            self.fail(session, global_step(session), f"the loss is {run_values.results}")
 
     def check_variables(self, session, step) -> None:
         """Raises `RunError` if a variable is not finite; a loss may tell one step later."""

@@ -98,10 +98,7 @@ def _keep_raw_inputs_of_tpu(path, pipeline):
 
 def _write_extras(folder, job):
     """Writes the extra files into `folder`; returns `{name in assets.extra: path}`."""
-    requests = {
-        name: receiver.requests(job.eval_split, _NUM_SAMPLES)
-        for name, receiver in job.pipeline.receivers().items()
-    }
+    requests = serving.first_requests(job.pipeline, job.eval_split, _NUM_SAMPLES)
     for inputs in requests.values():
         for name, examples in inputs.items():
             # Text of any length; no JPEG, no PNG and no text ends in the NUL that NumPy pads with.

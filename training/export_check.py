@@ -59,10 +59,7 @@ def check(estimator, job, checkpoint: str, path: str) -> Report:
         return Report()
     predictions = predict_batch(estimator, job, checkpoint)
     count = len(next(iter(predictions.values())))
-    requests = {
-        name: receiver.requests(job.eval_split, count)
-        for name, receiver in job.pipeline.receivers().items()
-    }
+    requests = serving.first_requests(job.pipeline, job.eval_split, count)
     expected = dict.fromkeys(requests, predictions)
     if serving.TF_EXAMPLE in requests and "probabilities" in predictions:
         requests[serving.CLASSIFY] = {"inputs": requests[serving.TF_EXAMPLE][serving.EXAMPLES]}

@@ -85,7 +85,7 @@ class _Training:
     def go(self, start_step, end_step, saving_listeners=()):
         """Trains in one session."""
         job = self._job
-        finite = divergence.FiniteHook(job.model_dir, job.iterations_per_loop)
+        finite = divergence.FiniteHook(job.model_dir)
         save = saver.SaverHook(
             job.model_dir,
             job.save_checkpoints_steps,

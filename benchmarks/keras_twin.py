@@ -33,9 +33,11 @@ def build(params, image_shape):
 def optimizer(params, learning_rate):
     """Returns Keras' optimizer of the same hyperparameters."""
     keras = tf.keras.optimizers
+    average = {"use_ema": params["ema_decay"] > 0, "ema_momentum": params["ema_decay"]}
     if params["optimizer"] == "momentum":
-        return keras.SGD(learning_rate, params["momentum"], params["nesterov"])
+        return keras.SGD(learning_rate, params["momentum"], params["nesterov"], **average)
     adam = {
+        **average,
         "beta_1": params["beta1"],
         "beta_2": params["beta2"],
         "epsilon": params["epsilon"],

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
-import re
+import itertools
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 import tensorflow as tf
 
-from input_fns import images
-from input_fns.dataset import Dataset, Feature
+from input_fns import images, shards
+from input_fns.dataset import Dataset, Feature, Shard
 
 _BATCH = 1024
 # A shard that is broken is broken often; ten lines tell how.
 _MAX_PROBLEMS = 10
-# Around a record: length (8 bytes), its checksum (4), the data, their checksum (4).
-_HEADER, _FOOTER = 12, 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +43,7 @@ def inspect(data: Dataset, split_name: str) -> Report:
     counts = np.zeros(data.num_classes, int)
     problems, examples = [], 0
     for shard in split.shards:
-        path = os.path.join(data.data_dir, shard.name)
+        path = data.path(shard)
         if not tf.io.gfile.exists(path):
             problems.append(f"{shard.name} is missing")
             continue
@@ -103,7 +100,19 @@ def problems_of_shard(data: Dataset, path: str) -> list[str]:
         _count(data, path)
         return []
     except (tf.errors.OpError, ValueError):
-        return _search(data, path)
+        found = (record.problem for record in shards.walk(data, path) if record.problem)
+        return list(itertools.islice(found, _MAX_PROBLEMS))
+
+
+def is_whole(data: Dataset, shard: Shard) -> bool:
+    """Whether a shard is as it was written, and every record in it can be used."""
+    path = data.path(shard)
+    if tf.io.gfile.stat(path).length != shard.num_bytes:
+        return False
+    try:
+        return _count(data, path)[0] == shard.num_examples
+    except (tf.errors.OpError, ValueError):
+        return False
 
 
 def _count(data, path):
@@ -150,60 +159,3 @@ def _brightest(encoded, feature):
 
 def _is_encoded(data):
     return any(feature.is_image_file for feature in data.features.values())
-
-
-def _search(data, path):
-    """Reads a broken shard record by record."""
-    problems, offset, number = [], 0, 0
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        encoded = tf.compat.v1.placeholder(tf.string, [])
-        decode = tf.io.decode_image(encoded, expand_animations=False)
-
-        def decodes(value):
-            session.run(decode, {encoded: value})
-
-        records = tf.compat.v1.io.tf_record_iterator(path)
-        while len(problems) < _MAX_PROBLEMS:
-            where = f"{os.path.basename(path)}, record {number} at byte {offset}"
-            try:
-                record = next(records)
-            except StopIteration:
-                break
-            except tf.errors.DataLossError as error:
-                # Where the next record begins is not known: the rest of the shard is lost too.
-                problems.append(f"{where}: {_reason(error)}")
-                break
-            problem = _problem_of_record(data, record, decodes)
-            if problem:
-                problems.append(f"{where}: {problem}")
-            offset += _HEADER + len(record) + _FOOTER
-            number += 1
-    return problems
-
-
-def _reason(error):
-    message = error.message.split(" [[")[0]
-    return re.sub(r" at \d+", "", message) or "its checksum does not fit"
-
-
-def _problem_of_record(data, record, decodes):
-    try:
-        stored = tf.train.Example.FromString(record).features.feature
-    except Exception:  # protobuf's own, of which there are several implementations
-        return "no tf.train.Example"
-    for name, feature in data.features.items():
-        values = stored[name].bytes_list.value if name in stored else []
-        if len(values) != 1:
-            return f"it has no feature '{name}'"
-        if feature.encoding == "raw" and len(values[0]) != feature.num_bytes:
-            return f"'{name}' has {len(values[0])} bytes instead of {feature.num_bytes}"
-        if feature.is_image_file:
-            try:
-                decodes(values[0])
-            except tf.errors.InvalidArgumentError:
-                return f"'{name}' is no whole JPEG or PNG"
-    if data.num_classes:
-        labels = stored["label"].int64_list.value if "label" in stored else []
-        if len(labels) != 1 or not 0 <= labels[0] < data.num_classes:
-            return f"its label {list(labels)} is none of the {data.num_classes} classes"
-    return None

@@ -57,6 +57,12 @@ flags.DEFINE_string(
     "auto: memory up to 1 GiB.",
 )
 flags.DEFINE_integer(
+    "skip_bad_records",
+    0,
+    "Training goes on without up to this many records of train_split that cannot be read.",
+    lower_bound=0,
+)
+flags.DEFINE_integer(
     "synthetic_classes", 1000, "Classes of --dataset=synthetic without data_dir.", lower_bound=2
 )
 
@@ -188,6 +194,8 @@ flags.DEFINE_integer("seed", None, "Makes a run repeatable, bit for bit on one C
 
 flags.mark_flags_as_required(["model", "dataset", "model_dir"])
 
+_OF_TRAINING = ("max_restarts", "skip_bad_records")
+
 
 @flags.validator("mode")
 def _check_mode(mode):
@@ -222,10 +230,11 @@ def _check_include(pattern):
     return True
 
 
-@flags.multi_flags_validator(["mode", "max_restarts"])
-def _check_restarts(values):
-    if values["max_restarts"] and values["mode"] not in ("train", "train_and_eval"):
-        raise flags.ValidationError(f"--max_restarts is for training, not --mode={values['mode']}")
+@flags.multi_flags_validator(["mode", *_OF_TRAINING])
+def _check_training(values):
+    for name in _OF_TRAINING:
+        if values[name] and values["mode"] not in ("train", "train_and_eval"):
+            raise flags.ValidationError(f"--{name} is for training, not --mode={values['mode']}")
     return True
 
 

@@ -9,7 +9,7 @@ import os
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from input_fns import augment, synthetic
+from input_fns import augment, repair, synthetic
 from input_fns import dataset as datasets
 from input_fns.dataset import Dataset
 from input_fns.image_pipeline import ImagePipeline
@@ -33,6 +33,7 @@ class Job:
 
     Attributes:
       params: every hyperparameter.
+      skipped_records: of the split that is trained on, because they cannot be read.
       splits: those that are read; a file of text is none.
       checkpoint: in training the one that is resumed, else the one that is used; None for none.
       start_step: the global step of `checkpoint`.
@@ -54,6 +55,7 @@ class Job:
     train_split: str
     eval_split: str
     splits: list[str]
+    skipped_records: int
     checkpoint: str | None
     start_step: int
     text_input: TextInput | None
@@ -112,8 +114,8 @@ def from_flags(iterations_per_loop: int = 1, uses_tpu: bool = False) -> Job:
       UsageError, DataError, ModelError: something asked for is not there or cannot be done.
     """
     model = registry.find(FLAGS.model)
-    pipeline = _pipeline()
-    dataset = pipeline.data
+    dataset, skipped_records = _dataset()
+    pipeline = _pipeline(dataset)
     missing = [name for name in model.features if name not in dataset.features]
     if missing:
         raise UsageError(
@@ -133,6 +135,7 @@ def from_flags(iterations_per_loop: int = 1, uses_tpu: bool = False) -> Job:
         model=model,
         pipeline=pipeline,
         params=params,
+        skipped_records=skipped_records,
         splits=splits,
         checkpoint=checkpoint,
         start_step=checkpoints.step_of(checkpoint),
@@ -175,9 +178,8 @@ _SAME_AS_FLAG = (
 )
 
 
-def _pipeline():
+def _pipeline(data):
     is_synthetic = FLAGS.dataset == synthetic.NAME
-    data = _dataset(is_synthetic)
     if data.text:
         return _text_pipeline(data, is_synthetic)
     augmentation = augment.parse(FLAGS.augment)
@@ -187,14 +189,24 @@ def _pipeline():
     return pipeline
 
 
-def _dataset(is_synthetic):
+def _dataset():
+    """Returns the data set, and how many records of it are skipped."""
     if FLAGS.data_dir is not None:
-        if is_synthetic:
-            return datasets.read(FLAGS.data_dir)
-        return datasets.load(FLAGS.data_dir, FLAGS.dataset)
+        if FLAGS.dataset == synthetic.NAME:
+            return datasets.read(FLAGS.data_dir), 0
+        if FLAGS.skip_bad_records:
+            return _repaired_dataset()
+        return datasets.load(FLAGS.data_dir, FLAGS.dataset), 0
     if FLAGS.synthetic_text is not None:
-        return synthetic.text_dataset(*FLAGS.synthetic_text)
-    return synthetic.dataset(FLAGS.image_size, FLAGS.synthetic_classes)
+        return synthetic.text_dataset(*FLAGS.synthetic_text), 0
+    return synthetic.dataset(FLAGS.image_size, FLAGS.synthetic_classes), 0
+
+
+def _repaired_dataset():
+    split, folder = FLAGS.train_split, os.path.join(FLAGS.model_dir, "repaired")
+    data = datasets.load(FLAGS.data_dir, FLAGS.dataset, split)
+    files.require_writable("model_dir", FLAGS.model_dir)
+    return repair.without_bad_records(data, split, folder, FLAGS.skip_bad_records)
 
 
 def _text_pipeline(data, is_synthetic):

@@ -71,7 +71,9 @@ class _Training:
     def __init__(self, estimator, job, input_fns):
         self._estimator, self._job, self._input_fns = estimator, job, input_fns
         self.interruption = Interruption()
-        self._record = results.TrainRecordHook(job.model_dir, job.train_batch_size, job.clock)
+        self._record = results.TrainRecordHook(
+            job.model_dir, job.train_batch_size, job.skipped_records, job.clock
+        )
         self._progress = progress.ProgressHook(
             lambda step: schedules.learning_rate(
                 job.params, step, job.train_steps, job.train_batch_size

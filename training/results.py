@@ -50,10 +50,11 @@ class TrainRecordHook(tf.estimator.SessionRunHook):
     One hook serves a whole training, be it in one session or in many with evaluations in between.
     """
 
-    def __init__(self, model_dir: str, batch_size: int, clock: Clock):
-        """Takes the global batch size."""
+    def __init__(self, model_dir: str, batch_size: int, skipped_records: int, clock: Clock):
+        """Takes the global batch size, and how many records of the split are not read."""
         self._model_dir = model_dir
         self._batch_size = batch_size
+        self._skipped_records = skipped_records
         self._clock = clock
         self._start_step = None
         self._start_up = None
@@ -95,6 +96,7 @@ class TrainRecordHook(tf.estimator.SessionRunHook):
             "seconds_to_first_step": round(self._start_up, 3),
             "seconds_after_first_step": round(self._seconds, 3),
             "examples_per_second": round(self._rate(), 1),
+            "skipped_records": self._skipped_records,
         }
         write(self._model_dir, self._step, "train", record)
 

@@ -1,0 +1,72 @@
+"""Trains on what is left of a split with broken records: copies of its shards without them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+import tensorflow as tf
+
+from input_fns import DataError, inspection, shards
+from input_fns.dataset import Dataset, Shard
+
+_NAMED = 5
+
+
+def without_bad_records(
+    data: Dataset, split_name: str, folder: str, max_skipped: int
+) -> tuple[Dataset, int]:
+    """Reads a split whole, and copies the shards that are broken without their broken records.
+
+    A shard whose end is cut off, or where no next record can be found after a broken length, loses
+    all that follows. What is skipped is printed.
+
+    Args:
+      data: the data set.
+      split_name: of the split.
+      folder: for the copies; local or gs://.
+      max_skipped: records that may be missing from the split.
+
+    Returns:
+      The data set with the split as it is now, and how many records are missing from it.
+
+    Raises:
+      DataError: more are missing, or all.
+    """
+    split = data.split(split_name)
+    kept, problems, missing = [], [], 0
+    for shard in split.shards:
+        if inspection.is_whole(data, shard):
+            kept.append((shard, None))
+            continue
+        records = list(shards.walk(data, data.path(shard)))
+        good = [record.data for record in records if not record.problem]
+        problems += [record.problem for record in records if record.problem]
+        missing += max(0, shard.num_examples - len(good))
+        if good:
+            kept.append((shard, good))
+    if missing > max_skipped or not kept:
+        listed = "; ".join(problems[:_NAMED]) + ("; ..." if problems[_NAMED:] else "")
+        raise DataError(
+            f"{missing} of {split.num_examples} records of split '{split_name}' in "
+            f"{data.data_dir} cannot be read, and --skip_bad_records={max_skipped}: {listed}"
+        )
+    if not missing:
+        return data, 0
+    for problem in problems:
+        print(f"skipped: {problem}")
+    print(f"skipped {missing} of {split.num_examples} records of split '{split_name}'", flush=True)
+    new_shards = [shard if good is None else _copy(shard, good, folder) for shard, good in kept]
+    repaired = dataclasses.replace(split, shards=tuple(new_shards), label_histogram=())
+    return dataclasses.replace(data, splits={**data.splits, split_name: repaired}), missing
+
+
+def _copy(shard, records, folder):
+    path = os.path.join(folder, shard.name)
+    partial = f"{path}.partial"
+    tf.io.gfile.makedirs(folder)
+    with tf.io.TFRecordWriter(partial) as file:
+        for record in records:
+            file.write(record)
+    tf.io.gfile.rename(partial, path, overwrite=True)
+    return Shard(path, tf.io.gfile.stat(path).length, len(records))

@@ -17,6 +17,7 @@ import tensorflow as tf
 from models.model import Model
 from training import (
     checkpoints,
+    cluster,
     ema,
     evaluation,
     forward,
@@ -65,10 +66,15 @@ def build_model_fn(model: Model, run: Job):
         metrics = model.metrics(labels, step.eval_outputs, None)
         summaries.add_to_graph(features, learning_rate)
         hook = summaries.TrainSummaryHook(
-            metrics, run.train_batch_size, run.summary_steps, run.model_dir, run.clock
+            metrics,
+            run.train_batch_size,
+            run.summary_steps,
+            run.model_dir,
+            run.clock,
+            run.step_counter(),
         )
         return tf.estimator.EstimatorSpec(
-            ModeKeys.TRAIN, loss=step.loss, train_op=step.op, training_hooks=[hook]
+            ModeKeys.TRAIN, loss=step.loss, train_op=step.op, training_chief_hooks=[hook]
         )
 
     def eval_spec(features, labels, params):
@@ -125,7 +131,9 @@ def build_input_fns(run: Job) -> modes.InputFns:
     data = run.pipeline
     return modes.InputFns(
         train=lambda start_step: with_batch_size(
-            data.train_input_fn(run.train_split, run.seed, start_step), run.train_batch_size
+            # The workers of a cluster draw their batches each in an order of its own.
+            data.train_input_fn(run.train_split, run.seed + run.task.worker, start_step),
+            run.train_batch_size,
         ),
         evaluate=with_batch_size(data.eval_input_fn(run.eval_split), run.eval_batch_size),
         predict=with_batch_size(run.predict_input_fn(), run.predict_batch_size),
@@ -135,7 +143,7 @@ def build_input_fns(run: Job) -> modes.InputFns:
 def main() -> None:
     """Does what the flags say."""
     runtime.prepare()
-    run = job.from_flags()
+    run = job.from_flags(task=cluster.task_of_environment())
     modes.run(build_estimator(run), run, build_input_fns(run))
 
 

@@ -17,14 +17,18 @@ from input_fns.synthetic import SyntheticPipeline
 from models import registry
 from models.model import Model
 from training import checkpoints, files, hparams, recovery
+from training.cluster import Task
 from training.flags import FLAGS
 from training.program import UsageError
-from training.progress import Clock
+from training.progress import Clock, StepCounter
 
 if TYPE_CHECKING:
     # SentencePiece and sacreBLEU are not installed everywhere: only jobs with text import these.
     from input_fns.text_pipeline import TextPipeline
     from training.translation import TextInput
+
+
+_ALONE = Task()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +46,7 @@ class Job:
       train_steps: the global step at which training ends; 0 where nobody said.
       iterations_per_loop: steps of one session.run, 1 but on a TPU.
       uses_tpu: whether the Estimator computes on a TPU, be it an emulated one.
+      task: what this process is in a cluster.
       seed: of the order of the examples; `graph_seed` is the same, or None where none was given.
       The other attributes are the flags of that name; batch sizes are global.
     """
@@ -72,6 +77,7 @@ class Job:
     save_checkpoints_steps: int
     iterations_per_loop: int
     uses_tpu: bool
+    task: Task
     keep_checkpoint_max: int
     best_metric: str
     early_stop_evals: int
@@ -92,6 +98,10 @@ class Job:
             return self.pipeline.rows_input_fn(self.text_input.rows)
         return self.pipeline.predict_input_fn(self.eval_split)
 
+    def step_counter(self) -> StepCounter:
+        """Returns a counter of the steps of this training."""
+        return StepCounter(self.iterations_per_loop, alone=not self.task.in_cluster)
+
     @property
     def trains(self) -> bool:
         """Whether this job changes the model."""
@@ -103,12 +113,13 @@ class Job:
         return self.trains and self.start_step >= self.train_steps
 
 
-def from_flags(iterations_per_loop: int = 1, uses_tpu: bool = False) -> Job:
+def from_flags(iterations_per_loop: int = 1, uses_tpu: bool = False, task: Task = _ALONE) -> Job:
     """Resolves the flags.
 
     Args:
       iterations_per_loop: of the Job.
       uses_tpu: of the Job.
+      task: of the Job.
 
     Raises:
       UsageError, DataError, ModelError: something asked for is not there or cannot be done.
@@ -130,7 +141,8 @@ def from_flags(iterations_per_loop: int = 1, uses_tpu: bool = False) -> Job:
     for split in splits:
         dataset.split(split)
     _check_prediction(dataset)
-    checkpoint = _checkpoint(trains)
+    _check_cluster(task, trains)
+    checkpoint = _checkpoint(trains, task)
     job = Job(
         model=model,
         pipeline=pipeline,
@@ -145,6 +157,7 @@ def from_flags(iterations_per_loop: int = 1, uses_tpu: bool = False) -> Job:
         train_steps=_train_steps(dataset),
         iterations_per_loop=iterations_per_loop,
         uses_tpu=uses_tpu,
+        task=task,
         seed=secrets.randbits(31) if FLAGS.seed is None else FLAGS.seed,
         graph_seed=FLAGS.seed,
         clock=Clock(),
@@ -256,9 +269,24 @@ def _check_parts(batch_size, parts):
         )
 
 
-def _checkpoint(trains):
-    if trains:
+def _check_cluster(task, trains):
+    if not task.in_cluster:
+        return
+    if not trains:
+        raise UsageError(
+            f"TF_CONFIG describes a cluster, which trains: --mode={FLAGS.mode} is for one process"
+        )
+    if FLAGS.early_stop_evals:
+        raise UsageError("--early_stop_evals: the evaluator of a cluster cannot stop the others")
+
+
+def _checkpoint(trains, task):
+    if trains and task.is_chief:
         return recovery.newest_good(FLAGS.model_dir)
+    if trains and task.type == "worker":
+        return checkpoints.latest(FLAGS.model_dir)
+    if trains:
+        return None  # an evaluator waits for one, a parameter server is given its values
     if FLAGS.mode in ("continuous_eval", "check"):
         return None  # the one waits for one, the other needs none
     return checkpoints.find(FLAGS.model_dir, FLAGS.checkpoint)

@@ -13,6 +13,7 @@ import tensorflow as tf
 from input_fns import DataError, inspection
 from training import (
     checkpoints,
+    cluster,
     confusion,
     divergence,
     export,
@@ -53,8 +54,12 @@ def run(estimator, job: Job, input_fns: InputFns) -> None:
         return
     if job.mode not in _MODES:
         raise UsageError(f"--mode={job.mode} is run_tpu.py's")
+    if job.task.type == "ps":
+        cluster.serve_parameters(estimator.config, job.train_steps)
+        return
+    mode = _evaluate_for_cluster if job.task.type == "evaluator" else _MODES[job.mode]
     with _clear_data_errors(job):
-        _MODES[job.mode](estimator, job, input_fns)
+        mode(estimator, job, input_fns)
 
 
 def train(estimator, job, input_fns):
@@ -81,10 +86,10 @@ class _Training:
             job.train_batch_size,
             job.train_steps,
             job.clock,
-            job.iterations_per_loop,
+            job.step_counter(),
         )
 
-    def go(self, start_step, end_step, saving_listeners=()):
+    def go(self, start_step, end_step, listeners=()):
         """Trains in one session."""
         job = self._job
         finite = divergence.FiniteHook(job.model_dir)
@@ -95,19 +100,23 @@ class _Training:
             job.iterations_per_loop,
         )
         stop = self.interruption.hook()
-        self._estimator.train(
-            self._input_fns.train(start_step),
-            # First what a step is judged by, then what may save it.
-            hooks=[self._record, self._progress, finite, save, stop],
-            max_steps=end_step,
-            saving_listeners=list(saving_listeners),
-        )
+        input_fn = self._input_fns.train(start_step)
+        # First what a step is judged by, then what may save it.
+        hooks = [self._record, self._progress, finite, save, stop]
+        if not job.task.is_chief:
+            hooks = [self._progress, finite, stop]
+        if job.task.in_cluster:
+            cluster.train(self._estimator, input_fn, end_step, hooks)
+        else:
+            self._estimator.train(input_fn, hooks, max_steps=end_step, saving_listeners=listeners)
         if self.interruption.signal is not None:
             self.report()
             print(f"stopped by {self.interruption.signal.name}; the same command goes on from here")
             self.interruption.exit_if_asked()
 
     def report(self):
+        if not self._job.task.is_chief:
+            return
         print(self._record.describe())
         print(f"saved {checkpoints.latest(self._job.model_dir)}")
 
@@ -166,15 +175,23 @@ def train_and_eval(estimator, job, input_fns):
             return keeper.should_stop(evaluate(estimator, job, input_fns))
 
     with training.interruption.awaited():
-        if isinstance(estimator, tf.compat.v1.estimator.tpu.TPUEstimator):
+        if job.task.in_cluster:
+            training.go(job.start_step, job.train_steps)
+        elif isinstance(estimator, tf.compat.v1.estimator.tpu.TPUEstimator):
             _in_turns(training, job, evaluate_and_decide)
         else:
             listener = _EvaluatingListener(job.start_step, evaluate_and_decide)
             training.go(job.start_step, job.train_steps, [listener])
     training.report()
-    if job.export_dir:
-        which = "best" if job.best_metric else "latest"
-        _export(estimator, job, checkpoints.find(job.model_dir, which))
+    if not job.task.in_cluster:
+        _export_if_asked(estimator, job)
+
+
+def _evaluate_for_cluster(estimator, job, input_fns):
+    """Evaluates what a chief saves, up to the end; then may export, as train_and_eval does."""
+    continuous_eval(estimator, job, input_fns)
+    if job.mode == "train_and_eval":
+        _export_if_asked(estimator, job)
 
 
 def _in_turns(training, job, evaluate_and_decide):
@@ -214,6 +231,12 @@ def predict(estimator, job, input_fns):
         translation.write_file(estimator, job, input_fns.predict)
     else:
         predictions.write_file(estimator, job, input_fns.predict)
+
+
+def _export_if_asked(estimator, job):
+    if job.export_dir:
+        which = "best" if job.best_metric else "latest"
+        _export(estimator, job, checkpoints.find(job.model_dir, which))
 
 
 def _export(estimator, job, checkpoint):

@@ -53,8 +53,10 @@ class Rate:
 class StepCounter:
     """The global step after each session.run of one training step, or of a TPU's loop of many."""
 
-    def __init__(self, steps_per_run: int):
+    def __init__(self, steps_per_run: int, alone: bool = True):
+        """Takes whether no other process makes steps."""
         self._steps_per_run = steps_per_run
+        self._asks = steps_per_run > 1 or not alone
         self.step = 0
 
     def restart(self, session) -> None:
@@ -64,7 +66,7 @@ class StepCounter:
     def advance(self, session) -> None:
         """Counts one session.run."""
         # Only a loop may end early, and only after a loop is it worth the time to ask.
-        self.step = self.step + 1 if self._steps_per_run == 1 else global_step(session)
+        self.step = global_step(session) if self._asks else self.step + 1
 
     @property
     def next(self) -> int:
@@ -79,7 +81,7 @@ class ProgressHook(tf.estimator.SessionRunHook):
     core 0 in the last step of the loop.
     """
 
-    def __init__(self, learning_rate, batch_size, train_steps, clock, steps_per_run=1):
+    def __init__(self, learning_rate, batch_size, train_steps, clock, counter):
         """Takes what the lines need.
 
         Args:
@@ -87,13 +89,13 @@ class ProgressHook(tf.estimator.SessionRunHook):
           batch_size: global batch size.
           train_steps: global step at which training ends.
           clock: a `Clock`.
-          steps_per_run: steps of one session.run; more than 1 on a TPU.
+          counter: a `StepCounter`.
         """
         self._learning_rate_fn = learning_rate
         self._train_steps = train_steps
         self._clock = clock
         self._rate = Rate(clock, batch_size)
-        self._counter = StepCounter(steps_per_run)
+        self._counter = counter
         self._began = False
 
     def begin(self):

@@ -12,7 +12,7 @@ import tensorflow as tf
 from PIL import Image
 
 from training import confusion
-from training.progress import Rate, StepCounter, global_step
+from training.progress import Rate
 
 _NUM_IMAGES = 8
 
@@ -33,8 +33,8 @@ class TrainSummaryHook(tf.estimator.SessionRunHook):
     In the place of the Estimator's own SummarySaverHook, which delays the very first step.
     """
 
-    def __init__(self, metrics, batch_size, every_steps, model_dir, clock):
-        """Takes the model's streaming metrics, `{name: (value, update_op)}`."""
+    def __init__(self, metrics, batch_size, every_steps, model_dir, clock, counter):
+        """Takes the model's streaming metrics, `{name: (value, update_op)}`, and a StepCounter."""
         self._updates = {
             name: update for name, (value, update) in metrics.items() if value.shape.rank == 0
         }
@@ -44,6 +44,7 @@ class TrainSummaryHook(tf.estimator.SessionRunHook):
         self._every_steps = every_steps
         self._model_dir = model_dir
         self._rate = Rate(clock, batch_size)
+        self._counter = counter
 
     def begin(self):
         """Comes when the graph is built, with the summary of the loss that the Estimator adds."""
@@ -51,25 +52,28 @@ class TrainSummaryHook(tf.estimator.SessionRunHook):
 
     def after_create_session(self, session, coord):
         """Starts counting at the step that the session was restored to."""
-        self._step = global_step(session)
-        self._rate.restart(self._step)
+        self._counter.restart(session)
+        self._rate.restart(self._counter.step)
+        self._next = self._counter.step // self._every_steps + 1
         self._writer = tf.compat.v1.summary.FileWriterCache.get(self._model_dir)
 
     def before_run(self, run_context):
         """Asks for summaries and metrics where they are due."""
-        if (self._step + 1) % self._every_steps:
+        if self._counter.next < self._next * self._every_steps:
             return None
         return tf.estimator.SessionRunArgs((self._updates, self._summaries))
 
     def after_run(self, run_context, run_values):
         """Writes what was asked for, and sets the metrics back: each value is of one batch."""
-        self._step += 1
+        self._counter.advance(run_context.session)
         if run_values.results is None:
             return
+        step = self._counter.step
+        self._next = step // self._every_steps + 1
         metrics, summaries = run_values.results
-        scalars = {**metrics, "examples/sec": self._rate.since_last(self._step)}
-        self._writer.add_summary(summaries, self._step)
-        self._writer.add_summary(_scalars(scalars), self._step)
+        scalars = {**metrics, "examples/sec": self._rate.since_last(step)}
+        self._writer.add_summary(summaries, step)
+        self._writer.add_summary(_scalars(scalars), step)
         run_context.session.run(self._reset)
 
     def end(self, session):
@@ -80,12 +84,12 @@ class TrainSummaryHook(tf.estimator.SessionRunHook):
 class RateSummaryHook(tf.estimator.SessionRunHook):
     """Writes examples/s after each session.run that passes a multiple of N steps."""
 
-    def __init__(self, batch_size, every_steps, model_dir, clock, steps_per_run):
-        """Takes the global batch size and the steps of one session.run."""
+    def __init__(self, batch_size, every_steps, model_dir, clock, counter):
+        """Takes the global batch size and a StepCounter."""
         self._every_steps = every_steps
         self._model_dir = model_dir
         self._rate = Rate(clock, batch_size)
-        self._counter = StepCounter(steps_per_run)
+        self._counter = counter
 
     def after_create_session(self, session, coord):
         """Starts counting at the step that the session was restored to."""

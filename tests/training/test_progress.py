@@ -36,7 +36,7 @@ def make_hook(train_steps, steps_per_run=1):
         batch_size=13,
         train_steps=train_steps,
         clock=progress.Clock(),
-        steps_per_run=steps_per_run,
+        counter=progress.StepCounter(steps_per_run),
     )
 
 

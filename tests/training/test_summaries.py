@@ -37,7 +37,8 @@ def test_training_metrics_are_of_one_batch_each(tmp_path):
     labels = tf.compat.v1.placeholder(tf.int32, [None])
     count = tf.compat.v1.train.get_or_create_global_step().assign_add(1)
     metrics = {"accuracy": tf.compat.v1.metrics.accuracy(labels, tf.ones_like(labels))}
-    hook = summaries.TrainSummaryHook(metrics, 13, 2, str(tmp_path), progress.Clock())
+    counter = progress.StepCounter(steps_per_run=1)
+    hook = summaries.TrainSummaryHook(metrics, 13, 2, str(tmp_path), progress.Clock(), counter)
     with tf.compat.v1.train.MonitoredSession(hooks=[hook]) as session:
         for batch in ([0, 0], [1, 1], [0, 0], [1, 0]):
             session.run(count, {labels: batch})

@@ -1,0 +1,121 @@
+r"""Runs run_cpu.py as a cluster on this machine: a chief, workers, parameter servers, an evaluator.
+
+    python -m tools.local_cluster --workers=2 --ps=1 -- --flagfile=configs/digits.cfg \
+      --data_dir=data/digits --model_dir=runs/cluster
+
+What stands after `--` is for run_cpu.py. Every process gets its part in TF_CONFIG and a log of its
+own; a process that is killed or crashes is started again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import time
+
+from absl import flags
+
+FLAGS = flags.FlagValues()
+
+flags.DEFINE_integer("workers", 2, "Workers beside the chief.", lower_bound=0, flag_values=FLAGS)
+flags.DEFINE_integer("ps", 1, "Parameter servers.", lower_bound=1, flag_values=FLAGS)
+flags.DEFINE_bool("evaluator", True, "Whether there is an evaluator.", flag_values=FLAGS)
+flags.DEFINE_integer(
+    "max_restarts", 10, "Restarts of all processes together.", lower_bound=0, flag_values=FLAGS
+)
+flags.DEFINE_string("logs", "cluster_logs", "Folder of the logs.", flag_values=FLAGS)
+
+_ROOT = pathlib.Path(__file__).resolve().parent.parent
+# What no restart would mend: the end, and a wrong flag.
+_FINAL = (0, 2)
+
+
+class LocalCluster:
+    """Processes of one cluster, by name: "chief", "worker-0", "ps-0", "evaluator"."""
+
+    def __init__(self, arguments, log_dir, workers=2, ps=1, evaluator=True):
+        """Takes the arguments of run_cpu.py; starts nothing yet."""
+        self._command = [sys.executable, str(_ROOT / "run_cpu.py"), *arguments]
+        self._log_dir = pathlib.Path(log_dir)
+        ports = _free_ports(1 + workers + ps)
+        addresses = [f"127.0.0.1:{port}" for port in ports]
+        self._cluster = {"chief": addresses[:1], "ps": addresses[1 + workers :]}
+        if workers:
+            self._cluster["worker"] = addresses[1 : 1 + workers]
+        self.names = [f"ps-{i}" for i in range(ps)] + ["chief"]
+        self.names += [f"worker-{i}" for i in range(workers)]
+        self.names += ["evaluator"] if evaluator else []
+        self.processes: dict[str, subprocess.Popen] = {}
+
+    def start(self, name: str) -> None:
+        """Starts a process, which goes on with its log if it was there before."""
+        kind, _, index = name.partition("-")
+        task = {"type": kind, "index": int(index or 0)}
+        config = json.dumps({"cluster": self._cluster, "task": task})
+        self._log_dir.mkdir(parents=True, exist_ok=True)
+        with open(self.log(name), "a") as log:
+            self.processes[name] = subprocess.Popen(
+                self._command, env={**os.environ, "TF_CONFIG": config}, stdout=log, stderr=log
+            )
+
+    def log(self, name: str) -> pathlib.Path:
+        """Returns the path of the log of a process."""
+        return self._log_dir / f"{name}.log"
+
+    def run(self, max_restarts: int, poll_seconds: float = 0.5) -> int:
+        """Starts all, and again those that die, until all have ended; returns 0 if they did well.
+
+        Otherwise all are ended, and the status of the one that failed is returned.
+        """
+        try:
+            for name in self.names:
+                self.start(name)
+            while True:
+                time.sleep(poll_seconds)
+                statuses = {name: process.poll() for name, process in self.processes.items()}
+                if all(status == 0 for status in statuses.values()):
+                    return 0
+                for name, status in statuses.items():
+                    if status in (None, 0):
+                        continue
+                    if status in _FINAL or not max_restarts:
+                        print(f"{name} ended with status {status}: see {self.log(name)}")
+                        return status if status > 0 else 128 - status
+                    print(f"{name} ended with status {status}: started again", flush=True)
+                    max_restarts -= 1
+                    self.start(name)
+        finally:
+            self.stop()
+
+    def stop(self) -> None:
+        """Kills what still runs."""
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+
+
+def _free_ports(count):
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def main() -> int:
+    """Runs the cluster that the command line describes; returns its exit status."""
+    try:
+        arguments = FLAGS(sys.argv)[1:]
+    except flags.Error as error:
+        sys.exit(f"{error}\n{FLAGS.get_help()}")
+    cluster = LocalCluster(arguments, FLAGS.logs, FLAGS.workers, FLAGS.ps, FLAGS.evaluator)
+    print(f"logs of {', '.join(cluster.names)} in {FLAGS.logs}", flush=True)
+    return cluster.run(FLAGS.max_restarts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

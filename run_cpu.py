@@ -10,7 +10,8 @@ from training import program, supervisor
 
 if __name__ == "__main__":
     # Before the seconds of TensorFlow's import: a typo is answered at once.
-    supervisor.start(sys.argv, program.start(sys.argv, __doc__, "training.flags"))
+    flag_values = program.start(sys.argv, __doc__, "training.flags", "training.cpu_flags")
+    supervisor.start(sys.argv, flag_values)
 
 import tensorflow as tf
 
@@ -28,8 +29,10 @@ from training import (
     schedules,
     signatures,
     steps,
+    strategy,
     summaries,
 )
+from training.cpu_flags import FLAGS
 from training.job import Job
 
 ModeKeys = tf.estimator.ModeKeys
@@ -63,7 +66,8 @@ def build_model_fn(model: Model, run: Job):
         evaluation.require_metric(
             run.best_metric, model, labels, step.eval_outputs, run.pipeline.corpus_metrics
         )
-        metrics = model.metrics(labels, step.eval_outputs, None)
+        # The metrics of workers in step would sum up over all of them.
+        metrics = {} if run.task.in_step else model.metrics(labels, step.eval_outputs, None)
         summaries.add_to_graph(features, learning_rate)
         hook = summaries.TrainSummaryHook(
             metrics,
@@ -107,8 +111,8 @@ def build_model_fn(model: Model, run: Job):
     return model_fn
 
 
-def build_estimator(run: Job) -> tf.estimator.Estimator:
-    """Returns the Estimator of a job."""
+def build_estimator(run: Job, strategy_config=None) -> tf.estimator.Estimator:
+    """Returns the Estimator of a job; `strategy_config` is of `strategy.create`."""
     config = tf.estimator.RunConfig(
         model_dir=run.model_dir,
         tf_random_seed=run.graph_seed,
@@ -118,6 +122,7 @@ def build_estimator(run: Job) -> tf.estimator.Estimator:
         save_checkpoints_secs=None,
         save_summary_steps=None,
         log_step_count_steps=None,
+        **(strategy_config or {}),
     )
     return tf.estimator.Estimator(build_model_fn(run.model, run), config=config, params=run.params)
 
@@ -126,13 +131,18 @@ def build_input_fns(run: Job) -> modes.InputFns:
     """Returns the input_fns of a job; the batch size, which TPUEstimator sets, is set here."""
 
     def with_batch_size(input_fn, batch_size):
-        return lambda params: input_fn({**params, "batch_size": batch_size})
+        def with_context(params, input_context=None):
+            given = {"input_context": input_context} if input_context else {}
+            return input_fn({**params, **given, "batch_size": batch_size})
+
+        return with_context
 
     data = run.pipeline
+    # Workers draw their batches each in an order of its own, unless they share every batch.
+    seed = run.seed + (0 if run.task.in_step else run.task.worker)
     return modes.InputFns(
         train=lambda start_step: with_batch_size(
-            # The workers of a cluster draw their batches each in an order of its own.
-            data.train_input_fn(run.train_split, run.seed + run.task.worker, start_step),
+            data.train_input_fn(run.train_split, seed, start_step),
             run.train_batch_size,
         ),
         evaluate=with_batch_size(data.eval_input_fn(run.eval_split), run.eval_batch_size),
@@ -143,8 +153,14 @@ def build_input_fns(run: Job) -> modes.InputFns:
 def main() -> None:
     """Does what the flags say."""
     runtime.prepare()
-    run = job.from_flags(task=cluster.task_of_environment())
-    modes.run(build_estimator(run), run, build_input_fns(run))
+    in_step = FLAGS.strategy == "multi_worker_mirrored"
+    run = job.from_flags(task=cluster.task_of_environment(in_step))
+    config = None
+    if run.task.trains:
+        config = strategy.create(
+            FLAGS.strategy, FLAGS.replicas, run.train_batch_size, run.accumulate_steps
+        )
+    modes.run(build_estimator(run, config), run, build_input_fns(run))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ class Deployment:
 
     Attributes:
       batch_size: examples in one element of the host's data set: those of one core under a
-        TPUEstimator on a TPU, the global batch elsewhere.
+        TPUEstimator on a TPU, of one replica under a strategy, the global batch elsewhere.
       batches_per_step: elements that the host's cores take a step.
       host: index of this host.
       num_hosts: number of hosts.
@@ -38,9 +38,20 @@ def of_params(params: dict[str, Any]) -> Deployment:
     """Returns the deployment that the `params` of an input_fn describe.
 
     `params["batch_size"]` is always there; `params["context"]`, a
-    `tf.compat.v1.estimator.tpu.TPUContext`, under a TPUEstimator on a TPU.
+    `tf.compat.v1.estimator.tpu.TPUContext`, under a TPUEstimator on a TPU;
+    `params["input_context"]`, a `tf.distribute.InputContext`, under a strategy, where the batch
+    size is the global one.
     """
+    if "input_context" in params:
+        return _of_strategy(params["batch_size"], params["input_context"])
     if "context" not in params:
         return Deployment(params["batch_size"])
     _, host, num_hosts, batches_per_step = params["context"].current_input_fn_deployment()
     return Deployment(params["batch_size"], batches_per_step, host, num_hosts)
+
+
+def _of_strategy(global_batch_size, context):
+    replicas, hosts = context.num_replicas_in_sync, context.num_input_pipelines
+    return Deployment(
+        global_batch_size // replicas, replicas // hosts, context.input_pipeline_id, hosts
+    )

@@ -9,20 +9,25 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import threading
 
 import tensorflow as tf
 
 FEATURE = "dropout_seed"
+# A strategy builds each of its replicas in a thread of its own, all in one graph.
+_OF_THREAD = threading.local()
 
 
 @contextlib.contextmanager
 def seeded(features):
     """In the `with`, `dropout` takes the seeds of a batch, int32 `[batch, 2]`, if it has any."""
-    seeds = tf.compat.v1.get_collection_ref(FEATURE)
+    before = getattr(_OF_THREAD, "seeds", None)
     if FEATURE in features:
-        seeds[:] = [features[FEATURE][0], itertools.count()]
-    yield
-    seeds.clear()
+        _OF_THREAD.seeds = features[FEATURE][0], itertools.count()
+    try:
+        yield
+    finally:
+        _OF_THREAD.seeds = before
 
 
 def dropout(x, rate, training, noise_shape=None):
@@ -46,8 +51,8 @@ def dropout(x, rate, training, noise_shape=None):
 
 def _uniform(shape):
     """Returns float32 in [0, 1), others in each call."""
-    seeds = tf.compat.v1.get_collection_ref(FEATURE)
-    if not seeds:
+    seeds = getattr(_OF_THREAD, "seeds", None)
+    if seeds is None:
         return tf.random.uniform(shape)
     seed, calls = seeds
     return tf.random.stateless_uniform(shape, tf.add(seed, [0, next(calls)]))

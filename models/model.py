@@ -13,11 +13,6 @@ class ModelError(ValueError):
     """A model that cannot be found, or hyperparameters that it cannot be built with."""
 
 
-def num_replicas(params: dict[str, Any]) -> int:
-    """Returns how many cores share the global batch; `params` are those of the model_fn."""
-    return params["context"].num_replicas if params.get("use_tpu") else 1
-
-
 def check_shares(params: dict[str, Any], *names: str) -> None:
     """Raises `ModelError` unless these hyperparameters lie in [0, 1)."""
     for name in names:

@@ -6,7 +6,8 @@ import re
 
 import tensorflow as tf
 
-from models.model import ModelError, check_shares, num_replicas
+from models import replicas
+from models.model import ModelError, check_shares
 
 
 def default_params(momentum=0.9, epsilon=1e-3):
@@ -44,9 +45,8 @@ def batch_norm(x, params, training, name="batch_norm", zero_gamma=False):
     """
     training = training and not _is_frozen(params, name)
     gamma_initializer = tf.zeros_initializer() if zero_gamma else tf.ones_initializer()
-    replicas = num_replicas(params)
-    if training and params["batch_norm_cross_replica"] and replicas > 1:
-        return _cross_replica(x, params, replicas, name, gamma_initializer)
+    if training and params["batch_norm_cross_replica"] and replicas.count(params) > 1:
+        return _cross_replica(x, params, name, gamma_initializer)
     return tf.compat.v1.layers.batch_normalization(
         x,
         momentum=params["batch_norm_momentum"],
@@ -84,7 +84,7 @@ def _is_frozen(params, name):
     return not re.fullmatch(params.get("trainable", ".*"), gamma)
 
 
-def _cross_replica(x, params, replicas, name, gamma_initializer):
+def _cross_replica(x, params, name, gamma_initializer):
     with tf.compat.v1.variable_scope(name):
         gamma = _variable("gamma", x, gamma_initializer, trainable=True)
         beta = _variable("beta", x, tf.zeros_initializer(), trainable=True)
@@ -96,8 +96,8 @@ def _cross_replica(x, params, replicas, name, gamma_initializer):
     count, mean_sum, square_sum, shift = tf.nn.sufficient_statistics(
         tf.cast(x, tf.float32), axes, shift=moving_mean.read_value()
     )
-    sums = tf.compat.v1.tpu.cross_replica_sum(tf.stack([mean_sum, square_sum]))
-    count *= replicas
+    sums = replicas.total(tf.stack([mean_sum, square_sum]), params)
+    count *= replicas.count(params)
     mean, variance = tf.nn.normalize_moments(count, sums[0], sums[1], shift)
 
     decay = 1 - params["batch_norm_momentum"]
@@ -113,5 +113,11 @@ def _cross_replica(x, params, replicas, name, gamma_initializer):
 
 def _variable(name, x, initializer, trainable):
     return tf.compat.v1.get_variable(
-        name, x.shape[-1:], tf.float32, initializer=initializer, trainable=trainable
+        name,
+        x.shape[-1:],
+        tf.float32,
+        initializer=initializer,
+        trainable=trainable,
+        # Of a strategy's replicas, which all assign the same.
+        aggregation=tf.VariableAggregation.MEAN,
     )

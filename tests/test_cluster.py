@@ -1,22 +1,31 @@
 """A cluster on this machine: a chief, a worker, a parameter server and an evaluator."""
 
+import shutil
+
 import numpy as np
 import pytest
 
 from tools.local_cluster import LocalCluster
+from training.program import UsageError
 
 
 @pytest.fixture
 def cluster(tiny_flags, tmp_path):
-    """A cluster that trains a tiny model; started by the test."""
-    arguments = [*tiny_flags, f"--model_dir={tmp_path}/model", "--train_steps=300"]
-    arguments += ["--save_checkpoints_steps=100", "--eval_timeout_secs=60"]
-    cluster = LocalCluster(arguments, tmp_path / "logs", workers=1)
-    yield cluster
-    cluster.stop()
+    """Makes a cluster of a chief, a worker and others, which trains a tiny model."""
+    clusters = []
+
+    def make(*arguments, **others):
+        given = [*tiny_flags, f"--model_dir={tmp_path}/model", *arguments]
+        clusters.append(LocalCluster(given, tmp_path / "logs", workers=1, **others))
+        return clusters[0]
+
+    yield make
+    clusters[0].stop()
 
 
 def test_all_train_one_model_and_all_end(cluster, tmp_path, variables, result):
+    arguments = ["--train_steps=300", "--save_checkpoints_steps=100", "--eval_timeout_secs=60"]
+    cluster = cluster(*arguments)
     assert cluster.run(max_restarts=0) == 0
     step = int(variables(tmp_path / "model")["global_step"])
     assert 300 <= step <= 302  # the worker may be a step behind when the chief reaches the end
@@ -28,13 +37,23 @@ def test_all_train_one_model_and_all_end(cluster, tmp_path, variables, result):
     assert all(np.isfinite(value).all() for value in variables(tmp_path / "model").values())
 
 
+def test_workers_in_step_train_as_one_device(cluster, run_in, tmp_path, variables):
+    arguments = ["--mode=train", "--train_batch_size=14", "--params=dropout=0"]
+    run_in(tmp_path / "model", *arguments, "--train_steps=1")
+    shutil.copytree(tmp_path / "model", tmp_path / "one")
+    run_in(tmp_path / "one", *arguments, "--train_steps=21")
+    arguments += ["--train_steps=21", "--strategy=multi_worker_mirrored"]
+    assert cluster(*arguments, ps=0, evaluator=False).run(max_restarts=0) == 0
+    one, two = variables(tmp_path / "one"), variables(tmp_path / "model")
+    assert two["global_step"] == 21
+    assert max(float(np.abs(one[name] - two[name]).max()) for name in one) < 1e-6
+
+
 @pytest.mark.parametrize("arguments", [["--mode=eval"], ["--early_stop_evals=2"]])
 def test_what_a_cluster_does_not_do(run, monkeypatch, arguments):
     monkeypatch.setenv(
         "TF_CONFIG",
         '{"cluster": {"chief": ["a:1"], "ps": ["b:1"]}, "task": {"type": "chief", "index": 0}}',
     )
-    from training.program import UsageError
-
     with pytest.raises(UsageError, match=r"cluster"):
         run("--train_steps=3", "--best_metric=accuracy", *arguments)

@@ -22,7 +22,7 @@ from absl import flags
 FLAGS = flags.FlagValues()
 
 flags.DEFINE_integer("workers", 2, "Workers beside the chief.", lower_bound=0, flag_values=FLAGS)
-flags.DEFINE_integer("ps", 1, "Parameter servers.", lower_bound=1, flag_values=FLAGS)
+flags.DEFINE_integer("ps", 1, "Parameter servers.", lower_bound=0, flag_values=FLAGS)
 flags.DEFINE_bool("evaluator", True, "Whether there is an evaluator.", flag_values=FLAGS)
 flags.DEFINE_integer(
     "max_restarts", 10, "Restarts of all processes together.", lower_bound=0, flag_values=FLAGS
@@ -43,9 +43,9 @@ class LocalCluster:
         self._log_dir = pathlib.Path(log_dir)
         ports = _free_ports(1 + workers + ps)
         addresses = [f"127.0.0.1:{port}" for port in ports]
-        self._cluster = {"chief": addresses[:1], "ps": addresses[1 + workers :]}
-        if workers:
-            self._cluster["worker"] = addresses[1 : 1 + workers]
+        roles = {"chief": addresses[:1], "worker": addresses[1 : 1 + workers]}
+        roles["ps"] = addresses[1 + workers :]
+        self._cluster = {role: places for role, places in roles.items() if places}
         self.names = [f"ps-{i}" for i in range(ps)] + ["chief"]
         self.names += [f"worker-{i}" for i in range(workers)]
         self.names += ["evaluator"] if evaluator else []

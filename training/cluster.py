@@ -28,11 +28,13 @@ class Task:
       type: "chief", "worker", "ps" or "evaluator".
       worker: which of those that train; the chief is 0.
       in_cluster: whether there are others.
+      in_step: whether all make every step together, by a strategy; otherwise each makes its own.
     """
 
     type: str = "chief"
     worker: int = 0
     in_cluster: bool = False
+    in_step: bool = False
 
     @property
     def is_chief(self) -> bool:
@@ -40,13 +42,18 @@ class Task:
         return self.type == "chief"
 
     @property
+    def alone(self) -> bool:
+        """Whether the global step grows by the steps of this process alone, as far as it sees."""
+        return self.in_step or not self.in_cluster
+
+    @property
     def trains(self) -> bool:
         """Whether this one computes steps."""
         return self.type in ("chief", "worker")
 
 
-def task_of_environment() -> Task:
-    """Returns the task that the environment variable TF_CONFIG describes.
+def task_of_environment(in_step: bool = False) -> Task:
+    """Returns the task that the environment variable TF_CONFIG describes; `in_step` is of the Task.
 
     Raises:
       UsageError: it describes none.
@@ -63,8 +70,12 @@ def task_of_environment() -> Task:
         return Task()
     if config.task_type == "master":
         raise UsageError("TF_CONFIG: 'master' is of TensorFlow before 1.4; say 'chief'")
+    if in_step and config.num_ps_replicas:
+        raise UsageError("TF_CONFIG: --strategy=multi_worker_mirrored has no parameter servers")
+    if not in_step and not config.num_ps_replicas:
+        raise UsageError("TF_CONFIG: no parameter server ('ps') and no --strategy")
     worker = config.task_id + 1 if config.task_type == "worker" else 0
-    return Task(config.task_type, worker, in_cluster=True)
+    return Task(config.task_type, worker, in_cluster=True, in_step=in_step)
 
 
 def train(estimator, input_fn, end_step: int, hooks) -> None:

@@ -6,7 +6,11 @@ Polyak and Juditsky 1992; the decay grows from 0.1 to `ema_decay` over the first
 
 from __future__ import annotations
 
+import re
+
 import tensorflow as tf
+
+_COPY = re.compile(r"/replica_\d+$")
 
 
 def update_after(train_op, params):
@@ -27,7 +31,9 @@ def restored_variables(params, training):
     """
     if params["ema_decay"] and not training:
         return tf.train.ExponentialMovingAverage(params["ema_decay"]).variables_to_restore()
-    return {variable.op.name: variable for variable in tf.compat.v1.global_variables()}
+    names = {variable.op.name: variable for variable in tf.compat.v1.global_variables()}
+    # A strategy's copies of a variable are saved as one.
+    return {name: names[name] for name in names if not _COPY.search(name)}
 
 
 def average_of(variable):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from models.model import num_replicas
+from models import replicas
 from models.registry import did_you_mean
 from training.program import UsageError
 
@@ -23,10 +23,7 @@ def global_loss_weight(model, labels, params):
     if model.loss_weights is None:
         return float(labels.shape.as_list()[0])
     weight = tf.reduce_sum(model.loss_weights(labels))
-    replicas = num_replicas(params)
-    if replicas == 1:
-        return weight
-    return tf.compat.v1.tpu.cross_replica_sum(weight) / replicas
+    return replicas.total(weight, params) / replicas.count(params)
 
 
 def mean_loss(model, labels, losses, weights):

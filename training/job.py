@@ -100,7 +100,7 @@ class Job:
 
     def step_counter(self) -> StepCounter:
         """Returns a counter of the steps of this training."""
-        return StepCounter(self.iterations_per_loop, alone=not self.task.in_cluster)
+        return StepCounter(self.iterations_per_loop, self.task.alone)
 
     @property
     def trains(self) -> bool:
@@ -276,6 +276,8 @@ def _check_cluster(task, trains):
         raise UsageError(
             f"TF_CONFIG describes a cluster, which trains: --mode={FLAGS.mode} is for one process"
         )
+    if task.in_step and FLAGS.seed is None:
+        raise UsageError("--strategy=multi_worker_mirrored needs --seed, the same for all workers")
     if FLAGS.early_stop_evals:
         raise UsageError("--early_stop_evals: the evaluator of a cluster cannot stop the others")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import gc
+import tempfile
 from typing import Callable
 
 import numpy as np
@@ -44,6 +45,8 @@ class InputFns:
     predict: Callable
 
 
+# A strategy would rewrite the model_fn for control flow that it has not, and hide its errors.
+@tf.autograph.experimental.do_not_convert
 def run(estimator, job: Job, input_fns: InputFns) -> None:
     """Does what `job.mode` says."""
     if job.done:
@@ -94,7 +97,7 @@ class _Training:
         job = self._job
         finite = divergence.FiniteHook(job.model_dir)
         save = saver.SaverHook(
-            job.model_dir,
+            job.model_dir if job.task.is_chief else tempfile.mkdtemp(),
             job.save_checkpoints_steps,
             finite.check_variables,
             job.iterations_per_loop,
@@ -104,7 +107,8 @@ class _Training:
         # First what a step is judged by, then what may save it.
         hooks = [self._record, self._progress, finite, save, stop]
         if not job.task.is_chief:
-            hooks = [self._progress, finite, stop]
+            # In step, a save sums up over all workers, so that all of them must make it.
+            hooks = [self._progress, finite, *([save] if job.task.in_step else []), stop]
         if job.task.in_cluster:
             cluster.train(self._estimator, input_fn, end_step, hooks)
         else:

@@ -7,6 +7,7 @@ import re
 import tensorflow as tf
 
 from models.registry import did_you_mean
+from models.replicas import sum_over_strategy
 from training import ema
 from training.decoupled import AdamWOptimizer, LAMBOptimizer, LARSOptimizer, is_decayed
 from training.program import UsageError
@@ -119,8 +120,8 @@ def apply_gradients(optimizer, gradients_and_variables, params):
 class ClippedOptimizer(tf.compat.v1.train.Optimizer):
     """Clips the global norm of the gradients that another optimizer is about to apply.
 
-    Inside a CrossShardOptimizer these are the sums over all cores, so that a step is the same on
-    one device and on many.
+    Inside a CrossShardOptimizer these are the sums over all cores, and under a strategy they are
+    summed up here, so that a step is the same on one device and on many.
     """
 
     def __init__(self, optimizer, clip_norm):
@@ -135,7 +136,12 @@ class ClippedOptimizer(tf.compat.v1.train.Optimizer):
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         """Clips, then applies."""
         gradients, variables = zip(*grads_and_vars)
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        if replicas > 1:
+            gradients = sum_over_strategy(list(gradients))
         clipped, _ = tf.clip_by_global_norm(gradients, self._clip_norm)
+        # The other optimizer adds them up over the replicas.
+        clipped = [gradient / replicas for gradient in clipped] if replicas > 1 else clipped
         return self._optimizer.apply_gradients(list(zip(clipped, variables)), global_step, name)
 
 

@@ -18,5 +18,7 @@ def prepare() -> None:
         tf.get_logger().setLevel("ERROR")
         # tf1 layers: Keras' own do not put their batch-norm updates into UPDATE_OPS.
         warnings.filterwarnings("ignore", "`tf.layers", UserWarning)
+        # A strategy looks at the options of a data set.
+        warnings.filterwarnings("ignore", "To make it possible to preserve tf.data", UserWarning)
     tf.compat.v1.disable_v2_behavior()
     tf.compat.v1.enable_resource_variables()

@@ -58,6 +58,10 @@ def test_a_cluster_of_one_is_alone(configure):
         ({"task_type": "worker", "index": 7}, "index"),
         ({"task_type": "chief", "cluster": {**CLUSTER, "chief": ["a:1", "a:2"]}}, "one"),
         ({"task_type": "worker", "cluster": {"worker": ["b:1"], "ps": ["d:1"]}}, "chief"),
+        (
+            {"task_type": "worker", "cluster": {"chief": ["a:1"], "worker": ["b:1"]}},
+            "no --strategy",
+        ),
         ({"task_type": "boss"}, "boss"),
         ({"task_type": "master", "cluster": {"master": ["a:1"], "ps": ["d:1"]}}, "say 'chief'"),
         ({"text": json.dumps({"cluster": CLUSTER})}, "task"),

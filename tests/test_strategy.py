@@ -1,0 +1,78 @@
+"""--strategy=mirrored: replicas in step make the steps of one device."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from training.program import UsageError
+
+STEPS = ["--mode=train", "--train_steps=21", "--train_batch_size=14"]
+TWO = ["--strategy=mirrored", "--replicas=2"]
+CNN = [
+    "--model=convnet",
+    "--params=learning_rate=0.01",
+    "--params=layers=conv:8:3 batch_norm relu flatten dense:16 relu",
+]
+
+
+def difference(variables, one, other):
+    """The largest between two model_dirs of the same variables."""
+    one, other = variables(one), variables(other)
+    assert set(one) == set(other)
+    return max(float(np.abs(one[name] - other[name]).max()) for name in one)
+
+
+def begin_alike(run_in, tmp_path, *arguments):
+    """Makes one step on one device and copies it: initial values depend on the whole graph."""
+    run_in(tmp_path / "one", *arguments, "--train_steps=1")
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--params=dropout=0"],
+        ["--params=dropout=0,optimizer=momentum,clip_norm=0.5,learning_rate=0.1"],
+        ["--params=dropout=0,optimizer=adamw,weight_decay=0.1,ema_decay=0.9"],
+        [*CNN, "--params=batch_norm_cross_replica=true"],
+    ],
+    ids=["adam", "clipped momentum", "adamw and averages", "batch norm of all"],
+)
+def test_two_replicas_train_as_one_device(run_in, variables, tmp_path, arguments):
+    begin_alike(run_in, tmp_path, *STEPS, *arguments)
+    run_in(tmp_path / "one", *STEPS, *arguments)
+    run_in(tmp_path / "two", *STEPS, *arguments, *TWO)
+    assert difference(variables, tmp_path / "one", tmp_path / "two") < 1e-6
+
+
+def test_sentences_of_unequal_lengths(run_text_in, variables, tmp_path):
+    steps = ["--mode=train", "--train_steps=5", "--train_batch_size=6"]
+    steps += ["--params=learning_rate=0.001"]
+    begin_alike(run_text_in, tmp_path, *steps)
+    run_text_in(tmp_path / "one", *steps)
+    run_text_in(tmp_path / "two", *steps, *TWO)
+    assert difference(variables, tmp_path / "one", tmp_path / "two") < 5e-6
+
+
+def test_it_is_evaluated_exported_and_resumed(run_in, result, tmp_path):
+    arguments = ["--mode=train_and_eval", "--train_batch_size=14", "--save_checkpoints_steps=10"]
+    model_dir = tmp_path / "model"
+    run_in(model_dir, *arguments, "--train_steps=10", *TWO)
+    run_in(model_dir, *arguments, "--train_steps=20", f"--export_dir={tmp_path}/export", *TWO)
+    assert result(model_dir, 10)["eval"]["examples"] == 41
+    assert result(model_dir, 20)["train"]["start_step"] == 10
+    assert len(list((tmp_path / "export").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--train_batch_size=13"], "13 cannot be cut over 2 replicas; 12 or 14 would do"),
+        (["--accumulate_steps=7"], "--accumulate_steps is not for --strategy=mirrored"),
+    ],
+)
+def test_what_cannot_be_mirrored(run_in, tmp_path, arguments, message):
+    with pytest.raises(UsageError, match=message):
+        run_in(tmp_path / "model", *STEPS, *TWO, *arguments)
+    assert not (tmp_path / "model").exists()

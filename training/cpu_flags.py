@@ -1,0 +1,39 @@
+"""The flags of run_cpu.py alone. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+from absl import flags
+
+STRATEGIES = ("none", "mirrored", "multi_worker_mirrored")
+
+FLAGS = flags.FLAGS
+
+flags.DEFINE_enum(
+    "strategy",
+    "none",
+    STRATEGIES,
+    "How a training is spread: mirrored over the GPUs of this machine, multi_worker_mirrored over "
+    "the machines in TF_CONFIG; both in step, each device with its part of the global batch.",
+)
+flags.DEFINE_integer(
+    "replicas",
+    0,
+    "Of mirrored: how many GPUs or, without a GPU, parts of the CPU; 0: all GPUs.",
+    lower_bound=0,
+)
+
+
+@flags.multi_flags_validator(["strategy", "replicas"])
+def _check_replicas(values):
+    if values["replicas"] and values["strategy"] != "mirrored":
+        raise flags.ValidationError("--replicas is for --strategy=mirrored")
+    return True
+
+
+@flags.multi_flags_validator(["strategy", "mode"])
+def _check_mode(values):
+    if values["strategy"] != "none" and values["mode"] not in ("train", "train_and_eval"):
+        raise flags.ValidationError(
+            f"--strategy={values['strategy']} is for training, not --mode={values['mode']}"
+        )
+    return True

@@ -13,6 +13,10 @@ import run_cpu
 from input_fns.convert import writer
 from training import program
 
+# What is said of each wrong flag; `WRITE_TABLE=1 pytest tests/test_bad_input.py` adds rows.
+ROOT = pathlib.Path(__file__).parents[1]
+TABLE = ROOT / "docs" / "bad_input.md"
+
 
 @pytest.fixture
 def refused(data_dir, tmp_path, capsys):
@@ -100,11 +104,25 @@ def tree(path):
         (["--mode=eval", "--checkpoint=best"], "--best_metric in training keeps one"),
         (["--mode=predict", "--checkpoint=/no/such.ckpt"], "no checkpoint in /no/such.ckpt"),
         (["--warm_start_from=/no/such/dir"], "no checkpoint in /no/such/dir"),
+        (["--mode=eval", "--skip_bad_records=2"], "--skip_bad_records is for training"),
+        (["--mode=predict", "--max_restarts=2"], "--max_restarts is for training"),
+        (["--strategy=mirorred"], "none|mirrored|multi_worker_mirrored"),
+        (["--replicas=2"], "--replicas is for --strategy=mirrored"),
+        (["--strategy=mirrored", "--replicas=2"], "13 cannot be cut over 2 replicas"),
+        (["--accumulate_steps=2"], "--accumulate_steps=2 cuts no batch of 13"),
         (["--best_metric=acuracy"], "--best_metric=acuracy is unknown. Did you mean 'accuracy'?"),
     ],
 )
-def test_a_wrong_flag(refused, arguments, message):
-    assert message in refused(*arguments)
+def test_a_wrong_flag(refused, arguments, message, data_dir, tmp_path):
+    line = refused(*arguments)
+    assert message in line
+    for path, name in ((data_dir, "DATA_DIR"), (f"{tmp_path}/model", "MODEL_DIR"), (ROOT, "HERE")):
+        line = line.replace(str(path), name)
+    row = f"| `{' '.join(arguments)}` | {line.partition('error: ')[2].replace('|', '/')} |\n"
+    if "WRITE_TABLE" in os.environ:
+        with open(TABLE, "a") as file:
+            file.write(row)
+    assert row in TABLE.read_text()
 
 
 def test_an_empty_data_dir(refused, tmp_path):

@@ -1,0 +1,219 @@
+"""What a fault does to a plain Estimator, and what to run_cpu.py: the table of docs/faults.md.
+
+    python -m tools.fault_table [--rows=NAME,...]
+
+Every row breaks the same thing twice, for a program as the Estimator's guide writes it and for
+run_cpu.py: both have trained the digits for 300 steps, saved every 100, and are then asked for 400.
+Five minutes. The rows with disks of their own need root.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Callable
+
+from absl import app, flags
+
+flags.DEFINE_list("rows", [], "Rows to run; default: all.")
+
+_ROOT = pathlib.Path(__file__).resolve().parent.parent
+_PLAIN = """
+import sys
+import tensorflow as tf
+data_dir, model_dir, steps, rate = sys.argv[1:]
+tf.compat.v1.disable_v2_behavior()
+
+def parse(record):
+    features = {"image": tf.io.FixedLenFeature([], tf.string)}
+    features["label"] = tf.io.FixedLenFeature([], tf.int64)
+    example = tf.io.parse_single_example(record, features)
+    image = tf.reshape(tf.io.decode_raw(example["image"], tf.uint8), [64])
+    return {"image": tf.cast(image, tf.float32) / 16}, example["label"]
+
+def input_fn():
+    files = tf.data.Dataset.list_files(data_dir + "/train-*")
+    return tf.data.TFRecordDataset(files).map(parse).repeat().batch(128)
+
+def model_fn(features, labels, mode):
+    hidden = tf.compat.v1.layers.dense(features["image"], 512, tf.nn.relu)
+    logits = tf.compat.v1.layers.dense(hidden, 10)
+    loss = tf.compat.v1.losses.sparse_softmax_cross_entropy(labels, logits)
+    optimizer = tf.compat.v1.train.AdamOptimizer(float(rate))
+    step = tf.compat.v1.train.get_global_step()
+    return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, step))
+
+config = tf.estimator.RunConfig(model_dir, save_checkpoints_steps=100)
+print("training", flush=True)
+tf.estimator.Estimator(model_fn, config=config).train(input_fn, max_steps=int(steps))
+"""
+
+
+def plain(data_dir, model_dir, steps, rate="0.001"):
+    """Returns the command of a program as the guide writes it."""
+    return [sys.executable, "-c", _PLAIN, str(data_dir), str(model_dir), str(steps), rate]
+
+
+def ours(data_dir, model_dir, steps, rate="0.001"):
+    """Returns the command of run_cpu.py."""
+    values = {"data_dir": data_dir, "model_dir": model_dir, "train_steps": steps}
+    fixed = ["--mode=train", "--model=mlp", "--dataset=digits", "--save_checkpoints_steps=100"]
+    given = [f"--{name}={value}" for name, value in values.items()]
+    return [sys.executable, "run_cpu.py", *fixed, *given, f"--params=learning_rate={rate}"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A fault.
+
+    Attributes:
+      name: what is broken.
+      on_checkpoint, on_data: break a trained model_dir, or the folder of a data set.
+      number: of a signal, sent when training has begun.
+      rate: the learning rate.
+      options: of a small disk that holds model_dir.
+    """
+
+    name: str
+    on_checkpoint: Callable[[pathlib.Path], None] | None = None
+    on_data: Callable[[pathlib.Path], None] | None = None
+    number: int | None = None
+    rate: str = "0.001"
+    options: str = ""
+
+
+def _newest(model_dir, ending):
+    return next(model_dir.glob(f"model.ckpt-300.{ending}"))
+
+
+def _cut(path):
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def _flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
+
+
+def _shard(data_dir):
+    return next(data_dir.glob("train-*"))
+
+
+ROWS = [
+    Row("newest data cut", lambda d: _cut(_newest(d, "data*"))),
+    Row("one byte of it flipped", lambda d: _flip(_newest(d, "data*"))),
+    Row("newest index cut", lambda d: _cut(_newest(d, "index"))),
+    Row("newest data missing", lambda d: _newest(d, "data*").unlink()),
+    Row("newest index missing", lambda d: _newest(d, "index").unlink()),
+    Row("file `checkpoint` missing", lambda d: (d / "checkpoint").unlink()),
+    Row("file `checkpoint` empty", lambda d: (d / "checkpoint").write_text("")),
+    Row("file `checkpoint` garbage", lambda d: (d / "checkpoint").write_bytes(b"\xff\x00\xfe")),
+    Row("record with a flipped byte", on_data=lambda d: _flip(_shard(d))),
+    Row("shard cut", on_data=lambda d: _cut(_shard(d))),
+    Row("shard replaced by text", on_data=lambda d: _shard(d).write_text("text\n" * 20000)),
+    Row("shard of no bytes", on_data=lambda d: os.truncate(_shard(d), 0)),
+    Row("shard missing", on_data=lambda d: _shard(d).unlink()),
+    Row("data_dir missing", on_data=shutil.rmtree),
+    Row("loss not finite", rate="1e37"),
+    Row("SIGKILL", number=signal.SIGKILL),
+    Row("SIGTERM", number=signal.SIGTERM),
+    Row("SIGINT", number=signal.SIGINT),
+    Row("disk full", options="size={used}k"),
+    Row("disk read-only", options="ro"),
+]
+
+
+def main(_):
+    """Prints the table as Markdown."""
+    with tempfile.TemporaryDirectory() as folder:
+        base = pathlib.Path(folder)
+        prepare = ["prepare_data.py", "--dataset=digits", f"--data_dir={base}/data"]
+        subprocess.run([sys.executable, *prepare], cwd=_ROOT, check=True, capture_output=True)
+        for name, command in (("plain", plain), ("ours", ours)):
+            _outcome(command(base / "data", base / name, 300))
+        print("| fault | plain tf.estimator | run_cpu.py |\n|---|---|---|")
+        for row in ROWS:
+            if not flags.FLAGS.rows or row.name in flags.FLAGS.rows:
+                cells = [
+                    _try(row, base, name, make) for name, make in (("plain", plain), ("ours", ours))
+                ]
+                print(f"| {row.name} | {' | '.join(cells)} |", flush=True)
+
+
+def _try(row, base, name, make):
+    """Breaks copies of what was trained, goes on, and returns what came of it."""
+    work = base / "work"
+    shutil.rmtree(work, ignore_errors=True)
+    shutil.copytree(base / "data", work / "data")
+    shutil.copytree(base / name, work / "model")
+    if row.options:
+        _mount(row.options, work / "model", base / name)
+    try:
+        if row.on_checkpoint:
+            row.on_checkpoint(work / "model")
+        if row.on_data:
+            row.on_data(work / "data")
+        # What is to be interrupted must last.
+        steps = 400 if row.number is None else 1000000
+        command = make(work / "data", work / "model", steps, row.rate)
+        status, line = _outcome(command, row.number)
+        steps = [int(path.stem.split("-")[1]) for path in (work / "model").glob("*.index")]
+        saved = max(steps, default=None)
+    finally:
+        if row.options:
+            subprocess.run(["umount", str(work / "model")], check=True)
+    line = line.replace(str(work) + "/", "").replace("|", "/")
+    return f"status {status}, newest is of step {saved}" + (f": {line}" if status else "")
+
+
+def _mount(options, place, content):
+    """Puts a disk of its own in the place of a folder, with the same content."""
+    used = sum(path.stat().st_size // 4096 + 1 for path in content.rglob("*")) * 4
+    size = options if "size" in options else "size=64m"
+    command = ["mount", "-t", "tmpfs", "-o", size.format(used=used + 512), "tmpfs", str(place)]
+    subprocess.run(command, check=True)
+    shutil.copytree(content, place, dirs_exist_ok=True)
+    if options == "ro":
+        subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
+
+
+def _outcome(command, number=None):
+    """Runs a command, perhaps up to a signal; returns its status and its last words."""
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore"}
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            command, cwd=_ROOT, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+        if number is not None:
+            while "training" not in process.stdout.readline():
+                pass
+            time.sleep(12)
+            process.send_signal(number)
+        process.communicate()
+        errors.seek(0)
+        said = errors.read()
+    status = process.returncode if process.returncode >= 0 else 128 - process.returncode
+    return status, _last_words(said)
+
+
+def _last_words(said):
+    """Returns the line of an error, and of a graph's error the line that says what it was."""
+    lines = re.findall(r"^(?:[\w.]+(?:Error|Interrupt)|run_cpu).*$", said, re.MULTILINE)
+    if not lines:
+        return ""
+    of_node = re.findall(r"^Node: .*\n(.*)$", said, re.MULTILINE)
+    line = lines[-1].replace("Graph execution error:", of_node[-1] if of_node else "")
+    return re.sub(r"^(tensorflow|google)[\w.]*\.", "", line)[:220]
+
+
+if __name__ == "__main__":
+    app.run(main)

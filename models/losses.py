@@ -25,4 +25,18 @@ def cross_entropy(labels, logits, label_smoothing):
         targets = tf.one_hot(labels, num_classes, 1.0 - label_smoothing + off, off)
     else:
         return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-    return tf.nn.softmax_cross_entropy_with_logits(labels=targets, logits=logits)
+    return _with_targets(logits, targets)
+
+
+@tf.custom_gradient
+def _with_targets(logits, targets):
+    """Cross-entropy with targets that add up to 1.
+
+    As TensorFlow's own, but out of its softmax, which on a CPU is oneDNN's and several times as
+    fast as the passes over the logits that the other makes.
+    """
+    shares = tf.nn.softmax(logits)
+    # The log of the sum of exponentials; no share that is the largest is 0.
+    total = tf.reduce_max(logits, -1) - tf.math.log(tf.reduce_max(shares, -1))
+    losses = total - tf.reduce_sum(targets * logits, -1)
+    return losses, lambda of_loss: (of_loss[..., tf.newaxis] * (shares - targets), None)

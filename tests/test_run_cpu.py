@@ -90,11 +90,17 @@ def test_other_seeds_give_other_runs(run_in, tmp_path, variables):
 
 
 def test_a_resumed_run_ends_where_an_undisturbed_one_does(run_in, tmp_path, variables):
-    # Dropout draws from a state that no checkpoint holds, so it is off.
     for arguments in (["--train_steps=11"], ["--train_steps=20"]):
-        run_in(tmp_path / "twice", "--mode=train", "--params=dropout=0", *arguments)
-    run_in(tmp_path / "once", "--mode=train", "--params=dropout=0", "--train_steps=20")
+        run_in(tmp_path / "twice", "--mode=train", *arguments)
+    run_in(tmp_path / "once", "--mode=train", "--train_steps=20")
     assert_same_variables(variables(tmp_path / "once"), variables(tmp_path / "twice"))
+
+
+def test_a_resumed_run_may_remove_the_checkpoint_that_it_began_with(run, result):
+    saving = ["--save_checkpoints_steps=2", "--keep_checkpoint_max=1"]
+    run("--mode=train", "--train_steps=2", *saving)
+    model_dir = run("--mode=train_and_eval", "--train_steps=6", *saving)
+    assert result(model_dir, 6)["eval"]["examples"] == 41
 
 
 def test_at_train_steps_already_it_says_so_and_does_nothing(run_in, trained_dir, capsys):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from input_fns import records
 from training import model_card
 from training.program import UsageError
 
@@ -159,6 +160,38 @@ def test_a_resumed_run_ends_where_an_undisturbed_one_does(run_tpu_in, variables,
     twice, once = variables(tmp_path / "twice"), variables(tmp_path / "once")
     for name, value in once.items():
         np.testing.assert_allclose(twice[name], value, atol=1e-6, err_msg=name)
+
+
+def test_a_resumed_run_may_remove_the_checkpoint_that_it_began_with(run_tpu, result):
+    saving = ["--save_checkpoints_steps=2", "--keep_checkpoint_max=1"]
+    run_tpu("--mode=train", "--train_steps=2", *saving)
+    model_dir = run_tpu("--mode=train_and_eval", "--train_steps=6", *saving)
+    assert result(model_dir, 6)["eval"]["examples"] == 41
+
+
+def test_an_error_in_the_middle_of_a_loop(run_tpu_in, variables, tmp_path, monkeypatch):
+    steps = ["--mode=train", "--train_steps=12", "--save_checkpoints_steps=4"]
+    steps += ["--iterations_per_loop=4"]
+    run_tpu_in(tmp_path / "calm", *steps)
+    prefetched = records.prefetched
+
+    def breaks_in_step_7(dataset):
+        def fail(number, batch):
+            whole = tf.debugging.assert_less(number, tf.constant(13, tf.int64))
+            with tf.control_dependencies([whole]):
+                return tf.nest.map_structure(tf.identity, batch)
+
+        return prefetched(dataset.enumerate().map(fail))
+
+    monkeypatch.setattr(records, "prefetched", breaks_in_step_7)
+    with pytest.raises(tf.errors.OpError):
+        run_tpu_in(tmp_path / "wild", *steps)
+    assert variables(tmp_path / "wild")["global_step"] == 4
+    monkeypatch.undo()
+    run_tpu_in(tmp_path / "wild", *steps)
+    calm, wild = variables(tmp_path / "calm"), variables(tmp_path / "wild")
+    for name, value in calm.items():
+        np.testing.assert_allclose(wild[name], value, atol=1e-6, err_msg=name)
 
 
 def test_a_killed_run_ends_where_an_undisturbed_one_does(command, run_tpu_in, variables, tmp_path):

@@ -54,9 +54,14 @@ def step_of(checkpoint: str | None) -> int:
 def check_fits(checkpoint: str, params, training: bool) -> None:
     """Checks that the variables of the default graph can be restored from `checkpoint`.
 
+    A training that went on from it may have removed it since, for newer ones of its own: then
+    there is nothing to check.
+
     Raises:
       UsageError: it is of another model, hyperparameters or optimizer; names what differs.
     """
+    if not tf.io.gfile.exists(f"{checkpoint}.index"):
+        return
     stored = dict(tf.train.list_variables(checkpoint))
     lines = []
     for name, variable in sorted(ema.restored_variables(params, training).items()):

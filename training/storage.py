@@ -15,7 +15,6 @@ _CAUSES = (
     "Input/output error",
     "Stale file handle",
 )
-_PATH = re.compile(r"(/[^\s;:'\"]+)")
 _KEPT = "what was saved before is whole, and the same command goes on from there"
 
 
@@ -37,16 +36,17 @@ def problem(error: Exception) -> str | None:
 
 
 def _of_disk(cause, message):
-    paths = _PATH.findall(message)
-    if not paths:
+    # TensorFlow names the file before the cause, Python after it.
+    found = re.search(rf"(\S+); {cause}", message) or re.search(rf"{cause}: '([^']+)'", message)
+    if not found:
         return f"{cause}: {message}"
-    line = f"{cause}: {paths[0]}"
+    line = f"{cause}: {found[1]}"
     if cause == "No space left on device":
-        line += f" ({_free(paths[0])} MB are free)"
+        line += f" ({_free(found[1])} MB are free)"
     return f"{line}; {_KEPT}"
 
 
 def _free(path):
-    while not os.path.exists(path):
+    while not os.path.exists(path or "."):
         path = os.path.dirname(path)
-    return shutil.disk_usage(path).free // 10**6
+    return shutil.disk_usage(path or ".").free // 10**6

@@ -28,6 +28,16 @@ from training import storage
             r"Read-only file system: /m/graph\.pbtxt\.tmp1; what was saved before is whole",
         ),
         (
+            tf.errors.ResourceExhaustedError(
+                None,
+                None,
+                "Graph execution error:\n\nDetected at node 'save/SaveV2' defined at (most recent "
+                'call last):\n    File "/work/run_cpu.py", line 174, in <module>\n'
+                "Node: 'save/SaveV2'\nruns/m/model.ckpt-50_temp/part-0; No space left on device\n",
+            ),
+            r"No space left on device: runs/m/model\.ckpt-50_temp/part-0 \(\d+ MB are free\); what",
+        ),
+        (
             OSError(errno.ENOSPC, "No space left on device", "/tmp/x"),
             r"No space left on device: /tmp/x \(\d+ MB are free\)",
         ),
@@ -38,7 +48,7 @@ from training import storage
             r"Error executing an HTTP request: gs://b/o: 503$",
         ),
     ],
-    ids=["full", "read-only", "full, in Python", "bucket"],
+    ids=["full", "read-only", "full, in a graph", "full, in Python", "bucket"],
 )
 def test_the_file_and_what_is_kept_are_named(error, expected):
     line = storage.problem(error)

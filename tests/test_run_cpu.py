@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import shlex
+import stat
 import subprocess
 import sys
 
@@ -367,3 +368,17 @@ def test_training_needs_no_eval_split(run, own_data_dir, variables):
         json.dump(fields, file)
     model_dir = run("--mode=train", "--train_steps=3", f"--data_dir={own_data_dir}")
     assert variables(model_dir)["global_step"] == 3
+
+
+def test_files_have_the_users_umask(run, tmp_path):
+    before = os.umask(0o027)
+    try:
+        model_dir = run(
+            "--mode=train_and_eval", "--train_steps=5", f"--export_dir={tmp_path}/export"
+        )
+    finally:
+        os.umask(before)
+    tops = pathlib.Path(model_dir), tmp_path / "export"
+    paths = [path for top in tops for path in top.rglob("*")]
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in paths}
+    assert modes == {0o640, 0o750}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import gc
-import tempfile
 from typing import Callable
 
 import numpy as np
@@ -16,19 +15,15 @@ from training import (
     checkpoints,
     cluster,
     confusion,
-    divergence,
     export,
     predictions,
-    progress,
     results,
-    saver,
-    schedules,
     summaries,
 )
 from training.checkpoints import BestCheckpoint
-from training.interruption import Interruption
 from training.job import Job
 from training.program import UsageError
+from training.trainer import Trainer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,62 +62,10 @@ def run(estimator, job: Job, input_fns: InputFns) -> None:
 
 def train(estimator, job, input_fns):
     """Trains up to the global step `job.train_steps`."""
-    training = _Training(estimator, job, input_fns)
-    with training.interruption.awaited():
-        training.go(job.start_step, job.train_steps)
-    training.report()
-
-
-class _Training:
-    """A training, in one session or in several."""
-
-    def __init__(self, estimator, job, input_fns):
-        self._estimator, self._job, self._input_fns = estimator, job, input_fns
-        self.interruption = Interruption()
-        self._record = results.TrainRecordHook(
-            job.model_dir, job.train_batch_size, job.skipped_records, job.clock
-        )
-        self._progress = progress.ProgressHook(
-            lambda step: schedules.learning_rate(
-                job.params, step, job.train_steps, job.train_batch_size
-            ),
-            job.train_batch_size,
-            job.train_steps,
-            job.clock,
-            job.step_counter(),
-        )
-
-    def go(self, start_step, end_step, listeners=()):
-        """Trains in one session."""
-        job = self._job
-        finite = divergence.FiniteHook(job.model_dir)
-        save = saver.SaverHook(
-            job.model_dir if job.task.is_chief else tempfile.mkdtemp(),
-            job.save_checkpoints_steps,
-            finite.check_variables,
-            job.iterations_per_loop,
-        )
-        stop = self.interruption.hook()
-        input_fn = self._input_fns.train(start_step)
-        # First what a step is judged by, then what may save it.
-        hooks = [self._record, self._progress, finite, save, stop]
-        if not job.task.is_chief:
-            # In step, a save sums up over all workers, so that all of them must make it.
-            hooks = [self._progress, finite, *([save] if job.task.in_step else []), stop]
-        if job.task.in_cluster:
-            cluster.train(self._estimator, input_fn, end_step, hooks)
-        else:
-            self._estimator.train(input_fn, hooks, max_steps=end_step, saving_listeners=listeners)
-        if self.interruption.signal is not None:
-            self.report()
-            print(f"stopped by {self.interruption.signal.name}; the same command goes on from here")
-            self.interruption.exit_if_asked()
-
-    def report(self):
-        if not self._job.task.is_chief:
-            return
-        print(self._record.describe())
-        print(f"saved {checkpoints.latest(self._job.model_dir)}")
+    trainer = Trainer(estimator, job, input_fns.train)
+    with trainer.interruption.awaited():
+        trainer.go(job.start_step, job.train_steps)
+    trainer.report()
 
 
 def evaluate(estimator, job, input_fns, checkpoint=None):
@@ -170,23 +113,23 @@ def evaluate_and_explain(estimator, job, input_fns):
 def train_and_eval(estimator, job, input_fns):
     """Trains, evaluates every checkpoint, keeps the best, stops early; then may export."""
     keeper = _Keeper(job)
-    training = _Training(estimator, job, input_fns)
+    trainer = Trainer(estimator, job, input_fns.train)
 
     def evaluate_and_decide():
-        if training.interruption.signal is not None:
+        if trainer.interruption.signal is not None:
             return False  # what was saved can be evaluated when training goes on
-        with job.clock.pause(), training.interruption.at_once():
+        with job.clock.pause(), trainer.interruption.at_once():
             return keeper.should_stop(evaluate(estimator, job, input_fns))
 
-    with training.interruption.awaited():
+    with trainer.interruption.awaited():
         if job.task.in_cluster:
-            training.go(job.start_step, job.train_steps)
+            trainer.go(job.start_step, job.train_steps)
         elif isinstance(estimator, tf.compat.v1.estimator.tpu.TPUEstimator):
-            _in_turns(training, job, evaluate_and_decide)
+            _in_turns(trainer, job, evaluate_and_decide)
         else:
             listener = _EvaluatingListener(job.start_step, evaluate_and_decide)
-            training.go(job.start_step, job.train_steps, [listener])
-    training.report()
+            trainer.go(job.start_step, job.train_steps, [listener])
+    trainer.report()
     if not job.task.in_cluster:
         _export_if_asked(estimator, job)
 
@@ -198,13 +141,13 @@ def _evaluate_for_cluster(estimator, job, input_fns):
         _export_if_asked(estimator, job)
 
 
-def _in_turns(training, job, evaluate_and_decide):
+def _in_turns(trainer, job, evaluate_and_decide):
     """A TPU holds one session at a time: trains up to a checkpoint, evaluates it, and so on."""
     step, stop = job.start_step, False
     while step < job.train_steps and not stop:
         every = job.save_checkpoints_steps
         end_step = min((step // every + 1) * every, job.train_steps)
-        training.go(step, end_step)
+        trainer.go(step, end_step)
         gc.collect()
         step, stop = end_step, evaluate_and_decide()
 

@@ -1,0 +1,72 @@
+"""One training: in one session or in several, alone or as a part of a cluster."""
+
+from __future__ import annotations
+
+import tempfile
+
+from training import checkpoints, cluster, divergence, progress, results, saver, schedules
+from training.interruption import Interruption
+
+
+class Trainer:
+    """Trains by an Estimator, with the hooks that save, record, judge and stop.
+
+    Attributes:
+      interruption: what SIGTERM and SIGINT do to it.
+    """
+
+    def __init__(self, estimator, job, train_input_fn):
+        """Takes a function from the global step that a session starts at to its input_fn."""
+        self._estimator, self._job, self._train_input_fn = estimator, job, train_input_fn
+        self.interruption = Interruption()
+        self._record = results.TrainRecordHook(
+            job.model_dir, job.train_batch_size, job.skipped_records, job.clock
+        )
+        self._progress = progress.ProgressHook(
+            lambda step: schedules.learning_rate(
+                job.params, step, job.train_steps, job.train_batch_size
+            ),
+            job.train_batch_size,
+            job.train_steps,
+            job.clock,
+            job.step_counter(),
+        )
+
+    def go(self, start_step, end_step, listeners=()):
+        """Trains in one session; `listeners` are told of every checkpoint of a process alone."""
+        job, input_fn = self._job, self._train_input_fn(start_step)
+        with tempfile.TemporaryDirectory() as scratch:
+            hooks = self._hooks(scratch)
+            if job.task.in_cluster:
+                cluster.train(self._estimator, input_fn, end_step, hooks)
+            else:
+                self._estimator.train(
+                    input_fn, hooks, max_steps=end_step, saving_listeners=listeners
+                )
+        if self.interruption.signal is not None:
+            self.report()
+            print(f"stopped by {self.interruption.signal.name}; the same command goes on from here")
+            self.interruption.exit_if_asked()
+
+    def _hooks(self, scratch):
+        """Returns the hooks of a session: first what a step is judged by, then what may save it."""
+        job = self._job
+        finite, stop = divergence.FiniteHook(job.model_dir), self.interruption.hook()
+
+        def save_in(folder):
+            return saver.SaverHook(
+                folder, job.save_checkpoints_steps, finite.check_variables, job.iterations_per_loop
+            )
+
+        if job.task.is_chief:
+            return [self._record, self._progress, finite, save_in(job.model_dir), stop]
+        if job.task.in_step:
+            # A save sums up over all workers: each must make it, and only the chief's is kept.
+            return [self._progress, finite, save_in(scratch), stop]
+        return [self._progress, finite, stop]
+
+    def report(self):
+        """Prints how long it took, and what was saved."""
+        if self._job.task.is_chief:
+            print(self._record.describe())
+            print(f"saved {checkpoints.latest(self._job.model_dir)}")

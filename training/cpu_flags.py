@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from absl import flags
 
-STRATEGIES = ("none", "mirrored", "multi_worker_mirrored")
+import training.flags
 
-FLAGS = flags.FLAGS
+FLAGS = training.flags.FLAGS
+
+STRATEGIES = ("none", "mirrored", "multi_worker_mirrored")
 
 flags.DEFINE_enum(
     "strategy",

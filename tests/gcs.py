@@ -61,7 +61,8 @@ class Gcs:
 
     def write(self, bucket: str, name: str, data: bytes) -> None:
         """Replaces what a file holds."""
-        described = self._storage.get_file_obj(bucket, name)
+        unknown = {"size": len(data), "crc32c": None, "md5Hash": None}
+        described = {**self._storage.get_file_obj(bucket, name), **unknown}
         self._storage.create_file(bucket, name, data, described, None)
 
     def fault_of(self, request: str) -> int | None:

@@ -106,6 +106,18 @@ def test_a_training_is_resumed(trained, storage, run):
     assert "model/model.ckpt-30.index" in storage.names(BUCKET)
 
 
+def test_a_broken_checkpoint_is_set_aside(trained, storage, run):
+    run("run_cpu.py", *trained, "--mode=train", "--train_steps=30")
+    name = "model/model.ckpt-30.index"
+    storage.write(BUCKET, name, storage.read(BUCKET, name)[:20])
+    done = run("run_cpu.py", *trained, "--mode=train", "--train_steps=40")
+    assert done.returncode == 0, done.stderr
+    assert "going on from gs://bucket/model/model.ckpt-20" in done.stdout
+    assert {"model/broken/model.ckpt-30.index", "model/model.ckpt-40.index"} <= set(
+        storage.names(BUCKET)
+    )
+
+
 def test_the_tpu_wrapper_reads_and_writes_gs(trained, storage, run):
     on_tpu = [*trained, "--tpu=emulator", "--tpu_topology=1x2", "--model_dir=gs://bucket/tpu"]
     batches = ["--train_batch_size=14", "--eval_batch_size=14", "--train_steps=10"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import os
+import re
 import signal
 import sys
 import time
@@ -24,6 +25,10 @@ STARTED = time.monotonic()
 
 PYTHONS = ((3, 9), (3, 11))
 TENSORFLOW = "2.15"
+# Of a signed address, or of what a server answers.
+_SECRET = re.compile(
+    r"(?i)\b([\w-]*(?:signature|token|credential|secret|password))[=:]\s*[^\s&,;]+"
+)
 # The names under which a TensorFlow wheel may be installed.
 _WHEELS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tf-nightly")
 
@@ -125,6 +130,6 @@ def _version(distribution: str) -> str | None:
 
 
 def _exit(error: Exception, lines: Sequence[str] = (), status: int = 2) -> None:
-    message = "\n".join(lines) or " ".join(str(error).split())
+    message = _SECRET.sub(r"\1=...", "\n".join(lines) or " ".join(str(error).split()))
     print(f"{os.path.basename(sys.argv[0])}: error: {message}", file=sys.stderr)
     sys.exit(status)

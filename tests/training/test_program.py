@@ -128,3 +128,23 @@ def test_the_flags_stay_parsed_for_the_poller_that_watches_for_preemption():
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.stdout == "True True\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        (
+            "https://s/o?X-Goog-Signature=ab12&X-Goog-Date=1: 403",
+            "https://s/o?X-Goog-Signature=...&X-Goog-Date=1: 403",
+        ),
+        ("HTTP 401, access_token: ya29.abc, retry", "HTTP 401, access_token=..., retry"),
+        ("a row of 64 tokens: too long", "a row of 64 tokens: too long"),
+    ],
+)
+def test_no_secret_is_shown(capsys, said, shown):
+    def fails():
+        raise program.RunError(said)
+
+    with pytest.raises(SystemExit):
+        program.run(fails)
+    assert capsys.readouterr().err.partition("error: ")[2] == f"{shown}\n"

@@ -1,7 +1,9 @@
 """One line about a disk or a bucket that fails."""
 
 import errno
+import os
 import re
+import subprocess
 
 import pytest
 import tensorflow as tf
@@ -61,3 +63,35 @@ def test_the_file_and_what_is_kept_are_named(error, expected):
 )
 def test_other_errors_are_none_of_its_business(error):
     assert storage.problem(error) is None
+
+
+@pytest.fixture
+def resize_disk(tmp_path):
+    """Gives `tmp_path/"disk"` a disk of its own: `resize_disk("2m")` makes it, or changes it."""
+    place = tmp_path / "disk"
+    place.mkdir()
+
+    def resize(size):
+        how = "remount," if os.path.ismount(place) else ""
+        mount = ["mount", "-t", "tmpfs", "-o", f"{how}size={size}", "tmpfs", str(place)]
+        if subprocess.run(mount, capture_output=True).returncode:
+            pytest.skip("a disk can be mounted by root alone")
+
+    yield resize
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_full_disk_keeps_what_was_saved_and_the_run_goes_on_with_space(
+    command, variables, resize_disk, tmp_path
+):
+    resize_disk("900k")  # room for three checkpoints of 0.24 MB
+    arguments = ["--mode=train", "--train_steps=50", "--save_checkpoints_steps=10"]
+    train = command("run_cpu.py", *arguments, f"--model_dir={tmp_path}/disk/model")
+    full = subprocess.run(train, capture_output=True, text=True)
+    assert full.returncode == 1
+    (line,) = full.stderr.splitlines()
+    assert f"No space left on device: {tmp_path}/disk/model/model.ckpt-" in line
+    assert 0 < variables(tmp_path / "disk" / "model")["global_step"] < 50
+    resize_disk("20m")
+    subprocess.run(train, check=True, capture_output=True)
+    assert variables(tmp_path / "disk" / "model")["global_step"] == 50

@@ -5,7 +5,7 @@
 DATA_DIR is what prepare_data.py wrote, BATCHES the folder of the binary version that it read. Both
 sides train the network of configs/cifar10_cnn.cfg in a process of their own: ours fed by
 `--augment`, Keras by `ImageDataGenerator` with the same flips, shifts and rotations; both with Adam
-and the same average of the weights, which is what the test images judge.
+at the same rates and the same average of the weights, which is what the test images judge.
 """
 
 from __future__ import annotations
@@ -53,8 +53,11 @@ raw = cifar.read(Options("cifar10", source=source))
 train, test = raw.splits["train"], raw.splits["test"]
 tf.keras.utils.set_random_seed(int(seed))
 twin = keras_twin.build(params, (32, 32, 3))
+boundaries = list(map(int, params["decay_boundaries"].split()))
+rates = [params["learning_rate"] * params["decay_rate"] ** i for i in range(len(boundaries) + 1)]
+rate = tf.keras.optimizers.schedules.PiecewiseConstantDecay(boundaries, rates)
 twin.compile(
-    keras_twin.optimizer(params, params["learning_rate"]),
+    keras_twin.optimizer(params, rate),
     tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     metrics=["accuracy"],
 )

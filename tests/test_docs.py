@@ -1,0 +1,61 @@
+"""The pages are true: the files they name are there, the example of a model works as it stands."""
+
+import pathlib
+import re
+import shlex
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def fenced(page, language):
+    """The blocks of a page in one language."""
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    return [block for name, block in blocks if name == language]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_of_the_tree_are_there(page):
+    folders = "models|input_fns|training|tpu|tests|tools|benchmarks|configs"
+    for name in re.findall(rf"\b((?:{folders})/[\w/]+\.(?:py|cfg|sh|c))\b", page.read_text()):
+        assert (ROOT / name).exists(), f"{page.name} names {name}"
+
+
+@pytest.fixture
+def example(tmp_path, monkeypatch):
+    """The file of docs/own_model.md, in a folder of the Python path."""
+    (code,) = fenced(ROOT / "docs" / "own_model.md", "python")
+    (tmp_path / "mixer.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return code
+
+
+def test_the_model_of_your_own(
+    example, digits_dir, tmp_path, run_with, run_tpu_with, result, capsys
+):
+    assert len(example.splitlines()) < 60
+    (block,) = fenced(ROOT / "docs" / "own_model.md", "")
+    block = block.replace("data/digits", digits_dir).replace("runs/mixer", f"{tmp_path}/mixer")
+    train, export, evaluate, check = (shlex.split(line)[2:] for line in block.splitlines())
+    run_with(*train, "--seed=1")
+    trained = result(tmp_path / "mixer", 300)["eval"]
+    assert trained["accuracy"] > 0.95
+    run_with(*export)
+    assert list((tmp_path / "mixer" / "export").glob("*/saved_model.pb"))
+    run_tpu_with(*evaluate)
+    assert result(tmp_path / "mixer", 300)["eval"]["accuracy"] == pytest.approx(
+        trained["accuracy"], abs=1e-6
+    )
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as end:
+        run_tpu_with(*check, "--check_compiler=off")
+    assert end.value.code == 0, capsys.readouterr().out

@@ -382,3 +382,15 @@ def test_files_have_the_users_umask(run, tmp_path):
     paths = [path for top in tops for path in top.rglob("*")]
     modes = {stat.S_IMODE(path.stat().st_mode) for path in paths}
     assert modes == {0o640, 0o750}
+
+
+def test_a_profile_for_tensorboard(run, capsys):
+    model_dir = run("--mode=train", "--train_steps=15", "--profile=3")
+    (trace,) = pathlib.Path(model_dir).glob("plugins/profile/*/*.xplane.pb")
+    assert b"dense_0/MatMul" in trace.read_bytes()
+    assert "profiled from step 10 on" in capsys.readouterr().out
+
+
+def test_a_training_too_short_for_a_profile_says_so(run, capsys):
+    run("--mode=train", "--train_steps=5", "--profile=3")
+    assert "--profile: the training ended before its step 10" in capsys.readouterr().out

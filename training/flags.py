@@ -190,11 +190,17 @@ flags.DEFINE_integer(
     "Steps between the points of TensorBoard's training curves.",
     lower_bound=1,
 )
+flags.DEFINE_integer(
+    "profile",
+    0,
+    "Steps of training to be traced for TensorBoard's profile tab, from the tenth on.",
+    lower_bound=0,
+)
 flags.DEFINE_integer("seed", None, "Makes a run repeatable, bit for bit on one CPU.", lower_bound=0)
 
 flags.mark_flags_as_required(["model", "dataset", "model_dir"])
 
-_OF_TRAINING = ("max_restarts", "skip_bad_records")
+_OF_TRAINING = ("max_restarts", "profile", "skip_bad_records")
 
 
 @flags.validator("mode")

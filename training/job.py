@@ -83,6 +83,7 @@ class Job:
     early_stop_evals: int
     eval_timeout_secs: int
     summary_steps: int
+    profile: int
     seed: int
     graph_seed: int | None
     clock: Clock
@@ -188,6 +189,7 @@ _SAME_AS_FLAG = (
     "early_stop_evals",
     "eval_timeout_secs",
     "summary_steps",
+    "profile",
 )
 
 

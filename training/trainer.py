@@ -6,6 +6,7 @@ import tempfile
 
 from training import checkpoints, cluster, divergence, progress, results, saver, schedules
 from training.interruption import Interruption
+from training.profiling import ProfileHook
 
 
 class Trainer:
@@ -31,6 +32,9 @@ class Trainer:
             job.clock,
             job.step_counter(),
         )
+        self._profile = []
+        if job.profile:
+            self._profile = [ProfileHook(job.profile, job.model_dir, job.step_counter())]
 
     def go(self, start_step, end_step, listeners=()):
         """Trains in one session; `listeners` are told of every checkpoint of a process alone."""
@@ -59,7 +63,8 @@ class Trainer:
             )
 
         if job.task.is_chief:
-            return [self._record, self._progress, finite, save_in(job.model_dir), stop]
+            saves = save_in(job.model_dir)
+            return [self._record, self._progress, *self._profile, finite, saves, stop]
         if job.task.in_step:
             # A save sums up over all workers: each must make it, and only the chief's is kept.
             return [self._progress, finite, save_in(scratch), stop]
@@ -68,5 +73,7 @@ class Trainer:
     def report(self):
         """Prints how long it took, and what was saved."""
         if self._job.task.is_chief:
+            for hook in self._profile:
+                hook.report()
             print(self._record.describe())
             print(f"saved {checkpoints.latest(self._job.model_dir)}")

@@ -11,9 +11,9 @@ _SKIPPED = 10
 
 
 class ProfileHook(tf.estimator.SessionRunHook):
-    """Traces some steps of a training, be it in one session or in several, with what TensorFlow's own profiler sees.
+    """Traces some steps of a training, with what TensorFlow's own profiler sees.
 
-    The trace lies in `model_dir/plugins/profile`. Of a TPU's loop the steps are those of whole
+    One hook serves a training in one session or in several. The trace lies in `model_dir/plugins/profile`. Of a TPU's loop the steps are those of whole
     session.run calls.
     """
 

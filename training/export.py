@@ -72,15 +72,20 @@ def command_line(pipeline, path: str) -> str:
 
 
 def _write(estimator, job, checkpoint, staging):
+    requests = serving.first_requests(job.pipeline, job.eval_split, _NUM_SAMPLES)
     with tempfile.TemporaryDirectory() as folder:
         path = estimator.export_saved_model(
             staging,
             signatures.serving_input_receiver_fn(job.pipeline),
-            assets_extra=_write_extras(folder, job),
+            assets_extra=_write_extras(folder, job, requests),
             checkpoint_path=checkpoint,
-        )
-    _keep_raw_inputs_of_tpu(path.decode(), job.pipeline)
-    return path.decode()
+        ).decode()
+    _keep_raw_inputs_of_tpu(path, job.pipeline)
+    if serving.CLASSIFY in model_card.signature_names(path):
+        requests[serving.CLASSIFY] = requests[serving.TF_EXAMPLE]
+    model_name = os.path.basename(os.path.normpath(job.export_dir))
+    warm_up.write(os.path.join(path, EXTRA, warm_up.FILE_NAME), model_name, requests)
+    return path
 
 
 def _keep_raw_inputs_of_tpu(path, pipeline):
@@ -96,9 +101,8 @@ def _keep_raw_inputs_of_tpu(path, pipeline):
             file.write(saved_model.SerializeToString())
 
 
-def _write_extras(folder, job):
+def _write_extras(folder, job, requests):
     """Writes the extra files into `folder`; returns `{name in assets.extra: path}`."""
-    requests = serving.first_requests(job.pipeline, job.eval_split, _NUM_SAMPLES)
     for inputs in requests.values():
         for name, examples in inputs.items():
             # Text of any length; no JPEG, no PNG and no text ends in the NUL that NumPy pads with.
@@ -109,10 +113,6 @@ def _write_extras(folder, job):
     if job.dataset.class_names:
         with open(os.path.join(folder, "class_names.txt"), "w") as file:
             file.writelines(f"{name}\n" for name in job.dataset.class_names)
-        if serving.TF_EXAMPLE in requests:
-            requests[serving.CLASSIFY] = requests[serving.TF_EXAMPLE]
-    model_name = os.path.basename(os.path.normpath(job.export_dir))
-    warm_up.write(os.path.join(folder, warm_up.FILE_NAME), model_name, requests)
     return {name: os.path.join(folder, name) for name in os.listdir(folder)}
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from input_fns import serving
+from training import model_card
 from training.program import RunError
 
 _TOLERANCE = 1e-5
@@ -61,7 +62,7 @@ def check(estimator, job, checkpoint: str, path: str) -> Report:
     count = len(next(iter(predictions.values())))
     requests = serving.first_requests(job.pipeline, job.eval_split, count)
     expected = dict.fromkeys(requests, predictions)
-    if serving.TF_EXAMPLE in requests and "probabilities" in predictions:
+    if serving.CLASSIFY in model_card.signature_names(path):
         requests[serving.CLASSIFY] = {"inputs": requests[serving.TF_EXAMPLE][serving.EXAMPLES]}
         scores = predictions["probabilities"]
         if job.export_top_k:

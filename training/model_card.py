@@ -68,6 +68,11 @@ def read(path: str) -> saved_model_pb2.SavedModel:
         return saved_model_pb2.SavedModel.FromString(file.read())
 
 
+def signature_names(path: str) -> list[str]:
+    """Returns the names of the signatures that the SavedModel at `path` serves."""
+    return list(read(path).meta_graphs[0].signature_def)
+
+
 def _content(path):
     """Returns what the SavedModel holds, `graphs` by their tags."""
     graphs = {}

@@ -13,8 +13,8 @@ _SKIPPED = 10
 class ProfileHook(tf.estimator.SessionRunHook):
     """Traces some steps of a training, with what TensorFlow's own profiler sees.
 
-    One hook serves a training in one session or in several. The trace lies in `model_dir/plugins/profile`. Of a TPU's loop the steps are those of whole
-    session.run calls.
+    One hook serves a training in one session or in several. The trace lies in
+    `model_dir/plugins/profile`. Of a TPU's loop the steps are those of whole session.run calls.
     """
 
     def __init__(self, num_steps, model_dir, counter):

@@ -1,13 +1,18 @@
 """Exports: versions, what lies beside the model, and what becomes of one that is wrong."""
 
+import dataclasses
 import json
 import os
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
+from models import mlp
 from training import export, export_check
 from training.export_check import ExportError
+
+LOGITS_ONLY = dataclasses.replace(mlp.MODEL, predictions=lambda outputs: dict(outputs))
 
 
 @pytest.fixture
@@ -118,3 +123,12 @@ def test_nothing_is_left_of_an_export_that_fails(run_export, monkeypatch, tmp_pa
     with pytest.raises(OSError, match="no space"):
         run_export()
     assert os.listdir(tmp_path) == []
+
+
+def test_a_model_of_your_own_need_not_predict_classes(run_export, tmp_path):
+    (version,) = run_export(f"--model={__name__}:LOGITS_ONLY")
+    (graph,) = card_of(tmp_path)["graphs"].values()
+    assert set(graph["signatures"]) == {"serving_default", "tf_example", "image_bytes"}
+    assert list(graph["signatures"]["serving_default"]["outputs"]) == ["logits"]
+    requests = tmp_path / version / export.EXTRA / "tf_serving_warmup_requests"
+    assert len(list(tf.compat.v1.io.tf_record_iterator(str(requests)))) == 3

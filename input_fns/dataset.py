@@ -221,17 +221,23 @@ def load(data_dir: str, name: str, repaired_split: str = "") -> Dataset:
 
 def broken_shards(dataset: Dataset, any_size_in: str = "") -> list[str]:
     """Returns a line for each shard that is missing or of another size than it was written with."""
-    lines = []
-    for name, split in dataset.splits.items():
-        for shard in split.shards:
-            path = dataset.path(shard)
-            if not tf.io.gfile.exists(path):
-                lines.append(f"{shard.name} is missing")
-                continue
-            size = tf.io.gfile.stat(path).length
-            if size != shard.num_bytes and name != any_size_in:
-                lines.append(f"{shard.name} has {size} bytes instead of {shard.num_bytes}")
-    return lines
+    lines = (
+        problem_of_file(dataset, shard, any_size=name == any_size_in)
+        for name, split in dataset.splits.items()
+        for shard in split.shards
+    )
+    return [line for line in lines if line]
+
+
+def problem_of_file(dataset: Dataset, shard: Shard, any_size: bool = False) -> str | None:
+    """Returns what is wrong with the file of a shard, seen from outside."""
+    path = dataset.path(shard)
+    if not tf.io.gfile.exists(path):
+        return f"{shard.name} is missing"
+    size = tf.io.gfile.stat(path).length
+    if size != shard.num_bytes and not any_size:
+        return f"{shard.name} has {size} bytes instead of {shard.num_bytes}"
+    return None
 
 
 def exists(data_dir: str) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from input_fns import images, shards
-from input_fns.dataset import Dataset, Feature, Shard
+from input_fns.dataset import Dataset, Feature, Shard, problem_of_file
 
 _BATCH = 1024
 # A shard that is broken is broken often; ten lines tell how.
@@ -44,12 +44,11 @@ def inspect(data: Dataset, split_name: str) -> Report:
     problems, examples = [], 0
     for shard in split.shards:
         path = data.path(shard)
+        of_file = problem_of_file(data, shard)
+        if of_file:
+            problems.append(of_file)
         if not tf.io.gfile.exists(path):
-            problems.append(f"{shard.name} is missing")
             continue
-        size = tf.io.gfile.stat(path).length
-        if size != shard.num_bytes:
-            problems.append(f"{shard.name} has {size} bytes instead of {shard.num_bytes}")
         found = problems_of_shard(data, path)
         problems += found
         if not found:
@@ -106,11 +105,10 @@ def problems_of_shard(data: Dataset, path: str) -> list[str]:
 
 def is_whole(data: Dataset, shard: Shard) -> bool:
     """Whether a shard is as it was written, and every record in it can be used."""
-    path = data.path(shard)
-    if tf.io.gfile.stat(path).length != shard.num_bytes:
+    if problem_of_file(data, shard):
         return False
     try:
-        return _count(data, path)[0] == shard.num_examples
+        return _count(data, data.path(shard))[0] == shard.num_examples
     except (tf.errors.OpError, ValueError):
         return False
 

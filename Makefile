@@ -9,7 +9,7 @@ RUNS := runs
 # These ask for the wheel of this name, and would bring it in beside another.
 WITH_TENSORFLOW := $(if $(filter tensorflow,$(TENSORFLOW)),text_ops serving)
 
-.PHONY: run test lint format lock bench-train bench-keras bench-input bench-memory bench-serving chaos clean setup setup-dev
+.PHONY: run test lint format lock bench-train bench-keras bench-input bench-memory bench-serving chaos report clean setup setup-dev
 
 run: setup
 	@$(IN_VENV) prepare_data.py --dataset=digits --data_dir=$(DATA)/digits
@@ -46,6 +46,10 @@ bench-memory: setup
 bench-serving: setup
 	@tools/setup.sh $(TENSORFLOW) $(WITH_TENSORFLOW)
 	@$(IN_VENV) benchmarks/serving_speed.py
+
+# One HTML page about a run: make report MODEL_DIR=runs/digits
+report: setup
+	@$(IN_VENV) -m tools.report $(MODEL_DIR)
 
 # Kills trainings and members of a cluster, and shows that nothing is lost: ten minutes.
 chaos: setup

@@ -103,11 +103,8 @@ def test_a_training_is_resumed(trained, storage, run):
     done = run("run_cpu.py", *trained, "--mode=train", "--train_steps=30")
     assert done.returncode == 0, done.stderr
     assert "trained steps 20 to 30" in done.stdout
-    assert "model/model.ckpt-30.index" in storage.names(BUCKET)
 
-
-def test_a_broken_checkpoint_is_set_aside(trained, storage, run):
-    run("run_cpu.py", *trained, "--mode=train", "--train_steps=30")
+    # From the newest that is whole: this one is not any more.
     name = "model/model.ckpt-30.index"
     storage.write(BUCKET, name, storage.read(BUCKET, name)[:20])
     done = run("run_cpu.py", *trained, "--mode=train", "--train_steps=40")

@@ -9,7 +9,7 @@ RUNS := runs
 # These ask for the wheel of this name, and would bring it in beside another.
 WITH_TENSORFLOW := $(if $(filter tensorflow,$(TENSORFLOW)),text_ops serving)
 
-.PHONY: run test lint format lock bench-train bench-keras bench-input bench-memory bench-serving chaos report clean setup setup-dev
+.PHONY: run test lint format lock bench-train bench-keras bench-input bench-memory bench-serving chaos report bazel clean setup setup-dev
 
 run: setup
 	@$(IN_VENV) prepare_data.py --dataset=digits --data_dir=$(DATA)/digits
@@ -46,6 +46,14 @@ bench-memory: setup
 bench-serving: setup
 	@tools/setup.sh $(TENSORFLOW) $(WITH_TENSORFLOW)
 	@$(IN_VENV) benchmarks/serving_speed.py
+
+# Builds every target of BUILD, and runs one py_test a test file in Bazel's sandbox, without a network:
+# half an hour. TARGETS=//:models_test_mlp runs one. Bazel is Debian's bazel-bootstrap.
+TARGETS := //...
+bazel: setup-dev
+	@command -v bazel > /dev/null || { echo "bazel is missing: apt-get install bazel-bootstrap"; exit 1; }
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" bazel build //...
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" bazel test $(TARGETS)
 
 # One HTML page about a run: make report MODEL_DIR=runs/digits
 report: setup

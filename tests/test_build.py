@@ -16,7 +16,8 @@ ARROWS = {
 }
 
 
-def glob(patterns):
+def glob(patterns, exclude=()):
+    del exclude
     return sorted(str(path.relative_to(ROOT)) for p in patterns for path in ROOT.glob(p))
 
 
@@ -33,7 +34,8 @@ def targets():
         return add
 
     rules = {kind: rule(kind) for kind in ("py_binary", "py_library", "py_test")}
-    others = {"load": lambda *args: None, "package": lambda **args: None, "glob": glob}
+    names = ("filegroup", "load", "package")
+    others = {**dict.fromkeys(names, lambda *args, **attributes: None), "glob": glob}
     exec((ROOT / "BUILD").read_text(), {**rules, **others})
     return found
 

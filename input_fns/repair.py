@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import secrets
 
 import tensorflow as tf
 
@@ -63,7 +64,8 @@ def without_bad_records(
 
 def _copy(shard, records, folder):
     path = os.path.join(folder, shard.name)
-    partial = f"{path}.partial"
+    # The processes of a cluster may all write this same file.
+    partial = f"{path}.{secrets.token_hex(4)}.partial"
     tf.io.gfile.makedirs(folder)
     with tf.io.TFRecordWriter(partial) as file:
         for record in records:

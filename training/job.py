@@ -126,8 +126,8 @@ def from_flags(iterations_per_loop: int = 1, uses_tpu: bool = False, task: Task 
       UsageError, DataError, ModelError: something asked for is not there or cannot be done.
     """
     model = registry.find(FLAGS.model)
-    dataset, skipped_records = _dataset()
-    pipeline = _pipeline(dataset)
+    pipeline = _pipeline()
+    dataset = pipeline.data
     missing = [name for name in model.features if name not in dataset.features]
     if missing:
         raise UsageError(
@@ -138,7 +138,8 @@ def from_flags(iterations_per_loop: int = 1, uses_tpu: bool = False, task: Task 
     params = hparams.resolve(model, FLAGS.params, dataset.num_classes, FLAGS.precision, vocab_size)
     trains = FLAGS.mode in ("train", "train_and_eval")
     splits = [FLAGS.train_split] if trains or FLAGS.mode == "check" else []
-    splits += [FLAGS.eval_split] if FLAGS.mode != "train" and not FLAGS.input else []
+    evaluates = FLAGS.mode != "train" or task.type == "evaluator"
+    splits += [FLAGS.eval_split] if evaluates and not FLAGS.input else []
     for split in splits:
         dataset.split(split)
     _check_prediction(dataset)
@@ -148,7 +149,7 @@ def from_flags(iterations_per_loop: int = 1, uses_tpu: bool = False, task: Task 
         model=model,
         pipeline=pipeline,
         params=params,
-        skipped_records=skipped_records,
+        skipped_records=0,
         splits=splits,
         checkpoint=checkpoint,
         start_step=checkpoints.step_of(checkpoint),
@@ -167,7 +168,8 @@ def from_flags(iterations_per_loop: int = 1, uses_tpu: bool = False, task: Task 
     if job.trains:
         _check_parts(job.train_batch_size, job.accumulate_steps)
     _check_folders(job)
-    return job
+    is_real = FLAGS.dataset != synthetic.NAME
+    return _without_bad_records(job) if FLAGS.skip_bad_records and is_real else job
 
 
 _SAME_AS_FLAG = (
@@ -193,8 +195,9 @@ _SAME_AS_FLAG = (
 )
 
 
-def _pipeline(data):
+def _pipeline():
     is_synthetic = FLAGS.dataset == synthetic.NAME
+    data = _dataset(is_synthetic)
     if data.text:
         return _text_pipeline(data, is_synthetic)
     augmentation = augment.parse(FLAGS.augment)
@@ -204,24 +207,15 @@ def _pipeline(data):
     return pipeline
 
 
-def _dataset():
-    """Returns the data set, and how many records of it are skipped."""
+def _dataset(is_synthetic):
     if FLAGS.data_dir is not None:
-        if FLAGS.dataset == synthetic.NAME:
-            return datasets.read(FLAGS.data_dir), 0
-        if FLAGS.skip_bad_records:
-            return _repaired_dataset()
-        return datasets.load(FLAGS.data_dir, FLAGS.dataset), 0
+        if is_synthetic:
+            return datasets.read(FLAGS.data_dir)
+        repaired_split = FLAGS.train_split if FLAGS.skip_bad_records else ""
+        return datasets.load(FLAGS.data_dir, FLAGS.dataset, repaired_split)
     if FLAGS.synthetic_text is not None:
-        return synthetic.text_dataset(*FLAGS.synthetic_text), 0
-    return synthetic.dataset(FLAGS.image_size, FLAGS.synthetic_classes), 0
-
-
-def _repaired_dataset():
-    split, folder = FLAGS.train_split, os.path.join(FLAGS.model_dir, "repaired")
-    data = datasets.load(FLAGS.data_dir, FLAGS.dataset, split)
-    files.require_writable("model_dir", FLAGS.model_dir)
-    return repair.without_bad_records(data, split, folder, FLAGS.skip_bad_records)
+        return synthetic.text_dataset(*FLAGS.synthetic_text)
+    return synthetic.dataset(FLAGS.image_size, FLAGS.synthetic_classes)
 
 
 def _text_pipeline(data, is_synthetic):
@@ -313,6 +307,20 @@ def _train_steps(dataset):
     if not steps:
         raise UsageError(f"--train_epochs={FLAGS.train_epochs} is no step of training")
     return steps
+
+
+def _without_bad_records(job):
+    """Reads all that is trained on; comes last, because it writes what it repairs."""
+    folder = os.path.join(job.model_dir, "repaired")
+    data, skipped = repair.without_bad_records(
+        job.dataset, job.train_split, folder, FLAGS.skip_bad_records
+    )
+    return dataclasses.replace(
+        job,
+        pipeline=dataclasses.replace(job.pipeline, data=data),
+        skipped_records=skipped,
+        train_steps=_train_steps(data),
+    )
 
 
 def _check_folders(job):

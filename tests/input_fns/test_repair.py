@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from input_fns import DataError, dataset, inspection, repair
+from training.program import UsageError
 
 SHARD = "train-00001-of-00003.tfrecord"  # 32 of the 97 records
 
@@ -118,7 +119,11 @@ def test_a_training_counts_what_it_skipped(run_with, own_data_dir, shard, tmp_pa
     flags += ["--train_epochs=1", "--train_batch_size=13", "--params=hidden_units=8"]
     with pytest.raises(DataError, match="record 3 at byte"):
         run_with(f"--model_dir={tmp_path}/strict", *flags)
-    run_with(f"--model_dir={tmp_path}/tolerant", *flags, "--skip_bad_records=2")
+    flags += ["--skip_bad_records=2", f"--model_dir={tmp_path}/tolerant"]
+    with pytest.raises(UsageError):
+        run_with(*flags, "--params=hiden_units=8")
+    assert not (tmp_path / "tolerant").exists()
+    run_with(*flags)
     steps = -(-96 // 13)
     assert result(tmp_path / "tolerant", steps)["train"]["skipped_records"] == 1
     with open(own_data_dir + "/dataset.json") as file:

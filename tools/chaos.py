@@ -5,7 +5,8 @@ r"""Kills trainings at random moments and shows that nothing is lost: `make chao
 First a training on one process: after every SIGKILL, be it in the middle of a write, the newest
 checkpoint must be readable, and the end must be that of a training that nobody disturbed, bit for
 bit. Then a cluster on this machine, whose chief, worker, parameter server and evaluator are killed
-once each, and which must reach the accuracy of the recipe. About ten minutes on two cores.
+once each, and which must reach the accuracy of the recipe. Then workers in step, of whom one is
+killed: the launcher starts all again. About ten minutes on two cores.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 from absl import app, flags
@@ -33,13 +35,14 @@ from training import recovery
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("kills", 50, "Of the training on one process.", lower_bound=1)
 flags.DEFINE_integer("seed", 1, "Of the moments.")
-flags.DEFINE_list("scenarios", ["process", "cluster"], "What runs.")
+flags.DEFINE_list("scenarios", ["process", "cluster", "in_step"], "What runs.")
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
 _STEPS, _SAVE_STEPS = 2500, 5
 # Seconds of a life at most: of one that is killed while it starts, and after its graph is built.
 _START, _WORK = 3.0, 4.0
 _CLUSTER_STEPS, _ACCURACY = 4000, 0.97
+_IN_STEP_STEPS = 600
 
 
 def main(_):
@@ -52,6 +55,8 @@ def main(_):
             _one_process(recipe, pathlib.Path(folder), random.Random(FLAGS.seed))
         if "cluster" in FLAGS.scenarios:
             _cluster(recipe, pathlib.Path(folder))
+        if "in_step" in FLAGS.scenarios:
+            _in_step(recipe, pathlib.Path(folder))
 
 
 def _one_process(recipe, folder, moments):
@@ -128,6 +133,24 @@ def _cluster(recipe, folder):
     print(f"the cluster ended at step {step} with a test accuracy of {accuracy:.4f}")
     if step < _CLUSTER_STEPS or accuracy < _ACCURACY:
         sys.exit(f"that is not step {_CLUSTER_STEPS} and {_ACCURACY}")
+
+
+def _in_step(recipe, folder):
+    model_dir = folder / "in_step"
+    arguments = [*recipe, f"--model_dir={model_dir}", f"--train_steps={_IN_STEP_STEPS}"]
+    arguments += ["--mode=train", "--save_checkpoints_steps=100"]
+    arguments += ["--strategy=multi_worker_mirrored"]
+    cluster = LocalCluster(arguments, folder / "in_step_logs", workers=1, ps=0, evaluator=False)
+    statuses = []
+    running = threading.Thread(target=lambda: statuses.append(cluster.run(max_restarts=1)))
+    running.start()
+    _await_step(model_dir, 200)
+    cluster.processes["worker-0"].kill()
+    running.join(timeout=300)
+    step = _newest_step(model_dir)
+    print(f"workers in step ended with status {statuses} at step {step}")
+    if statuses != [0] or step != _IN_STEP_STEPS:
+        sys.exit(cluster.log("chief").read_text())
 
 
 def _await_step(model_dir, step):

@@ -50,6 +50,8 @@ class LocalCluster:
         self.names += [f"worker-{i}" for i in range(workers)]
         self.names += ["evaluator"] if evaluator else []
         self.processes: dict[str, subprocess.Popen] = {}
+        # Workers in step wait for each other: one that comes back finds none that would listen.
+        self._restarts_all = "--strategy=multi_worker_mirrored" in arguments
 
     def start(self, name: str) -> None:
         """Starts a process, which goes on with its log if it was there before."""
@@ -85,11 +87,19 @@ class LocalCluster:
                     if status in _FINAL or not max_restarts:
                         print(f"{name} ended with status {status}: see {self.log(name)}")
                         return status if status > 0 else 128 - status
-                    print(f"{name} ended with status {status}: started again", flush=True)
                     max_restarts -= 1
-                    self.start(name)
+                    self._restart(name, status)
+                    break
         finally:
             self.stop()
+
+    def _restart(self, name, status):
+        what = "all start again" if self._restarts_all else "started again"
+        print(f"{name} ended with status {status}: {what}", flush=True)
+        if self._restarts_all:
+            self.stop()
+        for each in self.names if self._restarts_all else [name]:
+            self.start(each)
 
     def stop(self) -> None:
         """Kills what still runs."""

@@ -16,7 +16,7 @@ import tempfile
 from absl import app, flags
 from children import last_line
 
-MAX_LENGTH, VOCAB_SIZE, BATCH_SIZE = 64, 8192, 64
+MAX_LENGTH, VOCAB_SIZE, BATCH_SIZE = 64, 4096, 64
 SENTENCES = 20
 
 flags.DEFINE_integer("rounds", 3, "Times that each side runs.")
@@ -38,7 +38,7 @@ from input_fns import synthetic
 from models import registry
 max_length, vocab_size, batch_size, steps = map(int, sys.argv[1:])
 params = {**registry.find("transformer_tiny").default_params(), "vocab_size": vocab_size}
-params["dropout"] = 0.3
+params["dropout"] = 0.2
 data = synthetic.text_dataset(max_length, vocab_size)
 pipeline = synthetic.SyntheticPipeline(data, {"source": data.features["source"]})
 batches = pipeline.train_input_fn("train", 1)({"batch_size": batch_size})
@@ -147,6 +147,7 @@ def _ours(model_dir):
         f"--train_batch_size={BATCH_SIZE}",
         f"--train_steps={flags.FLAGS.steps}",
         "--best_metric=",
+        "--params=pre_norm=false",  # as the other side
     )
 
 

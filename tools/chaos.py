@@ -31,6 +31,7 @@ import tensorflow as tf
 
 from tools.local_cluster import LocalCluster
 from training import recovery
+from training.supervisor import newest_step
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("kills", 50, "Of the training on one process.", lower_bound=1)
@@ -120,7 +121,7 @@ def _cluster(recipe, folder):
             _await_step(model_dir, 200 + 600 * i)
             cluster.processes[victim].kill()
             cluster.processes[victim].wait()
-            print(f"killed {victim} after step {_newest_step(model_dir)}", flush=True)
+            print(f"killed {victim} after step {newest_step(str(model_dir))}", flush=True)
             cluster.start(victim)
         for name, process in cluster.processes.items():
             status = process.wait(timeout=300)
@@ -128,7 +129,7 @@ def _cluster(recipe, folder):
                 sys.exit(f"{name} ended with status {status}:\n{cluster.log(name).read_text()}")
     finally:
         cluster.stop()
-    step = _newest_step(model_dir)
+    step = newest_step(str(model_dir))
     accuracy = json.loads((model_dir / f"result_{step}.json").read_text())["eval"]["accuracy"]
     print(f"the cluster ended at step {step} with a test accuracy of {accuracy:.4f}")
     if step < _CLUSTER_STEPS or accuracy < _ACCURACY:
@@ -147,7 +148,7 @@ def _in_step(recipe, folder):
     _await_step(model_dir, 200)
     cluster.processes["worker-0"].kill()
     running.join(timeout=300)
-    step = _newest_step(model_dir)
+    step = newest_step(str(model_dir))
     print(f"workers in step ended with status {statuses} at step {step}")
     if statuses != [0] or step != _IN_STEP_STEPS:
         sys.exit(cluster.log("chief").read_text())
@@ -155,15 +156,10 @@ def _in_step(recipe, folder):
 
 def _await_step(model_dir, step):
     deadline = time.monotonic() + 180
-    while _newest_step(model_dir) < step:
+    while newest_step(str(model_dir)) < step:
         if time.monotonic() > deadline:
             sys.exit(f"no checkpoint of step {step} came within 180 s")
         time.sleep(0.2)
-
-
-def _newest_step(model_dir):
-    newest = tf.train.latest_checkpoint(str(model_dir)) or "-0"
-    return int(newest.rpartition("-")[2])
 
 
 def _run(program, *arguments):

@@ -15,6 +15,7 @@ import time
 
 import tensorflow as tf
 
+from training import supervisor
 from training.program import UsageError
 
 _POLL_SECONDS = 1.0
@@ -106,13 +107,8 @@ def serve_parameters(config: tf.estimator.RunConfig, end_step: int) -> None:
         if job in config.cluster_spec.jobs
         for address in config.cluster_spec.job_tasks(job)
     ]
-    while _newest_step(config.model_dir) < end_step or any(map(_answers, trainers)):
+    while supervisor.newest_step(config.model_dir) < end_step or any(map(_answers, trainers)):
         time.sleep(_POLL_SECONDS)
-
-
-def _newest_step(model_dir):
-    newest = tf.train.latest_checkpoint(model_dir) or "-0"
-    return int(newest.rpartition("-")[2])
 
 
 def _answers(address):

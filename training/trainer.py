@@ -39,20 +39,18 @@ class Trainer:
     def go(self, start_step, end_step, listeners=()):
         """Trains in one session; `listeners` are told of every checkpoint of a process alone."""
         job, input_fn = self._job, self._train_input_fn(start_step)
-        with tempfile.TemporaryDirectory() as scratch:
-            hooks = self._hooks(scratch)
-            if job.task.in_cluster:
-                cluster.train(self._estimator, input_fn, end_step, hooks)
-            else:
-                self._estimator.train(
-                    input_fn, hooks, max_steps=end_step, saving_listeners=listeners
-                )
+        if job.task.in_cluster:
+            cluster.train(self._estimator, input_fn, end_step, self._hooks())
+        else:
+            self._estimator.train(
+                input_fn, self._hooks(), max_steps=end_step, saving_listeners=listeners
+            )
         if self.interruption.signal is not None:
             self.report()
             print(f"stopped by {self.interruption.signal.name}; the same command goes on from here")
             self.interruption.exit_if_asked()
 
-    def _hooks(self, scratch):
+    def _hooks(self):
         """Returns the hooks of a session: first what a step is judged by, then what may save it."""
         job = self._job
         finite, stop = divergence.FiniteHook(job.model_dir), self.interruption.hook()
@@ -67,7 +65,8 @@ class Trainer:
             return [self._record, self._progress, *self._profile, finite, saves, stop]
         if job.task.in_step:
             # A save sums up over all workers: each must make it, and only the chief's is kept.
-            return [self._progress, finite, save_in(scratch), stop]
+            self._scratch = tempfile.TemporaryDirectory()  # removed with this object
+            return [self._progress, finite, save_in(self._scratch.name), stop]
         return [self._progress, finite, stop]
 
     def report(self):

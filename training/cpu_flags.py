@@ -32,10 +32,4 @@ def _check_replicas(values):
     return True
 
 
-@flags.multi_flags_validator(["strategy", "mode"])
-def _check_mode(values):
-    if values["strategy"] != "none" and values["mode"] not in ("train", "train_and_eval"):
-        raise flags.ValidationError(
-            f"--strategy={values['strategy']} is for training, not --mode={values['mode']}"
-        )
-    return True
+training.flags.refuse_outside_training("strategy")

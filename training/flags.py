@@ -11,6 +11,7 @@ from models.registry import did_you_mean
 from training.size_flag import SizeParser, SizeSerializer
 
 MODES = ("train", "eval", "train_and_eval", "continuous_eval", "predict", "export", "check")
+TRAINING_MODES = ("train", "train_and_eval")
 
 FLAGS = flags.FLAGS
 
@@ -200,8 +201,6 @@ flags.DEFINE_integer("seed", None, "Makes a run repeatable, bit for bit on one C
 
 flags.mark_flags_as_required(["model", "dataset", "model_dir"])
 
-_OF_TRAINING = ("max_restarts", "profile", "skip_bad_records")
-
 
 @flags.validator("mode")
 def _check_mode(mode):
@@ -236,12 +235,19 @@ def _check_include(pattern):
     return True
 
 
-@flags.multi_flags_validator(["mode", *_OF_TRAINING])
-def _check_training(values):
-    for name in _OF_TRAINING:
-        if values[name] and values["mode"] not in ("train", "train_and_eval"):
+def refuse_outside_training(name: str) -> None:
+    """Makes the flag `name` an error in the modes that do not train, unless it has its default."""
+
+    def check(values):
+        if values[name] != FLAGS[name].default and values["mode"] not in TRAINING_MODES:
             raise flags.ValidationError(f"--{name} is for training, not --mode={values['mode']}")
-    return True
+        return True
+
+    flags.register_multi_flags_validator(["mode", name], check)
+
+
+for _name in ("max_restarts", "profile", "skip_bad_records"):
+    refuse_outside_training(_name)
 
 
 @flags.multi_flags_validator(["mode", "input"])
@@ -254,7 +260,7 @@ def _check_input(values):
 @flags.multi_flags_validator(["mode", *_LENGTH_FLAGS])
 def _check_length(values):
     given = any(values[name] is not None for name in _LENGTH_FLAGS)
-    if values["mode"] in ("train", "train_and_eval") and not given:
+    if values["mode"] in TRAINING_MODES and not given:
         raise flags.ValidationError(
             f"--mode={values['mode']} needs --train_steps or --train_epochs"
         )

@@ -18,7 +18,7 @@ from models import registry
 from models.model import Model
 from training import checkpoints, files, hparams, recovery
 from training.cluster import Task
-from training.flags import FLAGS
+from training.flags import FLAGS, TRAINING_MODES
 from training.program import UsageError
 from training.progress import Clock, StepCounter
 
@@ -106,7 +106,7 @@ class Job:
     @property
     def trains(self) -> bool:
         """Whether this job changes the model."""
-        return self.mode in ("train", "train_and_eval")
+        return self.mode in TRAINING_MODES
 
     @property
     def done(self) -> bool:
@@ -136,7 +136,7 @@ def from_flags(iterations_per_loop: int = 1, uses_tpu: bool = False, task: Task 
         )
     vocab_size = dataset.text.vocab_size if dataset.text else 0
     params = hparams.resolve(model, FLAGS.params, dataset.num_classes, FLAGS.precision, vocab_size)
-    trains = FLAGS.mode in ("train", "train_and_eval")
+    trains = FLAGS.mode in TRAINING_MODES
     splits = [FLAGS.train_split] if trains or FLAGS.mode == "check" else []
     evaluates = FLAGS.mode != "train" or task.type == "evaluator"
     splits += [FLAGS.eval_split] if evaluates and not FLAGS.input else []

@@ -8,6 +8,29 @@ from training import schedules
 from training.program import UsageError
 
 STEPS = [0, 1, 5, 10, 35, 60, 99, 100, 150]
+# Parameters, and the rate at some steps.
+TABLES = [
+    ({}, {0: 0.5, 99: 0.5}),
+    ({"warmup_steps": 10}, {0: 0.0, 1: 0.05, 5: 0.25, 10: 0.5, 99: 0.5}),
+    (
+        {"schedule": "step", "decay_boundaries": "30 60", "decay_rate": 0.1},
+        {0: 0.5, 30: 0.5, 31: 0.05, 60: 0.05, 61: 0.005},
+    ),
+    ({"schedule": "exponential", "decay_rate": 0.25}, {0: 0.5, 50: 0.25, 100: 0.125}),
+    ({"schedule": "cosine"}, {0: 0.5, 50: 0.25, 100: 0.0, 150: 0.0}),
+    ({"schedule": "cosine", "warmup_steps": 20}, {10: 0.25, 20: 0.5, 60: 0.25, 100: 0.0}),
+    ({"schedule": "cosine", "decay_steps": 40}, {20: 0.25, 40: 0.0, 100: 0.0}),
+    ({"schedule": "polynomial", "end_learning_rate": 0.1}, {0: 0.5, 50: 0.3, 100: 0.1}),
+    ({"schedule": "polynomial", "decay_power": 2.0}, {0: 0.5, 50: 0.125, 100: 0.0}),
+    (
+        {"schedule": "inverse_sqrt", "warmup_steps": 25},
+        {0: 0.0, 5: 0.1, 25: 0.5, 100: 0.25, 400: 0.125},
+    ),
+    (  # 2 * 64**-0.5 * min(step**-0.5, step * 25**-1.5)
+        {"schedule": "noam", "warmup_steps": 25, "learning_rate": 2.0, "hidden_size": 64},
+        {5: 0.01, 25: 0.05, 100: 0.025},
+    ),
+]
 
 
 def make_params(**changes):
@@ -21,34 +44,17 @@ def rates(params, session, steps=STEPS, train_steps=100, batch_size=32):
         return [session.run(rate, {step: value}) for value in steps]
 
 
-@pytest.mark.parametrize(
-    ("params", "table"),
-    [
-        ({}, {0: 0.5, 99: 0.5}),
-        ({"warmup_steps": 10}, {0: 0.0, 1: 0.05, 5: 0.25, 10: 0.5, 99: 0.5}),
-        (
-            {"schedule": "step", "decay_boundaries": "30 60", "decay_rate": 0.1},
-            {0: 0.5, 30: 0.5, 31: 0.05, 60: 0.05, 61: 0.005},
-        ),
-        ({"schedule": "exponential", "decay_rate": 0.25}, {0: 0.5, 50: 0.25, 100: 0.125}),
-        ({"schedule": "cosine"}, {0: 0.5, 50: 0.25, 100: 0.0, 150: 0.0}),
-        ({"schedule": "cosine", "warmup_steps": 20}, {10: 0.25, 20: 0.5, 60: 0.25, 100: 0.0}),
-        ({"schedule": "cosine", "decay_steps": 40}, {20: 0.25, 40: 0.0, 100: 0.0}),
-        ({"schedule": "polynomial", "end_learning_rate": 0.1}, {0: 0.5, 50: 0.3, 100: 0.1}),
-        ({"schedule": "polynomial", "decay_power": 2.0}, {0: 0.5, 50: 0.125, 100: 0.0}),
-        (
-            {"schedule": "inverse_sqrt", "warmup_steps": 25},
-            {0: 0.0, 5: 0.1, 25: 0.5, 100: 0.25, 400: 0.125},
-        ),
-        (  # 2 * 64**-0.5 * min(step**-0.5, step * 25**-1.5)
-            {"schedule": "noam", "warmup_steps": 25, "learning_rate": 2.0, "hidden_size": 64},
-            {5: 0.01, 25: 0.05, 100: 0.025},
-        ),
-    ],
-)
+@pytest.mark.parametrize(("params", "table"), TABLES)
 def test_a_table_worked_out_by_hand(session, params, table):
     worked_out = rates(make_params(**params), session, table)
     np.testing.assert_allclose(worked_out, list(table.values()), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("params", [params for params, _ in TABLES])
+def test_no_text_is_in_the_graph_which_a_tpu_has_none_of(session, params):
+    rates(make_params(**params), session, [5])
+    tensors = [tensor for op in session.graph.get_operations() for tensor in op.outputs]
+    assert tf.string not in {tensor.dtype for tensor in tensors}
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 # make run    set up .venv, prepare the digits, train, evaluate, export, serve one prediction
-# make test   set up .venv, run the whole suite
+# make test   set up .venv, run the tests; make test-slow those that take minutes and are like others
 # TENSORFLOW=  tensorflow (default) | cpu (lighter) | gpu (with CUDA) | system (the image's own wheel)
 # PYTHON=      the interpreter for .venv; default: the first of python3.11, 3.10, 3.9 that is there
 TENSORFLOW ?= tensorflow
@@ -9,7 +9,7 @@ RUNS := runs
 # These ask for the wheel of this name, and would bring it in beside another.
 WITH_TENSORFLOW := $(if $(filter tensorflow,$(TENSORFLOW)),text_ops serving)
 
-.PHONY: run test lint format lock bench-train bench-keras bench-input bench-memory bench-serving chaos report bazel clean setup setup-dev
+.PHONY: run test test-slow lint format lock bench-train bench-keras bench-input bench-memory bench-serving chaos report bazel clean setup setup-dev
 
 run: setup
 	@$(IN_VENV) prepare_data.py --dataset=digits --data_dir=$(DATA)/digits
@@ -18,7 +18,10 @@ run: setup
 	@$(IN_VENV) tools/serve_one.py $(RUNS)/digits/export
 
 test: lint
-	@$(IN_VENV) -m pytest -n 2 --dist loadfile
+	@$(IN_VENV) -m pytest -n 2 --dist loadfile -m "not slow"
+
+test-slow: lint
+	@$(IN_VENV) -m pytest -n 2 --dist load -m slow
 
 lint: setup-dev
 	@$(IN_VENV) -m ruff check . && $(IN_VENV) -m ruff format --check .

@@ -172,6 +172,7 @@ def tiny_flags(data_dir):
         "--train_batch_size=13",
         "--eval_batch_size=13",
         "--predict_batch_size=13",
+        "--noexport_check",  # a process more; tests/training/test_export.py has it
         "--seed=1",
     ]
 
@@ -248,6 +249,7 @@ def text_flags(pairs_dir):
         "--train_batch_size=16",
         "--eval_batch_size=4",
         "--predict_batch_size=4",
+        "--noexport_check",
         "--seed=1",
     ]
 

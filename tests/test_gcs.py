@@ -60,6 +60,7 @@ def trained(storage, run, raw_dataset, tmp_path_factory):
         "--eval_batch_size=13",
         "--save_checkpoints_steps=10",
         "--best_metric=accuracy",
+        "--noexport_check",
         "--seed=1",
     ]
     more = ["--train_steps=20", "--export_dir=gs://bucket/export"]

@@ -162,6 +162,7 @@ def test_a_resumed_run_ends_where_an_undisturbed_one_does(run_tpu_in, variables,
         np.testing.assert_allclose(twice[name], value, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_may_remove_the_checkpoint_that_it_began_with(run_tpu, result):
     saving = ["--save_checkpoints_steps=2", "--keep_checkpoint_max=1"]
     run_tpu("--mode=train", "--train_steps=2", *saving)
@@ -310,6 +311,7 @@ def test_a_wrong_flag_is_one_line(command, arguments, message):
     assert message in line
 
 
+@pytest.mark.slow
 def test_the_digits_recipe_reaches_the_accuracy_of_a_cpu(
     run_in, run_tpu_in, digits_dir, tmp_path, result
 ):

@@ -176,12 +176,12 @@ class _Check:
             batch_size = (context.global_batch_size or 0) // self._topology.num_cores
         measured = compiled = step_time = None
         if self._graph(mode, key, input_fn):
-            graph, cluster = program.one_step(self._estimator, input_fn, key, self._topology)
+            graph, cluster = step = program.one_step(self._estimator, input_fn, key, self._topology)
             found = lint.lint(cluster, key, batch_size)
             self.findings += found
             measured = sizes.measure(graph, cluster)
             if not any(finding.code in _HOPELESS for finding in found):
-                compiled, step_time = self._xla(mode, input_fn, batch_size, measured.flops)
+                compiled, step_time = self._xla(mode, input_fn, batch_size, measured.flops, step)
         host = self._host(mode, input_fn, batch_size, step_time) if step_time else None
         seconds = time.monotonic() - started
         return ModeReport(batch_size, seconds, measured, compiled, step_time, host)
@@ -224,12 +224,16 @@ class _Check:
             self._add(NOTE, "host", message, mode, "")
         return given
 
-    def _xla(self, mode, input_fn, batch_size, flops):
-        """Lets XLA take one step and, if that is wanted and possible, the TPU compiler."""
-        key = _MODES[mode]
-        _, cluster = kept = program.one_step(
-            self._estimator, input_fn, key, self._topology, control_flow_v2=True
-        )
+    def _xla(self, mode, input_fn, batch_size, flops, kept):
+        """Lets XLA take one step and, if that is wanted and possible, the TPU compiler.
+
+        `kept` is the step as `program.one_step` returned it.
+        """
+        if kept[1].has_control_flow:
+            # XLA on a CPU takes loops and conditions as functions only.
+            key = _MODES[mode]
+            kept = program.one_step(self._estimator, input_fn, key, self._topology, True)
+        cluster = kept[1]
 
         def where_of(name):
             op = cluster.operations.get(name)

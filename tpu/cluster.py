@@ -13,6 +13,7 @@ import tensorflow as tf
 _MARK = "_tpu_replicate"
 # Marked as of the cluster, but nothing that a core runs.
 _MARKERS = ("TPUReplicateMetadata", "TPUCompilationResult")
+_CONTROL_FLOW = ("Enter", "Switch")
 # What a node of the cluster must lose outside of it; `_class` is colocation with what is outside.
 _ATTRIBUTES = (_MARK, "_class")
 
@@ -49,6 +50,11 @@ class Cluster:
             if op.type == "TPUReplicatedInput"
         }
         self.results = [op.inputs[0].name for op in operations if op.type == "TPUReplicatedOutput"]
+
+    @property
+    def has_control_flow(self) -> bool:
+        """Whether a loop or a condition is laid out in nodes of the graph."""
+        return any(op.type in _CONTROL_FLOW for op in self.operations.values())
 
     @functools.cached_property
     def live(self) -> set[str]:

@@ -33,8 +33,8 @@ def card_of(tmp_path):
 
 
 def test_a_second_export_is_a_newer_version(run_export):
-    (first,) = run_export("--noexport_check")
-    versions = run_export("--noexport_check")
+    (first,) = run_export()
+    versions = run_export()
     assert versions[0] == first
     assert int(versions[1]) > int(first)
 
@@ -42,11 +42,11 @@ def test_a_second_export_is_a_newer_version(run_export):
 def test_a_version_is_newer_than_all_that_are_there(run_export, tmp_path):
     (tmp_path / "99999999999").mkdir()
     (tmp_path / "failed-999999999999").mkdir()
-    assert "100000000000" in run_export("--noexport_check")
+    assert "100000000000" in run_export()
 
 
 def test_the_check_compares_a_batch_by_every_signature(run_export, tmp_path):
-    run_export()
+    run_export("--export_check")
     assert card_of(tmp_path)["export_check"] == {
         "examples": 13,
         "differences": dict.fromkeys(
@@ -58,7 +58,7 @@ def test_the_check_compares_a_batch_by_every_signature(run_export, tmp_path):
 
 def test_the_card_says_what_the_model_is(run_export, run_in, trained_dir, tmp_path):
     run_in(trained_dir, "--mode=eval")
-    run_export("--noexport_check", "--export_top_k=2")
+    run_export("--export_top_k=2")
     card = card_of(tmp_path)
     assert card["model"] == "mlp"
     assert card["params"]["pixel_scale"] == 0.01
@@ -74,7 +74,7 @@ def test_the_card_says_what_the_model_is(run_export, run_in, trained_dir, tmp_pa
 
 
 def test_the_graph_holds_nothing_of_training(run_export, tmp_path):
-    run_export("--noexport_check")
+    run_export()
     card = card_of(tmp_path)
     weights = 35 * 512 + 512 + 512 * 3 + 3
     assert card["variables"] == weights + 1  # the global step
@@ -94,7 +94,7 @@ def test_an_export_that_answers_otherwise_is_no_version(run_export, monkeypatch,
 
     monkeypatch.setattr(export_check, "predict_batch", wrong)
     with pytest.raises(ExportError, match=r"serving_default: probabilities differs by up to 0\.01"):
-        run_export()
+        run_export("--export_check")
     (name,) = os.listdir(tmp_path)
     assert name.startswith("failed-")
     assert card_of(tmp_path)["export_check"]["problems"]
@@ -110,7 +110,7 @@ def test_an_export_that_cannot_be_loaded_is_no_version(run_export, monkeypatch, 
 
     monkeypatch.setattr(export, "_write", broken)
     with pytest.raises(ExportError, match="a fresh process could not serve it"):
-        run_export()
+        run_export("--export_check")
     (name,) = os.listdir(tmp_path)
     assert name.startswith("failed-")
 
@@ -121,12 +121,12 @@ def test_nothing_is_left_of_an_export_that_fails(run_export, monkeypatch, tmp_pa
 
     monkeypatch.setattr(export.warm_up, "write", fail)
     with pytest.raises(OSError, match="no space"):
-        run_export()
+        run_export("--export_check")
     assert os.listdir(tmp_path) == []
 
 
 def test_a_model_of_your_own_need_not_predict_classes(run_export, tmp_path):
-    (version,) = run_export(f"--model={__name__}:LOGITS_ONLY")
+    (version,) = run_export("--export_check", f"--model={__name__}:LOGITS_ONLY")
     (graph,) = card_of(tmp_path)["graphs"].values()
     assert set(graph["signatures"]) == {"serving_default", "tf_example", "image_bytes"}
     assert list(graph["signatures"]["serving_default"]["outputs"]) == ["logits"]

@@ -3,8 +3,8 @@
     python -m tools.fault_table [--rows=NAME,...]
 
 Every row breaks the same thing twice, for a program as the Estimator's guide writes it and for
-run_cpu.py: both have trained the digits for 300 steps, saved every 100, and are then asked for 400.
-Five minutes. The rows with disks of their own need root.
+run_cpu.py: both have trained the digits, as JPEGs, for 300 steps, saved every 100, and are then
+asked for 400. Ten minutes. The rows with disks of their own need root.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ import tempfile
 import time
 from typing import Callable
 
+import tensorflow as tf
 from absl import app, flags
+from PIL import Image
+
+from input_fns.convert import digits, source
 
 flags.DEFINE_list("rows", [], "Rows to run; default: all.")
 
@@ -36,8 +40,8 @@ def parse(record):
     features = {"image": tf.io.FixedLenFeature([], tf.string)}
     features["label"] = tf.io.FixedLenFeature([], tf.int64)
     example = tf.io.parse_single_example(record, features)
-    image = tf.reshape(tf.io.decode_raw(example["image"], tf.uint8), [64])
-    return {"image": tf.cast(image, tf.float32) / 16}, example["label"]
+    image = tf.reshape(tf.io.decode_jpeg(example["image"], channels=1), [64])
+    return {"image": tf.cast(image, tf.float32) / 255}, example["label"]
 
 def input_fn():
     files = tf.data.Dataset.list_files(data_dir + "/train-*")
@@ -67,7 +71,8 @@ def ours(data_dir, model_dir, steps, rate="0.001"):
     values = {"data_dir": data_dir, "model_dir": model_dir, "train_steps": steps}
     fixed = ["--mode=train", "--model=mlp", "--dataset=digits", "--save_checkpoints_steps=100"]
     given = [f"--{name}={value}" for name, value in values.items()]
-    return [sys.executable, "run_cpu.py", *fixed, *given, f"--params=learning_rate={rate}"]
+    params = f"--params=pixel_scale=0.0039,learning_rate={rate}"
+    return [sys.executable, "run_cpu.py", *fixed, *given, params]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,17 +82,21 @@ class Row:
     Attributes:
       name: what is broken.
       on_checkpoint, on_data: break a trained model_dir, or the folder of a data set.
-      number: of a signal, sent when training has begun.
+      while_training: does something to the process that trains, or to the folder of the data set.
+      steps: at which the training is to end.
       rate: the learning rate.
       options: of a small disk that holds model_dir.
+      again: options of the same disk, for a second run of the same command.
     """
 
     name: str
     on_checkpoint: Callable[[pathlib.Path], None] | None = None
     on_data: Callable[[pathlib.Path], None] | None = None
-    number: int | None = None
+    while_training: Callable[[subprocess.Popen, pathlib.Path], None] | None = None
+    steps: int = 400
     rate: str = "0.001"
     options: str = ""
+    again: str = ""
 
 
 def _newest(model_dir, ending):
@@ -108,12 +117,40 @@ def _shard(data_dir):
     return next(data_dir.glob("train-*"))
 
 
+def _break_an_image(data_dir):
+    """Puts 20 other bytes in the place of the first of an image, in a record that is whole."""
+    records = list(tf.compat.v1.io.tf_record_iterator(str(_shard(data_dir))))
+    example = tf.train.Example.FromString(records[5])
+    image = example.features.feature["image"].bytes_list
+    image.value[0] = b"no picture" * 2 + image.value[0][20:]
+    records[5] = example.SerializeToString()
+    with tf.io.TFRecordWriter(str(_shard(data_dir))) as writer:
+        for record in records:
+            writer.write(record)
+
+
+def _empty(folder):
+    shutil.rmtree(folder)
+    folder.mkdir()
+
+
+def _remove_newest(model_dir):
+    for path in model_dir.glob("model.ckpt-300.*"):
+        path.unlink()
+
+
+def _interrupted(name, number):
+    # Far more steps than it will come to.
+    return Row(name, while_training=lambda process, _: process.send_signal(number), steps=10**6)
+
+
 ROWS = [
     Row("newest data cut", lambda d: _cut(_newest(d, "data*"))),
     Row("one byte of it flipped", lambda d: _flip(_newest(d, "data*"))),
     Row("newest index cut", lambda d: _cut(_newest(d, "index"))),
     Row("newest data missing", lambda d: _newest(d, "data*").unlink()),
     Row("newest index missing", lambda d: _newest(d, "index").unlink()),
+    Row("all files of newest missing", _remove_newest),
     Row("file `checkpoint` missing", lambda d: (d / "checkpoint").unlink()),
     Row("file `checkpoint` empty", lambda d: (d / "checkpoint").write_text("")),
     Row("file `checkpoint` garbage", lambda d: (d / "checkpoint").write_bytes(b"\xff\x00\xfe")),
@@ -122,12 +159,15 @@ ROWS = [
     Row("shard replaced by text", on_data=lambda d: _shard(d).write_text("text\n" * 20000)),
     Row("shard of no bytes", on_data=lambda d: os.truncate(_shard(d), 0)),
     Row("shard missing", on_data=lambda d: _shard(d).unlink()),
+    Row("shard deleted in training", while_training=lambda _, d: _shard(d).unlink(), steps=12000),
+    Row("broken JPEG in a whole record", on_data=_break_an_image),
+    Row("data_dir empty", on_data=_empty),
     Row("data_dir missing", on_data=shutil.rmtree),
     Row("loss not finite", rate="1e37"),
-    Row("SIGKILL", number=signal.SIGKILL),
-    Row("SIGTERM", number=signal.SIGTERM),
-    Row("SIGINT", number=signal.SIGINT),
-    Row("disk full", options="size={used}k"),
+    _interrupted("SIGKILL", signal.SIGKILL),
+    _interrupted("SIGTERM", signal.SIGTERM),
+    _interrupted("SIGINT", signal.SIGINT),
+    Row("disk full and made larger", options="size={used}k", again="size=64m"),
     Row("disk read-only", options="ro"),
 ]
 
@@ -136,7 +176,9 @@ def main(_):
     """Prints the table as Markdown."""
     with tempfile.TemporaryDirectory() as folder:
         base = pathlib.Path(folder)
-        prepare = ["prepare_data.py", "--dataset=digits", f"--data_dir={base}/data"]
+        _write_photos(base / "photos")
+        prepare = ["prepare_data.py", "--dataset=image_folder", "--name=digits", "--channels=1"]
+        prepare += [f"--source={base}/photos", f"--data_dir={base}/data"]
         subprocess.run([sys.executable, *prepare], cwd=_ROOT, check=True, capture_output=True)
         for name, command in (("plain", plain), ("ours", ours)):
             _outcome(command(base / "data", base / name, 300))
@@ -149,9 +191,19 @@ def main(_):
                 print(f"| {row.name} | {' | '.join(cells)} |", flush=True)
 
 
+def _write_photos(folder):
+    """Writes the digits as JPEGs."""
+    for split, arrays in digits.read(source.Options("digits")).splits.items():
+        for i, (image, label) in enumerate(zip(arrays.images, arrays.labels)):
+            path = folder / split / str(label) / f"{i:04d}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image[..., 0] * 15).save(path)
+
+
 def _try(row, base, name, make):
     """Breaks copies of what was trained, goes on, and returns what came of it."""
     work = base / "work"
+    started = time.time()
     shutil.rmtree(work, ignore_errors=True)
     shutil.copytree(base / "data", work / "data")
     shutil.copytree(base / name, work / "model")
@@ -162,17 +214,27 @@ def _try(row, base, name, make):
             row.on_checkpoint(work / "model")
         if row.on_data:
             row.on_data(work / "data")
-        # What is to be interrupted must last.
-        steps = 400 if row.number is None else 1000000
-        command = make(work / "data", work / "model", steps, row.rate)
-        status, line = _outcome(command, row.number)
-        steps = [int(path.stem.split("-")[1]) for path in (work / "model").glob("*.index")]
-        saved = max(steps, default=None)
+        command = make(work / "data", work / "model", row.steps, row.rate)
+        cell = _cell(work, started, *_outcome(command, work / "data", row.while_training))
+        if row.again:
+            _remount(row.again, work / "model")
+            cell += "; then " + _cell(work, started, *_outcome(command, work / "data"))
+        return cell
     finally:
         if row.options:
             subprocess.run(["umount", str(work / "model")], check=True)
+
+
+def _cell(work, started, status, line):
+    written = {
+        int(path.stem.split("-")[1]): path.stat().st_mtime
+        for path in (work / "model").glob("*.index")
+    }
     line = line.replace(str(work) + "/", "").replace("|", "/")
-    return f"status {status}, newest is of step {saved}" + (f": {line}" if status else "")
+    cell = f"status {status}, newest is of step {max(written, default=None)}"
+    if written.get(0, 0) > started:
+        cell += ", begun anew"
+    return cell + (f": {line}" if status and line else "")
 
 
 def _mount(options, place, content):
@@ -183,21 +245,25 @@ def _mount(options, place, content):
     subprocess.run(command, check=True)
     shutil.copytree(content, place, dirs_exist_ok=True)
     if options == "ro":
-        subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
+        _remount(options, place)
 
 
-def _outcome(command, number=None):
-    """Runs a command, perhaps up to a signal; returns its status and its last words."""
+def _remount(options, place):
+    subprocess.run(["mount", "-o", f"remount,{options}", str(place)], check=True)
+
+
+def _outcome(command, data_dir=None, while_training=None):
+    """Runs a command, does something meanwhile; returns its status and its last words."""
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore"}
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
             command, cwd=_ROOT, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
         )
-        if number is not None:
+        if while_training:
             while "training" not in process.stdout.readline():
                 pass
             time.sleep(12)
-            process.send_signal(number)
+            while_training(process, data_dir)
         process.communicate()
         errors.seek(0)
         said = errors.read()
@@ -207,11 +273,9 @@ def _outcome(command, number=None):
 
 def _last_words(said):
     """Returns the line of an error, and of a graph's error the line that says what it was."""
+    said = re.sub(r"Graph execution error:\s+(?:Detected at (?s:.*?)\nNode: .*\n)?", "", said)
     lines = re.findall(r"^(?:[\w.]+(?:Error|Interrupt)|run_cpu).*$", said, re.MULTILINE)
-    if not lines:
-        return ""
-    of_node = re.findall(r"^Node: .*\n(.*)$", said, re.MULTILINE)
-    line = lines[-1].replace("Graph execution error:", of_node[-1] if of_node else "")
+    line = lines[-1] if lines else ""
     return re.sub(r"^(tensorflow|google)[\w.]*\.", "", line)[:220]
 
 

@@ -46,7 +46,7 @@ def count(graph):
     return collections.Counter(op.type for op in graph.get_operations())
 
 
-@pytest.mark.parametrize(("name", "batch_size"), [("v3-8", 104), ("v3-32", 96), ("v3-512", 512)])
+@pytest.mark.parametrize(("name", "batch_size"), [("v3-8", 104), ("v3-32", 96), ("v3-128", 256)])
 def test_training_has_a_way_in_and_out_for_every_core(build, name, batch_size):
     graph = build(ModeKeys.TRAIN, name, batch_size, "--mode=train", "--train_steps=9")
     cores = topology.find(name).num_cores

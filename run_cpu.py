@@ -22,6 +22,7 @@ from training import (
     ema,
     evaluation,
     forward,
+    gallery,
     job,
     modes,
     optimizers,
@@ -92,6 +93,13 @@ def build_model_fn(model: Model, run: Job):
                 model, labels, model.eval_outputs(labels, outputs), losses, weights
             ),
             scaffold=ema.scaffold(params),
+            evaluation_hooks=gallery.hooks(
+                features,
+                labels,
+                lambda: model.predictions(outputs),
+                run.dataset.class_names,
+                run.model_dir,
+            ),
         )
 
     def predict_spec(features, params):

@@ -1,0 +1,200 @@
+"""Every command of the README and the pages works on small files, or is named here with why not.
+
+The flags of all of them are parsed in every run of the tests; `make test-slow` runs the commands.
+"""
+
+import gzip
+import pathlib
+import re
+import shlex
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from tools import keras_weights
+from training import data_flags, flags
+
+ROOT = pathlib.Path(__file__).parents[1]
+FLAGS_OF = {
+    "prepare_data.py": data_flags.FLAGS,
+    "run_cpu.py": flags.FLAGS,
+    "run_tpu.py": flags.FLAGS,
+}
+# How a command begins, and why it is not run.
+NOT_RUN = {
+    "make": "CI is `make test`; the others take minutes or a machine that may be changed",
+    "tools/setup.sh": "`make test` runs it",
+    "tensorboard": "serves until it is stopped",
+    "saved_model_cli": "tests/test_run_cpu.py runs the line that an export prints",
+    "gcloud": "needs Google Cloud",
+    "git": "needs the place where the package is published",
+    "docker": "needs Docker; written from its public documentation",
+    "curl": "needs the server that docker starts",
+    "python prepare_data.py --dataset=SOURCE": "a form, not a command",
+    "python run_cpu.py --strategy=mirrored --flagfile=...": "a form; tests/test_strategy.py",
+    "python -m tools.local_cluster": "tests/test_cluster.py",
+    "python -m tools.serving_equality": "tests/serving/test_runtimes.py",
+    "python -m tf2onnx.convert": "tests/serving/test_recipes.py",
+}
+# What stands for something else, and what is put in its place.
+MEANING = {
+    "$TPU": "emulator",
+    "--tpu=local": "--tpu=emulator",
+    "gs://my-bucket": "bucket",
+    "gs://BUCKET": "bucket",
+    "runs/NAME": "runs/digits",
+    "...": "",
+}
+DIGITS = ["--flagfile=configs/digits.cfg", "--data_dir=data/digits", "--model_dir=runs/digits"]
+# Of `make run`, and of data.md.
+BEFORE = [
+    ["prepare_data.py", "--dataset=digits", "--data_dir=data/digits"],
+    ["prepare_data.py", "--dataset=cifar10", "--source=DOWNLOADS", "--data_dir=data/cifar10"],
+    ["run_cpu.py", *DIGITS],
+]
+# Later flags win: what is long ends soon, what is large is small.
+SHORT = ["--train_steps=2", "--save_checkpoints_steps=2", "--noexport_check"]
+SHORT_OF = {
+    "run_cpu.py": SHORT,
+    "run_tpu.py": [*SHORT, "--iterations_per_loop=2", "--check_compiler=off"],
+}
+
+
+def commands(page):
+    """Commands of a page that are run, without `python`: the words of each."""
+    programs = r"(python|make|git|gcloud|docker|curl|tensorboard|tools/|saved_model_cli)\b"
+    for block in re.findall(r"^```\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE):
+        for line in block.replace("\\\n", " ").splitlines():
+            line = " ".join(line.removeprefix("$ ").split())
+            if re.match(programs, line) and not line.startswith(tuple(NOT_RUN)):
+                for word, meaning in MEANING.items():
+                    line = line.replace(word, meaning)
+                python, *words = shlex.split(line, comments=True)
+                assert python == "python"
+                yield [*words, *left_out(words)]
+
+
+def left_out(words):
+    """What a page says by `...`: where the data set and the model are."""
+    text = " ".join(words)
+    if not words[0].startswith("run_") or "--data_dir" in text or "flags.cfg" in text:
+        return []
+    recipe = re.findall(r"--flagfile=(configs/\S+)", text)
+    if not recipe or "--dataset=synthetic" in text:
+        return DIGITS if not recipe else []
+    (dataset,) = re.findall(r"(?m)^--dataset=(.*)", (ROOT / recipe[0]).read_text())
+    return [f"--data_dir=data/{dataset}", f"--model_dir=runs/{dataset}"]
+
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+COMMANDS = {page.name: words for page in PAGES if (words := list(commands(page)))}
+
+
+def test_what_is_not_run_is_still_there():
+    text = "\n".join(" ".join(page.read_text().replace("\\\n", " ").split()) for page in PAGES)
+    assert [start for start in NOT_RUN if start not in text] == []
+
+
+@pytest.mark.parametrize("page", COMMANDS)
+def test_flags_are_those_of_the_program(page, monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT)
+    # In the place of the flags.cfg that an earlier command has written.
+    (tmp_path / "flags.cfg").write_text("\n".join(DIGITS))
+    for program, *arguments in COMMANDS[page]:
+        if program in FLAGS_OF:
+            values = FLAGS_OF[program]
+            values.unparse_flags()
+            for name in values:
+                values[name].unparse()
+            written = f"--flagfile={tmp_path}/flags.cfg"
+            arguments = [re.sub("^--flagfile=(runs|bucket)/.*", written, a) for a in arguments]
+            values([program, *arguments, "--data_dir=data"])
+
+
+def write_idx(path, array):
+    header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">i4").tobytes()
+    path.write_bytes(gzip.compress(header + array.astype(np.uint8).tobytes()))
+
+
+def write_fashion_mnist(folder, random):
+    folder.mkdir()
+    for split in ("train", "t10k"):
+        write_idx(folder / f"{split}-images-idx3-ubyte.gz", random.integers(0, 256, [20, 28, 28]))
+        write_idx(folder / f"{split}-labels-idx1-ubyte.gz", np.arange(20) % 10)
+
+
+def write_cifar10(folder, random):
+    folder.mkdir()
+    for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"):
+        rows = random.integers(0, 256, [7, 3073])
+        rows[:, 0] %= 10
+        (folder / f"{name}.bin").write_bytes(rows.astype(np.uint8).tobytes())
+
+
+def write_leaves(folder, table, random):
+    """Writes 24 photos, and a table with their classes in both of the forms that the pages have."""
+    folder.mkdir()
+    kinds = ("healthy", "black_rot", "rust", "scab")
+    lines = ["image,label,leaf_id,split_by_shot," + ",".join(kinds)]
+    for i in range(24):
+        pixels = random.integers(0, 256, [40, 40, 3], dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"{i}.jpg")
+        split = "test" if i > 19 else "validation" if i > 15 else "train"
+        one_hot = ",".join(str(int(i % 4 == kind)) for kind in range(4))
+        lines.append(f"{i}.jpg,{kinds[i % 4]},{i // 4},{split},{one_hot}")
+    table.write_text("\n".join(lines))
+
+
+@pytest.fixture
+def _files(tmp_path, monkeypatch, pair_files):
+    """A folder, now the current one, with everything that the pages take for granted."""
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(1)
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    write_fashion_mnist(tmp_path / "IDX_FOLDER", random)
+    write_cifar10(tmp_path / "DOWNLOADS", random)
+    for folder, table in (("images", "train.csv"), ("IMAGES", "labels.csv")):
+        write_leaves(tmp_path / folder, tmp_path / table, random)
+    for folder in ("texts", "raw", "wmt14"):
+        (tmp_path / folder).symlink_to(pair_files)
+    (tmp_path / "new.en").symlink_to(pair_files / "test.en")
+    with tf.Graph().as_default(), tf.compat.v1.Session():
+        network = tf.keras.applications.MobileNet(weights=None, include_top=False, alpha=0.75)
+        network.save_weights("mobilenet_7_5_224_tf_no_top.h5")
+
+
+@pytest.fixture
+def run(prepare, run_with, run_tpu_with):
+    """Runs a command, made short."""
+
+    def run_command(program, *arguments):
+        if program == "-m":
+            assert arguments[0] == "tools.keras_weights"
+            keras_weights.main(*arguments[1:])
+        elif program == "prepare_data.py":
+            of_text = "--dataset=parallel_text" in arguments
+            prepare(*arguments, *(["--vocab_size=384"] if of_text else []))
+        else:
+            wrapper = {"run_cpu.py": run_with, "run_tpu.py": run_tpu_with}[program]
+            wrapper(*arguments, *SHORT_OF[program])
+
+    return run_command
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_files")
+# tests/test_docs.py runs own_model.md, whose model is in the page.
+@pytest.mark.parametrize("page", [page for page in COMMANDS if page != "own_model.md"])
+def test_commands_do_what_they_should(page, run):
+    made = [words[-1] for words in COMMANDS[page] if words[0] == "prepare_data.py"]
+    before = [words for words in BEFORE if words[-1] not in made]
+    # A page may train before it says how the data set was made.
+    for words in sorted([*before, *COMMANDS[page]], key=lambda words: "prepare" not in words[0]):
+        if "--mode=check" in words:
+            with pytest.raises(SystemExit) as end:
+                run(*words)
+            assert end.value.code == 0
+        else:
+            run(*words)

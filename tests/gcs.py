@@ -132,7 +132,7 @@ class _Storage(emulator.RequestHandler):
 
     protocol_version = "HTTP/1.1"
     wbufsize = -1
-    disable_nagle_algorithm = False
+    disable_nagle_algorithm = True
     _one_at_a_time = threading.Lock()
 
     def _answer(self, method):

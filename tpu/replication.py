@@ -55,11 +55,19 @@ def run_on_cores(operations, num_cores):
     graph = tf.compat.v1.get_default_graph()
     with graph.control_dependencies(None), graph.name_scope(None), graph.device(_DEVICE):
         variables, ready = _variables_of_cores(cluster, num_cores)
-        with graph.control_dependencies([*ready, *cluster.external_controls]):
+        with graph.control_dependencies([_all_of([*ready, *cluster.external_controls])]):
             inputs = [_inputs(cluster, core, variables) for core in range(num_cores)]
         results = [_copy(cluster, core, inputs[core]) for core in range(num_cores)]
-        with graph.control_dependencies([tensor for result in results for tensor in result]):
+        with graph.control_dependencies(
+            [_all_of([tensor for result in results for tensor in result])]
+        ):
             return [tf.identity(tensor) for tensor in results[0]]
+
+
+def _all_of(things):
+    """Returns one operation for many to wait for, in the place of an edge for every pair."""
+    with tf.control_dependencies(things):
+        return tf.no_op()
 
 
 def _variables_of_cores(cluster, num_cores):

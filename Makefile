@@ -18,7 +18,7 @@ run: setup
 	@$(IN_VENV) tools/serve_one.py $(RUNS)/digits/export
 
 test: lint
-	@$(IN_VENV) -m pytest -n 2 --dist loadfile -m "not slow"
+	@$(IN_VENV) -m pytest -n 3 --dist loadfile -m "not slow"
 
 test-slow: lint
 	@$(IN_VENV) -m pytest -n 2 --dist load -m slow

@@ -60,7 +60,8 @@ class SavedModel(Runtime):
         super().__init__(path)
         with context.eager_mode():
             self._model = tf.saved_model.load(path)
-            self._call = self._model.signatures[serving.RAW]
+            # A graph of TensorFlow 1 that is called as it is loaded is not optimized.
+            self._call = tf.function(self._model.signatures[serving.RAW], autograph=False)
 
     def _answer(self, inputs):
         with context.eager_mode():

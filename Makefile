@@ -9,7 +9,7 @@ RUNS := runs
 # These ask for the wheel of this name, and would bring it in beside another.
 WITH_TENSORFLOW := $(if $(filter tensorflow,$(TENSORFLOW)),text_ops serving)
 
-.PHONY: run test test-slow lint format lock bench-train bench-keras bench-input bench-memory bench-serving chaos report bazel clean setup setup-dev
+.PHONY: run test test-slow lint format lock bench-train bench-keras bench-input bench-memory bench-serving chaos mutations report bazel clean setup setup-dev
 
 run: setup
 	@$(IN_VENV) prepare_data.py --dataset=digits --data_dir=$(DATA)/digits
@@ -49,6 +49,10 @@ bench-memory: setup
 bench-serving: setup
 	@tools/setup.sh $(TENSORFLOW) $(WITH_TENSORFLOW)
 	@$(IN_VENV) benchmarks/serving_speed.py
+
+# Do the tests notice faults? Twenty are put into copies of the core code: half an hour.
+mutations: setup-dev
+	@$(IN_VENV) -m tools.mutations
 
 # Builds every target of BUILD, and runs one py_test a test file in Bazel's sandbox, without a network:
 # half an hour. TARGETS=//:models_test_mlp runs one. Bazel is Debian's bazel-bootstrap.

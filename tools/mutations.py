@@ -1,0 +1,186 @@
+"""Do the tests notice? Twenty faults in core code, each in a copy of its own.
+
+    python -m tools.mutations [--only=WORD]
+
+A fault is one text for another in one file; the tests named with it should fail. Half an hour.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from typing import NamedTuple
+
+from absl import app, flags
+
+flags.DEFINE_string("only", "", "Faults whose file has this in its name; default: all.")
+
+_ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+class Fault(NamedTuple):
+    """A deliberate fault.
+
+    Attributes:
+      path: the file.
+      right, wrong: what stands there once, and what takes its place.
+      tests: files of tests, separated by spaces.
+    """
+
+    path: str
+    right: str
+    wrong: str
+    tests: str
+
+
+FAULTS = [
+    Fault(
+        "models/losses.py",
+        "1.0 - label_smoothing + off, off",
+        "1.0 - label_smoothing, off",
+        "tests/models",
+    ),
+    Fault(
+        "models/losses.py",
+        "of_loss[..., tf.newaxis] * (shares - targets)",
+        "shares - targets",
+        "tests/models tests/test_against_keras_transformer.py",
+    ),
+    Fault(
+        "models/normalization.py",
+        'decay = 1 - params["batch_norm_momentum"]',
+        'decay = params["batch_norm_momentum"]',
+        "tests/models",
+    ),
+    Fault(
+        "models/normalization.py",
+        "((moving_mean, mean), (moving_variance, unbiased))",
+        "((moving_mean, mean), (moving_variance, moving_variance))",
+        "tests/models",
+    ),
+    Fault("models/decoding.py", "((5.0 + length) / 6.0)", "((6.0 + length) / 6.0)", "tests/models"),
+    Fault(
+        "models/resnet.py",
+        "strides = 2 if stage and not i else 1",
+        "strides = 2 if not i else 1",
+        "tests/models/test_resnet.py",
+    ),
+    Fault(
+        "input_fns/records.py",
+        "weight = tf.pad(tf.ones([present]), [[0, missing]])",
+        "weight = tf.ones([global_batch_size])",
+        "tests/input_fns",
+    ),
+    Fault(
+        "input_fns/records.py",
+        "first = start_step * deployment.batches_per_step\n    numbers",
+        "first = 0 * deployment.batches_per_step\n    numbers",
+        "tests/input_fns",
+    ),
+    Fault(
+        "input_fns/records.py",
+        "first = deployment.host * deployment.host_batch_size",
+        "first = 0 * deployment.host_batch_size",
+        "tests/input_fns",
+    ),
+    Fault(
+        "input_fns/augment/mixing.py",
+        "return tf.where(inside[..., tf.newaxis], others, images), share",
+        "return tf.where(inside[..., tf.newaxis], others, images), 1 - share",
+        "tests/input_fns",
+    ),
+    Fault(
+        "training/schedules.py",
+        "step < warmup_steps, params",
+        "step > warmup_steps, params",
+        "tests/training/test_schedules.py",
+    ),
+    Fault(
+        "training/optimizers.py",
+        "for variable in variables if is_decayed(variable)]",
+        "for variable in variables]",
+        "tests/training tests/test_run_cpu.py",
+    ),
+    Fault(
+        "training/ema.py",
+        'if params["ema_decay"] and not training:',
+        'if params["ema_decay"] and training:',
+        "tests/training tests/test_run_cpu.py",
+    ),
+    Fault(
+        "training/evaluation.py",
+        "tf.reduce_sum(losses * weights)",
+        "tf.reduce_sum(losses)",
+        "tests/training tests/test_run_cpu.py",
+    ),
+    Fault(
+        "training/recovery.py",
+        "for step in reversed(steps):",
+        "for step in steps:",
+        "tests/training/test_recovery.py",
+    ),
+    Fault(
+        "training/divergence.py",
+        "if not np.isfinite(run_values.results):",
+        "if np.isnan(run_values.results):",
+        "tests/training/test_divergence.py",
+    ),
+    Fault(
+        "training/export.py",
+        'name = f"failed-{version}" if report.problems else str(version)',
+        "name = str(version)",
+        "tests/training/test_export.py",
+    ),
+    Fault(
+        "training/interruption.py",
+        "run_context.request_stop()",
+        "pass",
+        "tests/test_interruption.py",
+    ),
+    Fault(
+        "tpu/replication.py",
+        '"AddN", summands, T=dtype, N=len(summands)',
+        '"AddN", summands[:1], T=dtype, N=1',
+        "tests/tpu/test_emulator.py",
+    ),
+    Fault("tpu/lint.py", "if step.batch_size % 8:", "if step.batch_size % 4:", "tests/tpu"),
+]
+
+
+def main(_):
+    """Prints what became of each fault; exits with 1 if more than one was not noticed."""
+    missed = 0
+    chosen = [fault for fault in FAULTS if flags.FLAGS.only in fault.path]
+    for fault in chosen:
+        noticed = _is_noticed(fault)
+        missed += not noticed
+        found = "noticed" if noticed else "NOT NOTICED"
+        print(f"{found:12} {fault.path}: {' '.join(fault.wrong.split())}", flush=True)
+    print(f"{len(chosen) - missed} of {len(chosen)} were noticed")
+    sys.exit(missed > 1)
+
+
+def _is_noticed(fault):
+    with tempfile.TemporaryDirectory() as folder:
+        copy = pathlib.Path(folder) / "copy"
+        ignored = shutil.ignore_patterns(".*", "data", "runs", "__pycache__")
+        shutil.copytree(_ROOT, copy, ignore=ignored)
+        text = (copy / fault.path).read_text()
+        if text.count(fault.right) != 1:
+            sys.exit(f"{fault.path} has {text.count(fault.right)} times: {fault.right}")
+        (copy / fault.path).write_text(text.replace(fault.right, fault.wrong))
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow"]
+        command += ["-p", "no:cacheprovider", *fault.tests.split()]
+        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True)
+        if done.returncode not in (0, 1):
+            sys.exit(done.stdout + done.stderr)
+        return done.returncode == 1
+
+
+if __name__ == "__main__":
+    app.run(main)

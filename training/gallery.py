@@ -29,13 +29,13 @@ def hooks(features, labels, predict, class_names, model_dir: str) -> list[Galler
     image = features.get("image")
     if image is None or image.shape.rank != 4 or image.shape[-1] not in (1, 3):
         return []
-    predictions = predict()
-    if "probabilities" not in predictions or labels.shape.rank != 1:
+    probabilities = predict().get("probabilities")
+    if probabilities is None or probabilities.shape.as_list()[1:] != [len(class_names)]:
         return []
     tensors = {
         "images": image,
         "labels": labels,
-        "probabilities": predictions["probabilities"],
+        "probabilities": probabilities,
         "weights": features["weight"],
     }
     return [GalleryHook(tensors, class_names, os.path.join(model_dir, "eval"))]

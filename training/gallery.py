@@ -29,6 +29,8 @@ def hooks(features, labels, predict, class_names, model_dir: str) -> list[Galler
     image = features.get("image")
     if image is None or image.shape.rank != 4 or image.shape[-1] not in (1, 3):
         return []
+    if not isinstance(labels, tf.Tensor) or labels.shape.rank != 1:
+        return []
     probabilities = predict().get("probabilities")
     if probabilities is None or probabilities.shape.as_list()[1:] != [len(class_names)]:
         return []

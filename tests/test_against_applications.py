@@ -161,7 +161,13 @@ def networks(session, tmp_path):
         theirs.close()
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["mobilenet", pytest.param("resnet50", marks=SLOW), pytest.param("mobilenet_v2", marks=SLOW)],
+)
 def test_logits_are_those_of_keras(name, networks):
     images, labels = make_batch()
     ours, theirs = networks(name, images, labels)
@@ -188,7 +194,7 @@ def test_logits_of_photos_by_weights_of_imagenet_are_those_of_keras(name, weight
 
 
 @pytest.mark.parametrize(
-    "name", ["resnet50", "mobilenet", pytest.param("mobilenet_v2", marks=pytest.mark.slow)]
+    "name", ["resnet50", "mobilenet", pytest.param("mobilenet_v2", marks=SLOW)]
 )
 def test_gradients_and_moving_averages_are_those_of_keras(name, networks):
     images, labels = make_batch()

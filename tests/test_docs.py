@@ -39,6 +39,7 @@ def example(tmp_path, monkeypatch):
     return code
 
 
+@pytest.mark.slow
 def test_the_model_of_your_own(
     example, digits_dir, tmp_path, run_with, run_tpu_with, result, capsys
 ):

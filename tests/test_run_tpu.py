@@ -135,6 +135,7 @@ def test_turns_are_one_training(run_tpu_in, variables, tmp_path):
         np.testing.assert_allclose(turns[name], value, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.slow
 def test_early_stopping_ends_a_run_without_gain(run_tpu, variables, capsys):
     model_dir = run_tpu(
         "--mode=train_and_eval",

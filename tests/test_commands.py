@@ -175,7 +175,7 @@ def run(prepare, run_with, run_tpu_with):
             keras_weights.main(*arguments[1:])
         elif program == "prepare_data.py":
             of_text = "--dataset=parallel_text" in arguments
-            prepare(*arguments, *(["--vocab_size=384"] if of_text else []))
+            prepare(*arguments, *(["--vocab_size=512"] if of_text else []))
         else:
             wrapper = {"run_cpu.py": run_with, "run_tpu.py": run_tpu_with}[program]
             wrapper(*arguments, *SHORT_OF[program])

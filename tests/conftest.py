@@ -143,8 +143,6 @@ def pairs_dir(pair_files, tmp_path_factory):
 def _run(program, flag_values, arguments):
     with tf.Graph().as_default():
         flag_values.unparse_flags()
-        for name in flag_values:
-            flag_values[name].unparse()
         flag_values(["program", *arguments])
         program.main()
 

@@ -23,8 +23,7 @@ def refused(data_dir, tmp_path, capsys):
     """Runs run_cpu.py with flags that it must refuse; returns the one line it prints."""
 
     def run_refused(*arguments):
-        for name in flags.FLAGS:
-            flags.FLAGS[name].unparse()
+        flags.FLAGS.unparse_flags()
         defaults = [
             "run_cpu.py",
             "--mode=train",

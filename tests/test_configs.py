@@ -27,9 +27,8 @@ PARAMETERS = {
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_a_recipe_is_built(path, like_real):
-    for name in flags.FLAGS:
-        flags.FLAGS[name].unparse()
     recipe = flags.FLAGS
+    recipe.unparse_flags()
     recipe(["program", f"--flagfile={path}", "--data_dir=d", "--model_dir=m"])
     assert recipe.train_steps or recipe.train_epochs
     model = registry.find(recipe.model)

@@ -46,17 +46,9 @@ def test_the_synthetic_source_has_the_shapes_of_the_data(request, wrapper, resul
     assert result(tmp_path / "model", 3)["eval"]["examples"] == 41
 
 
-def test_the_synthetic_source_without_data(tmp_path, run_in, result):
-    from absl import flags
-
-    import run_cpu
-
-    for name in flags.FLAGS:
-        flags.FLAGS[name].unparse()
+def test_the_synthetic_source_without_data(tmp_path, run_with, result):
     arguments = ["--model=mlp", "--dataset=synthetic", "--image_size=6x4", "--synthetic_classes=7"]
-    arguments += [f"--model_dir={tmp_path}", "--mode=train", "--train_steps=2"]
-    flags.FLAGS(["program", *arguments])
-    run_cpu.main()
+    run_with(*arguments, f"--model_dir={tmp_path}", "--mode=train", "--train_steps=2")
     assert result(tmp_path, 2)["train"]["examples_per_second"] > 0
 
 

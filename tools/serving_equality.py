@@ -42,8 +42,6 @@ class Exported:
 def export_of(export_dir: str, *arguments: str) -> Exported:
     """Exports what the flags of run_cpu.py say into `export_dir`."""
     FLAGS.unparse_flags()
-    for name in FLAGS:
-        FLAGS[name].unparse()
     FLAGS(["run_cpu", *arguments, "--mode=export", f"--export_dir={export_dir}"])
     run = job.from_flags()
     estimator = run_cpu.build_estimator(run)

@@ -224,23 +224,23 @@ class _Check:
             self._add(NOTE, "host", message, mode, "")
         return given
 
-    def _xla(self, mode, input_fn, batch_size, flops, kept):
+    def _xla(self, mode, input_fn, batch_size, flops, step):
         """Lets XLA take one step and, if that is wanted and possible, the TPU compiler.
 
-        `kept` is the step as `program.one_step` returned it.
+        `step` is what `program.one_step` returned.
         """
-        if kept[1].has_control_flow:
+        if step[1].has_control_flow:
             # XLA on a CPU takes loops and conditions as functions only.
             key = _MODES[mode]
-            kept = program.one_step(self._estimator, input_fn, key, self._topology, True)
-        cluster = kept[1]
+            step = program.one_step(self._estimator, input_fn, key, self._topology, True)
+        _, cluster = step
 
         def where_of(name):
             op = cluster.operations.get(name)
             return where(op) if op is not None else ""
 
         try:
-            program_hlo = hlo.step_of(*kept).hlo()
+            program_hlo = hlo.step_of(*step).hlo()
         except NotImplementedError as error:
             self.not_checked.append(f"{mode}, XLA: {error}")
             return None, None

@@ -9,6 +9,8 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image, ImageDraw
 
+from training import summaries
+
 _COLUMNS, _ROWS = 6, 4
 _TILE, _LINE = 112, 14  # pixels: the side of an image, the height of a line of text
 _MAX_NAME = 13  # characters
@@ -76,17 +78,8 @@ class GalleryHook(tf.estimator.SessionRunHook):
         )
         encoded = io.BytesIO()
         picture.save(encoded, "PNG")
-        image = tf.compat.v1.Summary.Image(
-            height=picture.height,
-            width=picture.width,
-            colorspace=3,
-            encoded_image_string=encoded.getvalue(),
-        )
-        summary = tf.compat.v1.Summary()
-        summary.value.add(tag="predictions/first_images", image=image)
-        writer = tf.compat.v1.summary.FileWriterCache.get(self._directory)
-        writer.add_summary(summary, batch["step"])
-        writer.flush()
+        tag = "predictions/first_images"
+        summaries.write_image(self._directory, batch["step"], tag, encoded.getvalue())
 
 
 def draw(images, labels, probabilities, class_names) -> Image.Image:

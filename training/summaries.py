@@ -138,20 +138,32 @@ def host_call(scalars, train_op, model_dir, every_steps):
 
 def write_confusion_matrix(directory, step, matrix, class_names, png):
     """Writes int `[num_classes, num_classes]`, labels as rows: its PNG and, if small, a table."""
-    writer = tf.compat.v1.summary.FileWriterCache.get(directory)
-    width, height = Image.open(io.BytesIO(png)).size
-    summary = tf.compat.v1.Summary()
-    summary.value.add(
-        tag="confusion_matrix/rows_are_labels",
-        image=tf.compat.v1.Summary.Image(
-            height=height, width=width, colorspace=3, encoded_image_string=png
-        ),
-    )
+    summary = _image("confusion_matrix/rows_are_labels", png)
     if len(matrix) <= confusion.MAX_LISTED:
         text = summary.value.add(tag="confusion_matrix/table")
         text.metadata.plugin_data.plugin_name = "text"
         table = confusion.markdown(matrix, class_names)
         text.tensor.CopyFrom(tf.make_tensor_proto(table, tf.string))
+    _write(directory, step, summary)
+
+
+def write_image(directory, step, tag, png):
+    """Writes a picture, the bytes of an RGB PNG."""
+    _write(directory, step, _image(tag, png))
+
+
+def _image(tag, png):
+    width, height = Image.open(io.BytesIO(png)).size
+    image = tf.compat.v1.Summary.Image(
+        height=height, width=width, colorspace=3, encoded_image_string=png
+    )
+    summary = tf.compat.v1.Summary()
+    summary.value.add(tag=tag, image=image)
+    return summary
+
+
+def _write(directory, step, summary):
+    writer = tf.compat.v1.summary.FileWriterCache.get(directory)
     writer.add_summary(summary, step)
     writer.flush()
 

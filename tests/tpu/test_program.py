@@ -22,8 +22,6 @@ def build(tiny_flags, tmp_path):
     def build_graph(mode, name, batch_size, *arguments):
         sizes = [f"--{m}_batch_size={batch_size}" for m in ("train", "eval", "predict")]
         flags.FLAGS.unparse_flags()
-        for flag in flags.FLAGS:
-            flags.FLAGS[flag].unparse()
         flags.FLAGS(
             ["run_tpu", *tiny_flags, *CONVNET, *sizes, f"--model_dir={tmp_path}", *arguments]
         )

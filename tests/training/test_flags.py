@@ -9,19 +9,14 @@ BASE = ["program", "--model=mlp", "--dataset=digits", "--data_dir=d", "--model_d
 
 @pytest.fixture
 def parse():
-    """Parses a command line into FLAGS, which are as new before and after."""
-
-    def reset():
-        for name in flags.FLAGS:
-            flags.FLAGS[name].unparse()
+    """Parses a command line into FLAGS, which are as new before."""
 
     def parse_line(*arguments):
-        reset()
+        flags.FLAGS.unparse_flags()
         flags.FLAGS([*BASE, *arguments])
         return flags.FLAGS
 
-    yield parse_line
-    reset()
+    return parse_line
 
 
 def test_a_flagfile_holds_what_differs_from_the_defaults(parse):

@@ -12,26 +12,21 @@ import numpy as np
 import pytest
 
 from input_fns import DataError
+from tests.formats import CIFAR10_BATCHES, cifar_binary
 
 CIFAR10 = pathlib.Path(__file__).parents[4] / "shared" / "data" / "cifar10"
-BATCHES = [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]
 SIZE = 7
 RANDOM = np.random.default_rng(1)
 PIXELS = RANDOM.integers(0, 256, [6, SIZE, 3072], dtype=np.uint8)
 LABELS = RANDOM.integers(0, 10, [6, SIZE])
 
 
-def binary(pixels, *labels):
-    columns = [np.array(column, np.uint8)[:, np.newaxis] for column in labels]
-    return np.concatenate([*columns, pixels], axis=1).tobytes()
-
-
 def pickled(pixels, labels, key=b"labels"):
     return pickle.dumps({b"data": pixels, key: list(map(int, labels))}, protocol=2)
 
 
-BINARY = {f"{name}.bin": binary(p, n) for name, p, n in zip(BATCHES, PIXELS, LABELS)}
-PYTHON = {name: pickled(p, n) for name, p, n in zip(BATCHES, PIXELS, LABELS)}
+BINARY = {f"{name}.bin": cifar_binary(p, n) for name, p, n in zip(CIFAR10_BATCHES, PIXELS, LABELS)}
+PYTHON = {name: pickled(p, n) for name, p, n in zip(CIFAR10_BATCHES, PIXELS, LABELS)}
 
 
 def write(folder, files):
@@ -84,7 +79,8 @@ def test_cifar100_has_fine_labels_and_their_names(read, tmp_path, version):
     if version == "binary":
         coarse = [labels // 5 for labels in fine]
         files = {
-            f"{n}.bin": binary(*b) for n, b in zip(("train", "test"), zip(pixels, coarse, fine))
+            f"{n}.bin": cifar_binary(*b)
+            for n, b in zip(("train", "test"), zip(pixels, coarse, fine))
         }
         files["fine_label_names.txt"] = "\n".join(names).encode() + b"\n"
     else:

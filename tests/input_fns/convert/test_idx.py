@@ -2,7 +2,6 @@
 
 import gzip
 import pathlib
-import struct
 
 import numpy as np
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from input_fns import DataError
 from input_fns.convert import idx
 from input_fns.convert.source import Options
+from tests import formats
 
 FASHION_MNIST = pathlib.Path(__file__).parents[4] / "shared" / "data" / "fashion-mnist"
 FILES = {
@@ -20,16 +20,11 @@ FILES = {
 }
 
 
-def idx_bytes(array):
-    header = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}i", *array.shape)
-    return header + array.astype(np.uint8).tobytes()
-
-
 @pytest.fixture
 def source(tmp_path):
     """A folder with four small IDX files."""
     for name, array in FILES.items():
-        (tmp_path / name).write_bytes(gzip.compress(idx_bytes(array), mtime=0))
+        (tmp_path / name).write_bytes(gzip.compress(formats.idx(array), mtime=0))
     return tmp_path
 
 
@@ -54,7 +49,7 @@ def test_unpacked_files_will_do(source):
 
 
 IMAGES = "train-images-idx3-ubyte.gz"
-WHOLE = idx_bytes(FILES[IMAGES])
+WHOLE = formats.idx(FILES[IMAGES])
 
 
 @pytest.mark.parametrize(
@@ -62,7 +57,7 @@ WHOLE = idx_bytes(FILES[IMAGES])
     [
         (gzip.compress(b"\x89PNG" + WHOLE, mtime=0), "starts with 89504e47, not with 00000803"),
         (
-            gzip.compress(idx_bytes(np.arange(11)), mtime=0),
+            gzip.compress(formats.idx(np.arange(11)), mtime=0),
             "starts with 00000801, not with 00000803",
         ),
         (gzip.compress(WHOLE[:9], mtime=0), "is cut off inside its header, at byte 9"),
@@ -75,7 +70,7 @@ WHOLE = idx_bytes(FILES[IMAGES])
         (WHOLE, "is no whole gzip file"),
         (b"", "starts with , not with"),
         (
-            gzip.compress(idx_bytes(np.zeros([12, 7, 5])), mtime=0),
+            gzip.compress(formats.idx(np.zeros([12, 7, 5])), mtime=0),
             "holds 12 images, but .* 11 labels",
         ),
     ],

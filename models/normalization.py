@@ -26,7 +26,7 @@ def check_params(params):
         raise ModelError(f"batch_norm_epsilon={params['batch_norm_epsilon']} must be above 0")
 
 
-def batch_norm(x, params, training, name="batch_norm", zero_gamma=False):
+def batch_norm(x, params, training, name="batch_norm", zero_gamma=False, strides=1):
     """Normalises each channel of `x` (Ioffe and Szegedy 2015, arXiv:1502.03167).
 
     Args:
@@ -39,15 +39,18 @@ def batch_norm(x, params, training, name="batch_norm", zero_gamma=False):
       training: whether batch statistics are used, and the moving averages updated (`UPDATE_OPS`).
       name: of the variable scope, which holds gamma, beta, moving_mean and moving_variance.
       zero_gamma: whether gamma begins as 0, not 1.
+      strides: of the rows and columns that are returned; the statistics are those of all.
 
     Returns:
-      A tensor like `x`.
+      A tensor like `x`; with strides `[batch, ceil(height / strides), ceil(width / strides),
+      channels]`.
     """
     training = training and not _is_frozen(params, name)
     gamma_initializer = tf.zeros_initializer() if zero_gamma else tf.ones_initializer()
-    if training and params["batch_norm_cross_replica"] and replicas.count(params) > 1:
-        return _cross_replica(x, params, name, gamma_initializer)
-    return tf.compat.v1.layers.batch_normalization(
+    is_crossed = params["batch_norm_cross_replica"] and replicas.count(params) > 1
+    if training and (is_crossed or params.get("use_tpu")):
+        return _by_sums(x, params, name, gamma_initializer, strides, is_crossed)
+    normalized = tf.compat.v1.layers.batch_normalization(
         x,
         momentum=params["batch_norm_momentum"],
         epsilon=params["batch_norm_epsilon"],
@@ -55,6 +58,7 @@ def batch_norm(x, params, training, name="batch_norm", zero_gamma=False):
         training=training,
         name=name,
     )
+    return every(normalized, strides)
 
 
 def layer_norm(x, name="layer_norm", epsilon=1e-6):
@@ -84,7 +88,13 @@ def _is_frozen(params, name):
     return not re.fullmatch(params.get("trainable", ".*"), gamma)
 
 
-def _cross_replica(x, params, name, gamma_initializer):
+def _by_sums(x, params, name, gamma_initializer, strides, is_crossed):
+    """Batch norm in training out of sums over the batch, of one core or of all.
+
+    A TPU has no kernel of its own for it. Forward and backward are one multiplication and one
+    addition a value, with what is the same for a channel computed before: so XLA puts both into the
+    convolutions around it, where it would write the gradient of its own expansion to memory.
+    """
     with tf.compat.v1.variable_scope(name):
         gamma = _variable("gamma", x, gamma_initializer, trainable=True)
         beta = _variable("beta", x, tf.zeros_initializer(), trainable=True)
@@ -92,23 +102,54 @@ def _cross_replica(x, params, name, gamma_initializer):
         moving_variance = _variable("moving_variance", x, tf.ones_initializer(), trainable=False)
 
     axes = list(range(x.shape.rank - 1))
-    # Sums of what is left after the moving mean: of large values little would be left afterwards.
-    count, mean_sum, square_sum, shift = tf.nn.sufficient_statistics(
-        tf.cast(x, tf.float32), axes, shift=moving_mean.read_value()
-    )
-    sums = replicas.total(tf.stack([mean_sum, square_sum]), params)
-    count *= replicas.count(params)
-    mean, variance = tf.nn.normalize_moments(count, sums[0], sums[1], shift)
+    count = tf.cast(tf.size(x) / x.shape[-1], tf.float32)
+    count *= replicas.count(params) if is_crossed else 1
 
+    def of_all(sums):
+        return replicas.total(sums, params) if is_crossed else sums
+
+    def sums_with(tensor, values):
+        return tf.stack([tf.reduce_sum(tensor, axes), tf.reduce_sum(tensor * values, axes)])
+
+    # What is left after the moving mean: in squares of large values little would be left of it.
+    shift = moving_mean.read_value()
+
+    @tf.custom_gradient
+    def normalize(x, gamma, beta):
+        all_values = tf.cast(x, tf.float32) - shift
+        mean, mean_square = tf.unstack(of_all(sums_with(all_values, all_values)) / count)
+        variance = tf.maximum(mean_square - mean**2, 0)
+        inverse = tf.math.rsqrt(variance + params["batch_norm_epsilon"])
+        scale = gamma * inverse
+        kept = every(x, strides)
+        values = tf.cast(kept, tf.float32) - shift
+        normalized = tf.cast(values * scale + (beta - mean * scale), x.dtype)
+
+        def gradient(upstream, *of_statistics):
+            del of_statistics
+            upstream = tf.cast(upstream, tf.float32)
+            sums = sums_with(upstream, values)
+            all_sums = of_all(sums)
+            slope = -scale * inverse**2 * (all_sums[1] - mean * all_sums[0]) / count
+            constant = -scale * all_sums[0] / count - slope * mean
+            (of_kept,) = tf.gradients(kept, x, tf.cast(upstream * scale, x.dtype))
+            of_x = tf.cast(of_kept, tf.float32) + all_values * slope + constant
+            return tf.cast(of_x, x.dtype), (sums[1] - mean * sums[0]) * inverse, sums[0]
+
+        return (normalized, mean + shift, variance), gradient
+
+    normalized, mean, variance = normalize(x, gamma.read_value(), beta.read_value())
     decay = 1 - params["batch_norm_momentum"]
     unbiased = variance * (count / (count - 1))  # as the fused kernel of one device has it
     for moving, value in ((moving_mean, mean), (moving_variance, unbiased)):
         update = moving.assign_sub((moving - value) * decay, read_value=False)
         tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.UPDATE_OPS, update)
-    normalized = tf.nn.batch_normalization(
-        tf.cast(x, tf.float32), mean, variance, beta, gamma, params["batch_norm_epsilon"]
-    )
-    return tf.cast(normalized, x.dtype)
+    return normalized
+
+
+def every(x, strides):
+    """Returns each `strides`-th row and column of images."""
+    return x if strides == 1 else x[:, ::strides, ::strides]
 
 
 def _variable(name, x, initializer, trainable):

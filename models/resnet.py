@@ -68,14 +68,28 @@ def inference(features, params, training):
     counts, bottleneck = DEPTHS[params["depth"]]
     block = _bottleneck if bottleneck else _basic
     num_blocks, built = sum(counts), 0
-    for stage, count in enumerate(counts):
-        for i in range(count):
+    for stage, all_strides in enumerate(_strides(counts, bottleneck and params["stride_in_1x1"])):
+        for i, strides in enumerate(all_strides):
             built += 1
-            strides = 2 if stage and not i else 1
             skip = params["stochastic_depth"] * built / num_blocks
             with tf.compat.v1.variable_scope(f"stage_{stage + 1}/block_{i + 1}"):
                 x = block(x, params["width"] * 2**stage, strides, skip, params, training)
     return {"logits": classifier.pooled_logits(x, params, training)}
+
+
+def _strides(counts, in_1x1):
+    """Returns the strides of the blocks of each stage.
+
+    A 1x1 convolution with strides, at the beginning of a stage, reads a quarter of what it is
+    given. So the block before, the last of its stage, leaves out what nobody else reads.
+    """
+    strides = [[1] * count for count in counts]
+    for stage, following in zip(strides, strides[1:]):
+        if in_1x1:
+            stage[-1] = 2
+        else:
+            following[0] = 2
+    return strides
 
 
 def _stem(x, params, training):
@@ -85,10 +99,10 @@ def _stem(x, params, training):
             return tf.nn.relu(normalization.batch_norm(x, params, training))
         x = conv2d(x, params["width"], 7, strides=2, padding="symmetric")
         x = normalization.batch_norm(x, params, training)
-        # XLA has no pools with a padding of their own. After a ReLU zeros are no maximum, and with
-        # the ReLU last, the gradients of both need this one tensor.
-        x = tf.nn.relu(tf.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]]))
-        return tf.nn.max_pool2d(x, 3, 2, "VALID")
+        # The ReLU last, where a quarter is left to do: it commutes with the maximum, and maps the
+        # zeros of the padding to themselves. XLA has no pools with a padding of their own.
+        x = tf.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]])
+        return tf.nn.relu(tf.nn.max_pool2d(x, 3, 2, "VALID"))
 
 
 def _basic(x, filters, strides, skip, params, training):
@@ -102,15 +116,19 @@ def _basic(x, filters, strides, skip, params, training):
 
 
 def _bottleneck(x, filters, strides, skip, params, training):
-    """1x1, 3x3 and 1x1 convolutions and a shortcut: `[batch, height, width, 4 * filters]`."""
-    shortcut = _shortcut(x, _EXPANSION * filters, strides, params, training)
-    first, second = (strides, 1) if params["stride_in_1x1"] else (1, strides)
-    x = conv2d(x, filters, 1, first, name="conv_1")
+    """1x1, 3x3 and 1x1 convolutions and a shortcut: `[batch, height, width, 4 * filters]`.
+
+    The 3x3 convolution strides, or at the end, with `stride_in_1x1`, the result.
+    """
+    middle, end = (1, strides) if params["stride_in_1x1"] else (strides, 1)
+    shortcut = _shortcut(x, _EXPANSION * filters, middle, params, training)
+    shortcut = normalization.every(shortcut, end)
+    x = conv2d(x, filters, 1, name="conv_1")
     x = tf.nn.relu(normalization.batch_norm(x, params, training, "batch_norm_1"))
-    x = conv2d(x, filters, 3, second, "symmetric", name="conv_2")
+    x = conv2d(x, filters, 3, middle, "symmetric", name="conv_2")
     x = tf.nn.relu(normalization.batch_norm(x, params, training, "batch_norm_2"))
     x = conv2d(x, _EXPANSION * filters, 1, name="conv_3")
-    x = _last_norm(x, params, training, "batch_norm_3")
+    x = _last_norm(x, params, training, "batch_norm_3", strides=end)
     return tf.nn.relu(shortcut + _dropped_path(x, skip, training))
 
 
@@ -123,9 +141,9 @@ def _shortcut(x, filters, strides, params, training):
         return normalization.batch_norm(x, params, training)
 
 
-def _last_norm(x, params, training, name):
+def _last_norm(x, params, training, name, strides=1):
     zero = params["zero_init_last_gamma"]
-    return normalization.batch_norm(x, params, training, name, zero_gamma=zero)
+    return normalization.batch_norm(x, params, training, name, zero, strides)
 
 
 def _dropped_path(x, rate, training):

@@ -31,24 +31,24 @@ format: setup-dev
 
 # Examples/s and time to the first step against tf.keras, interleaved.
 bench-train: setup
-	@$(IN_VENV) benchmarks/train_speed.py
+	@$(IN_VENV) -m benchmarks.train_speed
 
 # Fashion-MNIST accuracy beside the tf.keras twin: make bench-keras SOURCE=folder/with/idx/files
 bench-keras: setup
-	@$(IN_VENV) benchmarks/fashion_mnist.py --source=$(SOURCE)
+	@$(IN_VENV) -m benchmarks.fashion_mnist --source=$(SOURCE)
 
 # Input pipelines alone, against others', and against a training step: make bench-input
 bench-input: setup
-	@$(IN_VENV) benchmarks/input_speed.py
+	@$(IN_VENV) -m benchmarks.input_speed
 
 # Peak memory as the epochs grow: make bench-memory SOURCE=folder/with/idx/files
 bench-memory: setup
-	@$(IN_VENV) benchmarks/memory.py --source=$(SOURCE)
+	@$(IN_VENV) -m benchmarks.memory --source=$(SOURCE)
 
 # SavedModels by runtime against those of tf.keras.
 bench-serving: setup
 	@tools/setup.sh $(TENSORFLOW) $(WITH_TENSORFLOW)
-	@$(IN_VENV) benchmarks/serving_speed.py
+	@$(IN_VENV) -m benchmarks.serving_speed
 
 # Do the tests notice faults? Twenty are put into copies of the core code: half an hour.
 mutations: setup-dev

@@ -13,7 +13,8 @@ from __future__ import annotations
 import tempfile
 
 from absl import app, flags
-from children import last_line
+
+from benchmarks.children import last_line
 
 flags.DEFINE_string("data_dir", None, "CIFAR-10 as prepare_data.py wrote it.", required=True)
 flags.DEFINE_string("source", None, "Folder of data_batch_1.bin and the others.", required=True)

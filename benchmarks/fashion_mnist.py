@@ -1,6 +1,6 @@
 """Accuracy of the Fashion-MNIST CNN beside its `tf.keras` twin, on the real data.
 
-    python benchmarks/fashion_mnist.py --source=folder/of/idx.gz [--seeds=3]
+    python -m benchmarks.fashion_mnist --source=folder/of/idx.gz [--seeds=3]
 
 Both sides train the network of configs/fashion_mnist_cnn.cfg for 5 epochs of 60 steps of batch 1000
 with Adam, in processes of their own, in turns.
@@ -12,7 +12,8 @@ import statistics
 import tempfile
 
 from absl import app, flags
-from children import last_line
+
+from benchmarks.children import last_line
 
 flags.DEFINE_string("source", None, "Folder with the original IDX files.", required=True)
 flags.DEFINE_integer("seeds", 3, "Times that each side runs.")

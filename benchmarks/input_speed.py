@@ -1,8 +1,8 @@
 """Speed of the input pipelines: against what people use instead, and against a training step.
 
-    python benchmarks/input_speed.py                      # random images in the place of real ones
-    python benchmarks/input_speed.py --cifar10=DATA_DIR --jpegs=FOLDER    # real ones
-    python benchmarks/input_speed.py --torch_python=OTHER_VENV/bin/python
+    python -m benchmarks.input_speed                      # random images in the place of real ones
+    python -m benchmarks.input_speed --cifar10=DATA_DIR --jpegs=FOLDER    # real ones
+    python -m benchmarks.input_speed --torch_python=OTHER_VENV/bin/python
 
 `--cifar10` is what prepare_data.py wrote, `--jpegs` a folder of class folders. Four tables:
 
@@ -30,7 +30,8 @@ import tempfile
 
 import numpy as np
 from absl import app, flags
-from children import ROOT, last_line
+
+from benchmarks.children import ROOT, last_line
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("cifar10", "", "CIFAR-10 as prepare_data.py wrote it; default: random images.")

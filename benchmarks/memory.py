@@ -1,6 +1,6 @@
 """Peak memory of training Fashion-MNIST as the number of epochs grows.
 
-    python benchmarks/memory.py --source=folder/of/idx.gz [--epochs=2,8,32]
+    python -m benchmarks.memory --source=folder/of/idx.gz [--epochs=2,8,32]
 
 Each row is a process of its own, which trains and evaluates after every epoch.
 """
@@ -10,7 +10,8 @@ from __future__ import annotations
 import tempfile
 
 from absl import app, flags
-from children import last_line
+
+from benchmarks.children import last_line
 
 flags.DEFINE_string("source", None, "Folder with the original IDX files.", required=True)
 flags.DEFINE_list("epochs", ["2", "8", "32"], "Epochs of each run.")

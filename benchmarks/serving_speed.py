@@ -1,6 +1,6 @@
 """Serving speed by runtime: our SavedModel against the same network exported from `tf.keras`.
 
-    python benchmarks/serving_speed.py [--recipes=cifar10_cnn] [--rounds=11] [--json=FILE]
+    python -m benchmarks.serving_speed [--recipes=cifar10_cnn] [--rounds=11] [--json=FILE]
 
 Both are loaded by one process and answer in turns: uint8 images to classes, their names and
 probabilities. Latency is that of one image, throughput that of 32. Each runtime has all cores. A
@@ -16,7 +16,8 @@ import statistics
 import tempfile
 
 from absl import app, flags
-from children import last_line
+
+from benchmarks.children import last_line
 
 # Recipe -> size of its images, and classes.
 RECIPES = {"cifar10_cnn": ("32x32", 10), "apple_leaf_transfer": ("224x224", 4)}

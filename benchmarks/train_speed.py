@@ -1,6 +1,6 @@
 """Training speed of the recipes against `tf.keras` `Model.fit`, interleaved in one run.
 
-    python benchmarks/train_speed.py [--recipes=digits,mnist_mlp] [--rounds=5]
+    python -m benchmarks.train_speed [--recipes=digits,mnist_mlp] [--rounds=5]
 
 Both sides train the same network on the same random data in processes of their own: ours from
 TFRecord shards, Keras from a compressed .npz, as `tf.keras.datasets` keeps MNIST. Examples/s are
@@ -17,7 +17,8 @@ import tempfile
 import time
 
 from absl import app, flags
-from children import last_line
+
+from benchmarks.children import last_line
 
 # Recipe -> shape of its images, examples, and steps to train (about ten seconds).
 RECIPES = {

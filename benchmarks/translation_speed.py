@@ -1,6 +1,6 @@
 """Speed of the Transformer: training against one of Keras' layers, decoding with and without cache.
 
-    python benchmarks/translation_speed.py [--rounds=3] [--steps=30]
+    python -m benchmarks.translation_speed [--rounds=3] [--steps=30]
 
 Training: both sides run the network of configs/multi30k_tiny.cfg on rows of 64 random tokens, in
 processes of their own, in turns; tokens are those of the target, counted from the end of the first
@@ -14,7 +14,8 @@ import statistics
 import tempfile
 
 from absl import app, flags
-from children import last_line
+
+from benchmarks.children import last_line
 
 MAX_LENGTH, VOCAB_SIZE, BATCH_SIZE = 64, 4096, 64
 SENTENCES = 20

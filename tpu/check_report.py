@@ -155,7 +155,7 @@ def _expensive(mode, of: ModeReport):
         ]
         if of.step_time.not_counted:
             count = of.step_time.not_counted
-            lines.append(f"  not counted: {count} sums and fusions, the infeed, the host")
+            lines.append(f"  not counted: {count} sums, fusions and pads, the infeed, the host")
     if of.sizes and of.sizes.largest:
         lines += ["", "what the forward pass keeps, largest first:"]
         lines += [

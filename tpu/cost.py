@@ -14,7 +14,7 @@ from tensorflow.compiler.xla import xla_data_pb2
 from tensorflow.compiler.xla.service import hlo_pb2
 
 _PRED = xla_data_pb2.PRED
-_COSTS_SOMETHING = ("fusion", "all-reduce", "select-and-scatter", "convolution")
+_COSTS_SOMETHING = ("fusion", "all-reduce", "select-and-scatter", "convolution", "pad")
 # Cycles a second, and peak bfloat16 operations a second, of a device as TensorFlow sees it.
 # https://cloud.google.com/tpu/docs/system-architecture-tpu-vm
 _CLOCK = {"v2": 700e6, "v3": 940e6, "v4": 1050e6}
@@ -39,7 +39,7 @@ class StepTime:
       seconds: of a step.
       share_of_peak: of the bfloat16 operations a second that the core could do.
       largest: the most expensive instructions.
-      not_counted: number of all-reduces and fusions that carry no estimate.
+      not_counted: number of all-reduces, fusions and pads that carry no estimate.
     """
 
     seconds: float

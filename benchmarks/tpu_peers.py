@@ -1,0 +1,134 @@
+"""Training steps by the TPU compiler, full effort: ours beside the same network of tf.keras.
+
+    python -m benchmarks.tpu_peers [--steps=resnet,transformer] [--topologies=v2-8,v3-8]
+
+ResNet-50 as `tf.keras.applications` has it, 128 images of 224x224 a core, momentum; and the
+Transformer of configs/wmt14_base.cfg beside a twin of Keras' layers, 32 rows of 128 tokens a core,
+Adam; bfloat16. Compared is the compiler's own estimate for one core, which counts neither the sum
+over the cores nor the infeed, nor the few instructions of the last column, ours and Keras'. Needs
+libtpu (docs/check.md) and no TPU; takes a quarter of an hour.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+from absl import app, flags
+
+from benchmarks.children import last_line
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+from tpu import compiler, cost, topology
+
+flags.DEFINE_list("steps", ["resnet", "transformer"], "Networks.")
+flags.DEFINE_list("topologies", ["v2-8", "v3-8"], "Slices, whose cores they are compiled for.")
+
+RECIPES = {
+    "resnet": [
+        "--flagfile=configs/imagenet_resnet50.cfg",
+        "--image_size=224x224",
+        "--synthetic_classes=1000",
+        "--params=stride_in_1x1=true,label_smoothing=0,weight_decay=0",
+    ],
+    "transformer": ["--flagfile=configs/wmt14_base.cfg", "--synthetic_text=128x32768"],
+}
+
+OURS = """
+import sys
+import tensorflow as tf
+from training import job, runtime
+runtime.prepare()
+import run_tpu
+from tpu import connection, hlo, program, topology
+from training.flags import FLAGS
+path, slice_name, *arguments = sys.argv[1:]
+arguments += ["--dataset=synthetic", "--eval_split=test", "--best_metric=", "--model_dir=none"]
+FLAGS(["run_tpu", f"--tpu_topology={slice_name}", *arguments])
+run = job.from_flags(iterations_per_loop=10)
+found = topology.find(slice_name)
+resolver = tf.distribute.cluster_resolver.TPUClusterResolver("local")
+estimator = run_tpu.build_estimator(run, connection.Connection(found, resolver))
+input_fn = run_tpu.build_input_fns(run).train(0)
+step = hlo.step_of(*program.one_step(estimator, input_fn, "train", found, True))
+with open(path, "wb") as file:
+    file.write(step.hlo())
+print("null")
+"""
+
+KERAS = """
+import sys
+import tensorflow as tf
+from benchmarks import keras_transformer
+from models import registry
+path, network = sys.argv[1:]
+tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
+if network == "resnet":
+    model = tf.keras.applications.ResNet50(weights=None, classifier_activation=None)
+    optimizer = tf.keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True)
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    inputs = tf.TensorSpec([128, 224, 224, 3], tf.uint8)
+    labels = tf.TensorSpec([128], tf.int32)
+    prepare = lambda images: tf.cast(images, tf.bfloat16)
+else:
+    params = {**registry.find("transformer_base").default_params(), "vocab_size": 32768}
+    model = keras_transformer.build(params, 128)
+    optimizer = tf.keras.optimizers.Adam(0.001, beta_2=0.98)
+    loss = keras_transformer.loss(params["label_smoothing"])
+    labels = tf.TensorSpec([32, 128], tf.int32)
+    inputs = {"source": labels, "target": labels}
+    prepare = lambda rows: rows
+optimizer.build(model.trainable_variables)
+
+@tf.function(jit_compile=True)
+def step(inputs, labels):
+    with tf.GradientTape() as tape:
+        logits = tf.cast(model(prepare(inputs), training=True), tf.float32)
+        value = loss(labels, logits)
+    gradients = tape.gradient(value, model.trainable_variables)
+    optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+    return value
+
+with open(path, "wb") as file:
+    file.write(step.experimental_get_compiler_ir(inputs, labels)(stage="hlo_serialized"))
+print("null")
+"""
+
+
+def main(_):
+    """Prints a row for each network and generation."""
+    print("| step | core | ours | Keras | ratio | memory | bytes accessed | not counted |")
+    with tempfile.TemporaryDirectory() as folder:
+        for network in flags.FLAGS.steps:
+            keras = os.path.join(folder, f"{network}_keras")
+            last_line(KERAS, keras, network)
+            for name in flags.FLAGS.topologies:
+                ours = os.path.join(folder, f"{network}_{name}")
+                last_line(OURS, ours, name, *RECIPES[network])
+                print(_row(network, topology.find(name), ours, keras), flush=True)
+
+
+def _row(network, found, *programs):
+    compiled = [_compiled(program, found) for program in programs]
+    times = [cost.step_time(c.optimized, found.generation, c.flops, str) for c in compiled]
+    ours, keras = (time.seconds * 1e3 for time in times)
+    memory = " / ".join(f"{c.memory['peak'] / 2**30:.2f}" for c in compiled)
+    accessed = " / ".join(f"{c.bytes_accessed / 2**30:.1f}" for c in compiled)
+    silent = " / ".join(str(time.not_counted) for time in times)
+    return (
+        f"| {network} | {found.generation} | {ours:.1f} ms | {keras:.1f} ms | {ours / keras:.2f} | "
+        f"{memory} GiB | {accessed} GiB | {silent} |"
+    )
+
+
+def _compiled(program, found):
+    with open(program, "rb") as file:
+        compiled = compiler.compile_hlo(file.read(), compiler.target_of(found), compiler.FULL)
+    if not compiled.fits:
+        raise RuntimeError(compiled.error)
+    return compiled
+
+
+if __name__ == "__main__":
+    app.run(main)

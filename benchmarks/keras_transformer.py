@@ -77,7 +77,7 @@ def _embed(embedding, tokens, same, params):
     rates = np.float32(10000.0 ** -(np.arange(half) / half))
     angles = tf.cast(positions, tf.float32)[..., tf.newaxis] * rates
     x = embedding(tokens) * params["hidden_size"] ** 0.5
-    x += tf.concat([tf.sin(angles), tf.cos(angles)], axis=-1)
+    x += tf.cast(tf.concat([tf.sin(angles), tf.cos(angles)], axis=-1), x.dtype)
     return tf.keras.layers.Dropout(params["dropout"])(x)
 
 

@@ -128,17 +128,26 @@ def write_cifar10(folder, random):
         (folder / f"{name}.bin").write_bytes(formats.cifar_binary(pixels, labels))
 
 
-def write_leaves(folder, table, random):
-    """Writes 24 photos, and a table with their classes in both of the forms that the pages have."""
+LEAVES = ("healthy", "black_rot", "rust", "scab")
+
+
+def write_photos(folder, random):
     folder.mkdir()
-    kinds = ("healthy", "black_rot", "rust", "scab")
-    lines = ["image,label,leaf_id,split_by_shot," + ",".join(kinds)]
     for i in range(24):
         pixels = random.integers(0, 256, [40, 40, 3], dtype=np.uint8)
         Image.fromarray(pixels).save(folder / f"{i}.jpg")
+
+
+def write_labels(table):
+    lines = [f"{i}.jpg,{LEAVES[i % 4]},{i // 4}" for i in range(24)]
+    table.write_text("\n".join(["image,label,leaf_id", *lines]))
+
+
+def write_one_hot_labels(table):
+    lines = ["image,split_by_shot," + ",".join(LEAVES)]
+    for i in range(24):
         split = "test" if i > 19 else "validation" if i > 15 else "train"
-        one_hot = ",".join(str(int(i % 4 == kind)) for kind in range(4))
-        lines.append(f"{i}.jpg,{kinds[i % 4]},{i // 4},{split},{one_hot}")
+        lines.append(f"{i}.jpg,{split}," + ",".join(str(int(i % 4 == kind)) for kind in range(4)))
     table.write_text("\n".join(lines))
 
 
@@ -150,8 +159,10 @@ def _files(tmp_path, monkeypatch, pair_files):
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     write_fashion_mnist(tmp_path / "IDX_FOLDER", random)
     write_cifar10(tmp_path / "DOWNLOADS", random)
-    for folder, table in (("images", "train.csv"), ("IMAGES", "labels.csv")):
-        write_leaves(tmp_path / folder, tmp_path / table, random)
+    for folder in ("images", "IMAGES"):
+        write_photos(tmp_path / folder, random)
+    write_labels(tmp_path / "train.csv")
+    write_one_hot_labels(tmp_path / "labels.csv")
     for folder in ("texts", "raw", "wmt14"):
         (tmp_path / folder).symlink_to(pair_files)
     (tmp_path / "new.en").symlink_to(pair_files / "test.en")

@@ -41,7 +41,8 @@ def build(params, max_length):
         x = _attention(x, memory, of_source, params, f"decoder_{i + 1}_cross")
         x = _ffn(x, params, f"decoder_{i + 1}_ffn")
     logits = tf.keras.layers.Lambda(
-        lambda x: tf.matmul(x, embedding.embeddings, transpose_b=True), name="logits"
+        lambda x: tf.matmul(x, tf.cast(embedding.embeddings, x.dtype), transpose_b=True),
+        name="logits",
     )(x)
     return tf.keras.Model({"source": source, "target": target}, logits)
 

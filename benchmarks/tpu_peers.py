@@ -68,30 +68,33 @@ if network == "resnet":
     model = tf.keras.applications.ResNet50(weights=None, classifier_activation=None)
     optimizer = tf.keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True)
     loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    inputs = tf.TensorSpec([128, 224, 224, 3], tf.uint8)
-    labels = tf.TensorSpec([128], tf.int32)
-    prepare = lambda images: tf.cast(images, tf.bfloat16)
+    specs = tf.TensorSpec([128, 224, 224, 3], tf.uint8), tf.TensorSpec([128], tf.int32)
+
+    def forward(images, labels):
+        return model(tf.cast(images, tf.bfloat16), training=True), labels
 else:
     params = {**registry.find("transformer_base").default_params(), "vocab_size": 32768}
     model = keras_transformer.build(params, 128)
     optimizer = tf.keras.optimizers.Adam(0.001, beta_2=0.98)
     loss = keras_transformer.loss(params["label_smoothing"])
-    labels = tf.TensorSpec([32, 128], tf.int32)
-    inputs = {"source": labels, "target": labels}
-    prepare = lambda rows: rows
+    specs = [tf.TensorSpec([32, 128], tf.int32)] * 2
+
+    def forward(source, target):
+        return model({"source": source, "target": target}, training=True), target
+
 optimizer.build(model.trainable_variables)
 
 @tf.function(jit_compile=True)
-def step(inputs, labels):
+def step(*batch):
     with tf.GradientTape() as tape:
-        logits = tf.cast(model(prepare(inputs), training=True), tf.float32)
-        value = loss(labels, logits)
+        logits, labels = forward(*batch)
+        value = loss(labels, tf.cast(logits, tf.float32))
     gradients = tape.gradient(value, model.trainable_variables)
     optimizer.apply_gradients(zip(gradients, model.trainable_variables))
     return value
 
 with open(path, "wb") as file:
-    file.write(step.experimental_get_compiler_ir(inputs, labels)(stage="hlo_serialized"))
+    file.write(step.experimental_get_compiler_ir(*specs)(stage="hlo_serialized"))
 print("null")
 """
 

@@ -43,7 +43,7 @@ def cross_attention(x, key, value, bias, dropout, training):
       dropout: see `self_attention`.
       training: see `self_attention`.
     """
-    (query,) = _projections(x, key.shape.as_list()[1], 1, "query")
+    query = _split(_dense(x, x.shape[-1], "query"), key.shape.as_list()[1], 1)[0]
     return output(attend(query, key, value, bias, dropout, training))
 
 
@@ -74,12 +74,12 @@ def cached_self_attention(x, cache, position):
 
 def queries_keys_values(x, num_heads):
     """Returns three tensors `[batch, num_heads, length, hidden_size / num_heads]` of `x`."""
-    return _projections(x, num_heads, 3, "query_key_value")
+    return _split(_dense(x, 3 * x.shape[-1], "query_key_value"), num_heads, 3)
 
 
 def keys_values(memory, num_heads):
     """Returns two tensors `[batch, num_heads, length, hidden_size / num_heads]` of `memory`."""
-    return _projections(memory, num_heads, 2, "key_value")
+    return _split(_dense(memory, 2 * memory.shape[-1], "key_value"), num_heads, 2)
 
 
 def attend(query, key, value, bias, dropout=0.0, training=False):
@@ -105,30 +105,18 @@ def attend(query, key, value, bias, dropout=0.0, training=False):
 
 def output(heads):
     """Joins and projects `[batch, heads, length, head_size]` to `[batch, length, hidden_size]`."""
-    num_heads, head_size = heads.shape.as_list()[1::2]
-    size = num_heads * head_size
-    kernel, bias = _weights("output", size, size, heads.dtype)
-    kernel = tf.reshape(kernel, [num_heads, head_size, size])
-    return tf.einsum("bhtd,hdc->btc", heads, kernel) + bias
+    batch, num_heads, length, head_size = heads.shape.as_list()
+    joined = tf.transpose(heads, [0, 2, 1, 3])
+    joined = tf.reshape(joined, [batch or -1, length, num_heads * head_size])
+    return _dense(joined, num_heads * head_size, "output")
 
 
-def _projections(x, num_heads, parts, name):
-    """Projects `x` `parts` times, each to `[batch, heads, length, hidden_size / heads]`.
-
-    Kernel and bias are one variable for all. It is they that are cut, into parts and heads, and not
-    what comes out of a product, which a TPU would have to copy.
-    """
-    size = x.shape.as_list()[-1]
-    kernel, bias = _weights(name, size, parts * size, x.dtype)
-    shape = [num_heads, size // num_heads]
-    kernels = (tf.reshape(part, [size, *shape]) for part in tf.split(kernel, parts, axis=1))
-    biases = (tf.reshape(part, [*shape[:1], 1, *shape[1:]]) for part in tf.split(bias, parts))
-    return [tf.einsum("btc,chd->bhtd", x, k) + b for k, b in zip(kernels, biases)]
+def _split(x, num_heads, parts):
+    """Cuts `[batch, length, parts * hidden_size]` into parts `[batch, heads, length, size]`."""
+    batch, length, units = x.shape.as_list()
+    x = tf.reshape(x, [batch or -1, length, parts, num_heads, units // parts // num_heads])
+    return tf.unstack(tf.transpose(x, [2, 0, 3, 1, 4]))
 
 
-def _weights(name, size, units, dtype):
-    """Returns kernel `[size, units]` and bias `[units]` of a dense layer."""
-    with tf.compat.v1.variable_scope(name):
-        kernel = tf.compat.v1.get_variable("kernel", [size, units], dtype)
-        zeros = tf.zeros_initializer()
-        return kernel, tf.compat.v1.get_variable("bias", [units], dtype, initializer=zeros)
+def _dense(x, units, name):
+    return tf.compat.v1.layers.dense(x, units, name=name)

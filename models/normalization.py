@@ -102,7 +102,7 @@ def _by_sums(x, params, name, gamma_initializer, strides, is_crossed):
         moving_variance = _variable("moving_variance", x, tf.ones_initializer(), trainable=False)
 
     axes = list(range(x.shape.rank - 1))
-    count = tf.cast(tf.size(x) / x.shape[-1], tf.float32)
+    count = tf.cast(tf.size(x) // x.shape[-1], tf.float32)
     count *= replicas.count(params) if is_crossed else 1
 
     def of_all(sums):

@@ -65,8 +65,8 @@ FAULTS = [
     Fault("models/decoding.py", "((5.0 + length) / 6.0)", "((6.0 + length) / 6.0)", "tests/models"),
     Fault(
         "models/resnet.py",
-        "strides = 2 if stage and not i else 1",
-        "strides = 2 if not i else 1",
+        "following[0] = 2",
+        "following[0] = 1",
         "tests/models/test_resnet.py",
     ),
     Fault(

@@ -171,7 +171,7 @@ def _become_collective(node, nodes, output):
     dtype, name = node.attr["T"].type, node.name
     node.Clear()
     node.name, node.op = name, "CollectiveReduceV2"
-    # One size and one key for all: XLA takes a single configuration. _with_groups has the true one.
+    # One size and one key for all: XLA takes a single configuration. _set_groups has the true one.
     keys = {"group_size": 8, "group_key": 1, "instance_key": 1}
     for key, number in keys.items():
         constant = nodes.add(name=f"{name}/{key}", op="Const")

@@ -15,24 +15,25 @@ def bias(allowed):
     return tf.where(allowed, 0.0, _MASKED)
 
 
-def self_attention(x, bias, num_heads, dropout, training):
+def self_attention(x, bias, params, training):
     """Lets each position of `x` look at those that `bias` allows.
 
     Args:
       x: `[batch, length, hidden_size]`.
       bias: float32, broadcast to `[batch, num_heads, length, length]`.
-      num_heads: divides hidden_size.
-      dropout: share of the attention weights that training drops.
+      params: `num_heads`, which divides hidden_size; `attention_dropout`, the share of the attention
+        weights that training drops; `use_tpu`, as TPUEstimator sets it.
       training: whether it does.
 
     Returns:
       `[batch, length, hidden_size]`.
     """
-    query, key, value = queries_keys_values(x, num_heads)
-    return output(attend(query, key, value, bias, dropout, training))
+    query, key, value = queries_keys_values(x, params)
+    attended = attend(query, key, value, bias, params["attention_dropout"], training)
+    return output(attended, params)
 
 
-def cross_attention(x, key, value, bias, dropout, training):
+def cross_attention(x, key, value, bias, params, training):
     """Lets each position of `x` look at a memory, whose `keys_values` these are.
 
     Args:
@@ -40,14 +41,15 @@ def cross_attention(x, key, value, bias, dropout, training):
       key: `[batch, num_heads, memory_length, hidden_size / num_heads]`.
       value: like `key`.
       bias: float32, broadcast to `[batch, num_heads, length, memory_length]`.
-      dropout: see `self_attention`.
+      params: see `self_attention`.
       training: see `self_attention`.
     """
-    query = _split(_dense(x, x.shape[-1], "query"), key.shape.as_list()[1], 1)[0]
-    return output(attend(query, key, value, bias, dropout, training))
+    (query,) = _project(x, 1, params, "query")
+    attended = attend(query, key, value, bias, params["attention_dropout"], training)
+    return output(attended, params)
 
 
-def cached_self_attention(x, cache, position):
+def cached_self_attention(x, cache, position, params):
     """Lets each beam look at its own last token and at those before it.
 
     Args:
@@ -55,12 +57,13 @@ def cached_self_attention(x, cache, position):
       cache: keys and values of the positions before it, two tensors
         `[batch, beams, num_heads, max_length, hidden_size / num_heads]`.
       position: int32 scalar.
+      params: see `self_attention`.
 
     Returns:
       `[batch, beams, hidden_size]`, and the cache with this position in it.
     """
     _, beams, heads, length, head_size = cache[0].shape.as_list()
-    query, *new = queries_keys_values(tf.reshape(x, [-1, 1, heads * head_size]), heads)
+    query, *new = queries_keys_values(tf.reshape(x, [-1, 1, heads * head_size]), params)
     positions = tf.range(length)
     here = tf.equal(positions, position)[:, tf.newaxis]
     cache = tuple(
@@ -68,18 +71,18 @@ def cached_self_attention(x, cache, position):
         for tensor, old in zip(new, cache)
     )
     key, value = (tf.reshape(tensor, [-1, heads, length, head_size]) for tensor in cache)
-    x = output(attend(query, key, value, bias(positions <= position)))
+    x = output(attend(query, key, value, bias(positions <= position)), params)
     return tf.reshape(x, [-1, beams, heads * head_size]), cache
 
 
-def queries_keys_values(x, num_heads):
+def queries_keys_values(x, params):
     """Returns three tensors `[batch, num_heads, length, hidden_size / num_heads]` of `x`."""
-    return _split(_dense(x, 3 * x.shape[-1], "query_key_value"), num_heads, 3)
+    return _project(x, 3, params, "query_key_value")
 
 
-def keys_values(memory, num_heads):
+def keys_values(memory, params):
     """Returns two tensors `[batch, num_heads, length, hidden_size / num_heads]` of `memory`."""
-    return _split(_dense(memory, 2 * memory.shape[-1], "key_value"), num_heads, 2)
+    return _project(memory, 2, params, "key_value")
 
 
 def attend(query, key, value, bias, dropout=0.0, training=False):
@@ -90,8 +93,8 @@ def attend(query, key, value, bias, dropout=0.0, training=False):
       key: `[batch, num_heads, memory_length, head_size]`.
       value: like `key`.
       bias: float32, broadcast to `[batch, num_heads, length, memory_length]`.
-      dropout: see `self_attention`.
-      training: see `self_attention`.
+      dropout: share of the weights that training drops.
+      training: whether it does.
 
     Returns:
       A tensor like `query`.
@@ -103,20 +106,42 @@ def attend(query, key, value, bias, dropout=0.0, training=False):
     return tf.matmul(weights, value)
 
 
-def output(heads):
+def output(heads, params):
     """Joins and projects `[batch, heads, length, head_size]` to `[batch, length, hidden_size]`."""
     batch, num_heads, length, head_size = heads.shape.as_list()
-    joined = tf.transpose(heads, [0, 2, 1, 3])
-    joined = tf.reshape(joined, [batch or -1, length, num_heads * head_size])
-    return _dense(joined, num_heads * head_size, "output")
+    size = num_heads * head_size
+    kernel, bias = _weights("output", size, size, heads.dtype)
+    if params.get("use_tpu"):
+        kernel = tf.reshape(kernel, [num_heads, head_size, size])
+        return tf.einsum("bhtd,hdc->btc", heads, kernel) + bias
+    joined = tf.reshape(tf.transpose(heads, [0, 2, 1, 3]), [-1, size])
+    joined = tf.nn.bias_add(tf.matmul(joined, kernel), bias)
+    return tf.reshape(joined, [batch or -1, length, size])
 
 
-def _split(x, num_heads, parts):
-    """Cuts `[batch, length, parts * hidden_size]` into parts `[batch, heads, length, size]`."""
-    batch, length, units = x.shape.as_list()
-    x = tf.reshape(x, [batch or -1, length, parts, num_heads, units // parts // num_heads])
-    return tf.unstack(tf.transpose(x, [2, 0, 3, 1, 4]))
+def _project(x, parts, params, name):
+    """Projects `x` `parts` times, each to `[batch, heads, length, hidden_size / heads]`.
+
+    Kernel and bias are one variable for all. On a TPU it is they that are cut into parts and heads,
+    for there what comes out of a product would have to be copied; elsewhere it is that, because
+    one large product is faster, and its bits do not depend on the size of the batch.
+    """
+    batch, length, size = x.shape.as_list()
+    num_heads = params["num_heads"]
+    shape = [num_heads, size // num_heads]
+    kernel, bias = _weights(name, size, parts * size, x.dtype)
+    if params.get("use_tpu"):
+        kernels = (tf.reshape(part, [size, *shape]) for part in tf.split(kernel, parts, axis=1))
+        biases = (tf.reshape(part, [shape[0], 1, shape[1]]) for part in tf.split(bias, parts))
+        return [tf.einsum("btc,chd->bhtd", x, k) + b for k, b in zip(kernels, biases)]
+    projected = tf.nn.bias_add(tf.matmul(tf.reshape(x, [-1, size]), kernel), bias)
+    projected = tf.reshape(projected, [batch or -1, length, parts, *shape])
+    return tf.unstack(tf.transpose(projected, [2, 0, 3, 1, 4]))
 
 
-def _dense(x, units, name):
-    return tf.compat.v1.layers.dense(x, units, name=name)
+def _weights(name, size, units, dtype):
+    """Returns kernel `[size, units]` and bias `[units]`, as a dense layer of that name has them."""
+    with tf.compat.v1.variable_scope(name):
+        kernel = tf.compat.v1.get_variable("kernel", [size, units], dtype)
+        zeros = tf.zeros_initializer()
+        return kernel, tf.compat.v1.get_variable("bias", [units], dtype, initializer=zeros)

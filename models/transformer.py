@@ -105,7 +105,7 @@ def _translate(memory, source_segments, params):
         new_caches = []
 
         def look_back(layer, x):
-            x, cache = attention.cached_self_attention(x, caches[layer], position)
+            x, cache = attention.cached_self_attention(x, caches[layer], position, params)
             new_caches.append(cache)
             return x
 
@@ -134,9 +134,7 @@ def _decoder(x, look_back, keys_values, memory_bias, params, training):
     for i in range(params["num_layers"]):
 
         def look_at_memory(x, layer=i):
-            return attention.cross_attention(
-                x, *keys_values[layer], memory_bias, params["attention_dropout"], training
-            )
+            return attention.cross_attention(x, *keys_values[layer], memory_bias, params, training)
 
         with tf.compat.v1.variable_scope(f"decoder/layer_{i + 1}"):
             own = functools.partial(look_back, i)
@@ -152,9 +150,7 @@ def _decoder(x, look_back, keys_values, memory_bias, params, training):
 def _self_attention(allowed, params, training):
     """Returns `x -> x`, which keeps to bool `allowed`, `[batch, length, length]`."""
     bias = attention.bias(allowed)[:, tf.newaxis]
-    return lambda x: attention.self_attention(
-        x, bias, params["num_heads"], params["attention_dropout"], training
-    )
+    return lambda x: attention.self_attention(x, bias, params, training)
 
 
 def _sublayer(name, x, function, params, training):
@@ -181,7 +177,7 @@ def _keys_values(memory, params):
     found = []
     for i in range(params["num_layers"]):
         with tf.compat.v1.variable_scope(f"decoder/layer_{i + 1}/cross_attention"):
-            found.append(attention.keys_values(memory, params["num_heads"]))
+            found.append(attention.keys_values(memory, params))
     return found
 
 

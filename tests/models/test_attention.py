@@ -8,6 +8,9 @@ from models import attention
 
 BATCH, LENGTH, MEMORY, HEADS, HEAD_SIZE = 3, 7, 5, 2, 4
 HIDDEN = HEADS * HEAD_SIZE
+PARAMS = {"num_heads": HEADS, "attention_dropout": 0.0}
+
+on_each_device = pytest.mark.parametrize("use_tpu", [False, True])
 
 
 @pytest.fixture
@@ -48,46 +51,51 @@ def keras_attention(values, query, memory, mask):
     return layer(query, memory, attention_mask=mask).numpy()
 
 
-def test_self_attention_is_keras(random, eager):
+@on_each_device
+def test_self_attention_is_keras(random, eager, use_tpu):
     x = random.normal(size=[BATCH, LENGTH, HIDDEN]).astype(np.float32)
     mask = random.integers(0, 2, [BATCH, LENGTH, LENGTH]).astype(bool)
     mask[:, :, 0] = True  # of nothing at all there is no mean
 
     def ours(x, mask):
         bias = attention.bias(mask)[:, tf.newaxis]
-        return attention.self_attention(x, bias, HEADS, dropout=0.0, training=False)
+        return attention.self_attention(x, bias, {**PARAMS, "use_tpu": use_tpu}, training=False)
 
     got, values = run(ours, x, mask)
     assert got.shape == (BATCH, LENGTH, HIDDEN)
     np.testing.assert_allclose(got, keras_attention(values, x, x, mask), atol=1e-4)
 
 
-def test_cross_attention_is_keras(random, eager):
+@on_each_device
+def test_cross_attention_is_keras(random, eager, use_tpu):
     x = random.normal(size=[BATCH, LENGTH, HIDDEN]).astype(np.float32)
     memory = random.normal(size=[BATCH, MEMORY, HIDDEN]).astype(np.float32)
     mask = random.integers(0, 2, [BATCH, LENGTH, MEMORY]).astype(bool)
     mask[:, :, 0] = True
 
     def ours(x, memory, mask):
-        key, value = attention.keys_values(memory, HEADS)
+        params = {**PARAMS, "use_tpu": use_tpu}
+        key, value = attention.keys_values(memory, params)
         bias = attention.bias(mask)[:, tf.newaxis]
-        return attention.cross_attention(x, key, value, bias, dropout=0.0, training=False)
+        return attention.cross_attention(x, key, value, bias, params, training=False)
 
     got, values = run(ours, x, memory, mask)
     np.testing.assert_allclose(got, keras_attention(values, x, memory, mask), atol=1e-4)
 
 
-def test_with_a_cache_position_after_position_is_causal_self_attention(random):
+@on_each_device
+def test_with_a_cache_position_after_position_is_causal_self_attention(random, use_tpu):
     x = random.normal(size=[BATCH, LENGTH, HIDDEN]).astype(np.float32)
     causal = np.tril(np.ones([LENGTH, LENGTH], bool))
+    params = {**PARAMS, "use_tpu": use_tpu}
 
     def both(x):
         with tf.compat.v1.variable_scope("", reuse=tf.compat.v1.AUTO_REUSE):
-            whole = attention.self_attention(x, attention.bias(causal), HEADS, 0.0, False)
+            whole = attention.self_attention(x, attention.bias(causal), params, training=False)
             cache = [tf.zeros([BATCH, 1, HEADS, LENGTH, HEAD_SIZE])] * 2
             steps = []
             for i in range(LENGTH):
-                step, cache = attention.cached_self_attention(x[:, i : i + 1], cache, i)
+                step, cache = attention.cached_self_attention(x[:, i : i + 1], cache, i, params)
                 steps.append(step)
         return whole, tf.concat(steps, axis=1)
 
@@ -101,7 +109,9 @@ def test_dropout_is_of_the_weights_and_in_training_alone(random):
     def both(x):
         with tf.compat.v1.variable_scope("", reuse=tf.compat.v1.AUTO_REUSE):
             return [
-                attention.self_attention(x, tf.zeros([1]), HEADS, dropout, training)
+                attention.self_attention(
+                    x, tf.zeros([1]), {**PARAMS, "attention_dropout": dropout}, training
+                )
                 for dropout, training in ((0.0, True), (0.5, False), (0.5, True))
             ]
 

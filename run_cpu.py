@@ -24,6 +24,7 @@ from training import (
     forward,
     gallery,
     job,
+    loop,
     modes,
     optimizers,
     runtime,
@@ -53,33 +54,53 @@ def build_model_fn(model: Model, run: Job):
             checkpoints.check_fits(run.checkpoint, params, mode == ModeKeys.TRAIN)
         return spec
 
-    def train_spec(features, labels, params):
+    def train_step(features, labels, params):
         global_step = tf.compat.v1.train.get_or_create_global_step()
         learning_rate = schedules.learning_rate(
             params, global_step, run.train_steps, run.train_batch_size
         )
         optimizer = optimizers.create(params, learning_rate)
         step = steps.train_step(model, features, labels, params, optimizer, run.accumulate_steps)
+        evaluation.require_metric(
+            run.best_metric, model, labels, step.eval_outputs, run.pipeline.corpus_metrics
+        )
+
+        def summary():
+            # The metrics of workers in step would sum up over all of them.
+            metrics = {} if run.task.in_step else model.metrics(labels, step.eval_outputs, None)
+            scalars = {"loss": step.loss, "learning_rate": learning_rate}
+            return summaries.of_step(features, scalars, metrics)
+
+        return step, summary
+
+    def train_spec(features, labels, params):
+        if isinstance(features, loop.Batches):
+            step, summary = loop.repeat(
+                features,
+                run.counter,
+                run.summary_steps,
+                lambda features, labels: train_step(features, labels, params),
+            )
+        else:
+            step, summarize = train_step(features, labels, params)
+            summary = summarize()
         if run.warm_start_from:
             checkpoints.warm_start(
                 run.warm_start_from, run.warm_start_include, step.model_variables
             )
-        evaluation.require_metric(
-            run.best_metric, model, labels, step.eval_outputs, run.pipeline.corpus_metrics
-        )
-        # The metrics of workers in step would sum up over all of them.
-        metrics = {} if run.task.in_step else model.metrics(labels, step.eval_outputs, None)
-        summaries.add_to_graph(features, learning_rate)
         hook = summaries.TrainSummaryHook(
-            metrics,
+            summary,
             run.train_batch_size,
             run.summary_steps,
             run.model_dir,
             run.clock,
-            run.step_counter(),
+            run.counter,
         )
         return tf.estimator.EstimatorSpec(
-            ModeKeys.TRAIN, loss=step.loss, train_op=step.op, training_chief_hooks=[hook]
+            ModeKeys.TRAIN,
+            loss=step.loss,
+            train_op=step.op,
+            training_hooks=[hook] if run.task.is_chief else [],
         )
 
     def eval_spec(features, labels, params):
@@ -148,11 +169,15 @@ def build_input_fns(run: Job) -> modes.InputFns:
     data = run.pipeline
     # Workers draw their batches each in an order of its own, unless they share every batch.
     seed = run.seed + (0 if run.task.in_step else run.task.worker)
+
+    def train(start_step):
+        input_fn = data.train_input_fn(run.train_split, seed, start_step)
+        input_fn = with_batch_size(input_fn, run.train_batch_size)
+        in_loops = isinstance(run.counter, loop.LoopCounter)
+        return loop.of_dataset(input_fn) if in_loops else input_fn
+
     return modes.InputFns(
-        train=lambda start_step: with_batch_size(
-            data.train_input_fn(run.train_split, seed, start_step),
-            run.train_batch_size,
-        ),
+        train=train,
         evaluate=with_batch_size(data.eval_input_fn(run.eval_split), run.eval_batch_size),
         predict=with_batch_size(run.predict_input_fn(), run.predict_batch_size),
     )
@@ -162,7 +187,9 @@ def main() -> None:
     """Does what the flags say."""
     runtime.prepare()
     in_step = FLAGS.strategy == "multi_worker_mirrored"
-    run = job.from_flags(task=cluster.task_of_environment(in_step))
+    task = cluster.task_of_environment(in_step)
+    in_loops = task.alone and FLAGS.strategy == "none"
+    run = job.from_flags(loop.MOST_STEPS if in_loops else 1, task=task)
     config = None
     if run.task.trains:
         config = strategy.create(

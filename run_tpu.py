@@ -86,7 +86,7 @@ def build_model_fn(model: Model, run: Job):
             run.summary_steps,
             run.model_dir,
             run.clock,
-            run.step_counter(),
+            run.counter,
         )
         return tf.compat.v1.estimator.tpu.TPUEstimatorSpec(
             ModeKeys.TRAIN,

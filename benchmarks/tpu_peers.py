@@ -1,22 +1,25 @@
 """Training steps by the TPU compiler, full effort: ours beside the same network of tf.keras.
 
     python -m benchmarks.tpu_peers [--steps=resnet,transformer] [--topologies=v2-8,v3-8]
+        [--flax_python=flax/bin/python]
 
 ResNet-50 as `tf.keras.applications` has it, 128 images of 224x224 a core, momentum; and the
 Transformer of configs/wmt14_base.cfg beside a twin of Keras' layers, 32 rows of 128 tokens a core,
-Adam; bfloat16. Compared is the compiler's own estimate for one core, which counts neither the sum
-over the cores nor the infeed, nor the few instructions of the last column, ours and Keras'. Needs
-libtpu (docs/check.md) and no TPU; takes a quarter of an hour.
+Adam; bfloat16. With --flax_python ResNet-50 in Flax (`flax_resnet`) too. Compared is the compiler's
+own estimate for one core, which counts neither the sum over the cores nor the infeed, nor the few
+instructions of the last column. Needs libtpu (docs/check.md) and no TPU; takes a quarter of an
+hour.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
 import tempfile
 
 from absl import app, flags
 
-from benchmarks.children import last_line
+from benchmarks.children import ROOT, last_line
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -26,6 +29,7 @@ from tpu import compiler, cost, topology
 
 flags.DEFINE_list("steps", ["resnet", "transformer"], "Networks.")
 flags.DEFINE_list("topologies", ["v2-8", "v3-8"], "Slices, whose cores they are compiled for.")
+flags.DEFINE_string("flax_python", "", "Python of an environment with Flax (flax_resnet.py).")
 
 RECIPES = {
     "resnet": [
@@ -102,29 +106,42 @@ print("null")
 
 
 def main(_):
-    """Prints a row for each network and generation."""
-    print("| step | core | ours | Keras | ratio | memory | bytes accessed | not counted |")
+    """Prints a row for each network, generation and program."""
+    print("| step, by whom | core | time | ours / theirs | memory | bytes accessed | not counted |")
     with tempfile.TemporaryDirectory() as folder:
         for network in flags.FLAGS.steps:
-            keras = os.path.join(folder, f"{network}_keras")
-            last_line(KERAS, keras, network)
+            theirs = _peers(network, folder)
             for name in flags.FLAGS.topologies:
                 ours = os.path.join(folder, f"{network}_{name}")
                 last_line(OURS, ours, name, *RECIPES[network])
-                print(_row(network, topology.find(name), ours, keras), flush=True)
+                _compare(network, topology.find(name), {"ours": ours, **theirs})
 
 
-def _row(network, found, *programs):
-    compiled = [_compiled(program, found) for program in programs]
-    times = [cost.step_time(c.optimized, found.generation, c.flops, str) for c in compiled]
-    ours, keras = (time.seconds * 1e3 for time in times)
-    memory = " / ".join(f"{c.memory['peak'] / 2**30:.2f}" for c in compiled)
-    accessed = " / ".join(f"{c.bytes_accessed / 2**30:.1f}" for c in compiled)
-    silent = " / ".join(str(time.not_counted) for time in times)
-    return (
-        f"| {network} | {found.generation} | {ours:.1f} ms | {keras:.1f} ms | {ours / keras:.2f} | "
-        f"{memory} GiB | {accessed} GiB | {silent} |"
-    )
+def _peers(network, folder):
+    """Writes the others' programs; returns `{by whom: path}`."""
+    keras = os.path.join(folder, f"{network}_keras")
+    last_line(KERAS, keras, network)
+    if network != "resnet" or not flags.FLAGS.flax_python:
+        return {"Keras": keras}
+    flax = os.path.join(folder, f"{network}_flax")
+    script = ROOT / "benchmarks" / "flax_resnet.py"
+    subprocess.run([flags.FLAGS.flax_python, script, flax], check=True)
+    return {"Keras": keras, "Flax": flax}
+
+
+def _compare(network, found, programs):
+    """Prints a row for each program, `{by whom: path}`, ours first."""
+    ours = None
+    for whose, path in programs.items():
+        compiled = _compiled(path, found)
+        time = cost.step_time(compiled.optimized, found.generation, compiled.flops, str)
+        ours = ours or time.seconds
+        print(
+            f"| {network}, {whose} | {found.generation} | {time.seconds * 1e3:.1f} ms | "
+            f"{ours / time.seconds:.2f} | {compiled.memory['peak'] / 2**30:.2f} GiB | "
+            f"{compiled.bytes_accessed / 2**30:.1f} GiB | {time.not_counted} |",
+            flush=True,
+        )
 
 
 def _compiled(program, found):

@@ -21,8 +21,8 @@ def self_attention(x, bias, params, training):
     Args:
       x: `[batch, length, hidden_size]`.
       bias: float32, broadcast to `[batch, num_heads, length, length]`.
-      params: `num_heads`, which divides hidden_size; `attention_dropout`, the share of the attention
-        weights that training drops; `use_tpu`, as TPUEstimator sets it.
+      params: `num_heads`, which divides hidden_size; `attention_dropout`, the share of the weights
+        that training drops; `use_tpu`, as TPUEstimator sets it.
       training: whether it does.
 
     Returns:

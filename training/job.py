@@ -19,6 +19,7 @@ from models.model import Model
 from training import checkpoints, files, hparams, recovery
 from training.cluster import Task
 from training.flags import FLAGS, TRAINING_MODES
+from training.loop import LoopCounter
 from training.program import UsageError
 from training.progress import Clock, StepCounter
 
@@ -44,9 +45,10 @@ class Job:
       text_input: what prediction and BLEU translate; None where there is no text.
       warm_start_from: checkpoint that a new training begins with, or None.
       train_steps: the global step at which training ends; 0 where nobody said.
-      iterations_per_loop: steps of one session.run, 1 but on a TPU.
+      iterations_per_loop: steps of one session.run: on a TPU; elsewhere the most of them.
       uses_tpu: whether the Estimator computes on a TPU, be it an emulated one.
       task: what this process is in a cluster.
+      counter: of the global step; where it is a LoopCounter, the Estimator trains in loops.
       seed: of the order of the examples; `graph_seed` is the same, or None where none was given.
       The other attributes are the flags of that name; batch sizes are global.
     """
@@ -87,6 +89,7 @@ class Job:
     seed: int
     graph_seed: int | None
     clock: Clock
+    counter: StepCounter
 
     @property
     def dataset(self) -> Dataset:
@@ -98,10 +101,6 @@ class Job:
         if self.text_input is not None:
             return self.pipeline.rows_input_fn(self.text_input.rows)
         return self.pipeline.predict_input_fn(self.eval_split)
-
-    def step_counter(self) -> StepCounter:
-        """Returns a counter of the steps of this training."""
-        return StepCounter(self.iterations_per_loop, self.task.alone)
 
     @property
     def trains(self) -> bool:
@@ -163,8 +162,12 @@ def from_flags(iterations_per_loop: int = 1, uses_tpu: bool = False, task: Task 
         seed=secrets.randbits(31) if FLAGS.seed is None else FLAGS.seed,
         graph_seed=FLAGS.seed,
         clock=Clock(),
+        counter=StepCounter(iterations_per_loop, task.alone),
         **{name: getattr(FLAGS, name) for name in _SAME_AS_FLAG},
     )
+    if iterations_per_loop > 1 and not uses_tpu:
+        stops = job.save_checkpoints_steps, job.summary_steps
+        job = dataclasses.replace(job, counter=LoopCounter(*stops, end=job.train_steps))
     if job.trains:
         _check_parts(job.train_batch_size, job.accumulate_steps)
     _check_folders(job)

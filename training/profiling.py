@@ -14,11 +14,11 @@ class ProfileHook(tf.estimator.SessionRunHook):
     """Traces some steps of a training, with what TensorFlow's own profiler sees.
 
     One hook serves a training in one session or in several. The trace lies in
-    `model_dir/plugins/profile`. Of a TPU's loop the steps are those of whole session.run calls.
+    `model_dir/plugins/profile`. Of a loop the steps are those of whole session.run calls.
     """
 
     def __init__(self, num_steps, model_dir, counter):
-        """Takes how many steps, and a StepCounter."""
+        """Takes how many steps, and the StepCounter."""
         self._num_steps = num_steps
         self._model_dir = model_dir
         self._counter = counter
@@ -27,19 +27,17 @@ class ProfileHook(tf.estimator.SessionRunHook):
 
     def after_create_session(self, session, coord):
         """Counts from the step of the session."""
-        self._counter.restart(session)
         if self._first is None:
             self._first = self._counter.step + _SKIPPED
 
     def before_run(self, run_context):
         """Begins the trace where it is due."""
-        if self._state == "before" and self._counter.step >= self._first:
+        if self._state == "before" and self._counter.next > self._first:
             tf.profiler.experimental.start(self._model_dir)
             self._state = "tracing"
 
     def after_run(self, run_context, run_values):
         """Ends the trace where it is due."""
-        self._counter.advance(run_context.session)
         if self._counter.step >= self._first + self._num_steps:
             self._stop()
 

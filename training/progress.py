@@ -50,23 +50,29 @@ class Rate:
         return examples / max(seconds, 1e-9)
 
 
-class StepCounter:
-    """The global step after each session.run of one training step, or of a TPU's loop of many."""
+class StepCounter(tf.estimator.SessionRunHook):
+    """The global step after each session.run of one training step, or of a TPU's loop of many.
 
-    def __init__(self, steps_per_run: int, alone: bool = True):
+    One serves a whole training. It must be the first of a session's hooks: others read it.
+
+    Attributes:
+      step: the global step.
+    """
+
+    def __init__(self, steps_per_run: int = 1, alone: bool = True):
         """Takes whether no other process makes steps."""
         self._steps_per_run = steps_per_run
         self._asks = steps_per_run > 1 or not alone
         self.step = 0
 
-    def restart(self, session) -> None:
-        """Takes the step that `session` was restored to."""
+    def after_create_session(self, session, coord):
+        """Takes the step that the session was restored to."""
         self.step = global_step(session)
 
-    def advance(self, session) -> None:
+    def after_run(self, run_context, run_values):
         """Counts one session.run."""
         # Only a loop may end early, and only after a loop is it worth the time to ask.
-        self.step = global_step(session) if self._asks else self.step + 1
+        self.step = global_step(run_context.session) if self._asks else self.step + 1
 
     @property
     def next(self) -> int:
@@ -89,7 +95,7 @@ class ProgressHook(tf.estimator.SessionRunHook):
           batch_size: global batch size.
           train_steps: global step at which training ends.
           clock: a `Clock`.
-          counter: a `StepCounter`.
+          counter: the `StepCounter`.
         """
         self._learning_rate_fn = learning_rate
         self._train_steps = train_steps
@@ -111,7 +117,6 @@ class ProgressHook(tf.estimator.SessionRunHook):
 
     def after_create_session(self, session, coord):
         """Starts counting at the step that the session was restored to."""
-        self._counter.restart(session)
         self._first_step = self._counter.step
         self._started = self._clock.seconds()
         self._printed_at = time.monotonic()
@@ -125,16 +130,14 @@ class ProgressHook(tf.estimator.SessionRunHook):
         return None
 
     def after_run(self, run_context, run_values):
-        """Counts the steps; prints the line that the loss was asked for."""
-        session = run_context.session
-        self._counter.advance(session)
+        """Prints the line that the loss was asked for."""
         if run_values.results is None:
             return
         self._printed_at = time.monotonic()
         step = self._counter.step
         elapsed = self._clock.seconds() - self._started
         eta = (self._train_steps - step) * elapsed / max(1, step - self._first_step)
-        learning_rate = session.run(self._learning_rate, {self._rate_step: step - 1})
+        learning_rate = run_context.session.run(self._learning_rate, {self._rate_step: step - 1})
         print(
             f"step {step}/{self._train_steps}"
             f" | loss {run_values.results:.4f}"

@@ -23,6 +23,7 @@ class SaverHook(tf.estimator.CheckpointSaverHook):
         """
         super().__init__(model_dir, save_steps=save_steps)
         self._set_steps_per_run(steps_per_run)
+        self._save_steps = save_steps
         self._check = check
 
     def _save(self, session, step):
@@ -30,7 +31,7 @@ class SaverHook(tf.estimator.CheckpointSaverHook):
         return super()._save(session, step)
 
     def after_create_session(self, session, coord):
-        """Counts from the step of the session; gives TensorBoard the graph."""
+        """Gives TensorBoard the graph; sets the steps of saves, which are those of a whole run."""
         self._summary_writer.add_graph(session.graph)
         step = session.run(self._global_step_tensor)
-        self._timer.update_last_triggered_step(step)
+        self._timer.update_last_triggered_step(step - step % self._save_steps)

@@ -17,27 +17,44 @@ from training.progress import Rate
 _NUM_IMAGES = 8
 
 
-def add_to_graph(features, learning_rate):
-    """Adds the summaries of a training graph: learning rate and, where there are images, a few."""
-    tf.compat.v1.summary.scalar("learning_rate", learning_rate)
+def of_step(features, scalars, metrics):
+    """Returns the summary of a training step, a string.
+
+    Args:
+      features: of its batch; a few images are shown, where there are any.
+      scalars: `{tag: tensor}`.
+      metrics: the model's streaming metrics, `{name: (value, update_op)}`, of which those that are
+        scalars are updated. `TrainSummaryHook` sets them back.
+
+    What the model itself has put into the collection of summaries is taken out of it, and shown.
+    """
+    collected = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.SUMMARIES)
+    shown = list(collected)
+    collected.clear()
+    # tf.compat.v1.summary's own functions make tags out of scopes, such as a loop's.
+    updates = {name: update for name, (value, update) in metrics.items() if not value.shape.rank}
+    for name, tensor in {**scalars, **updates}.items():
+        shown.append(tf.raw_ops.ScalarSummary(tags=name, values=tensor))
     for name, tensor in features.items():
         if tensor.shape.rank == 4 and tensor.shape[-1] in (1, 3, 4):
             # As float32 the summary scales them to the full range: digits have pixels of 0 to 16.
             images = tf.cast(tensor[:_NUM_IMAGES], tf.float32)
-            tf.compat.v1.summary.image(f"input/{name}", images, _NUM_IMAGES)
+            image = tf.raw_ops.ImageSummary(
+                tag=f"input/{name}", tensor=images, max_images=_NUM_IMAGES
+            )
+            shown.append(image)
+    return tf.compat.v1.summary.merge(shown, collections=[])
 
 
 class TrainSummaryHook(tf.estimator.SessionRunHook):
-    """Every N steps, writes the graph's summaries, the metrics of the batch and examples/s.
+    """Every N steps, writes the summary of the step and examples/s.
 
     In the place of the Estimator's own SummarySaverHook, which delays the very first step.
     """
 
-    def __init__(self, metrics, batch_size, every_steps, model_dir, clock, counter):
-        """Takes the model's streaming metrics, `{name: (value, update_op)}`, and a StepCounter."""
-        self._updates = {
-            name: update for name, (value, update) in metrics.items() if value.shape.rank == 0
-        }
+    def __init__(self, summary, batch_size, every_steps, model_dir, clock, counter):
+        """Takes the summary, of `of_step`, and the StepCounter."""
+        self._summary = summary
         self._reset = tf.compat.v1.variables_initializer(
             tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.METRIC_VARIABLES)
         )
@@ -46,34 +63,26 @@ class TrainSummaryHook(tf.estimator.SessionRunHook):
         self._rate = Rate(clock, batch_size)
         self._counter = counter
 
-    def begin(self):
-        """Comes when the graph is built, with the summary of the loss that the Estimator adds."""
-        self._summaries = tf.compat.v1.summary.merge_all()
-
     def after_create_session(self, session, coord):
         """Starts counting at the step that the session was restored to."""
-        self._counter.restart(session)
         self._rate.restart(self._counter.step)
         self._next = self._counter.step // self._every_steps + 1
         self._writer = tf.compat.v1.summary.FileWriterCache.get(self._model_dir)
 
     def before_run(self, run_context):
-        """Asks for summaries and metrics where they are due."""
+        """Asks for the summary where it is due."""
         if self._counter.next < self._next * self._every_steps:
             return None
-        return tf.estimator.SessionRunArgs((self._updates, self._summaries))
+        return tf.estimator.SessionRunArgs(self._summary)
 
     def after_run(self, run_context, run_values):
         """Writes what was asked for, and sets the metrics back: each value is of one batch."""
-        self._counter.advance(run_context.session)
         if run_values.results is None:
             return
         step = self._counter.step
         self._next = step // self._every_steps + 1
-        metrics, summaries = run_values.results
-        scalars = {**metrics, "examples/sec": self._rate.since_last(step)}
-        self._writer.add_summary(summaries, step)
-        self._writer.add_summary(_scalars(scalars), step)
+        self._writer.add_summary(run_values.results, step)
+        self._writer.add_summary(_scalars({"examples/sec": self._rate.since_last(step)}), step)
         run_context.session.run(self._reset)
 
     def end(self, session):
@@ -85,7 +94,7 @@ class RateSummaryHook(tf.estimator.SessionRunHook):
     """Writes examples/s after each session.run that passes a multiple of N steps."""
 
     def __init__(self, batch_size, every_steps, model_dir, clock, counter):
-        """Takes the global batch size and a StepCounter."""
+        """Takes the global batch size and the StepCounter."""
         self._every_steps = every_steps
         self._model_dir = model_dir
         self._rate = Rate(clock, batch_size)
@@ -93,16 +102,15 @@ class RateSummaryHook(tf.estimator.SessionRunHook):
 
     def after_create_session(self, session, coord):
         """Starts counting at the step that the session was restored to."""
-        self._counter.restart(session)
+        self._periods = self._counter.step // self._every_steps
         self._rate.restart(self._counter.step)
         self._writer = tf.compat.v1.summary.FileWriterCache.get(self._model_dir)
 
     def after_run(self, run_context, run_values):
-        """Counts the steps; writes where it is due."""
-        before = self._counter.step
-        self._counter.advance(run_context.session)
+        """Writes where it is due."""
         step = self._counter.step
-        if before // self._every_steps != step // self._every_steps:
+        before, self._periods = self._periods, step // self._every_steps
+        if before != self._periods:
             self._writer.add_summary(_scalars({"examples/sec": self._rate.since_last(step)}), step)
 
     def end(self, session):

@@ -30,11 +30,11 @@ class Trainer:
             job.train_batch_size,
             job.train_steps,
             job.clock,
-            job.step_counter(),
+            job.counter,
         )
         self._profile = []
         if job.profile:
-            self._profile = [ProfileHook(job.profile, job.model_dir, job.step_counter())]
+            self._profile = [ProfileHook(job.profile, job.model_dir, job.counter)]
 
     def go(self, start_step, end_step, listeners=()):
         """Trains in one session; `listeners` are told of every checkpoint of a process alone."""
@@ -51,8 +51,9 @@ class Trainer:
             self.interruption.exit_if_asked()
 
     def _hooks(self):
-        """Returns the hooks of a session: first what a step is judged by, then what may save it."""
+        """Returns the hooks of a session: what counts and judges a step, then what may save it."""
         job = self._job
+        tells = [job.counter, self._progress]
         finite, stop = divergence.FiniteHook(job.model_dir), self.interruption.hook()
 
         def save_in(folder):
@@ -62,12 +63,12 @@ class Trainer:
 
         if job.task.is_chief:
             saves = save_in(job.model_dir)
-            return [self._record, self._progress, *self._profile, finite, saves, stop]
+            return [*tells, self._record, *self._profile, finite, saves, stop]
         if job.task.in_step:
             # A save sums up over all workers: each must make it, and only the chief's is kept.
             self._scratch = tempfile.TemporaryDirectory()  # removed with this object
-            return [self._progress, finite, save_in(self._scratch.name), stop]
-        return [self._progress, finite, stop]
+            return [*tells, finite, save_in(self._scratch.name), stop]
+        return [*tells, finite, stop]
 
     def report(self):
         """Prints how long it took, and what was saved."""

@@ -28,28 +28,30 @@ def test_the_rate_is_of_the_steps_since_it_was_last_asked(monkeypatch):
     assert rate.since_last(10) == pytest.approx(13)
 
 
-def make_hook(train_steps, steps_per_run=1):
-    """A hook on a graph whose loss is 0.125, at the learning rate step / 100."""
+def make_hooks(train_steps, steps_per_run=1):
+    """The hooks of a graph whose loss is 0.125, at the learning rate step / 100."""
     tf.compat.v1.losses.add_loss(tf.constant(0.125))
-    return progress.ProgressHook(
+    counter = progress.StepCounter(steps_per_run)
+    hook = progress.ProgressHook(
         lambda step: tf.cast(step, tf.float32) / 100,
         batch_size=13,
         train_steps=train_steps,
         clock=progress.Clock(),
-        counter=progress.StepCounter(steps_per_run),
+        counter=counter,
     )
+    return [counter, hook]
 
 
-def train(hook, runs, steps_per_run=1):
+def train(hooks, runs, steps_per_run=1):
     count = tf.compat.v1.train.get_or_create_global_step().assign_add(steps_per_run)
-    with tf.compat.v1.train.MonitoredSession(hooks=[hook]) as session:
+    with tf.compat.v1.train.MonitoredSession(hooks=hooks) as session:
         for _ in range(runs):
             session.run(count)
 
 
 @pytest.mark.parametrize("steps_per_run", [1, 3])
 def test_a_line_at_the_end_names_step_loss_rate_and_time(capsys, steps_per_run):
-    train(make_hook(3, steps_per_run), 3 // steps_per_run, steps_per_run)
+    train(make_hooks(3, steps_per_run), 3 // steps_per_run, steps_per_run)
     sizes, line = capsys.readouterr().out.splitlines()
     assert sizes == "training 0 parameters up to step 3"
     # The learning rate is that of the step just made, the third, which found the counter at 2.
@@ -58,17 +60,17 @@ def test_a_line_at_the_end_names_step_loss_rate_and_time(capsys, steps_per_run):
 
 
 def test_a_hook_goes_on_in_another_session(capsys):
-    hook = make_hook(4)
+    hooks = make_hooks(4)
     for _ in range(2):
         with tf.Graph().as_default():
             tf.compat.v1.losses.add_loss(tf.constant(0.5))
-            train(hook, 4)
+            train(hooks, 4)
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(" ")[0] for line in lines] == ["training", "step", "step"]
 
 
 def test_lines_come_by_time_and_not_by_step(capsys, monkeypatch):
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
-    train(make_hook(9), 4)
+    train(make_hooks(9), 4)
     lines = capsys.readouterr().out.splitlines()[1:]
     assert [line.split()[1] for line in lines] == ["1/9", "2/9", "3/9", "4/9"]

@@ -30,10 +30,10 @@ def test_it_saves_every_so_many_steps_and_at_the_end(tmp_path):
     assert steps_saved(tmp_path) == [4, 8, 10]
 
 
-def test_a_resumed_run_counts_from_where_it_stands(tmp_path):
+def test_a_resumed_run_saves_at_the_steps_of_one_that_never_stopped(tmp_path):
     train(tmp_path, 6)
     train(tmp_path, 11)
-    assert steps_saved(tmp_path) == [4, 6, 10, 11]
+    assert steps_saved(tmp_path) == [4, 6, 8, 11]
 
 
 def test_tensorboard_gets_the_graph(tmp_path):

@@ -33,13 +33,13 @@ def test_the_confusion_matrix_is_written_as_image_and_table(tmp_path, session):
 
 
 def test_training_metrics_are_of_one_batch_each(tmp_path):
-    tf.compat.v1.summary.scalar("learning_rate", tf.constant(0.5))
     labels = tf.compat.v1.placeholder(tf.int32, [None])
     count = tf.compat.v1.train.get_or_create_global_step().assign_add(1)
     metrics = {"accuracy": tf.compat.v1.metrics.accuracy(labels, tf.ones_like(labels))}
     counter = progress.StepCounter(steps_per_run=1)
-    hook = summaries.TrainSummaryHook(metrics, 13, 2, str(tmp_path), progress.Clock(), counter)
-    with tf.compat.v1.train.MonitoredSession(hooks=[hook]) as session:
+    summary = summaries.of_step({}, {"learning_rate": tf.constant(0.5)}, metrics)
+    hook = summaries.TrainSummaryHook(summary, 13, 2, str(tmp_path), progress.Clock(), counter)
+    with tf.compat.v1.train.MonitoredSession(hooks=[counter, hook]) as session:
         for batch in ([0, 0], [1, 1], [0, 0], [1, 0]):
             session.run(count, {labels: batch})
     values = values_in(tmp_path)
@@ -52,9 +52,16 @@ def test_training_metrics_are_of_one_batch_each(tmp_path):
 
 def test_pictures_are_shown_and_other_features_are_not(session):
     features = {"image": tf.ones([13, 7, 5, 1], tf.uint8), "weight": tf.ones([13])}
-    summaries.add_to_graph(features, tf.constant(0.5))
-    merged = session.run(tf.compat.v1.summary.merge_all())
-    values = tf.compat.v1.Summary.FromString(merged).value
+    merged = summaries.of_step(features, {"learning_rate": tf.constant(0.5)}, {})
+    values = tf.compat.v1.Summary.FromString(session.run(merged)).value
     tags = [value.tag for value in values]
     assert tags == ["learning_rate", *(f"input/image/image/{i}" for i in range(8))]
     assert (values[1].image.height, values[1].image.width) == (7, 5)
+
+
+def test_what_a_model_summarises_is_shown_too(session):
+    tf.compat.v1.summary.scalar("own", tf.constant(0.25))
+    merged = summaries.of_step({}, {"loss": tf.constant(0.5)}, {})
+    values = tf.compat.v1.Summary.FromString(session.run(merged)).value
+    assert {value.tag: value.simple_value for value in values} == {"own": 0.25, "loss": 0.5}
+    assert not tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARIES)

@@ -1,0 +1,96 @@
+"""A training step of ResNet-50 in Flax, as a program for the TPU compiler (`tpu_peers` runs this).
+
+    FLAX_PYTHON benchmarks/flax_resnet.py OUTPUT
+
+The network of `tf.keras.applications`, written as Flax's own ImageNet example writes such: no
+biases before batch norm, bfloat16 layers around float32 parameters, 128 images of 224x224,
+momentum. OUTPUT is a serialised HloModuleProto. Runs in an environment of its own, for JAX and
+TensorFlow 2.15 want other versions of the same packages:
+
+    python3.11 -m venv flax && flax/bin/pip install jax==0.4.30 flax==0.8.5 optax==0.2.3
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import linen as nn
+
+BLOCKS = (3, 4, 6, 3)
+BATCH_SIZE, IMAGE_SIZE, NUM_CLASSES = 128, 224, 1000
+
+conv = functools.partial(nn.Conv, use_bias=False, dtype=jnp.bfloat16)
+norm = functools.partial(nn.BatchNorm, use_running_average=False, momentum=0.9, dtype=jnp.bfloat16)
+
+
+class Block(nn.Module):
+    """1x1, 3x3, 1x1 and a shortcut, the stride in the first, as in He et al. 2015."""
+
+    filters: int
+    strides: int
+    projects: bool
+
+    @nn.compact
+    def __call__(self, x):
+        """Takes and returns `[batch, height, width, channels]`."""
+        strides, shortcut = (self.strides, self.strides), x
+        y = nn.relu(norm()(conv(self.filters, (1, 1), strides)(x)))
+        y = nn.relu(norm()(conv(self.filters, (3, 3))(y)))
+        y = norm()(conv(4 * self.filters, (1, 1))(y))
+        if self.projects:
+            shortcut = norm()(conv(4 * self.filters, (1, 1), strides)(x))
+        return nn.relu(shortcut + y)
+
+
+class ResNet50(nn.Module):
+    """From uint8 images `[batch, 224, 224, 3]` to bfloat16 logits `[batch, 1000]`."""
+
+    @nn.compact
+    def __call__(self, images):
+        """Takes and returns what the class says."""
+        x = conv(64, (7, 7), (2, 2), [(3, 3), (3, 3)])(images.astype(jnp.bfloat16))
+        x = nn.relu(norm()(x))
+        x = nn.max_pool(x, (3, 3), (2, 2), [(1, 1), (1, 1)])
+        for stage, count in enumerate(BLOCKS):
+            for i in range(count):
+                x = Block(64 * 2**stage, 2 if stage and not i else 1, not i)(x)
+        return nn.Dense(NUM_CLASSES, dtype=jnp.bfloat16)(jnp.mean(x, (1, 2)))
+
+
+def main(path):
+    """Writes the step to `path`; nothing is computed."""
+    model, optimizer = ResNet50(), optax.sgd(0.1, momentum=0.9, nesterov=True)
+    images = jax.ShapeDtypeStruct((BATCH_SIZE, IMAGE_SIZE, IMAGE_SIZE, 3), jnp.uint8)
+    labels = jax.ShapeDtypeStruct((BATCH_SIZE,), jnp.int32)
+    variables = jax.eval_shape(model.init, jax.random.PRNGKey(0), images)
+    slots = jax.eval_shape(optimizer.init, variables["params"])
+
+    def step(variables, slots, images, labels):
+        def mean_loss(params):
+            logits, updated = model.apply(
+                {**variables, "params": params}, images, mutable=["batch_stats"]
+            )
+            losses = optax.softmax_cross_entropy_with_integer_labels(
+                logits.astype(jnp.float32), labels
+            )
+            return losses.mean(), updated
+
+        params = variables["params"]
+        (loss, updated), gradients = jax.value_and_grad(mean_loss, has_aux=True)(params)
+        changes, slots = optimizer.update(gradients, slots, params)
+        return {"params": optax.apply_updates(params, changes), **updated}, slots, loss
+
+    lowered = jax.jit(step, donate_argnums=(0, 1)).lower(variables, slots, images, labels)
+    with open(path, "wb") as file:
+        file.write(lowered.compiler_ir("hlo").as_serialized_hlo_module_proto())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,96 @@
+"""Several steps in one session.run: as many as there is time for, and the same as single ones."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from training import loop, steps
+
+
+@pytest.fixture
+def counter():
+    return loop.LoopCounter(4, 10, end=13)
+
+
+def make_step(features, labels, loss_of=lambda feature: feature):
+    """A step that adds the batch, one number, to a sum."""
+    del labels
+    total = tf.compat.v1.get_variable("total", [], initializer=tf.zeros_initializer())
+    global_step = tf.compat.v1.train.get_or_create_global_step()
+    with tf.control_dependencies([total.assign_add(features)]):
+        op = global_step.assign_add(1, read_value=False)
+    loss = loss_of(features)
+    return steps.TrainStep(op, loss, {}, [total]), lambda: tf.strings.as_string(features, 0)
+
+
+def train(counter, build=make_step, hooks=()):
+    """Runs to the end on the numbers 1, 2, 3...; what each run fetched, and the sum."""
+    numbers = tf.data.Dataset.range(1, 1000).map(lambda n: (tf.cast(n, tf.float32), n))
+    batches, _ = loop.of_dataset(lambda params: numbers)({})
+    step, summary = loop.repeat(batches, counter, 4, build)
+    runs = []
+    with tf.compat.v1.train.MonitoredSession(hooks=[counter, *hooks]) as session:
+        while not session.should_stop():
+            _, loss, text = session.run([step.op, step.loss, summary])
+            runs.append((counter.step, loss, text.decode()))
+    return runs
+
+
+@pytest.fixture
+def time_passes(monkeypatch):
+    """Lets each look at the clock take so many seconds, and starts at none."""
+
+    def passes(seconds):
+        clock = iter(np.arange(0, 1000 * seconds, seconds))
+        monkeypatch.setattr(loop.time, "monotonic", lambda: next(clock))
+
+    return passes
+
+
+def test_each_step_takes_a_batch_of_its_own(counter):
+    runs = train(counter)
+    assert [loss for _, loss, _ in runs] == [step for step, _, _ in runs]
+
+
+def test_loops_grow_and_end_at_every_stop(counter, time_passes):
+    time_passes(1e-4)
+    # 1, 2, then what is left to 4; 4 to 8; to 10; to 12; to the end
+    assert [step for step, _, _ in train(counter)] == [1, 3, 4, 8, 10, 12, 13]
+
+
+def test_a_slow_step_is_run_by_itself(counter, time_passes):
+    time_passes(0.2)
+    assert [step for step, _, _ in train(counter)] == list(range(1, 14))
+
+
+def test_a_loop_takes_a_tenth_of_a_second(monkeypatch):
+    counter = loop.LoopCounter(end=13)
+    monkeypatch.setattr(loop.time, "monotonic", lambda: 0.03 * counter.step)
+    assert [step for step, _, _ in train(counter)] == [1, 3, 6, 9, 12, 13]
+
+
+def test_the_summary_is_of_the_steps_where_it_is_due(counter):
+    texts = {step: text for step, _, text in train(counter) if text}
+    assert texts == {4: "4", 8: "8", 12: "12"}
+
+
+def test_a_loss_that_is_not_finite_ends_the_loop(counter, time_passes):
+    time_passes(1e-4)
+
+    def diverging(features, labels):
+        return make_step(features, labels, lambda n: tf.where(tf.equal(n, 6), np.nan, n))
+
+    runs = train(counter, diverging)
+    assert [step for step, _, _ in runs][:5] == [1, 3, 4, 6, 8]
+    assert np.isnan(runs[3][1])
+
+
+@pytest.mark.parametrize("flag", ["--accumulate_steps=2", "--params=optimizer=momentum"])
+def test_an_estimator_learns_the_same_in_loops(run_in, variables, monkeypatch, tmp_path, flag):
+    arguments = ["--mode=train", "--train_steps=13", "--train_batch_size=12", flag]
+    run_in(tmp_path / "loops", *arguments)
+    monkeypatch.setattr(loop, "MOST_STEPS", 1)
+    run_in(tmp_path / "steps", *arguments)
+    expected = variables(tmp_path / "steps")
+    for name, value in variables(tmp_path / "loops").items():
+        np.testing.assert_array_equal(value, expected[name], name)

@@ -188,8 +188,7 @@ def main() -> None:
     runtime.prepare()
     in_step = FLAGS.strategy == "multi_worker_mirrored"
     task = cluster.task_of_environment(in_step)
-    in_loops = task.alone and FLAGS.strategy == "none"
-    run = job.from_flags(loop.MOST_STEPS if in_loops else 1, task=task)
+    run = job.from_flags(task=task, in_loops=task.alone and FLAGS.strategy == "none")
     config = None
     if run.task.trains:
         config = strategy.create(

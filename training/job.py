@@ -16,10 +16,9 @@ from input_fns.image_pipeline import ImagePipeline
 from input_fns.synthetic import SyntheticPipeline
 from models import registry
 from models.model import Model
-from training import checkpoints, files, hparams, recovery
+from training import checkpoints, files, hparams, loop, recovery
 from training.cluster import Task
 from training.flags import FLAGS, TRAINING_MODES
-from training.loop import LoopCounter
 from training.program import UsageError
 from training.progress import Clock, StepCounter
 
@@ -48,7 +47,7 @@ class Job:
       iterations_per_loop: steps of one session.run: on a TPU; elsewhere the most of them.
       uses_tpu: whether the Estimator computes on a TPU, be it an emulated one.
       task: what this process is in a cluster.
-      counter: of the global step; where it is a LoopCounter, the Estimator trains in loops.
+      counter: of the global step; where it is a `loop.LoopCounter`, the Estimator trains in loops.
       seed: of the order of the examples; `graph_seed` is the same, or None where none was given.
       The other attributes are the flags of that name; batch sizes are global.
     """
@@ -113,13 +112,19 @@ class Job:
         return self.trains and self.start_step >= self.train_steps
 
 
-def from_flags(iterations_per_loop: int = 1, uses_tpu: bool = False, task: Task = _ALONE) -> Job:
+def from_flags(
+    iterations_per_loop: int = 1,
+    uses_tpu: bool = False,
+    task: Task = _ALONE,
+    in_loops: bool = False,
+) -> Job:
     """Resolves the flags.
 
     Args:
       iterations_per_loop: of the Job.
       uses_tpu: of the Job.
       task: of the Job.
+      in_loops: whether an Estimator trains as `training.loop` does.
 
     Raises:
       UsageError, DataError, ModelError: something asked for is not there or cannot be done.
@@ -165,14 +170,12 @@ def from_flags(iterations_per_loop: int = 1, uses_tpu: bool = False, task: Task 
         counter=StepCounter(iterations_per_loop, task.alone),
         **{name: getattr(FLAGS, name) for name in _SAME_AS_FLAG},
     )
-    if iterations_per_loop > 1 and not uses_tpu:
-        stops = job.save_checkpoints_steps, job.summary_steps
-        job = dataclasses.replace(job, counter=LoopCounter(*stops, end=job.train_steps))
     if job.trains:
         _check_parts(job.train_batch_size, job.accumulate_steps)
     _check_folders(job)
-    is_real = FLAGS.dataset != synthetic.NAME
-    return _without_bad_records(job) if FLAGS.skip_bad_records and is_real else job
+    if FLAGS.skip_bad_records and FLAGS.dataset != synthetic.NAME:
+        job = _without_bad_records(job)
+    return _in_loops(job) if in_loops else job
 
 
 _SAME_AS_FLAG = (
@@ -324,6 +327,12 @@ def _without_bad_records(job):
         skipped_records=skipped,
         train_steps=_train_steps(data),
     )
+
+
+def _in_loops(job):
+    stops = job.save_checkpoints_steps, job.summary_steps
+    counter = loop.LoopCounter(*stops, end=job.train_steps)
+    return dataclasses.replace(job, counter=counter, iterations_per_loop=loop.MOST_STEPS)
 
 
 def _check_folders(job):

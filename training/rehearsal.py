@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from training import checkpoints
 from training.job import Job
-from training.progress import Clock
+from training.progress import Clock, StepCounter
 
 
 def largest_difference(
@@ -43,6 +43,7 @@ def largest_difference(
                 warm_start_include=".*",
                 graph_seed=job.seed,
                 clock=Clock(),
+                counter=StepCounter(),
             )
 
         first = variant("start", 1, None)

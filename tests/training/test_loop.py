@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from training import loop, steps
+from training import job, loop, steps
 
 
 @pytest.fixture
@@ -89,7 +89,8 @@ def test_a_loss_that_is_not_finite_ends_the_loop(counter, time_passes):
 def test_an_estimator_learns_the_same_in_loops(run_in, variables, monkeypatch, tmp_path, flag):
     arguments = ["--mode=train", "--train_steps=13", "--train_batch_size=12", flag]
     run_in(tmp_path / "loops", *arguments)
-    monkeypatch.setattr(loop, "MOST_STEPS", 1)
+    from_flags = job.from_flags
+    monkeypatch.setattr(job, "from_flags", lambda task, in_loops: from_flags(task=task))
     run_in(tmp_path / "steps", *arguments)
     expected = variables(tmp_path / "steps")
     for name, value in variables(tmp_path / "loops").items():

@@ -1,0 +1,100 @@
+"""What a training costs as the work grows: data, model, batch, cores.
+
+    python -m benchmarks.growth [--plot=docs/growth.svg]
+
+configs/mnist_mlp.cfg on random images, one thing changed at a time, each run in a process of its
+own. The plot needs matplotlib, which nothing else here does.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+
+from absl import app, flags
+
+from benchmarks import train_speed
+from benchmarks.children import last_line
+
+flags.DEFINE_string("plot", "", "File for a picture of the curves.")
+
+RECIPE, SHAPE, EXAMPLES = "mnist_mlp", (28, 28, 1), 60_000
+# What grows -> its values. Each is measured with the others as the recipe has them.
+AXES = {
+    "examples": [6_000, 60_000, 600_000],
+    "hidden_units": [128, 512, 2048],
+    "batch_size": [16, 128, 1024],
+    "cores": [1, 2],
+}
+MEASURES = ("examples/s", "seconds to the first step", "peak memory, MiB")
+
+CODE = (
+    """
+import os, sys
+os.sched_setaffinity(0, range(int(sys.argv.pop(1))))
+"""
+    + train_speed.OURS
+    + """
+import resource
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+print(json.dumps([record["examples_per_second"], record["seconds_to_first_step"], peak]))
+"""
+)
+
+
+def main(_):
+    """Prints a row for each value."""
+    curves = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for axis, values in AXES.items():
+            curves[axis] = {}
+            for value in values:
+                curves[axis][value] = row = _measure(folder, axis, value)
+                figures = ", ".join(f"{name} {f:,.1f}" for name, f in zip(MEASURES, row))
+                print(f"{axis:14}{value:>9,}: {figures}", flush=True)
+    if flags.FLAGS.plot:
+        _plot(curves, flags.FLAGS.plot)
+
+
+def _measure(folder, axis, value):
+    examples = value if axis == "examples" else EXAMPLES
+    folder = os.path.join(folder, str(examples))
+    if not os.path.exists(folder):
+        os.mkdir(folder)
+        train_speed.prepare(RECIPE, folder, SHAPE, examples)
+    batch_size = value if axis == "batch_size" else 128
+    changed = {
+        "hidden_units": f"--params=hidden_units={value}",
+        "batch_size": f"--train_batch_size={value}",
+    }
+    model_dir = os.path.join(folder, f"{axis}-{value}")
+    arguments = train_speed.arguments(
+        RECIPE, f"{folder}/{RECIPE}", model_dir, 200_000 // batch_size
+    )
+    cores = value if axis == "cores" else os.cpu_count()
+    more = [changed[axis]] if axis in changed else []
+    return last_line(CODE, cores, time.time(), *arguments, *more)
+
+
+def _plot(curves, path):
+    import matplotlib.pyplot as plt
+
+    figure, rows = plt.subplots(len(MEASURES), len(curves), figsize=(13, 8), squeeze=False)
+    for column, (axis, points) in enumerate(curves.items()):
+        for i, measure in enumerate(MEASURES):
+            plot = rows[i][column]
+            plot.plot(list(points), [row[i] for row in points.values()], marker="o")
+            plot.set_xscale("log", base=2 if axis == "cores" else 10)
+            plot.set_xticks(list(points), [f"{value:,}" for value in points], minor=False)
+            plot.set_xticks([], minor=True)
+            plot.set_ylim(bottom=0)
+            plot.set_xlabel(axis)
+            plot.set_ylabel(measure if not column else "")
+            plot.grid(alpha=0.3)
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,114 @@
+"""Where the seconds go from the start of the process to the end of the first training step.
+
+    python -m benchmarks.start_up [--recipe=mnist_mlp] [--rounds=5]
+
+Ours and a `tf.keras` script of the same network and data, in turns; medians of the seconds that
+each stage took.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tempfile
+import time
+
+from absl import app, flags
+
+from benchmarks import train_speed
+from benchmarks.children import last_line
+
+flags.DEFINE_string("recipe", "mnist_mlp", "One of train_speed's.")
+
+MARKS = """
+import json, sys, time
+last, stages = float(sys.argv.pop(1)), {}
+def mark(stage):
+    global last
+    now = time.time()
+    stages[stage], last = now - last, now
+mark("Python")
+"""
+
+OURS = (
+    MARKS
+    + """
+from training import program
+program.start(sys.argv, "", "training.flags", "training.cpu_flags")
+mark("flags, versions")
+import tensorflow as tf
+from tensorflow import estimator as tf_estimator
+tf_estimator.Estimator
+mark("import tensorflow, Estimator")
+import run_cpu
+mark("import the rest")
+from_flags = run_cpu.job.from_flags
+def timed(*arguments, **named):
+    job = from_flags(*arguments, **named)
+    mark("data set, params, checkpoint")
+    return job
+run_cpu.job.from_flags = timed
+
+class Stages(tf.estimator.SessionRunHook):
+    def begin(self):
+        mark("graph")
+    def after_create_session(self, session, coord):
+        mark("session, variables")
+    def after_run(self, *arguments):
+        if "first step" not in stages:
+            mark("first step")
+
+train = tf.estimator.Estimator.train
+def with_stages(self, input_fn, hooks, **named):
+    return train(self, input_fn, [*hooks, Stages()], **named)
+tf.estimator.Estimator.train = with_stages
+program.run(run_cpu.main)
+print(json.dumps(stages))
+"""
+)
+
+KERAS = (
+    MARKS
+    + """
+import numpy as np
+import tensorflow as tf
+tf.keras.Model
+mark("import tensorflow, Keras")
+from benchmarks import keras_twin
+data, params, batch_size = sys.argv[1], *map(json.loads, sys.argv[2:])
+with np.load(data) as arrays:
+    x, y = arrays["images"], arrays["labels"]
+mark("data set")
+twin = keras_twin.build(params, x.shape[1:])
+loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+twin.compile(keras_twin.optimizer(params, params["learning_rate"]), loss, metrics=["accuracy"])
+mark("model")
+twin.fit(x[:batch_size], y[:batch_size], batch_size=batch_size, verbose=0)
+mark("graph, first step")
+print(json.dumps(stages))
+"""
+)
+
+
+def main(_):
+    """Prints the stages of both."""
+    recipe = flags.FLAGS.recipe
+    shape, size, _ = train_speed.RECIPES[recipe]
+    ours, keras = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        data_dir, arrays, params, batch_size = train_speed.prepare(recipe, folder, shape, size)
+        for i in range(flags.FLAGS.rounds):
+            arguments = train_speed.arguments(recipe, data_dir, f"{folder}/{i}", 3)
+            ours.append(last_line(OURS, time.time(), *arguments))
+            keras.append(
+                last_line(KERAS, time.time(), arrays, *map(json.dumps, (params, batch_size)))
+            )
+    for name, rounds in (("ours", ours), ("tf.keras", keras)):
+        total = statistics.median(sum(stages.values()) for stages in rounds)
+        print(f"{name}: {total:.2f} s to the end of the first step")
+        for stage in rounds[0]:
+            print(f"  {stage:32}{statistics.median(stages[stage] for stages in rounds):6.2f} s")
+
+
+if __name__ == "__main__":
+    app.run(main)

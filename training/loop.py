@@ -57,24 +57,25 @@ def repeat(batches, counter, every_steps, build):
     """
     start = tf.compat.v1.train.get_or_create_global_step().read_value()
     counter.steps = tf.compat.v1.placeholder(tf.int64, [], "steps_of_this_run")
+    end = start + counter.steps
     built = []
 
-    def is_left(i, loss, summary):
+    def is_left(global_step, loss, summary):
         del summary
-        return (i < counter.steps) & tf.math.is_finite(loss)
+        return (global_step < end) & tf.math.is_finite(loss)
 
-    def body(i, loss, summary):
+    def body(global_step, loss, summary):
         del loss, summary
         with tf.compat.v1.name_scope(None):  # the graph looks as it does without a loop
             step, summarize = build(*batches.next())
-            i += 1
-            is_due = tf.equal((start + i) % every_steps, 0)
+            global_step += 1
+            is_due = tf.equal(global_step % every_steps, 0)
             summary = tf.cond(is_due, summarize, lambda: tf.constant(""))
         built.append(step)
         with tf.control_dependencies([step.op]):
-            return tf.identity(i), tf.identity(step.loss), tf.identity(summary)
+            return tf.identity(global_step), tf.identity(step.loss), tf.identity(summary)
 
-    first = tf.constant(0, tf.int64), tf.constant(0.0), tf.constant("")
+    first = start, tf.constant(0.0), tf.constant("")
     _, loss, summary = tf.while_loop(is_left, body, first, parallel_iterations=1)
     return dataclasses.replace(built[0], op=loss.op, loss=loss, eval_outputs={}), summary
 
@@ -90,19 +91,14 @@ class LoopCounter(StepCounter):
         """Takes steps at whose multiples a loop ends, and the one at which training does."""
         super().__init__(MOST_STEPS)
         self._stops, self._end = stops, end
-        self._num_steps = self._most = 1
-
-    @property
-    def next(self) -> int:
-        """The step after the next session.run."""
-        return self.step + self._num_steps
+        self._most = 1
 
     def before_run(self, run_context):
         """Feeds the number of steps."""
         left = [every - self.step % every for every in self._stops]
-        self._num_steps = max(1, min(self._most, self._end - self.step, *left))
+        self._steps_per_run = max(1, min(self._most, self._end - self.step, *left))
         self._started = time.monotonic()
-        return tf.estimator.SessionRunArgs(None, {self.steps: self._num_steps})
+        return tf.estimator.SessionRunArgs(None, {self.steps: self._steps_per_run})
 
     def after_run(self, run_context, run_values):
         """Counts them, and makes the next loop so long that it will take a tenth of a second."""
@@ -110,6 +106,6 @@ class LoopCounter(StepCounter):
         if self.step >= self._end:
             # The Estimator's own hook looks at the step before the loop, and comes too late.
             run_context.request_stop()
-        seconds = (time.monotonic() - self._started) / self._num_steps
+        seconds = (time.monotonic() - self._started) / self._steps_per_run
         fitting = int(_SECONDS / seconds)
         self._most = max(1, min(fitting, 2 * self._most, MOST_STEPS))

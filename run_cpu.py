@@ -56,9 +56,10 @@ def build_model_fn(model: Model, run: Job):
 
     def train_step(features, labels, params):
         global_step = tf.compat.v1.train.get_or_create_global_step()
-        learning_rate = schedules.learning_rate(
-            params, global_step, run.train_steps, run.train_batch_size
-        )
+        with tf.name_scope("learning_rate"):
+            learning_rate = schedules.learning_rate(
+                params, global_step, run.train_steps, run.train_batch_size
+            )
         optimizer = optimizers.create(params, learning_rate)
         step = steps.train_step(model, features, labels, params, optimizer, run.accumulate_steps)
         evaluation.require_metric(
@@ -162,7 +163,8 @@ def build_input_fns(run: Job) -> modes.InputFns:
     def with_batch_size(input_fn, batch_size):
         def with_context(params, input_context=None):
             given = {"input_context": input_context} if input_context else {}
-            return input_fn({**params, **given, "batch_size": batch_size})
+            with tf.name_scope("input"):
+                return input_fn({**params, **given, "batch_size": batch_size})
 
         return with_context
 
@@ -189,6 +191,8 @@ def main() -> None:
     in_step = FLAGS.strategy == "multi_worker_mirrored"
     task = cluster.task_of_environment(in_step)
     run = job.from_flags(task=task, in_loops=task.alone and FLAGS.strategy == "none")
+    if run.params["precision"] == "bfloat16" and not runtime.computes_bfloat16():
+        print("--precision=bfloat16: this CPU has no instructions for it, and float32 is faster")
     config = None
     if run.task.trains:
         config = strategy.create(

@@ -27,7 +27,8 @@ class FiniteHook(tf.estimator.SessionRunHook):
     def begin(self):
         """Comes when the Estimator has put its loss into the graph."""
         self._loss = tf.compat.v1.losses.get_losses()[-1]
-        self._names, self._are_finite = finite_variables()
+        with tf.name_scope("finite"):
+            self._names, self._are_finite = finite_variables()
 
     def before_run(self, run_context):
         """Asks for the loss."""

@@ -68,9 +68,10 @@ def repeat(batches, counter, every_steps, build):
         del loss, summary
         with tf.compat.v1.name_scope(None):  # the graph looks as it does without a loop
             step, summarize = build(*batches.next())
-            global_step += 1
-            is_due = tf.equal(global_step % every_steps, 0)
-            summary = tf.cond(is_due, summarize, lambda: tf.constant(""))
+            with tf.name_scope("summary"):
+                global_step += 1
+                is_due = tf.equal(global_step % every_steps, 0)
+                summary = tf.cond(is_due, summarize, lambda: tf.constant(""))
         built.append(step)
         with tf.control_dependencies([step.op]):
             return tf.identity(global_step), tf.identity(step.loss), tf.identity(summary)

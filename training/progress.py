@@ -107,8 +107,9 @@ class ProgressHook(tf.estimator.SessionRunHook):
     def begin(self):
         """Says how large the model is; comes when the Estimator has put its loss into the graph."""
         self._loss = tf.compat.v1.losses.get_losses()[-1]
-        self._rate_step = tf.compat.v1.placeholder(tf.int64, [])
-        self._learning_rate = self._learning_rate_fn(self._rate_step)
+        with tf.name_scope("progress"):
+            self._rate_step = tf.compat.v1.placeholder(tf.int64, [])
+            self._learning_rate = self._learning_rate_fn(self._rate_step)
         if not self._began:
             variables = tf.compat.v1.trainable_variables()
             count = sum(variable.shape.num_elements() for variable in variables)

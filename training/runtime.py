@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import pathlib
 import warnings
 
 import tensorflow as tf
 from absl import logging
+
+_CPU_INFO = "/proc/cpuinfo"
+# Of x86 and of ARM.
+_BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}
 
 
 def prepare() -> None:
@@ -22,3 +27,10 @@ def prepare() -> None:
         warnings.filterwarnings("ignore", "To make it possible to preserve tf.data", UserWarning)
     tf.compat.v1.disable_v2_behavior()
     tf.compat.v1.enable_resource_variables()
+
+
+def computes_bfloat16(cpu_info: str = _CPU_INFO) -> bool:
+    """Returns whether a GPU or this CPU has instructions for bfloat16; true if nobody can tell."""
+    if tf.config.list_physical_devices("GPU") or not pathlib.Path(cpu_info).exists():
+        return True
+    return not _BFLOAT16.isdisjoint(pathlib.Path(cpu_info).read_text().split())

@@ -46,10 +46,11 @@ def train_step(model, features, labels, params, optimizer, accumulate_steps=1) -
 
     def forward(features, labels):
         outputs = infer(model, features, params, training=True)
-        losses = model.loss(labels, outputs, params)
-        if model.loss_weights:
-            losses *= model.loss_weights(labels)
-        return tf.reduce_sum(losses), model.eval_outputs(labels, outputs)
+        with tf.name_scope("loss"):
+            losses = model.loss(labels, outputs, params)
+            if model.loss_weights:
+                losses *= model.loss_weights(labels)
+            return tf.reduce_sum(losses), model.eval_outputs(labels, outputs)
 
     def compute(features, labels):
         loss, outputs = forward(features, labels)

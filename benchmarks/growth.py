@@ -19,12 +19,14 @@ from benchmarks.children import last_line
 
 flags.DEFINE_string("plot", "", "File for a picture of the curves.")
 
-RECIPE, SHAPE, EXAMPLES = "mnist_mlp", (28, 28, 1), 60_000
+RECIPE = "mnist_mlp"
+SHAPE, EXAMPLES, _ = train_speed.RECIPES[RECIPE]
+TRAINED = 200_000  # examples of a run
 # What grows -> its values. Each is measured with the others as the recipe has them.
 AXES = {
     "examples": [6_000, 60_000, 600_000],
     "hidden_units": [128, 512, 2048],
-    "batch_size": [16, 128, 1024],
+    "train_batch_size": [16, 128, 1024],
     "cores": [1, 2],
 }
 MEASURES = ("examples/s", "seconds to the first step", "peak memory, MiB")
@@ -63,18 +65,15 @@ def _measure(folder, axis, value):
     if not os.path.exists(folder):
         os.mkdir(folder)
         train_speed.prepare(RECIPE, folder, SHAPE, examples)
-    batch_size = value if axis == "batch_size" else 128
-    changed = {
-        "hidden_units": f"--params=hidden_units={value}",
-        "batch_size": f"--train_batch_size={value}",
-    }
+    sizes = {"hidden_units": 512, "train_batch_size": 128, "cores": os.cpu_count(), axis: value}
+    steps = TRAINED // sizes["train_batch_size"]
     model_dir = os.path.join(folder, f"{axis}-{value}")
-    arguments = train_speed.arguments(
-        RECIPE, f"{folder}/{RECIPE}", model_dir, 200_000 // batch_size
-    )
-    cores = value if axis == "cores" else os.cpu_count()
-    more = [changed[axis]] if axis in changed else []
-    return last_line(CODE, cores, time.time(), *arguments, *more)
+    arguments = [
+        *train_speed.arguments(RECIPE, f"{folder}/{RECIPE}", model_dir, steps),
+        f"--params=hidden_units={sizes['hidden_units']}",
+        f"--train_batch_size={sizes['train_batch_size']}",
+    ]
+    return last_line(CODE, sizes["cores"], time.time(), *arguments)
 
 
 def _plot(curves, path):

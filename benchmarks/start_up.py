@@ -37,8 +37,7 @@ from training import program
 program.start(sys.argv, "", "training.flags", "training.cpu_flags")
 mark("flags, versions")
 import tensorflow as tf
-from tensorflow import estimator as tf_estimator
-tf_estimator.Estimator
+tf.estimator.Estimator
 mark("import tensorflow, Estimator")
 import run_cpu
 mark("import the rest")

@@ -158,8 +158,9 @@ def _write(page, table):
     names = list(next(iter(table.values())))
     rows = []
     for recipe, sides in table.items():
-        rates = [f"{side['rate']:,.0f} ({side['ratio']:.2f})" for side in sides.values()]
-        rates[0] = f"{sides['ours']['rate']:,.0f}"
+        ours, *others = sides.values()
+        rates = [f"{ours['rate']:,.0f}"]
+        rates += [f"{other['rate']:,.0f} ({other['ratio']:.2f})" for other in others]
         firsts = " / ".join(f"{side['first']:.1f}" for side in sides.values())
         rows.append([recipe, *rates, f"{firsts} s"])
     header = ["recipe", *names, "first step, in the same order"]

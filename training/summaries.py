@@ -46,50 +46,6 @@ def of_step(features, scalars, metrics):
     return tf.compat.v1.summary.merge(shown, collections=[])
 
 
-class TrainSummaryHook(tf.estimator.SessionRunHook):
-    """Every N steps, writes the summary of the step and examples/s.
-
-    In the place of the Estimator's own SummarySaverHook, which delays the very first step.
-    """
-
-    def __init__(self, summary, batch_size, every_steps, model_dir, clock, counter):
-        """Takes the summary, of `of_step`, and the StepCounter."""
-        self._summary = summary
-        self._reset = tf.compat.v1.variables_initializer(
-            tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.METRIC_VARIABLES)
-        )
-        self._every_steps = every_steps
-        self._model_dir = model_dir
-        self._rate = Rate(clock, batch_size)
-        self._counter = counter
-
-    def after_create_session(self, session, coord):
-        """Starts counting at the step that the session was restored to."""
-        self._rate.restart(self._counter.step)
-        self._next = self._counter.step // self._every_steps + 1
-        self._writer = tf.compat.v1.summary.FileWriterCache.get(self._model_dir)
-
-    def before_run(self, run_context):
-        """Asks for the summary where it is due."""
-        if self._counter.next < self._next * self._every_steps:
-            return None
-        return tf.estimator.SessionRunArgs(self._summary)
-
-    def after_run(self, run_context, run_values):
-        """Writes what was asked for, and sets the metrics back: each value is of one batch."""
-        if run_values.results is None:
-            return
-        step = self._counter.step
-        self._next = step // self._every_steps + 1
-        self._writer.add_summary(run_values.results, step)
-        self._writer.add_summary(_scalars({"examples/sec": self._rate.since_last(step)}), step)
-        run_context.session.run(self._reset)
-
-    def end(self, session):
-        """Lets the last point be seen at once."""
-        self._writer.flush()
-
-
 class RateSummaryHook(tf.estimator.SessionRunHook):
     """Writes examples/s after each session.run that passes a multiple of N steps."""
 
@@ -102,20 +58,52 @@ class RateSummaryHook(tf.estimator.SessionRunHook):
 
     def after_create_session(self, session, coord):
         """Starts counting at the step that the session was restored to."""
-        self._periods = self._counter.step // self._every_steps
         self._rate.restart(self._counter.step)
+        self._set_next()
         self._writer = tf.compat.v1.summary.FileWriterCache.get(self._model_dir)
 
     def after_run(self, run_context, run_values):
         """Writes where it is due."""
         step = self._counter.step
-        before, self._periods = self._periods, step // self._every_steps
-        if before != self._periods:
+        if step >= self._next:
+            self._set_next()
             self._writer.add_summary(_scalars({"examples/sec": self._rate.since_last(step)}), step)
 
     def end(self, session):
         """Lets the last point be seen at once."""
         self._writer.flush()
+
+    def _set_next(self):
+        self._next = (self._counter.step // self._every_steps + 1) * self._every_steps
+
+
+class TrainSummaryHook(RateSummaryHook):
+    """Every N steps, writes the summary of the step and examples/s.
+
+    In the place of the Estimator's own SummarySaverHook, which delays the very first step.
+    """
+
+    def __init__(self, summary, *arguments):
+        """Takes the summary, of `of_step`, and what a RateSummaryHook takes."""
+        super().__init__(*arguments)
+        self._summary = summary
+        self._reset = tf.compat.v1.variables_initializer(
+            tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.METRIC_VARIABLES)
+        )
+
+    def before_run(self, run_context):
+        """Asks for the summary where it is due."""
+        if self._counter.next < self._next:
+            return None
+        return tf.estimator.SessionRunArgs(self._summary)
+
+    def after_run(self, run_context, run_values):
+        """Writes what was asked for, and sets the metrics back: each value is of one batch."""
+        if run_values.results is None:
+            return
+        self._writer.add_summary(run_values.results, self._counter.step)
+        super().after_run(run_context, run_values)
+        run_context.session.run(self._reset)
 
 
 def host_call(scalars, train_op, model_dir, every_steps):

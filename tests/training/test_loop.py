@@ -23,13 +23,13 @@ def make_step(features, labels, loss_of=lambda feature: feature):
     return steps.TrainStep(op, loss, {}, [total]), lambda: tf.strings.as_string(features, 0)
 
 
-def train(counter, build=make_step, hooks=()):
-    """Runs to the end on the numbers 1, 2, 3...; what each run fetched, and the sum."""
+def train(counter, build=make_step):
+    """Runs to the end on the numbers 1, 2, 3...; the step after each run, and what it fetched."""
     numbers = tf.data.Dataset.range(1, 1000).map(lambda n: (tf.cast(n, tf.float32), n))
     batches, _ = loop.of_dataset(lambda params: numbers)({})
     step, summary = loop.repeat(batches, counter, 4, build)
     runs = []
-    with tf.compat.v1.train.MonitoredSession(hooks=[counter, *hooks]) as session:
+    with tf.compat.v1.train.MonitoredSession(hooks=[counter]) as session:
         while not session.should_stop():
             _, loss, text = session.run([step.op, step.loss, summary])
             runs.append((counter.step, loss, text.decode()))

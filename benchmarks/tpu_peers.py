@@ -154,14 +154,18 @@ def _compiled(program, found):
 
 
 def _of_one_core(program):
-    """Returns the step without sums over the cores, which Keras' has none of."""
+    """Returns the step without sums over the cores, which Keras' has none of.
+
+    What a sum was of takes its place, so that both update variables where gradients are computed.
+    """
     module = hlo_pb2.HloModuleProto.FromString(program)
     for computation in module.computations:
+        sums = [i for i in computation.instructions if i.opcode == "all-reduce"]
+        instead = {i.id: i.operand_ids[0] for i in sums}
         for instruction in computation.instructions:
-            if instruction.opcode == "all-reduce":
-                instruction.opcode = "copy"
-                instruction.ClearField("called_computation_ids")
-                instruction.ClearField("replica_groups")
+            instruction.operand_ids[:] = [instead.get(i, i) for i in instruction.operand_ids]
+        for instruction in sums:
+            computation.instructions.remove(instruction)
     return module.SerializeToString()
 
 

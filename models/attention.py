@@ -122,18 +122,20 @@ def output(heads, params):
 def _project(x, parts, params, name):
     """Projects `x` `parts` times, each to `[batch, heads, length, hidden_size / heads]`.
 
-    Kernel and bias are one variable for all. On a TPU it is they that are cut into parts and heads,
-    for there what comes out of a product would have to be copied; elsewhere it is that, because
-    one large product is faster, and its bits do not depend on the size of the batch.
+    Kernel and bias are one variable for all. On a TPU they are cut into parts and heads before the
+    product, because what comes out of it would have to be copied; elsewhere the product is one of
+    matrices, which is faster, and its bits do not depend on the size of the batch.
     """
     batch, length, size = x.shape.as_list()
     num_heads = params["num_heads"]
     shape = [num_heads, size // num_heads]
     kernel, bias = _weights(name, size, parts * size, x.dtype)
     if params.get("use_tpu"):
-        kernels = (tf.reshape(part, [size, *shape]) for part in tf.split(kernel, parts, axis=1))
-        biases = (tf.reshape(part, [shape[0], 1, shape[1]]) for part in tf.split(bias, parts))
-        return [tf.einsum("btc,chd->bhtd", x, k) + b for k, b in zip(kernels, biases)]
+        kernel = tf.reshape(kernel, [size, parts, *shape])
+        projected = tf.unstack(tf.einsum("btc,cphd->pbhtd", x, kernel))
+        # Part by part, so that XLA sums up their gradients where it computes what follows.
+        biases = tf.unstack(tf.reshape(bias, [parts, shape[0], 1, shape[1]]))
+        return [part + own for part, own in zip(projected, biases)]
     projected = tf.nn.bias_add(tf.matmul(tf.reshape(x, [-1, size]), kernel), bias)
     projected = tf.reshape(projected, [batch or -1, length, parts, *shape])
     return tf.unstack(tf.transpose(projected, [2, 0, 3, 1, 4]))

@@ -77,7 +77,9 @@ def pooled_logits(x, params, training):
 
 def loss(labels, outputs, params):
     """Softmax cross-entropy with `params["label_smoothing"]`, float32 `[batch]`."""
-    return losses.cross_entropy(labels, outputs["logits"], params["label_smoothing"])
+    return losses.cross_entropy(
+        labels, outputs["logits"], params["label_smoothing"], params.get("use_tpu")
+    )
 
 
 def metrics(labels, outputs, weights):

@@ -75,10 +75,11 @@ def layer_norm(x, name="layer_norm", epsilon=1e-6):
     with tf.compat.v1.variable_scope(name):
         gamma = _variable("gamma", x, tf.ones_initializer(), trainable=True)
         beta = _variable("beta", x, tf.zeros_initializer(), trainable=True)
-    mean, variance = tf.nn.moments(tf.cast(x, tf.float32), [-1], keepdims=True)
-    normalized = tf.nn.batch_normalization(
-        tf.cast(x, tf.float32), mean, variance, beta, gamma, epsilon
-    )
+    values = tf.cast(x, tf.float32)
+    mean = tf.reduce_mean(values, -1, keepdims=True)
+    # Both means out of one pass, which XLA makes where the values are computed.
+    variance = tf.maximum(tf.reduce_mean(values**2, -1, keepdims=True) - mean**2, 0.0)
+    normalized = tf.nn.batch_normalization(values, mean, variance, beta, gamma, epsilon)
     return tf.cast(normalized, x.dtype)
 
 

@@ -59,7 +59,9 @@ def shifted_right(tokens):
 
 def loss(labels, outputs, params):
     """Mean cross-entropy of the tokens of each row, with label smoothing, float32 `[batch]`."""
-    per_token = losses.cross_entropy(labels, outputs["logits"], params["label_smoothing"])
+    per_token = losses.cross_entropy(
+        labels, outputs["logits"], params["label_smoothing"], params.get("use_tpu")
+    )
     return tf.math.divide_no_nan(tf.reduce_sum(per_token * _mask(labels), 1), loss_weights(labels))
 
 

@@ -73,7 +73,7 @@ def _encode(source, segments, params, training):
     """Returns `[batch, length, hidden_size]`."""
     same = _same(segments, segments)
     look_around = _self_attention(same, params, training)
-    x = _embed(source, _positions(same), params, training)
+    x = _embed(source, _positions(same), source.shape.as_list()[1], params, training)
     for i in range(params["num_layers"]):
         with tf.compat.v1.variable_scope(f"encoder/layer_{i + 1}"):
             x = _sublayer("self_attention", x, look_around, params, training)
@@ -92,7 +92,8 @@ def _decode(target, memory, source_segments, params, training):
         del layer
         return look(x)
 
-    x = _embed(seq2seq.shifted_right(target), _positions(same), params, training)
+    shifted = seq2seq.shifted_right(target)
+    x = _embed(shifted, _positions(same), target.shape.as_list()[1], params, training)
     return _decoder(x, look_back, _keys_values(memory, params), memory_bias, params, training)
 
 
@@ -110,7 +111,7 @@ def _translate(memory, source_segments, params):
             return x
 
         # To the memory, beams are what positions are in training: many queries, one sentence.
-        x = _embed(tokens, position, params, training=False)
+        x = _embed(tokens, position, length, params, training=False)
         logits = _decoder(x, look_back, keys_values, memory_bias, params, training=False)
         return logits, new_caches
 
@@ -194,18 +195,23 @@ def _embedding(params):
         )
 
 
-def _embed(tokens, positions, params, training):
+def _embed(tokens, positions, max_length, params, training):
     """Returns `[batch, length, hidden_size]` of int32 `[batch, length]`.
 
-    `positions` are counted from 0 in each sentence: like `tokens`, or one for all.
+    `positions` are counted from 0 in each sentence and stay below `max_length`: like `tokens`, or
+    one for all.
     """
     embedding = _embedding(params)
     x = tf.gather(embedding, tokens) * params["hidden_size"] ** 0.5
-    half = params["hidden_size"] // 2
-    rates = np.float32(10000.0 ** -(np.arange(half) / half))
-    angles = tf.expand_dims(tf.cast(positions, tf.float32), -1) * rates
-    x += tf.cast(tf.concat([tf.sin(angles), tf.cos(angles)], axis=-1), x.dtype)
-    return dropout(x, params["dropout"], training)
+    sinusoids = tf.cast(_sinusoids(max_length, params["hidden_size"]), x.dtype)
+    return dropout(x + tf.gather(sinusoids, positions), params["dropout"], training)
+
+
+def _sinusoids(length, size):
+    """Returns float32 `[length, size]`, what is added to the embedding at each position."""
+    rates = np.float32(10000.0 ** -(np.arange(size // 2) / (size // 2)))
+    angles = tf.range(length, dtype=tf.float32)[:, tf.newaxis] * rates
+    return tf.concat([tf.sin(angles), tf.cos(angles)], axis=-1)
 
 
 def _same(segments, others):

@@ -12,7 +12,8 @@ import pytest
 from training.interruption import Interruption
 
 ROOT = pathlib.Path(__file__).parents[1]
-ARGUMENTS = ("--mode=train", "--train_steps=3000")
+MODE = "--mode=train"
+FOR_LONG = "--train_steps=1000000"
 TPU = ("--tpu=emulator", "--tpu_topology=1x2", "--train_batch_size=14")
 
 
@@ -22,7 +23,10 @@ def interrupted(command):
 
     def run(program, number, *arguments):
         process = subprocess.Popen(
-            command(program, *ARGUMENTS, *arguments), cwd=ROOT, stdout=subprocess.PIPE, text=True
+            command(program, MODE, FOR_LONG, *arguments),
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         lines = []
         for line in process.stdout:
@@ -50,16 +54,15 @@ def test_a_training_that_is_told_to_end_saves_first(
     assert returned == status
     assert f"stopped by {number.name}" in said
     step = int(variables(tmp_path / "model")["global_step"])
-    assert 0 < step < 3000
+    assert step > 0
     assert (tmp_path / "model" / f"result_{step}.json").exists()
 
 
 def test_it_goes_on_to_where_an_undisturbed_one_ends(interrupted, run_in, variables, tmp_path):
-    arguments = ("--train_steps=400", "--params=hidden_units=2000 2000")
-    interrupted("run_cpu.py", signal.SIGTERM, *arguments)
-    assert variables(tmp_path / "model")["global_step"] < 400
+    interrupted("run_cpu.py", signal.SIGTERM)
+    end = variables(tmp_path / "model")["global_step"] + 30
     for folder in ("model", "once"):
-        run_in(tmp_path / folder, *ARGUMENTS, *arguments)
+        run_in(tmp_path / folder, MODE, f"--train_steps={end}")
     resumed, once = (variables(tmp_path / folder) for folder in ("model", "once"))
     for name, value in once.items():
         np.testing.assert_array_equal(resumed[name], value, err_msg=name)

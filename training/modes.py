@@ -17,6 +17,7 @@ from training import (
     confusion,
     export,
     predictions,
+    progress,
     results,
     summaries,
 )
@@ -77,7 +78,11 @@ def evaluate(estimator, job, input_fns, checkpoint=None):
     checkpoint = checkpoint or checkpoints.latest(job.model_dir)
     size = job.dataset.split(job.eval_split).num_examples
     steps = -(-size // job.eval_batch_size)
-    metrics = estimator.evaluate(input_fns.evaluate, steps=steps, checkpoint_path=checkpoint)
+    # A TPU evaluates in one session.run.
+    hooks = [] if job.uses_tpu else [progress.PassHook("eval", size, job.eval_batch_size)]
+    metrics = estimator.evaluate(
+        input_fns.evaluate, steps=steps, hooks=hooks, checkpoint_path=checkpoint
+    )
     gc.collect()  # the graph of an evaluation is a web of cycles, and there is one each time
     step = int(metrics.pop("global_step"))
     # The Estimator's own loss is a mean of batches, however full; average_loss is that of examples.

@@ -9,7 +9,7 @@ import os
 import numpy as np
 
 from input_fns import DataError
-from training import files, results
+from training import files, progress, results
 
 
 def write_file(estimator, job, predict_input_fn) -> None:
@@ -22,7 +22,10 @@ def write_file(estimator, job, predict_input_fn) -> None:
     path = job.predict_output or os.path.join(job.model_dir, name)
     size = job.dataset.split(job.eval_split).num_examples
     batches = estimator.predict(
-        predict_input_fn, checkpoint_path=job.checkpoint, yield_single_examples=False
+        predict_input_fn,
+        hooks=[progress.PassHook("predict", size, job.predict_batch_size)],
+        checkpoint_path=job.checkpoint,
+        yield_single_examples=False,
     )
     batches = (_with_class_names(batch, job.dataset.class_names) for batch in batches)
     write = _write_npz if path.endswith(".npz") else _write_jsonl

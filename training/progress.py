@@ -149,6 +149,37 @@ class ProgressHook(tf.estimator.SessionRunHook):
         )
 
 
+class PassHook(tf.estimator.SessionRunHook):
+    """Prints a line every few seconds of one pass over a split; nothing where it takes less."""
+
+    def __init__(self, name: str, num_examples: int, batch_size: int):
+        """Takes what the lines begin with, and the global batch size of a session.run."""
+        self._name = name
+        self._num_examples = num_examples
+        self._batch_size = batch_size
+
+    def after_create_session(self, session, coord):
+        """Starts counting."""
+        self._examples = 0
+        self._started = self._printed_at = time.monotonic()
+
+    def after_run(self, run_context, run_values):
+        """Counts a batch."""
+        self._examples = min(self._examples + self._batch_size, self._num_examples)
+        now = time.monotonic()
+        if now - self._printed_at < _SECONDS_BETWEEN_LINES:
+            return
+        self._printed_at = now
+        rate = self._examples / (now - self._started)
+        eta = datetime.timedelta(seconds=round((self._num_examples - self._examples) / rate))
+        print(
+            f"{self._name} {self._examples:,}/{self._num_examples:,}"
+            f" | {rate:,.0f} examples/s"
+            f" | ETA {eta}",
+            flush=True,
+        )
+
+
 def global_step(session) -> int:
     """Returns the global step of a session."""
     return int(session.run(tf.compat.v1.train.get_global_step()))

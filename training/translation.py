@@ -13,7 +13,7 @@ import sacrebleu
 from input_fns import DataError
 from input_fns.convert.files import read_lines
 from input_fns.text_pipeline import TextPipeline
-from training import files
+from training import files, progress
 
 _NAMED_LINES = 10
 
@@ -117,8 +117,12 @@ def bleu(translations: Sequence[str], references: Sequence[str]) -> tuple[float,
 
 def _translate(estimator, job, predict_input_fn, checkpoint):
     """Returns a line of text for each line of the job's input."""
+    size = len(job.text_input.rows)
     batches = estimator.predict(
-        predict_input_fn, checkpoint_path=checkpoint, yield_single_examples=False
+        predict_input_fn,
+        hooks=[progress.PassHook("translate", size, job.predict_batch_size)],
+        checkpoint_path=checkpoint,
+        yield_single_examples=False,
     )
     decode = job.pipeline.vocabulary.decode
     texts = (text for batch in batches for text in decode(batch["target"]))

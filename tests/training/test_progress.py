@@ -69,6 +69,19 @@ def test_a_hook_goes_on_in_another_session(capsys):
     assert [line.split(" ")[0] for line in lines] == ["training", "step", "step"]
 
 
+def test_a_short_pass_over_a_split_prints_nothing(capsys):
+    train([progress.PassHook("eval", 25, batch_size=13)], 2)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_long_pass_over_a_split_says_how_far_it_is(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
+    train([progress.PassHook("eval", 25, batch_size=13)], 2)
+    first, last = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"eval 13/25 \| [\d,]+ examples/s \| ETA \d:\d\d:\d\d", first)
+    assert re.fullmatch(r"eval 25/25 \| [\d,]+ examples/s \| ETA 0:00:00", last)
+
+
 def test_lines_come_by_time_and_not_by_step(capsys, monkeypatch):
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
     train(make_hooks(9), 4)

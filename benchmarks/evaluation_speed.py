@@ -1,0 +1,95 @@
+"""Evaluation and prediction of the recipes against `tf.keras`, interleaved in one run.
+
+    python -m benchmarks.evaluation_speed [--recipes=mnist_mlp,cifar10_cnn] [--rounds=3]
+
+The data and the networks are those of benchmarks/train_speed.py: ours from TFRecord shards, Keras'
+`evaluate` and `predict` from arrays in memory. Seconds are of a whole pass, with the graph and, of
+ours, the variables that have to be made for it; processes of their own, medians.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tempfile
+import time
+
+from absl import app, flags
+
+from benchmarks import train_speed
+from benchmarks.children import last_line
+
+BATCH_SIZE = 500
+
+OURS = """
+import json, sys, time
+import run_cpu
+from training import job, modes, runtime
+from training.flags import FLAGS
+FLAGS(["", *sys.argv[1:]])
+runtime.prepare()
+run = job.from_flags()
+estimator, input_fns = run_cpu.build_estimator(run), run_cpu.build_input_fns(run)
+times = [time.time()]
+modes.evaluate(estimator, run, input_fns, run.checkpoint)
+times.append(time.time())
+for _ in estimator.predict(
+    input_fns.predict, checkpoint_path=run.checkpoint, yield_single_examples=False
+):
+    pass
+times.append(time.time())
+print(json.dumps([times[1] - times[0], times[2] - times[1]]))
+"""
+
+KERAS = (
+    train_speed.TWIN
+    + """
+twin = keras_twin.build(params, x.shape[1:])
+loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+twin.compile(loss=loss, metrics=["accuracy"])
+times = [time.time()]
+twin.evaluate(x, y, batch_size=batch_size, verbose=0)
+times.append(time.time())
+twin.predict(x, batch_size=batch_size, verbose=0)
+times.append(time.time())
+print(json.dumps([times[1] - times[0], times[2] - times[1]]))
+"""
+)
+
+
+def main(_):
+    """Runs the rounds and prints a row for each recipe and way."""
+    with tempfile.TemporaryDirectory() as folder:
+        for recipe in flags.FLAGS.recipes:
+            size, rounds = _bench(recipe, folder)
+            for i, way in enumerate(("evaluate", "predict")):
+                ours, keras = ([size / side[i] for side in sides] for sides in zip(*rounds))
+                ratios = [a / b for a, b in zip(ours, keras)]
+                print(
+                    f"{recipe:22}{way:10}ours {statistics.median(ours):9,.0f} examples/s, keras "
+                    f"{statistics.median(keras):9,.0f}, ratio {statistics.median(ratios):.2f} "
+                    f"({' '.join(f'{ratio:.2f}' for ratio in ratios)})",
+                    flush=True,
+                )
+
+
+def _bench(recipe, folder):
+    """Returns the number of examples, and of each round the seconds of ours and of Keras'."""
+    shape, size, _ = train_speed.RECIPES[recipe]
+    data_dir, arrays, params, _ = train_speed.prepare(recipe, folder, shape, size)
+    ours = train_speed.arguments(recipe, data_dir, f"{folder}/{recipe}-model", 1)
+    last_line(train_speed.OURS, time.time(), *ours)  # a checkpoint to be evaluated
+    ours += [
+        "--mode=eval",
+        "--eval_split=train",
+        f"--eval_batch_size={BATCH_SIZE}",
+        f"--predict_batch_size={BATCH_SIZE}",
+    ]
+    keras = arrays, *map(json.dumps, [size, params, BATCH_SIZE, 1, 0, {}, "float32"])
+    return size, [
+        (last_line(OURS, *ours), last_line(KERAS, *keras)) for _ in range(flags.FLAGS.rounds)
+    ]
+
+
+if __name__ == "__main__":
+    app.run(main)

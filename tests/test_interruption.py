@@ -19,7 +19,7 @@ TPU = ("--tpu=emulator", "--tpu_topology=1x2", "--train_batch_size=14")
 
 @pytest.fixture
 def interrupted(command):
-    """Starts a training, sends it a signal after its first line, and returns what it says."""
+    """Starts a training, sends it a signal after its first line, and returns what it says then."""
 
     def run(program, number, *arguments):
         process = subprocess.Popen(
@@ -28,13 +28,15 @@ def interrupted(command):
             stdout=subprocess.PIPE,
             text=True,
         )
-        lines = []
-        for line in process.stdout:
-            lines.append(line)
-            if line.startswith("training "):
-                time.sleep(2)
-                process.send_signal(number)
-        return process.wait(timeout=60), "".join(lines)
+        while not process.stdout.readline().startswith("training "):
+            pass
+        time.sleep(2)
+        process.send_signal(number)
+        try:
+            said, _ = process.communicate(timeout=60)
+        finally:
+            process.kill()
+        return process.returncode, said
 
     return run
 

@@ -30,14 +30,15 @@ def one_hot(labels):
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("scale", [1.0, 300.0], ids=["usual logits", "huge logits"])
 @pytest.mark.parametrize("mixed", [False, True], ids=["classes", "shares of classes"])
-def test_values_and_gradients(session, keras, label_smoothing, scale, mixed):
+@pytest.mark.parametrize("use_tpu", [False, True])
+def test_values_and_gradients(session, keras, label_smoothing, scale, mixed, use_tpu):
     random = np.random.default_rng(1)
     labels = random.integers(0, CLASSES, [13, 7]).astype(np.int32)
     shares = one_hot(labels)
     if mixed:
         labels = shares = 0.3 * shares + 0.7 * one_hot(random.integers(0, CLASSES, [13, 7]))
     logits = tf.constant(scale * random.standard_normal([13, 7, CLASSES]), tf.float32)
-    ours = losses.cross_entropy(tf.constant(labels), logits, label_smoothing)
+    ours = losses.cross_entropy(tf.constant(labels), logits, label_smoothing, use_tpu)
     gradient = tf.gradients(ours, logits)[0]
     assert ours.shape == [13, 7]
     got, expected = session.run([(ours, gradient), keras(shares, logits, label_smoothing)])

@@ -48,13 +48,14 @@ def scaled_images(features, params):
     Raises:
       ModelError: `pixel_mean` has another number of channels.
     """
-    images = tf.cast(features["image"], tf.float32)
-    means = pixel_means(params)
+    images, means = features["image"], pixel_means(params)
     if len(means) not in (1, images.shape.as_list()[-1]):
         raise ModelError(f"pixel_mean='{params['pixel_mean']}' does not fit images {images.shape}")
-    if any(means):
-        images -= tf.constant(means)
-    return tf.cast(images * params["pixel_scale"], params["precision"])
+    with tf.name_scope("scaled_images"):
+        images = tf.cast(images, tf.float32)
+        if any(means):
+            images -= tf.constant(means)
+        return tf.cast(images * params["pixel_scale"], params["precision"])
 
 
 def pixel_means(params):

@@ -81,7 +81,8 @@ def _layer(x, word, name, use_bias, params, training):
     if kind == "relu":
         return tf.nn.relu(x, name=name)
     if kind == "dropout":
-        return dropout(x, *arguments, training)
+        with tf.name_scope(name):
+            return dropout(x, *arguments, training)
     if kind == "flatten":
         return layers.flatten(x, name=name)
     return tf.reduce_mean(x, axis=[1, 2], name=name)  # global_pool: [batch, channels]

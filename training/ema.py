@@ -19,7 +19,7 @@ def update_after(train_op, params):
         return train_op
     global_step = tf.compat.v1.train.get_or_create_global_step()
     average = tf.train.ExponentialMovingAverage(params["ema_decay"], num_updates=global_step)
-    with tf.control_dependencies([train_op]):
+    with tf.control_dependencies([train_op]), tf.name_scope("average"):
         return average.apply(tf.compat.v1.trainable_variables())
 
 

@@ -33,7 +33,9 @@ def of_dataset(input_fn):
     """Returns an input_fn of `(Batches, None)` for one of a tf.data.Dataset."""
 
     def batches_fn(params):
-        iterator = tf.compat.v1.data.make_initializable_iterator(input_fn(params))
+        dataset = input_fn(params)
+        with tf.name_scope("iterator"):
+            iterator = tf.compat.v1.data.make_initializable_iterator(dataset)
         initializers = tf.compat.v1.GraphKeys.TABLE_INITIALIZERS
         tf.compat.v1.add_to_collection(initializers, iterator.initializer)
         return Batches(iterator.get_next), None
@@ -55,9 +57,11 @@ def repeat(batches, counter, every_steps, build):
       The TrainStep, with the loop as its op, the loss of the last step, and no eval_outputs, which
       do not leave the loop; and the summary, "" where none is due.
     """
-    start = tf.compat.v1.train.get_or_create_global_step().read_value()
-    counter.steps = tf.compat.v1.placeholder(tf.int64, [], "steps_of_this_run")
-    end = start + counter.steps
+    global_step = tf.compat.v1.train.get_or_create_global_step()
+    with tf.name_scope("loop"):
+        start = global_step.read_value()
+        counter.steps = tf.compat.v1.placeholder(tf.int64, [], "steps_of_this_run")
+        end = start + counter.steps
     built = []
 
     def is_left(global_step, loss, summary):
@@ -67,7 +71,9 @@ def repeat(batches, counter, every_steps, build):
     def body(global_step, loss, summary):
         del loss, summary
         with tf.compat.v1.name_scope(None):  # the graph looks as it does without a loop
-            step, summarize = build(*batches.next())
+            with tf.name_scope("batch"):
+                batch = batches.next()
+            step, summarize = build(*batch)
             with tf.name_scope("summary"):
                 global_step += 1
                 is_due = tf.equal(global_step % every_steps, 0)

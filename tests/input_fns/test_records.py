@@ -234,6 +234,15 @@ def test_random_numbers_differ_between_batches_and_repeat_by_their_seed(files, s
     assert len(np.unique(np.concatenate([once, other]))) == once.size + other.size
 
 
+@pytest.mark.parametrize("make", [of_memory, of_files])
+@pytest.mark.parametrize("cores", [1, 2])
+def test_the_random_numbers_of_a_resumed_run_go_on(files, session, make, cores):
+    deployment = Deployment(6 // cores, batches_per_step=cores)
+    whole = numbers_of(make(files, deployment), session, 5 * cores)
+    rest = numbers_of(make(files, deployment, start_step=3), session, 2 * cores)
+    np.testing.assert_array_equal(rest, whole[3 * cores :])
+
+
 def test_a_streaming_run_that_resumes_sees_another_order(files, session):
     fresh = labels_of(of_files(files, Deployment(5)), session, 4)
     resumed = labels_of(of_files(files, Deployment(5), start_step=3), session, 4)

@@ -33,6 +33,19 @@ def test_the_first_bad_step_and_its_variables_are_named(session):
         hook.check_variables(session, 5)
 
 
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_a_loss_that_is_no_number_ends_the_training(value):
+    count = tf.compat.v1.train.get_or_create_global_step().assign_add(1)
+    tf.compat.v1.get_variable("good", initializer=[1.0, 2.0])
+    tf.compat.v1.losses.add_loss(tf.where(count < 3, 0.5, float(value)))
+    hook = divergence.FiniteHook("nowhere")
+    with tf.compat.v1.train.MonitoredSession(hooks=[hook]) as session:
+        session.run(count)
+        session.run(count)
+        with pytest.raises(RunError, match=f"at step 3 the loss is {value}; all variables are"):
+            session.run(count)
+
+
 def test_a_run_that_diverged_can_go_on_with_a_lower_rate(run_in, tmp_path, variables):
     arguments = ["--mode=train", "--save_checkpoints_steps=2"]
     run_in(tmp_path, *arguments, "--train_steps=4")

@@ -144,7 +144,7 @@ FAULTS = [
     Fault(
         "tpu/replication.py",
         '"AddN", summands, T=dtype, N=len(summands)',
-        '"AddN", summands[:1], T=dtype, N=1',
+        '"AddN", [*summands, summands[0]], T=dtype, N=len(summands) + 1',
         "tests/tpu/test_emulator.py",
     ),
     Fault("tpu/lint.py", "if step.batch_size % 8:", "if step.batch_size % 4:", "tests/tpu"),

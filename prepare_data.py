@@ -20,7 +20,7 @@ if __name__ != "__mp_main__":  # so are the worker processes of a converter call
     import os
 
     from input_fns import DataError, contact_sheet, convert, dataset, inspection
-    from input_fns.convert import source, writer
+    from input_fns.convert import provenance, source, writer
     from training import files
     from training.data_flags import FLAGS
 
@@ -33,21 +33,33 @@ def main():
 def _convert():
     data_dir = FLAGS.data_dir
     name = FLAGS.name or FLAGS.dataset
+    options = _options()
+    prepared_with = provenance.of(options, FLAGS.shards)
     if dataset.exists(data_dir) and not FLAGS.overwrite:
         ready = dataset.load(data_dir, name)
+        _check_same(ready, prepared_with)
         print(f"{data_dir} is ready: {_describe(ready)}")
         return
     if dataset.exists(data_dir) and dataset.read(data_dir).name != name:
         raise DataError(f"{data_dir} holds '{dataset.read(data_dir).name}'; choose another folder")
     files.require_writable("data_dir", data_dir)
-    raw = convert.read(_options(), progress=print)
-    written = writer.write(raw, data_dir, FLAGS.shards, progress=print)
+    raw = convert.read(options, progress=print)
+    written = writer.write(raw, data_dir, FLAGS.shards, print, prepared_with)
     for name, split in written.splits.items():
         for broken, reason in split.broken[:10]:
             print(f"{name}: left out {broken}: {reason}")
         if split.broken:
             print(f"{name}: {len(split.broken)} broken, all listed in {dataset.FILE_NAME}")
     print(f"{data_dir}: {_describe(written)}")
+
+
+def _check_same(ready, prepared_with):
+    other = ready.prepared_with and provenance.differences(ready.prepared_with, prepared_with)
+    if other:
+        raise DataError(
+            f"{ready.data_dir} was prepared otherwise: {'; '.join(other)}. --overwrite makes it "
+            "anew, another --data_dir keeps both"
+        )
 
 
 def _options():

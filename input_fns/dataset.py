@@ -147,6 +147,7 @@ class Dataset:
       class_names: in the order of the labels; () where examples have no class.
       splits: by name.
       text: of a data set of text, else None.
+      prepared_with: what prepare_data.py was asked for, {} where that is not known.
     """
 
     name: str
@@ -155,6 +156,7 @@ class Dataset:
     class_names: tuple[str, ...]
     splits: dict[str, Split]
     text: Text | None = None
+    prepared_with: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def num_classes(self) -> int:
@@ -277,6 +279,7 @@ def read(data_dir: str) -> Dataset:
             class_names=tuple(fields["class_names"]),
             splits={key: _split(value) for key, value in fields["splits"].items()},
             text=_text(fields.get("text")),
+            prepared_with=fields.get("prepared_with", {}),
         )
     except (KeyError, TypeError, json.JSONDecodeError) as error:
         raise DataError(f"{path} is not a {FILE_NAME} of prepare_data.py: {error!r}") from error

@@ -67,6 +67,7 @@ def tree(path):
         (["--model=no_such_module:MODEL"], "no module 'no_such_module'"),
         (["--model=models.mlp:MODLE"], "models.mlp has no models.model.Model named 'MODLE'"),
         (["--train_step=3"], "Unknown command line flag 'train_step'. Did you mean: train_steps"),
+        (["--learning_rate=0.1"], "write --params=learning_rate=0.1"),
         (["train"], "'train' is no flag"),
         (["--train_steps=0"], "0 is not a positive integer"),
         (["--train_epochs=0"], "--train_epochs=0.0 is no step of training"),

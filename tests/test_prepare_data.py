@@ -31,6 +31,34 @@ def test_a_data_set_that_is_ready_is_left_alone(prepare, tmp_path, capsys):
     assert mtimes(tmp_path) == before
 
 
+def test_a_data_set_that_was_prepared_otherwise_is_named_and_left_alone(prepare, tmp_path):
+    digits = ["--dataset=digits", f"--data_dir={tmp_path}"]
+    prepare(*digits, "--validation_fraction=0.1")
+    before = mtimes(tmp_path)
+    message = (
+        r"otherwise: validation_fraction was 0.1, is not given; seed was not given, is 7\. --ov"
+    )
+    with pytest.raises(DataError, match=message):
+        prepare(*digits, "--seed=7")
+    assert mtimes(tmp_path) == before
+    prepare(*digits, "--seed=7", "--overwrite")
+    prepare(*digits, "--seed=7")
+
+
+def test_other_rows_in_a_csv_file_are_noticed(prepare, tmp_path):
+    for name in ("a", "b", "c"):
+        Image.new("RGB", (3, 3)).save(tmp_path / f"{name}.png")
+    table = tmp_path / "labels.csv"
+    table.write_text("file,label\na,one\nb,two\n")
+    arguments = [f"--source={tmp_path}", f"--csv={table}", f"--data_dir={tmp_path}/data"]
+    arguments += ["--dataset=image_csv", "--validation_fraction=0"]
+    prepare(*arguments)
+    prepare(*arguments, "--workers=1")
+    table.write_text("file,label\na,one\nb,two\nc,two\n")
+    with pytest.raises(DataError, match="prepared otherwise: content of csv was"):
+        prepare(*arguments)
+
+
 def test_overwrite_writes_it_anew(prepare, tmp_path):
     prepare("--dataset=digits", f"--data_dir={tmp_path}")
     prepare("--dataset=digits", f"--data_dir={tmp_path}", "--overwrite", "--shards=2")

@@ -25,7 +25,7 @@ from PIL import Image
 
 from input_fns import dataset, images, records, serving
 from input_fns.image_pipeline import ImagePipeline
-from training import files, runtime
+from training import files, program, runtime
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 420, 200, 60, 30
 _COLORS = {"training": "#1f77b4", "evaluation": "#d62728"}
@@ -42,14 +42,21 @@ pre { background: #f4f4f4; padding: 1em; overflow: auto } .wrong { color: #d6272
 
 
 def main(model_dir: str, path: str = "") -> None:
-    """Writes the page; beside the checkpoints unless `path` says where."""
+    """Writes the page; beside the checkpoints unless `path` says where.
+
+    Raises:
+      UsageError: there was no training in `model_dir`.
+    """
     runtime.prepare()
+    if not tf.io.gfile.exists(os.path.join(model_dir, "flags.cfg")):
+        raise program.UsageError(f"{model_dir} has no flags.cfg: no training began there")
     path = path or os.path.join(model_dir, "report.html")
     given = _flags(model_dir)
+    step, predictions = _predictions(model_dir, given)
     parts = [
         ("Curves", "".join(_curves(model_dir))),
         ("Evaluation", _evaluation(model_dir)),
-        ("Predictions", _predictions(model_dir, given)),
+        (f"Predictions of step {step}", predictions),
         ("Speed", _speed(model_dir)),
         ("Flags", f"<pre>{html.escape(_read(model_dir, 'flags.cfg'))}</pre>"),
     ]
@@ -168,15 +175,16 @@ def _short(value):
 
 
 def _predictions(model_dir, given):
-    """Returns the first examples of the newest file of predictions, with what was predicted."""
+    """Returns the step of the newest file of predictions, and the first of them by their images."""
     paths = tf.io.gfile.glob(os.path.join(model_dir, "predictions_*.jsonl"))
     if not paths or "data_dir" not in given:
-        return ""
-    newest = max(paths, key=lambda path: int(path.rpartition("_")[2].partition(".")[0]))
-    lines = _read(newest).splitlines()[:_NUM_PREDICTIONS]
+        return 0, ""
+    by_step = {int(path.rpartition("_")[2].partition(".")[0]): path for path in paths}
+    step = max(by_step)
+    lines = _read(by_step[step]).splitlines()[:_NUM_PREDICTIONS]
     data = dataset.read(given["data_dir"])
     if "image" not in data.features:
-        return ""
+        return 0, ""
     pipeline, split = ImagePipeline(data, (_CELL, _CELL)), given.get("eval_split", "test")
     shown = serving.first_of(lambda: pipeline.features_in_order(split), len(lines))["image"]
     labels = _labels(data, split, len(lines))
@@ -190,8 +198,10 @@ def _predictions(model_dir, given):
         encoded = io.BytesIO()
         Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).save(encoded, "PNG")
         picture = _picture(encoded.getvalue(), data.class_names[label])
+        if mark:
+            caption += f", is {data.class_names[label]}"
         cells.append(f"<figure>{picture}<br><span{mark}>{html.escape(caption)}</span></figure>")
-    return "".join(cells)
+    return step, "".join(cells)
 
 
 def _labels(data, split, count):
@@ -205,5 +215,11 @@ def _picture(png, words):
     )
 
 
-if __name__ == "__main__":
+def _main():
+    if len(sys.argv) not in (2, 3):
+        raise program.UsageError("write: make report MODEL_DIR=runs/digits")
     main(*sys.argv[1:])
+
+
+if __name__ == "__main__":
+    program.run(_main)

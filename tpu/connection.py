@@ -80,9 +80,7 @@ def _find(request) -> Address | None:
         found = address.find(request.tpu, os.environ)
     except ValueError as error:
         raise TPUError(str(error)) from error
-    # --tpu=local in a recipe does not keep it from a laptop.
-    absent = found is None or (found.text == address.LOCAL and not address.own_devices())
-    if request.use_tpu == "auto" and absent:
+    if found is None and request.use_tpu == "auto":
         print("no TPU in this machine or named by --tpu or TPU_NAME: running on GPU or CPU")
         return None
     if found is None:

@@ -94,7 +94,8 @@ def of_topology(
     """
     findings = []
     cores = tpu_topology.num_cores
-    name = f"{tpu_topology.name} ({cores} cores on {tpu_topology.num_hosts} hosts)"
+    hosts = "1 host" if tpu_topology.num_hosts == 1 else f"{tpu_topology.num_hosts} hosts"
+    name = f"{tpu_topology.name} ({cores} cores on {hosts})"
     for flag, size in batch_sizes.items():
         parts = cores * (accumulate_steps if flag == "train_batch_size" else 1)
         if size % parts:
@@ -147,7 +148,7 @@ def _of_local(environ):
         findings.append(
             f"this {wheel} cannot drive a TPU in the same machine: it has no loader for libtpu, as "
             f"all of PyPI's. On a TPU VM use the wheel of its image ({IMAGE}): "
-            "make run TENSORFLOW=system"
+            "make run TENSORFLOW=system. Elsewhere leave out --tpu=local"
         )
     if environ.get("TPU_LOAD_LIBRARY") == "0":
         findings.append("TPU_LOAD_LIBRARY=0 forbids to load libtpu, which --tpu=local needs")

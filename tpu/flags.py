@@ -27,7 +27,7 @@ flags.DEFINE_enum(
     "use_tpu",
     "auto",
     ["auto", "true", "false"],
-    "Whether to use a TPU; auto: if there is one. Otherwise the same on GPU or CPU.",
+    "Whether to use a TPU; auto: if one is named or present. Otherwise the same on GPU or CPU.",
 )
 flags.DEFINE_integer(
     "iterations_per_loop",

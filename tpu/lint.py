@@ -213,7 +213,8 @@ def _lost_updates(step):
         if assigns and op.name not in step.cluster.live:
             message = (
                 f"'{_variable(op)}' is never updated: nothing that runs depends on it. Put the "
-                "UPDATE_OPS before the train_op"
+                "UPDATE_OPS before the train_op; those of Keras' layers are none: in a model of "
+                "this package, models.normalization.batch_norm has them"
             )
             yield ERROR, "update-never-runs", message, op
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
+import sys
 import tempfile
 import time
 
@@ -65,8 +67,11 @@ def command_line(pipeline, path: str) -> str:
         f"{name}={os.path.join(path, EXTRA, SAMPLE_FILE.format(name))}"
         for name in pipeline.features
     )
+    # It may be asked for where this environment is not active.
+    beside = os.path.join(os.path.dirname(sys.executable), "saved_model_cli")
+    program = "saved_model_cli" if shutil.which("saved_model_cli") else os.path.relpath(beside)
     return (
-        f"saved_model_cli run --dir {path} --tag_set serve --signature_def {serving.RAW} "
+        f"{program} run --dir {path} --tag_set serve --signature_def {serving.RAW} "
         f"--inputs '{inputs}'"
     )
 

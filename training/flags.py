@@ -126,7 +126,10 @@ class _LengthFlag(flags.Flag):
 
 _LENGTH_FLAGS = {
     "train_steps": (flags.IntegerParser(lower_bound=1), "Global step at which training ends."),
-    "train_epochs": (flags.FloatParser(lower_bound=0), "The same in passes over the split."),
+    "train_epochs": (
+        flags.FloatParser(lower_bound=0),
+        "The same in passes over the split; of the two, the later on the command line counts.",
+    ),
 }
 for _name, (_parser, _help) in _LENGTH_FLAGS.items():
     flags.DEFINE_flag(_LengthFlag(_parser, flags.ArgumentSerializer(), _name, None, _help))

@@ -47,8 +47,8 @@ def run(estimator, job: Job, input_fns: InputFns) -> None:
     """Does what `job.mode` says."""
     if job.done:
         print(
-            f"{job.model_dir} is at step {job.start_step} already, and --train_steps is "
-            f"{job.train_steps}: nothing to train"
+            f"{job.model_dir} is at step {job.start_step} already: nothing to train up to step "
+            f"{job.train_steps}"
         )
         return
     if job.mode not in _MODES:

@@ -29,6 +29,8 @@ TENSORFLOW = "2.15"
 _SECRET = re.compile(
     r"(?i)\b([\w-]*(?:signature|token|credential|secret|password))[=:]\s*[^\s&,;]+"
 )
+# How absl begins what a check of several flags says: all of them, with their values.
+_ALL_FLAGS = re.compile(r"^flags .*?: (?=--|Flag )")
 # The names under which a TensorFlow wheel may be installed.
 _WHEELS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tf-nightly")
 
@@ -71,8 +73,10 @@ def start(argv: list[str], doc: str, *flags_modules: str):
         unknown = flag_values(argv)[1:]
         if unknown:
             raise UsageError(f"'{unknown[0]}' is no flag; flags are written --name=value")
+    except flags.UnrecognizedFlagError as error:
+        _exit(error, [f"{error}{_hint(error, flag_values)}"])
     except (flags.Error, UsageError) as error:
-        _exit(error)
+        _exit(error, [_ALL_FLAGS.sub("", line) for line in str(error).splitlines()])
     return flag_values
 
 
@@ -120,6 +124,14 @@ def check_versions() -> None:
                 f"{name} {version or 'is missing'}: this package needs {name} {TENSORFLOW}.x, the "
                 "last with Estimator"
             )
+
+
+def _hint(error, flag_values):
+    """Returns what to do about an unknown flag that is like none there is."""
+    if "Did you mean" in str(error) or "params" not in flag_values:
+        return ""
+    value = str(error.flagvalue).partition("=")[2] or "VALUE"
+    return f"; if it is a hyperparameter, write --params={error.flagname}={value}"
 
 
 def _version(distribution: str) -> str | None:

@@ -102,23 +102,25 @@ class ProgressHook(tf.estimator.SessionRunHook):
         self._clock = clock
         self._rate = Rate(clock, batch_size)
         self._counter = counter
-        self._began = False
+        self._said = False
 
     def begin(self):
-        """Says how large the model is; comes when the Estimator has put its loss into the graph."""
+        """Comes when the Estimator has put its loss into the graph."""
         self._loss = tf.compat.v1.losses.get_losses()[-1]
         with tf.name_scope("progress"):
             self._rate_step = tf.compat.v1.placeholder(tf.int64, [])
             self._learning_rate = self._learning_rate_fn(self._rate_step)
-        if not self._began:
-            variables = tf.compat.v1.trainable_variables()
-            count = sum(variable.shape.num_elements() for variable in variables)
-            print(f"training {count:,} parameters up to step {self._train_steps}", flush=True)
-        self._began = True
+        variables = tf.compat.v1.trainable_variables()
+        self._num_parameters = sum(variable.shape.num_elements() for variable in variables)
 
     def after_create_session(self, session, coord):
-        """Starts counting at the step that the session was restored to."""
+        """Says what begins, and starts counting at the step that the session was restored to."""
         self._first_step = self._counter.step
+        if not self._said:
+            start = f"from step {self._first_step} " if self._first_step else ""
+            end = f"up to step {self._train_steps}"
+            print(f"training {self._num_parameters:,} parameters {start}{end}", flush=True)
+        self._said = True
         self._started = self._clock.seconds()
         self._printed_at = time.monotonic()
         self._rate.restart(self._counter.step)

@@ -190,6 +190,8 @@ def _find(options):
         archive = os.path.join(source, version.archive)
         if tf.io.gfile.exists(archive):
             return version, functools.partial(_member, archive, _unpack(archive))
+    if not tf.io.gfile.isdir(source):
+        raise DataError(f"--source={source} is no folder")
     wanted = [name for v in _VERSIONS[options.dataset] for name in (v.archive, f"{v.folder}/")]
     raise DataError(f"--source={source} holds none of {', '.join(wanted)}")
 

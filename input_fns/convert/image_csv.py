@@ -42,14 +42,19 @@ def read(options: Options) -> RawDataset:
     # Line 1 is the header.
     rows = [(f"{path}, line {reader.line_num}", row) for row in reader]
     if not rows or not label_columns:
-        raise DataError(f"{path} has {len(rows)} rows and {len(label_columns)} label columns")
+        raise DataError(
+            f"{path} has {len(rows)} rows and {len(label_columns)} label columns; its columns, "
+            f"separated by commas: {', '.join(columns)}"
+        )
     texts = [_label(where, row, label_columns) for where, row in rows]
     class_names = options.class_names or _class_names(label_columns, texts)
     find = _Finder(options.source)
     paths = np.array([find(where, row[image_column]) for where, row in rows], object)
-    split = PictureFiles(
-        paths, _to_labels(rows, texts, class_names), options, _column(rows, options.group_column)
-    )
+    _check_alike(rows, paths, texts)
+    groups = _column(rows, options.group_column)
+    if groups is None and len(set(paths)) < len(paths):
+        groups = paths  # an image that is listed twice is not held out and trained on
+    split = PictureFiles(paths, _to_labels(rows, texts, class_names), options, groups)
     splits = {"train": split}
     if options.split_column:
         names = _column(rows, options.split_column)
@@ -75,6 +80,14 @@ def _label(where, row, columns):
             "--label_columns says which columns are labels"
         )
     return ones[0]
+
+
+def _check_alike(rows, paths, texts):
+    first = {}
+    for (where, _), path, text in zip(rows, paths, texts):
+        before, label = first.setdefault(path, (where, text))
+        if label != text:
+            raise DataError(f"{where}: {path} is '{text}', and '{label}' at {before}")
 
 
 def _class_names(label_columns, texts):
@@ -109,8 +122,16 @@ class _Finder:
         folder, base = os.path.split(os.path.join(self._folder, name or ""))
         if folder not in self._listed:  # one listing a folder, and no question a file
             there = tf.io.gfile.isdir(folder)
-            self._listed[folder] = set(tf.io.gfile.listdir(folder)) if there else set()
+            names = tf.io.gfile.listdir(folder) if there else []
+            self._listed[folder] = {_in_lower_case(name): name for name in names}
         for extension in ("", *pictures.EXTENSIONS):
-            if base and base + extension in self._listed[folder]:
-                return os.path.join(folder, base + extension)
+            found = self._listed[folder].get(_in_lower_case(base + extension))
+            if base and found:
+                return os.path.join(folder, found)
         raise DataError(f"{where}: no image '{name}' in {self._folder}")
+
+
+def _in_lower_case(name):
+    """Returns a file's name with its extension, and no more of it, in lower case."""
+    stem, extension = os.path.splitext(name)
+    return stem + extension.lower()

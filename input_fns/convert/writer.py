@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from typing import Callable
+from typing import Any, Callable
 
 import numpy as np
 import tensorflow as tf
@@ -28,6 +28,7 @@ def write(
     data_dir: str,
     num_shards: int = 0,
     progress: Callable[[str], None] = lambda line: None,
+    prepared_with: dict[str, Any] | None = None,
 ) -> dataset.Dataset:
     """Writes `raw` into `data_dir`, local or gs://, replacing what is there.
 
@@ -40,6 +41,7 @@ def write(
       data_dir: made if missing.
       num_shards: of each split; 0 chooses from the bytes.
       progress: called with a line now and then.
+      prepared_with: of the Dataset.
 
     Raises:
       DataError: a split is empty, or all broken, or a label is outside the classes.
@@ -58,6 +60,7 @@ def write(
         class_names=raw.class_names,
         splits={split.name: split.as_split() for split in written},
         text=raw.text,
+        prepared_with=prepared_with or {},
     )
     partials = {new: old for split in written for old, new in zip(split.partials, split.names)}
     for name, content in raw.files.items():

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 from tools import runtimes
 
@@ -26,7 +27,8 @@ def recipes(heading, language):
 def run_recipe(code, exported, tmp_path, digits_dir):
     """Runs a recipe; returns its variables."""
     names = {"EXPORT": exported.path, "OUT": str(tmp_path)}
-    names.update(DATA_DIR=digits_dir, DATASET="digits")
+    Image.new("L", (8, 8)).save(tmp_path / "picture.png")
+    names.update(DATA_DIR=digits_dir, DATASET="digits", PICTURE=str(tmp_path / "picture.png"))
     exec(code, names)
     return names
 
@@ -40,7 +42,9 @@ def test_in_python(cnn, tmp_path, digits_dir, capsys):
     (code,) = recipes("In Python, in C, on the command line", "python")
     run_recipe(code, cnn, tmp_path, digits_dir)
     expected = [b"%d" % i for i in cnn.predictions["classes"][:3]]
-    assert capsys.readouterr().out.strip() == str(np.array(expected, object))
+    of_pixels, of_file = capsys.readouterr().out.splitlines()
+    assert of_pixels == str(np.array(expected, object))
+    assert re.fullmatch(r"\[b'\d'\] \[\d\.\d+\]", of_file)
 
 
 @pytest.mark.usefixtures("eager")

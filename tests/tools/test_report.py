@@ -3,7 +3,10 @@
 import html.parser
 import re
 
+import pytest
+
 from tools import report
+from training.program import UsageError
 
 
 class Tags(html.parser.HTMLParser):
@@ -30,7 +33,7 @@ def test_the_page_shows_the_run_and_loads_nothing(run, tmp_path):
     assert re.findall("<h2>(.*?)</h2>", page) == [
         "Curves",
         "Evaluation",
-        "Predictions",
+        "Predictions of step 20",
         "Speed",
         "Flags",
     ]
@@ -45,3 +48,9 @@ def test_of_a_training_alone_there_are_curves_and_flags(run, tmp_path):
     report.main(model_dir)
     with open(f"{model_dir}/report.html") as file:
         assert re.findall("<h2>(.*?)</h2>", file.read()) == ["Curves", "Speed", "Flags"]
+
+
+def test_of_a_folder_without_a_training_there_is_none(tmp_path):
+    with pytest.raises(UsageError, match="no training began there"):
+        report.main(str(tmp_path))
+    assert not list(tmp_path.iterdir())

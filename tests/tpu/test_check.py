@@ -403,12 +403,11 @@ def test_a_batch_that_does_not_divide_by_the_cores():
     assert "must be divisible by number of replicas 8" in finding.message
 
 
-def test_a_batch_that_is_no_multiple_of_eight():
-    (finding,) = run_check(make_model_fn(), batch_size=104).findings
+@pytest.mark.parametrize(("size", "padding"), [(13, "19%"), (12, "25%")])
+def test_a_batch_that_is_no_multiple_of_eight(size, padding):
+    (finding,) = run_check(make_model_fn(), batch_size=8 * size).findings
     assert (finding.code, finding.level) == ("batch-of-8", WARNING)
-    assert (
-        "a batch of 13 a core is no multiple of 8: 19% of each tile is padding" in finding.message
-    )
+    assert f"a batch of {size} a core is no multiple of 8: {padding} of each" in finding.message
 
 
 def test_gradients_that_are_not_summed():

@@ -40,9 +40,8 @@ def connect(tpu="", **changes):
         return found.topology
 
 
-@pytest.mark.parametrize("tpu", ["", "local"])
-def test_auto_without_a_tpu_says_so_in_a_line(tpu, capsys):
-    assert connect(tpu) is None
+def test_auto_without_a_tpu_says_so_in_a_line(capsys):
+    assert connect() is None
     assert capsys.readouterr().out.splitlines() == [
         "no TPU in this machine or named by --tpu or TPU_NAME: running on GPU or CPU"
     ]
@@ -58,9 +57,10 @@ def test_true_without_a_tpu_is_refused():
         connect(use_tpu="true")
 
 
-def test_true_with_a_local_tpu_that_is_not_there_is_refused():
+@pytest.mark.parametrize("use_tpu", ["auto", "true"])
+def test_a_local_tpu_that_is_not_there_is_refused(use_tpu):
     with pytest.raises(TPUError, match="cannot drive a TPU in the same machine"):
-        connect("local", use_tpu="true")
+        connect("local", use_tpu=use_tpu)
 
 
 def test_a_named_tpu_that_does_not_answer_is_refused_even_with_auto():

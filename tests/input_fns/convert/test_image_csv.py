@@ -45,6 +45,27 @@ def test_a_column_a_class_and_names_without_extension(read, table):
     assert labels_of(raw) == {"cat/00.jpeg": "cat", "dog/03.png": "dog"}
 
 
+def test_extensions_in_capitals(read, table, folder):
+    (folder / "cat" / "00.jpeg").rename(folder / "cat" / "00.JPEG")
+    raw = read("image_csv", **table(("f", "kind"), ("cat/00", "cat"), ("dog/03.PNG", "dog")))
+    assert labels_of(raw) == {"cat/00.JPEG": "cat", "dog/03.png": "dog"}
+
+
+def test_an_image_that_is_listed_twice_stays_in_one_split(read, table):
+    images = [f"{kind}/{i:02d}" for kind in ("cat", "dog") for i in range(4)]
+    rows = [(image, image[:3]) for image in 2 * images]
+    raw = read("image_csv", **table(("f", "kind"), *rows, validation_fraction=0.5))
+    train, validation = (set(labels_of(raw, split)) for split in ("train", "validation"))
+    assert train
+    assert validation
+    assert not train & validation
+
+
+def test_an_image_with_two_labels_is_refused(read, table):
+    with pytest.raises(DataError, match=r"line 3: .*00.jpeg is 'dog', and 'cat' at .*line 2"):
+        read("image_csv", **table(("f", "kind"), ("cat/00", "cat"), ("cat/00.jpeg", "dog")))
+
+
 def test_chosen_columns(read, table):
     rows = ("n", "file", "a", "kind"), ("1", "cat/00.jpeg", "x", "cat"), ("2", "dog/03", "y", "dog")
     raw = read("image_csv", **table(*rows, image_column="file", label_columns=("kind",)))

@@ -1,0 +1,42 @@
+"""What a data set was prepared with: asked for anything else, prepare_data.py says so."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+from typing import Any
+
+import tensorflow as tf
+
+from input_fns.convert.source import Options
+
+_PATHS = ("source", "csv", "vocabulary")
+_NO_DIFFERENCE = ("workers",)
+
+
+def of(options: Options, num_shards: int) -> dict[str, Any]:
+    """Returns the options that are not as by default, and what is in a CSV file, fit for JSON."""
+    given = {}
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if field.name in _NO_DIFFERENCE or value == field.default:
+            continue
+        if field.name in _PATHS and "://" not in value:
+            value = os.path.abspath(value)
+        given[field.name] = list(value) if isinstance(value, tuple) else value
+    if num_shards:
+        given["shards"] = num_shards
+    if options.csv and tf.io.gfile.exists(options.csv):
+        with tf.io.gfile.GFile(options.csv, "rb") as file:
+            given["content of csv"] = hashlib.sha256(file.read()).hexdigest()[:12]
+    return given
+
+
+def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Returns a text for each option that is not what it was."""
+    return [
+        f"{name} was {before.get(name, 'not given')}, is {now.get(name, 'not given')}"
+        for name in dict.fromkeys([*before, *now])
+        if before.get(name) != now.get(name)
+    ]

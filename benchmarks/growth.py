@@ -3,12 +3,13 @@
     python -m benchmarks.growth [--plot=docs/growth.svg]
 
 configs/mnist_mlp.cfg on random images, one thing changed at a time, each run in a process of its
-own. The plot needs matplotlib, which nothing else here does.
+own, all in turns, medians. The plot needs matplotlib, which nothing else here does.
 """
 
 from __future__ import annotations
 
 import os
+import statistics
 import tempfile
 import time
 
@@ -17,11 +18,12 @@ from absl import app, flags
 from benchmarks import train_speed
 from benchmarks.children import last_line
 
+flags.DEFINE_integer("rounds", 3, "Times that each value is measured.")
 flags.DEFINE_string("plot", "", "File for a picture of the curves.")
 
 RECIPE = "mnist_mlp"
 SHAPE, EXAMPLES, _ = train_speed.RECIPES[RECIPE]
-TRAINED = 200_000  # examples of a run
+TRAINED = 100_000  # examples of a run
 # What grows -> its values. Each is measured with the others as the recipe has them.
 AXES = {
     "examples": [6_000, 60_000, 600_000],
@@ -47,19 +49,21 @@ print(json.dumps([record["examples_per_second"], record["seconds_to_first_step"]
 
 def main(_):
     """Prints a row for each value."""
-    curves = {}
+    runs = {(axis, value): [] for axis, values in AXES.items() for value in values}
     with tempfile.TemporaryDirectory() as folder:
-        for axis, values in AXES.items():
-            curves[axis] = {}
-            for value in values:
-                curves[axis][value] = row = _measure(folder, axis, value)
-                figures = ", ".join(f"{name} {f:,.1f}" for name, f in zip(MEASURES, row))
-                print(f"{axis:14}{value:>9,}: {figures}", flush=True)
+        for i in range(flags.FLAGS.rounds):
+            for (axis, value), rows in runs.items():
+                rows.append(_measure(folder, i, axis, value))
+    curves = {axis: {} for axis in AXES}
+    for (axis, value), rows in runs.items():
+        curves[axis][value] = row = [statistics.median(column) for column in zip(*rows)]
+        figures = ", ".join(f"{name} {f:,.1f}" for name, f in zip(MEASURES, row))
+        print(f"{axis:17}{value:>9,}: {figures}")
     if flags.FLAGS.plot:
         _plot(curves, flags.FLAGS.plot)
 
 
-def _measure(folder, axis, value):
+def _measure(folder, i, axis, value):
     examples = value if axis == "examples" else EXAMPLES
     folder = os.path.join(folder, str(examples))
     if not os.path.exists(folder):
@@ -67,7 +71,7 @@ def _measure(folder, axis, value):
         train_speed.prepare(RECIPE, folder, SHAPE, examples)
     sizes = {"hidden_units": 512, "train_batch_size": 128, "cores": os.cpu_count(), axis: value}
     steps = TRAINED // sizes["train_batch_size"]
-    model_dir = os.path.join(folder, f"{axis}-{value}")
+    model_dir = os.path.join(folder, f"{axis}-{value}-{i}")
     arguments = [
         *train_speed.arguments(RECIPE, f"{folder}/{RECIPE}", model_dir, steps),
         f"--params=hidden_units={sizes['hidden_units']}",

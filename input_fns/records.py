@@ -10,6 +10,8 @@ or cores.
 
 from __future__ import annotations
 
+import contextlib
+
 import tensorflow as tf
 
 from input_fns import memory
@@ -33,6 +35,22 @@ def in_order(files, parse):
     """Every example once, in order, in batches of any size."""
     dataset = tf.data.TFRecordDataset(files).batch(_PARSE_BATCH)
     return dataset.map(plain(parse), num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def names(files):
+    """Yields, for each record in order, the name of the file that it was made of; b"" of none."""
+    feature = {"name": tf.io.FixedLenFeature([], tf.string, "")}
+    graph = tf.Graph()
+    with graph.as_default():
+        dataset = in_order(files, lambda serialized: tf.io.parse_example(serialized, feature))
+        batch = tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()["name"]
+    # Never the default session: who asks for names may have one of its own between two of them.
+    with contextlib.closing(tf.compat.v1.Session(graph=graph)) as session:
+        while True:
+            try:
+                yield from session.run(batch)
+            except tf.errors.OutOfRangeError:
+                return
 
 
 def train_from_memory(dataset, num_examples, draw, deployment, seed, start_step=0):

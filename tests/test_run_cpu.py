@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 CONVNET = ["--model=convnet", "--params=layers=conv:4:3 batch_norm relu dropout:0.5 flatten"]
 
@@ -171,6 +172,22 @@ def test_predict_writes_every_example_once_and_in_order(run_in, trained_dir, tmp
     assert np.mean([row["classes"] == row["index"] % 3 for row in rows]) > 0.9
     assert {row["class_names"] for row in rows} == {"stripe 0", "stripe 1", "stripe 2"}
     np.testing.assert_allclose([sum(row["probabilities"]) for row in rows], 1, rtol=1e-5)
+
+
+def test_predictions_name_their_image_files(run, prepare, tmp_path):
+    for name in ("dull/a.png", "dull/b.png", "bright/c.png"):
+        (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (5, 7), 200 * name.startswith("bright")).save(tmp_path / "photos" / name)
+    photos = ["--dataset=image_folder", "--name=photos", f"--source={tmp_path}/photos"]
+    prepare(*photos, "--channels=1", "--validation_fraction=0", f"--data_dir={tmp_path}/data")
+    data = ["--dataset=photos", f"--data_dir={tmp_path}/data", "--eval_split=train"]
+    run("--mode=train", "--train_steps=1", *data)
+    for ending in ("jsonl", "npz"):
+        run("--mode=predict", *data, f"--predict_output={tmp_path}/p.{ending}")
+    with np.load(tmp_path / "p.npz") as rows:
+        names = rows["name"].tolist()
+    assert sorted(names) == ["a.png", "b.png", "c.png"]
+    assert [row["name"] for row in predictions(tmp_path / "p.jsonl")] == names
 
 
 def test_predict_writes_into_model_dir_by_default(run_in, trained_dir):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 
 import numpy as np
 
-from input_fns import DataError
+from input_fns import DataError, records
 from training import files, progress, results
 
 
@@ -27,7 +28,8 @@ def write_file(estimator, job, predict_input_fn) -> None:
         checkpoint_path=job.checkpoint,
         yield_single_examples=False,
     )
-    batches = (_with_class_names(batch, job.dataset.class_names) for batch in batches)
+    names = _file_names(job.dataset.files(job.eval_split))
+    batches = (_with_names(batch, job.dataset.class_names, names) for batch in batches)
     write = _write_npz if path.endswith(".npz") else _write_jsonl
     with files.atomic_write(path, "wb") as file:
         written = write(file, batches)
@@ -36,11 +38,21 @@ def write_file(estimator, job, predict_input_fn) -> None:
     print(f"{written} predictions of {job.eval_split} by {job.checkpoint}: {path}")
 
 
-def _with_class_names(batch, class_names):
+def _file_names(shards):
+    """Returns an iterator over the names of the files that the examples were, None of no files."""
+    names = records.names(shards)
+    first = next(names, b"") if shards else b""  # synthetic data has none
+    return itertools.chain([first], names) if first else None
+
+
+def _with_names(batch, class_names, file_names):
     # As the export does: a TPU computes numbers, the names are put on afterwards.
     if "classes" in batch:
         batch["class_names"] = np.array(class_names)[batch["classes"]]
-    return batch
+    if file_names is None:
+        return batch
+    size = len(next(iter(batch.values())))
+    return {"name": np.array(list(itertools.islice(file_names, size))).astype(str), **batch}
 
 
 def _write_jsonl(file, batches):

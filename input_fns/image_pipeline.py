@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import ClassVar
 
 import tensorflow as tf
@@ -150,6 +151,12 @@ class ImagePipeline:
     def features_in_order(self, split):
         """Every example once, in order, as evaluation sees it, in batches of any size."""
         return self._in_order(split).map(lambda features, labels: features)
+
+    def file_names(self, split: str):
+        """Returns an iterator over the names of a split's image files; None of pixels alone."""
+        names = records.names(self.data.files(split))
+        first = next(names)
+        return itertools.chain([first], names) if first else None
 
     def receivers(self, top_k: int = 0) -> dict[str, serving.Receiver]:
         """Returns the ways into a SavedModel, by signature; see `image_receivers`."""

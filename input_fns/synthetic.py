@@ -85,6 +85,10 @@ class SyntheticPipeline:
 
         return input_fn
 
+    def file_names(self, split: str) -> None:
+        """Returns None: there were no files."""
+        del split
+
     def receivers(self, top_k: int = 0) -> dict[str, serving.Receiver]:
         """Returns the one way into a SavedModel of no data: what the model sees."""
 

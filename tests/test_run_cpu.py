@@ -190,6 +190,13 @@ def test_predictions_name_their_image_files(run, prepare, tmp_path):
     assert [row["name"] for row in predictions(tmp_path / "p.jsonl")] == names
 
 
+def test_synthetic_data_is_predicted_too(run_with, tmp_path):
+    synthetic = ["--model=mlp", "--dataset=synthetic", "--image_size=7x5", "--synthetic_classes=3"]
+    for mode in ("--mode=train", "--mode=predict"):
+        run_with(*synthetic, f"--model_dir={tmp_path}", mode, "--train_steps=1")
+    assert "name" not in predictions(tmp_path / "predictions_1.jsonl")[0]
+
+
 def test_predict_writes_into_model_dir_by_default(run_in, trained_dir):
     run_in(trained_dir, "--mode=predict")
     assert len(predictions(os.path.join(trained_dir, "predictions_40.jsonl"))) == 41

@@ -9,7 +9,7 @@ import os
 
 import numpy as np
 
-from input_fns import DataError, records
+from input_fns import DataError
 from training import files, progress, results
 
 
@@ -28,7 +28,7 @@ def write_file(estimator, job, predict_input_fn) -> None:
         checkpoint_path=job.checkpoint,
         yield_single_examples=False,
     )
-    names = _file_names(job.dataset.files(job.eval_split))
+    names = job.pipeline.file_names(job.eval_split)
     batches = (_with_names(batch, job.dataset.class_names, names) for batch in batches)
     write = _write_npz if path.endswith(".npz") else _write_jsonl
     with files.atomic_write(path, "wb") as file:
@@ -36,13 +36,6 @@ def write_file(estimator, job, predict_input_fn) -> None:
         if written != size:
             raise DataError(f"{written} predictions, but split '{job.eval_split}' has {size}")
     print(f"{written} predictions of {job.eval_split} by {job.checkpoint}: {path}")
-
-
-def _file_names(shards):
-    """Returns an iterator over the names of the files that the examples were, None of no files."""
-    names = records.names(shards)
-    first = next(names, b"") if shards else b""  # synthetic data has none
-    return itertools.chain([first], names) if first else None
 
 
 def _with_names(batch, class_names, file_names):

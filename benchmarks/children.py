@@ -1,10 +1,11 @@
-"""Runs each side of a comparison in a process of its own."""
+"""Runs each side of a comparison in a process of its own, and words what came out."""
 
 from __future__ import annotations
 
 import json
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 
@@ -19,3 +20,12 @@ def last_line(code: str, *arguments, python: str = sys.executable):
     if done.returncode:
         sys.exit(done.stderr)
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def beside_keras(ours: list[float], keras: list[float]) -> str:
+    """Returns the medians of the rates of interleaved rounds, and of the ratios of each round."""
+    ratios = [a / b for a, b in zip(ours, keras)]
+    return (
+        f"ours {statistics.median(ours):,.0f}, keras {statistics.median(keras):,.0f}, ratio "
+        f"{statistics.median(ratios):.2f} ({' '.join(f'{ratio:.2f}' for ratio in ratios)})"
+    )

@@ -10,14 +10,13 @@ ours, the variables that have to be made for it; processes of their own, medians
 from __future__ import annotations
 
 import json
-import statistics
 import tempfile
 import time
 
 from absl import app, flags
 
 from benchmarks import train_speed
-from benchmarks.children import last_line
+from benchmarks.children import beside_keras, last_line
 
 BATCH_SIZE = 500
 
@@ -63,14 +62,8 @@ def main(_):
         for recipe in flags.FLAGS.recipes:
             size, rounds = _bench(recipe, folder)
             for i, way in enumerate(("evaluate", "predict")):
-                ours, keras = ([size / side[i] for side in sides] for sides in zip(*rounds))
-                ratios = [a / b for a, b in zip(ours, keras)]
-                print(
-                    f"{recipe:22}{way:10}ours {statistics.median(ours):9,.0f} examples/s, keras "
-                    f"{statistics.median(keras):9,.0f}, ratio {statistics.median(ratios):.2f} "
-                    f"({' '.join(f'{ratio:.2f}' for ratio in ratios)})",
-                    flush=True,
-                )
+                rates = ([size / side[i] for side in sides] for sides in zip(*rounds))
+                print(f"{recipe}, {way}, examples/s: {beside_keras(*rates)}", flush=True)
 
 
 def _bench(recipe, folder):

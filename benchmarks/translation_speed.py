@@ -15,7 +15,7 @@ import tempfile
 
 from absl import app, flags
 
-from benchmarks.children import last_line
+from benchmarks.children import beside_keras, last_line
 
 MAX_LENGTH, VOCAB_SIZE, BATCH_SIZE = 64, 4096, 64
 SENTENCES = 20
@@ -120,13 +120,7 @@ def main(_):
         for i in range(flags.FLAGS.rounds):
             ours.append(_ours(f"{folder}/{i}") * MAX_LENGTH)
             keras.append(_keras() * MAX_LENGTH)
-    ratios = [a / b for a, b in zip(ours, keras)]
-    print(
-        f"training, target tokens/s: ours {statistics.median(ours):,.0f}, keras "
-        f"{statistics.median(keras):,.0f}, ratio {statistics.median(ratios):.2f} "
-        f"({' '.join(f'{ratio:.2f}' for ratio in ratios)})",
-        flush=True,
-    )
+    print(f"training, target tokens/s: {beside_keras(ours, keras)}", flush=True)
     found = last_line(DECODING, MAX_LENGTH, VOCAB_SIZE, SENTENCES, flags.FLAGS.rounds)
     for beams, pairs in found.items():
         cached, slow = (statistics.median(side) for side in zip(*pairs))

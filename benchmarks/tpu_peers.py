@@ -161,7 +161,10 @@ def _of_one_core(program):
     module = hlo_pb2.HloModuleProto.FromString(program)
     for computation in module.computations:
         sums = [i for i in computation.instructions if i.opcode == "all-reduce"]
-        instead = {i.id: i.operand_ids[0] for i in sums}
+        instead = {}
+        for instruction in sums:
+            (operand,) = instruction.operand_ids
+            instead[instruction.id] = instead.get(operand, operand)
         for instruction in computation.instructions:
             instruction.operand_ids[:] = [instead.get(i, i) for i in instruction.operand_ids]
         for instruction in sums:

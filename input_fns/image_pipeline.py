@@ -153,7 +153,10 @@ class ImagePipeline:
         return self._in_order(split).map(lambda features, labels: features)
 
     def file_names(self, split: str):
-        """Returns an iterator over the names of a split's image files; None of pixels alone."""
+        """Returns an iterator over the names of a split's image files; None of pixels alone.
+
+        It reads the shards once more: a TPU takes no text along with the images.
+        """
         names = records.names(self.data.files(split))
         first = next(names)
         return itertools.chain([first], names) if first else None

@@ -38,7 +38,7 @@ def _with_targets(logits, targets, use_tpu):
     """
 
     @tf.custom_gradient
-    def of_logits(logits):
+    def cross_entropy(logits, targets):
         peak = tf.reduce_max(logits, -1, keepdims=True)
         if use_tpu:
             powers = tf.exp(logits - peak)
@@ -50,6 +50,6 @@ def _with_targets(logits, targets, use_tpu):
             total = 1 / tf.reduce_max(shares, -1, keepdims=True)
         log_total = tf.squeeze(peak + tf.math.log(total), -1)
         losses = log_total - tf.reduce_sum(targets * logits, -1)
-        return losses, lambda of_loss: of_loss[..., tf.newaxis] * (shares - targets)
+        return losses, lambda of_loss: (of_loss[..., tf.newaxis] * (shares - targets), None)
 
-    return of_logits(logits)
+    return cross_entropy(logits, targets)

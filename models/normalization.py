@@ -61,13 +61,15 @@ def batch_norm(x, params, training, name="batch_norm", zero_gamma=False, strides
     return every(normalized, strides)
 
 
-def layer_norm(x, name="layer_norm", epsilon=1e-6):
+def layer_norm(x, name="layer_norm", epsilon=1e-6, use_tpu=False):
     """Normalises each example's last axis (Ba et al. 2016, arXiv:1607.06450), in float32.
 
     Args:
       x: float32 or bfloat16 `[..., channels]`.
       name: of the variable scope, which holds gamma and beta.
       epsilon: added to the variance.
+      use_tpu: as TPUEstimator sets it in `params`. Mean and variance then come out of one pass,
+        which XLA makes where `x` is computed; the variance of values far from 0 is less exact.
 
     Returns:
       A tensor like `x`.
@@ -76,9 +78,12 @@ def layer_norm(x, name="layer_norm", epsilon=1e-6):
         gamma = _variable("gamma", x, tf.ones_initializer(), trainable=True)
         beta = _variable("beta", x, tf.zeros_initializer(), trainable=True)
     values = tf.cast(x, tf.float32)
-    mean = tf.reduce_mean(values, -1, keepdims=True)
-    # Both means out of one pass, which XLA makes where the values are computed.
-    variance = tf.maximum(tf.reduce_mean(values**2, -1, keepdims=True) - mean**2, 0.0)
+    if use_tpu:
+        mean = tf.reduce_mean(values, -1, keepdims=True)
+        mean_square = tf.reduce_mean(tf.square(values), -1, keepdims=True)
+        variance = tf.maximum(mean_square - tf.square(mean), 0.0)
+    else:
+        mean, variance = tf.nn.moments(values, [-1], keepdims=True)
     normalized = tf.nn.batch_normalization(values, mean, variance, beta, gamma, epsilon)
     return tf.cast(normalized, x.dtype)
 

@@ -73,7 +73,8 @@ def _encode(source, segments, params, training):
     """Returns `[batch, length, hidden_size]`."""
     same = _same(segments, segments)
     look_around = _self_attention(same, params, training)
-    x = _embed(source, _positions(same), source.shape.as_list()[1], params, training)
+    sinusoids = _sinusoids(source.shape.as_list()[1], params)
+    x = _embed(source, _positions(same), sinusoids, params, training)
     for i in range(params["num_layers"]):
         with tf.compat.v1.variable_scope(f"encoder/layer_{i + 1}"):
             x = _sublayer("self_attention", x, look_around, params, training)
@@ -92,8 +93,8 @@ def _decode(target, memory, source_segments, params, training):
         del layer
         return look(x)
 
-    shifted = seq2seq.shifted_right(target)
-    x = _embed(shifted, _positions(same), target.shape.as_list()[1], params, training)
+    sinusoids = _sinusoids(target.shape.as_list()[1], params)
+    x = _embed(seq2seq.shifted_right(target), _positions(same), sinusoids, params, training)
     return _decoder(x, look_back, _keys_values(memory, params), memory_bias, params, training)
 
 
@@ -111,11 +112,12 @@ def _translate(memory, source_segments, params):
             return x
 
         # To the memory, beams are what positions are in training: many queries, one sentence.
-        x = _embed(tokens, position, length, params, training=False)
+        x = _embed(tokens, position, sinusoids, params, training=False)
         logits = _decoder(x, look_back, keys_values, memory_bias, params, training=False)
         return logits, new_caches
 
     length, hidden_size = memory.shape.as_list()[1:]
+    sinusoids = _sinusoids(length, params)
     shape = [params["num_heads"], length, hidden_size // params["num_heads"]]
     empty = tf.zeros([tf.shape(memory)[0], params["beam_size"], *shape], memory.dtype)
     return decoding.search(step, [(empty, empty)] * params["num_layers"], length, params)
@@ -157,15 +159,19 @@ def _self_attention(allowed, params, training):
 def _sublayer(name, x, function, params, training):
     """Returns `x` and what `function` adds to it, normalised before or after."""
     with tf.compat.v1.variable_scope(name):
-        added = function(normalization.layer_norm(x) if params["pre_norm"] else x)
+        added = function(_layer_norm(x, params) if params["pre_norm"] else x)
         x += dropout(added, params["dropout"], training)
-        return x if params["pre_norm"] else normalization.layer_norm(x)
+        return x if params["pre_norm"] else _layer_norm(x, params)
 
 
 def _last_norm(name, x, params):
     """Of a stack whose sublayers normalise what they take, not what they give."""
     with tf.compat.v1.variable_scope(name):
-        return normalization.layer_norm(x) if params["pre_norm"] else x
+        return _layer_norm(x, params) if params["pre_norm"] else x
+
+
+def _layer_norm(x, params):
+    return normalization.layer_norm(x, use_tpu=params.get("use_tpu"))
 
 
 def _ffn(x, params):
@@ -195,23 +201,23 @@ def _embedding(params):
         )
 
 
-def _embed(tokens, positions, max_length, params, training):
+def _embed(tokens, positions, sinusoids, params, training):
     """Returns `[batch, length, hidden_size]` of int32 `[batch, length]`.
 
-    `positions` are counted from 0 in each sentence and stay below `max_length`: like `tokens`, or
-    one for all.
+    `positions`, rows of `sinusoids`, are counted from 0 in each sentence: like `tokens`, or one for
+    all.
     """
     embedding = _embedding(params)
     x = tf.gather(embedding, tokens) * params["hidden_size"] ** 0.5
-    sinusoids = tf.cast(_sinusoids(max_length, params["hidden_size"]), x.dtype)
     return dropout(x + tf.gather(sinusoids, positions), params["dropout"], training)
 
 
-def _sinusoids(length, size):
-    """Returns float32 `[length, size]`, what is added to the embedding at each position."""
-    rates = np.float32(10000.0 ** -(np.arange(size // 2) / (size // 2)))
+def _sinusoids(length, params):
+    """Returns `[length, hidden_size]`, what is added to the embedding at each position."""
+    half = params["hidden_size"] // 2
+    rates = np.float32(10000.0 ** -(np.arange(half) / half))
     angles = tf.range(length, dtype=tf.float32)[:, tf.newaxis] * rates
-    return tf.concat([tf.sin(angles), tf.cos(angles)], axis=-1)
+    return tf.cast(tf.concat([tf.sin(angles), tf.cos(angles)], axis=-1), params["precision"])
 
 
 def _same(segments, others):

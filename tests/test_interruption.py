@@ -28,11 +28,11 @@ def interrupted(command):
             stdout=subprocess.PIPE,
             text=True,
         )
-        while not process.stdout.readline().startswith("training "):
-            pass
-        time.sleep(2)
-        process.send_signal(number)
         try:
+            if not any(line.startswith("training ") for line in process.stdout):
+                pytest.fail("it ended before it trained")
+            time.sleep(2)
+            process.send_signal(number)
             said, _ = process.communicate(timeout=60)
         finally:
             process.kill()

@@ -57,6 +57,17 @@ def test_other_rows_in_a_csv_file_are_noticed(prepare, tmp_path):
     table.write_text("file,label\na,one\nb,two\nc,two\n")
     with pytest.raises(DataError, match="prepared otherwise: content of csv was"):
         prepare(*arguments)
+    table.unlink()
+    prepare(*arguments)
+
+
+def test_a_data_set_that_does_not_say_how_it_was_prepared_is_ready(prepare, tmp_path, capsys):
+    prepare("--dataset=digits", f"--data_dir={tmp_path}")
+    fields = json.loads((tmp_path / "dataset.json").read_text())
+    del fields["prepared_with"]
+    (tmp_path / "dataset.json").write_text(json.dumps(fields))
+    prepare("--dataset=digits", f"--data_dir={tmp_path}", "--seed=7")
+    assert "is ready: digits" in capsys.readouterr().out
 
 
 def test_overwrite_writes_it_anew(prepare, tmp_path):

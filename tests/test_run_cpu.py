@@ -13,6 +13,8 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from training import progress
+
 CONVNET = ["--model=convnet", "--params=layers=conv:4:3 batch_norm relu dropout:0.5 flatten"]
 
 
@@ -91,9 +93,10 @@ def test_other_seeds_give_other_runs(run_in, tmp_path, variables):
     )
 
 
-def test_a_resumed_run_ends_where_an_undisturbed_one_does(run_in, tmp_path, variables):
+def test_a_resumed_run_ends_where_an_undisturbed_one_does(run_in, tmp_path, variables, capsys):
     for arguments in (["--train_steps=11"], ["--train_steps=20"]):
         run_in(tmp_path / "twice", "--mode=train", *arguments)
+    assert "parameters from step 11 up to step 20" in capsys.readouterr().out
     run_in(tmp_path / "once", "--mode=train", "--train_steps=20")
     assert_same_variables(variables(tmp_path / "once"), variables(tmp_path / "twice"))
 
@@ -141,6 +144,16 @@ def test_eval_agrees_with_the_predictions(run_in, trained_dir, raw_dataset, resu
     assert metrics["average_loss"] == pytest.approx(-np.log(probabilities).mean(), rel=1e-5)
 
 
+@pytest.mark.parametrize("mode", ["eval", "predict"])
+def test_a_long_pass_says_how_far_it_is(run_in, trained_dir, monkeypatch, capsys, mode):
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
+    run_in(trained_dir, f"--mode={mode}")
+    lines = [line for line in capsys.readouterr().out.splitlines() if "/41 | " in line]
+    assert [line.split()[:2] for line in lines] == [
+        [mode, f"{done}/41"] for done in (13, 26, 39, 41)
+    ]
+
+
 def test_eval_of_a_named_checkpoint(run_in, trained_dir, result):
     run_in(trained_dir, "--mode=eval", f"--checkpoint={trained_dir}/model.ckpt-20")
     assert result(trained_dir, 20)["eval"]["examples"] == 41
@@ -168,6 +181,7 @@ def test_predict_writes_every_example_once_and_in_order(run_in, trained_dir, tmp
     run_in(trained_dir, "--mode=predict", f"--predict_batch_size={batch_size}", output)
     rows = predictions(tmp_path / "p.jsonl")
     assert [row["index"] for row in rows] == list(range(41))
+    assert "name" not in rows[0]  # of pixels alone
     # The data set's labels are 0, 1, 2, 0, 1, 2, ...
     assert np.mean([row["classes"] == row["index"] % 3 for row in rows]) > 0.9
     assert {row["class_names"] for row in rows} == {"stripe 0", "stripe 1", "stripe 2"}
@@ -175,19 +189,22 @@ def test_predict_writes_every_example_once_and_in_order(run_in, trained_dir, tmp
 
 
 def test_predictions_name_their_image_files(run, prepare, tmp_path):
-    for name in ("dull/a.png", "dull/b.png", "bright/c.png"):
+    classes = {"dull/ä.png": "dull", "dull/b.png": "dull", "bright/b.png": "bright"}
+    for name, class_name in classes.items():
         (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
-        Image.new("L", (5, 7), 200 * name.startswith("bright")).save(tmp_path / "photos" / name)
+        image = Image.new("L", (5, 7), 200 * (class_name == "bright"))
+        image.save(tmp_path / "photos" / name)
     photos = ["--dataset=image_folder", "--name=photos", f"--source={tmp_path}/photos"]
     prepare(*photos, "--channels=1", "--validation_fraction=0", f"--data_dir={tmp_path}/data")
     data = ["--dataset=photos", f"--data_dir={tmp_path}/data", "--eval_split=train"]
-    run("--mode=train", "--train_steps=1", *data)
+    run("--mode=train", "--train_steps=50", *data)
     for ending in ("jsonl", "npz"):
-        run("--mode=predict", *data, f"--predict_output={tmp_path}/p.{ending}")
-    with np.load(tmp_path / "p.npz") as rows:
-        names = rows["name"].tolist()
-    assert sorted(names) == ["a.png", "b.png", "c.png"]
-    assert [row["name"] for row in predictions(tmp_path / "p.jsonl")] == names
+        output = f"--predict_output={tmp_path}/p.{ending}"
+        run("--mode=predict", "--predict_batch_size=2", *data, output)
+    rows = predictions(tmp_path / "p.jsonl")
+    assert {row["name"]: row["class_names"] for row in rows} == classes
+    with np.load(tmp_path / "p.npz") as columns:
+        assert columns["name"].tolist() == [row["name"] for row in rows]
 
 
 def test_synthetic_data_is_predicted_too(run_with, tmp_path):
@@ -322,11 +339,14 @@ def test_export_serves_the_average_of_the_weights(run, tmp_path, eager):
         np.testing.assert_allclose(served, rows["probabilities"][:3], rtol=1e-5)
 
 
-def test_the_printed_command_serves_the_sample(run_in, trained_dir, tmp_path, capsys):
+@pytest.mark.parametrize("path", ["/usr/bin", f"{os.path.dirname(sys.executable)}:/usr/bin"])
+def test_the_printed_command_serves_the_sample(
+    run_in, trained_dir, tmp_path, capsys, monkeypatch, path
+):
+    monkeypatch.setenv("PATH", path)
     run_in(trained_dir, "--mode=export", f"--export_dir={tmp_path}/export")
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "try it: " in line]
-    program, *arguments = shlex.split(line.split("try it: ")[1])
-    command = [os.path.join(os.path.dirname(sys.executable), program), *arguments]
+    command = shlex.split(line.split("try it: ")[1])
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "[b'stripe 0' b'stripe 1' b'stripe 2']" in done.stdout
 

@@ -148,7 +148,7 @@ def _of_local(environ):
         findings.append(
             f"this {wheel} cannot drive a TPU in the same machine: it has no loader for libtpu, as "
             f"all of PyPI's. On a TPU VM use the wheel of its image ({IMAGE}): "
-            "make run TENSORFLOW=system. Elsewhere leave out --tpu=local"
+            "make run TENSORFLOW=system. Elsewhere give --use_tpu=false"
         )
     if environ.get("TPU_LOAD_LIBRARY") == "0":
         findings.append("TPU_LOAD_LIBRARY=0 forbids to load libtpu, which --tpu=local needs")

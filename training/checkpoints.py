@@ -34,11 +34,11 @@ def find(model_dir: str, which: str) -> str:
     folders = {"latest": model_dir, "best": os.path.join(model_dir, BEST_DIR)}
     path = _resolve(folders.get(which, which))
     if path is None:
-        found = sorted(tf.io.gfile.glob(os.path.join(model_dir, "*.index")))
-        hint = f" ({', '.join(name[: -len('.index')] for name in found)})" if found else ""
-        if which == "best":
-            hint = " (--best_metric in training keeps one)"
-        raise UsageError(f"no checkpoint in {folders.get(which, which)}{hint}")
+        found = tf.io.gfile.glob(os.path.join(model_dir, "*.index"))
+        there = ", ".join(sorted(name[: -len(".index")] for name in found))
+        hint = "--best_metric in training keeps one" if which == "best" else there
+        message = f"no checkpoint in {folders.get(which, which)}"
+        raise UsageError(f"{message} ({hint})" if hint else message)
     return path
 
 

@@ -67,9 +67,10 @@ def command_line(pipeline, path: str) -> str:
         f"{name}={os.path.join(path, EXTRA, SAMPLE_FILE.format(name))}"
         for name in pipeline.features
     )
-    # It may be asked for where this environment is not active.
-    beside = os.path.join(os.path.dirname(sys.executable), "saved_model_cli")
-    program = "saved_model_cli" if shutil.which("saved_model_cli") else os.path.relpath(beside)
+    program = "saved_model_cli"
+    if not shutil.which(program):  # this environment is not active
+        python = os.path.relpath(sys.executable)
+        program = f"{python} -m tensorflow.python.tools.saved_model_cli"
     return (
         f"{program} run --dir {path} --tag_set serve --signature_def {serving.RAW} "
         f"--inputs '{inputs}'"

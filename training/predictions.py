@@ -45,7 +45,8 @@ def _with_names(batch, class_names, file_names):
     if file_names is None:
         return batch
     size = len(next(iter(batch.values())))
-    return {"name": np.array(list(itertools.islice(file_names, size))).astype(str), **batch}
+    names = [name.decode() for name in itertools.islice(file_names, size)]
+    return {"name": np.array(names), **batch}
 
 
 def _write_jsonl(file, batches):

@@ -50,17 +50,18 @@ def read(options: Options) -> RawDataset:
     class_names = options.class_names or _class_names(label_columns, texts)
     find = _Finder(options.source)
     paths = np.array([find(where, row[image_column]) for where, row in rows], object)
-    _check_alike(rows, paths, texts)
     groups = _column(rows, options.group_column)
+    split_names = _column(rows, options.split_column)
+    for values in (texts, groups, split_names):
+        _check_alike(rows, paths, values)
     if groups is None and len(set(paths)) < len(paths):
         groups = paths  # an image that is listed twice is not held out and trained on
     split = PictureFiles(paths, _to_labels(rows, texts, class_names), options, groups)
     splits = {"train": split}
     if options.split_column:
-        names = _column(rows, options.split_column)
         splits = {
-            SPLIT_NAMES.get(name, name): split.take(np.flatnonzero(names == name))
-            for name in dict.fromkeys(names)
+            SPLIT_NAMES.get(name, name): split.take(np.flatnonzero(split_names == name))
+            for name in dict.fromkeys(split_names)
         }
     return RawDataset(options.dataset, class_names, splits)
 
@@ -82,12 +83,13 @@ def _label(where, row, columns):
     return ones[0]
 
 
-def _check_alike(rows, paths, texts):
+def _check_alike(rows, paths, values):
+    """An image that is listed twice has one label, one group and one split."""
     first = {}
-    for (where, _), path, text in zip(rows, paths, texts):
-        before, label = first.setdefault(path, (where, text))
-        if label != text:
-            raise DataError(f"{where}: {path} is '{text}', and '{label}' at {before}")
+    for (where, _), path, value in zip(rows, paths, [] if values is None else values):
+        before, other = first.setdefault(path, (where, value))
+        if value != other:
+            raise DataError(f"{where}: {path} is '{value}', and '{other}' at {before}")
 
 
 def _class_names(label_columns, texts):
@@ -123,9 +125,11 @@ class _Finder:
         if folder not in self._listed:  # one listing a folder, and no question a file
             there = tf.io.gfile.isdir(folder)
             names = tf.io.gfile.listdir(folder) if there else []
-            self._listed[folder] = {_in_lower_case(name): name for name in names}
+            in_lower_case = {_in_lower_case(name): name for name in names}
+            self._listed[folder] = {**in_lower_case, **{name: name for name in names}}
+        listed = self._listed[folder]
         for extension in ("", *pictures.EXTENSIONS):
-            found = self._listed[folder].get(_in_lower_case(base + extension))
+            found = listed.get(base + extension) or listed.get(_in_lower_case(base + extension))
             if base and found:
                 return os.path.join(folder, found)
         raise DataError(f"{where}: no image '{name}' in {self._folder}")

@@ -28,7 +28,7 @@ class PictureFiles:
     Attributes:
       paths: of the files, local or gs://.
       labels: int64 `[size]`.
-      options: `image_size`, `channels` and `workers` are used.
+      options: `source`, `image_size`, `channels` and `workers` are used.
       groups: `[size]`, equal where examples must stay in one split; None: each is its own.
     """
 
@@ -63,7 +63,7 @@ class PictureFiles:
                 if isinstance(picture, str):
                     yield Broken(name, picture)
                     continue
-                yield row_of(picture, channels, os.path.basename(name))
+                yield row_of(picture, channels, os.path.relpath(name, self.options.source))
 
 
 def row_of(picture: pictures.Picture, channels: int, name: str) -> Row:

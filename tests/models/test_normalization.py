@@ -74,3 +74,12 @@ def test_gamma_can_begin_as_zero(session):
     result = normalized(zero_gamma=True)
     session.run(tf.compat.v1.global_variables_initializer())
     np.testing.assert_array_equal(session.run(result), 0)
+
+
+@pytest.mark.parametrize(("use_tpu", "offset"), [(False, 0), (False, 1000), (True, 0), (True, 3)])
+def test_layer_norm(session, use_tpu, offset):
+    x = offset + np.random.default_rng(1).standard_normal([13, 7, 12])
+    normalized = normalization.layer_norm(tf.constant(x, tf.float32), use_tpu=use_tpu)
+    session.run(tf.compat.v1.global_variables_initializer())
+    expected = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
+    np.testing.assert_allclose(session.run(normalized), expected, atol=3e-4 if offset else 1e-5)

@@ -43,6 +43,12 @@ def test_find_says_where_there_is_none(tmp_path, which):
         checkpoints.find(str(tmp_path), which)
 
 
+def test_find_names_what_there_is_instead(tmp_path):
+    save(tmp_path, 7, a=1.0)
+    with pytest.raises(UsageError, match=r"no checkpoint in model.ckpt-8 \(.*/model.ckpt-7\)"):
+        checkpoints.find(str(tmp_path), "model.ckpt-8")
+
+
 def test_step_of(tmp_path):
     assert checkpoints.step_of(save(tmp_path, 7, a=1.0)) == 7
     assert checkpoints.step_of(None) == 0

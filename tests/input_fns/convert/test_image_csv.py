@@ -61,9 +61,22 @@ def test_an_image_that_is_listed_twice_stays_in_one_split(read, table):
     assert not train & validation
 
 
-def test_an_image_with_two_labels_is_refused(read, table):
-    with pytest.raises(DataError, match=r"line 3: .*00.jpeg is 'dog', and 'cat' at .*line 2"):
-        read("image_csv", **table(("f", "kind"), ("cat/00", "cat"), ("cat/00.jpeg", "dog")))
+def test_an_exact_name_comes_first(read, table, folder):
+    (folder / "cat" / "00.JPEG").write_bytes((folder / "cat" / "01.jpeg").read_bytes())
+    rows = ("f", "kind"), ("cat/00.jpeg", "cat"), ("cat/00.JPEG", "dog")
+    assert labels_of(read("image_csv", **table(*rows))) == {
+        "cat/00.jpeg": "cat",
+        "cat/00.JPEG": "dog",
+    }
+
+
+@pytest.mark.parametrize("column", ["kind", "group", "part"])
+def test_an_image_that_is_listed_twice_with_another_value_is_refused(read, table, column):
+    columns = {"f": "cat/00", "kind": "cat", "group": "one", "part": "train"}
+    rows = columns.keys(), columns.values(), {**columns, column: "other"}.values()
+    options = {"label_columns": ("kind",), "group_column": "group", "split_column": "part"}
+    with pytest.raises(DataError, match=r"line 3: .*00.jpeg is 'other', and '.*' at .*line 2"):
+        read("image_csv", **table(*rows, **options))
 
 
 def test_chosen_columns(read, table):

@@ -31,7 +31,7 @@ def test_files_are_kept_byte_for_byte_with_their_labels(read, rows, folder):
     assert not broken
     for path, label, row in zip(train.paths, train.labels, good):
         assert row.values["image"] == pathlib.Path(path).read_bytes()
-        assert row.name == pathlib.Path(path).name
+        assert row.name == str(pathlib.Path(path).relative_to(folder))
         assert pathlib.Path(path).parent.name == ("cat", "dog")[label]
         assert row.features["image"].shape == (9, 13, 3)
 

@@ -3,7 +3,7 @@
     python -m benchmarks.growth [--plot=docs/growth.svg]
 
 configs/mnist_mlp.cfg on random images, one thing changed at a time, each run in a process of its
-own, all in turns, medians. The plot needs matplotlib, which nothing else here does.
+own, all in turns, medians of --rounds. The plot needs matplotlib, which nothing else here does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from absl import app, flags
 from benchmarks import train_speed
 from benchmarks.children import last_line
 
-flags.DEFINE_integer("rounds", 3, "Times that each value is measured.")
 flags.DEFINE_string("plot", "", "File for a picture of the curves.")
 
 RECIPE = "mnist_mlp"
@@ -83,7 +82,7 @@ def _measure(folder, i, axis, value):
 def _plot(curves, path):
     import matplotlib.pyplot as plt
 
-    figure, rows = plt.subplots(len(MEASURES), len(curves), figsize=(13, 8), squeeze=False)
+    figure, rows = plt.subplots(len(MEASURES), len(curves), figsize=(13, 8), sharey="row")
     for column, (axis, points) in enumerate(curves.items()):
         for i, measure in enumerate(MEASURES):
             plot = rows[i][column]

@@ -90,10 +90,11 @@ def _plot(curves, path):
             plot.set_xscale("log", base=2 if axis == "cores" else 10)
             plot.set_xticks(list(points), [f"{value:,}" for value in points], minor=False)
             plot.set_xticks([], minor=True)
-            plot.set_ylim(bottom=0)
             plot.set_xlabel(axis)
             plot.set_ylabel(measure if not column else "")
             plot.grid(alpha=0.3)
+    for row in rows:
+        row[0].set_ylim(bottom=0)  # of all in the row
     figure.tight_layout()
     figure.savefig(path)
 

@@ -159,7 +159,7 @@ def test_a_flipped_byte_on_gs_is_found(trained, storage, run):
     finally:
         storage.write(BUCKET, name, whole)
     assert done.returncode == 1
-    assert "problem: test-00001-of-00002.tfrecord, record 1 at byte 105" in done.stdout
+    assert "problem: test-00001-of-00002.tfrecord, record 1 at byte 119" in done.stdout
 
 
 def test_faults_that_pass_are_recovered_from(trained, storage, run):

@@ -34,9 +34,10 @@ def find(model_dir: str, which: str) -> str:
     folders = {"latest": model_dir, "best": os.path.join(model_dir, BEST_DIR)}
     path = _resolve(folders.get(which, which))
     if path is None:
-        found = tf.io.gfile.glob(os.path.join(model_dir, "*.index"))
-        there = ", ".join(sorted(name[: -len(".index")] for name in found))
-        hint = "--best_metric in training keeps one" if which == "best" else there
+        hint = "--best_metric in training keeps one"
+        if which != "best":
+            found = tf.io.gfile.glob(os.path.join(model_dir, "*.index"))
+            hint = ", ".join(sorted(name[: -len(".index")] for name in found))
         message = f"no checkpoint in {folders.get(which, which)}"
         raise UsageError(f"{message} ({hint})" if hint else message)
     return path

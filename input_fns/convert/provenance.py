@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from input_fns.convert.files import read_bytes
 from input_fns.convert.source import Options
 
 _FOLDERS = ("source", "vocabulary")
@@ -30,8 +31,7 @@ def of(options: Options, num_shards: int) -> dict[str, Any]:
     if num_shards:
         given["shards"] = num_shards
     if options.csv and tf.io.gfile.exists(options.csv):
-        with tf.io.gfile.GFile(options.csv, "rb") as file:
-            given[_CONTENT] = hashlib.sha256(file.read()).hexdigest()[:12]
+        given[_CONTENT] = hashlib.sha256(read_bytes(options.csv)).hexdigest()[:12]
     return given
 
 

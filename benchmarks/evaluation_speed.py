@@ -15,7 +15,7 @@ import time
 
 from absl import app, flags
 
-from benchmarks import train_speed
+from benchmarks import train_peers, train_speed
 from benchmarks.children import beside_keras, last_line
 
 BATCH_SIZE = 500
@@ -41,7 +41,7 @@ print(json.dumps([times[1] - times[0], times[2] - times[1]]))
 """
 
 KERAS = (
-    train_speed.TWIN
+    train_peers.TWIN
     + """
 twin = keras_twin.build(params, x.shape[1:])
 loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)

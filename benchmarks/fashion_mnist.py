@@ -38,13 +38,14 @@ import tensorflow as tf
 from absl import flags
 from benchmarks import keras_twin
 from input_fns.convert import idx
+from input_fns.convert.source import Options
 from models import registry
 from training import hparams
 from training.flags import FLAGS
 source, folder, seed = sys.argv[1:]
 FLAGS(["", "--flagfile=configs/fashion_mnist_cnn.cfg", "--data_dir=x", "--model_dir=x"])
 params = hparams.resolve(registry.find(FLAGS.model), FLAGS.params, 10)
-raw = idx.read("fashion_mnist", source)
+raw = idx.read(Options("fashion_mnist", source=source))
 tf.keras.utils.set_random_seed(int(seed))
 twin = keras_twin.build(params, (28, 28, 1))
 twin.compile(

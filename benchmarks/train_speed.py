@@ -4,8 +4,10 @@
 
 All train the same network on the same random data in processes of their own: ours from TFRecord
 shards, Keras from a compressed .npz, as `tf.keras.datasets` keeps MNIST. Peers: `Model.fit` as it
-is (keras), with steps_per_execution=20 (keras_steps) and jit_compile beside it (keras_xla), and an
-Estimator as TensorFlow's guide writes one (estimator). Examples/s are counted from the end of the
+is (keras), with steps_per_execution=20 (keras_steps) and jit_compile beside it (keras_xla), an
+Estimator as TensorFlow's guide writes one (estimator), and PyTorch with its data in memory, as it
+is (torch), with channels last, and with torch.compile too (torch_compiled); --torch_python names
+its environment, made as in benchmarks/torch_twin.py. Examples/s are counted from the end of the
 first step to the end of the last; the time to the first step is from the start of the process. The
 table gives medians, and the median of the ratios of each round's pair.
 """
@@ -20,7 +22,7 @@ import time
 
 from absl import app, flags
 
-from benchmarks import tables
+from benchmarks import tables, train_peers
 from benchmarks.children import last_line
 
 # Recipe -> shape of its images, examples, and steps to train (about ten seconds).
@@ -37,88 +39,11 @@ RECIPES = {
     "apple_leaf_transfer": ((224, 224, 3), 1000, 20),
 }
 
-# Peer -> arguments of compile; the Estimator has none.
-PEERS = {
-    "keras": {},
-    "keras_steps": {"steps_per_execution": 20},
-    "keras_xla": {"steps_per_execution": 20, "jit_compile": True},
-    "estimator": None,
-}
-
 flags.DEFINE_list("recipes", list(RECIPES), "Recipes to run.")
-flags.DEFINE_list("peers", ["keras"], f"Of {', '.join(PEERS)}.")
+flags.DEFINE_list("peers", ["keras"], f"Of {', '.join(train_peers.PEERS)}.")
 flags.DEFINE_integer("rounds", 3, "Times that each side runs.")
-flags.DEFINE_enum("precision", "float32", ["float32", "bfloat16"], "Of ours and of Keras'.")
 flags.DEFINE_string("json", "", "File for the figures.")
 flags.DEFINE_string("page", "", "Page whose table of these figures is replaced.")
-
-# What both of TensorFlow's own ways begin with.
-TWIN = """
-import json, sys, time
-import numpy as np
-import tensorflow as tf
-from benchmarks import keras_twin
-data, used, params, batch_size, epochs, started, more, precision = (
-    sys.argv[1], *map(json.loads, sys.argv[2:])
-)
-with np.load(data) as arrays:
-    x, y = arrays["images"][:used], arrays["labels"][:used]
-if precision == "bfloat16":
-    tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
-"""
-
-KERAS = (
-    TWIN
-    + """
-twin = keras_twin.build(params, x.shape[1:])
-twin.compile(
-    keras_twin.optimizer(params, params["learning_rate"]),
-    tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-    metrics=["accuracy"],
-    **more,
-)
-twin.fit(x[:batch_size], y[:batch_size], batch_size=batch_size, verbose=0)
-first = time.time()
-twin.fit(x, y, batch_size=batch_size, epochs=epochs, verbose=0)
-print(json.dumps([first - started, epochs * len(x) / (time.time() - first)]))
-"""
-)
-
-ESTIMATOR = (
-    TWIN
-    + """
-import tempfile
-
-def model_fn(features, labels, mode):
-    twin = keras_twin.build(params, x.shape[1:])
-    logits = twin(features, training=True)
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-    loss = tf.reduce_mean(losses)
-    optimizer = tf.compat.v1.train.AdamOptimizer(params["learning_rate"])
-    with tf.control_dependencies(twin.get_updates_for(None) + twin.get_updates_for(features)):
-        step = optimizer.minimize(loss, tf.compat.v1.train.get_or_create_global_step())
-    return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=step)
-
-def input_fn():
-    examples = tf.data.Dataset.from_tensor_slices((x, y))
-    return examples.shuffle(len(x)).repeat().batch(batch_size, drop_remainder=True).prefetch(2)
-
-class Times(tf.estimator.SessionRunHook):
-    def __init__(self):
-        self.steps = []
-
-    def after_run(self, *arguments):
-        self.steps.append(time.time())
-
-times = Times()
-with tempfile.TemporaryDirectory() as folder:
-    estimator = tf.estimator.Estimator(model_fn, folder)
-    estimator.train(input_fn, [times], steps=epochs * len(x) // batch_size)
-first, last = times.steps[0], times.steps[-1]
-rate = (len(times.steps) - 1) * batch_size / (last - first)
-print(json.dumps([first - started, rate]))
-"""
-)
 
 OURS = """
 import sys, time
@@ -179,7 +104,8 @@ def _bench(recipe, folder):
             if name == "ours":
                 done.append(_ours(recipe, data_dir, f"{folder}/{recipe}-{i}", steps))
             else:
-                done.append(_peer(name, arrays, used, params, batch_size, epochs))
+                peer = train_peers.PEERS[name]
+                done.append(peer(arrays, used, params, batch_size, epochs))
     sides = {}
     for name, done in runs.items():
         ratios = [ours / rate for (_, ours), (_, rate) in zip(runs["ours"], done)]
@@ -193,28 +119,37 @@ def _bench(recipe, folder):
 
 
 def prepare(recipe, folder, shape, size):
-    """Writes the same random data as shards and as arrays; returns both paths and the params."""
+    """Writes the same random data as shards and as arrays; returns both paths and the settings."""
+    params, batch_size, dataset = settings(recipe)
     code = f"""
-import json, numpy as np
-from absl import flags
-from training.flags import FLAGS
-from training import hparams
-from models import registry
+import numpy as np
 from input_fns.convert import source, writer
-FLAGS(["", "--flagfile=configs/{recipe}.cfg", "--data_dir=x", "--model_dir=x"])
 random = np.random.default_rng(0)
 images = random.integers(0, 256, ({size}, *{shape}), dtype=np.uint8)
 images[random.random(images.shape) < 0.5] = 0  # half of MNIST's pixels and more are black
 labels = random.integers(0, 10, {size})
 split = source.RawArrays(images, labels)
-raw = source.RawDataset(FLAGS.dataset, tuple("0123456789"), {{"train": split}})
+raw = source.RawDataset("{dataset}", tuple("0123456789"), {{"train": split}})
 writer.write(raw, "{folder}/{recipe}")
 np.savez_compressed("{folder}/{recipe}.npz", images=images, labels=labels)
-params = hparams.resolve(registry.find(FLAGS.model), FLAGS.params, 10)
-print(json.dumps([params, FLAGS.train_batch_size]))
+print(0)
 """
-    params, batch_size = last_line(code)
+    last_line(code)
     return f"{folder}/{recipe}", f"{folder}/{recipe}.npz", params, batch_size
+
+
+def settings(recipe):
+    """Returns the recipe's hyperparameters, its batch size and the name of its data set."""
+    code = f"""
+import json
+from training.flags import FLAGS
+from training import hparams
+from models import registry
+FLAGS(["", "--flagfile=configs/{recipe}.cfg", "--data_dir=x", "--model_dir=x"])
+params = hparams.resolve(registry.find(FLAGS.model), FLAGS.params, 10)
+print(json.dumps([params, FLAGS.train_batch_size, FLAGS.dataset]))
+"""
+    return last_line(code)
 
 
 def _ours(recipe, data_dir, model_dir, steps):
@@ -236,12 +171,6 @@ def arguments(recipe, data_dir, model_dir, steps):
         "--save_checkpoints_steps=1000000",
         f"--precision={flags.FLAGS.precision}",
     ]
-
-
-def _peer(name, arrays, used, params, batch_size, epochs):
-    values = used, params, batch_size, epochs, time.time(), PEERS[name], flags.FLAGS.precision
-    code = ESTIMATOR if name == "estimator" else KERAS
-    return last_line(code, arrays, *map(json.dumps, values))
 
 
 if __name__ == "__main__":

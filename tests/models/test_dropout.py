@@ -19,7 +19,8 @@ def masks(session, seeds, count=1):
 
 def test_a_share_is_dropped_and_the_rest_scaled_up(session):
     (mask,) = masks(session, [[5, 6]])
-    np.testing.assert_allclose(np.unique(mask), [0, 1 / 0.7], rtol=1e-6)
+    kept_share = 1 - round(0.3 * 2**16) / 2**16
+    np.testing.assert_allclose(np.unique(mask), [0, 1 / kept_share], rtol=1e-6)
     assert np.mean(mask == 0) == pytest.approx(0.3, abs=0.02)
 
 
@@ -36,6 +37,17 @@ def test_other_seeds_drop_others(session, seeds):
 def test_each_call_drops_others(session):
     first, second = masks(session, [[5, 6]], count=2)
     assert np.mean(first == second) < 0.65
+
+
+@pytest.mark.parametrize("half", [slice(0, 7), slice(7, 13)])
+def test_either_half_of_a_batch_drops_its_share(session, half):
+    (mask,) = masks(session, [[5, 6]])
+    assert np.mean(mask[half] == 0) == pytest.approx(0.3, abs=0.02)
+
+
+def test_the_halves_of_a_batch_drop_others(session):
+    (mask,) = masks(session, [[5, 6]])
+    assert np.mean(mask[:6] == mask[7:]) < 0.65
 
 
 def test_without_seeds_every_run_drops_others(session):

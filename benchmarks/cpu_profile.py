@@ -1,0 +1,119 @@
+"""How much of what the CPU can do a training step does, and which operations take its time.
+
+    python -m benchmarks.cpu_profile [--recipes=cifar10_cnn,cifar10_resnet] [--precision=bfloat16]
+
+Floating-point operations are counted by TensorFlow's own profiler in the graph that is trained, and
+times taken by its tracer, over some steps. The peak is what oneDNN's product of two matrices of
+4096 x 4096 reaches in the same process and precision: no step can do better on this machine.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+
+from absl import app, flags
+
+from benchmarks import train_speed
+from benchmarks.children import last_line
+
+flags.FLAGS.set_default("recipes", ["cifar10_cnn", "cifar10_resnet"])
+
+SHOWN = 0.01  # of the traced time: operations that take less are summed up
+
+CODE = """
+import collections, json, sys, tempfile, time
+precision, steps, *flags = sys.argv[1:]
+steps = int(steps)
+import run_cpu
+import tensorflow as tf
+from training import modes, runtime
+v1 = tf.compat.v1
+
+def peak():
+    size = 4096
+    with tf.Graph().as_default(), tf.device("/cpu:0"):
+        square = tf.random.uniform([size, size], dtype=tf.float32)
+        square = v1.Variable(tf.cast(square, precision), use_resource=True)
+        product = tf.matmul(square, square).op
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            seconds = []
+            for _ in range(8):
+                started = time.perf_counter()
+                session.run(product)
+                seconds.append(time.perf_counter() - started)
+    return 2 * size**3 / min(seconds)
+
+class Trace(tf.estimator.SessionRunHook):
+    def __init__(self):
+        self.runs = 0
+        self.seconds = []
+        self.totals = collections.Counter()
+
+    def after_create_session(self, session, coord):
+        options = v1.profiler.ProfileOptionBuilder(
+            v1.profiler.ProfileOptionBuilder.float_operation()).with_empty_output().build()
+        graph = session.graph
+        self.flops = v1.profiler.profile(graph, options=options).total_float_ops
+
+    def before_run(self, context):
+        self.started = time.perf_counter()
+        level = v1.RunOptions.FULL_TRACE if self.runs % 2 else v1.RunOptions.NO_TRACE
+        return tf.estimator.SessionRunArgs(None, options=v1.RunOptions(trace_level=level))
+
+    def after_run(self, context, values):
+        self.runs += 1
+        if self.runs <= 6:
+            return
+        if self.runs % 2:
+            self.seconds.append(time.perf_counter() - self.started)
+            return
+        for device in values.run_metadata.step_stats.dev_stats:
+            if "CPU:0" in device.device:
+                for node in device.node_stats:
+                    kind = node.timeline_label.split(" = ")[-1].split("(")[0]
+                    self.totals[kind] += node.op_end_rel_micros - node.op_start_rel_micros
+
+reached = peak()
+sys.argv[1:] = flags
+from training.flags import FLAGS
+FLAGS(sys.argv)
+runtime.prepare()
+run = run_cpu.job.from_flags()  # a step a session.run
+trace = Trace()
+estimator, input_fns = run_cpu.build_estimator(run), run_cpu.build_input_fns(run)
+estimator.train(input_fns.train(0), [trace], max_steps=steps)
+seconds = sorted(trace.seconds)[len(trace.seconds) // 2]
+print(json.dumps([reached, trace.flops, seconds, trace.totals]))
+"""
+
+
+def main(_):
+    """Prints a block for each recipe."""
+    with tempfile.TemporaryDirectory() as folder:
+        for recipe in flags.FLAGS.recipes:
+            shape, size, _ = train_speed.RECIPES[recipe]
+            data_dir, _, _, batch_size = train_speed.prepare(recipe, folder, shape, size)
+            steps = 46  # six to warm up, then each second one is traced
+            arguments = train_speed.arguments(recipe, data_dir, f"{folder}/{time.time()}", steps)
+            precision = flags.FLAGS.precision
+            peak, flops, seconds, totals = last_line(CODE, precision, steps, *arguments)
+            print(
+                f"{recipe}, {precision}: {flops / 1e9:.2f} GFLOP a step of {batch_size}, "
+                f"{1000 * seconds:.1f} ms: {flops / seconds / 1e9:.0f} GFLOP/s, "
+                f"{flops / seconds / peak:.0%} of the {peak / 1e9:,.0f} of a large product"
+            )
+            _print_operations(totals)
+
+
+def _print_operations(totals):
+    whole = sum(totals.values())
+    shown = {kind: spent for kind, spent in totals.items() if spent >= SHOWN * whole}
+    for kind, spent in sorted(shown.items(), key=lambda item: -item[1]):
+        print(f"  {spent / whole:5.1%} {kind}")
+    print(f"  {1 - sum(shown.values()) / whole:5.1%} all others", flush=True)
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,133 @@
+"""Trainings of the recipes' networks as people would write them without this project.
+
+Each takes the same arrays and makes as many steps, in a process of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+import time
+
+from absl import flags
+
+from benchmarks.children import last_line
+
+flags.DEFINE_enum("precision", "float32", ["float32", "bfloat16"], "Of ours and of the peers'.")
+flags.DEFINE_string("torch_python", sys.executable, "Python that has PyTorch.")
+
+# What both of TensorFlow's own ways begin with.
+TWIN = """
+import json, sys, time
+import numpy as np
+import tensorflow as tf
+from benchmarks import keras_twin
+data, used, params, batch_size, epochs, started, more, precision = (
+    sys.argv[1], *map(json.loads, sys.argv[2:])
+)
+with np.load(data) as arrays:
+    x, y = arrays["images"][:used], arrays["labels"][:used]
+if precision == "bfloat16":
+    tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
+"""
+
+KERAS = (
+    TWIN
+    + """
+twin = keras_twin.build(params, x.shape[1:])
+twin.compile(
+    keras_twin.optimizer(params, params["learning_rate"]),
+    tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    metrics=["accuracy"],
+    **more,
+)
+twin.fit(x[:batch_size], y[:batch_size], batch_size=batch_size, verbose=0)
+first = time.time()
+twin.fit(x, y, batch_size=batch_size, epochs=epochs, verbose=0)
+print(json.dumps([first - started, epochs * len(x) / (time.time() - first)]))
+"""
+)
+
+ESTIMATOR = (
+    TWIN
+    + """
+import tempfile
+
+def model_fn(features, labels, mode):
+    twin = keras_twin.build(params, x.shape[1:])
+    logits = twin(features, training=True)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    loss = tf.reduce_mean(losses)
+    optimizer = tf.compat.v1.train.AdamOptimizer(params["learning_rate"])
+    with tf.control_dependencies(twin.get_updates_for(None) + twin.get_updates_for(features)):
+        step = optimizer.minimize(loss, tf.compat.v1.train.get_or_create_global_step())
+    return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=step)
+
+def input_fn():
+    examples = tf.data.Dataset.from_tensor_slices((x, y))
+    return examples.shuffle(len(x)).repeat().batch(batch_size, drop_remainder=True).prefetch(2)
+
+class Times(tf.estimator.SessionRunHook):
+    def __init__(self):
+        self.steps = []
+
+    def after_run(self, *arguments):
+        self.steps.append(time.time())
+
+times = Times()
+with tempfile.TemporaryDirectory() as folder:
+    estimator = tf.estimator.Estimator(model_fn, folder)
+    estimator.train(input_fn, [times], steps=epochs * len(x) // batch_size)
+first, last = times.steps[0], times.steps[-1]
+rate = (len(times.steps) - 1) * batch_size / (last - first)
+print(json.dumps([first - started, rate]))
+"""
+)
+
+TORCH = """
+import json, sys
+from benchmarks import torch_twin
+torch_twin.main(sys.argv[1], json.loads(sys.argv[2]))
+"""
+
+
+def _keras(arrays, used, params, batch_size, epochs, **compile_arguments):
+    """Returns the seconds to the first step, and examples/s after it."""
+    return _tensorflow(KERAS, arrays, used, params, batch_size, epochs, compile_arguments)
+
+
+def _tensorflow(code, arrays, used, params, batch_size, epochs, more):
+    values = used, params, batch_size, epochs, time.time(), more, flags.FLAGS.precision
+    return last_line(code, arrays, *map(json.dumps, values))
+
+
+def _estimator(arrays, used, params, batch_size, epochs):
+    return _tensorflow(ESTIMATOR, arrays, used, params, batch_size, epochs, None)
+
+
+def _torch(arrays, used, params, batch_size, epochs, channels_last, compiled):
+    settings = {
+        "used": used,
+        "params": params,
+        "batch_size": batch_size,
+        "epochs": epochs,
+        "started": time.time(),
+        "precision": flags.FLAGS.precision,
+        "channels_last": channels_last,
+        "compiled": compiled,
+    }
+    return last_line(TORCH, arrays, json.dumps(settings), python=flags.FLAGS.torch_python)
+
+
+# Name -> function from arrays' path, examples used, params, batch size and epochs to the seconds to
+# the first step and the examples/s after it.
+PEERS = {
+    "keras": _keras,
+    "keras_steps": functools.partial(_keras, steps_per_execution=20),
+    "keras_xla": functools.partial(_keras, steps_per_execution=20, jit_compile=True),
+    "estimator": _estimator,
+    "torch": functools.partial(_torch, channels_last=False, compiled=False),
+    "torch_channels_last": functools.partial(_torch, channels_last=True, compiled=False),
+    "torch_compiled": functools.partial(_torch, channels_last=True, compiled=True),
+}

@@ -11,9 +11,7 @@ import tensorflow as tf
 from input_fns import DataError, caching, deployment, image_receivers, images, records, serving
 from input_fns.augment import Augmentation
 from input_fns.dataset import Dataset, Feature
-from input_fns.records import plain
-
-AUTOTUNE = tf.data.AUTOTUNE
+from input_fns.records import PARALLEL_CALLS, plain
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,11 +138,8 @@ class ImagePipeline:
         """
 
         def input_fn(params):
-            return (
-                self.features_in_order(split)
-                .rebatch(params["batch_size"])
-                .prefetch(tf.data.AUTOTUNE)
-            )
+            dataset = self.features_in_order(split).rebatch(params["batch_size"])
+            return records.untuned(dataset.prefetch(2))
 
         return input_fn
 
@@ -189,7 +184,7 @@ class ImagePipeline:
         files = self.data.files(split)
         if self._stored.encoding == "raw":
             dataset = records.in_order(files, self._parse_raw())
-            return dataset.map(self.evaluated_pixels, num_parallel_calls=AUTOTUNE)
+            return dataset.map(self.evaluated_pixels, num_parallel_calls=PARALLEL_CALLS)
         return self._decoded(files, lambda encoded: self.evaluated_file(encoded, self._stored))
 
     def _decoded(self, files, decode):
@@ -199,8 +194,8 @@ class ImagePipeline:
         def decode_one(stored, label):
             return {"image": decode(stored["image"])}, label
 
-        return dataset.map(decode_one, num_parallel_calls=AUTOTUNE).batch(
-            64, num_parallel_calls=AUTOTUNE
+        return dataset.map(decode_one, num_parallel_calls=PARALLEL_CALLS).batch(
+            64, num_parallel_calls=PARALLEL_CALLS
         )
 
     def evaluated_file(self, encoded, stored):
@@ -231,7 +226,7 @@ class ImagePipeline:
         def augment(examples, numbers):
             return self._change(*self.evaluated_pixels(*examples), numbers)
 
-        return dataset.map(augment, num_parallel_calls=AUTOTUNE)
+        return dataset.map(augment, num_parallel_calls=PARALLEL_CALLS)
 
     def _cut_and_augment(self, dataset, batch_size, as_pixels):
         """From batches of JPEG and PNG files, or of larger pixels, to what training sees."""
@@ -263,9 +258,9 @@ class ImagePipeline:
 
         if self._stored.is_static and self.augmentation.window:
             dataset = dataset.map(place)
-        dataset = dataset.unbatch().map(cut, num_parallel_calls=AUTOTUNE)
-        dataset = dataset.batch(batch_size, drop_remainder=True, num_parallel_calls=AUTOTUNE)
-        return dataset.map(augment, num_parallel_calls=AUTOTUNE)
+        dataset = dataset.unbatch().map(cut, num_parallel_calls=PARALLEL_CALLS)
+        dataset = dataset.batch(batch_size, drop_remainder=True, num_parallel_calls=PARALLEL_CALLS)
+        return dataset.map(augment, num_parallel_calls=PARALLEL_CALLS)
 
     def _window(self, numbers, height, width):
         """Returns int32 `[..., 4]`, where training looks, of float32 `[..., numbers]`."""

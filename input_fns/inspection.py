@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import tensorflow as tf
 
-from input_fns import images, shards
+from input_fns import images, records, shards
 from input_fns.dataset import Dataset, Feature, Shard, problem_of_file
 
 _BATCH = 1024
@@ -135,7 +135,7 @@ def _count(data, path):
     examples, histogram = 0, np.zeros(data.num_classes, int)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         batches = tf.data.TFRecordDataset(path).batch(_BATCH if not _is_encoded(data) else 64)
-        batches = batches.map(facts, num_parallel_calls=tf.data.AUTOTUNE)
+        batches = records.untuned(batches.map(facts, num_parallel_calls=records.PARALLEL_CALLS))
         element = tf.compat.v1.data.make_one_shot_iterator(batches).get_next()
         while True:
             try:

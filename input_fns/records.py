@@ -11,6 +11,8 @@ or cores.
 from __future__ import annotations
 
 import contextlib
+import math
+import os
 
 import tensorflow as tf
 
@@ -21,11 +23,16 @@ DROPOUT_SEED = "dropout_seed"
 # These functions hold no Python control flow; to look for some would delay every start.
 plain = tf.autograph.experimental.do_not_convert
 
+# Of the stages that compute: one for each core.
+PARALLEL_CALLS = max(
+    2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+)
 _PARSE_BATCH = 1024
 _SHUFFLE_BUFFER = 16384
 _SHUFFLE_BYTES = 2**29
 _PARALLEL_FILES = 16
-# Of the available memory, what tf.data may fill with batches ahead of their time.
+# Batches that are read ahead, and the share of the available memory that they may fill.
+_PREFETCH = 16
 _PREFETCH_SHARE = 0.1
 # Enough epochs for any training; a Dataset.range needs an end.
 _ENDLESS = 2**40
@@ -34,7 +41,7 @@ _ENDLESS = 2**40
 def in_order(files, parse):
     """Every example once, in order, in batches of any size."""
     dataset = tf.data.TFRecordDataset(files).batch(_PARSE_BATCH)
-    return dataset.map(plain(parse), num_parallel_calls=tf.data.AUTOTUNE)
+    return dataset.map(plain(parse), num_parallel_calls=PARALLEL_CALLS)
 
 
 def names(files):
@@ -43,6 +50,7 @@ def names(files):
     graph = tf.Graph()
     with graph.as_default():
         dataset = in_order(files, lambda serialized: tf.io.parse_example(serialized, feature))
+        dataset = untuned(dataset)
         batch = tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()["name"]
     # Never the default session: who asks for names may have one of its own between two of them.
     with contextlib.closing(tf.compat.v1.Session(graph=graph)) as session:
@@ -92,7 +100,7 @@ def train_from_memory(dataset, num_examples, draw, deployment, seed, start_step=
         rows, numbers = rows_and_numbers
         return tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), examples), numbers
 
-    return tf.data.Dataset.zip((examples, order)).map(gather, num_parallel_calls=tf.data.AUTOTUNE)
+    return tf.data.Dataset.zip((examples, order)).map(gather, num_parallel_calls=PARALLEL_CALLS)
 
 
 def train_from_files(
@@ -128,7 +136,7 @@ def train_from_files(
     dataset = dataset.interleave(
         tf.data.TFRecordDataset,
         cycle_length=min(_PARALLEL_FILES, len(files)),
-        num_parallel_calls=tf.data.AUTOTUNE,
+        num_parallel_calls=min(_PARALLEL_FILES, len(files)),
         deterministic=True,
     )
     if not by_file:
@@ -138,7 +146,7 @@ def train_from_files(
     window = max(1, min(_SHUFFLE_BUFFER, _SHUFFLE_BYTES // record_bytes))
     dataset = dataset.shuffle(window, seed=order_seed).repeat()
     dataset = dataset.batch(deployment.batch_size, drop_remainder=True)
-    dataset = dataset.map(plain(parse), num_parallel_calls=tf.data.AUTOTUNE)
+    dataset = dataset.map(plain(parse), num_parallel_calls=PARALLEL_CALLS)
     first = start_step * deployment.batches_per_step
     numbers = _random_numbers(draw, deployment.batch_size, seed + host, first)
     return tf.data.Dataset.zip((dataset, numbers))
@@ -169,15 +177,31 @@ def evaluate(dataset, deployment):
         features, labels = tf.nest.map_structure(pad_one, (features, labels))
         return {**features, "weight": tf.ensure_shape(weight, [global_batch_size])}, labels
 
-    dataset = dataset.rebatch(global_batch_size).map(pad, num_parallel_calls=tf.data.AUTOTUNE)
-    return _share_of_host(dataset, deployment).prefetch(tf.data.AUTOTUNE)
+    dataset = dataset.rebatch(global_batch_size).map(pad, num_parallel_calls=PARALLEL_CALLS)
+    return prefetched(_share_of_host(dataset, deployment))
 
 
 def prefetched(dataset):
-    """Returns a training data set that is read ahead, into no more memory than there is."""
+    """Returns the batches of `dataset` read ahead: two at least, and more if memory has room."""
+    batch_bytes = sum(_num_bytes(spec) for spec in tf.nest.flatten(dataset.element_spec))
+    room = int(memory.available_bytes() * _PREFETCH_SHARE)
+    return untuned(dataset.prefetch(max(2, min(_PREFETCH, room // batch_bytes))))
+
+
+def untuned(dataset):
+    """Returns `dataset` without tf.data's tuner, which looks for numbers of parallel calls.
+
+    They are set here instead. The tuner's thread can miss that a session closes, and holds it up
+    until its next look: after half an hour of training a minute later.
+    """
     options = tf.data.Options()
-    options.autotune.ram_budget = int(memory.available_bytes() * _PREFETCH_SHARE)
-    return dataset.prefetch(tf.data.AUTOTUNE).with_options(options)
+    options.autotune.enabled = False
+    return dataset.with_options(options)
+
+
+def _num_bytes(spec):
+    """Bytes of a tensor, of each unknown dimension 1."""
+    return math.prod(size or 1 for size in spec.shape) * spec.dtype.size
 
 
 def split_numbers(numbers):

@@ -121,7 +121,7 @@ class TextPipeline:
 
         def input_fn(params):
             dataset = self._in_order(split).map(lambda rows: {"source": rows["source"]})
-            return dataset.rebatch(params["batch_size"]).prefetch(tf.data.AUTOTUNE)
+            return records.untuned(dataset.rebatch(params["batch_size"]).prefetch(2))
 
         return input_fn
 

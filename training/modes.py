@@ -56,6 +56,7 @@ def run(estimator, job: Job, input_fns: InputFns) -> None:
     if job.task.type == "ps":
         cluster.serve_parameters(estimator.config, job.train_steps)
         return
+    gc.freeze()  # what was imported stays: no collection has to look at it again
     mode = _evaluate_for_cluster if job.task.type == "evaluator" else _MODES[job.mode]
     with _clear_data_errors(job):
         mode(estimator, job, input_fns)

@@ -53,6 +53,14 @@ def pillow_center(data, size, share=0.875):
     return np.asarray(image.crop((x, y, x + wide, y + high)))
 
 
+@pytest.mark.parametrize("use", ["train", "eval", "predict"])
+def test_no_tuner_holds_up_the_end_of_a_session(data_dir, use):
+    stripes = ImagePipeline(dataset.load(data_dir, "stripes"))
+    more = {"seed": 1} if use == "train" else {}
+    batches = getattr(stripes, f"{use}_input_fn")("test", **more)({"batch_size": 13})
+    assert batches.options().autotune.enabled is False
+
+
 def test_raw_images_come_as_they_are_stored(data_dir, raw_dataset, session):
     stripes = ImagePipeline(dataset.load(data_dir, "stripes"))
     ((features, labels),) = fetch(stripes.eval_input_fn("test"), session, 41)

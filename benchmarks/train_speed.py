@@ -28,14 +28,14 @@ from benchmarks.children import last_line
 # Recipe -> shape of its images, examples, and steps to train (about ten seconds).
 RECIPES = {
     "digits": ((8, 8, 1), 1438, 1500),
-    "mnist_mlp": ((28, 28, 1), 60000, 3000),
-    "mnist_cnn": ((28, 28, 1), 60000, 400),
+    "mnist_mlp": ((28, 28, 1), 60000, 2000),
+    "mnist_cnn": ((28, 28, 1), 60000, 250),
     "fashion_mnist_cnn": ((28, 28, 1), 60000, 120),
     "fashion_mnist_tuned": ((28, 28, 1), 60000, 30),
     "fashion_mnist_best": ((28, 28, 1), 60000, 150),
-    "cifar10_cnn": ((32, 32, 3), 50000, 200),
+    "cifar10_cnn": ((32, 32, 3), 50000, 100),
     "cifar10_fast": ((32, 32, 3), 50000, 30),
-    "cifar10_resnet": ((32, 32, 3), 50000, 40),
+    "cifar10_resnet": ((32, 32, 3), 50000, 30),
     "apple_leaf_transfer": ((224, 224, 3), 1000, 20),
 }
 

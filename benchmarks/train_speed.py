@@ -41,6 +41,9 @@ RECIPES = {
 
 flags.DEFINE_list("recipes", list(RECIPES), "Recipes to run.")
 flags.DEFINE_list("peers", ["keras"], f"Of {', '.join(train_peers.PEERS)}.")
+flags.register_validator(
+    "peers", lambda names: set(names) <= set(train_peers.PEERS), "must be of those in --help"
+)
 flags.DEFINE_integer("rounds", 3, "Times that each side runs.")
 flags.DEFINE_string("json", "", "File for the figures.")
 flags.DEFINE_string("page", "", "Page whose table of these figures is replaced.")
@@ -68,7 +71,7 @@ def main(_):
             for name, side in sides.items():
                 ratios = " ".join(f"{ratio:.2f}" for ratio in side["ratios"])
                 print(
-                    f"{recipe:22}{name:12}{side['rate']:10,.0f} examples/s, first step after "
+                    f"{recipe:22}{name:20}{side['rate']:10,.0f} examples/s, first step after "
                     f"{side['first']:.1f} s; ours / this {side['ratio']:.2f} ({ratios})",
                     flush=True,
                 )

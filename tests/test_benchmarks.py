@@ -7,9 +7,9 @@ import sys
 
 import numpy as np
 import pytest
-from formats import idx
 
 from benchmarks.children import ROOT
+from tests.formats import idx
 
 pytestmark = pytest.mark.slow
 

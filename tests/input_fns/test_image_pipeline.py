@@ -53,6 +53,7 @@ def pillow_center(data, size, share=0.875):
     return np.asarray(image.crop((x, y, x + wide, y + high)))
 
 
+@pytest.mark.filterwarnings("ignore:To make it possible to preserve tf.data options")
 @pytest.mark.parametrize("use", ["train", "eval", "predict"])
 def test_no_tuner_holds_up_the_end_of_a_session(data_dir, use):
     stripes = ImagePipeline(dataset.load(data_dir, "stripes"))

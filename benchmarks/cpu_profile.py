@@ -10,7 +10,6 @@ times taken by its tracer, over some steps. The peak is what oneDNN's product of
 from __future__ import annotations
 
 import tempfile
-import time
 
 from absl import app, flags
 
@@ -22,12 +21,12 @@ flags.FLAGS.set_default("recipes", ["cifar10_cnn", "cifar10_resnet"])
 SHOWN = 0.01  # of the traced time: operations that take less are summed up
 
 CODE = """
-import collections, json, sys, tempfile, time
+import collections, json, sys, time
 precision, steps, *flags = sys.argv[1:]
 steps = int(steps)
 import run_cpu
 import tensorflow as tf
-from training import modes, runtime
+from training import runtime
 v1 = tf.compat.v1
 
 def peak():
@@ -96,7 +95,7 @@ def main(_):
             shape, size, _ = train_speed.RECIPES[recipe]
             data_dir, _, _, batch_size = train_speed.prepare(recipe, folder, shape, size)
             steps = 46  # six to warm up, then each second one is traced
-            arguments = train_speed.arguments(recipe, data_dir, f"{folder}/{time.time()}", steps)
+            arguments = train_speed.arguments(recipe, data_dir, f"{folder}/{recipe}-model", steps)
             precision = flags.FLAGS.precision
             peak, flops, seconds, totals = last_line(CODE, precision, steps, *arguments)
             print(

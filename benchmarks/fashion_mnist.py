@@ -47,12 +47,7 @@ FLAGS(["", "--flagfile=configs/fashion_mnist_cnn.cfg", "--data_dir=x", "--model_
 params = hparams.resolve(registry.find(FLAGS.model), FLAGS.params, 10)
 raw = idx.read(Options("fashion_mnist", source=source))
 tf.keras.utils.set_random_seed(int(seed))
-twin = keras_twin.build(params, (28, 28, 1))
-twin.compile(
-    keras_twin.optimizer(params, params["learning_rate"]),
-    tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-    metrics=["accuracy"],
-)
+twin = keras_twin.compiled(params, (28, 28, 1))
 train, test = raw.splits["train"], raw.splits["test"]
 twin.fit(train.images, train.labels, batch_size=FLAGS.train_batch_size, epochs=5, verbose=0)
 _, accuracy = twin.evaluate(test.images, test.labels, batch_size=1000, verbose=0)

@@ -30,6 +30,18 @@ def build(params, image_shape):
     return tf.keras.Model(inputs, layers.Dense(params["num_classes"], name="logits")(x))
 
 
+def compiled(params, image_shape, **more):
+    """Returns `build`'s model, compiled for training at a constant rate; `more` is of compile."""
+    twin = build(params, image_shape)
+    twin.compile(
+        optimizer(params, params["learning_rate"]),
+        tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+        **more,
+    )
+    return twin
+
+
 def optimizer(params, learning_rate):
     """Returns Keras' optimizer of the same hyperparameters."""
     keras = tf.keras.optimizers

@@ -78,9 +78,7 @@ data, params, batch_size = sys.argv[1], *map(json.loads, sys.argv[2:])
 with np.load(data) as arrays:
     x, y = arrays["images"], arrays["labels"]
 mark("data set")
-twin = keras_twin.build(params, x.shape[1:])
-loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-twin.compile(keras_twin.optimizer(params, params["learning_rate"]), loss, metrics=["accuracy"])
+twin = keras_twin.compiled(params, x.shape[1:])
 mark("model")
 twin.fit(x[:batch_size], y[:batch_size], batch_size=batch_size, verbose=0)
 mark("graph, first step")

@@ -35,13 +35,7 @@ if precision == "bfloat16":
 KERAS = (
     TWIN
     + """
-twin = keras_twin.build(params, x.shape[1:])
-twin.compile(
-    keras_twin.optimizer(params, params["learning_rate"]),
-    tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-    metrics=["accuracy"],
-    **more,
-)
+twin = keras_twin.compiled(params, x.shape[1:], **more)
 twin.fit(x[:batch_size], y[:batch_size], batch_size=batch_size, verbose=0)
 first = time.time()
 twin.fit(x, y, batch_size=batch_size, epochs=epochs, verbose=0)

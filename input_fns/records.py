@@ -130,13 +130,14 @@ def train_from_files(
     by_file = len(files) >= num_hosts
     if by_file:
         files = files[host::num_hosts]
+    at_once = min(_PARALLEL_FILES, len(files))
     dataset = tf.data.Dataset.from_tensor_slices(files)
     # Record i of a pass over the files must be the same on all hosts that share them.
     dataset = dataset.shuffle(len(files), seed=order_seed)
     dataset = dataset.interleave(
         tf.data.TFRecordDataset,
-        cycle_length=min(_PARALLEL_FILES, len(files)),
-        num_parallel_calls=min(_PARALLEL_FILES, len(files)),
+        cycle_length=at_once,
+        num_parallel_calls=at_once,
         deterministic=True,
     )
     if not by_file:

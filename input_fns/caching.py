@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import glob
 import hashlib
 import os
 import shutil
+from typing import IO
 
 from input_fns import DataError, memory
 from input_fns.dataset import Dataset
@@ -16,6 +18,8 @@ AUTO, MEMORY, NONE = "auto", "memory", "none"
 AUTO_BYTES = 2**30
 # Of the available memory; the rest is for the model, and for batches on their way.
 _SHARE = 0.5
+_FINISHED = ".index"  # what tf.data writes last
+_locks: dict[str, IO] = {}  # of the copies that this process makes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +65,35 @@ def plan(data: Dataset, split_name: str, cache: str) -> Plan:
             f"--cache=memory: split '{split_name}' takes {_gib(size)}, and half of the memory that "
             f"is available is {_gib(room)}; use --cache=none, or a local folder"
         )
+    if min(filter(None, (decoded, stored))) <= AUTO_BYTES:
+        print(
+            f"half of the memory that is available is {_gib(room)}, too little for split "
+            f"'{split_name}': it is read anew each epoch, in another order than from memory"
+        )
     return Plan(in_memory=False)
+
+
+def claim(path: str) -> str:
+    """Returns `path` where this process may read or make the copy of that name, else "".
+
+    tf.data fails beside another process that makes it, and beside what a killed one has left. So
+    one process makes it, and the others do without until it is there; what was left is removed.
+    """
+    import fcntl  # not on Windows, where the rest of this package may run
+
+    if os.path.exists(path + _FINISHED) or path in _locks:
+        return path
+    lock = open(f"{path}.lock", "w")  # noqa: SIM115 - held until the process ends
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        print(f"{path}: another process makes this copy; this one reads the records where they are")
+        return ""
+    _locks[path] = lock
+    for left in glob.glob(f"{glob.escape(path)}_[0-9]*"):
+        os.remove(left)
+    return path
 
 
 def _sizes(data, split):
@@ -82,11 +114,11 @@ def _local_copy(data, split_name, folder):
         free = shutil.disk_usage(folder).free
     except OSError as error:
         raise DataError(f"--cache={folder} is no folder that can be made: {error}") from error
-    # The name holds what the records are: those of another data set are never taken for them.
+    # The name holds the records' checksums: those of another data set are never taken for them.
     identity = hashlib.sha256(repr((data.data_dir, split)).encode()).hexdigest()[:12]
     path = os.path.join(folder, f"{data.name.replace(':', '_')}-{split_name}-{identity}")
-    there = any(name.startswith(os.path.basename(path)) for name in os.listdir(folder))
-    if split.num_bytes > free and not there:
+    finished = glob.glob(f"{glob.escape(path)}*{_FINISHED}")
+    if split.num_bytes > free and not finished:
         raise DataError(
             f"--cache={folder}: split '{split_name}' takes {_gib(split.num_bytes)}, and the disk "
             f"has {_gib(free)} left"

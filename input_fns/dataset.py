@@ -52,11 +52,19 @@ class Feature:
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """One TFRecord file of a split; its name is one in the folder of the data set, or a path."""
+    """One TFRecord file of a split.
+
+    Attributes:
+      name: in the folder of the data set, or a path.
+      num_bytes: of the file.
+      num_examples: in it.
+      crc32: of its records, one after the other; 0 where it is not known.
+    """
 
     name: str
     num_bytes: int
     num_examples: int
+    crc32: int = 0
 
 
 @dataclasses.dataclass(frozen=True)

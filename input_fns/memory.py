@@ -24,11 +24,19 @@ def _of_machine():
 
 def _of_container():
     # Version 2 of cgroups, then version 1.
-    for limit, used in (
-        ("memory.max", "memory.current"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    for limit, used, stat, idle in (
+        ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+        (
+            "memory/memory.limit_in_bytes",
+            "memory/memory.usage_in_bytes",
+            "memory/memory.stat",
+            "total_inactive_file",
+        ),
     ):
         try:
-            yield int((_CGROUP / limit).read_text()) - int((_CGROUP / used).read_text())
+            left = int((_CGROUP / limit).read_text()) - int((_CGROUP / used).read_text())
+            counts = dict(line.split() for line in (_CGROUP / stat).read_text().splitlines())
+            # Pages of files that were read, the shards among them, make way.
+            yield left + int(counts.get(idle, 0))
         except (OSError, ValueError):  # not there, or "max"
             continue

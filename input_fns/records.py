@@ -14,9 +14,10 @@ import contextlib
 import math
 import os
 
+import numpy as np
 import tensorflow as tf
 
-from input_fns import memory
+from input_fns import caching, memory
 
 # Of the feature with the seeds of a batch; as `models.dropout` has it.
 DROPOUT_SEED = "dropout_seed"
@@ -108,9 +109,9 @@ def train_from_files(
 ):
     """Endless training batches of a split of any size: shards and a window of records shuffled.
 
-    Each host has files of its own, or, where there are fewer files than hosts, every so-manyth
-    record of all: within an epoch no two hosts see the same example. A run that starts at another
-    step sees the examples in another order.
+    Each host has as many files of its own as every other; of the files that are left it has every
+    so-manyth record. Within an epoch no two hosts see the same example. A run that starts at
+    another step sees the examples in another order.
 
     Args:
       files: all shards of the split.
@@ -120,30 +121,31 @@ def train_from_files(
       seed: of the order and of the random numbers.
       start_step: global batches that an earlier run has used up.
       record_bytes: of one record, which bounds the window.
-      cache_path: a local file that the host's records are copied to as they are first read.
+      cache_path: a local file that the host's records are copied to as they are first read, by one
+        of the processes that ask for it.
 
     Returns:
       A data set of `(examples, numbers)` in batches of exactly `deployment.batch_size`.
     """
     host, num_hosts = deployment.host, deployment.num_hosts
     order_seed = (seed + 7919 * start_step) % 2**31
-    by_file = len(files) >= num_hosts
-    if by_file:
-        files = files[host::num_hosts]
-    at_once = min(_PARALLEL_FILES, len(files))
-    dataset = tf.data.Dataset.from_tensor_slices(files)
-    # Record i of a pass over the files must be the same on all hosts that share them.
-    dataset = dataset.shuffle(len(files), seed=order_seed)
+    first_shared = len(files) - len(files) % num_hosts
+    own = files[host:first_shared:num_hosts]
+    shared = files[first_shared:]
+    # The first record of each goes to another host, so that files of few records leave none empty.
+    shares = [(1, 0)] * len(own) + [(num_hosts, (host + i) % num_hosts) for i in range(len(shared))]
+    at_once = min(_PARALLEL_FILES, len(shares))
+    dataset = tf.data.Dataset.from_tensor_slices((own + shared, np.array(shares, np.int64)))
+    dataset = dataset.shuffle(len(shares), seed=order_seed)
     dataset = dataset.interleave(
-        tf.data.TFRecordDataset,
+        plain(lambda file, share: tf.data.TFRecordDataset(file).shard(share[0], share[1])),
         cycle_length=at_once,
         num_parallel_calls=at_once,
         deterministic=True,
     )
-    if not by_file:
-        dataset = dataset.shard(num_hosts, host)
     if cache_path:
-        dataset = dataset.cache(f"{cache_path}-{host}-of-{num_hosts}")
+        copy = caching.claim(f"{cache_path}-{host}-of-{num_hosts}")
+        dataset = dataset.cache(copy) if copy else dataset
     window = max(1, min(_SHUFFLE_BUFFER, _SHUFFLE_BYTES // record_bytes))
     dataset = dataset.shuffle(window, seed=order_seed).repeat()
     dataset = dataset.batch(deployment.batch_size, drop_remainder=True)

@@ -76,7 +76,8 @@ def of_paths(address: Address, paths: Mapping[str, str]) -> list[str]:
         return []
     local = {flag: path for flag, path in paths.items() if path and "://" not in path}
     return [
-        f"--{flag}={path} is on this machine, where the TPU's hosts cannot see it: use gs://"
+        f"--{flag}={path} is on this machine, where the TPU's hosts cannot see it: use "
+        + ("memory or none" if flag == "cache" else "gs://")
         for flag, path in local.items()
     ]
 

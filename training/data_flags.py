@@ -71,7 +71,8 @@ _define(
     flags.DEFINE_integer,
     "max_length",
     128,
-    "Tokens of a row: longer sentences are left out of 'train', and refused in other splits.",
+    "Tokens of a row: longer sentences are left out of 'train' and of what is held out of it, and "
+    "refused in other splits.",
     lower_bound=8,
 )
 for _name in ("validation", "test"):

@@ -225,8 +225,18 @@ def _check_given(value):
     return True
 
 
-for _name in ("dataset", "data_dir", "model_dir", "cache"):
+for _name in ("dataset", "data_dir", "model_dir"):
     flags.register_validator(_name, _check_given)
+
+
+@flags.validator("cache")
+def _check_cache(value):
+    if value in _CACHES or ("/" in value and "://" not in value):
+        return True
+    raise flags.ValidationError(
+        f"'{value}' is none of {', '.join(_CACHES)}, and no folder of a local disk, which is "
+        f"written with a slash.{did_you_mean(value, _CACHES)}"
+    )
 
 
 @flags.validator("warm_start_include")
@@ -296,6 +306,8 @@ def _check_early_stop(values):
     return True
 
 
+# As input_fns.caching has them, which imports TensorFlow.
+_CACHES = ("auto", "memory", "none")
 _PATHS = ("data_dir", "model_dir", "export_dir", "warm_start_from", "input", "predict_output")
 _BATCH_SIZES = {
     "train": ["train_batch_size"],
@@ -311,6 +323,8 @@ _BATCH_SIZES = {
 def paths() -> dict[str, str]:
     """Returns `{flag: path}` of the flags that name a file or a folder and are given."""
     given = {name: FLAGS[name].value for name in _PATHS if FLAGS[name].value}
+    if FLAGS.cache not in _CACHES:
+        given["cache"] = FLAGS.cache
     if FLAGS.checkpoint not in ("latest", "best") and not FLAGS.checkpoint.startswith("average:"):
         given["checkpoint"] = FLAGS.checkpoint
     return given

@@ -87,6 +87,7 @@ def read(options, progress=lambda line: None):
     source = source_of(options.dataset)
     raw = importlib.import_module(f"input_fns.convert.{source.module}").read(options)
     splits = holdout.hold_out(raw.splits, options)
+    held_out = splits.keys() - raw.splits.keys()
     if source.is_shuffled and "train" in splits:
         splits["train"] = holdout.shuffled(splits["train"], options.seed)
     in_order = sorted(splits, key=lambda name: (_ORDER.get(name, len(_ORDER)), name))
@@ -97,5 +98,5 @@ def read(options, progress=lambda line: None):
         # Here too: SentencePiece is not installed with every other.
         from input_fns.convert import subwords
 
-        raw = subwords.encode(raw, options, progress)
+        raw = subwords.encode(raw, options, progress, held_out)
     return raw

@@ -17,7 +17,7 @@ from input_fns import DataError
 from input_fns.convert import pictures
 from input_fns.convert.files import read_text
 from input_fns.convert.picture_files import PictureFiles
-from input_fns.convert.source import SPLIT_NAMES, Options, RawDataset
+from input_fns.convert.source import Options, RawDataset, split_names
 
 
 def read(options: Options) -> RawDataset:
@@ -31,16 +31,13 @@ def read(options: Options) -> RawDataset:
       DataError: a column is missing, a row has no label or an unknown one, a file is not there.
     """
     path = options.csv
-    reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
-    columns = reader.fieldnames or []
+    columns, rows = _table(path)
     image_column = options.image_column or next(iter(columns), "")
     kept = {image_column, options.group_column, options.split_column}
     label_columns = options.label_columns or tuple(name for name in columns if name not in kept)
     for name in [image_column, options.group_column, options.split_column, *label_columns]:
         if name and name not in columns:
             raise DataError(f"{path} has no column '{name}'; it has: {', '.join(columns)}")
-    # Line 1 is the header.
-    rows = [(f"{path}, line {reader.line_num}", row) for row in reader]
     if not rows or not label_columns:
         raise DataError(
             f"{path} has {len(rows)} rows and {len(label_columns)} label columns; its columns, "
@@ -51,19 +48,32 @@ def read(options: Options) -> RawDataset:
     find = _Finder(options.source)
     paths = np.array([find(where, row[image_column]) for where, row in rows], object)
     groups = _column(rows, options.group_column)
-    split_names = _column(rows, options.split_column)
-    for values in (texts, groups, split_names):
+    split_of = _column(rows, options.split_column)
+    for values in (texts, groups, split_of):
         _check_alike(rows, paths, values)
     if groups is None and len(set(paths)) < len(paths):
         groups = paths  # an image that is listed twice is not held out and trained on
     split = PictureFiles(paths, _to_labels(rows, texts, class_names), options, groups)
     splits = {"train": split}
     if options.split_column:
+        names = split_names(dict.fromkeys(split_of), f"{path}, column '{options.split_column}'")
         splits = {
-            SPLIT_NAMES.get(name, name): split.take(np.flatnonzero(split_names == name))
-            for name in dict.fromkeys(split_names)
+            ours: split.take(np.flatnonzero(split_of == name)) for ours, name in names.items()
         }
     return RawDataset(options.dataset, class_names, splits)
+
+
+def _table(path):
+    """Returns the names of the columns, and of each row where it stands and its values."""
+    reader = csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True)
+    try:
+        columns = reader.fieldnames or []
+        # Line 1 is the header.
+        return columns, [(f"{path}, line {reader.line_num}", row) for row in reader]
+    except csv.Error as error:
+        raise DataError(
+            f"{path}, after line {reader.line_num}: no CSV ({error}); a quote may have no other"
+        ) from error
 
 
 def _label(where, row, columns):

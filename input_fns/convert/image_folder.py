@@ -14,7 +14,7 @@ import tensorflow as tf
 from input_fns import DataError
 from input_fns.convert import pictures
 from input_fns.convert.picture_files import PictureFiles
-from input_fns.convert.source import SPLIT_NAMES, Options, RawDataset
+from input_fns.convert.source import Options, RawDataset, is_split, split_names
 
 
 def read(options: Options) -> RawDataset:
@@ -24,8 +24,9 @@ def read(options: Options) -> RawDataset:
       DataError: there are no classes, the splits have different ones, or one has no image.
     """
     folders = _folders(options.source)
-    if folders and set(folders) <= set(SPLIT_NAMES):
-        splits = {SPLIT_NAMES[name]: os.path.join(options.source, name) for name in folders}
+    if folders and all(map(is_split, folders)):
+        names = split_names(folders, f"--source={options.source}")
+        splits = {ours: os.path.join(options.source, name) for ours, name in names.items()}
     else:
         splits = {"train": options.source}
     reference = splits.get("train") or next(iter(splits.values()))

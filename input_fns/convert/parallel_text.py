@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from input_fns import DataError
 from input_fns.convert.files import read_lines
-from input_fns.convert.source import SPLIT_NAMES, Options, RawDataset
+from input_fns.convert.source import Options, RawDataset, split_names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,10 +64,8 @@ def read(options: Options) -> RawDataset:
     alone = sorted(sides[0].keys() ^ sides[1].keys())
     if alone:
         raise DataError(f"--source={options.source}: '{alone[0]}' is there in one language alone")
-    splits = {
-        SPLIT_NAMES.get(name, name): _read_pair(*(side[name] for side in sides))
-        for name in sorted(sides[0])
-    }
+    names = split_names(sorted(sides[0]), f"--source={options.source}")
+    splits = {ours: _read_pair(*(side[name] for side in sides)) for ours, name in names.items()}
     return RawDataset(options.dataset, (), splits)
 
 

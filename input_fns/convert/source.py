@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
 
+from input_fns import DataError
 from input_fns.dataset import Feature, Text
 
 # How folders, files and columns call a split -> how this package does.
-SPLIT_NAMES = {
+_SPLIT_NAMES = {
     "train": "train",
     "training": "train",
     "val": "validation",
@@ -20,6 +21,32 @@ SPLIT_NAMES = {
     "dev": "validation",
     "test": "test",
 }
+
+
+def is_split(name: str) -> bool:
+    """Whether a folder of this name is known to be a split."""
+    return name in _SPLIT_NAMES
+
+
+def split_names(found: Iterable[str], where: str) -> dict[str, str]:
+    """Returns `{what this package calls a split: what its source does}`.
+
+    Args:
+      found: the names in the source.
+      where: they were found, for errors.
+
+    Raises:
+      DataError: two of them mean the same split, or one is empty.
+    """
+    names: dict[str, str] = {}
+    for name in found:
+        if not name:
+            raise DataError(f"{where}: an example has no split")
+        ours = _SPLIT_NAMES.get(name, name)
+        if ours in names:
+            raise DataError(f"{where}: '{names[ours]}' and '{name}' both mean the split '{ours}'")
+        names[ours] = name
+    return names
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 
@@ -64,16 +64,24 @@ class RawTokens:
         return row.tobytes()
 
 
-def encode(raw: RawDataset, options: Options, progress=lambda line: None) -> RawDataset:
+def encode(
+    raw: RawDataset,
+    options: Options,
+    progress=lambda line: None,
+    held_out: Collection[str] = (),
+) -> RawDataset:
     """Returns the data set as rows of tokens.
 
     Args:
       raw: splits of `RawText`.
       options: `vocabulary`, or `vocab_size`, `subwords` and `seed` to learn one; `max_length`.
       progress: called with a line now and then.
+      held_out: splits that were a part of "train": of them, too, pairs without words or with too
+        many are left out.
 
     Raises:
-      DataError: a pair of another split than "train" is longer than `max_length`.
+      DataError: a pair of a split of the source's own, other than "train", is longer than
+        `max_length`.
     """
     if options.vocabulary:
         pieces = vocabulary.load(options.vocabulary)
@@ -86,7 +94,8 @@ def encode(raw: RawDataset, options: Options, progress=lambda line: None) -> Raw
         pieces = vocabulary.train(lines, options.vocab_size, options.subwords, options.seed)
     splits, described = {}, {}
     for name, split in raw.splits.items():
-        splits[name], described[name] = _encode_split(name, split, pieces, options)
+        is_whole = name != "train" and name not in held_out
+        splits[name], described[name] = _encode_split(name, split, pieces, options, is_whole)
         progress(f"{name}: {described[name].describe(len(splits[name]), options.max_length)}")
     text = Text(
         languages=options.languages,
@@ -98,23 +107,22 @@ def encode(raw: RawDataset, options: Options, progress=lambda line: None) -> Raw
     return dataclasses.replace(raw, splits=splits, text=text, files={VOCABULARY_FILE: pieces.model})
 
 
-def _encode_split(name, split: RawText, pieces: Vocabulary, options):
+def _encode_split(name, split: RawText, pieces: Vocabulary, options, is_whole):
     dtype = "uint16" if pieces.size <= 2**16 else "int32"
     sides = [_encode_side(side, pieces, dtype) for side in (split.source, split.target)]
     lengths = np.array([[len(ids) for ids in side] for side in sides])  # [2, pairs]
-    is_train = name == "train"
     too_long = lengths.max(axis=0) > options.max_length
-    if not is_train and too_long.any():
+    if is_whole and too_long.any():
         first = np.flatnonzero(too_long)[0]
         raise DataError(
             f"split '{name}': {too_long.sum()} pair(s) have more than --max_length="
             f"{options.max_length} tokens, the first in line {split.numbers[first]}. None may be "
             f"missing in an evaluation: --max_length={lengths.max()} has room for all"
         )
-    empty = (lengths == 1).any(axis=0) & is_train
+    empty = (lengths == 1).any(axis=0) & (not is_whole)
     reasons = Counter({"empty": int(empty.sum()), "too long": int((too_long & ~empty).sum())})
     kept = np.flatnonzero(~empty & ~too_long)
-    rows = _pack(lengths, kept, options.max_length) if is_train else [[i] for i in kept]
+    rows = _pack(lengths, kept, options.max_length) if name == "train" else [[i] for i in kept]
     tokens = lengths[:, kept].sum(axis=1).tolist()
     described = TextSplit(len(kept), *tokens, left_out=dict(+reasons))
     return RawTokens(tuple(sides), rows, options.max_length, dtype), described

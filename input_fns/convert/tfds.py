@@ -15,9 +15,10 @@ import tensorflow as tf
 from input_fns import DataError
 from input_fns.convert import pictures
 from input_fns.convert.picture_files import row_of
-from input_fns.convert.source import SPLIT_NAMES, Broken, Options, RawDataset, Row
+from input_fns.convert.source import Broken, Options, RawDataset, Row, split_names
 
 PREFIX = "tfds:"
+_UNLABELLED = -1  # in the test split of a contest, ImageNet's among them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +62,7 @@ class TfdsSplit:
 
 
 def read(options: Options) -> RawDataset:
-    """Returns every split of the data set, downloading it if need be.
+    """Returns every split of the data set that has labels, downloading it if need be.
 
     Args:
       options: `dataset` is "tfds:NAME", such as "tfds:cifar10"; `source` is the folder of
@@ -83,10 +84,12 @@ def read(options: Options) -> RawDataset:
         raise DataError(f"{options.dataset} has no {' and no '.join(sorted(missing))}")
     builder.download_and_prepare()
     splits = {}
-    for name in builder.info.splits:
+    for ours, name in split_names(builder.info.splits, options.dataset).items():
         labels = np.fromiter(_column(builder, name, "label"), np.int64)
-        indices = np.arange(len(labels))
-        splits[SPLIT_NAMES.get(name, name)] = TfdsSplit(builder, name, labels, options, indices)
+        if (labels == _UNLABELLED).all():
+            print(f"{ours}: left out, for its examples have no labels")
+            continue
+        splits[ours] = TfdsSplit(builder, name, labels, options, np.arange(len(labels)))
     return RawDataset(options.dataset, tuple(features["label"].names), splits)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
+import zlib
 from typing import Any, Callable
 
 import numpy as np
@@ -99,7 +100,7 @@ class _SplitWriter:
         self._rows = iter(self._split)
         self._histogram = np.zeros(len(raw.class_names), int)
         self._broken = []
-        self._counts = []
+        self._contents = []  # of each shard, its number of examples and their checksum
         self.features = {}
         self.partials = []
 
@@ -108,11 +109,14 @@ class _SplitWriter:
         started = time.monotonic()
         for i, (begin, end) in enumerate(zip(self._bounds, self._bounds[1:])):
             path = os.path.join(self._data_dir, f"{self.name}-{i:05d}.tfrecord{_PARTIAL}")
+            count = crc32 = 0
             with tf.io.TFRecordWriter(path) as writer:
-                written = sum(self._write_example(writer, number) for number in range(begin, end))
-            if written:
+                for record in self._records(begin, end):
+                    writer.write(record)
+                    count, crc32 = count + 1, zlib.crc32(record, crc32)
+            if count:
                 self.partials.append(path)
-                self._counts.append(written)
+                self._contents.append((count, crc32))
             else:
                 tf.io.gfile.remove(path)
             rate = end / (time.monotonic() - started)
@@ -120,7 +124,7 @@ class _SplitWriter:
                 f"{self.name}: shard {i + 1}/{len(self._bounds) - 1}, {end}/{len(self._split)} "
                 f"examples, {rate:,.0f}/s, {(len(self._split) - end) / rate:.0f} s to go"
             )
-        if not self._counts:
+        if not self._contents:
             name, reason = self._broken[0]
             raise DataError(
                 f"split '{self.name}' of {self._raw.name}: all of its {len(self._broken)} examples "
@@ -128,19 +132,18 @@ class _SplitWriter:
             )
         return self
 
-    def _write_example(self, writer, number):
-        row = next(self._rows)
-        if isinstance(row, Broken):
-            self._broken.append((row.name, row.reason))
-            return 0
-        label = None
-        if self._split.labels is not None:
-            label = int(self._split.labels[number])
-            self._histogram[label] += 1
-        if self.features != row.features:
-            self.features = _merge([self.features or row.features, row.features])
-        writer.write(_serialize(row, label))
-        return 1
+    def _records(self, begin, end):
+        for number, row in zip(range(begin, end), self._rows):
+            if isinstance(row, Broken):
+                self._broken.append((row.name, row.reason))
+                continue
+            label = None
+            if self._split.labels is not None:
+                label = int(self._split.labels[number])
+                self._histogram[label] += 1
+            if self.features != row.features:
+                self.features = _merge([self.features or row.features, row.features])
+            yield _serialize(row, label)
 
     @property
     def names(self) -> list[str]:
@@ -150,9 +153,11 @@ class _SplitWriter:
 
     def as_split(self) -> dataset.Split:
         """Returns what dataset.json says of the split."""
-        sizes = [tf.io.gfile.stat(path).length for path in self.partials]
-        shards = map(dataset.Shard, self.names, sizes, self._counts)
-        return dataset.Split(tuple(self._histogram.tolist()), tuple(shards), tuple(self._broken))
+        shards = tuple(
+            dataset.Shard(name, tf.io.gfile.stat(path).length, *content)
+            for name, path, content in zip(self.names, self.partials, self._contents)
+        )
+        return dataset.Split(tuple(self._histogram.tolist()), shards, tuple(self._broken))
 
 
 def _merge(features):

@@ -1,12 +1,13 @@
 """Reading shards: shuffled without end for training, exactly once for evaluation."""
 
+import fcntl
 import itertools
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from input_fns import records
+from input_fns import caching, records
 from input_fns.deployment import Deployment
 
 NUM_EXAMPLES = 23
@@ -190,6 +191,16 @@ def test_hosts_that_stream_share_no_example(files, session, num_hosts):
     assert sum(map(len, seen)) == len(set.union(*seen))
 
 
+@pytest.mark.parametrize("num_hosts", [2, 4, 7])
+def test_hosts_that_stream_have_equal_shares(files, session, num_hosts):
+    shares = [
+        len(np.unique(labels_of(of_files(files, Deployment(1, 1, host, num_hosts)), session, 60)))
+        for host in range(num_hosts)
+    ]
+    assert sum(shares) == NUM_EXAMPLES
+    assert max(shares) - min(shares) <= 1
+
+
 def test_streaming_hosts_together_see_every_example(files, session):
     epochs = [
         labels_of(of_files(files, Deployment(1, 1, h, 3)), session, n)
@@ -255,6 +266,29 @@ def test_the_window_of_the_shuffle_is_bounded_in_bytes(files, session, record_by
     (labels,) = labels_of(dataset, session, 1)
     of_first_file = labels[labels < 8]  # with room for one record alone a file stays in its order
     assert np.array_equal(of_first_file, np.arange(8)) == in_order
+
+
+def test_a_killed_process_leaves_a_copy_that_is_made_anew(tmp_path, session):
+    path = str(tmp_path / "seven.tfrecord")
+    with tf.io.TFRecordWriter(path) as writer:
+        for number in range(7):
+            writer.write(str(number))
+    (tmp_path / "copy-0-of-1_0.lockfile").touch()  # tf.data refuses to go on beside it
+    dataset = of_files([path], Deployment(7), cache_path=str(tmp_path / "copy"))
+    (labels,) = labels_of(dataset, session, 1)
+    assert sorted(labels) == list(range(7))
+
+
+def test_of_two_processes_one_makes_a_copy_and_both_use_it(tmp_path):
+    path = str(tmp_path / "copy")
+    with open(f"{path}.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert caching.claim(path) == ""
+        (tmp_path / "copy.index").touch()
+        assert caching.claim(path) == path
+        (tmp_path / "copy.index").unlink()
+    assert caching.claim(path) == path
+    assert caching.claim(path) == path
 
 
 def test_a_local_copy_serves_the_epochs_after_the_first(tmp_path, session):

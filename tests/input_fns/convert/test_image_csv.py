@@ -128,6 +128,16 @@ def test_near_duplicates_stay_on_one_side(read, table):
         ([("f", "a", "b"), ("cat/00", "cat", "1")], {}, "a=cat, b=1. --label_columns says"),
         ([("f", "k"), ("cat/00", "x")], {"group_column": "g"}, "no column 'g'; it has: f, k"),
         ([("f", "k")], {}, "has 0 rows and 1 label columns"),
+        (
+            [("f", "k", "s"), ("cat/00", "cat", "val"), ("dog/00", "dog", "dev")],
+            {"split_column": "s"},
+            "column 's': 'val' and 'dev' both mean the split 'validation'",
+        ),
+        (
+            [("f", "k", "s"), ("cat/00", "cat", "train"), ("dog/00", "dog", "")],
+            {"split_column": "s"},
+            "column 's': an example has no split",
+        ),
         ([], {}, "has 0 rows and 0 label columns"),
     ],
 )
@@ -139,6 +149,13 @@ def test_a_wrong_table(read, table, rows, options, message):
 def test_a_missing_table(read, folder):
     with pytest.raises(DataError, match=r"no\.csv is not there"):
         read("image_csv", source=folder, csv=str(folder / "no.csv"))
+
+
+def test_a_quote_without_its_other(read, table):
+    options = table(("f", "k"), ("cat/00", "cat"))
+    pathlib.Path(options["csv"]).write_text('f,k\ncat/00,"cat\ncat/01,cat\n')
+    with pytest.raises(DataError, match=r"labels\.csv, after line 1: no CSV"):
+        read("image_csv", **options)
 
 
 def test_a_table_that_is_no_utf8(read, table):

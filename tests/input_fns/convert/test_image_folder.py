@@ -87,6 +87,13 @@ def test_splits_of_different_classes(read, folder, tmp_path):
         read("image_folder", source=tmp_path / "split")
 
 
+def test_two_names_of_one_split(read, folder, tmp_path):
+    for name in ("train", "val", "valid"):
+        shutil.copytree(folder, tmp_path / "split" / name)
+    with pytest.raises(DataError, match="'val' and 'valid' both mean the split 'validation'"):
+        read("image_folder", source=tmp_path / "split")
+
+
 def test_a_source_that_is_no_folder(read, tmp_path):
     with pytest.raises(DataError, match="no/such is no folder"):
         read("image_folder", source=tmp_path / "no/such")

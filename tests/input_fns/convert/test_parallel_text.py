@@ -82,6 +82,13 @@ def test_a_wrong_file(texts, name, content, message):
         read(texts)
 
 
+def test_two_names_of_one_split(texts):
+    for language in ("en", "de"):
+        (texts / f"val.{language}").write_text("x\n")
+    with pytest.raises(DataError, match="'dev' and 'val' both mean the split 'validation'"):
+        read(texts)
+
+
 @pytest.mark.parametrize(
     ("languages", "message"),
     [

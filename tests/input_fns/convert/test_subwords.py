@@ -88,6 +88,21 @@ def test_what_training_leaves_out_is_counted(folder):
     assert texts(raw, "train", "target") == [["EINS"]]
 
 
+def test_what_is_held_out_of_training_leaves_out_the_same(folder):
+    (folder / "val.en").unlink()
+    (folder / "val.de").unlink()
+    lines = (folder / "train.en").read_text().splitlines()
+    lines = [f"{line} {i}" for i, line in enumerate(lines)]
+    write_pairs(folder, "train", lines + ["one " * 70] * 3)
+    for seed in range(9):
+        described = read(folder, vocab_size=384, validation_fraction=0.5, seed=seed).text.splits
+        left_out = {name: split.left_out.get("too long", 0) for name, split in described.items()}
+        assert sum(left_out.values()) == 3
+        if left_out["validation"]:
+            return
+    pytest.fail("no seed holds a long pair out")
+
+
 def test_a_long_pair_of_an_evaluation_is_refused(folder):
     lines = ["one", "two " * 70, "three"]
     write_pairs(folder, "val", lines)

@@ -22,7 +22,7 @@ def builder(photo):
     tfds = pytest.importorskip("tensorflow_datasets", reason="tensorflow-datasets is not installed")
 
     class Shapes(tfds.core.GeneratorBasedBuilder):
-        """Eleven small PNGs to train on, and five to test."""
+        """Eleven small PNGs to train on, five to test, and two of a contest, without labels."""
 
         VERSION = tfds.core.Version("1.0.0")
 
@@ -36,11 +36,16 @@ def builder(photo):
             )
 
         def _split_generators(self, dl_manager):
-            return {"train": self._generate_examples(11), "test": self._generate_examples(5)}
+            return {
+                "train": self._generate_examples(11),
+                "test": self._generate_examples(5),
+                "contest": self._generate_examples(2, is_labelled=False),
+            }
 
-        def _generate_examples(self, count):
+        def _generate_examples(self, count, is_labelled=True):
             for i in range(count):
-                yield i, {"image": np.asarray(photo(6, 5, seed=i)), "label": i % 2}
+                label = i % 2 if is_labelled else -1
+                yield i, {"image": np.asarray(photo(6, 5, seed=i)), "label": label}
 
     return Shapes
 
@@ -60,6 +65,11 @@ def test_images_labels_and_names(read, rows, shapes, tmp_path):
     assert not broken
     stored = {row.values["image"]: label for row, label in zip(good, raw.splits["train"].labels)}
     assert stored == {image.tobytes(): i % 2 for i, image in enumerate(shapes)}
+
+
+def test_a_split_without_labels_is_left_out(read, shapes, tmp_path, capsys):
+    assert list(read("tfds:shapes", source=tmp_path).splits) == ["train", "test"]
+    assert "contest: left out" in capsys.readouterr().out
 
 
 def test_a_part_is_held_out(read, rows, shapes, tmp_path):

@@ -51,6 +51,7 @@ def run(request, build_estimator, build_input_fns) -> int:
         with_batch=lambda mode, size: build_estimator(
             dataclasses.replace(asked, **{f"{mode}_batch_size": size}), tpu
         ),
+        batch_parts=asked.accumulate_steps,
         findings=findings,
         effort=compiler.FULL if FLAGS.check_compiler == "full" else compiler.QUICK,
     )

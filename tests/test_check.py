@@ -8,6 +8,7 @@ import re
 import pytest
 
 from input_fns.convert import writer
+from tpu import compiler
 from training.program import UsageError
 
 RECIPES_DIR = pathlib.Path(__file__).parents[1] / "configs"
@@ -145,3 +146,18 @@ def test_without_a_compiler_the_rest_is_checked(check):
     assert status == 0
     assert report["modes"]["train"]["compiled"] is None
     assert report["modes"]["train"]["sizes"]["hbm_bytes"] > 0
+
+
+def test_the_largest_batch_that_fits_can_be_cut_into_its_parts(check, monkeypatch):
+    asked = []
+
+    def compile_hlo(program_hlo, target, effort):
+        asked.append(effort)
+        no_room = len(asked) <= 2  # with either effort
+        return compiler.Compiled(not no_room, "a stand-in", out_of_memory=no_room, error="no room")
+
+    monkeypatch.setattr(compiler, "compile_hlo", compile_hlo)
+    flags = ["--accumulate_steps=3", "--train_batch_size=384", "--tpu_topology=v3-8"]
+    _, report = check(*flags, "--check_compiler=quick")
+    (message,) = [f["message"] for f in report["findings"] if f["code"] == "hbm"]
+    assert "--train_batch_size=192 fits" in message  # 24 a core: a multiple of 8 and of 3

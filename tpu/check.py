@@ -9,6 +9,7 @@ Works on anybody's TPUEstimator:
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 import time
 import traceback
@@ -117,6 +118,7 @@ def check(
     tpu_topology: Topology | str,
     compile_with_libtpu: bool = True,
     with_batch: Callable | None = None,
+    batch_parts: int = 1,
     findings: Iterable[Finding] = (),
     effort: float = compiler.QUICK,
 ) -> Report:
@@ -129,13 +131,14 @@ def check(
       compile_with_libtpu: whether to ask the TPU compiler, if it is installed.
       with_batch: `(mode, global batch size) -> estimator`, the same with another batch; to find
         the largest one that fits, where the given one does not.
+      batch_parts: into so many a core's training batch is cut, so only its multiples are tried.
       findings: of earlier stages, to be a part of the report.
       effort: of the compiler: `compiler.QUICK`, or `compiler.FULL`, which a TPU's runtime uses and
         whose step times are the ones to compare with others'.
     """
     if isinstance(tpu_topology, str):
         tpu_topology = topology.find(tpu_topology, any_generation=True)
-    checks = _Check(estimator, tpu_topology, compile_with_libtpu, with_batch, effort)
+    checks = _Check(estimator, tpu_topology, compile_with_libtpu, with_batch, batch_parts, effort)
     checks.generation()
     modes = {mode: checks.mode(mode, input_fn) for mode, input_fn in input_fns.items()}
     order = {ERROR: 0, WARNING: 1, NOTE: 2}
@@ -147,11 +150,14 @@ def check(
 class _Check:
     """The stages of a check, and what they find."""
 
-    def __init__(self, estimator, tpu_topology, compile_with_libtpu, with_batch, effort):
+    def __init__(
+        self, estimator, tpu_topology, compile_with_libtpu, with_batch, batch_parts, effort
+    ):
         self._estimator = estimator
         self._topology = tpu_topology
         self._compile = compile_with_libtpu
         self._with_batch = with_batch
+        self._batch_parts = batch_parts
         self._effort = effort
         self.findings: list[Finding] = []
         self.not_checked: list[str] = []
@@ -182,7 +188,7 @@ class _Check:
             measured = sizes.measure(graph, cluster)
             if not any(finding.code in _HOPELESS for finding in found):
                 compiled, step_time = self._xla(mode, input_fn, batch_size, measured.flops, step)
-        host = self._host(mode, input_fn, batch_size, step_time) if step_time else None
+        host = self._host(mode, key, input_fn, batch_size, step_time) if step_time else None
         seconds = time.monotonic() - started
         return ModeReport(batch_size, seconds, measured, compiled, step_time, host)
 
@@ -210,11 +216,15 @@ class _Check:
                     self._add(ERROR, "hook", message, mode, where(tensor.op))
         return True
 
-    def _host(self, mode, input_fn, batch_size, step_time):
+    def _host(self, mode, key, input_fn, batch_size, step_time):
         """Returns what input_fn gives on this machine; says if a host of the TPU takes more."""
         if mode != "train":
             return None
-        given = feeding.examples_per_second(input_fn, self._estimator.params, batch_size)
+        try:
+            given = feeding.examples_per_second(self._estimator, input_fn, key, self._topology)
+        except Exception as error:  # it was built; data that cannot be read here may be there
+            self.not_checked.append(f"{mode}, speed of input_fn: {_translated(error)}")
+            return None
         taken = batch_size * self._topology.cores_per_host / step_time.seconds
         if taken > given:
             message = (
@@ -278,17 +288,18 @@ class _Check:
     def _largest_batch(self, mode, input_fn, too_large):
         """Returns the largest global batch that fits, in steps of 8 a core; 0 if none does."""
         target, cores = compiler.target_of(self._topology), self._topology.num_cores
-        fits, fails = 0, -(-too_large // 8)
+        unit = math.lcm(8, self._batch_parts) if mode == "train" else 8
+        fits, fails = 0, -(-too_large // unit)
         while fails - fits > 1:
             middle = (fits + fails) // 2
-            estimator = self._with_batch(mode, 8 * middle * cores)
+            estimator = self._with_batch(mode, unit * middle * cores)
             step = program.one_step(estimator, input_fn, _MODES[mode], self._topology, True)
             program_hlo = hlo.step_of(*step).hlo()
             if compiler.compile_hlo(program_hlo, target, compiler.QUICK).fits:
                 fits = middle
             else:
                 fails = middle
-        return 8 * fits * cores
+        return unit * fits * cores
 
     def _add(self, level, code, message, mode, place):
         self.findings.append(Finding(level, code, message, place, mode))

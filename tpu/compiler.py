@@ -24,7 +24,6 @@ from tpu.topology import Topology
 VERSION = "0.0.34"
 QUICK, FULL = -1.0, 0.0  # efforts; the quick one needs a fifth of the time and not less memory
 _TIMEOUT_SECONDS = 900
-_GIB = 2**30
 
 
 class NotChecked(Exception):  # noqa: N818 - it is no error of the program that was to be checked

@@ -29,6 +29,15 @@ class Built(NamedTuple):
     spec: tf.estimator.EstimatorSpec
 
 
+def on_slice(tpu_topology: Topology):
+    """Returns a context in which a TPUEstimator finds that slice, wherever it looks."""
+    return mock.patch.object(
+        tpu_system_metadata,
+        "_query_tpu_system_metadata",
+        return_value=emulator.metadata(tpu_topology),
+    )
+
+
 def build(estimator, input_fn, mode: str, tpu_topology: Topology, steps: int = 100) -> Built:
     """Builds the graph of a mode as `estimator` would for a session on the slice.
 
@@ -44,12 +53,7 @@ def build(estimator, input_fn, mode: str, tpu_topology: Topology, steps: int = 1
     Raises:
       Whatever TPUEstimator, input_fn or model_fn raise.
     """
-    query = mock.patch.object(
-        tpu_system_metadata,
-        "_query_tpu_system_metadata",
-        return_value=emulator.metadata(tpu_topology),
-    )
-    with query, tf.Graph().as_default() as graph:
+    with on_slice(tpu_topology), tf.Graph().as_default() as graph:
         tf.compat.v1.set_random_seed(estimator.config.tf_random_seed)
         estimator._rendezvous[mode] = error_handling.ErrorRendezvous(num_sources=3)
         estimator._create_and_assert_global_step(graph)

@@ -1,6 +1,6 @@
 """Accuracy and time of the CIFAR-10 CNN beside its `tf.keras` twin, on the real data.
 
-    python benchmarks/cifar10_cnn.py --data_dir=DATA_DIR --source=BATCHES [--epochs=50]
+    python -m benchmarks.cifar10_cnn --data_dir=DATA_DIR --source=BATCHES [--epochs=50]
 
 DATA_DIR is what prepare_data.py wrote, BATCHES the folder of the binary version that it read. Both
 sides train the network of configs/cifar10_cnn.cfg in a process of their own: ours fed by

@@ -268,11 +268,14 @@ def read(data_dir: str) -> Dataset:
     """Reads `dataset.json` in `data_dir`, without a look at the shards.
 
     Raises:
-      DataError: it is not one that this version of prepare_data.py wrote.
+      DataError: it is missing, or not one that this version of prepare_data.py wrote.
     """
     path = os.path.join(data_dir, FILE_NAME)
-    with tf.io.gfile.GFile(path) as file:
-        text = file.read()
+    try:
+        with tf.io.gfile.GFile(path) as file:
+            text = file.read()
+    except tf.errors.NotFoundError as error:
+        raise DataError(f"{path} is not there: prepare_data.py writes one") from error
     try:
         fields = json.loads(text)
         if fields["format"] != FORMAT:

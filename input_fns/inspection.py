@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import os
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -49,15 +50,11 @@ def inspect(data: Dataset, split_name: str) -> Report:
             problems.append(of_file)
         if not tf.io.gfile.exists(path):
             continue
-        found = problems_of_shard(data, path)
+        found, number, histogram = _read(data, path)
         problems += found
-        if not found:
-            number, histogram = _count(data, path)
-            examples, counts = examples + number, counts + histogram
-            if number != shard.num_examples:
-                problems.append(
-                    f"{shard.name} holds {number} examples instead of {shard.num_examples}"
-                )
+        examples, counts = examples + number, counts + histogram
+        if not found and number != shard.num_examples:
+            problems.append(f"{shard.name} holds {number} examples instead of {shard.num_examples}")
     if not problems and counts.tolist() != list(split.label_histogram):
         problems.append(
             f"split '{split_name}' has the labels {counts.tolist()}, "
@@ -90,17 +87,7 @@ def problems(data: Dataset, split_names: Iterable[str]) -> Iterator[str]:
     if not data.data_dir:
         return  # synthetic
     for path in (path for name in split_names for path in data.files(name)):
-        yield from problems_of_shard(data, path)
-
-
-def problems_of_shard(data: Dataset, path: str) -> list[str]:
-    """Returns a line for each broken record of a shard, up to ten; quickly if there is none."""
-    try:
-        _count(data, path)
-        return []
-    except (tf.errors.OpError, ValueError):
-        found = (record.problem for record in shards.walk(data, path) if record.problem)
-        return list(itertools.islice(found, _MAX_PROBLEMS))
+        yield from _read(data, path)[0]
 
 
 def is_whole(data: Dataset, shard: Shard) -> bool:
@@ -111,6 +98,17 @@ def is_whole(data: Dataset, shard: Shard) -> bool:
         return _count(data, data.path(shard))[0] == shard.num_examples
     except (tf.errors.OpError, ValueError):
         return False
+
+
+def _read(data, path):
+    """Returns a line for each broken record of a shard, up to ten; if there is none, its counts."""
+    try:
+        return [], *_count(data, path)
+    except (tf.errors.OpError, ValueError) as error:
+        found = (record.problem for record in shards.walk(data, path) if record.problem)
+        lines = list(itertools.islice(found, _MAX_PROBLEMS))
+        lines = lines or [f"{os.path.basename(path)} cannot be read: {error}"]
+        return lines, 0, np.zeros(data.num_classes, int)
 
 
 def _count(data, path):

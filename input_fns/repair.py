@@ -52,7 +52,7 @@ def without_bad_records(
             f"{missing} of {split.num_examples} records of split '{split_name}' in "
             f"{data.data_dir} cannot be read, and --skip_bad_records={max_skipped}: {listed}"
         )
-    if not missing:
+    if [shard for shard, good in kept if good is None] == list(split.shards):
         return data, 0
     for problem in problems:
         print(f"skipped: {problem}")

@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw
 
 from input_fns import augment, dataset
 from input_fns.image_pipeline import ImagePipeline
-from training import runtime
+from training import program, runtime
 
 ROWS = (
     "",
@@ -44,7 +44,8 @@ def main(data_dir, path, *rows):
     for y, words in enumerate(rows):
         draw.text((_MARGIN, y * step + _SIZE // 2), words or "as evaluation sees them", "black")
         for x, image in enumerate(_images(data_dir, words)):
-            sheet.paste(Image.fromarray(image), (_TEXT + x * step, y * step))
+            pixels = image[..., 0] if image.shape[-1] == 1 else image
+            sheet.paste(Image.fromarray(pixels), (_TEXT + x * step, y * step))
     sheet.save(path, quality=80)
 
 
@@ -56,5 +57,11 @@ def _images(data_dir, words):
     return np.asarray(features["image"])
 
 
-if __name__ == "__main__":
+def _main():
+    if len(sys.argv) < 3:
+        raise program.UsageError(__doc__.splitlines()[-1])
     main(*sys.argv[1:])
+
+
+if __name__ == "__main__":
+    program.run(_main)

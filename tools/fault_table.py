@@ -1,4 +1,4 @@
-"""What a fault does to a plain Estimator, and what to run_cpu.py: the table of docs/faults.md.
+"""What a fault does to a plain Estimator, and what to run_cpu.py: the table of docs/fault_table.md.
 
     python -m tools.fault_table [--rows=NAME,...]
 

@@ -110,6 +110,8 @@ def convert(arrays, channels: str = "bgr"):
             "no ResNet, MobileNet or MobileNetV2 of tf.keras.applications, saved by Keras 2: its "
             f"layers are {', '.join(sorted(layers)[:5]) or 'none'} ..."
         )
+    if any(layer.endswith("_preact_bn") for layer in layers):
+        raise UsageError("a ResNet V2, which normalises before it convolves: ours is of version 1")
     scopes = {layer: _scope(layer, *_MODELS[kind]) for layer in layers}
     left_out = sorted(layer for layer, scope in scopes.items() if scope is None)
     if left_out:

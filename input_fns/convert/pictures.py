@@ -55,7 +55,8 @@ def read(data: bytes, image_size: tuple[int, int] | None, channels: int) -> Pict
         warnings.simplefilter("ignore")  # odd metadata; broken pixels are errors
         with Image.open(io.BytesIO(data)) as image:
             image.load()
-            file_format = image.format
+            # A photo with a second one behind it, as many phones take them: the first is a JPEG.
+            file_format = "JPEG" if image.format == "MPO" else image.format
             turned = image.getexif().get(_ORIENTATION, 1) != 1
             upright = ImageOps.exif_transpose(image) if turned else image
     if image_size is not None:

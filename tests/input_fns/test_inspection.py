@@ -78,9 +78,8 @@ def test_a_flipped_byte_is_found_with_its_shard_and_offset(stripes, record):
 def test_a_record_that_does_not_fit(stripes, change, problem):
     path = os.path.join(stripes.data_dir, SHARD)
     rewrite(path, change)
-    found = inspection.problems_of_shard(stripes, path)
-    assert len(found) == 1
-    assert found[0].startswith(f"{SHARD}, record 5 at byte {offsets(path)[5]}: {problem}")
+    (found,) = inspection.problems(stripes, ["train"])
+    assert found.startswith(f"{SHARD}, record 5 at byte {offsets(path)[5]}: {problem}")
 
 
 def test_an_image_that_cannot_be_decoded(tmp_path):
@@ -99,7 +98,7 @@ def test_an_image_that_cannot_be_decoded(tmp_path):
             file.write(writer._serialize(row, i % 2))
     as_jpeg = dataset.Feature("jpeg", "uint8", (4, 4, 3))
     jpegs = dataset.Dataset("x", str(tmp_path), {"image": as_jpeg}, ("a", "b"), written.splits)
-    (problem,) = inspection.problems_of_shard(jpegs, path)
+    (problem,) = inspection.problems(jpegs, ["train"])
     assert "record 5 at byte" in problem
     assert "'image' is no whole JPEG or PNG" in problem
 
@@ -108,7 +107,7 @@ def test_a_record_that_is_no_example(stripes):
     path = os.path.join(stripes.data_dir, SHARD)
     with tf.io.TFRecordWriter(path) as file:
         file.write(b"\xff\xff junk")
-    (problem,) = inspection.problems_of_shard(stripes, path)
+    (problem,) = inspection.problems(stripes, ["train"])
     assert problem == f"{SHARD}, record 0 at byte 0: no tf.train.Example"
 
 

@@ -83,6 +83,15 @@ def test_a_shard_that_was_cut(load, shard, tmp_path):
     assert len(records_of(data)) == 70
 
 
+def test_what_follows_the_last_record_is_left_out(load, shard, tmp_path):
+    before = records_of(load())
+    with open(shard, "ab") as file:
+        file.write(b"x" * 40)
+    data, skipped = repair.without_bad_records(load(), "train", str(tmp_path), 1)
+    assert skipped == 0
+    assert records_of(data) == before
+
+
 def test_an_empty_shard(load, shard, tmp_path):
     os.truncate(shard, 0)
     data, skipped = repair.without_bad_records(load(), "train", str(tmp_path), 32)
@@ -109,7 +118,7 @@ def test_nothing_is_left(load, tmp_path):
 def test_inspection_lists_what_comes_after_a_broken_record(load, shard):
     size = record_bytes(shard)
     flip(shard, 3 * size + 20, 4 * size + 20, 17 * size + 2)
-    found = inspection.problems_of_shard(load(), shard)
+    found = list(inspection.problems(load(), ["train"]))
     assert [re.search(r"record (\d+)", line)[1] for line in found] == ["3", "4", "17"]
 
 

@@ -32,6 +32,15 @@ def test_what_tensorflow_reads_as_pillow_does_is_kept(session, photo, encode, fi
     np.testing.assert_allclose(decoded, pixels_of(data), atol=3)  # two JPEG decoders
 
 
+def test_a_phone_s_jpeg_with_a_second_picture_is_kept(session, photo):
+    file = io.BytesIO()
+    photo(9, 13).save(file, "MPO", save_all=True, append_images=[photo(9, 13, seed=2)])
+    kept = pictures.read(file.getvalue(), KEPT, 3)
+    assert kept == pictures.Picture(file.getvalue(), "jpeg", 9, 13)
+    decoded = session.run(tf.io.decode_image(kept.data, channels=3))
+    np.testing.assert_allclose(decoded, pixels_of(kept.data), atol=3)
+
+
 @pytest.mark.parametrize(
     ("file_format", "mode", "becomes"),
     [

@@ -1,0 +1,20 @@
+"""The sheet of what the words of --augment do."""
+
+import numpy as np
+from PIL import Image
+
+from input_fns.convert import writer
+from input_fns.convert.source import RawArrays, RawDataset
+from tools import augmentation_sheet
+
+
+def test_a_row_a_word_of_a_grey_data_set(tmp_path):
+    images = np.arange(9 * 8 * 6, dtype=np.uint8).reshape(9, 8, 6, 1)
+    splits = {"train": RawArrays(images, np.arange(9) % 2)}
+    writer.write(RawDataset("grey", ("a", "b"), splits), str(tmp_path / "data"))
+    augmentation_sheet.main(
+        str(tmp_path / "data"), str(tmp_path / "sheet.png"), "flip", "shift:0.2"
+    )
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.size == (230 + 8 * 67, 2 * 67)
+        assert len(np.unique(np.asarray(sheet)[:, 230:])) > 50

@@ -20,6 +20,7 @@ from tpu import flags as tpu_flags
 from tpu.connection import Connection
 from training import (
     checkpoints,
+    cluster,
     ema,
     evaluation,
     flags,
@@ -35,6 +36,7 @@ from training import (
 )
 from training.flags import FLAGS
 from training.job import Job
+from training.program import UsageError
 
 ModeKeys = tf.estimator.ModeKeys
 
@@ -73,7 +75,7 @@ def build_model_fn(model: Model, run: Job):
 
         def scaffold_fn():
             # Not in the program of a core: what initialises variables runs on the host.
-            if run.warm_start_from:
+            if run.warm_start_from and not checkpoints.latest(run.model_dir):
                 checkpoints.warm_start(
                     run.warm_start_from, run.warm_start_include, step.model_variables
                 )
@@ -178,6 +180,11 @@ def _request():
 def main() -> None:
     """Does what the flags say."""
     runtime.prepare()
+    if cluster.task_of_environment().in_cluster:
+        raise UsageError(
+            "TF_CONFIG describes a cluster, which run_cpu.py trains on: unset it. The hosts of a "
+            "TPU need none"
+        )
     if FLAGS.mode == "check":
         import run_check  # what no other mode needs, and no TPU
 

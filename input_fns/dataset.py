@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import os
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -195,12 +196,15 @@ class Dataset:
         return shard.name if "://" in shard.name else os.path.join(self.data_dir, shard.name)
 
 
-def load(data_dir: str, name: str, repaired_split: str = "") -> Dataset:
-    """Reads `dataset.json` in `data_dir` and checks that every shard is there, whole.
+def load(
+    data_dir: str, name: str, splits: Collection[str] | None = None, repaired_split: str = ""
+) -> Dataset:
+    """Reads `dataset.json` in `data_dir` and checks that the shards are there, whole.
 
     Args:
       data_dir: the folder.
       name: of the data set that it should hold.
+      splits: whose shards are checked; None: all.
       repaired_split: its shards may have another size: see `repair`.
 
     Raises:
@@ -219,7 +223,7 @@ def load(data_dir: str, name: str, repaired_split: str = "") -> Dataset:
         raise DataError(
             f"--data_dir={data_dir} holds the data set '{dataset.name}', not --dataset={name}"
         )
-    broken = broken_shards(dataset, repaired_split)
+    broken = broken_shards(dataset, splits, repaired_split)
     if broken:
         raise DataError(
             f"{len(broken)} shard(s) in {data_dir} are not as {FILE_NAME} says: "
@@ -229,11 +233,20 @@ def load(data_dir: str, name: str, repaired_split: str = "") -> Dataset:
     return dataset
 
 
-def broken_shards(dataset: Dataset, any_size_in: str = "") -> list[str]:
-    """Returns a line for each shard that is missing or of another size than it was written with."""
+def broken_shards(
+    dataset: Dataset, splits: Collection[str] | None = None, any_size_in: str = ""
+) -> list[str]:
+    """Returns a line for each shard that is missing or of another size than it was written with.
+
+    Args:
+      dataset: the data set.
+      splits: whose shards are looked at; None: all.
+      any_size_in: a split whose shards may be of another size.
+    """
     lines = (
         problem_of_file(dataset, shard, any_size=name == any_size_in)
         for name, split in dataset.splits.items()
+        if splits is None or name in splits
         for shard in split.shards
     )
     return [line for line in lines if line]

@@ -69,6 +69,7 @@ def inference(features, params, training):
 def _layer(x, word, name, use_bias, params, training):
     layers = tf.compat.v1.layers
     kind, arguments = _parse(word)
+    _check_fits(x, word, kind, arguments)
     if kind == "conv":
         filters, kernel, padding = arguments
         return layers.conv2d(x, filters, kernel, padding=padding, use_bias=use_bias, name=name)
@@ -86,6 +87,19 @@ def _layer(x, word, name, use_bias, params, training):
     if kind == "flatten":
         return layers.flatten(x, name=name)
     return tf.reduce_mean(x, axis=[1, 2], name=name)  # global_pool: [batch, channels]
+
+
+def _check_fits(x, word, kind, arguments):
+    """Raises `ModelError` where the images are smaller than a window that must lie inside them."""
+    if kind == "pool":
+        window = arguments[0]
+    elif kind == "conv" and "valid" in arguments:
+        window = arguments[1]
+    else:
+        return
+    height, width = x.shape.as_list()[1:3]
+    if min(height, width) < window:
+        raise ModelError(f"layers: '{word}' gets images of {height}x{width}, smaller than {window}")
 
 
 def _parse(word):

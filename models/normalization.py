@@ -146,8 +146,9 @@ def _by_sums(x, params, name, gamma_initializer, strides, is_crossed):
 
     normalized, mean, variance = normalize(x, gamma.read_value(), beta.read_value())
     decay = 1 - params["batch_norm_momentum"]
-    unbiased = variance * (count / (count - 1))  # as the fused kernel of one device has it
-    for moving, value in ((moving_mean, mean), (moving_variance, unbiased)):
+    if x.shape.rank == 4:  # the fused kernel of one device, which is for images, keeps the unbiased
+        variance *= count / tf.maximum(count - 1, 1)
+    for moving, value in ((moving_mean, mean), (moving_variance, variance)):
         update = moving.assign_sub((moving - value) * decay, read_value=False)
         tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.UPDATE_OPS, update)
     return normalized

@@ -42,6 +42,8 @@ def find(name: str) -> Model:
             "A model of your own is --model=package.module:ATTRIBUTE"
         )
     module_name, _, attribute = MODELS.get(name, name).partition(":")
+    if not module_name or not attribute:
+        raise ModelError(f"--model={name} must be package.module:ATTRIBUTE")
     model = getattr(_import(name, module_name), attribute, None)
     if not isinstance(model, Model):
         raise ModelError(

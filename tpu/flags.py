@@ -8,6 +8,8 @@ from tpu import topology
 from tpu.request import Request, TPUError
 
 FLAGS = flags.FLAGS
+# Of one session.run: the most by default, and what is worth a word if there are fewer.
+_MOST_ITERATIONS, _FEW_ITERATIONS = 100, 50
 
 flags.DEFINE_string(
     "tpu",
@@ -91,12 +93,19 @@ def iterations_per_loop(save_checkpoints_steps: int) -> int:
     Raises:
       TPUError: checkpoints cannot come when they are wanted.
     """
-    divisors = [n for n in range(1, 101) if save_checkpoints_steps % n == 0]
+    divisors = [n for n in range(1, _MOST_ITERATIONS + 1) if save_checkpoints_steps % n == 0]
     wanted = FLAGS.iterations_per_loop
     if wanted and save_checkpoints_steps % wanted:
         raise TPUError(
             f"--iterations_per_loop={wanted} does not divide "
             f"--save_checkpoints_steps={save_checkpoints_steps}, and a TPU can save only between "
             f"loops; {divisors[-1]} would do"
+        )
+    if not wanted and divisors[-1] < min(_FEW_ITERATIONS, save_checkpoints_steps):
+        better = max(1, round(save_checkpoints_steps / _MOST_ITERATIONS)) * _MOST_ITERATIONS
+        print(
+            f"--save_checkpoints_steps={save_checkpoints_steps} lets a TPU make no more than "
+            f"{divisors[-1]} step(s) by itself; with {better} it would make {_MOST_ITERATIONS}, "
+            "and wait less for its host"
         )
     return wanted or divisors[-1]

@@ -27,8 +27,9 @@ def of_newest(model_dir: str, count: str) -> str:
     """
     if not count.isdigit() or int(count) < 2:
         raise UsageError(f"--checkpoint=average:{count} must be average:N, such as average:5")
-    state = tf.train.get_checkpoint_state(model_dir)
-    paths = list(state.all_model_checkpoint_paths)[-int(count) :] if state else []
+    # Not those of its file "checkpoint": where all are kept, that lists the newest alone.
+    found = tf.io.gfile.glob(os.path.join(model_dir, "model.ckpt-*.index"))
+    paths = sorted((path[: -len(".index")] for path in found), key=_step_in_name)[-int(count) :]
     if len(paths) < int(count):
         raise UsageError(
             f"--checkpoint=average:{count}: {model_dir} has {len(paths)} checkpoint(s) "
@@ -41,6 +42,10 @@ def of_newest(model_dir: str, count: str) -> str:
     files.write_checkpoint(path, values)
     print(f"average of {len(paths)} checkpoints, {paths[0]} to {paths[-1]}: {path}")
     return path
+
+
+def _step_in_name(path):
+    return int(path.rpartition("-")[2])
 
 
 def _mean(values):

@@ -15,7 +15,9 @@ from training.program import UsageError
 BEST_DIR = "best"
 _BEST_FILE = "best.json"
 # Metrics that are better the smaller they are; every other is better the larger it is.
-_SMALLER_IS_BETTER = re.compile("loss|error|perplexity")
+_SMALLER_IS_BETTER = re.compile(
+    r"loss|error|perplexity|(?:^|_)(?:mae|mape|mse|rmse|nll|cer|ter|wer)(?:$|_)"
+)
 
 
 def find(model_dir: str, which: str) -> str:
@@ -53,6 +55,18 @@ def step_of(checkpoint: str | None) -> int:
     if checkpoint is None:
         return 0
     return int(tf.train.load_variable(checkpoint, tf.compat.v1.GraphKeys.GLOBAL_STEP))
+
+
+def label(model_dir: str, checkpoint: str) -> str:
+    """Returns "" for a checkpoint of the training in `model_dir`, else the name of its folder.
+
+    Of another one, such as an average, the global step may be one of the training's too: what is
+    written about it has this in its name.
+    """
+    folder = _whole(os.path.dirname(checkpoint))
+    if folder in (_whole(model_dir), _whole(os.path.join(model_dir, BEST_DIR))):
+        return ""
+    return os.path.basename(folder)
 
 
 def check_fits(checkpoint: str, params, training: bool) -> None:
@@ -155,6 +169,12 @@ class BestCheckpoint:
         """Evaluations since the best one."""
         return self._record["evals_without_gain"]
 
+    @property
+    def wanted(self) -> str:
+        """What is kept, for people."""
+        size = "smallest" if _SMALLER_IS_BETTER.search(self._metric) else "largest"
+        return f"the checkpoint of the {size} {self._metric}"
+
     def update(self, checkpoint: str, step: int, metrics) -> bool:
         """Copies `checkpoint` if its metric is the best yet; returns whether it was.
 
@@ -162,6 +182,7 @@ class BestCheckpoint:
 
         Raises:
           UsageError: the metric is not among `metrics`.
+          NotFoundError: `checkpoint` was removed meanwhile.
         """
         if self._metric not in metrics:
             scalars = sorted(name for name in metrics if name != "confusion_matrix")
@@ -185,6 +206,8 @@ class BestCheckpoint:
         tf.io.gfile.makedirs(self._dir)
         old = {name for name in tf.io.gfile.listdir(self._dir) if name.startswith("model.ckpt")}
         new = {os.path.basename(path) for path in tf.io.gfile.glob(f"{checkpoint}.*")}
+        if f"{os.path.basename(checkpoint)}.index" not in new:
+            raise tf.errors.NotFoundError(None, None, f"{checkpoint} is not there any more")
         for name in new:
             path = os.path.join(self._dir, name)
             source = os.path.join(os.path.dirname(checkpoint), name)
@@ -208,6 +231,10 @@ def _resolve(path: str) -> str | None:
     if tf.io.gfile.isdir(path):
         return tf.train.latest_checkpoint(path)
     return path if tf.io.gfile.exists(f"{path}.index") else None
+
+
+def _whole(path):
+    return path.rstrip("/") if "://" in path else os.path.abspath(path)
 
 
 def _shorten(lines):

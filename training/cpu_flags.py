@@ -14,8 +14,9 @@ flags.DEFINE_enum(
     "strategy",
     "none",
     STRATEGIES,
-    "How a training is spread: mirrored over the GPUs of this machine, multi_worker_mirrored over "
-    "the machines in TF_CONFIG; both in step, each device with its part of the global batch.",
+    "How a training, and nothing else, is spread: mirrored over the GPUs of this machine, "
+    "multi_worker_mirrored over the machines in TF_CONFIG; both in step, each device with its part "
+    "of the global batch.",
 )
 flags.DEFINE_integer(
     "replicas",
@@ -30,6 +31,3 @@ def _check_replicas(values):
     if values["replicas"] and values["strategy"] != "mirrored":
         raise flags.ValidationError("--replicas is for --strategy=mirrored")
     return True
-
-
-training.flags.refuse_outside_training("strategy")

@@ -96,6 +96,13 @@ _define(
 flags.mark_flags_as_required(["data_dir"], flag_values=FLAGS)
 
 
+@flags.validator("data_dir", flag_values=FLAGS)
+def _check_data_dir(path):
+    if path == "":
+        raise flags.ValidationError("it is empty")
+    return True
+
+
 @flags.validator("mode", flag_values=FLAGS)
 def _check_mode(mode):
     if mode not in MODES:

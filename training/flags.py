@@ -200,7 +200,13 @@ flags.DEFINE_integer(
     "Steps of training to be traced for TensorBoard's profile tab, from the tenth on.",
     lower_bound=0,
 )
-flags.DEFINE_integer("seed", None, "Makes a run repeatable, bit for bit on one CPU.", lower_bound=0)
+flags.DEFINE_integer(
+    "seed",
+    None,
+    "Makes a run repeatable, bit for bit on one CPU.",
+    lower_bound=0,
+    upper_bound=2**31 - 1,
+)
 
 flags.mark_flags_as_required(["model", "dataset", "model_dir"])
 
@@ -248,25 +254,33 @@ def _check_include(pattern):
     return True
 
 
-def refuse_outside_training(name: str) -> None:
-    """Makes the flag `name` an error in the modes that do not train, unless it has its default."""
+def _refuse_but_in(modes, name):
+    """Makes the flag `name` an error in other modes, unless it has its default."""
 
     def check(values):
-        if values[name] != FLAGS[name].default and values["mode"] not in TRAINING_MODES:
-            raise flags.ValidationError(f"--{name} is for training, not --mode={values['mode']}")
+        if values[name] != FLAGS[name].default and values["mode"] not in modes:
+            wanted = modes[0] if len(modes) == 1 else "training"
+            raise flags.ValidationError(f"--{name} is for {wanted}, not --mode={values['mode']}")
         return True
 
     flags.register_multi_flags_validator(["mode", name], check)
 
 
-for _name in ("max_restarts", "profile", "skip_bad_records"):
-    refuse_outside_training(_name)
+# Of one run alone: no flags.cfg hands them to the next.
+_ONCE = ("max_restarts", "profile")
+for _name in _ONCE:
+    _refuse_but_in(TRAINING_MODES, _name)
+for _name in ("input", "predict_output"):
+    _refuse_but_in(("predict",), _name)
 
 
-@flags.multi_flags_validator(["mode", "input"])
-def _check_input(values):
-    if values["input"] and values["mode"] != "predict":
-        raise flags.ValidationError(f"--input is for --mode=predict, not {values['mode']}")
+@flags.multi_flags_validator(["mode", "checkpoint"])
+def _check_checkpoint(values):
+    if values["mode"] in TRAINING_MODES and values["checkpoint"] != "latest":
+        raise flags.ValidationError(
+            f"--checkpoint is not for --mode={values['mode']}, which goes on from the latest in "
+            "model_dir; --warm_start_from begins a new training with the values of another"
+        )
     return True
 
 
@@ -341,7 +355,9 @@ def as_flagfile() -> str:
     Those of one program alone may be read by the other: it is told to pass over them.
     """
     given = {
-        module: [flag for flag in module_flags if flag.value != flag.default]
+        module: [
+            flag for flag in module_flags if flag.value != flag.default and flag.name not in _ONCE
+        ]
         for module, module_flags in FLAGS.flags_by_module_dict().items()
         if not module.startswith("absl")
     }

@@ -10,10 +10,14 @@ import contextlib
 import signal
 import sys
 import threading
+import time
 
 import tensorflow as tf
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+# Within it the same request comes twice: of a terminal or systemd, which signal a whole group of
+# processes, and of the supervisor, which is one of them and hands on what it gets.
+_SECONDS_OF_ONE_REQUEST = 1.0
 
 
 class Interruption:
@@ -27,10 +31,11 @@ class Interruption:
     def __init__(self):
         self.signal: signal.Signals | None = None
         self.finishes_step = False
+        self._noted = 0.0
 
     @contextlib.contextmanager
     def awaited(self):
-        """Inside the `with` the first signal is noted, and another one ends the process at once."""
+        """Inside the `with` the first signal is noted; another, a second later, ends it at once."""
         if threading.current_thread() is not threading.main_thread():
             yield  # Python lets no other thread take signals
             return
@@ -58,9 +63,12 @@ class Interruption:
 
     def _note(self, number, frame):
         del frame
-        self.signal = signal.Signals(number)
-        for other in _SIGNALS:
-            signal.signal(other, signal.SIG_DFL)
+        if self.signal is not None:
+            if time.monotonic() - self._noted > _SECONDS_OF_ONE_REQUEST:
+                signal.signal(number, signal.SIG_DFL)
+                signal.raise_signal(number)
+            return
+        self.signal, self._noted = signal.Signals(number), time.monotonic()
         if not self.finishes_step:
             self.exit_if_asked()
         print(

@@ -43,7 +43,7 @@ class Job:
       start_step: the global step of `checkpoint`.
       text_input: what prediction and BLEU translate; None where there is no text.
       warm_start_from: checkpoint that a new training begins with, or None.
-      train_steps: the global step at which training ends; 0 where nobody said.
+      train_steps: the global step at which training ends; 0 where nobody said, or nobody asks.
       iterations_per_loop: steps of one session.run: on a TPU; elsewhere the most of them.
       uses_tpu: whether the Estimator computes on a TPU, be it an emulated one.
       task: what this process is in a cluster.
@@ -130,7 +130,11 @@ def from_flags(
       UsageError, DataError, ModelError: something asked for is not there or cannot be done.
     """
     model = registry.find(FLAGS.model)
-    pipeline = _pipeline()
+    trains = FLAGS.mode in TRAINING_MODES
+    evaluates = FLAGS.mode != "train" or task.type == "evaluator"
+    splits = [FLAGS.train_split] if trains or FLAGS.mode == "check" else []
+    splits += [FLAGS.eval_split] if evaluates and not FLAGS.input else []
+    pipeline = _pipeline(splits)
     dataset = pipeline.data
     missing = [name for name in model.features if name not in dataset.features]
     if missing:
@@ -140,10 +144,6 @@ def from_flags(
         )
     vocab_size = dataset.text.vocab_size if dataset.text else 0
     params = hparams.resolve(model, FLAGS.params, dataset.num_classes, FLAGS.precision, vocab_size)
-    trains = FLAGS.mode in TRAINING_MODES
-    splits = [FLAGS.train_split] if trains or FLAGS.mode == "check" else []
-    evaluates = FLAGS.mode != "train" or task.type == "evaluator"
-    splits += [FLAGS.eval_split] if evaluates and not FLAGS.input else []
     for split in splits:
         dataset.split(split)
     _check_prediction(dataset)
@@ -157,7 +157,7 @@ def from_flags(
         splits=splits,
         checkpoint=checkpoint,
         start_step=checkpoints.step_of(checkpoint),
-        text_input=_text_input(pipeline),
+        text_input=_text_input(pipeline) if evaluates else None,
         warm_start_from=_warm_start(trains, checkpoint),
         predict_output=FLAGS.predict_output,
         train_steps=_train_steps(dataset),
@@ -173,7 +173,7 @@ def from_flags(
     if job.trains:
         _check_parts(job.train_batch_size, job.accumulate_steps)
     _check_folders(job)
-    if FLAGS.skip_bad_records and FLAGS.dataset != synthetic.NAME:
+    if FLAGS.skip_bad_records and trains and FLAGS.dataset != synthetic.NAME:
         job = _without_bad_records(job)
     return _in_loops(job) if in_loops else job
 
@@ -201,9 +201,9 @@ _SAME_AS_FLAG = (
 )
 
 
-def _pipeline():
+def _pipeline(splits):
     is_synthetic = FLAGS.dataset == synthetic.NAME
-    data = _dataset(is_synthetic)
+    data = _dataset(is_synthetic, splits)
     if data.text:
         return _text_pipeline(data, is_synthetic)
     augmentation = augment.parse(FLAGS.augment)
@@ -213,12 +213,12 @@ def _pipeline():
     return pipeline
 
 
-def _dataset(is_synthetic):
+def _dataset(is_synthetic, splits):
     if FLAGS.data_dir is not None:
         if is_synthetic:
             return datasets.read(FLAGS.data_dir)
         repaired_split = FLAGS.train_split if FLAGS.skip_bad_records else ""
-        return datasets.load(FLAGS.data_dir, FLAGS.dataset, repaired_split)
+        return datasets.load(FLAGS.data_dir, FLAGS.dataset, splits, repaired_split)
     if FLAGS.synthetic_text is not None:
         return synthetic.text_dataset(*FLAGS.synthetic_text)
     return synthetic.dataset(FLAGS.image_size, FLAGS.synthetic_classes)
@@ -253,7 +253,7 @@ def _check_prediction(data):
 
 
 def _text_input(pipeline):
-    if not pipeline.corpus_metrics or FLAGS.mode in ("train", "export", "check"):
+    if not pipeline.corpus_metrics or FLAGS.mode in ("export", "check"):
         return None
     from training import translation
 
@@ -308,6 +308,8 @@ def _warm_start(trains, checkpoint):
 def _train_steps(dataset):
     if FLAGS.train_epochs is None:
         return FLAGS.train_steps or 0
+    if FLAGS.mode in ("eval", "predict", "export"):
+        return 0  # they have no use for it, and need no split to train on
     examples = FLAGS.train_epochs * dataset.split(FLAGS.train_split).num_examples
     steps = math.ceil(examples / FLAGS.train_batch_size)
     if not steps:
@@ -336,7 +338,7 @@ def _in_loops(job):
 
 
 def _check_folders(job):
-    if job.done or job.mode == "check":
+    if job.mode == "check" or (job.done and job.mode == "train"):
         return
     if job.mode != "export":
         files.require_writable("model_dir", job.model_dir)

@@ -37,7 +37,7 @@ def write(path: str, job, checkpoint: str, report) -> dict:
             "examples": {name: split.num_examples for name, split in job.dataset.splits.items()},
         },
         "checkpoint": {"path": checkpoint, "step": step},
-        "metrics": results.read(job.model_dir, step).get("eval", {}),
+        "metrics": results.of_evaluation(job.model_dir, checkpoint),
         "export_check": dataclasses.asdict(report),
         "versions": {
             "python": platform.python_version(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import gc
+import os
 from typing import Callable
 
 import numpy as np
@@ -50,7 +51,8 @@ def run(estimator, job: Job, input_fns: InputFns) -> None:
             f"{job.model_dir} is at step {job.start_step} already: nothing to train up to step "
             f"{job.train_steps}"
         )
-        return
+        if job.mode == "train" or job.task.in_cluster:
+            return
     if job.mode not in _MODES:
         raise UsageError(f"--mode={job.mode} is run_tpu.py's")
     if job.task.type == "ps":
@@ -81,8 +83,9 @@ def evaluate(estimator, job, input_fns, checkpoint=None):
     steps = -(-size // job.eval_batch_size)
     # A TPU evaluates in one session.run.
     hooks = [] if job.uses_tpu else [progress.PassHook("eval", size, job.eval_batch_size)]
+    label = checkpoints.label(job.model_dir, checkpoint) or None
     metrics = estimator.evaluate(
-        input_fns.evaluate, steps=steps, hooks=hooks, checkpoint_path=checkpoint
+        input_fns.evaluate, steps=steps, hooks=hooks, checkpoint_path=checkpoint, name=label
     )
     gc.collect()  # the graph of an evaluation is a web of cycles, and there is one each time
     step = int(metrics.pop("global_step"))
@@ -102,9 +105,10 @@ def evaluate(estimator, job, input_fns, checkpoint=None):
     if "confusion_matrix" in metrics:
         matrix, names = section.pop("confusion_matrix"), job.dataset.class_names
         section.update(confusion.figures(matrix, names))
-        png = confusion.write(estimator.eval_dir(), step, matrix, names)
-        summaries.write_confusion_matrix(estimator.eval_dir(), step, matrix, names, png)
-    results.write(job.model_dir, step, "eval", section)
+        png = confusion.write(estimator.eval_dir(label), step, matrix, names)
+        summaries.write_confusion_matrix(estimator.eval_dir(label), step, matrix, names, png)
+    name = results.evaluation_section(job.model_dir, checkpoint)
+    results.write(job.model_dir, step, name, section)
     print(f"eval of step {step} on {job.eval_split}: {_describe(metrics)}", flush=True)
     return metrics
 
@@ -117,27 +121,46 @@ def evaluate_and_explain(estimator, job, input_fns):
 
 
 def train_and_eval(estimator, job, input_fns):
-    """Trains, evaluates every checkpoint, keeps the best, stops early; then may export."""
+    """Trains, evaluates every checkpoint, keeps the best, stops early; then may export.
+
+    What an earlier run was stopped before is done too: the evaluation of its last checkpoint, and
+    the export.
+    """
     keeper = _Keeper(job)
     trainer = Trainer(estimator, job, input_fns.train)
 
     def evaluate_and_decide():
         if trainer.interruption.signal is not None:
-            return False  # what was saved can be evaluated when training goes on
+            return False  # the run that goes on from here evaluates it
         with job.clock.pause(), trainer.interruption.at_once():
             return keeper.should_stop(evaluate(estimator, job, input_fns))
 
     with trainer.interruption.awaited():
-        if job.task.in_cluster:
-            trainer.go(job.start_step, job.train_steps)
-        elif isinstance(estimator, tf.compat.v1.estimator.tpu.TPUEstimator):
-            _in_turns(trainer, job, evaluate_and_decide)
-        else:
-            listener = _EvaluatingListener(job.start_step, evaluate_and_decide)
-            trainer.go(job.start_step, job.train_steps, [listener])
-    trainer.report()
+        stop = False
+        if not job.task.in_cluster and job.checkpoint:
+            stop = evaluate_and_decide() if _lacks_evaluation(job) else keeper.has_seen_enough()
+        if not stop and not job.done:
+            _train_and_decide(estimator, job, trainer, evaluate_and_decide)
+            trainer.report()
     if not job.task.in_cluster:
         _export_if_asked(estimator, job)
+
+
+def _lacks_evaluation(job):
+    """Whether a run that nobody stopped would have evaluated the checkpoint that is resumed."""
+    found = results.of_evaluation(job.model_dir, job.checkpoint)
+    was_due = job.done or job.start_step % job.save_checkpoints_steps == 0
+    return was_due and found.get("split") != job.eval_split
+
+
+def _train_and_decide(estimator, job, trainer, evaluate_and_decide):
+    if job.task.in_cluster:
+        trainer.go(job.start_step, job.train_steps)
+    elif isinstance(estimator, tf.compat.v1.estimator.tpu.TPUEstimator):
+        _in_turns(trainer, job, evaluate_and_decide)
+    else:
+        listener = _EvaluatingListener(job.start_step, evaluate_and_decide)
+        trainer.go(job.start_step, job.train_steps, [listener])
 
 
 def _evaluate_for_cluster(estimator, job, input_fns):
@@ -169,7 +192,8 @@ def continuous_eval(estimator, job, input_fns):
         except (tf.errors.NotFoundError, ValueError) as error:
             if tf.io.gfile.exists(f"{checkpoint}.index"):
                 raise
-            print(f"{checkpoint} was removed before it was evaluated: {type(error).__name__}")
+            reason = type(error).__name__
+            print(f"{checkpoint} was removed before it was evaluated and kept: {reason}")
             continue
         if stop or (job.train_steps and step >= job.train_steps):
             return
@@ -187,14 +211,23 @@ def predict(estimator, job, input_fns):
 
 
 def _export_if_asked(estimator, job):
-    if job.export_dir:
-        which = "best" if job.best_metric else "latest"
-        _export(estimator, job, checkpoints.find(job.model_dir, which))
+    """Exports the best checkpoint, or the latest, unless an earlier run has done so."""
+    if not job.export_dir:
+        return
+    checkpoint = checkpoints.find(job.model_dir, "best" if job.best_metric else "latest")
+    step = checkpoints.step_of(checkpoint)
+    path = results.read(job.model_dir, step).get("export", "")
+    if os.path.dirname(path) == job.export_dir.rstrip("/") and tf.io.gfile.exists(path):
+        print(f"{checkpoint} was exported before: {path}")
+        return
+    path = _export(estimator, job, checkpoint)
+    results.write(job.model_dir, step, "export", path)
 
 
 def _export(estimator, job, checkpoint):
     path = export.export_saved_model(estimator, job, checkpoint)
     print(f"try it: {export.command_line(job.pipeline, path)}")
+    return path
 
 
 class _Keeper:
@@ -203,6 +236,8 @@ class _Keeper:
     def __init__(self, job):
         self._job = job
         self._best = BestCheckpoint(job.model_dir, job.best_metric) if job.best_metric else None
+        if self._best is not None:
+            print(f"kept in {job.model_dir}/{checkpoints.BEST_DIR}: {self._best.wanted}")
 
     def should_stop(self, metrics, checkpoint=None):
         """Takes the metrics of a checkpoint; returns whether training should end."""
@@ -210,8 +245,12 @@ class _Keeper:
             return False
         checkpoint = checkpoint or checkpoints.latest(self._job.model_dir)
         self._best.update(checkpoint, checkpoints.step_of(checkpoint), metrics)
+        return self.has_seen_enough()
+
+    def has_seen_enough(self):
+        """Returns, and says, whether enough evaluations have brought no better checkpoint."""
         patience = self._job.early_stop_evals
-        if not patience or self._best.evals_without_gain < patience:
+        if self._best is None or not patience or self._best.evals_without_gain < patience:
             return False
         print(f"early stop: {patience} evaluations without a better {self._job.best_metric}")
         return True

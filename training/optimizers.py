@@ -22,7 +22,7 @@ def default_params():
         "beta1": 0.9,  # adam, adamw, lamb
         "beta2": 0.999,  # adam, adamw, lamb
         "rmsprop_decay": 0.9,  # rmsprop: of the mean square
-        "epsilon": 1e-7,  # adam, adamw, rmsprop, lamb: added to the denominator
+        "epsilon": 1e-7,  # adam, adamw, lamb: added to the denominator; rmsprop: under its root
         "trust_coefficient": 1e-3,  # lars: step of a layer, as a share of its norm
         "weight_decay": 0.0,  # of kernels, not of biases and norms; momentum, adam, rmsprop: L2
         "clip_norm": 0.0,  # global norm to which gradients are clipped; 0: not

@@ -10,7 +10,7 @@ import os
 import numpy as np
 
 from input_fns import DataError
-from training import files, progress, results
+from training import checkpoints, files, progress, results
 
 
 def write_file(estimator, job, predict_input_fn) -> None:
@@ -19,8 +19,9 @@ def write_file(estimator, job, predict_input_fn) -> None:
     Raises:
       DataError: there are not as many predictions as examples.
     """
-    name = f"predictions_{job.start_step}.jsonl"
-    path = job.predict_output or os.path.join(job.model_dir, name)
+    label = checkpoints.label(job.model_dir, job.checkpoint)
+    name = "_".join(filter(None, ["predictions", job.eval_split, str(job.start_step), label]))
+    path = job.predict_output or os.path.join(job.model_dir, f"{name}.jsonl")
     size = job.dataset.split(job.eval_split).num_examples
     batches = estimator.predict(
         predict_input_fn,

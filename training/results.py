@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from training import files, flags, program
+from training import checkpoints, files, flags, program
 from training.progress import Clock, global_step
 
 
 def write(model_dir: str, step: int, section: str, values: dict[str, Any]) -> None:
-    """Writes `values` as the `section` "train" or "eval" of the result of `step`; others stay."""
+    """Writes `values` as a section, such as "train", of the result of `step`; others stay."""
     sections = {**read(model_dir, step), "step": step, section: values}
     lines = [f'"{key}": {json.dumps(value, default=to_json)}' for key, value in sections.items()]
     with files.atomic_write(_path(model_dir, step)) as file:
@@ -29,6 +29,17 @@ def read(model_dir: str, step: int) -> dict[str, Any]:
         return {}
     with tf.io.gfile.GFile(path) as file:
         return json.load(file)
+
+
+def of_evaluation(model_dir: str, checkpoint: str) -> dict[str, Any]:
+    """Returns what was found when `checkpoint` was evaluated; nothing if it was not."""
+    step = checkpoints.step_of(checkpoint)
+    return read(model_dir, step).get(evaluation_section(model_dir, checkpoint), {})
+
+
+def evaluation_section(model_dir: str, checkpoint: str) -> str:
+    """Returns the name of the section, and of the folder, with the evaluation of `checkpoint`."""
+    return "_".join(filter(None, ["eval", checkpoints.label(model_dir, checkpoint)]))
 
 
 def _path(model_dir, step):

@@ -13,7 +13,7 @@ import sacrebleu
 from input_fns import DataError
 from input_fns.convert.files import read_lines
 from input_fns.text_pipeline import TextPipeline
-from training import files, progress
+from training import checkpoints, files, progress
 
 _NAMED_LINES = 10
 
@@ -86,8 +86,9 @@ def of_split(pipeline: TextPipeline, split: str) -> TextInput:
 
 def write_file(estimator, job, predict_input_fn) -> None:
     """Writes the translation of each line of `job.text_input` by `job.checkpoint`."""
-    name = f"predictions_{job.start_step}.txt"
-    path = job.predict_output or os.path.join(job.model_dir, name)
+    label = checkpoints.label(job.model_dir, job.checkpoint)
+    name = "_".join(filter(None, ["predictions", str(job.start_step), label]))
+    path = job.predict_output or os.path.join(job.model_dir, f"{name}.txt")
     started = time.monotonic()
     lines = _translate(estimator, job, predict_input_fn, job.checkpoint)
     seconds = time.monotonic() - started

@@ -22,7 +22,7 @@ def shard(own_data_dir):
 @pytest.fixture
 def load(own_data_dir):
     """Loads a data set whose training shards may be broken."""
-    return lambda: dataset.load(own_data_dir, "stripes", "train")
+    return lambda: dataset.load(own_data_dir, "stripes", repaired_split="train")
 
 
 def flip(path, *places):

@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 
+from training import interruption as interruption_module
 from training.interruption import Interruption
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -83,10 +84,24 @@ def test_a_signal_is_noted_while_a_step_is_under_way(interruption, capsys):
     os.kill(os.getpid(), signal.SIGTERM)
     assert interruption.signal == signal.SIGTERM
     assert "once more ends at once" in capsys.readouterr().out
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     with pytest.raises(SystemExit) as ended:
         interruption.exit_if_asked()
     assert ended.value.code == 143
+
+
+@pytest.mark.parametrize(("seconds", "ends"), [(0.2, False), (2.0, True)])
+def test_a_second_request_ends_it_and_an_echo_of_the_first_does_not(
+    interruption, monkeypatch, seconds, ends
+):
+    raised = []
+    monkeypatch.setattr(interruption_module.signal, "raise_signal", raised.append)
+    interruption.finishes_step = True
+    os.kill(os.getpid(), signal.SIGTERM)
+    later = time.monotonic() + seconds
+    monkeypatch.setattr(interruption_module.time, "monotonic", lambda: later)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert raised == ([signal.SIGTERM] if ends else [])
+    assert interruption.signal == signal.SIGTERM
 
 
 def test_an_evaluation_ends_at_once(interruption):

@@ -211,12 +211,12 @@ def test_synthetic_data_is_predicted_too(run_with, tmp_path):
     synthetic = ["--model=mlp", "--dataset=synthetic", "--image_size=7x5", "--synthetic_classes=3"]
     for mode in ("--mode=train", "--mode=predict"):
         run_with(*synthetic, f"--model_dir={tmp_path}", mode, "--train_steps=1")
-    assert "name" not in predictions(tmp_path / "predictions_1.jsonl")[0]
+    assert "name" not in predictions(tmp_path / "predictions_test_1.jsonl")[0]
 
 
 def test_predict_writes_into_model_dir_by_default(run_in, trained_dir):
     run_in(trained_dir, "--mode=predict")
-    assert len(predictions(os.path.join(trained_dir, "predictions_40.jsonl"))) == 41
+    assert len(predictions(os.path.join(trained_dir, "predictions_test_40.jsonl"))) == 41
 
 
 def test_the_best_checkpoint_is_kept_and_can_be_used(run, result):
@@ -244,6 +244,68 @@ def test_early_stopping_ends_a_run_without_gain(run, capsys, variables):
     )
     assert variables(model_dir)["global_step"] == 15  # the first evaluation and two without gain
     assert "early stop" in capsys.readouterr().out
+
+
+def test_a_run_that_stopped_early_does_not_train_on(run, variables):
+    arguments = ["--train_steps=100", "--save_checkpoints_steps=5", "--early_stop_evals=2"]
+    arguments += ["--best_metric=accuracy", "--params=learning_rate=1e-9"]
+    for _ in range(2):
+        model_dir = run(*arguments)
+    assert variables(model_dir)["global_step"] == 15
+
+
+def test_the_evaluation_and_the_export_that_a_run_was_stopped_before_are_done_by_the_next(
+    run, tmp_path, result, capsys
+):
+    model_dir = run("--mode=train", "--train_steps=20", "--save_checkpoints_steps=20")
+    arguments = ["--train_steps=20", "--best_metric=accuracy", f"--export_dir={tmp_path}/export"]
+    run(*arguments)
+    assert result(model_dir, 20)["eval"]["examples"] == 41
+    assert os.path.exists(os.path.join(model_dir, "best", "model.ckpt-20.index"))
+    (version,) = os.listdir(tmp_path / "export")
+    capsys.readouterr()
+    run(*arguments)  # now there is nothing left to do
+    assert os.listdir(tmp_path / "export") == [version]
+    said = capsys.readouterr().out
+    assert f"was exported before: {tmp_path}/export/{version}" in said
+    assert "eval of step" not in said
+
+
+def test_a_checkpoint_that_is_saved_by_a_signal_alone_is_not_evaluated(run, result):
+    model_dir = run("--mode=train", "--train_steps=7")
+    run("--train_steps=20", "--save_checkpoints_steps=10")
+    assert "eval" not in result(model_dir, 7)
+    assert "eval" in result(model_dir, 10)
+
+
+def test_an_average_has_results_of_its_own(run, result, tmp_path):
+    model_dir = run("--train_steps=30", "--save_checkpoints_steps=10")
+    latest = result(model_dir, 30)["eval"]
+    run("--mode=eval", "--checkpoint=average:3")
+    assert result(model_dir, 30)["eval"] == latest
+    average = result(model_dir, 30)["eval_average"]
+    assert average["average_loss"] != latest["average_loss"]
+    assert os.path.exists(os.path.join(model_dir, "eval_average", "confusion_matrix_30.png"))
+    run("--mode=predict", "--checkpoint=average:3")
+    assert os.path.exists(os.path.join(model_dir, "predictions_test_30_average.jsonl"))
+    for checkpoint, figures in (("latest", latest), ("average:3", average)):
+        folder = tmp_path / checkpoint
+        run("--mode=export", f"--checkpoint={checkpoint}", f"--export_dir={folder}")
+        (version,) = folder.iterdir()
+        card = json.loads((version / "MODEL_CARD.json").read_text())
+        assert card["metrics"]["average_loss"] == figures["average_loss"]
+
+
+def test_flags_cfg_of_any_training_serves_every_other_mode(run, own_data_dir, result):
+    path = os.path.join(own_data_dir, "train-00000-of-00003.tfrecord")
+    os.truncate(path, os.path.getsize(path) - 5)
+    data = f"--data_dir={own_data_dir}"
+    training = ["--profile=3", "--strategy=mirrored", "--replicas=2", "--train_batch_size=14"]
+    model_dir = run("--mode=train", "--train_epochs=1", data, "--skip_bad_records=1", *training)
+    flagfile = f"--flagfile={model_dir}/flags.cfg"
+    for mode in ("eval", "predict"):
+        run(flagfile, data, f"--mode={mode}")
+    assert result(model_dir, 7)["eval"]["examples"] == 41
 
 
 def test_keep_checkpoint_max(run):
@@ -306,6 +368,19 @@ def test_the_users_own_model_by_module_and_attribute(run, tmp_path, monkeypatch,
     monkeypatch.syspath_prepend(tmp_path)
     model_dir = run("--model=own_model:MINE", "--train_steps=30")
     assert result(model_dir, 30)["eval"]["accuracy"] > 0.9
+
+
+def test_a_model_without_a_precision_computes_in_float32(run, tmp_path, monkeypatch, result):
+    (tmp_path / "plain_model.py").write_text(
+        "import dataclasses\n"
+        "from models import mlp\n"
+        "def default_params():\n"
+        "    return {k: v for k, v in mlp.default_params().items() if k != 'precision'}\n"
+        "MINE = dataclasses.replace(mlp.MODEL, default_params=default_params)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    model_dir = run("--model=plain_model:MINE", "--train_steps=3")
+    assert result(model_dir, 3)["eval"]["examples"] == 41
 
 
 def test_a_new_optimizer_needs_a_new_model_dir_or_a_warm_start(run):
@@ -401,6 +476,18 @@ def test_tensorboard_gets_curves_images_and_the_confusion_matrix(run):
         "confusion_matrix/rows_are_labels",
         "confusion_matrix/table",
     }
+
+
+def test_evaluation_needs_no_training_split(run_in, trained_dir, own_data_dir, result):
+    path = os.path.join(own_data_dir, "dataset.json")
+    with open(path) as file:
+        fields = json.load(file)
+    del fields["splits"]["train"]
+    with open(path, "w") as file:
+        json.dump(fields, file)
+    arguments = ["--mode=eval", "--train_epochs=3", f"--data_dir={own_data_dir}"]
+    run_in(trained_dir, *arguments)
+    assert result(trained_dir, 40)["eval"]["examples"] == 41
 
 
 def test_training_needs_no_eval_split(run, own_data_dir, variables):

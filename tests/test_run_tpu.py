@@ -1,5 +1,6 @@
 """Every mode of run_tpu.py, through its real main, on emulated cores, beside run_cpu.py."""
 
+import json
 import os
 import pathlib
 import signal
@@ -12,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 from input_fns import records
+from tpu import flags as tpu_flags
 from training import model_card
 from training.program import UsageError
 
@@ -310,6 +312,25 @@ def test_a_wrong_flag_is_one_line(command, arguments, message):
     (line,) = done.stderr.splitlines()
     assert line.startswith("run_tpu.py: error: ")
     assert message in line
+
+
+def test_a_cluster_is_the_other_program_s(run_tpu, monkeypatch):
+    cluster = {"chief": ["localhost:1"], "ps": ["localhost:2"], "worker": ["localhost:3"]}
+    task = {"type": "chief", "index": 0}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
+    with pytest.raises(UsageError, match="TF_CONFIG describes a cluster, which run_cpu"):
+        run_tpu("--mode=train", "--train_steps=5")
+
+
+@pytest.mark.parametrize(
+    ("save_checkpoints_steps", "iterations", "hint"),
+    [(1000, 100, ""), (673, 1, "with 700 it would make 100"), (20, 20, "")],
+)
+def test_few_iterations_are_said(capsys, save_checkpoints_steps, iterations, hint):
+    assert tpu_flags.iterations_per_loop(save_checkpoints_steps) == iterations
+    said = capsys.readouterr().out
+    assert hint in said
+    assert bool(said) == bool(hint)
 
 
 @pytest.mark.slow

@@ -70,6 +70,20 @@ def test_a_tpu_has_the_gradients_and_averages_of_the_kernel(strides):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
+def test_a_tpu_averages_vectors_as_the_layer_does():
+    def trained(use_tpu):
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            params = {**normalization.default_params(), "use_tpu": use_tpu}
+            x = tf.constant(np.random.default_rng(1).normal(size=[8, 4]), tf.float32)
+            normalization.batch_norm(x, params, training=True)
+            session.run(tf.compat.v1.global_variables_initializer())
+            session.run(update_ops())
+            return session.run(tf.compat.v1.global_variables())
+
+    for found, expected in zip(trained(use_tpu=True), trained(use_tpu=False)):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
 def test_gamma_can_begin_as_zero(session):
     result = normalized(zero_gamma=True)
     session.run(tf.compat.v1.global_variables_initializer())

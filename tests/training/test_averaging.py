@@ -39,6 +39,13 @@ def test_the_checkpoints_stay_as_they_are(model_dir):
     assert tf.train.load_variable(tf.train.latest_checkpoint(model_dir), "weights")[0] == 6.0
 
 
+def test_where_all_checkpoints_are_kept(model_dir):
+    # As tf.train.Saver(max_to_keep=0) leaves it.
+    tf.compat.v1.train.update_checkpoint_state(model_dir, f"{model_dir}/model.ckpt-30")
+    path = averaging.of_newest(model_dir, "3")
+    assert tf.train.load_variable(path, "weights")[0] == 3.0
+
+
 @pytest.mark.parametrize(
     ("which", "message"),
     [

@@ -147,6 +147,23 @@ def test_evaluations_without_gain_are_counted_over_restarts(tmp_path):
     assert keeper.evals_without_gain == 2
 
 
+def test_a_checkpoint_that_is_gone_does_not_replace_the_best(tmp_path):
+    keeper = checkpoints.BestCheckpoint(str(tmp_path), "accuracy")
+    keeper.update(save(tmp_path, 1, a=1.0), 1, {"accuracy": 0.1})
+    with pytest.raises(tf.errors.NotFoundError, match="not there any more"):
+        keeper.update(str(tmp_path / "model.ckpt-2"), 2, {"accuracy": 0.2})
+    assert best_names(tmp_path) == ["model.ckpt-1.index"]
+
+
+@pytest.mark.parametrize(
+    ("metric", "size"),
+    [("accuracy", "largest"), ("average_loss", "smallest"), ("rmse", "smallest")],
+)
+def test_what_is_best_is_said(tmp_path, metric, size):
+    wanted = checkpoints.BestCheckpoint(str(tmp_path), metric).wanted
+    assert wanted == f"the checkpoint of the {size} {metric}"
+
+
 def test_a_copy_that_fails_leaves_the_former_best(tmp_path, monkeypatch):
     keeper = checkpoints.BestCheckpoint(str(tmp_path), "accuracy")
     keeper.update(save(tmp_path, 1, a=1.0), 1, {"accuracy": 0.1})

@@ -15,6 +15,7 @@ import html
 import io
 import json
 import os
+import re
 import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -177,15 +178,16 @@ def _short(value):
 def _predictions(model_dir, given):
     """Returns the step of the newest file of predictions, and the first of them by their images."""
     paths = tf.io.gfile.glob(os.path.join(model_dir, "predictions_*.jsonl"))
-    if not paths or "data_dir" not in given:
+    found = [re.fullmatch(r".*/predictions_(.+)_(\d+)\.jsonl", path) for path in paths]
+    if not any(found) or "data_dir" not in given:
         return 0, ""
-    by_step = {int(path.rpartition("_")[2].partition(".")[0]): path for path in paths}
-    step = max(by_step)
-    lines = _read(by_step[step]).splitlines()[:_NUM_PREDICTIONS]
     data = dataset.read(given["data_dir"])
-    if "image" not in data.features:
+    newest = max(filter(None, found), key=lambda match: int(match[2]))
+    split, step = newest[1], int(newest[2])
+    if "image" not in data.features or split not in data.splits:
         return 0, ""
-    pipeline, split = ImagePipeline(data, (_CELL, _CELL)), given.get("eval_split", "test")
+    lines = _read(newest[0]).splitlines()[:_NUM_PREDICTIONS]
+    pipeline = ImagePipeline(data, (_CELL, _CELL))
     shown = serving.first_of(lambda: pipeline.features_in_order(split), len(lines))["image"]
     labels = _labels(data, split, len(lines))
     brightest = max(1, shown.max())

@@ -143,6 +143,39 @@ class ImagePipeline:
 
         return input_fn
 
+    def files_input_fn(self, files):
+        """Returns an input_fn for prediction of pictures in no split, as evaluation would see them.
+
+        Args:
+          files: function that returns an iterator over JPEG and PNG files of any size, bytes.
+
+        Returns:
+          What that of `predict_input_fn` returns.
+
+        Raises:
+          DataError: the model sees no pictures of bytes in grey or colour.
+        """
+        stored = self._stored
+        if stored.dtype != "uint8" or stored.shape[-1] not in (1, 3):
+            raise DataError(
+                f"--input: the images of {self.data.name}, {stored.dtype} of {stored.shape[-1]} "
+                "channels, are no pictures"
+            )
+        any_size = Feature("image", "uint8", (None, None, stored.shape[-1]))
+
+        @plain
+        def evaluated(file):
+            return {"image": self.evaluated_file(file, any_size)}
+
+        def input_fn(params):
+            files_read = tf.data.Dataset.from_generator(
+                files, output_signature=tf.TensorSpec([], tf.string)
+            )
+            dataset = files_read.map(evaluated, num_parallel_calls=PARALLEL_CALLS)
+            return records.untuned(dataset.batch(params["batch_size"]).prefetch(2))
+
+        return input_fn
+
     def features_in_order(self, split):
         """Every example once, in order, as evaluation sees it, in batches of any size."""
         return self._in_order(split).map(lambda features, labels: features)
@@ -154,7 +187,7 @@ class ImagePipeline:
         """
         names = records.names(self.data.files(split))
         first = next(names)
-        return itertools.chain([first], names) if first else None
+        return (name.decode() for name in itertools.chain([first], names)) if first else None
 
     def receivers(self, top_k: int = 0) -> dict[str, serving.Receiver]:
         """Returns the ways into a SavedModel, by signature; see `image_receivers`."""

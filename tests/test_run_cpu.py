@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from input_fns import DataError
 from training import progress
 
 CONVNET = ["--model=convnet", "--params=layers=conv:4:3 batch_norm relu dropout:0.5 flatten"]
@@ -205,6 +206,36 @@ def test_predictions_name_their_image_files(run, prepare, tmp_path):
     assert {row["name"]: row["class_names"] for row in rows} == classes
     with np.load(tmp_path / "p.npz") as columns:
         assert columns["name"].tolist() == [row["name"] for row in rows]
+
+
+def test_pictures_in_no_data_set_are_predicted_too(run, prepare, tmp_path, capsys):
+    folder = tmp_path / "photos"
+    for i in range(6):
+        path = folder / ("bright" if i % 2 else "dull") / f"{i}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(i).integers(0, 128 * (1 + i % 2), [9 + i, 13, 3])
+        Image.fromarray(pixels.astype(np.uint8)).save(path)
+    prepare("--dataset=image_folder", "--name=photos", f"--source={folder}",
+            "--validation_fraction=0", f"--data_dir={tmp_path}/data")  # fmt: skip
+    data = ["--dataset=photos", f"--data_dir={tmp_path}/data", "--image_size=8x8"]
+    model_dir = run("--mode=train", "--train_steps=20", *data)
+    run("--mode=predict", "--eval_split=train", *data)
+    (folder / "dull" / "1b.jpg").write_bytes(b"no picture")
+    run("--mode=predict", f"--input={folder}", "--predict_batch_size=4", *data)
+    assert "dull/1b.jpg stays without a prediction: it is no image" in capsys.readouterr().out
+    of_split, of_folder = (
+        predictions(os.path.join(model_dir, f"predictions_{what}_20.jsonl"))
+        for what in ("train", "input")
+    )
+    assert [row["name"] for row in of_folder] == sorted(row["name"] for row in of_split)
+    expected = {row["name"]: row["probabilities"] for row in of_split}
+    for row in of_folder:
+        np.testing.assert_allclose(row["probabilities"], expected[row["name"]], rtol=1e-4)
+    with pytest.raises(DataError, match="none of the 1 examples of input can be read"):
+        run("--mode=predict", f"--input={folder}/dull/1b.jpg", *data)
+    run("--mode=predict", f"--input={folder}/dull/2.jpg", *data)
+    (row,) = predictions(os.path.join(model_dir, "predictions_input_20.jsonl"))
+    assert row["name"] == "2.jpg"
 
 
 def test_synthetic_data_is_predicted_too(run_with, tmp_path):

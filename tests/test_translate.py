@@ -8,7 +8,7 @@ import pytest
 import sacrebleu
 import tensorflow as tf
 
-from input_fns import dataset
+from input_fns import DataError, dataset
 from input_fns.text_pipeline import TextPipeline
 from training.program import UsageError
 
@@ -139,7 +139,10 @@ def test_an_export_can_take_and_give_text(
         (["--model=mlp"], "--model=mlp needs image, but the data set pairs holds source, target"),
         (["--params=vocab_size=512"], "vocab_size=512, but the data set has 384"),
         (["--best_metric=blue"], "--best_metric=blue is unknown. Did you mean 'bleu'"),
-        (["--predict_output=out.npz"], r"--predict_output=out.npz must end in .txt"),
+        (
+            ["--mode=predict", "--predict_output=out.npz"],
+            r"--predict_output=out.npz must end in .txt",
+        ),
     ],
 )
 def test_what_does_not_fit_text_is_refused(run_text_in, tmp_path, flags, message):
@@ -148,7 +151,7 @@ def test_what_does_not_fit_text_is_refused(run_text_in, tmp_path, flags, message
 
 
 def test_a_file_of_text_is_not_for_images(run):
-    with pytest.raises(UsageError, match="--input is for text, and stripes holds images"):
+    with pytest.raises(DataError, match=r"--input=text\.txt is no picture, nor a folder"):
         run("--mode=predict", "--input=text.txt")
 
 

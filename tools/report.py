@@ -179,13 +179,14 @@ def _predictions(model_dir, given):
     """Returns the step of the newest file of predictions, and the first of them by their images."""
     paths = tf.io.gfile.glob(os.path.join(model_dir, "predictions_*.jsonl"))
     found = [re.fullmatch(r".*/predictions_(.+)_(\d+)\.jsonl", path) for path in paths]
-    if not any(found) or "data_dir" not in given:
+    if not paths or "data_dir" not in given:
         return 0, ""
     data = dataset.read(given["data_dir"])
-    newest = max(filter(None, found), key=lambda match: int(match[2]))
-    split, step = newest[1], int(newest[2])
-    if "image" not in data.features or split not in data.splits:
+    of_splits = [match for match in found if match and match[1] in data.splits]
+    if "image" not in data.features or not of_splits:
         return 0, ""
+    newest = max(of_splits, key=lambda match: int(match[2]))
+    split, step = newest[1], int(newest[2])
     lines = _read(newest[0]).splitlines()[:_NUM_PREDICTIONS]
     pipeline = ImagePipeline(data, (_CELL, _CELL))
     shown = serving.first_of(lambda: pipeline.features_in_order(split), len(lines))["image"]

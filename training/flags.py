@@ -104,7 +104,10 @@ flags.DEFINE_string(
     "For eval, predict and export: latest, best, average:N of the newest N, or a path.",
 )
 flags.DEFINE_string(
-    "input", "", "For predict, of text: a file to be translated line by line, not eval_split."
+    "input",
+    "",
+    "For predict, in the place of eval_split: a file of text to be translated line by line, or a "
+    "picture or a folder of them.",
 )
 flags.DEFINE_string(
     "predict_output",

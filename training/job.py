@@ -13,6 +13,7 @@ from input_fns import augment, repair, synthetic
 from input_fns import dataset as datasets
 from input_fns.dataset import Dataset
 from input_fns.image_pipeline import ImagePipeline
+from input_fns.picture_input import PictureInput
 from input_fns.synthetic import SyntheticPipeline
 from models import registry
 from models.model import Model
@@ -42,6 +43,7 @@ class Job:
       checkpoint: in training the one that is resumed, else the one that is used; None for none.
       start_step: the global step of `checkpoint`.
       text_input: what prediction and BLEU translate; None where there is no text.
+      picture_input: what prediction reads in the place of a split of images, or None.
       warm_start_from: checkpoint that a new training begins with, or None.
       train_steps: the global step at which training ends; 0 where nobody said, or nobody asks.
       iterations_per_loop: steps of one session.run: on a TPU; elsewhere the most of them.
@@ -65,6 +67,7 @@ class Job:
     checkpoint: str | None
     start_step: int
     text_input: TextInput | None
+    picture_input: PictureInput | None
     warm_start_from: str | None
     warm_start_include: str
     predict_output: str
@@ -99,6 +102,8 @@ class Job:
         """Returns the input_fn of prediction."""
         if self.text_input is not None:
             return self.pipeline.rows_input_fn(self.text_input.rows)
+        if self.picture_input is not None:
+            return self.pipeline.files_input_fn(self.picture_input.files)
         return self.pipeline.predict_input_fn(self.eval_split)
 
     @property
@@ -158,6 +163,7 @@ def from_flags(
         checkpoint=checkpoint,
         start_step=checkpoints.step_of(checkpoint),
         text_input=_text_input(pipeline) if evaluates else None,
+        picture_input=_picture_input(pipeline),
         warm_start_from=_warm_start(trains, checkpoint),
         predict_output=FLAGS.predict_output,
         train_steps=_train_steps(dataset),
@@ -238,9 +244,10 @@ def _text_pipeline(data, is_synthetic):
 
 
 def _check_prediction(data):
-    for name in ("input", "export_text"):
-        if FLAGS[name].value and not data.text:
-            raise UsageError(f"--{name} is for text, and {data.name} holds images")
+    if FLAGS.export_text and not data.text:
+        raise UsageError(f"--export_text is for text, and {data.name} holds images")
+    if FLAGS.input and FLAGS.dataset == synthetic.NAME:
+        raise UsageError(f"--input={FLAGS.input} needs a data set that is not synthetic")
     if FLAGS.export_top_k > data.num_classes:
         raise UsageError(
             f"--export_top_k={FLAGS.export_top_k}, but {data.name} has {data.num_classes} classes"
@@ -260,6 +267,12 @@ def _text_input(pipeline):
     if FLAGS.input:
         return translation.of_file(FLAGS.input, pipeline)
     return translation.of_split(pipeline, FLAGS.eval_split)
+
+
+def _picture_input(pipeline):
+    if not FLAGS.input or pipeline.data.text:
+        return None
+    return PictureInput(FLAGS.input, pipeline.features["image"].shape[-1])
 
 
 def _check_parts(batch_size, parts):

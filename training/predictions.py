@@ -14,29 +14,36 @@ from training import checkpoints, files, progress, results
 
 
 def write_file(estimator, job, predict_input_fn) -> None:
-    """Writes what `job.checkpoint` predicts for each example of `job.eval_split`.
+    """Writes what `job.checkpoint` predicts for each example of `job.eval_split`, or of `--input`.
 
     Raises:
       DataError: there are not as many predictions as examples.
     """
+    given = job.picture_input
+    what = job.eval_split if given is None else "input"
     label = checkpoints.label(job.model_dir, job.checkpoint)
-    name = "_".join(filter(None, ["predictions", job.eval_split, str(job.start_step), label]))
+    name = "_".join(filter(None, ["predictions", what, str(job.start_step), label]))
     path = job.predict_output or os.path.join(job.model_dir, f"{name}.jsonl")
-    size = job.dataset.split(job.eval_split).num_examples
+    size = job.dataset.split(what).num_examples if given is None else len(given.paths)
     batches = estimator.predict(
         predict_input_fn,
         hooks=[progress.PassHook("predict", size, job.predict_batch_size)],
         checkpoint_path=job.checkpoint,
         yield_single_examples=False,
     )
-    names = job.pipeline.file_names(job.eval_split)
+    names = job.pipeline.file_names(what) if given is None else iter(given.names)
     batches = (_with_names(batch, job.dataset.class_names, names) for batch in batches)
+    first = next(batches, None)
+    if first is None:
+        raise DataError(f"none of the {size} examples of {what} can be read")
+    batches = itertools.chain([first], batches)
     write = _write_npz if path.endswith(".npz") else _write_jsonl
     with files.atomic_write(path, "wb") as file:
         written = write(file, batches)
+        size = size if given is None else len(given.names)  # of pictures that are not broken
         if written != size:
-            raise DataError(f"{written} predictions, but split '{job.eval_split}' has {size}")
-    print(f"{written} predictions of {job.eval_split} by {job.checkpoint}: {path}")
+            raise DataError(f"{written} predictions, but {what} has {size} examples")
+    print(f"{written} predictions of {what} by {job.checkpoint}: {path}")
 
 
 def _with_names(batch, class_names, file_names):
@@ -46,8 +53,7 @@ def _with_names(batch, class_names, file_names):
     if file_names is None:
         return batch
     size = len(next(iter(batch.values())))
-    names = [name.decode() for name in itertools.islice(file_names, size)]
-    return {"name": np.array(names), **batch}
+    return {"name": np.array(list(itertools.islice(file_names, size))), **batch}
 
 
 def _write_jsonl(file, batches):

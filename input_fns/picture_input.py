@@ -1,0 +1,60 @@
+"""Pictures to be predicted that are in no data set: one file, or those of a folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from input_fns import DataError
+from input_fns.convert import pictures
+
+
+class PictureInput:
+    """Picture files, in the order of their names.
+
+    Attributes:
+      paths: of the files.
+      names: in their folder, of those that were read so far; what is broken has none.
+    """
+
+    def __init__(self, path: str, channels: int):
+        """Lists the pictures.
+
+        Args:
+          path: of a file or of a folder with them, in folders of its own too; local or gs://.
+          channels: 1 or 3, of what the model sees.
+
+        Raises:
+          DataError: there is none.
+        """
+        if tf.io.gfile.isdir(path):
+            self._folder = path
+            found = [
+                os.path.join(folder, name)
+                for folder, _, names in tf.io.gfile.walk(path)
+                for name in names
+            ]
+        else:
+            self._folder = os.path.dirname(path) or "."
+            found = [path] if tf.io.gfile.exists(path) else []
+        self.paths = sorted(p for p in found if p.lower().endswith(pictures.EXTENSIONS))
+        if not self.paths:
+            raise DataError(
+                f"--input={path} is no picture, nor a folder that holds one: a file that ends in "
+                f"{', '.join(pictures.EXTENSIONS)}"
+            )
+        self._channels = channels
+        self.names: list[str] = []
+
+    def files(self) -> Iterator[bytes]:
+        """Yields each picture as prepare_data.py would store it; says which ones are broken."""
+        self.names.clear()
+        for path in self.paths:
+            (picture,) = pictures.read_many([path], None, self._channels)
+            if isinstance(picture, str):
+                print(f"{path} stays without a prediction: {picture}", flush=True)
+                continue
+            self.names.append(os.path.relpath(path, self._folder))
+            yield picture.data

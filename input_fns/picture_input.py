@@ -46,15 +46,19 @@ class PictureInput:
                 f"{', '.join(pictures.EXTENSIONS)}"
             )
         self._channels = channels
+        self._num_known = 0
         self.names: list[str] = []
 
     def files(self) -> Iterator[bytes]:
         """Yields each picture as prepare_data.py would store it; says which ones are broken."""
-        self.names.clear()
-        for path in self.paths:
+        for number, path in enumerate(self.paths):
             (picture,) = pictures.read_many([path], None, self._channels)
+            is_new = number == self._num_known  # TPUEstimator reads the first ones again
+            self._num_known += is_new
             if isinstance(picture, str):
-                print(f"{path} stays without a prediction: {picture}", flush=True)
+                if is_new:
+                    print(f"{path} stays without a prediction: {picture}", flush=True)
                 continue
-            self.names.append(os.path.relpath(path, self._folder))
+            if is_new:
+                self.names.append(os.path.relpath(path, self._folder))
             yield picture.data

@@ -11,6 +11,7 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 from input_fns import records
 from tpu import flags as tpu_flags
@@ -312,6 +313,21 @@ def test_a_wrong_flag_is_one_line(command, arguments, message):
     (line,) = done.stderr.splitlines()
     assert line.startswith("run_tpu.py: error: ")
     assert message in line
+
+
+def test_pictures_in_no_data_set_are_predicted_too(run_tpu, prepare, tmp_path):
+    for i in range(7):
+        path = tmp_path / "photos" / "ab"[i % 2] / f"{i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (9 + i, 13), (30 * i,) * 3).save(path)
+    prepare("--dataset=image_folder", "--name=photos", f"--source={tmp_path}/photos",
+            "--validation_fraction=0", f"--data_dir={tmp_path}/data")  # fmt: skip
+    data = ["--dataset=photos", f"--data_dir={tmp_path}/data", "--image_size=8x8"]
+    model_dir = run_tpu("--mode=train", "--train_steps=2", *data)
+    run_tpu("--mode=predict", f"--input={tmp_path}/photos", "--predict_batch_size=4", *data)
+    lines = pathlib.Path(model_dir, "predictions_input_2.jsonl").read_text().splitlines()
+    names = [json.loads(line)["name"] for line in lines]
+    assert names == ["a/0.png", "a/2.png", "a/4.png", "a/6.png", "b/1.png", "b/3.png", "b/5.png"]
 
 
 def test_a_cluster_is_the_other_program_s(run_tpu, monkeypatch):

@@ -41,20 +41,31 @@ def find(name: str) -> Model:
             f"--model={name} is unknown.{did_you_mean(name, MODELS)} "
             "A model of your own is --model=package.module:ATTRIBUTE"
         )
-    module_name, _, attribute = MODELS.get(name, name).partition(":")
-    if not module_name or not attribute:
-        raise ModelError(f"--model={name} must be package.module:ATTRIBUTE")
-    model = getattr(_import(name, module_name), attribute, None)
+    path = MODELS.get(name, name)
+    model = attribute("model", path)
     if not isinstance(model, Model):
+        module_name, _, wanted = path.partition(":")
         raise ModelError(
-            f"--model={name}: {module_name} has no models.model.Model named '{attribute}' "
+            f"--model={name}: {module_name} has no models.model.Model named '{wanted}' "
             f"(found {type(model).__name__})"
         )
     return model
 
 
-def _import(name: str, module_name: str):
-    # A user's model lies in the folder they stand in, as with `python -m`.
+def attribute(flag: str, path: str):
+    """Returns what `package.module:ATTRIBUTE` names; None if the module has no such attribute.
+
+    Raises:
+      ModelError: it is not of that form, or there is no such module; names the flag.
+    """
+    module_name, _, name = path.partition(":")
+    if not module_name or not name:
+        raise ModelError(f"--{flag}={path} must be package.module:ATTRIBUTE")
+    return getattr(_import(flag, path, module_name), name, None)
+
+
+def _import(flag, path, module_name):
+    # A user's file lies in the folder they stand in, as with `python -m`.
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:
@@ -64,5 +75,5 @@ def _import(name: str, module_name: str):
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
         raise ModelError(
-            f"--model={name}: no module '{error.name}' on the Python path or in {os.getcwd()}"
+            f"--{flag}={path}: no module '{error.name}' on the Python path or in {os.getcwd()}"
         ) from error

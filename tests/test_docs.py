@@ -4,6 +4,7 @@ import pathlib
 import re
 import shlex
 
+import numpy as np
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -37,6 +38,34 @@ def example(tmp_path, monkeypatch):
     (tmp_path / "mixer.py").write_text(code)
     monkeypatch.syspath_prepend(str(tmp_path))
     return code
+
+
+def test_the_data_of_your_own(tmp_path, monkeypatch, run_with, run_tpu_with, result):
+    (code,) = fenced(ROOT / "docs" / "own_data.md", "python")
+    (tmp_path / "houses.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    random = np.random.default_rng(1)
+    (tmp_path / "data" / "houses").mkdir(parents=True)
+    for name, size in (("train", 211), ("test", 37)):
+        columns = random.normal(size=[size, 5])
+        rows = np.column_stack([columns, columns[:, 0] - columns[:, 1] ** 2])
+        path = tmp_path / "data" / "houses" / f"{name}.csv"
+        np.savetxt(path, rows, delimiter=",", header="a,b,c,d,e,price", comments="")
+    (block,) = fenced(ROOT / "docs" / "own_data.md", "")
+    block = block.replace("data/", f"{tmp_path}/data/").replace("runs/", f"{tmp_path}/runs/")
+    train, predict, export, evaluate = (shlex.split(line)[2:] for line in block.splitlines())
+    run_with(*train, "--seed=1")
+    model_dir = tmp_path / "runs" / "houses"
+    trained = result(model_dir, 500)["eval"]
+    assert trained["examples"] == 37
+    assert trained["mae"] < 0.5
+    run_with(*predict)
+    (path,) = model_dir.glob("predictions_test_*.jsonl")
+    assert len(path.read_text().splitlines()) == 37
+    run_with(*export)
+    assert list((model_dir / "export").glob("*/saved_model.pb"))
+    run_tpu_with(*evaluate)
+    assert result(model_dir, 500)["eval"]["mae"] == pytest.approx(trained["mae"], abs=1e-6)
 
 
 @pytest.mark.slow

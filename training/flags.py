@@ -26,7 +26,8 @@ flags.DEFINE_multi_string(
 flags.DEFINE_string(
     "dataset",
     None,
-    "Name of the data set that data_dir holds; or synthetic: random examples in its place.",
+    "Name of the data set that data_dir holds; synthetic: random examples in its place; or "
+    "package.module:FUNCTION of your own, from data_dir to a pipeline.",
 )
 flags.DEFINE_string("data_dir", None, "Folder that prepare_data.py wrote, local or gs://.")
 flags.DEFINE_string("train_split", "train", "Split to train on.")
@@ -297,8 +298,15 @@ def _check_length(values):
     return True
 
 
+def is_own_dataset(name: str) -> bool:
+    """Whether --dataset names a function of the user's; "tfds:NAME" was prepared as any other."""
+    return ":" in name and not name.startswith("tfds:")
+
+
 @flags.multi_flags_validator(["dataset", "data_dir", "image_size", "synthetic_text"])
 def _check_data(values):
+    if is_own_dataset(values["dataset"] or ""):
+        return True
     if values["data_dir"] is None and values["dataset"] != "synthetic":
         raise flags.ValidationError("Flag --data_dir must have a value other than None.")
     shapes = ("data_dir", "image_size", "synthetic_text")

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import math
 import os
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from input_fns import augment, repair, synthetic
-from input_fns import dataset as datasets
+from input_fns import repair, synthetic
 from input_fns.dataset import Dataset
-from input_fns.image_pipeline import ImagePipeline
-from input_fns.picture_input import PictureInput
-from input_fns.synthetic import SyntheticPipeline
+from input_fns.pipeline import Pipeline
 from models import registry
 from models.model import Model
-from training import checkpoints, files, hparams, loop, recovery
+from training import checkpoints, files, hparams, loop, pipelines, recovery
 from training.cluster import Task
 from training.flags import FLAGS, TRAINING_MODES
+from training.picture_input import PictureInput
 from training.program import UsageError
 from training.progress import Clock, StepCounter
 
 if TYPE_CHECKING:
-    # SentencePiece and sacreBLEU are not installed everywhere: only jobs with text import these.
-    from input_fns.text_pipeline import TextPipeline
+    # SentencePiece and sacreBLEU are not installed everywhere: only jobs with text import it.
     from training.translation import TextInput
 
 
@@ -56,7 +52,7 @@ class Job:
 
     mode: str
     model: Model
-    pipeline: ImagePipeline | SyntheticPipeline | TextPipeline
+    pipeline: Pipeline
     params: dict[str, Any]
     model_dir: str
     export_dir: str
@@ -139,7 +135,7 @@ def from_flags(
     evaluates = FLAGS.mode != "train" or task.type == "evaluator"
     splits = [FLAGS.train_split] if trains or FLAGS.mode == "check" else []
     splits += [FLAGS.eval_split] if evaluates and not FLAGS.input else []
-    pipeline = _pipeline(splits)
+    pipeline = pipelines.from_flags(splits)
     dataset = pipeline.data
     missing = [name for name in model.features if name not in dataset.features]
     if missing:
@@ -151,7 +147,7 @@ def from_flags(
     params = hparams.resolve(model, FLAGS.params, dataset.num_classes, FLAGS.precision, vocab_size)
     for split in splits:
         dataset.split(split)
-    _check_prediction(dataset)
+    _check_prediction(pipeline)
     _check_cluster(task, trains)
     checkpoint = _checkpoint(trains, task)
     job = Job(
@@ -207,47 +203,12 @@ _SAME_AS_FLAG = (
 )
 
 
-def _pipeline(splits):
-    is_synthetic = FLAGS.dataset == synthetic.NAME
-    data = _dataset(is_synthetic, splits)
-    if data.text:
-        return _text_pipeline(data, is_synthetic)
-    augmentation = augment.parse(FLAGS.augment)
-    pipeline = ImagePipeline(data, FLAGS.image_size, augmentation, FLAGS.center_crop, FLAGS.cache)
-    if is_synthetic:
-        return SyntheticPipeline(data, pipeline.features, augmentation.mixes)
-    return pipeline
-
-
-def _dataset(is_synthetic, splits):
-    if FLAGS.data_dir is not None:
-        if is_synthetic:
-            return datasets.read(FLAGS.data_dir)
-        repaired_split = FLAGS.train_split if FLAGS.skip_bad_records else ""
-        return datasets.load(FLAGS.data_dir, FLAGS.dataset, splits, repaired_split)
-    if FLAGS.synthetic_text is not None:
-        return synthetic.text_dataset(*FLAGS.synthetic_text)
-    return synthetic.dataset(FLAGS.image_size, FLAGS.synthetic_classes)
-
-
-def _text_pipeline(data, is_synthetic):
-    for name in ("augment", "image_size"):
-        if FLAGS[name].value:
-            raise UsageError(f"--{name} is for images, and {data.name} is text")
-    if is_synthetic:
-        return SyntheticPipeline(data, {"source": data.features["source"]})
-    from input_fns.text_pipeline import TextPipeline
-
-    if FLAGS.export_text:
-        importlib.import_module("input_fns.text_ops")  # raises what is missing, before all else
-    return TextPipeline(data, FLAGS.cache, FLAGS.export_text)
-
-
-def _check_prediction(data):
+def _check_prediction(pipeline):
+    data = pipeline.data
     if FLAGS.export_text and not data.text:
-        raise UsageError(f"--export_text is for text, and {data.name} holds images")
-    if FLAGS.input and FLAGS.dataset == synthetic.NAME:
-        raise UsageError(f"--input={FLAGS.input} needs a data set that is not synthetic")
+        raise UsageError(f"--export_text is for text, and {data.name} holds none")
+    if FLAGS.input and not (data.text or hasattr(pipeline, "files_input_fn")):
+        raise UsageError(f"--input={FLAGS.input}: {data.name} is no data set of pictures or text")
     if FLAGS.export_top_k > data.num_classes:
         raise UsageError(
             f"--export_top_k={FLAGS.export_top_k}, but {data.name} has {data.num_classes} classes"

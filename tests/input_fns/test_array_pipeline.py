@@ -1,0 +1,82 @@
+"""Arrays in memory as a data set: of any features and labels, with what pictures have."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from input_fns import DataError, records
+from input_fns.array_pipeline import ArrayPipeline
+from input_fns.pipeline import Pipeline
+
+SIZE = 23
+
+
+def arrays(size=SIZE):
+    numbers = np.arange(size)
+    return {"x": np.stack([numbers, -numbers], 1).astype(np.float32)}, numbers.astype(np.float64)
+
+
+@pytest.fixture
+def pipeline():
+    """The numbers 0 to 22, and 0 to 6 to test."""
+    return ArrayPipeline("numbers", {"train": arrays(), "test": arrays(7)})
+
+
+@pytest.fixture
+def batches(session):
+    """The first batches of an input_fn: `batches(input_fn, batch_size, count)`."""
+
+    def fetch(input_fn, batch_size, count):
+        dataset = input_fn({"batch_size": batch_size})
+        element = tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()
+        return [session.run(element) for _ in range(count)]
+
+    return fetch
+
+
+def test_it_is_a_pipeline(pipeline):
+    assert isinstance(pipeline, Pipeline)
+    assert pipeline.features["x"].shape == (2,)
+    assert pipeline.data.split("test").num_examples == 7
+
+
+def test_an_epoch_of_training_has_every_example_beside_its_label(pipeline, batches):
+    found = batches(pipeline.train_input_fn("train", seed=1), SIZE, 2)
+    for features, labels in found:
+        assert sorted(labels) == list(range(SIZE))
+        np.testing.assert_array_equal(features["x"][:, 0], labels)
+        assert features[records.DROPOUT_SEED].shape == (SIZE, 2)
+    assert found[0][1].tolist() != found[1][1].tolist()
+
+
+def test_a_resumed_training_goes_on_with_the_next_batch(pipeline, batches):
+    whole = batches(pipeline.train_input_fn("train", seed=1), 5, 9)
+    rest = batches(pipeline.train_input_fn("train", seed=1, start_step=6), 5, 3)
+    for (features, labels), (features_after, labels_after) in zip(whole[6:], rest):
+        np.testing.assert_array_equal(labels_after, labels)
+        for name, values in features.items():
+            np.testing.assert_array_equal(features_after[name], values)
+
+
+def test_evaluation_pads_the_last_batch(pipeline, batches):
+    (_, _), (features, labels) = batches(pipeline.eval_input_fn("test"), 4, 2)
+    assert labels.tolist() == [4, 5, 6, 0]
+    assert features["weight"].tolist() == [1, 1, 1, 0]
+
+
+def test_prediction_has_the_features_alone(pipeline, batches):
+    first, last = batches(pipeline.predict_input_fn("test"), 5, 2)
+    assert [first["x"].shape, last["x"].shape] == [(5, 2), (2, 2)]
+
+
+@pytest.mark.parametrize(
+    ("splits", "message"),
+    [
+        ({}, "numbers has no splits"),
+        ({"train": (arrays()[0], np.arange(9))}, "the arrays of 'train' have the sizes"),
+        ({"train": arrays(), "test": ({"y": np.zeros(3)}, np.zeros(3))}, "split 'test' is"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(splits, message):
+    with pytest.raises(DataError, match=message):
+        ArrayPipeline("numbers", splits)

@@ -1,0 +1,77 @@
+"""The input pipeline that the flags ask for: images, text, random numbers, or the user's own."""
+
+from __future__ import annotations
+
+import importlib
+
+from input_fns import augment, synthetic
+from input_fns import dataset as datasets
+from input_fns.image_pipeline import ImagePipeline
+from input_fns.pipeline import Pipeline
+from input_fns.synthetic import SyntheticPipeline
+from models import registry
+from training.flags import FLAGS, is_own_dataset
+from training.program import UsageError
+
+
+def from_flags(splits: list[str]) -> Pipeline:
+    """Returns the pipeline.
+
+    Args:
+      splits: that will be read, whose shards must be there.
+
+    Raises:
+      UsageError, DataError, ModelError: it cannot be made.
+    """
+    if is_own_dataset(FLAGS.dataset):
+        return _own()
+    is_synthetic = FLAGS.dataset == synthetic.NAME
+    data = _dataset(is_synthetic, splits)
+    if data.text:
+        return _of_text(data, is_synthetic)
+    augmentation = augment.parse(FLAGS.augment)
+    pipeline = ImagePipeline(data, FLAGS.image_size, augmentation, FLAGS.center_crop, FLAGS.cache)
+    if is_synthetic:
+        return SyntheticPipeline(data, pipeline.features, augmentation.mixes)
+    return pipeline
+
+
+def _own():
+    """Calls the user's function with the folder of the data, None if there is none."""
+    for name in ("augment", "image_size", "skip_bad_records"):
+        if FLAGS[name].value:
+            raise UsageError(f"--{name} is not for a --dataset of one's own")
+    make = registry.attribute("dataset", FLAGS.dataset)
+    if not callable(make):
+        raise UsageError(f"--dataset={FLAGS.dataset} is no function of data_dir")
+    pipeline = make(FLAGS.data_dir)
+    if not isinstance(pipeline, Pipeline):
+        raise UsageError(
+            f"--dataset={FLAGS.dataset} returns {type(pipeline).__name__}, which has not all that "
+            "input_fns.pipeline.Pipeline has"
+        )
+    return pipeline
+
+
+def _dataset(is_synthetic, splits):
+    if FLAGS.data_dir is not None:
+        if is_synthetic:
+            return datasets.read(FLAGS.data_dir)
+        repaired_split = FLAGS.train_split if FLAGS.skip_bad_records else ""
+        return datasets.load(FLAGS.data_dir, FLAGS.dataset, splits, repaired_split)
+    if FLAGS.synthetic_text is not None:
+        return synthetic.text_dataset(*FLAGS.synthetic_text)
+    return synthetic.dataset(FLAGS.image_size, FLAGS.synthetic_classes)
+
+
+def _of_text(data, is_synthetic):
+    for name in ("augment", "image_size"):
+        if FLAGS[name].value:
+            raise UsageError(f"--{name} is for images, and {data.name} is text")
+    if is_synthetic:
+        return SyntheticPipeline(data, {"source": data.features["source"]})
+    from input_fns.text_pipeline import TextPipeline  # SentencePiece is not installed everywhere
+
+    if FLAGS.export_text:
+        importlib.import_module("input_fns.text_ops")  # raises what is missing, before all else
+    return TextPipeline(data, FLAGS.cache, FLAGS.export_text)

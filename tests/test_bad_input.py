@@ -105,7 +105,7 @@ def tree(path):
         (["--mode=predict", "--checkpoint=/no/such.ckpt"], "no checkpoint in /no/such.ckpt"),
         (["--warm_start_from=/no/such/dir"], "no checkpoint in /no/such/dir"),
         (["--mode=eval", "--profile=2"], "--profile is for training"),
-        (["--mode=eval", "--predict_output=x.jsonl"], "--predict_output is for predict"),
+        (["--mode=eval", "--predict_output=x.jsonl"], "--predict_output is for --mode=predict"),
         (["--checkpoint=best"], "--checkpoint is not for --mode=train,"),
         (["--cache=Memory"], "'Memory' is none of auto, memory, none"),
         (["--cache=gs://bucket/x"], "no folder of a local disk"),

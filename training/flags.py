@@ -263,7 +263,7 @@ def _refuse_but_in(modes, name):
 
     def check(values):
         if values[name] != FLAGS[name].default and values["mode"] not in modes:
-            wanted = modes[0] if len(modes) == 1 else "training"
+            wanted = f"--mode={modes[0]}" if len(modes) == 1 else "training"
             raise flags.ValidationError(f"--{name} is for {wanted}, not --mode={values['mode']}")
         return True
 

@@ -48,7 +48,7 @@ def write_file(estimator, job, predict_input_fn) -> None:
 
 def _with_names(batch, class_names, file_names):
     # As the export does: a TPU computes numbers, the names are put on afterwards.
-    if "classes" in batch:
+    if "classes" in batch and class_names:
         batch["class_names"] = np.array(class_names)[batch["classes"]]
     if file_names is None:
         return batch

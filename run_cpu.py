@@ -27,6 +27,7 @@ from training import (
     loop,
     modes,
     optimizers,
+    results,
     runtime,
     schedules,
     signatures,
@@ -120,7 +121,7 @@ def build_model_fn(model: Model, run: Job):
                 labels,
                 lambda: model.predictions(outputs),
                 run.dataset.class_names,
-                run.model_dir,
+                results.evaluation_dir(run.model_dir, run.checkpoint),
             ),
         )
 

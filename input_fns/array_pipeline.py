@@ -38,6 +38,7 @@ class ArrayPipeline:
         """Raises `DataError` for arrays that do not fit together."""
         specs = {}
         for split, arrays in self.splits.items():
+            self._check_arrays(split, arrays)
             sizes = {len(array) for array in tf.nest.flatten(arrays)}
             if len(sizes) != 1:
                 raise DataError(f"{self.name}: the arrays of '{split}' have the sizes {sizes}")
@@ -48,6 +49,21 @@ class ArrayPipeline:
         for split, spec in specs.items():
             if spec != first:
                 raise DataError(f"{self.name}: split '{split}' is {spec}, others {first}")
+
+    def _check_arrays(self, split, arrays):
+        is_pair = isinstance(arrays, tuple) and len(arrays) == 2 and isinstance(arrays[0], dict)
+        if not is_pair:
+            raise DataError(f"{self.name}: '{split}' should be ({{name: array}}, labels)")
+        for name, array in {**arrays[0], "the labels": arrays[1]}.items():
+            if (
+                not isinstance(array, np.ndarray)
+                or not array.ndim
+                or array.dtype.kind not in "biuf"
+            ):
+                raise DataError(
+                    f"{self.name}: {name} of '{split}' should be an array of numbers with a row an "
+                    "example"
+                )
 
     @functools.cached_property
     def data(self) -> Dataset:

@@ -147,7 +147,8 @@ class ImagePipeline:
         """Returns an input_fn for prediction of pictures in no split, as evaluation would see them.
 
         Args:
-          files: function that returns an iterator over JPEG and PNG files of any size, bytes.
+          files: function that returns an iterator over what shards would hold of them: JPEG and PNG
+            files of any size or, if the data set is of pixels, those in its size; bytes.
 
         Returns:
           What that of `predict_input_fn` returns.
@@ -165,7 +166,10 @@ class ImagePipeline:
 
         @plain
         def evaluated(file):
-            return {"image": self.evaluated_file(file, any_size)}
+            if stored.encoding != "raw":
+                return {"image": self.evaluated_file(file, any_size)}
+            pixels = {"image": images.decode(file, stored)}
+            return self.evaluated_pixels(pixels, None)[0]
 
         def input_fn(params):
             files_read = tf.data.Dataset.from_generator(

@@ -24,7 +24,7 @@ class Pipeline(Protocol):
     Attributes:
       data: what is known of the data set: its name, the sizes of its splits, its classes.
       features: of an example in prediction, `{name: Feature}`.
-      corpus_metrics: of an evaluation, computed from the predictions of a whole split.
+      corpus_metrics: of an evaluation, computed from the predictions of a whole split; BLEU alone.
       assets: paths of files that a SavedModel must hold.
     """
 

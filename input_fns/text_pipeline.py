@@ -54,6 +54,10 @@ class TextPipeline:
     def _vocabulary_path(self):
         return os.path.join(self.data.data_dir, self.data.text.vocabulary)
 
+    def file_names(self, split: str) -> None:
+        """Returns None: sentences are no files."""
+        del split
+
     def train_input_fn(self, split: str, seed: int, start_step: int = 0):
         """Returns an input_fn for training: endless, rows reshuffled each epoch.
 

@@ -111,7 +111,7 @@ def tree(path):
         (["--cache=gs://bucket/x"], "no folder of a local disk"),
         (["--dataset=no_such_module:read"], "--dataset=no_such_module:read: no module"),
         (["--dataset=models.mlp:MODEL"], "--dataset=models.mlp:MODEL is no function"),
-        (["--dataset=builtins:str"], "returns str, which has not all that"),
+        (["--dataset=builtins:str"], "returns str, which lacks assets"),
         (["--dataset=builtins:str", "--augment=flip"], "--augment is not for a --dataset"),
         (["--model=:MODEL"], "--model=:MODEL must be package.module:ATTRIBUTE"),
         (["--model=convnet", "--params=layers=pool:9 flatten"], "'pool:9' gets images of"),

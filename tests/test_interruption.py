@@ -104,6 +104,21 @@ def test_a_second_request_ends_it_and_an_echo_of_the_first_does_not(
     assert interruption.signal == signal.SIGTERM
 
 
+def test_the_signal_after_the_last_step_kills_even_while_tensorflow_saves(interruption):
+    class Context:
+        stopped = False
+
+        def request_stop(self):
+            self.stopped = True
+
+    interruption.finishes_step = True
+    os.kill(os.getpid(), signal.SIGTERM)
+    context = Context()
+    interruption.hook().after_run(context, None)
+    assert context.stopped
+    assert signal.getsignal(signal.SIGTERM) == signal.getsignal(signal.SIGINT) == signal.SIG_DFL
+
+
 def test_an_evaluation_ends_at_once(interruption):
     interruption.finishes_step = True
     with pytest.raises(SystemExit) as ended, interruption.at_once():

@@ -208,14 +208,15 @@ def test_predictions_name_their_image_files(run, prepare, tmp_path):
         assert columns["name"].tolist() == [row["name"] for row in rows]
 
 
-def test_pictures_in_no_data_set_are_predicted_too(run, prepare, tmp_path, capsys):
+@pytest.mark.parametrize("stored", [(), ("--image_size=6x9",)])
+def test_pictures_in_no_data_set_are_predicted_too(run, prepare, tmp_path, capsys, stored):
     folder = tmp_path / "photos"
     for i in range(6):
         path = folder / ("bright" if i % 2 else "dull") / f"{i}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
         pixels = np.random.default_rng(i).integers(0, 128 * (1 + i % 2), [9 + i, 13, 3])
         Image.fromarray(pixels.astype(np.uint8)).save(path)
-    prepare("--dataset=image_folder", "--name=photos", f"--source={folder}",
+    prepare("--dataset=image_folder", "--name=photos", f"--source={folder}", *stored,
             "--validation_fraction=0", f"--data_dir={tmp_path}/data")  # fmt: skip
     data = ["--dataset=photos", f"--data_dir={tmp_path}/data", "--image_size=8x8"]
     model_dir = run("--mode=train", "--train_steps=20", *data)
@@ -289,6 +290,7 @@ def test_the_evaluation_and_the_export_that_a_run_was_stopped_before_are_done_by
     run, tmp_path, result, capsys
 ):
     model_dir = run("--mode=train", "--train_steps=20", "--save_checkpoints_steps=20")
+    run("--mode=eval")  # a look at it is no judgement of it
     arguments = ["--train_steps=20", "--best_metric=accuracy", f"--export_dir={tmp_path}/export"]
     run(*arguments)
     assert result(model_dir, 20)["eval"]["examples"] == 41
@@ -314,11 +316,11 @@ def test_an_average_has_results_of_its_own(run, result, tmp_path):
     latest = result(model_dir, 30)["eval"]
     run("--mode=eval", "--checkpoint=average:3")
     assert result(model_dir, 30)["eval"] == latest
-    average = result(model_dir, 30)["eval_average"]
+    average = result(model_dir, 30)["eval_average_3"]
     assert average["average_loss"] != latest["average_loss"]
-    assert os.path.exists(os.path.join(model_dir, "eval_average", "confusion_matrix_30.png"))
+    assert os.path.exists(os.path.join(model_dir, "eval_average_3", "confusion_matrix_30.png"))
     run("--mode=predict", "--checkpoint=average:3")
-    assert os.path.exists(os.path.join(model_dir, "predictions_test_30_average.jsonl"))
+    assert os.path.exists(os.path.join(model_dir, "predictions_test_30_average_3.jsonl"))
     for checkpoint, figures in (("latest", latest), ("average:3", average)):
         folder = tmp_path / checkpoint
         run("--mode=export", f"--checkpoint={checkpoint}", f"--export_dir={folder}")

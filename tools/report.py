@@ -179,7 +179,7 @@ def _predictions(model_dir, given):
     """Returns the step of the newest file of predictions, and the first of them by their images."""
     paths = tf.io.gfile.glob(os.path.join(model_dir, "predictions_*.jsonl"))
     found = [re.fullmatch(r".*/predictions_(.+)_(\d+)\.jsonl", path) for path in paths]
-    if not paths or "data_dir" not in given:
+    if not paths or not dataset.exists(given.get("data_dir", "")):
         return 0, ""
     data = dataset.read(given["data_dir"])
     of_splits = [match for match in found if match and match[1] in data.splits]

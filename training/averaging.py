@@ -10,7 +10,7 @@ import tensorflow as tf
 from training import files
 from training.program import UsageError
 
-AVERAGE_DIR = "average"
+_FOLDER = "average_{}"
 
 
 def of_newest(model_dir: str, count: str) -> str:
@@ -19,7 +19,7 @@ def of_newest(model_dir: str, count: str) -> str:
     Variables of whole numbers, the global step among them, are those of the newest.
 
     Args:
-      model_dir: folder of checkpoints; the mean lies in `model_dir/average`.
+      model_dir: folder of checkpoints; the mean lies in `model_dir/average_N`.
       count: as it was given, a number above 1.
 
     Raises:
@@ -38,7 +38,7 @@ def of_newest(model_dir: str, count: str) -> str:
     readers = [tf.train.load_checkpoint(path) for path in paths]
     names = sorted(readers[-1].get_variable_to_shape_map())
     values = {name: _mean([reader.get_tensor(name) for reader in readers]) for name in names}
-    path = os.path.join(model_dir, AVERAGE_DIR, os.path.basename(paths[-1]))
+    path = os.path.join(model_dir, _FOLDER.format(count), os.path.basename(paths[-1]))
     files.write_checkpoint(path, values)
     print(f"average of {len(paths)} checkpoints, {paths[0]} to {paths[-1]}: {path}")
     return path

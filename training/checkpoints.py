@@ -26,7 +26,7 @@ def find(model_dir: str, which: str) -> str:
     Args:
       model_dir: where "latest", "best" and "average:N" are looked up.
       which: "latest", "best", "average:N", the mean of the newest N, which is written into
-        `model_dir/average`, or the path of a checkpoint or of a folder of them.
+        `model_dir/average_N`, or the path of a checkpoint or of a folder of them.
 
     Raises:
       UsageError: there is none.
@@ -153,11 +153,17 @@ class BestCheckpoint:
         """
         self._dir = os.path.join(model_dir, BEST_DIR)
         self._metric = metric
-        self._record = {"metric": metric, "value": math.nan, "step": -1, "evals_without_gain": 0}
+        self._record = {
+            "metric": metric,
+            "value": math.nan,
+            "step": -1,
+            "last_step": -1,
+            "evals_without_gain": 0,
+        }
         path = os.path.join(self._dir, _BEST_FILE)
         if tf.io.gfile.exists(path):
             with tf.io.gfile.GFile(path) as file:
-                self._record = json.load(file)
+                self._record.update(json.load(file))
         if self._record["metric"] != metric:
             raise UsageError(
                 f"{self._dir} keeps the best checkpoint by '{self._record['metric']}', not by "
@@ -170,6 +176,11 @@ class BestCheckpoint:
         return self._record["evals_without_gain"]
 
     @property
+    def last_step(self) -> int:
+        """Step of the checkpoint that was judged last; -1 if none was."""
+        return self._record["last_step"]
+
+    @property
     def wanted(self) -> str:
         """What is kept, for people."""
         size = "smallest" if _SMALLER_IS_BETTER.search(self._metric) else "largest"
@@ -178,7 +189,8 @@ class BestCheckpoint:
     def update(self, checkpoint: str, step: int, metrics) -> bool:
         """Copies `checkpoint` if its metric is the best yet; returns whether it was.
 
-        NaN is never best. The old copy is removed last, so that there always is one.
+        NaN is never best. The old copy is removed last, so that there always is one. A checkpoint
+        that is judged again is not counted again.
 
         Raises:
           UsageError: the metric is not among `metrics`.
@@ -189,11 +201,12 @@ class BestCheckpoint:
             raise UsageError(f"--best_metric={self._metric} is none of {', '.join(scalars)}")
         value = float(metrics[self._metric])
         if not self._is_gain(value):
-            if step != self._record["step"]:
-                self._write({"evals_without_gain": self.evals_without_gain + 1})
+            is_new = step not in (self._record["step"], self.last_step)
+            count = self.evals_without_gain + is_new
+            self._write({"evals_without_gain": count, "last_step": step})
             return False
         self._copy(checkpoint)
-        self._write({"value": value, "step": step, "evals_without_gain": 0})
+        self._write({"value": value, "step": step, "last_step": step, "evals_without_gain": 0})
         return True
 
     def _is_gain(self, value):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 
 import numpy as np
 import tensorflow as tf
@@ -16,7 +15,7 @@ _TILE, _LINE = 112, 14  # pixels: the side of an image, the height of a line of 
 _MAX_NAME = 13  # characters
 
 
-def hooks(features, labels, predict, class_names, model_dir: str) -> list[GalleryHook]:
+def hooks(features, labels, predict, class_names, directory: str) -> list[GalleryHook]:
     """Returns the hooks of an evaluation graph: none but for classifiers of images.
 
     Args:
@@ -26,7 +25,7 @@ def hooks(features, labels, predict, class_names, model_dir: str) -> list[Galler
       predict: builds the predictions of the batch; "probabilities", float32
         `[batch, num_classes]`. It is not called where there are no images.
       class_names: one for each class.
-      model_dir: TensorBoard's events go to its folder `eval`.
+      directory: for TensorBoard's events.
     """
     image = features.get("image")
     if image is None or image.shape.rank != 4 or image.shape[-1] not in (1, 3):
@@ -42,7 +41,7 @@ def hooks(features, labels, predict, class_names, model_dir: str) -> list[Galler
         "probabilities": probabilities,
         "weights": features["weight"],
     }
-    return [GalleryHook(tensors, class_names, os.path.join(model_dir, "eval"))]
+    return [GalleryHook(tensors, class_names, directory)]
 
 
 class GalleryHook(tf.estimator.SessionRunHook):

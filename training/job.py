@@ -233,7 +233,9 @@ def _text_input(pipeline):
 def _picture_input(pipeline):
     if not FLAGS.input or pipeline.data.text:
         return None
-    return PictureInput(FLAGS.input, pipeline.features["image"].shape[-1])
+    stored = pipeline.data.features["image"]
+    image_size = stored.shape[:2] if stored.encoding == "raw" else None
+    return PictureInput(FLAGS.input, image_size, stored.shape[-1])
 
 
 def _check_parts(batch_size, parts):

@@ -101,7 +101,7 @@ def evaluate(estimator, job, input_fns, checkpoint=None):
 
         bleu = translation.bleu_of_split(estimator, job, input_fns.predict, checkpoint)
         metrics = {"bleu": bleu, **metrics}
-    section = {"split": job.eval_split, **metrics}
+    section = {"split": job.eval_split, "checkpoint": checkpoint, **metrics}
     if "confusion_matrix" in metrics:
         matrix, names = section.pop("confusion_matrix"), job.dataset.class_names
         section.update(confusion.figures(matrix, names))
@@ -138,7 +138,8 @@ def train_and_eval(estimator, job, input_fns):
     with trainer.interruption.awaited():
         stop = False
         if not job.task.in_cluster and job.checkpoint:
-            stop = evaluate_and_decide() if _lacks_evaluation(job) else keeper.has_seen_enough()
+            lacks = _lacks_evaluation(job, keeper)
+            stop = evaluate_and_decide() if lacks else keeper.has_seen_enough()
         if not stop and not job.done:
             _train_and_decide(estimator, job, trainer, evaluate_and_decide)
             trainer.report()
@@ -146,11 +147,12 @@ def train_and_eval(estimator, job, input_fns):
         _export_if_asked(estimator, job)
 
 
-def _lacks_evaluation(job):
+def _lacks_evaluation(job, keeper):
     """Whether a run that nobody stopped would have evaluated the checkpoint that is resumed."""
+    if not job.done and job.start_step % job.save_checkpoints_steps:
+        return False
     found = results.of_evaluation(job.model_dir, job.checkpoint)
-    was_due = job.done or job.start_step % job.save_checkpoints_steps == 0
-    return was_due and found.get("split") != job.eval_split
+    return found.get("split") != job.eval_split or not keeper.has_seen(job.start_step)
 
 
 def _train_and_decide(estimator, job, trainer, evaluate_and_decide):
@@ -246,6 +248,10 @@ class _Keeper:
         checkpoint = checkpoint or checkpoints.latest(self._job.model_dir)
         self._best.update(checkpoint, checkpoints.step_of(checkpoint), metrics)
         return self.has_seen_enough()
+
+    def has_seen(self, step):
+        """Whether the checkpoint of that step was judged last, if any is to be."""
+        return self._best is None or self._best.last_step == step
 
     def has_seen_enough(self):
         """Returns, and says, whether enough evaluations have brought no better checkpoint."""

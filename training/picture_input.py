@@ -19,11 +19,12 @@ class PictureInput:
       names: in their folder, of those that were read so far; what is broken has none.
     """
 
-    def __init__(self, path: str, channels: int):
+    def __init__(self, path: str, image_size: tuple[int, int] | None, channels: int):
         """Lists the pictures.
 
         Args:
           path: of a file or of a folder with them, in folders of its own too; local or gs://.
+          image_size: `(height, width)` that pixels are stored in, None where files are.
           channels: 1 or 3, of what the model sees.
 
         Raises:
@@ -45,14 +46,14 @@ class PictureInput:
                 f"--input={path} is no picture, nor a folder that holds one: a file that ends in "
                 f"{', '.join(pictures.EXTENSIONS)}"
             )
-        self._channels = channels
+        self._image_size, self._channels = image_size, channels
         self._num_known = 0
         self.names: list[str] = []
 
     def files(self) -> Iterator[bytes]:
-        """Yields each picture as prepare_data.py would store it; says which ones are broken."""
+        """Yields each picture as prepare_data.py would store it, says which ones are broken."""
         for number, path in enumerate(self.paths):
-            (picture,) = pictures.read_many([path], None, self._channels)
+            (picture,) = pictures.read_many([path], self._image_size, self._channels)
             is_new = number == self._num_known  # TPUEstimator reads the first ones again
             self._num_known += is_new
             if isinstance(picture, str):

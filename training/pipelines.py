@@ -45,11 +45,16 @@ def _own():
     if not callable(make):
         raise UsageError(f"--dataset={FLAGS.dataset} is no function of data_dir")
     pipeline = make(FLAGS.data_dir)
-    if not isinstance(pipeline, Pipeline):
+    members = {*Pipeline.__annotations__, *vars(Pipeline)}
+    wanted = {name for name in members if not name.startswith("_")}
+    missing = sorted(name for name in wanted if not hasattr(pipeline, name))
+    if missing:
         raise UsageError(
-            f"--dataset={FLAGS.dataset} returns {type(pipeline).__name__}, which has not all that "
-            "input_fns.pipeline.Pipeline has"
+            f"--dataset={FLAGS.dataset} returns {type(pipeline).__name__}, which lacks "
+            f"{', '.join(missing)} of input_fns.pipeline.Pipeline"
         )
+    if pipeline.corpus_metrics and not pipeline.data.text:
+        raise UsageError(f"--dataset={FLAGS.dataset}: corpus_metrics are for text alone")
     return pipeline
 
 

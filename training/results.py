@@ -33,13 +33,21 @@ def read(model_dir: str, step: int) -> dict[str, Any]:
 
 def of_evaluation(model_dir: str, checkpoint: str) -> dict[str, Any]:
     """Returns what was found when `checkpoint` was evaluated; nothing if it was not."""
-    step = checkpoints.step_of(checkpoint)
-    return read(model_dir, step).get(evaluation_section(model_dir, checkpoint), {})
+    sections = read(model_dir, checkpoints.step_of(checkpoint))
+    found = sections.get(evaluation_section(model_dir, checkpoint), {})
+    is_own = not checkpoints.label(model_dir, checkpoint)  # `best` holds copies of the others
+    return found if is_own or found.get("checkpoint") == checkpoint else {}
 
 
 def evaluation_section(model_dir: str, checkpoint: str) -> str:
     """Returns the name of the section, and of the folder, with the evaluation of `checkpoint`."""
     return "_".join(filter(None, ["eval", checkpoints.label(model_dir, checkpoint)]))
+
+
+def evaluation_dir(model_dir: str, checkpoint: str | None) -> str:
+    """Returns the folder with the events of the evaluation of `checkpoint`; None is one to come."""
+    name = evaluation_section(model_dir, checkpoint) if checkpoint else "eval"
+    return os.path.join(model_dir, name)
 
 
 def _path(model_dir, step):

@@ -122,6 +122,8 @@ def _encode_split(name, split: RawText, pieces: Vocabulary, options, is_whole):
     empty = (lengths == 1).any(axis=0) & (not is_whole)
     reasons = Counter({"empty": int(empty.sum()), "too long": int((too_long & ~empty).sum())})
     kept = np.flatnonzero(~empty & ~too_long)
+    if not len(kept):
+        raise DataError(f"split '{name}': none of its {len(empty)} pairs can be used: {+reasons}")
     rows = _pack(lengths, kept, options.max_length) if name == "train" else [[i] for i in kept]
     tokens = lengths[:, kept].sum(axis=1).tolist()
     described = TextSplit(len(kept), *tokens, left_out=dict(+reasons))

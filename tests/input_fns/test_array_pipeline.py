@@ -74,6 +74,9 @@ def test_prediction_has_the_features_alone(pipeline, batches):
     [
         ({}, "numbers has no splits"),
         ({"train": (arrays()[0], np.arange(9))}, "the arrays of 'train' have the sizes"),
+        ({"train": (np.zeros([3, 2]), np.zeros(3))}, "'train' should be"),
+        ({"train": ({"x": np.zeros([3, 2])}, [1, 2, 3])}, "the labels of 'train' should be"),
+        ({"train": ({"x": np.array(["a", "b"])}, np.zeros(2))}, "x of 'train' should be an array"),
         ({"train": arrays(), "test": ({"y": np.zeros(3)}, np.zeros(3))}, "split 'test' is"),
     ],
 )

@@ -164,6 +164,13 @@ def test_what_is_best_is_said(tmp_path, metric, size):
     assert wanted == f"the checkpoint of the {size} {metric}"
 
 
+def test_a_checkpoint_that_is_judged_again_is_not_counted_again(tmp_path):
+    for step, value in ((1, 0.5), (2, 0.4), (2, 0.4), (1, 0.5)):
+        keeper = checkpoints.BestCheckpoint(str(tmp_path), "accuracy")
+        keeper.update(save(tmp_path, step, a=value), step, {"accuracy": value})
+    assert keeper.evals_without_gain == 1
+
+
 def test_a_copy_that_fails_leaves_the_former_best(tmp_path, monkeypatch):
     keeper = checkpoints.BestCheckpoint(str(tmp_path), "accuracy")
     keeper.update(save(tmp_path, 1, a=1.0), 1, {"accuracy": 0.1})

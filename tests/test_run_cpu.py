@@ -406,10 +406,15 @@ def test_the_users_own_model_by_module_and_attribute(run, tmp_path, monkeypatch,
 def test_a_model_without_a_precision_computes_in_float32(run, tmp_path, monkeypatch, result):
     (tmp_path / "plain_model.py").write_text(
         "import dataclasses\n"
+        "import tensorflow as tf\n"
         "from models import mlp\n"
         "def default_params():\n"
-        "    return {k: v for k, v in mlp.default_params().items() if k != 'precision'}\n"
-        "MINE = dataclasses.replace(mlp.MODEL, default_params=default_params)\n"
+        "    return {'num_classes': 2, 'label_smoothing': 0.0, 'pixel_scale': 1.0}\n"
+        "def inference(features, params, training):\n"
+        "    x = tf.compat.v1.layers.flatten(tf.cast(features['image'], tf.float32))\n"
+        "    return {'logits': tf.compat.v1.layers.dense(x, params['num_classes'])}\n"
+        "MINE = dataclasses.replace(mlp.MODEL, default_params=default_params, inference=inference,\n"
+        "                           check_params=lambda params: None)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     model_dir = run("--model=plain_model:MINE", "--train_steps=3")

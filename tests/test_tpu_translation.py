@@ -77,7 +77,7 @@ def test_cores_evaluate_and_translate_alike(
     for run, name in ((run_text_in, "cpu"), (run_tpu_text_in, "tpu")):
         run(tmp_path / name, checkpoint, "--mode=eval")
         run(tmp_path / name, *predict, f"--predict_output={tmp_path}/{name}.txt")
-    on_cpu, on_tpu = (result(tmp_path / name, 10)["eval"] for name in ("cpu", "tpu"))
+    on_cpu, on_tpu = (result(tmp_path / name, 10)["eval_end"] for name in ("cpu", "tpu"))
     for name in ("bleu", "average_loss", "perplexity", "token_accuracy", "examples"):
         assert on_tpu[name] == pytest.approx(on_cpu[name], rel=1e-5), name
     assert (tmp_path / "tpu.txt").read_text() == (tmp_path / "cpu.txt").read_text()

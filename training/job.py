@@ -148,6 +148,7 @@ def from_flags(
     for split in splits:
         dataset.split(split)
     _check_prediction(pipeline)
+    picture_input = _picture_input(pipeline)
     _check_cluster(task, trains)
     checkpoint = _checkpoint(trains, task)
     job = Job(
@@ -159,7 +160,7 @@ def from_flags(
         checkpoint=checkpoint,
         start_step=checkpoints.step_of(checkpoint),
         text_input=_text_input(pipeline) if evaluates else None,
-        picture_input=_picture_input(pipeline),
+        picture_input=picture_input,
         warm_start_from=_warm_start(trains, checkpoint),
         predict_output=FLAGS.predict_output,
         train_steps=_train_steps(dataset),

@@ -413,8 +413,10 @@ def test_a_model_without_a_precision_computes_in_float32(run, tmp_path, monkeypa
         "def inference(features, params, training):\n"
         "    x = tf.compat.v1.layers.flatten(tf.cast(features['image'], tf.float32))\n"
         "    return {'logits': tf.compat.v1.layers.dense(x, params['num_classes'])}\n"
-        "MINE = dataclasses.replace(mlp.MODEL, default_params=default_params, inference=inference,\n"
-        "                           check_params=lambda params: None)\n"
+        "def check_params(params):\n"
+        "    pass\n"
+        "own = (default_params, inference, check_params)\n"
+        "MINE = dataclasses.replace(mlp.MODEL, **{function.__name__: function for function in own})\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     model_dir = run("--model=plain_model:MINE", "--train_steps=3")

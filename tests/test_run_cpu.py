@@ -415,8 +415,8 @@ def test_a_model_without_a_precision_computes_in_float32(run, tmp_path, monkeypa
         "    return {'logits': tf.compat.v1.layers.dense(x, params['num_classes'])}\n"
         "def check_params(params):\n"
         "    pass\n"
-        "own = (default_params, inference, check_params)\n"
-        "MINE = dataclasses.replace(mlp.MODEL, **{function.__name__: function for function in own})\n"
+        "own = {f.__name__: f for f in (default_params, inference, check_params)}\n"
+        "MINE = dataclasses.replace(mlp.MODEL, **own)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     model_dir = run("--model=plain_model:MINE", "--train_steps=3")

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from input_fns import DataError, deployment, records, serving
-from input_fns.dataset import Dataset, Feature, Shard, Split
+from input_fns.dataset import Dataset, Feature, unstored
 from input_fns.records import plain
 
 _BLOCK = 1024
@@ -68,10 +68,7 @@ class ArrayPipeline:
     @functools.cached_property
     def data(self) -> Dataset:
         """What is known of the data set, which lies in no folder."""
-        splits = {
-            name: Split((), (Shard("", 0, len(labels)),))
-            for name, (_, labels) in self.splits.items()
-        }
+        splits = unstored({name: len(labels) for name, (_, labels) in self.splits.items()})
         return Dataset(self.name, "", self.features, self.class_names, splits)
 
     @functools.cached_property
@@ -126,8 +123,6 @@ class ArrayPipeline:
         """Returns the one way into a SavedModel: what the model sees."""
 
         def outputs(predictions):
-            if not self.class_names:
-                return predictions
             return serving.class_outputs(predictions, self.class_names, top_k)
 
         def first_examples(split, count):

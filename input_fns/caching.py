@@ -117,10 +117,11 @@ def _local_copy(data, split_name, folder):
     # The name holds the records' checksums: those of another data set are never taken for them.
     identity = hashlib.sha256(repr((data.data_dir, split)).encode()).hexdigest()[:12]
     path = os.path.join(folder, f"{data.name.replace(':', '_')}-{split_name}-{identity}")
-    finished = glob.glob(f"{glob.escape(path)}*{_FINISHED}")
+    if glob.glob(f"{glob.escape(path)}*{_FINISHED}"):
+        return path
     # What a killed process has left is removed by `claim`, or another is just writing it.
     free += sum(os.path.getsize(left) for left in glob.glob(f"{glob.escape(path)}-*_[0-9]*"))
-    if split.num_bytes > free and not finished:
+    if split.num_bytes > free:
         raise DataError(
             f"--cache={folder}: split '{split_name}' takes {_gib(split.num_bytes)}, and the disk "
             f"has {_gib(free)} left"

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -194,6 +194,11 @@ class Dataset:
     def path(self, shard: Shard) -> str:
         """Returns the path of a shard."""
         return shard.name if "://" in shard.name else os.path.join(self.data_dir, shard.name)
+
+
+def unstored(sizes: Mapping[str, int]) -> dict[str, Split]:
+    """Returns the splits of a data set that lies in no files, `{name: number of examples}`."""
+    return {name: Split((), (Shard("", 0, size),)) for name, size in sizes.items()}
 
 
 def load(

@@ -68,6 +68,14 @@ class ImagePipeline:
         shape = (*self._size, self._stored.shape[-1])
         return {"image": Feature("raw", self._stored.dtype, shape)}
 
+    @property
+    def any_picture(self) -> Feature | None:
+        """What a JPEG or PNG of any size is to the model; None if it sees no pictures of bytes."""
+        channels = self._stored.shape[-1]
+        if self._stored.dtype != "uint8" or channels not in (1, 3):
+            return None
+        return Feature("image", "uint8", (None, None, channels))
+
     def train_input_fn(self, split: str, seed: int, start_step: int = 0):
         """Returns an input_fn for training: endless, reshuffled each epoch, augmented.
 
@@ -156,18 +164,17 @@ class ImagePipeline:
         Raises:
           DataError: the model sees no pictures of bytes in grey or colour.
         """
-        stored = self._stored
-        if stored.dtype != "uint8" or stored.shape[-1] not in (1, 3):
+        stored, any_picture = self._stored, self.any_picture
+        if any_picture is None:
             raise DataError(
                 f"--input: the images of {self.data.name}, {stored.dtype} of {stored.shape[-1]} "
                 "channels, are no pictures"
             )
-        any_size = Feature("image", "uint8", (None, None, stored.shape[-1]))
 
         @plain
         def evaluated(file):
             if stored.encoding != "raw":
-                return {"image": self.evaluated_file(file, any_size)}
+                return {"image": self.evaluated_file(file, any_picture)}
             pixels = {"image": images.decode(file, stored)}
             return self.evaluated_pixels(pixels, None)[0]
 

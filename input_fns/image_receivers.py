@@ -5,7 +5,6 @@ from __future__ import annotations
 import tensorflow as tf
 
 from input_fns import images, records, serving
-from input_fns.dataset import Feature
 
 _BYTES = "image_bytes"
 
@@ -41,8 +40,7 @@ def receivers(pipeline, top_k: int) -> dict[str, serving.Receiver]:
         return pipeline.evaluated_pixels({"image": pixels}, None)[0]
 
     def of_files(inputs):
-        any_size = Feature("image", "uint8", (None, None, stored.shape[-1]))
-        return {"image": _evaluated_files(pipeline, inputs[_BYTES], any_size)}
+        return {"image": _evaluated_files(pipeline, inputs[_BYTES], pipeline.any_picture)}
 
     def first_files(split, count):
         return {_BYTES: serving.first_of(lambda: _files(data, split), count)}
@@ -55,7 +53,7 @@ def receivers(pipeline, top_k: int) -> dict[str, serving.Receiver]:
             serving.string_inputs(serving.EXAMPLES), of_records, outputs, first_records
         ),
     }
-    if stored.dtype == "uint8" and stored.shape[-1] in (1, 3):
+    if pipeline.any_picture is not None:
         found[serving.IMAGE_BYTES] = serving.Receiver(
             serving.string_inputs(_BYTES), of_files, outputs, first_files
         )

@@ -75,15 +75,15 @@ def class_outputs(predictions, class_names, top_k: int):
 
     Args:
       predictions: `{"classes": int32 [batch], "probabilities": float32 [batch, num_classes]}`.
-      class_names: in the order of the probabilities.
+      class_names: in the order of the probabilities; () where classes have none.
       top_k: how many of the likeliest classes come too, likeliest first; 0 for none.
 
     Returns:
       The predictions and `class_names`, string `[batch]`; of `top_k` also `top_classes`, int32,
       `top_class_names`, string, and `top_probabilities`, float32, all `[batch, top_k]`. What
-      predicts no classes stays as it is.
+      predicts no classes, or some without names, stays as it is.
     """
-    if "classes" not in predictions:
+    if "classes" not in predictions or not class_names:
         return predictions
     names = tf.constant(class_names)
     outputs = {**predictions, "class_names": tf.gather(names, predictions["classes"])}

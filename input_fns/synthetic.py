@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from input_fns import deployment, records, serving
-from input_fns.dataset import EOS, Dataset, Feature, Shard, Split, Text
+from input_fns.dataset import EOS, Dataset, Feature, Text, unstored
 
 NAME = "synthetic"
 _SPLITS = {"train": 50_000, "test": 10_000}
@@ -21,18 +21,14 @@ def dataset(image_size: tuple[int, int], num_classes: int) -> Dataset:
     """Returns a data set of colour images that is nowhere stored: 50,000 train and 10,000 test."""
     feature = Feature("raw", "uint8", (*image_size, 3))
     class_names = tuple(f"class {number}" for number in range(num_classes))
-    return Dataset(NAME, "", {"image": feature}, class_names, _splits())
+    return Dataset(NAME, "", {"image": feature}, class_names, unstored(_SPLITS))
 
 
 def text_dataset(max_length: int, vocab_size: int) -> Dataset:
     """Returns a data set of rows of tokens that is nowhere stored: 50,000 train and 10,000 test."""
     feature = Feature("raw", "int32", (max_length,))
     text = Text((), "", vocab_size, max_length, {})
-    return Dataset(NAME, "", {"source": feature, "target": feature}, (), _splits(), text)
-
-
-def _splits():
-    return {name: Split((), (Shard("", 0, size),)) for name, size in _SPLITS.items()}
+    return Dataset(NAME, "", {"source": feature, "target": feature}, (), unstored(_SPLITS), text)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -69,6 +69,11 @@ def label(model_dir: str, checkpoint: str) -> str:
     return os.path.basename(folder)
 
 
+def labelled(name: str, model_dir: str, checkpoint: str) -> str:
+    """Returns `name` with the `label` of `checkpoint` behind it, if it has one."""
+    return "_".join(filter(None, [name, label(model_dir, checkpoint)]))
+
+
 def check_fits(checkpoint: str, params, training: bool) -> None:
     """Checks that the variables of the default graph can be restored from `checkpoint`.
 

@@ -21,8 +21,8 @@ def write_file(estimator, job, predict_input_fn) -> None:
     """
     given = job.picture_input
     what = job.eval_split if given is None else "input"
-    label = checkpoints.label(job.model_dir, job.checkpoint)
-    name = "_".join(filter(None, ["predictions", what, str(job.start_step), label]))
+    name = f"predictions_{what}_{job.start_step}"
+    name = checkpoints.labelled(name, job.model_dir, job.checkpoint)
     path = job.predict_output or os.path.join(job.model_dir, f"{name}.jsonl")
     size = job.dataset.split(what).num_examples if given is None else len(given.paths)
     batches = estimator.predict(

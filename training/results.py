@@ -41,7 +41,7 @@ def of_evaluation(model_dir: str, checkpoint: str) -> dict[str, Any]:
 
 def evaluation_section(model_dir: str, checkpoint: str) -> str:
     """Returns the name of the section, and of the folder, with the evaluation of `checkpoint`."""
-    return "_".join(filter(None, ["eval", checkpoints.label(model_dir, checkpoint)]))
+    return checkpoints.labelled("eval", model_dir, checkpoint)
 
 
 def evaluation_dir(model_dir: str, checkpoint: str | None) -> str:

@@ -86,8 +86,8 @@ def of_split(pipeline: TextPipeline, split: str) -> TextInput:
 
 def write_file(estimator, job, predict_input_fn) -> None:
     """Writes the translation of each line of `job.text_input` by `job.checkpoint`."""
-    label = checkpoints.label(job.model_dir, job.checkpoint)
-    name = "_".join(filter(None, ["predictions", str(job.start_step), label]))
+    name = f"predictions_{job.start_step}"
+    name = checkpoints.labelled(name, job.model_dir, job.checkpoint)
     path = job.predict_output or os.path.join(job.model_dir, f"{name}.txt")
     started = time.monotonic()
     lines = _translate(estimator, job, predict_input_fn, job.checkpoint)

@@ -54,6 +54,9 @@ class GalleryHook(tf.estimator.SessionRunHook):
         self._fetches["step"] = tf.compat.v1.train.get_global_step()
         self._class_names = class_names
         self._directory = directory
+
+    def begin(self):
+        """Comes before each evaluation of this graph."""
         self._is_drawn = False
 
     def before_run(self, run_context):

@@ -8,21 +8,12 @@ import gc
 import os
 from typing import Callable
 
-import numpy as np
 import tensorflow as tf
 
 from input_fns import DataError, inspection
-from training import (
-    checkpoints,
-    cluster,
-    confusion,
-    export,
-    predictions,
-    progress,
-    results,
-    summaries,
-)
+from training import checkpoints, cluster, confusion, export, predictions, results
 from training.checkpoints import BestCheckpoint
+from training.evaluator import Evaluator
 from training.job import Job
 from training.program import UsageError
 from training.trainer import Trainer
@@ -72,50 +63,9 @@ def train(estimator, job, input_fns):
     trainer.report()
 
 
-def evaluate(estimator, job, input_fns, checkpoint=None):
-    """Evaluates every example of the split once; prints, writes and returns the metrics.
-
-    Raises:
-      DataError: another number of examples was counted than the split has.
-    """
-    checkpoint = checkpoint or checkpoints.latest(job.model_dir)
-    size = job.dataset.split(job.eval_split).num_examples
-    steps = -(-size // job.eval_batch_size)
-    # A TPU evaluates in one session.run.
-    hooks = [] if job.uses_tpu else [progress.PassHook("eval", size, job.eval_batch_size)]
-    label = checkpoints.label(job.model_dir, checkpoint) or None
-    metrics = estimator.evaluate(
-        input_fns.evaluate, steps=steps, hooks=hooks, checkpoint_path=checkpoint, name=label
-    )
-    gc.collect()  # the graph of an evaluation is a web of cycles, and there is one each time
-    step = int(metrics.pop("global_step"))
-    # The Estimator's own loss is a mean of batches, however full; average_loss is that of examples.
-    metrics.pop("loss")
-    if metrics["examples"] != size:
-        raise DataError(
-            f"evaluated {metrics['examples']} examples, but split '{job.eval_split}' has {size}: "
-            "the shards and dataset.json disagree"
-        )
-    if job.pipeline.corpus_metrics:
-        from training import translation  # sacreBLEU is not installed with every other
-
-        bleu = translation.bleu_of_split(estimator, job, input_fns.predict, checkpoint)
-        metrics = {"bleu": bleu, **metrics}
-    section = {"split": job.eval_split, "checkpoint": checkpoint, **metrics}
-    if "confusion_matrix" in metrics:
-        matrix, names = section.pop("confusion_matrix"), job.dataset.class_names
-        section.update(confusion.figures(matrix, names))
-        png = confusion.write(estimator.eval_dir(label), step, matrix, names)
-        summaries.write_confusion_matrix(estimator.eval_dir(label), step, matrix, names, png)
-    name = results.evaluation_section(job.model_dir, checkpoint)
-    results.write(job.model_dir, step, name, section)
-    print(f"eval of step {step} on {job.eval_split}: {_describe(metrics)}", flush=True)
-    return metrics
-
-
-def evaluate_and_explain(estimator, job, input_fns):
+def evaluate(estimator, job, input_fns):
     """Evaluates `job.checkpoint`; of a classifier prints the figures of each class too."""
-    metrics = evaluate(estimator, job, input_fns, job.checkpoint)
+    metrics = Evaluator(estimator, job, input_fns).evaluate(job.checkpoint)
     if "confusion_matrix" in metrics:
         print(confusion.text(metrics["confusion_matrix"], job.dataset.class_names), end="")
 
@@ -126,14 +76,14 @@ def train_and_eval(estimator, job, input_fns):
     What an earlier run was stopped before is done too: the evaluation of its last checkpoint, and
     the export.
     """
-    keeper = _Keeper(job)
+    evaluator, keeper = Evaluator(estimator, job, input_fns), _Keeper(job)
     trainer = Trainer(estimator, job, input_fns.train)
 
     def evaluate_and_decide():
         if trainer.interruption.signal is not None:
             return False  # the run that goes on from here evaluates it
         with job.clock.pause(), trainer.interruption.at_once():
-            return keeper.should_stop(evaluate(estimator, job, input_fns))
+            return keeper.should_stop(evaluator.evaluate(checkpoints.latest(job.model_dir)))
 
     with trainer.interruption.awaited():
         stop = False
@@ -185,10 +135,10 @@ def _in_turns(trainer, job, evaluate_and_decide):
 
 def continuous_eval(estimator, job, input_fns):
     """Evaluates each checkpoint as it comes, until the one of train_steps or a time-out."""
-    keeper = _Keeper(job)
+    evaluator, keeper = Evaluator(estimator, job, input_fns), _Keeper(job)
     for checkpoint in tf.train.checkpoints_iterator(job.model_dir, timeout=job.eval_timeout_secs):
         try:
-            metrics = evaluate(estimator, job, input_fns, checkpoint)
+            metrics = evaluator.evaluate(checkpoint)
             stop = keeper.should_stop(metrics, checkpoint)
             step = checkpoints.step_of(checkpoint)
         except (tf.errors.NotFoundError, ValueError) as error:
@@ -274,14 +224,6 @@ class _EvaluatingListener(tf.estimator.CheckpointSaverListener):
         return False if global_step == self._start_step else self._evaluate_and_decide()
 
 
-def _describe(metrics):
-    scalars = {name: value for name, value in metrics.items() if np.ndim(value) == 0}
-    examples = scalars.pop("examples")
-    return ", ".join(f"{name} {value:.4f}" for name, value in scalars.items()) + (
-        f", examples {examples}"
-    )
-
-
 @contextlib.contextmanager
 def _clear_data_errors(job):
     """Turns what TensorFlow says of a broken record into the shard and the place."""
@@ -296,7 +238,7 @@ def _clear_data_errors(job):
 
 _MODES = {
     "train": train,
-    "eval": evaluate_and_explain,
+    "eval": evaluate,
     "train_and_eval": train_and_eval,
     "continuous_eval": continuous_eval,
     "predict": predict,

@@ -149,7 +149,15 @@ def train_from_files(
     window = max(1, min(_SHUFFLE_BUFFER, _SHUFFLE_BYTES // record_bytes))
     dataset = dataset.shuffle(window, seed=order_seed).repeat()
     dataset = dataset.batch(deployment.batch_size, drop_remainder=True)
-    dataset = dataset.map(plain(parse), num_parallel_calls=PARALLEL_CALLS)
+
+    @plain
+    def parse_batch(serialized):
+        def with_static_batch(tensor):  # a TPU takes no other; decode_raw loses it
+            return tf.ensure_shape(tensor, [deployment.batch_size, *tensor.shape[1:]])
+
+        return tf.nest.map_structure(with_static_batch, parse(serialized))
+
+    dataset = dataset.map(parse_batch, num_parallel_calls=PARALLEL_CALLS)
     first = start_step * deployment.batches_per_step
     numbers = _random_numbers(draw, deployment.batch_size, seed + host, first)
     return tf.data.Dataset.zip((dataset, numbers))

@@ -97,6 +97,10 @@ def test_all_variables_of_four_hosts_are_equal(difference):
     assert difference(BATCH_NORM, "4x2") < TOLERANCE
 
 
+def test_all_variables_are_equal_when_the_records_are_streamed(difference):
+    assert difference("mlp", "1x2", ["--cache=none"]) < TOLERANCE
+
+
 @pytest.mark.parametrize("model", ["resnet18", pytest.param("resnet50", marks=pytest.mark.slow)])
 def test_a_step_of_a_deep_network_is_equal(difference, model):
     assert difference(model, "1x2", ["--train_steps=1"]) < 10 * TOLERANCE

@@ -99,8 +99,7 @@ def _bench(recipe, folder):
     """Returns `{side: its median rate and time to the first step, and ours / its rate}`."""
     shape, size, steps = RECIPES[recipe]
     data_dir, arrays, params, batch_size = prepare(recipe, folder, shape, size)
-    used = min(size, steps * batch_size)  # Keras counts in whole epochs of what it is given
-    epochs = steps * batch_size // used
+    used, epochs = whole_epochs(size, steps, batch_size)
     runs = {name: [] for name in ("ours", *flags.FLAGS.peers)}
     for i in range(flags.FLAGS.rounds):
         for name, done in runs.items():
@@ -119,6 +118,13 @@ def _bench(recipe, folder):
             "ratios": ratios,
         }
     return sides
+
+
+def whole_epochs(size, steps, batch_size):
+    """Returns how many examples peers get, and in how many epochs they make about `steps` steps."""
+    # A rest smaller than a batch would have Keras trace and compile its step anew, in its time.
+    used = min(size // batch_size, steps) * batch_size
+    return used, steps * batch_size // used
 
 
 def prepare(recipe, folder, shape, size):

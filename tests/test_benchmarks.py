@@ -8,10 +8,19 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks.children import ROOT
+from benchmarks.children import ROOT, last_line
 from tests.formats import idx
 
 pytestmark = pytest.mark.slow
+
+# For a process of its own, because absl knows a flag of each name once in a process.
+EPOCHS = """
+import json
+from benchmarks import train_speed
+recipes = {name: recipe[1:] for name, recipe in train_speed.RECIPES.items()}
+sizes = {name: train_speed.whole_epochs(*recipe, 128) for name, recipe in recipes.items()}
+print(json.dumps(sizes))
+"""
 
 
 def run(module, *arguments):
@@ -26,6 +35,14 @@ def test_training_beside_others():
     table = run("train_speed", "--recipes=digits", "--peers=keras,estimator", "--rounds=1")
     sides = re.findall(r"^digits +(\w+) +[\d,]+ examples/s", table, re.MULTILINE)
     assert sides == ["ours", "keras", "estimator"]
+
+
+def test_peers_get_whole_batches():
+    epochs = last_line(EPOCHS)
+    assert not [name for name, (used, _) in epochs.items() if used % 128]
+    assert epochs["digits"] == [1408, 136]
+    assert epochs["mnist_mlp"] == [59904, 4]
+    assert epochs["cifar10_fast"] == [30 * 128, 1]
 
 
 def test_an_unknown_peer_is_answered_before_anything_runs():

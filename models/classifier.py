@@ -68,12 +68,19 @@ def pooled_logits(x, params, training):
 
     Their mean over height and width, `params["dropout"]` of it dropped in training, the last layer.
     """
-    x = tf.reduce_mean(x, axis=[1, 2], name="global_pool")  # [batch, channels]
+    x = global_pool(x, "global_pool")
     x = dropout(x, params["dropout"], training)
     initializer = tf.compat.v1.random_normal_initializer(stddev=0.01)  # Goyal et al. 2017, 5.1
     return tf.compat.v1.layers.dense(
         x, params["num_classes"], kernel_initializer=initializer, name="logits"
     )
+
+
+def global_pool(x, name):
+    """Returns the mean over height and width, `[batch, channels]`, as it is summed in float32."""
+    with tf.name_scope(name):
+        # A CPU would add up bfloat16 in bfloat16: 256 + 1 is 256.
+        return tf.cast(tf.reduce_mean(tf.cast(x, tf.float32), axis=[1, 2]), x.dtype)
 
 
 def loss(labels, outputs, params):

@@ -86,7 +86,7 @@ def _layer(x, word, name, use_bias, params, training):
             return dropout(x, *arguments, training)
     if kind == "flatten":
         return layers.flatten(x, name=name)
-    return tf.reduce_mean(x, axis=[1, 2], name=name)  # global_pool: [batch, channels]
+    return classifier.global_pool(x, name)
 
 
 def _check_fits(x, word, kind, arguments):

@@ -7,6 +7,8 @@ only a TPU can do is put in terms of queues:
     OutfeedEnqueueTuple   puts into the queue "outfeed_<core>"
     CrossReplicaSum       the first core of each group takes from a queue for each other one, adds
                           in the order of the cores, and hands the sum back through queues
+    Sum, Mean, ...        add up bfloat16 in float32
+    loops                 make one iteration after the other
 
 A core that waits for a queue is cancelled when another one fails, so an error ends them all.
 Variables: core 0 works on the variables of the graph, the others on copies that are made anew at
@@ -134,6 +136,8 @@ class _Program:
             node.attr["frame_name"].s += f"/core_{self._core}".encode()
         if "seed2" in node.attr and (node.attr["seed"].i or node.attr["seed2"].i):
             node.attr["seed2"].i += _SEED_STRIDE * self._core
+        if "parallel_iterations" in node.attr:
+            node.attr["parallel_iterations"].i = 1  # else sums of two iterations would mix
         rewrite = _REWRITES.get(op.type)
         if rewrite:
             rewrite(self, node, op)
@@ -185,6 +189,20 @@ class _Program:
         given = [give("sum", member, total) for member in group[1:]]
         self._become(node, "Identity", [total, *given, *controls], T=dtype)
 
+    def sum_in_float32(self, node, op):
+        """Rewrites a sum of bfloat16, which a CPU would add up in bfloat16."""
+        narrow, wide = tf.bfloat16, tf.float32
+        if op.get_attr("T") != narrow:
+            return
+        total = self.graph_def.node.add()
+        total.CopyFrom(node)
+        total.name = f"{node.name}/float32"
+        total.input[0] = self._add(
+            f"{node.name}/cast", "Cast", [node.input[0]], SrcT=narrow, DstT=wide
+        )
+        _set(total.attr["T"], wide)
+        self._become(node, "Cast", [total.name], SrcT=wide, DstT=narrow)
+
     def _queue(self, name, shared_name, dtypes, controls):
         # Named anew wherever it is used: a handle from outside a loop would have to enter it.
         return self._add(
@@ -234,4 +252,5 @@ _REWRITES = {
     "InfeedDequeueTuple": _Program.infeed,
     "OutfeedEnqueueTuple": _Program.outfeed,
     "CrossReplicaSum": _Program.cross_replica_sum,
+    **dict.fromkeys(("BiasAddGrad", "Mean", "Sum"), _Program.sum_in_float32),
 }

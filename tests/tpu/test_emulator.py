@@ -253,6 +253,45 @@ def test_sums_are_over_the_groups_of_cores(tmp_path):
     assert variables(tmp_path)["weight"] == pytest.approx(0.1 * (4 + 8 + 4 + 8) / 4)
 
 
+def test_sums_in_a_loop_are_of_one_iteration(tmp_path):
+    def model_fn(features, labels, mode, params):
+        late = tf.cast(labels[0, 0] > 0, tf.int32)  # core 1 has more to do in even iterations
+
+        def body(i, total):
+            size = tf.where(tf.equal(i % 2, 0), 1 + 700 * late, 1)
+            work = 0 * tf.reduce_sum(tf.matmul(*2 * [tf.ones([size, size])]))
+            summand = tf.cast(i, tf.float32) + work
+            crossed = tf.compat.v1.tpu.cross_replica_sum(summand)
+            return i + 1, total + tf.cast(i, tf.float32) * crossed
+
+        _, total = tf.while_loop(lambda i, _: i < 9, body, (0, 0.0), maximum_iterations=9)
+        return mean_model_fn(features, tf.fill([4, 1], total), mode, params)
+
+    with emulator.emulate("1x2"):
+        make_estimator(tmp_path, model_fn, batch_size=8).train(numbers, max_steps=1)
+    expected = sum(i * 2 * i for i in range(9))
+    assert variables(tmp_path)["weight"] == pytest.approx(0.1 * expected)
+
+
+@pytest.mark.parametrize("kind", ["sum", "mean", "gradient of a bias"])
+def test_bfloat16_is_added_up_in_float32(tmp_path, kind):
+    def model_fn(features, labels, mode, params):
+        many = tf.ones([4096, 3], tf.bfloat16) + tf.cast(0 * labels[0], tf.bfloat16)
+        if kind == "sum":
+            total = tf.reduce_sum(many, 0)
+        elif kind == "mean":
+            total = 4096 * tf.reduce_mean(many, 0)
+        else:
+            bias = tf.zeros([3], tf.bfloat16)
+            (total,) = tf.gradients(tf.nn.bias_add(many, bias), [bias])
+        labels = tf.fill([4, 1], tf.cast(total[0], tf.float32))
+        return mean_model_fn(features, labels, mode, params)
+
+    with emulator.emulate("1x2"):
+        make_estimator(tmp_path, model_fn, batch_size=8).train(numbers, max_steps=1)
+    assert variables(tmp_path)["weight"] == pytest.approx(0.1 * 4096)
+
+
 def test_what_a_core_changes_by_itself_is_kept_from_core_0_alone(tmp_path):
     def model_fn(features, labels, mode, params):
         own = tf.compat.v1.get_variable("own", initializer=0.0, trainable=False)

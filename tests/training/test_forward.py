@@ -63,6 +63,24 @@ def test_bfloat16_is_float32_but_for_its_eight_bits(name):
     assert not np.array_equal(*logits)
 
 
+@pytest.mark.parametrize("layers", ["global_pool", "flatten"])
+def test_bfloat16_adds_up_many_pixels_in_float32(layers):
+    images = np.random.default_rng(0).integers(0, 255, [13, 56, 56, 1]).astype(np.uint8)
+    found = []
+    for kind in ("float32", "bfloat16"):
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            tf.compat.v1.set_random_seed(1)
+            overrides = [f"layers=conv:16:3 relu {layers}", "pixel_scale=0.004"]
+            params = hparams.resolve(convnet.MODEL, overrides, num_classes=3, precision=kind)
+            outputs = forward.infer(convnet.MODEL, {"image": tf.constant(images)}, params, True)
+            loss = tf.reduce_sum(outputs["logits"][:, 0])
+            biases = [v for v in tf.compat.v1.trainable_variables() if v.op.name.endswith("bias")]
+            session.run(tf.compat.v1.global_variables_initializer())
+            found.append(session.run([outputs["logits"], *tf.gradients(loss, biases)]))
+    for expected, got in zip(*found):
+        np.testing.assert_allclose(got, expected, atol=0.02 * np.abs(expected).max())
+
+
 CONVNET = "layers=conv:4:3 batch_norm relu flatten dense:8 relu"
 
 

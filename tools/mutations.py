@@ -58,7 +58,7 @@ FAULTS = [
     ),
     Fault(
         "models/normalization.py",
-        "((moving_mean, mean), (moving_variance, unbiased))",
+        "((moving_mean, mean), (moving_variance, variance))",
         "((moving_mean, mean), (moving_variance, moving_variance))",
         "tests/models",
     ),

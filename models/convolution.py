@@ -42,7 +42,7 @@ def depthwise_conv2d(x, strides=1, padding="same", name="depthwise"):
       x: float32 or bfloat16 `[batch, height, width, channels]`.
       strides: of both dimensions, 1 or 2.
       padding: "same", or, of strides 2, "after": one zero after each row and column, whatever
-        their number.
+        their number; what is a single row or column is padded as "same" does.
       name: of the variable scope, which holds `depthwise_kernel`.
 
     Returns:
@@ -50,9 +50,11 @@ def depthwise_conv2d(x, strides=1, padding="same", name="depthwise"):
     """
     if padding == "after":
         padding = "same"  # which treats even sizes alike
-        if any(size % 2 for size in x.shape.as_list()[1:3]):
+        sizes = x.shape.as_list()[1:3]
+        if any(size % 2 and size > 1 for size in sizes):
             # Not the padding of the convolution itself, which few runtimes know.
-            x = tf.pad(x, [[0, 0], [0, 1], [0, 1], [0, 0]])
+            zeros = [[1, 1] if size == 1 else [0, 1] for size in sizes]
+            x = tf.pad(x, [[0, 0], *zeros, [0, 0]])
             padding = "valid"
     with tf.compat.v1.variable_scope(name):
         # Fan-out of a 3x3 kernel whose channels do not mix: 9, whatever their number.

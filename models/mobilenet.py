@@ -69,7 +69,8 @@ def _v1(x, params, training):
         x = tf.nn.relu6(normalization.batch_norm(x, params, training))
     for i, (channels, strides) in enumerate(_V1_BLOCKS, start=1):
         with tf.compat.v1.variable_scope(f"block_{i}"):
-            # Keras pads strided layers of v1 after the image even where that loses a row.
+            # Keras pads strided layers of v1 after the image even where that loses a row. Images
+            # below 31x31, which it cannot have, end as a single row here.
             x = depthwise_conv2d(x, strides, "after" if strides == 2 else "same")
             x = tf.nn.relu6(normalization.batch_norm(x, params, training, "depthwise_norm"))
             x = conv2d(x, int(channels * params["width"]), 1, name="pointwise")

@@ -6,6 +6,9 @@ import tensorflow as tf
 
 from models import mobilenet
 from models.model import ModelError
+from tools import keras_weights
+
+NETWORKS = {1: tf.keras.applications.MobileNet, 2: tf.keras.applications.MobileNetV2}
 
 
 def make_params(**changes):
@@ -18,6 +21,46 @@ def test_logits_have_a_row_an_example(version):
     params = make_params(version=version, width=0.25)
     logits = mobilenet.inference({"image": images}, params, training=True)["logits"]
     assert logits.shape.as_list() == [13, 3]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("size", [(1, 1), (8, 8), (16, 28), (28, 28), (30, 31)])
+def test_small_images_end_as_one_pixel(size, version, graph):
+    images = tf.compat.v1.placeholder(tf.uint8, [2, *size, 3])
+    params = make_params(version=version, width=0.25)
+    mobilenet.inference({"image": images}, params, training=False)
+    pooled = [op for op in graph.get_operations() if op.type == "Mean"]
+    assert [op.inputs[0].shape.as_list()[1:3] for op in pooled] == [[1, 1]]
+
+
+def _random(weights, random):
+    """Kernels that let the images through, and no scale, shift or statistic of 0 or 1."""
+    if weights.ndim == 1:
+        return weights * np.exp(random.normal(0, 0.1, weights.shape)) + 0.02
+    summed = 9 if weights.shape[-1] == 1 else weights.size // weights.shape[-1]
+    return random.normal(0, (2 / summed) ** 0.5, weights.shape)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_logits_of_odd_sizes_are_those_of_keras(version, eager, tmp_path):
+    """tests/test_against_applications.py has those of even ones."""
+    random = np.random.default_rng(version)
+    images = random.integers(0, 256, [2, 45, 37, 3]).astype(np.uint8)
+    theirs = NETWORKS[version](
+        (45, 37, 3), 0.35, weights=None, classes=3, classifier_activation=None
+    )
+    theirs.set_weights([_random(weights, random) for weights in theirs.get_weights()])
+    theirs.save_weights(tmp_path / "weights.h5")
+    values, _, params = keras_weights.convert(keras_weights.read(tmp_path / "weights.h5"))
+    expected = theirs(images / np.float32(127.5) - 1).numpy()
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        features = {"image": tf.constant(images)}
+        logits = mobilenet.inference(features, make_params(**params), training=False)["logits"]
+        for variable in tf.compat.v1.global_variables():
+            variable.load(values[variable.op.name], session)
+        found = session.run(logits)
+    assert expected.std(axis=0).min() > 1e-3  # it tells the images apart
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("width", [0.35, 0.5, 0.75, 1.4])

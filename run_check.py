@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import signal
 import sys
 
 import tensorflow as tf
@@ -35,31 +37,41 @@ def run(request, build_estimator, build_input_fns) -> int:
     local = tf.distribute.cluster_resolver.TPUClusterResolver("local")
     tpu = Connection(topology.find(FLAGS.tpu_topology, any_generation=True), local)
     input_fns = build_input_fns(asked)
-    if FLAGS.check_run_steps and not findings:
 
-        def train_on_tpu(small_job):
-            with emulator.emulate(tpu.topology):
-                estimator = build_estimator(small_job, tpu)
-                modes.train(estimator, small_job, build_input_fns(small_job))
+    def train_on_tpu(small_job):
+        with emulator.emulate(tpu.topology):
+            estimator = build_estimator(small_job, tpu)
+            modes.train(estimator, small_job, build_input_fns(small_job))
 
-        findings.append(_rehearse(asked, train_on_tpu))
-    report = check.check(
-        build_estimator(asked, tpu),
-        {"train": input_fns.train(0), "eval": input_fns.evaluate, "predict": input_fns.predict},
-        tpu.topology,
-        compile_with_libtpu=FLAGS.check_compiler != "off",
-        with_batch=lambda mode, size: build_estimator(
-            dataclasses.replace(asked, **{f"{mode}_batch_size": size}), tpu
-        ),
-        batch_parts=asked.accumulate_steps,
-        findings=findings,
-        effort=compiler.FULL if FLAGS.check_compiler == "full" else compiler.QUICK,
-    )
+    with _ended_by_sigterm():
+        report = check.check(
+            build_estimator(asked, tpu),
+            {"train": input_fns.train(0), "eval": input_fns.evaluate, "predict": input_fns.predict},
+            tpu.topology,
+            compile_with_libtpu=FLAGS.check_compiler != "off",
+            with_batch=lambda mode, size: build_estimator(
+                dataclasses.replace(asked, **{f"{mode}_batch_size": size}), tpu
+            ),
+            batch_parts=asked.accumulate_steps,
+            findings=findings,
+            effort=compiler.FULL if FLAGS.check_compiler == "full" else compiler.QUICK,
+            rehearse=(lambda: _rehearse(asked, train_on_tpu)) if FLAGS.check_run_steps else None,
+        )
     print(check_report.text(report, colour=sys.stdout.isatty()))
     if FLAGS.check_report:
         with files.atomic_write(FLAGS.check_report) as file:
             file.write(check_report.as_json(report))
     return int(report.num_errors > 0)
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm():
+    """Makes SIGTERM an exit that leaves no compiler and no folder behind."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _rehearse(asked, train_on_tpu) -> Finding:

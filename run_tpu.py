@@ -174,7 +174,19 @@ def build_input_fns(run: Job) -> modes.InputFns:
 
 
 def _request():
-    return tpu_flags.request(FLAGS.mode, flags.paths(), flags.batch_sizes(), FLAGS.accumulate_steps)
+    return tpu_flags.request(
+        FLAGS.mode,
+        flags.paths(),
+        flags.batch_sizes(),
+        FLAGS.accumulate_steps,
+        flags.evaluates(),
+    )
+
+
+def _iterations_per_loop():
+    if FLAGS.use_tpu == "false" or FLAGS.mode not in flags.TRAINING_MODES:
+        return 1
+    return tpu_flags.iterations_per_loop(FLAGS.save_checkpoints_steps)
 
 
 def main() -> None:
@@ -189,7 +201,7 @@ def main() -> None:
         import run_check  # what no other mode needs, and no TPU
 
         sys.exit(run_check.run(_request(), build_estimator, build_input_fns))
-    iterations = tpu_flags.iterations_per_loop(FLAGS.save_checkpoints_steps)
+    iterations = _iterations_per_loop()
     with connection.connect(_request()) as tpu:
         run = job.from_flags(iterations if tpu.use_tpu else 1, tpu.use_tpu)
         modes.run(build_estimator(run, tpu), run, build_input_fns(run))

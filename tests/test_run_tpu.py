@@ -15,6 +15,7 @@ from PIL import Image
 
 from input_fns import records
 from tpu import flags as tpu_flags
+from tpu.request import TPUError
 from training import model_card
 from training.program import UsageError
 
@@ -328,6 +329,25 @@ def test_pictures_in_no_data_set_are_predicted_too(run_tpu, prepare, tmp_path):
     lines = pathlib.Path(model_dir, "predictions_input_2.jsonl").read_text().splitlines()
     names = [json.loads(line)["name"] for line in lines]
     assert names == ["a/0.png", "a/2.png", "a/4.png", "a/6.png", "b/1.png", "b/3.png", "b/5.png"]
+
+
+def test_a_pod_exports_what_it_does_not_check_by_predictions(run_tpu, tmp_path):
+    pod = ["--tpu_topology=2x2", "--train_batch_size=16"]
+    run_tpu("--mode=train", "--train_steps=1", *pod)
+    export = ["--mode=export", f"--export_dir={tmp_path}/export", "--predict_batch_size=16", *pod]
+    with pytest.raises(
+        TPUError, match=r"one host only.*run_cpu\.py --mode=export.*--noexport_check"
+    ):
+        run_tpu(*export, "--export_check")
+    assert not (tmp_path / "export").exists()
+    run_tpu(*export, "--noexport_check")
+    assert len(list((tmp_path / "export").iterdir())) == 1
+
+
+def test_what_only_a_training_on_a_tpu_needs_is_not_asked_elsewhere(trained_dir, run_tpu_in):
+    run_tpu_in(trained_dir, "--mode=eval", "--iterations_per_loop=7")
+    run_tpu_in(trained_dir, "--mode=train", "--use_tpu=false", "--iterations_per_loop=7",
+               "--train_steps=40")  # fmt: skip
 
 
 def test_a_cluster_is_the_other_program_s(run_tpu, monkeypatch):

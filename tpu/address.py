@@ -87,9 +87,12 @@ def own_devices() -> list[str]:
 
 def _name_of_config(environ):
     try:
-        return json.loads(environ.get(_CONFIG_VARIABLE) or "{}").get("tpu_node_name") or ""
+        config = json.loads(environ.get(_CONFIG_VARIABLE) or "{}")
     except json.JSONDecodeError as error:
         raise ValueError(f"{_CONFIG_VARIABLE} is no JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise ValueError(f"{_CONFIG_VARIABLE} is no JSON object: {config}")
+    return config.get("tpu_node_name") or ""
 
 
 def _normalised(text, source):

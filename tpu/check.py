@@ -9,6 +9,7 @@ Works on anybody's TPUEstimator:
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import re
 import time
@@ -66,7 +67,7 @@ _REFUSALS = (
 )
 # Codes after which compiling would only say the same again.
 _HOPELESS = ("op", "dtype", "string", "py_func", "print", "summary", "placeholder", "capture")
-NEAR_LIMIT = 0.9
+_NEAR_LIMIT = 0.9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +110,15 @@ class Report:
     @property
     def num_errors(self) -> int:
         """Findings that keep the program from running, or from being right."""
-        return sum(finding.level == ERROR for finding in self.findings)
+        return self._number_of(ERROR)
+
+    @property
+    def num_warnings(self) -> int:
+        """Findings that may do so, or make it slow."""
+        return self._number_of(WARNING)
+
+    def _number_of(self, level):
+        return sum(finding.level == level for finding in self.findings)
 
 
 def check(
@@ -121,6 +130,7 @@ def check(
     batch_parts: int = 1,
     findings: Iterable[Finding] = (),
     effort: float = compiler.QUICK,
+    rehearse: Callable[[], Finding] | None = None,
 ) -> Report:
     """Checks the modes that `input_fns` has.
 
@@ -135,12 +145,16 @@ def check(
       findings: of earlier stages, to be a part of the report.
       effort: of the compiler: `compiler.QUICK`, or `compiler.FULL`, which a TPU's runtime uses and
         whose step times are the ones to compare with others'.
+      rehearse: trains a few steps on emulated cores; called if the graph of training could be
+        built.
     """
     if isinstance(tpu_topology, str):
         tpu_topology = topology.find(tpu_topology, any_generation=True)
     checks = _Check(estimator, tpu_topology, compile_with_libtpu, with_batch, batch_parts, effort)
     checks.generation()
     modes = {mode: checks.mode(mode, input_fn) for mode, input_fn in input_fns.items()}
+    if rehearse is not None:
+        checks.rehearsal(rehearse, modes.get("train"))
     order = {ERROR: 0, WARNING: 1, NOTE: 2}
     found = sorted([*findings, *checks.findings], key=lambda finding: order[finding.level])
     reports = {mode: report for mode, report in modes.items() if report is not None}
@@ -181,8 +195,9 @@ class _Check:
         with self._estimator._ctx.with_mode(key) as context:
             batch_size = (context.global_batch_size or 0) // self._topology.num_cores
         measured = compiled = step_time = None
-        if self._graph(mode, key, input_fn):
-            graph, cluster = step = program.one_step(self._estimator, input_fn, key, self._topology)
+        step = self._graph(mode, key, input_fn)
+        if step is not None:
+            graph, cluster = step
             found = lint.lint(cluster, key, batch_size)
             self.findings += found
             measured = sizes.measure(graph, cluster)
@@ -193,9 +208,10 @@ class _Check:
         return ModeReport(batch_size, seconds, measured, compiled, step_time, host)
 
     def _graph(self, mode, key, input_fn):
-        """Lets TPUEstimator build what it would run; returns whether it could."""
+        """Lets TPUEstimator build what it would run; returns `program.one_step`, None on error."""
         try:
             built = program.build(self._estimator, input_fn, key, self._topology)
+            step = program.one_step(self._estimator, input_fn, key, self._topology)
         except Exception as error:  # whatever a program raises is a finding
             self._add(
                 ERROR,
@@ -204,7 +220,7 @@ class _Check:
                 mode,
                 where_in(traceback.extract_tb(error.__traceback__)),
             )
-            return False
+            return None
         for hook in built.spec.training_hooks or ():
             tensors = getattr(hook, "_tensors", None)
             for tensor in tensors.values() if isinstance(tensors, dict) else ():
@@ -214,7 +230,19 @@ class _Check:
                         "out through host_call"
                     )
                     self._add(ERROR, "hook", message, mode, where(tensor.op))
-        return True
+        return step
+
+    def rehearsal(self, rehearse, of_training):
+        """Adds what `rehearse` finds, if there is something to train."""
+        if of_training is None or of_training.sizes is None:
+            self.not_checked.append("a rehearsal: the graph of training could not be built")
+            return
+        try:
+            self.findings.append(rehearse())
+        except Exception as error:  # whatever a training raises is a finding
+            place = where_in(traceback.extract_tb(error.__traceback__))
+            message = f"the rehearsal failed: {_translated(error)}"
+            self._add(ERROR, "run", message, "train", place)
 
     def _host(self, mode, key, input_fn, batch_size, step_time):
         """Returns what input_fn gives on this machine; says if a host of the TPU takes more."""
@@ -239,17 +267,12 @@ class _Check:
 
         `step` is what `program.one_step` returned.
         """
-        if step[1].has_control_flow:
-            # XLA on a CPU takes loops and conditions as functions only.
-            key = _MODES[mode]
-            step = program.one_step(self._estimator, input_fn, key, self._topology, True)
-        _, cluster = step
-
-        def where_of(name):
-            op = cluster.operations.get(name)
-            return where(op) if op is not None else ""
-
+        where_of = functools.partial(_where_of, step[1])
         try:
+            if step[1].has_control_flow:
+                # XLA on a CPU takes loops and conditions as functions only.
+                key = _MODES[mode]
+                step = program.one_step(self._estimator, input_fn, key, self._topology, True)
             program_hlo = hlo.step_of(*step).hlo()
         except NotImplementedError as error:
             self.not_checked.append(f"{mode}, XLA: {error}")
@@ -258,7 +281,11 @@ class _Check:
             for message, place in _refusals(error, where_of):
                 self._add(ERROR, "xla", message, mode, place)
             return None, None
-        if not self._compile or not self._topology.hbm_gib:
+        if not self._compile:
+            self.not_checked.append("TPU compiler: it was not to be asked")
+            return None, None
+        if not self._topology.hbm_gib:
+            self.not_checked.append(f"TPU compiler: it knows no slice '{self._topology.name}'")
             return None, None
         try:
             compiled = self._libtpu(program_hlo, mode, input_fn, batch_size)
@@ -276,26 +303,40 @@ class _Check:
         target = compiler.target_of(self._topology)
         compiled = compiler.compile_hlo(program_hlo, target, self._effort)
         if compiled.out_of_memory and self._effort == compiler.QUICK:
-            # The full effort may find room.
-            compiled = compiler.compile_hlo(program_hlo, target, compiler.FULL)
+            try:
+                compiled = compiler.compile_hlo(program_hlo, target, compiler.FULL)
+            except NotChecked as error:
+                reason = "the compiler's full effort, which may find room"
+                self.not_checked.append(f"{mode}, {reason}: {error}")
         if compiled.out_of_memory:
             fits = self._largest_batch(mode, input_fn, batch_size) if self._with_batch else None
             self._add(ERROR, "hbm", _too_large(compiled, mode, fits), mode, "")
         elif not compiled.fits:
             self._add(ERROR, "tpu-compiler", compiled.error[:400], mode, "")
+        elif compiled.peak_bytes > _NEAR_LIMIT * self._topology.hbm_gib * 2**30:
+            message = (
+                f"more than {_NEAR_LIMIT:.0%} of a core's memory is needed: a TPU VM's own, older "
+                "compiler may need more than there is"
+            )
+            self._add(WARNING, "hbm", message, mode, "")
         return compiled
 
     def _largest_batch(self, mode, input_fn, too_large):
-        """Returns the largest global batch that fits, in steps of 8 a core; 0 if none does."""
+        """Returns the largest global batch that fits, in steps of 8 a core; 0 if none is known."""
         target, cores = compiler.target_of(self._topology), self._topology.num_cores
         unit = math.lcm(8, self._batch_parts) if mode == "train" else 8
         fits, fails = 0, -(-too_large // unit)
         while fails - fits > 1:
             middle = (fits + fails) // 2
-            estimator = self._with_batch(mode, unit * middle * cores)
-            step = program.one_step(estimator, input_fn, _MODES[mode], self._topology, True)
-            program_hlo = hlo.step_of(*step).hlo()
-            if compiler.compile_hlo(program_hlo, target, compiler.QUICK).fits:
+            try:
+                estimator = self._with_batch(mode, unit * middle * cores)
+                step = program.one_step(estimator, input_fn, _MODES[mode], self._topology, True)
+                program_hlo = hlo.step_of(*step).hlo()
+                compiled = compiler.compile_hlo(program_hlo, target, compiler.QUICK)
+            except Exception as error:  # it is known already that the batch asked for does not fit
+                self.not_checked.append(f"{mode}, the largest batch that fits: {error}")
+                break
+            if compiled.fits:
                 fits = middle
             else:
                 fails = middle
@@ -311,6 +352,18 @@ def _translated(error):
     return f"{hints[0]} ({text[:200]})" if hints else f"{type(error).__name__}: {text[:400]}"
 
 
+def _where_of(cluster, name):
+    """Returns "file:line" of an operation, which loops as functions name by the end of its name."""
+    parts = name.split("/")
+    for first in range(max(1, len(parts) - 1)):
+        end = "/" + "/".join(parts[first:])
+        named = [op for other, op in cluster.operations.items() if f"/{other}".endswith(end)]
+        places = {where(op) for op in named}
+        if places:
+            return places.pop() if len(places) == 1 else ""
+    return ""
+
+
 def _refusals(error, where_of):
     """Returns what XLA refuses, as (message, "file:line")."""
     text = " ".join(str(error).split())
@@ -323,7 +376,9 @@ def _refusals(error, where_of):
 
 def _too_large(compiled, mode, fits):
     """Says by how much a step does not fit, and with which batch it would."""
-    advice = "--accumulate_steps and --precision=bfloat16 need less"
+    advice = "--precision=bfloat16 needs less"
+    if mode == "train":
+        advice = "--accumulate_steps and --precision=bfloat16 need less"
     if fits:
         advice = f"--{mode}_batch_size={fits} fits; {advice}"
     if compiled.hbm_needed is None:

@@ -6,7 +6,7 @@ import dataclasses
 import json
 
 from tpu import lint
-from tpu.check import NEAR_LIMIT, ModeReport, Report
+from tpu.check import ModeReport, Report
 from tpu.findings import ERROR, NOTE, WARNING
 
 _COLOURS = {ERROR: "\033[31m", WARNING: "\033[33m", NOTE: "\033[36m"}
@@ -40,10 +40,15 @@ def text(report: Report, colour: bool = False) -> str:
     lines.append("")
     lines += [f"not checked: {reason}" for reason in report.not_checked]
     lines.append(f"cannot be known here: {_CANNOT_KNOW}")
-    count = report.num_errors
-    verdict = f"{count} error{'s' if count > 1 else ''}" if count else "no problem found"
-    lines.append(paint(_BOLD, verdict))
+    lines.append(paint(_BOLD, _verdict(report.num_errors, report.num_warnings)))
     return "\n".join(lines)
+
+
+def _verdict(errors, warnings):
+    if not errors and not warnings:
+        return "no problem found"
+    counts = [(errors, "error"), *([(warnings, "warning")] if warnings else [])]
+    return ", ".join(f"{count or 'no'} {name}{'s' if count > 1 else ''}" for count, name in counts)
 
 
 def as_json(report: Report) -> str:
@@ -127,10 +132,9 @@ def _times(modes, describe):
 
 def _memory(of: ModeReport, topology):
     if of.compiled and of.compiled.fits:
-        peak = of.compiled.memory.get("peak") or sum(of.compiled.memory.values())
+        peak = of.compiled.peak_bytes
         share = peak / (topology.hbm_gib * 2**30)
-        warning = "!" if share > NEAR_LIMIT else ""
-        return f"{_bytes(peak)} ({share:.0%} of {topology.hbm_gib} GiB){warning}"
+        return f"{_bytes(peak)} ({share:.0%} of {topology.hbm_gib} GiB)"
     if of.compiled and of.compiled.out_of_memory:
         return "does not fit"
     return f"about {_bytes(of.sizes.hbm_bytes)}" if of.sizes else "-"

@@ -75,6 +75,11 @@ class Compiled:
     hbm_limit: int | None = None
     hbm_needed: int | None = None
 
+    @property
+    def peak_bytes(self) -> int:
+        """The most memory that a step of a core takes."""
+        return self.memory.get("peak") or sum(self.memory.values())
+
 
 def target_of(topology: Topology) -> Target:
     """Returns the compiler's name of a slice."""
@@ -161,7 +166,7 @@ def compile_hlo(hlo: bytes, target: Target, effort: float = QUICK, timeout=_TIME
 
 
 def _refused(result):
-    if result["code"] == "UNIMPLEMENTED":
+    if result["code"] == pjrt.UNSUITABLE:
         raise NotChecked(result["error"])
     error, sizes = result["error"], re.compile(r"([\d.]+)([KMG]) of ([\d.]+)([KMG]) hbm")
     out_of_memory = result["code"] == "RESOURCE_EXHAUSTED"

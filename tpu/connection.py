@@ -103,7 +103,11 @@ def _findings(request, found, wanted):
 
 def _of_topology(request, tpu_topology):
     return environment.of_topology(
-        tpu_topology, request.mode, request.batch_sizes, request.accumulate_steps
+        tpu_topology,
+        request.mode,
+        request.batch_sizes,
+        request.accumulate_steps,
+        request.on_one_host,
     )
 
 
@@ -122,14 +126,14 @@ def _ask(request, found):
             found.text, request.zone or None, request.project or None
         )
         return resolver, resolver.get_tpu_system_metadata()
-    except (RuntimeError, ValueError, OSError, tf.errors.OpError) as error:
+    except Exception as error:  # the clients of Google's APIs have families of their own
         hint = (
             "Does it exist and is it READY (gcloud compute tpus tpu-vm list)? Outside of its zone "
             "and project give --tpu_zone and --gcp_project"
             if found.is_named
             else "Is its runtime up, and of TensorFlow 2.15?"
         )
-        reason = str(error).strip().splitlines()[0]
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise TPUError(f"{found.source} cannot be reached: {reason}. {hint}") from error
 
 

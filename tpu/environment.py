@@ -26,7 +26,6 @@ _PJRT = {
     "TF_PLUGGABLE_DEVICE_LIBRARY_PATH": None,  # any value
     "PJRT_DEVICE": ("tpu",),
 }
-_EVALUATES = ("eval", "train_and_eval", "continuous_eval", "predict")
 
 
 def of_software() -> list[str]:
@@ -53,7 +52,7 @@ def of_address(address: Address, environ: Mapping[str, str] = os.environ) -> lis
     for host, port in address.endpoints:
         try:
             socket.create_connection((host, port), _PROBE_SECONDS).close()
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # a name that no host can have is the second
             findings.append(
                 f"{address.source}: {host}:{port} does not answer ({error}). TPUEstimator would "
                 "try for 24 hours. Is the TPU READY (gcloud compute tpus tpu-vm list), and in this "
@@ -83,7 +82,11 @@ def of_paths(address: Address, paths: Mapping[str, str]) -> list[str]:
 
 
 def of_topology(
-    tpu_topology: Topology, mode: str, batch_sizes: Mapping[str, int], accumulate_steps: int = 1
+    tpu_topology: Topology,
+    mode: str,
+    batch_sizes: Mapping[str, int],
+    accumulate_steps: int = 1,
+    on_one_host: bool = False,
 ) -> list[str]:
     """What a slice asks of a run.
 
@@ -92,11 +95,14 @@ def of_topology(
       mode: `--mode`.
       batch_sizes: `{flag: global batch size}` of the flags that the mode uses.
       accumulate_steps: parts of a core's training batch.
+      on_one_host: whether the mode evaluates or predicts.
     """
     findings = []
     cores = tpu_topology.num_cores
     hosts = "1 host" if tpu_topology.num_hosts == 1 else f"{tpu_topology.num_hosts} hosts"
     name = f"{tpu_topology.name} ({cores} cores on {hosts})"
+    if mode == "check" and tpu_topology.num_hosts > 1:  # which checks training alone
+        batch_sizes = {"train_batch_size": batch_sizes["train_batch_size"]}
     for flag, size in batch_sizes.items():
         parts = cores * (accumulate_steps if flag == "train_batch_size" else 1)
         if size % parts:
@@ -107,12 +113,13 @@ def of_topology(
                 f"--{flag}={size} cannot be cut over {name}: {size} / {into} = {size / parts:.2f}; "
                 f"{valid} can"
             )
-    if tpu_topology.num_hosts > 1 and mode in _EVALUATES:
+    if tpu_topology.num_hosts > 1 and on_one_host:
         train = "--mode=train here, and beside it " if mode == "train_and_eval" else ""
         findings.append(
             f"--mode={mode} runs on one host only, and {name} has more. Use {train}"
             "run_cpu.py --mode="
             f"{'continuous_eval' if mode == 'train_and_eval' else mode} on a CPU or GPU machine"
+            + (", or --noexport_check" if mode == "export" else "")
         )
     return findings
 

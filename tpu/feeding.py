@@ -27,7 +27,7 @@ def examples_per_second(
     Raises:
       Whatever input_fn or its batches raise.
     """
-    with program.on_slice(tpu_topology), tf.Graph().as_default():
+    with program.on_slice(estimator, tpu_topology), tf.Graph().as_default():
         batch = _batch(estimator, input_fn, mode)
         size = tf.shape(tf.nest.flatten(batch)[0])[0]
         step = tf.group(*tf.nest.flatten(batch), name="batch")

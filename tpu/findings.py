@@ -8,7 +8,8 @@ import os
 import tensorflow as tf
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
-_PACKAGE = os.path.dirname(os.path.abspath(__file__))
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_LIBRARIES = ("site-packages", "dist-packages")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +45,7 @@ def where_in(frames) -> str:
     for frame in reversed(frames):
         path = os.path.abspath(frame.filename)
         ours = path.startswith(_PACKAGE) or frame.filename.startswith("<")
-        if not ours and "site-packages" not in path:
+        if not ours and not any(folder in path for folder in _LIBRARIES):
             return f"{_short(path)}:{frame.lineno}"
     return ""
 

@@ -72,7 +72,7 @@ def _check_topology(name):
     return True
 
 
-def request(mode, paths, batch_sizes, accumulate_steps) -> Request:
+def request(mode, paths, batch_sizes, accumulate_steps, on_one_host) -> Request:
     """Returns what the flags ask of a TPU; the arguments are attributes of a `Request`."""
     return Request(
         tpu=FLAGS.tpu,
@@ -84,6 +84,7 @@ def request(mode, paths, batch_sizes, accumulate_steps) -> Request:
         paths=paths,
         batch_sizes=batch_sizes,
         accumulate_steps=accumulate_steps,
+        on_one_host=on_one_host,
     )
 
 

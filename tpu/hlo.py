@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.compiler.xla import xla_data_pb2
 from tensorflow.compiler.xla.service import hlo_pb2
@@ -76,7 +77,7 @@ def step_of(graph: tf.Graph, cluster: Cluster) -> Step:
             if name in handles:
                 inputs[name] = capture(handles[name].handle)
             else:
-                inputs[name] = tf.constant(0, tensor.dtype, [1] * (tensor.shape.rank or 0))
+                inputs[name] = _constant(tensor)
         inputs = {name: tensor for name, tensor in inputs.items() if name in used}
         return tf.import_graph_def(graph_def, inputs, fetches, name="")
 
@@ -86,6 +87,14 @@ def step_of(graph: tf.Graph, cluster: Cluster) -> Step:
         handles = _variables(cluster)
         function = tf.function(step, input_signature=signature, jit_compile=True, autograph=False)
     return Step(function, signature, groups)
+
+
+def _constant(tensor):
+    """Returns what a tensor from outside is; if nobody knows, zeros."""
+    value = tf.get_static_value(tensor)
+    if value is None:
+        value = np.zeros([size or 1 for size in tensor.shape], tensor.dtype.as_numpy_dtype)
+    return tf.constant(value, tensor.dtype)
 
 
 def _variables(cluster):

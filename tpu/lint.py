@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from tpu.cluster import Cluster
 from tpu.findings import ERROR, NOTE, WARNING, Finding, where
+from tpu.sizes import GRADIENTS
 
 _TABLE = os.path.join(os.path.dirname(__file__), "kernels.json.gz")
 # What a TPU's runtime makes of the graph itself, so that there are no kernels for it.
@@ -63,6 +64,12 @@ class Step:
         """Takes a cluster of `program.one_step`, and the batch of one core."""
         self.cluster, self.mode, self.batch_size = cluster, mode, batch_size
         self.operations = list(cluster.operations.values())
+
+    @property
+    def trainable_variables(self) -> list[tf.Variable]:
+        """Of the graph that the cluster is in."""
+        graph = self.operations[0].graph if self.operations else tf.Graph()
+        return graph.get_collection(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES)
 
     def of_type(self, *kinds) -> list[tf.Operation]:
         """Operations of these types."""
@@ -194,14 +201,29 @@ def _sums(step):
     """In training every variable must get what all cores have summed."""
     if step.mode != "train":
         return
-    sums = {op.name for op in step.of_type("CrossReplicaSum")}
+    trainable = {variable.handle.op.name for variable in step.trainable_variables}
     for op in step.operations:
-        if op.type.startswith("ResourceApply") and not step.cluster.before([op]) & sums:
+        assigns = op.type.startswith("Assign") and op.op_def.is_stateful
+        updates = op.type.startswith("ResourceApply") or (assigns and _variable(op) in trainable)
+        if updates and _is_of_one_core(op):
             message = (
                 f"'{_variable(op)}' is moved by the gradient of one core alone: wrap the optimizer "
                 "in tf.compat.v1.tpu.CrossShardOptimizer if params['use_tpu']"
             )
             yield ERROR, "no-cross-replica-sum", message, op
+
+
+def _is_of_one_core(update):
+    """Whether the data of one core reaches an operation other than through a sum over all."""
+    seen, open_ = set(), [update]
+    while open_:
+        op = open_.pop()
+        if op.type == "InfeedDequeueTuple":
+            return True
+        if op.name not in seen and op.type != "CrossReplicaSum":
+            seen.add(op.name)
+            open_ += [tensor.op for tensor in op.inputs]
+    return False
 
 
 def _lost_updates(step):
@@ -232,7 +254,7 @@ def _captures(step):
 
 def _tiles(step):
     """Sizes of 8 and 128 fill the tiles of memory and of the matrix units."""
-    layers = [op for op in step.of_type(*_LAYERS) if not op.name.startswith("gradients/")]
+    layers = [op for op in step.of_type(*_LAYERS) if not GRADIENTS.search(op.name)]
     for op in layers[1:-1]:  # the first and the last are as the data is
         sizes = op.inputs[1].shape.as_list()[-2:]
         if None not in sizes and any(size % 8 for size in sizes):

@@ -14,6 +14,7 @@ import argparse
 import ctypes
 import json
 import os
+import signal
 import struct
 import sys
 import time
@@ -47,6 +48,7 @@ _SLOTS = {
     "Executable_GetCompiledMemoryStats": 96,
 }
 _HEADER_BYTES = 40
+_PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 _CODES = {
     3: "INVALID_ARGUMENT",
     8: "RESOURCE_EXHAUSTED",
@@ -54,6 +56,7 @@ _CODES = {
     12: "UNIMPLEMENTED",
     13: "INTERNAL",
 }
+UNSUITABLE = "UNSUITABLE"  # the code where the library is, and not the program
 _MEMORY = ("code", "argument", "output", "alias", "temp")
 _HOST_MEMORY = ("host_code", "host_argument", "host_output", "host_alias", "host_temp")
 
@@ -61,9 +64,9 @@ _pointer, _size, _int64 = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64
 
 
 class PjrtError(Exception):
-    """What the plugin answers in the place of a result."""
+    """What the plugin answers in the place of a result, or why it cannot be asked."""
 
-    def __init__(self, code, message):
+    def __init__(self, code: int | str, message: str):
         super().__init__(message)
         self.code = _CODES.get(code, str(code))
 
@@ -114,7 +117,7 @@ class Plugin:
         self.version = (major, minor)
         if not OLDEST <= self.version <= NEWEST:
             raise PjrtError(
-                12,
+                UNSUITABLE,
                 f"this libtpu speaks version {major}.{minor} of the PJRT API; known are "
                 f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}",
             )
@@ -136,7 +139,7 @@ class Plugin:
     def _function(self, name):
         offset = _HEADER_BYTES + 8 * _SLOTS[name]
         if offset + 8 > self._api_bytes:
-            raise PjrtError(12, f"this libtpu has no PJRT_{name}")
+            raise PjrtError(UNSUITABLE, f"this libtpu has no PJRT_{name}")
         address = ctypes.cast(self._api + offset, ctypes.POINTER(_pointer))[0]
         return ctypes.CFUNCTYPE(_pointer, _pointer)(address)
 
@@ -276,6 +279,11 @@ def _float(field, value):
     return _varint(field << 3 | 5) + struct.pack("<f", value)
 
 
+def _end_with_the_parent():
+    """Asks Linux to kill this process, which may take minutes and gigabytes, with its parent."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def main():
     """Compiles one program."""
     parser = argparse.ArgumentParser()
@@ -286,6 +294,7 @@ def main():
     parser.add_argument("--megacore", action="store_true")
     flags = parser.parse_args()
     os.environ.update(ENVIRONMENT)
+    _end_with_the_parent()
     result = {"ok": False}
     try:
         plugin = Plugin(flags.library)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import NamedTuple
 from unittest import mock
 
@@ -29,13 +30,20 @@ class Built(NamedTuple):
     spec: tf.estimator.EstimatorSpec
 
 
-def on_slice(tpu_topology: Topology):
-    """Returns a context in which a TPUEstimator finds that slice, wherever it looks."""
-    return mock.patch.object(
-        tpu_system_metadata,
-        "_query_tpu_system_metadata",
-        return_value=emulator.metadata(tpu_topology),
-    )
+@contextlib.contextmanager
+def on_slice(estimator, tpu_topology: Topology):
+    """A context in which a TPUEstimator finds that slice, wherever it looks."""
+    known = [value for name, value in vars(estimator._ctx).items() if name.startswith("_lazy_")]
+    with contextlib.ExitStack() as stack:
+        for kept in known:  # of the slice that it found before
+            stack.enter_context(mock.patch.dict(kept, clear=True))
+        query = mock.patch.object(
+            tpu_system_metadata,
+            "_query_tpu_system_metadata",
+            return_value=emulator.metadata(tpu_topology),
+        )
+        stack.enter_context(query)
+        yield
 
 
 def build(estimator, input_fn, mode: str, tpu_topology: Topology, steps: int = 100) -> Built:
@@ -53,7 +61,7 @@ def build(estimator, input_fn, mode: str, tpu_topology: Topology, steps: int = 1
     Raises:
       Whatever TPUEstimator, input_fn or model_fn raise.
     """
-    with on_slice(tpu_topology), tf.Graph().as_default() as graph:
+    with on_slice(estimator, tpu_topology), tf.Graph().as_default() as graph:
         tf.compat.v1.set_random_seed(estimator.config.tf_random_seed)
         estimator._rendezvous[mode] = error_handling.ErrorRendezvous(num_sources=3)
         estimator._create_and_assert_global_step(graph)

@@ -22,6 +22,7 @@ class Request:
       paths: `{flag: path}` that the TPU's hosts must see.
       batch_sizes: `{flag: global batch size}` that the mode uses.
       accumulate_steps: parts into which a core's training batch is cut.
+      on_one_host: whether the mode evaluates or predicts, which TPUEstimator does on one host only.
     """
 
     tpu: str
@@ -33,3 +34,4 @@ class Request:
     paths: dict[str, str]
     batch_sizes: dict[str, int]
     accumulate_steps: int = 1
+    on_one_host: bool = False

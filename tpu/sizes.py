@@ -17,7 +17,7 @@ from tensorflow.python.framework import ops
 from tpu.cluster import Cluster
 from tpu.findings import where
 
-_GRADIENTS = re.compile(r"(^|/)gradients(_\d+)?/")
+GRADIENTS = re.compile(r"(^|/)gradients(_\d+)?/")
 # Of the backward pass: asks for no numbers. Of the forward pass: read anew, or free.
 _SHAPE_ONLY = ("Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike")
 _NOT_KEPT = ("ReadVariableOp", "Const", "Shape", "Identity", "Cast")
@@ -127,10 +127,10 @@ def _kept(cluster):
     """Returns the tensors of the forward pass that the backward pass reads."""
     kept = {}
     for op in cluster.operations.values():
-        runs_backward = op.name in cluster.computed and _GRADIENTS.search(op.name)
+        runs_backward = op.name in cluster.computed and GRADIENTS.search(op.name)
         if runs_backward and op.type not in _SHAPE_ONLY:
             for tensor in op.inputs:
-                made_forward = not _GRADIENTS.search(tensor.op.name)
+                made_forward = not GRADIENTS.search(tensor.op.name)
                 inside = tensor.op.name in cluster.operations and tensor.op.type not in _NOT_KEPT
                 if made_forward and inside and tensor.shape.is_fully_defined():
                     tensor = _stored(tensor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 from absl import flags
@@ -333,7 +334,8 @@ def _check_early_stop(values):
 
 # As input_fns.caching has them, which imports TensorFlow.
 _CACHES = ("auto", "memory", "none")
-_PATHS = ("data_dir", "model_dir", "export_dir", "warm_start_from", "input", "predict_output")
+_PATHS = ("data_dir", "model_dir", "export_dir", "warm_start_from")
+_EVALUATING_MODES = ("eval", "train_and_eval", "continuous_eval", "predict")
 _BATCH_SIZES = {
     "train": ["train_batch_size"],
     "eval": ["eval_batch_size"],
@@ -346,13 +348,20 @@ _BATCH_SIZES = {
 
 
 def paths() -> dict[str, str]:
-    """Returns `{flag: path}` of the flags that name a file or a folder and are given."""
+    """Returns `{flag: path}` of the flags that name what other processes of the run must see."""
     given = {name: FLAGS[name].value for name in _PATHS if FLAGS[name].value}
+    if os.path.isdir(FLAGS.input):  # of pictures; a file of text is read by this process
+        given["input"] = FLAGS.input
     if FLAGS.cache not in _CACHES:
         given["cache"] = FLAGS.cache
     if FLAGS.checkpoint not in ("latest", "best") and not FLAGS.checkpoint.startswith("average:"):
         given["checkpoint"] = FLAGS.checkpoint
     return given
+
+
+def evaluates() -> bool:
+    """Whether the mode evaluates or predicts."""
+    return FLAGS.mode in _EVALUATING_MODES or (FLAGS.mode == "export" and FLAGS.export_check)
 
 
 def batch_sizes() -> dict[str, int]:

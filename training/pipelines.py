@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from input_fns import augment, synthetic
+from input_fns import augment, caching, synthetic
 from input_fns import dataset as datasets
 from input_fns.image_pipeline import ImagePipeline
 from input_fns.pipeline import Pipeline
@@ -30,7 +30,7 @@ def from_flags(splits: list[str]) -> Pipeline:
     if data.text:
         return _of_text(data, is_synthetic)
     augmentation = augment.parse(FLAGS.augment)
-    pipeline = ImagePipeline(data, FLAGS.image_size, augmentation, FLAGS.center_crop, FLAGS.cache)
+    pipeline = ImagePipeline(data, FLAGS.image_size, augmentation, FLAGS.center_crop, _cache())
     if is_synthetic:
         return SyntheticPipeline(data, pipeline.features, augmentation.mixes)
     return pipeline
@@ -79,4 +79,10 @@ def _of_text(data, is_synthetic):
 
     if FLAGS.export_text:
         importlib.import_module("input_fns.text_ops")  # raises what is missing, before all else
-    return TextPipeline(data, FLAGS.cache, FLAGS.export_text)
+    return TextPipeline(data, _cache(), FLAGS.export_text)
+
+
+def _cache():
+    """Returns --cache; a check, which writes nothing, does without a folder."""
+    is_folder = FLAGS.cache not in (caching.AUTO, caching.MEMORY, caching.NONE)
+    return caching.NONE if FLAGS.mode == "check" and is_folder else FLAGS.cache

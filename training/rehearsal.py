@@ -59,7 +59,7 @@ def largest_difference(
         name: float(np.abs(tpu[name] - value).max() / max(np.abs(value).max(), 1e-6))
         for name, value in cpu.items()
     }
-    name = max(differences, key=differences.get)
+    name = max(differences, key=lambda name: np.nan_to_num(differences[name], nan=np.inf))
     return differences[name], name
 
 

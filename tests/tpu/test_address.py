@@ -59,6 +59,8 @@ def test_what_is_no_endpoint_is_refused(tpu):
 def test_a_config_that_is_no_json_is_refused():
     with pytest.raises(ValueError, match="TPU_CONFIG is no JSON"):
         address.find("", {"TPU_CONFIG": "{mine"})
+    with pytest.raises(ValueError, match=r"TPU_CONFIG is no JSON object: \[\]"):
+        address.find("", {"TPU_CONFIG": "[]"})
 
 
 def test_endpoints_have_hosts_and_ports():

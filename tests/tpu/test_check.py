@@ -5,10 +5,11 @@ import inspect
 import json
 import re
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
-from tpu import check, check_report
+from tpu import check, check_report, compiler, cost
 from tpu.findings import ERROR, WARNING
 
 tf1 = tf.compat.v1
@@ -17,6 +18,7 @@ needs_libtpu = pytest.mark.skipif(
     reason="libtpu is not installed: Linux, x86-64, Python 3.11 and the 'check' extra",
 )
 BATCH = 128  # 16 a core of a v3-8
+NOT_ASKED = "TPU compiler: it was not to be asked"
 
 
 def dense(x, units, name):
@@ -78,9 +80,7 @@ def make_input_fn(
     return input_fn
 
 
-def run_check(
-    model_fn, input_fns=None, topology="v3-8", batch_size=BATCH, compile_with_libtpu=False
-):
+def make_estimator(model_fn, batch_size=BATCH):
     config = tf1.estimator.tpu.RunConfig(
         cluster=tf.distribute.cluster_resolver.TPUClusterResolver("local"),
         model_dir="/nowhere",
@@ -90,9 +90,20 @@ def run_check(
     )
     sizes = {f"{mode}_batch_size": batch_size for mode in ("eval", "predict")}
     sizes["train_batch_size"] = batch_size or BATCH
-    estimator = tf1.estimator.tpu.TPUEstimator(model_fn, config=config, use_tpu=True, **sizes)
+    return tf1.estimator.tpu.TPUEstimator(model_fn, config=config, use_tpu=True, **sizes)
+
+
+def run_check(
+    model_fn,
+    input_fns=None,
+    topology="v3-8",
+    batch_size=BATCH,
+    compile_with_libtpu=False,
+    **options,
+):
+    estimator = make_estimator(model_fn, batch_size)
     input_fns = input_fns or {"train": make_input_fn()}
-    return check.check(estimator, input_fns, topology, compile_with_libtpu)
+    return check.check(estimator, input_fns, topology, compile_with_libtpu, **options)
 
 
 def line_of(function, text):
@@ -110,7 +121,7 @@ def test_a_good_program_has_no_findings():
     }
     report = run_check(make_model_fn(batch_norm=True), input_fns)
     assert report.findings == ()
-    assert report.not_checked == ()
+    assert report.not_checked == (NOT_ASKED,)
     assert list(report.modes) == ["train", "eval", "predict"]
     assert check_report.text(report).endswith("no problem found")
 
@@ -417,6 +428,30 @@ def test_gradients_that_are_not_summed():
     assert variables == {"conv/kernel", "conv/bias", "logits/kernel", "logits/bias"}
 
 
+def unsummed_after_a_sum(loss, images, logits):
+    return loss * tf1.tpu.cross_replica_sum(tf.stop_gradient(loss))
+
+
+def assigned_by_hand(loss, images, logits):
+    weight = tf1.get_variable("by_hand", initializer=1.0)
+    (gradient,) = tf.gradients(loss * weight, [weight])
+    with tf.control_dependencies([weight.assign(weight - 0.1 * gradient)]):
+        return tf.identity(loss)
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "expected"),
+    [
+        (unsummed_after_a_sum, {"no_sum": True}, "conv/kernel"),
+        (assigned_by_hand, {}, "by_hand"),
+    ],
+)
+def test_a_sum_of_something_else_does_not_help(change, options, expected):
+    report = run_check(make_model_fn(change, **options))
+    found = [f for f in report.findings if f.code == "no-cross-replica-sum"]
+    assert expected in {f.message.split("'")[1] for f in found}
+
+
 def test_updates_that_nobody_runs():
     report = run_check(make_model_fn(batch_norm=True, forget=True))
     found = [f for f in report.findings if f.code == "update-never-runs"]
@@ -449,7 +484,7 @@ def test_many_hosts_are_checked_in_training_alone():
     input_fns = {"train": make_input_fn(), "eval": make_input_fn()}
     report = run_check(make_model_fn(), input_fns, topology="v3-32", batch_size=512)
     assert list(report.modes) == ["train"]
-    assert report.not_checked == ("eval: TPUEstimator does it on one host only",)
+    assert report.not_checked == (NOT_ASKED, "eval: TPUEstimator does it on one host only")
 
 
 def test_sizes_by_hand():
@@ -479,6 +514,113 @@ def repaired(loss, images, logits):
         x = tf1.layers.conv2d(x, 128, 3, padding="same", name=f"wide_{i}")
         x = tf.nn.relu(x)
     return loss + tf.reduce_mean(x)
+
+
+def test_a_constant_from_outside_keeps_its_size():
+    def change(loss, images, logits):
+        with tf.init_scope():
+            matrix = tf.constant(np.eye(10, dtype=np.float32))
+        return loss + tf.reduce_mean(tf.matmul(logits, matrix))
+
+    assert {f.code for f in run_check(make_model_fn(change)).findings} == {"tiles"}
+
+
+def test_one_estimator_can_be_checked_for_two_slices():
+    estimator = make_estimator(make_model_fn(), batch_size=256)
+    for name in ("v3-8", "v3-32"):
+        report = check.check(estimator, {"train": make_input_fn()}, name, False)
+        assert report.findings == ()
+        assert report.modes["train"].batch_size == 256 // report.topology.num_cores
+
+
+def test_a_rehearsal_that_fails_is_a_finding():
+    def rehearse():
+        raise ZeroDivisionError("no loss")
+
+    report = run_check(make_model_fn(), rehearse=rehearse)
+    (finding,) = report.findings
+    assert (finding.level, finding.code, finding.mode) == (ERROR, "run", "train")
+    assert "the rehearsal failed: ZeroDivisionError: no loss" in finding.message
+    assert finding.where.startswith("tests/tpu/test_check.py")
+
+
+def test_what_cannot_be_built_is_not_rehearsed():
+    report = run_check(make_model_fn(), {"train": make_input_fn(drop_remainder=False)}, rehearse=1)
+    assert "a rehearsal: the graph of training could not be built" in report.not_checked
+
+
+class Answers:
+    """In the compiler's place: answers in turn, or raises them."""
+
+    def __init__(self, *answers):
+        self._answers = list(answers)
+
+    def __call__(self, program_hlo, target, effort):
+        answer = self._answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+OUT_OF_MEMORY = compiler.Compiled(False, "a compiler", error="too large", out_of_memory=True)
+TIME_IS_UP = compiler.NotChecked("killed after 900 s")
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        (OUT_OF_MEMORY, TIME_IS_UP, TIME_IS_UP),
+        (OUT_OF_MEMORY, OUT_OF_MEMORY, TIME_IS_UP),
+    ],
+)
+def test_what_does_not_fit_is_an_error_whatever_comes_after(monkeypatch, answers):
+    monkeypatch.setattr(compiler, "compile_hlo", Answers(*answers))
+    report = run_check(
+        make_model_fn(),
+        compile_with_libtpu=True,
+        with_batch=lambda mode, size: make_estimator(make_model_fn(), size),
+    )
+    (finding,) = report.findings
+    assert (finding.level, finding.code) == (ERROR, "hbm")
+    assert any("killed after 900 s" in reason for reason in report.not_checked)
+
+
+def test_little_room_is_a_warning(monkeypatch):
+    memory = {"peak": int(15.5 * 2**30)}
+    fits = compiler.Compiled(True, "a compiler", memory=memory)
+    monkeypatch.setattr(compiler, "compile_hlo", Answers(fits))
+    monkeypatch.setattr(cost, "step_time", lambda *arguments: None)
+    report = run_check(make_model_fn(), compile_with_libtpu=True)
+    assert [(f.level, f.code) for f in report.findings] == [(WARNING, "hbm")]
+    assert check_report.text(report).endswith("no error, 1 warning")
+
+
+@needs_libtpu
+def test_what_the_compiler_has_not_implemented_is_an_error():
+    def change(loss, images, logits):
+        bits = tf.bitcast(tf.cast(loss, tf.float64), tf.int64)
+        return loss + 0 * tf.cast(bits, tf.float32)
+
+    report = run_check(make_model_fn(change), compile_with_libtpu=True)
+    (error,) = [f for f in report.findings if f.level == ERROR]
+    assert error.code == "tpu-compiler"
+    assert "X64" in error.message
+
+
+@needs_libtpu
+def test_the_lines_of_a_loop_are_known(monkeypatch):
+    def change(loss, images, logits):
+        x = tf.cast(tf.image.resize(images, [32, 32]), tf.float32)
+
+        def body(i, x):
+            return i + 1, tf1.layers.conv2d(x, 3, 3, padding="same", name="looped")
+
+        _, x = tf.while_loop(lambda i, _: i < 3, body, (0, x), maximum_iterations=3)
+        return loss + tf.reduce_mean(x)
+
+    report = run_check(make_model_fn(change), compile_with_libtpu=True)
+    places = {part.where for part in report.modes["train"].step_time.largest}
+    assert line_of(change, "tf1.layers.conv2d") in places
 
 
 @needs_libtpu

@@ -96,12 +96,17 @@ def test_without_the_flag_the_batch_is_checked_once_the_slice_is_known(worker):
         connect(f"127.0.0.1:{worker(1, 8)}", batch_sizes={"train_batch_size": 100})
 
 
-def test_a_name_that_the_cloud_does_not_know_is_one_error(monkeypatch):
+class CredentialsError(Exception):
+    """As the clients of Google's APIs raise it."""
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, CredentialsError])
+def test_a_name_that_the_cloud_does_not_know_is_one_error(monkeypatch, kind):
     monkeypatch.setattr(environment, "of_address", lambda *args: [])
 
     def refuse(self, tpu, zone, project):
         assert (tpu, zone, project) == ("mine", "us-central1-b", None)
-        raise RuntimeError('TPU "mine" is unhealthy: "TIMEOUT"')
+        raise kind('TPU "mine" is unhealthy: "TIMEOUT"')
 
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver
     monkeypatch.setattr(resolver, "__init__", refuse)
@@ -123,6 +128,7 @@ def test_all_findings_come_in_one_message(monkeypatch):
             mode="train_and_eval",
             paths={"data_dir": "/data", "model_dir": "/model"},
             batch_sizes={"train_batch_size": 100, "eval_batch_size": 7},
+            on_one_host=True,
         )
     lines = str(error.value).splitlines()
     assert lines[0] == "7 things keep this from the TPU:"

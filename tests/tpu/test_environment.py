@@ -76,6 +76,11 @@ def test_an_address_that_does_not_answer_is_found_in_seconds():
         port = free.getsockname()[1]
     (finding,) = of_address(f"grpc://127.0.0.1:{port}")
     assert f"127.0.0.1:{port} does not answer" in finding
+
+
+def test_a_name_that_no_host_can_have():
+    (finding,) = of_address("10.0.0..2:8470")
+    assert "10.0.0..2:8470 does not answer" in finding
     assert "24 hours" in finding
 
 
@@ -95,8 +100,12 @@ def test_a_remote_tpu_needs_every_path_in_the_cloud():
     assert environment.of_paths(address.find("local", {}), paths) == []
 
 
-def of_topology(name, mode="train", size=128, accumulate_steps=1, flag="train_batch_size"):
-    return environment.of_topology(topology.find(name), mode, {flag: size}, accumulate_steps)
+def of_topology(
+    name, mode="train", size=128, accumulate_steps=1, flag="train_batch_size", on_one_host=False
+):
+    return environment.of_topology(
+        topology.find(name), mode, {flag: size}, accumulate_steps, on_one_host
+    )
 
 
 @pytest.mark.parametrize(
@@ -126,12 +135,25 @@ def test_a_batch_that_the_cores_can_share():
 
 @pytest.mark.parametrize("mode", ["eval", "train_and_eval", "continuous_eval", "predict"])
 def test_many_hosts_only_train(mode):
-    (finding,) = of_topology("v3-32", mode)
+    (finding,) = of_topology("v3-32", mode, on_one_host=True)
     assert f"--mode={mode} runs on one host only" in finding
     assert "run_cpu.py --mode=" in finding
-    assert of_topology("v3-8", mode) == []
+    assert of_topology("v3-8", mode, on_one_host=True) == []
+
+
+def test_many_hosts_export_what_they_do_not_check_by_predictions():
+    (finding,) = of_topology("v3-32", "export", on_one_host=True)
+    assert "run_cpu.py --mode=export on a CPU or GPU machine, or --noexport_check" in finding
+    assert of_topology("v3-32", "export") == []
+
+
+def test_a_check_of_many_hosts_asks_for_the_batch_of_training_alone():
+    sizes = {"train_batch_size": 4096, "eval_batch_size": 100}
+    assert environment.of_topology(topology.find("v3-256"), "check", sizes) == []
+    (finding,) = environment.of_topology(topology.find("v3-8"), "check", sizes)
+    assert "--eval_batch_size=100" in finding
 
 
 def test_beside_the_training_of_many_hosts_another_machine_evaluates():
-    (finding,) = of_topology("v3-32", "train_and_eval")
+    (finding,) = of_topology("v3-32", "train_and_eval", on_one_host=True)
     assert "--mode=train here, and beside it run_cpu.py --mode=continuous_eval" in finding

@@ -42,6 +42,7 @@ class ArrayPipeline:
             sizes = {len(array) for array in tf.nest.flatten(arrays)}
             if len(sizes) != 1:
                 raise DataError(f"{self.name}: the arrays of '{split}' have the sizes {sizes}")
+            self._check_classes(split, arrays[1])
             specs[split] = _spec(arrays)
         first = next(iter(specs.values()), None)
         if first is None:
@@ -64,6 +65,16 @@ class ArrayPipeline:
                     f"{self.name}: {name} of '{split}' should be an array of numbers with a row an "
                     "example"
                 )
+
+    def _check_classes(self, split, labels):
+        if not self.class_names or labels.ndim != 1 or not labels.size:
+            return
+        last = len(self.class_names) - 1
+        if labels.min() < 0 or labels.max() > last:
+            raise DataError(
+                f"{self.name}: the labels of '{split}' go from {labels.min()} to {labels.max()}, "
+                f"those of {last + 1} classes from 0 to {last}"
+            )
 
     @functools.cached_property
     def data(self) -> Dataset:

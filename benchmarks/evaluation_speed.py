@@ -86,7 +86,8 @@ def _bench(recipe, folder):
         f"--eval_batch_size={BATCH_SIZE}",
         f"--predict_batch_size={BATCH_SIZE}",
     ]
-    keras = arrays, *map(json.dumps, [size, params, BATCH_SIZE, 1, 0, {}, "float32"])
+    values = size, params, BATCH_SIZE, 1, 0, {}, flags.FLAGS.precision
+    keras = arrays, *map(json.dumps, values)
     return size, [
         (last_line(OURS, *ours), last_line(KERAS, *keras)) for _ in range(flags.FLAGS.rounds)
     ]

@@ -74,10 +74,12 @@ import tensorflow as tf
 tf.keras.Model
 mark("import tensorflow, Keras")
 from benchmarks import keras_twin
-data, params, batch_size = sys.argv[1], *map(json.loads, sys.argv[2:])
+data, params, batch_size, precision = sys.argv[1], *map(json.loads, sys.argv[2:])
 with np.load(data) as arrays:
     x, y = arrays["images"], arrays["labels"]
 mark("data set")
+if precision == "bfloat16":
+    tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
 twin = keras_twin.compiled(params, x.shape[1:])
 mark("model")
 twin.fit(x[:batch_size], y[:batch_size], batch_size=batch_size, verbose=0)
@@ -97,9 +99,8 @@ def main(_):
         for i in range(flags.FLAGS.rounds):
             arguments = train_speed.arguments(recipe, data_dir, f"{folder}/{i}", 3)
             ours.append(last_line(OURS, time.time(), *arguments))
-            keras.append(
-                last_line(KERAS, time.time(), arrays, *map(json.dumps, (params, batch_size)))
-            )
+            values = params, batch_size, flags.FLAGS.precision
+            keras.append(last_line(KERAS, time.time(), arrays, *map(json.dumps, values)))
     for name, rounds in (("ours", ours), ("tf.keras", keras)):
         total = statistics.median(sum(stages.values()) for stages in rounds)
         print(f"{name}: {total:.2f} s to the end of the first step")

@@ -127,7 +127,7 @@ def _race(recipe, data_dir, arrays, model_dir, seed):
     seconds = {"ours": last_line(OURS, target, time.time(), *ours)}
     for name, more in (("keras", {}), ("keras_steps", {"steps_per_execution": 20})):
         more = {"compile": more, "target": target, "seed": seed}
-        values = 60_000, params, batch_size, epochs, time.time(), more, "float32"
+        values = 60_000, params, batch_size, epochs, time.time(), more, flags.FLAGS.precision
         seconds[name] = last_line(KERAS, arrays, *map(json.dumps, values))
     return seconds
 

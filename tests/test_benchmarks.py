@@ -22,6 +22,28 @@ sizes = {name: train_speed.whole_epochs(*recipe, 128) for name, recipe in recipe
 print(json.dumps(sizes))
 """
 
+PRECISIONS = """
+import json
+from absl import flags
+from benchmarks import evaluation_speed, start_up, time_to_accuracy, train_speed
+flags.FLAGS(["", "--precision=bfloat16", "--rounds=1", "--source=x"])
+train_speed.prepare = lambda *arguments: ("data", "arrays", {}, 100)
+train_speed.settings = lambda recipe: ({}, 100, "fashion_mnist")
+given = []
+
+def record(code, *arguments):
+    if "keras_twin" in code:
+        given.append(json.loads(arguments[-1]))
+    return {}
+
+for module in (evaluation_speed, start_up, time_to_accuracy, train_speed):
+    module.last_line = record
+evaluation_speed._bench("digits", "folder")
+time_to_accuracy._race("mnist_mlp", "data", "arrays", "model", seed=1)
+start_up.main([])
+print(json.dumps(given))
+"""
+
 
 def run(module, *arguments):
     """What a benchmark prints."""
@@ -43,6 +65,10 @@ def test_peers_get_whole_batches():
     assert epochs["digits"] == [1408, 136]
     assert epochs["mnist_mlp"] == [59904, 4]
     assert epochs["cifar10_fast"] == [30 * 128, 1]
+
+
+def test_a_precision_is_that_of_both_sides():
+    assert last_line(PRECISIONS) == ["bfloat16"] * 4
 
 
 def test_an_unknown_peer_is_answered_before_anything_runs():

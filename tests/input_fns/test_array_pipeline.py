@@ -88,5 +88,6 @@ def test_arrays_that_do_not_fit_are_refused(splits, message):
 @pytest.mark.parametrize("labels", [[1, 2, 3], [0, -1, 2]])
 def test_labels_outside_the_classes_are_refused(labels):
     split = {"x": np.zeros([3, 2])}, np.array(labels)
-    with pytest.raises(DataError, match=r"the labels of 'test' go from .* of 3 classes from 0 to 2"):
+    words = r"the labels of 'test' go from .* of 3 classes from 0 to 2"
+    with pytest.raises(DataError, match=words):
         ArrayPipeline("numbers", {"test": split}, class_names=("a", "b", "c"))

@@ -17,9 +17,10 @@ def last_line(code: str, *arguments, python: str = sys.executable):
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     command = [python, "-c", code, *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(done.stderr)
-    return json.loads(done.stdout.splitlines()[-1])
+    lines = done.stdout.splitlines()
+    if done.returncode or not lines:
+        sys.exit(done.stderr or f"a process ended with status {done.returncode} and no result")
+    return json.loads(lines[-1])
 
 
 def beside_keras(ours: list[float], keras: list[float]) -> str:

@@ -59,7 +59,7 @@ for path in paths:
     with open(path) as file:
         if json.load(file)["eval"]["accuracy"] >= target:
             reached.append(os.path.getmtime(path))
-print(json.dumps(min(reached) - started))
+print(json.dumps(min(reached) - started if reached else None))
 """
 
 KERAS = (
@@ -72,15 +72,19 @@ tf.keras.utils.set_random_seed(seed)
 twin = keras_twin.compiled(params, x.shape[1:], **more)
 
 class Target(tf.keras.callbacks.Callback):
+    seconds = None
+
     def on_epoch_end(self, epoch, logs):
         if logs["val_accuracy"] >= target:
             self.model.stop_training = True
-            print(json.dumps(time.time() - started))
+            self.seconds = time.time() - started
 
+reached = Target()
 twin.fit(
     x, y, batch_size=batch_size, epochs=epochs, validation_data=test,
-    validation_batch_size=1000, verbose=0, callbacks=[Target()],
+    validation_batch_size=1000, verbose=0, callbacks=[reached],
 )
+print(json.dumps(reached.seconds))
 """
 )
 
@@ -95,14 +99,22 @@ def main(_):
                 for seed in range(1, flags.FLAGS.rounds + 1)
             ]
             for name in rounds[0]:
-                seconds = [sides[name] for sides in rounds]
-                ratios = [sides[name] / sides["ours"] for sides in rounds]
-                print(
-                    f"{recipe} to {TARGETS[recipe][0]}: {name} {statistics.median(seconds):.1f} s, "
-                    f"this / ours {statistics.median(ratios):.2f} "
-                    f"({' '.join(f'{ratio:.2f}' for ratio in ratios)})",
-                    flush=True,
-                )
+                words = _words(name, rounds, TARGETS[recipe][1])
+                print(f"{recipe} to {TARGETS[recipe][0]}: {name} {words}", flush=True)
+
+
+def _words(name, rounds, epochs):
+    """Returns a side's median, and its ratios to ours where each round has both."""
+    seconds = [sides[name] for sides in rounds]
+    if None in seconds:
+        missed = seconds.count(None)
+        return f"not within {epochs} epochs in {missed} of {len(rounds)} rounds"
+    words = f"{statistics.median(seconds):.1f} s"
+    if None in [sides["ours"] for sides in rounds]:
+        return words
+    ratios = [sides[name] / sides["ours"] for sides in rounds]
+    listed = " ".join(f"{ratio:.2f}" for ratio in ratios)
+    return f"{words}, this / ours {statistics.median(ratios):.2f} ({listed})"
 
 
 def _prepare(folder):
@@ -112,7 +124,7 @@ def _prepare(folder):
 
 
 def _race(recipe, data_dir, arrays, model_dir, seed):
-    """Returns the seconds of each side."""
+    """Returns the seconds of each side, None of one that missed the target."""
     target, epochs = TARGETS[recipe]
     params, batch_size, _ = train_speed.settings(recipe)
     steps = 60_000 // batch_size

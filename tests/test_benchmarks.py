@@ -44,6 +44,18 @@ start_up.main([])
 print(json.dumps(given))
 """
 
+MISS = """
+import contextlib, io, json, sys
+from absl import flags
+from benchmarks import time_to_accuracy
+flags.FLAGS(["", "--rounds=1", f"--source={sys.argv[1]}"])
+time_to_accuracy.TARGETS = {"mnist_mlp": (1.1, 1)}
+output = io.StringIO()
+with contextlib.redirect_stdout(output):
+    time_to_accuracy.main([])
+print(json.dumps(output.getvalue()))
+"""
+
 
 def run(module, *arguments):
     """What a benchmark prints."""
@@ -88,7 +100,9 @@ def test_a_profile_counts_the_operations_of_the_recipe():
     assert re.search(r"^ +[\d.]+% .*Conv2D", profile, re.MULTILINE)
 
 
-def test_accuracy_beside_keras(tmp_path):
+@pytest.fixture
+def source(tmp_path):
+    """A folder with Fashion-MNIST's files, of few and random images."""
     random = np.random.default_rng(0)
     for name, count in (("train", 130), ("t10k", 13)):
         images = random.integers(0, 256, (count, 28, 28), dtype=np.uint8)
@@ -96,4 +110,16 @@ def test_accuracy_beside_keras(tmp_path):
         for kind, array in files.items():
             path = tmp_path / f"{name}-{kind}-ubyte.gz"
             path.write_bytes(gzip.compress(idx(array)))
-    assert "median: ours 0." in run("fashion_mnist", f"--source={tmp_path}", "--seeds=1")
+    return tmp_path
+
+
+def test_accuracy_beside_keras(source):
+    assert "median: ours 0." in run("fashion_mnist", f"--source={source}", "--seeds=1")
+
+
+def test_an_accuracy_that_nobody_reaches(source):
+    lines = last_line(MISS, source).splitlines()
+    sides = ("ours", "keras", "keras_steps")
+    assert lines == [
+        f"mnist_mlp to 1.1: {side} not within 1 epochs in 1 of 1 rounds" for side in sides
+    ]

@@ -260,10 +260,11 @@ def _outcome(command, data_dir=None, while_training=None):
             command, cwd=_ROOT, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
         )
         if while_training:
-            while "training" not in process.stdout.readline():
-                pass
-            time.sleep(12)
-            while_training(process, data_dir)
+            for line in process.stdout:  # which ends where the process does
+                if "training" in line:
+                    time.sleep(12)
+                    while_training(process, data_dir)
+                    break
         process.communicate()
         errors.seek(0)
         said = errors.read()

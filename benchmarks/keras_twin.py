@@ -14,6 +14,9 @@ def build(params, image_shape):
       params: every hyperparameter; `hidden_units` marks an mlp, `layers` a convnet, `depth` a
         resnet, here with basic blocks alone, and `version` a mobilenet.
       image_shape: `(height, width, channels)`.
+
+    Raises:
+      ValueError: the twin would be of another network.
     """
     layers = tf.keras.layers
     inputs = layers.Input(image_shape)
@@ -32,6 +35,8 @@ def build(params, image_shape):
 
 def compiled(params, image_shape, **more):
     """Returns `build`'s model, compiled for training at a constant rate; `more` is of compile."""
+    if params["label_smoothing"]:
+        raise ValueError(f"no twin has label_smoothing={params['label_smoothing']}")
     twin = build(params, image_shape)
     twin.compile(
         optimizer(params, params["learning_rate"]),
@@ -43,7 +48,12 @@ def compiled(params, image_shape, **more):
 
 
 def optimizer(params, learning_rate):
-    """Returns Keras' optimizer of the same hyperparameters."""
+    """Returns Keras' optimizer of the same hyperparameters.
+
+    Raises:
+      ValueError: it would train otherwise.
+    """
+    _check_trains_alike(params)
     keras = tf.keras.optimizers
     average = {"use_ema": params["ema_decay"] > 0, "ema_momentum": params["ema_decay"]}
     if params["optimizer"] == "momentum":
@@ -59,6 +69,29 @@ def optimizer(params, learning_rate):
     return keras.Adam(learning_rate, **adam)
 
 
+def _check_trains_alike(params):
+    """Raises ValueError for what no optimizer of a twin does."""
+    if params["optimizer"] not in ("momentum", "adam", "adamw"):
+        raise ValueError(f"no twin has optimizer={params['optimizer']}")
+    if params["weight_decay"] and params["optimizer"] != "adamw":
+        raise ValueError(f"no twin has weight_decay={params['weight_decay']} as L2")
+    for name, value in {"clip_norm": 0, "learning_rate_factors": "", "trainable": ".*"}.items():
+        if params[name] != value:
+            raise ValueError(f"no twin has {name}={params[name]}")
+
+
+def v1_optimizer(params):
+    """Returns the optimizer of `tf.compat.v1` of the same hyperparameters, at a constant rate."""
+    _check_trains_alike(params)
+    for name in ("ema_decay", "weight_decay"):
+        if params[name]:
+            raise ValueError(f"the twin of tf.compat.v1 has no {name}={params[name]}")
+    train, rate = tf.compat.v1.train, params["learning_rate"]
+    if params["optimizer"] == "momentum":
+        return train.MomentumOptimizer(rate, params["momentum"], use_nesterov=params["nesterov"])
+    return train.AdamOptimizer(rate, params["beta1"], params["beta2"], params["epsilon"])
+
+
 def set_weights(twin, variables):
     """Gives the twin the weights `{name in our checkpoint: array}`."""
     for layer in twin.layers:
@@ -68,9 +101,15 @@ def set_weights(twin, variables):
 
 def _resnet(x, params):
     layers = tf.keras.layers
+    blocks, has_bottlenecks = resnet.DEPTHS[params["depth"]]
+    if has_bottlenecks or params["stem"] != "cifar":
+        raise ValueError(f"no twin has depth={params['depth']} with stem={params['stem']}")
+    for name in ("stochastic_depth", "dropout"):
+        if params[name]:
+            raise ValueError(f"no twin of a resnet has {name}={params[name]}")
     x = _conv(x, params, "stem/conv", "stem/batch_norm", params["width"], 3)
     x = layers.ReLU()(x)
-    for stage, count in enumerate(resnet.DEPTHS[params["depth"]][0]):
+    for stage, count in enumerate(blocks):
         for i in range(count):
             x = _basic(x, params, f"stage_{stage + 1}/block_{i + 1}", 2**stage, not i)
     return layers.GlobalAveragePooling2D()(x)

@@ -28,6 +28,8 @@ def build(params, shape):
       shape: `(channels, height, width)`.
     """
     if "depth" in params:
+        if params["depth"] not in DEPTHS or params["stem"] != "cifar":
+            sys.exit(f"no twin has depth={params['depth']} with stem={params['stem']}")
         layers = _resnet(params, shape[0])
     elif "hidden_units" in params:
         layers = [nn.Flatten()]
@@ -120,6 +122,8 @@ def _optimizer(parameters, params):
     if params["optimizer"] == "momentum":
         momentum, nesterov = params["momentum"], params["nesterov"]
         return torch.optim.SGD(parameters, rate, momentum, nesterov=nesterov)
+    if params["optimizer"] not in ("adam", "adamw"):
+        sys.exit(f"no twin has optimizer={params['optimizer']}")
     betas = params["beta1"], params["beta2"]
     if params["optimizer"] == "adamw":
         decay = params["weight_decay"]

@@ -53,7 +53,7 @@ def model_fn(features, labels, mode):
     logits = twin(features, training=True)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
     loss = tf.reduce_mean(losses)
-    optimizer = tf.compat.v1.train.AdamOptimizer(params["learning_rate"])
+    optimizer = keras_twin.v1_optimizer(params)
     with tf.control_dependencies(twin.get_updates_for(None) + twin.get_updates_for(features)):
         step = optimizer.minimize(loss, tf.compat.v1.train.get_or_create_global_step())
     return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=step)

@@ -7,9 +7,10 @@ shards, Keras from a compressed .npz, as `tf.keras.datasets` keeps MNIST. Peers:
 is (keras), with steps_per_execution=20 (keras_steps) and jit_compile beside it (keras_xla), an
 Estimator as TensorFlow's guide writes one (estimator), and PyTorch with its data in memory, as it
 is (torch), with channels last, and with torch.compile too (torch_compiled); --torch_python names
-its environment, made as in benchmarks/torch_twin.py. Examples/s are counted from the end of the
-first step to the end of the last; the time to the first step is from the start of the process. The
-table gives medians, and the median of the ratios of each round's pair.
+its environment, made as in benchmarks/torch_twin.py. Keras computes the accuracy of every batch
+too, as its users have it; the others do not. Examples/s are counted from the end of the first step
+to the end of the last; the time to the first step is from the start of the process. The table gives
+medians, and the median of the ratios of each round's pair.
 """
 
 from __future__ import annotations
@@ -38,6 +39,10 @@ RECIPES = {
     "cifar10_resnet": ((32, 32, 3), 50000, 30),
     "apple_leaf_transfer": ((224, 224, 3), 1000, 20),
 }
+
+# What a recipe has beyond its network and optimizer, and the twins have not, is left out on all
+# sides.
+WITHOUT = "ema_decay=0,weight_decay=0,label_smoothing=0,clip_norm=0,trainable=.*"
 
 flags.DEFINE_list("recipes", list(RECIPES), "Recipes to run.")
 flags.DEFINE_list("peers", ["keras"], f"Of {', '.join(train_peers.PEERS)}.")
@@ -148,13 +153,14 @@ print(0)
 
 
 def settings(recipe):
-    """Returns the recipe's hyperparameters, its batch size and the name of its data set."""
+    """Returns what all sides train: hyperparameters, batch size, and the name of the data set."""
     code = f"""
 import json
 from training.flags import FLAGS
 from training import hparams
 from models import registry
-FLAGS(["", "--flagfile=configs/{recipe}.cfg", "--data_dir=x", "--model_dir=x"])
+recipe = "--flagfile=configs/{recipe}.cfg"
+FLAGS(["", recipe, "--params={WITHOUT}", "--data_dir=x", "--model_dir=x"])
 params = hparams.resolve(registry.find(FLAGS.model), FLAGS.params, 10)
 print(json.dumps([params, FLAGS.train_batch_size, FLAGS.dataset]))
 """
@@ -176,7 +182,7 @@ def arguments(recipe, data_dir, model_dir, steps):
         "--best_metric=",
         "--early_stop_evals=0",
         "--augment=",  # Keras' twin sees the images as they are
-        "--params=ema_decay=0,weight_decay=0,label_smoothing=0,trainable=.*",  # as the twin
+        f"--params={WITHOUT}",
         "--save_checkpoints_steps=1000000",
         f"--precision={flags.FLAGS.precision}",
     ]

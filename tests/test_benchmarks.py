@@ -22,6 +22,11 @@ sizes = {name: train_speed.whole_epochs(*recipe, 128) for name, recipe in recipe
 print(json.dumps(sizes))
 """
 
+SETTINGS = """
+import json
+from benchmarks import train_speed
+print(json.dumps(train_speed.settings("cifar10_resnet")))
+"""
 PRECISIONS = """
 import json
 from absl import flags
@@ -77,6 +82,13 @@ def test_peers_get_whole_batches():
     assert epochs["digits"] == [1408, 136]
     assert epochs["mnist_mlp"] == [59904, 4]
     assert epochs["cifar10_fast"] == [30 * 128, 1]
+
+
+def test_peers_train_without_what_they_lack():
+    params, batch_size, data = last_line(SETTINGS)
+    assert (batch_size, data) == (128, "cifar10")
+    assert [params[name] for name in ("ema_decay", "weight_decay", "label_smoothing")] == [0, 0, 0]
+    assert (params["optimizer"], params["learning_rate"]) == ("momentum", 0.1)
 
 
 def test_a_precision_is_that_of_both_sides():

@@ -78,18 +78,23 @@ def _v1(x, params, training):
     return x
 
 
+def v2_channels(width):
+    """Returns the channels that come out of the stem, of each block and of the head, of v2."""
+    blocks = [_divisible(int(channels * width)) for channels, _ in _V2_BLOCKS]
+    return [_divisible(32 * width), *blocks, _divisible(1280 * max(1.0, width))]
+
+
 def _v2(x, params, training):
-    width = params["width"]
+    stem, *blocks, head = v2_channels(params["width"])
     with tf.compat.v1.variable_scope("stem"):
-        x = conv2d(x, _divisible(32 * width), 3, strides=2)
+        x = conv2d(x, stem, 3, strides=2)
         x = tf.nn.relu6(normalization.batch_norm(x, params, training))
-    for i, (channels, strides) in enumerate(_V2_BLOCKS, start=1):
+    for i, (channels, (_, strides)) in enumerate(zip(blocks, _V2_BLOCKS), start=1):
         with tf.compat.v1.variable_scope(f"block_{i}"):
             expansion = 1 if i == 1 else _EXPANSION
-            channels = _divisible(int(channels * width))
             x = _inverted_residual(x, channels, strides, expansion, params, training)
     with tf.compat.v1.variable_scope("head"):
-        x = conv2d(x, _divisible(1280 * max(1.0, width)), 1)
+        x = conv2d(x, head, 1)
         return tf.nn.relu6(normalization.batch_norm(x, params, training))
 
 

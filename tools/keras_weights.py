@@ -20,7 +20,7 @@ import h5py
 import numpy as np
 import tensorflow as tf
 
-from models import registry, resnet
+from models import mobilenet, registry, resnet
 from training import files, runtime
 from training.program import UsageError
 
@@ -179,13 +179,28 @@ def _resnet_params(variables):
 
 
 def _mobilenet_params(variables, kind):
-    last, channels = ("pointwise", 1024) if kind == "v1" else ("project", 320)
-    block = {"v1": 13, "v2": 17}[kind]
+    block, last = (13, "pointwise") if kind == "v1" else (17, "project")
     kernel = variables.get(f"block_{block}/{last}/kernel")
     if kernel is None:
         raise UsageError(f"a MobileNet without block {block}")
-    params = {"version": int(kind[1]), "width": kernel.shape[-1] / channels}
-    return {**params, "batch_norm_momentum": 0.99 if kind == "v1" else 0.999}
+    if kind == "v1":  # whose channels are rounded down, each of them alike
+        return {"version": 1, "width": kernel.shape[-1] / 1024, "batch_norm_momentum": 0.99}
+    return {"version": 2, "width": _v2_width(variables), "batch_norm_momentum": 0.999}
+
+
+def _v2_width(variables):
+    """Returns the width of a MobileNetV2, the one of the fewest decimals that has its channels."""
+    blocks = [f"block_{i}/project" for i in range(1, 18)]
+    kernels = [variables.get(f"{name}/kernel") for name in ("stem/conv", *blocks, "head/conv")]
+    channels = [None if kernel is None else kernel.shape[-1] for kernel in kernels]
+    nearest = channels[-2] / 320  # block 17's, but for its rounding
+    for decimals in (2, 3, 4):
+        steps = 10**decimals
+        widths = [step / steps for step in range(steps // 10, 4 * steps + 1)]
+        for width in sorted(widths, key=lambda width: abs(width - nearest)):
+            if mobilenet.v2_channels(width) == channels:
+                return width
+    return nearest  # which `_check` refuses, and says where
 
 
 def _check(variables, name, params):

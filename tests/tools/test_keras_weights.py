@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from models import mobilenet as our_mobilenet
 from tools import keras_weights
 from training.program import UsageError
 
@@ -64,6 +65,28 @@ def test_layers_of_a_users_own_are_left_out_and_named(tmp_path, capsys):
     arrays = {**mobilenet(), "dense_7/kernel": np.ones([256, 2])}
     keras_weights.main(write_h5(tmp_path / "w.h5", arrays), str(tmp_path / "w"))
     assert "left out, of no layer of the network: dense_7" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("width", [0.42, 1.23])
+def test_a_mobilenet_v2_of_a_width_that_is_not_published(width, eager, tmp_path, capsys):
+    network = tf.keras.applications.MobileNetV2((32, 32, 3), width, weights=None, classes=5)
+    network.save_weights(tmp_path / "w.h5")
+    keras_weights.main(str(tmp_path / "w.h5"), str(tmp_path / "w"))
+    assert "262 variables, 5 classes" in capsys.readouterr().out
+
+
+def test_of_a_mobilenet_v2_every_channel_tells_the_width():
+    for hundredths in range(10, 401):
+        channels = our_mobilenet.v2_channels(hundredths / 100)
+        layers = ["Conv1", "expanded_conv_project", *[f"block_{i}_project" for i in range(1, 17)]]
+        arrays = {
+            (layer, "kernel"): np.zeros([1, 1, 1, count])
+            for layer, count in zip([*layers, "Conv_1"], channels)
+        }
+        _, _, params = keras_weights.convert(arrays)
+        assert our_mobilenet.v2_channels(params["width"]) == channels
+        if hundredths in (35, 50, 75, 100, 130, 140):  # those with weights of ImageNet
+            assert params["width"] == hundredths / 100
 
 
 def test_colours_of_a_resnet_change_places_and_biases_move_into_the_mean():

@@ -104,17 +104,25 @@ def test_with_a_cache_position_after_position_is_causal_self_attention(random, u
 
 
 def test_dropout_is_of_the_weights_and_in_training_alone(random):
-    x = random.normal(size=[BATCH, LENGTH, HIDDEN]).astype(np.float32)
+    rate, length = 0.4, 64
+    query, key = random.normal(size=[2, BATCH, HEADS, length, length]).astype(np.float32)
+    # The mean of rows of the identity is the weights themselves. Twice, because what drops values,
+    # or their mean, does not drop the same of both.
+    value = np.tile(np.eye(length, dtype=np.float32), [BATCH, HEADS, 1, 2])
 
-    def both(x):
-        with tf.compat.v1.variable_scope("", reuse=tf.compat.v1.AUTO_REUSE):
-            return [
-                attention.self_attention(
-                    x, tf.zeros([1]), {**PARAMS, "attention_dropout": dropout}, training
-                )
-                for dropout, training in ((0.0, True), (0.5, False), (0.5, True))
-            ]
+    def both(query, key, value):
+        none = tf.zeros([1])
+        weights = [
+            attention.attend(query, key, value, none, dropout, training)
+            for dropout, training in ((0.0, True), (rate, False), (rate, True))
+        ]
+        return [tf.nn.softmax(tf.matmul(query, key, transpose_b=True) / length**0.5), *weights]
 
-    (without, evaluated, trained), _ = run(both, x)
+    (expected, without, evaluated, trained), _ = run(both, query, key, value)
+    np.testing.assert_allclose(without[..., :length], expected, rtol=1e-4)
     np.testing.assert_array_equal(evaluated, without)
-    assert np.abs(trained - without).max() > 0.1
+    trained, again = np.split(trained, 2, axis=-1)
+    np.testing.assert_array_equal(again, trained)
+    dropped = trained == 0
+    assert abs(dropped.mean() - rate) < 0.02
+    np.testing.assert_allclose(trained[~dropped], expected[~dropped] / (1 - rate), rtol=1e-4)

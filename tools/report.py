@@ -111,18 +111,24 @@ def _curves(model_dir):
 
 def _svg(lines):
     """Returns a picture of `{name: {step: value}}`."""
-    points = [pair for line in lines.values() for pair in line.items() if np.isfinite(pair[1])]
-    steps, values = zip(*points)
-    low, high, last = min(values), max(values), max(steps)
+    values = [value for line in lines.values() for value in line.values() if np.isfinite(value)]
+    last = max(step for line in lines.values() for step in line)
+    low, high = min(values, default=0.0), max(values, default=0.0)
     span = (high - low) or 1.0
 
     def place(step, value):
         x = _LEFT + step / max(last, 1) * (_WIDTH - _LEFT - 10)
         return f"{x:.1f},{10 + (high - value) / span * (_HEIGHT - _BOTTOM - 10):.1f}"
 
+    if values:
+        scale = [
+            f'<text x="{_LEFT - 4}" y="15" text-anchor="end">{high:.4g}</text>',
+            f'<text x="{_LEFT - 4}" y="{_HEIGHT - _BOTTOM}" text-anchor="end">{low:.4g}</text>',
+        ]
+    else:
+        scale = [f'<text x="{_LEFT + 10}" y="{_HEIGHT // 2}">not finite</text>']
     drawn = [
-        f'<text x="{_LEFT - 4}" y="15" text-anchor="end">{high:.4g}</text>',
-        f'<text x="{_LEFT - 4}" y="{_HEIGHT - _BOTTOM}" text-anchor="end">{low:.4g}</text>',
+        *scale,
         f'<text x="{_WIDTH - 10}" y="{_HEIGHT - 10}" text-anchor="end">step {last:,}</text>',
         f'<path d="M{_LEFT},10 V{_HEIGHT - _BOTTOM} H{_WIDTH - 10}" fill="none" stroke="#999"/>',
     ]

@@ -50,6 +50,15 @@ def test_of_a_training_alone_there_are_curves_and_flags(run, tmp_path):
         assert re.findall("<h2>(.*?)</h2>", file.read()) == ["Curves", "Speed", "Flags"]
 
 
+def test_a_curve_without_finite_values_says_so():
+    nothing = report._svg({"evaluation": {1: float("inf"), 2: float("nan")}})
+    assert "not finite</text>" in nothing
+    assert "step 2</text>" in nothing
+    broken_off = report._svg({"training": {1: 3.0, 2: 2.5, 3: float("inf")}})
+    assert "not finite" not in broken_off
+    assert [f"{end}</text>" in broken_off for end in ("3", "2.5", "step 3")] == [True] * 3
+
+
 def test_of_a_folder_without_a_training_there_is_none(tmp_path):
     with pytest.raises(UsageError, match="no training began there"):
         report.main(str(tmp_path))

@@ -49,6 +49,20 @@ def logits(source, target, **changes):
     return infer({"source": source, "target": target}, **changes)["logits"]
 
 
+@pytest.mark.parametrize(
+    ("name", "layers", "hidden", "ffn", "heads", "dropout"),
+    [
+        ("transformer_base", 6, 512, 2048, 8, 0.1),
+        ("transformer_big", 6, 1024, 4096, 16, 0.3),
+    ],
+)
+def test_defaults_are_those_of_the_paper(name, layers, hidden, ffn, heads, dropout):
+    defaults = registry.find(name).default_params()
+    names = ("num_layers", "hidden_size", "ffn_size", "num_heads", "dropout", "label_smoothing")
+    found = [defaults[name] for name in names]
+    assert found == [layers, hidden, ffn, heads, dropout, 0.1]
+
+
 def test_logits_of_every_target_token(graph):
     features = {"source": tf.constant(SOURCE), "target": tf.constant(TARGET)}
     outputs = transformer.inference(features, params(), training=True)

@@ -11,14 +11,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import re
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 
 import tensorflow as tf
 
-from tpu import compiler, cost, feeding, hlo, lint, program, sizes, topology
+from tpu import compiler, cost, explanations, feeding, hlo, lint, program, sizes, topology
 from tpu.compiler import Compiled, NotChecked
 from tpu.cost import StepTime
 from tpu.findings import ERROR, NOTE, WARNING, Finding, where, where_in
@@ -26,45 +25,6 @@ from tpu.sizes import Sizes
 from tpu.topology import Topology
 
 _MODES = {"train": "train", "eval": "eval", "predict": "infer"}
-# What TPUEstimator says, and what it means.
-_TRANSLATIONS = (
-    (
-        r"unsupported operand type\(s\) for \*=: 'NoneType' and 'int'",
-        "input_fn gives batches of unknown size: batch(..., drop_remainder=True)",
-    ),
-    (
-        r"Cannot use '.*' as input to '.*' because .* is in a while loop",
-        "a tensor of the TPU's loop is used outside of it: hand it to host_call or eval_metrics",
-    ),
-    (
-        r"^Cannot reshape a tensor with \d+ elements to shape \[1\]",
-        "the loss must be a scalar",
-    ),
-    (
-        r"object has no attribute 'training_chief_hooks'",
-        "model_fn must return a TPUEstimatorSpec",
-    ),
-    (
-        r"^Can not convert a NoneType into a Tensor or Operation",
-        "something that training needs is None: the train_op or the loss",
-    ),
-    (
-        r"maximum_iterations was not passed to the tf.while_loop",
-        "a loop that is differentiated needs maximum_iterations",
-    ),
-)
-# What XLA says of a node (its name and its type), and what it means.
-_REFUSALS = (
-    (
-        r"No registered '(?P<kind>\w+)' OpKernel for \w+ devices compatible with node "
-        r"\{\{node (?P<name>[^}]+)\}",
-        "{} cannot be compiled by XLA",
-    ),
-    (
-        r"to node `(?P<name>[^`]+)` with op (?P<kind>\w+) must be a compile-time constant",
-        "{} needs a size that is known before the program runs, and gets one from data",
-    ),
-)
 # Codes after which compiling would only say the same again.
 _HOPELESS = ("op", "dtype", "string", "py_func", "print", "summary", "placeholder", "capture")
 _NEAR_LIMIT = 0.9
@@ -216,7 +176,7 @@ class _Check:
             self._add(
                 ERROR,
                 "graph",
-                _translated(error),
+                explanations.translated(error),
                 mode,
                 where_in(traceback.extract_tb(error.__traceback__)),
             )
@@ -241,7 +201,7 @@ class _Check:
             self.findings.append(rehearse())
         except Exception as error:  # whatever a training raises is a finding
             place = where_in(traceback.extract_tb(error.__traceback__))
-            message = f"the rehearsal failed: {_translated(error)}"
+            message = f"the rehearsal failed: {explanations.translated(error)}"
             self._add(ERROR, "run", message, "train", place)
 
     def _host(self, mode, key, input_fn, batch_size, step_time):
@@ -251,7 +211,7 @@ class _Check:
         try:
             given = feeding.examples_per_second(self._estimator, input_fn, key, self._topology)
         except Exception as error:  # it was built; data that cannot be read here may be there
-            self.not_checked.append(f"{mode}, speed of input_fn: {_translated(error)}")
+            self.not_checked.append(f"{mode}, speed of input_fn: {explanations.translated(error)}")
             return None
         taken = batch_size * self._topology.cores_per_host / step_time.seconds
         if taken > given:
@@ -278,7 +238,7 @@ class _Check:
             self.not_checked.append(f"{mode}, XLA: {error}")
             return None, None
         except Exception as error:  # XLA's refusal is a finding
-            for message, place in _refusals(error, where_of):
+            for message, place in explanations.refusals(error, where_of):
                 self._add(ERROR, "xla", message, mode, place)
             return None, None
         if not self._compile:
@@ -310,7 +270,7 @@ class _Check:
                 self.not_checked.append(f"{mode}, {reason}: {error}")
         if compiled.out_of_memory:
             fits = self._largest_batch(mode, input_fn, batch_size) if self._with_batch else None
-            self._add(ERROR, "hbm", _too_large(compiled, mode, fits), mode, "")
+            self._add(ERROR, "hbm", explanations.too_large(compiled, mode, fits), mode, "")
         elif not compiled.fits:
             self._add(ERROR, "tpu-compiler", compiled.error[:400], mode, "")
         elif compiled.peak_bytes > _NEAR_LIMIT * self._topology.hbm_gib * 2**30:
@@ -346,12 +306,6 @@ class _Check:
         self.findings.append(Finding(level, code, message, place, mode))
 
 
-def _translated(error):
-    text = " ".join(str(error).split())
-    hints = [hint for pattern, hint in _TRANSLATIONS if re.search(pattern, text)]
-    return f"{hints[0]} ({text[:200]})" if hints else f"{type(error).__name__}: {text[:400]}"
-
-
 def _where_of(cluster, name):
     """Returns "file:line" of an operation, which loops as functions name by the end of its name."""
     parts = name.split("/")
@@ -362,29 +316,3 @@ def _where_of(cluster, name):
         if places:
             return places.pop() if len(places) == 1 else ""
     return ""
-
-
-def _refusals(error, where_of):
-    """Returns what XLA refuses, as (message, "file:line")."""
-    text = " ".join(str(error).split())
-    for pattern, message in _REFUSALS:
-        found = [(match["kind"], match["name"]) for match in re.finditer(pattern, text)]
-        if found:
-            return [(message.format(kind), where_of(name)) for kind, name in dict.fromkeys(found)]
-    return [(f"XLA refuses the step: {text[:400]}", "")]
-
-
-def _too_large(compiled, mode, fits):
-    """Says by how much a step does not fit, and with which batch it would."""
-    advice = "--precision=bfloat16 needs less"
-    if mode == "train":
-        advice = "--accumulate_steps and --precision=bfloat16 need less"
-    if fits:
-        advice = f"--{mode}_batch_size={fits} fits; {advice}"
-    if compiled.hbm_needed is None:
-        return f"does not fit into memory: {compiled.error[:400]}. {advice}"
-    over = compiled.hbm_needed - compiled.hbm_limit
-    return (
-        f"does not fit: {compiled.hbm_needed / 2**30:.2f} GiB of {compiled.hbm_limit / 2**30:.2f} "
-        f"GiB a core, {over / 2**20:,.0f} MiB too much. {advice}"
-    )

@@ -57,7 +57,7 @@ def as_json(report: Report) -> str:
     for mode in fields["modes"].values():
         if mode["compiled"]:
             del mode["compiled"]["optimized"]
-    fields["num_errors"] = report.num_errors
+    fields.update(num_errors=report.num_errors, num_warnings=report.num_warnings)
     fields["kernels"] = lint.provenance()
     return json.dumps(fields, indent=1) + "\n"
 

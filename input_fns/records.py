@@ -153,6 +153,8 @@ def train_from_files(
     @plain
     def parse_batch(serialized):
         def with_static_batch(tensor):  # a TPU takes no other; decode_raw loses it
+            if not isinstance(tensor, tf.Tensor) or tensor.shape.rank is None:
+                return tensor
             return tf.ensure_shape(tensor, [deployment.batch_size, *tensor.shape[1:]])
 
         return tf.nest.map_structure(with_static_batch, parse(serialized))

@@ -1,5 +1,6 @@
 """Every mode of run_tpu.py, through its real main, on emulated cores, beside run_cpu.py."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -14,6 +15,7 @@ import tensorflow as tf
 from PIL import Image
 
 from input_fns import records
+from tpu import connection
 from tpu import flags as tpu_flags
 from tpu.request import TPUError
 from training import model_card
@@ -329,6 +331,14 @@ def test_pictures_in_no_data_set_are_predicted_too(run_tpu, prepare, tmp_path):
     lines = pathlib.Path(model_dir, "predictions_input_2.jsonl").read_text().splitlines()
     names = [json.loads(line)["name"] for line in lines]
     assert names == ["a/0.png", "a/2.png", "a/4.png", "a/6.png", "b/1.png", "b/3.png", "b/5.png"]
+
+
+def test_pictures_are_not_read_for_a_remote_tpu(trained_dir, run_tpu_in, monkeypatch, tmp_path):
+    Image.new("RGB", (9, 13)).save(tmp_path / "a.png")
+    remote = connection.Connection(is_remote=True)
+    monkeypatch.setattr(connection, "connect", lambda request: contextlib.nullcontext(remote))
+    with pytest.raises(UsageError, match="which a remote TPU cannot call: use run_cpu"):
+        run_tpu_in(trained_dir, "--mode=predict", f"--input={tmp_path}/a.png")
 
 
 def test_a_pod_exports_what_it_does_not_check_by_predictions(run_tpu, tmp_path):

@@ -24,10 +24,12 @@ class Connection:
     Attributes:
       topology: the slice; None for CPU or GPU.
       resolver: for `RunConfig(cluster=...)`; None for CPU or GPU.
+      is_remote: whether the TPU's hosts cannot call what is in this process.
     """
 
     topology: Topology | None = None
     resolver: tf.distribute.cluster_resolver.TPUClusterResolver | None = None
+    is_remote: bool = False
 
     @property
     def use_tpu(self) -> bool:
@@ -69,7 +71,7 @@ def connect(request: Request):
         if wanted is None:
             _require(_of_topology(request, actual))
         print(_describe(found, actual), flush=True)
-        yield Connection(actual, resolver)
+        yield Connection(actual, resolver, found.is_remote)
 
 
 def _find(request) -> Address | None:

@@ -65,6 +65,15 @@ class Step:
         self.cluster, self.mode, self.batch_size = cluster, mode, batch_size
         self.operations = list(cluster.operations.values())
 
+    @functools.cached_property
+    def writers(self) -> dict[str, list[tf.Operation]]:
+        """`{name of a variable: the operations that change it}`."""
+        found = {}
+        for op in self.operations:
+            if op.type.startswith(("Assign", "ResourceApply")) and op.op_def.is_stateful:
+                found.setdefault(_variable(op), []).append(op)
+        return found
+
     @property
     def trainable_variables(self) -> list[tf.Variable]:
         """Of the graph that the cluster is in."""
@@ -205,7 +214,7 @@ def _sums(step):
     for op in step.operations:
         assigns = op.type.startswith("Assign") and op.op_def.is_stateful
         updates = op.type.startswith("ResourceApply") or (assigns and _variable(op) in trainable)
-        if updates and _is_of_one_core(op):
+        if updates and _is_of_one_core(step, op, trainable):
             message = (
                 f"'{_variable(op)}' is moved by the gradient of one core alone: wrap the optimizer "
                 "in tf.compat.v1.tpu.CrossShardOptimizer if params['use_tpu']"
@@ -213,8 +222,11 @@ def _sums(step):
             yield ERROR, "no-cross-replica-sum", message, op
 
 
-def _is_of_one_core(update):
-    """Whether the data of one core reaches an operation other than through a sum over all."""
+def _is_of_one_core(step, update, trainable):
+    """Whether the data of one core reaches an operation other than through a sum over all.
+
+    Also by way of a variable that is not trained, such as one that gradients are gathered in.
+    """
     seen, open_ = set(), [update]
     while open_:
         op = open_.pop()
@@ -223,6 +235,8 @@ def _is_of_one_core(update):
         if op.name not in seen and op.type != "CrossReplicaSum":
             seen.add(op.name)
             open_ += [tensor.op for tensor in op.inputs]
+            if op.type == "ReadVariableOp" and _variable(op) not in trainable:
+                open_ += step.writers.get(_variable(op), [])
     return False
 
 

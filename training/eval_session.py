@@ -19,7 +19,7 @@ class EvalSession:
     def __init__(self, estimator: tf.estimator.Estimator, input_fn):
         """Takes the Estimator, and an input_fn that gives the same data set in every pass."""
         self._estimator, self._input_fn = estimator, input_fn
-        self._session = None
+        self._graph = self._session = None
 
     def evaluate(self, steps, hooks, checkpoint_path, name=None):
         """Does what `Estimator.evaluate` does: returns the metrics, and writes them as events.
@@ -30,19 +30,22 @@ class EvalSession:
           checkpoint_path: of the model.
           name: of the evaluation, whose events are in `estimator.eval_dir(name)`; None for no name.
         """
-        if self._session is None:
-            self._build()
-        final = tf.compat.v1.train.FinalOpsHook(self._values)
-        restored = _Restored(self._session, self._scaffold, checkpoint_path)
-        with self._session.graph.as_default():
-            hooks = [*self._hooks, *hooks, final]
+        if self._graph is None:
+            self._graph = self._build()
+        with self._graph.as_default() as graph:
+            if self._session is None or self._draws:
+                self._session = _Session(config=self._estimator.config.session_config, graph=graph)
+            restored = _Restored(self._session, self._scaffold, checkpoint_path)
+            final = tf.compat.v1.train.FinalOpsHook(self._values)
+            hooks = [*self._hooks, *hooks, _StopHook(steps), final]
             with tf.compat.v1.train.MonitoredSession(restored, hooks) as session:
-                for _ in range(steps):
+                while not session.should_stop():
                     session.run(self._update)
-        metrics = final.final_ops_values
-        folder, step = self._estimator.eval_dir(name), metrics[tf.compat.v1.GraphKeys.GLOBAL_STEP]
-        tf_estimator._write_dict_to_summary(folder, metrics, step)
-        tf_estimator._write_checkpoint_path_to_summary(folder, checkpoint_path, step)
+            metrics = final.final_ops_values
+            folder = self._estimator.eval_dir(name)
+            step = metrics[tf.compat.v1.GraphKeys.GLOBAL_STEP]
+            tf_estimator._write_dict_to_summary(folder, metrics, step)
+            tf_estimator._write_checkpoint_path_to_summary(folder, checkpoint_path, step)
         return metrics
 
     def _build(self):
@@ -52,7 +55,9 @@ class EvalSession:
             )
             self._scaffold = scaffold or tf.compat.v1.train.Scaffold()
             self._scaffold.finalize()
-        self._session = _Session(graph=graph, config=self._estimator.config.session_config)
+        # Only a new session begins such an operation's random numbers anew.
+        self._draws = any("seed2" in op.node_def.attr for op in graph.get_operations())
+        return graph
 
 
 class _Session(tf.compat.v1.Session):
@@ -60,6 +65,23 @@ class _Session(tf.compat.v1.Session):
 
     def close(self):
         """Does nothing."""
+
+
+class _StopHook(tf.estimator.SessionRunHook):
+    """Ends a pass, which begins anew where MonitoredSession recovers from an error."""
+
+    def __init__(self, steps):
+        self._steps = steps
+
+    def after_create_session(self, session, coord):
+        """Begins to count."""
+        self._left = self._steps
+
+    def after_run(self, run_context, run_values):
+        """Counts a batch."""
+        self._left -= 1
+        if not self._left:
+            run_context.request_stop()
 
 
 class _Restored(tf.compat.v1.train.SessionCreator):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 
 from absl import flags
@@ -350,8 +349,6 @@ _BATCH_SIZES = {
 def paths() -> dict[str, str]:
     """Returns `{flag: path}` of the flags that name what other processes of the run must see."""
     given = {name: FLAGS[name].value for name in _PATHS if FLAGS[name].value}
-    if os.path.isdir(FLAGS.input):  # of pictures; a file of text is read by this process
-        given["input"] = FLAGS.input
     if FLAGS.cache not in _CACHES:
         given["cache"] = FLAGS.cache
     if FLAGS.checkpoint not in ("latest", "best") and not FLAGS.checkpoint.startswith("average:"):

@@ -28,7 +28,7 @@ def infer(model, features, params, training):
     with contextlib.ExitStack() as stack:
         if params.get("precision") == "bfloat16":
             stack.enter_context(tf.compat.v1.tpu.bfloat16_scope())
-            if not params.get("use_tpu"):
+            if training and not params.get("use_tpu"):  # an export must not need this module
                 graph = tf.compat.v1.get_default_graph()
                 stack.enter_context(graph.gradient_override_map({"BiasAdd": _BIAS_ADD}))
         stack.enter_context(dropout.seeded(features))

@@ -439,9 +439,20 @@ def assigned_by_hand(loss, images, logits):
         return tf.identity(loss)
 
 
+def gathered_by_hand(loss, images, logits):
+    weight = tf1.get_variable("by_hand", initializer=1.0)
+    gathered = tf1.get_variable("gathered", initializer=0.0, trainable=False)
+    (gradient,) = tf.gradients(loss * weight, [weight])
+    with tf.control_dependencies([gathered.assign_add(gradient)]):
+        update = weight.assign(weight - 0.1 * gathered.read_value())
+    with tf.control_dependencies([update]):
+        return tf.identity(loss)
+
+
 @pytest.mark.parametrize(
     ("change", "options", "expected"),
     [
+        (gathered_by_hand, {}, "by_hand"),
         (unsummed_after_a_sum, {"no_sum": True}, "conv/kernel"),
         (assigned_by_hand, {}, "by_hand"),
     ],

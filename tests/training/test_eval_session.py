@@ -22,11 +22,24 @@ class Passes(tf.estimator.SessionRunHook):
         self.batches += 1
 
 
+class Away(tf.estimator.SessionRunHook):
+    """Fails once, as a bucket does that is not available for a moment."""
+
+    def __init__(self, batch):
+        self._left = batch
+
+    def before_run(self, run_context):
+        self._left -= 1
+        if not self._left:
+            raise tf.errors.UnavailableError(None, None, "503")
+
+
 @pytest.fixture
 def regression(tmp_path):
     """An Estimator of `y = weights x` trained for 5 steps, of which it has 5 checkpoints.
 
-    It evaluates what `twice_the_weights` holds. `graphs` lists the modes that it was called with.
+    It evaluates what `twice_the_weights` holds, with `noise`. `graphs` lists the modes that it was
+    called with.
     """
     graphs = []
 
@@ -35,6 +48,8 @@ def regression(tmp_path):
         weights = tf.compat.v1.get_variable("weights", [4, 1], initializer=tf.zeros_initializer())
         global_step = tf.compat.v1.train.get_global_step()
         losses = tf.abs(tf.matmul(features, weights)[:, 0] - labels)
+        if estimator.noise:
+            losses += tf.random.uniform(losses.shape, maxval=estimator.noise)
         loss = tf.reduce_mean(losses)
         if mode == ModeKeys.TRAIN:
             twice = tf.compat.v1.get_variable("twice_the_weights", [4, 1], trainable=False)
@@ -53,8 +68,9 @@ def regression(tmp_path):
             scaffold=tf.compat.v1.train.Scaffold(saver=saver),
         )
 
-    config = tf.estimator.RunConfig(str(tmp_path), save_checkpoints_steps=1)
+    config = tf.estimator.RunConfig(str(tmp_path), tf_random_seed=1, save_checkpoints_steps=1)
     estimator = tf.estimator.Estimator(model_fn, config=config)
+    estimator.noise = 0.0
     estimator.train(input_fn, max_steps=5)
     estimator.graphs = graphs
     del graphs[:]
@@ -62,11 +78,11 @@ def regression(tmp_path):
 
 
 def input_fn():
-    """13 examples in batches of 5, 5 and 3, forever."""
+    """13 examples in batches of 5, forever."""
     random = np.random.default_rng(3)
     examples = random.normal(size=[13, 4]).astype(np.float32)
     dataset = tf.data.Dataset.from_tensor_slices((examples, examples.sum(axis=1)))
-    return dataset.batch(5).repeat()
+    return dataset.repeat().batch(5, drop_remainder=True)
 
 
 def checkpoint(estimator, step):
@@ -81,6 +97,14 @@ def events(folder):
         for event in tf.compat.v1.train.summary_iterator(path)
         for value in event.summary.value
     ]
+
+
+def node_names(folder):
+    """The names in the graph that the events of a folder begin with."""
+    (path,) = tf.io.gfile.glob(f"{folder}/events*")
+    graphs = [event.graph_def for event in tf.compat.v1.train.summary_iterator(path)]
+    graph_def = tf.compat.v1.GraphDef.FromString(max(graphs, key=len))
+    return {node.name for node in graph_def.node}
 
 
 def test_each_checkpoint_has_the_metrics_of_estimator_evaluate(regression):
@@ -103,6 +127,32 @@ def test_the_events_are_those_of_estimator_evaluate(regression):
         regression.evaluate(input_fn, STEPS, checkpoint_path=path, name="anew")
     assert events(regression.eval_dir("kept")) == events(regression.eval_dir("anew"))
     assert len(events(regression.eval_dir("kept"))) == 8
+
+
+def test_the_graph_in_the_events_is_that_of_the_evaluation(regression):
+    path = checkpoint(regression, 2)
+    EvalSession(regression, input_fn).evaluate(STEPS, [], path, "kept")
+    regression.evaluate(input_fn, STEPS, checkpoint_path=path, name="anew")
+    kept, anew = (node_names(regression.eval_dir(name)) for name in ("kept", "anew"))
+    assert (
+        {"weights", "IteratorGetNext"} <= kept <= anew
+    )  # the Estimator has a counter of steps too
+
+
+def test_a_pass_begins_anew_where_the_storage_was_away_for_a_moment(regression):
+    path = checkpoint(regression, 2)
+    expected = regression.evaluate(input_fn, STEPS, checkpoint_path=path)
+    found = EvalSession(regression, input_fn).evaluate(STEPS, [Away(batch=2)], path)
+    assert found["error"] == expected["error"]
+    np.testing.assert_array_equal(found["features"], expected["features"])
+
+
+def test_random_numbers_begin_anew_in_each_pass(regression):
+    regression.noise = 1.0
+    session, path = EvalSession(regression, input_fn), checkpoint(regression, 2)
+    expected = regression.evaluate(input_fn, STEPS, checkpoint_path=path)["error"]
+    found = [session.evaluate(STEPS, [], path)["error"] for _ in range(2)]
+    assert found == [expected, expected]
 
 
 def test_the_graph_is_made_once(regression):

@@ -43,6 +43,15 @@ def test_layers_compute_in_bfloat16_and_the_rest_in_float32(graph, name):
     assert ("Conv2D" in bfloat16_ops(graph)) == (name != "mlp")
 
 
+def test_an_inference_graph_has_tensorflow_s_own_gradients(graph):
+    params = hparams.resolve(mlp.MODEL, [], num_classes=3, precision="bfloat16")
+    image = tf.zeros([13, 7, 5, 1], tf.uint8)
+    forward.infer(mlp.MODEL, {"image": image}, params, training=False)
+    biases = [op for op in graph.get_operations() if op.type == "BiasAdd"]
+    assert biases
+    assert not [op for op in biases if "_gradient_op_type" in op.node_def.attr]
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_float32_has_no_bfloat16(graph, name):
     build(name, "float32")

@@ -55,9 +55,21 @@ class EvalSession:
             )
             self._scaffold = scaffold or tf.compat.v1.train.Scaffold()
             self._scaffold.finalize()
-        # Only a new session begins such an operation's random numbers anew.
-        self._draws = any("seed2" in op.node_def.attr for op in graph.get_operations())
+        self._draws = _draws(self._update)
         return graph
+
+
+def _draws(update):
+    """Whether an operation draws random numbers, which only a new session begins anew."""
+    seen, open_ = set(), [update]
+    while open_:
+        op = open_.pop()
+        if "seed2" in op.node_def.attr:
+            return True
+        if op not in seen:
+            seen.add(op)
+            open_ += [*(tensor.op for tensor in op.inputs), *op.control_inputs]
+    return False
 
 
 class _Session(tf.compat.v1.Session):

@@ -11,12 +11,13 @@ STEPS = 3
 
 
 class Passes(tf.estimator.SessionRunHook):
-    """Counts the sessions and the batches that it sees."""
+    """Keeps the sessions and counts the batches that it sees."""
 
-    sessions = batches = 0
+    def __init__(self):
+        self.sessions, self.batches = [], 0
 
     def after_create_session(self, session, coord):
-        self.sessions += 1
+        self.sessions.append(session)
 
     def after_run(self, run_context, run_values):
         self.batches += 1
@@ -45,7 +46,7 @@ def regression(tmp_path):
 
     def model_fn(features, labels, mode):
         graphs.append(mode)
-        weights = tf.compat.v1.get_variable("weights", [4, 1], initializer=tf.zeros_initializer())
+        weights = tf.compat.v1.get_variable("weights", [4, 1])  # random at first
         global_step = tf.compat.v1.train.get_global_step()
         losses = tf.abs(tf.matmul(features, weights)[:, 0] - labels)
         if estimator.noise:
@@ -155,19 +156,20 @@ def test_random_numbers_begin_anew_in_each_pass(regression):
     assert found == [expected, expected]
 
 
-def test_the_graph_is_made_once(regression):
-    session = EvalSession(regression, input_fn)
+def test_the_graph_and_the_session_are_made_once(regression):
+    session, passes = EvalSession(regression, input_fn), Passes()
     assert regression.graphs == []
     for step in (1, 2, 3):
-        session.evaluate(STEPS, [], checkpoint(regression, step))
+        session.evaluate(STEPS, [passes], checkpoint(regression, step))
     assert regression.graphs == [ModeKeys.EVAL]
+    assert len(set(passes.sessions)) == 1
 
 
 def test_hooks_see_every_pass(regression):
     session, passes = EvalSession(regression, input_fn), Passes()
     for step in (1, 2):
         session.evaluate(STEPS, [passes], checkpoint(regression, step))
-    assert (passes.sessions, passes.batches) == (2, 2 * STEPS)
+    assert (len(passes.sessions), passes.batches) == (2, 2 * STEPS)
 
 
 def test_a_pass_that_fails_leaves_the_session_usable(regression):

@@ -69,16 +69,22 @@ class Step:
     def writers(self) -> dict[str, list[tf.Operation]]:
         """`{name of a variable: the operations that change it}`."""
         found = {}
-        for op in self.operations:
-            if op.type.startswith(("Assign", "ResourceApply")) and op.op_def.is_stateful:
-                found.setdefault(_variable(op), []).append(op)
+        for op in self.updates:
+            found.setdefault(_variable(op), []).append(op)
         return found
 
-    @property
-    def trainable_variables(self) -> list[tf.Variable]:
-        """Of the graph that the cluster is in."""
+    @functools.cached_property
+    def updates(self) -> list[tf.Operation]:
+        """The operations that change a variable."""
+        kinds = ("Assign", "ResourceApply")
+        return [op for op in self.operations if op.type.startswith(kinds) and op.op_def.is_stateful]
+
+    @functools.cached_property
+    def trainable(self) -> set[str]:
+        """Names of the trainable variables of the graph that the cluster is in."""
         graph = self.operations[0].graph if self.operations else tf.Graph()
-        return graph.get_collection(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES)
+        variables = graph.get_collection(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES)
+        return {variable.handle.op.name for variable in variables}
 
     def of_type(self, *kinds) -> list[tf.Operation]:
         """Operations of these types."""
@@ -210,11 +216,9 @@ def _sums(step):
     """In training every variable must get what all cores have summed."""
     if step.mode != "train":
         return
-    trainable = {variable.handle.op.name for variable in step.trainable_variables}
-    for op in step.operations:
-        assigns = op.type.startswith("Assign") and op.op_def.is_stateful
-        updates = op.type.startswith("ResourceApply") or (assigns and _variable(op) in trainable)
-        if updates and _is_of_one_core(step, op, trainable):
+    for op in step.updates:
+        trains = op.type.startswith("ResourceApply") or _variable(op) in step.trainable
+        if trains and _is_of_one_core(step, op):
             message = (
                 f"'{_variable(op)}' is moved by the gradient of one core alone: wrap the optimizer "
                 "in tf.compat.v1.tpu.CrossShardOptimizer if params['use_tpu']"
@@ -222,7 +226,7 @@ def _sums(step):
             yield ERROR, "no-cross-replica-sum", message, op
 
 
-def _is_of_one_core(step, update, trainable):
+def _is_of_one_core(step, update):
     """Whether the data of one core reaches an operation other than through a sum over all.
 
     Also by way of a variable that is not trained, such as one that gradients are gathered in.
@@ -235,7 +239,7 @@ def _is_of_one_core(step, update, trainable):
         if op.name not in seen and op.type != "CrossReplicaSum":
             seen.add(op.name)
             open_ += [tensor.op for tensor in op.inputs]
-            if op.type == "ReadVariableOp" and _variable(op) not in trainable:
+            if op.type == "ReadVariableOp" and _variable(op) not in step.trainable:
                 open_ += step.writers.get(_variable(op), [])
     return False
 
@@ -244,9 +248,8 @@ def _lost_updates(step):
     """In training; what an evaluation builds and does not use does no harm."""
     if step.mode != "train":
         return
-    for op in step.operations:
-        assigns = op.type.startswith(("Assign", "ResourceApply")) and op.op_def.is_stateful
-        if assigns and op.name not in step.cluster.live:
+    for op in step.updates:
+        if op.name not in step.cluster.live:
             message = (
                 f"'{_variable(op)}' is never updated: nothing that runs depends on it. Put the "
                 "UPDATE_OPS before the train_op; those of Keras' layers are none: in a model of "

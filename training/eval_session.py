@@ -7,6 +7,7 @@ ten thousand images.
 from __future__ import annotations
 
 import tensorflow as tf
+from tensorflow.python.ops import op_selector
 from tensorflow_estimator.python.estimator import estimator as tf_estimator
 
 
@@ -55,21 +56,10 @@ class EvalSession:
             )
             self._scaffold = scaffold or tf.compat.v1.train.Scaffold()
             self._scaffold.finalize()
-        self._draws = _draws(self._update)
+        # What draws random numbers begins anew with a new session only.
+        run = op_selector.get_backward_walk_ops([self._update], control_inputs=True)
+        self._draws = any("seed2" in op.node_def.attr for op in run)
         return graph
-
-
-def _draws(update):
-    """Whether an operation draws random numbers, which only a new session begins anew."""
-    seen, open_ = set(), [update]
-    while open_:
-        op = open_.pop()
-        if "seed2" in op.node_def.attr:
-            return True
-        if op not in seen:
-            seen.add(op)
-            open_ += [*(tensor.op for tensor in op.inputs), *op.control_inputs]
-    return False
 
 
 class _Session(tf.compat.v1.Session):

@@ -8,9 +8,8 @@ import re
 import tensorflow as tf
 
 from models import dropout
+from training import gradients
 from training.program import UsageError
-
-_BIAS_ADD = "BiasAddWithItsGradientSummedInFloat32"
 
 
 def infer(model, features, params, training):
@@ -28,27 +27,12 @@ def infer(model, features, params, training):
     with contextlib.ExitStack() as stack:
         if params.get("precision") == "bfloat16":
             stack.enter_context(tf.compat.v1.tpu.bfloat16_scope())
-            if training and not params.get("use_tpu"):  # an export must not need this module
-                graph = tf.compat.v1.get_default_graph()
-                stack.enter_context(graph.gradient_override_map({"BiasAdd": _BIAS_ADD}))
+        if training:
+            stack.enter_context(gradients.overridden(params))
         stack.enter_context(dropout.seeded(features))
         outputs = model.inference(features, params, training)
     _freeze(params["trainable"])
     return tf.nest.map_structure(_as_float32, outputs)
-
-
-@tf.RegisterGradient(_BIAS_ADD)
-def _gradients_of_bias_add(op, gradient):
-    """Sums by a product, which adds up in float32, and in half the time.
-
-    TensorFlow's BiasAddGrad adds up bfloat16 in bfloat16 on a CPU, where 512 + 1 is 512.
-    """
-    if op.get_attr("data_format") == b"NCHW":
-        axes = [0, *range(2, gradient.shape.rank)]
-        total = tf.reduce_sum(tf.cast(gradient, tf.float32), axes)
-        return gradient, tf.cast(total, gradient.dtype)
-    flat = tf.reshape(gradient, [-1, gradient.shape[-1]])
-    return gradient, tf.matmul(tf.ones([1, tf.shape(flat)[0]], flat.dtype), flat)[0]
 
 
 def _freeze(pattern):

@@ -12,9 +12,12 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
-def last_line(code: str, *arguments, python: str = sys.executable):
-    """Runs Python `code` with `arguments`; returns the last line of its output, read as JSON."""
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+def last_line(code: str, *arguments, python: str = sys.executable, environment=None):
+    """Runs Python `code` with `arguments`; returns the last line of its output, read as JSON.
+
+    `environment` holds variables that are set beside those of this process.
+    """
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **(environment or {})}
     command = [python, "-c", code, *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     lines = done.stdout.splitlines()

@@ -18,7 +18,8 @@ import run_tpu
 from input_fns import convert
 from input_fns.convert import digits, source, subwords, writer
 from input_fns.dataset import Text
-from training import data_flags, optimizers, runtime
+from tpu.request import TPUError
+from training import data_flags, optimizers, program, runtime
 
 runtime.prepare()
 
@@ -44,6 +45,14 @@ def session(graph):
 def eager():
     """TensorFlow 2 as Keras users know it, for comparisons with Keras."""
     with context.eager_mode():
+        yield
+
+
+@pytest.fixture(scope="module")
+def smooth_activations():
+    """Replaces ReLU by softplus: at the kink of a ReLU, rounding decides which gradient it has."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tf.nn, "relu", tf.nn.softplus)
         yield
 
 
@@ -140,23 +149,44 @@ def pairs_dir(pair_files, tmp_path_factory):
     return path
 
 
-def _run(program, flag_values, arguments):
+def _run(wrapper, flag_values, arguments):
     with tf.Graph().as_default():
         flag_values.unparse_flags()
         flag_values(["program", *arguments])
-        program.main()
+        wrapper.main()
 
 
 EMULATED = ("--tpu=emulator", "--tpu_topology=1x2")
 
 
-def _runner(program, *given):
+def _runner(wrapper, *given):
     """Runs a wrapper's real main with these flags: `run(model_dir, "--mode=eval", ...)`."""
 
     def run_with(model_dir, *arguments):
-        _run(program, flags.FLAGS, [*given, f"--model_dir={model_dir}", *arguments])
+        _run(wrapper, flags.FLAGS, [*given, f"--model_dir={model_dir}", *arguments])
 
     return run_with
+
+
+@pytest.fixture
+def exit_status(monkeypatch):
+    """Runs a wrapper as its command line does, but in this process: `exit_status(run_cpu, ...)`.
+
+    Returns the exit status. What the wrapper prints is for `capsys`.
+    """
+
+    def run_wrapper(wrapper, *arguments):
+        argv = [f"{wrapper.__name__}.py", *arguments]
+        monkeypatch.setattr(sys, "argv", argv)
+        flags.FLAGS.unparse_flags()
+        try:
+            program.start(argv, "", "training.flags", "training.cpu_flags", "tpu.flags")
+            program.run(wrapper.main, TPUError)
+        except SystemExit as end:
+            return end.code
+        return 0
+
+    return run_wrapper
 
 
 @pytest.fixture(scope="session")
@@ -302,6 +332,14 @@ def trained_dir(run_in, tmp_path_factory):
     """A model_dir at step 40, with a checkpoint every 10 steps."""
     path = str(tmp_path_factory.mktemp("trained"))
     run_in(path, "--mode=train", "--train_steps=40", "--save_checkpoints_steps=10")
+    return path
+
+
+@pytest.fixture(scope="session")
+def uncertain_dir(run_in, tmp_path_factory):
+    """A model_dir at step 2, whose probabilities are far from 0 and 1, so that faults show."""
+    path = str(tmp_path_factory.mktemp("uncertain"))
+    run_in(path, "--mode=train", "--train_steps=2", "--params=learning_rate=0.0001")
     return path
 
 

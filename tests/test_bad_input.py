@@ -7,11 +7,9 @@ import subprocess
 import sys
 
 import pytest
-from absl import flags
 
 import run_cpu
 from input_fns.convert import writer
-from training import program
 
 # What is said of each wrong flag; `WRITE_TABLE=1 pytest tests/test_bad_input.py` adds rows.
 ROOT = pathlib.Path(__file__).parents[1]
@@ -19,13 +17,11 @@ TABLE = ROOT / "docs" / "bad_input.md"
 
 
 @pytest.fixture
-def refused(data_dir, tmp_path, capsys):
+def refused(data_dir, tmp_path, capsys, exit_status):
     """Runs run_cpu.py with flags that it must refuse; returns the one line it prints."""
 
     def run_refused(*arguments):
-        flags.FLAGS.unparse_flags()
         defaults = [
-            "run_cpu.py",
             "--mode=train",
             "--model=mlp",
             "--dataset=stripes",
@@ -36,21 +32,12 @@ def refused(data_dir, tmp_path, capsys):
         ]
         before = tree(tmp_path)
         capsys.readouterr()
-        assert status_of([*defaults, *arguments]) == 2
+        assert exit_status(run_cpu, *defaults, *arguments) == 2
         assert tree(tmp_path) == before
         (line,) = capsys.readouterr().err.splitlines()
         return line
 
     return run_refused
-
-
-def status_of(argv):
-    try:
-        program.start(argv, "", "training.flags")
-        program.run(run_cpu.main)
-    except SystemExit as end:
-        return end.code
-    return 0
 
 
 def tree(path):
@@ -182,7 +169,7 @@ def test_a_model_dir_of_another_model(refused, trained_dir):
     assert tree(trained_dir) == before
 
 
-def test_labels_outside_the_classes(own_data_dir, raw_dataset, tmp_path):
+def test_labels_outside_the_classes(own_data_dir, tmp_path, tiny_flags, exit_status, capsys):
     """Shards and dataset.json that disagree are found when the first such label is read."""
     path = os.path.join(own_data_dir, "dataset.json")
     with open(path) as file:
@@ -190,9 +177,9 @@ def test_labels_outside_the_classes(own_data_dir, raw_dataset, tmp_path):
     fields["class_names"].pop()
     with open(path, "w") as file:
         json.dump(fields, file)
-    done = run_program(f"--data_dir={own_data_dir}", f"--model_dir={tmp_path}/model")
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
+    training = ["--mode=train", "--train_steps=3", f"--model_dir={tmp_path}/model"]
+    assert exit_status(run_cpu, *tiny_flags, *training, f"--data_dir={own_data_dir}") == 2
+    (line,) = capsys.readouterr().err.splitlines()
     assert "train-00000-of-00003.tfrecord, record 2 at byte " in line
     assert "its label [2] is none of the 2 classes" in line
 
@@ -202,16 +189,15 @@ def junk_of(size):
 
 
 @pytest.mark.parametrize("mode", ["train", "eval"])
-def test_a_shard_of_junk(own_data_dir, trained_dir, mode):
+def test_a_shard_of_junk(own_data_dir, trained_dir, mode, tiny_flags, exit_status, capsys):
     name = {"train": "train-00001-of-00003.tfrecord", "eval": "test-00001-of-00003.tfrecord"}[mode]
     path = os.path.join(own_data_dir, name)
     size = os.path.getsize(path)
     with open(path, "wb") as file:
         file.write(junk_of(size))
     more = [f"--mode={mode}", f"--data_dir={own_data_dir}", f"--model_dir={trained_dir}"]
-    done = run_program(*more, "--train_steps=41", "--params=pixel_scale=0.01")
-    assert done.returncode == 2, done.stderr
-    (line,) = done.stderr.splitlines()
+    assert exit_status(run_cpu, *tiny_flags, *more, "--train_steps=41") == 2
+    (line,) = capsys.readouterr().err.splitlines()
     assert f"{name}, record 0 at byte 0: corrupted record" in line
 
 
@@ -226,7 +212,9 @@ def test_raw_labels_outside_the_classes(raw_dataset, tmp_path):
 
 
 def test_a_program_that_refuses_ends_with_status_2():
-    done = run_program("--mode=trian")
+    more = ["--model=mlp", "--dataset=stripes", "--data_dir=none", "--model_dir=none"]
+    command = [sys.executable, "run_cpu.py", "--mode=trian", "--train_steps=3", *more]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
         "run_cpu.py: error: flag --mode=trian: 'trian' is unknown. Did you mean 'train'?"
@@ -243,9 +231,3 @@ def test_help_imports_no_tensorflow():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "False"
     assert "--train_batch_size" in done.stdout
-
-
-def run_program(*arguments):
-    command = [sys.executable, "run_cpu.py", "--mode=train", "--model=mlp", "--dataset=stripes"]
-    more = ["--data_dir=none", "--model_dir=none", "--train_steps=3"]
-    return subprocess.run([*command, *more, *arguments], capture_output=True, text=True)

@@ -11,6 +11,7 @@ pytest.importorskip("cryptography", reason="the loopback storage needs cryptogra
 pytest.importorskip("gcp_storage_emulator", reason="gcp-storage-emulator needs Python 3.10")
 
 from tests import gcs as loopback
+from tests.marks import slow
 
 BUCKET = "bucket"
 
@@ -100,6 +101,7 @@ def test_shards_checkpoints_results_and_exports_lie_on_gs(trained, storage):
     assert result(storage, 20)["eval"]["examples"] == 41
 
 
+@pytest.mark.slow
 def test_a_training_is_resumed(trained, storage, run):
     done = run("run_cpu.py", *trained, "--mode=train", "--train_steps=30")
     assert done.returncode == 0, done.stderr
@@ -116,6 +118,7 @@ def test_a_training_is_resumed(trained, storage, run):
     )
 
 
+@pytest.mark.slow
 def test_the_tpu_wrapper_reads_and_writes_gs(trained, storage, run):
     on_tpu = [*trained, "--tpu=emulator", "--tpu_topology=1x2", "--model_dir=gs://bucket/tpu"]
     batches = ["--train_batch_size=14", "--eval_batch_size=14", "--train_steps=10"]
@@ -124,6 +127,7 @@ def test_the_tpu_wrapper_reads_and_writes_gs(trained, storage, run):
     assert "tpu/model.ckpt-10.index" in storage.names(BUCKET)
 
 
+@pytest.mark.slow
 def test_images_are_read_from_gs(storage, run, raw_dataset, tmp_path):
     write_photos(tmp_path, raw_dataset)
     upload = "import sys, tensorflow as tf\nfor a, b in zip(sys.argv[1::2], sys.argv[2::2]):\n"
@@ -148,6 +152,7 @@ def test_images_are_read_from_gs(storage, run, raw_dataset, tmp_path):
     assert "from_gs/contact_sheet.png" in storage.names(BUCKET)
 
 
+@pytest.mark.slow
 def test_a_flipped_byte_on_gs_is_found(trained, storage, run):
     name = "data/test-00001-of-00002.tfrecord"
     whole = storage.read(BUCKET, name)
@@ -180,6 +185,7 @@ def test_a_storage_that_is_forbidden_is_one_line(trained, storage, run):
     assert "403" in line
 
 
+@pytest.mark.slow
 def test_forbidden_shards_are_one_line(trained, storage, run):
     storage.fail(10**6, 403, "test-00000")
     done = run("run_cpu.py", *trained, "--mode=eval")
@@ -189,7 +195,7 @@ def test_forbidden_shards_are_one_line(trained, storage, run):
     assert "test-00000-of-00002.tfrecord" in line
 
 
-@pytest.mark.parametrize("flag", ["data_dir", "model_dir"])
+@pytest.mark.parametrize("flag", ["data_dir", slow("model_dir")])
 def test_a_missing_bucket_is_one_line(trained, run, flag):
     done = run("run_cpu.py", *trained, f"--{flag}=gs://no-such-bucket/x", "--train_steps=30")
     assert done.returncode == 2

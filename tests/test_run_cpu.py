@@ -14,8 +14,12 @@ import tensorflow as tf
 from PIL import Image
 
 from input_fns import DataError
+from tests import numerics
+from tests.marks import slow
 from training import progress
 
+# Units of the hidden layer; two layers and a softmax.
+MLP = {"terms": 512, "depth": 3}
 CONVNET = ["--model=convnet", "--params=layers=conv:4:3 batch_norm relu dropout:0.5 flatten"]
 
 
@@ -116,7 +120,7 @@ def test_at_train_steps_already_it_says_so_and_does_nothing(run_in, trained_dir,
     assert sorted(os.listdir(trained_dir)) == before
 
 
-@pytest.mark.parametrize("batch_size", [1, 13, 41, 100])
+@pytest.mark.parametrize("batch_size", [13, 100, slow(1), slow(41)])
 def test_eval_counts_every_example_once_at_any_batch_size(run_in, trained_dir, result, batch_size):
     run_in(trained_dir, "--mode=eval", f"--eval_batch_size={batch_size}")
     metrics = result(trained_dir, 40)["eval"]
@@ -124,25 +128,26 @@ def test_eval_counts_every_example_once_at_any_batch_size(run_in, trained_dir, r
     assert np.sum(metrics["confusion_matrix"]) == 41
 
 
-def test_eval_gives_the_same_figures_at_any_batch_size(run_in, trained_dir, result):
-    figures = []
+def test_eval_gives_the_same_figures_at_any_batch_size(run_in, uncertain_dir, result):
+    losses = []
     for batch_size in (7, 100):
-        run_in(trained_dir, "--mode=eval", f"--eval_batch_size={batch_size}")
-        metrics = result(trained_dir, 40)["eval"]
-        figures.append([metrics["accuracy"], metrics["average_loss"]])
-    np.testing.assert_allclose(*figures, rtol=1e-6)
+        run_in(uncertain_dir, "--mode=eval", f"--eval_batch_size={batch_size}")
+        losses.append(result(uncertain_dir, 2)["eval"]["average_loss"])
+    numerics.assert_close(*losses, **MLP)
 
 
-def test_eval_agrees_with_the_predictions(run_in, trained_dir, raw_dataset, result, tmp_path):
-    run_in(trained_dir, "--mode=eval")
-    run_in(trained_dir, "--mode=predict", f"--predict_output={tmp_path}/p.npz")
+def test_eval_agrees_with_the_predictions(run_in, uncertain_dir, raw_dataset, result, tmp_path):
+    run_in(uncertain_dir, "--mode=eval")
+    run_in(uncertain_dir, "--mode=predict", f"--predict_output={tmp_path}/p.npz")
     labels = raw_dataset.splits["test"].labels
     with np.load(tmp_path / "p.npz") as rows:
         probabilities = rows["probabilities"][np.arange(41), labels]
         accuracy = np.mean(rows["classes"] == labels)
-    metrics = result(trained_dir, 40)["eval"]
+    metrics = result(uncertain_dir, 2)["eval"]
     assert metrics["accuracy"] == pytest.approx(accuracy)
-    assert metrics["average_loss"] == pytest.approx(-np.log(probabilities).mean(), rel=1e-5)
+    numerics.assert_close(metrics["average_loss"], -np.log(probabilities).mean(), **MLP)
+    with_padding = {"loss": -np.log([*probabilities, probabilities.min()]).mean()}
+    assert numerics.excess(with_padding, {"loss": metrics["average_loss"]}, **MLP) > 10
 
 
 @pytest.mark.parametrize("mode", ["eval", "predict"])
@@ -176,7 +181,7 @@ def test_continuous_eval_ends_after_a_time_out(run, capsys):
     assert "no new checkpoint" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("batch_size", [1, 13, 100])
+@pytest.mark.parametrize("batch_size", [13, slow(1), slow(100)])
 def test_predict_writes_every_example_once_and_in_order(run_in, trained_dir, tmp_path, batch_size):
     output = f"--predict_output={tmp_path}/p.jsonl"
     run_in(trained_dir, "--mode=predict", f"--predict_batch_size={batch_size}", output)
@@ -186,7 +191,7 @@ def test_predict_writes_every_example_once_and_in_order(run_in, trained_dir, tmp
     # The data set's labels are 0, 1, 2, 0, 1, 2, ...
     assert np.mean([row["classes"] == row["index"] % 3 for row in rows]) > 0.9
     assert {row["class_names"] for row in rows} == {"stripe 0", "stripe 1", "stripe 2"}
-    np.testing.assert_allclose([sum(row["probabilities"]) for row in rows], 1, rtol=1e-5)
+    numerics.assert_close([sum(row["probabilities"]) for row in rows], [1.0] * 41, depth=3)
 
 
 def test_predictions_name_their_image_files(run, prepare, tmp_path):
@@ -231,7 +236,7 @@ def test_pictures_in_no_data_set_are_predicted_too(run, prepare, tmp_path, capsy
     assert [row["name"] for row in of_folder] == sorted(row["name"] for row in of_split)
     expected = {row["name"]: row["probabilities"] for row in of_split}
     for row in of_folder:
-        np.testing.assert_allclose(row["probabilities"], expected[row["name"]], rtol=1e-4)
+        numerics.assert_close(row["probabilities"], expected[row["name"]], **MLP)
     with pytest.raises(DataError, match="none of the 1 examples of input can be read"):
         run("--mode=predict", f"--input={folder}/dull/1b.jpg", *data)
     run("--mode=predict", f"--input={folder}/dull/2.jpg", *data)
@@ -262,7 +267,10 @@ def test_the_best_checkpoint_is_kept_and_can_be_used(run, result):
     losses = {s: result(model_dir, s)["eval"]["average_loss"] for s in (10, 20, 30, 40)}
     best = min(losses, key=losses.get)
     run("--mode=eval", "--checkpoint=best", "--eval_batch_size=5")
-    assert result(model_dir, best)["eval"]["average_loss"] == pytest.approx(losses[best], rel=1e-5)
+    again = result(model_dir, best)["eval"]["average_loss"]
+    numerics.assert_close(
+        again, losses[best], **MLP, magnitude=1.0
+    )  # logits are larger than losses
 
 
 def test_early_stopping_ends_a_run_without_gain(run, capsys, variables):
@@ -372,7 +380,8 @@ def test_warm_start_takes_what_fits(run_in, trained_dir, tmp_path, capsys, varia
     assert "warm start: 3 variables from" in out  # and none of Adam's
     assert "logits/kernel ([512, 3] there, [5, 3] here)" in out
     old, new = variables(trained_dir), variables(tmp_path / "new")
-    np.testing.assert_allclose(new["dense_0/kernel"], old["dense_0/kernel"], atol=1e-7)
+    # One step of Adam at a rate of 1e-9 moves no weight by more.
+    np.testing.assert_allclose(new["dense_0/kernel"], old["dense_0/kernel"], atol=2e-9, rtol=2e-7)
     assert new["global_step"] == 1
 
 
@@ -429,16 +438,18 @@ def test_a_new_optimizer_needs_a_new_model_dir_or_a_warm_start(run):
         run("--mode=train", "--train_steps=6", "--params=optimizer=momentum")
 
 
-def test_export_answers_as_predict_does(run_in, trained_dir, raw_dataset, tmp_path, eager):
-    run_in(trained_dir, "--mode=export", f"--export_dir={tmp_path}/export")
-    run_in(trained_dir, "--mode=predict", f"--predict_output={tmp_path}/p.npz")
+def test_export_answers_as_predict_does(run_in, uncertain_dir, raw_dataset, tmp_path, eager):
+    run_in(uncertain_dir, "--mode=export", f"--export_dir={tmp_path}/export")
+    run_in(uncertain_dir, "--mode=predict", f"--predict_output={tmp_path}/p.npz")
     (version,) = os.listdir(tmp_path / "export")
     serve = tf.saved_model.load(f"{tmp_path}/export/{version}").signatures["serving_default"]
     answer = serve(image=tf.constant(raw_dataset.splits["test"].images))
     with np.load(tmp_path / "p.npz") as rows:
-        for name in ("classes", "probabilities"):
-            np.testing.assert_array_equal(answer[name].numpy(), rows[name])
-    assert answer["class_names"].numpy()[:3].tolist() == [b"stripe 0", b"stripe 1", b"stripe 2"]
+        # In one batch here, in batches of 13 there.
+        numerics.assert_close(answer["probabilities"].numpy(), rows["probabilities"], **MLP)
+        np.testing.assert_array_equal(answer["classes"].numpy(), rows["classes"])
+        names = [b"stripe %d" % label for label in rows["classes"]]
+    assert answer["class_names"].numpy().tolist() == names
 
 
 def test_export_serves_the_average_of_the_weights(run, tmp_path, eager):
@@ -451,10 +462,10 @@ def test_export_serves_the_average_of_the_weights(run, tmp_path, eager):
     sample = np.load(version / "assets.extra" / "sample_image.npy")
     with np.load(tmp_path / "p.npz") as rows:
         served = serve(image=tf.constant(sample))["probabilities"].numpy()
-        np.testing.assert_allclose(served, rows["probabilities"][:3], rtol=1e-5)
+        numerics.assert_close(served, rows["probabilities"][:3], **MLP)
 
 
-@pytest.mark.parametrize("path", ["/usr/bin", f"{os.path.dirname(sys.executable)}:/usr/bin"])
+@pytest.mark.parametrize("path", ["/usr/bin", slow(f"{os.path.dirname(sys.executable)}:/usr/bin")])
 def test_the_printed_command_serves_the_sample(
     run_in, trained_dir, tmp_path, capsys, monkeypatch, path
 ):

@@ -6,21 +6,28 @@ import tensorflow as tf
 
 from input_fns import dataset
 from input_fns.text_pipeline import TextPipeline
+from tests import numerics
+from tests.marks import slow
 from training import evaluation
 
-TOLERANCE = 5e-6
+BATCH, STEPS = 16, 5
+# Tokens of a global batch, whose gradients are added up in every step; variables of size 1.
+ARITHMETIC = {"terms": BATCH * 32, "depth": STEPS, "magnitude": 1.0}
 TRAIN = [
     "--mode=train",
     "--train_split=validation",  # a sentence a row: from 4 to 30 tokens, where packed rows are full
-    "--train_steps=10",
-    "--save_checkpoints_steps=10",
-    "--params=epsilon=0.01,warmup_steps=5",
+    f"--train_batch_size={BATCH}",
+    f"--train_steps={STEPS}",
+    f"--save_checkpoints_steps={STEPS}",
+    "--params=epsilon=0.01,warmup_steps=2",
 ]
+
+pytestmark = pytest.mark.usefixtures("smooth_activations")
 
 
 @pytest.fixture(scope="module")
-def trained_on_cpu(run_text_in, variables, tmp_path_factory):
-    """Where a training starts from, and what run_cpu.py makes of it in ten steps."""
+def trained_on_cpu(run_text_in, variables, tmp_path_factory, smooth_activations):
+    """Where a training starts from, and what run_cpu.py makes of it."""
     folder = tmp_path_factory.mktemp("cpu")
     run_text_in(folder / "start", *TRAIN, "--train_steps=1")
     run_text_in(folder / "end", *TRAIN, f"--warm_start_from={folder}/start")
@@ -28,17 +35,16 @@ def trained_on_cpu(run_text_in, variables, tmp_path_factory):
 
 
 @pytest.fixture
-def difference(run_tpu_text_in, trained_on_cpu, variables, tmp_path):
-    """The largest difference of a variable after the same training on a topology."""
+def excess(run_tpu_text_in, trained_on_cpu, variables, tmp_path):
+    """The difference after the same training on a topology, in tolerances."""
 
     def measure(topology, *more):
         folder, expected = trained_on_cpu
         start = f"--warm_start_from={folder}/start"
         run_tpu_text_in(tmp_path / "tpu", *TRAIN, start, f"--tpu_topology={topology}", *more)
         got = variables(tmp_path / "tpu")
-        assert got.keys() == expected.keys()
-        assert got["global_step"] == expected["global_step"] == 10
-        return max(np.abs(got[name] - expected[name]).max() for name in expected)
+        assert got["global_step"] == expected["global_step"] == STEPS
+        return numerics.excess(got, expected, **ARITHMETIC)
 
     return measure
 
@@ -51,9 +57,9 @@ def test_cores_have_unequal_numbers_of_tokens(pairs_dir, session):
     assert tokens.min() < 0.6 * tokens.max()
 
 
-@pytest.mark.parametrize("topology", ["1x2", "1x8"])
-def test_all_variables_are_equal(difference, topology):
-    assert difference(topology) < TOLERANCE
+@pytest.mark.parametrize("topology", ["1x8", slow("1x2")])
+def test_all_variables_are_equal(excess, topology):
+    assert excess(topology) < 1
 
 
 def test_records_that_are_streamed_have_static_shapes(run_tpu_text_in, tmp_path, variables):
@@ -61,28 +67,29 @@ def test_records_that_are_streamed_have_static_shapes(run_tpu_text_in, tmp_path,
     assert variables(tmp_path)["global_step"] == 1
 
 
-def test_parts_of_unequal_numbers_of_tokens_are_one_batch(difference):
-    assert difference("1x2", "--accumulate_steps=4") < TOLERANCE
+def test_micro_batches_of_unequal_numbers_of_tokens_are_one_batch(excess):
+    assert excess("1x2", "--accumulate_steps=4") < 1
 
 
-def test_a_mean_of_each_core_s_own_tokens_would_be_another(difference, monkeypatch):
+def test_a_mean_of_each_core_s_own_tokens_would_be_another(excess, monkeypatch):
     def of_one_core(model, labels, params):
         return tf.reduce_sum(model.loss_weights(labels))
 
     monkeypatch.setattr(evaluation, "global_loss_weight", of_one_core)
-    assert difference("1x2") > 100 * TOLERANCE
+    assert excess("1x2") > 10
 
 
 def test_cores_evaluate_and_translate_alike(
     run_text_in, run_tpu_text_in, trained_on_cpu, pair_files, result, tmp_path
 ):
     folder, _ = trained_on_cpu
-    checkpoint = f"--checkpoint={folder}/end/model.ckpt-10"
+    checkpoint = f"--checkpoint={folder}/end/model.ckpt-{STEPS}"
     predict = [checkpoint, "--mode=predict", f"--input={pair_files}/test.en"]
     for run, name in ((run_text_in, "cpu"), (run_tpu_text_in, "tpu")):
         run(tmp_path / name, checkpoint, "--mode=eval")
         run(tmp_path / name, *predict, f"--predict_output={tmp_path}/{name}.txt")
-    on_cpu, on_tpu = (result(tmp_path / name, 10)["eval_end"] for name in ("cpu", "tpu"))
+    on_cpu, on_tpu = (result(tmp_path / name, STEPS)["eval_end"] for name in ("cpu", "tpu"))
     for name in ("bleu", "average_loss", "perplexity", "token_accuracy", "examples"):
-        assert on_tpu[name] == pytest.approx(on_cpu[name], rel=1e-5), name
+        # Sums over the tokens of the split, of what some layers of 32 units compute.
+        numerics.assert_close(on_tpu[name], on_cpu[name], terms=13 * 32, depth=8, name=name)
     assert (tmp_path / "tpu.txt").read_text() == (tmp_path / "cpu.txt").read_text()

@@ -12,6 +12,7 @@ from input_fns import DataError, augment, caching, dataset
 from input_fns.convert import image_folder, source, writer
 from input_fns.convert.source import RawArrays
 from input_fns.image_pipeline import ImagePipeline
+from tests.marks import slow
 
 SIZES = {
     "fixed": [(40, 48)] * 14,
@@ -25,7 +26,7 @@ def picture(height, width, seed):
     return small.resize((width, height), Image.Resampling.BICUBIC)
 
 
-@pytest.fixture(scope="module", params=["fixed", "varying", "mixed"])
+@pytest.fixture(scope="module", params=["mixed", slow("fixed"), slow("varying")])
 def photos(request, tmp_path_factory):
     """Photos in two classes: JPEGs of one size, of many, or some of them PNGs."""
     folder = tmp_path_factory.mktemp(request.param)

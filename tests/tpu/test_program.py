@@ -7,6 +7,7 @@ import tensorflow as tf
 from absl import flags
 
 import run_tpu
+from tests.marks import slow
 from tpu import connection, program, topology
 from training import job
 
@@ -44,7 +45,9 @@ def count(graph):
     return collections.Counter(op.type for op in graph.get_operations())
 
 
-@pytest.mark.parametrize(("name", "batch_size"), [("v3-8", 104), ("v3-32", 96), ("v3-128", 256)])
+@pytest.mark.parametrize(
+    ("name", "batch_size"), [("v3-32", 96), slow("v3-8", 104), slow("v3-128", 256)]
+)
 def test_training_has_a_way_in_and_out_for_every_core(build, name, batch_size):
     graph = build(ModeKeys.TRAIN, name, batch_size, "--mode=train", "--train_steps=9")
     cores = topology.find(name).num_cores

@@ -1,0 +1,128 @@
+"""Speed of a recipe under different settings of the environment, interleaved in one run.
+
+    python -m benchmarks.kernels [--recipes=mnist_mlp,cifar10_cnn] [--rounds=3]
+        [--setting="TF_ENABLE_ONEDNN_OPTS=0" --setting="TF_ENABLE_ONEDNN_OPTS=1 OMP_NUM_THREADS=1"]
+
+Answers whether oneDNN's kernels, an instruction set or a number of threads pay on this CPU. Every
+round runs each setting in its own process: a training of synthetic examples, an evaluation by the
+graph that the first evaluation built, and the SavedModel's answers to 1 and to 32 examples. The
+table gives medians, and the median of the ratios to the first setting of the same round.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+
+from absl import app, flags
+
+from benchmarks.children import last_line
+
+# Recipe -> flags of its synthetic data, steps of a training and examples of an evaluation: a few
+# seconds each on two cores.
+RECIPES = {
+    "mnist_mlp": (["--image_size=28x28"], 1500, 10_000),
+    "mnist_cnn": (["--image_size=28x28"], 100, 3000),
+    "cifar10_cnn": (["--image_size=32x32"], 40, 2000),
+    "cifar10_resnet": (["--image_size=32x32"], 20, 1000),
+    "multi30k_tiny": (["--synthetic_text=64x4096"], 20, 500),
+}
+SETTINGS = ["TF_ENABLE_ONEDNN_OPTS=0", "TF_ENABLE_ONEDNN_OPTS=1"]
+# What is measured -> (its unit, whether a larger number is better).
+MEASURES = {
+    "train": ("examples/s", True),
+    "evaluate": ("examples/s", True),
+    "serve 1": ("ms", False),
+    "serve 32": ("ms", False),
+}
+
+flags.DEFINE_list("recipes", list(RECIPES), "Recipes to run.")
+flags.DEFINE_multi_string(
+    "setting", SETTINGS, "Environment variables, NAME=VALUE separated by spaces; repeatable."
+)
+flags.DEFINE_integer("rounds", 3, "Times that each setting runs.")
+
+CODE = """
+import json, os, sys, time
+import run_cpu
+from input_fns import synthetic
+from tools import runtimes, serving_equality
+from training import job
+from training.evaluator import Evaluator
+from training.flags import FLAGS
+
+eval_examples, folder, *arguments = sys.argv[1:]
+synthetic._SPLITS["test"] = int(eval_examples)
+arguments += [f"--model_dir={folder}/model", "--noexport_check"]
+
+FLAGS(["", *arguments, "--mode=train"])
+run_cpu.main()
+with open(os.path.join(FLAGS.model_dir, f"result_{FLAGS.train_steps}.json")) as file:
+    found = {"train": json.load(file)["train"]["examples_per_second"]}
+
+FLAGS.unparse_flags()
+FLAGS(["", *arguments, "--mode=eval"])
+run = job.from_flags()
+evaluator = Evaluator(run_cpu.build_estimator(run), run, run_cpu.build_input_fns(run))
+evaluator.evaluate(run.checkpoint)
+started = time.time()
+evaluator.evaluate(run.checkpoint)
+found["evaluate"] = int(eval_examples) / (time.time() - started)
+
+exported = serving_equality.export_of(f"{folder}/export", *arguments)
+served = runtimes.SavedModel(exported.path)
+for count in (1, 32):
+    inputs = {key: rows[:count] for key, rows in exported.requests["serving_default"].items()}
+    repeats = max(3, int(1 / served.seconds(inputs, 3)))
+    found[f"serve {count}"] = 1e3 * served.seconds(inputs, repeats)
+print(json.dumps(found))
+"""
+
+
+def main(_):
+    """Runs the rounds and prints a row for each recipe, measure and setting."""
+    settings = flags.FLAGS.setting
+    for recipe in flags.FLAGS.recipes:
+        rounds = [
+            [_measure(recipe, setting) for setting in settings] for _ in range(flags.FLAGS.rounds)
+        ]
+        for measure, (unit, larger_is_better) in MEASURES.items():
+            for i, setting in enumerate(settings):
+                ratios = [done[i][measure] / done[0][measure] for done in rounds]
+                if not larger_is_better:
+                    ratios = [1 / ratio for ratio in ratios]
+                print(
+                    f"{recipe:16}{measure:10}{setting:44}"
+                    f"{statistics.median(done[i][measure] for done in rounds):12,.2f} {unit:11}"
+                    f"speed {statistics.median(ratios):.2f} "
+                    f"({' '.join(f'{ratio:.2f}' for ratio in ratios)})",
+                    flush=True,
+                )
+
+
+def _measure(recipe, setting):
+    """Returns `{measure: number}` of one process."""
+    data, steps, eval_examples = RECIPES[recipe]
+    environment = dict(assignment.split("=", 1) for assignment in setting.split())
+    with tempfile.TemporaryDirectory() as folder:
+        return last_line(
+            CODE,
+            eval_examples,
+            folder,
+            f"--flagfile=configs/{recipe}.cfg",
+            "--dataset=synthetic",
+            *data,
+            f"--train_steps={steps}",
+            "--seed=1",
+            "--augment=",
+            "--best_metric=",
+            "--early_stop_evals=0",
+            "--eval_split=test",
+            "--predict_batch_size=32",
+            "--save_checkpoints_steps=1000000",
+            environment=environment,
+        )
+
+
+if __name__ == "__main__":
+    app.run(main)

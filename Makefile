@@ -1,15 +1,19 @@
 # make run    set up .venv, prepare the digits, train, evaluate, export, serve one prediction
-# make test   set up .venv, run the tests; make test-slow those that take minutes and are like others
+# make test   set up .venv, run the linter and the tests; make test-all runs the slow ones, too
 # TENSORFLOW=  tensorflow (default) | cpu (lighter) | gpu (with CUDA) | system (the image's own wheel)
 # PYTHON=      the interpreter for .venv; default: the first of python3.11, 3.10, 3.9 that is there
 TENSORFLOW ?= tensorflow
 IN_VENV := .venv/bin/python
+PYTEST := $(IN_VENV) -m pytest -n 3 --dist worksteal
 DATA := data
 RUNS := runs
 # These ask for the wheel of this name, and would bring it in beside another.
 WITH_TENSORFLOW := $(if $(filter tensorflow,$(TENSORFLOW)),text_ops serving)
 
-.PHONY: run test test-slow lint format lock bench-train bench-keras bench-input bench-memory bench-serving chaos mutations report bazel clean setup setup-dev
+# How the numeric tests are run once more: Eigen's kernels, and oneDNN's for a CPU with AVX2 alone.
+KERNELS ?= TF_ENABLE_ONEDNN_OPTS=0 TF_ENABLE_ONEDNN_OPTS=1,ONEDNN_MAX_CPU_ISA=AVX2
+
+.PHONY: run test test-all test-kernels lint format lock bench-train bench-keras bench-input bench-memory bench-serving chaos mutations report bazel clean setup setup-dev
 
 run: setup
 	@$(IN_VENV) prepare_data.py --dataset=digits --data_dir=$(DATA)/digits
@@ -18,10 +22,15 @@ run: setup
 	@$(IN_VENV) tools/serve_one.py $(RUNS)/digits/export
 
 test: lint
-	@$(IN_VENV) -m pytest -n 3 --dist loadfile -m "not slow"
+	@$(PYTEST) -m "not slow"
 
-test-slow: lint
-	@$(IN_VENV) -m pytest -n 2 --dist load -m slow
+test-all: lint
+	@$(PYTEST)
+
+test-kernels: setup-dev
+	@for setting in $(KERNELS); do \
+	  setting="$$(echo $$setting | tr , ' ')"; echo "$$setting"; \
+	  env $$setting $(PYTEST) -m "numeric and not slow" || exit 1; done
 
 lint: setup-dev
 	@$(IN_VENV) -m ruff check . && $(IN_VENV) -m ruff format --check .

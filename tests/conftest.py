@@ -4,7 +4,10 @@ import json
 import os
 import sys
 
+from training import kernels
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+kernels.prefer_onednn()
 
 import numpy as np
 import pytest
@@ -25,6 +28,13 @@ runtime.prepare()
 
 # The shapes of a data set small enough for a test and odd enough to show a wrong one.
 NUM_TRAIN, NUM_TEST, HEIGHT, WIDTH, NUM_CLASSES = 97, 41, 7, 5, 3
+
+
+def pytest_collection_modifyitems(items):
+    """Marks the tests of the modules that compare floating-point results."""
+    for item in items:
+        if hasattr(item.module, "numerics"):
+            item.add_marker("numeric")
 
 
 @pytest.fixture(autouse=True)

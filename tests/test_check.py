@@ -106,8 +106,10 @@ def test_bfloat16_and_accumulation_are_checked_as_they_will_run(check):
 
 
 @pytest.mark.parametrize(
-    ("params", "level"), [("dropout=0,hidden_units=8", "note"), ("dropout=0.5", "warning")]
+    ("params", "level"),
+    [("dropout=0,hidden_units=8,optimizer=momentum", "note"), ("dropout=0.5", "warning")],
 )
+@pytest.mark.usefixtures("smooth_activations")
 def test_a_rehearsal_compares_the_wrappers(check, params, level):
     sizes = [f"--{mode}_batch_size=64" for mode in ("train", "eval", "predict")]
     arguments = [f"--params={params}", "--check_run_steps=3", "--train_steps=9", *sizes]

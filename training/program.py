@@ -18,7 +18,7 @@ from typing import Callable
 
 from input_fns import DataError
 from models.model import ModelError
-from training import storage
+from training import kernels, storage
 
 # Every program imports this module first.
 STARTED = time.monotonic()
@@ -44,7 +44,7 @@ class RunError(Exception):
 
 
 def start(argv: list[str], doc: str, *flags_modules: str):
-    """Checks the versions, parses `argv` and makes TensorFlow's import quiet.
+    """Checks the versions, parses `argv`, chooses the CPU kernels and makes TensorFlow quiet.
 
     A wrong version, an unknown flag or a wrong value ends the program with one line and status 2;
     `--help` prints `doc` and the flags.
@@ -58,6 +58,7 @@ def start(argv: list[str], doc: str, *flags_modules: str):
       The flags.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its errors also come as exceptions
+    kernels.prefer_onednn()
     try:
         check_versions()
     except UsageError as error:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import pathlib
 import warnings
 
 import tensorflow as tf
 from absl import logging
 
-_CPU_INFO = "/proc/cpuinfo"
+from training import kernels
+
 # Of x86 and of ARM.
 _BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}
 
@@ -29,8 +29,12 @@ def prepare() -> None:
     tf.compat.v1.enable_resource_variables()
 
 
-def computes_bfloat16(cpu_info: str = _CPU_INFO) -> bool:
-    """Returns whether a GPU or this CPU has instructions for bfloat16; true if nobody can tell."""
-    if tf.config.list_physical_devices("GPU") or not pathlib.Path(cpu_info).exists():
-        return True
-    return not _BFLOAT16.isdisjoint(pathlib.Path(cpu_info).read_text().split())
+def computes_bfloat16(features: set[str] | None = None) -> bool:
+    """Returns whether a GPU or this CPU has instructions for bfloat16; true if it is unknown.
+
+    Args:
+      features: instruction sets of the CPU; None for those of this machine.
+    """
+    features = kernels.cpu_features() if features is None else features
+    has_gpu = bool(tf.config.list_physical_devices("GPU"))
+    return has_gpu or not features or not _BFLOAT16.isdisjoint(features)

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from input_fns.convert import writer
+from tests.marks import slow
 from tpu import compiler
 from training.program import UsageError
 
@@ -89,6 +90,7 @@ def test_every_recipe_passes(check_with, data_dir_of, recipe, name):
             assert of_mode["step_time"]["seconds"] > 0
 
 
+@pytest.mark.slow
 def test_bfloat16_and_accumulation_are_checked_as_they_will_run(check):
     status, report = check(
         "--model=convnet",
@@ -107,7 +109,7 @@ def test_bfloat16_and_accumulation_are_checked_as_they_will_run(check):
 
 @pytest.mark.parametrize(
     ("params", "level"),
-    [("dropout=0,hidden_units=8,optimizer=momentum", "note"), ("dropout=0.5", "warning")],
+    [("dropout=0,hidden_units=8,optimizer=momentum", "note"), slow("dropout=0.5", "warning")],
 )
 @pytest.mark.usefixtures("smooth_activations")
 def test_a_rehearsal_compares_the_wrappers(check, params, level):

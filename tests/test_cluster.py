@@ -38,6 +38,7 @@ def test_all_train_one_model_and_all_end(cluster, tmp_path, variables, result):
     assert all(np.isfinite(value).all() for value in variables(tmp_path / "model").values())
 
 
+@pytest.mark.slow
 def test_workers_in_step_train_as_one_device(cluster, run_in, tmp_path, variables):
     # Without a hidden layer: at the kink of a ReLU, rounding would decide.
     arguments = ["--mode=train", "--train_batch_size=14", "--params=dropout=0,hidden_units="]

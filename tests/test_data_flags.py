@@ -10,6 +10,7 @@ from training.program import UsageError
 AUGMENTED = ["--augment=flip crop:1 shift:0.2 rotate:20 mixup:0.4", "--params=pixel_scale=0.01"]
 
 
+@pytest.mark.slow
 def test_an_augmented_training_repeats_itself_and_is_not_the_plain_one(run_in, variables, tmp_path):
     for name, flags in (("a", AUGMENTED), ("b", AUGMENTED), ("plain", [])):
         run_in(tmp_path / name, "--mode=train", "--train_steps=5", *flags)

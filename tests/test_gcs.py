@@ -11,7 +11,6 @@ pytest.importorskip("cryptography", reason="the loopback storage needs cryptogra
 pytest.importorskip("gcp_storage_emulator", reason="gcp-storage-emulator needs Python 3.10")
 
 from tests import gcs as loopback
-from tests.marks import slow
 
 BUCKET = "bucket"
 
@@ -167,6 +166,7 @@ def test_a_flipped_byte_on_gs_is_found(trained, storage, run):
     assert "problem: test-00001-of-00002.tfrecord, record 1 at byte 119" in done.stdout
 
 
+@pytest.mark.slow
 def test_faults_that_pass_are_recovered_from(trained, storage, run):
     for status in (429, 500, 503):
         storage.fail(1, status, "test-00000")
@@ -195,7 +195,8 @@ def test_forbidden_shards_are_one_line(trained, storage, run):
     assert "test-00000-of-00002.tfrecord" in line
 
 
-@pytest.mark.parametrize("flag", ["data_dir", slow("model_dir")])
+@pytest.mark.slow
+@pytest.mark.parametrize("flag", ["data_dir", "model_dir"])
 def test_a_missing_bucket_is_one_line(trained, run, flag):
     done = run("run_cpu.py", *trained, f"--{flag}=gs://no-such-bucket/x", "--train_steps=30")
     assert done.returncode == 2

@@ -23,7 +23,7 @@ TPU = ("--tpu=emulator", "--tpu_topology=1x2", "--train_batch_size=14")
 
 @pytest.fixture
 def interrupted(command, tmp_path):
-    """Starts a training, sends it a signal after its first checkpoint, and returns its status and output."""
+    """Interrupts a training after its first checkpoint; returns its status and output."""
 
     def run(program, number, *arguments):
         process = subprocess.Popen(
@@ -49,7 +49,7 @@ def interrupted(command, tmp_path):
 @pytest.mark.parametrize(
     ("program", "number", "status", "arguments"),
     [
-        ("run_cpu.py", signal.SIGINT, 130, ()),
+        slow("run_cpu.py", signal.SIGINT, 130, ()),
         slow("run_cpu.py", signal.SIGTERM, 143, ()),
         ("run_tpu.py", signal.SIGTERM, 143, TPU),
     ],

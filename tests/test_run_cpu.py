@@ -51,6 +51,7 @@ def test_train_epochs_are_rounded_up_to_whole_batches(run, variables):
     assert variables(model_dir)["global_step"] == 15
 
 
+@pytest.mark.slow
 def test_the_later_of_train_steps_and_train_epochs_wins(run, variables):
     model_dir = run("--mode=train", "--train_epochs=2", "--train_steps=3")
     assert variables(model_dir)["global_step"] == 3
@@ -72,6 +73,7 @@ def test_train_records_its_speed_and_its_flags(run, result):
         assert "--train_steps=5\n" in file.read()
 
 
+@pytest.mark.slow
 def test_flags_cfg_repeats_the_run(run_in, tmp_path, variables):
     run_in(tmp_path / "a", "--mode=train", "--train_steps=5", "--params=dropout=0.5")
     flagfile = f"--flagfile={tmp_path}/a/flags.cfg"
@@ -90,6 +92,7 @@ def test_a_seed_repeats_a_run_bit_for_bit(run_in, tmp_path, variables):
     assert_same_variables(variables(tmp_path / "a"), variables(tmp_path / "b"))
 
 
+@pytest.mark.slow
 def test_other_seeds_give_other_runs(run_in, tmp_path, variables):
     run_in(tmp_path / "a", "--mode=train", "--train_steps=2")
     run_in(tmp_path / "b", "--mode=train", "--train_steps=2", "--seed=2")
@@ -165,6 +168,7 @@ def test_eval_of_a_named_checkpoint(run_in, trained_dir, result):
     assert result(trained_dir, 20)["eval"]["examples"] == 41
 
 
+@pytest.mark.slow
 def test_eval_of_the_training_split(run_in, trained_dir, result):
     run_in(trained_dir, "--mode=eval", "--eval_split=train")
     assert result(trained_dir, 40)["eval"]["split"] == "train"
@@ -194,6 +198,7 @@ def test_predict_writes_every_example_once_and_in_order(run_in, trained_dir, tmp
     numerics.assert_close([sum(row["probabilities"]) for row in rows], [1.0] * 41, depth=3)
 
 
+@pytest.mark.slow
 def test_predictions_name_their_image_files(run, prepare, tmp_path):
     classes = {"dull/ä.png": "dull", "dull/b.png": "dull", "bright/b.png": "bright"}
     for name, class_name in classes.items():
@@ -213,7 +218,7 @@ def test_predictions_name_their_image_files(run, prepare, tmp_path):
         assert columns["name"].tolist() == [row["name"] for row in rows]
 
 
-@pytest.mark.parametrize("stored", [(), ("--image_size=6x9",)])
+@pytest.mark.parametrize("stored", [(), slow(("--image_size=6x9",))])
 def test_pictures_in_no_data_set_are_predicted_too(run, prepare, tmp_path, capsys, stored):
     folder = tmp_path / "photos"
     for i in range(6):
@@ -244,6 +249,7 @@ def test_pictures_in_no_data_set_are_predicted_too(run, prepare, tmp_path, capsy
     assert row["name"] == "2.jpg"
 
 
+@pytest.mark.slow
 def test_synthetic_data_is_predicted_too(run_with, tmp_path):
     synthetic = ["--model=mlp", "--dataset=synthetic", "--image_size=7x5", "--synthetic_classes=3"]
     for mode in ("--mode=train", "--mode=predict"):
@@ -286,6 +292,7 @@ def test_early_stopping_ends_a_run_without_gain(run, capsys, variables):
     assert "early stop" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_run_that_stopped_early_does_not_train_on(run, variables):
     arguments = ["--train_steps=100", "--save_checkpoints_steps=5", "--early_stop_evals=2"]
     arguments += ["--best_metric=accuracy", "--params=learning_rate=1e-9"]
@@ -312,6 +319,7 @@ def test_the_evaluation_and_the_export_that_a_run_was_stopped_before_are_done_by
     assert "eval of step" not in said
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_is_saved_by_a_signal_alone_is_not_evaluated(run, result):
     model_dir = run("--mode=train", "--train_steps=7")
     run("--train_steps=20", "--save_checkpoints_steps=10")
@@ -357,6 +365,7 @@ def test_keep_checkpoint_max(run):
     assert sorted(kept) == ["model.ckpt-8.index", "model.ckpt-9.index"]
 
 
+@pytest.mark.slow
 def test_eval_uses_the_average_of_the_weights(run, result):
     arguments = ["--params=ema_decay=0.99,learning_rate=0.001"]
     model_dir = run("--mode=train", "--train_steps=15", *arguments)
@@ -385,6 +394,7 @@ def test_warm_start_takes_what_fits(run_in, trained_dir, tmp_path, capsys, varia
     assert new["global_step"] == 1
 
 
+@pytest.mark.slow
 def test_a_resumed_run_ignores_warm_start(run_in, trained_dir, tmp_path, capsys):
     for steps in (1, 2):
         run_in(
@@ -465,7 +475,8 @@ def test_export_serves_the_average_of_the_weights(run, tmp_path, eager):
         numerics.assert_close(served, rows["probabilities"][:3], **MLP)
 
 
-@pytest.mark.parametrize("path", ["/usr/bin", slow(f"{os.path.dirname(sys.executable)}:/usr/bin")])
+@pytest.mark.slow
+@pytest.mark.parametrize("path", ["/usr/bin", f"{os.path.dirname(sys.executable)}:/usr/bin"])
 def test_the_printed_command_serves_the_sample(
     run_in, trained_dir, tmp_path, capsys, monkeypatch, path
 ):
@@ -498,6 +509,7 @@ def test_a_failed_export_leaves_nothing(run_in, trained_dir, tmp_path):
     assert not os.listdir(tmp_path / "export")
 
 
+@pytest.mark.slow
 def test_train_and_eval_exports_the_best_checkpoint_at_its_end(run, tmp_path, capsys):
     run("--train_steps=20", "--best_metric=accuracy", f"--export_dir={tmp_path}/export")
     assert len(os.listdir(tmp_path / "export")) == 1
@@ -541,6 +553,7 @@ def test_evaluation_needs_no_training_split(run_in, trained_dir, own_data_dir, r
     assert result(trained_dir, 40)["eval"]["examples"] == 41
 
 
+@pytest.mark.slow
 def test_training_needs_no_eval_split(run, own_data_dir, variables):
     path = os.path.join(own_data_dir, "dataset.json")
     with open(path) as file:
@@ -552,6 +565,7 @@ def test_training_needs_no_eval_split(run, own_data_dir, variables):
     assert variables(model_dir)["global_step"] == 3
 
 
+@pytest.mark.slow
 def test_files_have_the_users_umask(run, tmp_path):
     before = os.umask(0o027)
     try:
@@ -573,6 +587,7 @@ def test_a_profile_for_tensorboard(run, capsys):
     assert "profiled from step 10 on" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_training_too_short_for_a_profile_says_so(run, capsys):
     run("--mode=train", "--train_steps=5", "--profile=3")
     assert "--profile: the training ended before its step 10" in capsys.readouterr().out

@@ -183,6 +183,7 @@ def test_a_resumed_run_may_remove_the_checkpoint_that_it_began_with(run_tpu, res
     assert result(model_dir, 6)["eval"]["examples"] == 41
 
 
+@pytest.mark.slow
 def test_an_error_in_the_middle_of_a_loop(run_tpu_in, variables, tmp_path, monkeypatch):
     steps = ["--mode=train", "--train_steps=12", "--save_checkpoints_steps=4"]
     steps += ["--iterations_per_loop=4"]
@@ -246,6 +247,7 @@ def test_tensorboard_gets_the_curves_of_every_step_that_is_due(run_tpu):
     assert set(curves["examples/sec"]) == {10, 20}  # between loops
 
 
+@pytest.mark.slow
 def test_the_average_of_the_weights_is_what_eval_uses(run_tpu_in, run_in, result, tmp_path):
     average = "--params=ema_decay=0.99,learning_rate=0.001"
     run_tpu_in(tmp_path, "--mode=train", "--train_steps=15", average)
@@ -279,6 +281,7 @@ def test_a_checkpoint_of_another_model_is_refused(run_tpu_in, trained_dir):
         run_tpu_in(trained_dir, "--mode=train", "--train_steps=50", "--params=hidden_units=3")
 
 
+@pytest.mark.slow
 def test_the_flags_of_a_tpu_run_are_a_recipe_for_run_cpu(run_tpu, result):
     model_dir = run_tpu("--mode=train", "--train_steps=5", "--iterations_per_loop=5")
     # A new process, because here run_tpu.py has defined its own flags already.

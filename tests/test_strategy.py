@@ -37,7 +37,7 @@ def begin_alike(run_in, tmp_path, *arguments):
     [
         slow(["--params=dropout=0"]),
         slow(["--params=dropout=0,optimizer=momentum,clip_norm=0.5,learning_rate=0.1"]),
-        ["--params=dropout=0,optimizer=adamw,weight_decay=0.1,ema_decay=0.9"],
+        slow(["--params=dropout=0,optimizer=adamw,weight_decay=0.1,ema_decay=0.9"]),
         [*CNN, "--params=batch_norm_cross_replica=true"],
     ],
     ids=["adam", "clipped momentum", "adamw and averages", "batch norm of all"],

@@ -34,7 +34,6 @@ BATCH_NORM = "cnn with cross-replica batch norm"
 pytestmark = pytest.mark.usefixtures("smooth_activations")
 
 
-
 @pytest.fixture(scope="module")
 def flags_of(digits_dir):
     """Flags of a model's training at global batch 128 on the digits."""
@@ -106,11 +105,13 @@ def test_all_variables_of_four_hosts_are_equal(excess):
     assert excess(BATCH_NORM, "4x2") < 1
 
 
+@pytest.mark.slow
 def test_all_variables_are_equal_when_the_records_are_streamed(excess):
     assert excess("mlp", "1x2", ["--cache=none"]) < 1
 
 
-@pytest.mark.parametrize("model", ["resnet10", slow("resnet18"), slow("resnet50")])
+@pytest.mark.slow
+@pytest.mark.parametrize("model", RESNETS)
 def test_two_steps_of_a_deep_network_are_equal(excess, model):
     assert excess(model, "1x2", steps=2) < 1
 

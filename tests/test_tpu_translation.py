@@ -62,11 +62,13 @@ def test_all_variables_are_equal(excess, topology):
     assert excess(topology) < 1
 
 
+@pytest.mark.slow
 def test_records_that_are_streamed_have_static_shapes(run_tpu_text_in, tmp_path, variables):
     run_tpu_text_in(tmp_path, *TRAIN, "--train_steps=1", "--cache=none")
     assert variables(tmp_path)["global_step"] == 1
 
 
+@pytest.mark.slow
 def test_micro_batches_of_unequal_numbers_of_tokens_are_one_batch(excess):
     assert excess("1x2", "--accumulate_steps=4") < 1
 

@@ -5,6 +5,8 @@ import functools
 import numpy as np
 import pytest
 
+from tests.marks import slow
+
 NETWORK = ["--model=resnet", "--params=depth=10,width=4,stem=cifar,pixel_scale=0.01"]
 FROZEN = "--params=trainable=logits/.*|stage_4/.*,optimizer=momentum,learning_rate=0.05"
 
@@ -17,7 +19,7 @@ def pretrained_dir(run_in, tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="module", params=["run_cpu.py", "run_tpu.py"])
+@pytest.fixture(scope="module", params=["run_cpu.py", slow("run_tpu.py")])
 def train(request, run_in, run_tpu_in, pretrained_dir, variables, tmp_path_factory):
     """Variables after a transfer: `train(*flags)`."""
     run = run_in if request.param == "run_cpu.py" else run_tpu_in

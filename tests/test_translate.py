@@ -86,6 +86,7 @@ def test_the_bleu_of_a_split_is_that_of_its_translated_file(
     assert result(translator, 120)["eval"]["bleu"] == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_an_average_of_checkpoints_can_be_evaluated(run_text_in, translator, capsys):
     run_text_in(translator, "--mode=eval", "--checkpoint=average:3")
     assert "average of 3 checkpoints" in capsys.readouterr().out

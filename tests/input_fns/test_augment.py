@@ -10,6 +10,7 @@ from scipy import ndimage
 
 from input_fns import DataError, augment
 from input_fns.augment import color, randaugment
+from tests import numerics
 
 BATCH, HEIGHT, WIDTH = 13, 9, 7
 RANDOM = np.random.default_rng(5)
@@ -282,7 +283,7 @@ NEIGHBOURS = [1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 12]
 def test_mixup_blends_neighbours_and_their_labels(session):
     images, labels, _ = mixed(session, "mixup:0.4", np.arange(BATCH))
     assert labels.dtype == np.float32
-    np.testing.assert_allclose(labels.sum(axis=1), 1, atol=1e-6)
+    numerics.assert_close(labels.sum(axis=1), np.ones(BATCH), terms=2, depth=3)
     share = labels[np.arange(BATCH), np.arange(BATCH)][:, None, None, None]
     wanted = share * IMAGES + (1 - share) * IMAGES[NEIGHBOURS].astype(float)
     np.testing.assert_allclose(images, wanted, atol=0.51)
@@ -298,8 +299,9 @@ def test_cutmix_pastes_a_rectangle_and_labels_by_its_area(session):
         images[pasted], IMAGES[NEIGHBOURS][pasted], err_msg="what is no longer ours is theirs"
     )
     share = labels[np.arange(BATCH), np.arange(BATCH)]
-    np.testing.assert_allclose(1 - share[:-1], pasted[:-1].mean(axis=(1, 2)), atol=1e-6)
-    np.testing.assert_allclose(labels.sum(axis=1), 1, atol=1e-6)
+    areas = pasted[:-1].mean(axis=(1, 2))
+    numerics.assert_close(1 - share[:-1], areas, depth=3, magnitude=1)
+    numerics.assert_close(labels.sum(axis=1), np.ones(BATCH), terms=2, depth=3)
 
 
 def test_of_two_mixers_each_image_gets_one(session):

@@ -149,7 +149,7 @@ class Context:
         return self._deployment
 
 
-@pytest.mark.parametrize("words", ["", "random_crop flip shift:0.1", "crop:2 cutmix:1"])
+@pytest.mark.parametrize("words", ["random_crop flip shift:0.1", "crop:2 cutmix:1", slow("")])
 def test_augmented_global_batches_are_the_same_on_any_hosts_and_cores(photos, session, words):
     pipeline = ImagePipeline(photos, (24, 24), augment.parse(words), cache="memory")
     input_fn = pipeline.train_input_fn("train", seed=1)

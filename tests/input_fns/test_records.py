@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from input_fns import caching, records
 from input_fns.deployment import Deployment
+from tests.marks import slow
 
 NUM_EXAMPLES = 23
 
@@ -103,7 +104,7 @@ def test_the_order_is_a_function_of_the_seed(files, session):
     assert not np.array_equal(once, other)
 
 
-@pytest.mark.parametrize("start_step", [1, 4, 5, 9, 14])
+@pytest.mark.parametrize("start_step", [4, 5, 14, slow(1), slow(9)])
 def test_a_start_step_goes_on_where_an_undisturbed_run_would_be(files, session, start_step):
     whole = labels_of(train_from_memory(files, 5), session, 20)
     rest = labels_of(train_from_memory(files, 5, start_step=start_step), session, 20 - start_step)
@@ -167,7 +168,9 @@ def of_all_hosts(make_dataset, session, batch_size, batches_per_step, num_hosts,
     return np.concatenate(hosts, axis=1)
 
 
-@pytest.mark.parametrize(("batch_size", "cores", "num_hosts"), [(3, 4, 1), (2, 3, 2), (1, 3, 4)])
+@pytest.mark.parametrize(
+    ("batch_size", "cores", "num_hosts"), [(3, 4, 1), (1, 3, 4), slow(2, 3, 2)]
+)
 @pytest.mark.parametrize("start_step", [0, 3])
 def test_global_batches_are_the_same_on_any_hosts_and_cores(
     files, session, batch_size, cores, num_hosts, start_step
@@ -180,7 +183,7 @@ def test_global_batches_are_the_same_on_any_hosts_and_cores(
     np.testing.assert_array_equal(split, whole)
 
 
-@pytest.mark.parametrize("num_hosts", [2, 3, 4, 7])
+@pytest.mark.parametrize("num_hosts", [2, 4, slow(3), slow(7)])
 def test_hosts_that_stream_share_no_example(files, session, num_hosts):
     seen = []
     for host in range(num_hosts):
@@ -191,7 +194,7 @@ def test_hosts_that_stream_share_no_example(files, session, num_hosts):
     assert sum(map(len, seen)) == len(set.union(*seen))
 
 
-@pytest.mark.parametrize("num_hosts", [2, 4, 7])
+@pytest.mark.parametrize("num_hosts", [4, slow(2), slow(7)])
 def test_hosts_that_stream_have_equal_shares(files, session, num_hosts):
     shares = [
         len(np.unique(labels_of(of_files(files, Deployment(1, 1, host, num_hosts)), session, 60)))

@@ -5,10 +5,14 @@ import pytest
 import tensorflow as tf
 
 from models import attention
+from tests import numerics
 
 BATCH, LENGTH, MEMORY, HEADS, HEAD_SIZE = 3, 7, 5, 2, 4
 HIDDEN = HEADS * HEAD_SIZE
 PARAMS = {"num_heads": HEADS, "attention_dropout": 0.0}
+# A projection and its bias; scores, their scale and mask; a softmax, of peak, power, sum and share;
+# the mean; the output and its bias.
+ATTENTION = {"terms": HIDDEN, "depth": 2 + 3 + 4 + 1 + 2}
 
 on_each_device = pytest.mark.parametrize("use_tpu", [False, True])
 
@@ -19,19 +23,24 @@ def random():
 
 
 def run(build, *inputs):
-    """The result of `build(*inputs)`, and the random values of its variables."""
+    """The result of `build(*inputs)`, and the random values of its variables.
+
+    Values that leave the scores near 1: a softmax amplifies their errors as much as they are large.
+    """
     random = np.random.default_rng(2)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         result = build(*map(tf.constant, inputs))
         variables = tf.compat.v1.trainable_variables()
-        values = {v.op.name: random.normal(size=v.shape).astype(np.float32) for v in variables}
+        values = {
+            v.op.name: random.normal(0, HIDDEN**-0.5, v.shape).astype(np.float32) for v in variables
+        }
         for variable in variables:
             variable.load(values[variable.op.name], session)
         return session.run(result), values
 
 
-def keras_attention(values, query, memory, mask):
-    """Keras' layer with our weights."""
+def keras_attention(values, query, memory, mask, scale_of_scores=1.0):
+    """Keras' layer with our weights, or one whose scores have another scale than its own."""
     layer = tf.keras.layers.MultiHeadAttention(HEADS, HEAD_SIZE)
     layer(query, memory)
     kernels = {"output": values["output/kernel"].reshape(HEADS, HEAD_SIZE, HIDDEN)}
@@ -46,6 +55,8 @@ def keras_attention(values, query, memory, mask):
             bias = values[f"{name}/bias"].reshape(len(parts), HEADS, HEAD_SIZE)
             kernels.update({part: kernel[:, i] for i, part in enumerate(parts)})
             biases.update({part: bias[i] for i, part in enumerate(parts)})
+    for weights in (kernels, biases):
+        weights["query"] = weights["query"] * scale_of_scores
     names = ["query", "key", "value", "output"]
     layer.set_weights([tensor for name in names for tensor in (kernels[name], biases[name])])
     return layer(query, memory, attention_mask=mask).numpy()
@@ -63,7 +74,11 @@ def test_self_attention_is_keras(random, eager, use_tpu):
 
     got, values = run(ours, x, mask)
     assert got.shape == (BATCH, LENGTH, HIDDEN)
-    np.testing.assert_allclose(got, keras_attention(values, x, x, mask), atol=1e-4)
+    numerics.assert_close(got, keras_attention(values, x, x, mask), **ATTENTION)
+    by_another_scale = keras_attention(values, x, x, mask, HEAD_SIZE**-0.5)
+    numerics.assert_far(got, by_another_scale, **ATTENTION)
+    without_bias = {**values, "output/bias": 0 * values["output/bias"]}
+    numerics.assert_far(got, keras_attention(without_bias, x, x, mask), **ATTENTION)
 
 
 @on_each_device
@@ -80,7 +95,7 @@ def test_cross_attention_is_keras(random, eager, use_tpu):
         return attention.cross_attention(x, key, value, bias, params, training=False)
 
     got, values = run(ours, x, memory, mask)
-    np.testing.assert_allclose(got, keras_attention(values, x, memory, mask), atol=1e-4)
+    numerics.assert_close(got, keras_attention(values, x, memory, mask), **ATTENTION)
 
 
 @on_each_device
@@ -100,7 +115,7 @@ def test_with_a_cache_position_after_position_is_causal_self_attention(random, u
         return whole, tf.concat(steps, axis=1)
 
     (whole, steps), _ = run(both, x)
-    np.testing.assert_allclose(steps, whole, atol=1e-5)
+    numerics.assert_close(steps, whole, **ATTENTION)
 
 
 def test_dropout_is_of_the_weights_and_in_training_alone(random):
@@ -119,10 +134,14 @@ def test_dropout_is_of_the_weights_and_in_training_alone(random):
         return [tf.nn.softmax(tf.matmul(query, key, transpose_b=True) / length**0.5), *weights]
 
     (expected, without, evaluated, trained), _ = run(both, query, key, value)
-    np.testing.assert_allclose(without[..., :length], expected, rtol=1e-4)
-    np.testing.assert_array_equal(evaluated, without)
+    of_scores_and_softmax = {"terms": length, "depth": 2 + 4}
+    numerics.assert_close(without[..., :length], expected, **of_scores_and_softmax)
+    numerics.assert_close(evaluated, without, **of_scores_and_softmax)
     trained, again = np.split(trained, 2, axis=-1)
-    np.testing.assert_array_equal(again, trained)
+    np.testing.assert_array_equal(again, trained)  # sums of one number and of zeros
     dropped = trained == 0
     assert abs(dropped.mean() - rate) < 0.02
-    np.testing.assert_allclose(trained[~dropped], expected[~dropped] / (1 - rate), rtol=1e-4)
+    kept_share = 1 - round(rate * 2**16) / 2**16
+    numerics.assert_close(
+        trained[~dropped], expected[~dropped] / kept_share, **of_scores_and_softmax
+    )

@@ -7,6 +7,7 @@ import tensorflow as tf
 from benchmarks import keras_twin
 from models import convnet
 from models.model import ModelError
+from tests import numerics
 from training import optimizers
 
 LAYERS = "conv:6:3 batch_norm relu pool:2 conv:4:2:valid relu dropout:0.5 flatten dense:9 relu"
@@ -78,15 +79,22 @@ def test_the_same_weights_give_the_logits_of_keras(layers, session, eager):
         variables = session.run({v.op.name: v for v in tf.compat.v1.global_variables()})
         ours = session.run(logits)
     twin = keras_twin.build(params, (7, 5, 1))
+    # Scaled pixels; a convolution and four operations of batch norm; three layers with bias. The
+    # largest window is of 2x2 pixels in 6 channels.
+    arithmetic = {"terms": 2 * 2 * 6, "depth": 1 + 5 + 3 * 2}
     keras_twin.set_weights(twin, variables)
-    np.testing.assert_allclose(ours, twin(images, training=False).numpy(), rtol=1e-5)
+    numerics.assert_close(ours, twin(images, training=False).numpy(), **arithmetic)
+    keras_twin.set_weights(twin, {**variables, "logits/bias": np.zeros(3)})
+    numerics.assert_far(ours, twin(images, training=False).numpy(), **arithmetic)
 
 
 def test_moving_averages_move_towards_the_batch_statistics(session, minimize):
-    params, images = (
-        make_params("conv:6:1 batch_norm flatten", batch_norm_momentum=0.75),
-        make_images(),
+    # Pixels from 0 to 8, so that the statistics stand out beside the first values, 0 and 1; of few
+    # values, so that the unbiased variance stands out beside the biased one.
+    params = make_params(
+        "conv:6:1 batch_norm flatten", batch_norm_momentum=0.75, pixel_scale=2.0**-5
     )
+    images = make_images(batch=1)
     loss = tf.reduce_mean(logits_of(params, images, training=True) ** 2)
     # Learning rate 0, so that the kernel below is the one of the step.
     train_op = minimize(loss, params, 0.0)
@@ -94,11 +102,16 @@ def test_moving_averages_move_towards_the_batch_statistics(session, minimize):
     kernel = session.run(tf.compat.v1.trainable_variables()[0])[0, 0, 0]
     session.run(train_op)
     mean, variance = session.run(moving_statistics())
-    convolved = images.astype(np.float64) / 255 * kernel
+    convolved = images / 2.0**5 * kernel
     size = convolved[..., 0].size
-    np.testing.assert_allclose(mean, 0.25 * convolved.mean(axis=(0, 1, 2)), rtol=1e-4)
-    unbiased = convolved.var(axis=(0, 1, 2)) * size / (size - 1)
-    np.testing.assert_allclose(variance, 0.75 + 0.25 * unbiased, rtol=1e-4)
+    # The convolution; a sum and its share; of the variance also difference, square and the share
+    # that makes it unbiased; difference, product and sum of the moving average.
+    arithmetic = {"terms": size, "depth": 1 + 2 + 3 + 3}
+    numerics.assert_close(mean, 0.25 * convolved.mean(axis=(0, 1, 2)), **arithmetic)
+    biased = convolved.var(axis=(0, 1, 2))
+    unbiased = biased * size / (size - 1)
+    numerics.assert_close(variance, 0.75 + 0.25 * unbiased, **arithmetic)
+    numerics.assert_far(variance, 0.75 + 0.25 * biased, **arithmetic)
 
 
 def test_batch_norm_and_dropout_act_in_training_only(session):

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from models import dropout
+from tests import numerics
 
 SHAPE = (13, 7, 64)
 
@@ -20,7 +21,7 @@ def masks(session, seeds, count=1):
 def test_a_share_is_dropped_and_the_rest_scaled_up(session):
     (mask,) = masks(session, [[5, 6]])
     kept_share = 1 - round(0.3 * 2**16) / 2**16
-    np.testing.assert_allclose(np.unique(mask), [0, 1 / kept_share], rtol=1e-6)
+    numerics.assert_close(np.unique(mask), [0, 1 / kept_share])
     assert np.mean(mask == 0) == pytest.approx(0.3, abs=0.02)
 
 

@@ -8,8 +8,18 @@ import pytest
 import tensorflow as tf
 
 from models import normalization
+from tests import numerics
 
 VALUES = np.random.default_rng(0).normal(3, 2, [13, 4, 4, 2]).astype(np.float32)
+# Sums over all but the channels. Of both statistics sum and share, difference and square; epsilon,
+# root and scale; product and sum with gamma and beta.
+BATCH_NORM = {"terms": 13 * 4 * 4, "depth": 4 + 3 + 2}
+
+
+def batch_normalized(epsilon=1e-3):
+    """What batch norm makes of `VALUES`, in float64."""
+    values = VALUES.astype(np.float64)
+    return (values - values.mean((0, 1, 2))) / np.sqrt(values.var((0, 1, 2)) + epsilon)
 
 
 def normalized(trainable=".*", use_tpu=False, **options):
@@ -26,7 +36,7 @@ def update_ops():
 def test_a_trained_layer_uses_and_averages_the_batch(session, trainable):
     result = normalized(trainable)
     session.run(tf.compat.v1.global_variables_initializer())
-    np.testing.assert_allclose(session.run(result).mean(axis=(0, 1, 2)), 0, atol=1e-5)
+    numerics.assert_close(session.run(result), batch_normalized(), **BATCH_NORM)
     assert len(update_ops()) == 2
 
 
@@ -35,7 +45,7 @@ def test_a_frozen_layer_uses_its_moving_averages_and_leaves_them(session, traina
     result = normalized(trainable)
     session.run(tf.compat.v1.global_variables_initializer())
     # They begin as mean 0 and variance 1.
-    np.testing.assert_allclose(session.run(result), VALUES / np.sqrt(1.001), rtol=1e-5)
+    numerics.assert_close(session.run(result), VALUES / np.sqrt(1.001), depth=3 + 2)
     assert not update_ops()
 
 
@@ -44,10 +54,10 @@ def test_a_frozen_layer_uses_its_moving_averages_and_leaves_them(session, traina
 def test_strides_are_of_the_result_alone(session, strides, use_tpu):
     result = normalized(use_tpu=use_tpu, strides=strides)
     session.run(tf.compat.v1.global_variables_initializer())
-    whole = (VALUES - VALUES.mean((0, 1, 2))) / np.sqrt(VALUES.var((0, 1, 2)) + 1e-3)
-    np.testing.assert_allclose(
-        session.run(result), whole[:, ::strides, ::strides], rtol=1e-4, atol=1e-5
-    )
+    found = session.run(result)
+    kept = np.s_[:, ::strides, ::strides]
+    numerics.assert_close(found, batch_normalized()[kept], **BATCH_NORM)
+    numerics.assert_far(found, batch_normalized(epsilon=1e-2)[kept], **BATCH_NORM)
 
 
 @pytest.mark.parametrize("strides", [1, 3])
@@ -66,8 +76,9 @@ def test_a_tpu_has_the_gradients_and_averages_of_the_kernel(strides):
             session.run(update_ops())
             return [*values, *session.run(variables)]
 
+    there_and_back = {**BATCH_NORM, "depth": 2 * BATCH_NORM["depth"]}
     for found, expected in zip(trained(use_tpu=True), trained(use_tpu=False)):
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+        numerics.assert_close(found, expected, **there_and_back)
 
 
 def test_a_tpu_averages_vectors_as_the_layer_does():
@@ -81,7 +92,7 @@ def test_a_tpu_averages_vectors_as_the_layer_does():
             return session.run(tf.compat.v1.global_variables())
 
     for found, expected in zip(trained(use_tpu=True), trained(use_tpu=False)):
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+        numerics.assert_close(found, expected, **{**BATCH_NORM, "terms": 8})
 
 
 def test_gamma_can_begin_as_zero(session):
@@ -92,8 +103,18 @@ def test_gamma_can_begin_as_zero(session):
 
 @pytest.mark.parametrize(("use_tpu", "offset"), [(False, 0), (False, 1000), (True, 0), (True, 3)])
 def test_layer_norm(session, use_tpu, offset):
-    x = offset + np.random.default_rng(1).standard_normal([13, 7, 12])
-    normalized = normalization.layer_norm(tf.constant(x, tf.float32), use_tpu=use_tpu)
+    channels = 12
+    x = offset + np.random.default_rng(1).standard_normal([13, 7, channels])
+    x = x.astype(np.float32)
+    normalized = normalization.layer_norm(tf.constant(x), use_tpu=use_tpu)
     session.run(tf.compat.v1.global_variables_initializer())
-    expected = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
-    np.testing.assert_allclose(session.run(normalized), expected, atol=3e-4 if offset else 1e-5)
+    x = x.astype(np.float64)
+    variance = x.var(-1, keepdims=True)
+    expected = (x - x.mean(-1, keepdims=True)) / np.sqrt(variance + 1e-6)
+    found = session.run(normalized)
+    # The mean, or in one pass the mean square, cancels with numbers of its size.
+    lost = (x**2 / variance if use_tpu else np.abs(x) / variance**0.5).max()
+    arithmetic = {"terms": channels, "depth": 3, "magnitude": lost}
+    numerics.assert_close(found, expected, **arithmetic)
+    unbiased = expected * ((channels - 1) / channels) ** 0.5
+    numerics.assert_far(found, unbiased, **arithmetic)

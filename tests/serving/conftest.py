@@ -1,9 +1,11 @@
 """Small models, trained for some steps and exported, with what the Estimator predicts."""
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from input_fns import serving
+from tests import numerics
 from tools import runtimes
 from tools.serving_equality import export_of
 
@@ -11,12 +13,55 @@ DIGITS = ["--dataset=digits", "--train_steps=20", "--train_batch_size=32", "--se
 DIGITS += ["--predict_batch_size=128", "--params=pixel_scale=0.0625", "--noexport_check"]
 
 
-def make(run_with, folder, *arguments):
+# By the path of an export, terms and depth of its network for `numerics`.
+_ARITHMETIC = {}
+
+
+def make(run_with, folder, terms, depth, *arguments):
     """Trains a model and exports it."""
     every = [*arguments, f"--model_dir={folder}"]
     run_with(*every, "--mode=train")
     with tf.Graph().as_default():
-        return export_of(str(folder / "export"), *every)
+        exported = export_of(str(folder / "export"), *every)
+    _ARITHMETIC[exported.path] = {"terms": terms, "depth": depth}
+    return exported
+
+
+@pytest.fixture(scope="session")
+def arithmetic():
+    """Returns what `numerics.assert_close` takes for the floats of an export's predictions."""
+
+    def of(exported):
+        network = _ARITHMETIC[exported.path]
+        probabilities = exported.predictions.get("probabilities")
+        if probabilities is None:
+            return network
+        # Errors of logits as far apart as these become relative ones of the probabilities, and the
+        # softmax over 10 classes adds those of its power, sum and quotient.
+        logits = np.ptp(np.log(probabilities), axis=-1).max()
+        softmax = numerics.tolerance(terms=10, depth=3) / numerics.tolerance(**network)
+        return {**network, "magnitude": probabilities.max() * (logits + softmax)}
+
+    return of
+
+
+@pytest.fixture(scope="session")
+def assert_predicted(arithmetic):
+    """Compares an answer with the Estimator's predictions: floats within rounding, others exactly.
+
+    `assert_predicted(exported, answer, rows)`, of all rows by default.
+    """
+
+    def check(exported, answer, rows=np.s_[:]):
+        assert answer.keys() & exported.predictions.keys()
+        for name in answer.keys() & exported.predictions.keys():
+            expected = exported.predictions[name][rows]
+            if expected.dtype.kind == "f":
+                numerics.assert_close(answer[name], expected, **arithmetic(exported), name=name)
+            else:
+                np.testing.assert_array_equal(answer[name], expected, err_msg=name)
+
+    return check
 
 
 @pytest.fixture(scope="session")
@@ -24,21 +69,33 @@ def cnn(run_with, digits_dir, tmp_path_factory):
     """A small CNN with batch norm on real digits, which are stored as pixels; the likeliest two."""
     layers = "--params=layers=conv:8:3 batch_norm relu pool:2 flatten dense:16 relu"
     every = ["--model=convnet", layers, *DIGITS, f"--data_dir={digits_dir}", "--export_top_k=2"]
-    return make(run_with, tmp_path_factory.mktemp("cnn"), *every)
+    # The pixels; a convolution and five operations of batch norm; two layers with bias, the first
+    # of 4x4 pixels of 8 channels.
+    terms, depth = 4 * 4 * 8, 1 + 6 + 2 * 2
+    return make(run_with, tmp_path_factory.mktemp("cnn"), terms, depth, *every)
 
 
 @pytest.fixture(scope="session")
 def mobilenet(run_with, digits_dir, tmp_path_factory):
     """A narrow MobileNet on real digits, resized."""
-    every = ["--model=mobilenet", "--params=version=1,width=0.25", *DIGITS]
+    # Moving averages soon are those of the images: with others all get much the same answer.
+    params = "--params=version=1,width=0.25,batch_norm_momentum=0.5"
+    every = ["--model=mobilenet", params, *DIGITS]
     every += [f"--data_dir={digits_dir}", "--image_size=33x32"]
-    return make(run_with, tmp_path_factory.mktemp("mobilenet"), *every)
+    # The resized and scaled pixels; 27 convolutions, of at most 256 channels, with a product and a
+    # sum of batch norm; the mean of the pixels; a layer with bias.
+    terms, depth = 256, 4 + 27 * 3 + 2 + 2
+    return make(run_with, tmp_path_factory.mktemp("mobilenet"), terms, depth, *every)
 
 
 @pytest.fixture(scope="session")
 def translator(run_with, text_flags, tmp_path_factory):
     """A tiny Transformer."""
-    return make(run_with, tmp_path_factory.mktemp("translator"), *text_flags, "--train_steps=20")
+    # An encoder and a decoder layer as in tests/models/test_transformer.py, around them the
+    # embedding and the logits; a log-softmax, and its sum over at most 32 tokens.
+    terms, depth = 32, 32 + 52 + 10 + 6 + 32
+    every = [*text_flags, "--train_steps=20"]
+    return make(run_with, tmp_path_factory.mktemp("translator"), terms, depth, *every)
 
 
 @pytest.fixture(scope="session", params=["cnn", "mobilenet", "translator"])

@@ -48,10 +48,9 @@ def test_in_python(cnn, tmp_path, digits_dir, capsys):
 
 
 @pytest.mark.usefixtures("eager")
-def test_lite_in_floats(cnn, raw, tmp_path, digits_dir):
+def test_lite_in_floats(cnn, raw, tmp_path, digits_dir, assert_predicted):
     run_recipe(recipes("TensorFlow Lite", "python")[0], cnn, tmp_path, digits_dir)
-    answer = by_lite(tmp_path / "model.tflite", raw(cnn))
-    np.testing.assert_allclose(answer["probabilities"], cnn.predictions["probabilities"], atol=1e-5)
+    assert_predicted(cnn, by_lite(tmp_path / "model.tflite", raw(cnn)))
 
 
 @pytest.mark.usefixtures("eager")
@@ -65,7 +64,7 @@ def test_lite_in_whole_numbers(cnn, raw, tmp_path, digits_dir):
     assert sizes[1] < sizes[0]
 
 
-def test_onnx(cnn, raw, tmp_path):
+def test_onnx(cnn, raw, tmp_path, assert_predicted):
     if runtimes.missing("ONNX Runtime"):
         pytest.skip(f"needs {runtimes.missing('ONNX Runtime')}")
     import onnxruntime
@@ -75,11 +74,11 @@ def test_onnx(cnn, raw, tmp_path):
     subprocess.run([sys.executable, *words[1:]], check=True, capture_output=True)
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
     (probabilities,) = session.run(["probabilities"], raw(cnn))
-    np.testing.assert_allclose(probabilities, cnn.predictions["probabilities"], atol=1e-5)
+    assert_predicted(cnn, {"probabilities": probabilities})
 
 
-def test_openvino(cnn, raw, tmp_path, digits_dir):
+def test_openvino(cnn, raw, tmp_path, digits_dir, assert_predicted):
     pytest.importorskip("openvino", reason="needs tools/setup.sh tensorflow serving")
     (code,) = recipes("OpenVINO", "python")
     answer = run_recipe(code, cnn, tmp_path, digits_dir)["model"](raw(cnn))
-    np.testing.assert_allclose(answer["probabilities"], cnn.predictions["probabilities"], atol=1e-5)
+    assert_predicted(cnn, {"probabilities": answer["probabilities"]})

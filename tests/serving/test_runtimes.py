@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
+from tests import numerics
+from tests.marks import slow
 from tools import runtimes
-from tools.serving_equality import differences
-
-FLOATS = ("probabilities", "score")
 
 
 def load(name, exported, c_api):
@@ -15,17 +14,18 @@ def load(name, exported, c_api):
     return c_api(exported) if name == "C API" else runtimes.RUNTIMES[name](exported.path)
 
 
-@pytest.mark.parametrize("name", runtimes.OF_TENSORFLOW)
-def test_tensorflow_answers_to_the_last_bit(name, exported, raw, c_api):
+@pytest.mark.parametrize(
+    "name",
+    # Those that start TensorFlow once more answer as the C API does.
+    [
+        slow(name) if name in ("tf.saved_model.load", "saved_model_cli") else name
+        for name in (*runtimes.OF_TENSORFLOW, "TensorFlow Lite", "ONNX Runtime", "OpenVINO")
+    ],
+)
+def test_each_answers_within_rounding(name, exported, raw, c_api, assert_predicted):
     answer = load(name, exported, c_api)(raw(exported))
-    assert set(differences(exported, answer).values()) == {0.0}
-
-
-@pytest.mark.parametrize("name", ["TensorFlow Lite", "ONNX Runtime", "OpenVINO"])
-def test_others_answer_within_rounding(name, exported, raw, c_api):
-    answer = load(name, exported, c_api)(raw(exported))
-    for key, difference in differences(exported, answer).items():
-        assert difference <= (1e-5 if key in FLOATS else 0), key
+    assert answer.keys() >= exported.predictions.keys()
+    assert_predicted(exported, answer)
 
 
 def test_class_names_come_with_the_classes(cnn, raw, c_api):
@@ -33,11 +33,10 @@ def test_class_names_come_with_the_classes(cnn, raw, c_api):
     assert answer["class_names"].tolist() == [b"%d" % i for i in cnn.predictions["classes"]]
 
 
-def test_the_likeliest_classes_come_first(cnn, raw, c_api):
+def test_the_likeliest_classes_come_first(cnn, raw, c_api, arithmetic):
     answer = c_api(cnn)(raw(cnn))
     probabilities = cnn.predictions["probabilities"]
     np.testing.assert_array_equal(answer["top_classes"][:, 0], cnn.predictions["classes"])
-    np.testing.assert_array_equal(
-        answer["top_probabilities"], -np.sort(-probabilities, axis=1)[:, :2]
-    )
+    expected = -np.sort(-probabilities, axis=1)[:, :2]
+    numerics.assert_close(answer["top_probabilities"], expected, **arithmetic(cnn))
     assert answer["top_class_names"][0, 0] == b"%d" % cnn.predictions["classes"][0]

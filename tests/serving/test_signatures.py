@@ -10,6 +10,7 @@ import tensorflow as tf
 from PIL import Image
 
 from input_fns import serving
+from tests import numerics
 from tools import runtimes
 from tools.c_runtime import ServingError
 
@@ -27,12 +28,15 @@ def strings(*values):
     return np.array(values, object)
 
 
-def test_every_way_in_answers_the_same(exported, c_api):
+def test_every_way_in_answers_the_same(exported, c_api, assert_predicted, arithmetic):
     runtime = c_api(exported)
     for signature, inputs in exported.requests.items():
         answer, _ = runtime.run(signature, inputs)
-        for name, predicted in exported.predictions.items():
-            np.testing.assert_array_equal(answer[name], predicted, err_msg=signature)
+        assert answer.keys() >= exported.predictions.keys(), signature
+        assert_predicted(exported, answer)
+    of_others = {name: np.roll(values, 1, axis=0) for name, values in exported.predictions.items()}
+    for name in {"probabilities", "score"} & of_others.keys():
+        numerics.assert_far(of_others[name], exported.predictions[name], **arithmetic(exported))
 
 
 def test_images_have_four_signatures(cnn):
@@ -43,20 +47,21 @@ def test_images_have_four_signatures(cnn):
     assert set(methods.values()) == {"tensorflow/serving/predict"}
 
 
-def test_classify_scores_the_likeliest(cnn, c_api):
+def test_classify_scores_the_likeliest(cnn, c_api, arithmetic):
     examples = cnn.requests[serving.TF_EXAMPLE][serving.EXAMPLES]
     answer, _ = c_api(cnn).run(serving.CLASSIFY, {"inputs": examples})
     probabilities = cnn.predictions["probabilities"]
-    np.testing.assert_array_equal(answer["scores"], -np.sort(-probabilities, axis=1)[:, :2])
+    expected = -np.sort(-probabilities, axis=1)[:, :2]
+    numerics.assert_close(answer["scores"], expected, **arithmetic(cnn))
     assert answer["classes"][:, 0].tolist() == [b"%d" % i for i in cnn.predictions["classes"]]
 
 
-def test_classify_scores_all_classes_in_order(mobilenet, c_api):
+def test_classify_scores_all_classes_in_order(mobilenet, c_api, arithmetic):
     examples = mobilenet.requests[serving.TF_EXAMPLE][serving.EXAMPLES][:3]
     answer, _ = c_api(mobilenet).run(serving.CLASSIFY, {"inputs": examples})
-    np.testing.assert_allclose(
-        answer["scores"], mobilenet.predictions["probabilities"][:3], atol=1e-6
-    )
+    expected = mobilenet.predictions["probabilities"][:3]
+    numerics.assert_close(answer["scores"], expected, **arithmetic(mobilenet))
+    numerics.assert_far(answer["scores"][:, ::-1], expected, **arithmetic(mobilenet))
     assert answer["classes"].tolist() == [[b"%d" % i for i in range(10)]] * 3
 
 
@@ -67,13 +72,9 @@ def test_a_file_of_any_size_is_served(mobilenet, c_api, kind):
     assert answer["probabilities"].shape == (3, 10)
 
 
-def test_one_example_is_served_as_many_are(exported, raw, c_api):
+def test_one_example_is_served_as_many_are(exported, raw, c_api, assert_predicted):
     one = {name: array[:1] for name, array in raw(exported).items()}
-    for name, values in c_api(exported)(one).items():
-        if values.dtype.kind == "f":
-            np.testing.assert_allclose(
-                values, exported.predictions.get(name, values)[:1], atol=1e-6
-            )
+    assert_predicted(exported, c_api(exported)(one), rows=np.s_[:1])
 
 
 def test_no_examples_have_no_answers(exported, c_api):
@@ -86,9 +87,13 @@ def test_no_examples_have_no_answers(exported, c_api):
         assert {len(values) for values in answer.values()} == {0}, signature
 
 
-def test_of_no_pixels_a_convolution_is_an_error(mobilenet, raw, c_api):
-    with pytest.raises(ServingError, match="depth must be evenly divisible by filter depth"):
-        c_api(mobilenet)({"image": raw(mobilenet)["image"][:0]})
+def test_no_pixels_have_no_answers_or_are_an_error(mobilenet, raw, c_api):
+    # Eigen's convolution of an empty batch is empty; oneDNN's has a wrong shape and is refused.
+    try:
+        answer = c_api(mobilenet)({"image": raw(mobilenet)["image"][:0]})
+    except ServingError:
+        return
+    assert {len(values) for values in answer.values()} == {0}
 
 
 @pytest.mark.parametrize(

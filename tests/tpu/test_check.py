@@ -618,6 +618,7 @@ def test_what_the_compiler_has_not_implemented_is_an_error():
     assert "X64" in error.message
 
 
+@pytest.mark.slow
 @needs_libtpu
 def test_the_lines_of_a_loop_are_known(monkeypatch):
     def change(loss, images, logits):
@@ -634,6 +635,7 @@ def test_the_lines_of_a_loop_are_known(monkeypatch):
     assert line_of(change, "tf1.layers.conv2d") in places
 
 
+@pytest.mark.slow
 @needs_libtpu
 def test_a_wasteful_program_is_slower_than_its_repaired_twin():
     seconds = []
@@ -650,6 +652,7 @@ def test_the_estimate_of_memory_is_near_the_compiler_s():
     assert of.sizes.hbm_bytes == pytest.approx(of.compiled.memory["peak"], rel=0.25)
 
 
+@pytest.mark.slow
 @needs_libtpu
 def test_the_time_of_a_step_is_shared_out_to_lines():
     step_time = (

@@ -108,6 +108,7 @@ def test_a_program_that_is_not_ours_gives_on_cores_what_it_gives_on_a_cpu(guide,
         numerics.assert_all_close(a, b, terms=48, depth=50, magnitude=1.0)
 
 
+@pytest.mark.slow
 def test_tensorflow_2_behaviour_may_stay_on(guide, tmp_path):
     metrics, _ = guide.main([f"--model_dir={tmp_path}/cpu", "--use_tpu=0"])
     code = (
@@ -335,6 +336,7 @@ def test_an_error_on_one_core_ends_them_all(tmp_path):
     assert time.monotonic() - started < 30
 
 
+@pytest.mark.slow
 def test_data_that_runs_out_is_an_error_as_on_a_tpu(tmp_path):
     def once(params):
         x = np.zeros([64, 1], np.float32)

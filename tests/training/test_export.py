@@ -125,6 +125,7 @@ def test_nothing_is_left_of_an_export_that_fails(run_export, monkeypatch, tmp_pa
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_model_of_your_own_need_not_predict_classes(run_export, tmp_path):
     (version,) = run_export("--export_check", f"--model={__name__}:LOGITS_ONLY")
     (graph,) = card_of(tmp_path)["graphs"].values()

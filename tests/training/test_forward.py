@@ -5,14 +5,25 @@ import pytest
 import tensorflow as tf
 
 from models import convnet, mlp, resnet
+from tests import numerics
 from training import ema, forward, hparams, optimizers
 from training.program import UsageError
 
+BFLOAT16 = tf.bfloat16.as_numpy_dtype
 MODELS = {
     "mlp": (mlp.MODEL, ["dropout=0,hidden_units=64"]),
     "convnet": (convnet.MODEL, ["layers=conv:4:3 batch_norm relu flatten dense:8 relu"]),
     "resnet": (resnet.MODEL, ["depth=10,width=8,stem=cifar,zero_init_last_gamma=false"]),
 }
+# What each rounds to bfloat16 one after another: the pixels; of a layer with bias the kernel, the
+# product, the bias and the sum; of one with batch norm the kernel, the product and the norm; of
+# each of four blocks the sum with its input; the mean of the pixels.
+ROUNDINGS = {"mlp": 1 + 2 * 4, "convnet": 1 + 3 + 2 * 4, "resnet": 1 + 3 + 4 * (2 * 3 + 1) + 1 + 4}
+
+
+def of_bfloat16(roundings):
+    """What `numerics` takes for a comparison with float32: layers add up in float32."""
+    return {"terms": roundings, "dtype": "bfloat16", "sides": 1}
 
 
 def build(name, kind):
@@ -68,8 +79,17 @@ def test_bfloat16_is_float32_but_for_its_eight_bits(name):
             logits.append(session.run(tensor))
             names.append([variable.op.name for variable in tf.compat.v1.global_variables()])
     assert names[0] == names[1]
-    np.testing.assert_allclose(*logits, atol=0.02 * np.abs(logits[0]).max())
-    assert not np.array_equal(*logits)
+    exact, rounded = logits
+    numerics.assert_close(rounded, exact, **of_bfloat16(ROUNDINGS[name]))
+    numerics.assert_far(rounded, exact, terms=64, depth=ROUNDINGS[name])  # it is no float32
+
+
+def summed_in_bfloat16(gradients):
+    """What TensorFlow's BiasAddGrad makes of `[..., channels]` on a CPU."""
+    total = np.zeros(gradients.shape[-1], BFLOAT16)
+    for row in gradients.reshape(-1, gradients.shape[-1]):
+        total = total + row
+    return total
 
 
 @pytest.mark.parametrize("layers", ["global_pool", "flatten"])
@@ -77,17 +97,30 @@ def test_bfloat16_adds_up_many_pixels_in_float32(layers):
     images = np.random.default_rng(0).integers(0, 255, [13, 56, 56, 1]).astype(np.uint8)
     found = []
     for kind in ("float32", "bfloat16"):
-        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        with tf.Graph().as_default() as graph, tf.compat.v1.Session() as session:
             tf.compat.v1.set_random_seed(1)
-            overrides = [f"layers=conv:16:3 relu {layers}", "pixel_scale=0.004"]
+            # Without a ReLU, whose gradient is that of another function where rounding takes a
+            # number to its other side.
+            overrides = [f"layers=conv:16:3 {layers}", "pixel_scale=0.004"]
             params = hparams.resolve(convnet.MODEL, overrides, num_classes=3, precision=kind)
             outputs = forward.infer(convnet.MODEL, {"image": tf.constant(images)}, params, True)
             loss = tf.reduce_sum(outputs["logits"][:, 0])
             biases = [v for v in tf.compat.v1.trainable_variables() if v.op.name.endswith("bias")]
+            convolved = graph.get_tensor_by_name("layer_0/BiasAdd:0")
             session.run(tf.compat.v1.global_variables_initializer())
-            found.append(session.run([outputs["logits"], *tf.gradients(loss, biases)]))
-    for expected, got in zip(*found):
-        np.testing.assert_allclose(got, expected, atol=0.02 * np.abs(expected).max())
+            gradients = tf.gradients(loss, [*biases, convolved])
+            found.append(session.run([outputs["logits"], *gradients]))
+    (logits, *of_biases, _), (got_logits, *got_of_biases, of_pixels) = found
+    # Pixels, convolution and logits as above, and what comes between.
+    forward_pass = of_bfloat16(1 + 4 + 1 + 4)
+    numerics.assert_close(got_logits, logits, **forward_pass)
+    numerics.assert_far(0.8 * got_logits, logits, **forward_pass)  # not every pixel is counted
+    # The kernel, its gradient by the pixel, and their sum.
+    backward_pass = of_bfloat16(3)
+    for got, expected in zip(got_of_biases, of_biases):
+        numerics.assert_close(got, expected, **backward_pass)
+    assert of_pixels.dtype == BFLOAT16
+    numerics.assert_far(summed_in_bfloat16(of_pixels), of_biases[0], **backward_pass)
 
 
 CONVNET = "layers=conv:4:3 batch_norm relu flatten dense:8 relu"

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests import numerics
 from training import optimizers
 from training.program import UsageError
 
@@ -11,6 +12,9 @@ KERNEL = np.array([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]], np.float32)
 BIAS = np.array([0.5, -0.25, 2.0], np.float32)
 TARGET = np.array([[0.0, 1.0, -1.0], [2.0, 0.0, 1.0]], np.float32)
 STEPS = 5
+# A step has at most 6 operations from the weights to the gradient, 4 of clipping and decay, and 10
+# from the gradient to the weights; its sums are those of the loss and of norms, over a kernel.
+TRAINING = {"terms": 6, "depth": STEPS * (6 + 4 + 10)}
 
 
 def make_params(**changes):
@@ -61,7 +65,7 @@ def train_by_keras(optimizer, extra_gradient=lambda kernel: 0.0):
 
 def assert_equal(ours, theirs):
     for a, b in zip(ours, theirs):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=5e-6)
+        numerics.assert_close(a, b, **TRAINING)
 
 
 @pytest.mark.parametrize(
@@ -82,6 +86,12 @@ def assert_equal(ours, theirs):
 def test_the_weights_are_those_of_keras(train, eager, params, keras):
     theirs = train_by_keras(keras(tf.keras.optimizers))
     assert_equal(train(make_params(**params)), theirs)
+
+
+def test_a_thousandth_more_of_momentum_is_no_rounding(train, eager):
+    theirs = train_by_keras(tf.keras.optimizers.SGD(0.1, 0.901))
+    for a, b in zip(train(make_params(optimizer="momentum", momentum=0.9)), theirs):
+        numerics.assert_far(a, b, **TRAINING)
 
 
 def test_adamw_decays_kernels_alone_as_keras_does(train, eager):
@@ -115,7 +125,7 @@ def test_rmsprop_by_hand(train):
             states[name] = [square, momentum]
             steps[name] = momentum
         kernel, bias = kernel - steps["kernel"], bias - steps["bias"]
-    np.testing.assert_allclose(ours, kernel, rtol=1e-5)
+    numerics.assert_close(ours, kernel, **TRAINING)
 
 
 def test_weight_decay_is_an_l2_penalty_of_kernels(train, eager):
@@ -182,7 +192,8 @@ def test_weight_decay_reaches_the_rows_that_a_batch_does_not_use(session, minimi
         train_op = minimize(loss, params, 0.1)
         session.run(tf.compat.v1.global_variables_initializer())
         session.run(train_op)
-        np.testing.assert_allclose(session.run(table)[[0, 2, 4]], 0.95, rtol=1e-6)
+        others = session.run(table)[[0, 2, 4]]
+        numerics.assert_close(others, np.full([3, 2], 0.95), depth=3)
 
 
 @pytest.mark.parametrize("name", ["momentum", "adam", "adamw", "rmsprop", "lars", "lamb"])
@@ -216,8 +227,7 @@ def test_a_factor_is_a_learning_rate_of_its_own(session, minimize, name):
         kernel, _ = _train(other, minimize, params, 0.3, separable_loss)
     with tf.Graph().as_default(), tf.compat.v1.Session() as other:
         _, bias = _train(other, minimize, params, 0.1, separable_loss)
-    for found, expected in zip(grouped, (kernel, bias)):
-        np.testing.assert_array_equal(found, expected)
+    assert_equal(grouped, (kernel, bias))
 
 
 def test_the_first_pattern_that_matches_counts(session, minimize):
@@ -226,7 +236,7 @@ def test_the_first_pattern_that_matches_counts(session, minimize):
     for rate, own in ((0.2, 0), (0.5, 1)):
         with tf.Graph().as_default(), tf.compat.v1.Session() as other:
             plain = _train(other, minimize, make_params(optimizer="momentum"), rate, separable_loss)
-        np.testing.assert_allclose(found[own], plain[own], rtol=1e-6)
+        numerics.assert_close(found[own], plain[own], **TRAINING)
 
 
 def test_a_factor_for_nothing_is_refused(train):

@@ -76,6 +76,7 @@ def test_a_signal_reaches_the_training(tmp_path):
     process.stdout.close()
 
 
+@pytest.mark.slow
 def test_a_killed_training_ends_by_itself(command, run_in, variables, tmp_path):
     arguments = ["--mode=train", "--train_steps=300", "--save_checkpoints_steps=20"]
     process = subprocess.Popen(command("run_cpu.py", *arguments, "--max_restarts=2"))

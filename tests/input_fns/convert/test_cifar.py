@@ -152,6 +152,7 @@ def test_nothing_there(read, tmp_path):
         read("cifar10", source=tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not CIFAR10.exists(), reason="the real CIFAR-10 is not here")
 def test_the_real_cifar10(read, tmp_path):
     """Unpacked by the script beside it, which checks the MD5 sums of the official files."""

@@ -4,7 +4,7 @@
 # PYTHON=      the interpreter for .venv; default: the first of python3.11, 3.10, 3.9 that is there
 TENSORFLOW ?= tensorflow
 IN_VENV := .venv/bin/python
-PYTEST := $(IN_VENV) -m pytest -n 3 --dist worksteal
+PYTEST := $(IN_VENV) -m pytest -n 2 --dist worksteal
 DATA := data
 RUNS := runs
 # These ask for the wheel of this name, and would bring it in beside another.

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from input_fns import serving
 from tests import numerics
+from tests.marks import slow
 from tools import runtimes
 from tools.serving_equality import export_of
 
@@ -98,7 +99,7 @@ def translator(run_with, text_flags, tmp_path_factory):
     return make(run_with, tmp_path_factory.mktemp("translator"), terms, depth, *every)
 
 
-@pytest.fixture(scope="session", params=["cnn", "mobilenet", "translator"])
+@pytest.fixture(scope="session", params=["cnn", "translator", slow("mobilenet")])
 def exported(request):
     """Each of them."""
     return request.getfixturevalue(request.param)

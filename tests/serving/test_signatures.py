@@ -56,6 +56,7 @@ def test_classify_scores_the_likeliest(cnn, c_api, arithmetic):
     assert answer["classes"][:, 0].tolist() == [b"%d" % i for i in cnn.predictions["classes"]]
 
 
+@pytest.mark.slow
 def test_classify_scores_all_classes_in_order(mobilenet, c_api, arithmetic):
     examples = mobilenet.requests[serving.TF_EXAMPLE][serving.EXAMPLES][:3]
     answer, _ = c_api(mobilenet).run(serving.CLASSIFY, {"inputs": examples})
@@ -66,9 +67,9 @@ def test_classify_scores_all_classes_in_order(mobilenet, c_api, arithmetic):
 
 
 @pytest.mark.parametrize("kind", ["jpeg", "png"])
-def test_a_file_of_any_size_is_served(mobilenet, c_api, kind):
+def test_a_file_of_any_size_is_served(cnn, c_api, kind):
     files = [picture(50, 41, kind), picture(7, 300, kind, "RGB", seed=1), picture(33, 32, kind)]
-    answer, _ = c_api(mobilenet).run(serving.IMAGE_BYTES, {"image_bytes": strings(*files)})
+    answer, _ = c_api(cnn).run(serving.IMAGE_BYTES, {"image_bytes": strings(*files)})
     assert answer["probabilities"].shape == (3, 10)
 
 
@@ -87,10 +88,10 @@ def test_no_examples_have_no_answers(exported, c_api):
         assert {len(values) for values in answer.values()} == {0}, signature
 
 
-def test_no_pixels_have_no_answers_or_are_an_error(mobilenet, raw, c_api):
+def test_no_pixels_have_no_answers_or_are_an_error(cnn, raw, c_api):
     # Eigen's convolution of an empty batch is empty; oneDNN's has a wrong shape and is refused.
     try:
-        answer = c_api(mobilenet)({"image": raw(mobilenet)["image"][:0]})
+        answer = c_api(cnn)({"image": raw(cnn)["image"][:0]})
     except ServingError:
         return
     assert {len(values) for values in answer.values()} == {0}

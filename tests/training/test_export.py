@@ -100,6 +100,7 @@ def test_an_export_that_answers_otherwise_is_no_version(run_export, monkeypatch,
     assert card_of(tmp_path)["export_check"]["problems"]
 
 
+@pytest.mark.slow
 def test_an_export_that_cannot_be_loaded_is_no_version(run_export, monkeypatch, tmp_path):
     write = export._write
 

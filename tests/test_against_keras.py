@@ -78,9 +78,7 @@ print(json.dumps({"losses": losses, "probabilities": probabilities}))
 """
 
 
-@pytest.mark.parametrize(
-    "recipe", [slow(name) if name != "adam" else name for name in RECIPES]
-)
+@pytest.mark.parametrize("recipe", [slow(name) if name != "adam" else name for name in RECIPES])
 def test_the_loss_curve_is_that_of_keras(recipe, digits_dir, session, tmp_path):
     name, overrides, num_steps, gain, rounded = RECIPES[recipe]
     model, digits = registry.find(name), dataset.load(digits_dir, "digits")

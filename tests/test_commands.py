@@ -1,6 +1,6 @@
 """Every command of the README and the pages works on small files, or is named here with why not.
 
-The flags of all of them are parsed in every run of the tests; `make test-slow` runs the commands.
+The flags of all of them are parsed in every run of the tests; `make test-all` runs the commands.
 """
 
 import gzip

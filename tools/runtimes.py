@@ -195,7 +195,7 @@ RUNTIMES = {
     "OpenVINO": OpenVino,
     "Triton": Triton,
 }
-# Those that run TensorFlow's own kernels, and so agree to the last bit.
+# Those that run TensorFlow's own kernels.
 OF_TENSORFLOW = ("tf.saved_model.load", "saved_model_cli", "C API", "Triton")
 
 

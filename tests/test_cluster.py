@@ -25,7 +25,7 @@ def cluster(tiny_flags, tmp_path):
 
 
 def test_all_train_one_model_and_all_end(cluster, tmp_path, variables, result):
-    arguments = ["--train_steps=1500", "--save_checkpoints_steps=500", "--eval_timeout_secs=60"]
+    arguments = ["--train_steps=1500", "--save_checkpoints_steps=500", "--eval_timeout_secs=600"]
     cluster = cluster(*arguments)
     assert cluster.run(max_restarts=0) == 0
     step = int(variables(tmp_path / "model")["global_step"])

@@ -97,12 +97,12 @@ def test_a_signal_is_noted_while_a_step_is_under_way(interruption, capsys):
 def test_a_second_request_ends_it_and_an_echo_of_the_first_does_not(
     interruption, monkeypatch, seconds, ends
 ):
-    raised = []
+    raised, now = [], [100.0]
     monkeypatch.setattr(interruption_module.signal, "raise_signal", raised.append)
+    monkeypatch.setattr(interruption_module.time, "monotonic", lambda: now[0])
     interruption.finishes_step = True
     os.kill(os.getpid(), signal.SIGTERM)
-    later = time.monotonic() + seconds
-    monkeypatch.setattr(interruption_module.time, "monotonic", lambda: later)
+    now[0] += seconds
     os.kill(os.getpid(), signal.SIGTERM)
     assert raised == ([signal.SIGTERM] if ends else [])
     assert interruption.signal == signal.SIGTERM

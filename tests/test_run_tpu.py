@@ -210,24 +210,22 @@ def test_an_error_in_the_middle_of_a_loop(run_tpu_in, variables, tmp_path, monke
 
 @pytest.mark.slow
 def test_a_killed_run_ends_where_an_undisturbed_one_does(command, run_tpu_in, variables, tmp_path):
-    steps = ["--mode=train", EXACT, "--train_steps=400", "--save_checkpoints_steps=20"]
+    steps = ["--mode=train", EXACT, "--train_steps=1000", "--save_checkpoints_steps=20"]
     tpu = ["--tpu=emulator", "--tpu_topology=1x2", "--train_batch_size=14"]
     process = subprocess.Popen(
         command("run_tpu.py", *tpu, *steps), cwd=ROOT, stdout=subprocess.DEVNULL
     )
-    deadline = time.monotonic() + 120
     while not (tmp_path / "model" / "checkpoint").exists():  # comes after the files it names
         assert process.poll() is None
-        assert time.monotonic() < deadline
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
     killed_at = int(variables(tmp_path / "model")["global_step"])
     run_tpu_in(tmp_path / "model", *steps)
     run_tpu_in(tmp_path / "once", *steps)
-    assert 0 < killed_at < 400
+    assert 0 < killed_at < 1000
     killed, once = variables(tmp_path / "model"), variables(tmp_path / "once")
-    assert numerics.excess(killed, once, **TRAINING, depth=400) < 1
+    assert numerics.excess(killed, once, **TRAINING, depth=1000) < 1
 
 
 @pytest.mark.parametrize("mode", ["train", "train_and_eval"])

@@ -105,7 +105,6 @@ def test_all_variables_of_four_hosts_are_equal(excess):
     assert excess(BATCH_NORM, "4x2") < 1
 
 
-@pytest.mark.slow
 def test_all_variables_are_equal_when_the_records_are_streamed(excess):
     assert excess("mlp", "1x2", ["--cache=none"]) < 1
 

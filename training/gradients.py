@@ -39,18 +39,18 @@ def _gradients_of_conv2d(op, gradient):
     AVX-512). TensorFlow 2.15 uses oneDNN by default where a CPU has VNNI, AVX512_BF16 or AMX.
     """
     x, kernel = op.inputs
-    height, width, channels, _ = kernel.shape.as_list()
     _, *strides, _ = op.get_attr("strides")
-    is_strided_1x1 = (height, width) == (1, 1) and max(strides) > 1
+    is_1x1 = kernel.shape[:2].as_list() == [1, 1]
     is_plain = op.get_attr("data_format") == b"NHWC" and op.get_attr("padding") != b"EXPLICIT"
-    if not (is_strided_1x1 and is_plain and channels < _VECTOR_CHANNELS):
+    channels = tf.compat.dimension_value(kernel.shape[2]) if is_1x1 else None
+    if not (is_1x1 and is_plain and max(strides) > 1 and (channels or 0) < _VECTOR_CHANNELS):
         return ops.gradient_registry.lookup("Conv2D")(op, gradient)
     backprop_input = tf.compat.v1.nn.conv2d_backprop_input
     backprop_filter = tf.compat.v1.nn.conv2d_backprop_filter
     read = x[:, :: strides[0], :: strides[1]]
     return (
         backprop_input(tf.shape(x), kernel, gradient, [1, *strides, 1], "VALID"),
-        backprop_filter(read, kernel.shape, gradient, [1, 1, 1, 1], "VALID"),
+        backprop_filter(read, tf.shape(kernel), gradient, [1, 1, 1, 1], "VALID"),
     )
 
 

@@ -24,7 +24,7 @@ def prefer_onednn(
 
     TensorFlow 2.15 turns it on by itself for CPUs with VNNI, AVX512_BF16 or AMX. A value of
     TF_ENABLE_ONEDNN_OPTS that the user has set stays. docs/results.md#cpu-kernels has the figures.
-    Repeated runs with a seed stay bit-identical on one machine, with either kernels.
+    With a seed, repeated runs on one machine stay bit-identical, with oneDNN and without.
     """
     if platform.machine() in ("x86_64", "AMD64") and "avx2" in cpu_features(cpu_info):
         environ.setdefault(_VARIABLE, "1")

@@ -6,7 +6,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -328,12 +327,10 @@ def with_a_nan(params):
 
 
 def test_an_error_on_one_core_ends_them_all(tmp_path):
-    started = time.monotonic()
     # TPUEstimator raises what came first: the error, or that of a thread whose session it closed.
     errors = (tf.errors.InvalidArgumentError, RuntimeError)
     with emulator.emulate("v3-8"), pytest.raises(errors, match=r"a corrupt pixel|closed Session"):
         make_estimator(tmp_path, corrupt_core).train(with_a_nan, max_steps=20)
-    assert time.monotonic() - started < 30
 
 
 @pytest.mark.slow

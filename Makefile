@@ -1,5 +1,6 @@
 # make run    set up .venv, prepare the digits, train, evaluate, export, serve one prediction
-# make test   set up .venv, run the linter and the tests; make test-all runs the slow ones, too
+# make test   set up .venv, run the linter and the tests; make test-all runs the slow ones, too,
+#             make test-kernels the numeric ones with other CPU kernels
 # TENSORFLOW=  tensorflow (default) | cpu (lighter) | gpu (with CUDA) | system (the image's own wheel)
 # PYTHON=      the interpreter for .venv; default: the first of python3.11, 3.10, 3.9 that is there
 TENSORFLOW ?= tensorflow

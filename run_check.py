@@ -88,7 +88,8 @@ def _rehearse(asked, train_on_tpu) -> Finding:
     if difference < 1e-4:
         return Finding(NOTE, "run", f"{message} of its size: rounding", mode="train")
     reasons = (
-        "dropout, the batch norm of each core by itself, and Adam's division of gradients that are "
-        "almost 0 (--params=epsilon=0.01 tells them from a fault) do that, and little else should"
+        "dropout, the batch norm of each core alone, the kink of a ReLU, and Adam's division of "
+        "gradients that are almost 0 (--params=epsilon=0.01 tells them from a fault) do that, and "
+        "little else should"
     )
     return Finding(WARNING, "run", f"{message} of its size: {reasons}", mode="train")

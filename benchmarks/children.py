@@ -9,15 +9,19 @@ import statistics
 import subprocess
 import sys
 
+from training import kernels
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 def last_line(code: str, *arguments, python: str = sys.executable, environment=None):
     """Runs Python `code` with `arguments`; returns the last line of its output, read as JSON.
 
-    `environment` holds variables that are set beside those of this process.
+    `environment` holds variables that are set beside those of this process. All sides of a
+    comparison have the CPU kernels that the wrappers choose.
     """
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **(environment or {})}
+    kernels.prefer_onednn(environment)
     command = [python, "-c", code, *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     lines = done.stdout.splitlines()

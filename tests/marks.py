@@ -4,5 +4,5 @@ import pytest
 
 
 def slow(*values):
-    """A case of `parametrize` that only `make test-all` runs, because a faster one is like it."""
+    """Returns a case of `parametrize` for `make test-all` alone, because a faster one is like it."""
     return pytest.param(*values, marks=pytest.mark.slow)

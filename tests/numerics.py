@@ -20,6 +20,8 @@ import numpy as np
 UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "bfloat16": 2.0**-8}
 # Lambda of the bound above: the probability of a false alarm is below 1e-7 for each number.
 CONFIDENCE = 6
+# How many tolerances a fault must differ by in a negative control.
+FAR = 2
 
 
 def tolerance(terms: int = 1, depth: int = 1, dtype: str = "float32", sides: int = 2) -> float:
@@ -98,10 +100,15 @@ def excess(actual: dict, expected: dict, **arithmetic) -> float:
 
 
 def assert_far(actual, expected, *args, **arithmetic) -> None:
-    """Raises `AssertionError` unless `assert_close` of the same does, for arrays of one shape.
+    """Raises `AssertionError` unless two arrays differ by at least `FAR` tolerances.
 
-    It is the control of a comparison: a fault that the test is for is not within its tolerance.
+    The negative control of a comparison: the fault that the test is for exceeds its tolerance.
+    Takes the arguments of `assert_close`.
     """
+    arithmetic = {**arithmetic, "magnitude": arithmetic.get("magnitude")}
+    if arithmetic["magnitude"] is None:
+        arithmetic["magnitude"] = np.abs(expected).max(initial=0)
+    arithmetic["magnitude"] *= FAR
     assert np.shape(actual) == np.shape(expected)
     assert np.isfinite(np.asarray(actual, np.float64)).all()
     try:

@@ -6,6 +6,7 @@ import pathlib
 import re
 
 import pytest
+import tensorflow as tf
 
 from input_fns.convert import writer
 from tests.marks import slow
@@ -111,8 +112,8 @@ def test_bfloat16_and_accumulation_are_checked_as_they_will_run(check):
     ("params", "level"),
     [("dropout=0,hidden_units=8,optimizer=momentum", "note"), slow("dropout=0.5", "warning")],
 )
-@pytest.mark.usefixtures("smooth_activations")
-def test_a_rehearsal_compares_the_wrappers(check, params, level):
+def test_a_rehearsal_compares_the_wrappers(check, params, level, monkeypatch):
+    monkeypatch.setattr(tf.nn, "relu", tf.nn.softplus)  # as conftest.smooth_activations
     sizes = [f"--{mode}_batch_size=64" for mode in ("train", "eval", "predict")]
     arguments = [f"--params={params}", "--check_run_steps=3", "--train_steps=9", *sizes]
     status, report = check("--tpu_topology=v3-8", "--check_compiler=off", *arguments)

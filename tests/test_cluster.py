@@ -41,7 +41,11 @@ def test_all_train_one_model_and_all_end(cluster, tmp_path, variables, result):
 @pytest.mark.slow
 def test_workers_in_step_train_as_one_device(cluster, run_in, tmp_path, variables):
     # Without a hidden layer: at the kink of a ReLU, rounding would decide.
-    arguments = ["--mode=train", "--train_batch_size=14", "--params=dropout=0,hidden_units="]
+    arguments = [
+        "--mode=train",
+        "--train_batch_size=14",
+        "--params=dropout=0,hidden_units=,epsilon=0.01",
+    ]
     run_in(tmp_path / "model", *arguments, "--train_steps=1")
     shutil.copytree(tmp_path / "model", tmp_path / "one")
     run_in(tmp_path / "one", *arguments, "--train_steps=21")

@@ -7,6 +7,8 @@ import shlex
 import numpy as np
 import pytest
 
+from tests import numerics
+
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -65,7 +67,8 @@ def test_the_data_of_your_own(tmp_path, monkeypatch, run_with, run_tpu_with, res
     run_with(*export)
     assert list((model_dir / "export").glob("*/saved_model.pb"))
     run_tpu_with(*evaluate)
-    assert result(model_dir, 500)["eval"]["mae"] == pytest.approx(trained["mae"], abs=1e-6)
+    # A mean over 37 examples of what a few small layers compute.
+    numerics.assert_close(result(model_dir, 500)["eval"]["mae"], trained["mae"], terms=37, depth=5)
 
 
 @pytest.mark.slow

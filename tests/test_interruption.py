@@ -17,7 +17,8 @@ from training.interruption import Interruption
 ROOT = pathlib.Path(__file__).parents[1]
 MODE = "--mode=train"
 SAVED = 50
-FOR_LONG = ["--train_steps=1000000", f"--save_checkpoints_steps={SAVED}"]
+# It ends after a minute even if it ignores the signal.
+FOR_LONG = ["--train_steps=10000", f"--save_checkpoints_steps={SAVED}"]
 TPU = ("--tpu=emulator", "--tpu_topology=1x2", "--train_batch_size=14")
 
 

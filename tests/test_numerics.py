@@ -66,7 +66,7 @@ def test_products_in_bfloat16_that_are_added_up_in_float32():
     rounded = left.astype(BFLOAT16).astype(np.float32) @ right.astype(BFLOAT16).astype(np.float32)
     of_operands = {"terms": 2, "dtype": "bfloat16", "sides": 1}
     numerics.assert_close(rounded, exact, **of_operands)
-    numerics.assert_far(rounded, exact, terms=COLUMNS)  # it is no float32
+    numerics.assert_far(rounded, exact, terms=COLUMNS)  # not float32
     numerics.assert_far(1.1 * rounded, exact, **of_operands)
 
 
@@ -104,7 +104,7 @@ def test_more_terms_more_depth_and_less_digits_allow_more():
     ],
     ids=["another shape", "a number", "NaN", "infinite", "no zero"],
 )
-def test_what_is_never_close(actual, expected):
+def test_other_shapes_and_nan_are_never_close(actual, expected):
     with pytest.raises(AssertionError):
         numerics.assert_close(actual, expected, terms=TERMS, depth=100)
 
@@ -116,9 +116,9 @@ def test_nothing_is_close_to_nothing():
 def test_a_control_fails_where_the_tolerance_hides_the_fault():
     with pytest.raises(AssertionError, match="too wide"):
         numerics.assert_far(1.01, 1.0, dtype="bfloat16")
-    for no_fault_of_rounding in (np.nan, [1.0]):
+    for not_a_rounding_fault in (np.nan, [1.0]):
         with pytest.raises(AssertionError):
-            numerics.assert_far(no_fault_of_rounding, 1.0)
+            numerics.assert_far(not_a_rounding_fault, 1.0)
 
 
 def test_dicts_are_compared_by_name():

@@ -289,13 +289,11 @@ def test_the_flags_of_a_tpu_run_are_a_recipe_for_run_cpu(run_tpu, result):
     assert result(model_dir, 5)["eval"]["examples"] == 41
 
 
-def test_findings_are_printed_one_a_line_before_anything_is_written(
-    tiny_flags, exit_status, capsys, tmp_path
-):
-    training = ["--mode=train", "--train_steps=5", f"--model_dir={tmp_path}/model"]
-    tpu = ["--tpu=10.0.0.999", "--tpu_topology=v3-32"]
-    assert exit_status(wrapper, *tiny_flags, *training, *tpu) == 2
-    lines = capsys.readouterr().err.splitlines()
+def test_findings_are_printed_one_a_line_before_anything_is_written(command, tmp_path):
+    tpu = ["--tpu=10.0.0.999", "--tpu_topology=v3-32", "--mode=train", "--train_steps=5"]
+    done = subprocess.run(command("run_tpu.py", *tpu), cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    lines = done.stderr.splitlines()
     assert lines[0] == "run_tpu.py: error: 4 things keep this from the TPU:"
     for line, fact in zip(lines[1:], ["10.0.0.999:8470", "data_dir", "model_dir", "13 / 32"]):
         assert fact in line

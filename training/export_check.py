@@ -21,8 +21,8 @@ from input_fns import serving
 from training import model_card
 from training.program import RunError
 
-# Relative to the largest number of an output, or to 1: float32 sums of a deep network in another
-# order, as in a batch of another size, differ by some units in the sixth digit.
+# Relative to a number, or to 1 if it is smaller: float32 sums in another order, as in a batch of
+# another size, differ in the sixth digit.
 _TOLERANCE = 1e-5
 # For the median example: a TPU, a GPU and bfloat16 round in their own way.
 _LOOSE_TOLERANCE = 5e-2
@@ -129,6 +129,13 @@ def _is_computed_alike(job):
     return not (job.uses_tpu or has_gpu or job.params.get("precision") == "bfloat16")
 
 
+def _differences(predicted, given):
+    """Returns the differences of floats, those of numbers above 1 relative to the number."""
+    scale = np.maximum(1.0, np.abs(np.nan_to_num(predicted)))
+    with np.errstate(invalid="ignore"):  # infinity less infinity; equal numbers differ by 0
+        return np.where(predicted == given, 0.0, np.abs(predicted - given) / scale)
+
+
 def _compare(predictions, answer, exactly):
     """Returns the largest difference between floats, and a line for each output that is wrong."""
     largest, problems = 0.0, []
@@ -138,10 +145,10 @@ def _compare(predictions, answer, exactly):
         if predicted.shape != given.shape:
             problems.append(f"{name} has the shape {given.shape}, not {predicted.shape}")
         elif np.issubdtype(predicted.dtype, np.floating):
-            of_example = np.abs(predicted - given).reshape(len(predicted), -1).max(axis=1)
+            of_example = _differences(predicted, given).reshape(len(predicted), -1).max(axis=1)
             difference = float(np.max(of_example) if exactly else np.median(of_example))
             largest = max(largest, difference)
-            if not difference <= tolerance * max(1.0, np.abs(predicted).max(initial=0)):
+            if not difference <= tolerance:
                 problems.append(f"{name} differs by up to {difference:.3g}")
         elif exactly and not np.array_equal(predicted, given):
             rows = (predicted != given).reshape(len(predicted), -1).any(axis=1)

@@ -28,7 +28,7 @@ def infer(model, features, params, training):
         if params.get("precision") == "bfloat16":
             stack.enter_context(tf.compat.v1.tpu.bfloat16_scope())
         if training:
-            stack.enter_context(gradients.overridden(params))
+            stack.enter_context(gradients.override_gradients(params))
         stack.enter_context(dropout.seeded(features))
         outputs = model.inference(features, params, training)
     _freeze(params["trainable"])

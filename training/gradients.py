@@ -14,10 +14,11 @@ _VECTOR_CHANNELS = 16
 
 
 @contextlib.contextmanager
-def overridden(params):
-    """Gives the operations that are built inside it the gradients of this module.
+def override_gradients(params):
+    """Overrides the gradients of the operations that are built in this context.
 
-    For training graphs only: a graph that is exported must not need this module.
+    For training graphs only: an exported graph must not need this module. The override belongs to
+    the graph, not to a thread: replicas of a strategy that take turns may lose it.
 
     Args:
       params: hyperparameters; `precision` chooses the gradients, and `use_tpu` says that the graph
@@ -41,7 +42,7 @@ def _gradients_of_conv2d(op, gradient):
     x, kernel = op.inputs
     _, *strides, _ = op.get_attr("strides")
     is_1x1 = kernel.shape[:2].as_list() == [1, 1]
-    is_plain = op.get_attr("data_format") == b"NHWC" and op.get_attr("padding") != b"EXPLICIT"
+    is_plain = op.get_attr("data_format") == b"NHWC" and not any(op.get_attr("explicit_paddings"))
     channels = tf.compat.dimension_value(kernel.shape[2]) if is_1x1 else None
     if not (is_1x1 and is_plain and max(strides) > 1 and (channels or 0) < _VECTOR_CHANNELS):
         return ops.gradient_registry.lookup("Conv2D")(op, gradient)

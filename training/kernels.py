@@ -22,9 +22,9 @@ def prefer_onednn(
 ) -> None:
     """Turns oneDNN on where it is faster and TensorFlow leaves it off: on x86-64 with AVX2.
 
-    TensorFlow 2.15 turns it on by itself for CPUs with VNNI, AVX512_BF16 or AMX. A value of
+    TensorFlow 2.15 enables it by default only for CPUs with VNNI, AVX512_BF16 or AMX. A value of
     TF_ENABLE_ONEDNN_OPTS that the user has set stays. docs/results.md#cpu-kernels has the figures.
     With a seed, repeated runs on one machine stay bit-identical, with oneDNN and without.
     """
-    if platform.machine() in ("x86_64", "AMD64") and "avx2" in cpu_features(cpu_info):
+    if platform.machine() == "x86_64" and "avx2" in cpu_features(cpu_info):
         environ.setdefault(_VARIABLE, "1")

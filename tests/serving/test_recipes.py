@@ -13,6 +13,8 @@ from PIL import Image
 
 from tools import runtimes
 
+pytestmark = pytest.mark.numeric  # compares by the fixture `assert_predicted`
+
 ROOT = pathlib.Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "serving.md").read_text()
 

@@ -81,20 +81,16 @@ def test_one_example_is_served_as_many_are(exported, raw, c_api, assert_predicte
 def test_no_examples_have_no_answers(exported, c_api):
     runtime = c_api(exported)
     for signature, inputs in exported.requests.items():
-        if signature == serving.RAW and exported.predictions.keys() >= {"classes"}:
-            continue  # below
         none = {name: array[:0] for name, array in inputs.items()}
-        answer, _ = runtime.run(signature, none)
-        assert {len(values) for values in answer.values()} == {0}, signature
-
-
-def test_no_pixels_have_no_answers_or_are_an_error(cnn, raw, c_api):
-    # Eigen's convolution of an empty batch is empty; oneDNN's has a wrong shape and is refused.
-    try:
-        answer = c_api(cnn)({"image": raw(cnn)["image"][:0]})
-    except ServingError:
-        return
-    assert {len(values) for values in answer.values()} == {0}
+        try:
+            answer, _ = runtime.run(signature, none)
+        except ServingError as error:
+            # oneDNN's convolution of an empty batch has a wrong shape, which the next one refuses.
+            is_raw_image = signature == serving.RAW and "image" in inputs
+            if not (is_raw_image and "depth must be evenly divisible" in str(error)):
+                raise
+        else:
+            assert {len(values) for values in answer.values()} == {0}, signature
 
 
 @pytest.mark.parametrize(

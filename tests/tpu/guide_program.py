@@ -31,7 +31,7 @@ def metric_fn(labels, logits):
 
 def model_fn(features, labels, mode, params):
     images = features["images"] if isinstance(features, dict) else features
-    hidden = tf1.layers.dense(images, 16, tf.nn.relu, kernel_initializer=initializer(1))
+    hidden = tf1.layers.dense(images, 16, tf.nn.softplus, kernel_initializer=initializer(1))
     logits = tf1.layers.dense(hidden, 5, kernel_initializer=initializer(2))
     if mode == tf.estimator.ModeKeys.PREDICT:
         predictions = {"class_ids": tf.argmax(logits, 1)[:, tf.newaxis], "logits": logits}

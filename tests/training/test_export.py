@@ -47,13 +47,31 @@ def test_a_version_is_newer_than_all_that_are_there(run_export, tmp_path):
 
 def test_the_check_compares_a_batch_by_every_signature(run_export, tmp_path):
     run_export("--export_check")
-    assert card_of(tmp_path)["export_check"] == {
-        "examples": 13,
-        "differences": dict.fromkeys(
-            ["serving_default", "tf_example", "image_bytes", "classify"], 0.0
-        ),
-        "problems": [],
-    }
+    found = card_of(tmp_path)["export_check"]
+    assert found["examples"] == 13
+    assert set(found["differences"]) == {
+        "serving_default", "tf_example", "image_bytes", "classify"
+    }  # fmt: skip
+    assert max(found["differences"].values()) <= 1e-5
+    assert found["problems"] == []
+
+
+@pytest.mark.parametrize(
+    ("predicted", "given", "is_right"),
+    [
+        ([1e6, 1.0], [1e6 + 1, 1.0], True),  # within 1e-5 of the number
+        ([1e6, 1.0], [1e6, 1.1], False),
+        ([-1e9, 1.0], [-1e9, 900.0], False),
+        ([np.inf, 1.0], [np.inf, 1.0], True),
+        ([np.inf, 1.0], [5.0, 1.0], False),
+        ([5.0, 1.0], [np.inf, 1.0], False),
+        ([np.nan, 1.0], [np.nan, 1.0], False),
+    ],
+)
+def test_each_number_is_compared_by_its_own_size(predicted, given, is_right):
+    predictions, answer = ({"x": np.array([x], np.float32)} for x in (predicted, given))
+    _, problems = export_check._compare(predictions, answer, exactly=True)
+    assert bool(problems) != is_right
 
 
 def test_the_card_says_what_the_model_is(run_export, run_in, trained_dir, tmp_path):

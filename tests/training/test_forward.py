@@ -81,7 +81,7 @@ def test_bfloat16_is_float32_but_for_its_eight_bits(name):
     assert names[0] == names[1]
     exact, rounded = logits
     numerics.assert_close(rounded, exact, **of_bfloat16(ROUNDINGS[name]))
-    numerics.assert_far(rounded, exact, terms=64, depth=ROUNDINGS[name])  # it is no float32
+    numerics.assert_far(rounded, exact, terms=64, depth=ROUNDINGS[name])  # not float32
 
 
 def summed_in_bfloat16(gradients):

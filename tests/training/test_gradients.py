@@ -14,7 +14,7 @@ def gradients_of_conv2d(images, kernel, weights, strides, padding):
     """Gradients of `sum(weights * conv2d(images, kernel))` by the images and by the kernel."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         fed = {tf.compat.v1.placeholder(tf.float32, a.shape): a for a in (images, kernel)}
-        with gradients.overridden({}):
+        with gradients.override_gradients({}):
             result = tf.nn.conv2d(*fed, strides, padding)
         return session.run(tf.gradients(result, [*fed], weights), fed)
 
@@ -44,7 +44,7 @@ def test_a_strided_1x1_convolution(channels, size, strides):
 def test_others_have_tensorflow_s_own(graph, kernel_size, strides, channels):
     images = tf.zeros([BATCH, 8, 8, channels])
     kernel = tf.zeros([kernel_size, kernel_size, channels, FILTERS])
-    with gradients.overridden({}):
+    with gradients.override_gradients({}):
         result = tf.nn.conv2d(images, kernel, strides, "SAME")
     tf.gradients(result, [images, kernel])
     assert not [op for op in graph.get_operations() if op.type == "StridedSlice"]

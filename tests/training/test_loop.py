@@ -98,3 +98,7 @@ def test_an_estimator_learns_the_same_in_loops(run_in, variables, monkeypatch, t
     loops, by_step = variables(tmp_path / "loops"), variables(tmp_path / "steps")
     numerics.assert_all_close(loops, by_step, **arithmetic)
     assert loops["global_step"] == by_step["global_step"] == 13
+    run_in(tmp_path / "fewer", *arguments, "--train_steps=12")
+    fewer = variables(tmp_path / "fewer")
+    kernel = "logits/kernel"
+    numerics.assert_far(fewer[kernel], loops[kernel], **arithmetic)

@@ -55,6 +55,8 @@ def test_accumulated_parts_make_the_step_of_the_whole_batch(model, overrides, pa
     for found, expected in zip(cut[:2], whole[:2]):
         numerics.assert_close(found, expected, **TRAINING)
     numerics.assert_all_close(cut[2], whole[2], **TRAINING)
+    fewer = run_steps(model, overrides, 1, count=len(whole[0]) - 1)[2]
+    numerics.assert_far(fewer["logits/kernel"], whole[2]["logits/kernel"], **TRAINING)
 
 
 def test_parts_run_the_updates_of_batch_norm_one_after_another():

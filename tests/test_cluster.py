@@ -1,5 +1,6 @@
 """A cluster on this machine: a chief, a worker, a parameter server and an evaluator."""
 
+import json
 import shutil
 
 import numpy as np
@@ -30,10 +31,13 @@ def test_all_train_one_model_and_all_end(cluster, tmp_path, variables, result):
     assert cluster.run(max_restarts=0) == 0
     step = int(variables(tmp_path / "model")["global_step"])
     assert 1500 <= step <= 1502  # the worker may be a step behind when the chief reaches the end
-    at_the_end = result(tmp_path / "model", step)
-    assert at_the_end["train"]["start_step"] == 0
-    assert at_the_end["eval"]["examples"] == 41
-    assert at_the_end["eval"]["accuracy"] > 0.9
+    evaluated = result(tmp_path / "model", step)["eval"]
+    assert evaluated["examples"] == 41
+    assert evaluated["accuracy"] > 0.9
+    # The worker may make a step between the last checkpoint and the chief's record.
+    records = [json.loads(path.read_text()) for path in (tmp_path / "model").glob("result_150*")]
+    (trained,) = (record["train"] for record in records if "train" in record)
+    assert trained["start_step"] == 0
     assert "step" in cluster.log("worker-0").read_text()
     assert all(np.isfinite(value).all() for value in variables(tmp_path / "model").values())
 

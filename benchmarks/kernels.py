@@ -28,7 +28,7 @@ RECIPES = {
     "multi30k_tiny": (["--synthetic_text=64x4096"], 20, 500),
 }
 SETTINGS = ["TF_ENABLE_ONEDNN_OPTS=0", "TF_ENABLE_ONEDNN_OPTS=1"]
-# What is measured -> (its unit, whether a larger number is better).
+# Measure -> (unit, whether a larger number is better).
 MEASURES = {
     "train": ("examples/s", True),
     "evaluate": ("examples/s", True),

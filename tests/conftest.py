@@ -182,7 +182,7 @@ def _runner(wrapper, *given):
 def exit_status(monkeypatch):
     """Runs a wrapper as its command line does, but in this process: `exit_status(run_cpu, ...)`.
 
-    Returns the exit status. What the wrapper prints is for `capsys`.
+    Returns the exit status; `capsys` has the output.
     """
 
     def run_wrapper(wrapper, *arguments):

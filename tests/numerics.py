@@ -8,8 +8,8 @@ only of the same program on the same shapes and the same machine.
 The error of a sum of n terms, each rounded with a relative error of at most the unit roundoff u,
 grows like sqrt(n) * u (N. J. Higham and T. Mary, "A New Approach to Probabilistic Rounding Error
 Analysis", SIAM J. Sci. Comput. 41(5), 2019, theorem 2.4: it exceeds lambda * sqrt(n) * u with a
-probability below 2 * exp(-lambda**2 / 2)). Where sums follow one another, as the layers of a
-network or the steps of a training do, their errors add up.
+probability below 2 * exp(-lambda**2 / 2)). The errors of sums that follow one another, such as the
+layers of a network or the steps of a training, add up.
 """
 
 from __future__ import annotations

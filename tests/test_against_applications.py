@@ -233,7 +233,7 @@ def test_gradients_and_moving_averages_are_those_of_keras(name, networks):
     assert found.keys() == expected.keys()
     for key, value in expected.items():
         scope, _, kind = key.rpartition("/")
-        # What a beta adds, a batch norm after the next layer may take away again: then its gradient
+        # A batch norm after the next layer may remove what a beta adds: then its gradient
         # is a sum of the same numbers as gamma's that cancel.
         like = expected[f"{scope}/gamma"] if kind == "beta" else value
         numerics.assert_close(

@@ -109,7 +109,7 @@ def test_every_gradient(ours, keras):
     assert sum(g.size for g in gradients.values()) == sum(g.size for g in ours[2].values())
     for name, gradient in gradients.items():
         expected = as_keras(name, ours[2])
-        # What the bias of a key adds to all scores of a query, the softmax takes away again: its
+        # The softmax removes what the bias of a key adds to all scores of a query: its
         # gradient is a sum of the same numbers as that of the kernel that cancel.
         like = gradients[name.replace("key/bias", "key/kernel")]
         magnitude = np.abs(like).max()

@@ -77,7 +77,7 @@ def test_logits_of_odd_sizes_are_those_of_keras(version, tmp_path):
             variable.load(values[variable.op.name], session)
         found = session.run(logits)
     assert expected.std(axis=0).min() > 1e-3  # it tells the images apart
-    # What is left of float32: the mean of the last pixels, 2x2, is cast, summed and divided.
+    # The mean of the last pixels, 2x2, stays float32: cast, summed and divided.
     numerics.assert_close(found, expected, terms=2 * 2, depth=3)
 
 

@@ -17,7 +17,7 @@ BATCH_NORM = {"terms": 13 * 4 * 4, "depth": 4 + 3 + 2}
 
 
 def batch_normalized(epsilon=1e-3):
-    """What batch norm makes of `VALUES`, in float64."""
+    """Returns the batch norm of `VALUES` in float64."""
     values = VALUES.astype(np.float64)
     return (values - values.mean((0, 1, 2))) / np.sqrt(values.var((0, 1, 2)) + epsilon)
 

@@ -79,7 +79,7 @@ def cnn(run_with, digits_dir, tmp_path_factory):
 @pytest.fixture(scope="session")
 def mobilenet(run_with, digits_dir, tmp_path_factory):
     """A narrow MobileNet on real digits, resized."""
-    # Moving averages soon are those of the images: with others all get much the same answer.
+    # A low momentum, so that the moving averages fit the images after 20 steps.
     params = "--params=version=1,width=0.25,batch_norm_momentum=0.5"
     every = ["--model=mobilenet", params, *DIGITS]
     every += [f"--data_dir={digits_dir}", "--image_size=33x32"]

@@ -29,7 +29,7 @@ def test_the_average_by_hand(session, minimize, tmp_path):
         average = decay * average + (1 - decay) * value
     variables = {v.op.name: v for v in tf.compat.v1.global_variables()}
     found = session.run(variables["weight/ExponentialMovingAverage"])
-    # Of each step a decay, a difference, a product and a sum.
+    # Each step: a decay, a difference, a product and a sum.
     numerics.assert_close(found, average, depth=len(values) * 4)
 
 

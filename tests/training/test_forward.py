@@ -22,7 +22,7 @@ ROUNDINGS = {"mlp": 1 + 2 * 4, "convnet": 1 + 3 + 2 * 4, "resnet": 1 + 3 + 4 * (
 
 
 def of_bfloat16(roundings):
-    """What `numerics` takes for a comparison with float32: layers add up in float32."""
+    """Returns the arguments of `numerics` for a comparison with float32: layers add up in it."""
     return {"terms": roundings, "dtype": "bfloat16", "sides": 1}
 
 
@@ -85,7 +85,7 @@ def test_bfloat16_is_float32_but_for_its_eight_bits(name):
 
 
 def summed_in_bfloat16(gradients):
-    """What TensorFlow's BiasAddGrad makes of `[..., channels]` on a CPU."""
+    """Returns TensorFlow's BiasAddGrad of `[..., channels]` on a CPU."""
     total = np.zeros(gradients.shape[-1], BFLOAT16)
     for row in gradients.reshape(-1, gradients.shape[-1]):
         total = total + row

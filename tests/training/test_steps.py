@@ -9,7 +9,7 @@ from tests import numerics
 from training import hparams, optimizers, steps
 
 BATCH_SIZE, PIXELS, STEPS = 12, 7 * 5, 3
-# Of a step the scaled pixels, two layers with bias and six operations of the loss, there and back,
+# Each step: the scaled pixels, two layers with bias and six operations of the loss, there and back,
 # and ten of decay, clipping and momentum; a kernel's gradient is summed over images and pixels.
 TRAINING = {"terms": BATCH_SIZE * PIXELS, "depth": STEPS * (2 * (1 + 2 * 2 + 6) + 10)}
 PLAIN = "layers=conv:4:3 relu flatten"

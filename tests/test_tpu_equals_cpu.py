@@ -11,7 +11,7 @@ from tests.marks import slow
 
 BATCH, STEPS = 128, 20
 # Cores add up their parts of a batch, then the parts. Every step adds such a rounding error to
-# variables of size 1.
+# variables of size 1. The few layers of the small models add less than the rate of 0.05 takes away.
 ARITHMETIC = {"terms": BATCH, "magnitude": 1.0}
 MODELS = {
     "mlp": ["--model=mlp", "--params=hidden_units=16 16,dropout=0"],
@@ -22,12 +22,13 @@ MODELS = {
         "--params=batch_norm_cross_replica=true",
     ],
 }
+RESNET_DEPTHS = (10, 18, 50)
 RESNETS = {
     f"resnet{depth}": [
         "--model=resnet",
         f"--params=depth={depth},width=4,stem=cifar,batch_norm_cross_replica=true",
     ]
-    for depth in (10, 18, 50)
+    for depth in RESNET_DEPTHS
 }
 BATCH_NORM = "cnn with cross-replica batch norm"
 
@@ -110,9 +111,10 @@ def test_all_variables_are_equal_when_the_records_are_streamed(excess):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", RESNETS)
-def test_two_steps_of_a_deep_network_are_equal(excess, model):
-    assert excess(model, "1x2", steps=2) < 1
+@pytest.mark.parametrize("depth", RESNET_DEPTHS)
+def test_two_steps_of_a_deep_network_are_equal(excess, depth):
+    # The errors of all layers, there and back, reach the gradients.
+    assert excess(f"resnet{depth}", "1x2", steps=2) < 2 * depth
 
 
 @pytest.mark.parametrize(

@@ -51,12 +51,12 @@ def test_a_sum_without_one_shard_of_eight_is_a_fault(terms):
     exact = terms.sum(axis=0, dtype=np.float64)
     shards = terms.reshape(SHARDS, TERMS // SHARDS, COLUMNS)
     lost = shards[1:].sum(axis=(0, 1))
-    numerics.assert_far(lost, exact, TERMS, magnitude=magnitude(terms))
+    numerics.assert_far(lost, exact, terms=TERMS, magnitude=magnitude(terms))
 
 
 def test_a_scale_that_is_one_percent_off_is_a_fault(terms):
     exact = terms.sum(axis=0, dtype=np.float64)
-    numerics.assert_far(np.float32(1.01) * terms.sum(axis=0), exact, TERMS)
+    numerics.assert_far(np.float32(1.01) * terms.sum(axis=0), exact, terms=TERMS)
 
 
 def test_products_in_bfloat16_that_are_added_up_in_float32():

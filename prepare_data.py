@@ -19,9 +19,9 @@ if __name__ != "__mp_main__":  # so are the worker processes of a converter call
     import dataclasses
     import os
 
+    from common import files
     from input_fns import DataError, contact_sheet, convert, dataset, inspection
     from input_fns.convert import provenance, source, writer
-    from training import files
     from training.data_flags import FLAGS
 
 

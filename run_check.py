@@ -10,13 +10,14 @@ import sys
 import tensorflow as tf
 
 import run_cpu
+from common import files
+from common.errors import UsageError
 from tpu import check, check_report, compiler, connection, emulator, topology
 from tpu import flags as tpu_flags
 from tpu.connection import Connection
 from tpu.findings import NOTE, WARNING, Finding
-from training import files, job, modes, rehearsal
+from training import job, modes, rehearsal
 from training.flags import FLAGS
-from training.program import UsageError
 
 
 def run(request, build_estimator, build_input_fns) -> int:

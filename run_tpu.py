@@ -14,6 +14,7 @@ if __name__ == "__main__":
 
 import tensorflow as tf
 
+from common.errors import UsageError
 from models.model import Model
 from tpu import connection
 from tpu import flags as tpu_flags
@@ -36,7 +37,6 @@ from training import (
 )
 from training.flags import FLAGS
 from training.job import Job
-from training.program import UsageError
 
 ModeKeys = tf.estimator.ModeKeys
 

@@ -8,10 +8,10 @@ import re
 import pytest
 import tensorflow as tf
 
+from common.errors import UsageError
 from input_fns.convert import writer
 from tests.marks import slow
 from tpu import compiler
-from training.program import UsageError
 
 RECIPES_DIR = pathlib.Path(__file__).parents[1] / "configs"
 RECIPES = sorted(RECIPES_DIR.glob("*.cfg"))

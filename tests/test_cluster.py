@@ -6,9 +6,9 @@ import shutil
 import numpy as np
 import pytest
 
+from common.errors import UsageError
 from tests import numerics
 from tools.local_cluster import LocalCluster
-from training.program import UsageError
 
 
 @pytest.fixture

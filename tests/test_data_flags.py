@@ -3,10 +3,10 @@
 import pytest
 import tensorflow as tf
 
+from common.errors import UsageError
 from input_fns import DataError
 from tests import numerics
 from tests.marks import slow
-from training.program import UsageError
 
 AUGMENTED = ["--augment=flip crop:1 shift:0.2 rotate:20 mixup:0.4", "--params=pixel_scale=0.01"]
 

@@ -15,6 +15,7 @@ import tensorflow as tf
 from PIL import Image
 
 import run_tpu as wrapper
+from common.errors import UsageError
 from input_fns import records
 from tests import numerics
 from tests.marks import slow
@@ -22,7 +23,6 @@ from tpu import connection
 from tpu import flags as tpu_flags
 from tpu.request import TPUError
 from training import model_card
-from training.program import UsageError
 
 ROOT = pathlib.Path(__file__).parents[1]
 EXACT = "--params=dropout=0"  # cores draw their own random numbers

@@ -4,9 +4,9 @@ import shutil
 
 import pytest
 
+from common.errors import UsageError
 from tests import numerics
 from tests.marks import slow
-from training.program import UsageError
 
 pytestmark = pytest.mark.usefixtures("smooth_activations")
 

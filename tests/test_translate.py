@@ -8,9 +8,9 @@ import pytest
 import sacrebleu
 import tensorflow as tf
 
+from common.errors import UsageError
 from input_fns import DataError, dataset
 from input_fns.text_pipeline import TextPipeline
-from training.program import UsageError
 
 LENGTH = 32
 

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image, ImageDraw
 
+from common.errors import UsageError
 from input_fns import augment, dataset
 from input_fns.image_pipeline import ImagePipeline
 from training import program, runtime
@@ -59,7 +60,7 @@ def _images(data_dir, words):
 
 def _main():
     if len(sys.argv) < 3:
-        raise program.UsageError(__doc__.splitlines()[-1])
+        raise UsageError(__doc__.splitlines()[-1])
     main(*sys.argv[1:])
 
 

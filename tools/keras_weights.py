@@ -20,9 +20,9 @@ import h5py
 import numpy as np
 import tensorflow as tf
 
+from common.errors import UsageError
 from models import mobilenet, registry, resnet
-from training import files, runtime
-from training.program import UsageError
+from training import checkpoint_writer, runtime
 
 # Keras' layer -> the scope here. Of each model the first entry tells that it is this one.
 _RESNET = (
@@ -65,7 +65,7 @@ def main(source: str, checkpoint: str, channels: str = "bgr") -> None:
     runtime.prepare()
     variables, model, params = convert(read(source), channels)
     _check(variables, model, params)
-    files.write_checkpoint(checkpoint, variables)
+    checkpoint_writer.write(checkpoint, variables)
     flags = ",".join(f"{key}={value}" for key, value in params.items() if key != "num_classes")
     top = f"{params['num_classes']} classes" if "num_classes" in params else "without top"
     print(f"{len(variables)} variables, {top}: {checkpoint}")

@@ -24,9 +24,11 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
+from common import files
+from common.errors import UsageError
 from input_fns import dataset, images, records, serving
 from input_fns.image_pipeline import ImagePipeline
-from training import files, program, runtime
+from training import program, runtime
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 420, 200, 60, 30
 _COLORS = {"training": "#1f77b4", "evaluation": "#d62728"}
@@ -50,7 +52,7 @@ def main(model_dir: str, path: str = "") -> None:
     """
     runtime.prepare()
     if not tf.io.gfile.exists(os.path.join(model_dir, "flags.cfg")):
-        raise program.UsageError(f"{model_dir} has no flags.cfg: no training began there")
+        raise UsageError(f"{model_dir} has no flags.cfg: no training began there")
     path = path or os.path.join(model_dir, "report.html")
     given = _flags(model_dir)
     step, predictions = _predictions(model_dir, given)
@@ -226,7 +228,7 @@ def _picture(png, words):
 
 def _main():
     if len(sys.argv) not in (2, 3):
-        raise program.UsageError("write: make report MODEL_DIR=runs/digits")
+        raise UsageError("write: make report MODEL_DIR=runs/digits")
     main(*sys.argv[1:])
 
 

@@ -7,8 +7,8 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from training import files
-from training.program import UsageError
+from common.errors import UsageError
+from training import checkpoint_writer
 
 _FOLDER = "average_{}"
 
@@ -39,7 +39,7 @@ def of_newest(model_dir: str, count: str) -> str:
     names = sorted(readers[-1].get_variable_to_shape_map())
     values = {name: _mean([reader.get_tensor(name) for reader in readers]) for name in names}
     path = os.path.join(model_dir, _FOLDER.format(count), os.path.basename(paths[-1]))
-    files.write_checkpoint(path, values)
+    checkpoint_writer.write(path, values)
     print(f"average of {len(paths)} checkpoints, {paths[0]} to {paths[-1]}: {path}")
     return path
 

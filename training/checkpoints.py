@@ -9,8 +9,9 @@ import re
 
 import tensorflow as tf
 
-from training import averaging, ema, files
-from training.program import UsageError
+from common import files
+from common.errors import UsageError
+from training import averaging, ema
 
 BEST_DIR = "best"
 _BEST_FILE = "best.json"

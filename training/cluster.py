@@ -15,8 +15,8 @@ import time
 
 import tensorflow as tf
 
+from common.errors import UsageError
 from training import supervisor
-from training.program import UsageError
 
 _POLL_SECONDS = 1.0
 

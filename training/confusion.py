@@ -8,7 +8,7 @@ import os
 import numpy as np
 from PIL import Image, ImageDraw
 
-from training import files
+from common import files
 
 # A matrix of more classes is no table for people, nor a small file; what is confused most is
 # listed for any number.

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.training.saving import saveable_object_util
 
-from training.program import RunError
+from common.errors import RunError
 from training.progress import global_step
 
 _NAMED = 5

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from common.errors import UsageError
 from models import replicas
 from models.registry import did_you_mean
-from training.program import UsageError
 
 
 def global_loss_weight(model, labels, params):

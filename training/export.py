@@ -12,8 +12,9 @@ import time
 import numpy as np
 import tensorflow as tf
 
+from common import files
 from input_fns import serving
-from training import export_check, files, model_card, signatures, warm_up
+from training import export_check, model_card, signatures, warm_up
 
 EXTRA = "assets.extra"
 SAMPLE_FILE = "sample_{}.npy"

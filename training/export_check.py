@@ -17,9 +17,9 @@ import tempfile
 import numpy as np
 import tensorflow as tf
 
+from common.errors import RunError
 from input_fns import serving
 from training import model_card
-from training.program import RunError
 
 # Relative to a number, or to 1 if it is smaller: float32 sums in another order, as in a batch of
 # another size, differ in the sixth digit.

@@ -7,9 +7,9 @@ import re
 
 import tensorflow as tf
 
+from common.errors import UsageError
 from models import dropout
 from training import gradients
-from training.program import UsageError
 
 
 def infer(model, features, params, training):

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+from common.errors import UsageError
 from models.model import Model
 from models.registry import did_you_mean
 from training import optimizers, schedules
-from training.program import UsageError
 
 
 def resolve(

@@ -8,16 +8,17 @@ import os
 import secrets
 from typing import TYPE_CHECKING, Any
 
+from common import files
+from common.errors import UsageError
 from input_fns import repair, synthetic
 from input_fns.dataset import Dataset
 from input_fns.pipeline import Pipeline
 from models import registry
 from models.model import Model
-from training import checkpoints, files, hparams, loop, pipelines, recovery
+from training import checkpoints, hparams, loop, pipelines, recovery
 from training.cluster import Task
 from training.flags import FLAGS, TRAINING_MODES
 from training.picture_input import PictureInput
-from training.program import UsageError
 from training.progress import Clock, StepCounter
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from training import checkpoints, files, results
+from common import files
+from training import checkpoints, results
 
 FILE_NAME = "MODEL_CARD.json"
 _METHODS = {"tensorflow/serving/predict": "predict", "tensorflow/serving/classify": "classify"}

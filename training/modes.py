@@ -10,12 +10,12 @@ from typing import Callable
 
 import tensorflow as tf
 
+from common.errors import UsageError
 from input_fns import DataError, inspection
 from training import checkpoints, cluster, confusion, export, predictions, results
 from training.checkpoints import BestCheckpoint
 from training.evaluator import Evaluator
 from training.job import Job
-from training.program import UsageError
 from training.trainer import Trainer
 
 

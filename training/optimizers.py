@@ -6,11 +6,11 @@ import re
 
 import tensorflow as tf
 
+from common.errors import UsageError
 from models.registry import did_you_mean
 from models.replicas import sum_over_strategy
 from training import ema
 from training.decoupled import AdamWOptimizer, LAMBOptimizer, LARSOptimizer, is_decayed
-from training.program import UsageError
 
 
 def default_params():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 
+from common.errors import UsageError
 from input_fns import augment, caching, synthetic
 from input_fns import dataset as datasets
 from input_fns.image_pipeline import ImagePipeline
@@ -11,7 +12,6 @@ from input_fns.pipeline import Pipeline
 from input_fns.synthetic import SyntheticPipeline
 from models import registry
 from training.flags import FLAGS, is_own_dataset
-from training.program import UsageError
 
 
 def from_flags(splits: list[str]) -> Pipeline:

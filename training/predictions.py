@@ -9,8 +9,9 @@ import os
 
 import numpy as np
 
+from common import files
 from input_fns import DataError
-from training import checkpoints, files, progress, results
+from training import checkpoints, progress, results
 
 
 def write_file(estimator, job, predict_input_fn) -> None:

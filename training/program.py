@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import Callable
 
+from common.errors import RunError, UsageError
 from input_fns import DataError
 from models.model import ModelError
 from training import kernels, storage
@@ -33,14 +34,6 @@ _SECRET = re.compile(
 _ALL_FLAGS = re.compile(r"^flags .*?: (?=--|Flag )")
 # The names under which a TensorFlow wheel may be installed.
 _WHEELS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tf-nightly")
-
-
-class UsageError(ValueError):
-    """The program was asked for something that it cannot do."""
-
-
-class RunError(Exception):
-    """A run cannot go on; the message says why, and what is kept."""
 
 
 def start(argv: list[str], doc: str, *flags_modules: str):

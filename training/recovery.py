@@ -12,7 +12,7 @@ import re
 import numpy as np
 import tensorflow as tf
 
-from training.program import RunError
+from common.errors import RunError
 
 BROKEN_DIR = "broken"
 _CHECKPOINT = re.compile(r"model\.ckpt-(\d+)\.(index|meta|data-\d{5}-of-\d{5})")

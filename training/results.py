@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from training import checkpoints, files, flags, program
+from common import files
+from training import checkpoints, flags, program
 from training.progress import Clock, global_step
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from common.errors import UsageError
 from models.registry import did_you_mean
-from training.program import UsageError
 
 
 def default_params():

@@ -9,8 +9,8 @@ from __future__ import annotations
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
+from common.errors import UsageError
 from input_fns import serving
-from training.program import UsageError
 
 
 class _Predict(tf.estimator.export.PredictOutput):

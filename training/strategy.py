@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from training.program import UsageError
+from common.errors import UsageError
 
 
 def create(name: str, replicas: int, train_batch_size: int, accumulate_steps: int):

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import sacrebleu
 
+from common import files
 from input_fns import DataError
 from input_fns.convert.files import read_lines
 from input_fns.text_pipeline import TextPipeline
-from training import checkpoints, files, progress
+from training import checkpoints, progress
 
 _NAMED_LINES = 10
 

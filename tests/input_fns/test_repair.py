@@ -7,8 +7,8 @@ import re
 import pytest
 import tensorflow as tf
 
+from common.errors import UsageError
 from input_fns import DataError, dataset, inspection, repair
-from training.program import UsageError
 
 SHARD = "train-00001-of-00003.tfrecord"  # 32 of the 97 records
 

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from common.errors import UsageError
 from models import mobilenet as our_mobilenet
 from tests.marks import slow
 from tools import keras_weights
-from training.program import UsageError
 
 
 def write_h5(path, arrays, nested=""):

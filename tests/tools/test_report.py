@@ -5,8 +5,8 @@ import re
 
 import pytest
 
+from common.errors import UsageError
 from tools import report
-from training.program import UsageError
 
 
 class Tags(html.parser.HTMLParser):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from common.errors import UsageError
 from training import averaging, checkpoints
-from training.program import UsageError
 
 
 @pytest.fixture

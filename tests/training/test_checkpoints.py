@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from common.errors import UsageError
 from training import checkpoints, ema, optimizers
-from training.program import UsageError
 
 PARAMS = optimizers.default_params()
 

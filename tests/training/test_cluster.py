@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from common.errors import UsageError
 from training import cluster
-from training.program import UsageError
 
 CLUSTER = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
 

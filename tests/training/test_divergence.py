@@ -5,8 +5,8 @@ import os
 import pytest
 import tensorflow as tf
 
+from common.errors import RunError
 from training import divergence, recovery
-from training.program import RunError
 
 
 @pytest.mark.parametrize("save_every", [1, 3])

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from common.errors import UsageError
 from models import mlp
 from training import evaluation
-from training.program import UsageError
 
 
 def test_the_mean_loss_leaves_padding_out(session):

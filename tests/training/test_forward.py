@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from common.errors import UsageError
 from models import convnet, mlp, resnet
 from tests import numerics
 from training import ema, forward, hparams, optimizers
-from training.program import UsageError
 
 BFLOAT16 = tf.bfloat16.as_numpy_dtype
 MODELS = {

@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
+from common.errors import UsageError
 from models import mlp
 from training import hparams
-from training.program import UsageError
 
 
 def resolve(*overrides):

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from common.errors import UsageError
 from tests import numerics
 from training import optimizers
-from training.program import UsageError
 
 KERNEL = np.array([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]], np.float32)
 BIAS = np.array([0.5, -0.25, 2.0], np.float32)

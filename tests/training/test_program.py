@@ -9,6 +9,7 @@ import types
 import pytest
 from absl import flags
 
+from common.errors import RunError, UsageError
 from input_fns import DataError
 from models.model import ModelError
 from training import program
@@ -30,7 +31,7 @@ def installed(monkeypatch, **versions):
 @pytest.mark.parametrize("version", [(3, 8, 18), (3, 12, 1), (2, 7, 18)])
 def test_a_wrong_python_is_refused(monkeypatch, version):
     monkeypatch.setattr(sys, "version_info", Version(*version, "final", 0))
-    with pytest.raises(program.UsageError, match=r"runs on Python 3\.9, 3\.10 and 3\.11"):
+    with pytest.raises(UsageError, match=r"runs on Python 3\.9, 3\.10 and 3\.11"):
         program.check_versions()
 
 
@@ -54,11 +55,11 @@ def test_any_wheel_of_tensorflow_2_15_will_do(monkeypatch, wheel):
 )
 def test_a_wrong_tensorflow_is_refused(monkeypatch, versions, message):
     installed(monkeypatch, **versions)
-    with pytest.raises(program.UsageError, match=message):
+    with pytest.raises(UsageError, match=message):
         program.check_versions()
 
 
-@pytest.mark.parametrize("error", [program.UsageError, DataError, ModelError])
+@pytest.mark.parametrize("error", [UsageError, DataError, ModelError])
 def test_an_error_of_the_input_is_one_line_and_status_2(monkeypatch, capsys, error):
     monkeypatch.setattr(sys, "argv", ["/some/where/run_cpu.py"])
 
@@ -143,7 +144,7 @@ def test_the_flags_stay_parsed_for_the_poller_that_watches_for_preemption():
 )
 def test_no_secret_is_shown(capsys, said, shown):
     def fails():
-        raise program.RunError(said)
+        raise RunError(said)
 
     with pytest.raises(SystemExit):
         program.run(fails)

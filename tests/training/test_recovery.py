@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from training import files, recovery
-from training.program import RunError
+from common.errors import RunError
+from training import checkpoint_writer, recovery
 
 WEIGHTS = np.arange(1000, dtype=np.float32)
 
@@ -22,7 +22,7 @@ def model_dir(tmp_path):
 
 
 def write(folder, step, weights):
-    files.write_checkpoint(
+    checkpoint_writer.write(
         str(folder / f"model.ckpt-{step}"), {"weights": weights, "global_step": np.int64(step)}
     )
 

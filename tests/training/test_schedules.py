@@ -3,9 +3,9 @@
 import pytest
 import tensorflow as tf
 
+from common.errors import UsageError
 from tests import numerics
 from training import schedules
-from training.program import UsageError
 
 # Share of the steps, cosine or power, its place between two rates, warm-up: two operations each.
 RATE = {"depth": 8}

@@ -1,0 +1,1 @@
+"""What every package needs and none of them owns: atomic files, locks. Imports none of them."""

@@ -1,0 +1,214 @@
+"""A lock on a folder of gs://: an object that its owner renews, made by generation preconditions.
+
+An object is written only if its generation is still the one that was read (`ifGenerationMatch`, 0
+for none; https://cloud.google.com/storage/docs/request-preconditions), so of two writers one wins.
+There is nothing on gs:// that frees the lock of a dead process. Its owner is known to be dead if it
+was a process of this host, and taken for dead if it has not renewed the lock for `LEASE_SECONDS`.
+
+TensorFlow's file system has no preconditions. google-auth and requests, which TensorBoard brings
+with TensorFlow, talk to the JSON API; proxies and certificates are those of TensorFlow's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import email.utils
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+import urllib.parse
+from typing import Any, Callable
+
+from common import locks
+
+LEASE_SECONDS = 60.0
+_RENEW_SECONDS = 15.0
+_POLL_SECONDS = 5.0
+_HTTP_SECONDS = 30.0
+_API = "https://storage.googleapis.com"
+_SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
+
+
+def acquire(
+    folder: str, flag: str, purpose: str, sleep: Callable[[float], None] = time.sleep
+) -> locks.Lock:
+    """Takes the lock of a gs:// folder; see `locks.acquire`.
+
+    Waits while the owner may be dead: until it renews the lock, which raises, or until the lease
+    has run out.
+    """
+    try:
+        return _acquire(folder, flag, purpose, sleep)
+    except (OSError, ImportError) as error:
+        # What cannot write here cannot train either, and says so by itself.
+        print(f"--{flag}={folder} has no lock against a second writer: {error}", flush=True)
+        return locks.Lock()
+
+
+def _acquire(folder, flag, purpose, sleep):
+    storage_object = _Object(f"{folder.rstrip('/')}/{locks.LOCK_FILE}")
+    seen = None
+    while True:
+        state = storage_object.read()
+        if state is None or _is_dead(state):
+            generation = storage_object.write(purpose, state["generation"] if state else 0)
+            if generation is not None:
+                return _GcsLock(storage_object, purpose, generation)
+            continue  # another process was faster
+        if seen is not None and state["generation"] != seen:
+            raise locks.LockedError(locks.message(folder, flag, state["owner"]))
+        if seen is None:
+            print(
+                f"--{flag}={folder} is locked by {locks.describe(state['owner'])}, last renewed "
+                f"{state['age']:.0f} s ago: waiting for a sign of life, up to "
+                f"{LEASE_SECONDS:.0f} s without one",
+                flush=True,
+            )
+        seen = state["generation"]
+        sleep(_POLL_SECONDS)
+
+
+class _GcsLock(locks.Lock):
+    """Renews the lock in a thread until it is released."""
+
+    def __init__(self, storage_object, purpose, generation):
+        self._object, self._purpose, self._generation = storage_object, purpose, generation
+        self._released, self._lost = threading.Event(), False
+        self._thread = threading.Thread(target=self._renew_until_released, daemon=True)
+        self._thread.start()
+
+    def release(self):
+        """Removes the object, if it is still this process's."""
+        if self._released.is_set():
+            return
+        self._released.set()
+        self._thread.join()
+        if not self._lost:
+            self._object.delete(self._generation)
+
+    def check(self):
+        """Raises `LockLostError` if another process has taken the lock."""
+        if self._lost:
+            raise locks.LockLostError(
+                f"{self._object.path} was taken over by another process, because this one could "
+                f"not renew it for {LEASE_SECONDS:.0f} s. What was saved until then is kept"
+            )
+
+    def _renew_until_released(self):
+        while not self._released.wait(_RENEW_SECONDS):
+            try:
+                generation = self._object.write(self._purpose, self._generation)
+            except OSError:
+                continue  # tried again; meanwhile another process may take it
+            if generation is None:
+                # The answer to an earlier renewal may have been lost on its way.
+                generation = self._object.generation_of_this_process()
+            if generation is None:
+                self._lost = True
+                return
+            self._generation = generation
+
+
+class _Object:
+    """The object of one lock, by the JSON API."""
+
+    def __init__(self, path: str):
+        """Raises OSError if there are no credentials."""
+        self.path = path
+        bucket, _, name = path[len("gs://") :].partition("/")
+        bucket, self._name = (urllib.parse.quote(part, safe="") for part in (bucket, name))
+        self._objects = f"storage/v1/b/{bucket}/o"
+        self._token = secrets.token_hex(8)  # of this owner
+        self._http = _session()
+
+    def read(self) -> dict[str, Any] | None:
+        """Returns the generation, the owner and the age in seconds of the lock; None if free."""
+        found = self._request("GET", f"{self._objects}/{self._name}")
+        if found.status_code == 404:
+            return None
+        described = found.json()
+        updated = datetime.datetime.fromisoformat(described["updated"].replace("Z", "+00:00"))
+        now = email.utils.parsedate_to_datetime(found.headers["Date"])  # of the same clock
+        generation = int(described["generation"])
+        query = {"alt": "media", "generation": generation}
+        content = self._request("GET", f"{self._objects}/{self._name}", query)
+        if content.status_code == 404:
+            return None  # released between the two
+        return {
+            "generation": generation,
+            "owner": locks.parse_owner(content.text),
+            "age": (now - updated).total_seconds(),
+        }
+
+    def write(self, purpose: str, generation: int) -> int | None:
+        """Replaces that generation, 0 for none; returns the new one, or None if it was another."""
+        query = {"uploadType": "media", "name": self._name, "ifGenerationMatch": generation}
+        body = json.dumps({**locks.owner(purpose), "token": self._token})
+        done = self._request("POST", f"upload/{self._objects}", query, body)
+        return None if done.status_code == 412 else int(done.json()["generation"])
+
+    def generation_of_this_process(self) -> int | None:
+        """Returns the generation that this object wrote last, None if another process did."""
+        with contextlib.suppress(OSError):
+            state = self.read()
+            if state and state["owner"].get("token") == self._token:
+                return state["generation"]
+        return None
+
+    def delete(self, generation: int) -> None:
+        """Frees the lock if it still has that generation. A failure leaves it to run out."""
+        with contextlib.suppress(OSError):
+            query = {"ifGenerationMatch": generation}
+            self._request("DELETE", f"{self._objects}/{self._name}", query)
+
+    def _request(self, method, path, query=None, body=None):
+        """Returns the answer, if it is a success, 404 or 412; raises OSError for any other."""
+        from google.auth import exceptions
+
+        text = "&".join(f"{key}={value}" for key, value in (query or {}).items())
+        url = f"{_API}/{path}?{text}"
+        try:
+            answer = self._http.request(method, url, data=body, timeout=_HTTP_SECONDS)
+        except exceptions.GoogleAuthError as error:
+            raise OSError(str(error)) from error
+        if answer.status_code >= 400 and answer.status_code not in (404, 412):
+            raise OSError(f"{method} {self.path} gives {answer.status_code} {answer.reason}")
+        if answer.status_code == 404 and method == "POST":
+            raise OSError(f"the bucket of {self.path} does not exist")
+        return answer
+
+
+def _session():
+    """Returns a `requests.Session` with the user's credentials, which tries failures again."""
+    import google.auth
+    import requests
+    from google.auth import exceptions
+    from google.auth.transport.requests import AuthorizedSession
+    from requests.adapters import HTTPAdapter, Retry
+
+    token = os.environ.get("GOOGLE_AUTH_TOKEN_FOR_TESTING")  # as TensorFlow's file system has it
+    if token:
+        session = requests.Session()
+        session.headers["Authorization"] = f"Bearer {token}"
+    else:
+        try:
+            credentials, _ = google.auth.default(scopes=[_SCOPE])
+        except exceptions.GoogleAuthError as error:
+            raise OSError(str(error)) from error
+        session = AuthorizedSession(credentials)
+    retries = Retry(5, backoff_factor=0.5, status_forcelist=[408, 429, 500, 502, 503, 504])
+    retries.allowed_methods = None  # all: a precondition makes each of them safe to repeat
+    session.mount("https://", HTTPAdapter(max_retries=retries))
+    return session
+
+
+def _is_dead(state):
+    """Whether the owner of a lock does not run any more."""
+    owner = state["owner"]
+    if owner.get("host") == socket.gethostname() and isinstance(owner.get("pid"), int):
+        return locks.start_time(owner["pid"]) != owner.get("started")
+    return state["age"] > LEASE_SECONDS

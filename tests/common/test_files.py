@@ -1,0 +1,95 @@
+"""Files that are whole or not there."""
+
+import os
+
+import pytest
+
+from common import files
+from common.errors import UsageError
+
+
+def test_a_file_takes_its_name_when_it_is_whole(tmp_path):
+    path = str(tmp_path / "new" / "file.txt")
+    with files.atomic_write(path) as file:
+        file.write("half")
+        assert not os.path.exists(path)
+        file.write(" and half")
+    assert (tmp_path / "new" / "file.txt").read_text() == "half and half"
+    assert os.listdir(tmp_path / "new") == ["file.txt"]
+
+
+def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
+    (tmp_path / "file.txt").write_text("old")
+
+    def write_and_stop():
+        with files.atomic_write(str(tmp_path / "file.txt")) as file:
+            file.write("new")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_and_stop()
+    assert (tmp_path / "file.txt").read_text() == "old"
+    assert os.listdir(tmp_path) == ["file.txt"]
+
+
+def test_a_folder_that_can_be_made_is_writable_and_is_not_made(tmp_path):
+    files.require_writable("model_dir", str(tmp_path / "a" / "b"))
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_relative_folder_is_writable(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    files.require_writable("model_dir", "runs/new")
+
+
+def test_a_folder_inside_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match=r"--model_dir=.*/file/a cannot be written"):
+        files.require_writable("model_dir", str(tmp_path / "file" / "a"))
+
+
+@pytest.fixture
+def left_behind(tmp_path):
+    """A temporary file of a process that is dead."""
+    path = tmp_path / "file.txt.partial-0123abcd"
+    path.write_text("half")
+    return path
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path, left_behind):
+    files.remove_leftovers(str(tmp_path))
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_file_of_a_live_writer_stays(tmp_path, left_behind):
+    with files.atomic_write(str(tmp_path / "other.txt")) as file:
+        file.write("whole")
+        files.remove_leftovers(str(tmp_path))
+    assert os.listdir(tmp_path) == ["other.txt"]
+
+
+def test_the_content_is_on_the_disk_before_its_name_is(tmp_path, monkeypatch):
+    calls = []
+    for name in ("fsync", "replace"):
+        original = getattr(os, name)
+        monkeypatch.setattr(
+            os, name, lambda *args, f=original, n=name: (calls.append(n), f(*args))[1]
+        )
+    with files.atomic_write(str(tmp_path / "file.txt")) as file:
+        file.write("text")
+    assert calls == ["fsync", "replace", "fsync"]
+
+
+def test_two_writers_at_once_leave_one_whole_file(tmp_path):
+    path = str(tmp_path / "file.txt")
+    with files.atomic_write(path) as first, files.atomic_write(path) as second:
+        first.write("first")
+        second.write("the second, longer")
+    assert (tmp_path / "file.txt").read_text() == "first"
+    assert os.listdir(tmp_path) == ["file.txt"]
+
+
+def test_a_copy_is_whole_or_not_there(tmp_path):
+    (tmp_path / "a").write_bytes(bytes(range(256)))
+    files.copy(str(tmp_path / "a"), str(tmp_path / "b"))
+    assert (tmp_path / "b").read_bytes() == bytes(range(256))

@@ -69,6 +69,9 @@ def sync_folder(folder: str) -> None:
 
 def copy(source: str, path: str) -> None:
     """Copies a file; `path` is the old file, or the whole new one."""
+    if "://" in path:
+        tf.io.gfile.copy(source, path, overwrite=True)  # it gets its name when it is complete
+        return
     with tf.io.gfile.GFile(source, "rb") as old, atomic_write(path, "wb") as new:
         while chunk := old.read(2**24):
             new.write(chunk)

@@ -34,7 +34,7 @@ _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 
 
 def acquire(
-    folder: str, flag: str, purpose: str, sleep: Callable[[float], None] = time.sleep
+    folder: str, flag: str, purpose: str, name: str, sleep: Callable[[float], None] = time.sleep
 ) -> locks.Lock:
     """Takes the lock of a gs:// folder; see `locks.acquire`.
 
@@ -42,15 +42,15 @@ def acquire(
     has run out.
     """
     try:
-        return _acquire(folder, flag, purpose, sleep)
+        return _acquire(folder, flag, purpose, name, sleep)
     except (OSError, ImportError) as error:
         # What cannot write here cannot train either, and says so by itself.
         print(f"--{flag}={folder} has no lock against a second writer: {error}", flush=True)
         return locks.Lock()
 
 
-def _acquire(folder, flag, purpose, sleep):
-    storage_object = _Object(f"{folder.rstrip('/')}/{locks.LOCK_FILE}")
+def _acquire(folder, flag, purpose, name, sleep):
+    storage_object = _Object(f"{folder.rstrip('/')}/{name}")
     seen = None
     while True:
         state = storage_object.read()

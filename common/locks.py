@@ -13,7 +13,6 @@ from typing import Callable
 
 from common.errors import RunError, UsageError
 
-LOCK_FILE = ".lock"
 # A writer that was just killed, or is saving after a signal, ends within this time.
 _WAIT_SECONDS = 10.0
 _POLL_SECONDS = 0.2
@@ -38,11 +37,15 @@ class Lock:
 
 
 def acquire(
-    folder: str, flag: str, purpose: str, sleep: Callable[[float], None] = time.sleep
+    folder: str,
+    flag: str,
+    purpose: str,
+    name: str = ".lock",
+    sleep: Callable[[float], None] = time.sleep,
 ) -> Lock:
     """Takes the lock of a folder that exists, after a short wait if another process holds it.
 
-    On local disk it is a flock of `folder/.lock`, which the kernel frees when its process dies. On
+    On local disk it is a flock of a file in it, which the kernel frees when its process dies. On
     gs:// it is an object that is renewed while its process lives; see `common.gcs_lock`. Other
     remote file systems, and disks without locks, give a lock that excludes nobody.
 
@@ -50,6 +53,7 @@ def acquire(
       folder: local or gs://.
       flag: name of the flag that gave it, for the message.
       purpose: what this process does, such as "train", for the message of others.
+      name: of the file in `folder`; locks of different names do not exclude each other.
       sleep: waits for some seconds.
 
     Raises:
@@ -59,13 +63,13 @@ def acquire(
     if folder.startswith("gs://"):
         from common import gcs_lock
 
-        return gcs_lock.acquire(folder, flag, purpose, sleep)
+        return gcs_lock.acquire(folder, flag, purpose, name, sleep)
     if "://" in folder:
         return Lock()
     waited = 0.0
     while True:
         try:
-            found = _try_local(folder, purpose)
+            found = _try_local(os.path.join(folder, name), purpose)
         except OSError as error:
             raise LockedError(f"--{flag}={folder} cannot be locked: {error}") from error
         if isinstance(found, Lock):
@@ -76,6 +80,24 @@ def acquire(
             print(f"waiting up to {_WAIT_SECONDS:.0f} s for {describe(found)}", flush=True)
         sleep(_POLL_SECONDS)
         waited += _POLL_SECONDS
+
+
+@contextlib.contextmanager
+def briefly(folder: str):
+    """Excludes other processes of this kind while a file in a local folder is read and replaced.
+
+    They wait for each other; a lock of a folder itself leaves no file. On gs:// it does nothing.
+    """
+    if "://" in folder:
+        yield
+        return
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # a network file system without locks
+            fcntl.flock(number, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(number)
 
 
 def owner(purpose: str) -> dict[str, object]:
@@ -140,9 +162,8 @@ class _LocalLock(Lock):
             self._file.close()
 
 
-def _try_local(folder, purpose):
+def _try_local(path, purpose):
     """Returns the lock, or who holds it."""
-    path = os.path.join(folder, LOCK_FILE)
     while True:
         file = open(path, "a+", encoding="utf-8", errors="replace")  # noqa: SIM115 - held
         try:

@@ -1,24 +1,20 @@
-"""Checkpoints: which one to use, whether it fits the model, warm start, and the best one kept."""
+"""Checkpoints: which one to use, whether it fits the model, and warm start."""
 
 from __future__ import annotations
 
-import json
-import math
+import contextlib
 import os
 import re
+import time
+from collections.abc import Iterator
 
 import tensorflow as tf
 
-from common import files
 from common.errors import UsageError
-from training import averaging, ema
+from training import averaging, best, ema, recovery
+from training.best import BEST_DIR
 
-BEST_DIR = "best"
-_BEST_FILE = "best.json"
-# Metrics that are better the smaller they are; every other is better the larger it is.
-_SMALLER_IS_BETTER = re.compile(
-    r"loss|error|perplexity|(?:^|_)(?:mae|mape|mse|rmse|nll|cer|ter|wer)(?:$|_)"
-)
+_POLL_SECS = 1.0
 
 
 def find(model_dir: str, which: str) -> str:
@@ -29,26 +25,69 @@ def find(model_dir: str, which: str) -> str:
       which: "latest", "best", "average:N", the mean of the newest N, which is written into
         `model_dir/average_N`, or the path of a checkpoint or of a folder of them.
 
+    A broken checkpoint of a folder is skipped with a line.
+
     Raises:
-      UsageError: there is none.
+      UsageError: there is none, or none that can be used.
     """
     if which.startswith("average:"):
         return averaging.of_newest(model_dir, which.partition(":")[2])
-    folders = {"latest": model_dir, "best": os.path.join(model_dir, BEST_DIR)}
-    path = _resolve(folders.get(which, which))
+    folder = {"latest": model_dir, "best": os.path.join(model_dir, BEST_DIR)}.get(which, which)
+    if which == "best":
+        path = best.find(model_dir)
+    elif tf.io.gfile.isdir(folder):
+        path = recovery.newest_readable(folder)
+    else:
+        path = _usable(folder)
     if path is None:
         hint = "--best_metric in training keeps one"
         if which != "best":
-            found = tf.io.gfile.glob(os.path.join(model_dir, "*.index"))
-            hint = ", ".join(sorted(name[: -len(".index")] for name in found))
-        message = f"no checkpoint in {folders.get(which, which)}"
+            hint = ", ".join(recovery.in_order(model_dir))
+        message = f"no checkpoint in {folder}"
         raise UsageError(f"{message} ({hint})" if hint else message)
     return path
+
+
+def find_warm_start(path: str) -> str:
+    """Returns the checkpoint at `path`, or the newest in the folder `path`, of any program.
+
+    Raises:
+      UsageError: there is none, or none that can be read.
+    """
+    is_folder = tf.io.gfile.isdir(path)
+    found = recovery.newest_readable(path, is_trained=False) if is_folder else _usable(path, False)
+    if found is None:
+        raise UsageError(f"--warm_start_from={path}: no checkpoint there")
+    return found
 
 
 def latest(model_dir: str) -> str | None:
     """Returns the newest checkpoint in `model_dir`, or None."""
     return tf.train.latest_checkpoint(model_dir)
+
+
+def arriving(model_dir: str, timeout_secs: float) -> Iterator[str]:
+    """Yields the newest usable checkpoint of a training, whenever there is a newer one.
+
+    Ends when none has come for `timeout_secs` seconds. A checkpoint that cannot be read is being
+    written, or broken; it is skipped until its files change.
+    """
+    last, unusable, waited_since = None, {}, time.monotonic()
+    while time.monotonic() - waited_since <= timeout_secs:
+        for path in reversed(recovery.in_order(model_dir)):
+            if path == last:
+                break
+            with contextlib.suppress(tf.errors.NotFoundError):  # removed by the training
+                state = [tf.io.gfile.stat(name).length for name in recovery.files_of(path)]
+                if state == unusable.get(path):
+                    continue
+                if recovery.problem_of(path) is None:
+                    last = path
+                    yield path
+                    waited_since = time.monotonic()
+                    break
+                unusable[path] = state
+        time.sleep(_POLL_SECS)
 
 
 def step_of(checkpoint: str | None) -> int:
@@ -148,108 +187,14 @@ def warm_start(checkpoint: str, include: str, variables: list[tf.Variable]) -> N
             print(f"warm start: {len(names)} left as they are, {reason}: {_shorten(names)}")
 
 
-class BestCheckpoint:
-    """Keeps a copy of the checkpoint with the best value of a metric in `model_dir/best`."""
-
-    def __init__(self, model_dir: str, metric: str):
-        """Goes on from what an earlier run kept there.
-
-        Raises:
-          UsageError: `model_dir/best` was kept by another metric.
-        """
-        self._dir = os.path.join(model_dir, BEST_DIR)
-        self._metric = metric
-        self._record = {
-            "metric": metric,
-            "value": math.nan,
-            "step": -1,
-            "last_step": -1,
-            "evals_without_gain": 0,
-        }
-        path = os.path.join(self._dir, _BEST_FILE)
-        if tf.io.gfile.exists(path):
-            with tf.io.gfile.GFile(path) as file:
-                self._record.update(json.load(file))
-        if self._record["metric"] != metric:
-            raise UsageError(
-                f"{self._dir} keeps the best checkpoint by '{self._record['metric']}', not by "
-                f"--best_metric={metric}; use that, or move the folder away"
-            )
-
-    @property
-    def evals_without_gain(self) -> int:
-        """Evaluations since the best one."""
-        return self._record["evals_without_gain"]
-
-    @property
-    def last_step(self) -> int:
-        """Step of the checkpoint that was judged last; -1 if none was."""
-        return self._record["last_step"]
-
-    @property
-    def wanted(self) -> str:
-        """What is kept, for people."""
-        size = "smallest" if _SMALLER_IS_BETTER.search(self._metric) else "largest"
-        return f"the checkpoint of the {size} {self._metric}"
-
-    def update(self, checkpoint: str, step: int, metrics) -> bool:
-        """Copies `checkpoint` if its metric is the best yet; returns whether it was.
-
-        NaN is never best. The old copy is removed last, so that there always is one. A checkpoint
-        that is judged again is not counted again.
-
-        Raises:
-          UsageError: the metric is not among `metrics`.
-          NotFoundError: `checkpoint` was removed meanwhile.
-        """
-        if self._metric not in metrics:
-            scalars = sorted(name for name in metrics if name != "confusion_matrix")
-            raise UsageError(f"--best_metric={self._metric} is none of {', '.join(scalars)}")
-        value = float(metrics[self._metric])
-        if not self._is_gain(value):
-            is_new = step not in (self._record["step"], self.last_step)
-            count = self.evals_without_gain + is_new
-            self._write({"evals_without_gain": count, "last_step": step})
-            return False
-        self._copy(checkpoint)
-        self._write({"value": value, "step": step, "last_step": step, "evals_without_gain": 0})
-        return True
-
-    def _is_gain(self, value):
-        best = self._record["value"]
-        if math.isnan(value) or math.isnan(best):
-            return not math.isnan(value)
-        return value < best if _SMALLER_IS_BETTER.search(self._metric) else value > best
-
-    def _copy(self, checkpoint):
-        tf.io.gfile.makedirs(self._dir)
-        old = {name for name in tf.io.gfile.listdir(self._dir) if name.startswith("model.ckpt")}
-        new = {os.path.basename(path) for path in tf.io.gfile.glob(f"{checkpoint}.*")}
-        if f"{os.path.basename(checkpoint)}.index" not in new:
-            raise tf.errors.NotFoundError(None, None, f"{checkpoint} is not there any more")
-        for name in new:
-            path = os.path.join(self._dir, name)
-            source = os.path.join(os.path.dirname(checkpoint), name)
-            tf.io.gfile.copy(source, f"{path}.partial", overwrite=True)
-            tf.io.gfile.rename(f"{path}.partial", path, overwrite=True)
-        # As tf.train's Saver writes it, and by name alone: model_dir may be moved.
-        name = os.path.basename(checkpoint)
-        with files.atomic_write(os.path.join(self._dir, "checkpoint")) as file:
-            file.write(f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n')
-        for name in old - new:
-            tf.io.gfile.remove(os.path.join(self._dir, name))
-
-    def _write(self, changes):
-        self._record.update(changes)
-        tf.io.gfile.makedirs(self._dir)
-        with files.atomic_write(os.path.join(self._dir, _BEST_FILE)) as file:
-            file.write(json.dumps(self._record, indent=1) + "\n")
-
-
-def _resolve(path: str) -> str | None:
-    if tf.io.gfile.isdir(path):
-        return tf.train.latest_checkpoint(path)
-    return path if tf.io.gfile.exists(f"{path}.index") else None
+def _usable(path, is_trained=True):
+    """Returns `path` if it is a checkpoint, None if there is no such file."""
+    if not tf.io.gfile.exists(f"{path}.index"):
+        return None
+    problem = recovery.problem_of(path, is_trained)
+    if problem:
+        raise UsageError(f"the checkpoint {path} cannot be used: {problem}")
+    return path
 
 
 def _whole(path):

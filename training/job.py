@@ -15,9 +15,10 @@ from input_fns.dataset import Dataset
 from input_fns.pipeline import Pipeline
 from models import registry
 from models.model import Model
-from training import checkpoints, hparams, loop, pipelines, recovery
+from training import checkpoints, hparams, loop, pipelines, recovery, trained_on
 from training.cluster import Task
 from training.flags import FLAGS, TRAINING_MODES
+from training.ownership import BEST_LOCK, TRAIN_LOCK, Ownership
 from training.picture_input import PictureInput
 from training.progress import Clock, StepCounter
 
@@ -46,6 +47,7 @@ class Job:
       iterations_per_loop: steps of one session.run: on a TPU; elsewhere the most of them.
       uses_tpu: whether the Estimator computes on a TPU, be it an emulated one.
       task: what this process is in a cluster.
+      ownership: the locks of model_dir, to be released when the job is done.
       counter: of the global step; where it is a `loop.LoopCounter`, the Estimator trains in loops.
       seed: of the order of the examples; `graph_seed` is the same, or None where none was given.
       The other attributes are the flags of that name; batch sizes are global.
@@ -89,6 +91,7 @@ class Job:
     graph_seed: int | None
     clock: Clock
     counter: StepCounter
+    ownership: Ownership
 
     @property
     def dataset(self) -> Dataset:
@@ -131,6 +134,30 @@ def from_flags(
     Raises:
       UsageError, DataError, ModelError: something asked for is not there or cannot be done.
     """
+    ownership = _ownership(task)
+    try:
+        job = _resolve(iterations_per_loop, uses_tpu, task, ownership)
+        ownership.take_new()
+        if FLAGS.skip_bad_records and job.trains and FLAGS.dataset != synthetic.NAME:
+            job = _without_bad_records(job)
+    except BaseException:
+        ownership.release()
+        raise
+    return _in_loops(job) if in_loops else job
+
+
+def _ownership(task):
+    names = []
+    if FLAGS.mode in TRAINING_MODES and task.is_chief:
+        names.append(TRAIN_LOCK)
+    evaluates_all = FLAGS.mode == "train_and_eval" and not task.in_cluster
+    keeps_best = evaluates_all or FLAGS.mode == "continuous_eval" or task.type == "evaluator"
+    if FLAGS.best_metric and keeps_best:
+        names.append(BEST_LOCK)
+    return Ownership(FLAGS.model_dir, FLAGS.mode, tuple(names))
+
+
+def _resolve(iterations_per_loop, uses_tpu, task, ownership):
     model = registry.find(FLAGS.model)
     trains = FLAGS.mode in TRAINING_MODES
     evaluates = FLAGS.mode != "train" or task.type == "evaluator"
@@ -151,7 +178,10 @@ def from_flags(
     _check_prediction(pipeline)
     picture_input = _picture_input(pipeline)
     _check_cluster(task, trains)
+    ownership.take_existing()
     checkpoint = _checkpoint(trains, task)
+    if checkpoint is not None:
+        trained_on.check(checkpoint, FLAGS.model_dir, pipeline)
     job = Job(
         model=model,
         pipeline=pipeline,
@@ -172,14 +202,13 @@ def from_flags(
         graph_seed=FLAGS.seed,
         clock=Clock(),
         counter=StepCounter(iterations_per_loop, task.alone),
+        ownership=ownership,
         **{name: getattr(FLAGS, name) for name in _SAME_AS_FLAG},
     )
     if job.trains:
         _check_parts(job.train_batch_size, job.accumulate_steps)
     _check_folders(job)
-    if FLAGS.skip_bad_records and trains and FLAGS.dataset != synthetic.NAME:
-        job = _without_bad_records(job)
-    return _in_loops(job) if in_loops else job
+    return job
 
 
 _SAME_AS_FLAG = (
@@ -280,7 +309,7 @@ def _warm_start(trains, checkpoint):
     if checkpoint is not None:
         print(f"warm start: not needed, {FLAGS.model_dir} is resumed from its own {checkpoint}")
         return None
-    return checkpoints.find(FLAGS.warm_start_from, FLAGS.warm_start_from)
+    return checkpoints.find_warm_start(FLAGS.warm_start_from)
 
 
 def _train_steps(dataset):

@@ -10,10 +10,10 @@ from typing import Callable
 
 import tensorflow as tf
 
-from common.errors import UsageError
+from common.errors import RunError, UsageError
 from input_fns import DataError, inspection
 from training import checkpoints, cluster, confusion, export, predictions, results
-from training.checkpoints import BestCheckpoint
+from training.best import BEST_DIR, BestCheckpoint
 from training.evaluator import Evaluator
 from training.job import Job
 from training.trainer import Trainer
@@ -36,7 +36,14 @@ class InputFns:
 # A strategy would rewrite the model_fn for control flow that it has not, and hide its errors.
 @tf.autograph.experimental.do_not_convert
 def run(estimator, job: Job, input_fns: InputFns) -> None:
-    """Does what `job.mode` says."""
+    """Does what `job.mode` says, and frees model_dir."""
+    try:
+        _run(estimator, job, input_fns)
+    finally:
+        job.ownership.release()
+
+
+def _run(estimator, job, input_fns):
     if job.done:
         print(
             f"{job.model_dir} is at step {job.start_step} already: nothing to train up to step "
@@ -51,7 +58,7 @@ def run(estimator, job: Job, input_fns: InputFns) -> None:
         return
     gc.freeze()  # what was imported stays: no collection has to look at it again
     mode = _evaluate_for_cluster if job.task.type == "evaluator" else _MODES[job.mode]
-    with _clear_data_errors(job):
+    with _clear_data_errors(job), _clear_checkpoint_errors(job):
         mode(estimator, job, input_fns)
 
 
@@ -136,7 +143,7 @@ def _in_turns(trainer, job, evaluate_and_decide):
 def continuous_eval(estimator, job, input_fns):
     """Evaluates each checkpoint as it comes, until the one of train_steps or a time-out."""
     evaluator, keeper = Evaluator(estimator, job, input_fns), _Keeper(job)
-    for checkpoint in tf.train.checkpoints_iterator(job.model_dir, timeout=job.eval_timeout_secs):
+    for checkpoint in checkpoints.arriving(job.model_dir, job.eval_timeout_secs):
         try:
             metrics = evaluator.evaluate(checkpoint)
             stop = keeper.should_stop(metrics, checkpoint)
@@ -187,9 +194,13 @@ class _Keeper:
 
     def __init__(self, job):
         self._job = job
-        self._best = BestCheckpoint(job.model_dir, job.best_metric) if job.best_metric else None
-        if self._best is not None:
-            print(f"kept in {job.model_dir}/{checkpoints.BEST_DIR}: {self._best.wanted}")
+        self._best = None
+        if job.best_metric:
+            self._best = BestCheckpoint(job.model_dir, job.best_metric, self._metrics_of_step)
+            print(f"kept in {job.model_dir}/{BEST_DIR}: {self._best.wanted}")
+
+    def _metrics_of_step(self, step):
+        return results.read(self._job.model_dir, step).get("eval", {})
 
     def should_stop(self, metrics, checkpoint=None):
         """Takes the metrics of a checkpoint; returns whether training should end."""
@@ -234,6 +245,21 @@ def _clear_data_errors(job):
         for problem in inspection.problems(job.dataset, job.splits):
             raise DataError(f"{problem} (prepare_data.py --mode=inspect lists all)") from error
         raise
+
+
+@contextlib.contextmanager
+def _clear_checkpoint_errors(job):
+    """Replaces the error about a checkpoint that a training removed while it was used."""
+    try:
+        yield
+    except (tf.errors.OpError, ValueError) as error:
+        given = job.checkpoint
+        if job.trains or given is None or tf.io.gfile.exists(f"{given}.index"):
+            raise
+        raise RunError(
+            f"{given} was removed while it was used, probably by the training in that folder, "
+            "which keeps --keep_checkpoint_max of them. Run the same command again"
+        ) from error
 
 
 _MODES = {

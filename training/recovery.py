@@ -1,7 +1,7 @@
-"""The checkpoint that a training goes on from: the newest that can be trusted.
+"""Finds the newest checkpoint that is whole, for a training that resumes and for modes that read.
 
-By itself tf.estimator takes the newest as it is, begins anew in the same folder when the file
-`checkpoint` is gone, and never goes back to an older one.
+tf.estimator takes the newest checkpoint unread, starts at step 0 in the same folder when the file
+`checkpoint` is missing, and never falls back to an older one.
 """
 
 from __future__ import annotations
@@ -12,73 +12,166 @@ import re
 import numpy as np
 import tensorflow as tf
 
-from common.errors import RunError
+from common import files
+from common.errors import RunError, UsageError
 
 BROKEN_DIR = "broken"
-_CHECKPOINT = re.compile(r"model\.ckpt-(\d+)\.(index|meta|data-\d{5}-of-\d{5})")
-# What an interrupted write leaves behind: of the saver, and of the files beside.
+_FILE = re.compile(r"(?P<name>.+)\.(?P<part>index|meta|data-\d{5}-of-\d{5})")
+_OWN_NAME = re.compile(r"model\.ckpt-(\d{1,18})")
+# Left by an interrupted write of the saver, and of the files beside.
 _LEFTOVER = re.compile(r"model\.ckpt-\d+(\.meta)?(_temp|\.tmp).*|(checkpoint|graph\.pbtxt)\.tmp.*")
 
 
 def newest_good(model_dir: str) -> str | None:
-    """Returns the newest checkpoint in `model_dir` that is whole and finite; None if there is none.
+    """Returns the checkpoint that a training resumes from; None if there is none.
 
-    Newer ones are moved into `model_dir/broken`, and the file `checkpoint` names those that are
-    left. What an interrupted write left behind is removed.
+    That is the newest one in `model_dir` that is whole and finite. Newer ones are moved into
+    `model_dir/broken`, and the file `checkpoint` names those that are left. The leftovers of an
+    interrupted write are removed, among them the files of a checkpoint that was never completed.
 
     Raises:
       RunError: there are checkpoints, and none is good. They stay where they are.
     """
     if not tf.io.gfile.isdir(model_dir):
         return None
-    names = [name.rstrip("/") for name in tf.io.gfile.listdir(model_dir)]
-    steps = sorted({int(found[1]) for found in map(_CHECKPOINT.fullmatch, names) if found})
-    broken = {}
-    good = None
-    for step in reversed(steps):
+    files.remove_leftovers(model_dir)
+    checkpoints = {
+        _step(name): parts
+        for name, parts in _checkpoints(model_dir).items()
+        if _OWN_NAME.fullmatch(name)
+    }
+    named = {os.path.basename(path) for path in _named(model_dir)}
+    broken, interrupted, good = {}, {}, None
+    for step in sorted(checkpoints, reverse=True):
         path = _path(model_dir, step)
         problem = problem_of(path)
         if problem is None:
             good = path
             break
-        broken[path] = problem
+        # The saver writes data, index, meta and the file `checkpoint`, in this order.
+        was_complete = "meta" in checkpoints[step] or os.path.basename(path) in named
+        if was_complete or _has_index(path):
+            broken[path] = problem
+        else:
+            interrupted[path] = problem
     if broken and good is None:
         path, problem = next(iter(broken.items()))
         raise RunError(
             f"none of {len(broken)} checkpoints in {model_dir} can be used; {path}: {problem}. "
-            "Nothing was changed; another --model_dir begins anew"
+            "Nothing was changed; another --model_dir starts a new training"
         )
     for path, problem in broken.items():
         _set_aside(model_dir, path)
         print(f"{path} cannot be used: {problem}. Moved to {os.path.join(model_dir, BROKEN_DIR)}")
     if broken:
-        print(f"going on from {good}")
-    for name in filter(_LEFTOVER.fullmatch, names):
+        print(f"resuming from {good}")
+    for path in interrupted:
+        for part in files_of(path):
+            tf.io.gfile.remove(part)  # data without a whole index cannot be read by anything
+    for name in filter(_LEFTOVER.fullmatch, _names(model_dir)):
         _remove(os.path.join(model_dir, name))
     if good is not None:
-        _name_newest(model_dir, [step for step in steps if _path(model_dir, step) not in broken])
+        steps = [step for step, parts in checkpoints.items() if "index" in parts]
+        _name_newest(model_dir, sorted(step for step in steps if step <= _step_of(good)))
     return good
 
 
-def problem_of(checkpoint: str) -> str | None:
-    """Returns what is wrong with a checkpoint after reading all of it; None if it is good."""
+def newest_readable(folder: str, is_trained: bool = True) -> str | None:
+    """Returns the newest checkpoint in `folder` that can be used; None if it holds none.
+
+    Changes nothing: a training may be running there. Says which newer ones cannot be used.
+
+    Args:
+      folder: local or gs://; its checkpoints may have any names. The newest has the largest number
+        at the end of its name.
+      is_trained: False to accept one without a global step, or with numbers that are not finite.
+
+    Raises:
+      UsageError: there are checkpoints, and none can be used.
+    """
+    problems = []
+    for path in reversed(in_order(folder)):
+        problem = problem_of(path, is_trained)
+        if problem is None:
+            for line in problems:
+                print(f"{line}; using {path}", flush=True)
+            return path
+        problems.append(f"{path} cannot be used: {problem}")
+    if problems:
+        raise UsageError(f"no checkpoint in {folder} can be used: {problems[0]}")
+    return None
+
+
+def in_order(folder: str) -> list[str]:
+    """Returns the paths of the checkpoints in `folder` that have an index, oldest first."""
+    found = [name for name, parts in _checkpoints(folder).items() if "index" in parts]
+    return [os.path.join(folder, name) for name in sorted(found, key=lambda n: (_step(n), n))]
+
+
+def files_of(checkpoint):
+    """Returns the paths of a checkpoint's files, the index first: without it the rest is none."""
+    folder, name = os.path.split(checkpoint)
+    parts = _checkpoints(folder).get(name, ())
+    return [f"{checkpoint}.{part}" for part in sorted(parts, key=lambda p: p != "index")]
+
+
+def problem_of(checkpoint: str, is_trained: bool = True) -> str | None:
+    """Reads a whole checkpoint; returns what is wrong with it, or None.
+
+    Args:
+      checkpoint: path.
+      is_trained: whether it must have a global step, and finite numbers only.
+    """
     try:
         reader = tf.train.load_checkpoint(checkpoint)
         names = sorted(reader.get_variable_to_shape_map())
-        if tf.compat.v1.GraphKeys.GLOBAL_STEP not in names:
+        if is_trained and tf.compat.v1.GraphKeys.GLOBAL_STEP not in names:
             return "it has no global_step"
         for name in names:
-            if not _is_finite(reader.get_tensor(name)):
+            value = reader.get_tensor(name)
+            if is_trained and not _is_finite(value):
                 return f"{name} is not finite"
     except (tf.errors.OpError, ValueError, IndexError, RuntimeError) as error:
         return " ".join(getattr(error, "message", str(error)).split())
     return None
 
 
+def _has_index(checkpoint):
+    try:
+        tf.train.load_checkpoint(checkpoint)
+    except (tf.errors.OpError, ValueError, IndexError, RuntimeError):
+        return False
+    return True
+
+
 def _is_finite(value):
     if value.dtype == tf.bfloat16.as_numpy_dtype:
         value = value.astype(np.float32)
     return not np.issubdtype(value.dtype, np.floating) or bool(np.isfinite(value).all())
+
+
+def _names(folder):
+    if not tf.io.gfile.isdir(folder):
+        return []
+    return [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]
+
+
+def _checkpoints(folder):
+    """Returns `{name: {"index", "meta", "data-..."}}` of the checkpoints in `folder`."""
+    found = {}
+    for match in filter(None, map(_FILE.fullmatch, _names(folder))):
+        found.setdefault(match["name"], set()).add(match["part"])
+    return found
+
+
+def _step(name):
+    """Returns the number at the end of a checkpoint's name; -1 if it has none."""
+    number = re.search(r"\d{1,18}$", name)
+    return int(number[0]) if number else -1
+
+
+def _step_of(checkpoint):
+    return _step(os.path.basename(checkpoint))
 
 
 def _path(model_dir, step):
@@ -88,25 +181,28 @@ def _path(model_dir, step):
 def _set_aside(model_dir, checkpoint):
     folder = os.path.join(model_dir, BROKEN_DIR)
     tf.io.gfile.makedirs(folder)
-    # The index first: without it the rest is no checkpoint.
-    for path in sorted(tf.io.gfile.glob(f"{checkpoint}.*"), key=lambda p: not p.endswith(".index")):
+    for path in files_of(checkpoint):
         tf.io.gfile.rename(path, os.path.join(folder, os.path.basename(path)), overwrite=True)
 
 
 def _name_newest(model_dir, steps):
     """Writes the file `checkpoint`, unless it names the newest of `steps` already."""
     paths = [_path(model_dir, step) for step in steps]
-    if _named(model_dir) != paths[-1]:
+    if _named(model_dir)[-1:] != paths[-1:]:
         tf.compat.v1.train.update_checkpoint_state(
             model_dir, paths[-1], all_model_checkpoint_paths=paths
         )
 
 
 def _named(model_dir):
+    """Returns the paths in the file `checkpoint`, the newest last; [] if it cannot be read."""
     try:
-        return tf.train.latest_checkpoint(model_dir)
-    except (tf.errors.OpError, ValueError):  # a UnicodeDecodeError is one, too
-        return None
+        state = tf.train.get_checkpoint_state(model_dir)
+    except (tf.errors.OpError, ValueError):  # a UnicodeDecodeError is a ValueError
+        return []
+    if state is None:
+        return []
+    return [*state.all_model_checkpoint_paths, state.model_checkpoint_path]
 
 
 def _remove(path):

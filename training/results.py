@@ -10,26 +10,40 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from common import files
+from common import files, locks
 from training import checkpoints, flags, program
 from training.progress import Clock, global_step
+
+# Of the sections that are not a dict.
+_TYPES = {"step": int, "export": str}
 
 
 def write(model_dir: str, step: int, section: str, values: dict[str, Any]) -> None:
     """Writes `values` as a section, such as "train", of the result of `step`; others stay."""
-    sections = {**read(model_dir, step), "step": step, section: values}
-    lines = [f'"{key}": {json.dumps(value, default=to_json)}' for key, value in sections.items()]
-    with files.atomic_write(_path(model_dir, step)) as file:
-        file.write("{" + ",\n ".join(lines) + "}\n")
+    tf.io.gfile.makedirs(model_dir)
+    with locks.briefly(model_dir):  # an evaluation may write another section at this moment
+        sections = {**read(model_dir, step), "step": step, section: values}
+        lines = [
+            f'"{key}": {json.dumps(value, default=to_json)}' for key, value in sections.items()
+        ]
+        with files.atomic_write(_path(model_dir, step)) as file:
+            file.write("{" + ",\n ".join(lines) + "}\n")
 
 
 def read(model_dir: str, step: int) -> dict[str, Any]:
-    """Returns the sections of the result of `step`; none if there is no result."""
+    """Returns the sections of the result of `step`; none if there is no result, or a broken one."""
     path = _path(model_dir, step)
     if not tf.io.gfile.exists(path):
         return {}
-    with tf.io.gfile.GFile(path) as file:
-        return json.load(file)
+    try:
+        with tf.io.gfile.GFile(path) as file:
+            sections = json.load(file)
+    except (ValueError, RecursionError):
+        sections = None
+    if not isinstance(sections, dict):
+        print(f"{path} cannot be read; the next run of that step writes it again", flush=True)
+        return {}
+    return {key: value for key, value in sections.items() if type(value) is _TYPES.get(key, dict)}
 
 
 def of_evaluation(model_dir: str, checkpoint: str) -> dict[str, Any]:

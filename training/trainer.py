@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import tempfile
 
-from training import checkpoints, cluster, divergence, progress, results, saver, schedules
+from training import (
+    checkpoints,
+    cluster,
+    divergence,
+    progress,
+    results,
+    saver,
+    schedules,
+    trained_on,
+)
 from training.interruption import Interruption
 from training.profiling import ProfileHook
 
@@ -23,6 +32,7 @@ class Trainer:
         self._record = results.TrainRecordHook(
             job.model_dir, job.train_batch_size, job.skipped_records, job.clock
         )
+        self._data_record = trained_on.TrainedOnHook(job.model_dir, job.pipeline)
         self._progress = progress.ProgressHook(
             lambda step: schedules.learning_rate(
                 job.params, step, job.train_steps, job.train_batch_size
@@ -56,14 +66,19 @@ class Trainer:
         tells = [job.counter, self._progress]
         finite, stop = divergence.FiniteHook(job.model_dir), self.interruption.hook()
 
+        def check(session, step):
+            job.ownership.check()
+            finite.check_variables(session, step)
+
         def save_in(folder):
             return saver.SaverHook(
-                folder, job.save_checkpoints_steps, finite.check_variables, job.iterations_per_loop
+                folder, job.save_checkpoints_steps, check, job.iterations_per_loop
             )
 
         if job.task.is_chief:
             saves = save_in(job.model_dir)
-            return [*tells, self._record, *self._profile, finite, saves, stop]
+            records = [self._record, self._data_record]
+            return [*tells, *records, *self._profile, finite, saves, stop]
         if job.task.in_step:
             # A save sums up over all workers: each must make it, and only the chief's is kept.
             self._scratch = tempfile.TemporaryDirectory()  # removed with this object

@@ -19,7 +19,7 @@ time.sleep(600)
 
 
 def acquire(folder, sleep=lambda seconds: None):
-    return locks.acquire(str(folder), "model_dir", "train", sleep)
+    return locks.acquire(str(folder), "model_dir", "train", sleep=sleep)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_two_locks_of_one_process_exclude_each_other(tmp_path):
 
 
 def test_a_file_that_a_dead_process_left_is_no_lock(tmp_path):
-    (tmp_path / locks.LOCK_FILE).write_text('{"pid": 1, "host": "elsewhere"}')
+    (tmp_path / ".lock").write_text('{"pid": 1, "host": "elsewhere"}')
     acquire(tmp_path).release()
 
 
@@ -65,7 +65,7 @@ def test_the_owner_in_a_broken_file_is_another_process(text):
 
 
 def test_a_folder_in_the_place_of_the_file_is_said(tmp_path):
-    (tmp_path / locks.LOCK_FILE).mkdir()
+    (tmp_path / ".lock").mkdir()
     with pytest.raises(locks.LockedError, match=r"cannot be locked: .*Is a directory"):
         acquire(tmp_path)
 

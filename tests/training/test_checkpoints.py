@@ -1,6 +1,5 @@
-"""Checkpoints: found, compared with the model, begun from, and the best one kept."""
+"""Checkpoints: found, compared with the model, and begun from."""
 
-import json
 import os
 
 import numpy as np
@@ -23,10 +22,6 @@ def save(folder, step, **values):
         session.run(global_step.assign(step))
         path = os.path.join(folder, "model.ckpt")
         return tf.compat.v1.train.Saver().save(session, path, global_step=step)
-
-
-def best_names(tmp_path):
-    return sorted(name for name in os.listdir(tmp_path / "best") if name.endswith(".index"))
 
 
 def test_find_latest_best_folder_and_path(tmp_path):
@@ -113,90 +108,36 @@ def test_an_average_begins_where_its_variable_does(tmp_path, session, minimize):
         assert session.run([a, ema.average_of(a)]) == [5.0, 5.0]
 
 
-@pytest.mark.parametrize(
-    ("metric", "values", "best"),
-    [
-        ("accuracy", [0.2, 0.5, 0.3], 2),
-        ("average_loss", [0.2, 0.1, 0.3], 2),
-        ("perplexity", [9.0, 8.0, 7.0], 3),
-        ("accuracy", [float("nan"), 0.1, float("nan")], 2),
-        ("average_loss", [0.5, float("nan")], 1),
-        ("accuracy", [0.5, 0.5], 1),
-    ],
-)
-def test_the_best_is_kept(tmp_path, metric, values, best):
-    keeper = checkpoints.BestCheckpoint(str(tmp_path), metric)
-    for step, value in enumerate(values, start=1):
-        keeper.update(save(tmp_path, step, a=value), step, {metric: value})
-    assert best_names(tmp_path) == [f"model.ckpt-{best}.index"]
-    assert checkpoints.step_of(checkpoints.find(str(tmp_path), "best")) == best
+@pytest.mark.parametrize("which", ["latest", "folder"])
+def test_find_skips_a_broken_checkpoint(tmp_path, capsys, which):
+    good = save(tmp_path, 7, a=1.0)
+    os.truncate(save(tmp_path, 8, a=2.0) + ".data-00000-of-00001", 3)
+    assert checkpoints.find(str(tmp_path), "latest" if which == "latest" else str(tmp_path)) == good
+    assert "model.ckpt-8 cannot be used: " in capsys.readouterr().out
 
 
-def test_the_best_is_found_after_a_move(tmp_path):
-    keeper = checkpoints.BestCheckpoint(str(tmp_path / "here"), "accuracy")
-    keeper.update(save(tmp_path / "here", 1, a=1.0), 1, {"accuracy": 0.1})
-    os.rename(tmp_path / "here", tmp_path / "there")
-    best = checkpoints.find(str(tmp_path / "there"), "best")
-    assert best == str(tmp_path / "there" / "best" / "model.ckpt-1")
+@pytest.mark.parametrize("content", [None, "", "nonsense {", "\\xff"])
+def test_find_needs_no_file_that_names_the_latest(tmp_path, content):
+    latest = save(tmp_path, 10, a=1.0)
+    os.remove(tmp_path / "checkpoint")
+    if content is not None:
+        (tmp_path / "checkpoint").write_text(content)
+    assert checkpoints.find(str(tmp_path), "latest") == latest
 
 
-def test_evaluations_without_gain_are_counted_over_restarts(tmp_path):
-    for step, value in enumerate([0.5, 0.4, 0.3], start=1):
-        keeper = checkpoints.BestCheckpoint(str(tmp_path), "accuracy")
-        keeper.update(save(tmp_path, step, a=value), step, {"accuracy": value})
-    assert keeper.evals_without_gain == 2
+def test_find_refuses_a_named_checkpoint_that_is_broken(tmp_path):
+    path = save(tmp_path, 7, a=1.0)
+    os.truncate(path + ".index", 3)
+    with pytest.raises(UsageError, match=r"model.ckpt-7 cannot be used: .*sstable"):
+        checkpoints.find("elsewhere", path)
 
 
-def test_a_checkpoint_that_is_gone_does_not_replace_the_best(tmp_path):
-    keeper = checkpoints.BestCheckpoint(str(tmp_path), "accuracy")
-    keeper.update(save(tmp_path, 1, a=1.0), 1, {"accuracy": 0.1})
-    with pytest.raises(tf.errors.NotFoundError, match="not there any more"):
-        keeper.update(str(tmp_path / "model.ckpt-2"), 2, {"accuracy": 0.2})
-    assert best_names(tmp_path) == ["model.ckpt-1.index"]
-
-
-@pytest.mark.parametrize(
-    ("metric", "size"),
-    [("accuracy", "largest"), ("average_loss", "smallest"), ("rmse", "smallest")],
-)
-def test_what_is_best_is_said(tmp_path, metric, size):
-    wanted = checkpoints.BestCheckpoint(str(tmp_path), metric).wanted
-    assert wanted == f"the checkpoint of the {size} {metric}"
-
-
-def test_a_checkpoint_that_is_judged_again_is_not_counted_again(tmp_path):
-    for step, value in ((1, 0.5), (2, 0.4), (2, 0.4), (1, 0.5)):
-        keeper = checkpoints.BestCheckpoint(str(tmp_path), "accuracy")
-        keeper.update(save(tmp_path, step, a=value), step, {"accuracy": value})
-    assert keeper.evals_without_gain == 1
-
-
-def test_a_copy_that_fails_leaves_the_former_best(tmp_path, monkeypatch):
-    keeper = checkpoints.BestCheckpoint(str(tmp_path), "accuracy")
-    keeper.update(save(tmp_path, 1, a=1.0), 1, {"accuracy": 0.1})
-    better = save(tmp_path, 2, a=2.0)
-
-    def full_disk(*args, **kwargs):
-        raise OSError("No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(tf.io.gfile, "copy", full_disk)
-        with pytest.raises(OSError, match="No space"):
-            keeper.update(better, 2, {"accuracy": 0.2})
-    best = checkpoints.find(str(tmp_path), "best")
-    assert tf.train.load_variable(best, "a") == 1.0
-    with open(tmp_path / "best" / "best.json") as file:
-        assert json.load(file)["step"] == 1
-
-
-def test_another_metric_is_refused(tmp_path):
-    keeper = checkpoints.BestCheckpoint(str(tmp_path), "accuracy")
-    keeper.update(save(tmp_path, 1, a=1.0), 1, {"accuracy": 0.1})
-    with pytest.raises(UsageError, match="by 'accuracy', not by --best_metric=average_loss"):
-        checkpoints.BestCheckpoint(str(tmp_path), "average_loss")
-
-
-def test_a_metric_that_no_evaluation_gives_is_refused(tmp_path):
-    keeper = checkpoints.BestCheckpoint(str(tmp_path), "bleu")
-    with pytest.raises(UsageError, match="--best_metric=bleu is none of accuracy"):
-        keeper.update("unused", 1, {"accuracy": 0.1, "confusion_matrix": [[1]]})
+def test_a_warm_start_needs_no_global_step_and_any_name(tmp_path):
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        tf.compat.v1.get_variable("a", initializer=1.0)
+        session.run(tf.compat.v1.global_variables_initializer())
+        path = tf.compat.v1.train.Saver().save(session, str(tmp_path / "bert_model.ckpt"))
+    assert checkpoints.find_warm_start(str(tmp_path)) == path
+    assert checkpoints.find_warm_start(path) == path
+    with pytest.raises(UsageError, match="it has no global_step"):
+        checkpoints.find("elsewhere", path)

@@ -126,6 +126,40 @@ def test_what_an_interrupted_write_left_is_removed(model_dir):
     assert len(before - {*os.listdir(model_dir)}) == 4
 
 
+def test_the_leftover_of_a_first_save_is_removed(tmp_path):
+    write(tmp_path, 10, WEIGHTS)
+    os.remove(index_of(tmp_path, 10))
+    assert recovery.newest_good(str(tmp_path)) is None
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_index_that_was_cut_by_a_kill_is_no_checkpoint_either(tmp_path):
+    write(tmp_path, 10, WEIGHTS)
+    os.truncate(index_of(tmp_path, 10), 0)
+    assert recovery.newest_good(str(tmp_path)) is None
+
+
+@pytest.mark.parametrize("evidence", ["meta", "checkpoint"])
+def test_a_complete_checkpoint_without_its_index_is_not_removed(tmp_path, evidence):
+    write(tmp_path, 10, WEIGHTS)
+    os.remove(index_of(tmp_path, 10))
+    if evidence == "meta":
+        (tmp_path / "model.ckpt-10.meta").write_text("")
+    else:
+        name(tmp_path, 10)
+    with pytest.raises(RunError, match="none of 1 checkpoints"):
+        recovery.newest_good(str(tmp_path))
+    assert data_of(tmp_path, 10).exists()
+
+
+def test_what_reads_changes_nothing(model_dir, capsys):
+    flip_a_byte(data_of(model_dir, 30))
+    before = sorted(os.listdir(model_dir))
+    assert recovery.newest_readable(str(model_dir)) == str(model_dir / "model.ckpt-20")
+    assert "model.ckpt-30 cannot be used: " in capsys.readouterr().out
+    assert sorted(os.listdir(model_dir)) == before
+
+
 def test_of_no_folder_and_an_empty_one_there_is_none(tmp_path):
     assert recovery.newest_good(str(tmp_path / "absent")) is None
     assert recovery.newest_good(str(tmp_path)) is None
@@ -138,6 +172,6 @@ def test_a_run_goes_on_from_the_last_good_one(run_in, variables, tmp_path, capsy
     flip_a_byte(data_of(tmp_path, 20))
     os.remove(tmp_path / "checkpoint")
     run_in(tmp_path, *arguments)
-    assert f"going on from {tmp_path}/model.ckpt-15" in capsys.readouterr().out
+    assert f"resuming from {tmp_path}/model.ckpt-15" in capsys.readouterr().out
     for key, value in variables(tmp_path).items():
         np.testing.assert_array_equal(value, once[key], err_msg=key)

@@ -1,0 +1,65 @@
+"""One training a model_dir, and one keeper of its best checkpoint."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from common import files, locks
+from common.errors import UsageError
+from training import recovery
+
+TRAIN_LOCK, BEST_LOCK = ".lock", ".best.lock"
+
+
+class Ownership:
+    """The locks of a model_dir that a job needs.
+
+    A folder that is there is locked before its checkpoints are looked at, since a training that
+    resumes may move some away. One that is not there is made and locked when all else was checked.
+    """
+
+    def __init__(self, model_dir: str, purpose: str, lock_names: tuple[str, ...]):
+        """Takes the names of the locks; () for a job that only reads."""
+        self._model_dir, self._purpose, self._lock_names = model_dir, purpose, lock_names
+        self._locks: list[locks.Lock] = []
+
+    def take_existing(self) -> None:
+        """Takes the locks if model_dir is there.
+
+        Raises:
+          LockedError: another process has one of them.
+        """
+        if self._lock_names and tf.io.gfile.isdir(self._model_dir):
+            self._take()
+
+    def take_new(self) -> None:
+        """Makes model_dir and takes the locks, unless `take_existing` has taken them.
+
+        Raises:
+          LockedError: another process has one of them.
+          UsageError: another process has trained there since this one started.
+        """
+        if not self._lock_names or self._locks:
+            return
+        tf.io.gfile.makedirs(self._model_dir)
+        self._take()
+        if TRAIN_LOCK in self._lock_names and recovery.in_order(self._model_dir):
+            raise UsageError(
+                f"--model_dir={self._model_dir}: another process trained there while this one "
+                "started. The same command resumes from its checkpoint"
+            )
+
+    def _take(self):
+        files.require_writable("model_dir", self._model_dir)
+        for name in self._lock_names:
+            self._locks.append(locks.acquire(self._model_dir, "model_dir", self._purpose, name))
+
+    def check(self) -> None:
+        """Raises `LockLostError` if another process has taken one of the locks over."""
+        for lock in self._locks:
+            lock.check()
+
+    def release(self) -> None:
+        """Frees model_dir."""
+        while self._locks:
+            self._locks.pop().release()

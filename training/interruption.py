@@ -1,7 +1,8 @@
-"""What SIGTERM and SIGINT do to a training: it finishes its step, saves, and ends.
+"""What signals do to a training: it finishes its step, saves, and ends.
 
 A machine that is about to be taken away sends SIGTERM first; by itself tf.estimator dies of it with
-all that was learnt since the last checkpoint.
+all that was learnt since the last checkpoint. So it does of SIGINT (Ctrl-C), SIGHUP (a terminal
+that is closed) and a pipe whose reader is gone (`run_cpu.py ... | head`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import time
 
 import tensorflow as tf
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+from training import output
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 # Within it the same request comes twice: of a terminal or systemd, which signal a whole group of
 # processes, and of the supervisor, which is one of them and hands on what it gets.
 _SECONDS_OF_ONE_REQUEST = 1.0
@@ -32,6 +35,7 @@ class Interruption:
         self.signal: signal.Signals | None = None
         self.finishes_step = False
         self._noted = 0.0
+        self._noted_signals: list[signal.Signals] = []
 
     @contextlib.contextmanager
     def awaited(self):
@@ -39,10 +43,14 @@ class Interruption:
         if threading.current_thread() is not threading.main_thread():
             yield  # Python lets no other thread take signals
             return
-        before = {number: signal.signal(number, self._note) for number in _SIGNALS}
+        # nohup, and a shell that starts a job in the background, ignore some on purpose.
+        self._noted_signals = [n for n in _SIGNALS if signal.getsignal(n) != signal.SIG_IGN]
+        before = {number: signal.signal(number, self._note) for number in self._noted_signals}
+        exit_at_closed_pipe, output.on_closed_pipe = output.on_closed_pipe, self._note_closed_pipe
         try:
             yield
         finally:
+            output.on_closed_pipe = exit_at_closed_pipe
             for number, handler in before.items():
                 signal.signal(number, handler)
 
@@ -76,13 +84,17 @@ class Interruption:
             flush=True,
         )
 
+    def _note_closed_pipe(self):
+        if self.signal is None:
+            self._note(signal.SIGPIPE, None)
+
     def let_the_next_one_kill(self) -> None:
         """Waits until an echo of the signal would have come; then another ends the process at once.
 
         At once, even while TensorFlow saves and Python's own handlers have to wait.
         """
         time.sleep(max(0.0, self._noted + _SECONDS_OF_ONE_REQUEST - time.monotonic()))
-        for number in _SIGNALS:
+        for number in self._noted_signals:
             signal.signal(number, signal.SIG_DFL)
 
     def hook(self) -> tf.estimator.SessionRunHook:

@@ -19,7 +19,7 @@ from typing import Callable
 from common.errors import RunError, UsageError
 from input_fns import DataError
 from models.model import ModelError
-from training import kernels, storage
+from training import kernels, output, storage
 
 # Every program imports this module first.
 STARTED = time.monotonic()
@@ -50,6 +50,7 @@ def start(argv: list[str], doc: str, *flags_modules: str):
     Returns:
       The flags.
     """
+    output.protect()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its errors also come as exceptions
     kernels.prefer_onednn()
     try:
@@ -71,6 +72,9 @@ def start(argv: list[str], doc: str, *flags_modules: str):
         _exit(error, [f"{error}{_hint(error, flag_values)}"])
     except (flags.Error, UsageError) as error:
         _exit(error, [_ALL_FLAGS.sub("", line) for line in str(error).splitlines()])
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # During the seconds of TensorFlow's import Ctrl-C ends the process without a traceback.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     return flag_values
 
 
@@ -80,8 +84,11 @@ def run(main: Callable[[], None], *errors_in_lines: type[Exception]) -> None:
     The message is one line; that of `errors_in_lines` may be a list. A `RunError` ends it with its
     message and status 1, and so does a disk or a bucket that fails; Ctrl-C with 130.
     """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         main()
+        output.finish()
     except errors_in_lines as error:
         _exit(error, str(error).splitlines())
     except (UsageError, DataError, ModelError) as error:
@@ -136,6 +143,12 @@ def _version(distribution: str) -> str | None:
 
 
 def _exit(error: Exception, lines: Sequence[str] = (), status: int = 2) -> None:
-    message = _SECRET.sub(r"\1=...", "\n".join(lines) or " ".join(str(error).split()))
+    lines = [_printable(line) for line in lines] or [_printable(" ".join(str(error).split()))]
+    message = _SECRET.sub(r"\1=...", "\n".join(lines))
     print(f"{os.path.basename(sys.argv[0])}: error: {message}", file=sys.stderr)
     sys.exit(status)
+
+
+def _printable(text):
+    """Escapes what a file name or a file may hold to change what a terminal shows."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

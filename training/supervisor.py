@@ -6,6 +6,7 @@ time to save after. A crash, a kill and a TPU that is taken away are.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import signal
@@ -14,7 +15,9 @@ import sys
 import time
 from typing import Callable
 
-_ON_PURPOSE = (0, 2, 128 + signal.SIGINT, 128 + signal.SIGTERM)
+_HANDED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_ON_PURPOSE = (0, 2, *(128 + number for number in (*_HANDED_ON, signal.SIGPIPE)))
+_PR_SET_PDEATHSIG = 1
 # Restarts in a row that brought no newer checkpoint, after which there is no hope.
 _MAX_IN_VAIN = 3
 _CHECKPOINT = re.compile(r"model\.ckpt-(\d+)\.index")
@@ -74,18 +77,48 @@ def newest_step(model_dir: str) -> int:
 
 
 def _run(command):
-    """Runs a command, which gets the signals that this process gets; returns its status."""
-    process = subprocess.Popen(command)
-    before = {
-        number: signal.signal(number, lambda number, frame: process.send_signal(number))
-        for number in (signal.SIGTERM, signal.SIGINT)
-    }
+    """Runs a command, which gets the signals that this process gets; returns its status.
+
+    If this process is killed, the command gets SIGTERM: a training saves and ends, so that the
+    next one does not find another in its model_dir.
+    """
+    process, early = None, []
+
+    def hand_on(number, frame):
+        if process is None:
+            early.append(number)
+        else:
+            process.send_signal(number)
+
+    # What is ignored, as SIGHUP under nohup, is ignored by the command, too.
+    numbers = [number for number in _HANDED_ON if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, hand_on) for number in numbers}
     try:
+        process = subprocess.Popen(command, preexec_fn=_end_with_parent(os.getpid()))
+        for number in early:
+            process.send_signal(number)
         status = process.wait()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
     return status if status >= 0 else 128 - status
+
+
+def _end_with_parent(parent):
+    """Returns what a child of this process calls to get SIGTERM when this process ends (prctl(2)).
+
+    None where there is no such system call, as on macOS.
+    """
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is None:
+        return None
+
+    def request_signal():
+        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # it ended before the request
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    return request_signal
 
 
 def start(argv: list[str], flag_values) -> None:

@@ -45,7 +45,7 @@ def test_one_that_is_killed_is_restarted_to_its_end(supervise):
     assert supervise([True] * 4, ends) == (0, 4, [1, 1, 1])
 
 
-@pytest.mark.parametrize("status", [0, 2, 130, 143])
+@pytest.mark.parametrize("status", [0, 2, 129, 130, 141, 143])
 def test_one_that_ends_on_purpose_is_not(supervise, status):
     assert supervise([True], [status]) == (status, 1, [])
 
@@ -96,3 +96,18 @@ def test_a_killed_training_ends_by_itself(command, run_in, variables, tmp_path):
     subprocess.run(["pkill", "-KILL", "-P", str(process.pid)], check=True)
     assert process.wait() == 0
     assert variables(tmp_path / "model")["global_step"] == 1500
+
+
+def test_a_training_ends_with_a_supervisor_that_is_killed(tmp_path):
+    """Otherwise the same command would train beside it."""
+    code = "import time\nprint('ready', flush=True)\ntime.sleep(600)"
+    parent = (
+        "import sys; from training import supervisor\n"
+        f"supervisor.supervise([sys.executable, '-c', {code!r}], {str(tmp_path)!r}, 3)"
+    )
+    command = [sys.executable, "-c", parent]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        process.kill()
+        # The training holds the other end of the pipe as long as it lives.
+        assert process.stdout.read() == ""

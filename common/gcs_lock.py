@@ -15,6 +15,7 @@ import contextlib
 import datetime
 import email.utils
 import json
+import logging
 import os
 import secrets
 import socket
@@ -172,7 +173,13 @@ class _Object:
         text = "&".join(f"{key}={value}" for key, value in (query or {}).items())
         url = f"{_API}/{path}?{text}"
         try:
-            answer = self._http.request(method, url, data=body, timeout=_HTTP_SECONDS)
+            answer = self._http.request(
+                method,
+                url,
+                data=body,
+                timeout=_HTTP_SECONDS,
+                verify=os.environ.get("CURL_CA_BUNDLE") or True,  # that of TensorFlow's
+            )
         except exceptions.GoogleAuthError as error:
             raise OSError(str(error)) from error
         if answer.status_code >= 400 and answer.status_code not in (404, 412):
@@ -200,7 +207,8 @@ def _session():
         except exceptions.GoogleAuthError as error:
             raise OSError(str(error)) from error
         session = AuthorizedSession(credentials)
-    retries = Retry(5, backoff_factor=0.5, status_forcelist=[408, 429, 500, 502, 503, 504])
+    logging.getLogger("urllib3").setLevel(logging.ERROR)  # what comes of a retry is said
+    retries = Retry(4, backoff_factor=0.5, status_forcelist=[408, 429, 500, 502, 503, 504])
     retries.allowed_methods = None  # all: a precondition makes each of them safe to repeat
     session.mount("https://", HTTPAdapter(max_retries=retries))
     return session

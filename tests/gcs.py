@@ -13,6 +13,7 @@ import http.server
 import os
 import ssl
 import threading
+import urllib.parse
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -64,6 +65,11 @@ class Gcs:
         unknown = {"size": len(data), "crc32c": None, "md5Hash": None}
         described = {**self._storage.get_file_obj(bucket, name), **unknown}
         self._storage.create_file(bucket, name, data, described, None)
+
+    def generation(self, bucket: str, name: str) -> int:
+        """The generation of a file, 0 if there is none."""
+        found = self._storage.objects.get(bucket, {}).get(name)
+        return int(found["generation"]) if found else 0
 
     def fault_of(self, request: str) -> int | None:
         """Returns the status that a request is to fail with, or None."""
@@ -138,6 +144,8 @@ class _Storage(emulator.RequestHandler):
     def _answer(self, method):
         with self._one_at_a_time:
             status = self.server.gcs.fault_of(f"{method} {self.path}")
+            if status is None and not self._precondition_holds():
+                status = 412
             if status is None:
                 getattr(super(), f"do_{method}")()
                 return
@@ -145,6 +153,17 @@ class _Storage(emulator.RequestHandler):
             self.send_response(status)
             self.send_header("Content-Length", "0")
             self.end_headers()
+
+    def _precondition_holds(self):
+        """Checks ifGenerationMatch, which the emulator does not."""
+        url = urllib.parse.urlsplit(self.path)
+        query = urllib.parse.parse_qs(url.query)
+        if "ifGenerationMatch" not in query:
+            return True
+        bucket, _, rest = url.path.partition("/b/")[2].partition("/o")
+        name = query["name"][0] if "name" in query else urllib.parse.unquote(rest[1:])
+        found = self.server.gcs.generation(bucket, name)
+        return int(query["ifGenerationMatch"][0]) == found
 
     def do_GET(self):  # noqa: N802
         self._answer("GET")

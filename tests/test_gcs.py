@@ -111,7 +111,7 @@ def test_a_training_is_resumed(trained, storage, run):
     storage.write(BUCKET, name, storage.read(BUCKET, name)[:20])
     done = run("run_cpu.py", *trained, "--mode=train", "--train_steps=40")
     assert done.returncode == 0, done.stderr
-    assert "going on from gs://bucket/model/model.ckpt-20" in done.stdout
+    assert "resuming from gs://bucket/model/model.ckpt-20" in done.stdout
     assert {"model/broken/model.ckpt-30.index", "model/model.ckpt-40.index"} <= set(
         storage.names(BUCKET)
     )

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: a training finishes its step, saves, and ends with a status that says so."""
+"""SIGTERM, SIGINT, SIGHUP, a closed pipe: a training finishes its step, saves, and ends with a status that says so."""
 
 import os
 import pathlib
@@ -11,7 +11,7 @@ import pytest
 
 from tests.marks import slow
 from training import interruption as interruption_module
-from training import supervisor
+from training import output, supervisor
 from training.interruption import Interruption
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -84,14 +84,37 @@ def interruption():
         yield interruption
 
 
-def test_a_signal_is_noted_while_a_step_is_under_way(interruption, capsys):
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
+)
+def test_a_signal_is_noted_while_a_step_is_under_way(interruption, capsys, number, status):
     interruption.finishes_step = True
-    os.kill(os.getpid(), signal.SIGTERM)
-    assert interruption.signal == signal.SIGTERM
+    os.kill(os.getpid(), number)
+    assert interruption.signal == number
     assert "once more ends at once" in capsys.readouterr().out
     with pytest.raises(SystemExit) as ended:
         interruption.exit_if_asked()
-    assert ended.value.code == 143
+    assert ended.value.code == status
+
+
+def test_a_pipe_whose_reader_is_gone_is_noted_like_a_signal(interruption):
+    interruption.finishes_step = True
+    output.on_closed_pipe()
+    with pytest.raises(SystemExit) as ended:
+        interruption.exit_if_asked()
+    assert ended.value.code == 141
+
+
+def test_a_signal_that_is_ignored_stays_ignored():
+    """As of nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    interruption = Interruption()
+    with interruption.awaited():
+        os.kill(os.getpid(), signal.SIGHUP)
+        interruption.let_the_next_one_kill()
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    signal.signal(signal.SIGHUP, before)
+    assert interruption.signal is None
 
 
 @pytest.mark.parametrize(("seconds", "ends"), [(0.2, False), (2.0, True)])

@@ -82,8 +82,8 @@ class ImagePipeline:
         Args:
           split: name of the split.
           seed: of order and augmentation, which are functions of it alone.
-          start_step: global batches that an earlier run has used up. What is held in memory goes
-            on after them; what is read anew comes in another order.
+          start_step: global batches that an earlier run has used up. Training continues after
+            them; see `records.train_from_files` for large splits.
 
         Returns:
           `input_fn(params) -> tf.data.Dataset` of `(features, labels)` in batches of exactly
@@ -111,8 +111,9 @@ class ImagePipeline:
             else:
                 parse = self._parse_raw() if as_pixels else self._stored_fn()
                 record_bytes = self.data.split(split).record_bytes
+                counts = [shard.num_examples for shard in self.data.split(split).shards]
                 dataset = records.train_from_files(
-                    files, parse, draw, share, seed, start_step, record_bytes, plan.path
+                    files, counts, parse, draw, share, seed, start_step, record_bytes, plan.path
                 )
             if as_pixels and not self.augmentation.window:
                 dataset = self._augment(dataset)

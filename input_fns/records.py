@@ -35,6 +35,10 @@ _PARALLEL_FILES = 16
 # Batches that are read ahead, and the share of the available memory that they may fill.
 _PREFETCH = 16
 _PREFETCH_SHARE = 0.1
+# A split of files up to this size is resumed in its exact order: a few seconds of reading.
+REPLAYED_BYTES = 2 * 2**30
+# Primes: no two orders of a run have one seed.
+_SEEDS_OF_EPOCHS, _SEEDS_OF_STEPS = 7919, 104729
 # Enough epochs for any training; a Dataset.range needs an end.
 _ENDLESS = 2**40
 
@@ -105,16 +109,19 @@ def train_from_memory(dataset, num_examples, draw, deployment, seed, start_step=
 
 
 def train_from_files(
-    files, parse, draw, deployment, seed, start_step=0, record_bytes=1, cache_path=""
+    files, counts, parse, draw, deployment, seed, start_step=0, record_bytes=1, cache_path=""
 ):
     """Endless training batches of a split of any size: shards and a window of records shuffled.
 
     Each host has as many files of its own as every other; of the files that are left it has every
-    so-manyth record. Within an epoch no two hosts see the same example. A run that starts at
-    another step sees the examples in another order.
+    num_hosts-th record. Within an epoch no two hosts see the same example. The order of epoch e is
+    a function of `(seed, e)`. A run that starts at another step reads and skips the records that
+    the epoch has used up, and so sees what an undisturbed run would have seen; of a split above
+    `REPLAYED_BYTES`, which would take long, it sees the examples in another order.
 
     Args:
       files: all shards of the split.
+      counts: examples of each.
       parse: see above.
       draw: as in `train_from_memory`.
       deployment: the host's share.
@@ -128,27 +135,42 @@ def train_from_files(
       A data set of `(examples, numbers)` in batches of exactly `deployment.batch_size`.
     """
     host, num_hosts = deployment.host, deployment.num_hosts
-    order_seed = (seed + 7919 * start_step) % 2**31
     first_shared = len(files) - len(files) % num_hosts
-    own = files[host:first_shared:num_hosts]
-    shared = files[first_shared:]
+    own = list(range(host, first_shared, num_hosts))
+    shared = list(range(first_shared, len(files)))
     # The first record of each goes to another host, so that files of few records leave none empty.
     shares = [(1, 0)] * len(own) + [(num_hosts, (host + i) % num_hosts) for i in range(len(shared))]
+    own_files = [files[i] for i in own + shared]
     at_once = min(_PARALLEL_FILES, len(shares))
-    dataset = tf.data.Dataset.from_tensor_slices((own + shared, np.array(shares, np.int64)))
-    dataset = dataset.shuffle(len(shares), seed=order_seed)
-    dataset = dataset.interleave(
-        plain(lambda file, share: tf.data.TFRecordDataset(file).shard(share[0], share[1])),
-        cycle_length=at_once,
-        num_parallel_calls=at_once,
-        deterministic=True,
-    )
-    if cache_path:
-        copy = caching.claim(f"{cache_path}-{host}-of-{num_hosts}")
-        dataset = dataset.cache(copy) if copy else dataset
+    copy = caching.claim(f"{cache_path}-{host}-of-{num_hosts}") if cache_path else ""
     window = max(1, min(_SHUFFLE_BUFFER, _SHUFFLE_BYTES // record_bytes))
-    dataset = dataset.shuffle(window, seed=order_seed).repeat()
-    dataset = dataset.batch(deployment.batch_size, drop_remainder=True)
+
+    num_examples = sum(
+        len(range(share[1], counts[i], share[0])) for i, share in zip(own + shared, shares)
+    )
+    first_epoch, offset, first_seed = 0, 0, seed
+    if sum(counts) * record_bytes <= REPLAYED_BYTES:
+        first_epoch, offset = divmod(start_step * deployment.host_batch_size, num_examples)
+    else:
+        first_seed += _SEEDS_OF_STEPS * start_step
+
+    @plain
+    def read_epoch(epoch):
+        order_seed = first_seed + _SEEDS_OF_EPOCHS * epoch
+        dataset = tf.data.Dataset.from_tensor_slices((own_files, np.array(shares, np.int64)))
+        if not cache_path:  # a copy serves any seed
+            dataset = dataset.shuffle(len(shares), seed=order_seed)
+        dataset = dataset.interleave(
+            plain(lambda file, share: tf.data.TFRecordDataset(file).shard(share[0], share[1])),
+            cycle_length=at_once,
+            num_parallel_calls=at_once,
+            deterministic=True,
+        )
+        dataset = dataset.cache(copy) if copy else dataset
+        return dataset.shuffle(window, seed=order_seed)
+
+    dataset = tf.data.Dataset.range(first_epoch, _ENDLESS).flat_map(read_epoch)
+    dataset = dataset.skip(offset).batch(deployment.batch_size, drop_remainder=True)
 
     @plain
     def parse_batch(serialized):

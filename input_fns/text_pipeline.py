@@ -64,8 +64,8 @@ class TextPipeline:
         Args:
           split: name of the split.
           seed: of the order.
-          start_step: global batches that an earlier run has used up. What is held in memory goes
-            on after them; what is read anew comes in another order.
+          start_step: global batches that an earlier run has used up. Training continues after
+            them; see `records.train_from_files` for large splits.
 
         Returns:
           `input_fn(params) -> tf.data.Dataset` of `({"source", "target"}, target)` in batches of
@@ -89,6 +89,7 @@ class TextPipeline:
             else:
                 dataset = records.train_from_files(
                     files,
+                    [shard.num_examples for shard in size.shards],
                     self._parse,
                     _no_numbers,
                     share,

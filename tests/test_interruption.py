@@ -1,4 +1,4 @@
-"""SIGTERM, SIGINT, SIGHUP, a closed pipe: a training finishes its step, saves, and ends with a status that says so."""
+"""Signals and a closed pipe: a training finishes its step, saves, and ends with a status."""
 
 import os
 import pathlib

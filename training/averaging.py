@@ -75,6 +75,6 @@ def _means(paths):
 
 
 def _mean(values):
-    if not np.issubdtype(values[-1].dtype, np.floating):
+    if isinstance(values[-1], bytes) or not np.issubdtype(values[-1].dtype, np.floating):
         return values[-1]
     return np.mean(values, axis=0, dtype=np.float64).astype(values[-1].dtype)

@@ -171,7 +171,7 @@ class BestCheckpoint:
         path = os.path.join(self._dir, _FILE)
         step = max(steps, default=-1)
         value = metrics_of_step(step).get(self._metric) if steps else None
-        if not isinstance(value, (int, float)):
+        if not isinstance(value, float):
             print(f"{path} cannot be read: the best of the evaluations from here on is kept")
             return record
         print(f"{path} cannot be read: the kept checkpoint has {self._metric} {value:.4f}")
@@ -189,11 +189,13 @@ def _read(folder):
             record = {**_EMPTY, **json.load(file)}
     except (tf.errors.OpError, ValueError, TypeError, RecursionError):
         return None
+    if type(record["value"]) is int and abs(record["value"]) < 2**53:
+        record["value"] = float(record["value"])
     counts = (record["step"], record["last_step"], record["evals_without_gain"])
     is_valid = (
         record.keys() == _EMPTY.keys()
         and isinstance(record["metric"], str)
-        and type(record["value"]) in (int, float)
+        and type(record["value"]) is float
         and all(type(count) is int and -1 <= count < 2**63 for count in counts)
     )
     return record if is_valid else None

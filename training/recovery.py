@@ -145,6 +145,8 @@ def _has_index(checkpoint):
 
 
 def _is_finite(value):
+    if isinstance(value, bytes):  # a scalar of strings
+        return True
     if value.dtype == tf.bfloat16.as_numpy_dtype:
         value = value.astype(np.float32)
     return not np.issubdtype(value.dtype, np.floating) or bool(np.isfinite(value).all())
@@ -187,6 +189,9 @@ def _set_aside(model_dir, checkpoint):
 
 def _name_newest(model_dir, steps):
     """Writes the file `checkpoint`, unless it names the newest of `steps` already."""
+    state = os.path.join(model_dir, "checkpoint")
+    if tf.io.gfile.isdir(state):
+        raise RunError(f"{state} is a folder; TensorFlow keeps a file of that name. Move it away")
     paths = [_path(model_dir, step) for step in steps]
     if _named(model_dir)[-1:] != paths[-1:]:
         tf.compat.v1.train.update_checkpoint_state(

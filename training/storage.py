@@ -14,6 +14,11 @@ _CAUSES = (
     "Permission denied",
     "Input/output error",
     "Stale file handle",
+    "No such file or directory",
+    "Is a directory",
+    "Not a directory",
+    "Too many levels of symbolic links",
+    "File name too long",
 )
 _KEPT = "what was saved before is whole, and the same command goes on from there"
 

@@ -146,8 +146,17 @@ def test_a_copy_that_is_interrupted_is_made_again(tmp_path, monkeypatch, call):
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"[]", b"\xff", b"{" * 10**5, b'{"step": "1"}', b'{"value": null}', b'{"other": 1}'],
-    ids=["empty", "list", "no text", "deep", "step", "value", "key"],
+    [
+        b"",
+        b"[]",
+        b"\xff",
+        b"{" * 10**5,
+        b'{"step": "1"}',
+        b'{"value": null}',
+        b'{"other": 1}',
+        b'{"value": 1' + b"0" * 400 + b"}",
+    ],
+    ids=["empty", "list", "no text", "deep", "step", "value", "key", "huge"],
 )
 def test_a_broken_record_is_restored_from_the_evaluation_of_the_copy(tmp_path, content, capsys):
     BestCheckpoint(str(tmp_path), "accuracy").update(save(tmp_path, 1, 1.0), 1, {"accuracy": 0.5})

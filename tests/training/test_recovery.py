@@ -152,6 +152,19 @@ def test_a_complete_checkpoint_without_its_index_is_not_removed(tmp_path, eviden
     assert data_of(tmp_path, 10).exists()
 
 
+def test_a_variable_of_text_is_no_fault(tmp_path):
+    values = {"text": np.array(b"text"), "global_step": np.int64(1)}
+    checkpoint_writer.write(str(tmp_path / "model.ckpt-1"), values)
+    assert recovery.problem_of(str(tmp_path / "model.ckpt-1")) is None
+
+
+def test_a_folder_in_the_place_of_the_state_file_is_named(model_dir):
+    os.remove(model_dir / "checkpoint")
+    (model_dir / "checkpoint").mkdir()
+    with pytest.raises(RunError, match="checkpoint is a folder"):
+        recovery.newest_good(str(model_dir))
+
+
 def test_what_reads_changes_nothing(model_dir, capsys):
     flip_a_byte(data_of(model_dir, 30))
     before = sorted(os.listdir(model_dir))

@@ -56,6 +56,29 @@ def atomic_write(path: str, mode: str = "w"):
     sync_folder(folder)
 
 
+def read_text(path: str, max_bytes: int = 2**26) -> str:
+    """Returns a text file of UTF-8.
+
+    Raises:
+      ValueError: it is a folder, a pipe or a device, larger than `max_bytes`, or not UTF-8.
+      OSError, OpError: it cannot be read.
+    """
+    if not is_regular(path):
+        raise ValueError(f"{path} is not a file")
+    with tf.io.gfile.GFile(path, "rb") as file:
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise ValueError(f"{path} is larger than {max_bytes} bytes")
+    return content.decode()
+
+
+def is_regular(path: str) -> bool:
+    """Whether `path` is a file, or missing; opening a pipe would wait for ever."""
+    if "://" in path:
+        return not tf.io.gfile.isdir(path)
+    return os.path.isfile(path) or not os.path.lexists(path)
+
+
 def sync_folder(folder: str) -> None:
     """Brings the names in a local folder to the disk."""
     number = os.open(folder, os.O_RDONLY)

@@ -185,9 +185,8 @@ def _path(folder, step):
 def _read(folder):
     """Returns what best.json says; None if it is missing or broken."""
     try:
-        with tf.io.gfile.GFile(os.path.join(folder, _FILE)) as file:
-            record = {**_EMPTY, **json.load(file)}
-    except (tf.errors.OpError, ValueError, TypeError, RecursionError):
+        record = {**_EMPTY, **json.loads(files.read_text(os.path.join(folder, _FILE)))}
+    except (OSError, tf.errors.OpError, ValueError, TypeError, RecursionError):
         return None
     if type(record["value"]) is int and abs(record["value"]) < 2**53:
         record["value"] = float(record["value"])

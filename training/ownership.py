@@ -41,7 +41,12 @@ class Ownership:
         """
         if not self._lock_names or self._locks:
             return
-        tf.io.gfile.makedirs(self._model_dir)
+        try:
+            tf.io.gfile.makedirs(self._model_dir)
+        except tf.errors.OpError as error:  # a link to nowhere, say
+            raise UsageError(
+                f"--model_dir={self._model_dir} cannot be made: {error.message}"
+            ) from error
         self._take()
         if TRAIN_LOCK in self._lock_names and recovery.in_order(self._model_dir):
             raise UsageError(

@@ -122,6 +122,9 @@ def problem_of(checkpoint: str, is_trained: bool = True) -> str | None:
       checkpoint: path.
       is_trained: whether it must have a global step, and finite numbers only.
     """
+    for path in files_of(checkpoint):
+        if not files.is_regular(path):
+            return f"{os.path.basename(path)} is not a file"
     try:
         reader = tf.train.load_checkpoint(checkpoint)
         names = sorted(reader.get_variable_to_shape_map())
@@ -189,9 +192,6 @@ def _set_aside(model_dir, checkpoint):
 
 def _name_newest(model_dir, steps):
     """Writes the file `checkpoint`, unless it names the newest of `steps` already."""
-    state = os.path.join(model_dir, "checkpoint")
-    if tf.io.gfile.isdir(state):
-        raise RunError(f"{state} is a folder; TensorFlow keeps a file of that name. Move it away")
     paths = [_path(model_dir, step) for step in steps]
     if _named(model_dir)[-1:] != paths[-1:]:
         tf.compat.v1.train.update_checkpoint_state(
@@ -201,6 +201,9 @@ def _name_newest(model_dir, steps):
 
 def _named(model_dir):
     """Returns the paths in the file `checkpoint`, the newest last; [] if it cannot be read."""
+    path = os.path.join(model_dir, "checkpoint")
+    if not files.is_regular(path):
+        raise RunError(f"{path} is not a file; TensorFlow keeps one of that name. Move it away")
     try:
         state = tf.train.get_checkpoint_state(model_dir)
     except (tf.errors.OpError, ValueError):  # a UnicodeDecodeError is a ValueError

@@ -36,8 +36,7 @@ def read(model_dir: str, step: int) -> dict[str, Any]:
     if not tf.io.gfile.exists(path):
         return {}
     try:
-        with tf.io.gfile.GFile(path) as file:
-            sections = json.load(file)
+        sections = json.loads(files.read_text(path))
     except (ValueError, RecursionError):
         sections = None
     if not isinstance(sections, dict):

@@ -16,6 +16,7 @@ _CAUSES = (
     "Stale file handle",
     "No such file or directory",
     "Is a directory",
+    "File exists",
     "Not a directory",
     "Too many levels of symbolic links",
     "File name too long",

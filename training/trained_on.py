@@ -116,8 +116,7 @@ def _read(folder):
     if not tf.io.gfile.exists(path):
         return None
     try:
-        with tf.io.gfile.GFile(path) as file:
-            record = json.load(file)
+        record = json.loads(files.read_text(path))
         is_valid = (
             isinstance(record["data_set"], str)
             and all(isinstance(name, str) for name in record["classes"])

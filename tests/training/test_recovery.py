@@ -158,11 +158,18 @@ def test_a_variable_of_text_is_no_fault(tmp_path):
     assert recovery.problem_of(str(tmp_path / "model.ckpt-1")) is None
 
 
-def test_a_folder_in_the_place_of_the_state_file_is_named(model_dir):
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_a_folder_or_a_pipe_in_the_place_of_the_state_file_is_named(model_dir, make):
     os.remove(model_dir / "checkpoint")
-    (model_dir / "checkpoint").mkdir()
-    with pytest.raises(RunError, match="checkpoint is a folder"):
+    make(model_dir / "checkpoint")
+    with pytest.raises(RunError, match="checkpoint is not a file"):
         recovery.newest_good(str(model_dir))
+
+
+def test_a_pipe_in_the_place_of_an_index_is_no_checkpoint(model_dir):
+    os.remove(index_of(model_dir, 30))
+    os.mkfifo(index_of(model_dir, 30))
+    assert newest(model_dir) == 20
 
 
 def test_what_reads_changes_nothing(model_dir, capsys):

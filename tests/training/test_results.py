@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pytest
 
 from training import results
 
@@ -21,3 +22,18 @@ def test_sections_of_a_step_come_together(tmp_path, result):
 def test_bytes_and_arrays_become_json():
     values = {"name": b"Dress", "row": np.array([1.5, 2.0], np.float32)}
     assert json.dumps(values, default=results.to_json) == '{"name": "Dress", "row": [1.5, 2.0]}'
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff", b"[" * 10**5])
+def test_a_broken_result_is_named_and_written_again(tmp_path, capsys, content):
+    path = tmp_path / "result_20.json"
+    path.write_bytes(content)
+    assert results.read(str(tmp_path), 20) == {}
+    assert "result_20.json cannot be read" in capsys.readouterr().out
+    results.write(str(tmp_path), 20, "eval", {"accuracy": 0.5})
+    assert json.loads(path.read_text()) == {"step": 20, "eval": {"accuracy": 0.5}}
+
+
+def test_sections_of_wrong_types_are_ignored(tmp_path):
+    (tmp_path / "result_20.json").write_text('{"step": "x", "eval": 3, "export": {}, "train": {}}')
+    assert results.read(str(tmp_path), 20) == {"train": {}}

@@ -34,7 +34,7 @@ def problem(error: Exception) -> str | None:
         return None
     message = " ".join(str(error).partition("[[")[0].split())
     for cause in _CAUSES:
-        if cause in message:
+        if cause.lower() in message.lower():
             return _of_disk(cause, message)
     if of_tensorflow and "gs://" in message:
         return message
@@ -43,7 +43,8 @@ def problem(error: Exception) -> str | None:
 
 def _of_disk(cause, message):
     # TensorFlow names the file before the cause, Python after it.
-    found = re.search(rf"(\S+); {cause}", message) or re.search(rf"{cause}: '([^']+)'", message)
+    of_tensorflow = re.search(rf"(\S+)(?:; | is ){cause}", message, re.IGNORECASE)
+    found = of_tensorflow or re.search(rf"{cause}: '([^']+)'", message)
     if not found:
         return f"{cause}: {message}"
     line = f"{cause}: {found[1]}"

@@ -49,8 +49,12 @@ from training import storage
             ),
             r"Error executing an HTTP request: gs://b/o: 503$",
         ),
+        (
+            tf.errors.FailedPreconditionError(None, None, "/m/eval is not a directory"),
+            r"Not a directory: /m/eval; what was saved before is whole",
+        ),
     ],
-    ids=["full", "read-only", "full, in a graph", "full, in Python", "bucket"],
+    ids=["full", "read-only", "full, in a graph", "full, in Python", "bucket", "no folder"],
 )
 def test_the_file_and_what_is_kept_are_named(error, expected):
     line = storage.problem(error)

@@ -3,146 +3,38 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import math
 import os
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
-from input_fns import DataError
+from input_fns import DataError, dataset_json
+from input_fns.dataset_json import FORMAT, to_json
+from input_fns.dataset_parts import Feature, Shard, Split, Text, TextSplit
 
-FORMAT = 2
+__all__ = [
+    "EOS",
+    "FILE_NAME",
+    "FORMAT",
+    "PAD",
+    "Dataset",
+    "Feature",
+    "Shard",
+    "Split",
+    "Text",
+    "TextSplit",
+    "broken_shards",
+    "exists",
+    "load",
+    "problem_of_file",
+    "read",
+    "to_json",
+    "unstored",
+]
 FILE_NAME = "dataset.json"
 # Of token ids: what fills a row up, and the end of a sentence; as `models.seq2seq` has them.
 PAD, EOS = 0, 1
-
-
-@dataclasses.dataclass(frozen=True)
-class Feature:
-    """A stored feature, one string an example.
-
-    Attributes:
-      encoding: "raw": the numbers, little-endian; "jpeg" or "png": a file of that kind; "image":
-        some of both.
-      dtype: of the decoded tensor.
-      shape: of the decoded tensor, one example; None where it differs between examples.
-    """
-
-    encoding: str
-    dtype: str
-    shape: tuple[int | None, ...]
-
-    @property
-    def is_image_file(self) -> bool:
-        """Whether it must be decoded by more than a look at its bytes."""
-        return self.encoding in ("jpeg", "png", "image")
-
-    @property
-    def is_static(self) -> bool:
-        """Whether all examples are of one shape."""
-        return None not in self.shape
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of one decoded example of a static shape."""
-        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
-
-
-@dataclasses.dataclass(frozen=True)
-class Shard:
-    """One TFRecord file of a split.
-
-    Attributes:
-      name: in the folder of the data set, or a path.
-      num_bytes: of the file.
-      num_examples: in it.
-      crc32: of its records, one after the other; 0 where it is not known.
-    """
-
-    name: str
-    num_bytes: int
-    num_examples: int
-    crc32: int = 0
-
-
-@dataclasses.dataclass(frozen=True)
-class Split:
-    """A split as it was written.
-
-    Attributes:
-      label_histogram: how often each class occurs; empty where examples have no class, and of a
-        split that was repaired.
-      shards: in order.
-      broken: `(name, reason)` of each example of the source that could not be stored.
-    """
-
-    label_histogram: tuple[int, ...]
-    shards: tuple[Shard, ...]
-    broken: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def num_examples(self) -> int:
-        """Examples of all shards."""
-        return sum(shard.num_examples for shard in self.shards)
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of all shards."""
-        return sum(shard.num_bytes for shard in self.shards)
-
-    @property
-    def record_bytes(self) -> int:
-        """Bytes of one record, about."""
-        return self.num_bytes // self.num_examples
-
-
-@dataclasses.dataclass(frozen=True)
-class TextSplit:
-    """Sentences and tokens of a split; the end of a sentence is a token.
-
-    Attributes:
-      pairs: of sentences.
-      source_tokens: of all sources.
-      target_tokens: of all targets.
-      left_out: how many pairs were, by reason.
-    """
-
-    pairs: int
-    source_tokens: int
-    target_tokens: int
-    left_out: dict[str, int] = dataclasses.field(default_factory=dict)
-
-    def describe(self, num_rows: int, max_length: int) -> str:
-        """Returns a line about the split, which fills so many rows of that many tokens."""
-        full = max(self.source_tokens, self.target_tokens) / (num_rows * max_length)
-        line = (
-            f"{self.pairs} pairs, {self.source_tokens} + {self.target_tokens} tokens, in "
-            f"{num_rows} rows of {max_length}, {full:.0%} full"
-        )
-        left_out = ", ".join(f"{count} {reason}" for reason, count in self.left_out.items())
-        return f"{line}; left out: {left_out}" if left_out else line
-
-
-@dataclasses.dataclass(frozen=True)
-class Text:
-    """What the token ids of a data set of text mean.
-
-    Attributes:
-      languages: of source and target.
-      vocabulary: name of the file of SentencePiece beside the shards.
-      vocab_size: number of ids.
-      max_length: of a row, in tokens.
-      splits: by name.
-    """
-
-    languages: tuple[str, ...]
-    vocabulary: str
-    vocab_size: int
-    max_length: int
-    splits: dict[str, TextSplit]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,7 +85,7 @@ class Dataset:
 
     def path(self, shard: Shard) -> str:
         """Returns the path of a shard."""
-        return shard.name if "://" in shard.name else os.path.join(self.data_dir, shard.name)
+        return shard.path or os.path.join(self.data_dir, shard.name)
 
 
 def unstored(sizes: Mapping[str, int]) -> dict[str, Split]:
@@ -214,7 +106,7 @@ def load(
 
     Raises:
       DataError: the folder or its `dataset.json` is missing, belongs to another data set, or names
-        a shard that is missing or of another size.
+        a shard that is missing, of another size or of another checksum.
     """
     if not tf.io.gfile.exists(data_dir):
         raise DataError(f"--data_dir={data_dir} does not exist; make it with {_recipe(name)}")
@@ -229,6 +121,8 @@ def load(
             f"--data_dir={data_dir} holds the data set '{dataset.name}', not --dataset={name}"
         )
     broken = broken_shards(dataset, splits, repaired_split)
+    if broken and read(data_dir) != dataset:  # prepare_data.py --overwrite has just replaced it
+        return load(data_dir, name, splits, repaired_split)
     if broken:
         raise DataError(
             f"{len(broken)} shard(s) in {data_dir} are not as {FILE_NAME} says: "
@@ -260,6 +154,8 @@ def broken_shards(
 def problem_of_file(dataset: Dataset, shard: Shard, any_size: bool = False) -> str | None:
     """Returns what is wrong with the file of a shard, seen from outside."""
     path = dataset.path(shard)
+    if not shard.has_name_of_content:
+        return f"{shard.name} is not the name of records with crc32 {shard.crc32:08x}"
     if not tf.io.gfile.exists(path):
         return f"{shard.name} is missing"
     size = tf.io.gfile.stat(path).length
@@ -273,15 +169,6 @@ def exists(data_dir: str) -> bool:
     return tf.io.gfile.exists(os.path.join(data_dir, FILE_NAME))
 
 
-def to_json(dataset: Dataset) -> str:
-    """Returns the text of `dataset.json`."""
-    fields = {"format": FORMAT, **dataclasses.asdict(dataset)}
-    del fields["data_dir"]
-    for name, split in dataset.splits.items():
-        fields["splits"][name] = {"num_examples": split.num_examples, **fields["splits"][name]}
-    return json.dumps(fields, indent=1) + "\n"
-
-
 def read(data_dir: str) -> Dataset:
     """Reads `dataset.json` in `data_dir`, without a look at the shards.
 
@@ -290,47 +177,16 @@ def read(data_dir: str) -> Dataset:
     """
     path = os.path.join(data_dir, FILE_NAME)
     try:
-        with tf.io.gfile.GFile(path) as file:
-            text = file.read()
+        with tf.io.gfile.GFile(path, "rb") as file:
+            content = file.read()
     except tf.errors.NotFoundError as error:
         raise DataError(f"{path} is not there: prepare_data.py writes one") from error
+    except tf.errors.FailedPreconditionError as error:
+        raise DataError(f"{path} is not a file") from error
     try:
-        fields = json.loads(text)
-        if fields["format"] != FORMAT:
-            raise DataError(
-                f"{path} has format {fields['format']}, this version reads {FORMAT}: make it anew "
-                "with prepare_data.py"
-            )
-        return Dataset(
-            name=fields["name"],
-            data_dir=data_dir,
-            features={key: _feature(value) for key, value in fields["features"].items()},
-            class_names=tuple(fields["class_names"]),
-            splits={key: _split(value) for key, value in fields["splits"].items()},
-            text=_text(fields.get("text")),
-            prepared_with=fields.get("prepared_with", {}),
-        )
-    except (KeyError, TypeError, json.JSONDecodeError) as error:
-        raise DataError(f"{path} is not a {FILE_NAME} of prepare_data.py: {error!r}") from error
-
-
-def _feature(fields: dict[str, Any]) -> Feature:
-    return Feature(fields["encoding"], fields["dtype"], tuple(fields["shape"]))
-
-
-def _text(fields: dict[str, Any] | None) -> Text | None:
-    if fields is None:
-        return None
-    splits = {name: TextSplit(**split) for name, split in fields.pop("splits").items()}
-    return Text(languages=tuple(fields.pop("languages")), splits=splits, **fields)
-
-
-def _split(fields: dict[str, Any]) -> Split:
-    return Split(
-        label_histogram=tuple(fields["label_histogram"]),
-        shards=tuple(Shard(**shard) for shard in fields["shards"]),
-        broken=tuple((name, reason) for name, reason in fields["broken"]),
-    )
+        return Dataset(data_dir=data_dir, **dataset_json.fields_of(content))
+    except DataError as error:
+        raise DataError(f"{path} is not a {FILE_NAME} of prepare_data.py: {error}") from error
 
 
 def _recipe(name: str) -> str:

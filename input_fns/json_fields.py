@@ -1,0 +1,148 @@
+"""Reads the fields of an untrusted JSON file, each with the type and range that it must have."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Callable
+
+from input_fns import DataError, names
+
+MAX_INT = 2**63 - 1
+Read = Callable[[Any, str], Any]  # from a value, and where it stands, to what it means
+_MAX_DIGITS = 20  # of an integer: Python's own conversion takes quadratic time
+
+
+class Fields:
+    """One object of a JSON file. Each method returns a field, or raises a `DataError` naming it."""
+
+    def __init__(self, value: Any, where: str):
+        """Takes the value, which must be an object, and where it stands in the file."""
+        self._where = where
+        self._values = mapping(value, where)
+
+    def text(self, name: str) -> str:
+        """Returns one line of text."""
+        value = self._get(name)
+        return _check(value, self._path(name), names.is_line(value), "a line of text")
+
+    def file_name(self, name: str) -> str:
+        """Returns the name of a file beside this one."""
+        value = self._get(name)
+        return _check(value, self._path(name), names.is_plain_name(value), "a plain file name")
+
+    def one_of(self, name: str, valid) -> str:
+        """Returns one of the strings `valid`."""
+        value = self._get(name)
+        is_valid = isinstance(value, str) and value in valid
+        return _check(value, self._path(name), is_valid, f"one of {', '.join(valid)}")
+
+    def integer(self, name: str, low: int = 0, high: int = MAX_INT) -> int:
+        """Returns an integer in [low, high]."""
+        return integer(self._get(name), self._path(name), low, high)
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        """Returns a list of integers, none below 0."""
+        return self.items(name, integer)
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """Returns a list of strings."""
+        return strings(self._get(name), self._path(name))
+
+    def items(self, name: str, read: Read) -> tuple:
+        """Returns `read(value, where)` of each value of a list."""
+        return _items(self._get(name), self._path(name), read)
+
+    def named(self, name: str, read: Read) -> dict[str, Any]:
+        """Returns `read(value, where)` of each field of an object whose keys are plain names."""
+        path = self._path(name)
+        values = mapping(self._get(name), path)
+        for key in values:
+            _check(key, f"a key of {path}", names.is_plain_name(key), "a plain name")
+        return {key: read(value, f"{path}.{key}") for key, value in values.items()}
+
+    def optional(self, name: str, read: Read) -> Any:
+        """Returns `read(value, where)`; None if there is no such field, or if it is null."""
+        value = self._values.get(name)
+        return None if value is None else read(value, self._path(name))
+
+    def _get(self, name):
+        if name not in self._values:
+            raise DataError(f"{self._path(name)} is missing")
+        return self._values[name]
+
+    def _path(self, name):
+        return f"{self._where}.{name}" if self._where else name
+
+
+def integer(value: Any, where: str, low: int = 0, high: int = MAX_INT) -> int:
+    """Returns `value`, an integer in [low, high]."""
+    is_valid = isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+    limit = f"from {low} to {high}" if high < MAX_INT else f"of at least {low}"
+    return _check(value, where, is_valid, f"an integer {limit}")
+
+
+def strings(value: Any, where: str) -> tuple[str, ...]:
+    """Returns `value`, a list of strings."""
+    return _items(value, where, lambda v, path: _check(v, path, isinstance(v, str), "a string"))
+
+
+def mapping(value: Any, where: str) -> dict[str, Any]:
+    """Returns `value`, an object."""
+    return _check(value, where, isinstance(value, dict), "an object")
+
+
+def loads(content: bytes) -> Any:
+    """Returns the values of a JSON file.
+
+    Raises:
+      DataError: it is not UTF-8 or not JSON, nests too deep, holds NaN, or repeats a key.
+    """
+    try:
+        return json.loads(
+            content.decode(),
+            object_pairs_hook=_object,
+            parse_int=_parse_int,
+            parse_constant=_refuse_constant,
+        )
+    except RecursionError as error:
+        raise DataError("it is nested too deep") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"it is not UTF-8 at byte {error.start}") from error
+    except json.JSONDecodeError as error:
+        raise DataError(f"it is not JSON: {error}") from error
+
+
+def _object(pairs):
+    twice = names.repeated(key for key, _ in pairs)
+    if twice:
+        raise DataError(f"the key {_shown(twice[0])} is there more than once")
+    return dict(pairs)
+
+
+def _parse_int(digits):
+    if len(digits) > _MAX_DIGITS:
+        raise DataError(f"the number {digits[:_MAX_DIGITS]}... is too large")
+    return int(digits)
+
+
+def _refuse_constant(name):
+    raise DataError(f"{name} is not a number")
+
+
+def _items(values, where, read):
+    _check(values, where, isinstance(values, list), "a list")
+    return tuple(read(value, f"{where}[{i}]") for i, value in enumerate(values))
+
+
+def _check(value, where, is_valid, wanted):
+    if not is_valid:
+        raise DataError(f"{where or 'the whole'} is {_shown(value)}, and must be {wanted}")
+    return value
+
+
+def _shown(value):
+    """Returns a value as JSON has it, cut: an error is one line."""
+    if isinstance(value, (dict, list)):
+        return "an object" if isinstance(value, dict) else "a list"
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."

@@ -19,7 +19,9 @@ if __name__ != "__mp_main__":  # so are the worker processes of a converter call
     import dataclasses
     import os
 
-    from common import files
+    import tensorflow as tf
+
+    from common import files, locks
     from input_fns import DataError, contact_sheet, convert, dataset, inspection
     from input_fns.convert import provenance, source, writer
     from training.data_flags import FLAGS
@@ -32,25 +34,43 @@ def main():
 
 def _convert():
     data_dir = FLAGS.data_dir
-    name = FLAGS.name or FLAGS.dataset
     options = _options()
     prepared_with = provenance.of(options, FLAGS.shards)
-    if dataset.exists(data_dir) and not FLAGS.overwrite:
-        ready = dataset.load(data_dir, name)
-        _check_same(ready, prepared_with)
-        print(f"{data_dir} is ready: {_describe(ready)}")
+    if _is_ready(prepared_with):
         return
-    if dataset.exists(data_dir) and dataset.read(data_dir).name != name:
-        raise DataError(f"{data_dir} holds '{dataset.read(data_dir).name}'; choose another folder")
     files.require_writable("data_dir", data_dir)
     raw = convert.read(options, progress=print)
-    written = writer.write(raw, data_dir, FLAGS.shards, print, prepared_with)
+    tf.io.gfile.makedirs(data_dir)
+    lock = locks.acquire(data_dir, "data_dir", "prepare_data.py")
+    try:
+        if _is_ready(prepared_with):  # another process was faster
+            return
+        written = writer.write(raw, data_dir, FLAGS.shards, print, prepared_with, lock.check)
+    finally:
+        lock.release()
     for name, split in written.splits.items():
         for broken, reason in split.broken[:10]:
             print(f"{name}: left out {broken}: {reason}")
         if split.broken:
             print(f"{name}: {len(split.broken)} broken, all listed in {dataset.FILE_NAME}")
     print(f"{data_dir}: {_describe(written)}")
+
+
+def _is_ready(prepared_with):
+    """Whether data_dir holds the data set; raises DataError if it holds another."""
+    data_dir, name = FLAGS.data_dir, FLAGS.name or FLAGS.dataset
+    if not dataset.exists(data_dir):
+        return False
+    if FLAGS.overwrite:
+        if dataset.read(data_dir).name != name:
+            raise DataError(
+                f"{data_dir} holds '{dataset.read(data_dir).name}'; choose another folder"
+            )
+        return False
+    ready = dataset.load(data_dir, name)
+    _check_same(ready, prepared_with)
+    print(f"{data_dir} is ready: {_describe(ready)}")
+    return True
 
 
 def _check_same(ready, prepared_with):

@@ -69,6 +69,11 @@ class ArrayPipeline:
     def _check_classes(self, split, labels):
         if not self.class_names or labels.ndim != 1 or not labels.size:
             return
+        if labels.dtype.kind not in "iu":
+            raise DataError(
+                f"{self.name}: the labels of '{split}' are {labels.dtype}, and those of classes "
+                "must be integers"
+            )
         last = len(self.class_names) - 1
         if labels.min() < 0 or labels.max() > last:
             raise DataError(

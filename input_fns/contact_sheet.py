@@ -41,7 +41,7 @@ def png(data: Dataset, split: str = "") -> bytes:
 def _first_images(data, split):
     rows = [[] for _ in range(min(data.num_classes, _MAX_ROWS))]
     missing = len(rows) * _COLUMNS
-    parse = images.stored_fn(data.features, has_labels=True)
+    parse = images.stored_fn(data.features, True, data.num_classes)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         records = tf.data.TFRecordDataset(data.files(split)).batch(1).map(parse).prefetch(16)
         stored, label = tf.compat.v1.data.make_one_shot_iterator(records).get_next()

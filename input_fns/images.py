@@ -30,8 +30,10 @@ def stored_fn(features, has_labels: bool, num_classes: int | None = None):
         stored = tf.io.parse_example(serialized, spec)
         if not has_labels:
             return stored, None
-        labels = tf.cast(stored.pop("label"), tf.int32)
-        return stored, labels if num_classes is None else _checked(labels, num_classes)
+        labels = stored.pop("label")
+        if num_classes is not None:
+            labels = checked(labels, num_classes, OUTSIDE_CLASSES)
+        return stored, tf.cast(labels, tf.int32)
 
     return parse
 
@@ -127,9 +129,16 @@ def resize(images, image_size):
     )
 
 
-def _checked(labels, num_classes):
+def checked(numbers, limit, what):
+    """Returns integers as they are; running it raises InvalidArgumentError for one outside.
+
+    Args:
+      numbers: of the type they are stored in: 2**32 + 3 cast to int32 is 3.
+      limit: they must lie in [0, limit).
+      what: the message says of them.
+    """
     # On the host and once a batch: it costs nothing, and on a TPU it would not even run.
-    inside = tf.reduce_all((labels >= 0) & (labels < num_classes))
-    facts = [f"{OUTSIDE_CLASSES}: [0, {num_classes}) does not hold all of", labels]
+    inside = tf.reduce_all((numbers >= 0) & (tf.cast(numbers, tf.int64) < limit))
+    facts = [f"{what}: [0, {limit}) does not hold all of", numbers]
     with tf.control_dependencies([tf.debugging.Assert(inside, facts, summarize=16)]):
-        return tf.identity(labels)
+        return tf.identity(numbers)

@@ -5,18 +5,19 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import os
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 import tensorflow as tf
 
-from input_fns import images, records, shards
-from input_fns.dataset import Dataset, Feature, Shard, problem_of_file
+from common import folders
+from input_fns import DataError, images, records, shards
+from input_fns.dataset import FILE_NAME, Dataset, Feature, Shard, problem_of_file
 
 _BATCH = 1024
 # A shard that is broken is broken often; ten lines tell how.
 _MAX_PROBLEMS = 10
+_CHECKED_BYTES = 16 * 2**20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +51,7 @@ def inspect(data: Dataset, split_name: str) -> Report:
             problems.append(of_file)
         if not tf.io.gfile.exists(path):
             continue
-        found, number, histogram = _read(data, path)
+        found, number, histogram = _read(data, shard)
         problems += found
         examples, counts = examples + number, counts + histogram
         if not found and number != shard.num_examples:
@@ -65,12 +66,12 @@ def inspect(data: Dataset, split_name: str) -> Report:
 
 def _lines(data, split_name, examples, counts):
     split = data.splits[split_name]
-    sizes = sorted(shard.num_bytes / 1e6 for shard in split.shards)
+    sizes = sorted(shard.num_bytes / 1e6 for shard in split.shards) or [0.0]
     lines = [
-        f"{split_name}: {examples} examples in {len(sizes)} shard(s) of {sizes[0]:.1f} to "
+        f"{split_name}: {examples} examples in {len(split.shards)} shard(s) of {sizes[0]:.1f} to "
         f"{sizes[-1]:.1f} MB, {sum(sizes):.1f} MB in all"
     ]
-    if data.text:
+    if data.text and split_name in data.text.splits:
         described = data.text.splits[split_name].describe(examples, data.text.max_length)
         lines.append(f"  {described}")
     if split.broken:
@@ -86,8 +87,34 @@ def problems(data: Dataset, split_names: Iterable[str]) -> Iterator[str]:
     """Yields a line for each broken record of the splits, up to ten a shard."""
     if not data.data_dir:
         return  # synthetic
-    for path in (path for name in split_names for path in data.files(name)):
-        yield from _read(data, path)[0]
+    for shard in (shard for name in split_names for shard in data.split(name).shards):
+        yield from _read(data, shard)[0]
+
+
+def check_contents(data: Dataset, split_names: Iterable[str]) -> None:
+    """Checks the checksums of the first shards of the splits, as many as take no time to read.
+
+    Only local shards, up to `_CHECKED_BYTES` together: a start of a training stays as fast.
+
+    Raises:
+      DataError: the records of one are not those that dataset.json names.
+    """
+    left = _CHECKED_BYTES
+    for shard in (shard for name in split_names for shard in data.split(name).shards):
+        path = data.path(shard)
+        if not shard.crc32 or folders.is_remote(path) or shard.num_bytes > left:
+            continue
+        left -= shard.num_bytes
+        if not _is_as_written(shard, path):
+            problem = next(iter(_read(data, shard)[0]), f"{shard.name} has changed")
+            raise DataError(f"{problem} (prepare_data.py --mode=inspect lists all)")
+
+
+def _is_as_written(shard, path):
+    try:
+        return shards.scan(path) == (shard.num_examples, shard.crc32)
+    except shards.FramingError:
+        return False
 
 
 def is_whole(data: Dataset, shard: Shard) -> bool:
@@ -95,25 +122,36 @@ def is_whole(data: Dataset, shard: Shard) -> bool:
     if problem_of_file(data, shard):
         return False
     try:
-        return _count(data, data.path(shard))[0] == shard.num_examples
+        count, crc32 = shards.scan(data.path(shard))
+        return (
+            crc32 == (shard.crc32 or crc32)
+            and _count(data, data.path(shard))[0] == count == shard.num_examples
+        )
     except (tf.errors.OpError, ValueError):
         return False
 
 
-def _read(data, path):
+def _read(data, shard):
     """Returns a line for each broken record of a shard, up to ten; if there is none, its counts."""
+    path, nothing = data.path(shard), (0, np.zeros(data.num_classes, int))
+    if not tf.io.gfile.exists(path):
+        return [f"{shard.name} is missing"], *nothing
     try:
-        return [], *_count(data, path)
+        _, crc32 = shards.scan(path)
+        counts = _count(data, path)
     except (tf.errors.OpError, ValueError) as error:
         found = (record.problem for record in shards.walk(data, path) if record.problem)
         lines = list(itertools.islice(found, _MAX_PROBLEMS))
-        lines = lines or [f"{os.path.basename(path)} cannot be read: {error}"]
-        return lines, 0, np.zeros(data.num_classes, int)
+        return lines or [f"{shard.name} cannot be read: {error}"], *nothing
+    if counts[0] == shard.num_examples and shard.crc32 not in (0, crc32):
+        other = f"{shard.name} holds other records than {FILE_NAME} names: their crc32 is "
+        return [f"{other}{crc32:08x} instead of {shard.crc32:08x}"], *nothing
+    return [], *counts
 
 
 def _count(data, path):
     """Reads a shard in batches; raises an error, which one does not matter, if it is not well."""
-    parse = images.stored_fn(data.features, bool(data.num_classes))
+    parse = images.stored_fn(data.features, bool(data.num_classes), data.num_classes)
 
     def facts(serialized):
         stored, labels = parse(serialized)
@@ -128,6 +166,8 @@ def _count(data, path):
             for name, feature in data.features.items()
             if feature.is_image_file
         ]
+        if data.text:
+            pixels += [_largest_id(stored[name], data, name) for name in data.features]
         return sizes, labels if labels is not None else tf.zeros([0], tf.int32), pixels
 
     examples, histogram = 0, np.zeros(data.num_classes, int)
@@ -146,6 +186,11 @@ def _count(data, path):
             if len(labels):
                 histogram += np.bincount(labels, minlength=len(histogram))
             examples += len(next(iter(sizes.values())))
+
+
+def _largest_id(stored, data, name):
+    ids = images.decode_raw(stored, data.features[name])
+    return tf.reduce_max(images.checked(ids, data.text.vocab_size, name))
 
 
 def _brightest(encoded, feature):

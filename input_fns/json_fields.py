@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, Callable
 
-from input_fns import DataError, names
+from common import names
+from input_fns import DataError
 
 MAX_INT = 2**63 - 1
 Read = Callable[[Any, str], Any]  # from a value, and where it stands, to what it means

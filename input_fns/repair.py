@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
-import secrets
+import zlib
 
 import tensorflow as tf
 
+from common import files
 from input_fns import DataError, inspection, shards
-from input_fns.dataset import Dataset, Shard
+from input_fns.dataset import FILE_NAME, Dataset, Shard
 
 _NAMED = 5
 
@@ -44,6 +46,7 @@ def without_bad_records(
         good = [record.data for record in records if not record.problem]
         problems += [record.problem for record in records if record.problem]
         missing += max(0, shard.num_examples - len(good))
+        _check_content(data, shard, good)
         if good:
             kept.append((shard, good))
     if missing > max_skipped or not kept:
@@ -62,13 +65,23 @@ def without_bad_records(
     return dataclasses.replace(data, splits={**data.splits, split_name: repaired}), missing
 
 
+def _check_content(data, shard, good):
+    """Raises DataError for a shard that has no broken records, but not those that were written."""
+    crc32 = functools.reduce(lambda crc32, record: zlib.crc32(record, crc32), good, 0)
+    if len(good) == shard.num_examples and shard.crc32 not in (0, crc32):
+        raise DataError(
+            f"{shard.name} in {data.data_dir} is not the shard that {FILE_NAME} names: the crc32 "
+            f"of its records is {crc32:08x} instead of {shard.crc32:08x}"
+        )
+
+
 def _copy(shard, records, folder):
     path = os.path.join(folder, shard.name)
     # The processes of a cluster may all write this same file.
-    partial = f"{path}.{secrets.token_hex(4)}.partial"
+    partial = files.partial_name(path)
     tf.io.gfile.makedirs(folder)
     with tf.io.TFRecordWriter(partial) as file:
         for record in records:
             file.write(record)
     tf.io.gfile.rename(partial, path, overwrite=True)
-    return Shard(path, tf.io.gfile.stat(path).length, len(records))
+    return Shard(shard.name, tf.io.gfile.stat(path).length, len(records), path=path)

@@ -6,15 +6,19 @@ import dataclasses
 import os
 import re
 import struct
+import zlib
 from collections.abc import Iterator
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.lib.io import tf_record  # the reader that can go on after a broken record
 
+from common import folders
 from input_fns.dataset import Dataset
 
 # Around a record: length (8 bytes), its checksum (4), the data, their checksum (4).
 _HEADER, _FOOTER = 12, 4
+_MAX_LENGTH = 2**31  # of a tf.train.Example; TensorFlow allocates whatever a length says
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +34,34 @@ class Record:
     problem: str | None
 
 
+class FramingError(ValueError):
+    """A shard has a record that goes past its end."""
+
+
+def scan(path: str) -> tuple[int, int]:
+    """Reads a shard without TensorFlow, which a length of 2**60 ends with a segmentation fault.
+
+    Returns:
+      The number of its records, and the crc32 of all of them, one after the other.
+
+    Raises:
+      FramingError: a length is that of more than the file holds.
+    """
+    size = tf.io.gfile.stat(path).length
+    offset = count = crc32 = 0
+    with tf.io.gfile.GFile(path, "rb") if folders.is_remote(path) else open(path, "rb") as file:
+        while offset < size:
+            header = file.read(_HEADER)
+            length = struct.unpack("<Q", header[:8])[0] if len(header) == _HEADER else size
+            if _HEADER + length + _FOOTER > size - offset:
+                raise FramingError(f"truncated record at byte {offset}")
+            crc32 = zlib.crc32(file.read(length), crc32)
+            file.read(_FOOTER)
+            offset += _HEADER + length + _FOOTER
+            count += 1
+    return count, crc32
+
+
 def walk(data: Dataset, path: str) -> Iterator[Record]:
     """Yields every record of a shard, and last the place after which no other can be found.
 
@@ -38,20 +70,28 @@ def walk(data: Dataset, path: str) -> Iterator[Record]:
     size = tf.io.gfile.stat(path).length
     reader, problem_of = tf_record.tf_record_random_reader(path), _Checker(data)
     offset = number = 0
-    while offset < size:
-        where = f"{os.path.basename(path)}, record {number} at byte {offset}"
-        try:
-            record, offset = reader.read(offset)
-        except (tf.errors.DataLossError, IndexError) as error:
-            yield Record(None, f"{where}: {_reason(error)}")
-            following = _after_broken_data(path, offset, error)
-            if following is None:
+    with tf.io.gfile.GFile(path, "rb") as file:
+        while offset < size:
+            where = f"{os.path.basename(path)}, record {number} at byte {offset}"
+            file.seek(offset)
+            header = file.read(_HEADER)
+            length = struct.unpack("<Q", header[:8])[0] if len(header) == _HEADER else 0
+            if length > _MAX_LENGTH:
+                yield Record(None, f"{where}: corrupted record")
                 return
-            offset = following
-        else:
-            problem = problem_of(record)
-            yield Record(record, f"{where}: {problem}" if problem else None)
-        number += 1
+            try:
+                record, following = reader.read(offset)
+            except (tf.errors.DataLossError, IndexError) as error:
+                yield Record(None, f"{where}: {_reason(error)}")
+                # The reader names the byte where it stopped: that of the data if the length was
+                # good. If it was not, the next record cannot be found.
+                if not str(error).startswith(f"corrupted record at {offset + _HEADER}"):
+                    return
+                following = offset + _HEADER + length + _FOOTER
+            else:
+                problem = problem_of(record)
+                yield Record(record, f"{where}: {problem}" if problem else None)
+            offset, number = following, number + 1
 
 
 def _reason(error):
@@ -59,17 +99,6 @@ def _reason(error):
         return "truncated record"
     message = error.message.split(" [[")[0]
     return re.sub(r" at \d+", "", message) or "its checksum does not fit"
-
-
-def _after_broken_data(path, offset, error):
-    """Returns where the next record begins; None if the length of this one cannot be trusted."""
-    # The reader names the byte where it stopped: that of the data if the length was good.
-    if not str(error).startswith(f"corrupted record at {offset + _HEADER}"):
-        return None
-    with tf.io.gfile.GFile(path, "rb") as file:
-        file.seek(offset)
-        (length,) = struct.unpack("<Q", file.read(8))
-    return offset + _HEADER + length + _FOOTER
 
 
 class _Checker:
@@ -95,11 +124,17 @@ class _Checker:
                 return f"'{name}' has {len(values[0])} bytes instead of {feature.num_bytes}"
             if feature.is_image_file and not self._decodes(values[0]):
                 return f"'{name}' is no whole JPEG or PNG"
+            if self._data.text and not self._are_ids(values[0], feature):
+                return f"'{name}' has ids that are none of the {self._data.text.vocab_size}"
         if self._data.num_classes:
             labels = stored["label"].int64_list.value if "label" in stored else []
             if len(labels) != 1 or not 0 <= labels[0] < self._data.num_classes:
                 return f"its label {list(labels)} is none of the {self._data.num_classes} classes"
         return None
+
+    def _are_ids(self, encoded, feature):
+        ids = np.frombuffer(encoded, np.dtype(feature.dtype).newbyteorder("<"))
+        return ids.min() >= 0 and ids.max() < self._data.text.vocab_size
 
     def _decodes(self, encoded):
         try:

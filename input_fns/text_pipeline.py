@@ -17,6 +17,7 @@ from input_fns.records import plain
 from input_fns.vocabulary import Vocabulary
 
 _SIDES = ("source", "target")
+OUTSIDE_VOCABULARY = "a token id in the shards is outside the vocabulary of dataset.json"
 # A graph holds them as a constant, and may not have more than twice as many bytes.
 _MAX_ROWS_BYTES = 2**30
 
@@ -82,7 +83,7 @@ class TextPipeline:
             share = deployment.of_params(params)
             files, size = self.data.files(split), self.data.split(split)
             if plan.in_memory:
-                rows = records.in_order(files, self._parse)
+                rows = records.in_order(files, self._parse_checked)
                 dataset = records.train_from_memory(
                     rows, size.num_examples, _no_numbers, share, seed, start_step
                 )
@@ -90,7 +91,7 @@ class TextPipeline:
                 dataset = records.train_from_files(
                     files,
                     [shard.num_examples for shard in size.shards],
-                    self._parse,
+                    self._parse_checked,
                     _no_numbers,
                     share,
                     seed,
@@ -212,8 +213,16 @@ class TextPipeline:
 
     def _in_order(self, split):
         """Every row once, in order, int32."""
-        rows = records.in_order(self.data.files(split), self._parse)
+        rows = records.in_order(self.data.files(split), self._parse_checked)
         return rows.map(_as_int32)
+
+    def _parse_checked(self, serialized):
+        """The same of what lies in shards, where an id may be none of the vocabulary."""
+        size = self.data.text.vocab_size
+        return {
+            name: images.checked(ids, size, OUTSIDE_VOCABULARY)
+            for name, ids in self._parse(serialized).items()
+        }
 
 
 @plain

@@ -128,13 +128,13 @@ def test_an_empty_data_dir(refused, tmp_path):
 
 
 def test_a_missing_shard(refused, own_data_dir):
-    os.remove(os.path.join(own_data_dir, "train-00001-of-00003.tfrecord"))
+    os.remove(os.path.join(own_data_dir, "train-00001-of-00003-e45eb784.tfrecord"))
     line = refused(f"--data_dir={own_data_dir}")
-    assert "train-00001-of-00003.tfrecord is missing" in line
+    assert "train-00001-of-00003-e45eb784.tfrecord is missing" in line
 
 
 def test_a_truncated_shard(refused, own_data_dir):
-    path = os.path.join(own_data_dir, "train-00001-of-00003.tfrecord")
+    path = os.path.join(own_data_dir, "train-00001-of-00003-e45eb784.tfrecord")
     size = os.path.getsize(path)
     os.truncate(path, size - 10)
     assert f"has {size - 10} bytes instead of {size}" in refused(f"--data_dir={own_data_dir}")
@@ -180,7 +180,7 @@ def test_labels_outside_the_classes(own_data_dir, tmp_path, tiny_flags, exit_sta
     training = ["--mode=train", "--train_steps=3", f"--model_dir={tmp_path}/model"]
     assert exit_status(run_cpu, *tiny_flags, *training, f"--data_dir={own_data_dir}") == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "train-00000-of-00003.tfrecord, record 2 at byte " in line
+    assert "train-00000-of-00003-cf74b940.tfrecord, record 2 at byte " in line
     assert "its label [2] is none of the 2 classes" in line
 
 
@@ -190,7 +190,10 @@ def junk_of(size):
 
 @pytest.mark.parametrize("mode", ["train", "eval"])
 def test_a_shard_of_junk(own_data_dir, trained_dir, mode, tiny_flags, exit_status, capsys):
-    name = {"train": "train-00001-of-00003.tfrecord", "eval": "test-00001-of-00003.tfrecord"}[mode]
+    name = {
+        "train": "train-00001-of-00003-e45eb784.tfrecord",
+        "eval": "test-00001-of-00003-d9160a07.tfrecord",
+    }[mode]
     path = os.path.join(own_data_dir, name)
     size = os.path.getsize(path)
     with open(path, "wb") as file:

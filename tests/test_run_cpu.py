@@ -1,5 +1,6 @@
 """Every mode of run_cpu.py, through its real main."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -13,10 +14,12 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+import run_cpu
 from input_fns import DataError
+from input_fns.convert import writer
 from tests import numerics
 from tests.marks import slow
-from training import progress
+from training import progress, trainer
 
 # Units of the hidden layer; two layers and a softmax.
 MLP = {"terms": 512, "depth": 3}
@@ -346,7 +349,7 @@ def test_an_average_has_results_of_its_own(run, result, tmp_path):
 
 
 def test_flags_cfg_of_any_training_serves_every_other_mode(run, own_data_dir, result):
-    path = os.path.join(own_data_dir, "train-00000-of-00003.tfrecord")
+    path = os.path.join(own_data_dir, "train-00000-of-00003-cf74b940.tfrecord")
     os.truncate(path, os.path.getsize(path) - 5)
     data = f"--data_dir={own_data_dir}"
     training = ["--profile=3", "--strategy=mirrored", "--replicas=2", "--train_batch_size=14"]
@@ -591,3 +594,20 @@ def test_a_profile_for_tensorboard(run, capsys):
 def test_a_training_too_short_for_a_profile_says_so(run, capsys):
     run("--mode=train", "--train_steps=5", "--profile=3")
     assert "--profile: the training ended before its step 10" in capsys.readouterr().out
+
+
+def test_a_data_set_that_is_replaced_while_it_is_read(
+    monkeypatch, raw_dataset, own_data_dir, tiny_flags, tmp_path, exit_status, capsys
+):
+    splits = {name: split.take(np.arange(20)) for name, split in raw_dataset.splits.items()}
+    go = trainer.Trainer.go
+
+    def go_after_overwrite(self, *args):
+        writer.write(dataclasses.replace(raw_dataset, splits=splits), own_data_dir)
+        go(self, *args)
+
+    monkeypatch.setattr(trainer.Trainer, "go", go_after_overwrite)
+    more = [f"--data_dir={own_data_dir}", f"--model_dir={tmp_path}/model", "--cache=none"]
+    assert exit_status(run_cpu, *tiny_flags, *more, "--mode=train", "--train_steps=99") == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"the data set in {own_data_dir} was replaced" in line

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import numpy as np
 import pytest
@@ -105,7 +106,9 @@ def test_the_export_answers_as_the_prediction_does(
     target = session.run(signature.outputs["target"].name, {signature.inputs["source"].name: rows})
     assert target.shape == (11, LENGTH)
     assert pipeline.vocabulary.decode(target) == translated
-    with open(os.path.join(path, "assets", "vocabulary.model"), "rb") as file:
+    (asset,) = os.listdir(os.path.join(path, "assets"))
+    assert re.fullmatch(r"vocabulary-[0-9a-f]{8}\.model", asset)
+    with open(os.path.join(path, "assets", asset), "rb") as file:
         assert file.read() == pipeline.vocabulary.model
     samples = np.load(os.path.join(path, "assets.extra", "sample_source.npy"))
     np.testing.assert_array_equal(samples, rows[:3])

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from common.errors import RunError, UsageError
 from input_fns import DataError, inspection
+from input_fns import dataset as datasets
 from training import checkpoints, cluster, confusion, export, predictions, results
 from training.best import BEST_DIR, BestCheckpoint
 from training.evaluator import Evaluator
@@ -241,10 +242,39 @@ def _clear_data_errors(job):
     try:
         yield
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+        _check_not_replaced(job, error)
         print("the input may be broken: reading every record", flush=True)
         for problem in inspection.problems(job.dataset, job.splits):
             raise DataError(f"{problem} (prepare_data.py --mode=inspect lists all)") from error
         raise
+    except tf.errors.NotFoundError as error:
+        _check_not_replaced(job, error)
+        raise
+
+
+def _check_not_replaced(job, error):
+    """Raises RunError if the files that this run reads are not those of data_dir any more."""
+    data = job.dataset
+    shards = [shard for name in job.splits for shard in data.split(name).shards]
+    if not data.data_dir or not all(shard.name for shard in shards):
+        return  # synthetic, or the user's own
+    try:
+        now = {
+            shard
+            for split in datasets.read(data.data_dir).splits.values()
+            for shard in split.shards
+        }
+    except DataError:
+        now = set()
+    if not {shard for shard in shards if not shard.path} <= now:
+        what = f"the data set in {data.data_dir} was replaced or removed while this run read it"
+    elif datasets.broken_shards(data, job.splits):
+        what = (
+            f"{data.data_dir}: {datasets.broken_shards(data, job.splits)[0]} since this run began"
+        )
+    else:
+        return
+    raise RunError(f"{what}. What was saved is kept; the same command resumes from it") from error
 
 
 @contextlib.contextmanager

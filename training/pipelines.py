@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 
 from common.errors import UsageError
-from input_fns import augment, caching, synthetic
+from input_fns import augment, caching, inspection, synthetic
 from input_fns import dataset as datasets
 from input_fns.image_pipeline import ImagePipeline
 from input_fns.pipeline import Pipeline
@@ -63,7 +63,9 @@ def _dataset(is_synthetic, splits):
         if is_synthetic:
             return datasets.read(FLAGS.data_dir)
         repaired_split = FLAGS.train_split if FLAGS.skip_bad_records else ""
-        return datasets.load(FLAGS.data_dir, FLAGS.dataset, splits, repaired_split)
+        data = datasets.load(FLAGS.data_dir, FLAGS.dataset, splits, repaired_split)
+        inspection.check_contents(data, [split for split in splits if split != repaired_split])
+        return data
     if FLAGS.synthetic_text is not None:
         return synthetic.text_dataset(*FLAGS.synthetic_text)
     return synthetic.dataset(FLAGS.image_size, FLAGS.synthetic_classes)

@@ -16,10 +16,11 @@ import numpy as np
 from input_fns import DataError, vocabulary
 from input_fns.convert.parallel_text import RawText
 from input_fns.convert.source import Options, RawDataset, Row
+from input_fns.convert.writer import content_name
 from input_fns.dataset import Feature, Text, TextSplit
 from input_fns.vocabulary import Vocabulary
 
-VOCABULARY_FILE = "vocabulary.model"
+_VOCABULARY_FILE = "vocabulary.model"
 _ENCODE_AT_ONCE = 10_000
 # A sentence goes into the first of so many rows that has room for it.
 _OPEN_ROWS = 64
@@ -99,12 +100,12 @@ def encode(
         progress(f"{name}: {described[name].describe(len(splits[name]), options.max_length)}")
     text = Text(
         languages=options.languages,
-        vocabulary=VOCABULARY_FILE,
+        vocabulary=content_name(_VOCABULARY_FILE, pieces.model),
         vocab_size=pieces.size,
         max_length=options.max_length,
         splits=described,
     )
-    return dataclasses.replace(raw, splits=splits, text=text, files={VOCABULARY_FILE: pieces.model})
+    return dataclasses.replace(raw, splits=splits, text=text, files={text.vocabulary: pieces.model})
 
 
 def _encode_split(name, split: RawText, pieces: Vocabulary, options, is_whole):

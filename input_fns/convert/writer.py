@@ -1,9 +1,15 @@
-"""Writes a data set as TFRecord shards and, last of all, the `dataset.json` that completes it."""
+"""Writes a data set as TFRecord shards and, last of all, the `dataset.json` that completes it.
+
+A shard's name holds the checksum of its records: two data sets share a file only if it is the same.
+So the shards of a new data set lie beside those of the old one until `dataset.json`, one file, is
+replaced: a run that is killed anywhere leaves the old data set or the new one.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import time
 import zlib
 from typing import Any, Callable
@@ -11,6 +17,7 @@ from typing import Any, Callable
 import numpy as np
 import tensorflow as tf
 
+from common import files, folders, names
 from input_fns import DataError, dataset
 from input_fns.convert.source import Broken, RawDataset
 
@@ -21,7 +28,12 @@ _LARGEST_SHARD_BYTES = 100 * 2**20
 _MAX_SHARDS = 100
 # Around an example's features: the Example's keys and lengths, the record's length and checksums.
 _OVERHEAD_BYTES = 64
-_PARTIAL = ".partial"
+# What this module makes: shards, old and new names of their temporary files, vocabularies.
+_OURS = re.compile(
+    r".+-\d{5}-of-\d{5}-[0-9a-f]{8}\.tfrecord"
+    r"|.+-\d{5}\.tfrecord\.partial(-[0-9a-f]{8})?"
+    r"|vocabulary-[0-9a-f]{8}\.model"
+)
 
 
 def write(
@@ -30,12 +42,13 @@ def write(
     num_shards: int = 0,
     progress: Callable[[str], None] = lambda line: None,
     prepared_with: dict[str, Any] | None = None,
+    before_commit: Callable[[], None] = lambda: None,
 ) -> dataset.Dataset:
     """Writes `raw` into `data_dir`, local or gs://, replacing what is there.
 
-    Every shard is written under a temporary name. Only when all are whole does the old
-    `dataset.json` go, the shards take their names, and the new `dataset.json` comes: a run that is
-    stopped leaves the old data set or none, never a mixture.
+    Every shard is written under a temporary name. When all are whole they get their names, then
+    `dataset.json` is replaced, then the files of the old data set and of runs that were killed are
+    removed.
 
     Args:
       raw: the data set.
@@ -43,33 +56,52 @@ def write(
       num_shards: of each split; 0 chooses from the bytes.
       progress: called with a line now and then.
       prepared_with: of the Dataset.
+      before_commit: called when all is written under temporary names; an error stops it there.
 
     Raises:
-      DataError: a split is empty, or all broken, or a label is outside the classes.
+      DataError: a split is empty, or all broken, a label is outside the classes, or a name cannot
+        be one.
     """
+    _check_names(raw)
     for name, split in raw.splits.items():
         _check(raw, name, split)
     tf.io.gfile.makedirs(data_dir)
-    written = [
-        _SplitWriter(raw, name, data_dir, num_shards, progress).write() for name in raw.splits
-    ]
-    features = _merge([split.features for split in written])
-    complete = dataset.Dataset(
-        name=raw.name,
-        data_dir=data_dir,
-        features=features,
-        class_names=raw.class_names,
-        splits={split.name: split.as_split() for split in written},
-        text=raw.text,
-        prepared_with=prepared_with or {},
-    )
-    partials = {new: old for split in written for old, new in zip(split.partials, split.names)}
-    for name, content in raw.files.items():
-        partials[name] = os.path.join(data_dir, name + _PARTIAL)
-        with tf.io.gfile.GFile(partials[name], "wb") as file:
-            file.write(content)
-    _commit(complete, partials)
+    writers = [_SplitWriter(raw, name, data_dir, num_shards, progress) for name in raw.splits]
+    try:
+        for writer in writers:
+            writer.write()
+        complete = dataset.Dataset(
+            name=raw.name,
+            data_dir=data_dir,
+            features=_merge([writer.features for writer in writers]),
+            class_names=raw.class_names,
+            splits={writer.name: writer.as_split() for writer in writers},
+            text=raw.text,
+            prepared_with=prepared_with or {},
+        )
+        before_commit()
+        _commit(complete, writers, raw.files)
+    finally:
+        for writer in writers:
+            writer.remove_partials()
     return complete
+
+
+def content_name(name: str, content: bytes) -> str:
+    """Returns the name of a file with the checksum of its content, such as "a-0123abcd.model"."""
+    stem, extension = os.path.splitext(name)
+    return f"{stem}-{zlib.crc32(content):08x}{extension}"
+
+
+def _check_names(raw):
+    wrong = names.problem_of_class_names(raw.class_names)
+    if wrong:
+        raise DataError(f"the classes of {raw.name}: {wrong}")
+    for name in (*raw.splits, *raw.files):
+        if not names.is_plain_name(name):
+            raise DataError(f"{name!a} of {raw.name} cannot be a part of the name of a file")
+    if not raw.name or not names.is_line(raw.name):
+        raise DataError(f"{raw.name!a} cannot be the name of a data set: it is not a line of text")
 
 
 def _check(raw, name, split):
@@ -103,13 +135,16 @@ class _SplitWriter:
         self._contents = []  # of each shard, its number of examples and their checksum
         self.features = {}
         self.partials = []
+        self._made = []
 
-    def write(self) -> _SplitWriter:
+    def write(self) -> None:
         """Writes every shard; a shard whose every example is broken leaves no file."""
         started = time.monotonic()
         for i, (begin, end) in enumerate(zip(self._bounds, self._bounds[1:])):
-            path = os.path.join(self._data_dir, f"{self.name}-{i:05d}.tfrecord{_PARTIAL}")
+            name = files.partial_name(f"{self.name}-{i:05d}.tfrecord")
+            path = os.path.join(self._data_dir, name)
             count = crc32 = 0
+            self._made.append(path)
             with tf.io.TFRecordWriter(path) as writer:
                 for record in self._records(begin, end):
                     writer.write(record)
@@ -117,8 +152,6 @@ class _SplitWriter:
             if count:
                 self.partials.append(path)
                 self._contents.append((count, crc32))
-            else:
-                tf.io.gfile.remove(path)
             rate = end / (time.monotonic() - started)
             self._progress(
                 f"{self.name}: shard {i + 1}/{len(self._bounds) - 1}, {end}/{len(self._split)} "
@@ -130,7 +163,11 @@ class _SplitWriter:
                 f"split '{self.name}' of {self._raw.name}: all of its {len(self._broken)} examples "
                 f"are broken; the first is {name}: {reason}"
             )
-        return self
+
+    def remove_partials(self) -> None:
+        """Removes the temporary files that have not become shards."""
+        for path in filter(tf.io.gfile.exists, self._made):
+            tf.io.gfile.remove(path)
 
     def _records(self, begin, end):
         for number, row in zip(range(begin, end), self._rows):
@@ -149,7 +186,10 @@ class _SplitWriter:
     def names(self) -> list[str]:
         """Names of the shards when the data set is complete."""
         count = len(self.partials)
-        return [f"{self.name}-{i:05d}-of-{count:05d}.tfrecord" for i in range(count)]
+        return [
+            f"{self.name}-{i:05d}-of-{count:05d}-{crc32:08x}.tfrecord"
+            for i, (_, crc32) in enumerate(self._contents)
+        ]
 
     def as_split(self) -> dataset.Split:
         """Returns what dataset.json says of the split."""
@@ -192,30 +232,48 @@ def _serialize(row, label):
     }
     if label is not None:
         feature["label"] = tf.train.Feature(int64_list=tf.train.Int64List(value=[label]))
-    return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
+    example = tf.train.Example(features=tf.train.Features(feature=feature))
+    return example.SerializeToString(deterministic=True)  # its checksum is a part of a name
 
 
-def _commit(written: dataset.Dataset, partials):
-    """Gives the shards their names, `{name: partial path}`, and the data set its dataset.json."""
+def _commit(written: dataset.Dataset, writers, others):
+    """Gives the shards their names and the data set its dataset.json; removes what is old."""
     data_dir = written.data_dir
-    json_path = os.path.join(data_dir, dataset.FILE_NAME)
-    with tf.io.gfile.GFile(json_path + _PARTIAL, "w") as file:
+    for writer in writers:
+        for name, partial in zip(writer.names, writer.partials):
+            _sync(partial)
+            tf.io.gfile.rename(partial, os.path.join(data_dir, name), overwrite=True)
+    for name, content in others.items():
+        with files.atomic_write(os.path.join(data_dir, name), "wb") as file:
+            file.write(content)
+    replaced = _replaced_names(data_dir)
+    with files.atomic_write(os.path.join(data_dir, dataset.FILE_NAME)) as file:
         file.write(dataset.to_json(written))
-    replaced = set()
-    if tf.io.gfile.exists(json_path):
-        replaced = _shard_names(dataset.read(data_dir))
-        tf.io.gfile.remove(json_path)
-    for name, partial in partials.items():
-        tf.io.gfile.rename(partial, os.path.join(data_dir, name), overwrite=True)
-    tf.io.gfile.rename(json_path + _PARTIAL, json_path)
-    for name in replaced - _shard_names(written) | _leftovers(data_dir):
+    kept = {dataset.FILE_NAME, *others, *_file_names(written)}
+    present = set(folders.names(data_dir))
+    ours = {name for name in present if _OURS.fullmatch(name)}
+    for name in (replaced & present | ours) - kept:
         tf.io.gfile.remove(os.path.join(data_dir, name))
+    files.remove_leftovers(data_dir)
 
 
-def _shard_names(data):
-    return {shard.name for split in data.splits.values() for shard in split.shards}
+def _sync(path):
+    """Brings a local file to the disk: what it replaces is removed later."""
+    if "://" not in path:
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
 
 
-def _leftovers(data_dir):
-    """Partial shards of runs that were stopped."""
-    return {name for name in tf.io.gfile.listdir(data_dir) if name.endswith(".tfrecord" + _PARTIAL)}
+def _replaced_names(data_dir):
+    """Returns the names of the files of the data set that is there, none if it cannot be read."""
+    try:
+        return _file_names(dataset.read(data_dir))
+    except DataError:
+        return set()
+
+
+def _file_names(data):
+    found = {shard.name for split in data.splits.values() for shard in split.shards}
+    found |= {data.text.vocabulary} if data.text else set()
+    # Whoever wrote dataset.json: nothing else is removed.
+    return {name for name in found if name.endswith((".tfrecord", ".model"))}

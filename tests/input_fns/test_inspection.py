@@ -12,7 +12,7 @@ from PIL import Image
 from input_fns import contact_sheet, dataset, inspection
 from input_fns.convert import source, writer
 
-SHARD = "train-00001-of-00003.tfrecord"
+SHARD = "train-00001-of-00003-e45eb784.tfrecord"
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import tensorflow as tf
 from common.errors import UsageError
 from input_fns import DataError, dataset, inspection, repair
 
-SHARD = "train-00001-of-00003.tfrecord"  # 32 of the 97 records
+SHARD = "train-00001-of-00003-e45eb784.tfrecord"  # 32 of the 97 records
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ def read(folder, **changes):
 
 def texts(raw, split, side):
     """The text of every sentence of a split, row by row, as lists."""
-    pieces = vocabulary.Vocabulary(raw.files["vocabulary.model"])
+    pieces = vocabulary.Vocabulary(raw.files[raw.text.vocabulary])
     rows = []
     for row in raw.splits[split]:
         ids = np.frombuffer(row.values[side], "<u2").tolist()
@@ -133,10 +133,10 @@ def test_tokens_are_counted(folder):
 
 
 def test_a_vocabulary_can_be_that_of_another_data_set(folder, tmp_path):
-    model = read(folder).files["vocabulary.model"]
+    (model,) = read(folder).files.values()
     (tmp_path / "other.model").write_bytes(model)
     raw = read(folder, vocabulary=str(tmp_path / "other.model"), vocab_size=1280)
-    assert raw.files["vocabulary.model"] == model
+    assert raw.files[raw.text.vocabulary] == model
     assert raw.text.vocab_size == 384
 
 

@@ -1,11 +1,15 @@
 """Writing shards: in order, of a sensible number, and whole or not at all."""
 
+import contextlib
+import dataclasses
 import os
+import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from common import files
 from input_fns import DataError, dataset, image_pipeline
 from input_fns.convert import source, writer
 
@@ -85,29 +89,56 @@ def test_an_overwrite_that_is_stopped_leaves_the_old_data_set(tmp_path, session,
     np.testing.assert_array_equal(stored_images(tmp_path, session), old.splits["train"].images)
 
 
-def test_a_stop_between_the_renames_leaves_no_mixture(tmp_path, monkeypatch):
-    writer.write(make_raw(), str(tmp_path), num_shards=3)
-    rename, calls = tf.io.gfile.rename, []
+@pytest.mark.parametrize("stop_at", range(1, 12))
+def test_an_overwrite_stopped_anywhere_leaves_the_old_or_the_new(
+    tmp_path, session, monkeypatch, stop_at
+):
+    old, new = make_raw(), make_raw(first=100)
+    writer.write(old, str(tmp_path), num_shards=3)
+    calls = []
 
-    def rename_one(*args, **kwargs):
-        calls.append(args)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        rename(*args, **kwargs)
+    def stopping(function):
+        def call(*args, **kwargs):
+            calls.append(args)
+            if len(calls) == stop_at:
+                raise KeyboardInterrupt
+            return function(*args, **kwargs)
 
-    monkeypatch.setattr(tf.io.gfile, "rename", rename_one)
-    with pytest.raises(KeyboardInterrupt):
-        writer.write(make_raw(first=100), str(tmp_path), num_shards=3)
-    with pytest.raises(DataError, match="not prepared, or stopped half-way"):
-        dataset.load(str(tmp_path), "numbers")
+        return call
+
+    monkeypatch.setattr(tf.io.gfile, "rename", stopping(tf.io.gfile.rename))
+    monkeypatch.setattr(tf.io.gfile, "remove", stopping(tf.io.gfile.remove))
+    monkeypatch.setattr(files, "atomic_write", stopping(files.atomic_write))
+    with contextlib.suppress(KeyboardInterrupt):
+        writer.write(new, str(tmp_path), num_shards=3)
+    images = stored_images(tmp_path, session)
+    is_new = images[0, 0, 0, 0] == 100
+    np.testing.assert_array_equal(images, (new if is_new else old).splits["train"].images)
 
 
-def test_the_next_run_removes_what_a_stopped_one_left(tmp_path, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(writer, "_commit", lambda written, partials: None)
-        writer.write(make_raw(), str(tmp_path), num_shards=5)
+def test_the_same_data_gets_the_same_names_and_other_data_other_names(tmp_path):
+    names = [
+        {shard.name for shard in writer.write(raw, str(tmp_path / folder), 2).split("train").shards}
+        for raw, folder in ((make_raw(), "a"), (make_raw(), "b"), (make_raw(first=1), "c"))
+    ]
+    assert names[0] == names[1]
+    assert not names[0] & names[2]
+
+
+def shard_names(folder):
+    """What the shards in a folder are called, without their checksums, after all other files."""
+    names = sorted(os.listdir(folder))
+    return [re.sub(r"-[0-9a-f]{8}\.tfrecord", ".tfrecord", name) for name in names]
+
+
+def test_the_next_run_removes_what_a_killed_one_left(tmp_path):
+    writer.write(make_raw(), str(tmp_path), num_shards=5)
+    (tmp_path / "dataset.json").unlink()
+    for name in ("train-00003.tfrecord.partial-0123abcd", "train-00003.tfrecord.partial"):
+        (tmp_path / name).write_bytes(b"half")
+    (tmp_path / "dataset.json.partial-0123abcd").write_text("half")
     writer.write(make_raw(), str(tmp_path), num_shards=2)
-    assert sorted(os.listdir(tmp_path)) == [
+    assert shard_names(tmp_path) == [
         "dataset.json",
         "train-00000-of-00002.tfrecord",
         "train-00001-of-00002.tfrecord",
@@ -118,11 +149,52 @@ def test_the_old_shards_go_and_foreign_files_stay(tmp_path):
     (tmp_path / "mine.tfrecord").write_text("precious")
     writer.write(make_raw(), str(tmp_path), num_shards=3)
     writer.write(make_raw(), str(tmp_path), num_shards=1)
-    assert sorted(os.listdir(tmp_path)) == [
+    assert shard_names(tmp_path) == [
         "dataset.json",
         "mine.tfrecord",
         "train-00000-of-00001.tfrecord",
     ]
+
+
+def test_a_data_set_with_names_of_an_older_version_is_read_and_replaced(tmp_path, session):
+    raw = make_raw()
+    (shard,) = writer.write(raw, str(tmp_path), num_shards=1).split("train").shards
+    old_name = "train-00000-of-00001.tfrecord"
+    os.rename(tmp_path / shard.name, tmp_path / old_name)
+    path = tmp_path / "dataset.json"
+    path.write_text(path.read_text().replace(shard.name, old_name))
+    np.testing.assert_array_equal(stored_images(tmp_path, session), raw.splits["train"].images)
+    writer.write(raw, str(tmp_path), num_shards=1)
+    assert sorted(os.listdir(tmp_path)) == ["dataset.json", shard.name]
+
+
+def test_a_dataset_json_cannot_name_a_file_of_another_folder(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "precious.tfrecord").write_text("precious")
+    (shard,) = writer.write(make_raw(), str(tmp_path / "data"), 1).split("train").shards
+    path = tmp_path / "data" / "dataset.json"
+    path.write_text(path.read_text().replace(shard.name, "../precious.tfrecord"))
+    with pytest.raises(DataError, match=r'name is "../precious.tfrecord", and must be a plain'):
+        dataset.read(str(tmp_path / "data"))
+    writer.write(make_raw(first=1), str(tmp_path / "data"), 1)
+    assert (tmp_path / "precious.tfrecord").exists()
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"class_names": ("a\nb", "c")}, "not a class name"),
+        ({"class_names": ("a", "")}, "not a class name"),
+        ({"class_names": ("a", "a")}, "the class 'a' is there more than once"),
+        ({"splits": {"../evil": None}}, "cannot be a part of the name of a file"),
+        ({"files": {"../evil": b""}}, "cannot be a part of the name of a file"),
+        ({"name": "a\nb"}, "cannot be the name of a data set"),
+    ],
+)
+def test_names_that_cannot_be_stored(tmp_path, changed, message):
+    with pytest.raises(DataError, match=message):
+        writer.write(dataclasses.replace(make_raw(), **changed), str(tmp_path / "data"))
+    assert not (tmp_path / "data").exists()
 
 
 def test_an_empty_split_is_refused(tmp_path):
@@ -177,9 +249,9 @@ def test_broken_examples_are_left_out_and_listed(tmp_path, session):
 def test_a_shard_whose_examples_are_all_broken_is_no_file(tmp_path):
     broken = source.Broken("b.png", "it is empty")
     split = write_rows(tmp_path, [row(0), row(1), broken, broken, row(4), row(5)]).split("train")
-    assert [shard.name for shard in split.shards] == [
-        "train-00000-of-00002.tfrecord",
-        "train-00001-of-00002.tfrecord",
+    assert [shard.name[:20] for shard in split.shards] == [
+        "train-00000-of-00002",
+        "train-00001-of-00002",
     ]
     assert len(os.listdir(tmp_path)) == 3
 

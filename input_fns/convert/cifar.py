@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import io
 import os
-import pickle
 import tarfile
 from collections.abc import Callable
 
@@ -19,10 +18,14 @@ import numpy as np
 import tensorflow as tf
 
 from input_fns import DataError
-from input_fns.convert.files import read_bytes
+from input_fns.convert import pickled
+from input_fns.convert.files import decode, read_bytes, read_start
 from input_fns.convert.source import Options, RawArrays, RawDataset
 
 _PIXELS = 3 * 32 * 32
+_FINE_LABEL_NAMES = b"fine_label_names"
+# The largest file of an archive has 155 MB, all of it 190 MB.
+_MAX_ARCHIVE_BYTES = 2**29
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,47 +53,40 @@ def _parse_binary(path, data, label_bytes):
 
 def _parse_python(path, data, key):
     batch = _unpickle(path, data)
+    missing = [name for name in (b"data", key) if name not in batch]
+    if missing:
+        raise DataError(f"{path} is no batch of CIFAR: it lacks {missing[0]}")
     try:
-        pixels, labels = batch[b"data"], np.array(batch[key])
-    except (KeyError, TypeError) as error:
-        raise DataError(f"{path} is no batch of CIFAR: it lacks {error}") from error
-    if pixels.shape != (len(labels), _PIXELS):
-        raise DataError(f"{path} has pixels {pixels.shape} and {len(labels)} labels")
+        pixels, labels = (pickled.array(batch[name]) for name in (b"data", key))
+    except pickled.PickleError as error:
+        raise DataError(f"{path} is no batch of CIFAR: {error}") from error
+    if pixels.shape != (len(labels), _PIXELS) or pixels.dtype != np.uint8 or labels.ndim != 1:
+        raise DataError(
+            f"{path} has pixels {pixels.shape} and {len(labels)} labels, of {pixels.dtype} and "
+            f"{labels.dtype}"
+        )
     return pixels, labels
-
-
-class _Unpickler(pickle.Unpickler):
-    """Makes arrays and nothing else: a pickle from the internet could run any program."""
-
-    _ALLOWED = (
-        ("numpy.core.multiarray", "_reconstruct"),
-        ("numpy", "ndarray"),
-        ("numpy", "dtype"),
-        ("_codecs", "encode"),
-    )
-
-    def find_class(self, module, name):
-        """Returns one of the few classes that an array is made of."""
-        if (module, name) in self._ALLOWED:
-            return super().find_class(module, name)
-        raise pickle.UnpicklingError(f"it asks for {module}.{name}")
 
 
 def _unpickle(path, data):
     try:
-        return _Unpickler(io.BytesIO(data), encoding="bytes").load()
-    # A broken pickle fails in as many ways as there are opcodes.
-    except Exception as error:
+        value = pickled.loads(data)
+    except pickled.PickleError as error:
         raise DataError(f"{path} is no whole pickle of CIFAR: {error}") from error
+    if not isinstance(value, dict):
+        raise DataError(f"{path} is no batch of CIFAR: it holds no dict")
+    return value
 
 
 def _names_of_text(path, data):
-    del path
-    return data.decode().split()
+    return decode(path, data).split()
 
 
-def _names_of_pickle(key):
-    return lambda path, data: [name.decode() for name in _unpickle(path, data)[key]]
+def _names_of_pickle(path, data):
+    found = _unpickle(path, data).get(_FINE_LABEL_NAMES)
+    if not isinstance(found, list) or not all(isinstance(name, bytes) for name in found):
+        raise DataError(f"{path} has no list of names {_FINE_LABEL_NAMES}")
+    return [decode(path, name) for name in found]
 
 
 _CIFAR10 = tuple(f"data_batch_{i}" for i in range(1, 6))
@@ -161,11 +157,7 @@ def read(options: Options) -> RawDataset:
         )
     names = _CIFAR10_NAMES.split()
     if version.class_names:
-        parse = (
-            _names_of_text
-            if version.class_names.endswith(".txt")
-            else _names_of_pickle(b"fine_label_names")
-        )
+        parse = _names_of_text if version.class_names.endswith(".txt") else _names_of_pickle
         names = parse(version.class_names, files(version.class_names))
     return RawDataset(
         options.dataset,
@@ -201,13 +193,35 @@ def _read(folder, name):
 
 
 def _unpack(path):
-    """Returns `{file name: bytes}` of an archive."""
+    """Returns `{file name: bytes}` of an archive; nothing is written, wherever its paths lead."""
+    # The archive's own name has it unpacked in memory, which a bomb would fill.
+    data = read_start(path, _MAX_ARCHIVE_BYTES + 1)
+    if len(data) > _MAX_ARCHIVE_BYTES:
+        raise DataError(f"{path} unpacks to more than {_MAX_ARCHIVE_BYTES} bytes: it is not CIFAR")
+    files = {}
     try:
-        with tarfile.open(fileobj=io.BytesIO(read_bytes(path))) as tar:
-            files = [member for member in tar if member.isfile()]
-            return {os.path.basename(file.name): tar.extractfile(file).read() for file in files}
-    except tarfile.TarError as error:
+        with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as tar:
+            for member in tar:
+                name = os.path.basename(member.name)
+                if not member.isfile():
+                    continue
+                # A sparse file has any size, and of two files one would be taken for the other.
+                if member.issparse() or name in files:
+                    raise DataError(f"{path} has a sparse file or two files {name!a}")
+                files[name] = tar.extractfile(member).read()
+    # A broken header fails in as many ways as it has fields.
+    except (
+        tarfile.TarError,
+        OSError,
+        EOFError,
+        ValueError,
+        OverflowError,
+        RecursionError,
+    ) as error:
+        if isinstance(error, DataError):
+            raise
         raise DataError(f"{path} is no whole tar file: {error}") from error
+    return files
 
 
 def _member(archive, members, name):

@@ -8,26 +8,55 @@ import zlib
 
 import tensorflow as tf
 
-from input_fns import DataError
+from input_fns import DataError, memory
+
+_PIECE_BYTES = 2**24
 
 
 def read_bytes(path: str) -> bytes:
     """Returns what a file holds, unpacked if its name ends in .gz.
 
     Raises:
-      DataError: it is missing, or no whole gzip file.
+      DataError: it is missing, no whole gzip file, or larger than half of the available memory.
+    """
+    room = memory.available_bytes() // 2
+    data = read_start(path, room + 1)
+    if len(data) > room:
+        raise DataError(f"{path} holds more than half of the available memory, {room} bytes")
+    return data
+
+
+def read_start(path: str, num_bytes: int) -> bytes:
+    """Returns the first bytes of a file, unpacked if its name ends in .gz; fewer if it is shorter.
+
+    Raises:
+      DataError: it is missing, or no whole gzip file as far as it is read.
     """
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
-            data = file.read()
+            if not path.endswith(".gz"):
+                return _read(file, num_bytes)
+            with gzip.GzipFile(fileobj=file) as unpacked:
+                return _read(unpacked, num_bytes)
     except tf.errors.NotFoundError as error:
         raise DataError(f"{path} is not there") from error
-    if not path.endswith(".gz"):
-        return data
-    try:
-        return gzip.decompress(data)
-    except (EOFError, OSError, zlib.error) as error:
-        raise DataError(f"{path} ({len(data)} bytes) is no whole gzip file: {error}") from error
+    except tf.errors.FailedPreconditionError as error:
+        raise DataError(f"{path} is not a file") from error
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        size = tf.io.gfile.stat(path).length
+        raise DataError(f"{path} ({size} bytes) is no whole gzip file: {error}") from error
+
+
+def _read(file, num_bytes):
+    # In pieces: some files allocate all that is asked for.
+    pieces = []
+    while num_bytes > 0:
+        piece = file.read(min(num_bytes, _PIECE_BYTES))
+        if not piece:
+            break
+        pieces.append(piece)
+        num_bytes -= len(piece)
+    return b"".join(pieces)
 
 
 def read_text(path: str) -> str:
@@ -36,7 +65,7 @@ def read_text(path: str) -> str:
     Raises:
       DataError: it is missing, no whole gzip file, or not UTF-8.
     """
-    return _decode(path, read_bytes(path)).removeprefix("\ufeff")
+    return decode(path, read_bytes(path)).removeprefix("\ufeff")
 
 
 def read_lines(path: str) -> list[bytes]:
@@ -49,14 +78,19 @@ def read_lines(path: str) -> list[bytes]:
       DataError: it is missing, no whole gzip file, or not UTF-8.
     """
     data = read_bytes(path)
-    _decode(path, data)
+    decode(path, data)
     lines = data.removeprefix(codecs.BOM_UTF8).split(b"\n")
     if not lines[-1]:
         lines.pop()
     return [line.removesuffix(b"\r") for line in lines]
 
 
-def _decode(path, data):
+def decode(path: str, data: bytes) -> str:
+    """Returns UTF-8 as text.
+
+    Raises:
+      DataError: it is not UTF-8; the message names the line.
+    """
     try:
         return data.decode()
     except UnicodeDecodeError as error:

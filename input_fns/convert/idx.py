@@ -14,8 +14,8 @@ import struct
 import numpy as np
 import tensorflow as tf
 
-from input_fns import DataError
-from input_fns.convert.files import read_bytes
+from input_fns import DataError, memory
+from input_fns.convert.files import read_start
 from input_fns.convert.source import Options, RawArrays, RawDataset
 
 CLASS_NAMES = {
@@ -74,20 +74,28 @@ def _find(source, name):
 
 
 def _read_idx(path, num_dimensions):
-    data = read_bytes(path)
+    header = 4 + 4 * num_dimensions
+    start = read_start(path, header)
     magic = bytes([0, 0, _UINT8, num_dimensions])
-    if data[:4] != magic:
+    if start[:4] != magic:
         raise DataError(
-            f"{path} starts with {data[:4].hex()}, not with {magic.hex()}, the magic number of an "
+            f"{path} starts with {start[:4].hex()}, not with {magic.hex()}, the magic number of an "
             f"IDX file of uint8 in {num_dimensions} dimension(s)"
         )
-    header = 4 + 4 * num_dimensions
-    if len(data) < header:
-        raise DataError(f"{path} is cut off inside its header, at byte {len(data)}")
-    shape = struct.unpack(f">{num_dimensions}i", data[4:header])
-    if len(data) - header != math.prod(shape):
+    if len(start) < header:
+        raise DataError(f"{path} is cut off inside its header, at byte {len(start)}")
+    shape = struct.unpack(f">{num_dimensions}I", start[4:])
+    size, room = math.prod(shape), memory.available_bytes() // 2
+    if size > room:
         raise DataError(
-            f"{path} should hold {' x '.join(map(str, shape))} = {math.prod(shape)} bytes after "
-            f"its header of {header}, but holds {len(data) - header}"
+            f"{path} should hold {' x '.join(map(str, shape))} bytes, which is more than half of "
+            f"the available memory, {room}"
+        )
+    data = read_start(path, header + size + 1)
+    if len(data) - header != size:
+        found = f"{len(data) - header}{' or more' if len(data) - header > size else ''}"
+        raise DataError(
+            f"{path} should hold {' x '.join(map(str, shape))} = {size} bytes after its header of "
+            f"{header}, but holds {found}"
         )
     return np.frombuffer(data, np.uint8, offset=header).reshape(shape)

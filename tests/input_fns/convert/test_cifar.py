@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from input_fns import DataError
+from input_fns.convert import cifar
 from tests.formats import CIFAR10_BATCHES, cifar_binary
 
 CIFAR10 = pathlib.Path(__file__).parents[4] / "shared" / "data" / "cifar10"
@@ -130,6 +131,27 @@ def test_a_broken_pickle(read, tmp_path, capsys, content, message):
     with pytest.raises(DataError, match=message):
         read("cifar10", source=tmp_path)
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("labels", [[3.5] * SIZE, [2**70] * SIZE, [[1]] * SIZE, b"1234567", None])
+def test_labels_that_are_none(read, tmp_path, labels):
+    content = pickle.dumps({b"data": PIXELS[0], b"labels": labels}, 2)
+    write(tmp_path / "cifar-10-batches-py", {**PYTHON, "data_batch_3": content})
+    with pytest.raises(DataError, match="data_batch_3 is no batch of CIFAR"):
+        read("cifar10", source=tmp_path)
+
+
+def test_an_archive_with_two_files_of_one_name(read, tmp_path):
+    archive(tmp_path / "cifar-10-binary.tar.gz", {**BINARY, "../evil/test_batch.bin": b"x"})
+    with pytest.raises(DataError, match=r"two files 'test_batch\.bin'"):
+        read("cifar10", source=tmp_path)
+
+
+def test_an_archive_that_unpacks_to_too_much(read, tmp_path, monkeypatch):
+    monkeypatch.setattr(cifar, "_MAX_ARCHIVE_BYTES", 100_000)
+    archive(tmp_path / "cifar-10-binary.tar.gz", BINARY)
+    with pytest.raises(DataError, match="unpacks to more than 100000 bytes"):
+        read("cifar10", source=tmp_path)
 
 
 @pytest.mark.parametrize("cut", [10, 20000])

@@ -1,0 +1,271 @@
+"""Reads pickles of lists, dicts, strings and arrays of integers. Nothing of a pickle is executed.
+
+A pickle is a program for a stack machine, and its usual reader calls what the program names: even
+NumPy's own functions read memory at addresses of the program's choosing. Here the machine has the
+operations that such data need, none of which calls or changes anything but the data.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import pickletools
+from typing import Any
+
+import numpy as np
+
+_INTEGERS = ("u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8")
+_MAX_OPERATIONS = 2_000_000  # CIFAR-100 takes 400,000
+_MARK = object()
+
+
+class PickleError(ValueError):
+    """A pickle is broken, or holds something else."""
+
+
+class _Function:
+    """Stands for a function or class that a pickle names."""
+
+    def __init__(self, name):
+        self.name = name
+
+
+_FUNCTIONS = {
+    ("numpy.core.multiarray", "_reconstruct"): _Function("_reconstruct"),
+    ("numpy._core.multiarray", "_reconstruct"): _Function("_reconstruct"),
+    ("numpy", "ndarray"): _Function("ndarray"),
+    ("numpy", "dtype"): _Function("dtype"),
+    ("_codecs", "encode"): _Function("encode"),
+}
+
+
+class _Dtype:
+    """A dtype as it is being made."""
+
+    def __init__(self, code):
+        if code not in _INTEGERS:
+            raise PickleError("it holds an array of another type than integers")
+        self.code, self.order = code, "|"
+
+    def build(self, state):
+        """Takes `(version, byte order, ...)`."""
+        order = _text(state[1]) if isinstance(state, tuple) and len(state) > 1 else None
+        if order not in ("<", ">", "|", "="):
+            raise PickleError("it holds a broken type of an array")
+        self.order = order
+
+
+def _text(value):
+    return value.decode("latin-1") if type(value) is bytes else value
+
+
+class _Array:
+    """An array as it is being made."""
+
+    def __init__(self):
+        self.value = None
+
+    def build(self, state):
+        """Takes `(version, shape, dtype, is in Fortran's order, bytes)`."""
+        if not isinstance(state, tuple) or len(state) != 5:
+            raise PickleError("it holds a broken array")
+        _, shape, dtype, is_fortran, content = state
+        is_shape = isinstance(shape, tuple) and all(type(n) is int and n >= 0 for n in shape)
+        if not (is_shape and isinstance(dtype, _Dtype) and isinstance(content, bytes)):
+            raise PickleError("it holds a broken array")
+        dtype = np.dtype(dtype.code).newbyteorder(dtype.order)
+        if math.prod(shape) * dtype.itemsize != len(content):
+            raise PickleError(f"it holds an array of {len(content)} bytes for another shape")
+        order = "F" if is_fortran is True else "C"
+        self.value = np.frombuffer(content, dtype).reshape(shape, order=order)
+
+
+def loads(data: bytes) -> Any:
+    """Returns the value that a pickle of protocol 1 to 5 holds; strings of Python 2 are bytes.
+
+    Lists and dicts may hold an `_Array`, whose `value` is the array: see `array`.
+
+    Raises:
+      PickleError: it is broken, or holds anything else than data.
+    """
+    machine = _Machine(len(data))
+    try:
+        for number, (operation, argument, _) in enumerate(pickletools.genops(io.BytesIO(data))):
+            if operation.name == "STOP":
+                return machine.pop()
+            if number > _MAX_OPERATIONS:
+                raise PickleError("it is not a batch of images: it holds too many values")
+            machine.do(operation.name, argument)
+    except PickleError:
+        raise
+    except (ValueError, IndexError, KeyError, TypeError, OverflowError, MemoryError) as error:
+        raise PickleError(f"it is broken ({type(error).__name__})") from error
+    raise PickleError("it has no end")
+
+
+def array(value: Any) -> np.ndarray:
+    """Returns an array, or a list of integers, as one.
+
+    Raises:
+      PickleError: it is neither.
+    """
+    if isinstance(value, _Array) and value.value is not None:
+        return value.value
+    if not isinstance(value, list) or any(type(number) is not int for number in value):
+        raise PickleError("a list of integers is something else")
+    try:
+        return np.array(value, np.int64)
+    except OverflowError as error:
+        raise PickleError("an integer is too large") from error
+
+
+_STRINGS = ("STRING", "BINSTRING", "SHORT_BINSTRING")
+_VALUES = (
+    *("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"),
+    *("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
+)
+_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+_NOTHING = ("PROTO", "FRAME")
+
+
+class _Machine:
+    """The stack and the memo of a pickle."""
+
+    def __init__(self, size):
+        self._stack: list[Any] = []
+        self._memo: dict[int, Any] = {}
+        self._left_to_encode = size  # bytes: what is encoded stands in the pickle, once
+
+    def pop(self):
+        value = self._stack.pop()
+        if value is _MARK:
+            raise PickleError("it is broken (mark)")
+        return value
+
+    def do(self, name, argument):
+        """Does one operation."""
+        push = self._stack.append
+        if name in _STRINGS:
+            push(argument.encode("latin-1"))
+        elif name in _VALUES:
+            push(argument)
+        elif name in _CONSTANTS:
+            push(_CONSTANTS[name])
+        elif name == "MARK":
+            push(_MARK)
+        elif name in ("GET", "BINGET", "LONG_BINGET"):
+            push(self._memo[argument])
+        elif name in ("PUT", "BINPUT", "LONG_BINPUT"):
+            self._memo[argument] = self._stack[-1]
+        elif name == "MEMOIZE":
+            self._memo[len(self._memo)] = self._stack[-1]
+        elif name not in _NOTHING:
+            operation = getattr(self, f"_{name.lower()}", None)
+            if operation is None:
+                raise PickleError(f"it has the operation {name}, which data do not need")
+            operation(argument)
+
+    def _since_mark(self):
+        values = []
+        while self._stack[-1] is not _MARK:
+            values.append(self._stack.pop())
+        self._stack.pop()
+        return values[::-1]
+
+    def _empty_list(self, argument):
+        self._stack.append([])
+
+    def _list(self, argument):
+        self._stack.append(self._since_mark())
+
+    def _append(self, argument):
+        self._extend([self.pop()])
+
+    def _appends(self, argument):
+        self._extend(self._since_mark())
+
+    def _extend(self, values):
+        if type(self._stack[-1]) is not list:
+            raise PickleError("it appends to what is not a list")
+        self._stack[-1].extend(values)
+
+    def _empty_tuple(self, argument):
+        self._stack.append(())
+
+    def _tuple(self, argument):
+        self._stack.append(tuple(self._since_mark()))
+
+    def _tuple1(self, argument):
+        self._stack.append((self.pop(),))
+
+    def _tuple2(self, argument):
+        b, a = self.pop(), self.pop()
+        self._stack.append((a, b))
+
+    def _tuple3(self, argument):
+        c, b, a = self.pop(), self.pop(), self.pop()
+        self._stack.append((a, b, c))
+
+    def _empty_dict(self, argument):
+        self._stack.append({})
+
+    def _dict(self, argument):
+        values = self._since_mark()
+        self._stack.append({})
+        self._update(values)
+
+    def _setitem(self, argument):
+        value, key = self.pop(), self.pop()
+        self._update([key, value])
+
+    def _setitems(self, argument):
+        self._update(self._since_mark())
+
+    def _update(self, values):
+        keys = values[::2]
+        if type(self._stack[-1]) is not dict or len(values) % 2:
+            raise PickleError("it sets an item of what is not a dict")
+        # The hash of a deep tuple recurses until the process ends.
+        if not all(type(key) in (str, bytes, int) for key in keys):
+            raise PickleError("it has a key that is not a string")
+        self._stack[-1].update(zip(keys, values[1::2]))
+
+    def _global(self, argument):
+        module, _, name = argument.partition(" ")
+        self._push_function(module, name)
+
+    def _stack_global(self, argument):
+        name, module = self.pop(), self.pop()
+        self._push_function(module, name)
+
+    def _push_function(self, module, name):
+        if type(module) is not str or type(name) is not str:
+            raise PickleError("it asks for what has no name")
+        if (module, name) not in _FUNCTIONS:
+            raise PickleError(f"it asks for {module[:60]}.{name[:60]}")
+        self._stack.append(_FUNCTIONS[module, name])
+
+    def _reduce(self, argument):
+        arguments, function = self.pop(), self.pop()
+        if not isinstance(function, _Function) or not isinstance(arguments, tuple):
+            raise PickleError("it calls what is not a function")
+        if function.name == "_reconstruct":
+            self._stack.append(_Array())
+        elif function.name == "dtype" and arguments:
+            self._stack.append(_Dtype(_text(arguments[0])))
+        elif function.name == "encode" and len(arguments) == 2 and arguments[1] == "latin1":
+            self._stack.append(self._encoded(arguments[0]))
+        else:
+            raise PickleError(f"it calls {function.name}")
+
+    def _encoded(self, text):
+        if type(text) is not str or len(text) > self._left_to_encode:
+            raise PickleError("it encodes more text than it holds")
+        self._left_to_encode -= len(text)
+        return text.encode("latin-1")
+
+    def _build(self, argument):
+        state = self.pop()
+        if not isinstance(self._stack[-1], (_Array, _Dtype)):
+            raise PickleError("it changes what is not an array")
+        self._stack[-1].build(state)

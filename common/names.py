@@ -17,6 +17,11 @@ def is_line(text: object) -> bool:
     return isinstance(text, str) and not any(unicodedata.category(c) in _NOT_TEXT for c in text)
 
 
+def printable(text: str) -> str:
+    """Returns `text` as one line that any file takes, with what is not text escaped."""
+    return text if is_line(text) else ascii(text)[1:-1]
+
+
 def is_plain_name(name: object) -> bool:
     """Whether `name` is the name of a file inside a folder, and never a path that leaves it."""
     return (

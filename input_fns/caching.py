@@ -6,6 +6,7 @@ import dataclasses
 import glob
 import hashlib
 import os
+import re
 import shutil
 from typing import IO
 
@@ -116,7 +117,8 @@ def _local_copy(data, split_name, folder):
         raise DataError(f"--cache={folder} is no folder that can be made: {error}") from error
     # The name holds the records' checksums: those of another data set are never taken for them.
     identity = hashlib.sha256(repr((data.data_dir, split)).encode()).hexdigest()[:12]
-    path = os.path.join(folder, f"{data.name.replace(':', '_')}-{split_name}-{identity}")
+    name = re.sub(r"[^\w.-]", "_", data.name)  # such as "tfds:cifar10"
+    path = os.path.join(folder, f"{name}-{split_name}-{identity}")
     if glob.glob(f"{glob.escape(path)}*{_FINISHED}"):
         return path
     # What a killed process has left is removed by `claim`, or another is just writing it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from absl import flags
 
+from common import names
 from input_fns import convert
 from models.registry import did_you_mean
 from training.size_flag import SizeParser, SizeSerializer
@@ -101,6 +102,36 @@ def _check_data_dir(path):
     if path == "":
         raise flags.ValidationError("it is empty")
     return True
+
+
+def _check_text(path):
+    if not names.is_line(path):
+        raise flags.ValidationError(f"{path!a} is not UTF-8 text without control characters")
+    return True
+
+
+for _name in ("data_dir", "source", "csv", "vocabulary", "contact_sheet", "name"):
+    flags.register_validator(
+        _name, lambda path: path is None or _check_text(path), flag_values=FLAGS
+    )
+
+
+@flags.validator("class_names", flag_values=FLAGS)
+def _check_class_names(class_names):
+    wrong = names.problem_of_class_names(class_names)
+    if wrong:
+        raise flags.ValidationError(wrong)
+    return True
+
+
+def _check_list(values):
+    if not all(values) or names.repeated(values):
+        raise flags.ValidationError("a value of the list is empty, or there more than once")
+    return True
+
+
+for _name in ("label_columns", "languages"):
+    flags.register_validator(_name, _check_list, flag_values=FLAGS)
 
 
 @flags.validator("mode", flag_values=FLAGS)

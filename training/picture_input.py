@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from common import folders
 from input_fns import DataError
 from input_fns.convert import pictures
 
@@ -32,11 +33,7 @@ class PictureInput:
         """
         if tf.io.gfile.isdir(path):
             self._folder = path
-            found = [
-                os.path.join(folder, name)
-                for folder, _, names in tf.io.gfile.walk(path)
-                for name in names
-            ]
+            found = list(folders.files(path, {folders.identity(path)}))
         else:
             self._folder = os.path.dirname(path) or "."
             found = [path] if tf.io.gfile.exists(path) else []

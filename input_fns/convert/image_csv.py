@@ -11,8 +11,9 @@ import io
 import os
 
 import numpy as np
-import tensorflow as tf
 
+from common import folders
+from common.names import is_line, repeated
 from input_fns import DataError
 from input_fns.convert import pictures
 from input_fns.convert.files import read_text
@@ -49,10 +50,12 @@ def read(options: Options) -> RawDataset:
     paths = np.array([find(where, row[image_column]) for where, row in rows], object)
     groups = _column(rows, options.group_column)
     split_of = _column(rows, options.split_column)
+    number_of = {}  # of a file, whatever links lead to it
+    numbers = [number_of.setdefault(folders.identity(path), len(number_of)) for path in paths]
     for values in (texts, groups, split_of):
-        _check_alike(rows, paths, values)
-    if groups is None and len(set(paths)) < len(paths):
-        groups = paths  # an image that is listed twice is not held out and trained on
+        _check_alike(rows, paths, numbers, values)
+    if groups is None and len(number_of) < len(paths):
+        groups = np.array(numbers)  # an image that is listed twice is not held out and trained on
     split = PictureFiles(paths, _to_labels(rows, texts, class_names), options, groups)
     splits = {"train": split}
     if options.split_column:
@@ -65,15 +68,30 @@ def read(options: Options) -> RawDataset:
 
 def _table(path):
     """Returns the names of the columns, and of each row where it stands and its values."""
-    reader = csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True)
+    text = read_text(path)
+    if "\0" in text:
+        raise DataError(
+            f"{path}, line {text.count(chr(10), 0, text.index(chr(0))) + 1}: a NUL byte"
+        )
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    rows, last = [], 0
     try:
-        columns = reader.fieldnames or []
-        # Line 1 is the header.
-        return columns, [(f"{path}, line {reader.line_num}", row) for row in reader]
+        columns = next(reader, [])
+        last = reader.line_num
+        twice = repeated(filter(None, columns))
+        if twice:
+            raise DataError(f"{path} has more than one column '{twice[0]}'")
+        for values in filter(None, reader):
+            last = reader.line_num
+            where = f"{path}, line {last}"
+            if len(values) != len(columns):
+                raise DataError(f"{where}: {len(values)} values in {len(columns)} columns")
+            rows.append((where, dict(zip(columns, values))))
     except csv.Error as error:
         raise DataError(
-            f"{path}, after line {reader.line_num}: no CSV ({error}); a quote may have no other"
+            f"{path}, after line {last}: no CSV ({error}); a quote may have no other"
         ) from error
+    return columns, rows
 
 
 def _label(where, row, columns):
@@ -81,6 +99,8 @@ def _label(where, row, columns):
         label = row[columns[0]]
         if not label:
             raise DataError(f"{where}: no label in column '{columns[0]}'")
+        if not is_line(label):
+            raise DataError(f"{where}: the label {label!a} has control characters")
         return label
     ones = [name for name in columns if row[name] in ("1", "1.0")]
     others = [name for name in columns if row[name] not in ("0", "0.0", "1", "1.0")]
@@ -93,11 +113,13 @@ def _label(where, row, columns):
     return ones[0]
 
 
-def _check_alike(rows, paths, values):
+def _check_alike(rows, paths, numbers, values):
     """An image that is listed twice has one label, one group and one split."""
     first = {}
-    for (where, _), path, value in zip(rows, paths, [] if values is None else values):
-        before, other = first.setdefault(path, (where, value))
+    for (where, _), path, number, value in zip(
+        rows, paths, numbers, [] if values is None else values
+    ):
+        before, other = first.setdefault(number, (where, value))
         if value != other:
             raise DataError(f"{where}: {path} is '{value}', and '{other}' at {before}")
 
@@ -128,13 +150,17 @@ class _Finder:
 
     def __init__(self, folder):
         self._folder = folder
+        # Of gs:// too no more than the form of the path is looked at.
+        self._root = os.path.abspath(folder.partition("://")[2] or folder)
         self._listed = {}
 
     def __call__(self, where, name):
-        folder, base = os.path.split(os.path.join(self._folder, name or ""))
+        path = os.path.normpath(os.path.join(self._root, name))
+        if os.path.commonpath([path, self._root]) != self._root:
+            raise DataError(f"{where}: the image {name!a} is outside of --source={self._folder}")
+        folder, base = os.path.split(os.path.join(self._folder, os.path.relpath(path, self._root)))
         if folder not in self._listed:  # one listing a folder, and no question a file
-            there = tf.io.gfile.isdir(folder)
-            names = tf.io.gfile.listdir(folder) if there else []
+            names = folders.names(folder)
             in_lower_case = {_in_lower_case(name): name for name in names}
             self._listed[folder] = {**in_lower_case, **{name: name for name in names}}
         listed = self._listed[folder]

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 
 import numpy as np
-import tensorflow as tf
 
+from common import folders
+from common.names import is_line, printable
 from input_fns import DataError
 from input_fns.convert import pictures
 from input_fns.convert.picture_files import PictureFiles
@@ -20,12 +21,16 @@ from input_fns.convert.source import Options, RawDataset, is_split, split_names
 def read(options: Options) -> RawDataset:
     """Returns the splits, classes in the order of their names unless `class_names` gives one.
 
+    Links are followed. A folder is visited once, however many links lead to it; a file that is
+    there twice stays in one split.
+
     Raises:
-      DataError: there are no classes, the splits have different ones, or one has no image.
+      DataError: there are no classes, the splits have different ones, one has no image, or a file
+        is in two classes or two splits.
     """
-    folders = _folders(options.source)
-    if folders and all(map(is_split, folders)):
-        names = split_names(folders, f"--source={options.source}")
+    found = _folders(options.source)
+    if found and all(map(is_split, found)):
+        names = split_names(found, f"--source={options.source}")
         splits = {ours: os.path.join(options.source, name) for ours, name in names.items()}
     else:
         splits = {"train": options.source}
@@ -36,14 +41,21 @@ def read(options: Options) -> RawDataset:
             f"--source={options.source} should have a folder for each class, "
             f"and has {len(class_names)}"
         )
+    for folder in splits.values():
+        _check_classes(folder, class_names)
+    roots = _roots(options.source, splits.values(), class_names)
+    seen = {}
     return RawDataset(
         options.dataset,
         class_names,
-        {name: _read_split(folder, class_names, options) for name, folder in splits.items()},
+        {
+            name: _read_split(folder, class_names, options, roots, seen)
+            for name, folder in splits.items()
+        },
     )
 
 
-def _read_split(folder, class_names, options):
+def _check_classes(folder, class_names):
     found = set(_folders(folder))
     if found != set(class_names):
         missing, more = sorted(set(class_names) - found), sorted(found - set(class_names))
@@ -51,20 +63,45 @@ def _read_split(folder, class_names, options):
             f"{folder} should have the classes {', '.join(class_names)}; "
             f"missing: {', '.join(missing) or 'none'}; unknown: {', '.join(more) or 'none'}"
         )
-    paths, labels = [], []
+
+
+def _roots(source, splits, class_names):
+    """Returns the identities of the folders whose images have a place of their own."""
+    paths = [os.path.join(split, name) for split in splits for name in class_names]
+    paths += [] if source in splits else splits
+    path_of = {folders.identity(source): source}
+    for path in paths:
+        first = path_of.setdefault(folders.identity(path), path)
+        if first != path:
+            raise DataError(f"{path} and {first} are the same folder")
+    return set(path_of)
+
+
+def _read_split(folder, class_names, options, roots, seen):
+    """Returns a split; `seen` is `{identity: (path, split and class)}` of the images so far."""
+    paths, labels, groups = [], [], {}
     for label, name in enumerate(class_names):
-        files = _images(os.path.join(folder, name))
-        paths += files
-        labels += [label] * len(files)
-    return PictureFiles(np.array(paths, object), np.array(labels, np.int64), options)
+        for path in _images(os.path.join(folder, name), set(roots)):
+            identity = folders.identity(path)
+            first, place = seen.setdefault(identity, (path, (folder, name)))
+            if place != (folder, name):
+                raise DataError(
+                    f"{printable(path)} and {printable(first)} are the same file, which cannot be "
+                    "in two classes or in two splits"
+                )
+            groups.setdefault(identity, len(groups))
+            paths.append(path)
+            labels.append(label)
+    twice = len(groups) < len(paths)
+    numbers = np.array([groups[folders.identity(path)] for path in paths]) if twice else None
+    return PictureFiles(np.array(paths, object), np.array(labels, np.int64), options, numbers)
 
 
-def _images(folder):
+def _images(folder, visited):
     files = [
-        os.path.join(path, name)
-        for path, _, names in tf.io.gfile.walk(folder)
-        for name in names
-        if name.lower().endswith(pictures.EXTENSIONS)
+        path
+        for path in folders.files(folder, visited)
+        if path.lower().endswith(pictures.EXTENSIONS)
     ]
     if not files:
         raise DataError(
@@ -74,11 +111,17 @@ def _images(folder):
 
 
 def _folders(path):
-    if not tf.io.gfile.isdir(path):
+    if not folders.is_folder(path):
         raise DataError(f"--source={path} is no folder")
-    names = (name.rstrip("/") for name in tf.io.gfile.listdir(path))
-    return sorted(
+    found = [
         name
-        for name in names
-        if not name.startswith(".") and tf.io.gfile.isdir(os.path.join(path, name))
-    )
+        for name in folders.names(path)
+        if not name.startswith(".") and folders.is_folder(os.path.join(path, name))
+    ]
+    for name in found:
+        if not is_line(name):
+            raise DataError(
+                f"{path} has a folder {name!a}, which cannot be the name of a class: it must be "
+                "UTF-8 without control characters"
+            )
+    return found

@@ -12,8 +12,8 @@ import os
 from collections.abc import Sequence
 
 import numpy as np
-import tensorflow as tf
 
+from common import folders
 from input_fns import DataError
 from input_fns.convert.files import read_lines
 from input_fns.convert.source import Options, RawDataset, split_names
@@ -72,7 +72,7 @@ def read(options: Options) -> RawDataset:
 def _files(folder, language):
     """Returns `{split: path}` of one language."""
     found = {}
-    for name in tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else ():
+    for name in folders.names(folder):
         stem = name[: -len(".gz")] if name.endswith(".gz") else name
         if stem.endswith(f".{language}"):
             split = stem[: -len(language) - 1]

@@ -12,6 +12,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
+from common import folders
+from common.names import printable
+from input_fns import DataError
 from input_fns.convert import pictures
 from input_fns.convert.source import Broken, Options, Row
 from input_fns.dataset import Feature
@@ -47,7 +50,7 @@ class PictureFiles:
             return len(self) * int(np.prod(self.options.image_size)) * self.options.channels
         # A sample will do: a stat of a million files on gs:// takes an hour.
         sample = self.paths[:: max(1, len(self) // 1000)]
-        return round(np.mean([tf.io.gfile.stat(path).length for path in sample]) * len(self))
+        return round(np.mean([_size(path) for path in sample]) * len(self))
 
     def take(self, indices: Sequence[int]) -> PictureFiles:
         """Returns the split of these examples, in the order of the indices."""
@@ -61,9 +64,16 @@ class PictureFiles:
         for names, found in read(chunks, size, channels, self.options.workers):
             for name, picture in zip(names, found):
                 if isinstance(picture, str):
-                    yield Broken(name, picture)
+                    yield Broken(printable(name), picture)
                     continue
-                yield row_of(picture, channels, os.path.relpath(name, self.options.source))
+                relative = os.path.relpath(name, self.options.source)
+                yield row_of(picture, channels, printable(relative))
+
+
+def _size(path):
+    if folders.is_remote(path):
+        return tf.io.gfile.stat(path).length
+    return os.path.getsize(path) if os.path.isfile(path) else 0
 
 
 def row_of(picture: pictures.Picture, channels: int, name: str) -> Row:
@@ -89,7 +99,16 @@ def _read_in_processes(chunks, size, channels, workers):
             task = pool.submit(pictures.read_many, names, size, channels)
             under_way.append((names, task))
             if len(under_way) > 4 * workers:
-                names, task = under_way.popleft()
-                yield names, task.result()
-        for names, task in under_way:
-            yield names, task.result()
+                yield _result(*under_way.popleft())
+        while under_way:
+            yield _result(*under_way.popleft())
+
+
+def _result(names, task):
+    try:
+        return names, task.result()
+    except concurrent.futures.process.BrokenProcessPool as error:
+        raise DataError(
+            f"a process that reads images was killed, perhaps for want of memory, while it read "
+            f"{len(names)} files from {printable(names[0])} on: --workers=1 takes less"
+        ) from error

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import os
 import warnings
 
 import numpy as np
 from PIL import Image, ImageOps
 
+# Pillow reads more, some by other programs: PostScript by Ghostscript. MPO is a kind of JPEG.
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 # What TensorFlow's decoder and Pillow read alike; other modes and formats are encoded anew.
 _KEPT_MODES = {
@@ -21,6 +24,8 @@ _KEPT_MODES = {
 _MODES = {1: "L", 3: "RGB"}
 _ORIENTATION = 0x0112  # the EXIF tag
 _JPEG_QUALITY = 95
+# A file of some kilobytes may have any number of pixels, and of zeros any number of bytes.
+_MAX_PIXELS, _MAX_BYTES = 10**8, 2**29
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +58,9 @@ def read(data: bytes, image_size: tuple[int, int] | None, channels: int) -> Pict
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # odd metadata; broken pixels are errors
-        with Image.open(io.BytesIO(data)) as image:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            if image.width * image.height > _MAX_PIXELS:
+                raise ValueError(f"it has {image.width} x {image.height} pixels, too many")
             image.load()
             # A photo with a second one behind it, as many phones take them: the first is a JPEG.
             file_format = "JPEG" if image.format == "MPO" else image.format
@@ -96,8 +103,10 @@ def _bytes_of(name):
 
         with tf.io.gfile.GFile(name, "rb") as file:
             return file.read()
+    if os.path.exists(name) and not os.path.isfile(name):  # a pipe would never end
+        raise OSError("it is not a file")
     with open(name, "rb") as file:
-        return file.read()
+        return file.read(_MAX_BYTES)
 
 
 def _eight_bits(image, mode):

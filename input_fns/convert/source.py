@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from common.names import is_plain_name
 from input_fns import DataError
 from input_fns.dataset import Feature, Text
 
@@ -36,12 +37,16 @@ def split_names(found: Iterable[str], where: str) -> dict[str, str]:
       where: they were found, for errors.
 
     Raises:
-      DataError: two of them mean the same split, or one is empty.
+      DataError: two of them mean the same split, or one is empty or no part of a file's name.
     """
     names: dict[str, str] = {}
     for name in found:
         if not name:
             raise DataError(f"{where}: an example has no split")
+        if not is_plain_name(name):
+            raise DataError(
+                f"{where}: {name!a} cannot be a split, which becomes a part of the names of files"
+            )
         ours = _SPLIT_NAMES.get(name, name)
         if ours in names:
             raise DataError(f"{where}: '{names[ours]}' and '{name}' both mean the split '{ours}'")

@@ -63,9 +63,16 @@ def files(folder: str, visited: set[object]) -> Iterator[str]:
         with os.scandir(path) as entries:
             found = sorted(entries, key=lambda entry: entry.name)
         for entry in found:
-            if not entry.is_dir():
+            if not _is_folder(entry):
                 yield entry.path
         for entry in reversed(found):
-            if entry.is_dir() and identity(entry.path) not in visited:
+            if _is_folder(entry) and identity(entry.path) not in visited:
                 visited.add(identity(entry.path))
                 waiting.append(entry.path)
+
+
+def _is_folder(entry):
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False

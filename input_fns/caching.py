@@ -84,7 +84,7 @@ def claim(path: str) -> str:
 
     if os.path.exists(path + _FINISHED) or path in _locks:
         return path
-    lock = open(f"{path}.lock", "w")  # noqa: SIM115 - held until the process ends
+    lock = open(f"{path}.lock", "wb")  # noqa: SIM115 - held until the process ends
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -64,7 +64,7 @@ class Shard:
     def has_name_of_content(self) -> bool:
         """Whether the checksum in the name, if there is one, is that of the records."""
         found = _CRC32_IN_NAME.search(self.name)
-        return not found or int(found[1], 16) == self.crc32
+        return not found or self.crc32 in (0, int(found[1], 16))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -97,7 +97,7 @@ def walk(data: Dataset, path: str) -> Iterator[Record]:
 def _reason(error):
     if isinstance(error, IndexError):
         return "truncated record"
-    message = error.message.split(" [[")[0]
+    message = error.message.split(" [[")[0].split("' failed")[0]
     return re.sub(r" at \d+", "", message) or "its checksum does not fit"
 
 

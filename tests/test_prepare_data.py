@@ -8,6 +8,8 @@ import sys
 import pytest
 from PIL import Image
 
+from common import locks
+from common.errors import UsageError
 from input_fns import DataError
 
 
@@ -99,6 +101,10 @@ def test_the_folder_of_another_data_set_is_not_touched(prepare, own_data_dir, ov
             ["--dataset=digits", "--data_dir=d", "--csv=labels.csv"],
             "--csv is not for --dataset=digits, but for image_csv",
         ),
+        (
+            ["--dataset=image_folder", "--source=s", "--data_dir=d", "--class_names=a,b,a"],
+            "the class 'a' is there more than once",
+        ),
         (["--dataset=digits", "--data_dir=d", "--channels=2"], "it must be 1 or 3"),
         (["--dataset=digits", "--data_dir=d", "--image_size=3x"], "it should be SIZE or HEIGHTx"),
         (["--dataset=digits", "--data_dir=d", "--shards=-1"], "-1 is not a non-negative integer"),
@@ -156,3 +162,52 @@ def test_images_that_are_left_out_are_told(prepare, tmp_path, capsys):
         "train: 1 broken, all listed in dataset.json",
         f"{tmp_path}/data: colours, 2 classes; train 6 examples in 1 shard(s)",
     ]
+
+
+def test_two_processes_do_not_write_at_once(prepare, tmp_path, monkeypatch):
+    monkeypatch.setattr(locks, "_WAIT_SECONDS", 0)
+    lock = locks.acquire(str(tmp_path), "data_dir", "prepare_data.py")
+    with pytest.raises(UsageError, match=f"--data_dir={tmp_path} is in use by process"):
+        prepare("--dataset=digits", f"--data_dir={tmp_path}")
+    lock.release()
+    assert os.listdir(tmp_path) == []
+    prepare("--dataset=digits", f"--data_dir={tmp_path}")
+    assert not (tmp_path / ".lock").exists()
+
+
+def test_the_slower_of_two_processes_finds_the_data_set_ready(
+    prepare, tmp_path, capsys, monkeypatch
+):
+    acquire = locks.acquire
+
+    def acquire_later(*args):
+        monkeypatch.setattr(locks, "acquire", acquire)
+        prepare("--dataset=digits", f"--data_dir={tmp_path}")
+        return acquire(*args)
+
+    monkeypatch.setattr(locks, "acquire", acquire_later)
+    prepare("--dataset=digits", f"--data_dir={tmp_path}")
+    out = capsys.readouterr().out.splitlines()
+    assert "train: shard 1/1" in out[0]
+    assert "is ready: digits" in out[-1]
+
+
+@pytest.mark.slow
+def test_a_locale_of_ascii(tmp_path):
+    for name in ("é", "日本"):
+        (tmp_path / "raw" / name).mkdir(parents=True)
+        for i in range(3):
+            Image.new("RGB", (4, 5), "red").save(tmp_path / "raw" / name / f"ü{i}.png")
+    ascii_locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    data_dir = tmp_path / "dätä"
+    done = subprocess.run(
+        [
+            *(sys.executable, "prepare_data.py", "--dataset=image_folder"),
+            *("--validation_fraction=0", f"--source={tmp_path}/raw", f"--data_dir={data_dir}"),
+        ],
+        env={**os.environ, **ascii_locale},
+        capture_output=True,
+    )
+    assert done.returncode == 0, done.stderr
+    fields = json.loads((data_dir / "dataset.json").read_text(encoding="utf-8"))
+    assert fields["class_names"] == ["é", "日本"]

@@ -118,7 +118,7 @@ def _write_extras(folder, job, requests):
                 path = os.path.join(folder, SAMPLE_FILE.format(name))
                 np.save(path, examples.astype("S") if as_text else examples)
     if job.dataset.class_names:
-        with open(os.path.join(folder, "class_names.txt"), "w") as file:
+        with open(os.path.join(folder, "class_names.txt"), "w", encoding="utf-8") as file:
             file.writelines(f"{name}\n" for name in job.dataset.class_names)
     return {name: os.path.join(folder, name) for name in os.listdir(folder)}
 

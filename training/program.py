@@ -51,10 +51,12 @@ def start(argv: list[str], doc: str, *flags_modules: str):
       The flags.
     """
     output.protect()
+    _use_utf8()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its errors also come as exceptions
     kernels.prefer_onednn()
     try:
         check_versions()
+        _check_encoding(argv)
     except UsageError as error:
         _exit(error)
     from absl import flags
@@ -125,6 +127,26 @@ def check_versions() -> None:
                 f"{name} {version or 'is missing'}: this package needs {name} {TENSORFLOW}.x, the "
                 "last with Estimator"
             )
+
+
+def _use_utf8() -> None:
+    """Starts Python again in its UTF-8 mode if it has another encoding for the names of files.
+
+    TensorFlow has UTF-8 alone, so with another one no name with an accent would be the same.
+    """
+    if sys.getfilesystemencoding() == "utf-8" or os.environ.get("PYTHONUTF8") == "1":
+        return
+    os.environ["PYTHONUTF8"] = "1"
+    arguments = getattr(sys, "orig_argv", [sys.executable, *sys.argv])[1:]  # Python 3.9 has none
+    os.execv(sys.executable, [sys.executable, *arguments])
+
+
+def _check_encoding(argv):
+    for argument in argv:
+        try:
+            argument.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(f"the argument {argument!a} is not UTF-8") from error
 
 
 def _hint(error, flag_values):

@@ -21,7 +21,7 @@ _TEST_EVERY = 5
 
 def read(options: Options) -> RawDataset:
     """Returns 1438 train and 359 test images, uint8 `[n, 8, 8, 1]` with pixels 0..16."""
-    with gzip.open(_FILE, "rt") as file:
+    with gzip.open(_FILE, "rt", encoding="ascii") as file:
         rows = np.loadtxt(file, delimiter=",", dtype=np.int64)
     images = rows[:, :-1].astype(np.uint8).reshape(-1, 8, 8, 1)
     labels = rows[:, -1]

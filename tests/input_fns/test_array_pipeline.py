@@ -91,3 +91,10 @@ def test_labels_outside_the_classes_are_refused(labels):
     words = r"the labels of 'test' go from .* of 3 classes from 0 to 2"
     with pytest.raises(DataError, match=words):
         ArrayPipeline("numbers", {"test": split}, class_names=("a", "b", "c"))
+
+
+@pytest.mark.parametrize("labels", [[0.5, 1, 2], [np.nan, 1, 2], [True, False, True]])
+def test_labels_of_classes_are_integers(labels):
+    split = {"x": np.zeros([3, 2])}, np.array(labels)
+    with pytest.raises(DataError, match="those of classes must be integers"):
+        ArrayPipeline("numbers", {"test": split}, class_names=("a", "b", "c"))

@@ -74,3 +74,78 @@ def test_every_broken_shard_is_counted(own_data_dir):
     message = r"2 shard\(s\) .* has 5 bytes instead of \d+; test-00000-of-00003.* is missing"
     with pytest.raises(DataError, match=message):
         dataset.load(own_data_dir, "stripes")
+
+
+NESTED = 100_000
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"\xff{}", "it is not UTF-8 at byte 0"),
+        (b"[" * NESTED + b"]" * NESTED, "it is nested too deep"),
+        (b'{"a":' * NESTED, "it is nested too deep"),
+        (b'{"format": 2, "format": 2}', 'the key "format" is there more than once'),
+        (b'{"format": NaN}', "NaN is not a number"),
+        (b'{"format": 1' + b"0" * 10_000 + b"}", "is too large"),
+        (b"[2]", "the whole is a list, and must be an object"),
+    ],
+)
+def test_a_dataset_json_that_attacks_its_reader(tmp_path, content, problem):
+    (tmp_path / "dataset.json").write_bytes(content)
+    with pytest.raises(DataError, match=r"is not a dataset\.json of prepare_data\.py") as error:
+        dataset.read(str(tmp_path))
+    assert problem in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "problem"),
+    [
+        (["format"], "2", 'format is "2", and must be an integer'),
+        (["name"], None, "name is null, and must be a line of text"),
+        (["class_names"], ["a", "a", "b"], "the class 'a' is there more than once"),
+        (["class_names"], "abc", 'class_names is "abc", and must be a list'),
+        (["class_names", 1], "a\nb", "is not a class name"),
+        (["features"], {}, "features is empty"),
+        (["features"], {"../x": {}}, 'a key of features is "../x"'),
+        (["features", "image", "dtype"], "object", "features.image.dtype is"),
+        (["features", "image", "shape", 0], 7.0, "features.image.shape[0] is 7.0"),
+        (["features", "image", "shape", 0], -7, "features.image.shape[0] is -7"),
+        (["features", "image", "shape"], [2**30, 2**30], "features.image.shape is too large"),
+        (["splits"], {}, "splits is empty"),
+        (["splits", "train", "shards"], {}, "splits.train.shards is an object"),
+        (["splits", "train", "shards", 0, "name"], "/etc/passwd", "must be a plain file name"),
+        (["splits", "train", "shards", 0, "name"], "..", "must be a plain file name"),
+        (["splits", "train", "shards", 0, "num_bytes"], -1, "must be an integer of at least 0"),
+        (["splits", "train", "shards", 0, "num_examples"], True, "must be an integer"),
+        (["splits", "train", "shards", 0, "num_examples"], 2**40, "which have no room for so many"),
+        (["splits", "train", "shards", 0, "crc32"], 2**32, "from 0 to 4294967295"),
+        (["splits", "train", "broken"], [["a"]], "must be a name and a reason"),
+        (["text"], {"languages": 3}, "text.languages is 3, and must be a list"),
+        (["prepared_with"], [], "prepared_with is a list"),
+    ],
+)
+def test_a_field_that_is_wrong_is_named(own_data_dir, place, value, problem):
+    path = os.path.join(own_data_dir, "dataset.json")
+    with open(path) as file:
+        fields = content = json.load(file)
+    for key in place[:-1]:
+        content = content[key]
+    content[place[-1]] = value
+    with open(path, "w") as file:
+        json.dump(fields, file)
+    with pytest.raises(DataError) as error:
+        dataset.load(own_data_dir, "stripes")
+    assert problem in str(error.value)
+
+
+def test_a_shard_that_was_renamed_over_another(own_data_dir):
+    """What two runs of prepare_data.py into one folder left, before names held checksums."""
+    first, second, _ = dataset.read(own_data_dir).split("train").shards
+    path = os.path.join(own_data_dir, "dataset.json")
+    with open(path) as file:
+        text = file.read()
+    with open(path, "w") as file:
+        file.write(text.replace(str(first.crc32), str(second.crc32 ^ 1)))
+    with pytest.raises(DataError, match=f"{first.name} is not the name of records with crc32"):
+        dataset.load(own_data_dir, "stripes")

@@ -28,7 +28,7 @@ def test_stored_numbers_come_back_bit_for_bit(session, dtype):
     np.testing.assert_array_equal(labels, np.arange(13) % 4)
 
 
-@pytest.mark.parametrize("label", [4, -1])
+@pytest.mark.parametrize("label", [4, -1, 2**32, 2**32 + 3, -(2**32) + 3, 2**63 - 1])
 def test_a_label_outside_the_classes_is_an_error(session, label):
     parse = images.stored_fn({"image": Feature("raw", "uint8", (1,))}, True, num_classes=4)
     _, labels = parse(tf.constant([example(np.uint8([1]), label)]))

@@ -1,15 +1,17 @@
 """Inspection reads every record, and finds what is wrong and where."""
 
+import dataclasses
 import io
 import os
 import re
+import struct
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from PIL import Image
 
-from input_fns import contact_sheet, dataset, inspection
+from input_fns import DataError, contact_sheet, dataset, inspection
 from input_fns.convert import source, writer
 
 SHARD = "train-00001-of-00003-e45eb784.tfrecord"
@@ -163,3 +165,81 @@ def test_a_class_of_few_images(tmp_path):
     sheet = np.asarray(Image.open(io.BytesIO(contact_sheet.png(written))))
     white = (sheet[4:68, 160 + 4 * 68 :] == 255).all()
     assert white  # class a has four images, and then no more
+
+
+def other_records(stripes):
+    """Replaces a shard by one of as many records and bytes."""
+    path = os.path.join(stripes.data_dir, SHARD)
+    records = list(tf.compat.v1.io.tf_record_iterator(path))
+    with tf.io.TFRecordWriter(path) as file:
+        for record in records[::-1]:
+            file.write(record)
+
+
+def test_a_shard_of_another_data_set_is_found(stripes):
+    other_records(stripes)
+    (problem,) = inspection.inspect(stripes, "train").problems
+    assert problem.startswith(f"{SHARD} holds other records than dataset.json names: their crc32")
+
+
+def test_the_start_of_a_run_checks_small_shards(stripes, monkeypatch):
+    inspection.check_contents(stripes, ["train", "test"])
+    other_records(stripes)
+    inspection.check_contents(stripes, ["test"])
+    with pytest.raises(DataError, match=f"{SHARD} holds other records"):
+        inspection.check_contents(stripes, ["train"])
+    monkeypatch.setattr(inspection, "_CHECKED_BYTES", 2000)
+    inspection.check_contents(stripes, ["train"])
+
+
+def test_a_data_set_of_an_older_version_has_no_checksums(stripes):
+    other_records(stripes)
+    split = stripes.split("train")
+    shards = tuple(dataclasses.replace(shard, crc32=0) for shard in split.shards)
+    splits = {"train": dataclasses.replace(split, shards=shards)}
+    older = dataclasses.replace(stripes, splits=splits)
+    inspection.check_contents(older, ["train"])
+    assert inspection.inspect(older, "train").problems == []
+
+
+def masked_crc32c(data):
+    crc = 2**32 - 1
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ 0x82F63B78 * (crc & 1)
+    crc ^= 2**32 - 1
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) % 2**32
+
+
+@pytest.mark.parametrize("length", [2**31, 2**40, 2**60, 2**64 - 6, 2**64 - 1])
+def test_a_length_that_would_end_the_process(stripes, length):
+    """TensorFlow allocates what a length with a good checksum says: a segmentation fault."""
+    path = os.path.join(stripes.data_dir, SHARD)
+    header = struct.pack("<Q", length)
+    with open(path, "r+b") as file:
+        file.write(header + struct.pack("<I", masked_crc32c(header)))
+    (problem,) = inspection.problems(stripes, ["train"])
+    assert re.fullmatch(rf"{SHARD}, record 0 at byte 0: (corrupted|truncated) record", problem)
+    with pytest.raises(DataError, match="record 0 at byte 0"):
+        inspection.check_contents(stripes, ["train"])
+
+
+def test_a_label_above_32_bits_is_none_of_the_classes(stripes):
+    path = os.path.join(stripes.data_dir, SHARD)
+    rewrite(path, lambda f: f["label"].int64_list.value.__setitem__(0, 2**32 + 1))
+    (problem,) = inspection.problems(stripes, ["train"])
+    assert "its label [4294967297] is none of the 3 classes" in problem
+
+
+def test_a_feature_of_another_type(stripes):
+    path = os.path.join(stripes.data_dir, SHARD)
+    rewrite(path, lambda f: f["image"].int64_list.value.append(3))
+    (problem,) = inspection.problems(stripes, ["train"])
+    assert "it has no feature 'image'" in problem
+
+
+def test_a_split_without_shards_is_inspected(stripes):
+    splits = {"train": dataset.Split((), ())}
+    report = inspection.inspect(dataclasses.replace(stripes, splits=splits), "train")
+    assert report.lines[0].startswith("train: 0 examples in 0 shard(s)")

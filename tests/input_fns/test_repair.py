@@ -137,3 +137,21 @@ def test_a_training_counts_what_it_skipped(run_with, own_data_dir, shard, tmp_pa
     assert result(tmp_path / "tolerant", steps)["train"]["skipped_records"] == 1
     with open(own_data_dir + "/dataset.json") as file:
         assert json.load(file)["splits"]["train"]["num_examples"] == 97
+
+
+def test_copies_are_found_in_a_relative_folder(load, shard, tmp_path, monkeypatch):
+    flip(shard, 3 * record_bytes(shard) + 20)
+    monkeypatch.chdir(tmp_path)
+    data, skipped = repair.without_bad_records(load(), "train", "model/repaired", 1)
+    assert skipped == 1
+    assert len(records_of(data)) == 96
+    assert dataset.to_json(data).count("repaired") == 0
+
+
+def test_a_whole_shard_of_another_data_set_is_not_taken(load, shard, tmp_path):
+    records = list(tf.compat.v1.io.tf_record_iterator(shard))
+    with tf.io.TFRecordWriter(shard) as file:
+        for record in records[::-1]:
+            file.write(record)
+    with pytest.raises(DataError, match=f"{SHARD} in .* is not the shard that dataset.json names"):
+        repair.without_bad_records(load(), "train", str(tmp_path), 97)

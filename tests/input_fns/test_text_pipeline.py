@@ -1,10 +1,12 @@
 """Rows of token ids, from shards to batches."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from input_fns import dataset
+from input_fns import dataset, inspection
 from input_fns.deployment import Deployment
 from input_fns.text_pipeline import TextPipeline
 
@@ -90,3 +92,15 @@ def test_hosts_that_stream_share_no_row(pairs_dir, session, monkeypatch):
         seen += fetch(input_fn, session, 1, len(range(host, size, 4)))
     rows = pipeline.stored_rows("train")["target"]
     assert sorted(labels[0].tolist() for _, labels in seen) == sorted(rows.tolist())
+
+
+@pytest.mark.parametrize("cache", ["memory", "none"])
+def test_a_token_id_outside_the_vocabulary_is_an_error(pairs_dir, session, cache):
+    data = dataset.load(pairs_dir, "pairs")
+    small = dataclasses.replace(data, text=dataclasses.replace(data.text, vocab_size=5))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="outside the vocabulary"):
+        fetch(TextPipeline(small, cache).train_input_fn("train", seed=1), session, 4, 1)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="outside the vocabulary"):
+        TextPipeline(small).stored_rows("test")
+    (problem, *_) = inspection.problems(small, ["test"])
+    assert "'source' has ids that are none of the 5" in problem

@@ -2,6 +2,7 @@
 
 import collections
 import importlib.metadata
+import os
 import subprocess
 import sys
 import types
@@ -70,6 +71,24 @@ def test_an_error_of_the_input_is_one_line_and_status_2(monkeypatch, capsys, err
         program.run(main)
     assert exit_info.value.code == 2
     assert capsys.readouterr().err == "run_cpu.py: error: this is wrong\n"
+
+
+def test_a_locale_without_utf8_starts_python_in_its_utf8_mode(monkeypatch):
+    started = []
+    monkeypatch.setattr(os, "execv", lambda program, argv: started.append(argv))
+    monkeypatch.setattr(sys, "getfilesystemencoding", lambda: "ascii")
+    monkeypatch.setenv("PYTHONUTF8", "0")
+    program._use_utf8()
+    program._use_utf8()  # by now it is in that mode
+    assert len(started) == 1
+    assert os.environ["PYTHONUTF8"] == "1"
+
+
+def test_an_argument_that_is_not_utf8(capsys):
+    with pytest.raises(SystemExit) as end:
+        program.start(["run_cpu.py", "--data_dir=\udcff"], "")
+    assert end.value.code == 2
+    assert r"the argument '--data_dir=\udcff' is not UTF-8" in capsys.readouterr().err
 
 
 def test_an_error_of_the_program_is_not_hidden():

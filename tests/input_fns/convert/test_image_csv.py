@@ -183,3 +183,48 @@ def test_the_real_table_of_the_leaves(read, tmp_path):
         "validation": 123,
         "test": 124,
     }
+
+
+ROWS = ("f", "kind"), ("cat/00.jpeg", "cat"), ("dog/03.png", "dog")
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([*ROWS, ("cat/01.jpeg",)], "line 4: 1 values in 2 columns"),
+        ([*ROWS, ("cat/01.jpeg", "cat", "x")], "line 4: 3 values in 2 columns"),
+        ([("f", "f"), *ROWS[1:]], "more than one column 'f'"),
+        ([*ROWS, ("cat/01.jpeg", "c\nat")], r"line 5: the label 'c\\nat' has control characters"),
+        ([*ROWS, ("cat/01.jpeg", "c\0at")], "line 4: a NUL byte"),
+        ([*ROWS, ("cat/01.jpeg", "c" * 200_000)], "no CSV .field larger than field limit"),
+        ([*ROWS, ("../labels.csv", "cat")], "image '../labels.csv' is outside of --source="),
+        ([*ROWS, ("cat/../../labels.csv", "cat")], "is outside of --source="),
+        ([*ROWS, ("/etc/passwd", "cat")], "image '/etc/passwd' is outside of --source="),
+    ],
+)
+def test_a_table_that_is_broken(read, table, rows, message):
+    given = table(*(row for row in rows if not any("\0" in value for value in row)))
+    with open(given["csv"], "a", newline="") as file:
+        for row in rows:
+            if any("\0" in value for value in row):
+                file.write(",".join(row) + "\n")
+    with pytest.raises(DataError, match=message):
+        read("image_csv", **given)
+
+
+@pytest.mark.parametrize("split", ["../../evil", "/evil", "..", "a\nb", "a\\b", "x" * 300])
+def test_a_split_that_is_no_file_name(read, table, split):
+    rows = [("f", "kind", "s"), ("cat/00.jpeg", "cat", "train"), ("dog/03.png", "dog", split)]
+    with pytest.raises(DataError, match="cannot be a split"):
+        read("image_csv", **table(*rows, split_column="s"))
+
+
+def test_two_links_to_one_image_have_one_label(read, table, folder):
+    (folder / "dog" / "link.jpeg").symlink_to("../cat/00.jpeg")
+    with pytest.raises(DataError, match=r"link.jpeg is 'dog', and 'cat' at"):
+        read("image_csv", **table(*ROWS, ("dog/link.jpeg", "dog")))
+
+
+def test_paths_inside_the_source_may_be_absolute(read, table, folder):
+    raw = read("image_csv", **table(*ROWS, (str(folder / "cat" / "01.jpeg"), "cat")))
+    assert len(raw.splits["train"]) == 3

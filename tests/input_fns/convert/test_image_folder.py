@@ -1,7 +1,9 @@
 """A folder of images whose sub-folders are the classes."""
 
+import os
 import pathlib
 import shutil
+import sys
 import tarfile
 
 import numpy as np
@@ -117,3 +119,97 @@ def test_the_real_leaves(read, rows, tmp_path):
         assert not broken
         for path, row in zip(split.paths, good):
             assert row.values["image"] == pathlib.Path(path).read_bytes()
+
+
+def images_of(raw):
+    return {name: sorted(split.paths) for name, split in raw.splits.items()}
+
+
+def test_links_that_loop_add_nothing(read, folder):
+    before = images_of(read("image_folder", source=folder))
+    (folder / "cat" / "up").symlink_to("..")
+    (folder / "dog" / "again").symlink_to(folder, target_is_directory=True)
+    (folder / "dog" / "self").symlink_to(".")
+    assert images_of(read("image_folder", source=folder)) == before
+
+
+def test_a_linked_folder_is_read_once(read, folder, tmp_path):
+    (tmp_path / "more").mkdir()
+    (folder / "cat" / "00.jpeg").rename(tmp_path / "more" / "00.jpeg")
+    for name in ("more", "more_again"):
+        (folder / "cat" / name).symlink_to(tmp_path / "more", target_is_directory=True)
+    raw = read("image_folder", source=folder, validation_fraction=0)
+    assert len(raw.splits["train"]) == 18
+
+
+def test_a_file_in_two_classes(read, folder):
+    (folder / "cat" / "link.png").symlink_to("../dog/00.png")
+    with pytest.raises(DataError, match=r"dog/00.png and .*cat/link.png are the same file"):
+        read("image_folder", source=folder)
+
+
+def test_a_file_in_two_splits(read, folder, tmp_path):
+    for split in ("train", "test"):
+        for label in ("cat", "dog"):
+            (tmp_path / "splits" / split / label).mkdir(parents=True)
+            for path in (folder / label).iterdir():
+                copy = tmp_path / "splits" / split / label / path.name
+                copy.write_bytes(path.read_bytes())
+    path = tmp_path / "splits" / "test" / "cat" / "00.jpeg"
+    path.unlink()
+    os.link(tmp_path / "splits" / "train" / "cat" / "00.jpeg", path)
+    with pytest.raises(DataError, match="are the same file, which cannot be in two classes"):
+        read("image_folder", source=tmp_path / "splits")
+
+
+def test_two_classes_of_one_folder(read, folder):
+    (folder / "wolf").symlink_to("dog", target_is_directory=True)
+    with pytest.raises(DataError, match=r"wolf and .*dog are the same folder"):
+        read("image_folder", source=folder)
+
+
+def test_a_file_that_is_there_twice_stays_in_one_split(read, folder):
+    for i in range(7):
+        (folder / "dog" / f"link{i}.png").symlink_to(f"{i:02d}.png")
+    for seed in range(3):
+        splits = read("image_folder", source=folder, validation_fraction=0.3, seed=seed).splits
+        real = [{os.path.realpath(path) for path in split.paths} for split in splits.values()]
+        assert not set.intersection(*real)
+
+
+def test_what_is_not_a_file_is_broken(read, folder, rows):
+    (folder / "cat" / "dead.jpg").symlink_to("nothing")
+    os.mkfifo(folder / "cat" / "pipe.jpg")
+    os.mkdir(folder / "cat" / "folder.jpg")
+    (folder / "cat" / "zero.jpg").symlink_to("/dev/zero")
+    raw = read("image_folder", source=folder, validation_fraction=0)
+    _, broken = rows(raw.splits["train"])
+    assert sorted(os.path.basename(row.name) for row in broken) == [
+        "dead.jpg",
+        "pipe.jpg",
+        "zero.jpg",
+    ]
+    assert raw.splits["train"].num_bytes > 0
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="its file system has UTF-8 names only")
+def test_a_name_that_is_not_utf8_is_read_and_escaped(read, folder, rows):
+    os.rename(bytes(folder / "cat" / "00.jpeg"), bytes(folder / "cat") + b"/\xff\n.jpeg")
+    (good, broken) = rows(read("image_folder", source=folder).splits["train"])
+    assert not broken
+    assert "cat/\\udcff\\n.jpeg" in {row.name for row in good}
+
+
+@pytest.mark.parametrize("name", ["x\ny", "x\u2028y", "\udcff"])
+def test_a_folder_whose_name_is_not_a_class(read, folder, name):
+    (folder / name).mkdir()
+    with pytest.raises(DataError, match="cannot be the name of a class"):
+        read("image_folder", source=folder)
+
+
+def test_patterns_in_names_are_plain_characters(read, folder):
+    (folder / "cat").rename(folder / "c[a]t*?\\")
+    (folder / "dog" / "00.png").rename(folder / "dog" / "[0-9]*?\\.png")
+    raw = read("image_folder", source=folder, validation_fraction=0)
+    assert raw.class_names == ("c[a]t*?\\", "dog")
+    assert len(raw.splits["train"]) == 18

@@ -1,6 +1,7 @@
 """One image file: kept as it is where that will do, and made to do where not."""
 
 import io
+import subprocess
 
 import numpy as np
 import pytest
@@ -130,3 +131,36 @@ def test_reasons_stand_in_the_place_of_broken_files(tmp_path, photo, encode):
     assert found[1:3] == ["it is empty", "it is no image"]
     assert "truncated" in found[3].lower()
     assert "No such file" in found[4]
+
+
+@pytest.mark.parametrize("name", ["x.png", "x.jpg"])
+def test_postscript_starts_no_other_program(tmp_path, monkeypatch, name):
+    def refuse(*args, **kwargs):
+        raise AssertionError("another program was started")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    code = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n"
+    (tmp_path / name).write_bytes(code)
+    assert pictures.read_many([str(tmp_path / name)], KEPT, 3) == ["it is no image"]
+
+
+@pytest.mark.parametrize("file_format", ["PPM", "ICO", "TGA", "PCX", "JPEG2000", "EPS"])
+def test_formats_without_an_extension_here_are_no_images(tmp_path, photo, file_format):
+    photo(32, 32).save(tmp_path / "x.png", file_format)
+    assert pictures.read_many([str(tmp_path / "x.png")], KEPT, 3) == ["it is no image"]
+
+
+def test_a_small_file_of_many_pixels(tmp_path):
+    Image.new("1", (20_000, 20_000)).save(tmp_path / "x.png")
+    (reason,) = pictures.read_many([str(tmp_path / "x.png")], KEPT, 3)
+    assert reason == "it has 20000 x 20000 pixels, too many" or "decompression bomb" in reason
+
+
+@pytest.mark.parametrize("file_format", ["GIF", "PNG", "WEBP", "TIFF"])
+def test_of_an_animation_the_first_picture_is_taken(photo, file_format):
+    first, second = photo(9, 13), photo(9, 13, seed=2)
+    file = io.BytesIO()
+    first.save(file, file_format, save_all=True, append_images=[second], lossless=True)
+    pixels = pictures.read(file.getvalue(), (9, 13), 3).data
+    wanted = np.asarray(Image.open(io.BytesIO(file.getvalue())).convert("RGB"))
+    np.testing.assert_array_equal(np.frombuffer(pixels, np.uint8).reshape(9, 13, 3), wanted)

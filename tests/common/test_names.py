@@ -1,0 +1,32 @@
+"""Names from files: plain, and one line of text."""
+
+import pytest
+
+from common import names
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("", ".", "..", "a/b", "/a", "../a", "a\\b", "a\nb", "a\0b", "\x7f", "\x85", "\u2028"),
+        *("\udcff", "x" * 256, "é" * 128, None, 3, b"a", ["a"]),
+    ],
+)
+def test_what_is_not_a_plain_name(name):
+    assert not names.is_plain_name(name)
+
+
+@pytest.mark.parametrize("name", ["a", "a b", "a.b", "...", "[*]?", "日本", "‌نام", "x" * 255, "🙂"])
+def test_plain_names(name):
+    assert names.is_plain_name(name)
+
+
+def test_what_is_not_text_is_escaped():
+    assert names.printable("a é") == "a é"
+    assert names.printable("a\n\udcff'") == r"a\n\udcff'"
+
+
+@pytest.mark.parametrize("wrong", [["a", ""], ["a", "a"], ["a\tb"], ["\ud800"], [3]])
+def test_class_names_that_cannot_be_stored(wrong):
+    assert names.problem_of_class_names(["b", *wrong])
+    assert names.problem_of_class_names(["a", "b"]) is None

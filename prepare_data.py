@@ -100,6 +100,8 @@ def _describe(data):
 def _inspect():
     data_dir = FLAGS.data_dir
     data = dataset.read(data_dir)
+    if FLAGS.contact_sheet:
+        files.require_writable("contact_sheet", os.path.dirname(FLAGS.contact_sheet) or ".")
     problems = []
     print(f"{data_dir}: {_describe(data)}")
     for name, feature in data.features.items():

@@ -32,6 +32,13 @@ def is_folder(path: str) -> bool:
     return tf.io.gfile.isdir(path) if is_remote(path) else os.path.isdir(path)
 
 
+def is_file(path: str) -> bool:
+    """Whether there is a file, or a link to one; a pipe is none."""
+    if is_remote(path):
+        return tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path)
+    return os.path.isfile(path)
+
+
 def identity(path: str) -> object:
     """Returns what equals that of another path to the same file or folder, by links too."""
     if is_remote(path):
@@ -65,10 +72,12 @@ def files(folder: str, visited: set[object]) -> Iterator[str]:
         for entry in found:
             if not _is_folder(entry):
                 yield entry.path
-        for entry in reversed(found):
-            if _is_folder(entry) and identity(entry.path) not in visited:
+        new = []
+        for entry in filter(_is_folder, found):
+            if identity(entry.path) not in visited:
                 visited.add(identity(entry.path))
-                waiting.append(entry.path)
+                new.append(entry.path)
+        waiting += new[::-1]
 
 
 def _is_folder(entry):

@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from common import folders
 from input_fns import DataError, dataset_json
 from input_fns.dataset_json import FORMAT, to_json
 from input_fns.dataset_parts import Feature, Shard, Split, Text, TextSplit
@@ -158,6 +159,8 @@ def problem_of_file(dataset: Dataset, shard: Shard, any_size: bool = False) -> s
         return f"{shard.name} is not the name of records with crc32 {shard.crc32:08x}"
     if not tf.io.gfile.exists(path):
         return f"{shard.name} is missing"
+    if not folders.is_remote(path) and not folders.is_file(path):
+        return f"{shard.name} is not a file"
     size = tf.io.gfile.stat(path).length
     if size != shard.num_bytes and not any_size:
         return f"{shard.name} has {size} bytes instead of {shard.num_bytes}"

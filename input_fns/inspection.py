@@ -46,11 +46,10 @@ def inspect(data: Dataset, split_name: str) -> Report:
     counts = np.zeros(data.num_classes, int)
     problems, examples = [], 0
     for shard in split.shards:
-        path = data.path(shard)
-        of_file = problem_of_file(data, shard)
+        path, of_file = data.path(shard), problem_of_file(data, shard)
         if of_file:
             problems.append(of_file)
-        if not tf.io.gfile.exists(path):
+        if not folders.is_file(path):
             continue
         found, number, histogram = _read(data, shard)
         problems += found
@@ -136,8 +135,8 @@ def is_whole(data: Dataset, shard: Shard) -> bool:
 def _read(data, shard):
     """Returns a line for each broken record of a shard, up to ten; if there is none, its counts."""
     path, nothing = data.path(shard), (0, np.zeros(data.num_classes, int))
-    if not tf.io.gfile.exists(path):
-        return [f"{shard.name} is missing"], *nothing
+    if not folders.is_file(path):
+        return [problem_of_file(data, shard)], *nothing
     try:
         _, crc32 = shards.scan(path)
         counts = _count(data, path)

@@ -86,6 +86,8 @@ def load(path: str) -> Vocabulary:
             return Vocabulary(file.read(), path)
     except tf.errors.NotFoundError as error:
         raise DataError(f"the vocabulary {path} is not there") from error
+    except tf.errors.FailedPreconditionError as error:
+        raise DataError(f"the vocabulary {path} is not a file") from error
 
 
 def train(lines: Iterable[str], size: int, kind: str, seed: int) -> Vocabulary:

@@ -105,6 +105,10 @@ def test_the_folder_of_another_data_set_is_not_touched(prepare, own_data_dir, ov
             ["--dataset=image_folder", "--source=s", "--data_dir=d", "--class_names=a,b,a"],
             "the class 'a' is there more than once",
         ),
+        (
+            ["--dataset=parallel_text", "--source=s", "--data_dir=d", "--languages=en,en"],
+            "a value of the list is empty, or there more than once",
+        ),
         (["--dataset=digits", "--data_dir=d", "--channels=2"], "it must be 1 or 3"),
         (["--dataset=digits", "--data_dir=d", "--image_size=3x"], "it should be SIZE or HEIGHTx"),
         (["--dataset=digits", "--data_dir=d", "--shards=-1"], "-1 is not a non-negative integer"),
@@ -211,3 +215,8 @@ def test_a_locale_of_ascii(tmp_path):
     assert done.returncode == 0, done.stderr
     fields = json.loads((data_dir / "dataset.json").read_text(encoding="utf-8"))
     assert fields["class_names"] == ["é", "日本"]
+
+
+def test_a_contact_sheet_that_cannot_be_written(prepare, own_data_dir):
+    with pytest.raises(UsageError, match="--contact_sheet=/dev/null/x cannot be written"):
+        prepare("--mode=inspect", f"--data_dir={own_data_dir}", "--contact_sheet=/dev/null/x/y.png")

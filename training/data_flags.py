@@ -56,7 +56,7 @@ _define(
     flags.DEFINE_string,
     "vocabulary",
     "",
-    "Vocabulary of another data set, local or gs://, to be used and not learnt anew.",
+    "Vocabulary of another data set, or the folder of that, local or gs://; not learnt anew.",
 )
 _define(
     flags.DEFINE_integer,

@@ -8,12 +8,13 @@ other splits hold one pair each, in order.
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections import Counter
 from collections.abc import Collection, Iterator
 
 import numpy as np
 
-from input_fns import DataError, vocabulary
+from input_fns import DataError, dataset, vocabulary
 from input_fns.convert.parallel_text import RawText
 from input_fns.convert.source import Options, RawDataset, Row
 from input_fns.convert.writer import content_name
@@ -85,7 +86,7 @@ def encode(
         `max_length`.
     """
     if options.vocabulary:
-        pieces = vocabulary.load(options.vocabulary)
+        pieces = vocabulary.load(_vocabulary_file(options.vocabulary))
     else:
         train = raw.splits.get("train")
         if train is None:
@@ -106,6 +107,16 @@ def encode(
         splits=described,
     )
     return dataclasses.replace(raw, splits=splits, text=text, files={text.vocabulary: pieces.model})
+
+
+def _vocabulary_file(path):
+    """Returns the path of a vocabulary, given it or the folder of another data set."""
+    if not dataset.exists(path):
+        return path
+    text = dataset.read(path).text
+    if text is None:
+        raise DataError(f"--vocabulary={path} is a data set without text")
+    return os.path.join(path, text.vocabulary)
 
 
 def _encode_split(name, split: RawText, pieces: Vocabulary, options, is_whole):

@@ -243,3 +243,13 @@ def test_a_split_without_shards_is_inspected(stripes):
     splits = {"train": dataset.Split((), ())}
     report = inspection.inspect(dataclasses.replace(stripes, splits=splits), "train")
     assert report.lines[0].startswith("train: 0 examples in 0 shard(s)")
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("/dev/zero", path)])
+def test_a_shard_that_is_not_a_file(stripes, make):
+    path = os.path.join(stripes.data_dir, SHARD)
+    os.remove(path)
+    make(path)
+    assert inspection.inspect(stripes, "train").problems == [f"{SHARD} is not a file"]
+    with pytest.raises(DataError, match=f"{SHARD} is not a file"):
+        dataset.load(stripes.data_dir, "stripes")

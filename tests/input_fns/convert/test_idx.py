@@ -2,6 +2,7 @@
 
 import gzip
 import pathlib
+import struct
 
 import numpy as np
 import pytest
@@ -94,3 +95,25 @@ def test_the_real_fashion_mnist():
     assert splits["test"].images.shape == (10000, 28, 28, 1)
     assert np.bincount(splits["train"].labels).tolist() == [6000] * 10
     assert np.bincount(splits["test"].labels).tolist() == [1000] * 10
+
+
+@pytest.mark.parametrize("shape", [(2**32 - 1, 2**32 - 1, 2**32 - 1), (2**31, 28, 2**20)])
+def test_sizes_of_more_than_memory(source, shape):
+    header = struct.pack(">4B3I", 0, 0, 8, 3, *shape)
+    (source / IMAGES).write_bytes(gzip.compress(header + bytes(1000)))
+    with pytest.raises(DataError, match="which is more than half of the available memory"):
+        idx.read(Options("mnist", source=str(source)))
+
+
+def test_no_more_is_unpacked_than_the_header_says(source, monkeypatch):
+    (source / IMAGES).write_bytes(gzip.compress(WHOLE + bytes(2**24)))
+    unpacked, read = [], gzip.GzipFile.read
+
+    def counted(self, size=-1):
+        unpacked.append(read(self, size))
+        return unpacked[-1]
+
+    monkeypatch.setattr(gzip.GzipFile, "read", counted)
+    with pytest.raises(DataError, match="but holds 386 or more"):
+        idx.read(Options("mnist", source=str(source)))
+    assert sum(map(len, unpacked)) < 1000

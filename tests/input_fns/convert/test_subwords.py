@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from input_fns import DataError, convert, vocabulary
+from input_fns import DataError, convert, dataset, vocabulary
 from input_fns.convert import source
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight"]
@@ -155,3 +155,26 @@ def test_the_same_seed_makes_the_same_rows(folder):
     rows = [[row.values for row in raw.splits["train"]] for raw in (first, again, other)]
     assert rows[0] == rows[1]
     assert rows[0] != rows[2]
+
+
+def test_a_vocabulary_is_found_in_the_folder_of_its_data_set(folder, pairs_dir):
+    other = dataset.read(pairs_dir)
+    raw = read(folder, vocabulary=pairs_dir)
+    assert raw.text.vocabulary == other.text.vocabulary
+
+
+def test_a_vocabulary_of_a_data_set_of_images(folder, data_dir):
+    with pytest.raises(DataError, match="is a data set without text"):
+        read(folder, vocabulary=data_dir)
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", bytes(1000), b"\x0a\xff\xff\xff\xff\x0f"])
+def test_a_vocabulary_that_is_none(folder, tmp_path, content):
+    (tmp_path / "x.model").write_bytes(content)
+    with pytest.raises(DataError, match=r"x\.model (is no model|has pad and eos)"):
+        read(folder, vocabulary=str(tmp_path / "x.model"))
+
+
+def test_a_vocabulary_that_is_a_folder(folder, tmp_path):
+    with pytest.raises(DataError, match="is not a file"):
+        read(folder, vocabulary=str(tmp_path))

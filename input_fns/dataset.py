@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from common import folders
+from common import files, folders
 from input_fns import DataError, dataset_json
 from input_fns.dataset_json import FORMAT, to_json
 from input_fns.dataset_parts import Feature, Shard, Split, Text, TextSplit
@@ -180,15 +180,10 @@ def read(data_dir: str) -> Dataset:
     """
     path = os.path.join(data_dir, FILE_NAME)
     try:
-        with tf.io.gfile.GFile(path, "rb") as file:
-            content = file.read()
+        return Dataset(data_dir=data_dir, **dataset_json.fields_of(files.read_text(path)))
     except tf.errors.NotFoundError as error:
         raise DataError(f"{path} is not there: prepare_data.py writes one") from error
-    except tf.errors.FailedPreconditionError as error:
-        raise DataError(f"{path} is not a file") from error
-    try:
-        return Dataset(data_dir=data_dir, **dataset_json.fields_of(content))
-    except DataError as error:
+    except ValueError as error:
         raise DataError(f"{path} is not a {FILE_NAME} of prepare_data.py: {error}") from error
 
 

@@ -39,7 +39,7 @@ def to_json(dataset: Dataset) -> str:
     return json.dumps(fields, indent=1) + "\n"
 
 
-def fields_of(content: bytes) -> dict[str, Any]:
+def fields_of(content: str) -> dict[str, Any]:
     """Returns the fields of a `Dataset` from what a dataset.json holds.
 
     Raises:

@@ -103,7 +103,7 @@ def check_contents(data: Dataset, split_names: Iterable[str]) -> None:
     for shard in (shard for name in split_names for shard in data.split(name).shards):
         path = data.path(shard)
         is_large = shard.num_bytes > num_bytes or shard.num_examples > num_records
-        if not shard.crc32 or is_large or folders.is_remote(path):
+        if is_large or folders.is_remote(path):
             continue
         num_bytes, num_records = num_bytes - shard.num_bytes, num_records - shard.num_examples
         if not _is_as_written(shard, path):
@@ -113,21 +113,19 @@ def check_contents(data: Dataset, split_names: Iterable[str]) -> None:
 
 def _is_as_written(shard, path):
     try:
-        return shards.scan(path) == (shard.num_examples, shard.crc32)
+        count, crc32 = shards.scan(path)
     except shards.FramingError:
         return False
+    return count == shard.num_examples and shard.crc32 in (0, crc32)
 
 
 def is_whole(data: Dataset, shard: Shard) -> bool:
     """Whether a shard is as it was written, and every record in it can be used."""
     if problem_of_file(data, shard):
         return False
+    path = data.path(shard)
     try:
-        count, crc32 = shards.scan(data.path(shard))
-        return (
-            crc32 == (shard.crc32 or crc32)
-            and _count(data, data.path(shard))[0] == count == shard.num_examples
-        )
+        return _is_as_written(shard, path) and _count(data, path)[0] == shard.num_examples
     except (tf.errors.OpError, ValueError):
         return False
 

@@ -92,23 +92,21 @@ def mapping(value: Any, where: str) -> dict[str, Any]:
     return _check(value, where, isinstance(value, dict), "an object")
 
 
-def loads(content: bytes) -> Any:
+def loads(content: str) -> Any:
     """Returns the values of a JSON file.
 
     Raises:
-      DataError: it is not UTF-8 or not JSON, nests too deep, holds NaN, or repeats a key.
+      DataError: it is not JSON, nests too deep, holds NaN, or repeats a key.
     """
     try:
         return json.loads(
-            content.decode(),
+            content,
             object_pairs_hook=_object,
             parse_int=_parse_int,
             parse_constant=_refuse_constant,
         )
     except RecursionError as error:
         raise DataError("it is nested too deep") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"it is not UTF-8 at byte {error.start}") from error
     except json.JSONDecodeError as error:
         raise DataError(f"it is not JSON: {error}") from error
 

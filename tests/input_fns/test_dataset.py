@@ -82,7 +82,7 @@ NESTED = 100_000
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"\xff{}", "it is not UTF-8 at byte 0"),
+        (b"\xff{}", "can't decode byte 0xff in position 0"),
         (b"[" * NESTED + b"]" * NESTED, "it is nested too deep"),
         (b'{"a":' * NESTED, "it is nested too deep"),
         (b'{"format": 2, "format": 2}', 'the key "format" is there more than once'),
@@ -149,3 +149,10 @@ def test_a_shard_that_was_renamed_over_another(own_data_dir):
         file.write(text.replace(str(first.crc32), str(second.crc32 ^ 1)))
     with pytest.raises(DataError, match=f"{first.name} is not the name of records with crc32"):
         dataset.load(own_data_dir, "stripes")
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_a_dataset_json_that_is_not_a_file(tmp_path, make):
+    make(tmp_path / "dataset.json")
+    with pytest.raises(DataError, match=r"dataset\.json is not a file"):
+        dataset.read(str(tmp_path))

@@ -29,7 +29,7 @@ def properties(pipeline: Pipeline) -> dict[str, Any]:
             name: [feature.dtype, *feature.shape]
             for name, feature in sorted(pipeline.features.items())
         },
-        "assets": {os.path.basename(path): _sha256(path) for path in pipeline.assets},
+        "assets": sorted(_sha256(path) for path in pipeline.assets),
     }
 
 
@@ -99,8 +99,10 @@ def _features(there, here):
 
 
 def _assets(there, here):
-    names = sorted(name for name in {**there, **here} if there.get(name) != here.get(name))
-    return f"{_list(names)} is not the file that it was trained with"
+    def text(checksums):
+        return _list([checksum[:12] for checksum in checksums])
+
+    return f"the vocabulary has the SHA-256 {text(there)} there and {text(here)} here"
 
 
 _DIFFERENCES = {"classes": _classes, "features": _features, "assets": _assets}
@@ -121,7 +123,7 @@ def _read(folder):
             isinstance(record["data_set"], str)
             and all(isinstance(name, str) for name in record["classes"])
             and all(len(feature) >= 1 for feature in record["features"].values())
-            and all(isinstance(sum_, str) for sum_ in record["assets"].values())
+            and all(isinstance(checksum, str) for checksum in record["assets"])
         )
     except (tf.errors.OpError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         is_valid = False

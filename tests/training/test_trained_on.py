@@ -47,7 +47,7 @@ def test_the_record_names_classes_and_features(trained_dir, data_dir):
         "data_set": "stripes",
         "classes": classes_of(data_dir),
         "features": {"image": ["uint8", 7, 5, 1]},
-        "assets": {},
+        "assets": [],
     }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from common import strict_flags
 from input_fns import DataError
 from input_fns.convert import pictures
 
@@ -32,11 +33,7 @@ class PictureInput:
         """
         if tf.io.gfile.isdir(path):
             self._folder = path
-            found = [
-                os.path.join(folder, name)
-                for folder, _, names in tf.io.gfile.walk(path)
-                for name in names
-            ]
+            found = [os.path.join(folder, name) for folder, name in _walk(path)]
         else:
             self._folder = os.path.dirname(path) or "."
             found = [path] if tf.io.gfile.exists(path) else []
@@ -50,16 +47,37 @@ class PictureInput:
         self._num_known = 0
         self.names: list[str] = []
 
+    def _read(self, path):
+        # A pipe would be waited for, and a device read without end.
+        if "://" not in path and os.path.exists(path) and not os.path.isfile(path):
+            return ["it is not a regular file"]
+        return pictures.read_many([path], self._image_size, self._channels)
+
     def files(self) -> Iterator[bytes]:
         """Yields each picture as prepare_data.py would store it, says which ones are broken."""
         for number, path in enumerate(self.paths):
-            (picture,) = pictures.read_many([path], self._image_size, self._channels)
+            (picture,) = self._read(path)
             is_new = number == self._num_known  # TPUEstimator reads the first ones again
             self._num_known += is_new
             if isinstance(picture, str):
                 if is_new:
-                    print(f"{path} stays without a prediction: {picture}", flush=True)
+                    shown = strict_flags.shown(path)  # file names may hold anything
+                    print(f"{shown} stays without a prediction: {picture}", flush=True)
                 continue
             if is_new:
                 self.names.append(os.path.relpath(path, self._folder))
             yield picture.data
+
+
+def _walk(path):
+    """Yields the folder and name of each file below `path`; a link to a folder is followed once."""
+    if "://" in path:
+        for folder, _, names in tf.io.gfile.walk(path):
+            yield from ((folder, name) for name in names)
+        return
+    seen = {os.path.realpath(path)}
+    for folder, folders, names in os.walk(path, followlinks=True):
+        yield from ((folder, name) for name in names)
+        new = {os.path.realpath(os.path.join(folder, name)): name for name in folders}
+        folders[:] = sorted(name for real, name in new.items() if real not in seen)
+        seen.update(new)

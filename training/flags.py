@@ -247,6 +247,22 @@ for _name in ("dataset", "data_dir", "model_dir", "train_split", "eval_split", "
     flags.register_validator(_name, _check_given)
 
 
+def _check_no_pattern(path):
+    # Its reader finds no checkpoint below such a folder, and its saver, which removes old ones by
+    # a pattern, would remove those of other folders too.
+    found = next((character for character in path or "" if character in "*?[\\"), None)
+    if found:
+        raise flags.ValidationError(
+            f"'{found}' in the path of a checkpoint is a pattern to TensorFlow. Use a path without "
+            "any of * ? [ \\"
+        )
+    return True
+
+
+for _name in ("model_dir", "export_dir", "warm_start_from", "checkpoint"):
+    flags.register_validator(_name, _check_no_pattern)
+
+
 @flags.validator("cache")
 def _check_cache(value):
     if value in _CACHES or ("/" in value and "://" not in value):

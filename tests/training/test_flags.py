@@ -86,14 +86,14 @@ def test_evaluation_needs_none(parse):
     ],
 )
 def test_a_flagfile_keeps_every_value(parse, tmp_path, value):
-    names = ("best_metric", "params", "warm_start_from", "cache", "model_dir")
+    names = ("best_metric", "params", "train_split", "cache", "data_dir")
     given = [f"--{name}=/x/{value}" if name == "cache" else f"--{name}={value}" for name in names]
     parse("--train_steps=7", *given)
     text = flags.as_flagfile()
     (tmp_path / "flags.cfg").write_text(text, "utf-8")
     parse(f"--flagfile={tmp_path}/flags.cfg")
     assert flags.as_flagfile() == text
-    assert flags.FLAGS.model_dir == value
+    assert flags.FLAGS.data_dir == value
     assert flags.FLAGS.params == [value]
 
 

@@ -192,14 +192,17 @@ def main() -> None:
     in_step = FLAGS.strategy == "multi_worker_mirrored"
     task = cluster.task_of_environment(in_step)
     run = job.from_flags(task=task, in_loops=task.alone and FLAGS.strategy == "none")
-    if run.params.get("precision") == "bfloat16" and not runtime.computes_bfloat16():
-        print("--precision=bfloat16: this CPU has no instructions for it, and float32 is faster")
-    config = None
-    if run.trains and run.task.trains:
-        config = strategy.create(
-            FLAGS.strategy, FLAGS.replicas, run.train_batch_size, run.accumulate_steps
-        )
-    modes.run(build_estimator(run, config), run, build_input_fns(run))
+    with run.ownership:
+        if run.params.get("precision") == "bfloat16" and not runtime.computes_bfloat16():
+            print(
+                "--precision=bfloat16: this CPU has no instructions for it, and float32 is faster"
+            )
+        config = None
+        if run.trains and run.task.trains:
+            config = strategy.create(
+                FLAGS.strategy, FLAGS.replicas, run.train_batch_size, run.accumulate_steps
+            )
+        modes.run(build_estimator(run, config), run, build_input_fns(run))
 
 
 if __name__ == "__main__":

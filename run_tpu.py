@@ -204,12 +204,13 @@ def main() -> None:
     iterations = _iterations_per_loop()
     with connection.connect(_request()) as tpu:
         run = job.from_flags(iterations if tpu.use_tpu else 1, tpu.use_tpu)
-        if tpu.is_remote and run.picture_input is not None:
-            raise UsageError(
-                "--input of pictures is read by this process, which a remote TPU cannot call: use "
-                "run_cpu.py, or make a data set of them with prepare_data.py"
-            )
-        modes.run(build_estimator(run, tpu), run, build_input_fns(run))
+        with run.ownership:
+            if tpu.is_remote and run.picture_input is not None:
+                raise UsageError(
+                    "--input of pictures is read by this process, which a remote TPU cannot call: "
+                    "use run_cpu.py, or make a data set of them with prepare_data.py"
+                )
+            modes.run(build_estimator(run, tpu), run, build_input_fns(run))
 
 
 if __name__ == "__main__":

@@ -22,6 +22,11 @@ def printable(text: str) -> str:
     return text if is_line(text) else ascii(text)[1:-1]
 
 
+def shown(text: str) -> str:
+    """Returns `text` for a terminal: what does not print, or changes what does, is escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def is_plain_name(name: object) -> bool:
     """Whether `name` is the name of a file inside a folder, and never a path that leaves it."""
     return (

@@ -247,6 +247,17 @@ class ImagePipeline:
         """What evaluation sees of one JPEG or PNG, that is stored as this feature."""
         return images.resize(self._middle(images.decode(encoded, stored)), self._size)
 
+    def evaluated_picture(self, pixels):
+        """Returns what evaluation would see of a decoded picture that is in no split.
+
+        Args:
+          pixels: uint8 `[height, width, channels]`, of any size, upright.
+        """
+        if self._stored.encoding != "raw":
+            return images.resize(self._middle(pixels), self._size)
+        pixels = images.resize(pixels, self._stored.shape[:2], antialias=True)
+        return self.evaluated_pixels({"image": pixels}, None)[0]["image"]
+
     def _middle(self, pixels):
         """Cuts the window of evaluation out of images `[..., height, width, channels]`."""
         size = pixels.shape.as_list()[-3:-1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from input_fns import images, records, serving
+from input_fns import images, orientation, records, serving
 
 _BYTES = "image_bytes"
 
@@ -12,9 +12,9 @@ _BYTES = "image_bytes"
 def receivers(pipeline, top_k: int) -> dict[str, serving.Receiver]:
     """Returns the receivers of an `ImagePipeline`, by signature.
 
-    Besides the raw one: one of JPEG or PNG files of any size, which are decoded, cut and resized as
-    in evaluation, if the pipeline is of uint8 pictures; and one of records as the shards hold them,
-    with or without a label.
+    Besides the raw one: one of JPEG or PNG files of any size and EXIF orientation, of which the
+    model sees what it sees of files that prepare_data.py stored, if the pipeline is of uint8
+    pictures; and one of records as the shards hold them, with or without a label.
 
     Args:
       pipeline: whose images they are.
@@ -35,12 +35,21 @@ def receivers(pipeline, top_k: int) -> dict[str, serving.Receiver]:
     def of_records(inputs):
         parsed, _ = images.stored_fn(data.features, has_labels=False)(inputs[serving.EXAMPLES])
         if stored.encoding != "raw":
-            return {"image": _evaluated_files(pipeline, parsed["image"], stored)}
+            return {"image": _of_each(stored_file, pipeline, parsed["image"])}
         pixels = images.decode_raw(parsed["image"], stored)
         return pipeline.evaluated_pixels({"image": pixels}, None)[0]
 
+    def stored_file(file):
+        return pipeline.evaluated_file(file, stored)
+
     def of_files(inputs):
-        return {"image": _evaluated_files(pipeline, inputs[_BYTES], pipeline.any_picture)}
+        return {"image": _of_each(picture, pipeline, inputs[_BYTES])}
+
+    def picture(file):
+        with tf.control_dependencies([_require_jpeg_or_png(file)]):
+            pixels = images.decode(file, pipeline.any_picture)
+        turned = orientation.upright(pixels, orientation.of_file(file))
+        return pipeline.evaluated_picture(turned)
 
     def first_files(split, count):
         return {_BYTES: serving.first_of(lambda: _files(data, split), count)}
@@ -60,14 +69,19 @@ def receivers(pipeline, top_k: int) -> dict[str, serving.Receiver]:
     return found
 
 
-def _evaluated_files(pipeline, encoded, stored):
-    """What evaluation sees of files, string `[batch]`, one after the other."""
+def _of_each(evaluated, pipeline, encoded):
+    """Returns what the model sees of files, string `[batch]`, one after the other."""
     feature = pipeline.features["image"]
     return tf.map_fn(
-        lambda file: pipeline.evaluated_file(file, stored),
-        encoded,
-        fn_output_signature=tf.TensorSpec(feature.shape, feature.dtype),
+        evaluated, encoded, fn_output_signature=tf.TensorSpec(feature.shape, feature.dtype)
     )
+
+
+def _require_jpeg_or_png(file):
+    # The decoder reads GIF too, and fills up one that is cut off.
+    is_png = tf.equal(tf.strings.substr(file, 0, 4), b"\x89PNG")
+    problem = "Unknown image file format: neither a JPEG nor a PNG file"
+    return tf.debugging.Assert(tf.io.is_jpeg(file) | is_png, [problem])
 
 
 def _files(data, split):

@@ -114,13 +114,21 @@ def center_window(height, width, image_size, share):
     )
 
 
-def resize(images, image_size):
-    """Returns uint8 `[..., height, width, channels]` brought to `image_size`, bilinear."""
+def resize(images, image_size, antialias=False):
+    """Returns uint8 `[..., height, width, channels]` resized to `image_size`, bilinear.
+
+    Args:
+      images: uint8 `[..., height, width, channels]`.
+      image_size: `(height, width)`, ints.
+      antialias: average over all pixels that a pixel of a smaller image covers, as
+        prepare_data.py does with --image_size; within one level of Pillow.
+    """
     height, width = image_size
 
     def resized():
         # Rounded, without a pass of its own.
-        return tf.cast(tf.image.resize(images, image_size) + 0.5, tf.uint8)
+        found = tf.image.resize(images, image_size, antialias=antialias)
+        return tf.cast(found + 0.5, tf.uint8)
 
     fits = tf.reduce_all(tf.equal(tf.shape(images)[-3:-1], [height, width]))
     shape = images.shape.as_list()

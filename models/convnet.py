@@ -15,6 +15,8 @@ The last dense layer, to `num_classes` logits, is added by itself.
 
 from __future__ import annotations
 
+import re
+
 import tensorflow as tf
 
 from models import classifier, normalization
@@ -125,7 +127,7 @@ def _parse(word):
 
 
 def _positive(text):
-    if int(text) < 1:
+    if not re.fullmatch("[0-9]{1,9}", text) or int(text) < 1:
         raise ValueError(text)
     return int(text)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import tensorflow as tf
 
 from models import classifier
@@ -23,7 +25,8 @@ def check_params(params):
     classifier.check_params(params)
     check_shares(params, "dropout")
     units = params["hidden_units"].split()
-    if not all(unit.isdigit() and int(unit) > 0 for unit in units):
+    # Of ASCII alone: "²" is a digit too. A tensor has fewer than 2**31 columns.
+    if not all(re.fullmatch("[0-9]{1,9}", unit) and int(unit) > 0 for unit in units):
         raise ModelError(
             f"hidden_units='{params['hidden_units']}' must be positive numbers separated by "
             "spaces, such as '512 512'"

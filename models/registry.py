@@ -59,7 +59,7 @@ def attribute(flag: str, path: str):
       ModelError: it is not of that form, or there is no such module; names the flag.
     """
     module_name, _, name = path.partition(":")
-    if not module_name or not name:
+    if not all(part.isidentifier() for part in (*module_name.split("."), name)):
         raise ModelError(f"--{flag}={path} must be package.module:ATTRIBUTE")
     return getattr(_import(flag, path, module_name), name, None)
 

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import run_cpu
+from input_fns import memory
 from input_fns.convert import writer
 
 # What is said of each wrong flag; `WRITE_TABLE=1 pytest tests/test_bad_input.py` adds rows.
@@ -58,9 +59,29 @@ def tree(path):
         (["train"], "'train' is no flag"),
         (["--train_steps=0"], "0 is not a positive integer"),
         (["--train_epochs=0"], "--train_epochs=0.0 is no step of training"),
+        (["--train_epochs=nan"], "it is not a finite decimal number"),
+        (["--train_epochs=1e300"], "is more than 2147483647 steps of training"),
+        (["--train_steps=9223372036854775808"], "it is larger than 2147483647"),
+        (["--keep_checkpoint_max=²"], "invalid literal for int() with base 10: '²'"),
+        (["--center_crop=nan"], "it is not a finite decimal number"),
+        (["--image_size=99999999x99999999"], "of at most 7 digits each"),
+        (["--synthetic_text=8x9999999"], "it is at most 65536x1048576"),
+        (["--model_dir=~nobody_of_this_name/x"], "the home folder of '~' is unknown"),
+        (["--best_metric= accuracy"], "it begins or ends with a space"),
+        (["--mode=eval", "--checkpoint="], "flag --checkpoint=: it is empty"),
+        (["--mode=eval", "--checkpoint=average:²"], "must be average:N, such as average:5"),
+        (["--model=.:MODEL"], "--model=.:MODEL must be package.module:ATTRIBUTE"),
+        (["--dataset=os:getcwd"], "must be a function that takes data_dir"),
+        (["--params=hidden_units=²"], "must be positive numbers separated by spaces"),
+        (["--params=warmup_steps=1_000"], "warmup_steps=1_000 is not a valid int"),
+        (["--params=learning_rate=1e400"], "learning_rate=1e400 is not a valid float"),
         (["--train_batch_size=-1"], "-1 is not a positive integer"),
         (["--eval_batch_size=many"], "invalid literal"),
         (["--model_dir="], "flag --model_dir=: it is empty"),
+        (["--model_dir=runs/[1]"], "'[' in the path of a checkpoint is a pattern"),
+        (["--export_dir=served/*"], "'*' in the path of a checkpoint is a pattern"),
+        (["--warm_start_from=runs\\1"], "'\\' in the path of a checkpoint is a pattern"),
+        (["--mode=eval", "--checkpoint=runs/?/model.ckpt-3"], "'?' in the path of a checkpoint"),
         (["--mode=export"], "--mode=export needs --export_dir"),
         (["--early_stop_evals=3"], "--early_stop_evals needs --best_metric"),
         (["--warm_start_include=("], "'(' is no regular expression"),
@@ -120,6 +141,65 @@ def test_a_wrong_flag(refused, arguments, message, data_dir, tmp_path):
         with open(TABLE, "a") as file:
             file.write(row)
     assert row in TABLE.read_text()
+
+
+@pytest.mark.parametrize("value", ["a\nb", "a\0b", "a\x1b[31m", "caf\udce9", "a\u2028b"])
+@pytest.mark.parametrize("flag", ["model_dir", "params", "best_metric", "strategy", "tpu"])
+def test_a_value_that_no_line_can_hold(refused, flag, value):
+    line = refused(f"--{flag}={value}")
+    assert f"--{flag}=" in line
+    assert line.isprintable()
+
+
+def test_a_huge_number_is_shortened(refused):
+    line = refused(f"--train_steps={'9' * 5000}")
+    assert "... (5000): it is larger than 2147483647" in line
+    assert len(line) < 300
+
+
+def test_a_batch_that_does_not_fit_in_memory(refused, monkeypatch):
+    monkeypatch.setattr(memory, "available_bytes", lambda: 2**30)
+    line = refused("--train_batch_size=1000000000")
+    # 35 pixels: a byte while the batch waits, 4 while it is used.
+    assert "a batch of 1000000000 examples takes at least 163.0 GiB, and 1.0 GiB are free" in line
+
+
+def test_weights_that_do_not_fit_in_memory(tiny_flags, tmp_path, exit_status, capsys):
+    more = ["--mode=train", "--train_steps=1", f"--model_dir={tmp_path}/model"]
+    assert exit_status(run_cpu, *tiny_flags, *more, "--params=hidden_units=900000000") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "a model of 35,100,000,003 parameters does not fit in memory" in line
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"--best_metric=caf\xe9\n", "not UTF-8"), (b"--seed=1\0\n", "invalid literal")],
+)
+def test_a_flagfile_that_is_no_text(refused, tmp_path, content, message):
+    (tmp_path / "flags.cfg").write_bytes(content)
+    assert message in refused(f"--flagfile={tmp_path}/flags.cfg")
+
+
+def test_a_flagfile_that_is_a_folder(refused, tmp_path):
+    assert "Is a directory" in refused(f"--flagfile={tmp_path}")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("folder.jsonl", "is a folder"), ("n" * 250 + ".npz", "longer than 200")]
+)
+def test_a_file_that_predictions_cannot_go_to(refused, tmp_path, name, message):
+    (tmp_path / "folder.jsonl").mkdir()
+    assert message in refused("--mode=predict", f"--predict_output={tmp_path}/{name}")
+
+
+def test_a_pipe_is_no_picture(tmp_path, trained_dir, exit_status, tiny_flags, capsys):
+    os.mkfifo(tmp_path / "pipe.png")
+    os.symlink(tmp_path, tmp_path / "again")
+    more = ["--mode=predict", f"--model_dir={trained_dir}", f"--input={tmp_path}"]
+    assert exit_status(run_cpu, *tiny_flags, *more) == 2
+    output = capsys.readouterr()
+    assert "pipe.png stays without a prediction: it is not a file" in output.out
+    assert "none of the 1 examples of input can be read" in output.err
 
 
 def test_an_empty_data_dir(refused, tmp_path):

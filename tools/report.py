@@ -4,7 +4,8 @@
 
 Curves of training and evaluation on one axis, the figures of the newest evaluation with its
 confusion matrix, some predictions beside their images (after --mode=predict), speed, and the flags.
-Everything comes out of what a run leaves in its model_dir; the images out of its data set.
+Everything comes out of what a run leaves in its model_dir; the images out of its data set. A run
+may be under way, or may have been killed: what cannot be read is named on the page.
 """
 
 from __future__ import annotations
@@ -35,12 +36,19 @@ _COLORS = {"training": "#1f77b4", "evaluation": "#d62728"}
 # Means of a whole evaluation and of training batches that are the same quantity.
 _SAME = {"average_loss": "loss"}
 _NUM_PREDICTIONS, _CELL = 24, 96
+# What reading a file raises that is missing, half written or not what its name says.
+_BROKEN = (
+    OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError,
+    tf.errors.OpError,
+)  # fmt: skip
+_NOTE_LENGTH = 300
 _STYLE = """
 body { font: 14px/1.5 sans-serif; max-width: 920px; margin: 2em auto; color: #222 }
 figure { display: inline-block; margin: 0 1em 1em 0; vertical-align: top }
 figcaption { font-weight: bold } table { border-collapse: collapse }
 td, th { border: 1px solid #ccc; padding: 2px 8px; text-align: right }
-pre { background: #f4f4f4; padding: 1em; overflow: auto } .wrong { color: #d62728 }
+pre { background: #f4f4f4; padding: 1em; overflow: auto }
+.note { color: #777 } .wrong { color: #d62728 }
 """
 
 
@@ -54,14 +62,22 @@ def main(model_dir: str, path: str = "") -> None:
     if not tf.io.gfile.exists(os.path.join(model_dir, "flags.cfg")):
         raise UsageError(f"{model_dir} has no flags.cfg: no training began there")
     path = path or os.path.join(model_dir, "report.html")
-    given = _flags(model_dir)
-    step, predictions = _predictions(model_dir, given)
+    if tf.io.gfile.isdir(path):
+        raise UsageError(f"{path} is a folder; give the name of a file in it")
+    notes = []
+    flags_text = _or_note(notes, "flags.cfg", lambda: _read(model_dir, "flags.cfg"), "")
+    given = _flags(flags_text)
+    results = _results(model_dir, notes)
+    step, predictions = _or_note(
+        notes, "the predictions", lambda: _predictions(model_dir, given), (0, "")
+    )
     parts = [
-        ("Curves", "".join(_curves(model_dir))),
-        ("Evaluation", _evaluation(model_dir)),
+        ("Curves", "".join(_curves(model_dir, notes))),
+        ("Evaluation", _evaluation(model_dir, results)),
         (f"Predictions of step {step}", predictions),
-        ("Speed", _speed(model_dir)),
-        ("Flags", f"<pre>{html.escape(_read(model_dir, 'flags.cfg'))}</pre>"),
+        ("Speed", _speed(results)),
+        ("Flags", f"<pre>{html.escape(flags_text)}</pre>" if flags_text else ""),
+        ("Not shown", "".join(f'<p class="note">{html.escape(note)}</p>' for note in notes)),
     ]
     title = html.escape(f"{given.get('model')} on {given.get('dataset')}: {model_dir}")
     body = "".join(f"<h2>{name}</h2>{content}" for name, content in parts if content)
@@ -73,10 +89,19 @@ def main(model_dir: str, path: str = "") -> None:
     print(path)
 
 
-def _flags(model_dir):
+def _or_note(notes, what, read, otherwise):
+    """Returns what `read` returns; if a file is missing or broken, notes so for `otherwise`."""
+    try:
+        return read()
+    except _BROKEN as error:
+        reason = " ".join(str(error).split())[:_NOTE_LENGTH]
+        notes.append(f"{what}: {type(error).__name__}: {reason}")
+        return otherwise
+
+
+def _flags(text):
     """Returns `{name: value}` of flags.cfg; of flags that come several times the last."""
-    lines = _read(model_dir, "flags.cfg").splitlines()
-    return dict(line[2:].partition("=")[::2] for line in lines)
+    return dict(line[2:].partition("=")[::2] for line in text.splitlines())
 
 
 def _read(*path):
@@ -84,26 +109,44 @@ def _read(*path):
         return file.read()
 
 
-def _scalars(directory):
+def _names(directory, pattern):
+    """Returns the matches of the names in a folder, sorted. A glob would read "[" in its path."""
+    names = sorted(tf.io.gfile.listdir(directory)) if tf.io.gfile.isdir(directory) else []
+    return list(filter(None, map(re.compile(pattern).fullmatch, names)))
+
+
+def _scalars(directory, notes):
     """Returns `{tag: {step: value}}` of the event files in a folder."""
     found = collections.defaultdict(dict)
-    for path in sorted(tf.io.gfile.glob(os.path.join(directory, "events.*"))):
+
+    def read(path):
         for event in tf.compat.v1.train.summary_iterator(path):
             for value in event.summary.value:
-                if value.HasField("simple_value"):
-                    found[_SAME.get(value.tag, value.tag)][event.step] = value.simple_value
-                elif value.tensor.dtype == tf.float32.as_datatype_enum:
-                    number = tf.make_ndarray(value.tensor)
-                    if number.ndim == 0:
-                        found[_SAME.get(value.tag, value.tag)][event.step] = float(number)
+                number = _scalar(value)
+                if number is not None:
+                    found[_SAME.get(value.tag, value.tag)][event.step] = number
+
+    for name in _names(directory, r"events\..*"):
+        path = os.path.join(directory, name[0])
+        # The last record of a run that is under way, or was killed, may be half written.
+        _or_note(notes, f"the end of {path}", lambda path=path: read(path), None)
     return found
 
 
-def _curves(model_dir):
+def _scalar(value):
+    if value.HasField("simple_value"):
+        return value.simple_value
+    if value.tensor.dtype != tf.float32.as_datatype_enum:
+        return None
+    number = tf.make_ndarray(value.tensor)
+    return float(number) if number.ndim == 0 else None
+
+
+def _curves(model_dir, notes):
     """Yields a figure for each quantity."""
     by_phase = {
-        "training": _scalars(model_dir),
-        "evaluation": _scalars(os.path.join(model_dir, "eval")),
+        "training": _scalars(model_dir, notes),
+        "evaluation": _scalars(os.path.join(model_dir, "eval"), notes),
     }
     for tag in sorted({tag for scalars in by_phase.values() for tag in scalars}):
         lines = {phase: scalars[tag] for phase, scalars in by_phase.items() if tag in scalars}
@@ -143,31 +186,45 @@ def _svg(lines):
     return f'<svg width="{_WIDTH}" height="{_HEIGHT}" font-size="11">{"".join(drawn)}</svg>'
 
 
-def _results(model_dir):
+def _results(model_dir, notes):
     """Returns the result files, oldest first."""
-    found = [json.loads(_read(path)) for path in tf.io.gfile.glob(f"{model_dir}/result_*.json")]
-    return sorted(found, key=lambda result: result["step"])
+    found = [
+        _or_note(notes, name[0], lambda name=name: _result(model_dir, name), None)
+        for name in _names(model_dir, r"result_([0-9]{1,18})\.json")
+    ]
+    return sorted(filter(None, found), key=lambda result: result["step"])
 
 
-def _evaluation(model_dir):
-    evaluated = [result for result in _results(model_dir) if "eval" in result]
+def _result(model_dir, name):
+    result = json.loads(_read(model_dir, name[0]))
+    if not isinstance(result, dict):
+        raise ValueError("it holds no sections")
+    sections = {key: value for key, value in result.items() if isinstance(value, dict)}
+    return {**sections, "step": int(name[1])}
+
+
+def _evaluation(model_dir, results):
+    evaluated = [result for result in results if result.get("eval")]
     if not evaluated:
         return ""
     step, figures = evaluated[-1]["step"], evaluated[-1]["eval"]
     numbers = {key: value for key, value in figures.items() if not isinstance(value, (list, dict))}
     rows = _table(["step", *numbers], [[step, *numbers.values()]])
-    for path in tf.io.gfile.glob(os.path.join(model_dir, "eval", f"confusion_matrix_{step}.png")):
-        with tf.io.gfile.GFile(path, "rb") as file:
-            rows += f"<p>{_picture(file.read(), 'confusion matrix, rows are labels')}</p>"
+    for name in _names(os.path.join(model_dir, "eval"), f"confusion_matrix_{step}.png"):
+        path = os.path.join(model_dir, "eval", name[0])
+        if not tf.io.gfile.isdir(path):
+            with tf.io.gfile.GFile(path, "rb") as file:
+                rows += f"<p>{_picture(file.read(), 'confusion matrix, rows are labels')}</p>"
     return rows
 
 
-def _speed(model_dir):
-    trained = [result for result in _results(model_dir) if "train" in result]
+def _speed(results):
+    trained = [result for result in results if result.get("train")]
     columns = ("start_step", "seconds_to_first_step", "seconds_after_first_step")
     columns += ("examples_per_second",)
-    rows = [[result["step"], *(result["train"][key] for key in columns)] for result in trained]
-    return _table(["up to step", *(key.replace("_", " ") for key in columns)], rows)
+    rows = [[result["step"], *(result["train"].get(key) for key in columns)] for result in trained]
+    names = ["up to step", *(key.replace("_", " ") for key in columns)]
+    return _table(names, rows) if rows else ""
 
 
 def _table(names, rows):
@@ -180,22 +237,25 @@ def _table(names, rows):
 
 
 def _short(value):
+    if value is None:
+        return ""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _predictions(model_dir, given):
     """Returns the step of the newest file of predictions, and the first of them by their images."""
-    paths = tf.io.gfile.glob(os.path.join(model_dir, "predictions_*.jsonl"))
-    found = [re.fullmatch(r".*/predictions_(.+)_(\d+)\.jsonl", path) for path in paths]
-    if not paths or not dataset.exists(given.get("data_dir", "")):
+    found = _names(model_dir, r"predictions_(.+)_([0-9]{1,18})\.jsonl")
+    if not found or not dataset.exists(given.get("data_dir", "")):
         return 0, ""
     data = dataset.read(given["data_dir"])
-    of_splits = [match for match in found if match and match[1] in data.splits]
+    of_splits = [match for match in found if match[1] in data.splits]
     if "image" not in data.features or not of_splits:
         return 0, ""
     newest = max(of_splits, key=lambda match: int(match[2]))
     split, step = newest[1], int(newest[2])
-    lines = _read(newest[0]).splitlines()[:_NUM_PREDICTIONS]
+    lines = _read(model_dir, newest[0]).splitlines()[:_NUM_PREDICTIONS]
+    if not lines:
+        return 0, ""
     pipeline = ImagePipeline(data, (_CELL, _CELL))
     shown = serving.first_of(lambda: pipeline.features_in_order(split), len(lines))["image"]
     labels = _labels(data, split, len(lines))
@@ -204,7 +264,7 @@ def _predictions(model_dir, given):
     for pixels, label, line in zip(shown, labels, map(json.loads, lines)):
         pixels = (pixels.astype(np.float32) * (255 / brightest)).astype(np.uint8)
         said = line.get("class_names", "")
-        caption = f"{said} {max(line.get('probabilities', [0])):.2f}"
+        caption = f"{said} {max(line.get('probabilities', []), default=0):.2f}"
         mark = "" if said == data.class_names[label] else ' class="wrong"'
         encoded = io.BytesIO()
         Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).save(encoded, "PNG")

@@ -57,7 +57,7 @@ def find_warm_start(path: str) -> str:
     is_folder = tf.io.gfile.isdir(path)
     found = recovery.newest_readable(path, is_trained=False) if is_folder else _usable(path, False)
     if found is None:
-        raise UsageError(f"--warm_start_from={path}: no checkpoint there")
+        raise UsageError(f"--warm_start_from: no checkpoint in {path}")
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from absl import flags
 
 import training.flags
+from common import strict_flags
 
 FLAGS = training.flags.FLAGS
 
@@ -24,6 +25,7 @@ flags.DEFINE_integer(
     "Of mirrored: how many GPUs or, without a GPU, parts of the CPU; 0: all GPUs.",
     lower_bound=0,
 )
+strict_flags.harden(FLAGS, __name__)
 
 
 @flags.multi_flags_validator(["strategy", "replicas"])

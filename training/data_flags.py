@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from absl import flags
 
-from common import names
+from common import names, strict_flags
 from input_fns import convert
 from models.registry import did_you_mean
 from training.size_flag import SizeParser, SizeSerializer
@@ -94,6 +94,9 @@ _define(
     "For inspect: PNG of some images of each class; default: contact_sheet.png in data_dir.",
 )
 
+strict_flags.harden(
+    FLAGS, __name__, paths=("data_dir", "source", "csv", "vocabulary", "contact_sheet")
+)
 flags.mark_flags_as_required(["data_dir"], flag_values=FLAGS)
 
 

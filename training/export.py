@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import sys
 import tempfile
-import time
 
 import numpy as np
-import tensorflow as tf
 
 from common import files
 from input_fns import serving
-from training import export_check, model_card, signatures, warm_up
+from training import export_check, export_folders, model_card, signatures, warm_up
 
 EXTRA = "assets.extra"
 SAMPLE_FILE = "sample_{}.npy"
@@ -24,9 +21,8 @@ _NUM_SAMPLES = 3
 def export_saved_model(estimator, job, checkpoint: str) -> str:
     """Writes `job.export_dir/<version>/`, and returns its path.
 
-    The version is the time in seconds since 1970, and newer than all that are there. The folder
-    takes this name when it is complete and has been checked (`export_check`): a server that watches
-    `export_dir` never sees another.
+    The folder takes the name of a version (`export_folders`) when it is complete and has been
+    checked (`export_check`): a server that watches `export_dir` never sees another.
 
     Beside the SavedModel lie `MODEL_CARD.json` (see `model_card`) and, in `assets.extra/`,
     `class_names.txt`, if there are classes, a name a line in the order of the probabilities;
@@ -36,19 +32,11 @@ def export_saved_model(estimator, job, checkpoint: str) -> str:
     Raises:
       ExportError: it answers other than the Estimator predicts. It is kept, as `failed-<version>`.
     """
-    # Not a number: no server takes it for a version.
-    staging = os.path.join(job.export_dir, f"temp-{secrets.token_hex(4)}")
-    try:
+    with export_folders.staging(job.export_dir) as staging:
         path = _write(estimator, job, checkpoint, staging)
         report = export_check.check(estimator, job, checkpoint, path)
         card = model_card.write(path, job, checkpoint, report)
-        version = _next_version(job.export_dir)
-        name = f"failed-{version}" if report.problems else str(version)
-        final = os.path.join(job.export_dir, name)
-        tf.io.gfile.rename(path, final)
-    finally:
-        if tf.io.gfile.exists(staging):
-            tf.io.gfile.rmtree(staging)
+        final = export_folders.publish(path, job.export_dir, bool(report.problems))
     print(f"exported {checkpoint}: {final}")
     print(model_card.describe(card))
     report.raise_problems(final)
@@ -121,9 +109,3 @@ def _write_extras(folder, job, requests):
         with open(os.path.join(folder, "class_names.txt"), "w", encoding="utf-8") as file:
             file.writelines(f"{name}\n" for name in job.dataset.class_names)
     return {name: os.path.join(folder, name) for name in os.listdir(folder)}
-
-
-def _next_version(export_dir):
-    versions = (name.strip("/") for name in tf.io.gfile.listdir(export_dir))
-    newest = max((int(name) for name in versions if name.isdigit()), default=0)
-    return max(int(time.time()), newest + 1)

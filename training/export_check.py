@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import pickle
 import subprocess
 import sys
 import tempfile
@@ -19,14 +18,19 @@ import tensorflow as tf
 
 from common.errors import RunError
 from input_fns import serving
-from training import model_card
+from training import array_file, model_card, turned_pictures
 
 # Relative to a number, or to 1 if it is smaller: float32 sums in another order, as in a batch of
 # another size, differ in the sixth digit.
 _TOLERANCE = 1e-5
 # For the median example: a TPU, a GPU and bfloat16 round in their own way.
 _LOOSE_TOLERANCE = 5e-2
-_REQUESTS, _ANSWERS = "requests.pickle", "answers.pickle"
+_REQUESTS, _ANSWERS = "requests.npz", "answers.npz"
+# `python -m` and `python -c` put the working folder first on the path: a numpy.py there would run.
+_PROGRAM = (
+    "import sys; sys.path = [sys.argv[1], *filter(None, sys.path)]; "
+    "from training import export_check; export_check.serve(*sys.argv[2:])"
+)
 
 
 class ExportError(RunError):
@@ -70,6 +74,8 @@ def check(estimator, job, checkpoint: str, path: str) -> Report:
         if job.export_top_k:
             scores = -np.sort(-scores)[:, : job.export_top_k]
         expected[serving.CLASSIFY] = {"scores": scores}
+    if serving.IMAGE_BYTES in requests:
+        requests[serving.IMAGE_BYTES] = _with_turned_pictures(requests[serving.IMAGE_BYTES])
     try:
         answers = ask(path, requests)
     except ExportError as error:
@@ -77,7 +83,12 @@ def check(estimator, job, checkpoint: str, path: str) -> Report:
     exactly = _is_computed_alike(job)
     differences, problems = {}, []
     for name, answer in answers.items():
-        difference, wrong = _compare(expected[name], answer, exactly)
+        of_examples = {key: values[:count] for key, values in answer.items()}
+        difference, wrong = _compare(expected[name], of_examples, exactly)
+        if name == serving.IMAGE_BYTES:
+            turned, upright = _of_turned_pictures(answer, count)
+            _, differing = _compare(upright, turned, exactly)
+            wrong += [f"of pictures with an EXIF orientation {line}" for line in differing]
         differences[name] = difference
         problems += [f"signature {name}: {line}" for line in wrong]
     return Report(count, differences, tuple(problems))
@@ -92,22 +103,42 @@ def ask(path: str, requests: dict[str, dict[str, np.ndarray]]) -> dict[str, dict
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "PYTHONPATH": _python_path(),
         "TF_CPP_MIN_LOG_LEVEL": "3",
         # The device, if there is one, is this process's.
         "CUDA_VISIBLE_DEVICES": "-1",
         "TPU_LOAD_LIBRARY": "0",
     }
     with tempfile.TemporaryDirectory() as folder:
-        with open(os.path.join(folder, _REQUESTS), "wb") as file:
-            pickle.dump(requests, file)
-        command = [sys.executable, "-m", "training.export_check", path, folder]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        array_file.save(os.path.join(folder, _REQUESTS), requests)
+        command = [sys.executable, "-c", _PROGRAM, root, path, folder]
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, errors="replace"
+        )
         if done.returncode:
             lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
             raise ExportError(f"a fresh process could not serve it: {lines[-1]}")
-        with open(os.path.join(folder, _ANSWERS), "rb") as file:
-            return pickle.load(file)
+        return array_file.load(os.path.join(folder, _ANSWERS))
+
+
+def _python_path():
+    """Returns PYTHONPATH without the working folder, which "." or an empty entry names."""
+    given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    kept = [path for path in given if os.path.isabs(path) or os.path.normpath(path) != "."]
+    return os.pathsep.join(map(os.path.abspath, kept))
+
+
+def _with_turned_pictures(inputs):
+    """Returns the inputs of image_bytes with more files: turned ones, then the same upright."""
+    ((name, files),) = inputs.items()
+    more = [file for group in turned_pictures.pairs(files[0]) for file in group]
+    return {name: np.concatenate([files, np.array(more, object)])}
+
+
+def _of_turned_pictures(answer, count):
+    """Returns the answers to turned pictures and to the same upright, behind those to examples."""
+    pairs = {name: np.split(values[count:], 2) for name, values in answer.items()}
+    return tuple({name: pair[i] for name, pair in pairs.items()} for i in range(2))
 
 
 def predict_batch(estimator, job, checkpoint):
@@ -156,10 +187,9 @@ def _compare(predictions, answer, exactly):
     return largest, problems
 
 
-def _serve(path, folder):
-    """What the fresh process does."""
-    with open(os.path.join(folder, _REQUESTS), "rb") as file:
-        requests = pickle.load(file)
+def serve(path: str, folder: str) -> None:
+    """Answers the requests in `folder` by the SavedModel at `path`: the fresh process."""
+    requests = array_file.load(os.path.join(folder, _REQUESTS))
     if serving.TEXT in requests:
         import tensorflow_text  # noqa: F401 the operations of the graph
     answers = {}
@@ -171,9 +201,4 @@ def _serve(path, folder):
                 {key: tensor.name for key, tensor in signature.outputs.items()},
                 {signature.inputs[key].name: array for key, array in inputs.items()},
             )
-    with open(os.path.join(folder, _ANSWERS), "wb") as file:
-        pickle.dump(answers, file)
-
-
-if __name__ == "__main__":
-    _serve(*sys.argv[1:])
+    array_file.save(os.path.join(folder, _ANSWERS), answers)

@@ -6,6 +6,7 @@ import re
 
 from absl import flags
 
+from common import strict_flags
 from models import registry
 from models.registry import did_you_mean
 from training.size_flag import SizeParser, SizeSerializer
@@ -14,6 +15,8 @@ MODES = ("train", "eval", "train_and_eval", "continuous_eval", "predict", "expor
 TRAINING_MODES = ("train", "train_and_eval")
 
 FLAGS = flags.FLAGS
+# Of synthetic text: more than any translator has.
+_MOST_TOKENS, _MOST_SUBWORDS = 2**16, 2**20
 
 flags.DEFINE_string(
     "mode", "train_and_eval", f"What to do: {', '.join(MODES)}; check is run_tpu.py's alone."
@@ -212,6 +215,11 @@ flags.DEFINE_integer(
     upper_bound=2**31 - 1,
 )
 
+_PATHS = ("data_dir", "model_dir", "export_dir", "warm_start_from")
+# Of these some values are words and others paths; no word begins with "~".
+_MAY_BE_PATHS = ("cache", "checkpoint", "input", "predict_output")
+strict_flags.harden(FLAGS, __name__, paths=(*_PATHS, *_MAY_BE_PATHS))
+
 flags.mark_flags_as_required(["model", "dataset", "model_dir"])
 
 
@@ -235,8 +243,24 @@ def _check_given(value):
     return True
 
 
-for _name in ("dataset", "data_dir", "model_dir"):
+for _name in ("dataset", "data_dir", "model_dir", "train_split", "eval_split", "checkpoint"):
     flags.register_validator(_name, _check_given)
+
+
+def _check_no_pattern(path):
+    # Its reader finds no checkpoint below such a folder, and its saver, which removes old ones by
+    # a pattern, would remove those of other folders too.
+    found = next((character for character in path or "" if character in "*?[\\"), None)
+    if found:
+        raise flags.ValidationError(
+            f"'{found}' in the path of a checkpoint is a pattern to TensorFlow. Use a path without "
+            "any of * ? [ \\"
+        )
+    return True
+
+
+for _name in ("model_dir", "export_dir", "warm_start_from", "checkpoint"):
+    flags.register_validator(_name, _check_no_pattern)
 
 
 @flags.validator("cache")
@@ -317,6 +341,15 @@ def _check_data(values):
     return True
 
 
+@flags.validator("synthetic_text")
+def _check_synthetic_text(size):
+    if size and (size[0] > _MOST_TOKENS or size[1] > _MOST_SUBWORDS):
+        raise flags.ValidationError(
+            f"it is at most {_MOST_TOKENS}x{_MOST_SUBWORDS}, tokens by subwords"
+        )
+    return True
+
+
 @flags.multi_flags_validator(["mode", "export_dir"])
 def _check_export(values):
     if values["mode"] == "export" and not values["export_dir"]:
@@ -333,7 +366,6 @@ def _check_early_stop(values):
 
 # As input_fns.caching has them, which imports TensorFlow.
 _CACHES = ("auto", "memory", "none")
-_PATHS = ("data_dir", "model_dir", "export_dir", "warm_start_from")
 _EVALUATING_MODES = ("eval", "train_and_eval", "continuous_eval", "predict")
 _BATCH_SIZES = {
     "train": ["train_batch_size"],

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
+from common import strict_flags
 from common.errors import UsageError
 from models.model import Model
 from models.registry import did_you_mean
@@ -80,9 +80,7 @@ def _convert(key, text, wanted):
             return text.lower() == "true"
     else:
         try:
-            value = wanted(text)
-            if math.isfinite(value):
-                return value
+            return {int: strict_flags.to_integer, float: strict_flags.to_float}[wanted](text)
         except ValueError:
             pass
-    raise UsageError(f"--params: {key}={text} is not a valid {wanted.__name__}")
+    raise UsageError(f"--params: {key}={strict_flags.shown(text)} is not a valid {wanted.__name__}")

@@ -10,14 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 from common import files
 from common.errors import UsageError
+from common.strict_flags import MAX_INTEGER
 from input_fns import repair, synthetic
 from input_fns.dataset import Dataset
 from input_fns.pipeline import Pipeline
 from models import registry
 from models.model import Model
-from training import checkpoints, hparams, loop, pipelines, recovery, trained_on
+from training import (
+    batch_memory,
+    checkpoints,
+    hparams,
+    loop,
+    pipelines,
+    predictions,
+    recovery,
+    trained_on,
+)
 from training.cluster import Task
-from training.flags import FLAGS, TRAINING_MODES
+from training.flags import FLAGS, TRAINING_MODES, batch_sizes
 from training.ownership import BEST_LOCK, TRAIN_LOCK, Ownership
 from training.picture_input import PictureInput
 from training.progress import Clock, StepCounter
@@ -137,7 +147,6 @@ def from_flags(
     ownership = _ownership(task)
     try:
         job = _resolve(iterations_per_loop, uses_tpu, task, ownership)
-        ownership.take_new()
         if FLAGS.skip_bad_records and job.trains and FLAGS.dataset != synthetic.NAME:
             job = _without_bad_records(job)
     except BaseException:
@@ -207,6 +216,7 @@ def _resolve(iterations_per_loop, uses_tpu, task, ownership):
     )
     if job.trains:
         _check_parts(job.train_batch_size, job.accumulate_steps)
+    _check_batches(job)
     _check_folders(job)
     return job
 
@@ -249,6 +259,8 @@ def _check_prediction(pipeline):
         raise UsageError(
             f"--predict_output={FLAGS.predict_output} must end in {' or '.join(endings)}"
         )
+    if FLAGS.predict_output:
+        predictions.check_output(FLAGS.predict_output)
 
 
 def _text_input(pipeline):
@@ -276,6 +288,15 @@ def _check_parts(batch_size, parts):
             f"--accumulate_steps={parts} cuts no batch of {batch_size} into equal parts; "
             f"{below or parts} or {below + parts} would do"
         )
+
+
+def _check_batches(job):
+    # Of a TPU or a cluster this process holds a part; a check builds, but feeds nothing.
+    if job.uses_tpu or job.task.in_cluster or job.mode == "check" or job.done:
+        return
+    known = job.mode in ("predict", "export") and not FLAGS.input
+    num_predicted = job.dataset.split(job.eval_split).num_examples if known else 0
+    batch_memory.check(job.pipeline, batch_sizes(), num_predicted)
 
 
 def _check_cluster(task, trains):
@@ -318,9 +339,10 @@ def _train_steps(dataset):
     if FLAGS.mode in ("eval", "predict", "export"):
         return 0  # they have no use for it, and need no split to train on
     examples = FLAGS.train_epochs * dataset.split(FLAGS.train_split).num_examples
-    steps = math.ceil(examples / FLAGS.train_batch_size)
-    if not steps:
-        raise UsageError(f"--train_epochs={FLAGS.train_epochs} is no step of training")
+    steps = math.ceil(min(examples / FLAGS.train_batch_size, 2 * MAX_INTEGER))
+    if not 0 < steps <= MAX_INTEGER:
+        what = "no step" if not steps else f"more than {MAX_INTEGER} steps"
+        raise UsageError(f"--train_epochs={FLAGS.train_epochs} is {what} of training")
     return steps
 
 

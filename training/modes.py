@@ -37,14 +37,7 @@ class InputFns:
 # A strategy would rewrite the model_fn for control flow that it has not, and hide its errors.
 @tf.autograph.experimental.do_not_convert
 def run(estimator, job: Job, input_fns: InputFns) -> None:
-    """Does what `job.mode` says, and frees model_dir."""
-    try:
-        _run(estimator, job, input_fns)
-    finally:
-        job.ownership.release()
-
-
-def _run(estimator, job, input_fns):
+    """Does what `job.mode` says."""
     if job.done:
         print(
             f"{job.model_dir} is at step {job.start_step} already: nothing to train up to step "
@@ -145,6 +138,7 @@ def continuous_eval(estimator, job, input_fns):
     """Evaluates each checkpoint as it comes, until the one of train_steps or a time-out."""
     evaluator, keeper = Evaluator(estimator, job, input_fns), _Keeper(job)
     for checkpoint in checkpoints.arriving(job.model_dir, job.eval_timeout_secs):
+        job.ownership.take_new()
         try:
             metrics = evaluator.evaluate(checkpoint)
             stop = keeper.should_stop(metrics, checkpoint)

@@ -15,7 +15,8 @@ class Ownership:
     """The locks of a model_dir that a job needs.
 
     A folder that is there is locked before its checkpoints are looked at, since a training that
-    resumes may move some away. One that is not there is made and locked when all else was checked.
+    resumes may move some away. One that is not there is made and locked when the graph is built:
+    until then nothing is written.
     """
 
     def __init__(self, model_dir: str, purpose: str, lock_names: tuple[str, ...]):
@@ -59,6 +60,16 @@ class Ownership:
         for name in self._lock_names:
             self._locks.append(locks.acquire(self._model_dir, "model_dir", self._purpose, name))
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.release()
+
+    def hook(self) -> tf.estimator.SessionRunHook:
+        """Returns a hook that takes the locks of a new model_dir when the graph is built."""
+        return _LockHook(self)
+
     def check(self) -> None:
         """Raises `LockLostError` if another process has taken one of the locks over."""
         for lock in self._locks:
@@ -68,3 +79,11 @@ class Ownership:
         """Frees model_dir."""
         while self._locks:
             self._locks.pop().release()
+
+
+class _LockHook(tf.estimator.SessionRunHook):
+    def __init__(self, ownership):
+        self._ownership = ownership
+
+    def begin(self):
+        self._ownership.take_new()

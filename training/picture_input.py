@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from common import folders
+from common import folders, strict_flags
 from input_fns import DataError
 from input_fns.convert import pictures
 
@@ -55,7 +55,8 @@ class PictureInput:
             self._num_known += is_new
             if isinstance(picture, str):
                 if is_new:
-                    print(f"{path} stays without a prediction: {picture}", flush=True)
+                    shown = strict_flags.shown(path)  # file names may hold anything
+                    print(f"{shown} stays without a prediction: {picture}", flush=True)
                 continue
             if is_new:
                 self.names.append(os.path.relpath(path, self._folder))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 
 from common.errors import UsageError
 from input_fns import augment, caching, inspection, synthetic
@@ -44,6 +45,14 @@ def _own():
     make = registry.attribute("dataset", FLAGS.dataset)
     if not callable(make):
         raise UsageError(f"--dataset={FLAGS.dataset} is no function of data_dir")
+    try:
+        inspect.signature(make).bind(FLAGS.data_dir)
+    except TypeError as error:
+        raise UsageError(
+            f"--dataset={FLAGS.dataset} must be a function that takes data_dir: {error}"
+        ) from error
+    except ValueError:  # some built-in functions do not tell
+        pass
     pipeline = make(FLAGS.data_dir)
     members = {*Pipeline.__annotations__, *vars(Pipeline)}
     wanted = {name for name in members if not name.startswith("_")}
@@ -52,6 +61,11 @@ def _own():
         raise UsageError(
             f"--dataset={FLAGS.dataset} returns {type(pipeline).__name__}, which lacks "
             f"{', '.join(missing)} of input_fns.pipeline.Pipeline"
+        )
+    if not isinstance(pipeline.data, datasets.Dataset):
+        raise UsageError(
+            f"--dataset={FLAGS.dataset}: data of its pipeline is {type(pipeline.data).__name__}, "
+            "not input_fns.dataset.Dataset"
         )
     if pipeline.corpus_metrics and not pipeline.data.text:
         raise UsageError(f"--dataset={FLAGS.dataset}: corpus_metrics are for text alone")

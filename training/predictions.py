@@ -8,10 +8,28 @@ import json
 import os
 
 import numpy as np
+import tensorflow as tf
 
 from common import files
+from common.errors import UsageError
 from input_fns import DataError
 from training import checkpoints, progress, results
+
+_MOST_BYTES_OF_NAME = 200  # of 255, and a temporary name is longer
+
+
+def check_output(path: str) -> None:
+    """Checks that a file can have the name `path`, before anything is predicted.
+
+    Raises:
+      UsageError: it is a folder, or too long.
+    """
+    if tf.io.gfile.isdir(path):
+        raise UsageError(f"--predict_output={path} is a folder; give the name of a file in it")
+    if len(os.fsencode(os.path.basename(path))) > _MOST_BYTES_OF_NAME:
+        raise UsageError(
+            f"--predict_output={path}: its name is longer than {_MOST_BYTES_OF_NAME} bytes"
+        )
 
 
 def write_file(estimator, job, predict_input_fn) -> None:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import Callable
 
+from common import names
 from common.errors import RunError, UsageError
 from input_fns import DataError
 from models.model import ModelError
@@ -26,6 +27,8 @@ STARTED = time.monotonic()
 
 PYTHONS = ((3, 9), (3, 11))
 TENSORFLOW = "2.15"
+# The package tpu imports nothing of ours: its flags are made strict here.
+_PATHS_OF_TPU = ("check_report",)
 # Of a signed address, or of what a server answers.
 _SECRET = re.compile(
     r"(?i)\b([\w-]*(?:signature|token|credential|secret|password))[=:]\s*[^\s&,;]+"
@@ -61,15 +64,20 @@ def start(argv: list[str], doc: str, *flags_modules: str):
         _exit(error)
     from absl import flags
 
+    from common import strict_flags
+
     try:
         for name in flags_modules:
             flag_values = importlib.import_module(name).FLAGS
+            strict_flags.harden(flag_values, name, _PATHS_OF_TPU)
         if {"--help", "-h", "-help", "--helpfull", "--helpshort"} & set(argv):
             print(doc.strip(), flag_values.get_help(include_special_flags=False), sep="\n\n")
             sys.exit(0)
         unknown = flag_values(argv)[1:]
         if unknown:
             raise UsageError(f"'{unknown[0]}' is no flag; flags are written --name=value")
+    except UnicodeDecodeError as error:
+        _exit(error, [f"--flagfile: a file is not UTF-8 text: {error}"])
     except flags.UnrecognizedFlagError as error:
         _exit(error, [f"{error}{_hint(error, flag_values)}"])
     except (flags.Error, UsageError) as error:
@@ -165,12 +173,7 @@ def _version(distribution: str) -> str | None:
 
 
 def _exit(error: Exception, lines: Sequence[str] = (), status: int = 2) -> None:
-    lines = [_printable(line) for line in lines] or [_printable(" ".join(str(error).split()))]
+    lines = [names.shown(line) for line in lines] or [names.shown(" ".join(str(error).split()))]
     message = _SECRET.sub(r"\1=...", "\n".join(lines))
     print(f"{os.path.basename(sys.argv[0])}: error: {message}", file=sys.stderr)
     sys.exit(status)
-
-
-def _printable(text):
-    """Escapes what a file name or a file may hold to change what a terminal shows."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

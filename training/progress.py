@@ -8,6 +8,8 @@ import time
 
 import tensorflow as tf
 
+from training import batch_memory
+
 _SECONDS_BETWEEN_LINES = 5.0
 
 
@@ -112,6 +114,7 @@ class ProgressHook(tf.estimator.SessionRunHook):
             self._learning_rate = self._learning_rate_fn(self._rate_step)
         variables = tf.compat.v1.trainable_variables()
         self._num_parameters = sum(variable.shape.num_elements() for variable in variables)
+        batch_memory.check_weights(self._num_parameters)
 
     def after_create_session(self, session, coord):
         """Says what begins, and starts counting at the step that the session was restored to."""

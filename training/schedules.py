@@ -37,9 +37,8 @@ def check_params(params):
         if params[name] < 0:
             raise UsageError(f"{name}={params[name]} must not be below 0")
     words = params["decay_boundaries"].split()
-    if not all(word.isdigit() for word in words) or _boundaries(params) != sorted(
-        set(_boundaries(params))
-    ):
+    are_numbers = all(word.isascii() and word.isdigit() for word in words)
+    if not are_numbers or _boundaries(params) != sorted(set(_boundaries(params))):
         raise UsageError(
             f"decay_boundaries='{params['decay_boundaries']}' must be growing steps separated by "
             "spaces, such as '3000 6000'"

@@ -6,6 +6,8 @@ import re
 
 from absl import flags
 
+_MOST_DIGITS = 7
+
 
 class SizeParser(flags.ArgumentParser):
     """Reads SIZE or HEIGHTxWIDTH as `(height, width)`."""
@@ -16,9 +18,11 @@ class SizeParser(flags.ArgumentParser):
         """Returns `(height, width)`."""
         if isinstance(argument, tuple):
             return argument
-        if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)?", argument):
+        if not re.fullmatch(r"[1-9][0-9]*(x[1-9][0-9]*)?", argument):
             raise ValueError(f"it should be {self.syntactic_help}")
         height, _, width = argument.partition("x")
+        if max(len(height), len(width)) > _MOST_DIGITS:
+            raise ValueError(f"it should be {self.syntactic_help}, of at most 7 digits each")
         return int(height), int(width or height)
 
     def flag_type(self):

@@ -21,6 +21,9 @@ _CAUSES = (
     "Too many levels of symbolic links",
     "File name too long",
 )
+# As TensorFlow says it of a tensor that no memory is left for.
+_TOO_LARGE = re.compile(r"when allocating tensor with shape\[[\d,]*\]")
+_SMALLER = "a smaller batch size needs less, and so does training with a larger --accumulate_steps"
 _KEPT = "what was saved before is whole, and the same command goes on from there"
 
 
@@ -33,6 +36,9 @@ def problem(error: Exception) -> str | None:
     if not (of_tensorflow or isinstance(error, OSError)):
         return None
     message = " ".join(str(error).partition("[[")[0].split())
+    too_large = _TOO_LARGE.search(message)
+    if of_tensorflow and too_large:
+        return f"out of memory, {too_large[0]}: {_SMALLER}"
     for cause in _CAUSES:
         if cause.lower() in message.lower():
             return _of_disk(cause, message)

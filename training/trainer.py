@@ -78,7 +78,7 @@ class Trainer:
         if job.task.is_chief:
             saves = save_in(job.model_dir)
             records = [self._record, self._data_record]
-            return [*tells, *records, *self._profile, finite, saves, stop]
+            return [job.ownership.hook(), *tells, *records, *self._profile, finite, saves, stop]
         if job.task.in_step:
             # A save sums up over all workers: each must make it, and only the chief's is kept.
             self._scratch = tempfile.TemporaryDirectory()  # removed with this object

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
+import contextlib
 import dataclasses
 import multiprocessing
 import os
@@ -88,15 +89,34 @@ def _read_here(chunks, size, channels, workers):
         yield names, pictures.read_many(names, size, channels)
 
 
+@contextlib.contextmanager
+def _in_root_folder():
+    """Starts processes from "/"; they return to the working folder after their first imports.
+
+    `python -c`, by which multiprocessing starts them, looks for modules in the working folder
+    first: a pickle.py there would run.
+    """
+    before = os.open(".", os.O_RDONLY)
+    try:
+        os.chdir("/")
+        yield
+    finally:
+        os.fchdir(before)
+        os.close(before)
+
+
 def _read_in_processes(chunks, size, channels, workers):
     """Yields the chunks in order; a few are under way ahead of the one that is waited for."""
     workers = workers or os.cpu_count()
     # Not by fork: what TensorFlow has started in this process would be copied in mid-flight.
     context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(workers, context) as pool:
+    with _in_root_folder():
+        pool = concurrent.futures.ProcessPoolExecutor(workers, context)
+    with pool:
         under_way = collections.deque()
         for names in chunks:
-            task = pool.submit(pictures.read_many, names, size, channels)
+            with _in_root_folder():
+                task = pool.submit(pictures.read_many, names, size, channels)
             under_way.append((names, task))
             if len(under_way) > 4 * workers:
                 yield _result(*under_way.popleft())

@@ -41,5 +41,13 @@ def test_a_broken_import_inside_the_users_module_is_not_hidden(tmp_path, monkeyp
         registry.find("broken_model:MODEL")
 
 
+@pytest.mark.parametrize(
+    "path", [".:x", "..:x", ".a:x", "a.:x", "a..b:x", ":x", "os:", "a/b:x", "a:b:c"]
+)
+def test_what_is_no_attribute_of_a_module_is_refused(path):
+    with pytest.raises(ModelError, match=r"must be package\.module:ATTRIBUTE"):
+        registry.find(path)
+
+
 def test_names_without_anything_near_are_listed():
     assert registry.did_you_mean("zzz", ["b", "a"]) == " Valid: a, b."

@@ -1,7 +1,9 @@
 """The HTML page about a run."""
 
 import html.parser
+import os
 import re
+import shutil
 
 import pytest
 
@@ -48,6 +50,67 @@ def test_of_a_training_alone_there_are_curves_and_flags(run, tmp_path):
     report.main(model_dir)
     with open(f"{model_dir}/report.html") as file:
         assert re.findall("<h2>(.*?)</h2>", file.read()) == ["Curves", "Speed", "Flags"]
+
+
+@pytest.fixture(scope="module")
+def reported(run_in, tmp_path_factory):
+    """A model_dir with everything that a page shows. Read only."""
+    path = tmp_path_factory.mktemp("reported")
+    run_in(path, "--train_steps=20", "--save_checkpoints_steps=10", "--summary_steps=5")
+    run_in(path, "--mode=predict")
+    return path
+
+
+def headings_of(model_dir):
+    report.main(str(model_dir))
+    return re.findall("<h2>(.*?)</h2>", (model_dir / "report.html").read_text())
+
+
+ALL = ["Curves", "Evaluation", "Predictions of step 20", "Speed", "Flags"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "missing"),
+    [
+        ("result_20.json", b"", {"Speed"}),
+        ("result_20.json", b'{"step": 20, "tra', {"Speed"}),
+        ("result_20.json", b"\xff\xfe", {"Speed"}),
+        ("result_20.json", b"null", {"Speed"}),
+        ("result_20.json", b"[" * 10**5, {"Speed"}),
+        ("flags.cfg", b"\xff\xfe", {"Flags", "Predictions of step 20"}),
+        ("predictions_test_20.jsonl", b'{"index": 0, "cl', {"Predictions of step 20"}),
+        ("predictions_test_20.jsonl", b'{"probabilities": 3}\n', {"Predictions of step 20"}),
+        ("events.out.tfevents.9", b"no record" * 9, set()),
+    ],
+)
+def test_a_broken_file_is_named_on_the_page(reported, tmp_path, name, content, missing):
+    model_dir = shutil.copytree(reported, tmp_path / "a [b]* ?")
+    (model_dir / name).write_bytes(content)
+    assert headings_of(model_dir) == [part for part in ALL if part not in missing] + ["Not shown"]
+
+
+@pytest.mark.parametrize("content", [b"{}", b'{"step": "x", "train": 3, "eval": []}'])
+def test_a_result_without_sections_shows_nothing(reported, tmp_path, content):
+    model_dir = shutil.copytree(reported, tmp_path / "a [b]* ?")
+    for path in model_dir.glob("result_*.json"):
+        path.write_bytes(content)
+    assert headings_of(model_dir) == ["Curves", "Predictions of step 20", "Flags"]
+
+
+def test_the_records_before_a_half_written_one_are_drawn(reported, tmp_path):
+    model_dir = shutil.copytree(reported, tmp_path / "a [b]* ?")
+    (path,) = model_dir.glob("events.*")
+    whole = report._scalars(str(model_dir), [])["loss"]
+    os.truncate(path, path.stat().st_size - 7)
+    notes = []
+    assert report._scalars(str(model_dir), notes)["loss"].items() <= whole.items()
+    assert len(notes) == 1
+    assert headings_of(model_dir) == [*ALL, "Not shown"]
+
+
+def test_of_a_training_that_has_just_begun_there_are_flags(tmp_path):
+    (tmp_path / "flags.cfg").write_text("--model=mlp\n--data_dir=/no/such\n")
+    assert headings_of(tmp_path) == ["Flags"]
 
 
 def test_a_curve_without_finite_values_says_so():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from input_fns import orientation
 from models import mlp
 from training import export, export_check
 from training.export_check import ExportError
@@ -116,6 +117,25 @@ def test_an_export_that_answers_otherwise_is_no_version(run_export, monkeypatch,
     (name,) = os.listdir(tmp_path)
     assert name.startswith("failed-")
     assert card_of(tmp_path)["export_check"]["problems"]
+
+
+def test_an_export_that_ignores_orientations_is_no_version(
+    run_in, uncertain_dir, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(orientation, "of_file", lambda encoded: tf.constant(orientation.UPRIGHT))
+    with pytest.raises(ExportError, match="image_bytes: of pictures with an EXIF orientation prob"):
+        run_in(uncertain_dir, "--mode=export", f"--export_dir={tmp_path}", "--export_check")
+
+
+def test_no_module_of_the_working_folder_is_run(run_export, monkeypatch, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("working")
+    (folder / "training").mkdir()
+    for name in ("training/__init__", "numpy", "json", "pickle", "sitecustomize", "tensorflow"):
+        (folder / f"{name}.py").write_text("raise SystemExit('of the working folder')\n")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PYTHONPATH", f".{os.pathsep}")
+    (name,) = run_export("--export_check")
+    assert name.isdigit()
 
 
 @pytest.mark.slow

@@ -67,3 +67,53 @@ def test_training_needs_a_length(parse):
 
 def test_evaluation_needs_none(parse):
     assert parse("--mode=eval").mode == "eval"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "#comment",
+        "//comment",
+        "a b",
+        "'quoted'",
+        '"quoted"',
+        "back\\slash\\",
+        "--mode=eval",
+        "käse",
+        "$HOME",
+        "a=b=c",
+        "%s",
+    ],
+)
+def test_a_flagfile_keeps_every_value(parse, tmp_path, value):
+    names = ("best_metric", "params", "train_split", "cache", "data_dir")
+    given = [f"--{name}=/x/{value}" if name == "cache" else f"--{name}={value}" for name in names]
+    parse("--train_steps=7", *given)
+    text = flags.as_flagfile()
+    (tmp_path / "flags.cfg").write_text(text, "utf-8")
+    parse(f"--flagfile={tmp_path}/flags.cfg")
+    assert flags.as_flagfile() == text
+    assert flags.FLAGS.data_dir == value
+    assert flags.FLAGS.params == [value]
+
+
+@pytest.mark.parametrize("value", ["a\nb", "a\rb", "a\x85b", "a\0", " a", "a ", "\udcff", "a\t"])
+def test_a_value_that_no_flagfile_keeps_is_refused(parse, value):
+    with pytest.raises(flags.flags.IllegalFlagValueError, match=r"character|space"):
+        parse("--train_steps=7", f"--best_metric={value}")
+
+
+@pytest.mark.parametrize("name", ["data_dir", "model_dir", "export_dir", "checkpoint", "cache"])
+def test_a_tilde_is_the_home_folder(parse, monkeypatch, tmp_path, name):
+    monkeypatch.setenv("HOME", "/home/someone")
+    (tmp_path / "flags.cfg").write_text(f"--{name}=~/runs\n--train_steps=7\n")
+    mode = "eval" if name == "checkpoint" else "train"
+    values = parse(f"--flagfile={tmp_path}/flags.cfg", f"--mode={mode}")
+    assert values[name].value == "/home/someone/runs"
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "1_0", "0x10", "1e999", "٣", ""])
+def test_a_number_is_finite_and_decimal(parse, value):
+    for name, message in (("train_epochs", "it is not a finite"), ("train_steps", "invalid lit")):
+        with pytest.raises(flags.flags.IllegalFlagValueError, match=message):
+            parse(f"--{name}={value}")

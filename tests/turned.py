@@ -1,0 +1,68 @@
+"""Picture files with orientations in their headers, byte by byte."""
+
+import io
+import struct
+import zlib
+
+import numpy as np
+from PIL import Image, ImageOps
+
+EXIF, XMP = b"Exif\0\0", b"http://ns.adobe.com/xap/1.0/\0"
+# Of another width than height, so that a picture that stays unturned has another shape.
+PIXELS = np.random.default_rng(0).integers(0, 256, [7, 13, 3], dtype=np.uint8)
+
+
+def plain(kind, pixels=PIXELS):
+    """A JPEG or PNG file without an orientation."""
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, kind, **({"quality": 95} if kind == "jpeg" else {}))
+    return file.getvalue()
+
+
+def tiff(orientation, order="II", kind=3, before=(), after=()):
+    """An EXIF block: one directory, of `(tag, type, number, value)`."""
+    sign = "<" if order == "II" else ">"
+    entries = [*before, (0x0112, kind, 1, orientation), *after]
+    rows = []
+    for tag, kind_of_entry, number, value in entries:
+        values = f"{sign}HHL" + ("HH" if kind_of_entry in (3, 8) else "L")
+        given = (value, 0) if kind_of_entry in (3, 8) else (value,)
+        rows.append(struct.pack(values, tag, kind_of_entry, number, *given))
+    return order.encode() + struct.pack(f"{sign}HLH", 42, 8, len(rows)) + b"".join(rows) + bytes(4)
+
+
+def xmp(orientation):
+    """An XMP block."""
+    return b'<x:xmpmeta><rdf:Description tiff:Orientation="%d"/></x:xmpmeta>' % orientation
+
+
+def app(number, data):
+    """A segment of a JPEG."""
+    return bytes([0xFF, 0xE0 + number]) + struct.pack(">H", len(data) + 2) + data
+
+
+def chunk(kind, data):
+    """A chunk of a PNG."""
+    return struct.pack(">L", len(data)) + kind + data + struct.pack(">L", zlib.crc32(kind + data))
+
+
+def jpeg(*segments, file=None):
+    """A JPEG with these segments at its start."""
+    file = file or plain("jpeg")
+    return file[:2] + b"".join(segments) + file[2:]
+
+
+def png(*chunks, at=33):
+    """A PNG with these chunks behind its header, or at another position."""
+    file = plain("png")
+    return file[:at] + b"".join(chunks) + file[at:]
+
+
+def xmp_chunk(orientation):
+    """The XMP block of a PNG."""
+    return chunk(b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0" + xmp(orientation))
+
+
+def by_pillow(file):
+    """The pixels of a file as Pillow turns them."""
+    return np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(file))).convert("RGB"))

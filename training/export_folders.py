@@ -1,0 +1,115 @@
+"""The folders of exports: one to write in, and one for each version, local or on gs://.
+
+A local folder to write in is locked by a flock, which ends with its process; one on gs:// by an
+object that its process renews. So the next export knows what a killed one has left behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import secrets
+import time
+
+import tensorflow as tf
+
+from common import locks
+
+# Neither is a number: no server takes it for a version.
+_STAGING, _FAILED = "temp-", "failed-"
+_STAGING_NAME = re.compile(rf"{_STAGING}[0-9a-f]{{8}}")
+_VERSION = re.compile(r"[1-9][0-9]{0,17}")  # below 2**63, as servers read it
+_LOCK = "lock"
+# Without a lock: what nobody has written to for so long is left over.
+_OLD_SECONDS = 24 * 3600
+
+
+@contextlib.contextmanager
+def staging(export_dir: str):
+    """Yields a new folder in `export_dir`, removed at the end; removes those of killed exports."""
+    tf.io.gfile.makedirs(export_dir)
+    with locks.briefly(export_dir):
+        _remove_leftovers(export_dir)
+        path = os.path.join(export_dir, f"{_STAGING}{secrets.token_hex(4)}")
+        tf.io.gfile.makedirs(path)
+        lock = locks.acquire(path, "export_dir", "export", _LOCK)
+    try:
+        yield path
+    finally:
+        try:
+            if tf.io.gfile.exists(path):
+                tf.io.gfile.rmtree(path)
+        finally:
+            lock.release()
+
+
+def publish(path: str, export_dir: str, has_failed: bool) -> str:
+    """Gives the folder `path` the name of a new version; returns the new path.
+
+    The version is the time in seconds since 1970, and newer than all that are there. Of exports
+    that end at the same time each gets another one. One that has failed becomes
+    `failed-<version>`.
+    """
+    with locks.briefly(export_dir):
+        version = _next_version(export_dir)
+        while True:
+            final = os.path.join(export_dir, f"{_FAILED if has_failed else ''}{version}")
+            with _claimed(export_dir, version) as is_claimed:
+                if is_claimed and not tf.io.gfile.exists(final):
+                    tf.io.gfile.rename(path, final)
+                    return final
+            version += 1
+
+
+@contextlib.contextmanager
+def _claimed(export_dir, version):
+    """Yields whether no other process takes this version; `locks.briefly` has done so locally."""
+    if "://" not in export_dir:
+        yield True
+        return
+    try:
+        lock = locks.acquire(export_dir, "export_dir", "export", f"{_STAGING}{version}.{_LOCK}")
+    except locks.LockedError:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
+
+
+def _next_version(export_dir):
+    names = (name.rstrip("/") for name in tf.io.gfile.listdir(export_dir))
+    newest = max((int(name) for name in names if _VERSION.fullmatch(name)), default=0)
+    return max(int(time.time()), newest + 1)
+
+
+def _remove_leftovers(export_dir):
+    for name in tf.io.gfile.listdir(export_dir):
+        path = os.path.join(export_dir, name.rstrip("/"))
+        # What cannot be removed, as of another user, hinders nothing.
+        with contextlib.suppress(OSError, tf.errors.OpError):
+            if _STAGING_NAME.fullmatch(name.rstrip("/")) and tf.io.gfile.isdir(path):
+                _remove_if_left(path)
+
+
+def _remove_if_left(path):
+    lock = os.path.join(path, _LOCK)
+    if "://" in path or not os.path.exists(lock):
+        if time.time() - _last_change(path) > _OLD_SECONDS:
+            tf.io.gfile.rmtree(path)
+        return
+    with open(lock, "rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if its export is alive
+        tf.io.gfile.rmtree(path)
+
+
+def _last_change(path):
+    """Returns when a file in a folder was written last, in seconds since 1970."""
+    found = [
+        os.path.join(folder, name) for folder, _, names in tf.io.gfile.walk(path) for name in names
+    ]
+    found += [] if "://" in path else [path]  # there are no folders on gs://
+    return max((tf.io.gfile.stat(name).mtime_nsec / 1e9 for name in found), default=0.0)

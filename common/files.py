@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -43,6 +44,7 @@ def atomic_write(path: str, mode: str = "w"):
         return
     folder = os.path.dirname(path) or "."
     os.makedirs(folder, exist_ok=True)
+    remove_leftovers(folder, os.path.basename(path))
     with _locked(partial, mode) as file:
         try:
             yield file
@@ -108,27 +110,51 @@ def require_writable(flag: str, directory: str) -> None:
     """
     existing = directory
     # On gs:// there are no folders to be made, and what is above a bucket is nothing.
-    while "://" not in directory and not tf.io.gfile.exists(existing or "."):
+    while "://" not in directory and not os.path.lexists(existing or "."):
         existing = os.path.dirname(existing.rstrip("/"))
-    marker = os.path.join(existing, f".writable-{os.getpid()}")
     try:
-        with tf.io.gfile.GFile(marker, "w") as file:
-            file.write("")
-        tf.io.gfile.remove(marker)
-    except tf.errors.OpError as error:
-        raise UsageError(f"--{flag}={directory} cannot be written: {error.message}") from error
+        if "://" in directory:
+            _write_and_remove(partial_name(os.path.join(directory, ".writable")))
+        else:
+            _require_local(existing or ".")
+    except (OSError, tf.errors.OpError) as error:
+        problem = getattr(error, "message", None) or error
+        raise UsageError(f"--{flag}={directory} cannot be written: {problem}") from error
 
 
-def remove_leftovers(folder: str) -> None:
+def _require_local(folder):
+    try:
+        os.close(os.open(folder, os.O_TMPFILE | os.O_WRONLY, 0o600))  # a file without a name
+    except OSError as error:
+        # File systems without such files; a kernel without them takes it for the folder itself.
+        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL):
+            raise
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, "Permission denied", folder) from error
+
+
+def _write_and_remove(path):
+    with tf.io.gfile.GFile(path, "w") as file:
+        file.write("")
+    tf.io.gfile.remove(path)
+
+
+def remove_leftovers(folder: str, name: str = "") -> None:
     """Removes the temporary files of processes that were killed in `atomic_write`.
+
+    Args:
+      folder: local or gs://.
+      name: only those of the file of this name; "" for all.
 
     A live process holds a lock on its local file, which stays. There are no locks on gs://: files
     that have not changed for an hour are removed there.
     """
     is_remote = "://" in folder
     names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
-    for name in filter(_PARTIAL.fullmatch, names):
-        path = os.path.join(folder, name)
+    for partial in filter(_PARTIAL.fullmatch, names):
+        if name and not partial.startswith(f"{name}.partial-"):
+            continue
+        path = os.path.join(folder, partial)
         # Another process may have removed it, or given it its name.
         with contextlib.suppress(OSError, tf.errors.OpError):
             if is_remote:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from input_fns import examples
+
 # The pixels of Pillow, and so of PyTorch and most servers, bit for bit; by default TensorFlow's are
 # up to nine levels off, for 4 % of the time.
 _ACCURATE = "INTEGER_ACCURATE"
@@ -27,7 +29,7 @@ def stored_fn(features, has_labels: bool, num_classes: int | None = None):
         spec["label"] = tf.io.FixedLenFeature([], tf.int64)
 
     def parse(serialized):
-        stored = tf.io.parse_example(serialized, spec)
+        stored = examples.parse(serialized, spec)
         if not has_labels:
             return stored, None
         labels = stored.pop("label")

@@ -17,7 +17,7 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from input_fns import caching, memory
+from input_fns import caching, examples, memory
 
 # Of the feature with the seeds of a batch; as `models.dropout` has it.
 DROPOUT_SEED = "dropout_seed"
@@ -54,7 +54,7 @@ def names(files):
     feature = {"name": tf.io.FixedLenFeature([], tf.string, "")}
     graph = tf.Graph()
     with graph.as_default():
-        dataset = in_order(files, lambda serialized: tf.io.parse_example(serialized, feature))
+        dataset = in_order(files, lambda serialized: examples.parse(serialized, feature))
         dataset = untuned(dataset)
         batch = tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()["name"]
     # Never the default session: who asks for names may have one of its own between two of them.

@@ -119,8 +119,8 @@ FAULTS = [
     ),
     Fault(
         "training/recovery.py",
-        "for step in reversed(steps):",
-        "for step in steps:",
+        "for step in sorted(checkpoints, reverse=True):",
+        "for step in sorted(checkpoints):",
         "tests/training/test_recovery.py",
     ),
     Fault(
@@ -131,8 +131,8 @@ FAULTS = [
     ),
     Fault(
         "training/export.py",
-        'name = f"failed-{version}" if report.problems else str(version)',
-        "name = str(version)",
+        "publish(path, job.export_dir, bool(report.problems))",
+        "publish(path, job.export_dir, False)",
         "tests/training/test_export.py",
     ),
     Fault(

@@ -314,7 +314,7 @@ def _check_cluster(task, trains):
 
 def _checkpoint(trains, task):
     if trains and task.is_chief:
-        return recovery.newest_good(FLAGS.model_dir)
+        return recovery.newest_good(FLAGS.model_dir, FLAGS.keep_checkpoint_max)
     if trains and task.type == "worker":
         return checkpoints.latest(FLAGS.model_dir)
     if trains:

@@ -43,6 +43,8 @@ def run(estimator, job: Job, input_fns: InputFns) -> None:
             f"{job.model_dir} is at step {job.start_step} already: nothing to train up to step "
             f"{job.train_steps}"
         )
+        if job.task.is_chief and job.start_step == job.train_steps:
+            results.complete(job.model_dir, job.start_step, job.skipped_records)
         if job.mode == "train" or job.task.in_cluster:
             return
     if job.mode not in _MODES:

@@ -22,12 +22,17 @@ _OWN_NAME = re.compile(r"model\.ckpt-(\d{1,18})")
 _LEFTOVER = re.compile(r"model\.ckpt-\d+(\.meta)?(_temp|\.tmp).*|(checkpoint|graph\.pbtxt)\.tmp.*")
 
 
-def newest_good(model_dir: str) -> str | None:
+def newest_good(model_dir: str, keep_checkpoint_max: int = 0) -> str | None:
     """Returns the checkpoint that a training resumes from; None if there is none.
 
     That is the newest one in `model_dir` that is whole and finite. Newer ones are moved into
     `model_dir/broken`, and the file `checkpoint` names those that are left. The leftovers of an
-    interrupted write are removed, among them the files of a checkpoint that was never completed.
+    interrupted write are removed, among them the files of a checkpoint that was never completed. A
+    save that was interrupted after its checkpoint is completed.
+
+    Args:
+      model_dir: of the training.
+      keep_checkpoint_max: checkpoints that a save leaves there; 0: all.
 
     Raises:
       RunError: there are checkpoints, and none is good. They stay where they are.
@@ -66,13 +71,17 @@ def newest_good(model_dir: str) -> str | None:
     if broken:
         print(f"resuming from {good}")
     for path in interrupted:
-        for part in files_of(path):
-            tf.io.gfile.remove(part)  # data without a whole index cannot be read by anything
+        _remove_all(files_of(path))  # data without a whole index cannot be read by anything
     for name in filter(_LEFTOVER.fullmatch, _names(model_dir)):
         _remove(os.path.join(model_dir, name))
     if good is not None:
         steps = [step for step, parts in checkpoints.items() if "index" in parts]
-        _name_newest(model_dir, sorted(step for step in steps if step <= _step_of(good)))
+        steps = sorted(step for step in steps if step <= _step_of(good))
+        if named and os.path.basename(good) not in named and keep_checkpoint_max:
+            for step in steps[:-keep_checkpoint_max]:
+                _remove_all(files_of(_path(model_dir, step)))
+            steps = steps[-keep_checkpoint_max:]
+        _name_newest(model_dir, steps)
     return good
 
 
@@ -127,10 +136,10 @@ def problem_of(checkpoint: str, is_trained: bool = True) -> str | None:
             return f"{os.path.basename(path)} is not a file"
     try:
         reader = tf.train.load_checkpoint(checkpoint)
-        names = sorted(reader.get_variable_to_shape_map())
-        if is_trained and tf.compat.v1.GraphKeys.GLOBAL_STEP not in names:
-            return "it has no global_step"
-        for name in names:
+        shapes = reader.get_variable_to_shape_map()
+        if is_trained and shapes.get(tf.compat.v1.GraphKeys.GLOBAL_STEP) != []:
+            return "its global_step is missing, or not a number"
+        for name in sorted(shapes):
             value = reader.get_tensor(name)
             if is_trained and not _is_finite(value):
                 return f"{name} is not finite"
@@ -211,6 +220,11 @@ def _named(model_dir):
     if state is None:
         return []
     return [*state.all_model_checkpoint_paths, state.model_checkpoint_path]
+
+
+def _remove_all(paths):
+    for path in paths:
+        tf.io.gfile.remove(path)
 
 
 def _remove(path):

@@ -77,6 +77,12 @@ def to_json(value):
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
+def complete(model_dir: str, step: int, skipped_records: int) -> None:
+    """Writes the "train" section of a training that was killed after its last checkpoint."""
+    if "train" not in read(model_dir, step):
+        write(model_dir, step, "train", {"start_step": step, "skipped_records": skipped_records})
+
+
 class TrainRecordHook(tf.estimator.SessionRunHook):
     """Writes `flags.cfg` when training starts, and the "train" section of the result at its end.
 

@@ -139,5 +139,5 @@ def test_a_warm_start_needs_no_global_step_and_any_name(tmp_path):
         path = tf.compat.v1.train.Saver().save(session, str(tmp_path / "bert_model.ckpt"))
     assert checkpoints.find_warm_start(str(tmp_path)) == path
     assert checkpoints.find_warm_start(path) == path
-    with pytest.raises(UsageError, match="it has no global_step"):
+    with pytest.raises(UsageError, match="global_step is missing"):
         checkpoints.find("elsewhere", path)

@@ -152,6 +152,25 @@ def test_a_complete_checkpoint_without_its_index_is_not_removed(tmp_path, eviden
     assert data_of(tmp_path, 10).exists()
 
 
+def test_a_save_that_was_interrupted_before_it_was_named_is_completed(model_dir):
+    write(model_dir, 40, WEIGHTS)
+    assert recovery.newest_good(str(model_dir), 3) == str(model_dir / "model.ckpt-40")
+    assert tf.train.latest_checkpoint(str(model_dir)) == str(model_dir / "model.ckpt-40")
+    left = sorted(path.name for path in model_dir.glob("*.index"))
+    assert left == ["model.ckpt-20.index", "model.ckpt-30.index", "model.ckpt-40.index"]
+
+
+def test_a_smaller_limit_alone_removes_nothing(model_dir):
+    recovery.newest_good(str(model_dir), 1)
+    assert len(list(model_dir.glob("*.index"))) == 3
+
+
+def test_a_global_step_that_is_no_number_is_a_fault(tmp_path):
+    path = str(tmp_path / "model.ckpt-1")
+    checkpoint_writer.write(path, {"global_step": np.array([1, 2])})
+    assert recovery.problem_of(path) == "its global_step is missing, or not a number"
+
+
 def test_a_variable_of_text_is_no_fault(tmp_path):
     values = {"text": np.array(b"text"), "global_step": np.int64(1)}
     checkpoint_writer.write(str(tmp_path / "model.ckpt-1"), values)

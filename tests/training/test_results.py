@@ -37,3 +37,11 @@ def test_a_broken_result_is_named_and_written_again(tmp_path, capsys, content):
 def test_sections_of_wrong_types_are_ignored(tmp_path):
     (tmp_path / "result_20.json").write_text('{"step": "x", "eval": 3, "export": {}, "train": {}}')
     assert results.read(str(tmp_path), 20) == {"train": {}}
+
+
+def test_a_training_that_was_killed_at_its_end_gets_a_result(tmp_path):
+    results.complete(str(tmp_path), 20, 0)
+    assert results.read(str(tmp_path), 20)["train"] == {"start_step": 20, "skipped_records": 0}
+    results.write(str(tmp_path), 30, "train", {"start_step": 10})
+    results.complete(str(tmp_path), 30, 0)
+    assert results.read(str(tmp_path), 30)["train"] == {"start_step": 10}

@@ -119,6 +119,20 @@ class _ListParser(flags.ListParser):
         return super().parse(argument)
 
 
+class _OtherParser(flags.ArgumentParser):
+    def __init__(self, name, parser):
+        self._name, self._parser = name, parser
+        self.syntactic_help = parser.syntactic_help
+
+    def parse(self, argument):
+        if isinstance(argument, str):
+            _checked(self._name, check_text, argument)
+        return self._parser.parse(argument)
+
+    def flag_type(self):
+        return self._parser.flag_type()
+
+
 def _checked(name, check, argument):
     # Not as ValueError: absl would put the value into the message as it is.
     try:
@@ -147,3 +161,5 @@ def harden(flag_values: flags.FlagValues, module: str, paths: tuple[str, ...] = 
             flag.parser = _ListParser(name)
         elif type(parser) is flags.ArgumentParser:
             flag.parser = _TextParser(name, to_path if name in paths else check_text)
+        elif not isinstance(parser, flags.BooleanParser):
+            flag.parser = _OtherParser(name, parser)

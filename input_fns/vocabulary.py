@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import tensorflow as tf
 
+from common import files
 from input_fns import DataError
 from input_fns.dataset import EOS, PAD
 
@@ -41,7 +42,7 @@ class Vocabulary:
         """
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-        except RuntimeError as error:
+        except (RuntimeError, UnicodeDecodeError) as error:
             raise DataError(f"{name} is no model of SentencePiece") from error
         self.model = model
         ids = (self._processor.pad_id(), self._processor.eos_id())
@@ -81,13 +82,13 @@ def load(path: str) -> Vocabulary:
     Raises:
       DataError: it is missing, or no vocabulary.
     """
+    if not files.is_regular(path):
+        raise DataError(f"the vocabulary {path} is not a file")
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
             return Vocabulary(file.read(), path)
     except tf.errors.NotFoundError as error:
         raise DataError(f"the vocabulary {path} is not there") from error
-    except tf.errors.FailedPreconditionError as error:
-        raise DataError(f"the vocabulary {path} is not a file") from error
 
 
 def train(lines: Iterable[str], size: int, kind: str, seed: int) -> Vocabulary:

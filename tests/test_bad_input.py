@@ -173,7 +173,7 @@ def test_weights_that_do_not_fit_in_memory(tiny_flags, tmp_path, exit_status, ca
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"--best_metric=caf\xe9\n", "not UTF-8"), (b"--seed=1\0\n", "invalid literal")],
+    [(b"--best_metric=caf\xe9\n", "of UTF-8"), (b"--seed=1\0\n", "a control character")],
 )
 def test_a_flagfile_that_is_no_text(refused, tmp_path, content, message):
     (tmp_path / "flags.cfg").write_bytes(content)
@@ -181,7 +181,7 @@ def test_a_flagfile_that_is_no_text(refused, tmp_path, content, message):
 
 
 def test_a_flagfile_that_is_a_folder(refused, tmp_path):
-    assert "Is a directory" in refused(f"--flagfile={tmp_path}")
+    assert "not a file" in refused(f"--flagfile={tmp_path}")
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,7 @@ _define(
     8192,
     "Subwords to be learnt, a multiple of 128, of both languages together.",
     lower_bound=512,
+    upper_bound=2**20,
 )
 flags.DEFINE_enum(
     "subwords", "unigram", convert.SUBWORDS, "How they are learnt.", flag_values=FLAGS
@@ -75,6 +76,7 @@ _define(
     "Tokens of a row: longer sentences are left out of 'train' and of what is held out of it, and "
     "refused in other splits.",
     lower_bound=8,
+    upper_bound=2**16,
 )
 for _name in ("validation", "test"):
     _define(

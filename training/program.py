@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import Callable
 
-from common import names
+from common import flagfiles, names
 from common.errors import RunError, UsageError
 from input_fns import DataError
 from models.model import ModelError
@@ -60,6 +60,7 @@ def start(argv: list[str], doc: str, *flags_modules: str):
     try:
         check_versions()
         _check_encoding(argv)
+        flagfiles.check(argv[1:])
     except UsageError as error:
         _exit(error)
     from absl import flags
@@ -76,12 +77,12 @@ def start(argv: list[str], doc: str, *flags_modules: str):
         unknown = flag_values(argv)[1:]
         if unknown:
             raise UsageError(f"'{unknown[0]}' is no flag; flags are written --name=value")
-    except UnicodeDecodeError as error:
-        _exit(error, [f"--flagfile: a file is not UTF-8 text: {error}"])
     except flags.UnrecognizedFlagError as error:
         _exit(error, [f"{error}{_hint(error, flag_values)}"])
     except (flags.Error, UsageError) as error:
         _exit(error, [_ALL_FLAGS.sub("", line) for line in str(error).splitlines()])
+    except ValueError as error:  # a value for --noFLAG
+        _exit(error)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         # During the seconds of TensorFlow's import Ctrl-C ends the process without a traceback.
         signal.signal(signal.SIGINT, signal.SIG_DFL)

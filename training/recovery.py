@@ -137,7 +137,7 @@ def problem_of(checkpoint: str, is_trained: bool = True) -> str | None:
     try:
         reader = tf.train.load_checkpoint(checkpoint)
         shapes = reader.get_variable_to_shape_map()
-        if is_trained and shapes.get(tf.compat.v1.GraphKeys.GLOBAL_STEP) != []:
+        if is_trained and not _has_step(reader, shapes):
             return "its global_step is missing, or not a number"
         for name in sorted(shapes):
             value = reader.get_tensor(name)
@@ -146,6 +146,11 @@ def problem_of(checkpoint: str, is_trained: bool = True) -> str | None:
     except (tf.errors.OpError, ValueError, IndexError, RuntimeError) as error:
         return " ".join(getattr(error, "message", str(error)).split())
     return None
+
+
+def _has_step(reader, shapes):
+    name = tf.compat.v1.GraphKeys.GLOBAL_STEP
+    return shapes.get(name) == [] and reader.get_variable_to_dtype_map()[name].is_integer
 
 
 def _has_index(checkpoint):

@@ -8,6 +8,7 @@ import zlib
 
 import tensorflow as tf
 
+from common import files
 from input_fns import DataError, memory
 
 _PIECE_BYTES = 2**24
@@ -32,6 +33,8 @@ def read_start(path: str, num_bytes: int) -> bytes:
     Raises:
       DataError: it is missing, or no whole gzip file as far as it is read.
     """
+    if not files.is_regular(path):
+        raise DataError(f"{path} is not a file")
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
             if not path.endswith(".gz"):
@@ -40,8 +43,6 @@ def read_start(path: str, num_bytes: int) -> bytes:
                 return _read(unpacked, num_bytes)
     except tf.errors.NotFoundError as error:
         raise DataError(f"{path} is not there") from error
-    except tf.errors.FailedPreconditionError as error:
-        raise DataError(f"{path} is not a file") from error
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         size = tf.io.gfile.stat(path).length
         raise DataError(f"{path} ({size} bytes) is no whole gzip file: {error}") from error

@@ -1,0 +1,56 @@
+"""Checks flagfiles before absl reads them, which would wait for a pipe and follow a circle.
+
+Imports no TensorFlow.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+
+from common.errors import UsageError
+from common.names import shown
+
+_FLAGFILE = re.compile(r"--?flagfile(?:=(.*))?")
+_MAX_BYTES = 2**20
+
+
+def check(arguments: Iterable[str]) -> None:
+    """Checks the flagfiles that arguments name, and those that they name.
+
+    Raises:
+      UsageError: one is not a text file of UTF-8, or includes itself.
+    """
+    _check(list(arguments), ())
+
+
+def _check(arguments, including):
+    for argument, following in zip(arguments, [*arguments[1:], ""]):
+        if argument == "--":
+            return
+        found = _FLAGFILE.fullmatch(argument)
+        if found is None:
+            continue
+        path = os.path.expanduser((following if found[1] is None else found[1]).strip("\"'"))
+        if path:
+            real = os.path.realpath(path)
+            if real in including:
+                raise UsageError(f"--flagfile={shown(path)} includes itself")
+            _check(_lines(path), (*including, real))
+
+
+def _lines(path):
+    if not os.path.isfile(path):
+        raise UsageError(f"--flagfile={shown(path)} is missing, or not a file")
+    try:
+        with open(path, "rb") as file:
+            content = file.read(_MAX_BYTES + 1)
+        text = content.decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"--flagfile={shown(path)} is not a text file of UTF-8: {error}"
+        ) from error
+    if len(content) > _MAX_BYTES:
+        raise UsageError(f"--flagfile={shown(path)} has more than {_MAX_BYTES} bytes")
+    return [line.strip() for line in text.splitlines()]

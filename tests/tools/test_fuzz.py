@@ -1,0 +1,161 @@
+"""The fuzzer: some cases of each kind, those that found faults, and what it calls a fault."""
+
+import os
+import signal
+import sys
+import time
+
+import pytest
+
+from tools import fuzz
+from tools.fuzzing import case as cases
+from tools.fuzzing import mutations, records, targets, worker
+
+CASES = 4
+# Cases that found faults, as KIND:SEED.
+REGRESSIONS = []
+
+
+@pytest.fixture(scope="session")
+def base_of(tmp_path_factory):
+    """Returns the folder with a target's unmutated files, which are made once."""
+    folders = {}
+
+    def find(target):
+        name = targets.base_name(target)
+        if name not in folders:
+            folders[name] = tmp_path_factory.mktemp(f"base_{name}")
+            target.prepare(folders[name])
+        return folders[name]
+
+    return find
+
+
+@pytest.fixture
+def run_case(base_of, tmp_path):
+    """Runs a case in this process; returns its outcome."""
+
+    def run(kind, seed):
+        target = targets.BY_NAME[kind]
+        return worker.run_here(target, seed, base_of(target), tmp_path / "scratch")
+
+    return run
+
+
+def kinds():
+    """Those that take a second for a few cases; the others are slow."""
+    slow = {"input", "serving", "process"}
+    for name in targets.BY_NAME:
+        yield pytest.param(name, marks=[pytest.mark.slow] if name in slow else [])
+
+
+@pytest.mark.parametrize("kind", kinds())
+def test_a_few_cases_of_each_kind(kind, run_case):
+    outcomes = [run_case(kind, seed) for seed in range(1000, 1000 + CASES)]
+    assert [outcome for outcome in outcomes if outcome.result == "fault"] == []
+
+
+@pytest.mark.parametrize("name", REGRESSIONS)
+def test_cases_that_found_faults(name, run_case):
+    kind, _, seed = name.partition(":")
+    outcome = run_case(kind, int(seed))
+    assert outcome.result != "fault", outcome.detail
+
+
+@pytest.mark.slow
+def test_a_minute_of_all_kinds(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["fuzz", "--minutes=1", "--seed=100000"])
+    with pytest.raises(SystemExit) as end:
+        fuzz.main()
+    assert not end.value.code, capsys.readouterr().out
+
+
+def test_a_case_is_determined_by_its_kind_and_seed(base_of, tmp_path):
+    base = base_of(targets.BY_NAME["idx"])
+
+    def mutated(kind, seed):
+        case = cases.make(kind, seed, base, tmp_path)
+        return mutations.of_bytes(case.random, bytes(range(200)), [b"token"], b"other" * 20)
+
+    assert mutated("idx", 7) == mutated("idx", 7)
+    assert mutated("idx", 7) != mutated("idx", 8)
+
+
+def test_frames_are_those_of_tensorflow(data_dir):
+    path = os.path.join(data_dir, "train-00000-of-00003.tfrecord")
+    with open(path, "rb") as file:
+        shard = file.read()
+    assert b"".join(map(records.frame, records.split(shard))) == shard
+
+
+class Target:
+    """A target that does what a test says."""
+
+    name = "fake"
+
+    def __init__(self, run):
+        self.run = run
+        self.time_limit = 0.5 if run is hang else 30.0
+
+    def prepare(self, base):
+        """Needs nothing."""
+
+
+def hang(case):
+    time.sleep(60)
+
+
+def write_outside(case):
+    (case.root / "outside" / "canary.txt").write_text("changed")
+    return cases.ACCEPTED
+
+
+def die(case):
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+@pytest.mark.parametrize(
+    ("run", "signature"),
+    [
+        (die, "fake: the process ends with SIGSEGV"),
+        (hang, "fake: hang"),
+        (lambda case: b"x" * (worker.MEMORY_LIMIT + 2**20), "fake: memory above the bound"),
+        (write_outside, "files outside of the given folders"),
+        (lambda case: (case.work / "cwd" / "x").mkdir(), "files in the working directory"),
+        (lambda case: cases.ACCEPTED, ""),
+    ],
+)
+def test_what_a_worker_calls_a_fault(run, signature, tmp_path):
+    child = worker.Worker(Target(run), tmp_path)
+    try:
+        assert child.run(1).signature == signature
+    finally:
+        child.stop()
+
+
+@pytest.mark.parametrize(
+    ("status", "err", "signature"),
+    [
+        (0, "", None),
+        (2, "p.py: error: the file is broken\n", None),
+        (2, "p.py: error: flag --a=x: wrong\nflag --b=y: wrong\n", None),
+        (2, "p.py: error: one\nTwo\n", "several error lines of p.py"),
+        (1, "", "no error line of p.py"),
+        (3, "p.py: error: x\n", "status 3 of p.py"),
+        (-11, "", "status -11 of p.py"),
+        (2, "p.py: error: \x1b[31mred\n", "control characters in the error line of p.py"),
+        (
+            1,
+            "Traceback (most recent call last):\nKeyError: 'x'\n",
+            "traceback of p.py: KeyError: 'x'",
+        ),
+    ],
+)
+def test_how_a_program_may_end(status, err, signature):
+    ended = cases.Ended(status, "", err)
+    if signature is None:
+        assert cases.judge(ended, "p.py") == (cases.REFUSED if status else cases.ACCEPTED)
+        return
+    with pytest.raises(cases.FaultError) as fault:
+        cases.judge(ended, "p.py")
+    assert fault.value.signature == signature

@@ -106,7 +106,7 @@ class Checkpoints:
 
 
 class Results:
-    """best.json, result_<step>.json, and the file `checkpoint` of best/."""
+    """best.json, result_<step>.json, trained_on.json, and the file `checkpoint` of best/."""
 
     name = "results"
 
@@ -124,6 +124,7 @@ class Results:
                 model_dir / "best" / "best.json",
                 model_dir / "best" / "best.json",
                 model_dir / "result_6.json",
+                model_dir / "trained_on.json",
                 model_dir / "best" / "checkpoint",
             )
         )
@@ -163,16 +164,17 @@ class Results:
     @staticmethod
     def _read(model_dir):
         def read():
-            from training import checkpoints, results
+            from training import best, checkpoints, job, results
 
             model = str(model_dir)
-            keeper = checkpoints.BestCheckpoint(model, "accuracy")
+            job.from_flags()
+            keeper = best.BestCheckpoint(model, "accuracy")
             keeper.update(f"{model}/model.ckpt-6", 6, {"accuracy": 0.9})
             require(keeper.evals_without_gain >= 0, "a negative count of evaluations")
             require(keeper.last_step == 6, "best.json does not tell the last step")
-            best = checkpoints.find(model, "best")
-            checkpoints.step_of(best)
-            results.of_evaluation(model, best)
+            kept = checkpoints.find(model, "best")
+            checkpoints.step_of(kept)
+            results.of_evaluation(model, kept)
             results.write(model, 6, "eval", {"accuracy": 0.5})
             text = (model_dir / "result_6.json").read_text()
             require(json.loads(text)["eval"] == {"accuracy": 0.5}, "a result is not written")

@@ -64,7 +64,7 @@ COMMANDS = {
 _LEFTOVER = re.compile(r"partial|temp-|_temp|tempstate|\.tmp|writable")
 _EVENTS = re.compile(r"events\.out\.tfevents")
 # Names of temporary files, and versions of exports.
-_RANDOM = re.compile(r"[0-9a-f]{8,}|\d{10}")
+_RANDOM = re.compile(r"[0-9a-f]{8,}|(?<=writable-)\d+")
 _VERSION = re.compile(r"^(export/)(\d{10})(/.*)?$")
 # Sections and keys of result_<step>.json that tell times.
 _TIMES = re.compile(r"^train$|seconds|per_second|time")

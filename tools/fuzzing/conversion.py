@@ -1,4 +1,4 @@
-"""Targets: the raw files that prepare_data.py converts."""
+"""Targets: the raw files that prepare_data.py converts: IDX, CIFAR, parallel text."""
 
 from __future__ import annotations
 
@@ -17,10 +17,6 @@ from tools.fuzzing.case import (
     run_program,
     tree,
 )
-
-# Names that a file system takes; the last is not UTF-8.
-_FILE_NAMES = ("new\nline", "escape\x1b[31m", "-rf", "a b", "*", "%s", "\u202egnp", "\udcff")
-_SEPARATORS = ("\t", ",", '"', '"a\nb"', "\r\n", "\ufeff", "\0", "=1+1", "train", "label")
 
 
 def prepare(*arguments: str):
@@ -69,7 +65,7 @@ def convert(case: Case, *arguments: str) -> str:
     return outcome
 
 
-class _Conversion:
+class Conversion:
     """A target whose files are a source of prepare_data.py."""
 
     def prepare(self, base: pathlib.Path) -> None:
@@ -89,11 +85,12 @@ class _Conversion:
         raise NotImplementedError
 
 
-def _any_file(case, folder):
+def any_file(case: Case, folder: pathlib.Path) -> pathlib.Path:
+    """Returns a file of a folder."""
     return case.random.choice(sorted(path for path in folder.rglob("*") if path.is_file()))
 
 
-class Idx(_Conversion):
+class Idx(Conversion):
     """IDX files, plain and compressed."""
 
     name = "idx"
@@ -110,8 +107,8 @@ class Idx(_Conversion):
     def run(self, case: Case) -> str:
         """Mutates one of the four files, compressed or before it is compressed."""
         folder = case.copy_base("source")
-        path = _any_file(case, folder)
-        other = _any_file(case, folder).read_bytes()
+        path = any_file(case, folder)
+        other = any_file(case, folder).read_bytes()
         unpack = path.suffix == ".gz" and case.random.random() < 0.6
 
         def mutate(data):
@@ -123,7 +120,7 @@ class Idx(_Conversion):
         return convert(case, *self.arguments(folder))
 
 
-class Cifar(_Conversion):
+class Cifar(Conversion):
     """CIFAR's binary files, pickles and archives."""
 
     name = "cifar"
@@ -156,8 +153,8 @@ class Cifar(_Conversion):
         """Mutates one file of one version."""
         folder = case.copy_base("source")
         version = case.random.choice(("binary", "pickles", "archive", "hundred"))
-        path = _any_file(case, folder / version)
-        other = _any_file(case, folder).read_bytes()
+        path = any_file(case, folder / version)
+        other = any_file(case, folder).read_bytes()
         unpack = path.suffix == ".gz" and case.random.random() < 0.7
 
         def mutate(data):
@@ -170,114 +167,7 @@ class Cifar(_Conversion):
         return convert(case, f"--dataset={dataset}", f"--source={folder / version}")
 
 
-# What stands in the headers of pictures: sizes, chunks, markers.
-PICTURE_TOKENS = (
-    b"\xff\xd8\xff",
-    b"\xff\xd9",
-    b"\xff\xc0\0\x11\x08\xff\xff\xff\xff",
-    b"\xff\xc2",
-    b"\xff\xda",
-    b"\x89PNG\r\n\x1a\n",
-    b"IHDR\0\0\x9c\x40\0\0\x9c\x40\x08\x02\0\0\0",
-    b"IEND\xaeB`\x82",
-    b"IDAT",
-    b"tEXt",
-    b"iCCP",
-    b"acTL",
-    b"GIF89a\xff\xff\xff\xff",
-    b"GIF87a",
-    b",\0\0\0\0\xff\xff\xff\xff",
-    b"BM\xff\xff\xff\x7f",
-    b"(\0\0\0\xff\xff\xff\x7f\xff\xff\xff\x7f",
-    b"II*\0",
-    b"RIFF\xff\xff\xff\x7fWEBPVP8 ",
-    b"8BPS",
-    b"%!PS-Adobe",
-)
-
-
-def mutate_picture(rng, path: pathlib.Path, other: bytes) -> str:
-    """Mutates a picture file; a PNG often gets right checksums, so that its chunks are read."""
-
-    def mutate(data):
-        data = mutations.of_bytes(rng, data, PICTURE_TOKENS, other)
-        return mutations.png_checksums(data) if rng.random() < 0.5 else data
-
-    return mutations.of_file(rng, path, mutate)
-
-
-class ImageFolder(_Conversion):
-    """Pictures in folders, in four formats."""
-
-    name = "image_folder"
-
-    def write(self, folder):
-        """Writes the source."""
-        samples.pictures(folder)
-
-    def arguments(self, folder):
-        """Returns the flags."""
-        source = f"--source={folder}/images"
-        return ["--dataset=image_folder", source, "--name=pets", "--validation_fraction=0.3"]
-
-    def run(self, case: Case) -> str:
-        """Mutates one to three pictures, or gives one another name."""
-        folder = case.copy_base("source")
-        for _ in range(case.random.randint(1, 3)):
-            path = _any_file(case, folder / "images")
-            mutate_picture(case.random, path, _any_file(case, folder / "images").read_bytes())
-            if case.random.random() < 0.15 and path.is_file():
-                name = case.random.choice(_FILE_NAMES) + path.suffix
-                os.rename(path, os.path.join(path.parent, name))
-        arguments = self.arguments(folder)
-        if case.random.random() < 0.5:
-            arguments.append(f"--image_size={case.random.choice(('4', '4x6', '1'))}")
-        if case.random.random() < 0.3:
-            arguments.append("--channels=1")
-        if case.random.random() < 0.3:
-            arguments.append("--test_fraction=0.3")
-        return convert(case, *arguments)
-
-
-class ImageCsv(_Conversion):
-    """A CSV file that lists pictures."""
-
-    name = "csv"
-
-    def write(self, folder):
-        """Writes the source."""
-        samples.pictures(folder)
-
-    def arguments(self, folder):
-        """Returns the flags."""
-        source = [f"--source={folder}/images", f"--csv={folder}/table.csv"]
-        return [
-            "--dataset=image_csv",
-            *source,
-            "--split_column=split",
-            "--name=pets",
-            "--validation_fraction=0.3",
-        ]
-
-    def run(self, case: Case) -> str:
-        """Mutates the table, as text or as bytes."""
-        folder = case.copy_base("source")
-        tokens = (*_SEPARATORS, "cats/0.jpg", "cats/0", "split", "x" * 140_000, "cats,", ",,,,")
-
-        def mutate(data):
-            if case.random.random() < 0.7:
-                return mutations.of_text(case.random, data.decode(), tokens)
-            return mutations.of_bytes(case.random, data, [token.encode() for token in tokens])
-
-        mutations.of_file(case.random, folder / "table.csv", mutate)
-        arguments = self.arguments(folder)
-        if case.random.random() < 0.2:
-            arguments.remove("--split_column=split")
-            arguments.append(f"--{case.random.choice(('group', 'image'))}_column=file")
-        return convert(case, *arguments)
-
-
-class ParallelText(_Conversion):
+class ParallelText(Conversion):
     """Parallel text, plain and compressed, and the vocabulary that it is encoded with."""
 
     name = "text"
@@ -302,8 +192,8 @@ class ParallelText(_Conversion):
     def run(self, case: Case) -> str:
         """Mutates a file of text, or the vocabulary."""
         folder = case.copy_base("source")
-        path = _any_file(case, folder)
-        other = _any_file(case, folder).read_bytes()
+        path = any_file(case, folder)
+        other = any_file(case, folder).read_bytes()
         tokens = ("\u2581", "one " * 40, "\ufeff", "\r", "\u2028", "\x85", "<s>", "\x1c", "🙂")
 
         def mutate(data):
@@ -322,4 +212,4 @@ class ParallelText(_Conversion):
         return convert(case, *self.arguments(folder))
 
 
-TARGETS = (Idx(), Cifar(), ImageFolder(), ImageCsv(), ParallelText())
+TARGETS = (Idx(), Cifar(), ParallelText())

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 
-from tools.fuzzing import conversion, samples
+from tools.fuzzing import conversion, pictures, samples
 from tools.fuzzing.case import ACCEPTED, Case, changes, require, tree
 from tools.fuzzing.running import arguments, run_cpu
 
@@ -37,7 +37,7 @@ class PictureInput:
         contents = {path: path.read_bytes() for path in paths}
         touched = set(rng.sample(paths, rng.randint(1, 3)))
         for path in sorted(touched):
-            conversion.mutate_picture(rng, path, contents[rng.choice(paths)])
+            pictures.mutate_picture(rng, path, contents[rng.choice(paths)])
         name = rng.choice(("files", "pixels"))
         output = case.work / "out" / "p.jsonl"
         output.parent.mkdir()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from tools.fuzzing import case as cases
-from tools.fuzzing import checkpoint_files, conversion, picture_input, running
+from tools.fuzzing import checkpoint_files, conversion, picture_input, pictures, running
 
-_MODULES = (conversion, running, checkpoint_files, picture_input)
+_MODULES = (conversion, pictures, running, checkpoint_files, picture_input)
 _TARGETS = tuple(target for module in _MODULES for target in module.TARGETS)
 
 

@@ -6,7 +6,7 @@ import functools
 
 import numpy as np
 
-from tools.fuzzing import conversion, mutations, picture_input, records, running
+from tools.fuzzing import mutations, picture_input, pictures, records, running
 from tools.fuzzing.case import ACCEPTED, REFUSED, Case, require
 
 _MAX_LOGIT_DIFFERENCE = 1e-5
@@ -74,7 +74,7 @@ class Requests(picture_input.PictureInput):
             paths = sorted((case.base / "source" / "images").rglob("*.*"))
             good = paths[0].read_bytes()
             data, other = (rng.choice(paths).read_bytes() for _ in range(2))
-            data = mutations.of_bytes(rng, data, conversion.PICTURE_TOKENS, other)
+            data = mutations.of_bytes(rng, data, pictures.PICTURE_TOKENS, other)
             return good, mutations.png_checksums(data) if rng.random() < 0.5 else data
         shard = rng.choice(sorted(data_dir.glob("train-*.tfrecord")))
         examples = records.split(shard.read_bytes())

@@ -10,6 +10,7 @@ from tools.fuzzing import (
     checkpoint_files,
     conversion,
     picture_input,
+    pictures,
     processes,
     running,
     serving,
@@ -18,6 +19,7 @@ from tools.fuzzing import (
 
 _ALL = (
     conversion,
+    pictures,
     running,
     checkpoint_files,
     picture_input,

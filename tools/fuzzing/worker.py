@@ -15,7 +15,7 @@ import time
 from tools.fuzzing import case as cases
 
 # Seconds of a case, unless its target has a `time_limit`; most take some milliseconds.
-_TIME_LIMIT = 12.0
+_TIME_LIMIT = 20.0
 # Peak resident bytes that a case may add: the files are of some kilobytes.
 MEMORY_LIMIT = 2**30
 # Above what the child has mapped, so that a runaway allocation fails and not the machine.

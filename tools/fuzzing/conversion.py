@@ -179,7 +179,8 @@ class ParallelText(Conversion):
         ended = prepare(*self._text(folder), "--vocab_size=512", f"--data_dir={first}")
         if ended.status:
             raise RuntimeError(ended.err)
-        (folder / "vocabulary.model").write_bytes((first / "vocabulary.model").read_bytes())
+        (learnt,) = first.glob("vocabulary*.model")
+        (folder / "vocabulary.model").write_bytes(learnt.read_bytes())
 
     def arguments(self, folder):
         """Returns the flags."""

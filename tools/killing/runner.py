@@ -118,19 +118,22 @@ def _without_times(value):
 
 
 def state(folder: pathlib.Path, volatile: set[str]) -> str:
-    """Returns a digest of all files; of those that differ between equal runs, their sizes."""
+    """Returns a digest of all files; of those that differ between equal runs, whether one is empty.
+
+    So it is with a file of a random name, which no run reads again, and events.
+    """
     lines = []
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
+        is_temporary = bool(_LEFTOVER.search(name))
         content = "folder"
         if path.is_file():
-            size = path.stat().st_size
-            # No run reads a file with a random name again.
-            is_exact = name not in volatile and not _EVENTS.search(name)
-            is_exact = is_exact and not _RANDOM.search(path.name)
-            content = hashlib.sha1(path.read_bytes()).hexdigest() if is_exact else str(bool(size))
-        name = _EVENTS.split(name)[0]
-        lines.append(f"{_RANDOM.sub('#', name)} {content}")
+            is_exact = not (is_temporary or name in volatile or _EVENTS.search(name))
+            data = path.read_bytes()
+            content = hashlib.sha1(data).hexdigest() if is_exact else str(bool(data))
+        if is_temporary or name.startswith("export/"):
+            name = _RANDOM.sub("#", name)
+        lines.append(f"{_EVENTS.split(name)[0]} {content}")
     return hashlib.sha1("\n".join(sorted(lines)).encode()).hexdigest()
 
 

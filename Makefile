@@ -14,7 +14,7 @@ WITH_TENSORFLOW := $(if $(filter tensorflow,$(TENSORFLOW)),text_ops serving)
 # How the numeric tests are run once more: Eigen's kernels, and oneDNN's for a CPU with AVX2 alone.
 KERNELS ?= TF_ENABLE_ONEDNN_OPTS=0 TF_ENABLE_ONEDNN_OPTS=1,ONEDNN_MAX_CPU_ISA=AVX2
 
-.PHONY: run test test-all test-kernels lint format lock bench-train bench-keras bench-input bench-memory bench-serving chaos mutations report bazel clean setup setup-dev
+.PHONY: run test test-all test-kernels lint format lock bench-train bench-keras bench-input bench-memory bench-serving chaos fuzz kill-matrix mutations report bazel clean setup setup-dev
 
 run: setup
 	@$(IN_VENV) prepare_data.py --dataset=digits --data_dir=$(DATA)/digits
@@ -79,6 +79,17 @@ report: setup
 # Kills trainings and members of a cluster, and shows that nothing is lost: ten minutes.
 chaos: setup
 	@$(IN_VENV) -m tools.chaos
+
+# Feeds the programs mutated files, flags and requests: make fuzz MINUTES=60
+MINUTES ?= 10
+fuzz: setup
+	@tools/setup.sh $(TENSORFLOW) $(WITH_TENSORFLOW)
+	@$(IN_VENV) -m tools.fuzz --minutes=$(MINUTES)
+
+# Kills the programs at each system call that changes a file (needs strace 6): make kill-matrix POINTS=20
+POINTS ?= 20
+kill-matrix: setup
+	@$(IN_VENV) -m tools.kill_matrix --points=$(POINTS)
 
 # Writes the locked requirements anew from pyproject.toml, for Python 3.9 to 3.11 at once.
 lock: setup-dev

@@ -1,0 +1,179 @@
+"""The fuzzer: some cases of each kind, those that found faults, and what it calls a fault."""
+
+import faulthandler
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tools.fuzzing import case as cases
+from tools.fuzzing import mutations, records, targets, worker
+
+ROOT = pathlib.Path(__file__).parents[2]
+CASES = 4
+# Cases that found faults, by kind.
+REGRESSIONS = {
+    "checkpoint": "51 92 103",
+    "cifar": "2 209",
+    "csv": "15 72",
+    "dataset_json": "2 5 12 26 46 48 68 86 108 121 132 140 147 2003 2014 2022 2023 2053 2058 2067",
+    "flags_cfg": "1 8",
+    "flags_cpu": "137 2157",
+    "flags_prepare": "30 48 318 2074 2121 2468 2641",
+    "flags_tpu": "25 280",
+    "idx": "48",
+    "image_folder": "13 35 50 2019",
+    "input": "38 2017",
+    "results": "1 5 7 8 18 34 50 129 175 188",
+    "shard": "1 4 60 2009",
+    "text": "44 76",
+}
+SLOW = {"input", "serving", "process"}  # whose files take seconds to make
+
+
+@pytest.fixture(scope="session")
+def base_of(tmp_path_factory):
+    """Returns the folder with a target's unmutated files, which are made once."""
+    folders = {}
+
+    def find(target):
+        name = targets.base_name(target)
+        if name not in folders:
+            folders[name] = tmp_path_factory.mktemp(f"base_{name}")
+            target.prepare(folders[name])
+        return folders[name]
+
+    return find
+
+
+@pytest.fixture
+def run_case(base_of, tmp_path):
+    """Runs a case in this process; returns its outcome."""
+
+    def run(kind, seed):
+        target = targets.BY_NAME[kind]
+        return worker.run_here(target, seed, base_of(target), tmp_path / "scratch")
+
+    return run
+
+
+def marked(kind, *values):
+    """Returns the parameters of a test, which is slow for some kinds."""
+    return pytest.param(kind, *values, marks=[pytest.mark.slow] if kind in SLOW else [])
+
+
+@pytest.mark.parametrize("kind", map(marked, targets.BY_NAME))
+def test_a_few_cases_of_each_kind(kind, run_case):
+    outcomes = [run_case(kind, seed) for seed in range(1000, 1000 + CASES)]
+    assert [outcome for outcome in outcomes if outcome.result == "fault"] == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "seed"),
+    [marked(kind, seed) for kind in REGRESSIONS for seed in REGRESSIONS[kind].split()],
+)
+def test_cases_that_found_faults(kind, seed, run_case):
+    outcome = run_case(kind, int(seed))
+    assert outcome.result != "fault", outcome.detail
+
+
+@pytest.mark.slow
+def test_two_minutes_of_all_kinds():
+    # In its own process: a child that is forked here, where TensorFlow has run, could not run it.
+    command = [sys.executable, "-m", "tools.fuzz", "--minutes=2", "--seed=100000"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_case_is_determined_by_its_kind_and_seed(base_of, tmp_path):
+    base = base_of(targets.BY_NAME["idx"])
+
+    def mutated(kind, seed):
+        case = cases.make(kind, seed, base, tmp_path)
+        return mutations.of_bytes(case.random, bytes(range(200)), [b"token"], b"other" * 20)
+
+    assert mutated("idx", 7) == mutated("idx", 7)
+    assert mutated("idx", 7) != mutated("idx", 8)
+
+
+def test_frames_are_those_of_tensorflow(data_dir):
+    shard = next(pathlib.Path(data_dir).glob("train-*.tfrecord")).read_bytes()
+    assert b"".join(map(records.frame, records.split(shard))) == shard
+
+
+class Target:
+    """A target that does what a test says."""
+
+    name = "fake"
+
+    def __init__(self, run):
+        self.run = run
+        self.time_limit = 0.5 if run is hang else 30.0
+
+    def prepare(self, base):
+        """Needs nothing."""
+
+
+def hang(case):
+    time.sleep(60)
+
+
+def write_outside(case):
+    (case.root / "outside" / "canary.txt").write_text("changed")
+    return cases.ACCEPTED
+
+
+def die(case):
+    faulthandler.disable()
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+@pytest.mark.parametrize(
+    ("run", "signature"),
+    [
+        (die, "fake: the process ends with SIGSEGV"),
+        (hang, "fake: hang"),
+        (lambda case: b"x" * (worker.MEMORY_LIMIT + 2**20), "fake: memory above the bound"),
+        (write_outside, "files outside of the given folders"),
+        (lambda case: (case.work / "cwd" / "x").mkdir(), "files in the working directory"),
+        (lambda case: cases.ACCEPTED, ""),
+    ],
+)
+def test_what_a_worker_calls_a_fault(run, signature, tmp_path):
+    child = worker.Worker(Target(run), tmp_path)
+    try:
+        assert child.run(1).signature == signature
+    finally:
+        child.stop()
+
+
+@pytest.mark.parametrize(
+    ("status", "err", "signature"),
+    [
+        (0, "", None),
+        (2, "p.py: error: the file is broken\n", None),
+        (2, "p.py: error: flag --a=x: wrong\nflag --b=y: wrong\n", None),
+        (2, "p.py: error: one\nTwo\n", "several error lines of p.py"),
+        (1, "", "no error line of p.py"),
+        (3, "p.py: error: x\n", "status 3 of p.py"),
+        (-11, "", "status -11 of p.py"),
+        (2, "p.py: error: \x1b[31mred\n", "control characters in the error line of p.py"),
+        (
+            1,
+            "Traceback (most recent call last):\nKeyError: 'x'\n",
+            "traceback of p.py: KeyError: 'x'",
+        ),
+    ],
+)
+def test_how_a_program_may_end(status, err, signature):
+    ended = cases.Ended(status, "", err)
+    if signature is None:
+        assert cases.judge(ended, "p.py") == (cases.REFUSED if status else cases.ACCEPTED)
+        return
+    with pytest.raises(cases.FaultError) as fault:
+        cases.judge(ended, "p.py")
+    assert fault.value.signature == signature

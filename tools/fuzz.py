@@ -1,0 +1,111 @@
+"""Feeds the programs mutated files, flags and requests: `make fuzz`.
+
+    python -m tools.fuzz [--minutes=60] [--kinds=idx,cifar] [--seed=0] [--case=KIND:SEED]
+
+Only two outcomes are allowed: success with right content, or one error line and status 1 or 2 with
+nothing changed. A traceback, a signal, a hang, memory above 1 GiB or a file outside of the given
+folders is a fault. A case is determined by its kind and seed: --case runs one again and keeps its
+folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import pathlib
+import sys
+import tempfile
+import time
+
+from tools.fuzzing import targets
+from tools.fuzzing.worker import Worker
+
+# Cases of a kind before the next has its turn.
+_TURN_SECONDS = 20.0
+
+
+def main() -> None:
+    """Runs the fuzzer; ends with status 1 if there was a fault."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=10.0, help="how long, of all kinds")
+    parser.add_argument("--kinds", default="", help=f"of {', '.join(targets.BY_NAME)}")
+    parser.add_argument("--cases", type=int, default=0, help="of each kind at most; 0: no limit")
+    parser.add_argument("--seed", type=int, default=0, help="of the first case")
+    parser.add_argument("--case", default="", help="KIND:SEED, to run one again")
+    parser.add_argument("--folder", default="", help="for all files; default: a temporary one")
+    arguments = parser.parse_args()
+    kinds = [arguments.case.partition(":")[0]] if arguments.case else arguments.kinds.split(",")
+    unknown = [name for name in kinds if name and name not in targets.BY_NAME]
+    if unknown:
+        parser.error(f"unknown kind '{unknown[0]}'; valid: {', '.join(targets.BY_NAME)}")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(arguments.folder or temporary).absolute()
+        chosen = [targets.BY_NAME[name] for name in kinds if name] or list(targets.BY_NAME.values())
+        targets.import_all()
+        if arguments.case:
+            sys.exit(_replay(chosen[0], int(arguments.case.partition(":")[2]), folder))
+        sys.exit(_fuzz(chosen, folder, arguments))
+
+
+def _replay(target, seed, folder):
+    worker = Worker(target, folder)
+    outcome = worker.run(seed)
+    worker.stop()
+    print(f"{target.name}:{seed} {outcome.result} after {outcome.seconds:.2f} s")
+    if outcome.detail or outcome.signature:
+        print(outcome.detail or outcome.signature)
+    return outcome.result == "fault"
+
+
+def _fuzz(chosen, folder, arguments):
+    """Gives each kind turns until the time is up; returns the exit status."""
+    end = time.monotonic() + 60 * arguments.minutes
+    turn = min(_TURN_SECONDS, 60 * arguments.minutes / len(chosen))
+    counts = {target.name: collections.Counter() for target in chosen}
+    faults: dict[str, list] = {}
+    workers = {target.name: Worker(target, folder) for target in chosen}
+    waiting = collections.deque(chosen)
+    while waiting and time.monotonic() < end:
+        target = waiting.popleft()
+        count = counts[target.name]
+        turn_end = min(end, time.monotonic() + turn)
+        while time.monotonic() < turn_end and (
+            not arguments.cases or sum(count.values()) < arguments.cases
+        ):
+            outcome = workers[target.name].run(arguments.seed + sum(count.values()))
+            count[outcome.result] += 1
+            if outcome.result == "fault":
+                _note(faults, outcome)
+        workers[target.name].stop()
+        if not arguments.cases or sum(count.values()) < arguments.cases:
+            waiting.append(target)
+        print(f"{target.name}: {_describe(count)}", flush=True)
+    _report(counts, faults)
+    return bool(faults)
+
+
+def _note(faults, outcome):
+    known = outcome.signature in faults
+    faults.setdefault(outcome.signature, []).append(outcome)
+    if not known:
+        print(f"FAULT {outcome.kind}:{outcome.seed} {outcome.detail or outcome.signature}")
+
+
+def _describe(count):
+    return f"{sum(count.values())} cases, " + ", ".join(
+        f"{count[name]} {name}" for name in ("accepted", "refused", "fault")
+    )
+
+
+def _report(counts, faults):
+    print(f"\n{'kind':14} {'cases':>8} {'accepted':>9} {'refused':>8} {'faults':>7}")
+    for name, count in counts.items():
+        found = [count[result] for result in ("accepted", "refused", "fault")]
+        print(f"{name:14} {sum(found):8,d} {found[0]:9,d} {found[1]:8,d} {found[2]:7,d}")
+    for signature, outcomes in sorted(faults.items(), key=lambda item: -len(item[1])):
+        first = ", ".join(f"{outcome.kind}:{outcome.seed}" for outcome in outcomes[:3])
+        print(f"\n{len(outcomes)} x {signature}\n  {first}\n  {outcomes[0].detail[:600]}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""Targets: what lies in model_dir: checkpoints, best.json, results."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from tools.fuzzing import mutations, records
+from tools.fuzzing.case import REFUSED, Case, FaultError, changes, require, tree
+from tools.fuzzing.running import arguments, run_cpu, train, write_stripes
+
+_CHECKPOINT_TOKENS = (
+    b'model_checkpoint_path: "../x"\n',
+    b'model_checkpoint_path: "model.ckpt-2"\n',
+    b'all_model_checkpoint_paths: "/proc/self/mem"\n',
+    b"all_model_checkpoint_timestamps: nan\n",
+    b"last_preserved_timestamp: -1\n",
+    b"\x57\xfb\x80\x8b\x24\x75\x47\xdb",
+    b"\xff\xff\xff\xff\x0f",
+    b"global_step",
+    b"\x08\x01\x12",
+)
+
+
+class Checkpoints:
+    """A checkpoint's state file, index and data; and whole checkpoints of odd variables."""
+
+    name = "checkpoint"
+    files = "stripes"
+
+    def prepare(self, base):
+        """Trains a model with checkpoints of steps 2, 4 and 6."""
+        write_stripes(base / "data")
+        train(base)
+
+    def run(self, case: Case) -> str:
+        """Mutates a file of a checkpoint; finds the one to go on from, or runs a mode on it."""
+        model_dir = case.copy_base("model")
+        rng = case.random
+        is_odd = rng.random() < 0.25
+        if is_odd:
+            records.write_odd_checkpoint(rng, model_dir / "model.ckpt-8")
+        else:
+            self._mutate(case, model_dir)
+        before = tree(model_dir)
+        outside = tree(case.root, "a/b/work/model")
+        given = arguments(case.base, model=model_dir)
+        what = rng.random()
+        if what < 0.8:
+            outcome = run_cpu([*given, "--mode=train", "--train_steps=9"], self._find(case, is_odd))
+            self._require_kept(before, tree(model_dir), outcome)
+        elif what < 0.9:
+            mode = rng.choice(("eval", "predict"))
+            which = rng.choice(("latest", "average:2", f"{model_dir}/model.ckpt-6"))
+            outcome = run_cpu([*given, f"--mode={mode}", f"--checkpoint={which}"])
+        else:
+            outcome = run_cpu([*given, "--mode=train", "--train_steps=7"])
+        changed = changes(outside, tree(case.root, "a/b/work/model"))
+        require(not changed, "a mutated checkpoint changes other files", "; ".join(changed)[:300])
+        return outcome
+
+    def _mutate(self, case, model_dir):
+        rng = case.random
+        pattern = rng.choice(("checkpoint", "*.index", "*.data-*", "*.meta"))
+        path = rng.choice(sorted(model_dir.glob(pattern)))
+        other = rng.choice(sorted(model_dir.glob(pattern)))
+
+        def mutate(data):
+            return mutations.of_bytes(rng, data, _CHECKPOINT_TOKENS, other.read_bytes())
+
+        mutations.of_file(rng, path, mutate, other.name)
+
+    def _find(self, case, is_odd):
+        def find():
+            import tensorflow as tf
+
+            from training import job
+
+            run = job.from_flags()
+            if run.checkpoint is None:
+                raise FaultError("all checkpoints are passed over in silence")
+            reader = tf.train.load_checkpoint(run.checkpoint)
+            for name in reader.get_variable_to_shape_map():
+                value = reader.get_tensor(name)
+                path = case.base / "model" / f"model.ckpt-{run.start_step}"
+                if is_odd or value.dtype.kind == "O":
+                    continue
+                right = tf.train.load_variable(str(path), name)
+                require(np.array_equal(value, right), "a mutated checkpoint has other values", name)
+
+        return find
+
+    @staticmethod
+    def _require_kept(before, after, outcome):
+        contents = set(after.values())
+        lost = [
+            path
+            for path, content in before.items()
+            if content not in contents and path.startswith("model.ckpt")
+        ]
+        require(not lost, "a file of a checkpoint is lost", ", ".join(lost))
+        if outcome == REFUSED:
+            changed = [line for line in changes(before, after) if "model.ckpt" in line]
+            require(not changed, "an error changes checkpoints", "; ".join(changed)[:300])
+
+
+class Results:
+    """best.json, result_<step>.json, trained_on.json, and the file `checkpoint` of best/."""
+
+    name = "results"
+
+    def prepare(self, base):
+        """Trains a model that keeps its best checkpoint."""
+        write_stripes(base / "data")
+        train(base, "--mode=train_and_eval", "--best_metric=accuracy")
+
+    def run(self, case: Case) -> str:
+        """Mutates one of them; goes on with the training, or with what reads them."""
+        model_dir = case.copy_base("model")
+        rng = case.random
+        path = rng.choice(
+            (
+                model_dir / "best" / "best.json",
+                model_dir / "best" / "best.json",
+                model_dir / "result_6.json",
+                model_dir / "trained_on.json",
+                model_dir / "best" / "checkpoint",
+            )
+        )
+
+        def mutate(data):
+            if path.suffix == ".json" and rng.random() < 0.8:
+                strings = ("accuracy", "average_loss", "eval", "train")
+                text = mutations.of_json(rng, data.decode(), strings)
+                return text.encode("utf-8", "surrogatepass")
+            return mutations.of_bytes(rng, data, _CHECKPOINT_TOKENS)
+
+        mutations.of_file(rng, path, mutate)
+        before = tree(case.root, "a/b/work/model")
+        checkpoint_before = {
+            name: content
+            for name, content in tree(model_dir).items()
+            if ".ckpt-6." in name and "best" not in name
+        }
+        given = arguments(case.base, model=model_dir)
+        what = rng.random()
+        if what < 0.85:
+            outcome = run_cpu([*given, "--mode=train", "--train_steps=9"], self._read(model_dir))
+        elif what < 0.92:
+            given += ["--mode=train_and_eval", "--best_metric=accuracy", "--train_steps=8"]
+            outcome = run_cpu([*given, "--save_checkpoints_steps=2"])
+        else:
+            outcome = run_cpu(
+                [*given, f"--mode={rng.choice(('eval', 'predict'))}", "--checkpoint=best"]
+            )
+        changed = changes(before, tree(case.root, "a/b/work/model"))
+        require(not changed, "a mutated record changes other files", "; ".join(changed)[:300])
+        after = tree(model_dir)
+        kept = all(after.get(name) == content for name, content in checkpoint_before.items())
+        require(kept, "a mutated record changes a checkpoint")
+        return outcome
+
+    @staticmethod
+    def _read(model_dir):
+        def read():
+            from training import best, checkpoints, job, results
+
+            model = str(model_dir)
+            job.from_flags()
+            keeper = best.BestCheckpoint(model, "accuracy")
+            keeper.update(f"{model}/model.ckpt-6", 6, {"accuracy": 0.9})
+            require(keeper.evals_without_gain >= 0, "a negative count of evaluations")
+            require(keeper.last_step == 6, "best.json does not tell the last step")
+            kept = checkpoints.find(model, "best")
+            checkpoints.step_of(kept)
+            results.of_evaluation(model, kept)
+            results.write(model, 6, "eval", {"accuracy": 0.5})
+            text = (model_dir / "result_6.json").read_text()
+            require(json.loads(text)["eval"] == {"accuracy": 0.5}, "a result is not written")
+
+        return read
+
+
+TARGETS = (Checkpoints(), Results())

@@ -1,0 +1,132 @@
+"""Mutations with right checksums: of the records of a shard, of the variables of a checkpoint."""
+
+from __future__ import annotations
+
+import pathlib
+import random
+import struct
+
+import numpy as np
+
+TOKENS = (b"\xff" * 8, b"\x0a", b"image", b"label", b"\x1a\x03")
+_NUMBERS = (-1, 3, 4, 255, 2**31, 2**32 + 1, 2**63 - 1, -(2**63))
+
+
+def _crc32c_table():
+    for number in range(256):
+        for _ in range(8):
+            number = number >> 1 ^ (0x82F63B78 if number & 1 else 0)
+        yield number
+
+
+_TABLE = tuple(_crc32c_table())
+
+
+def masked_crc32c(data: bytes) -> bytes:
+    """Returns the checksum of a TFRecord's length or data."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = crc >> 8 ^ _TABLE[(crc ^ byte) & 0xFF]
+    crc ^= 0xFFFFFFFF
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def frame(data: bytes, length: int | None = None) -> bytes:
+    """Returns a record with right checksums; `length` is what it claims to be long."""
+    size = struct.pack("<Q", len(data) if length is None else length)
+    return size + masked_crc32c(size) + data + masked_crc32c(data)
+
+
+def split(shard: bytes) -> list[bytes]:
+    """Returns the data of the records of a whole shard."""
+    found, place = [], 0
+    while place < len(shard):
+        (size,) = struct.unpack("<Q", shard[place : place + 8])
+        found.append(shard[place + 12 : place + 12 + size])
+        place += size + 16
+    return found
+
+
+def mutate(rng: random.Random, shard: bytes) -> bytes:
+    """Returns a shard with one or two records changed, removed, repeated or of a false length."""
+    frames = [frame(data) for data in split(shard)]
+    for _ in range(rng.randint(1, 2)):
+        place = rng.randrange(len(frames)) if frames else 0
+        operation = rng.randrange(8)
+        if operation == 0:
+            del frames[place : place + 1]
+        elif operation == 1:
+            frames.insert(place, rng.choice([b"", frame(b""), *frames]))
+        elif operation == 2:
+            length = rng.choice((0, 1, 2**20, 2**31, 2**40, 2**63, 2**64 - 1))
+            frames[place : place + 1] = [frame(b"x" * rng.choice((0, 100)), length)]
+        else:
+            data = split(shard)[place % len(split(shard))]
+            frames[place : place + 1] = [frame(example(rng, data))]
+    return b"".join(frames)
+
+
+def example(rng: random.Random, data: bytes) -> bytes:
+    """Returns a serialised tf.train.Example with one or two features changed, or its bytes."""
+    import tensorflow as tf
+
+    from tools.fuzzing import mutations
+
+    if rng.random() < 0.3:
+        return mutations.of_bytes(rng, data, TOKENS)
+    message = tf.train.Example.FromString(data)
+    features = message.features.feature
+    for _ in range(rng.randint(1, 2)):
+        name = rng.choice(sorted(features) or ["image"])
+        feature = features[name]
+        operation = rng.randrange(7)
+        if operation == 0:
+            del features[name]
+        elif operation == 1:
+            feature.Clear()
+        elif operation == 2:
+            feature.int64_list.value[:] = rng.choices(_NUMBERS, k=rng.choice((0, 1, 1, 1, 2)))
+        elif operation == 3:
+            feature.float_list.value[:] = [float("nan"), 1e38][: rng.randint(0, 2)]
+        elif operation == 4:
+            values = list(feature.bytes_list.value) or [b""]
+            size = max(0, len(values[0]) + rng.choice((-1, 1, -len(values[0]), 5000)))
+            feature.bytes_list.value[:] = [values[0].ljust(size, b"\0")[:size]]
+        elif operation == 5:
+            feature.bytes_list.value.append(rng.randbytes(3))
+        else:
+            new = rng.choice(("name", "", "unknown", "weight", "label", "image/encoded"))
+            features[new].bytes_list.value.append(rng.choice((b"../x", b"\xff\0", b"a\nb")))
+    return message.SerializeToString()
+
+
+def write_odd_checkpoint(rng: random.Random, path: pathlib.Path) -> None:
+    """Writes a whole checkpoint whose variables are not those of a model, or odd."""
+    import tensorflow as tf
+
+    from training import checkpoint_writer
+
+    last = path.with_name("model.ckpt-6")
+    reader = tf.train.load_checkpoint(str(last))
+    values = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    values["global_step"] = np.int64(8)
+    for _ in range(rng.randint(1, 2)):
+        name = rng.choice([*sorted(values), "global_step"])
+        values[name] = rng.choice(
+            (
+                np.array([1, 2], np.int64),
+                np.int64(rng.choice(_NUMBERS)),
+                np.array(b"text", object),
+                np.float32("nan"),
+                np.zeros([0], np.float32),
+                np.complex64(1),
+                np.array(True),
+                np.float64(8),
+                np.zeros([1, 1, 1, 1, 1, 1], np.int8),
+                np.array(tf.zeros([2], tf.bfloat16).dtype.as_numpy_dtype(1)),
+            )
+        )
+        if rng.random() < 0.3:
+            values.pop(name)
+    values = {name: np.asarray(value) for name, value in values.items()}
+    checkpoint_writer.write(str(path), values)

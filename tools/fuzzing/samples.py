@@ -1,0 +1,123 @@
+"""Small valid files of each format that the programs read, the same in every run."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import pathlib
+import pickle
+import struct
+import tarfile
+
+import numpy as np
+from PIL import Image
+
+CLASSES = 3
+HEIGHT, WIDTH = 7, 5
+WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight")
+
+
+def stripes(name: str = "stripes"):
+    """Returns a raw data set that a small model learns: class c is bright in column c."""
+    from input_fns.convert import source
+
+    random = np.random.default_rng(3)
+
+    def split(size):
+        labels = np.arange(size) % CLASSES
+        images = random.integers(0, 60, [size, HEIGHT, WIDTH, 1], dtype=np.uint8)
+        images[np.arange(size), :, labels] += 150
+        return source.RawArrays(images, labels)
+
+    names = tuple(f"stripe {c}" for c in range(CLASSES))
+    return source.RawDataset(name, names, {"train": split(31), "test": split(13)})
+
+
+def idx(folder: pathlib.Path) -> None:
+    """Writes the four files of MNIST, those of "train" compressed."""
+    folder.mkdir(parents=True)
+    random = np.random.default_rng(1)
+    for prefix, size in (("train", 12), ("t10k", 5)):
+        arrays = {
+            "images-idx3": random.integers(0, 256, [size, 6, 5]),
+            "labels-idx1": np.arange(size) % 10,
+        }
+        for name, array in arrays.items():
+            header = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}i", *array.shape)
+            data = header + array.astype(np.uint8).tobytes()
+            path = folder / f"{prefix}-{name}-ubyte"
+            if prefix == "train":
+                path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(data, mtime=0))
+            else:
+                path.write_bytes(data)
+
+
+def cifar(folder: pathlib.Path) -> None:
+    """Writes CIFAR-10 as binary files, as pickles and as an archive, and CIFAR-100 as pickles."""
+    random = np.random.default_rng(2)
+
+    def batch(size=2):
+        return random.integers(0, 256, [size, 3072]).astype(np.uint8), list(range(size))
+
+    names = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
+    for version in ("binary", "pickles", "archive", "hundred"):
+        (folder / version).mkdir(parents=True)
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for name in names:
+            pixels, labels = batch()
+            columns = [np.array(labels)[:, np.newaxis], pixels]
+            binary = np.concatenate(columns, axis=1).astype(np.uint8).tobytes()
+            pickled = pickle.dumps({b"data": pixels, b"labels": labels}, protocol=2)
+            (folder / "binary" / f"{name}.bin").write_bytes(binary)
+            (folder / "pickles" / name).write_bytes(pickled)
+            member = tarfile.TarInfo(f"cifar-10-batches-bin/{name}.bin")
+            member.size = len(binary)
+            tar.addfile(member, io.BytesIO(binary))
+    (folder / "archive" / "cifar-10-binary.tar.gz").write_bytes(
+        gzip.compress(archive.getvalue(), mtime=0)
+    )
+    for name, size in (("train", 10), ("test", 2)):
+        pixels, labels = batch(size)
+        fields = {b"data": pixels, b"fine_labels": labels}
+        (folder / "hundred" / name).write_bytes(pickle.dumps(fields, protocol=2))
+    classes = {b"fine_label_names": [f"class {i}".encode() for i in range(100)]}
+    (folder / "hundred" / "meta").write_bytes(pickle.dumps(classes, protocol=2))
+
+
+def picture(number: int, file_format: str, size: tuple[int, int] = (9, 8)) -> bytes:
+    """Returns a picture file, "JPEG", "PNG", "GIF" or "BMP"; RGB, with some EXIF in the JPEGs."""
+    pixels = np.random.default_rng(number).integers(0, 256, [*size, 3]).astype(np.uint8)
+    file = io.BytesIO()
+    options = {}
+    if file_format == "JPEG":
+        options["exif"] = Image.Exif()
+        options["exif"][0x0112] = 6 if number % 2 else 1
+    Image.fromarray(pixels).save(file, file_format, **options)
+    return file.getvalue()
+
+
+FORMATS = {"jpg": "JPEG", "png": "PNG", "gif": "GIF", "bmp": "BMP"}
+
+
+def pictures(folder: pathlib.Path) -> None:
+    """Writes two classes of four pictures in four formats, and a CSV file that lists them."""
+    rows = ["file,label,split"]
+    for number, name in enumerate(("cats", "dogs")):
+        (folder / "images" / name).mkdir(parents=True)
+        for i, (extension, file_format) in enumerate(FORMATS.items()):
+            path = folder / "images" / name / f"{i}.{extension}"
+            path.write_bytes(picture(10 * number + i, file_format))
+            rows.append(f"{name}/{path.name},{name},{'test' if i == 3 else 'train'}")
+    (folder / "table.csv").write_text("\n".join(rows) + "\n")
+
+
+def parallel_text(folder: pathlib.Path) -> None:
+    """Writes two splits of parallel text: the target is the source backwards, in capitals."""
+    folder.mkdir(parents=True)
+    random = np.random.default_rng(3)
+    for split, count in (("train", 60), ("val", 7)):
+        lines = [list(random.choice(WORDS, random.integers(1, 6))) for _ in range(count)]
+        for language, step, change in (("en", 1, str.lower), ("de", -1, str.upper)):
+            text = "".join(f"{change(' '.join(words[::step]))}\n" for words in lines)
+            (folder / f"{split}.{language}").write_text(text)

@@ -1,0 +1,197 @@
+r"""Kills the programs at each system call that changes a file: `make kill-matrix`.
+
+    python -m tools.kill_matrix [--commands=train,prepare] [--points=20] [--seed=0]
+    python -m tools.kill_matrix --only=train:17
+
+A point is a call that creates, writes, renames, syncs or removes a file in the folders of the run.
+SIGKILL comes before it happens. The same command, run again, must end as an undisturbed run ends:
+status 0, the same files with the same content but for times, and no leftovers. Points that leave
+the same files behind need one second run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import dataclasses
+import multiprocessing
+import multiprocessing.connection
+import os
+import pathlib
+import random
+import sys
+import tempfile
+
+from tools.killing import seccomp
+from tools.killing.runner import COMMANDS, Runner, leftovers
+
+
+def choose(calls: list[str], count: int, seed: int) -> list[int]:
+    """Returns the numbers of `count` calls, 0 for all: some of each kind, spread over the run."""
+    if not count or count >= len(calls):
+        return list(range(len(calls)))
+    kinds = collections.defaultdict(list)
+    for number, call in enumerate(calls):
+        kinds[call.split()[0]].append(number)
+    rng = random.Random(seed)
+    for numbers in kinds.values():
+        # The first and the last of a kind come first, then one of each part of the run.
+        ends = [numbers.pop(0), *numbers[-1:]]
+        del numbers[-1:]
+        rng.shuffle(numbers)
+        numbers[:0] = dict.fromkeys(ends)
+    chosen = []
+    while len(chosen) < count:
+        for numbers in kinds.values():
+            if numbers and len(chosen) < count:
+                chosen.append(numbers.pop(0))
+    return sorted(chosen)
+
+
+def _work(folder, connection):
+    runner = Runner(folder)
+    while True:
+        method, arguments = connection.recv()
+        connection.send(getattr(runner, method)(*arguments))
+
+
+class Pool:
+    """Processes that each have a `Runner`."""
+
+    def __init__(self, folder: pathlib.Path, count: int):
+        """Forks them; TensorFlow is imported, and has not run."""
+        context = multiprocessing.get_context("fork")
+        self.connections = []
+        self._processes = []
+        for number in range(count):
+            here, there = context.Pipe()
+            arguments = (folder / f"worker-{number}", there)
+            process = context.Process(target=_work, args=arguments, daemon=True)
+            process.start()
+            self.connections.append(here)
+            self._processes.append(process)
+
+    def call(self, method: str, *arguments):
+        """Runs a method of the first runner."""
+        self.connections[0].send((method, arguments))
+        return self.connections[0].recv()
+
+    def close(self) -> None:
+        """Ends the processes."""
+        for process in self._processes:
+            process.kill()
+            process.join()
+
+
+@dataclasses.dataclass
+class Row:
+    """What was found of one kind of call of one command."""
+
+    points: int = 0
+    states: int = 0
+    failures: int = 0
+
+
+def examine(pool: Pool, name: str, folder: pathlib.Path, points: list[int] | None, options):
+    """Kills a command at its points; returns `{kind of call: Row}` and a line for each failure."""
+    start = folder / f"start-{name}"
+    pool.call("prepare", name, start)
+    calls, right = pool.call("undisturbed", name, start)
+    _, other = pool.call("undisturbed", name, start)
+    volatile = {path for path in right if right[path] != other.get(path)}
+    lines = [(f"{name}:0 undisturbed", line) for line in leftovers(right)]
+    if points is None:
+        points = choose(calls, options.points, options.seed)
+    print(f"{name}: {len(points)} of {len(calls)} calls; volatile: {sorted(volatile)}", flush=True)
+    rows = collections.defaultdict(Row)
+    results: dict[str, list[str]] = {}
+    waiting, busy = collections.deque(points), {}
+    idle = list(pool.connections)
+    while waiting or busy:
+        while waiting and idle:
+            connection = idle.pop()
+            busy[connection] = ("kill", waiting.popleft(), None)
+            connection.send(("kill", (name, start, busy[connection][1], volatile)))
+        for connection in multiprocessing.connection.wait(list(busy)):
+            step, point, killed = busy.pop(connection)
+            answer = connection.recv()
+            if step == "kill":
+                row = rows[answer.call.split()[0] if answer.call else "(ended before)"]
+                row.points += 1
+                if answer.state not in results:
+                    row.states += 1
+                    results[answer.state] = []
+                    busy[connection] = ("again", point, answer)
+                    connection.send(("again", (name, right, volatile)))
+                    continue
+            elif answer:
+                results[killed.state] = answer
+                rows[killed.call.split()[0] if killed.call else "(ended before)"].failures += 1
+                lines.append((f"{name}:{point} before {killed.call}", "; ".join(answer)[:600]))
+                print(f"FAILURE {': '.join(lines[-1])}", flush=True)
+            idle.append(connection)
+    return rows, lines
+
+
+def main() -> None:
+    """Prints a table of commands and calls; ends with status 1 if a second run went wrong."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--commands", default=",".join(COMMANDS), help="which of them")
+    parser.add_argument("--points", type=int, default=20, help="of each command; 0: all")
+    parser.add_argument("--seed", type=int, default=0, help="of the choice of points")
+    parser.add_argument("--workers", type=int, default=2, help="processes at once")
+    parser.add_argument("--only", default="", help="COMMAND:POINT, to try one again")
+    options = parser.parse_args()
+    name, _, point = options.only.partition(":")
+    names = [name] if name else options.commands.split(",")
+    unknown = [name for name in names if name not in COMMANDS]
+    if unknown:
+        parser.error(f"unknown command '{unknown[0]}'; valid: {', '.join(COMMANDS)}")
+    try:
+        seccomp.check_supported()
+    except seccomp.UnsupportedError as error:
+        sys.exit(f"kill_matrix: error: {error}")
+    _import_all()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary).resolve()
+        pool = Pool(folder, options.workers)
+        try:
+            points = [int(point)] if point else None
+            found = {name: examine(pool, name, folder, points, options) for name in names}
+        finally:
+            pool.close()
+    sys.exit(_report(found))
+
+
+def _import_all():
+    """Imports what the commands run, once; no session may run in this process."""
+    from training import kernels
+
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    kernels.prefer_onednn()
+    import prepare_data  # noqa: F401 - imported for the forked processes
+    import run_cpu  # noqa: F401
+
+
+def _report(found):
+    print(f"\n{'command':15} {'system call':16} {'points':>7} {'states':>7} {'failures':>9}")
+    for name, (rows, _) in found.items():
+        for call, row in sorted(rows.items()):
+            print(f"{name:15} {call:16} {row.points:7d} {row.states:7d} {row.failures:9d}")
+    total = [
+        sum(getattr(row, key) for rows, _ in found.values() for row in rows.values())
+        for key in ("points", "states", "failures")
+    ]
+    print(f"{'all':15} {'':16} {total[0]:7d} {total[1]:7d} {total[2]:9d}")
+    failures = collections.defaultdict(list)
+    for _, lines in found.values():
+        for place, problem in lines:
+            failures[problem].append(place)
+    for problem, places in failures.items():
+        print(f"\n{len(places)} x {problem}\n  " + "\n  ".join(places[:5]))
+        print(f"  python -m tools.kill_matrix --only={places[0].split()[0]}")
+    return bool(failures)
+
+
+if __name__ == "__main__":
+    main()

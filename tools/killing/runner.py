@@ -1,0 +1,242 @@
+"""Runs a command, kills it before one of its calls, and tells what the files are then."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import sys
+from collections.abc import Iterable
+
+from tools.killing import seccomp
+
+_MODEL = [
+    "run_cpu.py",
+    "--model=mlp",
+    "--params=hidden_units=8",
+    "--dataset=digits",
+    "--data_dir=data",
+    "--model_dir=model",
+    "--train_batch_size=64",
+    "--noexport_check",
+    "--seed=1",
+]
+_TRAIN = ["--train_steps=6", "--save_checkpoints_steps=2", "--keep_checkpoint_max=2"]
+_BEST = ["--mode=train_and_eval", *_TRAIN, "--best_metric=average_loss"]
+_DIGITS = ["prepare_data.py", "--dataset=digits", "--data_dir=data"]
+_MNIST = ["prepare_data.py", "--dataset=mnist", "--data_dir=new"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """A command that is killed.
+
+    Attributes:
+      argv: with paths relative to its folder.
+      before: commands that fill the folder.
+    """
+
+    argv: list[str]
+    before: tuple[list[str], ...] = ()
+
+
+COMMANDS = {
+    "train": Command([*_MODEL, "--mode=train", *_TRAIN], (_DIGITS,)),
+    "train_and_eval": Command([*_MODEL, *_BEST, "--export_dir=export"], (_DIGITS,)),
+    "export": Command(
+        [*_MODEL, "--mode=export", "--checkpoint=best", "--export_dir=export"],
+        (_DIGITS, [*_MODEL, *_BEST]),
+    ),
+    "predict": Command(
+        [*_MODEL, "--mode=predict", "--checkpoint=best"], (_DIGITS, [*_MODEL, *_BEST])
+    ),
+    "prepare": Command([*_MNIST, "--source=idx", "--shards=2"]),
+    "overwrite": Command(
+        [*_MNIST, "--source=idx", "--shards=3", "--overwrite"],
+        ([*_MNIST, "--source=idx", "--shards=2", "--test_fraction=0"],),
+    ),
+}
+# What no run may leave behind.
+_LEFTOVER = re.compile(r"partial|temp-|_temp|tempstate|\.tmp|writable")
+_EVENTS = re.compile(r"events\.out\.tfevents")
+# Names of temporary files, and versions of exports.
+_RANDOM = re.compile(r"[0-9a-f]{8,}|(?<=writable-)\d+")
+_VERSION = re.compile(r"^(export/)(\d{10})(/.*)?$")
+# Sections and keys of result_<step>.json that tell times.
+_TIMES = re.compile(r"^train$|seconds|per_second|time")
+
+
+@dataclasses.dataclass(frozen=True)
+class Killed:
+    """What a kill left.
+
+    Attributes:
+      call: that did not happen, for people; "" if the run ended before.
+      state: digest of all files.
+    """
+
+    call: str
+    state: str
+
+
+def summary(folder: pathlib.Path) -> dict[str, str]:
+    """Returns `{path: digest}` of what a run has made, without times, events and old exports."""
+    versions = sorted(path.name for path in folder.glob("export/*") if path.name.isdigit())
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        version = _VERSION.match(name)
+        if version and version[2] != versions[-1]:
+            continue
+        if version:
+            name = f"export/VERSION{version[3] or ''}"
+        if not _EVENTS.search(name):
+            found[name] = "folder" if path.is_dir() else _digest(path, folder)
+    return found
+
+
+def _digest(path, folder):
+    if path.suffix in (".meta", ".pbtxt"):
+        return "graph"  # its input pipeline begins at the step that is resumed
+    content = path.read_bytes()
+    if path.name.startswith("result_"):
+        content = json.dumps(_without_times(json.loads(content)), sort_keys=True).encode()
+    content = content.replace(os.fsencode(str(folder)), b"@")
+    if path.suffix == ".json":
+        content = re.sub(rb"export/\d{10}", b"export/VERSION", content)
+    return hashlib.sha1(content).hexdigest()
+
+
+def _without_times(value):
+    if not isinstance(value, dict):
+        return value
+    return {k: _without_times(v) for k, v in value.items() if not _TIMES.search(k)}
+
+
+def state(folder: pathlib.Path, volatile: set[str]) -> str:
+    """Returns a digest of all files; of those that differ between equal runs, whether one is empty.
+
+    So it is with a file of a random name, which no run reads again, and events.
+    """
+    lines = []
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        is_temporary = bool(_LEFTOVER.search(name))
+        content = "folder"
+        if path.is_file():
+            is_exact = not (is_temporary or name in volatile or _EVENTS.search(name))
+            data = path.read_bytes()
+            content = hashlib.sha1(data).hexdigest() if is_exact else str(bool(data))
+        if is_temporary or name.startswith("export/"):
+            name = _RANDOM.sub("#", name)
+        lines.append(f"{_EVENTS.split(name)[0]} {content}")
+    return hashlib.sha1("\n".join(sorted(lines)).encode()).hexdigest()
+
+
+class Runner:
+    """Runs commands in folders of its own, each in a process forked from this one."""
+
+    def __init__(self, folder: pathlib.Path):
+        """Takes a folder for everything; commands are filled in by `prepare`."""
+        self.folder = folder
+        self._log = folder / "log.txt"
+        folder.mkdir(parents=True)
+
+    def prepare(self, name: str, start: pathlib.Path) -> None:
+        """Runs what comes before a command, into `start`."""
+        from tools.fuzzing import samples
+
+        start.mkdir(parents=True)
+        samples.idx(start / "idx")
+        for argv in COMMANDS[name].before:
+            status = self._run(argv, start)
+            if status:
+                raise RuntimeError(f"{' '.join(argv)}: {self._log.read_text()}")
+
+    def undisturbed(self, name: str, start: pathlib.Path):
+        """Returns the watched calls of a run, and the summary of what it made."""
+        folder = self._copy(start)
+        calls = []
+        status = self._run(COMMANDS[name].argv, folder, calls.append)
+        if status:
+            raise RuntimeError(f"{name}: {self._log.read_text()}")
+        return [_name(call, folder) for call in calls], summary(folder)
+
+    def kill(self, name: str, start: pathlib.Path, point: int, volatile: set[str]) -> Killed:
+        """Runs a command up to the watched call number `point`."""
+        folder = self._copy(start)
+        calls = []
+        self._run(COMMANDS[name].argv, folder, calls.append, point)
+        call = _name(calls[point], folder) if len(calls) > point else ""
+        return Killed(call, state(folder, volatile))
+
+    def again(self, name: str, right: dict[str, str], volatile: set[str]) -> list[str]:
+        """Runs the command again; returns what is not as after an undisturbed run."""
+        folder = self.folder / "run"
+        try:
+            status = self._run(COMMANDS[name].argv, folder)
+        except TimeoutError as error:
+            return [str(error)]
+        if status:
+            return [f"status {status}: {self._log.read_text()[-400:].strip()}"]
+        found = summary(folder)
+        lines = leftovers(found)
+        lines += [f"{path} is missing" for path in sorted(right.keys() - found.keys())]
+        more = sorted(found.keys() - right.keys())
+        lines += [f"{path} is more" for path in more if not _LEFTOVER.search(path)]
+        both = sorted(right.keys() & found.keys() - volatile)
+        return lines + [f"{path} differs" for path in both if found[path] != right[path]]
+
+    def _copy(self, start):
+        folder = self.folder / "run"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(start, folder)
+        return folder
+
+    def _run(self, argv, folder, note=lambda call: None, kill_at=None):
+        """Runs a program; notes its calls in `folder`, and kills it before one of them."""
+        seen = 0
+
+        def decide(call):
+            nonlocal seen
+            if not os.path.normpath(call.path).startswith(f"{folder}/"):
+                return True
+            note(call)
+            seen += 1
+            return seen - 1 != kill_at
+
+        return seccomp.run(lambda: self._main(argv, folder), decide)
+
+    def _main(self, argv, folder):
+        with open(self._log, "wb") as log:
+            for number in (1, 2):
+                os.dup2(log.fileno(), number)
+        os.chdir(folder)
+        sys.argv = argv
+        import prepare_data
+        import run_cpu
+        from training import program
+
+        if argv[0] == "run_cpu.py":
+            program.start(argv, "", "training.flags", "training.cpu_flags")
+            program.run(run_cpu.main)
+        else:
+            program.start(argv, "", "training.data_flags")
+            program.run(prepare_data.main)
+
+
+def leftovers(found: Iterable[str]) -> list[str]:
+    """Returns a line for each file or folder that is left behind, without what is in it."""
+    paths = sorted(path for path in found if _LEFTOVER.search(path))
+    outer = [path for path in paths if not any(path.startswith(f"{other}/") for other in paths)]
+    return [f"{_RANDOM.sub('#', path)} is left behind" for path in outer]
+
+
+def _name(call, folder):
+    path = os.path.relpath(os.path.normpath(call.path), folder)
+    path = "/".join("events" if _EVENTS.search(part) else part for part in path.split("/"))
+    return f"{call.name} {_RANDOM.sub('#', path)}"

@@ -37,9 +37,11 @@ def _convert():
     options = _options()
     prepared_with = provenance.of(options, FLAGS.shards)
     if _is_ready(prepared_with):
+        locks.remove_dead(data_dir)
         return
     files.require_writable("data_dir", data_dir)
     raw = convert.read(options, progress=print)
+    is_new = not tf.io.gfile.exists(data_dir)
     tf.io.gfile.makedirs(data_dir)
     lock = locks.acquire(data_dir, "data_dir", "prepare_data.py")
     try:
@@ -48,6 +50,8 @@ def _convert():
         written = writer.write(raw, data_dir, FLAGS.shards, print, prepared_with, lock.check)
     finally:
         lock.release()
+        if is_new and not tf.io.gfile.listdir(data_dir):  # nothing could be written
+            tf.io.gfile.rmtree(data_dir)
     for name, split in written.splits.items():
         for broken, reason in split.broken[:10]:
             print(f"{name}: left out {broken}: {reason}")

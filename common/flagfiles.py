@@ -48,9 +48,7 @@ def _lines(path):
             content = file.read(_MAX_BYTES + 1)
         text = content.decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"--flagfile={shown(path)} is not a text file of UTF-8: {error}"
-        ) from error
+        raise UsageError(f"--flagfile={shown(path)} is not text of UTF-8: {error}") from error
     if len(content) > _MAX_BYTES:
         raise UsageError(f"--flagfile={shown(path)} has more than {_MAX_BYTES} bytes")
     return [line.strip() for line in text.splitlines()]

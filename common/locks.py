@@ -82,6 +82,16 @@ def acquire(
         waited += _POLL_SECONDS
 
 
+def remove_dead(folder: str, name: str = ".lock") -> None:
+    """Removes the file of the lock of a dead process in a local folder that may be read-only."""
+    path = os.path.join(folder, name)
+    if "://" not in folder and os.path.isfile(path):
+        with contextlib.suppress(OSError):
+            lock = _try_local(path, "")
+            if isinstance(lock, Lock):
+                lock.release()
+
+
 @contextlib.contextmanager
 def briefly(folder: str):
     """Excludes other processes of this kind while a file in a local folder is read and replaced.

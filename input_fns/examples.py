@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 
-def parse(serialized, features):
+def parse(serialized, features, may_be_empty=False):
     """Does what `tf.io.parse_example` does, without its fault.
 
     A bytes feature whose length is negative as an int32 makes `tf.io.parse_example` and
@@ -17,10 +17,26 @@ def parse(serialized, features):
     Args:
       serialized: string `[batch]`.
       features: `{name: tf.io.FixedLenFeature}`.
+      may_be_empty: whether the batch may be 0, as in a request to a server. TensorFlow's parser
+        refuses that, so a record is added and taken away again.
 
     Returns:
       `{name: tensor [batch, ...]}`. Running it raises InvalidArgumentError for a broken record, or
       one that lacks a feature.
     """
+    if may_be_empty:
+        serialized = tf.concat([serialized, [_any_example(features)]], axis=0)
     context, _, _ = tf.io.parse_sequence_example(serialized, context_features=features)
+    if may_be_empty:
+        context = {name: values[:-1] for name, values in context.items()}
     return context
+
+
+def _any_example(features):
+    """Returns a serialized example that has all features."""
+    values = {
+        tf.string: tf.train.Feature(bytes_list=tf.train.BytesList(value=[b""])),
+        tf.int64: tf.train.Feature(int64_list=tf.train.Int64List(value=[0])),
+    }
+    feature = {name: values[kind.dtype] for name, kind in features.items()}
+    return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()

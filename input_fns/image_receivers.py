@@ -33,7 +33,8 @@ def receivers(pipeline, top_k: int) -> dict[str, serving.Receiver]:
         return {serving.EXAMPLES: serving.first_records(data.files(split), count)}
 
     def of_records(inputs):
-        parsed, _ = images.stored_fn(data.features, has_labels=False)(inputs[serving.EXAMPLES])
+        parse = images.stored_fn(data.features, has_labels=False, may_be_empty=True)
+        parsed, _ = parse(inputs[serving.EXAMPLES])
         if stored.encoding != "raw":
             return {"image": _of_each(stored_file, pipeline, parsed["image"])}
         pixels = images.decode_raw(parsed["image"], stored)

@@ -12,13 +12,14 @@ _ACCURATE = "INTEGER_ACCURATE"
 OUTSIDE_CLASSES = "a label in the shards is outside the classes of dataset.json"
 
 
-def stored_fn(features, has_labels: bool, num_classes: int | None = None):
+def stored_fn(features, has_labels, num_classes=None, may_be_empty=False):
     """Returns a parser of a batch of serialised tf.train.Examples.
 
     Args:
       features: `{name: dataset.Feature}`.
       has_labels: whether each example has an int64 `label`.
       num_classes: labels must lie in [0, num_classes); None: they are not checked.
+      may_be_empty: of `examples.parse`.
 
     Returns:
       `parse(string [batch]) -> ({name: string [batch]}, int32 [batch] or None)`: each feature as it
@@ -29,7 +30,7 @@ def stored_fn(features, has_labels: bool, num_classes: int | None = None):
         spec["label"] = tf.io.FixedLenFeature([], tf.int64)
 
     def parse(serialized):
-        stored = examples.parse(serialized, spec)
+        stored = examples.parse(serialized, spec, may_be_empty)
         if not has_labels:
             return stored, None
         labels = stored.pop("label")
@@ -41,8 +42,14 @@ def stored_fn(features, has_labels: bool, num_classes: int | None = None):
 
 
 def decode_raw(stored, feature):
-    """Returns string `[batch]` as `feature.dtype [batch, *feature.shape]`."""
-    return tf.reshape(tf.io.decode_raw(stored, feature.dtype), [-1, *feature.shape])
+    """Returns string `[batch]` as `feature.dtype [batch, *feature.shape]`.
+
+    Running it raises InvalidArgumentError for strings of another length.
+    """
+    # Not -1 for the batch: strings of twice the length would be twice as many examples.
+    batch = stored.shape.as_list()[0] if stored.shape.rank else None
+    batch = tf.shape(stored)[0] if batch is None else batch
+    return tf.reshape(tf.io.decode_raw(stored, feature.dtype), [batch, *feature.shape])
 
 
 def decode(stored, feature):

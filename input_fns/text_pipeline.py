@@ -181,7 +181,7 @@ class TextPipeline:
         return receivers
 
     def _of_records(self, inputs):
-        return {"source": _as_int32(self._parse(inputs[serving.EXAMPLES], ("source",)))["source"]}
+        return _as_int32(self._parse(inputs[serving.EXAMPLES], ("source",), may_be_empty=True))
 
     def _of_texts(self, inputs):
         from input_fns import text_ops  # few have TensorFlow Text
@@ -205,10 +205,11 @@ class TextPipeline:
         texts = self.vocabulary.decode(self.stored_rows(split, count)["source"])
         return {"text": np.array([text.encode() for text in texts], object)}
 
-    def _parse(self, serialized, sides=_SIDES):
+    def _parse(self, serialized, sides=_SIDES, may_be_empty=False):
         """From serialised examples to rows as they are stored."""
         features = {name: self.data.features[name] for name in sides}
-        stored, _ = images.stored_fn(features, has_labels=False)(serialized)
+        parse = images.stored_fn(features, has_labels=False, may_be_empty=may_be_empty)
+        stored, _ = parse(serialized)
         return {name: images.decode_raw(stored[name], features[name]) for name in sides}
 
     def _in_order(self, split):

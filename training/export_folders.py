@@ -96,20 +96,20 @@ def _remove_leftovers(export_dir):
 
 
 def _remove_if_left(path):
-    lock = os.path.join(path, _LOCK)
-    if "://" in path or not os.path.exists(lock):
+    if "://" in path:
         if time.time() - _last_change(path) > _OLD_SECONDS:
             tf.io.gfile.rmtree(path)
         return
-    with open(lock, "rb") as file:
+    # Folder and lock are made inside of `locks.briefly`: its export was killed between the two.
+    lock = os.path.join(path, _LOCK)
+    with contextlib.suppress(FileNotFoundError), open(lock, "rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if its export is alive
-        tf.io.gfile.rmtree(path)
+    tf.io.gfile.rmtree(path)
 
 
 def _last_change(path):
-    """Returns when a file in a folder was written last, in seconds since 1970."""
+    """Returns when a file below a gs:// folder was written last, in seconds since 1970."""
     found = [
         os.path.join(folder, name) for folder, _, names in tf.io.gfile.walk(path) for name in names
     ]
-    found += [] if "://" in path else [path]  # there are no folders on gs://
     return max((tf.io.gfile.stat(name).mtime_nsec / 1e9 for name in found), default=0.0)

@@ -238,6 +238,10 @@ def _clear_data_errors(job):
     try:
         yield
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+        if job.picture_input is not None:
+            raise DataError(
+                f"--input: TensorFlow cannot decode a picture that Pillow reads: {error.message}"
+            ) from error
         _check_not_replaced(job, error)
         print("the input may be broken: reading every record", flush=True)
         for problem in inspection.problems(job.dataset, job.splits):

@@ -8,7 +8,9 @@ from __future__ import annotations
 import dataclasses
 import io
 import os
+import struct
 import warnings
+import zlib
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -72,12 +74,25 @@ def read(data: bytes, image_size: tuple[int, int] | None, channels: int) -> Pict
         if pixels.size != (width, height):
             pixels = pixels.resize((width, height), Image.Resampling.BILINEAR)
         return Picture(pixels.tobytes(), "raw", height, width)
-    # Pillow does without the end of a PNG, TensorFlow does not.
-    whole = file_format != "PNG" or b"IEND" in data[-64:]
+    whole = file_format != "PNG" or _is_whole_png(data)
     new_format = "JPEG" if file_format == "JPEG" else "PNG"
     if turned or not whole or upright.mode not in _KEPT_MODES.get(file_format, ()):
         data = _encode(upright, new_format)
     return Picture(data, new_format.lower(), upright.height, upright.width)
+
+
+def _is_whole_png(data):
+    """Whether all chunks of a PNG have their checksums, up to its end, as TensorFlow wants them."""
+    place = 8
+    while len(data) - place >= 12:
+        (size,) = struct.unpack_from(">I", data, place)
+        content = memoryview(data)[place + 4 : place + 8 + size]
+        if data[place + 8 + size : place + 12 + size] != zlib.crc32(content).to_bytes(4, "big"):
+            return False
+        if content[:4] == b"IEND":
+            return True
+        place += 12 + size
+    return False
 
 
 def read_many(

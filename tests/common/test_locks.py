@@ -59,6 +59,15 @@ def test_a_file_that_a_dead_process_left_is_no_lock(tmp_path):
     acquire(tmp_path).release()
 
 
+def test_the_file_of_a_dead_process_can_be_removed_without_a_lock(tmp_path, holder):
+    locks.remove_dead(str(tmp_path))
+    assert os.listdir(tmp_path) == [".lock"]
+    holder.kill()
+    holder.wait()
+    locks.remove_dead(str(tmp_path))
+    assert os.listdir(tmp_path) == []
+
+
 @pytest.mark.parametrize("text", ["", "[]", "nonsense", '{"host": "\\u001b[2J"}'])
 def test_the_owner_in_a_broken_file_is_another_process(text):
     assert locks.describe(locks.parse_owner(text)) == "another process"

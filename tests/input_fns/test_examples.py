@@ -41,6 +41,15 @@ def test_it_gives_what_parse_example_gives(session):
         assert parsed[name].dtype == value.dtype
 
 
+@pytest.mark.parametrize("count", [0, 1, 13])
+def test_a_batch_may_be_empty(session, count):
+    records = tf.constant([example(image=b"a", label=7)] * count, tf.string, [count])
+    parsed = session.run(examples.parse(records, FEATURES, may_be_empty=True))
+    assert parsed["image"].tolist() == [b"a"] * count
+    assert parsed["label"].tolist() == [7] * count
+    assert parsed["name"].tolist() == [b"none"] * count
+
+
 @pytest.mark.parametrize(
     "record",
     [

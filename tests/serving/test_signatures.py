@@ -129,7 +129,7 @@ def test_rows_of_another_length_are_an_error(translator, c_api):
 
 
 def test_what_is_no_record_is_an_error(exported, c_api):
-    with pytest.raises(ServingError, match=r"Could not parse example"):
+    with pytest.raises(ServingError, match="Invalid protocol message"):
         c_api(exported).run(serving.TF_EXAMPLE, {serving.EXAMPLES: strings(b"no record")})
 
 

@@ -164,3 +164,26 @@ def test_of_an_animation_the_first_picture_is_taken(photo, file_format):
     pixels = pictures.read(file.getvalue(), (9, 13), 3).data
     wanted = np.asarray(Image.open(io.BytesIO(file.getvalue())).convert("RGB"))
     np.testing.assert_array_equal(np.frombuffer(pixels, np.uint8).reshape(9, 13, 3), wanted)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[:-12],  # its end
+        lambda data: data[:33] + b"\0\0\0\1tEXta\0\0\0\0" + data[33:],  # a checksum that is false
+        lambda data: data[:33] + b"\xff\xff\xff\xfftEXt" + data[33:],
+    ],
+    ids=["no end", "false checksum", "false length"],
+)
+def test_a_png_that_only_pillow_reads_is_stored_anew(damage):
+    image = Image.new("L", (7, 5), 3)
+    encoded = io.BytesIO()
+    image.save(encoded, "PNG")
+    broken = damage(encoded.getvalue())
+    try:
+        stored = pictures.read(broken, None, 1)
+    except (OSError, SyntaxError, ValueError):
+        return  # Pillow does not read it either
+    assert pictures._is_whole_png(stored.data)
+    assert stored.data != broken
+    assert pictures.read(encoded.getvalue(), None, 1).data == encoded.getvalue()

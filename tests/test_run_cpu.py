@@ -330,6 +330,7 @@ def test_a_checkpoint_that_is_saved_by_a_signal_alone_is_not_evaluated(run, resu
     assert "eval" in result(model_dir, 10)
 
 
+@pytest.mark.slow
 def test_an_average_has_results_of_its_own(run, result, tmp_path):
     model_dir = run("--train_steps=30", "--save_checkpoints_steps=10")
     latest = result(model_dir, 30)["eval"]

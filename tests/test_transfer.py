@@ -55,6 +55,7 @@ def test_the_checkpoint_has_slots_of_trained_variables_alone(train):
     assert all(name.startswith(("logits/", "stage_4/")) for name in slots)
 
 
+@pytest.mark.slow
 def test_a_slower_body_moves_less(train, pretrained_dir, variables):
     before = variables(pretrained_dir)["stage_1/block_1/conv_1/kernel"]
     plain = "--params=optimizer=momentum,learning_rate=0.01"

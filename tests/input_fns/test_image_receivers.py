@@ -69,8 +69,23 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("pipeline", [ENCODED, RAW, GREY], ids=["encoded", "raw", "grey"])
+# One of each kind is quick enough for every run.
+QUICK = ["encoded-turned jpeg", "encoded-cmyk jpeg", "raw-turned png", "grey-png of 16 bits"]
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "name"),
+    [
+        pytest.param(
+            pipeline,
+            name,
+            id=f"{kind}-{name}",
+            marks=[] if f"{kind}-{name}" in QUICK else pytest.mark.slow,
+        )
+        for kind, pipeline in (("encoded", ENCODED), ("raw", RAW), ("grey", GREY))
+        for name in FILES
+    ],
+)
 def test_a_served_picture_is_seen_as_a_predicted_one(session, pipeline, name):
     if pipeline is GREY and name == "cmyk jpeg":
         with pytest.raises(tf.errors.InvalidArgumentError, match="Invalid JPEG"):

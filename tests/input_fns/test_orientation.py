@@ -136,6 +136,7 @@ def _of_pillow(file):
     return found if found in range(1, 9) else 1
 
 
+@pytest.mark.slow
 def test_too_many_segments_are_an_error(read):
     with pytest.raises(tf.errors.InvalidArgumentError, match="more than 65536 segments"):
         read(jpeg(b"\xff\xd0" * 70_000, app(1, EXIF + BLOCK)))

@@ -26,7 +26,9 @@ def test_logits_have_a_row_an_example(version):
 
 
 @pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("size", [(1, 1), (30, 31), slow((8, 8)), slow((16, 28)), slow((28, 28))])
+@pytest.mark.parametrize(
+    "size", [(1, 1), slow((30, 31)), slow((8, 8)), slow((16, 28)), slow((28, 28))]
+)
 def test_small_images_end_as_one_pixel(size, version, graph):
     images = tf.compat.v1.placeholder(tf.uint8, [2, *size, 3])
     params = make_params(version=version, width=0.25)

@@ -66,6 +66,7 @@ def test_lite_in_whole_numbers(cnn, raw, tmp_path, digits_dir):
     assert sizes[1] < sizes[0]
 
 
+@pytest.mark.slow
 def test_onnx(cnn, raw, tmp_path, assert_predicted):
     if runtimes.missing("ONNX Runtime"):
         pytest.skip(f"needs {runtimes.missing('ONNX Runtime')}")

@@ -119,6 +119,7 @@ def test_an_export_that_answers_otherwise_is_no_version(run_export, monkeypatch,
     assert card_of(tmp_path)["export_check"]["problems"]
 
 
+@pytest.mark.slow
 def test_an_export_that_ignores_orientations_is_no_version(
     run_in, uncertain_dir, monkeypatch, tmp_path
 ):

@@ -86,7 +86,7 @@ fuzz: setup
 	@tools/setup.sh $(TENSORFLOW) $(WITH_TENSORFLOW)
 	@$(IN_VENV) -m tools.fuzz --minutes=$(MINUTES)
 
-# Kills the programs at each system call that changes a file (needs strace 6): make kill-matrix POINTS=20
+# Kills the programs at each system call that changes a file (Linux, seccomp): make kill-matrix POINTS=20
 POINTS ?= 20
 kill-matrix: setup
 	@$(IN_VENV) -m tools.kill_matrix --points=$(POINTS)

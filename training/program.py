@@ -80,7 +80,8 @@ def start(argv: list[str], doc: str, *flags_modules: str):
     except flags.UnrecognizedFlagError as error:
         _exit(error, [f"{error}{_hint(error, flag_values)}"])
     except (flags.Error, UsageError) as error:
-        _exit(error, [_ALL_FLAGS.sub("", line) for line in str(error).splitlines()])
+        # absl has a line for each flag.
+        _exit(error, ["; ".join(_ALL_FLAGS.sub("", line) for line in str(error).splitlines())])
     except ValueError as error:  # a value for --noFLAG
         _exit(error)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

@@ -157,7 +157,7 @@ def test_what_a_worker_calls_a_fault(run, signature, tmp_path):
     [
         (0, "", None),
         (2, "p.py: error: the file is broken\n", None),
-        (2, "p.py: error: flag --a=x: wrong\nflag --b=y: wrong\n", None),
+        (2, "p.py: error: flag --a=x: wrong\nflag --b=y: wrong\n", "several error lines of p.py"),
         (2, "p.py: error: one\nTwo\n", "several error lines of p.py"),
         (1, "", "no error line of p.py"),
         (3, "p.py: error: x\n", "status 3 of p.py"),

@@ -218,8 +218,7 @@ def judge(ended: Ended, program: str, many_lines: bool = False) -> str:
     if ended.status == 0:
         return ACCEPTED
     require(ended.status in (1, 2), f"status {ended.status!r} of {program}", ended.err[-500:])
-    # Wrong flags are listed, a line each.
-    text = re.sub(r"\n(?=flag --)", " ", ended.err.removesuffix("\n"))
+    text = ended.err.removesuffix("\n")
     detail = f"status {ended.status}: {ended.err[:500]!r}"
     require(text.startswith(f"{program}: error: "), f"no error line of {program}", detail)
     require(many_lines or "\n" not in text, f"several error lines of {program}", detail)

@@ -94,13 +94,14 @@ def summary(folder: pathlib.Path) -> dict[str, str]:
             continue
         if version:
             name = f"export/VERSION{version[3] or ''}"
-        if not _EVENTS.search(name):
+        # The graph beside a checkpoint is for people; one that was killed before it stays without.
+        if not _EVENTS.search(name) and path.suffix != ".meta":
             found[name] = "folder" if path.is_dir() else _digest(path, folder)
     return found
 
 
 def _digest(path, folder):
-    if path.suffix in (".meta", ".pbtxt"):
+    if path.suffix == ".pbtxt":
         return "graph"  # its input pipeline begins at the step that is resumed
     content = path.read_bytes()
     if path.name.startswith("result_"):

@@ -119,8 +119,8 @@ FAULTS = [
     ),
     Fault(
         "training/recovery.py",
-        "for step in sorted(checkpoints, reverse=True):",
-        "for step in sorted(checkpoints):",
+        "for step in sorted(checkpoints.keys() - set(interrupted), reverse=True):",
+        "for step in sorted(checkpoints.keys() - set(interrupted)):",
         "tests/training/test_recovery.py",
     ),
     Fault(

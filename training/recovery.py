@@ -46,19 +46,24 @@ def newest_good(model_dir: str, keep_checkpoint_max: int = 0) -> str | None:
         if _OWN_NAME.fullmatch(name)
     }
     named = {os.path.basename(path) for path in _named(model_dir)}
-    broken, interrupted, good = {}, {}, None
-    for step in sorted(checkpoints, reverse=True):
+    # The saver writes data, index, meta and the file `checkpoint`, and removes them in reverse.
+    interrupted = [
+        step
+        for step, parts in checkpoints.items()
+        if not parts & {"index", "meta"} and f"model.ckpt-{step}" not in named
+    ]
+    broken, good = {}, None
+    for step in sorted(checkpoints.keys() - set(interrupted), reverse=True):
         path = _path(model_dir, step)
         problem = problem_of(path)
         if problem is None:
             good = path
             break
-        # The saver writes data, index, meta and the file `checkpoint`, in this order.
-        was_complete = "meta" in checkpoints[step] or os.path.basename(path) in named
+        was_complete = "meta" in checkpoints[step] or f"model.ckpt-{step}" in named
         if was_complete or _has_index(path):
             broken[path] = problem
         else:
-            interrupted[path] = problem
+            interrupted.append(step)
     if broken and good is None:
         path, problem = next(iter(broken.items()))
         raise RunError(
@@ -70,8 +75,8 @@ def newest_good(model_dir: str, keep_checkpoint_max: int = 0) -> str | None:
         print(f"{path} cannot be used: {problem}. Moved to {os.path.join(model_dir, BROKEN_DIR)}")
     if broken:
         print(f"resuming from {good}")
-    for path in interrupted:
-        _remove_all(files_of(path))  # data without a whole index cannot be read by anything
+    for step in interrupted:  # data without a whole index cannot be read by anything
+        _remove_all(files_of(_path(model_dir, step)))
     for name in filter(_LEFTOVER.fullmatch, _names(model_dir)):
         _remove(os.path.join(model_dir, name))
     if good is not None:

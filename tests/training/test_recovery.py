@@ -133,6 +133,13 @@ def test_the_leftover_of_a_first_save_is_removed(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+def test_the_leftover_of_a_removal_is_removed(model_dir):
+    name(model_dir, 20, 30)
+    os.remove(index_of(model_dir, 10))
+    assert newest(model_dir) == 30
+    assert not data_of(model_dir, 10).exists()
+
+
 def test_an_index_that_was_cut_by_a_kill_is_no_checkpoint_either(tmp_path):
     write(tmp_path, 10, WEIGHTS)
     os.truncate(index_of(tmp_path, 10), 0)

@@ -138,6 +138,17 @@ def state(folder: pathlib.Path, volatile: set[str]) -> str:
     return hashlib.sha1("\n".join(sorted(lines)).encode()).hexdigest()
 
 
+def _step(path):
+    """Returns the step of a file of a checkpoint in model_dir; -1 of any other."""
+    found = re.fullmatch(r"model/model\.ckpt-(\d+)\..+", path)
+    return int(found[1]) if found else -1
+
+
+def _is_whole(path, found):
+    prefix = path.partition(".data-")[0].removesuffix(".index")
+    return {f"{prefix}.index", f"{prefix}.data-00000-of-00001"} <= found.keys()
+
+
 class Runner:
     """Runs commands in folders of its own, each in a process forked from this one."""
 
@@ -188,7 +199,11 @@ class Runner:
         lines = leftovers(found)
         lines += [f"{path} is missing" for path in sorted(right.keys() - found.keys())]
         more = sorted(found.keys() - right.keys())
-        lines += [f"{path} is more" for path in more if not _LEFTOVER.search(path)]
+        # A checkpoint that the saver was about to remove may stay: it is whole, and an older one.
+        oldest = min((_step(path) for path in right if _step(path) >= 0), default=-1)
+        kept = {path for path in more if 0 <= _step(path) < oldest and _is_whole(path, found)}
+        more = [path for path in more if path not in kept and not _LEFTOVER.search(path)]
+        lines += [f"{path} is more" for path in more]
         both = sorted(right.keys() & found.keys() - volatile)
         return lines + [f"{path} differs" for path in both if found[path] != right[path]]
 

@@ -2,8 +2,8 @@
 
 
 class UsageError(ValueError):
-    """The program was asked for something that it cannot do: exit status 2."""
+    """An invalid request: exit status 2."""
 
 
 class RunError(Exception):
-    """A run cannot go on; the message says why, and what is kept: exit status 1."""
+    """A run that cannot continue: exit status 1. The message says why, and what is kept."""

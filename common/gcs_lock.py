@@ -207,7 +207,7 @@ def _session():
         except exceptions.GoogleAuthError as error:
             raise OSError(str(error)) from error
         session = AuthorizedSession(credentials)
-    logging.getLogger("urllib3").setLevel(logging.ERROR)  # what comes of a retry is said
+    logging.getLogger("urllib3").setLevel(logging.ERROR)  # a failed retry is reported as OSError
     retries = Retry(4, backoff_factor=0.5, status_forcelist=[408, 429, 500, 502, 503, 504])
     retries.allowed_methods = None  # all: a precondition makes each of them safe to repeat
     session.mount("https://", HTTPAdapter(max_retries=retries))

@@ -47,7 +47,7 @@ def acquire(
 
     On local disk it is a flock of a file in it, which the kernel frees when its process dies. On
     gs:// it is an object that is renewed while its process lives; see `common.gcs_lock`. Other
-    remote file systems, and disks without locks, give a lock that excludes nobody.
+    remote file systems, and disks without locks, give a lock without effect.
 
     Args:
       folder: local or gs://.
@@ -165,7 +165,7 @@ class _LocalLock(Lock):
         self._path, self._file = path, file
 
     def release(self):
-        """Removes the file while it is still locked: nobody else can have locked its name."""
+        """Removes the file before it unlocks it, so no other process can lock its name."""
         if not self._file.closed:
             with contextlib.suppress(OSError):
                 os.unlink(self._path)

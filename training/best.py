@@ -175,7 +175,7 @@ class BestCheckpoint:
             print(f"{path} cannot be read: the best of the evaluations from here on is kept")
             return record
         print(f"{path} cannot be read: the kept checkpoint has {self._metric} {value:.4f}")
-        return {**record, "value": float(value), "step": step, "last_step": step}
+        return {**record, "value": value, "step": step, "last_step": step}
 
 
 def _path(folder, step):

@@ -45,7 +45,8 @@ def newest_good(model_dir: str, keep_checkpoint_max: int = 0) -> str | None:
         for name, parts in _checkpoints(model_dir).items()
         if _OWN_NAME.fullmatch(name)
     }
-    named = {os.path.basename(path) for path in _named(model_dir)}
+    state = _named(model_dir)
+    named = {os.path.basename(path) for path in state}
     # The saver writes data, index, meta and the file `checkpoint`, and removes them in reverse.
     interrupted = [
         step
@@ -86,7 +87,11 @@ def newest_good(model_dir: str, keep_checkpoint_max: int = 0) -> str | None:
             for step in steps[:-keep_checkpoint_max]:
                 _remove_all(files_of(_path(model_dir, step)))
             steps = steps[-keep_checkpoint_max:]
-        _name_newest(model_dir, steps)
+        paths = [_path(model_dir, step) for step in steps]
+        if state[-1:] != paths[-1:]:
+            tf.compat.v1.train.update_checkpoint_state(
+                model_dir, paths[-1], all_model_checkpoint_paths=paths
+            )
     return good
 
 
@@ -207,15 +212,6 @@ def _set_aside(model_dir, checkpoint):
     tf.io.gfile.makedirs(folder)
     for path in files_of(checkpoint):
         tf.io.gfile.rename(path, os.path.join(folder, os.path.basename(path)), overwrite=True)
-
-
-def _name_newest(model_dir, steps):
-    """Writes the file `checkpoint`, unless it names the newest of `steps` already."""
-    paths = [_path(model_dir, step) for step in steps]
-    if _named(model_dir)[-1:] != paths[-1:]:
-        tf.compat.v1.train.update_checkpoint_state(
-            model_dir, paths[-1], all_model_checkpoint_paths=paths
-        )
 
 
 def _named(model_dir):

@@ -49,7 +49,7 @@ def read_start(path: str, num_bytes: int) -> bytes:
 
 
 def _read(file, num_bytes):
-    # In pieces: some files allocate all that is asked for.
+    # In pieces: some file objects allocate the whole requested size.
     pieces = []
     while num_bytes > 0:
         piece = file.read(min(num_bytes, _PIECE_BYTES))

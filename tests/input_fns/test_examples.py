@@ -14,7 +14,7 @@ FEATURES = {
     "label": tf.io.FixedLenFeature([], tf.int64),
     "name": tf.io.FixedLenFeature([], tf.string, "none"),
 }
-# A length of 2**64 - 28, as a varint, in the place of 14.
+# A length of 2**64 - 28, as a varint, instead of 14.
 NEGATIVE_LENGTH = b"\n\x1b\n\x19\n\x05image\x12\x10\n\x0e\n\xe4\xff\xff\xff\x0fxxxxxxxx"
 
 

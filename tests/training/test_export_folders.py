@@ -13,7 +13,7 @@ from training import export_folders
 
 
 def published(export_dir, count, done):
-    """Publishes some folders; for a process of its own."""
+    """Publishes some folders; runs in a separate process."""
     for _ in range(count):
         with export_folders.staging(export_dir) as staging:
             path = os.path.join(staging, "1")

@@ -116,7 +116,7 @@ class Results:
         train(base, "--mode=train_and_eval", "--best_metric=accuracy")
 
     def run(self, case: Case) -> str:
-        """Mutates one of them; goes on with the training, or with what reads them."""
+        """Mutates one file; then resumes the training, or runs a mode that reads it."""
         model_dir = case.copy_base("model")
         rng = case.random
         path = rng.choice(

@@ -150,7 +150,7 @@ def _is_whole(path, found):
 
 
 class Runner:
-    """Runs commands in folders of its own, each in a process forked from this one."""
+    """Runs commands in separate folders, each in a process forked from this one."""
 
     def __init__(self, folder: pathlib.Path):
         """Takes a folder for everything; commands are filled in by `prepare`."""

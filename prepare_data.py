@@ -9,11 +9,11 @@ python prepare_data.py --mode=inspect --data_dir=data/cifar10
 
 import sys
 
-from training import program
+from engine.cli import startup
 
 if __name__ == "__main__":
     # Before the seconds of TensorFlow's import: a typo is answered at once.
-    program.start(sys.argv, __doc__, "training.data_flags")
+    startup.start(sys.argv, __doc__, "engine.cli.prepare_data_flags")
 
 if __name__ != "__mp_main__":  # so are the worker processes of a converter called: they need none
     import dataclasses
@@ -22,9 +22,9 @@ if __name__ != "__mp_main__":  # so are the worker processes of a converter call
     import tensorflow as tf
 
     from common import files, locks
-    from input_fns import DataError, contact_sheet, convert, dataset, inspection
+    from engine.cli.prepare_data_flags import FLAGS
+    from input_fns import DataError, contact_sheet, convert, dataset_info, inspection
     from input_fns.convert import provenance, source, writer
-    from training.data_flags import FLAGS
 
 
 def main():
@@ -56,22 +56,22 @@ def _convert():
         for broken, reason in split.broken[:10]:
             print(f"{name}: left out {broken}: {reason}")
         if split.broken:
-            print(f"{name}: {len(split.broken)} broken, all listed in {dataset.FILE_NAME}")
+            print(f"{name}: {len(split.broken)} broken, all listed in {dataset_info.FILE_NAME}")
     print(f"{data_dir}: {_describe(written)}")
 
 
 def _is_ready(prepared_with):
     """Whether data_dir holds the data set; raises DataError if it holds another."""
     data_dir, name = FLAGS.data_dir, FLAGS.name or FLAGS.dataset
-    if not dataset.exists(data_dir):
+    if not dataset_info.exists(data_dir):
         return False
     if FLAGS.overwrite:
-        if dataset.read(data_dir).name != name:
+        if dataset_info.read(data_dir).name != name:
             raise DataError(
-                f"{data_dir} holds '{dataset.read(data_dir).name}'; choose another folder"
+                f"{data_dir} holds '{dataset_info.read(data_dir).name}'; choose another folder"
             )
         return False
-    ready = dataset.load(data_dir, name)
+    ready = dataset_info.load(data_dir, name)
     _check_same(ready, prepared_with)
     print(f"{data_dir} is ready: {_describe(ready)}")
     return True
@@ -103,7 +103,7 @@ def _describe(data):
 
 def _inspect():
     data_dir = FLAGS.data_dir
-    data = dataset.read(data_dir)
+    data = dataset_info.read(data_dir)
     if FLAGS.contact_sheet:
         files.require_writable("contact_sheet", os.path.dirname(FLAGS.contact_sheet) or ".")
     problems = []
@@ -126,4 +126,4 @@ def _inspect():
 
 
 if __name__ == "__main__":
-    program.run(main)
+    startup.run(main)

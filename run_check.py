@@ -12,19 +12,22 @@ import tensorflow as tf
 import run_cpu
 from common import files
 from common.errors import UsageError
-from tpu import check, check_report, compiler, connection, emulator, topology
-from tpu import flags as tpu_flags
-from tpu.connection import Connection
+from engine.cli import modes, parity_check, run_settings
+from engine.cli.flags import FLAGS
+from tpu.check import check, compiler
+from tpu.check import report as check_report
+from tpu.connect import connection, topology
+from tpu.connect import flags as tpu_flags
+from tpu.connect.connection import Connection
+from tpu.emulator import emulator
 from tpu.findings import NOTE, WARNING, Finding
-from training import job, modes, rehearsal
-from training.flags import FLAGS
 
 
 def run(request, build_estimator, build_input_fns) -> int:
     """Checks what the flags ask for; returns the exit status: 1 if there are errors.
 
     Args:
-      request: a `tpu.request.Request`.
+      request: a `tpu.connect.request.Request`.
       build_estimator: `(Job, Connection) -> TPUEstimator`.
       build_input_fns: `Job -> modes.InputFns`.
 
@@ -34,7 +37,7 @@ def run(request, build_estimator, build_input_fns) -> int:
     if not FLAGS.tpu_topology:
         raise UsageError("--mode=check needs --tpu_topology, such as v3-8")
     findings = connection.environment_findings(request)
-    asked = job.from_flags(tpu_flags.iterations_per_loop(FLAGS.save_checkpoints_steps))
+    asked = run_settings.from_flags(tpu_flags.iterations_per_loop(FLAGS.save_checkpoints_steps))
     local = tf.distribute.cluster_resolver.TPUClusterResolver("local")
     tpu = Connection(topology.find(FLAGS.tpu_topology, any_generation=True), local)
     input_fns = build_input_fns(asked)
@@ -84,7 +87,7 @@ def _rehearse(asked, train_on_tpu) -> Finding:
 
     steps = FLAGS.check_run_steps
     print(f"rehearsal: {steps} steps by run_cpu.py and on emulated cores, in folders that go again")
-    difference, name = rehearsal.largest_difference(asked, train_on_cpu, train_on_tpu, steps)
+    difference, name = parity_check.largest_difference(asked, train_on_cpu, train_on_tpu, steps)
     message = f"after {steps} steps on emulated cores '{name}' differs most, by {difference:.1e}"
     if difference < 1e-4:
         return Finding(NOTE, "run", f"{message} of its size: rounding", mode="train")

@@ -6,37 +6,25 @@ python run_cpu.py --flagfile=runs/digits/flags.cfg --mode=predict
 
 import sys
 
-from training import program, supervisor
+from engine.cli import startup, supervisor
 
 if __name__ == "__main__":
     # Before the seconds of TensorFlow's import: a typo is answered at once.
-    flag_values = program.start(sys.argv, __doc__, "training.flags", "training.cpu_flags")
+    flag_values = startup.start(sys.argv, __doc__, "engine.cli.flags", "engine.cli.cpu_flags")
     supervisor.start(sys.argv, flag_values)
 
 import tensorflow as tf
 
+from engine.checkpoints import ema, find
+from engine.cli import modes, run_settings, runtime
+from engine.cli.cpu_flags import FLAGS
+from engine.cli.run_settings import Job
+from engine.distribute import strategy, tf_config
+from engine.evaluation import gallery, metrics
+from engine.hooks import results, summaries
+from engine.serving import signatures
+from engine.train import forward, host_loop, optimizers, schedules, train_step
 from models.model import Model
-from training import (
-    checkpoints,
-    cluster,
-    ema,
-    evaluation,
-    forward,
-    gallery,
-    job,
-    loop,
-    modes,
-    optimizers,
-    results,
-    runtime,
-    schedules,
-    signatures,
-    steps,
-    strategy,
-    summaries,
-)
-from training.cpu_flags import FLAGS
-from training.job import Job
 
 ModeKeys = tf.estimator.ModeKeys
 
@@ -52,18 +40,20 @@ def build_model_fn(model: Model, run: Job):
         else:
             spec = predict_spec(features, params)
         if run.checkpoint:
-            checkpoints.check_fits(run.checkpoint, params, mode == ModeKeys.TRAIN)
+            find.check_fits(run.checkpoint, params, mode == ModeKeys.TRAIN)
         return spec
 
-    def train_step(features, labels, params):
+    def build_step(features, labels, params):
         global_step = tf.compat.v1.train.get_or_create_global_step()
         with tf.name_scope("learning_rate"):
             learning_rate = schedules.learning_rate(
                 params, global_step, run.train_steps, run.train_batch_size
             )
         optimizer = optimizers.create(params, learning_rate)
-        step = steps.train_step(model, features, labels, params, optimizer, run.accumulate_steps)
-        evaluation.require_metric(
+        step = train_step.train_step(
+            model, features, labels, params, optimizer, run.accumulate_steps
+        )
+        metrics.require_metric(
             run.best_metric, model, labels, step.eval_outputs, run.pipeline.corpus_metrics
         )
 
@@ -76,20 +66,18 @@ def build_model_fn(model: Model, run: Job):
         return step, summary
 
     def train_spec(features, labels, params):
-        if isinstance(features, loop.Batches):
-            step, summary = loop.repeat(
+        if isinstance(features, host_loop.Batches):
+            step, summary = host_loop.repeat(
                 features,
                 run.counter,
                 run.summary_steps,
-                lambda features, labels: train_step(features, labels, params),
+                lambda features, labels: build_step(features, labels, params),
             )
         else:
-            step, summarize = train_step(features, labels, params)
+            step, summarize = build_step(features, labels, params)
             summary = summarize()
         if run.warm_start_from:
-            checkpoints.warm_start(
-                run.warm_start_from, run.warm_start_include, step.model_variables
-            )
+            find.warm_start(run.warm_start_from, run.warm_start_include, step.model_variables)
         hook = summaries.TrainSummaryHook(
             summary,
             run.train_batch_size,
@@ -111,8 +99,8 @@ def build_model_fn(model: Model, run: Job):
         weights = features["weight"]
         return tf.estimator.EstimatorSpec(
             ModeKeys.EVAL,
-            loss=evaluation.mean_loss(model, labels, losses, weights),
-            eval_metric_ops=evaluation.metrics(
+            loss=metrics.mean_loss(model, labels, losses, weights),
+            eval_metric_ops=metrics.metrics(
                 model, labels, model.eval_outputs(labels, outputs), losses, weights
             ),
             scaffold=ema.scaffold(params),
@@ -148,7 +136,7 @@ def build_estimator(run: Job, strategy_config=None) -> tf.estimator.Estimator:
         model_dir=run.model_dir,
         tf_random_seed=run.graph_seed,
         keep_checkpoint_max=run.keep_checkpoint_max,
-        # Checkpoints, curves and progress are the business of training/modes.py.
+        # Checkpoints, curves and progress are the business of engine/cli/modes.py.
         save_checkpoints_steps=None,
         save_checkpoints_secs=None,
         save_summary_steps=None,
@@ -176,8 +164,8 @@ def build_input_fns(run: Job) -> modes.InputFns:
     def train(start_step):
         input_fn = data.train_input_fn(run.train_split, seed, start_step)
         input_fn = with_batch_size(input_fn, run.train_batch_size)
-        in_loops = isinstance(run.counter, loop.LoopCounter)
-        return loop.of_dataset(input_fn) if in_loops else input_fn
+        in_loops = isinstance(run.counter, host_loop.LoopCounter)
+        return host_loop.of_dataset(input_fn) if in_loops else input_fn
 
     return modes.InputFns(
         train=train,
@@ -190,8 +178,8 @@ def main() -> None:
     """Does what the flags say."""
     runtime.prepare()
     in_step = FLAGS.strategy == "multi_worker_mirrored"
-    task = cluster.task_of_environment(in_step)
-    run = job.from_flags(task=task, in_loops=task.alone and FLAGS.strategy == "none")
+    task = tf_config.task_of_environment(in_step)
+    run = run_settings.from_flags(task=task, in_loops=task.alone and FLAGS.strategy == "none")
     with run.ownership:
         if run.params.get("precision") == "bfloat16" and not runtime.computes_bfloat16():
             print(
@@ -206,4 +194,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    program.run(main)
+    startup.run(main)

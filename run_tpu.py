@@ -6,37 +6,30 @@ python run_tpu.py --tpu=emulator --flagfile=configs/digits.cfg --data_dir=... --
 
 import sys
 
-from training import program, supervisor
+from engine.cli import startup, supervisor
 
 if __name__ == "__main__":
     # Before the seconds of TensorFlow's import: a typo is answered at once.
-    supervisor.start(sys.argv, program.start(sys.argv, __doc__, "training.flags", "tpu.flags"))
+    supervisor.start(
+        sys.argv, startup.start(sys.argv, __doc__, "engine.cli.flags", "tpu.connect.flags")
+    )
 
 import tensorflow as tf
 
 from common.errors import UsageError
+from engine.checkpoints import ema, find
+from engine.cli import flags, modes, run_settings, runtime
+from engine.cli.flags import FLAGS
+from engine.cli.run_settings import Job
+from engine.distribute import tf_config
+from engine.evaluation import metrics
+from engine.hooks import summaries
+from engine.serving import signatures
+from engine.train import forward, optimizers, schedules, train_step
 from models.model import Model
-from tpu import connection
-from tpu import flags as tpu_flags
-from tpu.connection import Connection
-from training import (
-    checkpoints,
-    cluster,
-    ema,
-    evaluation,
-    flags,
-    forward,
-    job,
-    modes,
-    optimizers,
-    runtime,
-    schedules,
-    signatures,
-    steps,
-    summaries,
-)
-from training.flags import FLAGS
-from training.job import Job
+from tpu.connect import connection
+from tpu.connect import flags as tpu_flags
+from tpu.connect.connection import Connection
 
 ModeKeys = tf.estimator.ModeKeys
 
@@ -56,7 +49,7 @@ def build_model_fn(model: Model, run: Job):
         else:
             spec = predict_spec(features, params)
         if run.checkpoint:
-            checkpoints.check_fits(run.checkpoint, params, mode == ModeKeys.TRAIN)
+            find.check_fits(run.checkpoint, params, mode == ModeKeys.TRAIN)
         return spec
 
     def train_spec(features, labels, params):
@@ -68,17 +61,17 @@ def build_model_fn(model: Model, run: Job):
         if params["use_tpu"]:
             # Sums the gradients over the cores.
             optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)
-        step = steps.train_step(model, features, labels, params, optimizer, run.accumulate_steps)
-        evaluation.require_metric(
+        step = train_step.train_step(
+            model, features, labels, params, optimizer, run.accumulate_steps
+        )
+        metrics.require_metric(
             run.best_metric, model, labels, step.eval_outputs, run.pipeline.corpus_metrics
         )
 
         def scaffold_fn():
             # Not in the program of a core: what initialises variables runs on the host.
-            if run.warm_start_from and not checkpoints.latest(run.model_dir):
-                checkpoints.warm_start(
-                    run.warm_start_from, run.warm_start_include, step.model_variables
-                )
+            if run.warm_start_from and not find.latest(run.model_dir):
+                find.warm_start(run.warm_start_from, run.warm_start_include, step.model_variables)
             return tf.compat.v1.train.Scaffold()
 
         # A TPU computes no summaries and no streaming metrics: the host gets the numbers.
@@ -107,11 +100,11 @@ def build_model_fn(model: Model, run: Job):
 
         def metric_fn(*flat):
             # On the host, with the tensors of all cores put together.
-            return evaluation.metrics(model, *tf.nest.pack_sequence_as(tensors, flat))
+            return metrics.metrics(model, *tf.nest.pack_sequence_as(tensors, flat))
 
         return tf.compat.v1.estimator.tpu.TPUEstimatorSpec(
             ModeKeys.EVAL,
-            loss=evaluation.mean_loss(model, labels, losses, weights),
+            loss=metrics.mean_loss(model, labels, losses, weights),
             eval_metrics=(metric_fn, tf.nest.flatten(tensors)),
             scaffold_fn=ema.scaffold_fn(params),
         )
@@ -145,7 +138,7 @@ def build_estimator(run: Job, tpu: Connection) -> tf.compat.v1.estimator.tpu.TPU
         model_dir=run.model_dir,
         tf_random_seed=run.graph_seed,
         keep_checkpoint_max=run.keep_checkpoint_max,
-        # Checkpoints, curves and progress are the business of training/modes.py.
+        # Checkpoints, curves and progress are the business of engine/cli/modes.py.
         save_checkpoints_steps=None,
         save_checkpoints_secs=None,
         save_summary_steps=None,
@@ -192,7 +185,7 @@ def _iterations_per_loop():
 def main() -> None:
     """Does what the flags say."""
     runtime.prepare()
-    if cluster.task_of_environment().in_cluster:
+    if tf_config.task_of_environment().in_cluster:
         raise UsageError(
             "TF_CONFIG describes a cluster, which run_cpu.py trains on: unset it. The hosts of a "
             "TPU need none"
@@ -203,7 +196,7 @@ def main() -> None:
         sys.exit(run_check.run(_request(), build_estimator, build_input_fns))
     iterations = _iterations_per_loop()
     with connection.connect(_request()) as tpu:
-        run = job.from_flags(iterations if tpu.use_tpu else 1, tpu.use_tpu)
+        run = run_settings.from_flags(iterations if tpu.use_tpu else 1, tpu.use_tpu)
         with run.ownership:
             if tpu.is_remote and run.picture_input is not None:
                 raise UsageError(
@@ -214,4 +207,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    program.run(main, connection.TPUError)
+    startup.run(main, connection.TPUError)

@@ -9,7 +9,7 @@ import statistics
 import subprocess
 import sys
 
-from training import kernels
+from engine.cli import cpu_kernels
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -21,7 +21,7 @@ def last_line(code: str, *arguments, python: str = sys.executable, environment=N
     comparison have the CPU kernels that the wrappers choose.
     """
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **(environment or {})}
-    kernels.prefer_onednn(environment)
+    cpu_kernels.prefer_onednn(environment)
     command = [python, "-c", code, *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     lines = done.stdout.splitlines()

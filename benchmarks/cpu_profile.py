@@ -27,7 +27,7 @@ steps = int(steps)
 import run_cpu
 import tensorflow as tf
 from benchmarks import flops
-from training import runtime
+from engine.cli import runtime
 v1 = tf.compat.v1
 
 def peak():
@@ -73,7 +73,7 @@ class Trace(tf.estimator.SessionRunHook):
 
 reached = peak()
 sys.argv[1:] = arguments
-from training.flags import FLAGS
+from engine.cli.flags import FLAGS
 FLAGS(sys.argv)
 runtime.prepare()
 run = run_cpu.job.from_flags()  # a step a session.run

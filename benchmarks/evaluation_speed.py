@@ -27,9 +27,9 @@ import json, sys, time
 import run_cpu
 import tensorflow as tf
 tf.keras.layers  # imported when first touched: by tf.layers, and on the other side before the clock
-from training import job, runtime
-from training.evaluator import Evaluator
-from training.flags import FLAGS
+from engine.cli import run_settings, runtime
+from engine.evaluation.evaluator import Evaluator
+from engine.cli.flags import FLAGS
 FLAGS(["", *sys.argv[1:]])
 runtime.prepare()
 run = job.from_flags()

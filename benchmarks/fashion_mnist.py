@@ -40,8 +40,8 @@ from benchmarks import keras_twin
 from input_fns.convert import idx
 from input_fns.convert.source import Options
 from models import registry
-from training import hparams
-from training.flags import FLAGS
+from engine.cli import hparams
+from engine.cli.flags import FLAGS
 source, folder, seed = sys.argv[1:]
 FLAGS(["", "--flagfile=configs/fashion_mnist_cnn.cfg", "--data_dir=x", "--model_dir=x"])
 params = hparams.resolve(registry.find(FLAGS.model), FLAGS.params, 10)

@@ -60,9 +60,9 @@ OURS = (
     + """
 import json
 import tensorflow as tf
-from input_fns import augment, dataset
+from input_fns import augment, dataset_info
 from input_fns.image_pipeline import ImagePipeline
-from training import runtime
+from engine.cli import runtime
 runtime.prepare()
 data_dir, words, size, cache, batch_size = sys.argv[2], sys.argv[3], *map(json.loads, sys.argv[4:])
 data = dataset.read(data_dir)
@@ -186,7 +186,7 @@ print(json.dumps(rate(lambda: next(source), 64, seconds)))
 TRAIN = """
 import json, os, runpy, sys
 runpy.run_path("run_cpu.py", run_name="__main__")
-from training.flags import FLAGS
+from engine.cli.flags import FLAGS
 with open(os.path.join(FLAGS.model_dir, f"result_{FLAGS.train_steps}.json")) as file:
     print(json.dumps(json.load(file)["train"]["examples_per_second"]))
 """
@@ -268,7 +268,7 @@ def _recipes(folder):
 
 RECIPE = """
 import json, sys
-from training.flags import FLAGS
+from engine.cli.flags import FLAGS
 FLAGS(["", f"--flagfile={sys.argv[1]}", "--data_dir=x", "--model_dir=x"])
 print(json.dumps(
     {"dataset": FLAGS.dataset, "augment": FLAGS.augment, "batch": FLAGS.train_batch_size}))
@@ -370,7 +370,7 @@ def _dump(data_dir, arrays):
 import sys
 import numpy as np
 import tensorflow as tf
-from input_fns import dataset
+from input_fns import dataset_info
 from input_fns.image_pipeline import ImagePipeline
 data = dataset.read(sys.argv[1])
 size = data.split("train").num_examples

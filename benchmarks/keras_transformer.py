@@ -1,11 +1,11 @@
-"""The Transformer of `models/transformer.py`, written with Keras' own layers."""
+"""The Transformer of `models/text/transformer.py`, written with Keras' own layers."""
 
 from __future__ import annotations
 
 import numpy as np
 import tensorflow as tf
 
-from models.seq2seq import EOS
+from common.constants import EOS
 
 
 def build(params, max_length):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from models import classifier, resnet
+from models.vision import classifier, resnet
 
 
 def build(params, image_shape):

@@ -47,9 +47,9 @@ import json, os, sys, time
 import run_cpu
 from input_fns import synthetic
 from tools import runtimes, serving_equality
-from training import job
-from training.evaluator import Evaluator
-from training.flags import FLAGS
+from engine.cli import run_settings
+from engine.evaluation.evaluator import Evaluator
+from engine.cli.flags import FLAGS
 
 eval_examples, folder, *arguments = sys.argv[1:]
 synthetic._SPLITS["test"] = int(eval_examples)

@@ -33,8 +33,8 @@ mark("Python")
 OURS = (
     MARKS
     + """
-from training import program
-program.start(sys.argv, "", "training.flags", "training.cpu_flags")
+from engine.cli import startup
+program.start(sys.argv, "", "engine.cli.flags", "engine.cli.cpu_flags")
 mark("flags, versions")
 import tensorflow as tf
 tf.estimator.Estimator

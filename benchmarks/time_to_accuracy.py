@@ -52,7 +52,7 @@ import json, os, runpy, sys
 target, started = map(float, sys.argv[1:3])
 del sys.argv[1:3]
 runpy.run_path("run_cpu.py", run_name="__main__")
-from training.flags import FLAGS
+from engine.cli.flags import FLAGS
 paths = [entry.path for entry in os.scandir(FLAGS.model_dir) if entry.name.startswith("result_")]
 reached = []
 for path in paths:

@@ -13,8 +13,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf
 
-from tpu import check, compiler
-from training import runtime
+from engine.cli import runtime
+from tpu.check import check, compiler
 
 tf1 = tf.compat.v1
 layers = tf1.layers

@@ -25,7 +25,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from tensorflow.compiler.xla.service import hlo_pb2
 
-from tpu import compiler, cost, topology
+from tpu.check import compiler, cost
+from tpu.connect import topology
 
 flags.DEFINE_list("steps", ["resnet", "transformer"], "Networks.")
 flags.DEFINE_list("topologies", ["v2-8", "v3-8"], "Slices, whose cores they are compiled for.")
@@ -44,11 +45,12 @@ RECIPES = {
 OURS = """
 import sys
 import tensorflow as tf
-from training import job, runtime
+from engine.cli import run_settings, runtime
 runtime.prepare()
 import run_tpu
-from tpu import connection, hlo, program, topology
-from training.flags import FLAGS
+from tpu.connect import connection, topology
+from tpu.check import graph_builder, hlo
+from engine.cli.flags import FLAGS
 path, slice_name, *arguments = sys.argv[1:]
 arguments += ["--dataset=synthetic", "--eval_split=test", "--best_metric=", "--model_dir=none"]
 FLAGS(["run_tpu", f"--tpu_topology={slice_name}", *arguments])
@@ -144,8 +146,8 @@ def _compare(network, found, programs):
         )
 
 
-def _compiled(program, found):
-    with open(program, "rb") as file:
+def _compiled(graph_builder, found):
+    with open(graph_builder, "rb") as file:
         step = _of_one_core(file.read())
     compiled = compiler.compile_hlo(step, compiler.target_of(found), compiler.FULL)
     if not compiled.fits:
@@ -153,12 +155,12 @@ def _compiled(program, found):
     return compiled
 
 
-def _of_one_core(program):
+def _of_one_core(graph_builder):
     """Returns the step without sums over the cores, which Keras' has none of.
 
     What a sum was of takes its place, so that both update variables where gradients are computed.
     """
-    module = hlo_pb2.HloModuleProto.FromString(program)
+    module = hlo_pb2.HloModuleProto.FromString(graph_builder)
     for computation in module.computations:
         sums = [i for i in computation.instructions if i.opcode == "all-reduce"]
         instead = {}

@@ -58,7 +58,7 @@ import sys, time
 offset = time.time() - float(sys.argv.pop(1))
 import json, os, runpy
 runpy.run_path("run_cpu.py", run_name="__main__")
-from training.flags import FLAGS
+from engine.cli.flags import FLAGS
 path = os.path.join(FLAGS.model_dir, f"result_{FLAGS.train_steps}.json")
 with open(path) as file:
     record = json.load(file)["train"]
@@ -156,8 +156,8 @@ def settings(recipe):
     """Returns what all sides train: hyperparameters, batch size, and the name of the data set."""
     code = f"""
 import json
-from training.flags import FLAGS
-from training import hparams
+from engine.cli.flags import FLAGS
+from engine.cli import hparams
 from models import registry
 recipe = "--flagfile=configs/{recipe}.cfg"
 FLAGS(["", recipe, "--params={WITHOUT}", "--data_dir=x", "--model_dir=x"])

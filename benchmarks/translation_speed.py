@@ -26,7 +26,7 @@ flags.DEFINE_integer("steps", 30, "Steps of a training.")
 OURS = """
 import json, os, runpy
 runpy.run_path("run_cpu.py", run_name="__main__")
-from training.flags import FLAGS
+from engine.cli.flags import FLAGS
 with open(os.path.join(FLAGS.model_dir, f"result_{FLAGS.train_steps}.json")) as file:
     print(json.dumps(json.load(file)["train"]["examples_per_second"]))
 """
@@ -59,9 +59,11 @@ DECODING = """
 import json, sys, time
 import numpy as np
 import tensorflow as tf
-from training import runtime
+from engine.cli import runtime
 runtime.prepare()
-from models import attention, decoding, registry, seq2seq, transformer
+from models.layers import attention
+from models.text import decoding, seq2seq, transformer
+from models import registry
 
 max_length, vocab_size, sentences, rounds = map(int, sys.argv[1:])
 model = registry.find("transformer_tiny")

@@ -10,8 +10,8 @@ from typing import ClassVar
 import numpy as np
 import tensorflow as tf
 
-from input_fns import DataError, deployment, records, serving
-from input_fns.dataset import Dataset, Feature, unstored
+from input_fns import DataError, input_context, records, serving
+from input_fns.dataset_info import Dataset, Feature, unstored
 from input_fns.records import plain
 
 _BLOCK = 1024
@@ -106,7 +106,7 @@ class ArrayPipeline:
             return {**features, **records.split_numbers(numbers)[1]}, labels
 
         def input_fn(params):
-            share = deployment.of_params(params)
+            share = input_context.of_params(params)
             dataset = records.train_from_memory(
                 self._in_order(split), size, _draw_nothing, share, seed, start_step
             )
@@ -118,7 +118,7 @@ class ArrayPipeline:
         """Returns an input_fn for exact evaluation: see `records.evaluate`."""
 
         def input_fn(params):
-            return records.evaluate(self._in_order(split), deployment.of_params(params))
+            return records.evaluate(self._in_order(split), input_context.of_params(params))
 
         return input_fn
 

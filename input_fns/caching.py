@@ -11,7 +11,7 @@ import shutil
 from typing import IO
 
 from input_fns import DataError, memory
-from input_fns.dataset import Dataset
+from input_fns.dataset_info import Dataset
 
 AUTO, MEMORY, NONE = "auto", "memory", "none"
 # By itself a split is held in memory if it takes no more than this: not a share of what the machine

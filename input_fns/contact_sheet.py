@@ -9,7 +9,7 @@ import tensorflow as tf
 from PIL import Image, ImageDraw
 
 from input_fns import images
-from input_fns.dataset import Dataset
+from input_fns.dataset_info import Dataset
 
 _COLUMNS, _CELL, _MARGIN, _TEXT = 10, 64, 4, 160
 _MAX_ROWS = 40

@@ -15,7 +15,7 @@ from input_fns.dataset_parts import Feature, Shard, Split, Text, TextSplit
 from input_fns.json_fields import Fields, integer, loads, mapping, strings
 
 if TYPE_CHECKING:
-    from input_fns.dataset import Dataset
+    from input_fns.dataset_info import Dataset
 
 FORMAT = 2
 _ENCODINGS = ("raw", "jpeg", "png", "image")

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import tensorflow as tf
 
-from input_fns import DataError, caching, deployment, image_receivers, images, records, serving
+from input_fns import DataError, caching, image_receivers, images, input_context, records, serving
 from input_fns.augment import Augmentation
-from input_fns.dataset import Dataset, Feature
+from input_fns.dataset_info import Dataset, Feature
 from input_fns.records import PARALLEL_CALLS, plain
 
 
@@ -98,7 +98,7 @@ class ImagePipeline:
         plan = caching.plan(self.data, split, self.cache)
 
         def input_fn(params):
-            share = deployment.of_params(params)
+            share = input_context.of_params(params)
             files, draw = self.data.files(split), self.augmentation.draw
             as_pixels = plan.decoded or self._stored.encoding == "raw"
             if plan.in_memory:
@@ -134,7 +134,7 @@ class ImagePipeline:
         """
 
         def input_fn(params):
-            return records.evaluate(self._in_order(split), deployment.of_params(params))
+            return records.evaluate(self._in_order(split), input_context.of_params(params))
 
         return input_fn
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from common import folders
 from input_fns import DataError, images, records, shards
-from input_fns.dataset import FILE_NAME, Dataset, Feature, Shard, problem_of_file
+from input_fns.dataset_info import FILE_NAME, Dataset, Feature, Shard, problem_of_file
 
 _BATCH = 1024
 # A shard that is broken is broken often; ten lines tell how.

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import tensorflow as tf
 
-from input_fns.dataset import Dataset, Feature
+from input_fns.dataset_info import Dataset, Feature
 from input_fns.serving import Receiver
 
 InputFn = Callable[[dict[str, Any]], tf.data.Dataset]
@@ -36,8 +36,8 @@ class Pipeline(Protocol):
     def train_input_fn(self, split: str, seed: int, start_step: int = 0) -> InputFn:
         """Returns an input_fn of endless `(features, labels)`, reshuffled each epoch by `seed`.
 
-        `features` holds `records.DROPOUT_SEED` too; see `records.split_numbers`. A run that starts
-        at `start_step` goes on behind the global batches before it.
+        `features` also holds `DROPOUT_SEED`; see `records.split_numbers`. A run that starts at
+        `start_step` skips the global batches before it.
         """
 
     def eval_input_fn(self, split: str) -> InputFn:

@@ -17,10 +17,9 @@ import os
 import numpy as np
 import tensorflow as tf
 
+from common.constants import DROPOUT_SEED
 from input_fns import caching, examples, memory
 
-# Of the feature with the seeds of a batch; as `models.dropout` has it.
-DROPOUT_SEED = "dropout_seed"
 # These functions hold no Python control flow; to look for some would delay every start.
 plain = tf.autograph.experimental.do_not_convert
 

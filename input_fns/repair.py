@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from common import files
 from input_fns import DataError, inspection, shards
-from input_fns.dataset import FILE_NAME, Dataset, Shard
+from input_fns.dataset_info import FILE_NAME, Dataset, Shard
 
 _NAMED = 5
 

@@ -8,7 +8,7 @@ from typing import Callable
 import numpy as np
 import tensorflow as tf
 
-from input_fns.dataset import Feature
+from input_fns.dataset_info import Feature
 
 # The signatures. A raw one is the default: it needs nothing that is not in every runtime.
 RAW = "serving_default"

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tensorflow.python.lib.io import tf_record  # the reader that can go on after a broken record
 
 from common import folders
-from input_fns.dataset import Dataset
+from input_fns.dataset_info import Dataset
 
 # Around a record: length (8 bytes), its checksum (4), the data, their checksum (4).
 _HEADER, _FOOTER = 12, 4

@@ -8,8 +8,9 @@ from typing import ClassVar
 import numpy as np
 import tensorflow as tf
 
-from input_fns import deployment, records, serving
-from input_fns.dataset import EOS, Dataset, Feature, Text, unstored
+from common.constants import DROPOUT_SEED, EOS
+from input_fns import input_context, records, serving
+from input_fns.dataset_info import Dataset, Feature, Text, unstored
 
 NAME = "synthetic"
 _SPLITS = {"train": 50_000, "test": 10_000}
@@ -55,7 +56,7 @@ class SyntheticPipeline:
             size = params["batch_size"]
             features, labels = self._batch(size, seed)
             seeds = np.random.default_rng(seed).integers(0, 2**24, [size, 2], np.int32)
-            features = {**features, records.DROPOUT_SEED: seeds}
+            features = {**features, DROPOUT_SEED: seeds}
             if self.mixes:
                 labels = np.eye(self.data.num_classes, dtype=np.float32)[labels]
             return _repeated(features, labels)
@@ -66,7 +67,7 @@ class SyntheticPipeline:
         """Returns an input_fn of as many examples as the split has, padded as a real one."""
 
         def input_fn(params):
-            return records.evaluate(self._examples(split), deployment.of_params(params))
+            return records.evaluate(self._examples(split), input_context.of_params(params))
 
         return input_fn
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from common.constants import EOS, PAD
 from input_fns import DataError
-from input_fns.dataset import EOS, PAD
 from input_fns.vocabulary import Vocabulary
 
 try:

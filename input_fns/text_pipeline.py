@@ -11,8 +11,8 @@ from typing import ClassVar
 import numpy as np
 import tensorflow as tf
 
-from input_fns import DataError, caching, deployment, images, records, serving, vocabulary
-from input_fns.dataset import Dataset, Feature
+from input_fns import DataError, caching, images, input_context, records, serving, vocabulary
+from input_fns.dataset_info import Dataset, Feature
 from input_fns.records import plain
 from input_fns.vocabulary import Vocabulary
 
@@ -80,7 +80,7 @@ class TextPipeline:
         plan = caching.plan(self.data, split, self.cache)
 
         def input_fn(params):
-            share = deployment.of_params(params)
+            share = input_context.of_params(params)
             files, size = self.data.files(split), self.data.split(split)
             if plan.in_memory:
                 rows = records.in_order(files, self._parse_checked)
@@ -113,7 +113,7 @@ class TextPipeline:
 
         def input_fn(params):
             dataset = self._in_order(split).map(_with_labels)
-            return records.evaluate(dataset, deployment.of_params(params))
+            return records.evaluate(dataset, input_context.of_params(params))
 
         return input_fn
 

@@ -13,8 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 from common import files
+from common.constants import EOS, PAD
 from input_fns import DataError
-from input_fns.dataset import EOS, PAD
 
 try:
     import sentencepiece

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import sys
-from collections.abc import Iterable
 
+from common.messages import did_you_mean
 from models.model import Model, ModelError
 
 # A new model is one file and one line here. Text, so that `--help` imports no TensorFlow.
 MODELS = {
-    "mlp": "models.mlp:MODEL",
-    "convnet": "models.convnet:MODEL",
-    "resnet": "models.resnet:MODEL",
-    "mobilenet": "models.mobilenet:MODEL",
-    "transformer_tiny": "models.transformer:TINY",
-    "transformer_small": "models.transformer:SMALL",
-    "transformer_base": "models.transformer:BASE",
-    "transformer_big": "models.transformer:BIG",
+    "mlp": "models.vision.mlp:MODEL",
+    "convnet": "models.vision.convnet:MODEL",
+    "resnet": "models.vision.resnet:MODEL",
+    "mobilenet": "models.vision.mobilenet:MODEL",
+    "transformer_tiny": "models.text.transformer:TINY",
+    "transformer_small": "models.text.transformer:SMALL",
+    "transformer_base": "models.text.transformer:BASE",
+    "transformer_big": "models.text.transformer:BIG",
 }
-
-
-def did_you_mean(name: str, valid: Iterable[str]) -> str:
-    """Returns ` Did you mean 'X'?`, or the whole list where nothing is near."""
-    valid = sorted(valid)
-    near = difflib.get_close_matches(name, valid, n=1)
-    return f" Did you mean '{near[0]}'?" if near else f" Valid: {', '.join(valid)}."
 
 
 def find(name: str) -> Model:

@@ -4,10 +4,10 @@ import json
 import os
 import sys
 
-from training import kernels
+from engine.cli import cpu_kernels
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-kernels.prefer_onednn()
+cpu_kernels.prefer_onednn()
 
 import numpy as np
 import pytest
@@ -18,11 +18,12 @@ from tensorflow.python.eager import context
 import prepare_data
 import run_cpu
 import run_tpu
+from engine.cli import prepare_data_flags, runtime, startup
+from engine.train import optimizers
 from input_fns import convert
 from input_fns.convert import digits, source, subwords, writer
-from input_fns.dataset import Text
-from tpu.request import TPUError
-from training import data_flags, optimizers, program, runtime
+from input_fns.dataset_info import Text
+from tpu.connect.request import TPUError
 
 runtime.prepare()
 
@@ -190,8 +191,8 @@ def exit_status(monkeypatch):
         monkeypatch.setattr(sys, "argv", argv)
         flags.FLAGS.unparse_flags()
         try:
-            program.start(argv, "", "training.flags", "training.cpu_flags", "tpu.flags")
-            program.run(wrapper.main, TPUError)
+            startup.start(argv, "", "engine.cli.flags", "engine.cli.cpu_flags", "tpu.connect.flags")
+            startup.run(wrapper.main, TPUError)
         except SystemExit as end:
             return end.code
         return 0
@@ -210,7 +211,7 @@ def tiny_flags(data_dir):
         "--train_batch_size=13",
         "--eval_batch_size=13",
         "--predict_batch_size=13",
-        "--noexport_check",  # a process more; tests/training/test_export.py has it
+        "--noexport_check",  # a process more; tests/engine/serving/test_export.py has it
         "--seed=1",
     ]
 
@@ -320,8 +321,8 @@ def variables():
 def command(tiny_flags, tmp_path):
     """The command line of a wrapper, for a process of its own: `command("run_tpu.py", ...)`."""
 
-    def build(program, *arguments):
-        return [sys.executable, program, *tiny_flags, f"--model_dir={tmp_path}/model", *arguments]
+    def build(startup, *arguments):
+        return [sys.executable, startup, *tiny_flags, f"--model_dir={tmp_path}/model", *arguments]
 
     return build
 
@@ -356,7 +357,7 @@ def uncertain_dir(run_in, tmp_path_factory):
 @pytest.fixture
 def prepare():
     """Runs prepare_data.py's real main: `prepare("--dataset=digits", ...)`."""
-    return lambda *arguments: _run(prepare_data, data_flags.FLAGS, arguments)
+    return lambda *arguments: _run(prepare_data, prepare_data_flags.FLAGS, arguments)
 
 
 @pytest.fixture

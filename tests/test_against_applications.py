@@ -13,10 +13,12 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from engine.checkpoints import find
+from engine.cli import hparams
+from engine.train import forward
 from models import registry
 from tests import numerics
 from tools import keras_weights
-from training import checkpoints, forward, hparams
 
 CLASSES, BATCH, SIZE = 7, 3, 64
 SHARED = pathlib.Path(__file__).parents[2] / "shared" / "data"
@@ -138,7 +140,7 @@ class Ours:
         features = {"image": tf.constant(images)}
         outputs = forward.infer(model, features, params, training)
         variables = tf.compat.v1.global_variables()
-        checkpoints.warm_start(checkpoint, ".*", variables)
+        find.warm_start(checkpoint, ".*", variables)
         session.run(tf.compat.v1.global_variables_initializer())
         self._session, self._outputs = session, outputs
         casts = [op for op in session.graph.get_operations() if op.name.startswith("scaled_images")]

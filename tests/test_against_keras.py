@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from input_fns import dataset, image_pipeline
+from engine.cli import hparams
+from engine.train import optimizers, schedules, train_step
+from input_fns import dataset_info, image_pipeline
 from models import registry
 from tests import numerics
 from tests.marks import slow
-from training import hparams, optimizers, schedules, steps
 
 BATCH_SIZE, SEED = 32, 7
 PIXELS = 8 * 8  # of an image of the digits
@@ -81,7 +82,7 @@ print(json.dumps({"losses": losses, "probabilities": probabilities}))
 @pytest.mark.parametrize("recipe", [slow(name) if name != "adam" else name for name in RECIPES])
 def test_the_loss_curve_is_that_of_keras(recipe, digits_dir, session, tmp_path):
     name, overrides, num_steps, gain, rounded = RECIPES[recipe]
-    model, digits = registry.find(name), dataset.load(digits_dir, "digits")
+    model, digits = registry.find(name), dataset_info.load(digits_dir, "digits")
     params = hparams.resolve(model, [overrides, "pixel_scale=0.0625"], digits.num_classes)
     params["precision"] = "float64"
     tf.compat.v1.set_random_seed(SEED)
@@ -90,7 +91,7 @@ def test_the_loss_curve_is_that_of_keras(recipe, digits_dir, session, tmp_path):
     features, labels = batches.get_next()
     step = tf.compat.v1.train.get_or_create_global_step()
     optimizer = optimizers.create(params, schedules.learning_rate(params, step, num_steps, 1))
-    train = steps.train_step(model, features, labels, params, optimizer)
+    train = train_step.train_step(model, features, labels, params, optimizer)
     session.run(tf.compat.v1.global_variables_initializer())
     variables = {v.op.name: v for v in tf.compat.v1.global_variables()}
     recorded = session.run(variables)

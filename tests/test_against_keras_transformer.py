@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from benchmarks import keras_transformer
-from models import seq2seq, transformer
+from models.text import seq2seq, transformer
 from tests import numerics
 
 LENGTH, HEADS, SIZE, LAYERS = 13, 2, 16, 2
@@ -26,9 +26,9 @@ ROWS = np.array(
     np.int32,
 )
 FEATURES = {"source": ROWS, "target": np.where(ROWS < 20, ROWS, 3)}
-# Operations of the layers as in tests/models/test_transformer.py, of the embedding and the logits;
-# then of the loss, a mean over the tokens of a log-softmax; and all of them back. Gradients are
-# summed over the tokens.
+# Operations of the layers as in tests/models/text/test_transformer.py, of the embedding and the
+# logits; then of the loss, a mean over the tokens of a log-softmax; and all of them back.
+# Gradients are summed over the tokens.
 NETWORK = LAYERS * (32 + 52) + 10
 FORWARD = {"terms": ROWS.size, "depth": NETWORK + 8}
 BACKWARD = {"terms": ROWS.size, "depth": 2 * (NETWORK + 8)}

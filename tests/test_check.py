@@ -11,7 +11,7 @@ import tensorflow as tf
 from common.errors import UsageError
 from input_fns.convert import writer
 from tests.marks import slow
-from tpu import compiler
+from tpu.check import compiler
 
 RECIPES_DIR = pathlib.Path(__file__).parents[1] / "configs"
 RECIPES = sorted(RECIPES_DIR.glob("*.cfg"))

@@ -13,13 +13,13 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from engine.cli import flags, prepare_data_flags
 from tests import formats
 from tools import keras_weights
-from training import data_flags, flags
 
 ROOT = pathlib.Path(__file__).parents[1]
 FLAGS_OF = {
-    "prepare_data.py": data_flags.FLAGS,
+    "prepare_data.py": prepare_data_flags.FLAGS,
     "run_cpu.py": flags.FLAGS,
     "run_tpu.py": flags.FLAGS,
 }

@@ -6,9 +6,10 @@ import pytest
 import tensorflow as tf
 from absl import flags
 
+from engine.cli import hparams
+from engine.train import forward
 from models import registry
 from tests.marks import slow
-from training import forward, hparams
 
 CONFIGS = sorted((pathlib.Path(__file__).parents[1] / "configs").glob("*.cfg"))
 # Trainable parameters, worked out layer by layer.

@@ -9,10 +9,10 @@ import time
 import numpy as np
 import pytest
 
+from engine.cli import standard_streams, supervisor
+from engine.hooks import preemption as interruption_module
+from engine.hooks.preemption import Interruption
 from tests.marks import slow
-from training import interruption as interruption_module
-from training import output, supervisor
-from training.interruption import Interruption
 
 ROOT = pathlib.Path(__file__).parents[1]
 MODE = "--mode=train"
@@ -99,7 +99,7 @@ def test_a_signal_is_noted_while_a_step_is_under_way(interruption, capsys, numbe
 
 def test_a_pipe_whose_reader_is_gone_is_noted_like_a_signal(interruption):
     interruption.finishes_step = True
-    output.on_closed_pipe()
+    standard_streams.on_closed_pipe()
     with pytest.raises(SystemExit) as ended:
         interruption.exit_if_asked()
     assert ended.value.code == 141

@@ -4,8 +4,8 @@ import pytest
 import tensorflow as tf
 
 from benchmarks import keras_twin
+from engine.cli import hparams
 from models import registry
-from training import hparams
 
 
 def resolve(model, *overrides):

@@ -15,11 +15,12 @@ import tensorflow as tf
 from PIL import Image
 
 import run_cpu
+from engine.hooks import progress
+from engine.train import trainer
 from input_fns import DataError
 from input_fns.convert import writer
 from tests import numerics
 from tests.marks import slow
-from training import progress, trainer
 
 # Units of the hidden layer; two layers and a softmax.
 MLP = {"terms": 512, "depth": 3}
@@ -414,7 +415,7 @@ def test_the_users_own_model_by_module_and_attribute(run, tmp_path, monkeypatch,
     (tmp_path / "own_model.py").write_text(
         "import dataclasses\n"
         "import tensorflow as tf\n"
-        "from models import mlp\n"
+        "from models.vision import mlp\n"
         "def inference(features, params, training):\n"
         "    x = tf.cast(features['image'], tf.float32) * params['pixel_scale']\n"
         "    x = tf.compat.v1.layers.flatten(x)\n"
@@ -430,7 +431,7 @@ def test_a_model_without_a_precision_computes_in_float32(run, tmp_path, monkeypa
     (tmp_path / "plain_model.py").write_text(
         "import dataclasses\n"
         "import tensorflow as tf\n"
-        "from models import mlp\n"
+        "from models.vision import mlp\n"
         "def default_params():\n"
         "    return {'num_classes': 2, 'label_smoothing': 0.0, 'pixel_scale': 1.0}\n"
         "def inference(features, params, training):\n"

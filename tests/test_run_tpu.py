@@ -16,13 +16,13 @@ from PIL import Image
 
 import run_tpu as wrapper
 from common.errors import UsageError
+from engine.serving import model_card
 from input_fns import records
 from tests import numerics
 from tests.marks import slow
-from tpu import connection
-from tpu import flags as tpu_flags
-from tpu.request import TPUError
-from training import model_card
+from tpu.connect import connection
+from tpu.connect import flags as tpu_flags
+from tpu.connect.request import TPUError
 
 ROOT = pathlib.Path(__file__).parents[1]
 EXACT = "--params=dropout=0"  # cores draw their own random numbers

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from input_fns import dataset
+from engine.evaluation import metrics
+from input_fns import dataset_info
 from input_fns.text_pipeline import TextPipeline
 from tests import numerics
 from tests.marks import slow
-from training import evaluation
 
 BATCH, STEPS = 16, 5
 # Tokens of a global batch, whose gradients are added up in every step; variables of size 1.
@@ -50,7 +50,7 @@ def excess(run_tpu_text_in, trained_on_cpu, variables, tmp_path):
 
 
 def test_cores_have_unequal_numbers_of_tokens(pairs_dir, session):
-    pipeline = TextPipeline(dataset.load(pairs_dir, "pairs"))
+    pipeline = TextPipeline(dataset_info.load(pairs_dir, "pairs"))
     batches = pipeline.train_input_fn("validation", seed=1)({"batch_size": 16})
     _, labels = session.run(tf.compat.v1.data.make_one_shot_iterator(batches).get_next())
     tokens = np.count_nonzero(labels.reshape(8, -1), axis=1)
@@ -77,7 +77,7 @@ def test_a_mean_of_each_core_s_own_tokens_would_be_another(excess, monkeypatch):
     def of_one_core(model, labels, params):
         return tf.reduce_sum(model.loss_weights(labels))
 
-    monkeypatch.setattr(evaluation, "global_loss_weight", of_one_core)
+    monkeypatch.setattr(metrics, "global_loss_weight", of_one_core)
     assert excess("1x2") > 10
 
 

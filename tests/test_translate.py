@@ -10,7 +10,7 @@ import sacrebleu
 import tensorflow as tf
 
 from common.errors import UsageError
-from input_fns import DataError, dataset
+from input_fns import DataError, dataset_info
 from input_fns.text_pipeline import TextPipeline
 
 LENGTH = 32
@@ -99,7 +99,7 @@ def test_the_export_answers_as_the_prediction_does(
     run_text_in(translator, "--mode=export", f"--export_dir={tmp_path}")
     (version,) = os.listdir(tmp_path)
     path = str(tmp_path / version)
-    pipeline = TextPipeline(dataset.load(pairs_dir, "pairs"))
+    pipeline = TextPipeline(dataset_info.load(pairs_dir, "pairs"))
     rows = pipeline.stored_rows("test")["source"]
     model = tf.compat.v1.saved_model.load(session, ["serve"], path)
     signature = model.signature_def["serving_default"]

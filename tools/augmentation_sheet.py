@@ -13,9 +13,9 @@ import tensorflow as tf
 from PIL import Image, ImageDraw
 
 from common.errors import UsageError
-from input_fns import augment, dataset
+from engine.cli import runtime, startup
+from input_fns import augment, dataset_info
 from input_fns.image_pipeline import ImagePipeline
-from training import program, runtime
 
 ROWS = (
     "",
@@ -51,7 +51,7 @@ def main(data_dir, path, *rows):
 
 
 def _images(data_dir, words):
-    pipeline = ImagePipeline(dataset.read(data_dir), (_SIZE, _SIZE), augment.parse(words))
+    pipeline = ImagePipeline(dataset_info.read(data_dir), (_SIZE, _SIZE), augment.parse(words))
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         batches = pipeline.train_input_fn("train", seed=4)({"batch_size": _COLUMNS})
         features, _ = session.run(tf.compat.v1.data.make_one_shot_iterator(batches).get_next())
@@ -65,4 +65,4 @@ def _main():
 
 
 if __name__ == "__main__":
-    program.run(_main)
+    startup.run(_main)

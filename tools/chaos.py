@@ -29,9 +29,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow as tf
 
+from engine.checkpoints import recovery
+from engine.cli.supervisor import newest_step
 from tools.local_cluster import LocalCluster
-from training import recovery
-from training.supervisor import newest_step
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("kills", 50, "Of the training on one process.", lower_bound=1)

@@ -21,8 +21,10 @@ import numpy as np
 import tensorflow as tf
 
 from common.errors import UsageError
-from models import mobilenet, registry, resnet
-from training import checkpoint_writer, runtime
+from engine.checkpoints import writer
+from engine.cli import runtime
+from models import registry
+from models.vision import mobilenet, resnet
 
 # Keras' layer -> the scope here. Of each model the first entry tells that it is this one.
 _RESNET = (
@@ -65,7 +67,7 @@ def main(source: str, checkpoint: str, channels: str = "bgr") -> None:
     runtime.prepare()
     variables, model, params = convert(read(source), channels)
     _check(variables, model, params)
-    checkpoint_writer.write(checkpoint, variables)
+    writer.write(checkpoint, variables)
     flags = ",".join(f"{key}={value}" for key, value in params.items() if key != "num_classes")
     top = f"{params['num_classes']} classes" if "num_classes" in params else "without top"
     print(f"{len(variables)} variables, {top}: {checkpoint}")
@@ -167,7 +169,9 @@ def _resnet_params(variables):
         if bottleneck and list(blocks) == counts
     ]  # fmt: skip
     if not found:
-        raise UsageError(f"a ResNet with {counts} blocks is none of those in models/resnet.py")
+        raise UsageError(
+            f"a ResNet with {counts} blocks is none of those in models/vision/resnet.py"
+        )
     return {
         "depth": found[0],
         "stride_in_1x1": True,

@@ -1,4 +1,4 @@
-"""Writes tpu/kernels.json.gz: the operations that a TPU has kernels for, with their types.
+"""Writes tpu/check/kernels.json.gz: the operations that a TPU has kernels for, with their types.
 
 Run it where tensorflow-tpu is installed, in an environment of its own (it needs no TPU):
 
@@ -21,7 +21,7 @@ import tensorflow as tf
 from tensorflow.python.framework import kernels
 
 DEVICE = "XLA_TPU_JIT"
-PATH = pathlib.Path(__file__).parents[1] / "tpu" / "kernels.json.gz"
+PATH = pathlib.Path(__file__).parents[1] / "tpu" / "check" / "kernels.json.gz"
 
 
 def main():

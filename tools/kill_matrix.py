@@ -165,10 +165,10 @@ def main() -> None:
 
 def _import_all():
     """Imports what the commands run, once; no session may run in this process."""
-    from training import kernels
+    from engine.cli import cpu_kernels
 
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    kernels.prefer_onednn()
+    cpu_kernels.prefer_onednn()
     import prepare_data  # noqa: F401 - imported for the forked processes
     import run_cpu  # noqa: F401
 

@@ -27,9 +27,9 @@ from PIL import Image
 
 from common import files
 from common.errors import UsageError
-from input_fns import dataset, images, records, serving
+from engine.cli import runtime, startup
+from input_fns import dataset_info, images, records, serving
 from input_fns.image_pipeline import ImagePipeline
-from training import program, runtime
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 420, 200, 60, 30
 _COLORS = {"training": "#1f77b4", "evaluation": "#d62728"}
@@ -245,9 +245,9 @@ def _short(value):
 def _predictions(model_dir, given):
     """Returns the step of the newest file of predictions, and the first of them by their images."""
     found = _names(model_dir, r"predictions_(.+)_([0-9]{1,18})\.jsonl")
-    if not found or not dataset.exists(given.get("data_dir", "")):
+    if not found or not dataset_info.exists(given.get("data_dir", "")):
         return 0, ""
-    data = dataset.read(given["data_dir"])
+    data = dataset_info.read(given["data_dir"])
     of_splits = [match for match in found if match[1] in data.splits]
     if "image" not in data.features or not of_splits:
         return 0, ""
@@ -293,4 +293,4 @@ def _main():
 
 
 if __name__ == "__main__":
-    program.run(_main)
+    startup.run(_main)

@@ -17,9 +17,9 @@ import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow.python.eager import context
 
+from engine.serving import model_card
 from input_fns import serving
 from tools import c_runtime
-from training import model_card
 
 _THREADS = os.cpu_count()
 

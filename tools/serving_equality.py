@@ -18,10 +18,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 
 import run_cpu
+from engine.cli import run_settings, runtime
+from engine.cli.flags import FLAGS
+from engine.serving import export, export_check
 from input_fns import serving
 from tools import runtimes
-from training import export, export_check, job, runtime
-from training.flags import FLAGS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +44,7 @@ def export_of(export_dir: str, *arguments: str) -> Exported:
     """Exports what the flags of run_cpu.py say into `export_dir`."""
     FLAGS.unparse_flags()
     FLAGS(["run_cpu", *arguments, "--mode=export", f"--export_dir={export_dir}"])
-    run = job.from_flags()
+    run = run_settings.from_flags()
     estimator = run_cpu.build_estimator(run)
     predictions = export_check.predict_batch(estimator, run, run.checkpoint)
     path = export.export_saved_model(estimator, run, run.checkpoint)

@@ -15,9 +15,9 @@ import numpy as np
 from common import folders
 from common.names import is_line, repeated
 from input_fns import DataError
-from input_fns.convert import pictures
+from input_fns.convert import decoded_images
 from input_fns.convert.files import read_text
-from input_fns.convert.picture_files import PictureFiles
+from input_fns.convert.image_files import PictureFiles
 from input_fns.convert.source import Options, RawDataset, split_names
 
 
@@ -164,7 +164,7 @@ class _Finder:
             in_lower_case = {_in_lower_case(name): name for name in names}
             self._listed[folder] = {**in_lower_case, **{name: name for name in names}}
         listed = self._listed[folder]
-        for extension in ("", *pictures.EXTENSIONS):
+        for extension in ("", *decoded_images.EXTENSIONS):
             found = listed.get(base + extension) or listed.get(_in_lower_case(base + extension))
             if base and found:
                 return os.path.join(folder, found)

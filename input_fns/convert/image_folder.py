@@ -13,8 +13,8 @@ import numpy as np
 from common import folders
 from common.names import is_line, printable
 from input_fns import DataError
-from input_fns.convert import pictures
-from input_fns.convert.picture_files import PictureFiles
+from input_fns.convert import decoded_images
+from input_fns.convert.image_files import PictureFiles
 from input_fns.convert.source import Options, RawDataset, is_split, split_names
 
 
@@ -101,11 +101,11 @@ def _images(folder, visited):
     files = [
         path
         for path in folders.files(folder, visited)
-        if path.lower().endswith(pictures.EXTENSIONS)
+        if path.lower().endswith(decoded_images.EXTENSIONS)
     ]
     if not files:
         raise DataError(
-            f"{folder} holds no image: no file ends in {', '.join(pictures.EXTENSIONS)}"
+            f"{folder} holds no image: no file ends in {', '.join(decoded_images.EXTENSIONS)}"
         )
     return sorted(files)
 

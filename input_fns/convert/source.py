@@ -10,7 +10,7 @@ import numpy as np
 
 from common.names import is_plain_name
 from input_fns import DataError
-from input_fns.dataset import Feature, Text
+from input_fns.dataset_info import Feature, Text
 
 # How folders, files and columns call a split -> how this package does.
 _SPLIT_NAMES = {

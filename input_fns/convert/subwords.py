@@ -14,11 +14,11 @@ from collections.abc import Collection, Iterator
 
 import numpy as np
 
-from input_fns import DataError, dataset, vocabulary
+from input_fns import DataError, dataset_info, vocabulary
 from input_fns.convert.parallel_text import RawText
 from input_fns.convert.source import Options, RawDataset, Row
 from input_fns.convert.writer import content_name
-from input_fns.dataset import Feature, Text, TextSplit
+from input_fns.dataset_info import Feature, Text, TextSplit
 from input_fns.vocabulary import Vocabulary
 
 _VOCABULARY_FILE = "vocabulary.model"
@@ -111,9 +111,9 @@ def encode(
 
 def _vocabulary_file(path):
     """Returns the path of a vocabulary, given it or the folder of another data set."""
-    if not dataset.exists(path):
+    if not dataset_info.exists(path):
         return path
-    text = dataset.read(path).text
+    text = dataset_info.read(path).text
     if text is None:
         raise DataError(f"--vocabulary={path} is a data set without text")
     return os.path.join(path, text.vocabulary)

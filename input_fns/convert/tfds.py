@@ -13,8 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 from input_fns import DataError
-from input_fns.convert import pictures
-from input_fns.convert.picture_files import row_of
+from input_fns.convert import decoded_images
+from input_fns.convert.image_files import row_of
 from input_fns.convert.source import Broken, Options, RawDataset, Row, split_names
 
 PREFIX = "tfds:"
@@ -56,7 +56,7 @@ class TfdsSplit:
                 continue
             name = f"{self.split}[{i}]"
             try:
-                yield row_of(pictures.read(data, size, channels), channels, name)
+                yield row_of(decoded_images.read(data, size, channels), channels, name)
             except Exception as error:  # whatever Pillow says of a broken file
                 yield Broken(name, str(error))
 

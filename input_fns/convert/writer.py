@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from common import files, folders, names
-from input_fns import DataError, dataset
+from input_fns import DataError, dataset_info
 from input_fns.convert.source import Broken, RawDataset
 
 # Shards of 10-100 MB, 10-100 of them, are what a TPU's hosts read best (Cloud TPU performance
@@ -43,7 +43,7 @@ def write(
     progress: Callable[[str], None] = lambda line: None,
     prepared_with: dict[str, Any] | None = None,
     before_commit: Callable[[], None] = lambda: None,
-) -> dataset.Dataset:
+) -> dataset_info.Dataset:
     """Writes `raw` into `data_dir`, local or gs://, replacing what is there.
 
     Every shard is written under a temporary name. When all are whole they get their names, then
@@ -70,7 +70,7 @@ def write(
     try:
         for writer in writers:
             writer.write()
-        complete = dataset.Dataset(
+        complete = dataset_info.Dataset(
             name=raw.name,
             data_dir=data_dir,
             features=_merge([writer.features for writer in writers]),
@@ -191,13 +191,13 @@ class _SplitWriter:
             for i, (_, crc32) in enumerate(self._contents)
         ]
 
-    def as_split(self) -> dataset.Split:
+    def as_split(self) -> dataset_info.Split:
         """Returns what dataset.json says of the split."""
         shards = tuple(
-            dataset.Shard(name, tf.io.gfile.stat(path).length, *content)
+            dataset_info.Shard(name, tf.io.gfile.stat(path).length, *content)
             for name, path, content in zip(self.names, self.partials, self._contents)
         )
-        return dataset.Split(tuple(self._histogram.tolist()), shards, tuple(self._broken))
+        return dataset_info.Split(tuple(self._histogram.tolist()), shards, tuple(self._broken))
 
 
 def _merge(features):
@@ -236,7 +236,7 @@ def _serialize(row, label):
     return example.SerializeToString(deterministic=True)  # its checksum is a part of a name
 
 
-def _commit(written: dataset.Dataset, writers, others):
+def _commit(written: dataset_info.Dataset, writers, others):
     """Gives the shards their names and the data set its dataset.json; removes what is old."""
     data_dir = written.data_dir
     for writer in writers:
@@ -247,9 +247,9 @@ def _commit(written: dataset.Dataset, writers, others):
         with files.atomic_write(os.path.join(data_dir, name), "wb") as file:
             file.write(content)
     replaced = _replaced_names(data_dir)
-    with files.atomic_write(os.path.join(data_dir, dataset.FILE_NAME)) as file:
-        file.write(dataset.to_json(written))
-    kept = {dataset.FILE_NAME, *others, *_file_names(written)}
+    with files.atomic_write(os.path.join(data_dir, dataset_info.FILE_NAME)) as file:
+        file.write(dataset_info.to_json(written))
+    kept = {dataset_info.FILE_NAME, *others, *_file_names(written)}
     present = set(folders.names(data_dir))
     ours = {name for name in present if _OURS.fullmatch(name)}
     for name in (replaced & present | ours) - kept:
@@ -267,7 +267,7 @@ def _sync(path):
 def _replaced_names(data_dir):
     """Returns the names of the files of the data set that is there, none if it cannot be read."""
     try:
-        return _file_names(dataset.read(data_dir))
+        return _file_names(dataset_info.read(data_dir))
     except DataError:
         return set()
 

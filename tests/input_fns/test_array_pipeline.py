@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from input_fns import DataError, records
+from common.constants import DROPOUT_SEED
+from input_fns import DataError
 from input_fns.array_pipeline import ArrayPipeline
 from input_fns.pipeline import Pipeline
 
@@ -45,7 +46,7 @@ def test_an_epoch_of_training_has_every_example_beside_its_label(pipeline, batch
     for features, labels in found:
         assert sorted(labels) == list(range(SIZE))
         np.testing.assert_array_equal(features["x"][:, 0], labels)
-        assert features[records.DROPOUT_SEED].shape == (SIZE, 2)
+        assert features[DROPOUT_SEED].shape == (SIZE, 2)
     assert found[0][1].tolist() != found[1][1].tolist()
 
 

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from input_fns import DataError, augment, caching, dataset
+from input_fns import DataError, augment, caching, dataset_info
 from input_fns.convert import image_folder, source, writer
 from input_fns.convert.source import RawArrays
 from input_fns.image_pipeline import ImagePipeline
@@ -37,7 +37,7 @@ def photos(request, tmp_path_factory):
         picture(*size, seed=i).save(path, name, quality=95)
     raw = image_folder.read(source.Options(request.param, source=str(folder / "raw")))
     writer.write(raw, str(folder / "data"), num_shards=3)
-    return dataset.load(str(folder / "data"), request.param)
+    return dataset_info.load(str(folder / "data"), request.param)
 
 
 def fetch(input_fn, session, batch_size, count=1):
@@ -59,14 +59,14 @@ def pillow_center(data, size, share=0.875):
 @pytest.mark.filterwarnings("ignore:To make it possible to preserve tf.data options")
 @pytest.mark.parametrize("use", ["train", "eval", "predict"])
 def test_no_tuner_holds_up_the_end_of_a_session(data_dir, use):
-    stripes = ImagePipeline(dataset.load(data_dir, "stripes"))
+    stripes = ImagePipeline(dataset_info.load(data_dir, "stripes"))
     more = {"seed": 1} if use == "train" else {}
     batches = getattr(stripes, f"{use}_input_fn")("test", **more)({"batch_size": 13})
     assert batches.options().autotune.enabled is False
 
 
 def test_raw_images_come_as_they_are_stored(data_dir, raw_dataset, session):
-    stripes = ImagePipeline(dataset.load(data_dir, "stripes"))
+    stripes = ImagePipeline(dataset_info.load(data_dir, "stripes"))
     ((features, labels),) = fetch(stripes.eval_input_fn("test"), session, 41)
     np.testing.assert_array_equal(features["image"], raw_dataset.splits["test"].images)
     np.testing.assert_array_equal(labels, raw_dataset.splits["test"].labels)
@@ -170,7 +170,7 @@ def test_augmented_global_batches_are_the_same_on_any_hosts_and_cores(photos, se
 def test_four_hosts_read_disjoint_examples_whose_union_is_the_split(
     data_dir, raw_dataset, session, cache
 ):
-    stripes = ImagePipeline(dataset.load(data_dir, "stripes"), cache=cache)
+    stripes = ImagePipeline(dataset_info.load(data_dir, "stripes"), cache=cache)
     input_fn = stripes.train_input_fn("train", seed=1)
     seen = []
     # 97 examples: every fourth of all, or of each of 3 shards, of which the last holds 33.
@@ -211,7 +211,7 @@ def test_resuming_goes_on_with_the_same_augmented_batches(photos, session):
 
 def test_the_model_sees_its_own_size(photos):
     pipeline = ImagePipeline(photos, image_size=(20, 31))
-    assert pipeline.features == {"image": dataset.Feature("raw", "uint8", (20, 31, 3))}
+    assert pipeline.features == {"image": dataset_info.Feature("raw", "uint8", (20, 31, 3))}
     spec = pipeline.receivers()["serving_default"].inputs["image"]
     assert (spec.shape.as_list(), spec.dtype) == ([None, 20, 31, 3], tf.uint8)
 
@@ -243,8 +243,8 @@ def test_pixels_that_are_no_bytes_are_not_augmented(tmp_path):
 
 
 def test_text_is_no_image(tmp_path):
-    feature = dataset.Feature("text", "string", ())
-    text = dataset.Dataset("pairs", "d", {"source": feature, "target": feature}, (), {})
+    feature = dataset_info.Feature("text", "string", ())
+    text = dataset_info.Dataset("pairs", "d", {"source": feature, "target": feature}, (), {})
     with pytest.raises(DataError, match="pairs in d holds source, target, and no image"):
         ImagePipeline(text)
 
@@ -261,7 +261,7 @@ def test_text_is_no_image(tmp_path):
 )
 def test_a_split_is_held_in_memory_if_it_fits(data_dir, monkeypatch, available, cache, plan):
     monkeypatch.setattr(caching.memory, "available_bytes", lambda: available)
-    assert caching.plan(dataset.load(data_dir, "stripes"), "train", cache) == plan
+    assert caching.plan(dataset_info.load(data_dir, "stripes"), "train", cache) == plan
 
 
 def test_files_are_held_where_their_pixels_would_not_fit(photos, monkeypatch):
@@ -277,19 +277,19 @@ def test_a_split_that_does_not_fit_is_refused_with_the_arithmetic(data_dir, monk
         "--cache=memory: split 'train' takes 0.0 GiB, and half of the memory that is available"
     )
     with pytest.raises(DataError, match=message):
-        caching.plan(dataset.load(data_dir, "stripes"), "train", "memory")
+        caching.plan(dataset_info.load(data_dir, "stripes"), "train", "memory")
 
 
 def test_a_disk_that_is_full_is_seen_before_it_is(data_dir, tmp_path, monkeypatch):
     usage = type("Usage", (), {"free": 100})
     monkeypatch.setattr(caching.shutil, "disk_usage", lambda folder: usage)
     with pytest.raises(DataError, match=r"and the disk has 0\.0 GiB left"):
-        caching.plan(dataset.load(data_dir, "stripes"), "train", str(tmp_path))
+        caching.plan(dataset_info.load(data_dir, "stripes"), "train", str(tmp_path))
 
 
 def test_a_local_copy_is_named_by_what_it_copies(data_dir, own_data_dir, tmp_path):
     paths = {
-        caching.plan(dataset.load(folder, "stripes"), split, str(tmp_path)).path
+        caching.plan(dataset_info.load(folder, "stripes"), split, str(tmp_path)).path
         for folder in (data_dir, own_data_dir)
         for split in ("train", "test")
     }
@@ -304,13 +304,13 @@ def test_a_copy_of_what_was_prepared_anew_is_another(raw_dataset, tmp_path):
             for name, split in raw_dataset.splits.items()
         }
         writer.write(dataclasses.replace(raw_dataset, splits=splits), str(tmp_path / "data"))
-        data = dataset.load(str(tmp_path / "data"), "stripes")
+        data = dataset_info.load(str(tmp_path / "data"), "stripes")
         paths.add(caching.plan(data, "train", str(tmp_path / "copies")).path)
     assert len(paths) == 2
 
 
 def test_training_from_a_local_copy(data_dir, tmp_path, session):
-    stripes = ImagePipeline(dataset.load(data_dir, "stripes"), cache=str(tmp_path / "copies"))
+    stripes = ImagePipeline(dataset_info.load(data_dir, "stripes"), cache=str(tmp_path / "copies"))
     batches = fetch(stripes.train_input_fn("train", seed=1), session, 97, count=3)
     for _, labels in batches:
         assert np.bincount(labels).tolist() == [33, 32, 32]

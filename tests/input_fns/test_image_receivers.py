@@ -8,8 +8,8 @@ import tensorflow as tf
 from PIL import Image
 
 from input_fns import serving
-from input_fns.convert import pictures
-from input_fns.dataset import Dataset, Feature, unstored
+from input_fns.convert import decoded_images
+from input_fns.dataset_info import Dataset, Feature, unstored
 from input_fns.image_pipeline import ImagePipeline
 from tests.turned import EXIF, app, chunk, jpeg, plain, png, tiff
 
@@ -41,7 +41,7 @@ def predicted(session, pipeline, file):
     """What it sees of a file that --input names."""
     stored = pipeline.data.features["image"]
     size = stored.shape[:2] if stored.encoding == "raw" else None
-    data = pictures.read(file, size, stored.shape[-1]).data
+    data = decoded_images.read(file, size, stored.shape[-1]).data
     batches = pipeline.files_input_fn(lambda: iter([data]))({"batch_size": 1})
     return session.run(tf.compat.v1.data.make_one_shot_iterator(batches).get_next())["image"][0]
 

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from input_fns import images
-from input_fns.dataset import Feature
+from input_fns.dataset_info import Feature
 
 
 def example(array, label):

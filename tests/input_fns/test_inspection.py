@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from input_fns import DataError, contact_sheet, dataset, inspection
+from input_fns import DataError, contact_sheet, dataset_info, inspection
 from input_fns.convert import source, writer
 
 SHARD = "train-00001-of-00003-e45eb784.tfrecord"
@@ -20,7 +20,7 @@ SHARD = "train-00001-of-00003-e45eb784.tfrecord"
 @pytest.fixture
 def stripes(own_data_dir):
     """A data set that a test may break."""
-    return dataset.load(own_data_dir, "stripes")
+    return dataset_info.load(own_data_dir, "stripes")
 
 
 def offsets(path):
@@ -98,8 +98,8 @@ def test_an_image_that_cannot_be_decoded(tmp_path):
             data = encoded.getvalue() if i != 5 else encoded.getvalue()[:-30]
             row = source.Row({"image": data}, {})
             file.write(writer._serialize(row, i % 2))
-    as_jpeg = dataset.Feature("jpeg", "uint8", (4, 4, 3))
-    jpegs = dataset.Dataset("x", str(tmp_path), {"image": as_jpeg}, ("a", "b"), written.splits)
+    as_jpeg = dataset_info.Feature("jpeg", "uint8", (4, 4, 3))
+    jpegs = dataset_info.Dataset("x", str(tmp_path), {"image": as_jpeg}, ("a", "b"), written.splits)
     (problem,) = inspection.problems(jpegs, ["train"])
     assert "record 5 at byte" in problem
     assert "'image' is no whole JPEG or PNG" in problem
@@ -136,7 +136,7 @@ def test_a_whole_shard_with_other_examples(stripes):
 
 
 def test_text(pairs_dir):
-    data = dataset.load(pairs_dir, "pairs")
+    data = dataset_info.load(pairs_dir, "pairs")
     report = inspection.inspect(data, "test")
     assert report.problems == []
     assert report.lines[0].startswith("test: 11 examples in 1 shard(s)")
@@ -240,7 +240,7 @@ def test_a_feature_of_another_type(stripes):
 
 
 def test_a_split_without_shards_is_inspected(stripes):
-    splits = {"train": dataset.Split((), ())}
+    splits = {"train": dataset_info.Split((), ())}
     report = inspection.inspect(dataclasses.replace(stripes, splits=splits), "train")
     assert report.lines[0].startswith("train: 0 examples in 0 shard(s)")
 
@@ -252,4 +252,4 @@ def test_a_shard_that_is_not_a_file(stripes, make):
     make(path)
     assert inspection.inspect(stripes, "train").problems == [f"{SHARD} is not a file"]
     with pytest.raises(DataError, match=f"{SHARD} is not a file"):
-        dataset.load(stripes.data_dir, "stripes")
+        dataset_info.load(stripes.data_dir, "stripes")

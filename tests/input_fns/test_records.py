@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from input_fns import caching, records
-from input_fns.deployment import Deployment
+from input_fns.input_context import Deployment
 from tests.marks import slow
 
 NUM_EXAMPLES = 23

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from common.errors import UsageError
-from input_fns import DataError, dataset, inspection, repair
+from input_fns import DataError, dataset_info, inspection, repair
 
 SHARD = "train-00001-of-00003-e45eb784.tfrecord"  # 32 of the 97 records
 
@@ -22,7 +22,7 @@ def shard(own_data_dir):
 @pytest.fixture
 def load(own_data_dir):
     """Loads a data set whose training shards may be broken."""
-    return lambda: dataset.load(own_data_dir, "stripes", repaired_split="train")
+    return lambda: dataset_info.load(own_data_dir, "stripes", repaired_split="train")
 
 
 def flip(path, *places):
@@ -145,7 +145,7 @@ def test_copies_are_found_in_a_relative_folder(load, shard, tmp_path, monkeypatc
     data, skipped = repair.without_bad_records(load(), "train", "model/repaired", 1)
     assert skipped == 1
     assert len(records_of(data)) == 96
-    assert dataset.to_json(data).count("repaired") == 0
+    assert dataset_info.to_json(data).count("repaired") == 0
 
 
 def test_a_whole_shard_of_another_data_set_is_not_taken(load, shard, tmp_path):

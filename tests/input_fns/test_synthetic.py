@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from input_fns import dataset, synthetic
+from input_fns import dataset_info, synthetic
 from input_fns.image_pipeline import ImagePipeline
 from input_fns.text_pipeline import TextPipeline
 
@@ -15,12 +15,12 @@ def fetch(input_fn, session, batch_size, count):
 
 
 def like(data_dir, **more):
-    data = dataset.read(data_dir)
+    data = dataset_info.read(data_dir)
     return synthetic.SyntheticPipeline(data, ImagePipeline(data).features, **more)
 
 
 def test_batches_are_shaped_as_the_real_ones(data_dir):
-    real = ImagePipeline(dataset.read(data_dir)).train_input_fn("train", 1)({"batch_size": 13})
+    real = ImagePipeline(dataset_info.read(data_dir)).train_input_fn("train", 1)({"batch_size": 13})
     made = like(data_dir).train_input_fn("train", 1)({"batch_size": 13})
     assert made.element_spec == real.element_spec
 
@@ -54,7 +54,7 @@ def test_predictions_too(session):
 
 
 def test_rows_of_text_are_shaped_as_the_real_ones(pairs_dir, session):
-    data = dataset.read(pairs_dir)
+    data = dataset_info.read(pairs_dir)
     real = TextPipeline(data)
     made = synthetic.SyntheticPipeline(data, real.features)
     for pipeline in (real, made):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from input_fns import dataset, inspection
-from input_fns.deployment import Deployment
+from input_fns import dataset_info, inspection
+from input_fns.input_context import Deployment
 from input_fns.text_pipeline import TextPipeline
 
 LENGTH = 32
@@ -15,7 +15,7 @@ LENGTH = 32
 
 @pytest.fixture
 def pipeline(pairs_dir):
-    return TextPipeline(dataset.load(pairs_dir, "pairs"))
+    return TextPipeline(dataset_info.load(pairs_dir, "pairs"))
 
 
 def fetch(input_fn, session, batch_size, count):
@@ -26,7 +26,7 @@ def fetch(input_fn, session, batch_size, count):
 
 @pytest.mark.parametrize("cache", ["memory", "none"])
 def test_training_rows(pairs_dir, session, cache):
-    pipeline = TextPipeline(dataset.load(pairs_dir, "pairs"), cache)
+    pipeline = TextPipeline(dataset_info.load(pairs_dir, "pairs"), cache)
     size = pipeline.data.split("train").num_examples
     ((features, labels),) = fetch(pipeline.train_input_fn("train", seed=1), session, size, 1)
     assert {name: (rows.shape, rows.dtype) for name, rows in features.items()} == {
@@ -77,17 +77,17 @@ def test_hosts_share_a_batch(pipeline, session, monkeypatch):
     whole = fetch(pipeline.train_input_fn("train", seed=1), session, 8, 1)[0][1]
     parts = []
     for share in shares:
-        monkeypatch.setattr("input_fns.deployment.of_params", lambda params, share=share: share)
+        monkeypatch.setattr("input_fns.input_context.of_params", lambda params, share=share: share)
         parts += [labels for _, labels in fetch(pipeline.train_input_fn("train", 1), session, 2, 2)]
     np.testing.assert_array_equal(np.concatenate(parts), whole)
 
 
 def test_hosts_that_stream_share_no_row(pairs_dir, session, monkeypatch):
-    pipeline = TextPipeline(dataset.load(pairs_dir, "pairs"), cache="none")
+    pipeline = TextPipeline(dataset_info.load(pairs_dir, "pairs"), cache="none")
     size, seen = pipeline.data.split("train").num_examples, []
     for host in range(4):
         share = Deployment(1, 1, host, 4)
-        monkeypatch.setattr("input_fns.deployment.of_params", lambda params, share=share: share)
+        monkeypatch.setattr("input_fns.input_context.of_params", lambda params, share=share: share)
         input_fn = pipeline.train_input_fn("train", seed=1)
         seen += fetch(input_fn, session, 1, len(range(host, size, 4)))
     rows = pipeline.stored_rows("train")["target"]
@@ -96,7 +96,7 @@ def test_hosts_that_stream_share_no_row(pairs_dir, session, monkeypatch):
 
 @pytest.mark.parametrize("cache", ["memory", "none"])
 def test_a_token_id_outside_the_vocabulary_is_an_error(pairs_dir, session, cache):
-    data = dataset.load(pairs_dir, "pairs")
+    data = dataset_info.load(pairs_dir, "pairs")
     small = dataclasses.replace(data, text=dataclasses.replace(data.text, vocab_size=5))
     with pytest.raises(tf.errors.InvalidArgumentError, match="outside the vocabulary"):
         fetch(TextPipeline(small, cache).train_input_fn("train", seed=1), session, 4, 1)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from common.constants import EOS, PAD
 from input_fns import DataError, convert, vocabulary
-from models import seq2seq
 
 LINES = ["a small dog runs over the small hill", "the dog sees a bird", "birds see the hill"] * 20
 STRANGE = [
@@ -36,10 +36,9 @@ def test_what_is_encoded_is_decoded(pieces):
 
 
 def test_each_line_ends_in_the_id_that_the_models_know(pieces):
-    assert (vocabulary.PAD, vocabulary.EOS) == (seq2seq.PAD, seq2seq.EOS)
     for ids in pieces.encode(LINES[:3] + STRANGE):
-        assert ids[-1] == vocabulary.EOS
-        assert not {vocabulary.PAD, vocabulary.EOS} & set(ids[:-1])
+        assert ids[-1] == EOS
+        assert not {PAD, EOS} & set(ids[:-1])
 
 
 def test_the_size_is_a_multiple_of_128_though_the_text_has_fewer_pieces(pieces):

@@ -4,8 +4,9 @@ import sys
 
 import pytest
 
-from models import mlp, registry
+from models import registry
 from models.model import ModelError
+from models.vision import mlp
 
 
 @pytest.mark.parametrize("name", registry.MODELS)
@@ -14,11 +15,11 @@ def test_every_registered_model_is_found_under_its_own_name(name):
 
 
 def test_a_model_of_another_module():
-    assert registry.find("models.mlp:MODEL") is mlp.MODEL
+    assert registry.find("models.vision.mlp:MODEL") is mlp.MODEL
 
 
 def test_a_module_in_the_working_folder(tmp_path, monkeypatch):
-    (tmp_path / "in_working_folder.py").write_text("from models.mlp import MODEL as MINE\n")
+    (tmp_path / "in_working_folder.py").write_text("from models.vision.mlp import MODEL as MINE\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [*sys.path])
     assert registry.find("in_working_folder:MINE") is mlp.MODEL
@@ -31,7 +32,7 @@ def test_an_unknown_name_brings_the_nearest():
 
 def test_an_attribute_that_is_no_model():
     with pytest.raises(ModelError, match=r"no models.model.Model named 'inference' \(found func"):
-        registry.find("models.mlp:inference")
+        registry.find("models.vision.mlp:inference")
 
 
 def test_a_broken_import_inside_the_users_module_is_not_hidden(tmp_path, monkeypatch):

@@ -92,7 +92,7 @@ def mobilenet(run_with, digits_dir, tmp_path_factory):
 @pytest.fixture(scope="session")
 def translator(run_with, text_flags, tmp_path_factory):
     """A tiny Transformer."""
-    # An encoder and a decoder layer as in tests/models/test_transformer.py, around them the
+    # An encoder and a decoder layer as in tests/models/text/test_transformer.py, around them the
     # embedding and the logits; a log-softmax, and its sum over at most 32 tokens.
     terms, depth = 32, 32 + 52 + 10 + 6 + 32
     every = [*text_flags, "--train_steps=20"]

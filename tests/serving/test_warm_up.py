@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from engine.serving import export, warm_up
 from input_fns import serving
-from training import export, warm_up
 
 
 def logs(exported):

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from common.errors import UsageError
-from models import mobilenet as our_mobilenet
+from models.vision import mobilenet as our_mobilenet
 from tests.marks import slow
 from tools import keras_weights
 

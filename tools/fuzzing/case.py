@@ -146,13 +146,13 @@ def run_program(argv: list[str], flags_modules: list[str], main: Callable[[], No
         return _run_process(argv)
     import tensorflow as tf
 
-    from tpu.request import TPUError
-    from training import program
+    from engine.cli import startup
+    from tpu.connect.request import TPUError
 
     def run():
-        program.start(argv, "", *flags_modules)
+        startup.start(argv, "", *flags_modules)
         with tf.Graph().as_default():
-            program.run(main, TPUError)
+            startup.run(main, TPUError)
 
     for name in flags_modules:
         importlib.import_module(name).FLAGS.unparse_flags()

@@ -75,9 +75,9 @@ class Checkpoints:
         def find():
             import tensorflow as tf
 
-            from training import job
+            from engine.cli import run_settings
 
-            run = job.from_flags()
+            run = run_settings.from_flags()
             if run.checkpoint is None:
                 raise FaultError("all checkpoints are passed over in silence")
             reader = tf.train.load_checkpoint(run.checkpoint)
@@ -164,16 +164,18 @@ class Results:
     @staticmethod
     def _read(model_dir):
         def read():
-            from training import best, checkpoints, job, results
+            from engine.checkpoints import best, find
+            from engine.cli import run_settings
+            from engine.hooks import results
 
             model = str(model_dir)
-            job.from_flags()
+            run_settings.from_flags()
             keeper = best.BestCheckpoint(model, "accuracy")
             keeper.update(f"{model}/model.ckpt-6", 6, {"accuracy": 0.9})
             require(keeper.evals_without_gain >= 0, "a negative count of evaluations")
             require(keeper.last_step == 6, "best.json does not tell the last step")
-            kept = checkpoints.find(model, "best")
-            checkpoints.step_of(kept)
+            kept = find.find(model, "best")
+            find.step_of(kept)
             results.of_evaluation(model, kept)
             results.write(model, 6, "eval", {"accuracy": 0.5})
             text = (model_dir / "result_6.json").read_text()

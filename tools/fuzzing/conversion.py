@@ -24,15 +24,15 @@ def prepare(*arguments: str):
     import prepare_data
 
     argv = ["prepare_data.py", *arguments]
-    return run_program(argv, ["training.data_flags"], prepare_data.main)
+    return run_program(argv, ["engine.cli.prepare_data_flags"], prepare_data.main)
 
 
 def require_clean(data_dir: pathlib.Path) -> None:
     """Requires a data set that can be read, whole, with labels within the classes."""
-    from input_fns import DataError, dataset, inspection
+    from input_fns import DataError, dataset_info, inspection
 
     try:
-        data = dataset.read(str(data_dir))
+        data = dataset_info.read(str(data_dir))
         problems = [p for name in data.splits for p in inspection.inspect(data, name).problems]
     except (DataError, ValueError) as error:
         raise FaultError(

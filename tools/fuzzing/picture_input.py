@@ -64,9 +64,9 @@ class PictureInput:
 def _read_pictures():
     import tensorflow as tf
 
-    from training import job, modes
+    from engine.cli import modes, run_settings
 
-    run = job.from_flags()
+    run = run_settings.from_flags()
     with modes._clear_data_errors(run), tf.compat.v1.Session() as session:
         batches = run.predict_input_fn()({"batch_size": 2})
         element = tf.compat.v1.data.make_one_shot_iterator(batches).get_next()

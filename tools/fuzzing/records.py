@@ -104,7 +104,7 @@ def write_odd_checkpoint(rng: random.Random, path: pathlib.Path) -> None:
     """Writes a whole checkpoint whose variables are not those of a model, or odd."""
     import tensorflow as tf
 
-    from training import checkpoint_writer
+    from engine.checkpoints import writer
 
     last = path.with_name("model.ckpt-6")
     reader = tf.train.load_checkpoint(str(last))
@@ -129,4 +129,4 @@ def write_odd_checkpoint(rng: random.Random, path: pathlib.Path) -> None:
         if rng.random() < 0.3:
             values.pop(name)
     values = {name: np.asarray(value) for name, value in values.items()}
-    checkpoint_writer.write(str(path), values)
+    writer.write(str(path), values)

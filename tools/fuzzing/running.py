@@ -18,7 +18,7 @@ from tools.fuzzing.case import (
     tree,
 )
 
-_MODULES = ["training.flags", "training.cpu_flags"]
+_MODULES = ["engine.cli.flags", "engine.cli.cpu_flags"]
 _BATCH = 4
 
 
@@ -60,11 +60,11 @@ def train(base: pathlib.Path, *more: str) -> None:
     run_cpu([*arguments(base), *((more and given) or [*given, "--mode=train"])])
 
 
-def read_batches(job) -> None:
+def read_batches(run_settings) -> None:
     """Reads what an Estimator would: all of evaluation, two batches of training; checks it."""
     import tensorflow as tf
 
-    from training import modes
+    from engine.cli import modes
 
     def batches(input_fn, count):
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -76,12 +76,12 @@ def read_batches(job) -> None:
             except tf.errors.OutOfRangeError:
                 return
 
-    data = job.pipeline
+    data = run_settings.pipeline
     shape = (_BATCH, *data.features["image"].shape)
-    given = [(data.eval_input_fn(job.eval_split), 10**6)]
-    if job.trains:
-        given.append((data.train_input_fn(job.train_split, 1, 0), 2))
-    with modes._clear_data_errors(job):
+    given = [(data.eval_input_fn(run_settings.eval_split), 10**6)]
+    if run_settings.trains:
+        given.append((data.train_input_fn(run_settings.train_split, 1, 0), 2))
+    with modes._clear_data_errors(run_settings):
         for input_fn, count in given:
             for features, labels in batches(input_fn, count):
                 detail = f"{labels} of {data.data.num_classes}"
@@ -94,9 +94,9 @@ def read_batches(job) -> None:
 
 
 def _from_flags_and_read():
-    from training import job
+    from engine.cli import run_settings
 
-    read_batches(job.from_flags())
+    read_batches(run_settings.from_flags())
 
 
 class _OfData:

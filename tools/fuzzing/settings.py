@@ -89,7 +89,7 @@ class CpuFlags(_Flags):
 
     name = "flags_cpu"
     program = "run_cpu.py"
-    modules = ("training.flags", "training.cpu_flags")
+    modules = ("engine.cli.flags", "engine.cli.cpu_flags")
     modes = ("train", "eval", "train_and_eval", "predict", "export")
 
     def start(self, case):
@@ -100,7 +100,7 @@ class CpuFlags(_Flags):
     def main(self, case):
         """Resolves the flags; one time in ten does what they say, if that is little."""
         import run_cpu
-        from training import job
+        from engine.cli import run_settings
 
         values = self.flag_values()
         numbers = [values[name].value for name in values]
@@ -108,7 +108,7 @@ class CpuFlags(_Flags):
         if small and case.random.random() < 0.1:
             run_cpu.main()
         else:
-            job.from_flags()
+            run_settings.from_flags()
 
 
 class TpuFlags(_Flags):
@@ -116,7 +116,7 @@ class TpuFlags(_Flags):
 
     name = "flags_tpu"
     program = "run_tpu.py"
-    modules = ("training.flags", "tpu.flags")
+    modules = ("engine.cli.flags", "tpu.connect.flags")
     modes = ("train", "eval", "train_and_eval", "predict", "export")
 
     def start(self, case):
@@ -132,14 +132,14 @@ class TpuFlags(_Flags):
     def main(self, case):
         """Asks for the emulated TPU and resolves the flags."""
         import run_tpu
-        from tpu import connection
-        from training import job
+        from engine.cli import run_settings
+        from tpu.connect import connection
 
         if self.flag_values().mode == "check":
             return
         iterations = run_tpu._iterations_per_loop()
         with connection.connect(run_tpu._request()) as tpu:
-            job.from_flags(iterations if tpu.use_tpu else 1, tpu.use_tpu)
+            run_settings.from_flags(iterations if tpu.use_tpu else 1, tpu.use_tpu)
 
 
 class PrepareFlags(_Flags):
@@ -147,7 +147,7 @@ class PrepareFlags(_Flags):
 
     name = "flags_prepare"
     program = "prepare_data.py"
-    modules = ("training.data_flags",)
+    modules = ("engine.cli.prepare_data_flags",)
     modes = ("convert", "inspect")
 
     def start(self, case):
@@ -186,7 +186,7 @@ class Flagfile(_Flags):
 
     name = "flags_cfg"
     program = "run_cpu.py"
-    modules = ("training.flags", "training.cpu_flags")
+    modules = ("engine.cli.flags", "engine.cli.cpu_flags")
     modes = ()
     _tokens = (
         "--flagfile=WORK/flags.cfg",
@@ -228,9 +228,9 @@ class Flagfile(_Flags):
 
     def main(self, case):
         """Resolves the flags."""
-        from training import job
+        from engine.cli import run_settings
 
-        job.from_flags()
+        run_settings.from_flags()
 
 
 TARGETS = (CpuFlags(), TpuFlags(), PrepareFlags(), Flagfile())

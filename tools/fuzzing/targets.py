@@ -31,10 +31,10 @@ BY_NAME = {target.name: target for module in _ALL for target in module.TARGETS}
 # Imported once, before a child is forked; run_cpu and run_tpu define flags that differ.
 _MODULES = (
     "prepare_data",
-    "training.job",
-    "training.recovery",
-    "training.modes",
-    "training.runtime",
+    "engine.cli.run_settings",
+    "engine.checkpoints.recovery",
+    "engine.cli.modes",
+    "engine.cli.runtime",
 )
 
 
@@ -45,10 +45,10 @@ def base_name(target) -> str:
 
 def import_all() -> None:
     """Imports what the targets run."""
-    from training import kernels
+    from engine.cli import cpu_kernels
 
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    kernels.prefer_onednn()
+    cpu_kernels.prefer_onednn()
     for name in _MODULES:
         importlib.import_module(name)
-    sys.modules["training.runtime"].prepare()
+    sys.modules["engine.cli.runtime"].prepare()

@@ -235,14 +235,14 @@ class Runner:
         sys.argv = argv
         import prepare_data
         import run_cpu
-        from training import program
+        from engine.cli import startup
 
         if argv[0] == "run_cpu.py":
-            program.start(argv, "", "training.flags", "training.cpu_flags")
-            program.run(run_cpu.main)
+            startup.start(argv, "", "engine.cli.flags", "engine.cli.cpu_flags")
+            startup.run(run_cpu.main)
         else:
-            program.start(argv, "", "training.data_flags")
-            program.run(prepare_data.main)
+            startup.start(argv, "", "engine.cli.prepare_data_flags")
+            startup.run(prepare_data.main)
 
 
 def leftovers(found: Iterable[str]) -> list[str]:

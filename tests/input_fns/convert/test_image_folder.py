@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from input_fns import DataError
-from input_fns.convert import picture_files
+from input_fns.convert import image_files
 
 APPLE = pathlib.Path(__file__).parents[4] / "shared" / "data" / "apple-leaf"
 
@@ -68,8 +68,8 @@ def test_broken_files_are_told_and_not_stored(read, rows, folder):
 def test_several_processes_give_what_one_gives(read, rows, folder, monkeypatch):
     options = {"source": folder, "image_size": (4, 3), "workers": 2}
     here, _ = rows(read("image_folder", **options).splits["train"])
-    monkeypatch.setattr(picture_files, "_WORTH_PROCESSES", 0)
-    monkeypatch.setattr(picture_files, "_CHUNK", 2)
+    monkeypatch.setattr(image_files, "_WORTH_PROCESSES", 0)
+    monkeypatch.setattr(image_files, "_CHUNK", 2)
     there, _ = rows(read("image_folder", **options).splits["train"])
     assert here == there
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from input_fns import DataError, convert, dataset, vocabulary
+from input_fns import DataError, convert, dataset_info, vocabulary
 from input_fns.convert import source
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight"]
@@ -158,7 +158,7 @@ def test_the_same_seed_makes_the_same_rows(folder):
 
 
 def test_a_vocabulary_is_found_in_the_folder_of_its_data_set(folder, pairs_dir):
-    other = dataset.read(pairs_dir)
+    other = dataset_info.read(pairs_dir)
     raw = read(folder, vocabulary=pairs_dir)
     assert raw.text.vocabulary == other.text.vocabulary
 

@@ -5,7 +5,7 @@ import os
 import numpy as np
 from PIL import Image
 
-from input_fns.convert import image_folder, picture_files, source
+from input_fns.convert import image_files, image_folder, source
 
 
 def test_worker_processes_import_nothing_from_the_working_folder(tmp_path, monkeypatch):
@@ -17,7 +17,7 @@ def test_worker_processes_import_nothing_from_the_working_folder(tmp_path, monke
     for name in ("multiprocessing", "pickle", "struct", "threading"):
         (tmp_path / "working" / f"{name}.py").write_text("raise SystemExit(3)\n")
     monkeypatch.chdir(tmp_path / "working")
-    monkeypatch.setattr(picture_files, "_WORTH_PROCESSES", 0)
+    monkeypatch.setattr(image_files, "_WORTH_PROCESSES", 0)
     options = source.Options("image_folder", source=str(tmp_path / "raw"), workers=1)
     rows = list(image_folder.read(options).splits["train"])
     assert len(rows) == 3

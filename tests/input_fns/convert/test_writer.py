@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from common import files
-from input_fns import DataError, dataset, image_pipeline
+from input_fns import DataError, dataset_info, image_pipeline
 from input_fns.convert import source, writer
 
 
@@ -23,7 +23,7 @@ def make_raw(size=11, name="numbers", first=0):
 
 def stored_images(data_dir, session):
     """Every image of the split, in the order of the shards."""
-    numbers = dataset.load(str(data_dir), "numbers")
+    numbers = dataset_info.load(str(data_dir), "numbers")
     size = numbers.split("train").num_examples
     batches = image_pipeline.ImagePipeline(numbers).eval_input_fn("train")({"batch_size": size})
     features, _ = session.run(tf.compat.v1.data.make_one_shot_iterator(batches).get_next())
@@ -77,7 +77,7 @@ def test_a_run_that_is_stopped_leaves_nothing_that_looks_complete(tmp_path, stop
     with pytest.raises(KeyboardInterrupt):
         writer.write(make_raw(), str(tmp_path), num_shards=3)
     with pytest.raises(DataError, match="not prepared, or stopped half-way"):
-        dataset.load(str(tmp_path), "numbers")
+        dataset_info.load(str(tmp_path), "numbers")
 
 
 def test_an_overwrite_that_is_stopped_leaves_the_old_data_set(tmp_path, session, request):
@@ -175,7 +175,7 @@ def test_a_dataset_json_cannot_name_a_file_of_another_folder(tmp_path):
     path = tmp_path / "data" / "dataset.json"
     path.write_text(path.read_text().replace(shard.name, "../precious.tfrecord"))
     with pytest.raises(DataError, match=r'name is "../precious.tfrecord", and must be a plain'):
-        dataset.read(str(tmp_path / "data"))
+        dataset_info.read(str(tmp_path / "data"))
     writer.write(make_raw(first=1), str(tmp_path / "data"), 1)
     assert (tmp_path / "precious.tfrecord").exists()
 
@@ -226,7 +226,7 @@ class Rows:
 
 
 def row(number, encoding="raw", shape=(2, 3, 1)):
-    feature = dataset.Feature(encoding, "uint8", shape)
+    feature = dataset_info.Feature(encoding, "uint8", shape)
     return source.Row({"image": bytes([number] * 6)}, {"image": feature}, f"{number}.png")
 
 
@@ -242,7 +242,7 @@ def test_broken_examples_are_left_out_and_listed(tmp_path, session):
     assert split.num_examples == 4
     assert split.label_histogram == (3, 1)  # 0, 2 and 6 are even
     assert split.broken == (("b.png", "it is empty"),) * 3
-    assert dataset.read(str(tmp_path)).split("train") == split
+    assert dataset_info.read(str(tmp_path)).split("train") == split
     assert stored_images(tmp_path, session)[:, 0, 0, 0].tolist() == [0, 2, 3, 6]
 
 
@@ -261,14 +261,14 @@ def test_a_split_of_nothing_but_broken_examples(tmp_path):
     with pytest.raises(DataError, match=message):
         write_rows(tmp_path, [source.Broken("a.png", "it is no image")] * 2)
     with pytest.raises(DataError, match="not prepared, or stopped half-way"):
-        dataset.load(str(tmp_path), "numbers")
+        dataset_info.load(str(tmp_path), "numbers")
 
 
 def test_what_differs_between_examples_is_not_promised(tmp_path):
     rows = [row(0, "jpeg"), row(1, "png", (3, 2, 1)), row(2, "jpeg")]
     written = write_rows(tmp_path, rows)
-    assert written.features == {"image": dataset.Feature("image", "uint8", (None, None, 1))}
-    assert dataset.read(str(tmp_path)).features == written.features
+    assert written.features == {"image": dataset_info.Feature("image", "uint8", (None, None, 1))}
+    assert dataset_info.read(str(tmp_path)).features == written.features
 
 
 def test_the_file_of_an_example_is_stored_with_it(tmp_path):

@@ -1,0 +1,1 @@
+"""What both wrappers share: command line, training, evaluation, checkpoints and export."""

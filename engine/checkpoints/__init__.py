@@ -1,0 +1,1 @@
+"""Checkpoints: find, verify, recover, average, warm start, keep the best."""

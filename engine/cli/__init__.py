@@ -1,0 +1,1 @@
+"""Command line of the wrappers: flags, run settings, modes. The top layer of `engine`."""

@@ -1,0 +1,192 @@
+"""The flags of prepare_data.py, and their checks. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+from absl import flags
+
+from common import names, strict_flags
+from common.messages import did_you_mean
+from engine.cli.size_flag import SizeParser, SizeSerializer
+from input_fns import convert
+
+MODES = ("convert", "inspect")
+
+FLAGS = flags.FlagValues()
+
+
+def _define(define, name, default, description, **options):
+    define(name, default, description, flag_values=FLAGS, **options)
+
+
+_define(flags.DEFINE_string, "mode", "convert", f"What to do: {' or '.join(MODES)}.")
+_define(
+    flags.DEFINE_string,
+    "dataset",
+    None,
+    f"What to convert: {', '.join(convert.SOURCES)}:NAME.",
+)
+_define(flags.DEFINE_string, "data_dir", None, "Folder for the shards, local or gs://.")
+_define(flags.DEFINE_string, "source", "", "Folder with the raw files, local or gs://.")
+_define(flags.DEFINE_string, "name", "", "Name for run_*.py's --dataset, if not that of --dataset.")
+_define(flags.DEFINE_integer, "shards", 0, "Shards of a split; 0: by its bytes.", lower_bound=0)
+_define(flags.DEFINE_boolean, "overwrite", False, "Replace what is in data_dir.")
+flags.DEFINE(
+    SizeParser(),
+    "image_size",
+    None,
+    "Size that images are brought to, once, the whole image, and then stored as pixels; without it "
+    "they stay JPEG or PNG.",
+    flag_values=FLAGS,
+    serializer=SizeSerializer(),
+)
+_define(flags.DEFINE_integer, "channels", 3, "Of images: 3 for colour, 1 for grey.")
+_define(flags.DEFINE_list, "class_names", [], "Classes in their order; default: sorted by name.")
+_define(flags.DEFINE_string, "csv", "", "CSV file of image_csv, with a header line.")
+_define(flags.DEFINE_string, "image_column", "", "Column of the files; default: the first.")
+_define(
+    flags.DEFINE_list,
+    "label_columns",
+    [],
+    "Column of the labels, or one 0/1 column a class; default: all others.",
+)
+_define(flags.DEFINE_string, "group_column", "", "Equal values in it stay in one split.")
+_define(flags.DEFINE_string, "split_column", "", "Column that names each row's split.")
+_define(flags.DEFINE_list, "languages", [], "Endings of parallel_text's files, as in en,de.")
+_define(
+    flags.DEFINE_string,
+    "vocabulary",
+    "",
+    "Vocabulary of another data set, or the folder of that, local or gs://; not learnt anew.",
+)
+_define(
+    flags.DEFINE_integer,
+    "vocab_size",
+    8192,
+    "Subwords to be learnt, a multiple of 128, of both languages together.",
+    lower_bound=512,
+    upper_bound=2**20,
+)
+flags.DEFINE_enum(
+    "subwords", "unigram", convert.SUBWORDS, "How they are learnt.", flag_values=FLAGS
+)
+_define(
+    flags.DEFINE_integer,
+    "max_length",
+    128,
+    "Tokens of a row: longer sentences are left out of 'train' and of what is held out of it, and "
+    "refused in other splits.",
+    lower_bound=8,
+    upper_bound=2**16,
+)
+for _name in ("validation", "test"):
+    _define(
+        flags.DEFINE_float,
+        f"{_name}_fraction",
+        None,
+        f"Share of each class of 'train' that becomes the split '{_name}'.",
+        lower_bound=0.0,
+        upper_bound=0.9,
+    )
+_define(flags.DEFINE_integer, "seed", 0, "Of what is held out, and of the shuffle.", lower_bound=0)
+_define(flags.DEFINE_integer, "workers", 0, "Processes; 0: as many as cores.", lower_bound=0)
+_define(
+    flags.DEFINE_string,
+    "contact_sheet",
+    "",
+    "For inspect: PNG of some images of each class; default: contact_sheet.png in data_dir.",
+)
+
+strict_flags.harden(
+    FLAGS, __name__, paths=("data_dir", "source", "csv", "vocabulary", "contact_sheet")
+)
+flags.mark_flags_as_required(["data_dir"], flag_values=FLAGS)
+
+
+@flags.validator("data_dir", flag_values=FLAGS)
+def _check_data_dir(path):
+    if path == "":
+        raise flags.ValidationError("it is empty")
+    return True
+
+
+def _check_text(path):
+    if not names.is_line(path):
+        raise flags.ValidationError(f"{path!a} is not UTF-8 text without control characters")
+    return True
+
+
+for _name in ("data_dir", "source", "csv", "vocabulary", "contact_sheet", "name"):
+    flags.register_validator(
+        _name, lambda path: path is None or _check_text(path), flag_values=FLAGS
+    )
+
+
+@flags.validator("class_names", flag_values=FLAGS)
+def _check_class_names(class_names):
+    wrong = names.problem_of_class_names(class_names)
+    if wrong:
+        raise flags.ValidationError(wrong)
+    return True
+
+
+def _check_list(values):
+    if not all(values) or names.repeated(values):
+        raise flags.ValidationError("a value of the list is empty, or there more than once")
+    return True
+
+
+for _name in ("label_columns", "languages"):
+    flags.register_validator(_name, _check_list, flag_values=FLAGS)
+
+
+@flags.validator("mode", flag_values=FLAGS)
+def _check_mode(mode):
+    if mode not in MODES:
+        raise flags.ValidationError(f"'{mode}' is unknown.{did_you_mean(mode, MODES)}")
+    return True
+
+
+@flags.validator("dataset", flag_values=FLAGS)
+def _check_dataset(name):
+    if name is not None and convert.source_of(name) is None:
+        raise flags.ValidationError(f"'{name}' is unknown.{did_you_mean(name, convert.SOURCES)}")
+    return True
+
+
+@flags.validator("channels", flag_values=FLAGS)
+def _check_channels(channels):
+    if channels not in (1, 3):
+        raise flags.ValidationError("it must be 1 or 3")
+    return True
+
+
+@flags.validator("vocab_size", flag_values=FLAGS)
+def _check_vocab_size(size):
+    if size % 128:
+        raise flags.ValidationError(f"{size} is no multiple of 128, which a TPU computes in")
+    return True
+
+
+_OF_SOURCES = {
+    flag for source in convert.SOURCES.values() for flag in (*source.needs, *source.takes)
+}
+
+
+@flags.multi_flags_validator(["mode", "dataset", *sorted(_OF_SOURCES)], flag_values=FLAGS)
+def _check_source(values):
+    dataset = values["dataset"]
+    if values["mode"] == "inspect":
+        return True
+    if dataset is None:
+        raise flags.ValidationError("Flag --dataset must have a value other than None.")
+    source = convert.source_of(dataset)
+    for name in source.needs:
+        if not values[name]:
+            raise flags.ValidationError(f"--dataset={dataset} needs --{name}")
+    for name in sorted(_OF_SOURCES - {*source.needs, *source.takes}):
+        if FLAGS[name].present:
+            users = [key for key, of in convert.SOURCES.items() if name in (*of.needs, *of.takes)]
+            raise flags.ValidationError(
+                f"--{name} is not for --dataset={dataset}, but for {', '.join(users)}"
+            )
+    return True

@@ -1,0 +1,1 @@
+"""Distributed training: `tf.distribute` strategies and TF_CONFIG clusters."""

@@ -1,0 +1,1 @@
+"""Evaluation and prediction: metrics, BLEU, confusion matrix, prediction files."""

@@ -1,0 +1,1 @@
+"""Session hooks: progress, checkpoint saving, NaN guard, summaries, profiling, preemption."""

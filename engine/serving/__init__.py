@@ -1,0 +1,1 @@
+"""SavedModel export: signatures, model card, warm-up requests, export check."""

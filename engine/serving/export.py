@@ -1,0 +1,111 @@
+"""SavedModels that serve the model: versioned, checked, whole or not there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+
+import numpy as np
+
+from common import files
+from engine.serving import export_check, export_folders, model_card, signatures, warm_up
+from input_fns import serving
+
+EXTRA = "assets.extra"
+SAMPLE_FILE = "sample_{}.npy"
+_NUM_SAMPLES = 3
+
+
+def export_saved_model(estimator, job, checkpoint: str) -> str:
+    """Writes `job.export_dir/<version>/`, and returns its path.
+
+    The folder takes the name of a version (`export_folders`) when it is complete and has been
+    checked (`export_check`): a server that watches `export_dir` never sees another.
+
+    Beside the SavedModel lie `MODEL_CARD.json` (see `model_card`) and, in `assets.extra/`,
+    `class_names.txt`, if there are classes, a name a line in the order of the probabilities;
+    `sample_<input>.npy`, the first examples of `job.eval_split`, ready to be fed; and requests that
+    TensorFlow Serving warms up with.
+
+    Raises:
+      ExportError: it answers other than the Estimator predicts. It is kept, as `failed-<version>`.
+    """
+    with export_folders.staging(job.export_dir) as staging:
+        path = _write(estimator, job, checkpoint, staging)
+        report = export_check.check(estimator, job, checkpoint, path)
+        card = model_card.write(path, job, checkpoint, report)
+        final = export_folders.publish(path, job.export_dir, bool(report.problems))
+    print(f"exported {checkpoint}: {final}")
+    print(model_card.describe(card))
+    report.raise_problems(final)
+    return final
+
+
+def command_line(pipeline, path: str) -> str:
+    """Returns the command that feeds the samples, or a text, to a SavedModel."""
+    if serving.TEXT in pipeline.receivers():
+        # saved_model_cli does not know the operations of TensorFlow Text.
+        return (
+            'python -c "import tensorflow as tf, tensorflow_text; '
+            f"print(tf.saved_model.load('{path}').signatures['{serving.TEXT}']"
+            "(text=tf.constant(['...']))['text'])\""
+        )
+    inputs = ";".join(
+        f"{name}={os.path.join(path, EXTRA, SAMPLE_FILE.format(name))}"
+        for name in pipeline.features
+    )
+    program = "saved_model_cli"
+    if not shutil.which(program):  # this environment is not active
+        python = os.path.relpath(sys.executable)
+        program = f"{python} -m tensorflow.python.tools.saved_model_cli"
+    return (
+        f"{program} run --dir {path} --tag_set serve --signature_def {serving.RAW} "
+        f"--inputs '{inputs}'"
+    )
+
+
+def _write(estimator, job, checkpoint, staging):
+    requests = serving.first_requests(job.pipeline, job.eval_split, _NUM_SAMPLES)
+    with tempfile.TemporaryDirectory() as folder:
+        path = estimator.export_saved_model(
+            staging,
+            signatures.serving_input_receiver_fn(job.pipeline),
+            assets_extra=_write_extras(folder, job, requests),
+            checkpoint_path=checkpoint,
+        ).decode()
+    _keep_raw_inputs_of_tpu(path, job.pipeline)
+    if serving.CLASSIFY in model_card.signature_names(path):
+        requests[serving.CLASSIFY] = requests[serving.TF_EXAMPLE]
+    model_name = os.path.basename(os.path.normpath(job.export_dir))
+    warm_up.write(os.path.join(path, EXTRA, warm_up.FILE_NAME), model_name, requests)
+    return path
+
+
+def _keep_raw_inputs_of_tpu(path, pipeline):
+    """Of a graph for a TPU: TPUEstimator gives its signature all that the other graph is fed."""
+    saved_model = model_card.read(path)
+    graphs = [graph for graph in saved_model.meta_graphs if "tpu" in graph.meta_info_def.tags]
+    for graph in graphs:
+        inputs = graph.signature_def[serving.RAW].inputs
+        for name in inputs.keys() - pipeline.features.keys():
+            del inputs[name]
+    if graphs:
+        with files.atomic_write(os.path.join(path, "saved_model.pb"), "wb") as file:
+            file.write(saved_model.SerializeToString())
+
+
+def _write_extras(folder, job, requests):
+    """Writes the extra files into `folder`; returns `{name in assets.extra: path}`."""
+    for inputs in requests.values():
+        for name, examples in inputs.items():
+            # Text of any length; no JPEG, no PNG and no text ends in the NUL that NumPy pads with.
+            as_text = examples.dtype == object and name != serving.EXAMPLES
+            if as_text or examples.dtype != object:
+                path = os.path.join(folder, SAMPLE_FILE.format(name))
+                np.save(path, examples.astype("S") if as_text else examples)
+    if job.dataset.class_names:
+        with open(os.path.join(folder, "class_names.txt"), "w", encoding="utf-8") as file:
+            file.writelines(f"{name}\n" for name in job.dataset.class_names)
+    return {name: os.path.join(folder, name) for name in os.listdir(folder)}

@@ -1,0 +1,114 @@
+"""`MODEL_CARD.json` in a SavedModel: what it is, how good it is, and how it is called."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import json
+import os
+import platform
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from common import files
+from engine.checkpoints import find
+from engine.hooks import results
+
+FILE_NAME = "MODEL_CARD.json"
+_METHODS = {"tensorflow/serving/predict": "predict", "tensorflow/serving/classify": "classify"}
+
+
+def write(path: str, job, checkpoint: str, report) -> dict:
+    """Writes the card of the SavedModel at `path`, and returns it.
+
+    Args:
+      path: of the SavedModel.
+      job: that made it.
+      checkpoint: that its variables come from.
+      report: of `export_check`.
+    """
+    step = find.step_of(checkpoint)
+    card = {
+        "model": job.model.name,
+        "params": job.params,
+        "data_set": {
+            "name": job.dataset.name,
+            "classes": list(job.dataset.class_names),
+            "examples": {name: split.num_examples for name, split in job.dataset.splits.items()},
+        },
+        "checkpoint": {"path": checkpoint, "step": step},
+        "metrics": results.of_evaluation(job.model_dir, checkpoint),
+        "export_check": dataclasses.asdict(report),
+        "versions": {
+            "python": platform.python_version(),
+            "tensorflow": tf.__version__,
+            "tensorflow-estimator": importlib.metadata.version("tensorflow-estimator"),
+        },
+        **_content(path),
+    }
+    with files.atomic_write(os.path.join(path, FILE_NAME)) as file:
+        json.dump(card, file, indent=1, default=results.to_json)
+        file.write("\n")
+    return card
+
+
+def describe(card: dict) -> str:
+    """Returns a line about what was exported."""
+    signatures = ", ".join(next(iter(card["graphs"].values()))["signatures"])
+    nodes = " + ".join(f"{graph['nodes']:,}" for graph in card["graphs"].values())
+    return (
+        f"{card['bytes'] / 2**20:.1f} MiB, {card['variables']:,} numbers in variables, {nodes} "
+        f"nodes; signatures {signatures}"
+    )
+
+
+def read(path: str) -> saved_model_pb2.SavedModel:
+    """Returns the graphs of the SavedModel at `path`."""
+    with tf.io.gfile.GFile(os.path.join(path, "saved_model.pb"), "rb") as file:
+        return saved_model_pb2.SavedModel.FromString(file.read())
+
+
+def signature_names(path: str) -> list[str]:
+    """Returns the names of the signatures that the SavedModel at `path` serves."""
+    return list(read(path).meta_graphs[0].signature_def)
+
+
+def _content(path):
+    """Returns what the SavedModel holds, `graphs` by their tags."""
+    graphs = {}
+    for meta_graph in read(path).meta_graphs:
+        graphs[",".join(meta_graph.meta_info_def.tags)] = {
+            "nodes": len(meta_graph.graph_def.node)
+            + sum(len(function.node_def) for function in meta_graph.graph_def.library.function),
+            "signatures": {
+                name: {
+                    "method": _METHODS[signature.method_name],
+                    "inputs": _tensors(signature.inputs),
+                    "outputs": _tensors(signature.outputs),
+                }
+                for name, signature in sorted(meta_graph.signature_def.items())
+            },
+        }
+    variables = tf.train.list_variables(os.path.join(path, "variables", "variables"))
+    return {
+        "bytes": sum(
+            tf.io.gfile.stat(os.path.join(folder, name)).length
+            for folder, _, names in tf.io.gfile.walk(path)
+            for name in names
+        ),
+        "variables": sum(int(np.prod(shape)) for _, shape in variables),
+        "graphs": graphs,
+    }
+
+
+def _tensors(tensors):
+    """Returns `{name: {"dtype", "shape"}}`; None is a size that is free."""
+    return {
+        name: {
+            "dtype": tf.dtypes.as_dtype(info.dtype).name,
+            "shape": [None if dim.size < 0 else dim.size for dim in info.tensor_shape.dim],
+        }
+        for name, info in sorted(tensors.items())
+    }

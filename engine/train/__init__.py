@@ -1,0 +1,1 @@
+"""Training: forward pass, train step, optimizers, schedules, host loop."""

@@ -1,0 +1,139 @@
+"""Learning-rate schedules: a function of the global step, with a linear warm-up before any."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from common.errors import UsageError
+from common.messages import did_you_mean
+
+
+def default_params():
+    """Returns the hyperparameters of `learning_rate`."""
+    return {
+        "learning_rate": 1e-3,  # its peak, reached at the end of the warm-up
+        "base_batch_size": 0,  # that all rates are meant for, scaled with another; 0: as they are
+        # constant, step, exponential, cosine, polynomial, inverse_sqrt, or noam: inverse_sqrt whose
+        # peak is learning_rate * (hidden_size * warmup_steps) ** -0.5 (Vaswani et al. 2017, 5.3)
+        "schedule": "constant",
+        "warmup_steps": 0,  # steps of linear growth from 0
+        "decay_steps": 0,  # after the warm-up; 0: until the end of the training
+        "decay_rate": 0.1,  # step: factor at each boundary; exponential: over decay_steps
+        "decay_boundaries": "",  # step: global steps after which the rate falls, e.g. '3000 6000'
+        "decay_power": 1.0,  # polynomial: 1 is a straight line
+        "end_learning_rate": 0.0,  # cosine and polynomial: the rate after decay_steps
+    }
+
+
+def check_params(params):
+    """Raises `UsageError` for a value out of range."""
+    schedule = params["schedule"]
+    if schedule not in _SCHEDULES:
+        raise UsageError(f"schedule={schedule} is unknown.{did_you_mean(schedule, _SCHEDULES)}")
+    for name in ("learning_rate", "decay_rate", "decay_power"):
+        if params[name] <= 0:
+            raise UsageError(f"{name}={params[name]} must be above 0")
+    for name in ("base_batch_size", "warmup_steps", "decay_steps", "end_learning_rate"):
+        if params[name] < 0:
+            raise UsageError(f"{name}={params[name]} must not be below 0")
+    words = params["decay_boundaries"].split()
+    are_numbers = all(word.isascii() and word.isdigit() for word in words)
+    if not are_numbers or _boundaries(params) != sorted(set(_boundaries(params))):
+        raise UsageError(
+            f"decay_boundaries='{params['decay_boundaries']}' must be growing steps separated by "
+            "spaces, such as '3000 6000'"
+        )
+    if schedule in ("inverse_sqrt", "noam") and not params["warmup_steps"]:
+        raise UsageError(f"schedule={schedule} falls from the end of a warm-up: give warmup_steps")
+    if schedule == "noam" and "hidden_size" not in params:
+        raise UsageError("schedule=noam is for models with a hidden_size; use inverse_sqrt")
+    if (schedule == "step") != bool(words):
+        raise UsageError("schedule=step and decay_boundaries belong together: give both or neither")
+
+
+def learning_rate(params, global_step, train_steps, batch_size):
+    """Returns the learning rate at `global_step`, a float32 scalar tensor.
+
+    With a `base_batch_size` it is multiplied by `batch_size / base_batch_size` (Goyal et al. 2017,
+    arXiv:1706.02677: 0.1 for 256, so 0.4 for 1024).
+
+    Args:
+      params: see `default_params`.
+      global_step: integer scalar tensor, the number of updates already made.
+      train_steps: the step at which training ends.
+      batch_size: the global one.
+    """
+    step = tf.cast(global_step, tf.float32)
+    warmup_steps = params["warmup_steps"]
+    if params["schedule"] == "noam":
+        peak = params["learning_rate"] * (params["hidden_size"] * warmup_steps) ** -0.5
+        params = {**params, "learning_rate": peak}
+    decay_steps = params["decay_steps"] or max(1, train_steps - warmup_steps)
+    rate = _SCHEDULES[params["schedule"]](params, step, step - warmup_steps, decay_steps)
+    if warmup_steps:
+        rate = tf.where(step < warmup_steps, params["learning_rate"] * step / warmup_steps, rate)
+    if params["base_batch_size"]:
+        rate *= batch_size / params["base_batch_size"]
+    return rate
+
+
+def _constant(params, step, decayed, decay_steps):
+    del step, decayed, decay_steps
+    return tf.constant(params["learning_rate"], tf.float32)
+
+
+def _step(params, step, decayed, decay_steps):
+    del decayed, decay_steps
+    boundaries = [float(boundary) for boundary in _boundaries(params)]
+    rates = [
+        params["learning_rate"] * params["decay_rate"] ** i for i in range(len(boundaries) + 1)
+    ]
+    # Not piecewise_constant: it asserts, with text in the graph, which a TPU has none of.
+    passed = tf.reduce_sum(tf.cast(step > boundaries, tf.int32))
+    return tf.gather(rates, passed)
+
+
+def _exponential(params, step, decayed, decay_steps):
+    del step
+    return tf.compat.v1.train.exponential_decay(
+        params["learning_rate"], decayed, decay_steps, params["decay_rate"]
+    )
+
+
+def _cosine(params, step, decayed, decay_steps):
+    del step
+    alpha = params["end_learning_rate"] / params["learning_rate"]
+    return tf.compat.v1.train.cosine_decay(params["learning_rate"], decayed, decay_steps, alpha)
+
+
+def _polynomial(params, step, decayed, decay_steps):
+    del step
+    return tf.compat.v1.train.polynomial_decay(
+        params["learning_rate"],
+        decayed,
+        decay_steps,
+        params["end_learning_rate"],
+        params["decay_power"],
+    )
+
+
+def _inverse_sqrt(params, step, decayed, decay_steps):
+    del decayed, decay_steps
+    return params["learning_rate"] * tf.math.rsqrt(
+        tf.maximum(step, params["warmup_steps"]) / params["warmup_steps"]
+    )
+
+
+def _boundaries(params):
+    return [int(word) for word in params["decay_boundaries"].split()]
+
+
+_SCHEDULES = {
+    "constant": _constant,
+    "step": _step,
+    "exponential": _exponential,
+    "cosine": _cosine,
+    "polynomial": _polynomial,
+    "inverse_sqrt": _inverse_sqrt,
+    "noam": _inverse_sqrt,
+}

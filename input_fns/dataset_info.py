@@ -1,0 +1,187 @@
+"""A prepared data set: what `dataset.json` beside the shards says."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from common import files, folders
+from input_fns import DataError, dataset_json
+from input_fns.dataset_json import FORMAT, to_json
+from input_fns.dataset_parts import Feature, Shard, Split, Text, TextSplit
+
+__all__ = [
+    "FILE_NAME",
+    "FORMAT",
+    "Dataset",
+    "Feature",
+    "Shard",
+    "Split",
+    "Text",
+    "TextSplit",
+    "broken_shards",
+    "exists",
+    "load",
+    "problem_of_file",
+    "read",
+    "to_json",
+    "unstored",
+]
+FILE_NAME = "dataset.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+    """A data set on local disk or gs://, as `prepare_data.py` wrote it.
+
+    Attributes:
+      name: what `--dataset` calls it.
+      data_dir: its folder.
+      features: of each example.
+      class_names: in the order of the labels; () where examples have no class.
+      splits: by name.
+      text: of a data set of text, else None.
+      prepared_with: what prepare_data.py was asked for, {} where that is not known.
+    """
+
+    name: str
+    data_dir: str
+    features: dict[str, Feature]
+    class_names: tuple[str, ...]
+    splits: dict[str, Split]
+    text: Text | None = None
+    prepared_with: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes; labels are int32 in [0, num_classes)."""
+        return len(self.class_names)
+
+    def split(self, name: str) -> Split:
+        """Returns the split called `name`.
+
+        Raises:
+          DataError: there is none, or it is empty.
+        """
+        if name not in self.splits:
+            raise DataError(
+                f"{self.name} in {self.data_dir} has no split '{name}'; "
+                f"it has: {', '.join(self.splits)}"
+            )
+        if not self.splits[name].num_examples:
+            raise DataError(f"split '{name}' of {self.name} in {self.data_dir} has no examples")
+        return self.splits[name]
+
+    def files(self, split: str) -> list[str]:
+        """Returns the paths of the shards of a split, in order."""
+        return [self.path(shard) for shard in self.split(split).shards]
+
+    def path(self, shard: Shard) -> str:
+        """Returns the path of a shard."""
+        return shard.path or os.path.join(self.data_dir, shard.name)
+
+
+def unstored(sizes: Mapping[str, int]) -> dict[str, Split]:
+    """Returns the splits of a data set that lies in no files, `{name: number of examples}`."""
+    return {name: Split((), (Shard("", 0, size),)) for name, size in sizes.items()}
+
+
+def load(
+    data_dir: str, name: str, splits: Collection[str] | None = None, repaired_split: str = ""
+) -> Dataset:
+    """Reads `dataset.json` in `data_dir` and checks that the shards are there, whole.
+
+    Args:
+      data_dir: the folder.
+      name: of the data set that it should hold.
+      splits: whose shards are checked; None: all.
+      repaired_split: its shards may have another size: see `repair`.
+
+    Raises:
+      DataError: the folder or its `dataset.json` is missing, belongs to another data set, or names
+        a shard that is missing, of another size or of another checksum.
+    """
+    if not tf.io.gfile.exists(data_dir):
+        raise DataError(f"--data_dir={data_dir} does not exist; make it with {_recipe(name)}")
+    if not exists(data_dir):
+        raise DataError(
+            f"--data_dir={data_dir} holds no {FILE_NAME}: not prepared, or stopped half-way; "
+            f"run {_recipe(name)}"
+        )
+    dataset = read(data_dir)
+    if dataset.name != name:
+        raise DataError(
+            f"--data_dir={data_dir} holds the data set '{dataset.name}', not --dataset={name}"
+        )
+    broken = broken_shards(dataset, splits, repaired_split)
+    if broken and read(data_dir) != dataset:  # prepare_data.py --overwrite has just replaced it
+        return load(data_dir, name, splits, repaired_split)
+    if broken:
+        raise DataError(
+            f"{len(broken)} shard(s) in {data_dir} are not as {FILE_NAME} says: "
+            f"{'; '.join(broken[:3])}{'; ...' if broken[3:] else ''}. "
+            f"Make them anew with {_recipe(name)} --overwrite"
+        )
+    return dataset
+
+
+def broken_shards(
+    dataset: Dataset, splits: Collection[str] | None = None, any_size_in: str = ""
+) -> list[str]:
+    """Returns a line for each shard that is missing or of another size than it was written with.
+
+    Args:
+      dataset: the data set.
+      splits: whose shards are looked at; None: all.
+      any_size_in: a split whose shards may be of another size.
+    """
+    lines = (
+        problem_of_file(dataset, shard, any_size=name == any_size_in)
+        for name, split in dataset.splits.items()
+        if splits is None or name in splits
+        for shard in split.shards
+    )
+    return [line for line in lines if line]
+
+
+def problem_of_file(dataset: Dataset, shard: Shard, any_size: bool = False) -> str | None:
+    """Returns what is wrong with the file of a shard, seen from outside."""
+    path = dataset.path(shard)
+    if not shard.has_name_of_content:
+        return f"{shard.name} is not the name of records with crc32 {shard.crc32:08x}"
+    if not tf.io.gfile.exists(path):
+        return f"{shard.name} is missing"
+    if not folders.is_remote(path) and not folders.is_file(path):
+        return f"{shard.name} is not a file"
+    size = tf.io.gfile.stat(path).length
+    if size != shard.num_bytes and not any_size:
+        return f"{shard.name} has {size} bytes instead of {shard.num_bytes}"
+    return None
+
+
+def exists(data_dir: str) -> bool:
+    """Whether `data_dir` holds a complete data set."""
+    return tf.io.gfile.exists(os.path.join(data_dir, FILE_NAME))
+
+
+def read(data_dir: str) -> Dataset:
+    """Reads `dataset.json` in `data_dir`, without a look at the shards.
+
+    Raises:
+      DataError: it is missing, or not one that this version of prepare_data.py wrote.
+    """
+    path = os.path.join(data_dir, FILE_NAME)
+    try:
+        return Dataset(data_dir=data_dir, **dataset_json.fields_of(files.read_text(path)))
+    except tf.errors.NotFoundError as error:
+        raise DataError(f"{path} is not there: prepare_data.py writes one") from error
+    except ValueError as error:
+        raise DataError(f"{path} is not a {FILE_NAME} of prepare_data.py: {error}") from error
+
+
+def _recipe(name: str) -> str:
+    return f"prepare_data.py --dataset={name} --data_dir=..."

@@ -1,0 +1,1 @@
+"""Layers, losses and cross-replica sums that several models use."""

@@ -1,0 +1,130 @@
+"""MobileNet v1 (Howard et al. 2017, arXiv:1704.04861) and v2 (Sandler et al. 2018, 1801.04381).
+
+Scopes: `stem`, `block_1` ..., `head` (v2), `logits`; layers as in `tf.keras.applications`.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from models.layers import normalization
+from models.layers.convolution import conv2d, depthwise_conv2d
+from models.model import Model, ModelError, check_shares
+from models.vision import classifier
+
+# Of each block, channels at width 1 and strides.
+_V1_BLOCKS = (
+    (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), (512, 1), (512, 1), (512, 1),
+    (512, 1), (512, 1), (1024, 2), (1024, 1),
+)  # fmt: skip
+_V2_BLOCKS = (
+    (16, 1), (24, 2), (24, 1), (32, 2), (32, 1), (32, 1), (64, 2), (64, 1), (64, 1), (64, 1),
+    (96, 1), (96, 1), (96, 1), (160, 2), (160, 1), (160, 1), (320, 1),
+)  # fmt: skip
+_EXPANSION = 6  # v2: channels within a block, in those that come into it; of the first block 1
+
+
+def default_params():
+    """Returns the hyperparameters of `inference` and `classifier.loss`."""
+    return {
+        **classifier.default_params(),
+        "pixel_mean": "127.5",
+        "pixel_scale": 1 / 127.5,
+        **normalization.default_params(momentum=0.99, epsilon=1e-3),
+        "version": 2,  # 1 or 2
+        "width": 1.0,  # multiplies the channels of every layer
+        "dropout": 0.0,  # share of the pooled features dropped in training
+    }
+
+
+def check_params(params):
+    """Raises `ModelError` for a value that no graph can be built with."""
+    classifier.check_params(params)
+    normalization.check_params(params)
+    if params["version"] not in (1, 2):
+        raise ModelError(f"version={params['version']} must be 1 or 2")
+    if not 0.1 <= params["width"] <= 4:
+        raise ModelError(f"width={params['width']} must be in [0.1, 4]")
+    check_shares(params, "dropout")
+
+
+def inference(features, params, training):
+    """Computes class logits of images.
+
+    Args:
+      features: `{"image": uint8 or float32 [batch, height, width, channels]}`.
+      params: see `default_params`.
+      training: whether dropout is on and batch norm uses and updates batch statistics.
+
+    Returns:
+      `{"logits": [batch, num_classes]}` of `params["precision"]`.
+    """
+    x = classifier.scaled_images(features, params)
+    x = (_v1 if params["version"] == 1 else _v2)(x, params, training)
+    return {"logits": classifier.pooled_logits(x, params, training)}
+
+
+def _v1(x, params, training):
+    with tf.compat.v1.variable_scope("stem"):
+        x = conv2d(x, int(32 * params["width"]), 3, strides=2)
+        x = tf.nn.relu6(normalization.batch_norm(x, params, training))
+    for i, (channels, strides) in enumerate(_V1_BLOCKS, start=1):
+        with tf.compat.v1.variable_scope(f"block_{i}"):
+            # Keras pads strided layers of v1 after the image even where that loses a row. Images
+            # below 31x31, which it cannot have, end as a single row here.
+            x = depthwise_conv2d(x, strides, "after" if strides == 2 else "same")
+            x = tf.nn.relu6(normalization.batch_norm(x, params, training, "depthwise_norm"))
+            x = conv2d(x, int(channels * params["width"]), 1, name="pointwise")
+            x = tf.nn.relu6(normalization.batch_norm(x, params, training, "pointwise_norm"))
+    return x
+
+
+def v2_channels(width):
+    """Returns the channels that come out of the stem, of each block and of the head, of v2."""
+    blocks = [_divisible(int(channels * width)) for channels, _ in _V2_BLOCKS]
+    return [_divisible(32 * width), *blocks, _divisible(1280 * max(1.0, width))]
+
+
+def _v2(x, params, training):
+    stem, *blocks, head = v2_channels(params["width"])
+    with tf.compat.v1.variable_scope("stem"):
+        x = conv2d(x, stem, 3, strides=2)
+        x = tf.nn.relu6(normalization.batch_norm(x, params, training))
+    for i, (channels, (_, strides)) in enumerate(zip(blocks, _V2_BLOCKS), start=1):
+        with tf.compat.v1.variable_scope(f"block_{i}"):
+            expansion = 1 if i == 1 else _EXPANSION
+            x = _inverted_residual(x, channels, strides, expansion, params, training)
+    with tf.compat.v1.variable_scope("head"):
+        x = conv2d(x, head, 1)
+        return tf.nn.relu6(normalization.batch_norm(x, params, training))
+
+
+def _inverted_residual(x, channels, strides, expansion, params, training):
+    """Wide inside, narrow outside; `[batch, height, width, channels]`."""
+    inputs, channels_in = x, x.shape.as_list()[-1]
+    if expansion > 1:
+        x = conv2d(x, expansion * channels_in, 1, name="expand")
+        x = tf.nn.relu6(normalization.batch_norm(x, params, training, "expand_norm"))
+    x = depthwise_conv2d(x, strides)
+    x = tf.nn.relu6(normalization.batch_norm(x, params, training, "depthwise_norm"))
+    x = conv2d(x, channels, 1, name="project")
+    x = normalization.batch_norm(x, params, training, "project_norm")
+    return inputs + x if strides == 1 and channels == channels_in else x
+
+
+def _divisible(channels):
+    """Returns the multiple of 8 nearest to `channels`, and not below nine tenths of it."""
+    rounded = max(8, int(channels + 4) // 8 * 8)
+    return rounded + 8 if rounded < 0.9 * channels else rounded
+
+
+MODEL = Model(
+    name="mobilenet",
+    default_params=default_params,
+    inference=inference,
+    loss=classifier.loss,
+    metrics=classifier.metrics,
+    predictions=classifier.predictions,
+    check_params=check_params,
+    features=("image",),
+)

@@ -1,0 +1,164 @@
+"""ResNet-18, 34, 50, 101 and 152 (He et al. 2015, arXiv:1512.03385), for ImageNet and for CIFAR.
+
+Scopes: `stem`, `stage_1/block_1` ... `stage_4/block_3`, `logits`.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from models.layers import normalization
+from models.layers.convolution import conv2d
+from models.layers.dropout import dropout
+from models.model import Model, ModelError, check_shares
+from models.vision import classifier
+
+# Depth -> blocks of each stage, and whether they are bottlenecks.
+DEPTHS = {
+    10: ((1, 1, 1, 1), False),
+    18: ((2, 2, 2, 2), False),
+    34: ((3, 4, 6, 3), False),
+    50: ((3, 4, 6, 3), True),
+    101: ((3, 4, 23, 3), True),
+    152: ((3, 8, 36, 3), True),
+}
+_EXPANSION = 4  # channels of a bottleneck's last convolution, in those of its first
+
+
+def default_params():
+    """Returns the hyperparameters of `inference` and `classifier.loss`."""
+    return {
+        **classifier.default_params(),
+        **normalization.default_params(),
+        "depth": 50,  # 10, 18 or 34: blocks of two 3x3 convolutions; 50, 101, 152: bottlenecks
+        "width": 64,  # channels of the stem and the first stage; each stage has twice the last's
+        "stem": "imagenet",  # 7x7 with stride 2, then a pool; cifar: 3x3 with stride 1 for 32x32
+        "stride_in_1x1": False,  # of a bottleneck, as in the paper and Keras; else in its 3x3: v1.5
+        "zero_init_last_gamma": True,  # blocks begin as the identity (Goyal et al. 2017, 5.1)
+        "stochastic_depth": 0.0,  # share of images that skip the last block; less for earlier ones
+        "dropout": 0.0,  # share of the pooled features dropped in training
+    }
+
+
+def check_params(params):
+    """Raises `ModelError` for a value that no graph can be built with."""
+    classifier.check_params(params)
+    normalization.check_params(params)
+    if params["depth"] not in DEPTHS:
+        raise ModelError(f"depth={params['depth']} must be one of {', '.join(map(str, DEPTHS))}")
+    if params["width"] < 1:
+        raise ModelError(f"width={params['width']} must be at least 1")
+    if params["stem"] not in ("imagenet", "cifar"):
+        raise ModelError(f"stem={params['stem']} must be imagenet or cifar")
+    check_shares(params, "stochastic_depth", "dropout")
+
+
+def inference(features, params, training):
+    """Computes class logits of images.
+
+    Args:
+      features: `{"image": uint8 or float32 [batch, height, width, channels]}`.
+      params: see `default_params`.
+      training: whether dropout and stochastic depth are on, and batch norm uses and updates batch
+        statistics.
+
+    Returns:
+      `{"logits": [batch, num_classes]}` of `params["precision"]`.
+    """
+    x = _stem(classifier.scaled_images(features, params), params, training)
+    counts, bottleneck = DEPTHS[params["depth"]]
+    block = _bottleneck if bottleneck else _basic
+    num_blocks, built = sum(counts), 0
+    for stage, all_strides in enumerate(_strides(counts, bottleneck and params["stride_in_1x1"])):
+        for i, strides in enumerate(all_strides):
+            built += 1
+            skip = params["stochastic_depth"] * built / num_blocks
+            with tf.compat.v1.variable_scope(f"stage_{stage + 1}/block_{i + 1}"):
+                x = block(x, params["width"] * 2**stage, strides, skip, params, training)
+    return {"logits": classifier.pooled_logits(x, params, training)}
+
+
+def _strides(counts, in_1x1):
+    """Returns the strides of the blocks of each stage.
+
+    A 1x1 convolution with strides, at the beginning of a stage, reads a quarter of what it is
+    given. So the block before, the last of its stage, leaves out what nobody else reads.
+    """
+    strides = [[1] * count for count in counts]
+    for stage, following in zip(strides, strides[1:]):
+        if in_1x1:
+            stage[-1] = 2
+        else:
+            following[0] = 2
+    return strides
+
+
+def _stem(x, params, training):
+    with tf.compat.v1.variable_scope("stem"):
+        if params["stem"] == "cifar":
+            x = conv2d(x, params["width"], 3)
+            return tf.nn.relu(normalization.batch_norm(x, params, training))
+        x = conv2d(x, params["width"], 7, strides=2, padding="symmetric")
+        x = normalization.batch_norm(x, params, training)
+        # The ReLU last, where a quarter is left to do: it commutes with the maximum, and maps the
+        # zeros of the padding to themselves. XLA has no pools with a padding of their own.
+        x = tf.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]])
+        return tf.nn.relu(tf.nn.max_pool2d(x, 3, 2, "VALID"))
+
+
+def _basic(x, filters, strides, skip, params, training):
+    """Two 3x3 convolutions and a shortcut: `[batch, height, width, filters]`."""
+    shortcut = _shortcut(x, filters, strides, params, training)
+    x = conv2d(x, filters, 3, strides, "symmetric", name="conv_1")
+    x = tf.nn.relu(normalization.batch_norm(x, params, training, "batch_norm_1"))
+    x = conv2d(x, filters, 3, name="conv_2")
+    x = _last_norm(x, params, training, "batch_norm_2")
+    return tf.nn.relu(shortcut + _dropped_path(x, skip, training))
+
+
+def _bottleneck(x, filters, strides, skip, params, training):
+    """1x1, 3x3 and 1x1 convolutions and a shortcut: `[batch, height, width, 4 * filters]`.
+
+    The 3x3 convolution strides, or at the end, with `stride_in_1x1`, the result.
+    """
+    middle, end = (1, strides) if params["stride_in_1x1"] else (strides, 1)
+    shortcut = _shortcut(x, _EXPANSION * filters, middle, params, training)
+    shortcut = normalization.every(shortcut, end)
+    x = conv2d(x, filters, 1, name="conv_1")
+    x = tf.nn.relu(normalization.batch_norm(x, params, training, "batch_norm_1"))
+    x = conv2d(x, filters, 3, middle, "symmetric", name="conv_2")
+    x = tf.nn.relu(normalization.batch_norm(x, params, training, "batch_norm_2"))
+    x = conv2d(x, _EXPANSION * filters, 1, name="conv_3")
+    x = _last_norm(x, params, training, "batch_norm_3", strides=end)
+    return tf.nn.relu(shortcut + _dropped_path(x, skip, training))
+
+
+def _shortcut(x, filters, strides, params, training):
+    """Returns `x`, or a 1x1 convolution of it where the block changes its shape."""
+    if strides == 1 and x.shape.as_list()[-1] == filters:
+        return x
+    with tf.compat.v1.variable_scope("shortcut"):
+        x = conv2d(x, filters, 1, strides)
+        return normalization.batch_norm(x, params, training)
+
+
+def _last_norm(x, params, training, name, strides=1):
+    zero = params["zero_init_last_gamma"]
+    return normalization.batch_norm(x, params, training, name, zero, strides)
+
+
+def _dropped_path(x, rate, training):
+    """Stochastic depth (Huang et al. 2016, arXiv:1603.09382): `rate` of the images get zeros."""
+    return dropout(x, rate, training, noise_shape=[tf.shape(x)[0], 1, 1, 1])
+
+
+MODEL = Model(
+    name="resnet",
+    default_params=default_params,
+    inference=inference,
+    loss=classifier.loss,
+    metrics=classifier.metrics,
+    predictions=classifier.predictions,
+    check_params=check_params,
+    features=("image",),
+)

@@ -1,0 +1,102 @@
+"""A model is used with the kind of data that it was trained on."""
+
+import json
+
+import pytest
+
+import run_cpu
+from engine.checkpoints import trained_on
+
+
+@pytest.fixture
+def evaluate(exit_status, tiny_flags, trained_dir, capsys):
+    """The exit status and the errors of an evaluation of a model of "stripes"."""
+
+    def run(*flags):
+        directory = f"--model_dir={trained_dir}"
+        status = exit_status(run_cpu, *tiny_flags, directory, "--mode=eval", *flags)
+        return status, capsys.readouterr().err
+
+    return run
+
+
+@pytest.fixture
+def changed(own_data_dir):
+    """Changes dataset.json of a copy of the data set; returns the flag with its folder."""
+
+    def change(**fields):
+        path = f"{own_data_dir}/dataset.json"
+        with open(path) as file:
+            described = json.load(file)
+        with open(path, "w") as file:
+            json.dump({**described, **fields}, file)
+        return f"--data_dir={own_data_dir}"
+
+    return change
+
+
+def classes_of(data_dir):
+    with open(f"{data_dir}/dataset.json") as file:
+        return json.load(file)["class_names"]
+
+
+def test_the_record_names_classes_and_features(trained_dir, data_dir):
+    with open(f"{trained_dir}/{trained_on.FILE_NAME}") as file:
+        record = json.load(file)
+    assert record == {
+        "data_set": "stripes",
+        "classes": classes_of(data_dir),
+        "features": {"image": ["uint8", 7, 5, 1]},
+        "assets": [],
+    }
+
+
+def test_the_same_data_are_accepted(evaluate, changed):
+    assert evaluate(changed(prepared_with={})) == (0, "")
+
+
+def test_classes_in_another_order_are_refused(evaluate, changed, data_dir):
+    classes = classes_of(data_dir)
+    status, said = evaluate(changed(class_names=classes[::-1]))
+    assert status == 2
+    assert f"label 0 is '{classes[0]}' there and '{classes[-1]}' here" in said
+
+
+def test_other_classes_are_refused_by_name(evaluate, changed, data_dir):
+    classes = classes_of(data_dir)
+    status, said = evaluate(changed(class_names=[*classes[:-1], "new"]))
+    assert status == 2
+    assert f"only there: {classes[-1]}; only here: new" in said
+
+
+def test_images_of_another_size_are_refused(evaluate):
+    status, said = evaluate("--image_size=9x9")
+    assert status == 2
+    assert "image uint8 [7, 5, 1] there; image uint8 [9, 9, 1] here" in said
+
+
+@pytest.mark.parametrize("checkpoint", ["average:2", "path"])
+def test_every_way_to_name_a_checkpoint_is_checked(evaluate, changed, trained_dir, checkpoint):
+    path = f"{trained_dir}/model.ckpt-40"
+    flag = f"--checkpoint={path if checkpoint == 'path' else checkpoint}"
+    status, said = evaluate(changed(class_names=["a", "b", "c"]), flag)
+    assert status == 2
+    assert "was trained on other classes" in said
+
+
+def test_a_training_on_other_classes_is_not_resumed(exit_status, tiny_flags, run, changed, capsys):
+    folder = run("--mode=train", "--train_steps=5")
+    flags = [f"--model_dir={folder}", "--mode=train", "--train_steps=10"]
+    assert exit_status(run_cpu, *tiny_flags, *flags, changed(class_names=["c", "b", "a"])) == 2
+    assert "was trained on other classes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"classes": 1}', "{" * 10**5, "\x00"])
+def test_a_broken_record_is_named(tmp_path, content, evaluate):
+    (tmp_path / trained_on.FILE_NAME).write_text(content)
+    with pytest.raises(ValueError, match=r"trained_on.json cannot be read"):
+        trained_on.check(str(tmp_path / "model.ckpt-1"), str(tmp_path), None)
+
+
+def test_a_model_of_before_the_records_is_accepted(tmp_path):
+    trained_on.check(str(tmp_path / "model.ckpt-1"), str(tmp_path), None)

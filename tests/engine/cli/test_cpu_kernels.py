@@ -1,0 +1,71 @@
+"""Which kernels TensorFlow computes with on a CPU, and what a CPU can compute."""
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from engine.cli import cpu_kernels, runtime
+
+AVX2 = "fpu sse4_1 avx fma avx2"
+
+
+@pytest.fixture
+def cpu_info(tmp_path):
+    """Writes a /proc/cpuinfo with these instruction sets and returns its path."""
+
+    def write(features):
+        path = tmp_path / "cpuinfo"
+        path.write_text(f"processor : 0\nflags : {features}\n")
+        return str(path)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("machine", "features", "environ", "expected"),
+    [
+        ("x86_64", AVX2, {}, {"TF_ENABLE_ONEDNN_OPTS": "1"}),
+        ("x86_64", f"{AVX2} avx512f avx512_vnni", {}, {"TF_ENABLE_ONEDNN_OPTS": "1"}),
+        ("x86_64", "fpu sse4_1 avx", {}, {}),
+        ("aarch64", "asimd bf16", {}, {}),
+        ("x86_64", AVX2, {"TF_ENABLE_ONEDNN_OPTS": "0"}, {"TF_ENABLE_ONEDNN_OPTS": "0"}),
+    ],
+)
+def test_onednn_is_on_where_it_is_faster(
+    monkeypatch, cpu_info, machine, features, environ, expected
+):
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    cpu_kernels.prefer_onednn(environ, cpu_info(features))
+    assert environ == expected
+
+
+def test_a_wrapper_chooses_before_tensorflow_is_imported():
+    code = (
+        "import os, sys\n"
+        "from engine.cli import cpu_kernels, startup\n"
+        "cpu_kernels.prefer_onednn = lambda: print('tensorflow' in sys.modules)\n"
+        "startup.start(['run_cpu.py', '--mode=eval', '--model=mlp', '--dataset=x',"
+        " '--data_dir=d', '--model_dir=m'], '', 'engine.cli.flags', 'engine.cli.cpu_flags')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["False"]
+
+
+@pytest.mark.parametrize(
+    ("features", "expected"),
+    [
+        ("fpu avx2 avx512f avx512_bf16", True),
+        ("fpu avx2 avx512f amx_bf16 amx_tile", True),
+        ("asimd bf16 i8mm", True),
+        ("fpu avx2 avx512f", False),
+    ],
+)
+def test_bfloat16_is_an_instruction_of_the_cpu(cpu_info, features, expected):
+    found = cpu_kernels.cpu_features(cpu_info(features))
+    assert runtime.computes_bfloat16(found) is expected
+
+
+def test_bfloat16_is_assumed_where_the_instructions_are_unknown(tmp_path):
+    assert runtime.computes_bfloat16(cpu_kernels.cpu_features(str(tmp_path / "none")))

@@ -1,0 +1,101 @@
+"""One line about a disk or a bucket that fails."""
+
+import errno
+import os
+import re
+import subprocess
+
+import pytest
+import tensorflow as tf
+
+from engine.cli import io_errors
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (
+            tf.errors.ResourceExhaustedError(
+                None,
+                None,
+                "/tmp/m/model.ckpt-50_temp/part-00000-of-00001.data; No space left on device\n"
+                "\t [[node save/SaveV2 ]]\nHint: If you want to see a list of allocated tensors",
+            ),
+            r"No space left on device: /tmp/m/model\.ckpt-50_temp/\S+ \(\d+ MB are free\); what",
+        ),
+        (
+            tf.errors.PermissionDeniedError(
+                None, None, "/m/graph.pbtxt.tmp1; Read-only file system"
+            ),
+            r"Read-only file system: /m/graph\.pbtxt\.tmp1; what was saved before is whole",
+        ),
+        (
+            tf.errors.ResourceExhaustedError(
+                None,
+                None,
+                "Graph execution error:\n\nDetected at node 'save/SaveV2' defined at (most recent "
+                'call last):\n    File "/work/run_cpu.py", line 174, in <module>\n'
+                "Node: 'save/SaveV2'\nruns/m/model.ckpt-50_temp/part-0; No space left on device\n",
+            ),
+            r"No space left on device: runs/m/model\.ckpt-50_temp/part-0 \(\d+ MB are free\); what",
+        ),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "/tmp/x"),
+            r"No space left on device: /tmp/x \(\d+ MB are free\)",
+        ),
+        (
+            tf.errors.UnavailableError(
+                None, None, "Error executing an HTTP request: gs://b/o: 503"
+            ),
+            r"Error executing an HTTP request: gs://b/o: 503$",
+        ),
+        (
+            tf.errors.FailedPreconditionError(None, None, "/m/eval is not a directory"),
+            r"Not a directory: /m/eval; what was saved before is whole",
+        ),
+    ],
+    ids=["full", "read-only", "full, in a graph", "full, in Python", "bucket", "no folder"],
+)
+def test_the_file_and_what_is_kept_are_named(error, expected):
+    line = io_errors.problem(error)
+    assert re.match(expected, line), line
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("No space left on device"), tf.errors.InternalError(None, None, "a bug")]
+)
+def test_other_errors_are_none_of_its_business(error):
+    assert io_errors.problem(error) is None
+
+
+@pytest.fixture
+def resize_disk(tmp_path):
+    """Gives `tmp_path/"disk"` a disk of its own: `resize_disk("2m")` makes it, or changes it."""
+    place = tmp_path / "disk"
+    place.mkdir()
+
+    def resize(size):
+        how = "remount," if os.path.ismount(place) else ""
+        mount = ["mount", "-t", "tmpfs", "-o", f"{how}size={size}", "tmpfs", str(place)]
+        if subprocess.run(mount, capture_output=True).returncode:
+            pytest.skip("a disk can be mounted by root alone")
+
+    yield resize
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_full_disk_keeps_what_was_saved_and_the_run_goes_on_with_space(
+    command, variables, resize_disk, tmp_path
+):
+    resize_disk("900k")  # room for three checkpoints of 0.24 MB
+    arguments = ["--mode=train", "--train_steps=50", "--save_checkpoints_steps=10"]
+    train = command("run_cpu.py", *arguments, f"--model_dir={tmp_path}/disk/model")
+    full = subprocess.run(train, capture_output=True, text=True)
+    assert full.returncode == 1
+    (line,) = full.stderr.splitlines()
+    assert f"No space left on device: {tmp_path}/disk/model/model.ckpt-" in line
+    assert 0 < variables(tmp_path / "disk" / "model")["global_step"] < 50
+    resize_disk("20m")
+    subprocess.run(train, check=True, capture_output=True)
+    assert variables(tmp_path / "disk" / "model")["global_step"] == 50

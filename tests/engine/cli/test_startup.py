@@ -1,0 +1,170 @@
+"""The start and the end of a program."""
+
+import collections
+import importlib.metadata
+import os
+import subprocess
+import sys
+import types
+
+import pytest
+from absl import flags
+
+from common.errors import RunError, UsageError
+from engine.cli import startup
+from input_fns import DataError
+from models.model import ModelError
+
+Version = collections.namedtuple("Version", "major minor micro releaselevel serial")
+
+
+def installed(monkeypatch, **versions):
+    """Pretends that just these distributions are installed."""
+
+    def version(name):
+        if name.replace("-", "_") not in versions:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return versions[name.replace("-", "_")]
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+
+
+@pytest.mark.parametrize("version", [(3, 8, 18), (3, 12, 1), (2, 7, 18)])
+def test_a_wrong_python_is_refused(monkeypatch, version):
+    monkeypatch.setattr(sys, "version_info", Version(*version, "final", 0))
+    with pytest.raises(UsageError, match=r"runs on Python 3\.9, 3\.10 and 3\.11"):
+        startup.check_versions()
+
+
+@pytest.mark.parametrize("wheel", ["tensorflow", "tensorflow_cpu", "tensorflow_tpu"])
+def test_any_wheel_of_tensorflow_2_15_will_do(monkeypatch, wheel):
+    installed(monkeypatch, **{wheel: "2.15.0", "tensorflow_estimator": "2.15.0"})
+    startup.check_versions()
+
+
+@pytest.mark.parametrize(
+    ("versions", "message"),
+    [
+        ({}, "no TensorFlow in"),
+        ({"tensorflow": "2.16.1"}, "tensorflow 2.16.1: this package needs tensorflow 2.15.x"),
+        ({"tensorflow": "2.15.1"}, "tensorflow-estimator is missing"),
+        (
+            {"tensorflow": "2.15.1", "tensorflow_estimator": "2.14.0"},
+            "tensorflow-estimator 2.14.0: this package needs",
+        ),
+    ],
+)
+def test_a_wrong_tensorflow_is_refused(monkeypatch, versions, message):
+    installed(monkeypatch, **versions)
+    with pytest.raises(UsageError, match=message):
+        startup.check_versions()
+
+
+@pytest.mark.parametrize("error", [UsageError, DataError, ModelError])
+def test_an_error_of_the_input_is_one_line_and_status_2(monkeypatch, capsys, error):
+    monkeypatch.setattr(sys, "argv", ["/some/where/run_cpu.py"])
+
+    def main():
+        raise error("this is\n  wrong")
+
+    with pytest.raises(SystemExit) as exit_info:
+        startup.run(main)
+    assert exit_info.value.code == 2
+    assert capsys.readouterr().err == "run_cpu.py: error: this is wrong\n"
+
+
+def test_a_locale_without_utf8_starts_python_in_its_utf8_mode(monkeypatch):
+    started = []
+    monkeypatch.setattr(os, "execv", lambda program, argv: started.append(argv))
+    monkeypatch.setattr(sys, "getfilesystemencoding", lambda: "ascii")
+    monkeypatch.setenv("PYTHONUTF8", "0")
+    startup._use_utf8()
+    startup._use_utf8()  # by now it is in that mode
+    assert len(started) == 1
+    assert os.environ["PYTHONUTF8"] == "1"
+
+
+def test_an_argument_that_is_not_utf8(capsys):
+    with pytest.raises(SystemExit) as end:
+        startup.start(["run_cpu.py", "--data_dir=\udcff"], "")
+    assert end.value.code == 2
+    assert r"the argument '--data_dir=\udcff' is not UTF-8" in capsys.readouterr().err
+
+
+def test_an_error_of_the_program_is_not_hidden():
+    def main():
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        startup.run(main)
+
+
+@pytest.fixture
+def flags_module(monkeypatch):
+    """The name of a module with a flag `--number`."""
+    module = types.ModuleType("flags_of_a_test")
+    module.FLAGS = flags.FlagValues()
+    flags.DEFINE_integer("number", 1, "A number of things.", flag_values=module.FLAGS)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return module.__name__
+
+
+def test_start_parses_the_flags(flags_module):
+    startup.start(["program", "--number=7"], "", flags_module)
+    assert sys.modules[flags_module].FLAGS.number == 7
+
+
+def test_help_prints_the_doc_and_the_flags(flags_module, capsys):
+    with pytest.raises(SystemExit) as exit_info:
+        startup.start(["program", "--help"], "What it does.", flags_module)
+    assert exit_info.value.code == 0
+    out = capsys.readouterr().out
+    assert "What it does." in out
+    assert "A number of things." in out
+
+
+def test_a_python_without_the_requirements_is_told_how_to_get_them():
+    code = (
+        "import runpy, sys; sys.path.insert(0, '.'); runpy.run_path(sys.argv[1], None, '__main__')"
+    )
+    command = [sys.executable, "-S", "-c", code]  # -S: no installed packages
+    for name in ("run_cpu.py", "prepare_data.py"):
+        done = subprocess.run([*command, name], capture_output=True, text=True)
+        assert done.returncode == 2
+        (line,) = done.stderr.splitlines()
+        assert "no TensorFlow in" in line
+
+
+def test_the_flags_stay_parsed_for_the_poller_that_watches_for_preemption():
+    """A thread of TPUEstimator reads absl flags; unparsed, they would end it without a word."""
+    code = (
+        "import sys\n"
+        "from engine.cli import startup\n"
+        "startup.start(['run_tpu.py', '--model=mlp', '--dataset=digits', '--data_dir=d',\n"
+        "    '--model_dir=m', '--train_steps=1'], '', 'engine.cli.flags', 'tpu.connect.flags')\n"
+        "from tensorflow.python.tpu.client import client\n"
+        "print(client.FLAGS.runtime_oom_exit, client.FLAGS.hbm_oom_exit)\n"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout == "True True\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        (
+            "https://s/o?X-Goog-Signature=ab12&X-Goog-Date=1: 403",
+            "https://s/o?X-Goog-Signature=...&X-Goog-Date=1: 403",
+        ),
+        ("HTTP 401, access_token: ya29.abc, retry", "HTTP 401, access_token=..., retry"),
+        ("a row of 64 tokens: too long", "a row of 64 tokens: too long"),
+    ],
+)
+def test_no_secret_is_shown(capsys, said, shown):
+    def fails():
+        raise RunError(said)
+
+    with pytest.raises(SystemExit):
+        startup.run(fails)
+    assert capsys.readouterr().err.partition("error: ")[2] == f"{shown}\n"

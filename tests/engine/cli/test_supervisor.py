@@ -1,0 +1,113 @@
+"""A training that dies is restarted while there is hope."""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from engine.cli import supervisor
+
+# A training of its own kind: counts its runs, saves a checkpoint of its step, and then does `end`.
+TRAINING = """
+import os, pathlib, signal, sys
+folder = pathlib.Path(sys.argv[1])
+runs = len(list(folder.glob("run-*")))
+(folder / f"run-{runs}").touch()
+saves, ends = eval(sys.argv[2]), eval(sys.argv[3])
+if saves[runs]:
+    (folder / f"model.ckpt-{10 * (runs + 1)}.index").touch()
+if ends[runs] < 0:
+    os.kill(os.getpid(), -ends[runs])
+sys.exit(ends[runs])
+"""
+
+
+@pytest.fixture
+def supervise(tmp_path):
+    """Supervises runs that save or not, and end so; returns the status, runs and waits."""
+
+    def run(saves, ends, max_restarts=9):
+        waits = []
+        command = [sys.executable, "-c", TRAINING, str(tmp_path), str(saves), str(ends)]
+        status = supervisor.supervise(command, str(tmp_path), max_restarts, waits.append)
+        return status, len(list(tmp_path.glob("run-*"))), waits
+
+    return run
+
+
+def test_one_that_is_killed_is_restarted_to_its_end(supervise):
+    ends = [-signal.SIGKILL, 1, -signal.SIGSEGV, 0]
+    assert supervise([True] * 4, ends) == (0, 4, [1, 1, 1])
+
+
+@pytest.mark.parametrize("status", [0, 2, 129, 130, 141, 143])
+def test_one_that_ends_on_purpose_is_not(supervise, status):
+    assert supervise([True], [status]) == (status, 1, [])
+
+
+def test_without_progress_it_waits_longer_and_gives_up(supervise):
+    assert supervise([False] * 9, [1] * 9) == (1, 3, [2, 4])
+
+
+def test_progress_gives_new_hope(supervise):
+    saves = [False, False, True, False, False, False]
+    assert supervise(saves, [1] * 6) == (1, 6, [2, 4, 1, 2, 4])
+
+
+def test_there_are_no_more_restarts_than_asked_for(supervise, capfd):
+    assert supervise([True] * 9, [-signal.SIGKILL] * 9, max_restarts=2) == (137, 3, [1, 1])
+    assert "restarted 2 times, which is --max_restarts" in capfd.readouterr().out
+
+
+def catches(pid, number):
+    """Whether a process has a handler for a signal (proc(5), SigCgt)."""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    (mask,) = re.findall(r"(?m)^SigCgt:\s*(\w+)", status)
+    return bool(int(mask, 16) >> (number - 1) & 1)
+
+
+def test_a_signal_reaches_the_training(tmp_path):
+    code = "import sys, time\nprint('ready', flush=True)\ntime.sleep(60)"
+    parent = (
+        "import sys; from engine.cli import supervisor\n"
+        f"sys.exit(supervisor.supervise([sys.executable, '-c', {code!r}], {str(tmp_path)!r}, 3))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    while not catches(process.pid, signal.SIGTERM):
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGTERM)
+    assert process.wait() == 143
+    process.stdout.close()
+
+
+@pytest.mark.slow
+def test_a_killed_training_ends_by_itself(command, run_in, variables, tmp_path):
+    arguments = ["--mode=train", "--train_steps=1500", "--save_checkpoints_steps=20"]
+    process = subprocess.Popen(command("run_cpu.py", *arguments, "--max_restarts=2"))
+    while not (tmp_path / "model" / "checkpoint").exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    subprocess.run(["pkill", "-KILL", "-P", str(process.pid)], check=True)
+    assert process.wait() == 0
+    assert variables(tmp_path / "model")["global_step"] == 1500
+
+
+def test_a_training_ends_with_a_supervisor_that_is_killed(tmp_path):
+    """Otherwise the same command would train beside it."""
+    code = "import time\nprint('ready', flush=True)\ntime.sleep(600)"
+    parent = (
+        "import sys; from engine.cli import supervisor\n"
+        f"supervisor.supervise([sys.executable, '-c', {code!r}], {str(tmp_path)!r}, 3)"
+    )
+    command = [sys.executable, "-c", parent]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        process.kill()
+        # The training holds the other end of the pipe as long as it lives.
+        assert process.stdout.read() == ""

@@ -1,0 +1,73 @@
+"""TF_CONFIG makes a process a part of a cluster, or is refused in one line."""
+
+import json
+
+import pytest
+
+from common.errors import UsageError
+from engine.distribute import tf_config
+
+CLUSTER = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
+
+
+@pytest.fixture
+def configure(monkeypatch):
+    """Sets TF_CONFIG for this cluster, or to a text."""
+
+    def configure(task_type=None, index=0, cluster=CLUSTER, text=None):
+        config = {"cluster": cluster, "task": {"type": task_type, "index": index}}
+        monkeypatch.setenv("TF_CONFIG", text or json.dumps(config))
+
+    return configure
+
+
+@pytest.mark.parametrize(
+    ("task_type", "index", "worker"), [("chief", 0, 0), ("worker", 1, 2), ("ps", 0, 0)]
+)
+def test_a_task_of_a_cluster(configure, task_type, index, worker):
+    configure(task_type, index)
+    assert tf_config.task_of_environment() == tf_config.Task(task_type, worker, in_cluster=True)
+
+
+def test_the_evaluator_needs_no_place_in_the_cluster(configure):
+    configure("evaluator")
+    task = tf_config.task_of_environment()
+    assert (task.type, task.in_cluster, task.trains, task.is_chief) == (
+        "evaluator",
+        True,
+        False,
+        False,
+    )
+
+
+def test_without_it_a_process_is_alone(monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    assert tf_config.task_of_environment() == tf_config.Task("chief", 0, in_cluster=False)
+
+
+def test_a_cluster_of_one_is_alone(configure):
+    configure("chief", cluster={"chief": ["a:1"]})
+    assert not tf_config.task_of_environment().in_cluster
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"text": "{not json"}, "Expecting property name"),
+        ({"text": "[1]"}, "TF_CONFIG"),
+        ({"task_type": "worker", "index": 7}, "index"),
+        ({"task_type": "chief", "cluster": {**CLUSTER, "chief": ["a:1", "a:2"]}}, "one"),
+        ({"task_type": "worker", "cluster": {"worker": ["b:1"], "ps": ["d:1"]}}, "chief"),
+        (
+            {"task_type": "worker", "cluster": {"chief": ["a:1"], "worker": ["b:1"]}},
+            "no --strategy",
+        ),
+        ({"task_type": "boss"}, "boss"),
+        ({"task_type": "master", "cluster": {"master": ["a:1"], "ps": ["d:1"]}}, "say 'chief'"),
+        ({"text": json.dumps({"cluster": CLUSTER})}, "task"),
+    ],
+)
+def test_what_is_no_cluster(configure, config, message):
+    configure(**config)
+    with pytest.raises(UsageError, match=message):
+        tf_config.task_of_environment()

@@ -1,0 +1,105 @@
+"""What is said of the classes, judged by scikit-learn; the picture, by its pixels."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn import metrics
+
+from engine.evaluation import confusion_matrix
+
+NAMES = ("healthy", "black rot", "rust", "scab")
+MATRIX = np.array([[30, 1, 0, 1], [0, 33, 0, 0], [12, 0, 15, 0], [0, 0, 0, 32]])
+
+
+def examples(matrix):
+    """Labels and predictions with that confusion matrix."""
+    pairs = np.argwhere(matrix >= 0)
+    return np.repeat(pairs, matrix.ravel(), axis=0).T
+
+
+def decode(matrix, names):
+    return np.asarray(Image.open(io.BytesIO(confusion_matrix.png(matrix, names))))
+
+
+def test_precision_recall_and_f1_are_those_of_scikit_learn():
+    figures = confusion_matrix.per_class(MATRIX, NAMES)
+    expected = zip(*metrics.precision_recall_fscore_support(*examples(MATRIX)))
+    assert list(figures) == list(NAMES)
+    for found, wanted in zip(figures.values(), expected):
+        assert list(found) == ["precision", "recall", "f1", "examples"]
+        np.testing.assert_allclose(list(found.values()), wanted, rtol=1e-12)
+
+
+def test_what_cannot_be_told_is_none():
+    figures = confusion_matrix.per_class(np.array([[3, 0, 1], [2, 0, 0], [0, 0, 0]]), "abc")
+    assert figures["b"]["precision"] is None  # never predicted
+    assert figures["c"]["recall"] is None  # no examples
+    assert figures["c"]["precision"] == 0
+
+
+def test_the_text():
+    assert confusion_matrix.text(MATRIX, NAMES).splitlines() == [
+        "class      precision  recall      f1  examples",
+        "healthy       0.7143  0.9375  0.8108        32",
+        "black rot     0.9706  1.0000  0.9851        33",
+        "rust          1.0000  0.5556  0.7143        27",
+        "scab          0.9697  1.0000  0.9846        32",
+        "",
+        "labels are rows, predictions columns:",
+        "           healthy  black rot  rust  scab",
+        "healthy         30          1     0     1",
+        "black rot        0         33     0     0",
+        "rust            12          0    15     0",
+        "scab             0          0     0    32",
+        "",
+        "confused most:",
+        "    12  rust taken for healthy",
+        "     1  healthy taken for black rot",
+        "     1  healthy taken for scab",
+    ]
+
+
+def test_of_many_classes_the_text_has_the_figures_and_ten_pairs_but_no_matrix():
+    matrix = np.random.default_rng(0).integers(0, 50, [21, 21])
+    lines = confusion_matrix.text(matrix, [f"class {i}" for i in range(21)]).splitlines()
+    assert len(lines) == 1 + 21 + 2 + 10
+    counts = [int(line.split()[0]) for line in lines[-10:]]
+    wrong = matrix[~np.eye(21, dtype=bool)]
+    assert counts == sorted(wrong, reverse=True)[:10]
+
+
+def test_a_result_holds_the_matrix_of_up_to_a_hundred_classes():
+    found = confusion_matrix.figures(MATRIX, NAMES)
+    assert list(found) == ["classes", "most_confused", "confusion_matrix"]
+    assert found["most_confused"][0] == ("rust", "healthy", 12)
+    assert list(confusion_matrix.figures(np.eye(101, dtype=int), ["name"] * 101)) == [
+        "classes",
+        "most_confused",
+    ]
+
+
+def test_a_classifier_without_fault_confuses_nothing():
+    assert "confused" not in confusion_matrix.text(np.diag([3, 4, 5, 6]), NAMES)
+
+
+@pytest.mark.parametrize("classes", [2, 20])
+def test_in_the_picture_cells_are_dark_where_a_row_has_its_share(classes):
+    picture = decode(np.diag([7] * classes), [f"{i}" for i in range(classes)])
+    cells = picture[-44 * classes :, -44 * classes :][3::44, 3::44]  # their corners: no digits
+    dark = (cells < 120).all(axis=-1)
+    np.testing.assert_array_equal(dark, np.eye(classes, dtype=bool))
+
+
+def test_many_classes_get_a_few_pixels_each():
+    picture = decode(np.eye(100, dtype=int), ["name"] * 100)
+    assert picture.shape == (800, 800, 3)
+    np.testing.assert_array_equal((picture[::8, ::8] < 120).all(axis=-1), np.eye(100, dtype=bool))
+
+
+def test_text_and_picture_are_written_side_by_side(tmp_path):
+    confusion_matrix.write(str(tmp_path), 7, MATRIX, NAMES)
+    assert (tmp_path / "classes_7.txt").read_text() == confusion_matrix.text(MATRIX, NAMES)
+    assert (tmp_path / "confusion_matrix_7.png").read_bytes() == confusion_matrix.png(MATRIX, NAMES)
+    assert len(list(tmp_path.iterdir())) == 2

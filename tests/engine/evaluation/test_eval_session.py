@@ -1,0 +1,182 @@
+"""One graph and one session for checkpoint after checkpoint, against Estimator.evaluate."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from engine.evaluation.eval_session import EvalSession
+
+ModeKeys = tf.estimator.ModeKeys
+STEPS = 3
+
+
+class Passes(tf.estimator.SessionRunHook):
+    """Keeps the sessions and counts the batches that it sees."""
+
+    def __init__(self):
+        self.sessions, self.batches = [], 0
+
+    def after_create_session(self, session, coord):
+        self.sessions.append(session)
+
+    def after_run(self, run_context, run_values):
+        self.batches += 1
+
+
+class Away(tf.estimator.SessionRunHook):
+    """Fails once, as a bucket does that is not available for a moment."""
+
+    def __init__(self, batch):
+        self._left = batch
+
+    def before_run(self, run_context):
+        self._left -= 1
+        if not self._left:
+            raise tf.errors.UnavailableError(None, None, "503")
+
+
+@pytest.fixture
+def regression(tmp_path):
+    """An Estimator of `y = weights x` trained for 5 steps, of which it has 5 checkpoints.
+
+    It evaluates what `twice_the_weights` holds, with `noise`. `graphs` lists the modes that it was
+    called with.
+    """
+    graphs = []
+
+    def model_fn(features, labels, mode):
+        graphs.append(mode)
+        weights = tf.compat.v1.get_variable("weights", [4, 1])  # random at first
+        global_step = tf.compat.v1.train.get_global_step()
+        losses = tf.abs(tf.matmul(features, weights)[:, 0] - labels)
+        if estimator.noise:
+            losses += tf.random.uniform(losses.shape, maxval=estimator.noise)
+        loss = tf.reduce_mean(losses)
+        if mode == ModeKeys.TRAIN:
+            twice = tf.compat.v1.get_variable("twice_the_weights", [4, 1], trainable=False)
+            train = tf.compat.v1.train.GradientDescentOptimizer(0.1).minimize(loss, global_step)
+            with tf.control_dependencies([train]):
+                train = twice.assign(2 * weights.read_value())
+            return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train)
+        saver = tf.compat.v1.train.Saver({"twice_the_weights": weights, "global_step": global_step})
+        return tf.estimator.EstimatorSpec(
+            mode,
+            loss=loss,
+            eval_metric_ops={
+                "error": tf.compat.v1.metrics.mean(losses),
+                "features": tf.compat.v1.metrics.mean_tensor(tf.reduce_mean(features, axis=0)),
+            },
+            scaffold=tf.compat.v1.train.Scaffold(saver=saver),
+        )
+
+    config = tf.estimator.RunConfig(str(tmp_path), tf_random_seed=1, save_checkpoints_steps=1)
+    estimator = tf.estimator.Estimator(model_fn, config=config)
+    estimator.noise = 0.0
+    estimator.train(input_fn, max_steps=5)
+    estimator.graphs = graphs
+    del graphs[:]
+    return estimator
+
+
+def input_fn():
+    """13 examples in batches of 5, forever."""
+    random = np.random.default_rng(3)
+    examples = random.normal(size=[13, 4]).astype(np.float32)
+    dataset = tf.data.Dataset.from_tensor_slices((examples, examples.sum(axis=1)))
+    return dataset.repeat().batch(5, drop_remainder=True)
+
+
+def checkpoint(estimator, step):
+    return f"{estimator.model_dir}/model.ckpt-{step}"
+
+
+def events(folder):
+    """Returns `(step, tag, value)` of all of a folder's."""
+    return [
+        (event.step, value.tag, value.simple_value or tf.make_ndarray(value.tensor).tolist())
+        for path in tf.io.gfile.glob(f"{folder}/events*")
+        for event in tf.compat.v1.train.summary_iterator(path)
+        for value in event.summary.value
+    ]
+
+
+def node_names(folder):
+    """The names in the graph that the events of a folder begin with."""
+    (path,) = tf.io.gfile.glob(f"{folder}/events*")
+    graphs = [event.graph_def for event in tf.compat.v1.train.summary_iterator(path)]
+    graph_def = tf.compat.v1.GraphDef.FromString(max(graphs, key=len))
+    return {node.name for node in graph_def.node}
+
+
+def test_each_checkpoint_has_the_metrics_of_estimator_evaluate(regression):
+    session = EvalSession(regression, input_fn)
+    for step in (1, 5, 2):
+        path = checkpoint(regression, step)
+        expected = regression.evaluate(input_fn, STEPS, checkpoint_path=path)
+        found = session.evaluate(STEPS, [], path)
+        assert expected.keys() == found.keys()
+        for name in expected:
+            np.testing.assert_array_equal(found[name], expected[name])
+        assert found["global_step"] == step
+
+
+def test_the_events_are_those_of_estimator_evaluate(regression):
+    session = EvalSession(regression, input_fn)
+    for step in (2, 4):
+        path = checkpoint(regression, step)
+        session.evaluate(STEPS, [], path, "kept")
+        regression.evaluate(input_fn, STEPS, checkpoint_path=path, name="anew")
+    assert events(regression.eval_dir("kept")) == events(regression.eval_dir("anew"))
+    assert len(events(regression.eval_dir("kept"))) == 8
+
+
+def test_the_graph_in_the_events_is_that_of_the_evaluation(regression):
+    path = checkpoint(regression, 2)
+    EvalSession(regression, input_fn).evaluate(STEPS, [], path, "kept")
+    regression.evaluate(input_fn, STEPS, checkpoint_path=path, name="anew")
+    kept, anew = (node_names(regression.eval_dir(name)) for name in ("kept", "anew"))
+    assert (
+        {"weights", "IteratorGetNext"} <= kept <= anew
+    )  # the Estimator has a counter of steps too
+
+
+def test_a_pass_begins_anew_where_the_storage_was_away_for_a_moment(regression):
+    path = checkpoint(regression, 2)
+    expected = regression.evaluate(input_fn, STEPS, checkpoint_path=path)
+    found = EvalSession(regression, input_fn).evaluate(STEPS, [Away(batch=2)], path)
+    assert found["error"] == expected["error"]
+    np.testing.assert_array_equal(found["features"], expected["features"])
+
+
+def test_random_numbers_begin_anew_in_each_pass(regression):
+    regression.noise = 1.0
+    session, path = EvalSession(regression, input_fn), checkpoint(regression, 2)
+    expected = regression.evaluate(input_fn, STEPS, checkpoint_path=path)["error"]
+    found = [session.evaluate(STEPS, [], path)["error"] for _ in range(2)]
+    assert found == [expected, expected]
+
+
+def test_the_graph_and_the_session_are_made_once(regression):
+    session, passes = EvalSession(regression, input_fn), Passes()
+    assert regression.graphs == []
+    for step in (1, 2, 3):
+        session.evaluate(STEPS, [passes], checkpoint(regression, step))
+    assert regression.graphs == [ModeKeys.EVAL]
+    assert len(set(passes.sessions)) == 1
+
+
+def test_hooks_see_every_pass(regression):
+    session, passes = EvalSession(regression, input_fn), Passes()
+    for step in (1, 2):
+        session.evaluate(STEPS, [passes], checkpoint(regression, step))
+    assert (len(passes.sessions), passes.batches) == (2, 2 * STEPS)
+
+
+def test_a_pass_that_fails_leaves_the_session_usable(regression):
+    session = EvalSession(regression, input_fn)
+    expected = session.evaluate(STEPS, [], checkpoint(regression, 3))
+    with pytest.raises((tf.errors.NotFoundError, ValueError)):
+        session.evaluate(STEPS, [], checkpoint(regression, 7))
+    found = session.evaluate(STEPS, [], checkpoint(regression, 3))
+    np.testing.assert_array_equal(found["features"], expected["features"])
+    assert found["error"] == expected["error"]

@@ -1,0 +1,96 @@
+"""The progress line and the clock behind it."""
+
+import re
+import time
+
+import pytest
+import tensorflow as tf
+
+from engine.hooks import progress
+
+
+@pytest.fixture
+def now(monkeypatch):
+    """The time, in a list of one number that a test moves on."""
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_the_clock_stands_still_while_paused(now):
+    clock = progress.Clock()
+    before = clock.seconds()
+    now[0] += 3.0
+    with clock.pause():
+        now[0] += 2.0
+    assert clock.seconds() - before == 3.0
+
+
+def test_the_rate_is_of_the_steps_since_it_was_last_asked(now):
+    rate = progress.Rate(progress.Clock(), batch_size=13)
+    rate.restart(5)
+    now[0] += 2.0
+    assert rate.since_last(9) == pytest.approx(4 * 13 / 2)
+    now[0] += 1.0
+    assert rate.since_last(10) == pytest.approx(13)
+
+
+def make_hooks(train_steps, steps_per_run=1):
+    """The hooks of a graph whose loss is 0.125, at the learning rate step / 100."""
+    tf.compat.v1.losses.add_loss(tf.constant(0.125))
+    counter = progress.StepCounter(steps_per_run)
+    hook = progress.ProgressHook(
+        lambda step: tf.cast(step, tf.float32) / 100,
+        batch_size=13,
+        train_steps=train_steps,
+        clock=progress.Clock(),
+        counter=counter,
+    )
+    return [counter, hook]
+
+
+def train(hooks, runs, steps_per_run=1):
+    count = tf.compat.v1.train.get_or_create_global_step().assign_add(steps_per_run)
+    with tf.compat.v1.train.MonitoredSession(hooks=hooks) as session:
+        for _ in range(runs):
+            session.run(count)
+
+
+@pytest.mark.parametrize("steps_per_run", [1, 3])
+def test_a_line_at_the_end_names_step_loss_rate_and_time(capsys, steps_per_run):
+    train(make_hooks(3, steps_per_run), 3 // steps_per_run, steps_per_run)
+    sizes, line = capsys.readouterr().out.splitlines()
+    assert sizes == "training 0 parameters up to step 3"
+    # The learning rate is that of the step just made, the third, which found the counter at 2.
+    pattern = r"step 3/3 \| loss 0\.1250 \| lr 0\.02 \| [\d,]+ examples/s \| ETA 0:00:00"
+    assert re.fullmatch(pattern, line)
+
+
+def test_a_hook_goes_on_in_another_session(capsys):
+    hooks = make_hooks(4)
+    for _ in range(2):
+        with tf.Graph().as_default():
+            tf.compat.v1.losses.add_loss(tf.constant(0.5))
+            train(hooks, 4)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(" ")[0] for line in lines] == ["training", "step", "step"]
+
+
+def test_a_short_pass_over_a_split_prints_nothing(capsys):
+    train([progress.PassHook("eval", 25, batch_size=13)], 2)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_long_pass_over_a_split_says_how_far_it_is(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
+    train([progress.PassHook("eval", 25, batch_size=13)], 2)
+    first, last = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"eval 13/25 \| [\d,]+ examples/s \| ETA \d:\d\d:\d\d", first)
+    assert re.fullmatch(r"eval 25/25 \| [\d,]+ examples/s \| ETA 0:00:00", last)
+
+
+def test_lines_come_by_time_and_not_by_step(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
+    train(make_hooks(9), 4)
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert [line.split()[1] for line in lines] == ["1/9", "2/9", "3/9", "4/9"]

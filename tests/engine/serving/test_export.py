@@ -1,0 +1,175 @@
+"""Exports: versions, what lies beside the model, and what becomes of one that is wrong."""
+
+import dataclasses
+import json
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from engine.serving import export, export_check
+from engine.serving.export_check import ExportError
+from input_fns import orientation
+from models.vision import mlp
+
+LOGITS_ONLY = dataclasses.replace(mlp.MODEL, predictions=lambda outputs: dict(outputs))
+
+
+@pytest.fixture
+def run_export(run_in, trained_dir, tmp_path):
+    """Exports the trained model into `tmp_path`; returns the names there."""
+
+    def run(*arguments):
+        run_in(trained_dir, "--mode=export", f"--export_dir={tmp_path}", *arguments)
+        return sorted(os.listdir(tmp_path))
+
+    return run
+
+
+def card_of(tmp_path):
+    (version,) = os.listdir(tmp_path)
+    with open(tmp_path / version / "MODEL_CARD.json") as file:
+        return json.load(file)
+
+
+def test_a_second_export_is_a_newer_version(run_export):
+    (first,) = run_export()
+    versions = run_export()
+    assert versions[0] == first
+    assert int(versions[1]) > int(first)
+
+
+def test_a_version_is_newer_than_all_that_are_there(run_export, tmp_path):
+    (tmp_path / "99999999999").mkdir()
+    (tmp_path / "failed-999999999999").mkdir()
+    assert "100000000000" in run_export()
+
+
+def test_the_check_compares_a_batch_by_every_signature(run_export, tmp_path):
+    run_export("--export_check")
+    found = card_of(tmp_path)["export_check"]
+    assert found["examples"] == 13
+    assert set(found["differences"]) == {
+        "serving_default", "tf_example", "image_bytes", "classify"
+    }  # fmt: skip
+    assert max(found["differences"].values()) <= 1e-5
+    assert found["problems"] == []
+
+
+@pytest.mark.parametrize(
+    ("predicted", "given", "is_right"),
+    [
+        ([1e6, 1.0], [1e6 + 1, 1.0], True),  # within 1e-5 of the number
+        ([1e6, 1.0], [1e6, 1.1], False),
+        ([-1e9, 1.0], [-1e9, 900.0], False),
+        ([np.inf, 1.0], [np.inf, 1.0], True),
+        ([np.inf, 1.0], [5.0, 1.0], False),
+        ([5.0, 1.0], [np.inf, 1.0], False),
+        ([np.nan, 1.0], [np.nan, 1.0], False),
+    ],
+)
+def test_each_number_is_compared_by_its_own_size(predicted, given, is_right):
+    predictions, answer = ({"x": np.array([x], np.float32)} for x in (predicted, given))
+    _, problems = export_check._compare(predictions, answer, exactly=True)
+    assert bool(problems) != is_right
+
+
+def test_the_card_says_what_the_model_is(run_export, run_in, trained_dir, tmp_path):
+    run_in(trained_dir, "--mode=eval")
+    run_export("--export_top_k=2")
+    card = card_of(tmp_path)
+    assert card["model"] == "mlp"
+    assert card["params"]["pixel_scale"] == 0.01
+    assert card["data_set"]["classes"] == ["stripe 0", "stripe 1", "stripe 2"]
+    assert card["data_set"]["examples"] == {"train": 97, "test": 41}
+    assert card["metrics"]["examples"] == 41
+    assert card["checkpoint"]["step"] > 0
+    assert card["versions"]["tensorflow"].startswith("2.15.")
+    assert card["export_check"]["examples"] == 0
+    signature = card["graphs"]["serve"]["signatures"]["serving_default"]
+    assert signature["inputs"] == {"image": {"dtype": "uint8", "shape": [None, 7, 5, 1]}}
+    assert signature["outputs"]["top_class_names"] == {"dtype": "string", "shape": [None, 2]}
+
+
+def test_the_graph_holds_nothing_of_training(run_export, tmp_path):
+    run_export()
+    card = card_of(tmp_path)
+    weights = 35 * 512 + 512 + 512 * 3 + 3
+    assert card["variables"] == weights + 1  # the global step
+
+
+def test_more_classes_than_there_are_cannot_be_the_likeliest(run_export):
+    with pytest.raises(ValueError, match="--export_top_k=4, but stripes has 3 classes"):
+        run_export("--export_top_k=4")
+
+
+def test_an_export_that_answers_otherwise_is_no_version(run_export, monkeypatch, tmp_path):
+    predict_batch = export_check.predict_batch
+
+    def wrong(*arguments):
+        predictions = predict_batch(*arguments)
+        return {**predictions, "probabilities": predictions["probabilities"] + np.float32(0.01)}
+
+    monkeypatch.setattr(export_check, "predict_batch", wrong)
+    with pytest.raises(ExportError, match=r"serving_default: probabilities differs by up to 0\.01"):
+        run_export("--export_check")
+    (name,) = os.listdir(tmp_path)
+    assert name.startswith("failed-")
+    assert card_of(tmp_path)["export_check"]["problems"]
+
+
+@pytest.mark.slow
+def test_an_export_that_ignores_orientations_is_no_version(
+    run_in, uncertain_dir, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(orientation, "of_file", lambda encoded: tf.constant(orientation.UPRIGHT))
+    with pytest.raises(ExportError, match="image_bytes: of pictures with an EXIF orientation prob"):
+        run_in(uncertain_dir, "--mode=export", f"--export_dir={tmp_path}", "--export_check")
+
+
+def test_no_module_of_the_working_folder_is_run(run_export, monkeypatch, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("working")
+    (folder / "engine").mkdir()
+    for name in ("engine/__init__", "numpy", "json", "pickle", "sitecustomize", "tensorflow"):
+        (folder / f"{name}.py").write_text("raise SystemExit('of the working folder')\n")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PYTHONPATH", f".{os.pathsep}")
+    (name,) = run_export("--export_check")
+    assert name.isdigit()
+
+
+@pytest.mark.slow
+def test_an_export_that_cannot_be_loaded_is_no_version(run_export, monkeypatch, tmp_path):
+    write = export._write
+
+    def broken(*arguments):
+        path = write(*arguments)
+        os.truncate(os.path.join(path, "variables", "variables.data-00000-of-00001"), 100)
+        return path
+
+    monkeypatch.setattr(export, "_write", broken)
+    with pytest.raises(ExportError, match="a fresh process could not serve it"):
+        run_export("--export_check")
+    (name,) = os.listdir(tmp_path)
+    assert name.startswith("failed-")
+
+
+def test_nothing_is_left_of_an_export_that_fails(run_export, monkeypatch, tmp_path):
+    def fail(*arguments):
+        raise OSError("no space")
+
+    monkeypatch.setattr(export.warm_up, "write", fail)
+    with pytest.raises(OSError, match="no space"):
+        run_export("--export_check")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_a_model_of_your_own_need_not_predict_classes(run_export, tmp_path):
+    (version,) = run_export("--export_check", f"--model={__name__}:LOGITS_ONLY")
+    (graph,) = card_of(tmp_path)["graphs"].values()
+    assert set(graph["signatures"]) == {"serving_default", "tf_example", "image_bytes"}
+    assert list(graph["signatures"]["serving_default"]["outputs"]) == ["logits"]
+    requests = tmp_path / version / export.EXTRA / "tf_serving_warmup_requests"
+    assert len(list(tf.compat.v1.io.tf_record_iterator(str(requests)))) == 3

@@ -1,0 +1,105 @@
+"""Several steps in one session.run: as many as there is time for, and the same as single ones."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from engine.cli import run_settings
+from engine.train import host_loop, train_step
+from tests import numerics
+
+
+@pytest.fixture
+def counter():
+    return host_loop.LoopCounter(4, 10, end=13)
+
+
+def make_step(features, labels, loss_of=lambda feature: feature):
+    """A step that adds the batch, one number, to a sum."""
+    del labels
+    total = tf.compat.v1.get_variable("total", [], initializer=tf.zeros_initializer())
+    global_step = tf.compat.v1.train.get_or_create_global_step()
+    with tf.control_dependencies([total.assign_add(features)]):
+        op = global_step.assign_add(1, read_value=False)
+    loss = loss_of(features)
+    return train_step.TrainStep(op, loss, {}, [total]), lambda: tf.strings.as_string(features, 0)
+
+
+def train(counter, build=make_step):
+    """Runs to the end on the numbers 1, 2, 3...; the step after each run, and what it fetched."""
+    numbers = tf.data.Dataset.range(1, 1000).map(lambda n: (tf.cast(n, tf.float32), n))
+    batches, _ = host_loop.of_dataset(lambda params: numbers)({})
+    step, summary = host_loop.repeat(batches, counter, 4, build)
+    runs = []
+    with tf.compat.v1.train.MonitoredSession(hooks=[counter]) as session:
+        while not session.should_stop():
+            _, loss, text = session.run([step.op, step.loss, summary])
+            runs.append((counter.step, loss, text.decode()))
+    return runs
+
+
+@pytest.fixture
+def time_passes(monkeypatch):
+    """Lets each look at the clock take so many seconds, and starts at none."""
+
+    def passes(seconds):
+        clock = iter(np.arange(0, 1000 * seconds, seconds))
+        monkeypatch.setattr(host_loop.time, "monotonic", lambda: next(clock))
+
+    return passes
+
+
+def test_each_step_takes_a_batch_of_its_own(counter):
+    runs = train(counter)
+    assert [loss for _, loss, _ in runs] == [step for step, _, _ in runs]
+
+
+def test_loops_grow_and_end_at_every_stop(counter, time_passes):
+    time_passes(1e-4)
+    # 1, 2, then what is left to 4; 4 to 8; to 10; to 12; to the end
+    assert [step for step, _, _ in train(counter)] == [1, 3, 4, 8, 10, 12, 13]
+
+
+def test_a_slow_step_is_run_by_itself(counter, time_passes):
+    time_passes(0.2)
+    assert [step for step, _, _ in train(counter)] == list(range(1, 14))
+
+
+def test_a_loop_takes_a_tenth_of_a_second(monkeypatch):
+    counter = host_loop.LoopCounter(end=13)
+    monkeypatch.setattr(host_loop.time, "monotonic", lambda: 0.03 * counter.step)
+    assert [step for step, _, _ in train(counter)] == [1, 3, 6, 9, 12, 13]
+
+
+def test_the_summary_is_of_the_steps_where_it_is_due(counter):
+    texts = {step: text for step, _, text in train(counter) if text}
+    assert texts == {4: "4", 8: "8", 12: "12"}
+
+
+def test_a_loss_that_is_not_finite_ends_the_loop(counter, time_passes):
+    time_passes(1e-4)
+
+    def diverging(features, labels):
+        return make_step(features, labels, lambda n: tf.where(tf.equal(n, 6), np.nan, n))
+
+    runs = train(counter, diverging)
+    assert [step for step, _, _ in runs][:5] == [1, 3, 4, 6, 8]
+    assert np.isnan(runs[3][1])
+
+
+@pytest.mark.parametrize("flag", ["--accumulate_steps=2", "--params=optimizer=momentum"])
+def test_an_estimator_learns_the_same_in_loops(run_in, variables, monkeypatch, tmp_path, flag):
+    arguments = ["--mode=train", "--train_steps=13", "--train_batch_size=12", flag]
+    run_in(tmp_path / "loops", *arguments)
+    from_flags = run_settings.from_flags
+    monkeypatch.setattr(run_settings, "from_flags", lambda task, in_loops: from_flags(task=task))
+    run_in(tmp_path / "steps", *arguments)
+    # 13 steps, each of two layers and a loss, there and back, and an optimizer, on 7x5 pixels.
+    arithmetic = {"terms": 7 * 5, "depth": 13 * (2 * (1 + 2 * 2 + 6) + 10)}
+    loops, by_step = variables(tmp_path / "loops"), variables(tmp_path / "steps")
+    numerics.assert_all_close(loops, by_step, **arithmetic)
+    assert loops["global_step"] == by_step["global_step"] == 13
+    run_in(tmp_path / "fewer", *arguments, "--train_steps=12")
+    fewer = variables(tmp_path / "fewer")
+    kernel = "logits/kernel"
+    numerics.assert_far(fewer[kernel], loops[kernel], **arithmetic)

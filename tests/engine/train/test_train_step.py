@@ -1,0 +1,81 @@
+"""A step of training: one update, whatever the number of parts the batch is cut into."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from engine.cli import hparams
+from engine.train import optimizers, train_step
+from models.vision import convnet, mlp
+from tests import numerics
+
+BATCH_SIZE, PIXELS, STEPS = 12, 7 * 5, 3
+# Each step: the scaled pixels, two layers with bias and six operations of the loss, there and back,
+# and ten of decay, clipping and momentum; a kernel's gradient is summed over images and pixels.
+TRAINING = {"terms": BATCH_SIZE * PIXELS, "depth": STEPS * (2 * (1 + 2 * 2 + 6) + 10)}
+PLAIN = "layers=conv:4:3 relu flatten"
+BATCH_NORM = "layers=conv:4:3 batch_norm relu flatten"
+
+
+def run_steps(model, overrides, accumulate_steps, count=STEPS):
+    """Losses, the last outputs and the variables after some steps on fixed batches."""
+    params = hparams.resolve(model, overrides, num_classes=3)
+    random = np.random.default_rng(0)
+    images = random.uniform(0, 255, [count, BATCH_SIZE, 7, 5, 1]).astype(np.float32)
+    labels = random.integers(0, 3, [count, BATCH_SIZE], dtype=np.int32)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        tf.compat.v1.set_random_seed(1)
+        step = tf.compat.v1.train.get_or_create_global_step()
+        features = {"image": tf.gather(images, step)}
+        optimizer = optimizers.create(params, 0.1)
+        train = train_step.train_step(
+            model, features, tf.gather(labels, step), params, optimizer, accumulate_steps
+        )
+        session.run(tf.compat.v1.global_variables_initializer())
+        fetches = (train.loss, train.eval_outputs, train.op)
+        losses, outputs, _ = zip(*(session.run(fetches) for _ in range(count)))
+        return losses, outputs[-1]["logits"], session.run(variables_of(train))
+
+
+def variables_of(train):
+    trained = train.model_variables
+    return {variable.op.name: variable for variable in trained}
+
+
+@pytest.mark.parametrize("parts", [2, 4, 12])
+@pytest.mark.parametrize(
+    ("model", "overrides"),
+    [
+        (mlp.MODEL, ["dropout=0,hidden_units=5,optimizer=momentum"]),
+        (convnet.MODEL, [PLAIN, "optimizer=momentum,weight_decay=0.01,clip_norm=0.5"]),
+    ],
+)
+def test_accumulated_parts_make_the_step_of_the_whole_batch(model, overrides, parts):
+    whole = run_steps(model, overrides, 1)
+    cut = run_steps(model, overrides, parts)
+    for found, expected in zip(cut[:2], whole[:2]):
+        numerics.assert_close(found, expected, **TRAINING)
+    numerics.assert_all_close(cut[2], whole[2], **TRAINING)
+    fewer = run_steps(model, overrides, 1, count=len(whole[0]) - 1)[2]
+    numerics.assert_far(fewer["logits/kernel"], whole[2]["logits/kernel"], **TRAINING)
+
+
+def test_parts_run_the_updates_of_batch_norm_one_after_another():
+    overrides = [BATCH_NORM, "batch_norm_momentum=0.5,optimizer=momentum"]
+    variables = run_steps(convnet.MODEL, overrides, 3, count=1)[2]
+    whole = run_steps(convnet.MODEL, overrides, 1, count=1)[2]
+    # Three updates at momentum 0.5 go 1 - 0.5**3 of the way to statistics much like those that
+    # one update goes 0.5 of the way to.
+    ratio = variables["layer_1/moving_mean"] / whole["layer_1/moving_mean"]
+    np.testing.assert_allclose(ratio, 0.875 / 0.5, rtol=0.1)
+
+
+def test_the_optimizer_s_variables_are_not_the_model_s():
+    variables = run_steps(mlp.MODEL, ["ema_decay=0.9,hidden_units=5"], 1)[2]
+    assert sorted(variables) == [
+        "dense_0/bias",
+        "dense_0/kernel",
+        "global_step",
+        "logits/bias",
+        "logits/kernel",
+    ]

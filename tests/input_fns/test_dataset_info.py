@@ -1,0 +1,158 @@
+"""The contract of a prepared data set."""
+
+import json
+import os
+
+import pytest
+
+from input_fns import DataError, dataset_info
+
+
+def change(data_dir, **fields):
+    """Changes top-level fields of a dataset.json."""
+    path = os.path.join(data_dir, "dataset.json")
+    with open(path) as file:
+        content = {**json.load(file), **fields}
+    with open(path, "w") as file:
+        json.dump(content, file)
+
+
+def test_splits_features_and_classes(data_dir):
+    stripes = dataset_info.load(data_dir, "stripes")
+    assert stripes.num_classes == 3
+    assert stripes.class_names == ("stripe 0", "stripe 1", "stripe 2")
+    assert stripes.features == {"image": dataset_info.Feature("raw", "uint8", (7, 5, 1))}
+    assert stripes.features["image"].num_bytes == 35
+    assert stripes.split("train").num_examples == 97
+    assert stripes.split("test").label_histogram == (14, 14, 13)
+    assert [shard.num_examples for shard in stripes.split("test").shards] == [13, 14, 14]
+
+
+def test_json_and_back(data_dir, tmp_path):
+    stripes = dataset_info.load(data_dir, "stripes")
+    (tmp_path / "dataset.json").write_text(dataset_info.to_json(stripes))
+    assert dataset_info.read(str(tmp_path)).splits == stripes.splits
+    assert json.loads(dataset_info.to_json(stripes))["splits"]["train"]["num_examples"] == 97
+
+
+def test_an_unknown_split(data_dir):
+    with pytest.raises(DataError, match="no split 'dev'; it has: train, test"):
+        dataset_info.load(data_dir, "stripes").split("dev")
+
+
+def test_a_missing_folder():
+    with pytest.raises(DataError, match="--data_dir=/no/such does not exist; make it with prepare"):
+        dataset_info.load("/no/such", "digits")
+
+
+def test_a_folder_without_dataset_json(tmp_path):
+    with pytest.raises(DataError, match=r"holds no dataset\.json: not prepared, or stopped"):
+        dataset_info.load(str(tmp_path), "digits")
+
+
+def test_another_data_set(data_dir):
+    with pytest.raises(DataError, match="holds the data set 'stripes', not --dataset=digits"):
+        dataset_info.load(data_dir, "digits")
+
+
+@pytest.mark.parametrize("content", ["not json", "{}", "[]", '{"format": 2, "name": "x"}'])
+def test_a_file_that_prepare_data_did_not_write(tmp_path, content):
+    (tmp_path / "dataset.json").write_text(content)
+    with pytest.raises(DataError, match=r"is not a dataset\.json of prepare_data\.py"):
+        dataset_info.load(str(tmp_path), "digits")
+
+
+def test_a_format_of_another_version(own_data_dir):
+    change(own_data_dir, format=1)
+    with pytest.raises(DataError, match="has format 1, this version reads 2: make it anew"):
+        dataset_info.load(own_data_dir, "stripes")
+
+
+def test_every_broken_shard_is_counted(own_data_dir):
+    os.remove(os.path.join(own_data_dir, "test-00000-of-00003-9126e575.tfrecord"))
+    os.truncate(os.path.join(own_data_dir, "train-00002-of-00003-161ff8d4.tfrecord"), 5)
+    message = r"2 shard\(s\) .* has 5 bytes instead of \d+; test-00000-of-00003.* is missing"
+    with pytest.raises(DataError, match=message):
+        dataset_info.load(own_data_dir, "stripes")
+
+
+NESTED = 100_000
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"\xff{}", "can't decode byte 0xff in position 0"),
+        (b"[" * NESTED + b"]" * NESTED, "it is nested too deep"),
+        (b'{"a":' * NESTED, "it is nested too deep"),
+        (b'{"format": 2, "format": 2}', 'the key "format" is there more than once'),
+        (b'{"format": NaN}', "NaN is not a number"),
+        (b'{"format": 1' + b"0" * 10_000 + b"}", "is too large"),
+        (b"[2]", "the whole is a list, and must be an object"),
+    ],
+)
+def test_a_dataset_json_that_attacks_its_reader(tmp_path, content, problem):
+    (tmp_path / "dataset.json").write_bytes(content)
+    with pytest.raises(DataError, match=r"is not a dataset\.json of prepare_data\.py") as error:
+        dataset_info.read(str(tmp_path))
+    assert problem in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "problem"),
+    [
+        (["format"], "2", 'format is "2", and must be an integer'),
+        (["name"], None, "name is null, and must be a line of text"),
+        (["class_names"], ["a", "a", "b"], "the class 'a' is there more than once"),
+        (["class_names"], "abc", 'class_names is "abc", and must be a list'),
+        (["class_names", 1], "a\nb", "is not a class name"),
+        (["features"], {}, "features is empty"),
+        (["features"], {"../x": {}}, 'a key of features is "../x"'),
+        (["features", "image", "dtype"], "object", "features.image.dtype is"),
+        (["features", "image", "shape", 0], 7.0, "features.image.shape[0] is 7.0"),
+        (["features", "image", "shape", 0], -7, "features.image.shape[0] is -7"),
+        (["features", "image", "shape"], [2**30, 2**30], "features.image.shape is too large"),
+        (["splits"], {}, "splits is empty"),
+        (["splits", "train", "shards"], {}, "splits.train.shards is an object"),
+        (["splits", "train", "shards", 0, "name"], "/etc/passwd", "must be a plain file name"),
+        (["splits", "train", "shards", 0, "name"], "..", "must be a plain file name"),
+        (["splits", "train", "shards", 0, "num_bytes"], -1, "must be an integer of at least 0"),
+        (["splits", "train", "shards", 0, "num_examples"], True, "must be an integer"),
+        (["splits", "train", "shards", 0, "num_examples"], 2**40, "which have no room for so many"),
+        (["splits", "train", "shards", 0, "crc32"], 2**32, "from 0 to 4294967295"),
+        (["splits", "train", "broken"], [["a"]], "must be a name and a reason"),
+        (["text"], {"languages": 3}, "text.languages is 3, and must be a list"),
+        (["prepared_with"], [], "prepared_with is a list"),
+    ],
+)
+def test_a_field_that_is_wrong_is_named(own_data_dir, place, value, problem):
+    path = os.path.join(own_data_dir, "dataset.json")
+    with open(path) as file:
+        fields = content = json.load(file)
+    for key in place[:-1]:
+        content = content[key]
+    content[place[-1]] = value
+    with open(path, "w") as file:
+        json.dump(fields, file)
+    with pytest.raises(DataError) as error:
+        dataset_info.load(own_data_dir, "stripes")
+    assert problem in str(error.value)
+
+
+def test_a_shard_that_was_renamed_over_another(own_data_dir):
+    """What two runs of prepare_data.py into one folder left, before names held checksums."""
+    first, second, _ = dataset_info.read(own_data_dir).split("train").shards
+    path = os.path.join(own_data_dir, "dataset.json")
+    with open(path) as file:
+        text = file.read()
+    with open(path, "w") as file:
+        file.write(text.replace(str(first.crc32), str(second.crc32 ^ 1)))
+    with pytest.raises(DataError, match=f"{first.name} is not the name of records with crc32"):
+        dataset_info.load(own_data_dir, "stripes")
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_a_dataset_json_that_is_not_a_file(tmp_path, make):
+    make(tmp_path / "dataset.json")
+    with pytest.raises(DataError, match=r"dataset\.json is not a file"):
+        dataset_info.read(str(tmp_path))

@@ -1,0 +1,147 @@
+"""Multi-head attention, judged by tf.keras.layers.MultiHeadAttention with the same weights."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from models.layers import attention
+from tests import numerics
+
+BATCH, LENGTH, MEMORY, HEADS, HEAD_SIZE = 3, 7, 5, 2, 4
+HIDDEN = HEADS * HEAD_SIZE
+PARAMS = {"num_heads": HEADS, "attention_dropout": 0.0}
+# A projection and its bias; scores, their scale and mask; a softmax, of peak, power, sum and share;
+# the mean; the output and its bias.
+ATTENTION = {"terms": HIDDEN, "depth": 2 + 3 + 4 + 1 + 2}
+
+on_each_device = pytest.mark.parametrize("use_tpu", [False, True])
+
+
+@pytest.fixture
+def random():
+    return np.random.default_rng(1)
+
+
+def run(build, *inputs):
+    """The result of `build(*inputs)`, and the random values of its variables.
+
+    Values that leave the scores near 1: a softmax amplifies their errors as much as they are large.
+    """
+    random = np.random.default_rng(2)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        result = build(*map(tf.constant, inputs))
+        variables = tf.compat.v1.trainable_variables()
+        values = {
+            v.op.name: random.normal(0, HIDDEN**-0.5, v.shape).astype(np.float32) for v in variables
+        }
+        for variable in variables:
+            variable.load(values[variable.op.name], session)
+        return session.run(result), values
+
+
+def keras_attention(values, query, memory, mask, scale_of_scores=1.0):
+    """Keras' layer with our weights, or one whose scores have another scale than its own."""
+    layer = tf.keras.layers.MultiHeadAttention(HEADS, HEAD_SIZE)
+    layer(query, memory)
+    kernels = {"output": values["output/kernel"].reshape(HEADS, HEAD_SIZE, HIDDEN)}
+    biases = {"output": values["output/bias"]}
+    for name, parts in (
+        ("query_key_value", ["query", "key", "value"]),
+        ("query", ["query"]),
+        ("key_value", ["key", "value"]),
+    ):
+        if f"{name}/kernel" in values:
+            kernel = values[f"{name}/kernel"].reshape(HIDDEN, len(parts), HEADS, HEAD_SIZE)
+            bias = values[f"{name}/bias"].reshape(len(parts), HEADS, HEAD_SIZE)
+            kernels.update({part: kernel[:, i] for i, part in enumerate(parts)})
+            biases.update({part: bias[i] for i, part in enumerate(parts)})
+    for weights in (kernels, biases):
+        weights["query"] = weights["query"] * scale_of_scores
+    names = ["query", "key", "value", "output"]
+    layer.set_weights([tensor for name in names for tensor in (kernels[name], biases[name])])
+    return layer(query, memory, attention_mask=mask).numpy()
+
+
+@on_each_device
+def test_self_attention_is_keras(random, eager, use_tpu):
+    x = random.normal(size=[BATCH, LENGTH, HIDDEN]).astype(np.float32)
+    mask = random.integers(0, 2, [BATCH, LENGTH, LENGTH]).astype(bool)
+    mask[:, :, 0] = True  # of nothing at all there is no mean
+
+    def ours(x, mask):
+        bias = attention.bias(mask)[:, tf.newaxis]
+        return attention.self_attention(x, bias, {**PARAMS, "use_tpu": use_tpu}, training=False)
+
+    got, values = run(ours, x, mask)
+    assert got.shape == (BATCH, LENGTH, HIDDEN)
+    numerics.assert_close(got, keras_attention(values, x, x, mask), **ATTENTION)
+    by_another_scale = keras_attention(values, x, x, mask, HEAD_SIZE**-0.5)
+    numerics.assert_far(got, by_another_scale, **ATTENTION)
+    without_bias = {**values, "output/bias": 0 * values["output/bias"]}
+    numerics.assert_far(got, keras_attention(without_bias, x, x, mask), **ATTENTION)
+
+
+@on_each_device
+def test_cross_attention_is_keras(random, eager, use_tpu):
+    x = random.normal(size=[BATCH, LENGTH, HIDDEN]).astype(np.float32)
+    memory = random.normal(size=[BATCH, MEMORY, HIDDEN]).astype(np.float32)
+    mask = random.integers(0, 2, [BATCH, LENGTH, MEMORY]).astype(bool)
+    mask[:, :, 0] = True
+
+    def ours(x, memory, mask):
+        params = {**PARAMS, "use_tpu": use_tpu}
+        key, value = attention.keys_values(memory, params)
+        bias = attention.bias(mask)[:, tf.newaxis]
+        return attention.cross_attention(x, key, value, bias, params, training=False)
+
+    got, values = run(ours, x, memory, mask)
+    numerics.assert_close(got, keras_attention(values, x, memory, mask), **ATTENTION)
+
+
+@on_each_device
+def test_with_a_cache_position_after_position_is_causal_self_attention(random, use_tpu):
+    x = random.normal(size=[BATCH, LENGTH, HIDDEN]).astype(np.float32)
+    causal = np.tril(np.ones([LENGTH, LENGTH], bool))
+    params = {**PARAMS, "use_tpu": use_tpu}
+
+    def both(x):
+        with tf.compat.v1.variable_scope("", reuse=tf.compat.v1.AUTO_REUSE):
+            whole = attention.self_attention(x, attention.bias(causal), params, training=False)
+            cache = [tf.zeros([BATCH, 1, HEADS, LENGTH, HEAD_SIZE])] * 2
+            steps = []
+            for i in range(LENGTH):
+                step, cache = attention.cached_self_attention(x[:, i : i + 1], cache, i, params)
+                steps.append(step)
+        return whole, tf.concat(steps, axis=1)
+
+    (whole, steps), _ = run(both, x)
+    numerics.assert_close(steps, whole, **ATTENTION)
+
+
+def test_dropout_is_of_the_weights_and_in_training_alone(random):
+    rate, length = 0.4, 64
+    query, key = random.normal(size=[2, BATCH, HEADS, length, length]).astype(np.float32)
+    # The mean of rows of the identity is the weights themselves. Twice, because what drops values,
+    # or their mean, does not drop the same of both.
+    value = np.tile(np.eye(length, dtype=np.float32), [BATCH, HEADS, 1, 2])
+
+    def both(query, key, value):
+        none = tf.zeros([1])
+        weights = [
+            attention.attend(query, key, value, none, dropout, training)
+            for dropout, training in ((0.0, True), (rate, False), (rate, True))
+        ]
+        return [tf.nn.softmax(tf.matmul(query, key, transpose_b=True) / length**0.5), *weights]
+
+    (expected, without, evaluated, trained), _ = run(both, query, key, value)
+    of_scores_and_softmax = {"terms": length, "depth": 2 + 4}
+    numerics.assert_close(without[..., :length], expected, **of_scores_and_softmax)
+    numerics.assert_close(evaluated, without, **of_scores_and_softmax)
+    trained, again = np.split(trained, 2, axis=-1)
+    np.testing.assert_array_equal(again, trained)  # sums of one number and of zeros
+    dropped = trained == 0
+    assert abs(dropped.mean() - rate) < 0.02
+    kept_share = 1 - round(rate * 2**16) / 2**16
+    numerics.assert_close(
+        trained[~dropped], expected[~dropped] / kept_share, **of_scores_and_softmax
+    )

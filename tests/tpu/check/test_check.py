@@ -1,0 +1,689 @@
+"""Programs that would fail on a TPU, one a class: found with their line, before any TPU."""
+
+import importlib.util
+import inspect
+import json
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tpu.check import check, compiler, cost
+from tpu.check import report as check_report
+from tpu.findings import ERROR, WARNING
+
+tf1 = tf.compat.v1
+needs_libtpu = pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None,
+    reason="libtpu is not installed: Linux, x86-64, Python 3.11 and the 'check' extra",
+)
+BATCH = 128  # 16 a core of a v3-8
+NOT_ASKED = "TPU compiler: it was not to be asked"
+
+
+def dense(x, units, name):
+    return tf1.layers.dense(x, units, name=name)
+
+
+def make_model_fn(change=lambda loss, images, logits: loss, **options):
+    """A small net, right but for what `change` does to it."""
+
+    def model_fn(features, labels, mode, params):
+        images = features["image"]
+        x = tf1.layers.conv2d(tf.cast(images, tf.float32), 8, 3, padding="same", name="conv")
+        if options.get("batch_norm"):
+            training = mode == tf.estimator.ModeKeys.TRAIN
+            x = tf1.layers.batch_normalization(x, training=training, name="norm")
+        logits = dense(tf.reduce_mean(x, [1, 2]), 10, "logits")
+        if mode == tf.estimator.ModeKeys.PREDICT:
+            predictions = {"classes": tf.argmax(logits, 1), "logits": logits}
+            return tf1.estimator.tpu.TPUEstimatorSpec(mode, predictions=predictions)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+        loss = change(tf.reduce_mean(losses), images, logits)
+        optimizer = tf1.train.MomentumOptimizer(0.1, 0.9)
+        if params["use_tpu"] and not options.get("no_sum"):
+            optimizer = tf1.tpu.CrossShardOptimizer(optimizer)
+        if options.get("no_sum"):
+            tf1.tpu.cross_replica_sum(loss)  # TPUEstimator takes it for that of the gradients
+        updates = [] if options.get("forget") else tf1.get_collection(tf1.GraphKeys.UPDATE_OPS)
+        with tf.control_dependencies(updates):
+            train_op = optimizer.minimize(loss, tf1.train.get_global_step())
+        hooks = [tf1.train.LoggingTensorHook({"x": logits}, 1)] if options.get("hook") else None
+        return tf1.estimator.tpu.TPUEstimatorSpec(
+            mode,
+            loss=loss,
+            train_op=train_op,
+            training_hooks=hooks,
+            eval_metrics=(
+                lambda labels, logits: {
+                    "accuracy": tf1.metrics.accuracy(labels, tf.argmax(logits, 1))
+                },
+                [labels, logits],
+            ),
+        )
+
+    return model_fn
+
+
+def make_input_fn(
+    dtype=tf.uint8, drop_remainder=True, batch_size=None, any_height=False, labels=True
+):
+    def input_fn(params):
+        image = tf.zeros([64, 8, 8, 3], dtype)
+        dataset = tf.data.Dataset.from_tensor_slices(({"image": image}, tf.zeros([64], tf.int32)))
+        if any_height:  # one that nobody knows before
+            height = tf.random.uniform([], 4, 9, tf.int32)
+            dataset = dataset.map(lambda x, y: ({"image": x["image"][:height]}, y))
+        dataset = dataset if labels else dataset.map(lambda x, y: x)
+        return dataset.repeat().batch(batch_size or params["batch_size"], drop_remainder)
+
+    return input_fn
+
+
+def make_estimator(model_fn, batch_size=BATCH):
+    config = tf1.estimator.tpu.RunConfig(
+        cluster=tf.distribute.cluster_resolver.TPUClusterResolver("local"),
+        model_dir="/nowhere",
+        tpu_config=tf1.estimator.tpu.TPUConfig(
+            per_host_input_for_training=tf1.estimator.tpu.InputPipelineConfig.PER_HOST_V2
+        ),
+    )
+    sizes = {f"{mode}_batch_size": batch_size for mode in ("eval", "predict")}
+    sizes["train_batch_size"] = batch_size or BATCH
+    return tf1.estimator.tpu.TPUEstimator(model_fn, config=config, use_tpu=True, **sizes)
+
+
+def run_check(
+    model_fn,
+    input_fns=None,
+    topology="v3-8",
+    batch_size=BATCH,
+    compile_with_libtpu=False,
+    **options,
+):
+    estimator = make_estimator(model_fn, batch_size)
+    input_fns = input_fns or {"train": make_input_fn()}
+    return check.check(estimator, input_fns, topology, compile_with_libtpu, **options)
+
+
+def line_of(function, text):
+    """The place of the line of a function that holds `text`, as a finding has it."""
+    lines, first = inspect.getsourcelines(function)
+    (offset,) = [i for i, line in enumerate(lines) if text in line]
+    return f"tests/tpu/check/test_check.py:{first + offset}"
+
+
+def test_a_good_program_has_no_findings():
+    input_fns = {
+        "train": make_input_fn(),
+        "eval": make_input_fn(),
+        "predict": make_input_fn(labels=False),
+    }
+    report = run_check(make_model_fn(batch_norm=True), input_fns)
+    assert report.findings == ()
+    assert report.not_checked == (NOT_ASKED,)
+    assert list(report.modes) == ["train", "eval", "predict"]
+    assert check_report.text(report).endswith("no problem found")
+
+
+def rotation(loss, images, logits):
+    flat = tf.cast(images, tf.float32)
+    turned = tf.raw_ops.ImageProjectiveTransformV3(  # HERE
+        images=flat,
+        transforms=tf.constant([[1.0, 0.1, 0.0, -0.1, 1.0, 0.0, 0.0, 0.0]]),
+        output_shape=[8, 8],
+        fill_value=0.0,
+        interpolation="BILINEAR",
+    )
+    return loss + tf.reduce_mean(turned)
+
+
+def python(loss, images, logits):
+    noise = tf.numpy_function(lambda x: x, [loss], tf.float32)  # HERE
+    return loss + tf.reshape(noise, [])
+
+
+def summary(loss, images, logits):
+    tf1.summary.scalar("loss", loss)  # HERE
+    return loss
+
+
+def printing(loss, images, logits):
+    return tf1.Print(loss, [loss])  # HERE
+
+
+def placeholder(loss, images, logits):
+    return loss + tf1.placeholder(tf.float32, [])  # HERE
+
+
+def text(loss, images, logits):
+    with tf.control_dependencies([tf.strings.as_string(loss)]):  # HERE
+        return tf.identity(loss)
+
+
+def bicubic(loss, images, logits):
+    return loss + tf.reduce_mean(tf.image.resize(images, [4, 4], "bicubic"))  # HERE
+
+
+def complex_numbers(loss, images, logits):
+    wide = tf.cast(logits, tf.complex128)  # HERE
+    return loss + tf.cast(tf.reduce_mean(tf.abs(wide)), tf.float32)
+
+
+def masked(loss, images, logits):
+    kept = tf.boolean_mask(logits, logits[:, 0] > 0)  # HERE
+    return loss + tf.reduce_mean(kept)
+
+
+def unique(loss, images, logits):
+    classes, _ = tf.unique(tf.argmax(logits, 1))  # HERE
+    return loss + tf.cast(tf.reduce_sum(classes), tf.float32)
+
+
+def sliced(loss, images, logits):
+    count = tf.cast(tf.reduce_max(images[:, 0, 0, 0]), tf.int32)
+    return loss + tf.reduce_sum(logits[:count])  # HERE
+
+
+def random_height(loss, images, logits):
+    height = tf.random.uniform([], 4, 8, tf.int32)
+    resized = tf.image.resize(images, [height, 8])  # HERE
+    return loss + tf.reduce_mean(resized)
+
+
+def lookup(loss, images, logits):
+    with tf.init_scope():
+        names = tf.lookup.KeyValueTensorInitializer(tf.range(3, dtype=tf.int64), tf.range(3.0))
+        table = tf.lookup.StaticHashTable(names, 0.0)  # HERE
+    return loss + tf.reduce_sum(table.lookup(tf.argmax(logits, 1)))
+
+
+def counted_range(loss, images, logits):
+    count = tf.cast(tf.reduce_max(images), tf.int32)
+    return loss + tf.cast(tf.reduce_sum(tf.range(count)), tf.float32)  # HERE
+
+
+def suppressed(loss, images, logits):
+    boxes = tf.image.non_max_suppression(logits[:, :4], logits[:, 4], 5)  # HERE
+    return loss + tf.cast(tf.reduce_sum(boxes), tf.float32)
+
+
+def double(loss, images, logits):
+    return tf.cast(tf.cast(loss, tf.float64) * 2, tf.float32)  # HERE
+
+
+def hue(loss, images, logits):
+    changed = tf.image.adjust_hue(tf.cast(images, tf.float32), 0.1)  # HERE
+    return loss + tf.reduce_mean(changed)
+
+
+@pytest.mark.parametrize(
+    ("change", "level", "code"),
+    [
+        (rotation, ERROR, "op"),
+        (python, ERROR, "py_func"),
+        (summary, ERROR, "summary"),
+        (printing, ERROR, "print"),
+        (placeholder, ERROR, "placeholder"),
+        (text, ERROR, "string"),
+        (bicubic, ERROR, "op"),
+        (complex_numbers, ERROR, "dtype"),
+        (masked, WARNING, "dynamic-shape"),
+        (unique, WARNING, "dynamic-shape"),
+        (sliced, WARNING, "dynamic-shape"),
+        (random_height, WARNING, "dynamic-shape"),
+        (random_height, ERROR, "xla"),
+        (lookup, ERROR, "capture"),
+        (counted_range, WARNING, "dynamic-shape"),
+        (suppressed, WARNING, "dynamic-shape"),
+        (double, WARNING, "float64"),
+        (hue, WARNING, "augmentation"),
+    ],
+)
+def test_what_a_core_cannot_do_is_found_with_its_line(change, level, code):
+    report = run_check(make_model_fn(change))
+    found = [finding for finding in report.findings if finding.code == code]
+    assert line_of(change, "# HERE") in [finding.where for finding in found]
+    assert {finding.level for finding in found} == {level}
+    assert {finding.mode for finding in found} == {"train"}
+
+
+def test_a_rotation_inside_the_model_has_no_kernel():
+    (finding,) = [f for f in run_check(make_model_fn(rotation)).findings if f.code == "op"]
+    assert finding.message == "ImageProjectiveTransformV3 has no TPU kernel; do it in the input_fn"
+
+
+@pytest.mark.parametrize(
+    ("input_fn", "words"),
+    [
+        (make_input_fn(drop_remainder=False), "drop_remainder=True"),
+        (make_input_fn(dtype=tf.float64), "float64.*is not a supported TPU infeed type"),
+        (make_input_fn(dtype=tf.int16), "int16.*is not a supported TPU infeed type"),
+        (make_input_fn(any_height=True), r"must have static shape.*\(16, \?, 8, 3\)"),
+        (lambda params: tf.zeros([16, 8, 8, 3]), "must return a `Dataset`"),
+        (lambda params: 1 // 0, "ZeroDivisionError"),
+    ],
+)
+def test_what_tpuestimator_refuses_is_a_finding(input_fn, words):
+    (finding,) = run_check(make_model_fn(), {"train": input_fn}).findings
+    assert (finding.level, finding.code, finding.mode) == (ERROR, "graph", "train")
+    assert re.search(words, finding.message)
+
+
+def spec_with(**changes):
+    """A model_fn whose TPUEstimatorSpec is right but for `changes`, functions of its parts."""
+
+    def model_fn(features, labels, mode, params):
+        spec = make_model_fn()(features, labels, mode, params)
+        logits = tf.cast(labels, tf.float32)[:, tf.newaxis]
+        return spec._replace(**{name: change(spec, logits) for name, change in changes.items()})
+
+    return model_fn
+
+
+def ref_variable(loss, images, logits):
+    with tf1.variable_scope("old", use_resource=False):
+        return loss * tf1.get_variable("scale", initializer=1.0)
+
+
+def endless_loop(loss, images, logits):
+    _, total = tf.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * x), (0, loss))
+    return total
+
+
+def captures(logits):
+    return tf1.train.Scaffold(init_op=tf.identity(logits))
+
+
+def branches(loss, images, logits):
+    one, two = lambda: tf.zeros([2]), lambda: tf.constant(True)
+    return loss + tf.reduce_sum(tf.cond(loss > 0, one, two))
+
+
+def writes_summary(loss):
+    tf1.summary.scalar("loss", loss[0])
+    return tf.no_op()
+
+
+@pytest.mark.parametrize(
+    ("model_fn", "words"),
+    [
+        (spec_with(loss=lambda spec, logits: logits), "the loss must be a scalar"),
+        (spec_with(train_op=lambda spec, logits: None), "the train_op or the loss"),
+        (
+            spec_with(host_call=lambda spec, logits: (lambda x: x, [spec.loss])),
+            "should preserve batch size dimension, but got scalar",
+        ),
+        (
+            spec_with(host_call=lambda spec, logits: (lambda x, y: x, [logits])),
+            "missing 1 required positional argument: 'y'",
+        ),
+        (
+            spec_with(host_call=lambda spec, logits: (writes_summary, [logits[:, 0]])),
+            "tf.contrib.summary|tf.summary",
+        ),
+        (
+            spec_with(scaffold_fn=lambda spec, logits: lambda: captures(logits)),
+            "scaffold_fn|TPU",
+        ),
+        (spec_with(training_hooks=lambda spec, logits: 3), "hook|iterable"),
+        (make_model_fn(branches), "must have the same type"),
+        (make_model_fn(ref_variable), "Non-resource Variables are not supported"),
+        (make_model_fn(endless_loop), "needs maximum_iterations"),
+        (lambda features, labels, mode, params: 1, "TPUEstimatorSpec"),
+    ],
+)
+def test_what_tpuestimator_refuses_of_a_model_is_a_finding(model_fn, words):
+    report = run_check(model_fn)
+    graph = [finding for finding in report.findings if finding.code == "graph"]
+    assert len(graph) == 1
+    assert re.search(words, graph[0].message), graph[0].message
+
+
+def test_an_input_fn_without_params_is_a_finding():
+    (finding,) = run_check(make_model_fn(), {"train": lambda: None}).findings
+    assert "does not include params argument" in finding.message
+
+
+def test_a_batch_size_that_is_missing_is_a_finding():
+    (finding,) = run_check(make_model_fn(), {"eval": make_input_fn()}, batch_size=None).findings
+    assert "eval_batch_size" in finding.message
+
+
+def eval_spec_with(eval_metrics):
+    def model_fn(features, labels, mode, params):
+        spec = make_model_fn()(features, labels, mode, params)
+        return spec._replace(eval_metrics=eval_metrics(labels))
+
+    return model_fn
+
+
+@pytest.mark.parametrize(
+    ("eval_metrics", "words"),
+    [
+        (lambda labels: {"mean": tf1.metrics.mean(labels)}, "unpack|tuple or list"),
+        (lambda labels: (lambda x: {}, [tf.reduce_mean(labels)]), "but got scalar"),
+        (
+            lambda labels: (lambda x: {"mean": tf1.metrics.mean(labels)}, [labels]),
+            "hand it to host_call or eval_metrics",
+        ),
+    ],
+)
+def test_metrics_that_a_host_cannot_compute(eval_metrics, words):
+    report = run_check(eval_spec_with(eval_metrics), {"eval": make_input_fn()})
+    graph = [finding for finding in report.findings if finding.code == "graph"]
+    assert len(graph) == 1
+    assert re.search(words, graph[0].message), graph[0].message
+    assert graph[0].mode == "eval"
+
+
+@pytest.mark.parametrize(
+    "predictions",
+    [
+        lambda logits: logits,
+        lambda logits: {"mean": tf.reduce_mean(logits)},
+        lambda logits: {"some": tf.boolean_mask(logits, logits[:, 0] > 0)},
+    ],
+)
+def test_predictions_that_cannot_leave(predictions):
+    def model_fn(features, labels, mode, params):
+        logits = dense(tf1.layers.flatten(tf.cast(features["image"], tf.float32)), 3, "logits")
+        return tf1.estimator.tpu.TPUEstimatorSpec(mode, predictions=predictions(logits))
+
+    report = run_check(model_fn, {"predict": make_input_fn(labels=False)})
+    assert [f.code for f in report.findings if f.level == ERROR] == ["graph"]
+
+
+def mistyped(params):
+    return params["batch_sise"]
+
+
+def test_an_error_in_input_fn_has_its_line():
+    (finding,) = run_check(make_model_fn(), {"train": mistyped}).findings
+    assert finding.where == line_of(mistyped, "return")
+
+
+def test_a_batch_of_the_input_fn_s_own():
+    report = run_check(make_model_fn(), {"train": make_input_fn(batch_size=32)})
+    messages = [f.message for f in report.findings if f.code == "batch"]
+    assert any("(32, 8, 8, 3) a core, but params['batch_size'] is 16" in m for m in messages)
+
+
+def test_a_batch_that_does_not_divide_by_the_cores():
+    (finding,) = run_check(make_model_fn(), batch_size=100).findings
+    assert "must be divisible by number of replicas 8" in finding.message
+
+
+@pytest.mark.parametrize(("size", "padding"), [(13, "19%"), (12, "25%")])
+def test_a_batch_that_is_no_multiple_of_eight(size, padding):
+    (finding,) = run_check(make_model_fn(), batch_size=8 * size).findings
+    assert (finding.code, finding.level) == ("batch-of-8", WARNING)
+    assert f"a batch of {size} a core is no multiple of 8: {padding} of each" in finding.message
+
+
+def test_gradients_that_are_not_summed():
+    report = run_check(make_model_fn(no_sum=True))
+    found = [f for f in report.findings if f.code == "no-cross-replica-sum"]
+    variables = {f.message.split("'")[1] for f in found}
+    assert variables == {"conv/kernel", "conv/bias", "logits/kernel", "logits/bias"}
+
+
+def unsummed_after_a_sum(loss, images, logits):
+    return loss * tf1.tpu.cross_replica_sum(tf.stop_gradient(loss))
+
+
+def assigned_by_hand(loss, images, logits):
+    weight = tf1.get_variable("by_hand", initializer=1.0)
+    (gradient,) = tf.gradients(loss * weight, [weight])
+    with tf.control_dependencies([weight.assign(weight - 0.1 * gradient)]):
+        return tf.identity(loss)
+
+
+def gathered_by_hand(loss, images, logits):
+    weight = tf1.get_variable("by_hand", initializer=1.0)
+    gathered = tf1.get_variable("gathered", initializer=0.0, trainable=False)
+    (gradient,) = tf.gradients(loss * weight, [weight])
+    with tf.control_dependencies([gathered.assign_add(gradient)]):
+        update = weight.assign(weight - 0.1 * gathered.read_value())
+    with tf.control_dependencies([update]):
+        return tf.identity(loss)
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "expected"),
+    [
+        (gathered_by_hand, {}, "by_hand"),
+        (unsummed_after_a_sum, {"no_sum": True}, "conv/kernel"),
+        (assigned_by_hand, {}, "by_hand"),
+    ],
+)
+def test_a_sum_of_something_else_does_not_help(change, options, expected):
+    report = run_check(make_model_fn(change, **options))
+    found = [f for f in report.findings if f.code == "no-cross-replica-sum"]
+    assert expected in {f.message.split("'")[1] for f in found}
+
+
+def test_updates_that_nobody_runs():
+    report = run_check(make_model_fn(batch_norm=True, forget=True))
+    found = [f for f in report.findings if f.code == "update-never-runs"]
+    assert {f.message.split("'")[1] for f in found} == {"norm/moving_mean", "norm/moving_variance"}
+    expected = line_of(make_model_fn, "batch_normalization(x, training")
+    assert {f.where for f in found} == {expected}
+
+
+def test_a_hook_that_reads_the_loop():
+    (finding,) = run_check(make_model_fn(hook=True)).findings
+    assert finding.code == "hook"
+    assert "LoggingTensorHook reads 'logits/BiasAdd:0'" in finding.message
+
+
+def test_channels_that_waste_tiles():
+    def change(loss, images, logits):
+        return loss + tf.reduce_mean(dense(dense(logits, 9, "odd"), 16, "last"))
+
+    report = run_check(make_model_fn(change))
+    found = [f for f in report.findings if f.code == "tiles"]
+    assert any("from 10 to 9 channels: 65% of its weights is padding" in f.message for f in found)
+
+
+def test_float_images_are_noted():
+    report = run_check(make_model_fn(), {"train": make_input_fn(dtype=tf.float32)})
+    assert [f.code for f in report.findings] == ["infeed-float"]
+
+
+def test_many_hosts_are_checked_in_training_alone():
+    input_fns = {"train": make_input_fn(), "eval": make_input_fn()}
+    report = run_check(make_model_fn(), input_fns, topology="v3-32", batch_size=512)
+    assert list(report.modes) == ["train"]
+    assert report.not_checked == (NOT_ASKED, "eval: TPUEstimator does it on one host only")
+
+
+def test_sizes_by_hand():
+    sizes = run_check(make_model_fn()).modes["train"].sizes
+    kernel, head = 3 * 3 * 3 * 8 + 8, 8 * 10 + 10
+    assert sizes.parameters == kernel + head
+    assert sizes.parameter_bytes == 4 * (kernel + head)
+    assert sizes.slot_bytes == 4 * (kernel + head) + 8  # momenta, and the global step
+    assert sizes.infeed_bytes == 16 * 8 * 8 * 3 + 16 * 4
+    forward = 2 * 16 * (8 * 8 * 3 * 3 * 3 * 8 + 8 * 10)
+    assert forward * 2 < sizes.flops < forward * 3.2  # the first layer needs no gradient of images
+
+
+def wasteful(loss, images, logits):
+    """Odd numbers of channels, in a layout that is turned back and forth."""
+    x = tf.cast(tf.image.resize(images, [32, 32]), tf.float32)
+    for i in range(3):
+        x = tf1.layers.conv2d(x, 129, 3, padding="same", name=f"wide_{i}")
+        x = tf.transpose(tf.nn.relu(tf.transpose(x, [0, 3, 1, 2])), [0, 2, 3, 1])
+    return loss + tf.reduce_mean(x)
+
+
+def repaired(loss, images, logits):
+    """The same work in whole tiles."""
+    x = tf.cast(tf.image.resize(images, [32, 32]), tf.float32)
+    for i in range(3):
+        x = tf1.layers.conv2d(x, 128, 3, padding="same", name=f"wide_{i}")
+        x = tf.nn.relu(x)
+    return loss + tf.reduce_mean(x)
+
+
+def test_a_constant_from_outside_keeps_its_size():
+    def change(loss, images, logits):
+        with tf.init_scope():
+            matrix = tf.constant(np.eye(10, dtype=np.float32))
+        return loss + tf.reduce_mean(tf.matmul(logits, matrix))
+
+    assert {f.code for f in run_check(make_model_fn(change)).findings} == {"tiles"}
+
+
+def test_one_estimator_can_be_checked_for_two_slices():
+    estimator = make_estimator(make_model_fn(), batch_size=256)
+    for name in ("v3-8", "v3-32"):
+        report = check.check(estimator, {"train": make_input_fn()}, name, False)
+        assert report.findings == ()
+        assert report.modes["train"].batch_size == 256 // report.topology.num_cores
+
+
+def test_a_rehearsal_that_fails_is_a_finding():
+    def rehearse():
+        raise ZeroDivisionError("no loss")
+
+    report = run_check(make_model_fn(), rehearse=rehearse)
+    (finding,) = report.findings
+    assert (finding.level, finding.code, finding.mode) == (ERROR, "run", "train")
+    assert "the rehearsal failed: ZeroDivisionError: no loss" in finding.message
+    assert finding.where.startswith("tests/tpu/check/test_check.py")
+
+
+def test_what_cannot_be_built_is_not_rehearsed():
+    report = run_check(make_model_fn(), {"train": make_input_fn(drop_remainder=False)}, rehearse=1)
+    assert "a rehearsal: the graph of training could not be built" in report.not_checked
+
+
+class Answers:
+    """In the compiler's place: answers in turn, or raises them."""
+
+    def __init__(self, *answers):
+        self._answers = list(answers)
+
+    def __call__(self, program_hlo, target, effort):
+        answer = self._answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+OUT_OF_MEMORY = compiler.Compiled(False, "a compiler", error="too large", out_of_memory=True)
+TIME_IS_UP = compiler.NotChecked("killed after 900 s")
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        (OUT_OF_MEMORY, TIME_IS_UP, TIME_IS_UP),
+        (OUT_OF_MEMORY, OUT_OF_MEMORY, TIME_IS_UP),
+    ],
+)
+def test_what_does_not_fit_is_an_error_whatever_comes_after(monkeypatch, answers):
+    monkeypatch.setattr(compiler, "compile_hlo", Answers(*answers))
+    report = run_check(
+        make_model_fn(),
+        compile_with_libtpu=True,
+        with_batch=lambda mode, size: make_estimator(make_model_fn(), size),
+    )
+    (finding,) = report.findings
+    assert (finding.level, finding.code) == (ERROR, "hbm")
+    assert any("killed after 900 s" in reason for reason in report.not_checked)
+
+
+def test_little_room_is_a_warning(monkeypatch):
+    memory = {"peak": int(15.5 * 2**30)}
+    fits = compiler.Compiled(True, "a compiler", memory=memory)
+    monkeypatch.setattr(compiler, "compile_hlo", Answers(fits))
+    monkeypatch.setattr(cost, "step_time", lambda *arguments: None)
+    report = run_check(make_model_fn(), compile_with_libtpu=True)
+    assert [(f.level, f.code) for f in report.findings] == [(WARNING, "hbm")]
+    assert check_report.text(report).endswith("no error, 1 warning")
+
+
+@needs_libtpu
+def test_what_the_compiler_has_not_implemented_is_an_error():
+    def change(loss, images, logits):
+        bits = tf.bitcast(tf.cast(loss, tf.float64), tf.int64)
+        return loss + 0 * tf.cast(bits, tf.float32)
+
+    report = run_check(make_model_fn(change), compile_with_libtpu=True)
+    (error,) = [f for f in report.findings if f.level == ERROR]
+    assert error.code == "tpu-compiler"
+    assert "X64" in error.message
+
+
+@pytest.mark.slow
+@needs_libtpu
+def test_the_lines_of_a_loop_are_known(monkeypatch):
+    def change(loss, images, logits):
+        x = tf.cast(tf.image.resize(images, [32, 32]), tf.float32)
+
+        def body(i, x):
+            return i + 1, tf1.layers.conv2d(x, 3, 3, padding="same", name="looped")
+
+        _, x = tf.while_loop(lambda i, _: i < 3, body, (0, x), maximum_iterations=3)
+        return loss + tf.reduce_mean(x)
+
+    report = run_check(make_model_fn(change), compile_with_libtpu=True)
+    places = {part.where for part in report.modes["train"].step_time.largest}
+    assert line_of(change, "tf1.layers.conv2d") in places
+
+
+@pytest.mark.slow
+@needs_libtpu
+def test_a_wasteful_program_is_slower_than_its_repaired_twin():
+    seconds = []
+    for change in (wasteful, repaired):
+        report = run_check(make_model_fn(change), compile_with_libtpu=True)
+        assert report.num_errors == 0
+        seconds.append(report.modes["train"].step_time.seconds)
+    assert seconds[0] > 1.3 * seconds[1]
+
+
+@needs_libtpu
+def test_the_estimate_of_memory_is_near_the_compiler_s():
+    of = run_check(make_model_fn(repaired), compile_with_libtpu=True).modes["train"]
+    assert of.sizes.hbm_bytes == pytest.approx(of.compiled.memory["peak"], rel=0.25)
+
+
+@pytest.mark.slow
+@needs_libtpu
+def test_the_time_of_a_step_is_shared_out_to_lines():
+    step_time = (
+        run_check(make_model_fn(repaired), compile_with_libtpu=True).modes["train"].step_time
+    )
+    assert sum(part.share for part in step_time.largest) > 0.8
+    places = {part.where for part in step_time.largest}
+    assert line_of(repaired, "tf1.layers.conv2d") in places
+
+
+def test_the_report_for_programs():
+    report = run_check(make_model_fn(rotation))
+    fields = json.loads(check_report.as_json(report))
+    assert fields["num_errors"] == 1
+    assert fields["findings"][0]["code"] == "op"
+    assert fields["topology"]["name"] == "v3-8"
+    assert fields["modes"]["train"]["batch_size"] == 16
+    assert "tensorflow-tpu 2.16.1" in fields["kernels"]
+
+
+def test_the_report_for_people():
+    lines = check_report.text(run_check(make_model_fn(rotation))).splitlines()
+    assert lines[0] == "check for v3-8: 1 host x 8 cores"
+    assert lines[-1] == "1 error"
+    (place,) = [i for i, line in enumerate(lines) if line.startswith("error op (train): Image")]
+    assert lines[place + 1] == f"    at {line_of(rotation, '# HERE')}"
+    assert any(line.startswith("memory") and "about" in line for line in lines)
+
+
+def test_colours_are_for_terminals():
+    report = run_check(make_model_fn(rotation))
+    assert "\033[31merror\033[0m" in check_report.text(report, colour=True)
+    assert "\033" not in check_report.text(report)

@@ -1,0 +1,124 @@
+"""The TPU compiler in a child process: what it says, and every way in which it cannot be asked."""
+
+import importlib.util
+import os
+import pathlib
+
+import pytest
+import tensorflow as tf
+from tensorflow.python.eager import context
+
+from tpu.check import compiler, pjrt
+from tpu.connect import topology
+
+V3_8 = compiler.target_of(topology.find("v3-8"))
+
+needs_libtpu = pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None,
+    reason="libtpu is not installed: Linux, x86-64, Python 3.11 and the 'check' extra",
+)
+
+
+def hlo_of(function, *shapes):
+    """The HLO of a function of float32 tensors."""
+    with context.eager_mode():
+        specs = [tf.TensorSpec(shape, tf.float32) for shape in shapes]
+        compiled = tf.function(function, jit_compile=True, input_signature=specs)
+        return compiled.experimental_get_compiler_ir(*specs)(stage="hlo_serialized")
+
+
+@pytest.fixture(scope="module")
+def product():
+    """The HLO of a product of two matrices."""
+    return hlo_of(lambda a, b: tf.matmul(a, b), [256, 128], [128, 512])
+
+
+@needs_libtpu
+@pytest.mark.parametrize("name", ["v2-8", "v3-8", "v4-8"])
+def test_a_product_compiles_for_every_generation(product, name):
+    compiled = compiler.compile_hlo(product, compiler.target_of(topology.find(name)))
+    assert compiled.fits
+    assert compiled.compiler == f"libtpu 0.0.34 for TPU {name[:2]}, quick effort"
+    assert compiled.flops == pytest.approx(2 * 256 * 128 * 512, rel=0.01)
+    assert compiled.memory["argument"] == 4 * (256 * 128 + 128 * 512)
+    assert compiled.memory["output"] == 4 * 256 * 512
+    assert compiled.optimized
+
+
+@needs_libtpu
+def test_what_does_not_fit_says_by_how_much():
+    hlo = hlo_of(lambda x: x + 1, [5 * 2**10, 2**20])  # 20 GiB
+    compiled = compiler.compile_hlo(hlo, V3_8)
+    assert not compiled.fits
+    assert compiled.out_of_memory
+    assert 15 * 2**30 < compiled.hbm_limit < 16 * 2**30 < compiled.hbm_needed
+
+
+@needs_libtpu
+def test_a_program_that_is_none_is_an_error_of_the_program():
+    compiled = compiler.compile_hlo(b"this is no HLO", V3_8)
+    assert not compiled.fits
+    assert not compiled.out_of_memory
+    assert compiled.error
+
+
+@needs_libtpu
+def test_every_slice_is_one_that_the_compiler_knows():
+    os.environ.update(pjrt.ENVIRONMENT)
+    plugin = pjrt.Plugin(compiler.library())
+    for name in topology.names():
+        target = compiler.target_of(topology.find(name))
+        _, devices, kind = plugin.topology(target.name, target.megacore)
+        assert len(devices) == target.replicas == topology.find(name).num_cores
+        assert kind == f"TPU {name[:2]}"
+
+
+@needs_libtpu
+def test_an_unknown_version_of_the_api_is_not_used(monkeypatch):
+    monkeypatch.setattr(pjrt, "OLDEST", (0, 99))
+    with pytest.raises(pjrt.PjrtError, match=r"speaks version 0\.89 of the PJRT API; known are"):
+        pjrt.Plugin(compiler.library())
+
+
+def test_a_libtpu_that_is_missing(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(compiler.NotChecked, match=r"pip install libtpu==0\.0\.34"):
+        compiler.compile_hlo(b"", V3_8)
+
+
+@pytest.fixture
+def child(monkeypatch, tmp_path):
+    """Puts another program in the compiler's place: `child("import os; os.abort()")`."""
+
+    def replace(code):
+        path = tmp_path / "child.py"
+        path.write_text(code)
+        monkeypatch.setattr(pjrt, "__file__", str(path))
+        monkeypatch.setattr(compiler, "library", lambda: "libtpu.so")
+
+    return replace
+
+
+def test_a_compiler_that_crashes(child):
+    child("import os, sys; print('check failed', file=sys.stderr, flush=True); os.abort()")
+    with pytest.raises(compiler.NotChecked, match=r"ended with status -6: check failed"):
+        compiler.compile_hlo(b"", V3_8)
+
+
+def test_a_compiler_that_hangs(child):
+    child("import time; time.sleep(60)")
+    with pytest.raises(compiler.NotChecked, match=r"was killed after 0\.5 s"):
+        compiler.compile_hlo(b"", V3_8, timeout=0.5)
+
+
+def test_a_library_that_is_no_libtpu(monkeypatch, tmp_path):
+    (tmp_path / "libtpu.so").write_text("this is no library")
+    monkeypatch.setattr(compiler, "library", lambda: str(tmp_path / "libtpu.so"))
+    with pytest.raises(compiler.NotChecked, match="ended with status 1: OSError"):
+        compiler.compile_hlo(b"", V3_8)
+
+
+def test_the_child_needs_nothing_but_python():
+    source = pathlib.Path(pjrt.__file__).read_text()
+    assert "import tensorflow" not in source
+    assert "from tpu" not in source

@@ -1,0 +1,60 @@
+"""The speed of an input_fn, which is called as TPUEstimator calls it."""
+
+import pytest
+import tensorflow as tf
+
+from tpu.check import feeding
+from tpu.connect import topology
+
+tf1 = tf.compat.v1
+SLICE = topology.find("v3-32")  # 4 hosts of 8 cores
+
+
+def batches(params):
+    assert params["batch_size"] == 3
+    dataset = tf.data.Dataset.from_tensor_slices({"image": tf.zeros([13, 2], tf.uint8)})
+    return dataset.repeat().batch(params["batch_size"], drop_remainder=True)
+
+
+def of_params(params):
+    return batches(params)
+
+
+def of_mode_and_params(mode, params):
+    assert mode == tf.estimator.ModeKeys.TRAIN
+    return batches(params)
+
+
+def of_context(params):
+    _, host, num_hosts, cores = params["context"].current_input_fn_deployment()
+    assert (host, num_hosts, cores) == (0, 4, 8)
+    return batches(params)
+
+
+def of_tensors(params):
+    return tf1.data.make_one_shot_iterator(batches(params)).get_next()
+
+
+def of_table(params):
+    table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([0], [7]), 0)
+    return batches(params).map(lambda features: table.lookup(tf.cast(features["image"], tf.int32)))
+
+
+@pytest.mark.parametrize(
+    "input_fn", [of_params, of_mode_and_params, of_context, of_tensors, of_table]
+)
+def test_an_input_fn_of_any_kind(input_fn):
+    config = tf1.estimator.tpu.RunConfig(
+        cluster=tf.distribute.cluster_resolver.TPUClusterResolver("local"),
+        model_dir="/nowhere",
+        tpu_config=tf1.estimator.tpu.TPUConfig(
+            per_host_input_for_training=tf1.estimator.tpu.InputPipelineConfig.PER_HOST_V2
+        ),
+    )
+    estimator = tf1.estimator.tpu.TPUEstimator(
+        lambda features, labels, mode, params: None,
+        config=config,
+        use_tpu=True,
+        train_batch_size=3 * SLICE.num_cores,
+    )
+    assert feeding.examples_per_second(estimator, input_fn, "train", SLICE, seconds=0.05) > 0

@@ -1,0 +1,1 @@
+"""TPU check: lint, memory and cost estimates, and the TPU compiler, without a TPU."""

@@ -1,0 +1,260 @@
+"""The step of one core as XLA sees it: HLO, which any of its compilers takes.
+
+A CPU has no kernel for CrossReplicaSum. CollectiveReduceV2, which it has, becomes the same
+all-reduce; which cores sum is then written into the HLO, as TensorFlow's TPU kernel would.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.compiler.xla import xla_data_pb2
+from tensorflow.compiler.xla.service import hlo_pb2
+from tensorflow.core.framework import graph_pb2
+from tensorflow.python.eager import context
+
+from tpu.emulator import replicated_graph as clusters
+from tpu.emulator.replicated_graph import Cluster
+
+_DROPPED = ("InfeedDequeueTuple", "OutfeedEnqueueTuple")
+_COUNTER = itertools.count()
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A function that XLA can compile.
+
+    Attributes:
+      function: a `tf.function`, to be used inside `context.eager_mode()`.
+      signature: of its arguments, the infeed of one core.
+      groups: `{name of a CrossReplicaSum: list of lists of cores}`.
+    """
+
+    function: tf.types.experimental.GenericFunction
+    signature: list[tf.TensorSpec]
+    groups: dict[str, list[list[int]]]
+
+    def hlo(self) -> bytes:
+        """Returns the unoptimised program, a serialised HloModuleProto.
+
+        Its parameters are the infeed and the variables of one core.
+
+        Raises:
+          tf.errors.InvalidArgumentError and others: XLA cannot compile it; the message names nodes
+            of the cluster.
+        """
+        with context.eager_mode():
+            ir = self.function.experimental_get_compiler_ir(*self.signature)
+            module = hlo_pb2.HloModuleProto.FromString(ir(stage="hlo_serialized"))
+        instructions = [i for computation in module.computations for i in computation.instructions]
+        _set_groups(instructions, self.groups)
+        new_ids = itertools.count(1 + max(i.id for i in instructions))
+        for computation in module.computations:
+            _set_random_algorithm(computation, new_ids)
+        return module.SerializeToString()
+
+
+def step_of(graph: tf.Graph, cluster: Cluster) -> Step:
+    """Returns the step of a cluster of `program.one_step`, built with version 2 control flow.
+
+    Raises:
+      ValueError: the cluster takes something from outside that is no variable.
+    """
+    outfeed = cluster.the("OutfeedEnqueueTuple")
+    graph_def, groups = _graph_def(graph, cluster)
+    results = cluster.results + ([tensor.name for tensor in outfeed.inputs] if outfeed else [])
+    fetches = _add_identities(graph_def, graph, results)
+    signature = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in cluster.infeed]
+    used = {_tensor(name) for node in graph_def.node for name in node.input if name[0] != "^"}
+
+    def step(*arguments):
+        inputs = dict(zip((tensor.name for tensor in cluster.infeed), arguments))
+        capture = tf.compat.v1.get_default_graph().capture
+        for name, tensor in cluster.external_tensors.items():
+            if name in handles:
+                inputs[name] = capture(handles[name].handle)
+            else:
+                inputs[name] = _constant(tensor)
+        inputs = {name: tensor for name, tensor in inputs.items() if name in used}
+        return tf.import_graph_def(graph_def, inputs, fetches, name="")
+
+    with context.eager_mode():
+        for called in graph_def.library.function:
+            context.context().add_function_def(called)
+        handles = _variables(cluster)
+        function = tf.function(step, input_signature=signature, jit_compile=True, autograph=False)
+    return Step(function, signature, groups)
+
+
+def _constant(tensor):
+    """Returns what a tensor from outside is; if nobody knows, zeros."""
+    value = tf.get_static_value(tensor)
+    if value is None:
+        value = np.zeros([size or 1 for size in tensor.shape], tensor.dtype.as_numpy_dtype)
+    return tf.constant(value, tensor.dtype)
+
+
+def _variables(cluster):
+    """Returns `{name of a handle outside: a variable like it}`."""
+    variables = {}
+    for name, tensor in cluster.external_tensors.items():
+        if tensor.dtype == tf.resource:
+            if tensor.op.type != "VarHandleOp":
+                raise ValueError(f"'{tensor.op.name}' is a {tensor.op.type} and no variable")
+            shape, dtype = tensor.op.get_attr("shape"), tensor.op.get_attr("dtype")
+            variables[name] = tf.Variable(tf.zeros(tf.TensorShape(shape), dtype), trainable=False)
+    return variables
+
+
+def _graph_def(graph, cluster):
+    """Returns the nodes of the step, and `{name of a CrossReplicaSum: its groups}`."""
+    graph_def, groups = graph_pb2.GraphDef(), {}
+    whole = graph.as_graph_def()
+    graph_def.versions.CopyFrom(whole.versions)
+    graph_def.library.CopyFrom(whole.library)
+    kept = [name for name, op in cluster.operations.items() if op.type not in _DROPPED]
+    kept = dict.fromkeys(kept)  # in their order, and quick to look up
+    for name in kept:
+        op, node = cluster.operations[name], graph_def.node.add()
+        clusters.copy_node(op, node, kept)
+        if op.type == "CrossReplicaSum":
+            groups[op.name] = clusters.groups_of(op)
+            _become_collective(node, graph_def.node, "{}")
+    for function in graph_def.library.function:
+        _rewrite_function(function, groups)
+    _rename_functions(graph_def)
+    return graph_def, groups
+
+
+def _rename_functions(graph_def):
+    """Gives the rewritten functions new names: those of the old are known to TensorFlow already."""
+    names = {function.signature.name for function in graph_def.library.function}
+    suffix = next(_COUNTER)
+    new = {name: f"{name}_step_{suffix}" for name in names}
+    nodes = list(graph_def.node)
+    for function in graph_def.library.function:
+        function.signature.name = new[function.signature.name]
+        nodes += function.node_def
+    for node in nodes:
+        node.op = new.get(node.op, node.op)
+        for attribute in node.attr.values():
+            kind = attribute.WhichOneof("value")
+            called = [attribute.func] if kind == "func" else []
+            called += attribute.list.func if kind == "list" else []
+            for function in called:
+                function.name = new.get(function.name, function.name)
+
+
+def _rewrite_function(function, groups):
+    """Does the same to the body of a loop or a branch."""
+    nodes = {node.name: node for node in function.node_def}
+    sums = [node for node in nodes.values() if node.op == "CrossReplicaSum"]
+    for node in sums:
+        constant = nodes[node.input[1].split(":")[0]]
+        if constant.op != "Const":
+            raise NotImplementedError(f"the groups of {node.name} are no constant")
+        groups[node.name] = tf.make_ndarray(constant.attr["value"].tensor).tolist()
+        _become_collective(node, function.node_def, "{}:output:0")
+    # An output is called by the name that its type of operation gives it.
+    renamed = {f"{node.name}:output:0": f"{node.name}:data:0" for node in sums}
+    for node in function.node_def if renamed else ():
+        inputs = [renamed.get(name, name) for name in node.input]
+        del node.input[:]
+        node.input.extend(inputs)
+    for name, value in function.ret.items():
+        function.ret[name] = renamed.get(value, value)
+
+
+def _become_collective(node, nodes, output):
+    """Turns a CrossReplicaSum into a CollectiveReduceV2 of the same name.
+
+    Args:
+      node: the sum.
+      nodes: those around it, to which constants are added.
+      output: format of the name of a constant's output.
+    """
+    value, controls = node.input[0], [i for i in node.input if i[0] == "^"]
+    dtype, name = node.attr["T"].type, node.name
+    node.Clear()
+    node.name, node.op = name, "CollectiveReduceV2"
+    # One size and one key for all: XLA takes a single configuration. _set_groups has the true one.
+    keys = {"group_size": 8, "group_key": 1, "instance_key": 1}
+    for key, number in keys.items():
+        constant = nodes.add(name=f"{name}/{key}", op="Const")
+        constant.attr["dtype"].type = tf.int32.as_datatype_enum
+        constant.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(number, tf.int32))
+    node.input.extend([value, *(output.format(f"{name}/{key}") for key in keys), *controls])
+    node.attr["T"].type = dtype
+    node.attr["merge_op"].s, node.attr["final_op"].s = b"Add", b"Id"
+    node.attr["Nordering_token"].i = 0
+
+
+def _add_identities(graph_def, graph, tensors):
+    """Gives each tensor an output of its own: some leave the step as they came."""
+    names = []
+    for i, tensor in enumerate(tensors):
+        node = graph_def.node.add(name=f"result_{i}", op="Identity", input=[tensor])
+        node.attr["T"].type = graph.get_tensor_by_name(tensor).dtype.as_datatype_enum
+        names.append(f"{node.name}:0")
+    return names
+
+
+def _set_groups(instructions, groups):
+    reductions = [i for i in instructions if i.opcode == "all-reduce"] if groups else []
+    for instruction in reductions:
+        instruction.channel_id = 0
+        del instruction.replica_groups[:]
+        for group in _groups_of(instruction.metadata.op_name, groups):
+            instruction.replica_groups.add(replica_ids=group)
+    if len(reductions) < len(groups):
+        raise ValueError(
+            f"{len(reductions)} all-reduces in the HLO for {len(groups)} CrossReplicaSums"
+        )
+
+
+def _set_random_algorithm(computation, new_ids):
+    """Lets the compiler choose how random bits are made, as TensorFlow does on a TPU.
+
+    For a CPU it takes Philox, which would be more than half of the step of a Transformer with
+    dropout. Its state is a key and two counters; the compiler's own has one counter.
+    """
+    states, instructions = {}, []
+    for instruction in computation.instructions:
+        if instruction.opcode == "rng-bit-generator":
+            instruction.rng_algorithm = xla_data_pb2.RNG_DEFAULT
+            (states[instruction.id],) = instruction.operand_ids
+            shape = instruction.shape.tuple_shapes[0]
+            shape.dimensions[0] = 2
+            state = hlo_pb2.HloInstructionProto(
+                name=f"{instruction.name}.state", opcode="slice", id=next(new_ids), shape=shape
+            )
+            state.operand_ids.append(states[instruction.id])
+            state.slice_dimensions.add(start=0, limit=2, stride=1)
+            instruction.operand_ids[0] = state.id
+            instructions.append(state)
+        elif _is_first_of(instruction, states):  # the state afterwards, which nobody uses
+            instruction.operand_ids[0] = states[instruction.operand_ids[0]]
+            instruction.opcode = "copy"
+        instructions.append(instruction)
+    if states:
+        del computation.instructions[:]
+        computation.instructions.extend(instructions)
+
+
+def _is_first_of(instruction, tuples):
+    is_first = instruction.opcode == "get-tuple-element" and not instruction.tuple_index
+    return is_first and instruction.operand_ids[0] in tuples
+
+
+def _groups_of(op_name, groups):
+    """Looks up a node by its name, or, inside a function, by the end of its path."""
+    if op_name not in groups:
+        (op_name,) = [name for name in groups if op_name.endswith(f"/{name}")]
+    return groups[op_name]
+
+
+def _tensor(name):
+    return name if ":" in name else f"{name}:0"

@@ -1,0 +1,1 @@
+"""TPU connection: address, environment checks, topology, flags."""

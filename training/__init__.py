@@ -1,1 +1,0 @@
-"""What both wrappers share around a model."""

@@ -15,7 +15,7 @@ if __name__ == "__main__":
 
 import tensorflow as tf
 
-from engine.checkpoints import ema, find
+from engine.checkpoints import ema, verify, warm_start
 from engine.cli import modes, run_settings, runtime
 from engine.cli.cpu_flags import FLAGS
 from engine.cli.run_settings import Job
@@ -40,7 +40,7 @@ def build_model_fn(model: Model, run: Job):
         else:
             spec = predict_spec(features, params)
         if run.checkpoint:
-            find.check_fits(run.checkpoint, params, mode == ModeKeys.TRAIN)
+            verify.check_variables(run.checkpoint, params, mode == ModeKeys.TRAIN)
         return spec
 
     def build_step(features, labels, params):
@@ -77,7 +77,9 @@ def build_model_fn(model: Model, run: Job):
             step, summarize = build_step(features, labels, params)
             summary = summarize()
         if run.warm_start_from:
-            find.warm_start(run.warm_start_from, run.warm_start_include, step.model_variables)
+            warm_start.init_from_checkpoint(
+                run.warm_start_from, run.warm_start_include, step.model_variables
+            )
         hook = summaries.TrainSummaryHook(
             summary,
             run.train_batch_size,

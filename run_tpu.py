@@ -17,7 +17,7 @@ if __name__ == "__main__":
 import tensorflow as tf
 
 from common.errors import UsageError
-from engine.checkpoints import ema, find
+from engine.checkpoints import ema, find, verify, warm_start
 from engine.cli import flags, modes, run_settings, runtime
 from engine.cli.flags import FLAGS
 from engine.cli.run_settings import Job
@@ -49,7 +49,7 @@ def build_model_fn(model: Model, run: Job):
         else:
             spec = predict_spec(features, params)
         if run.checkpoint:
-            find.check_fits(run.checkpoint, params, mode == ModeKeys.TRAIN)
+            verify.check_variables(run.checkpoint, params, mode == ModeKeys.TRAIN)
         return spec
 
     def train_spec(features, labels, params):
@@ -71,7 +71,9 @@ def build_model_fn(model: Model, run: Job):
         def scaffold_fn():
             # Not in the program of a core: what initialises variables runs on the host.
             if run.warm_start_from and not find.latest(run.model_dir):
-                find.warm_start(run.warm_start_from, run.warm_start_include, step.model_variables)
+                warm_start.init_from_checkpoint(
+                    run.warm_start_from, run.warm_start_include, step.model_variables
+                )
             return tf.compat.v1.train.Scaffold()
 
         # A TPU computes no summaries and no streaming metrics: the host gets the numbers.

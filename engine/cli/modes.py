@@ -143,12 +143,12 @@ def _in_turns(trainer, job, evaluate_and_decide):
 def continuous_eval(estimator, job, input_fns):
     """Evaluates each checkpoint as it comes, until the one of train_steps or a time-out."""
     evaluator, keeper = Evaluator(estimator, job, input_fns), _Keeper(job)
-    for checkpoint in find.arriving(job.model_dir, job.eval_timeout_secs):
-        job.ownership.take_new()
+    for checkpoint in find.checkpoints_iterator(job.model_dir, job.eval_timeout_secs):
+        job.ownership.lock_new()
         try:
             metrics = evaluator.evaluate(checkpoint)
             stop = keeper.should_stop(metrics, checkpoint)
-            step = find.step_of(checkpoint)
+            step = find.read_step(checkpoint)
         except (tf.errors.NotFoundError, ValueError) as error:
             if tf.io.gfile.exists(f"{checkpoint}.index"):
                 raise
@@ -174,8 +174,8 @@ def _export_if_asked(estimator, job):
     """Exports the best checkpoint, or the latest, unless an earlier run has done so."""
     if not job.export_dir:
         return
-    checkpoint = find.find(job.model_dir, "best" if job.best_metric else "latest")
-    step = find.step_of(checkpoint)
+    checkpoint = find.find_checkpoint(job.model_dir, "best" if job.best_metric else "latest")
+    step = find.read_step(checkpoint)
     path = results.read(job.model_dir, step).get("export", "")
     if os.path.dirname(path) == job.export_dir.rstrip("/") and tf.io.gfile.exists(path):
         print(f"{checkpoint} was exported before: {path}")
@@ -198,7 +198,7 @@ class _Keeper:
         self._best = None
         if job.best_metric:
             self._best = BestCheckpoint(job.model_dir, job.best_metric, self._metrics_of_step)
-            print(f"kept in {job.model_dir}/{BEST_DIR}: {self._best.wanted}")
+            print(f"kept in {job.model_dir}/{BEST_DIR}: {self._best.criterion}")
 
     def _metrics_of_step(self, step):
         return results.read(self._job.model_dir, step).get("eval", {})
@@ -208,7 +208,7 @@ class _Keeper:
         if self._best is None:
             return False
         checkpoint = checkpoint or find.latest(self._job.model_dir)
-        self._best.update(checkpoint, find.step_of(checkpoint), metrics)
+        self._best.update(checkpoint, find.read_step(checkpoint), metrics)
         return self.has_seen_enough()
 
     def has_seen(self, step):

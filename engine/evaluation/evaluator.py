@@ -56,7 +56,7 @@ class Evaluator:
             -(-size // job.eval_batch_size),
             hooks,
             checkpoint,
-            find.label(job.model_dir, checkpoint) or None,
+            find.folder_label(job.model_dir, checkpoint) or None,
         )
         step = int(metrics.pop("global_step"))
         # The Estimator's own loss is a mean of batches, however full; average_loss of examples.

@@ -42,7 +42,7 @@ def write_file(estimator, job, predict_input_fn) -> None:
     given = job.picture_input
     what = job.eval_split if given is None else "input"
     name = f"predictions_{what}_{job.start_step}"
-    name = find.labelled(name, job.model_dir, job.checkpoint)
+    name = find.add_label(name, job.model_dir, job.checkpoint)
     path = job.predict_output or os.path.join(job.model_dir, f"{name}.jsonl")
     size = job.dataset.split(what).num_examples if given is None else len(given.paths)
     batches = estimator.predict(

@@ -89,7 +89,7 @@ def of_split(pipeline: TextPipeline, split: str) -> TextInput:
 def write_file(estimator, job, predict_input_fn) -> None:
     """Writes the translation of each line of `job.text_input` by `job.checkpoint`."""
     name = f"predictions_{job.start_step}"
-    name = find.labelled(name, job.model_dir, job.checkpoint)
+    name = find.add_label(name, job.model_dir, job.checkpoint)
     path = job.predict_output or os.path.join(job.model_dir, f"{name}.txt")
     started = time.monotonic()
     lines = _translate(estimator, job, predict_input_fn, job.checkpoint)

@@ -59,7 +59,9 @@ def build_model_fn(model: Model, run: Job):
 
         def summary():
             # The metrics of workers in step would sum up over all of them.
-            metrics = {} if run.task.in_step else model.metrics(labels, step.eval_outputs, None)
+            metrics = (
+                {} if run.task.is_synchronous else model.metrics(labels, step.eval_outputs, None)
+            )
             scalars = {"loss": step.loss, "learning_rate": learning_rate}
             return summaries.of_step(features, scalars, metrics)
 
@@ -133,7 +135,7 @@ def build_model_fn(model: Model, run: Job):
 
 
 def build_estimator(run: Job, strategy_config=None) -> tf.estimator.Estimator:
-    """Returns the Estimator of a job; `strategy_config` is of `strategy.create`."""
+    """Returns the Estimator of a job; `strategy_config` is of `strategy.run_config_args`."""
     config = tf.estimator.RunConfig(
         model_dir=run.model_dir,
         tf_random_seed=run.graph_seed,
@@ -161,7 +163,7 @@ def build_input_fns(run: Job) -> modes.InputFns:
 
     data = run.pipeline
     # Workers draw their batches each in an order of its own, unless they share every batch.
-    seed = run.seed + (0 if run.task.in_step else run.task.worker)
+    seed = run.seed + (0 if run.task.is_synchronous else run.task.worker)
 
     def train(start_step):
         input_fn = data.train_input_fn(run.train_split, seed, start_step)
@@ -179,17 +181,16 @@ def build_input_fns(run: Job) -> modes.InputFns:
 def main() -> None:
     """Does what the flags say."""
     runtime.prepare()
-    in_step = FLAGS.strategy == "multi_worker_mirrored"
-    task = tf_config.task_of_environment(in_step)
+    task = tf_config.from_environment(FLAGS.strategy == "multi_worker_mirrored")
     run = run_settings.from_flags(task=task, in_loops=task.alone and FLAGS.strategy == "none")
     with run.ownership:
-        if run.params.get("precision") == "bfloat16" and not runtime.computes_bfloat16():
+        if run.params.get("precision") == "bfloat16" and not runtime.supports_bfloat16():
             print(
                 "--precision=bfloat16: this CPU has no instructions for it, and float32 is faster"
             )
         config = None
         if run.trains and run.task.trains:
-            config = strategy.create(
+            config = strategy.run_config_args(
                 FLAGS.strategy, FLAGS.replicas, run.train_batch_size, run.accumulate_steps
             )
         modes.run(build_estimator(run, config), run, build_input_fns(run))

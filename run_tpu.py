@@ -187,7 +187,7 @@ def _iterations_per_loop():
 def main() -> None:
     """Does what the flags say."""
     runtime.prepare()
-    if tf_config.task_of_environment().in_cluster:
+    if tf_config.from_environment().in_cluster:
         raise UsageError(
             "TF_CONFIG describes a cluster, which run_cpu.py trains on: unset it. The hosts of a "
             "TPU need none"

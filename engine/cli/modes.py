@@ -65,7 +65,7 @@ def run(estimator, job: Job, input_fns: InputFns) -> None:
 def train(estimator, job, input_fns):
     """Trains up to the global step `job.train_steps`."""
     trainer = Trainer(estimator, job, input_fns.train)
-    with trainer.interruption.awaited():
+    with trainer.interruption.installed():
         trainer.go(job.start_step, job.train_steps)
     trainer.report()
 
@@ -89,10 +89,10 @@ def train_and_eval(estimator, job, input_fns):
     def evaluate_and_decide():
         if trainer.interruption.signal is not None:
             return False  # the run that goes on from here evaluates it
-        with job.clock.pause(), trainer.interruption.at_once():
+        with job.clock.pause(), trainer.interruption.exiting_at_once():
             return keeper.should_stop(evaluator.evaluate(find.latest(job.model_dir)))
 
-    with trainer.interruption.awaited():
+    with trainer.interruption.installed():
         stop = False
         if not job.task.in_cluster and job.checkpoint:
             lacks = _lacks_evaluation(job, keeper)

@@ -7,7 +7,7 @@ import tempfile
 from engine.checkpoints import find, trained_on
 from engine.distribute import tf_config
 from engine.hooks import nan_guard, progress, results, saver
-from engine.hooks.preemption import Interruption
+from engine.hooks.preemption import SignalHandler
 from engine.hooks.profiling import ProfileHook
 from engine.train import schedules
 
@@ -16,13 +16,13 @@ class Trainer:
     """Trains by an Estimator, with the hooks that save, record, judge and stop.
 
     Attributes:
-      interruption: what SIGTERM and SIGINT do to it.
+      interruption: handles SIGTERM, SIGINT and SIGHUP.
     """
 
     def __init__(self, estimator, job, train_input_fn):
         """Takes a function from the global step that a session starts at to its input_fn."""
         self._estimator, self._job, self._train_input_fn = estimator, job, train_input_fn
-        self.interruption = Interruption()
+        self.interruption = SignalHandler()
         self._record = results.TrainRecordHook(
             job.model_dir, job.train_batch_size, job.skipped_records, job.clock
         )
@@ -51,14 +51,15 @@ class Trainer:
             )
         if self.interruption.signal is not None:
             self.report()
-            print(f"stopped by {self.interruption.signal.name}; the same command goes on from here")
-            self.interruption.exit_if_asked()
+            name = self.interruption.signal.name
+            print(f"stopped by {name}; run the same command again to resume")
+            self.interruption.exit_if_requested()
 
     def _hooks(self):
         """Returns the hooks of a session: what counts and judges a step, then what may save it."""
         job = self._job
         tells = [job.counter, self._progress]
-        finite, stop = nan_guard.FiniteHook(job.model_dir), self.interruption.hook()
+        finite, stop = nan_guard.NanGuardHook(job.model_dir), self.interruption.hook()
 
         def check(session, step):
             job.ownership.check()
@@ -73,7 +74,7 @@ class Trainer:
             saves = save_in(job.model_dir)
             records = [self._record, self._data_record]
             return [job.ownership.hook(), *tells, *records, *self._profile, finite, saves, stop]
-        if job.task.in_step:
+        if job.task.is_synchronous:
             # A save sums up over all workers: each must make it, and only the chief's is kept.
             self._scratch = tempfile.TemporaryDirectory()  # removed with this object
             return [*tells, finite, save_in(self._scratch.name), stop]

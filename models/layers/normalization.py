@@ -7,7 +7,7 @@ import re
 import tensorflow as tf
 
 from models.layers import replicas
-from models.model import ModelError, check_shares
+from models.model import ModelError, check_fractions
 
 
 def default_params(momentum=0.9, epsilon=1e-3):
@@ -21,7 +21,7 @@ def default_params(momentum=0.9, epsilon=1e-3):
 
 def check_params(params):
     """Raises `ModelError` for a value of `default_params` out of range."""
-    check_shares(params, "batch_norm_momentum")
+    check_fractions(params, "batch_norm_momentum")
     if params["batch_norm_epsilon"] <= 0:
         raise ModelError(f"batch_norm_epsilon={params['batch_norm_epsilon']} must be above 0")
 

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from common.constants import EXAMPLE_WEIGHT
-from engine.checkpoints import find
+from engine.checkpoints import find, verify
+from engine.checkpoints.warm_start import init_from_checkpoint
 from engine.evaluation import metrics, reports
 from engine.hooks import summaries
 from engine.run_settings import RunSettings
@@ -30,7 +31,7 @@ def check_training(settings: RunSettings, features, labels, params, step: TrainS
         best_metric, settings.model, features, labels, step, params, host_metrics
     )
     if settings.checkpoint:
-        find.check_fits(settings.checkpoint, params, training=True)
+        verify.check_variables(settings.checkpoint, params, training=True)
 
 
 def warm_start(settings: RunSettings, step: TrainStep) -> None:
@@ -38,7 +39,12 @@ def warm_start(settings: RunSettings, step: TrainStep) -> None:
     train = settings.train
     if train.warm_start_from and not find.latest(settings.model_dir):
         with tf.init_scope():  # outside of a loop
-            find.warm_start(train.warm_start_from, train.warm_start_include, step.model_variables)
+            init_from_checkpoint(
+                train.warm_start_from,
+                train.warm_start_include,
+                step.model_variables,
+                settings.model.checkpoint_map(settings.params),
+            )
 
 
 def train_scalars(step: TrainStep) -> dict[str, tf.Tensor]:
@@ -123,7 +129,7 @@ def evaluate(settings: RunSettings, features, labels, params) -> EvalGraph:
         settings, features, labels, lambda: model.predictions(features, outputs, params)
     )
     if settings.checkpoint:
-        find.check_fits(settings.checkpoint, params, training=False)
+        verify.check_variables(settings.checkpoint, params, training=False)
     return EvalGraph(loss, metric_fn, tf.nest.flatten(to_host))
 
 
@@ -144,5 +150,5 @@ def predict(settings: RunSettings, features, params) -> tuple[dict[str, Any], di
         features, predictions, predict_fn, settings.pipeline, settings.export.top_k
     )
     if settings.checkpoint:
-        find.check_fits(settings.checkpoint, params, training=False)
+        verify.check_variables(settings.checkpoint, params, training=False)
     return predictions, export_outputs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from engine.checkpoints.model_dir_lock import Ownership
+from engine.checkpoints.model_dir_lock import ModelDirLock
 from engine.distribute.tf_config import Task
 from engine.hooks.progress import Clock, StepCounter
 from input_fns.dataset_info import Dataset
@@ -201,4 +201,4 @@ class TrainingState:
     started: float
     clock: Clock
     counter: StepCounter
-    lock: Ownership
+    lock: ModelDirLock

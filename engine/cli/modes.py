@@ -134,11 +134,13 @@ def _evaluate_cluster(estimator, settings, state, input_fns):
 def continuous_eval(estimator, settings, state, input_fns):
     """Evaluates each new checkpoint, until the one of train_steps or a time-out."""
     evaluator, best = Evaluator(estimator, settings, input_fns), _BestAndEarlyStopping(settings)
-    for checkpoint in find.arriving(settings.model_dir, settings.evaluation.timeout_secs):
-        state.lock.take_new()
+    for checkpoint in find.checkpoints_iterator(
+        settings.model_dir, settings.evaluation.timeout_secs
+    ):
+        state.lock.lock_new()
         try:
             stop = best.update(evaluator.evaluate(checkpoint), checkpoint)
-            step = find.step_of(checkpoint)
+            step = find.read_step(checkpoint)
         except (tf.errors.NotFoundError, ValueError) as error:
             if tf.io.gfile.exists(f"{checkpoint}.index"):
                 raise
@@ -172,8 +174,8 @@ def _export_after_training(estimator, settings):
     if not settings.export.dir:
         return
     which = "best" if settings.evaluation.best_metric else "latest"
-    checkpoint = find.find(settings.model_dir, which)
-    step = find.step_of(checkpoint)
+    checkpoint = find.find_checkpoint(settings.model_dir, which)
+    step = find.read_step(checkpoint)
     path = results.read(settings.model_dir, step).get("export", "")
     if os.path.dirname(path) == settings.export.dir.rstrip("/") and tf.io.gfile.exists(path):
         print(f"{checkpoint} was exported before: {path}")
@@ -191,7 +193,7 @@ class _BestAndEarlyStopping:
         metric = settings.evaluation.best_metric
         if metric:
             self._best = BestCheckpoint(settings.model_dir, metric, self._metrics_at)
-            print(f"best checkpoint in {settings.model_dir}/{BEST_DIR}: {self._best.wanted}")
+            print(f"best checkpoint in {settings.model_dir}/{BEST_DIR}: {self._best.criterion}")
 
     def _metrics_at(self, step):
         return results.read(self._settings.model_dir, step).get("eval", {})
@@ -201,7 +203,7 @@ class _BestAndEarlyStopping:
         if self._best is None:
             return False
         checkpoint = checkpoint or find.latest(self._settings.model_dir)
-        self._best.update(checkpoint, find.step_of(checkpoint), metrics)
+        self._best.update(checkpoint, find.read_step(checkpoint), metrics)
         return self.should_stop()
 
     def has_seen(self, step):

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from engine.checkpoints import find
-from engine.checkpoints.model_dir_lock import Ownership
+from engine.checkpoints.model_dir_lock import ModelDirLock
 from engine.hooks.progress import Clock, StepCounter
 from engine.run_settings import RunSettings, TrainingState
 
@@ -51,7 +51,7 @@ def largest_difference(
                     warm_start_include=".*",
                 ),
             )
-            lock = Ownership(model_dir, "train", ())
+            lock = ModelDirLock(model_dir, "train", ())
             train_fn(changed, TrainingState(time.monotonic(), Clock(), StepCounter(), lock))
             return find.latest(model_dir)
 

@@ -10,8 +10,8 @@ import secrets
 from common import files
 from common.errors import UsageError
 from common.strict_flags import MAX_INTEGER
-from engine.checkpoints import find, recovery, trained_on
-from engine.checkpoints.model_dir_lock import BEST_LOCK, TRAIN_LOCK, Ownership
+from engine.checkpoints import find, recovery, trained_on, warm_start
+from engine.checkpoints.model_dir_lock import BEST_LOCK, TRAIN_LOCK, ModelDirLock
 from engine.cli import hparams, pipelines, startup
 from engine.cli.flags import FLAGS, TRAINING_MODES, as_flagfile, batch_sizes
 from engine.distribute.tf_config import Task
@@ -95,7 +95,7 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
         _image_input(pipeline),
     )
     _check_cluster(task, is_training)
-    lock.take_existing()
+    lock.lock_existing()
     checkpoint = _checkpoint(is_training, task)
     if checkpoint is not None:
         trained_on.check(checkpoint, FLAGS.model_dir, pipeline)
@@ -107,7 +107,7 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
         splits=tuple(splits),
         model_dir=FLAGS.model_dir,
         checkpoint=checkpoint,
-        start_step=find.step_of(checkpoint),
+        start_step=find.read_step(checkpoint),
         use_tpu=use_tpu,
         task=task,
         seed=secrets.randbits(31) if FLAGS.seed is None else FLAGS.seed,
@@ -151,7 +151,7 @@ def _lock(task):
     keeps_best = evaluates_all or FLAGS.mode == "continuous_eval" or task.type == "evaluator"
     if FLAGS.best_metric and keeps_best:
         names.append(BEST_LOCK)
-    return Ownership(FLAGS.model_dir, FLAGS.mode, tuple(names))
+    return ModelDirLock(FLAGS.model_dir, FLAGS.mode, tuple(names))
 
 
 def _check_prediction(pipeline):
@@ -229,14 +229,14 @@ def _check_cluster(task, trains):
 
 def _checkpoint(trains, task):
     if trains and task.is_chief:
-        return recovery.newest_good(FLAGS.model_dir, FLAGS.keep_checkpoint_max)
+        return recovery.recover(FLAGS.model_dir, FLAGS.keep_checkpoint_max)
     if trains and task.type == "worker":
         return find.latest(FLAGS.model_dir)
     if trains:
         return None  # an evaluator waits for one, a parameter server is given its values
     if FLAGS.mode in ("continuous_eval", "check"):
         return None  # the one waits for one, the other needs none
-    return find.find(FLAGS.model_dir, FLAGS.checkpoint)
+    return find.find_checkpoint(FLAGS.model_dir, FLAGS.checkpoint)
 
 
 def _warm_start(trains, checkpoint):
@@ -245,7 +245,7 @@ def _warm_start(trains, checkpoint):
     if checkpoint is not None:
         print(f"warm start: not needed, {FLAGS.model_dir} is resumed from its own {checkpoint}")
         return None
-    return find.find_warm_start(FLAGS.warm_start_from)
+    return warm_start.find_checkpoint(FLAGS.warm_start_from)
 
 
 def _train_steps(dataset):

@@ -62,7 +62,7 @@ class Evaluator:
         split, batch_size = settings.evaluation.split, settings.evaluation.batch_size
         size = settings.dataset.split(split).num_examples
         num_batches = -(-size // batch_size)
-        name = find.label(settings.model_dir, checkpoint) or None
+        name = find.folder_label(settings.model_dir, checkpoint) or None
         first = reports.FirstExamplesHook()
         # A TPU evaluates in one session.run.
         progress_hook = progress.EvalProgressHook("eval", size, batch_size)

@@ -42,7 +42,7 @@ def write_file(estimator, settings, predict_input_fn) -> None:
     given = settings.prediction.image_input
     what = settings.evaluation.split if given is None else "input"
     name = f"predictions_{what}_{settings.start_step}"
-    name = find.labelled(name, settings.model_dir, settings.checkpoint)
+    name = find.add_label(name, settings.model_dir, settings.checkpoint)
     path = settings.prediction.output or os.path.join(settings.model_dir, f"{name}.jsonl")
     size = settings.dataset.split(what).num_examples if given is None else len(given.paths)
     batches = estimator.predict(

@@ -83,7 +83,7 @@ def write_file(estimator, settings, predict_input_fn) -> None:
     """Writes the translation of each line of `settings.prediction.text_input`."""
     text_input = settings.prediction.text_input
     name = f"predictions_{settings.start_step}"
-    name = find.labelled(name, settings.model_dir, settings.checkpoint)
+    name = find.add_label(name, settings.model_dir, settings.checkpoint)
     path = settings.prediction.output or os.path.join(settings.model_dir, f"{name}.txt")
     started = time.monotonic()
     batch_size, num_sentences = settings.prediction.batch_size, len(text_input.rows)

@@ -47,15 +47,15 @@ def read(model_dir: str, step: int) -> dict[str, Any]:
 
 def of_evaluation(model_dir: str, checkpoint: str) -> dict[str, Any]:
     """Returns what was found when `checkpoint` was evaluated; nothing if it was not."""
-    sections = read(model_dir, find.step_of(checkpoint))
+    sections = read(model_dir, find.read_step(checkpoint))
     found = sections.get(evaluation_section(model_dir, checkpoint), {})
-    is_own = not find.label(model_dir, checkpoint)  # `best` holds copies of the others
+    is_own = not find.folder_label(model_dir, checkpoint)  # `best` holds copies of the others
     return found if is_own or found.get("checkpoint") == checkpoint else {}
 
 
 def evaluation_section(model_dir: str, checkpoint: str) -> str:
     """Returns the name of the section, and of the folder, with the evaluation of `checkpoint`."""
-    return find.labelled("eval", model_dir, checkpoint)
+    return find.add_label("eval", model_dir, checkpoint)
 
 
 def evaluation_dir(model_dir: str, checkpoint: str | None) -> str:

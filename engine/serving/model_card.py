@@ -29,7 +29,7 @@ def write(path: str, settings, checkpoint: str, report) -> dict:
       checkpoint: that its variables come from.
       report: of `export_check`.
     """
-    step = find.step_of(checkpoint)
+    step = find.read_step(checkpoint)
     card = {
         "model": settings.model.name,
         "params": settings.params,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import tempfile
 
-import tensorflow as tf
-
 from engine.checkpoints import find, trained_on
 from engine.distribute import tf_config
 from engine.hooks import nan_guard, progress, results, saver
@@ -105,19 +103,3 @@ class Trainer:
                 hook.report()
             print(self._record.describe())
             print(f"saved {find.latest(self._settings.model_dir)}")
-
-
-class StartHook(tf.estimator.SessionRunHook):
-    """Checks that the model fits the checkpoint to resume from, or warm-starts its variables."""
-
-    def __init__(self, settings, params, variables):
-        """Takes the `RunSettings`, the params of the model_fn and the model's variables."""
-        self._settings, self._params, self._variables = settings, params, variables
-
-    def begin(self):
-        """Runs when the graph is complete, before the initializers are."""
-        settings, train = self._settings, self._settings.train
-        if settings.checkpoint:
-            find.check_fits(settings.checkpoint, self._params, training=True)
-        elif train.warm_start_from and not find.latest(settings.model_dir):
-            find.warm_start(train.warm_start_from, train.warm_start_include, self._variables)

@@ -134,8 +134,9 @@ def _evaluate_cluster(estimator, settings, state, input_fns):
 def continuous_eval(estimator, settings, state, input_fns):
     """Evaluates each new checkpoint, until the one of train_steps or a time-out."""
     evaluator, best = Evaluator(estimator, settings, input_fns), _BestAndEarlyStopping(settings)
-    timeout_secs = settings.evaluation.timeout_secs
-    for checkpoint in find.checkpoints_iterator(settings.model_dir, timeout_secs):
+    for checkpoint in find.checkpoints_iterator(
+        settings.model_dir, settings.evaluation.timeout_secs
+    ):
         state.lock.lock_new()
         try:
             stop = best.update(evaluator.evaluate(checkpoint), checkpoint)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import tempfile
 
-import tensorflow as tf
-
-from engine.checkpoints import find, trained_on, verify, warm_start
+from engine.checkpoints import find, trained_on
 from engine.distribute import tf_config
 from engine.hooks import nan_guard, progress, results, saver
 from engine.hooks.preemption import SignalHandler
@@ -105,24 +103,3 @@ class Trainer:
                 hook.report()
             print(self._record.describe())
             print(f"saved {find.latest(self._settings.model_dir)}")
-
-
-class StartHook(tf.estimator.SessionRunHook):
-    """Checks that the model fits the checkpoint to resume from, or warm-starts its variables."""
-
-    def __init__(self, settings, params, variables):
-        """Takes the `RunSettings`, the params of the model_fn and the model's variables."""
-        self._settings, self._params, self._variables = settings, params, variables
-
-    def begin(self):
-        """Runs when the graph is complete, before the initializers are."""
-        settings, train = self._settings, self._settings.train
-        if settings.checkpoint:
-            verify.check_variables(settings.checkpoint, self._params, training=True)
-        elif train.warm_start_from and not find.latest(settings.model_dir):
-            warm_start.init_from_checkpoint(
-                train.warm_start_from,
-                train.warm_start_include,
-                self._variables,
-                settings.model.checkpoint_map(self._params),
-            )

@@ -26,6 +26,7 @@ from engine.evaluation import metrics
 from engine.hooks import summaries
 from engine.serving import signatures
 from engine.train import forward, optimizers, schedules, train_step
+from models.layers import device
 from models.model import Model
 from tpu.connect import connection
 from tpu.connect import flags as tpu_flags
@@ -94,7 +95,8 @@ def build_model_fn(model: Model, run: Job):
 
     def eval_spec(features, labels, params):
         outputs = forward.infer(model, features, params, training=False)
-        losses = model.loss(labels, outputs, params)
+        with device.scope(params):
+            losses = model.loss(labels, outputs, params)
         weights = features["weight"]
         tensors = [labels, model.eval_outputs(labels, outputs), losses, weights]
 

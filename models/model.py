@@ -13,7 +13,7 @@ class ModelError(ValueError):
     """A model that cannot be found, or hyperparameters that it cannot be built with."""
 
 
-def check_shares(params: dict[str, Any], *names: str) -> None:
+def check_fractions(params: dict[str, Any], *names: str) -> None:
     """Raises `ModelError` unless these hyperparameters lie in [0, 1)."""
     for name in names:
         if not 0 <= params[name] < 1:

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from common.errors import UsageError
 from common.messages import did_you_mean
-from models.layers import replicas
+from models.layers import device
 
 
 def global_loss_weight(model, labels, params):
@@ -23,7 +23,8 @@ def global_loss_weight(model, labels, params):
     if model.loss_weights is None:
         return float(labels.shape.as_list()[0])
     weight = tf.reduce_sum(model.loss_weights(labels))
-    return replicas.total(weight, params) / replicas.count(params)
+    here = device.from_params(params)
+    return here.cross_replica_sum(weight) / here.num_replicas
 
 
 def mean_loss(model, labels, losses, weights):

@@ -10,6 +10,7 @@ import tensorflow as tf
 from engine.evaluation import metrics
 from engine.train import optimizers
 from engine.train.forward import infer
+from models.layers import device
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +49,8 @@ def train_step(model, features, labels, params, optimizer, accumulate_steps=1) -
     def forward(features, labels):
         outputs = infer(model, features, params, training=True)
         with tf.name_scope("loss"):
-            losses = model.loss(labels, outputs, params)
+            with device.scope(params):
+                losses = model.loss(labels, outputs, params)
             if model.loss_weights:
                 losses *= model.loss_weights(labels)
             return tf.reduce_sum(losses), model.eval_outputs(labels, outputs)

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from common.constants import EOS, PAD
 from models.layers import losses
-from models.model import ModelError, check_shares
+from models.model import ModelError, check_fractions
 
 
 def default_params():
@@ -32,7 +32,7 @@ def default_params():
 
 def check_params(params):
     """Raises `ModelError` for a value of `default_params` out of range."""
-    check_shares(params, "label_smoothing")
+    check_fractions(params, "label_smoothing")
     if params["beam_size"] < 1:
         raise ModelError(f"beam_size={params['beam_size']} must be at least 1")
     if params["beam_size"] * 2 > params["vocab_size"]:
@@ -58,9 +58,7 @@ def shifted_right(tokens):
 
 def loss(labels, outputs, params):
     """Mean cross-entropy of the tokens of each row, with label smoothing, float32 `[batch]`."""
-    per_token = losses.cross_entropy(
-        labels, outputs["logits"], params["label_smoothing"], params.get("use_tpu")
-    )
+    per_token = losses.cross_entropy(labels, outputs["logits"], params["label_smoothing"])
     return tf.math.divide_no_nan(tf.reduce_sum(per_token * _mask(labels), 1), loss_weights(labels))
 
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from models.layers import attention, normalization
 from models.layers.dropout import dropout
-from models.model import Model, ModelError, check_shares
+from models.model import Model, ModelError, check_fractions
 from models.text import decoding, seq2seq
 
 
@@ -47,7 +47,7 @@ def check_params(params):
         )
     if params["hidden_size"] % 2:
         raise ModelError(f"hidden_size={params['hidden_size']} must be even: sines and cosines")
-    check_shares(params, "dropout", "attention_dropout")
+    check_fractions(params, "dropout", "attention_dropout")
 
 
 def inference(features, params, training):
@@ -173,7 +173,7 @@ def _last_norm(name, x, params):
 
 
 def _layer_norm(x, params):
-    return normalization.layer_norm(x, use_tpu=params.get("use_tpu"))
+    return normalization.layer_norm(x)
 
 
 def _ffn(x, params):

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from models.layers import losses
 from models.layers.dropout import dropout
-from models.model import ModelError, check_shares
+from models.model import ModelError, check_fractions
 
 
 def default_params():
@@ -36,7 +36,7 @@ def check_params(params):
         )
     if params["pixel_scale"] <= 0:
         raise ModelError(f"pixel_scale={params['pixel_scale']} must be above 0")
-    check_shares(params, "label_smoothing")
+    check_fractions(params, "label_smoothing")
 
 
 def scaled_images(features, params):
@@ -85,9 +85,7 @@ def global_pool(x, name):
 
 def loss(labels, outputs, params):
     """Softmax cross-entropy with `params["label_smoothing"]`, float32 `[batch]`."""
-    return losses.cross_entropy(
-        labels, outputs["logits"], params["label_smoothing"], params.get("use_tpu")
-    )
+    return losses.cross_entropy(labels, outputs["logits"], params["label_smoothing"])
 
 
 def metrics(labels, outputs, weights):

@@ -7,7 +7,7 @@ import re
 import tensorflow as tf
 
 from models.layers.dropout import dropout
-from models.model import Model, ModelError, check_shares
+from models.model import Model, ModelError, check_fractions
 from models.vision import classifier
 
 
@@ -23,7 +23,7 @@ def default_params():
 def check_params(params):
     """Raises `ModelError` for a value that no graph can be built with."""
     classifier.check_params(params)
-    check_shares(params, "dropout")
+    check_fractions(params, "dropout")
     units = params["hidden_units"].split()
     # Of ASCII alone: "²" is a digit too. A tensor has fewer than 2**31 columns.
     if not all(re.fullmatch("[0-9]{1,9}", unit) and int(unit) > 0 for unit in units):

@@ -10,7 +10,7 @@ import tensorflow as tf
 from models.layers import normalization
 from models.layers.convolution import conv2d
 from models.layers.dropout import dropout
-from models.model import Model, ModelError, check_shares
+from models.model import Model, ModelError, check_fractions
 from models.vision import classifier
 
 # Depth -> blocks of each stage, and whether they are bottlenecks.
@@ -50,7 +50,7 @@ def check_params(params):
         raise ModelError(f"width={params['width']} must be at least 1")
     if params["stem"] not in ("imagenet", "cifar"):
         raise ModelError(f"stem={params['stem']} must be imagenet or cifar")
-    check_shares(params, "stochastic_depth", "dropout")
+    check_fractions(params, "stochastic_depth", "dropout")
 
 
 def inference(features, params, training):

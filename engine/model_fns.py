@@ -16,6 +16,7 @@ from engine.run_settings import RunSettings
 from engine.serving import signatures
 from engine.train.forward import infer
 from engine.train.train_step import TrainStep
+from models.layers import device
 from models.model import Loss
 
 
@@ -94,7 +95,8 @@ def evaluate(settings: RunSettings, features, labels, params) -> EvalGraph:
     """
     model = settings.model
     outputs = infer(model, features, params, training=False)
-    terms = model.losses(features, labels, outputs, params)
+    with device.scope(params):
+        terms = model.losses(features, labels, outputs, params)
     weights = features[EXAMPLE_WEIGHT]
     scales = {name: term.scale for name, term in terms.items()}
     to_host = {

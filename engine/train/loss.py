@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from models.layers import replicas
+from models.layers import device
 
 
 def denominators(terms, params):
@@ -23,7 +23,8 @@ def denominators(terms, params):
         if term.weights is None:
             return float(term.values.shape[0])
         weight = tf.reduce_sum(term.weights)
-        return replicas.total(weight, params) / replicas.count(params)
+        here = device.from_params(params)
+        return here.cross_replica_sum(weight) / here.num_replicas
 
     return {name: denominator(term) for name, term in terms.items()}
 

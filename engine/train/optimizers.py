@@ -10,7 +10,7 @@ from common.errors import UsageError
 from common.messages import did_you_mean
 from engine.checkpoints import ema
 from engine.train.adamw_lars_lamb import AdamWOptimizer, LAMBOptimizer, LARSOptimizer, is_decayed
-from models.layers.replicas import sum_over_strategy
+from models.layers.device import sum_over_strategy
 
 
 def default_params():

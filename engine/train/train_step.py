@@ -10,6 +10,7 @@ from tensorflow.python.ops import op_selector
 
 from engine.train import loss, optimizers, schedules
 from engine.train.forward import infer
+from models.layers import device
 from models.model import ModelError
 
 
@@ -54,12 +55,12 @@ def train_step(model, features, labels, params, train):
     with tf.name_scope("learning_rate"):
         learning_rate = schedules.learning_rate(params, global_step, train.steps, train.batch_size)
     optimizer = optimizers.create(params, learning_rate)
-    if params.get("use_tpu"):
+    if device.from_params(params).is_tpu:
         optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)  # all-reduce of the gradients
 
     def compute(features, labels, divisors=None):
         outputs = infer(model, features, params, training=True)
-        with tf.name_scope("loss"):
+        with tf.name_scope("loss"), device.scope(params):
             terms = model.losses(features, labels, outputs, params)
             means = loss.means(terms, divisors or loss.denominators(terms, params))
             total = loss.total(terms, means)
@@ -150,7 +151,8 @@ def _trace(model, params, parts):
         outputs = tf.nest.map_structure(
             lambda tensor: tf.compat.v1.placeholder(tensor.dtype, tensor.shape), outputs
         )
-        terms = model.losses(features, labels, outputs, params)
+        with device.scope(params):
+            terms = model.losses(features, labels, outputs, params)
         for name, term in terms.items():
             _check_weights(name, term, outputs)
         eval_outputs = model.eval_outputs(features, labels, outputs, params)
@@ -177,7 +179,7 @@ def _divisors(model, features, labels, params, outputs_like, num_parts):
         lambda like: tf.zeros([batch_size, *like.shape[1:]], like.dtype),
         outputs_like,
     )
-    with tf.name_scope("loss_weights"):
+    with tf.name_scope("loss_weights"), device.scope(params):
         terms = model.losses(features, labels, outputs, params)
         divisors = loss.denominators(terms, params)
     return {name: divisor / num_parts for name, divisor in divisors.items()}

@@ -59,9 +59,7 @@ def shifted_right(tokens):
 def losses(features, labels, outputs, params):
     """Cross-entropy with `params["label_smoothing"]`, a mean over the tokens of the batch."""
     del features
-    per_token = cross_entropy(
-        labels, outputs["logits"], params["label_smoothing"], params.get("use_tpu")
-    )
+    per_token = cross_entropy(labels, outputs["logits"], params["label_smoothing"])
     mask = _mask(labels)
     num_tokens = tf.reduce_sum(mask, axis=1)
     values = tf.math.divide_no_nan(tf.reduce_sum(per_token * mask, axis=1), num_tokens)

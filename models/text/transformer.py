@@ -173,7 +173,7 @@ def _last_norm(name, x, params):
 
 
 def _layer_norm(x, params):
-    return normalization.layer_norm(x, use_tpu=params.get("use_tpu"))
+    return normalization.layer_norm(x)
 
 
 def _ffn(x, params):

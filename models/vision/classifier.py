@@ -89,11 +89,7 @@ def losses(features, labels, outputs, params):
     """Softmax cross-entropy with `params["label_smoothing"]`."""
     del features
     return {
-        "cross_entropy": Loss(
-            cross_entropy(
-                labels, outputs["logits"], params["label_smoothing"], params.get("use_tpu")
-            )
-        )
+        "cross_entropy": Loss(cross_entropy(labels, outputs["logits"], params["label_smoothing"]))
     }
 
 

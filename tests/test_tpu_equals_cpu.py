@@ -14,11 +14,14 @@ BATCH, STEPS = 128, 20
 # variables of size 1. The few layers of the small models add less than the rate of 0.05 takes away.
 ARITHMETIC = {"terms": BATCH, "magnitude": 1.0}
 MODELS = {
-    "mlp": ["--model=mlp", "--params=hidden_units=16 16,dropout=0"],
-    "cnn": ["--model=convnet", "--params=layers=conv:4:3 relu conv:4:3:valid flatten dense:8 relu"],
+    "mlp": ["--model=mlp", "--params=hidden_units=[16,16],dropout=0"],
+    "cnn": [
+        "--model=convnet",
+        "--params=layers=[conv:4:3,relu,conv:4:3:valid,flatten,dense:8,relu]",
+    ],
     "cnn with cross-replica batch norm": [
         "--model=convnet",
-        "--params=layers=conv:4:3 batch_norm relu conv:4:3:valid flatten dense:8 relu",
+        "--params=layers=[conv:4:3,batch_norm,relu,conv:4:3:valid,flatten,dense:8,relu]",
         "--params=batch_norm_cross_replica=true",
     ],
 }

@@ -7,7 +7,8 @@ separated by spaces, the form of older flags.cfg files; so a single value is a l
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import types
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from common import strict_flags
@@ -21,18 +22,16 @@ from models.model import Model
 def resolve(
     model: Model,
     overrides: Iterable[str],
-    num_classes: int = 0,
+    dataset_properties: Mapping[str, Any] = types.MappingProxyType({}),
     precision: str = "float32",
-    vocab_size: int = 0,
 ) -> dict[str, Any]:
     """Returns every hyperparameter of a run.
 
     Args:
       model: provides `default_params`; `optimizers` and `schedules` add theirs.
       overrides: values of `--params`, `key=value,key=value,...`; a later key wins.
-      num_classes: number of classes of the data set, for models that have a `num_classes`; or 0.
+      dataset_properties: `{name: value}` of the data set; the model names those that it needs.
       precision: "float32" or "bfloat16", for models that have a `precision`.
-      vocab_size: vocabulary size of the data set, for models that have a `vocab_size`; or 0.
 
     Raises:
       UsageError: an unknown key, or a value of a wrong type or out of range.
@@ -47,19 +46,33 @@ def resolve(
                 "Rename it in the model"
             )
         params.update(more)
-    sizes = {"num_classes": num_classes, "vocab_size": vocab_size}
-    required = {**{key: size for key, size in sizes.items() if size}, "precision": precision}
-    params.update({key: value for key, value in required.items() if key in params})
+    needed = [name for name in model.dataset_properties if name in params]
+    given = {name: dataset_properties[name] for name in needed if name in dataset_properties}
+    given = {
+        # A list property of a data set, such as its image size, is a plain tuple or list.
+        name: type(params[name])(value) if isinstance(params[name], TypedList) else value
+        for name, value in given.items()
+    }
+    given["precision"] = precision
+    params.update({key: value for key, value in given.items() if key in params})
     if precision != "float32" and "precision" not in params:
         raise UsageError(
             f"--precision={precision}: model '{model.name}' has no hyperparameter 'precision', so "
             "it computes in float32 only"
         )
+    set_by_flag = set()
     for key, text in _pairs(overrides):
         if key not in params:
             raise UsageError(f"--params: '{key}' is unknown.{did_you_mean(key, params)}")
         params[key] = _convert(key, text, type(params[key]))
-    for key, value in required.items():
+        set_by_flag.add(key)
+    for name in needed:
+        if name not in given and name not in set_by_flag:
+            raise UsageError(
+                f"model '{model.name}' needs {name}, which the data set does not define. "
+                f"Set it by --params={name}=..."
+            )
+    for key, value in given.items():
         if params.get(key, value) != value:
             source = "--precision is" if key == "precision" else "the data set has"
             raise UsageError(f"--params: {key}={params[key]}, but {source} {value}")

@@ -117,7 +117,7 @@ def apply_gradients(optimizer, gradients_and_variables, params):
     updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
     with tf.control_dependencies(updates):
         step = optimizer.apply_gradients(gradients_and_variables, global_step)
-    return ema.update_after(step, params)
+    return ema.add_update(step, params)
 
 
 class ClippedOptimizer(tf.compat.v1.train.Optimizer):

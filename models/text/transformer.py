@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from models.layers import attention, normalization
 from models.layers.dropout import dropout
-from models.model import Model, ModelError, check_fractions
+from models.model import ModelError, check_fractions
 from models.text import decoding, seq2seq
 
 
@@ -232,19 +232,9 @@ def _positions(same):
     return tf.reduce_sum(tf.cast(tf.linalg.band_part(same, -1, 0), tf.int32), axis=2) - 1
 
 
-def _model(name, **of_size):
-    return Model(
-        name=name,
-        default_params=functools.partial(default_params, **of_size),
-        inference=inference,
-        loss=seq2seq.loss,
-        metrics=seq2seq.metrics,
-        predictions=seq2seq.predictions,
-        check_params=check_params,
-        features=("source", "target"),
-        loss_weights=seq2seq.loss_weights,
-        eval_outputs=seq2seq.eval_outputs,
-    )
+def _model(name, **sizes):
+    params = functools.partial(default_params, **sizes)
+    return seq2seq.model(name, params, inference, check_params)
 
 
 TINY = _model("transformer_tiny", num_layers=4, hidden_size=128, ffn_size=256, num_heads=4)

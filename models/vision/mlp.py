@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from common.params import Ints
 from models.layers.dropout import dropout
-from models.model import Model, ModelError, check_fractions
+from models.model import ModelError, check_fractions
 from models.vision import classifier
 
 
@@ -45,13 +45,4 @@ def inference(features, params, training):
     return {"logits": tf.compat.v1.layers.dense(x, params["num_classes"], name="logits")}
 
 
-MODEL = Model(
-    name="mlp",
-    default_params=default_params,
-    inference=inference,
-    loss=classifier.loss,
-    metrics=classifier.metrics,
-    predictions=classifier.predictions,
-    check_params=check_params,
-    features=("image",),
-)
+MODEL = classifier.model("mlp", default_params, inference, check_params)

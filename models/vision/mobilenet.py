@@ -10,7 +10,7 @@ import tensorflow as tf
 from common.params import Floats
 from models.layers import normalization
 from models.layers.convolution import conv2d, depthwise_conv2d
-from models.model import Model, ModelError, check_fractions
+from models.model import ModelError, check_fractions
 from models.vision import classifier
 
 # Of each block, channels at width 1 and strides.
@@ -119,13 +119,4 @@ def _divisible(channels):
     return rounded + 8 if rounded < 0.9 * channels else rounded
 
 
-MODEL = Model(
-    name="mobilenet",
-    default_params=default_params,
-    inference=inference,
-    loss=classifier.loss,
-    metrics=classifier.metrics,
-    predictions=classifier.predictions,
-    check_params=check_params,
-    features=("image",),
-)
+MODEL = classifier.model("mobilenet", default_params, inference, check_params)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from models.layers import normalization
 from models.layers.convolution import conv2d
 from models.layers.dropout import dropout
-from models.model import Model, ModelError, check_fractions
+from models.model import ModelError, check_fractions
 from models.vision import classifier
 
 # Depth -> blocks of each stage, and whether they are bottlenecks.
@@ -152,13 +152,4 @@ def _dropped_path(x, rate, training):
     return dropout(x, rate, training, noise_shape=[tf.shape(x)[0], 1, 1, 1])
 
 
-MODEL = Model(
-    name="resnet",
-    default_params=default_params,
-    inference=inference,
-    loss=classifier.loss,
-    metrics=classifier.metrics,
-    predictions=classifier.predictions,
-    check_params=check_params,
-    features=("image",),
-)
+MODEL = classifier.model("resnet", default_params, inference, check_params)

@@ -12,7 +12,7 @@ import re
 import numpy as np
 import tensorflow as tf
 
-from common import files
+from common import files, folders
 from common.errors import RunError, UsageError
 
 BROKEN_DIR = "broken"
@@ -142,7 +142,7 @@ def problem_of(checkpoint: str, is_trained: bool = True) -> str | None:
       is_trained: whether it must have a global step, and finite numbers only.
     """
     for path in files_of(checkpoint):
-        if not files.is_regular(path):
+        if not folders.is_file(path, or_missing=True):
             return f"{os.path.basename(path)} is not a file"
     try:
         reader = tf.train.load_checkpoint(checkpoint)
@@ -217,7 +217,7 @@ def _set_aside(model_dir, checkpoint):
 def _named(model_dir):
     """Returns the paths in the file `checkpoint`, the newest last; [] if it cannot be read."""
     path = os.path.join(model_dir, "checkpoint")
-    if not files.is_regular(path):
+    if not folders.is_file(path, or_missing=True):
         raise RunError(f"{path} is not a file; TensorFlow keeps one of that name. Move it away")
     try:
         state = tf.train.get_checkpoint_state(model_dir)

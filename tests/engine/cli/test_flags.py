@@ -114,6 +114,9 @@ def test_a_tilde_is_the_home_folder(parse, monkeypatch, tmp_path, name):
 
 @pytest.mark.parametrize("value", ["nan", "inf", "1_0", "0x10", "1e999", "٣", ""])
 def test_a_number_is_finite_and_decimal(parse, value):
-    for name, message in (("train_epochs", "it is not a finite"), ("train_steps", "invalid lit")):
+    for name, message in (
+        ("train_epochs", "it is not a finite"),
+        ("train_steps", "is not a decimal"),
+    ):
         with pytest.raises(flags.flags.IllegalFlagValueError, match=message):
             parse(f"--{name}={value}")

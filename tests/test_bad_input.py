@@ -204,7 +204,7 @@ def test_predict_skips_a_pipe(tmp_path, trained_dir, exit_status, tiny_flags, ca
     more = ["--mode=predict", f"--model_dir={trained_dir}", f"--input={tmp_path}"]
     assert exit_status(run_cpu, *tiny_flags, *more) == 2
     output = capsys.readouterr()
-    assert "pipe.png stays without a prediction: it is not a file" in output.out
+    assert "pipe.png is skipped: it is not a file" in output.out
     assert "none of the 1 examples of input can be read" in output.err
 
 

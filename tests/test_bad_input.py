@@ -69,7 +69,7 @@ def tree(path):
         (["--center_crop=nan"], "it is not a finite decimal number"),
         (["--image_size=99999999x99999999"], "each of at most 7 digits"),
         (["--synthetic_text=8x9999999"], "it must be at most 65536x1048576"),
-        (["--model_dir=~nobody_of_this_name/x"], "the home folder of '~' is unknown"),
+        (["--model_dir=~unknown_user/x"], "the home folder of '~' is unknown"),
         (["--best_metric= accuracy"], "it begins or ends with a space"),
         (["--mode=eval", "--checkpoint="], "flag --checkpoint=: it is empty"),
         (["--mode=eval", "--checkpoint=average:²"], "must be average:N, such as average:5"),

@@ -10,7 +10,10 @@ import pytest
 from tests import numerics
 
 ROOT = pathlib.Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 
 
 def fenced(page, language):
@@ -19,11 +22,20 @@ def fenced(page, language):
     return [block for name, block in blocks if name == language]
 
 
+def anchors(page):
+    """Returns the anchors that GitHub gives the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_are_valid(page):
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
-        if "://" not in target:
-            assert (page.parent / target).exists(), f"{page.name} links {target}"
+    for link in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+        target, _, anchor = link.partition("#")
+        if "://" not in link:
+            linked = page.parent / target if target else page
+            assert linked.exists(), f"{page.name} links {link}"
+            assert not anchor or anchor in anchors(linked), f"{page.name} links {link}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -128,7 +128,7 @@ def test_a_slice_is_needed(run_tpu_in, tmp_path):
 
 
 def test_run_cpu_does_not_check(run_in, tmp_path):
-    with pytest.raises(UsageError, match=r"--mode=check is run_tpu\.py's"):
+    with pytest.raises(UsageError, match=r"--mode=check is only available in run_tpu\.py"):
         run_in(tmp_path, "--mode=check")
 
 

@@ -14,8 +14,7 @@ from common import files
 from common.errors import UsageError
 from engine.cli import modes, parity_check, run_settings
 from engine.cli.flags import FLAGS
-from tpu.check import check, compiler
-from tpu.check import report as check_report
+from tpu.check import check_program, compiler, format_text, to_json
 from tpu.connect import connection, topology
 from tpu.connect import flags as tpu_flags
 from tpu.connect.connection import Connection
@@ -48,7 +47,7 @@ def run(request, build_estimator, build_input_fns) -> int:
             modes.train(estimator, small_job, build_input_fns(small_job))
 
     with _ended_by_sigterm():
-        report = check.check(
+        report = check_program(
             build_estimator(asked, tpu),
             {"train": input_fns.train(0), "eval": input_fns.evaluate, "predict": input_fns.predict},
             tpu.topology,
@@ -56,15 +55,15 @@ def run(request, build_estimator, build_input_fns) -> int:
             with_batch=lambda mode, size: build_estimator(
                 dataclasses.replace(asked, **{f"{mode}_batch_size": size}), tpu
             ),
-            batch_parts=asked.accumulate_steps,
+            accumulate_steps=asked.accumulate_steps,
             findings=findings,
             effort=compiler.FULL if FLAGS.check_compiler == "full" else compiler.QUICK,
             rehearse=(lambda: _rehearse(asked, train_on_tpu)) if FLAGS.check_run_steps else None,
         )
-    print(check_report.text(report, colour=sys.stdout.isatty()))
+    print(format_text(report, color=sys.stdout.isatty()))
     if FLAGS.check_report:
         with files.atomic_write(FLAGS.check_report) as file:
-            file.write(check_report.as_json(report))
+            file.write(to_json(report))
     return int(report.num_errors > 0)
 
 

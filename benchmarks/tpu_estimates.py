@@ -14,7 +14,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf
 
 from engine.cli import runtime
-from tpu.check import check, compiler
+from tpu.check import check_program, compiler
 
 tf1 = tf.compat.v1
 layers = tf1.layers
@@ -141,7 +141,7 @@ def report(name, topology, with_batch=False, batch=None, effort=compiler.QUICK):
     def make(mode, size):
         return make_estimator(network, dtype, size)
 
-    return check.check(
+    return check_program(
         make("train", (batch or per_core) * cores),
         {"train": make_input_fn(pixels)},
         topology,

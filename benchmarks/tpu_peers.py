@@ -54,14 +54,14 @@ from engine.cli.flags import FLAGS
 path, slice_name, *arguments = sys.argv[1:]
 arguments += ["--dataset=synthetic", "--eval_split=test", "--best_metric=", "--model_dir=none"]
 FLAGS(["run_tpu", f"--tpu_topology={slice_name}", *arguments])
-run = job.from_flags(iterations_per_loop=10)
+run = run_settings.from_flags(iterations_per_loop=10)
 found = topology.find(slice_name)
 resolver = tf.distribute.cluster_resolver.TPUClusterResolver("local")
 estimator = run_tpu.build_estimator(run, connection.Connection(found, resolver))
 input_fn = run_tpu.build_input_fns(run).train(0)
-step = hlo.step_of(*program.one_step(estimator, input_fn, "train", found, True))
+step = graph_builder.build_step(estimator, input_fn, "train", found, True)
 with open(path, "wb") as file:
-    file.write(step.hlo())
+    file.write(hlo.lower(*step))
 print("null")
 """
 
@@ -136,7 +136,7 @@ def _compare(network, found, programs):
     ours = None
     for whose, path in programs.items():
         compiled = _compiled(path, found)
-        time = cost.step_time(compiled.optimized, found.generation, compiled.flops, str)
+        time = cost.estimate_step_time(compiled.optimized, found.generation, compiled.flops, str)
         ours = ours or time.seconds
         print(
             f"| {network}, {whose} | {found.generation} | {time.seconds * 1e3:.1f} ms | "
@@ -149,7 +149,7 @@ def _compare(network, found, programs):
 def _compiled(graph_builder, found):
     with open(graph_builder, "rb") as file:
         step = _of_one_core(file.read())
-    compiled = compiler.compile_hlo(step, compiler.target_of(found), compiler.FULL)
+    compiled = compiler.compile_hlo(step, compiler.get_target(found), compiler.FULL)
     if not compiled.fits:
         raise RuntimeError(compiled.error)
     return compiled

@@ -137,7 +137,7 @@ def test_an_error_is_status_1(check):
     assert status == 1
     assert report["num_errors"] >= 1
     messages = [finding["message"] for finding in report["findings"]]
-    assert "13 / 8 = 1.62; 8 or 16 can" in messages[0]
+    assert "13 / 8 = 1.62. Use 8 or 16" in messages[0]
     assert any("divisible by number of replicas 8" in message for message in messages)
 
 

@@ -294,7 +294,7 @@ def test_findings_are_printed_one_a_line_before_anything_is_written(command, tmp
     done = subprocess.run(command("run_tpu.py", *tpu), cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2
     lines = done.stderr.splitlines()
-    assert lines[0] == "run_tpu.py: error: 4 things keep this from the TPU:"
+    assert lines[0] == "run_tpu.py: error: cannot use the TPU, 4 problems:"
     for line, fact in zip(lines[1:], ["10.0.0.999:8470", "data_dir", "model_dir", "13 / 32"]):
         assert fact in line
     assert not (tmp_path / "model").exists()
@@ -304,7 +304,7 @@ def test_findings_are_printed_one_a_line_before_anything_is_written(command, tmp
     ("arguments", "message"),
     [
         (["--tpu_topology=v5p-8"], "PJRT"),
-        (["--tpu_topology=v3-9"], "is no TPU slice"),
+        (["--tpu_topology=v3-9"], "unknown TPU slice"),
         (["--use_tpu=maybe"], "use_tpu"),
         (["--iterations_per_loop=3"], "does not divide --save_checkpoints_steps=1000"),
         (["--tpu=emulator"], "13 / 8 = 1.62"),

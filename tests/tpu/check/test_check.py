@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tpu.check import check, compiler, cost
-from tpu.check import report as check_report
+from tpu.check import check_program, compiler, cost, format_text, to_json
 from tpu.findings import ERROR, WARNING
 
 tf1 = tf.compat.v1
@@ -19,7 +18,7 @@ needs_libtpu = pytest.mark.skipif(
     reason="libtpu is not installed: Linux, x86-64, Python 3.11 and the 'check' extra",
 )
 BATCH = 128  # 16 a core of a v3-8
-NOT_ASKED = "TPU compiler: it was not to be asked"
+SKIPPED = "TPU compiler: skipped (--check_compiler=off)"
 
 
 def dense(x, units, name):
@@ -104,7 +103,7 @@ def run_check(
 ):
     estimator = make_estimator(model_fn, batch_size)
     input_fns = input_fns or {"train": make_input_fn()}
-    return check.check(estimator, input_fns, topology, compile_with_libtpu, **options)
+    return check_program(estimator, input_fns, topology, compile_with_libtpu, **options)
 
 
 def line_of(function, text):
@@ -122,9 +121,9 @@ def test_a_good_program_has_no_findings():
     }
     report = run_check(make_model_fn(batch_norm=True), input_fns)
     assert report.findings == ()
-    assert report.not_checked == (NOT_ASKED,)
+    assert report.not_checked == (SKIPPED,)
     assert list(report.modes) == ["train", "eval", "predict"]
-    assert check_report.text(report).endswith("no problem found")
+    assert format_text(report).endswith("no problem found")
 
 
 def rotation(loss, images, logits):
@@ -251,7 +250,7 @@ def test_what_a_core_cannot_do_is_found_with_its_line(change, level, code):
 
 def test_a_rotation_inside_the_model_has_no_kernel():
     (finding,) = [f for f in run_check(make_model_fn(rotation)).findings if f.code == "op"]
-    assert finding.message == "ImageProjectiveTransformV3 has no TPU kernel; do it in the input_fn"
+    assert finding.message == "ImageProjectiveTransformV3 has no TPU kernel. Use it in the input_fn"
 
 
 @pytest.mark.parametrize(
@@ -310,7 +309,7 @@ def writes_summary(loss):
     ("model_fn", "words"),
     [
         (spec_with(loss=lambda spec, logits: logits), "the loss must be a scalar"),
-        (spec_with(train_op=lambda spec, logits: None), "the train_op or the loss"),
+        (spec_with(train_op=lambda spec, logits: None), "the train_op or the loss is None"),
         (
             spec_with(host_call=lambda spec, logits: (lambda x: x, [spec.loss])),
             "should preserve batch size dimension, but got scalar",
@@ -366,7 +365,7 @@ def eval_spec_with(eval_metrics):
         (lambda labels: (lambda x: {}, [tf.reduce_mean(labels)]), "but got scalar"),
         (
             lambda labels: (lambda x: {"mean": tf1.metrics.mean(labels)}, [labels]),
-            "hand it to host_call or eval_metrics",
+            "Pass it to host_call or eval_metrics",
         ),
     ],
 )
@@ -407,7 +406,7 @@ def test_an_error_in_input_fn_has_its_line():
 def test_a_batch_of_the_input_fn_s_own():
     report = run_check(make_model_fn(), {"train": make_input_fn(batch_size=32)})
     messages = [f.message for f in report.findings if f.code == "batch"]
-    assert any("(32, 8, 8, 3) a core, but params['batch_size'] is 16" in m for m in messages)
+    assert any("(32, 8, 8, 3) per core, but params['batch_size'] is 16" in m for m in messages)
 
 
 def test_a_batch_that_does_not_divide_by_the_cores():
@@ -419,7 +418,9 @@ def test_a_batch_that_does_not_divide_by_the_cores():
 def test_a_batch_that_is_no_multiple_of_eight(size, padding):
     (finding,) = run_check(make_model_fn(), batch_size=8 * size).findings
     assert (finding.code, finding.level) == ("batch-of-8", WARNING)
-    assert f"a batch of {size} a core is no multiple of 8: {padding} of each" in finding.message
+    assert (
+        f"a per-core batch of {size} is not a multiple of 8: {padding} of each" in finding.message
+    )
 
 
 def test_gradients_that_are_not_summed():
@@ -496,7 +497,7 @@ def test_many_hosts_are_checked_in_training_alone():
     input_fns = {"train": make_input_fn(), "eval": make_input_fn()}
     report = run_check(make_model_fn(), input_fns, topology="v3-32", batch_size=512)
     assert list(report.modes) == ["train"]
-    assert report.not_checked == (NOT_ASKED, "eval: TPUEstimator does it on one host only")
+    assert report.not_checked == (SKIPPED, "eval: TPUEstimator supports it on one host only")
 
 
 def test_sizes_by_hand():
@@ -540,7 +541,7 @@ def test_a_constant_from_outside_keeps_its_size():
 def test_one_estimator_can_be_checked_for_two_slices():
     estimator = make_estimator(make_model_fn(), batch_size=256)
     for name in ("v3-8", "v3-32"):
-        report = check.check(estimator, {"train": make_input_fn()}, name, False)
+        report = check_program(estimator, {"train": make_input_fn()}, name, False)
         assert report.findings == ()
         assert report.modes["train"].batch_size == 256 // report.topology.num_cores
 
@@ -558,7 +559,7 @@ def test_a_rehearsal_that_fails_is_a_finding():
 
 def test_what_cannot_be_built_is_not_rehearsed():
     report = run_check(make_model_fn(), {"train": make_input_fn(drop_remainder=False)}, rehearse=1)
-    assert "a rehearsal: the graph of training could not be built" in report.not_checked
+    assert "rehearsal: the training graph could not be built" in report.not_checked
 
 
 class Answers:
@@ -575,7 +576,7 @@ class Answers:
 
 
 OUT_OF_MEMORY = compiler.Compiled(False, "a compiler", error="too large", out_of_memory=True)
-TIME_IS_UP = compiler.NotChecked("killed after 900 s")
+TIME_IS_UP = compiler.CompilerUnavailableError("killed after 900 s")
 
 
 @pytest.mark.parametrize(
@@ -601,10 +602,10 @@ def test_little_room_is_a_warning(monkeypatch):
     memory = {"peak": int(15.5 * 2**30)}
     fits = compiler.Compiled(True, "a compiler", memory=memory)
     monkeypatch.setattr(compiler, "compile_hlo", Answers(fits))
-    monkeypatch.setattr(cost, "step_time", lambda *arguments: None)
+    monkeypatch.setattr(cost, "estimate_step_time", lambda *arguments: None)
     report = run_check(make_model_fn(), compile_with_libtpu=True)
     assert [(f.level, f.code) for f in report.findings] == [(WARNING, "hbm")]
-    assert check_report.text(report).endswith("no error, 1 warning")
+    assert format_text(report).endswith("no error, 1 warning")
 
 
 @needs_libtpu
@@ -666,7 +667,7 @@ def test_the_time_of_a_step_is_shared_out_to_lines():
 
 def test_the_report_for_programs():
     report = run_check(make_model_fn(rotation))
-    fields = json.loads(check_report.as_json(report))
+    fields = json.loads(to_json(report))
     assert fields["num_errors"] == 1
     assert fields["findings"][0]["code"] == "op"
     assert fields["topology"]["name"] == "v3-8"
@@ -675,7 +676,7 @@ def test_the_report_for_programs():
 
 
 def test_the_report_for_people():
-    lines = check_report.text(run_check(make_model_fn(rotation))).splitlines()
+    lines = format_text(run_check(make_model_fn(rotation))).splitlines()
     assert lines[0] == "check for v3-8: 1 host x 8 cores"
     assert lines[-1] == "1 error"
     (place,) = [i for i, line in enumerate(lines) if line.startswith("error op (train): Image")]
@@ -685,5 +686,5 @@ def test_the_report_for_people():
 
 def test_colours_are_for_terminals():
     report = run_check(make_model_fn(rotation))
-    assert "\033[31merror\033[0m" in check_report.text(report, colour=True)
-    assert "\033" not in check_report.text(report)
+    assert "\033[31merror\033[0m" in format_text(report, color=True)
+    assert "\033" not in format_text(report)

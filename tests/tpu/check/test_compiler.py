@@ -11,7 +11,7 @@ from tensorflow.python.eager import context
 from tpu.check import compiler, pjrt
 from tpu.connect import topology
 
-V3_8 = compiler.target_of(topology.find("v3-8"))
+V3_8 = compiler.get_target(topology.find("v3-8"))
 
 needs_libtpu = pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None,
@@ -36,7 +36,7 @@ def product():
 @needs_libtpu
 @pytest.mark.parametrize("name", ["v2-8", "v3-8", "v4-8"])
 def test_a_product_compiles_for_every_generation(product, name):
-    compiled = compiler.compile_hlo(product, compiler.target_of(topology.find(name)))
+    compiled = compiler.compile_hlo(product, compiler.get_target(topology.find(name)))
     assert compiled.fits
     assert compiled.compiler == f"libtpu 0.0.34 for TPU {name[:2]}, quick effort"
     assert compiled.flops == pytest.approx(2 * 256 * 128 * 512, rel=0.01)
@@ -65,9 +65,9 @@ def test_a_program_that_is_none_is_an_error_of_the_program():
 @needs_libtpu
 def test_every_slice_is_one_that_the_compiler_knows():
     os.environ.update(pjrt.ENVIRONMENT)
-    plugin = pjrt.Plugin(compiler.library())
+    plugin = pjrt.Plugin(compiler.find_library())
     for name in topology.names():
-        target = compiler.target_of(topology.find(name))
+        target = compiler.get_target(topology.find(name))
         _, devices, kind = plugin.topology(target.name, target.megacore)
         assert len(devices) == target.replicas == topology.find(name).num_cores
         assert kind == f"TPU {name[:2]}"
@@ -76,13 +76,13 @@ def test_every_slice_is_one_that_the_compiler_knows():
 @needs_libtpu
 def test_an_unknown_version_of_the_api_is_not_used(monkeypatch):
     monkeypatch.setattr(pjrt, "OLDEST", (0, 99))
-    with pytest.raises(pjrt.PjrtError, match=r"speaks version 0\.89 of the PJRT API; known are"):
-        pjrt.Plugin(compiler.library())
+    with pytest.raises(pjrt.PjrtError, match=r"has version 0\.89 of the PJRT API; supported"):
+        pjrt.Plugin(compiler.find_library())
 
 
 def test_a_libtpu_that_is_missing(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(compiler.NotChecked, match=r"pip install libtpu==0\.0\.34"):
+    with pytest.raises(compiler.CompilerUnavailableError, match=r"pip install libtpu==0\.0\.34"):
         compiler.compile_hlo(b"", V3_8)
 
 
@@ -94,27 +94,29 @@ def child(monkeypatch, tmp_path):
         path = tmp_path / "child.py"
         path.write_text(code)
         monkeypatch.setattr(pjrt, "__file__", str(path))
-        monkeypatch.setattr(compiler, "library", lambda: "libtpu.so")
+        monkeypatch.setattr(compiler, "find_library", lambda: "libtpu.so")
 
     return replace
 
 
 def test_a_compiler_that_crashes(child):
     child("import os, sys; print('check failed', file=sys.stderr, flush=True); os.abort()")
-    with pytest.raises(compiler.NotChecked, match=r"ended with status -6: check failed"):
+    with pytest.raises(
+        compiler.CompilerUnavailableError, match=r"exited with status -6: check failed"
+    ):
         compiler.compile_hlo(b"", V3_8)
 
 
 def test_a_compiler_that_hangs(child):
     child("import time; time.sleep(60)")
-    with pytest.raises(compiler.NotChecked, match=r"was killed after 0\.5 s"):
+    with pytest.raises(compiler.CompilerUnavailableError, match=r"was killed after 0\.5 s"):
         compiler.compile_hlo(b"", V3_8, timeout=0.5)
 
 
 def test_a_library_that_is_no_libtpu(monkeypatch, tmp_path):
     (tmp_path / "libtpu.so").write_text("this is no library")
-    monkeypatch.setattr(compiler, "library", lambda: str(tmp_path / "libtpu.so"))
-    with pytest.raises(compiler.NotChecked, match="ended with status 1: OSError"):
+    monkeypatch.setattr(compiler, "find_library", lambda: str(tmp_path / "libtpu.so"))
+    with pytest.raises(compiler.CompilerUnavailableError, match="exited with status 1: OSError"):
         compiler.compile_hlo(b"", V3_8)
 
 

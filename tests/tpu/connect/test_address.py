@@ -7,7 +7,7 @@ from tpu.connect import address
 
 @pytest.fixture(autouse=True)
 def no_devices(monkeypatch):
-    monkeypatch.setattr(address, "own_devices", list)
+    monkeypatch.setattr(address, "local_devices", list)
 
 
 @pytest.mark.parametrize(
@@ -46,20 +46,20 @@ def test_nothing_is_found_where_there_is_nothing():
 
 
 def test_a_machine_s_own_tpu_is_found_without_a_name(monkeypatch):
-    monkeypatch.setattr(address, "own_devices", lambda: ["/dev/accel0"])
+    monkeypatch.setattr(address, "local_devices", lambda: ["/dev/accel0"])
     assert address.find("", {}) == address.Address("local", "/dev/accel0")
 
 
 @pytest.mark.parametrize("tpu", ["grpc://", "grpc://10.0.0.2:tpu", "grpc://a b:1"])
 def test_what_is_no_endpoint_is_refused(tpu):
-    with pytest.raises(ValueError, match="is no endpoint; write grpc://HOST:8470"):
+    with pytest.raises(ValueError, match=r"invalid endpoint .* Use grpc://HOST:8470"):
         address.find(tpu, {})
 
 
 def test_a_config_that_is_no_json_is_refused():
-    with pytest.raises(ValueError, match="TPU_CONFIG is no JSON"):
+    with pytest.raises(ValueError, match="TPU_CONFIG is not valid JSON"):
         address.find("", {"TPU_CONFIG": "{mine"})
-    with pytest.raises(ValueError, match=r"TPU_CONFIG is no JSON object: \[\]"):
+    with pytest.raises(ValueError, match=r"TPU_CONFIG is not a JSON object: \[\]"):
         address.find("", {"TPU_CONFIG": "[]"})
 
 

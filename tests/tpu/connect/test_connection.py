@@ -13,7 +13,7 @@ ADDRESS_VARIABLES = ["TPU_NAME", "TPU_CONFIG", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS"
 
 @pytest.fixture(autouse=True)
 def no_tpu(monkeypatch):
-    monkeypatch.setattr(address, "own_devices", list)
+    monkeypatch.setattr(address, "local_devices", list)
     for variable in ADDRESS_VARIABLES:
         monkeypatch.delenv(variable, raising=False)
 
@@ -43,7 +43,7 @@ def connect(tpu="", **changes):
 def test_auto_without_a_tpu_says_so_in_a_line(capsys):
     assert connect() is None
     assert capsys.readouterr().out.splitlines() == [
-        "no TPU in this machine or named by --tpu or TPU_NAME: running on GPU or CPU"
+        "no TPU: --tpu and TPU_NAME are unset, no local device; running on GPU or CPU"
     ]
 
 
@@ -53,13 +53,13 @@ def test_false_does_not_even_look(capsys):
 
 
 def test_true_without_a_tpu_is_refused():
-    with pytest.raises(TPUError, match="--use_tpu=true, but no TPU"):
+    with pytest.raises(TPUError, match="--use_tpu=true, but there is no TPU"):
         connect(use_tpu="true")
 
 
 @pytest.mark.parametrize("use_tpu", ["auto", "true"])
 def test_a_local_tpu_that_is_not_there_is_refused(use_tpu):
-    with pytest.raises(TPUError, match="cannot drive a TPU in the same machine"):
+    with pytest.raises(TPUError, match="cannot use a TPU on the same machine"):
         connect("local", use_tpu=use_tpu)
 
 
@@ -87,12 +87,12 @@ def test_tpu_name_is_used_where_no_flag_is_given(worker, monkeypatch):
 
 
 def test_another_slice_than_the_flag_says_is_refused(worker):
-    with pytest.raises(TPUError, match=r"=v3-32 has 4 hosts of 8 cores, but .* has 1 of 8"):
+    with pytest.raises(TPUError, match=r"=v3-32 has 4 hosts x 8 cores, but .* has 1 x 8"):
         connect(f"127.0.0.1:{worker(1, 8)}", topology="v3-32")
 
 
 def test_without_the_flag_the_batch_is_checked_once_the_slice_is_known(worker):
-    with pytest.raises(TPUError, match="--train_batch_size=100 cannot be cut over 1x8"):
+    with pytest.raises(TPUError, match="--train_batch_size=100 cannot be divided over 1x8"):
         connect(f"127.0.0.1:{worker(1, 8)}", batch_sizes={"train_batch_size": 100})
 
 
@@ -102,7 +102,7 @@ class CredentialsError(Exception):
 
 @pytest.mark.parametrize("kind", [RuntimeError, CredentialsError])
 def test_a_name_that_the_cloud_does_not_know_is_one_error(monkeypatch, kind):
-    monkeypatch.setattr(environment, "of_address", lambda *args: [])
+    monkeypatch.setattr(environment, "check_address", lambda *args: [])
 
     def refuse(self, tpu, zone, project):
         assert (tpu, zone, project) == ("mine", "us-central1-b", None)
@@ -115,7 +115,9 @@ def test_a_name_that_the_cloud_does_not_know_is_one_error(monkeypatch, kind):
 
 
 def test_a_worker_without_a_tpu_is_refused(worker):
-    with pytest.raises(TPUError, match="there is no TPU; devices: /job:worker/replica:0/task:0/d"):
+    with pytest.raises(
+        TPUError, match="it has no TPU device; devices: /job:worker/replica:0/task:0/d"
+    ):
         connect(f"127.0.0.1:{worker(1, 0)}")
 
 
@@ -131,7 +133,7 @@ def test_all_findings_come_in_one_message(monkeypatch):
             on_one_host=True,
         )
     lines = str(error.value).splitlines()
-    assert lines[0] == "7 things keep this from the TPU:"
+    assert lines[0] == "cannot use the TPU, 7 problems:"
     assert [line.split(".")[0].strip() for line in lines[1:]] == list("1234567")
     for fact in ("PJRT", "cloud-tpu-client", "--data_dir=/data", "--model_dir=/model"):
         assert fact in str(error.value)

@@ -374,12 +374,12 @@ def enter_emulate():
 
 
 def test_one_emulated_tpu_at_a_time():
-    with emulator.emulate("1x2"), pytest.raises(RuntimeError, match="one emulated TPU at a time"):
+    with emulator.emulate("1x2"), pytest.raises(RuntimeError, match="cannot be nested"):
         enter_emulate()
     enter_emulate()
 
 
 def test_another_tensorflow_is_refused(monkeypatch):
     monkeypatch.setattr(tf, "__version__", "2.16.1")
-    with pytest.raises(RuntimeError, match=r"made for TensorFlow 2\.15\.x .* 2\.16\.1"):
+    with pytest.raises(RuntimeError, match=r"needs TensorFlow 2\.15\.x .* 2\.16\.1"):
         enter_emulate()

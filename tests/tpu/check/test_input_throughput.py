@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from tpu.check import feeding
+from tpu.check import input_throughput
 from tpu.connect import topology
 
 tf1 = tf.compat.v1
@@ -57,4 +57,4 @@ def test_an_input_fn_of_any_kind(input_fn):
         use_tpu=True,
         train_batch_size=3 * SLICE.num_cores,
     )
-    assert feeding.examples_per_second(estimator, input_fn, "train", SLICE, seconds=0.05) > 0
+    assert input_throughput.measure(estimator, input_fn, "train", SLICE, seconds=0.05) > 0

@@ -372,7 +372,7 @@ def test_a_cluster_is_the_other_program_s(run_tpu, monkeypatch):
 
 @pytest.mark.parametrize(
     ("save_checkpoints_steps", "iterations", "hint"),
-    [(1000, 100, ""), (673, 1, "with 700 it would make 100"), (20, 20, "")],
+    [(1000, 100, ""), (673, 1, "--save_checkpoints_steps=700 allows 100"), (20, 20, "")],
 )
 def test_few_iterations_are_said(capsys, save_checkpoints_steps, iterations, hint):
     assert tpu_flags.iterations_per_loop(save_checkpoints_steps) == iterations

@@ -163,7 +163,7 @@ class Runner:
         from tools.fuzzing import samples
 
         start.mkdir(parents=True)
-        samples.idx(start / "idx")
+        samples.write_idx(start / "idx")
         for argv in COMMANDS[name].before:
             status = self._run(argv, start)
             if status:

@@ -31,7 +31,6 @@ class ArrayPipeline:
     name: str
     splits: Mapping[str, tuple[dict[str, np.ndarray], np.ndarray]]
     class_names: tuple[str, ...] = ()
-    corpus_metrics: ClassVar[tuple[str, ...]] = ()
     assets: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self):
@@ -130,6 +129,10 @@ class ArrayPipeline:
             return records.untuned(examples.rebatch(params["batch_size"]).prefetch(2))
 
         return input_fn
+
+    def host_input_fn(self, split: str):
+        """Returns the input_fn of the predictions that host metrics need."""
+        return self.predict_input_fn(split)
 
     def file_names(self, split: str) -> None:
         """Returns None: an array has no names."""

@@ -31,7 +31,6 @@ class ImagePipeline:
     augmentation: Augmentation = dataclasses.field(default_factory=Augmentation)
     center_crop: float = 0.875
     cache: str = caching.AUTO
-    corpus_metrics: ClassVar[tuple[str, ...]] = ()
     assets: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self):
@@ -191,6 +190,10 @@ class ImagePipeline:
     def features_in_order(self, split):
         """Every example once, in order, as evaluation sees it, in batches of any size."""
         return self._in_order(split).map(lambda features, labels: features)
+
+    def host_input_fn(self, split: str):
+        """Returns the input_fn of the predictions that host metrics need."""
+        return self.predict_input_fn(split)
 
     def file_names(self, split: str):
         """Returns an iterator over the names of a split's image files; None of pixels alone.

@@ -24,13 +24,11 @@ class Pipeline(Protocol):
     Attributes:
       data: what is known of the data set: its name, the sizes of its splits, its classes.
       features: of an example in prediction, `{name: Feature}`.
-      corpus_metrics: of an evaluation, computed from the predictions of a whole split; BLEU alone.
-      assets: paths of files that a SavedModel must hold.
+        assets: paths of files that a SavedModel must hold.
     """
 
     data: Dataset
     features: dict[str, Feature]
-    corpus_metrics: Sequence[str]
     assets: Sequence[str]
 
     def train_input_fn(self, split: str, seed: int, start_step: int = 0) -> InputFn:
@@ -49,6 +47,9 @@ class Pipeline(Protocol):
 
     def predict_input_fn(self, split: str) -> InputFn:
         """Returns an input_fn of features: every example once, in order, without padding."""
+
+    def host_input_fn(self, split: str) -> InputFn:
+        """Returns an input_fn of features: every example once, for host metrics."""
 
     def file_names(self, split: str) -> Iterator[str] | None:
         """Returns the names of the files that the examples were; None if they were none."""

@@ -45,7 +45,6 @@ class SyntheticPipeline:
     data: Dataset
     features: dict[str, Feature]
     mixes: bool = False
-    corpus_metrics: ClassVar[tuple[str, ...]] = ()
     assets: ClassVar[tuple[str, ...]] = ()
 
     def train_input_fn(self, split: str, seed: int, start_step: int = 0):
@@ -81,6 +80,10 @@ class SyntheticPipeline:
             return examples.rebatch(params["batch_size"])
 
         return input_fn
+
+    def host_input_fn(self, split: str):
+        """Returns the input_fn of the predictions that host metrics need."""
+        return self.predict_input_fn(split)
 
     def file_names(self, split: str) -> None:
         """Returns None: there were no files."""

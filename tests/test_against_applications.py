@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from engine.checkpoints import find
+from engine.checkpoints import warm_start
 from engine.cli import hparams
 from engine.train import forward
 from models import registry
@@ -140,7 +140,7 @@ class Ours:
         features = {"image": tf.constant(images)}
         outputs = forward.infer(model, features, params, training)
         variables = tf.compat.v1.global_variables()
-        find.warm_start(checkpoint, ".*", variables)
+        warm_start.init_from_checkpoint(checkpoint, ".*", variables)
         session.run(tf.compat.v1.global_variables_initializer())
         self._session, self._outputs = session, outputs
         casts = [op for op in session.graph.get_operations() if op.name.startswith("scaled_images")]

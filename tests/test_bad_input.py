@@ -112,7 +112,7 @@ def tree(path):
         (["--data_dir=/no/such/dir"], "--data_dir=/no/such/dir does not exist"),
         (["--dataset=strips"], "holds the data set 'stripes', not --dataset=strips"),
         (["--mode=eval"], "no checkpoint in"),
-        (["--mode=eval", "--checkpoint=best"], "--best_metric in training keeps one"),
+        (["--mode=eval", "--checkpoint=best"], "train with --best_metric to keep one"),
         (["--mode=predict", "--checkpoint=/no/such.ckpt"], "no checkpoint in /no/such.ckpt"),
         (["--warm_start_from=/no/such/dir"], "no checkpoint in /no/such/dir"),
         (["--mode=eval", "--profile=2"], "--profile is for training"),
@@ -248,7 +248,7 @@ def test_a_warm_start_that_matches_nothing(refused, trained_dir):
 def test_a_model_dir_of_another_model(refused, trained_dir):
     before = tree(trained_dir)
     more = [f"--model_dir={trained_dir}", "--train_steps=99", "--params=hidden_units=5"]
-    assert "dense_0/bias is [512] in it, [5] in this model" in refused(*more)
+    assert "dense_0/bias is [512] in the checkpoint, [5] in this model" in refused(*more)
     assert tree(trained_dir) == before
 
 

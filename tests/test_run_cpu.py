@@ -381,7 +381,7 @@ def test_eval_uses_the_average_of_the_weights(run, result):
     assert losses[0] > losses[1]  # the average lags behind the weights
 
 
-def test_warm_start_takes_what_fits(run_in, trained_dir, tmp_path, capsys, variables):
+def test_warm_start_restores_matching_variables(run_in, trained_dir, tmp_path, capsys, variables):
     run_in(
         tmp_path / "new",
         "--mode=train",
@@ -391,8 +391,8 @@ def test_warm_start_takes_what_fits(run_in, trained_dir, tmp_path, capsys, varia
         "--warm_start_include=(dense_0|logits)/.*",
     )
     out = capsys.readouterr().out
-    assert "warm start: 3 variables from" in out  # and none of Adam's
-    assert "logits/kernel ([512, 3] there, [5, 3] here)" in out
+    assert "warm start: restored 3 variables from" in out  # and none of Adam's
+    assert "logits/kernel ([512, 3] in the checkpoint, [5, 3] in this model)" in out
     old, new = variables(trained_dir), variables(tmp_path / "new")
     # One step of Adam at a rate of 1e-9 moves no weight by more.
     np.testing.assert_allclose(new["dense_0/kernel"], old["dense_0/kernel"], atol=2e-9, rtol=2e-7)
@@ -449,7 +449,7 @@ def test_a_model_without_a_precision_computes_in_float32(run, tmp_path, monkeypa
 
 def test_a_new_optimizer_needs_a_new_model_dir_or_a_warm_start(run):
     run("--mode=train", "--train_steps=4")
-    with pytest.raises(ValueError, match=r"dense_0/bias/Momentum \[512\] is not in it"):
+    with pytest.raises(ValueError, match=r"dense_0/bias/Momentum \[512\] is missing from"):
         run("--mode=train", "--train_steps=6", "--params=optimizer=momentum")
 
 

@@ -275,7 +275,7 @@ def test_a_metric_that_is_none_is_found_before_the_first_step(run_tpu):
 
 
 def test_a_checkpoint_of_another_model_is_refused(run_tpu_in, trained_dir):
-    with pytest.raises(UsageError, match="is of a different model"):
+    with pytest.raises(UsageError, match="does not match this model"):
         run_tpu_in(trained_dir, "--mode=train", "--train_steps=50", "--params=hidden_units=3")
 
 

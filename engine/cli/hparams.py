@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import types
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from common import strict_flags
@@ -15,18 +16,16 @@ from models.model import Model
 def resolve(
     model: Model,
     overrides: Iterable[str],
-    num_classes: int = 0,
+    dataset_properties: Mapping[str, Any] = types.MappingProxyType({}),
     precision: str = "float32",
-    vocab_size: int = 0,
 ) -> dict[str, Any]:
     """Returns every hyperparameter of a run.
 
     Args:
       model: its `default_params` come first, then those of `optimizers` and `schedules`.
       overrides: texts `key=value,key=value,...`; a later key wins.
-      num_classes: the data set's; models that have a `num_classes` get it.
+      dataset_properties: of the data set; the model names those that it needs.
       precision: "float32" or "bfloat16"; models that have a `precision` get it.
-      vocab_size: the data set's; models that have a `vocab_size` get it.
 
     Raises:
       UsageError: an unknown key, a value of a wrong type or out of range.
@@ -40,18 +39,27 @@ def resolve(
                 f"model '{model.name}' defines {sorted(clash)}, which the training defines too"
             )
         params.update(more)
-    of_data = {"num_classes": num_classes, "vocab_size": vocab_size}
-    given = {**{key: size for key, size in of_data.items() if size}, "precision": precision}
+    needed = [name for name in model.dataset_properties if name in params]
+    given = {name: dataset_properties[name] for name in needed if name in dataset_properties}
+    given["precision"] = precision
     params.update({key: value for key, value in given.items() if key in params})
     if precision != "float32" and "precision" not in params:
         raise UsageError(
             f"--precision={precision}: model '{model.name}' has no hyperparameter 'precision', so "
             "it computes in float32 only"
         )
+    set_by_flag = set()
     for key, text in _pairs(overrides):
         if key not in params:
             raise UsageError(f"--params: '{key}' is unknown.{did_you_mean(key, params)}")
         params[key] = _convert(key, text, type(params[key]))
+        set_by_flag.add(key)
+    for name in needed:
+        if name not in given and name not in set_by_flag:
+            raise UsageError(
+                f"model '{model.name}' needs {name}, which the data set does not define. "
+                f"Set it by --params={name}=..."
+            )
     for key, value in given.items():
         if params.get(key, value) != value:
             source = "--precision is" if key == "precision" else "the data set has"

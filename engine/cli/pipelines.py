@@ -37,6 +37,16 @@ def from_flags(splits: list[str]) -> Pipeline:
     return pipeline
 
 
+def properties(pipeline: Pipeline) -> dict[str, int]:
+    """Returns the properties of the data set that determine hyperparameters."""
+    text = pipeline.data.text
+    found = {
+        "num_classes": pipeline.data.num_classes,
+        "vocab_size": text.vocab_size if text else 0,
+    }
+    return {name: value for name, value in found.items() if value}
+
+
 def _own():
     """Calls the user's function with the folder of the data, None if there is none."""
     for name in ("augment", "image_size", "skip_bad_records"):
@@ -67,8 +77,6 @@ def _own():
             f"--dataset={FLAGS.dataset}: data of its pipeline is {type(pipeline.data).__name__}, "
             "not input_fns.dataset_info.Dataset"
         )
-    if pipeline.corpus_metrics and not pipeline.data.text:
-        raise UsageError(f"--dataset={FLAGS.dataset}: corpus_metrics are for text alone")
     return pipeline
 
 

@@ -10,7 +10,7 @@ from common.errors import UsageError
 from common.messages import did_you_mean
 from engine.checkpoints import ema
 from engine.train.adamw_lars_lamb import AdamWOptimizer, LAMBOptimizer, LARSOptimizer, is_decayed
-from models.layers.replicas import sum_over_strategy
+from models.layers.device import sum_over_strategy
 
 
 def default_params():
@@ -114,7 +114,7 @@ def apply_gradients(optimizer, gradients_and_variables, params):
     updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
     with tf.control_dependencies(updates):
         step = optimizer.apply_gradients(gradients_and_variables, global_step)
-    return ema.update_after(step, params)
+    return ema.add_update(step, params)
 
 
 class ClippedOptimizer(tf.compat.v1.train.Optimizer):

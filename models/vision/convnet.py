@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from models.layers import normalization
 from models.layers.dropout import dropout
-from models.model import Model, ModelError
+from models.model import ModelError
 from models.vision import classifier
 
 
@@ -133,13 +133,4 @@ def _positive(text):
     return int(text)
 
 
-MODEL = Model(
-    name="convnet",
-    default_params=default_params,
-    inference=inference,
-    loss=classifier.loss,
-    metrics=classifier.metrics,
-    predictions=classifier.predictions,
-    check_params=check_params,
-    features=("image",),
-)
+MODEL = classifier.model("convnet", default_params, inference, check_params)

@@ -7,7 +7,7 @@ import re
 import tensorflow as tf
 
 from models.layers.dropout import dropout
-from models.model import Model, ModelError, check_shares
+from models.model import ModelError, check_fractions
 from models.vision import classifier
 
 
@@ -23,7 +23,7 @@ def default_params():
 def check_params(params):
     """Raises `ModelError` for a value that no graph can be built with."""
     classifier.check_params(params)
-    check_shares(params, "dropout")
+    check_fractions(params, "dropout")
     units = params["hidden_units"].split()
     # Of ASCII alone: "²" is a digit too. A tensor has fewer than 2**31 columns.
     if not all(re.fullmatch("[0-9]{1,9}", unit) and int(unit) > 0 for unit in units):
@@ -51,13 +51,4 @@ def inference(features, params, training):
     return {"logits": tf.compat.v1.layers.dense(x, params["num_classes"], name="logits")}
 
 
-MODEL = Model(
-    name="mlp",
-    default_params=default_params,
-    inference=inference,
-    loss=classifier.loss,
-    metrics=classifier.metrics,
-    predictions=classifier.predictions,
-    check_params=check_params,
-    features=("image",),
-)
+MODEL = classifier.model("mlp", default_params, inference, check_params)

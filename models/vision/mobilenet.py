@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from models.layers import normalization
 from models.layers.convolution import conv2d, depthwise_conv2d
-from models.model import Model, ModelError, check_shares
+from models.model import ModelError, check_fractions
 from models.vision import classifier
 
 # Of each block, channels at width 1 and strides.
@@ -45,7 +45,7 @@ def check_params(params):
         raise ModelError(f"version={params['version']} must be 1 or 2")
     if not 0.1 <= params["width"] <= 4:
         raise ModelError(f"width={params['width']} must be in [0.1, 4]")
-    check_shares(params, "dropout")
+    check_fractions(params, "dropout")
 
 
 def inference(features, params, training):
@@ -118,13 +118,4 @@ def _divisible(channels):
     return rounded + 8 if rounded < 0.9 * channels else rounded
 
 
-MODEL = Model(
-    name="mobilenet",
-    default_params=default_params,
-    inference=inference,
-    loss=classifier.loss,
-    metrics=classifier.metrics,
-    predictions=classifier.predictions,
-    check_params=check_params,
-    features=("image",),
-)
+MODEL = classifier.model("mobilenet", default_params, inference, check_params)

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from common.errors import RunError
-from engine.checkpoints import recovery
+from engine.checkpoints import verify
 from engine.hooks import nan_guard
 
 
@@ -17,7 +17,7 @@ def test_nothing_that_is_not_finite_is_saved(run_in, tmp_path, save_every):
         run_in(tmp_path, *arguments, "--params=optimizer=momentum,learning_rate=1e30")
     for name in os.listdir(tmp_path):
         if name.endswith(".index"):
-            assert recovery.problem_of(str(tmp_path / name)[: -len(".index")]) is None
+            assert verify.find_problem(str(tmp_path / name)[: -len(".index")]) is None
 
 
 def test_the_first_bad_step_and_its_variables_are_named(session):

@@ -164,7 +164,7 @@ def test_evaluation_restores_averages_of_trained_variables_alone():
     forward.infer(convnet.MODEL, {"image": images}, params, training=False)
     averages = {
         name
-        for name in ema.restored_variables(params, training=False)
+        for name in ema.variables_to_restore(params, training=False)
         if name.endswith("/ExponentialMovingAverage")
     }
     assert averages == {f"logits/{name}/ExponentialMovingAverage" for name in ("kernel", "bias")}

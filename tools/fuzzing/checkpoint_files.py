@@ -16,7 +16,7 @@ from tools.fuzzing.case import (
     require_unchanged,
     snapshot,
 )
-from tools.fuzzing.running import arguments, run_cpu, train, write_stripes
+from tools.fuzzing.running import arguments, resolved, run_cpu, train, write_stripes
 
 _CHECKPOINT_TOKENS = (
     b'model_checkpoint_path: "../x"\n',
@@ -83,15 +83,14 @@ class Checkpoints:
         def find():
             import tensorflow as tf
 
-            from engine.cli import run_settings
-
-            run = run_settings.from_flags()
-            if run.checkpoint is None:
+            with resolved() as settings:
+                checkpoint, step = settings.checkpoint, settings.start_step
+            if checkpoint is None:
                 raise FaultError("all checkpoints are ignored silently")
-            reader = tf.train.load_checkpoint(run.checkpoint)
+            reader = tf.train.load_checkpoint(checkpoint)
+            path = case.base / "model" / f"model.ckpt-{step}"
             for name in reader.get_variable_to_shape_map():
                 value = reader.get_tensor(name)
-                path = case.base / "model" / f"model.ckpt-{run.start_step}"
                 if is_odd or value.dtype.kind == "O":
                     continue
                 expected = tf.train.load_variable(str(path), name)
@@ -171,11 +170,11 @@ class Results:
     def _read(model_dir):
         def read():
             from engine.checkpoints import best, find
-            from engine.cli import run_settings
             from engine.hooks import results
 
             model = str(model_dir)
-            run_settings.from_flags()
+            with resolved():
+                pass
             keeper = best.BestCheckpoint(model, "accuracy")
             keeper.update(f"{model}/model.ckpt-6", 6, {"accuracy": 0.9})
             require(keeper.evals_without_gain >= 0, "a negative count of evaluations")

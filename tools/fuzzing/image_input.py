@@ -8,7 +8,7 @@ import numpy as np
 
 from tools.fuzzing import conversion, image_conversion, samples
 from tools.fuzzing.case import ACCEPTED, Case, require, require_unchanged
-from tools.fuzzing.running import arguments, run_cpu
+from tools.fuzzing.running import arguments, resolved, run_cpu
 
 
 class ImageInput:
@@ -60,11 +60,11 @@ class ImageInput:
 def _read_images():
     import tensorflow as tf
 
-    from engine.cli import modes, run_settings
+    from engine.cli import run_errors
 
-    run = run_settings.from_flags()
-    with modes._clear_data_errors(run), tf.compat.v1.Session() as session:
-        batches = run.predict_input_fn()({"batch_size": 2})
+    new_session = tf.compat.v1.Session
+    with resolved() as settings, run_errors.data_errors(settings), new_session() as session:
+        batches = settings.predict_input_fn()({"batch_size": 2})
         element = tf.compat.v1.data.make_one_shot_iterator(batches).get_next()
         while True:
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 
@@ -52,11 +53,21 @@ def train(base: pathlib.Path, *more: str) -> None:
     run_cpu([*arguments(base), *((more and given) or [*given, "--mode=train"])])
 
 
-def read_batches(run_settings) -> None:
+@contextlib.contextmanager
+def resolved():
+    """Resolves the flags; a context manager that yields the settings and releases the lock."""
+    from engine.cli import resolve_flags
+
+    settings, state = resolve_flags.resolve()
+    with state.lock:
+        yield settings
+
+
+def read_batches(settings) -> None:
     """Reads all evaluation batches and two training batches, and checks images and labels."""
     import tensorflow as tf
 
-    from engine.cli import modes
+    from engine.cli import run_errors
 
     def batches(input_fn, count):
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -68,12 +79,12 @@ def read_batches(run_settings) -> None:
             except tf.errors.OutOfRangeError:
                 return
 
-    data = run_settings.pipeline
+    data = settings.pipeline
     shape = (_BATCH, *data.features["image"].shape)
-    given = [(data.eval_input_fn(run_settings.eval_split), 10**6)]
-    if run_settings.trains:
-        given.append((data.train_input_fn(run_settings.train_split, 1, 0), 2))
-    with modes._clear_data_errors(run_settings):
+    given = [(data.eval_input_fn(settings.evaluation.split), 10**6)]
+    if settings.is_training:
+        given.append((data.train_input_fn(settings.train.split, 1, 0), 2))
+    with run_errors.data_errors(settings):
         for input_fn, count in given:
             for features, labels in batches(input_fn, count):
                 detail = f"{labels} of {data.data.num_classes}"
@@ -85,10 +96,9 @@ def read_batches(run_settings) -> None:
                 require(bool(is_finite), "pixels that are not finite")
 
 
-def _from_flags_and_read():
-    from engine.cli import run_settings
-
-    read_batches(run_settings.from_flags())
+def _resolve_and_read():
+    with resolved() as settings:
+        read_batches(settings)
 
 
 class _DatasetTarget:
@@ -119,7 +129,7 @@ class _DatasetTarget:
             argv += [f"--mode={mode}", "--train_steps=8"]
             if case.random.random() < 0.3:
                 argv.append("--skip_bad_records=5")
-            return run_cpu(argv, None if kind > 0.97 else _from_flags_and_read)
+            return run_cpu(argv, None if kind > 0.97 else _resolve_and_read)
 
 
 def _inspect(case, data_dir):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import shlex
+from unittest import mock
 
 from absl import flags
 
@@ -67,9 +68,8 @@ class _FlagsTarget:
 
     def main(self, case) -> None:
         """Resolves the flags."""
-        from engine.cli import run_settings
-
-        run_settings.from_flags()
+        with running.resolved():
+            pass
 
     def define(self) -> None:
         """Imports the modules that define the flags."""
@@ -143,16 +143,13 @@ class TpuFlags(_FlagsTarget):
         return judge(done, self.program, many_lines=True)
 
     def main(self, case):
-        """Connects to the emulated TPU and resolves the flags."""
+        """Connects to the emulated TPU and resolves the flags, without running the mode."""
         import run_tpu
-        from engine.cli import run_settings
-        from tpu.connect import connection
+        from engine.cli import modes
 
-        if self.flag_values().mode == "check":
-            return
-        iterations = run_tpu._iterations_per_loop()
-        with connection.connect(run_tpu._request()) as tpu:
-            run_settings.from_flags(iterations if tpu.use_tpu else 1, tpu.use_tpu)
+        if self.flag_values().mode != "check":
+            with mock.patch.object(modes, "run"):
+                run_tpu.main()
 
 
 class PrepareFlags(_FlagsTarget):

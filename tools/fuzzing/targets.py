@@ -31,7 +31,7 @@ BY_NAME = {target.name: target for module in _ALL for target in module.TARGETS}
 # Imported before child processes are forked; not run_cpu and run_tpu, whose flags conflict.
 _MODULES = (
     "prepare_data",
-    "engine.cli.run_settings",
+    "engine.cli.resolve_flags",
     "engine.checkpoints.recovery",
     "engine.cli.modes",
     "engine.cli.runtime",

@@ -8,8 +8,8 @@ import tensorflow as tf
 from tensorflow.python.framework import ops
 
 # TensorFlow's own count ignores padding and strides in gradients of convolutions, and lacks those
-# of depthwise convolutions. Type -> indices of the inputs with the shapes of the convolution's output
-# and of the kernel; None: the operation's output has that shape.
+# of depthwise convolutions. Type -> indices of the inputs with the shapes of the output of the
+# convolution and of the kernel; None: the output of the operation has that shape.
 _CONVOLUTIONS = {
     "Conv2D": (None, 1),
     "Conv2DBackpropInput": (2, 1),

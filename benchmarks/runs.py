@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import runpy
+import sys
 
 
 def train() -> dict:
     """Runs run_cpu.py with the flags of sys.argv; returns the training results of its last step."""
-    runpy.run_path("run_cpu.py", run_name="__main__")
+    from engine.cli import startup
+
+    startup.start(sys.argv, "", "engine.cli.flags", "engine.cli.cpu_flags")
+    import run_cpu
     from engine.cli.flags import FLAGS
 
+    startup.run(run_cpu.main)
     with open(os.path.join(FLAGS.model_dir, f"result_{FLAGS.train_steps}.json")) as file:
         return json.load(file)["train"]
 

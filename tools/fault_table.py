@@ -2,8 +2,9 @@
 
     python -m tools.fault_table [--rows=NAME,...]
 
-Both programs train the digits, as JPEGs, for 300 steps with a checkpoint every 100. Each row applies
-a fault and resumes training to step 400. Takes ten minutes; rows that mount a disk need root.
+Both programs train the digits, as JPEGs, for 300 steps with a checkpoint every 100. Each row
+applies a fault and resumes training to step 400. Takes ten minutes; rows that mount a disk need
+root.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 
 Curves of training and evaluation, the results of the latest evaluation with its confusion matrix,
 some predictions with their images (after --mode=predict), speed, and flags. Reads model_dir, and
-data_dir for images. The run may still be running or may have been killed: the report lists files that
-it cannot read.
+data_dir for images. The run may still be running or may have been killed: the report lists files
+that it cannot read.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ def test_check_needs_tpu_topology(run_tpu_in, tmp_path):
 
 
 def test_check_mode_is_for_run_tpu_only(run_in, tmp_path):
-    with pytest.raises(UsageError, match=r"--mode=check is run_tpu\.py's"):
+    with pytest.raises(UsageError, match=r"--mode=check is only available in run_tpu\.py"):
         run_in(tmp_path, "--mode=check")
 
 

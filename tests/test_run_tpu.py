@@ -292,7 +292,7 @@ def test_connection_errors_are_printed_before_files_are_written(command, tmp_pat
     done = subprocess.run(command("run_tpu.py", *tpu), cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2
     lines = done.stderr.splitlines()
-    assert lines[0] == "run_tpu.py: error: 4 things keep this from the TPU:"
+    assert lines[0] == "run_tpu.py: error: cannot use the TPU, 4 problems:"
     for line, fact in zip(lines[1:], ["10.0.0.999:8470", "data_dir", "model_dir", "13 / 32"]):
         assert fact in line
     assert not (tmp_path / "model").exists()
@@ -302,7 +302,7 @@ def test_connection_errors_are_printed_before_files_are_written(command, tmp_pat
     ("arguments", "message"),
     [
         (["--tpu_topology=v5p-8"], "PJRT"),
-        (["--tpu_topology=v3-9"], "is no TPU slice"),
+        (["--tpu_topology=v3-9"], "unknown TPU slice"),
         (["--use_tpu=maybe"], "use_tpu"),
         (["--iterations_per_loop=3"], "does not divide --save_checkpoints_steps=1000"),
         (["--tpu=emulator"], "13 / 8 = 1.62"),
@@ -372,7 +372,7 @@ def test_tf_config_is_an_error(run_tpu, monkeypatch):
 
 @pytest.mark.parametrize(
     ("save_checkpoints_steps", "iterations", "hint"),
-    [(1000, 100, ""), (673, 1, "with 700 it would make 100"), (20, 20, "")],
+    [(1000, 100, ""), (673, 1, "--save_checkpoints_steps=700 allows 100"), (20, 20, "")],
 )
 def test_few_iterations_per_loop_print_a_hint(capsys, save_checkpoints_steps, iterations, hint):
     assert tpu_flags.iterations_per_loop(save_checkpoints_steps) == iterations

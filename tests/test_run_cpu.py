@@ -24,7 +24,7 @@ from tests.marks import slow
 
 # 512 units in the hidden layer; two layers and a softmax.
 MLP = {"terms": 512, "depth": 3}
-CONVNET = ["--model=convnet", "--params=layers=conv:4:3 batch_norm relu dropout:0.5 flatten"]
+CONVNET = ["--model=convnet", "--params=layers=[conv:4:3,batch_norm,relu,dropout:0.5,flatten]"]
 
 
 def assert_same_variables(a, b):
@@ -384,7 +384,7 @@ def test_warm_start_restores_matching_variables(run_in, trained_dir, tmp_path, c
         tmp_path / "new",
         "--mode=train",
         "--train_steps=1",
-        "--params=hidden_units=512 5,learning_rate=1e-9",
+        "--params=hidden_units=[512,5],learning_rate=1e-9",
         f"--warm_start_from={trained_dir}",
         "--warm_start_include=(dense_0|logits)/.*",
     )

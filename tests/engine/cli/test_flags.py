@@ -40,7 +40,7 @@ def test_the_flagfile_contains_flags_that_differ_from_their_defaults(parse):
 
 
 def test_a_flagfile_repeats_the_flags(parse, tmp_path):
-    parse("--train_epochs=1.5", "--params=layers=conv:3:3 flatten", "--best_metric=accuracy")
+    parse("--train_epochs=1.5", "--params=layers=[conv:3:3,flatten]", "--best_metric=accuracy")
     text = flags.as_flagfile()
     (tmp_path / "flags.cfg").write_text(text)
     parse(f"--flagfile={tmp_path}/flags.cfg")

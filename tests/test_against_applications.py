@@ -136,7 +136,10 @@ class Ours:
     def __init__(self, session, checkpoint, name, params, images, labels, training):
         model = registry.find(name)
         overrides = [f"{key}={value}" for key, value in params.items()]
-        params = {**hparams.resolve(model, overrides, CLASSES), "precision": "float64"}
+        params = {
+            **hparams.resolve(model, overrides, {"num_classes": CLASSES}),
+            "precision": "float64",
+        }
         features = {"image": tf.constant(images)}
         outputs = forward.infer(model, features, params, training)
         variables = tf.compat.v1.global_variables()
@@ -145,7 +148,8 @@ class Ours:
         self._session, self._outputs = session, outputs
         casts = [op for op in session.graph.get_operations() if op.name.startswith("scaled_images")]
         self._pixels = casts[-1].outputs[0]
-        self._loss = tf.reduce_mean(model.loss(tf.constant(labels), outputs, params))
+        losses = model.losses({}, tf.constant(labels), outputs, params)
+        self._loss = tf.reduce_mean(losses["cross_entropy"].values)
 
     def pixels(self):
         """The images as the network's first layer sees them."""

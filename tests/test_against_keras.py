@@ -83,7 +83,9 @@ print(json.dumps({"losses": losses, "probabilities": probabilities}))
 def test_the_loss_curve_is_that_of_keras(recipe, digits_dir, session, tmp_path):
     name, overrides, num_steps, gain, rounded = RECIPES[recipe]
     model, digits = registry.find(name), dataset_info.load(digits_dir, "digits")
-    params = hparams.resolve(model, [overrides, "pixel_scale=0.0625"], digits.num_classes)
+    params = hparams.resolve(
+        model, [overrides, "pixel_scale=0.0625"], {"num_classes": digits.num_classes}
+    )
     params["precision"] = "float64"
     tf.compat.v1.set_random_seed(SEED)
     input_fn = image_pipeline.ImagePipeline(digits).train_input_fn("train", SEED)
@@ -113,5 +115,5 @@ def test_the_loss_curve_is_that_of_keras(recipe, digits_dir, session, tmp_path):
 
     tf.compat.v1.get_variable_scope().reuse_variables()
     trained = model.inference({"image": tf.constant(images[0])}, params, training=False)
-    probabilities = session.run(model.predictions(trained)["probabilities"])
+    probabilities = session.run(model.predictions({}, trained, params)["probabilities"])
     numerics.assert_close(probabilities, keras["probabilities"], **arithmetic)

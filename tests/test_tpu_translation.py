@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from engine.evaluation import metrics
+from engine.train import loss
 from input_fns import dataset_info
 from input_fns.text_pipeline import TextPipeline
 from tests import numerics
@@ -73,11 +73,11 @@ def test_micro_batches_of_unequal_numbers_of_tokens_are_one_batch(excess):
     assert excess("1x2", "--accumulate_steps=4") < 1
 
 
-def test_a_mean_of_each_core_s_own_tokens_would_be_another(excess, monkeypatch):
-    def of_one_core(model, labels, params):
-        return tf.reduce_sum(model.loss_weights(labels))
+def test_a_mean_over_the_tokens_of_each_core_differs(excess, monkeypatch):
+    def per_core(terms, params):
+        return {name: tf.reduce_sum(term.weights) for name, term in terms.items()}
 
-    monkeypatch.setattr(metrics, "global_loss_weight", of_one_core)
+    monkeypatch.setattr(loss, "denominators", per_core)
     assert excess("1x2") > 10
 
 

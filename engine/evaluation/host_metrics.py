@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import tensorflow as tf
+
 from engine.hooks import progress
 from input_fns import DataError
 
@@ -18,7 +21,7 @@ def compute(settings, estimator, host_input_fn, checkpoint: str) -> dict[str, An
       checkpoint: path.
 
     Raises:
-      DataError: the number of predictions differs from that of the examples.
+      DataError: predictions and examples do not match.
     """
     host_metrics = settings.model.host_metrics(settings.params, settings.pipeline)
     if not host_metrics:
@@ -32,12 +35,24 @@ def compute(settings, estimator, host_input_fn, checkpoint: str) -> dict[str, An
         yield_single_examples=False,
     )
     count = 0
-    for (features, labels), batch in zip(
-        settings.pipeline.host_examples(split, batch_size), predictions
-    ):
+    for features, labels in settings.pipeline.host_examples(split, batch_size):
+        num_examples = len(tf.nest.flatten(features)[0])
+        batch = _take(predictions, num_examples)
         for metric in host_metrics:
             metric.update(features, labels, batch)
-        count += len(next(iter(batch.values())))
-    if count != size:
-        raise DataError(f"{count} predictions, but split '{split}' has {size} examples")
+        count += num_examples
+    if count != size or next(predictions, None) is not None:
+        raise DataError(f"the predictions do not match the {size} examples of split '{split}'")
     return {name: value for metric in host_metrics for name, value in metric.result().items()}
+
+
+def _take(batches, num_examples):
+    """Returns the next predictions as one batch; a TPU yields the last batch in parts."""
+    parts, left = [], num_examples
+    while left > 0:
+        part = next(batches, None)
+        if part is None:
+            raise DataError(f"{left} predictions of a batch of {num_examples} are missing")
+        parts.append(part)
+        left -= len(tf.nest.flatten(part)[0])
+    return tf.nest.map_structure(lambda *arrays: np.concatenate(arrays), *parts)

@@ -10,7 +10,7 @@ from models.vision import mlp
 
 
 def resolve(*overrides):
-    return hparams.resolve(mlp.MODEL, overrides, num_classes=3)
+    return hparams.resolve(mlp.MODEL, overrides, {"num_classes": 3})
 
 
 def test_defaults_of_the_model_and_of_the_training():
@@ -58,4 +58,4 @@ def test_a_wrong_override_is_refused(override, message):
 def test_a_model_may_not_take_a_name_of_the_training():
     model = dataclasses.replace(mlp.MODEL, default_params=lambda: {"momentum": 0.5})
     with pytest.raises(UsageError, match=r"defines \['momentum'\], which the training defines too"):
-        hparams.resolve(model, [], num_classes=3)
+        hparams.resolve(model, [], {"num_classes": 3})

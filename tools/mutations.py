@@ -47,8 +47,8 @@ FAULTS = [
     ),
     Fault(
         "models/layers/losses.py",
-        "of_loss[..., tf.newaxis] * (shares - targets)",
-        "shares - targets",
+        "upstream[..., tf.newaxis] * (probabilities - targets)",
+        "probabilities - targets",
         "tests/models tests/test_against_keras_transformer.py",
     ),
     Fault(

@@ -129,7 +129,7 @@ def tree(path):
         (["--mode=predict", "--max_restarts=2"], "--max_restarts is for training"),
         (["--strategy=mirorred"], "none|mirrored|multi_worker_mirrored"),
         (["--replicas=2"], "--replicas is for --strategy=mirrored"),
-        (["--strategy=mirrored", "--replicas=2"], "13 cannot be cut over 2 replicas"),
+        (["--strategy=mirrored", "--replicas=2"], "13 is not divisible by 2 replicas"),
         (["--accumulate_steps=2"], "--accumulate_steps=2 cuts no batch of 13"),
         (["--best_metric=acuracy"], "--best_metric=acuracy is unknown. Did you mean 'accuracy'?"),
     ],

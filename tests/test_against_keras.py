@@ -29,7 +29,7 @@ MOMENTUM = "optimizer=momentum,momentum=0.875"
 RECIPES = {
     "adam": (
         "convnet",
-        "layers=conv:8:3 batch_norm relu pool:2 conv:12:3:valid relu flatten dense:16 relu,"
+        "layers=[conv:8:3,batch_norm,relu,pool:2,conv:12:3:valid,relu,flatten,dense:16,relu],"
         "optimizer=adam,beta1=0.875,beta2=0.96875,epsilon=0.0009765625,learning_rate=0.0078125",
         50,
         0.7,
@@ -37,14 +37,14 @@ RECIPES = {
     ),
     "momentum": (
         "convnet",
-        f"layers=conv:8:3:valid pool:2 relu flatten,{MOMENTUM},learning_rate=0.0625",
+        f"layers=[conv:8:3:valid,pool:2,relu,flatten],{MOMENTUM},learning_rate=0.0625",
         50,
         0.7,
         0,
     ),
     "nesterov": (
         "mlp",
-        f"hidden_units=33 17,dropout=0,{MOMENTUM},nesterov=true,learning_rate=0.0625",
+        f"hidden_units=[33,17],dropout=0,{MOMENTUM},nesterov=true,learning_rate=0.0625",
         50,
         0.7,
         0,

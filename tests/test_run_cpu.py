@@ -24,7 +24,7 @@ from tests.marks import slow
 
 # 512 units in the hidden layer; two layers and a softmax.
 MLP = {"terms": 512, "depth": 3}
-CONVNET = ["--model=convnet", "--params=layers=conv:4:3 batch_norm relu dropout:0.5 flatten"]
+CONVNET = ["--model=convnet", "--params=layers=[conv:4:3,batch_norm,relu,dropout:0.5,flatten]"]
 
 
 def assert_same_variables(a, b):
@@ -123,7 +123,7 @@ def test_a_resumed_training_may_delete_its_first_checkpoint(run, result):
 def test_at_train_steps_nothing_is_trained(run_in, trained_dir, capsys):
     before = sorted(os.listdir(trained_dir))
     run_in(trained_dir, "--mode=train", "--train_steps=40")
-    assert "at step 40 already" in capsys.readouterr().out
+    assert "is already at step 40" in capsys.readouterr().out
     assert sorted(os.listdir(trained_dir)) == before
 
 
@@ -237,7 +237,7 @@ def test_predict_reads_image_files_from_input(run, prepare, tmp_path, capsys, st
     run("--mode=predict", "--eval_split=train", *data)
     (folder / "dull" / "1b.jpg").write_bytes(b"no picture")
     run("--mode=predict", f"--input={folder}", "--predict_batch_size=4", *data)
-    assert "dull/1b.jpg stays without a prediction: it is no image" in capsys.readouterr().out
+    assert "dull/1b.jpg is skipped: it is no image" in capsys.readouterr().out
     of_split, of_folder = (
         predictions(os.path.join(model_dir, f"predictions_{what}_20.jsonl"))
         for what in ("train", "input")
@@ -384,7 +384,7 @@ def test_warm_start_restores_matching_variables(run_in, trained_dir, tmp_path, c
         tmp_path / "new",
         "--mode=train",
         "--train_steps=1",
-        "--params=hidden_units=512 5,learning_rate=1e-9",
+        "--params=hidden_units=[512,5],learning_rate=1e-9",
         f"--warm_start_from={trained_dir}",
         "--warm_start_include=(dense_0|logits)/.*",
     )
@@ -598,13 +598,13 @@ def test_a_data_set_replaced_during_training_is_an_error(
     monkeypatch, raw_dataset, own_data_dir, tiny_flags, tmp_path, exit_status, capsys
 ):
     splits = {name: split.take(np.arange(20)) for name, split in raw_dataset.splits.items()}
-    go = trainer.Trainer.go
+    train = trainer.Trainer.train
 
     def train_after_overwrite(self, *args):
         writer.write(dataclasses.replace(raw_dataset, splits=splits), own_data_dir)
-        go(self, *args)
+        train(self, *args)
 
-    monkeypatch.setattr(trainer.Trainer, "go", train_after_overwrite)
+    monkeypatch.setattr(trainer.Trainer, "train", train_after_overwrite)
     more = [f"--data_dir={own_data_dir}", f"--model_dir={tmp_path}/model", "--cache=none"]
     assert exit_status(run_cpu, *tiny_flags, *more, "--mode=train", "--train_steps=99") == 1
     (line,) = capsys.readouterr().err.splitlines()

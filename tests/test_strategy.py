@@ -15,7 +15,7 @@ TWO = ["--strategy=mirrored", "--replicas=2"]
 CNN = [
     "--model=convnet",
     "--params=optimizer=momentum,learning_rate=0.05",
-    "--params=layers=conv:8:3 batch_norm relu flatten dense:16 relu",
+    "--params=layers=[conv:8:3,batch_norm,relu,flatten,dense:16,relu]",
 ]
 CROSS_REPLICA = "--params=batch_norm_cross_replica=true"
 

@@ -14,11 +14,14 @@ BATCH, STEPS = 128, 20
 # 1. The errors of the few layers of the small models are damped by the learning rate of 0.05.
 ARITHMETIC = {"terms": BATCH, "magnitude": 1.0}
 MODELS = {
-    "mlp": ["--model=mlp", "--params=hidden_units=16 16,dropout=0"],
-    "cnn": ["--model=convnet", "--params=layers=conv:4:3 relu conv:4:3:valid flatten dense:8 relu"],
+    "mlp": ["--model=mlp", "--params=hidden_units=[16,16],dropout=0"],
+    "cnn": [
+        "--model=convnet",
+        "--params=layers=[conv:4:3,relu,conv:4:3:valid,flatten,dense:8,relu]",
+    ],
     "cnn with cross-replica batch norm": [
         "--model=convnet",
-        "--params=layers=conv:4:3 batch_norm relu conv:4:3:valid flatten dense:8 relu",
+        "--params=layers=[conv:4:3,batch_norm,relu,conv:4:3:valid,flatten,dense:8,relu]",
         "--params=batch_norm_cross_replica=true",
     ],
 }

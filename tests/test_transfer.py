@@ -63,5 +63,5 @@ def test_learning_rate_factors(train, pretrained_dir, variables):
     def moved(*flags):
         return np.abs(train(plain, *flags)["stage_1/block_1/conv_1/kernel"] - before).max()
 
-    slow = moved("--params=learning_rate_factors=stage_.*:0.01 stem/.*:0.01")
+    slow = moved("--params=learning_rate_factors=[stage_.*:0.01,stem/.*:0.01]")
     assert 0 < slow < 0.1 * moved()

@@ -67,8 +67,8 @@ def assert_predicted(arithmetic):
 
 @pytest.fixture(scope="session")
 def cnn(run_with, digits_dir, tmp_path_factory):
-    """A small CNN with batch norm on the digits, which are stored as pixels; top 2 classes."""
-    layers = "--params=layers=conv:8:3 batch_norm relu pool:2 flatten dense:16 relu"
+    """A small CNN with batch norm on the digits, stored as pixels; top 2 classes."""
+    layers = "--params=layers=[conv:8:3,batch_norm,relu,pool:2,flatten,dense:16,relu]"
     every = ["--model=convnet", layers, *DIGITS, f"--data_dir={digits_dir}", "--export_top_k=2"]
     # The pixels; a convolution and five operations of batch norm; two layers with bias, the first
     # of 4x4 pixels of 8 channels.

@@ -41,7 +41,7 @@ def run_lite(path, inputs):
 
 @pytest.mark.usefixtures("eager")
 def test_python(cnn, tmp_path, digits_dir, capsys):
-    (code,) = recipes("In Python, in C, on the command line", "python")
+    (code,) = recipes("Python, C and the command line", "python")
     run_recipe(code, cnn, tmp_path, digits_dir)
     expected = [b"%d" % i for i in cnn.predictions["classes"][:3]]
     from_pixels, from_file = capsys.readouterr().out.splitlines()

@@ -366,7 +366,7 @@ def test_tf_config_is_an_error(run_tpu, monkeypatch):
     cluster = {"chief": ["localhost:1"], "ps": ["localhost:2"], "worker": ["localhost:3"]}
     task = {"type": "chief", "index": 0}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
-    with pytest.raises(UsageError, match="TF_CONFIG describes a cluster, which run_cpu"):
+    with pytest.raises(UsageError, match="TF_CONFIG describes a cluster, which only run_cpu"):
         run_tpu("--mode=train", "--train_steps=5")
 
 

@@ -25,6 +25,6 @@ def test_a_size(values, text, size):
 
 
 @pytest.mark.parametrize("text", ["", "0", "224x", "x3", "2.5", "-3", "3x4x5", "224X224"])
-def test_no_size(values, text):
-    with pytest.raises(flags.IllegalFlagValueError, match="should be SIZE or HEIGHTxWIDTH"):
+def test_invalid_sizes_are_rejected(values, text):
+    with pytest.raises(flags.IllegalFlagValueError, match="must be SIZE or HEIGHTxWIDTH"):
         values(["program", f"--size={text}"])

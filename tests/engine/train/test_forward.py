@@ -171,7 +171,5 @@ def test_evaluation_restores_the_ema_of_trained_variables_only():
 
 
 def test_a_pattern_that_matches_no_variable_is_rejected():
-    with pytest.raises(
-        UsageError, match=r"trainable=head/.* matches no variable. The last"
-    ):
+    with pytest.raises(UsageError, match=r"trainable=head/.* matches no variable. The last"):
         trained_with("head/.*")

@@ -171,7 +171,7 @@ def test_gradients_that_are_not_averaged_are_another_training(excess, monkeypatc
 
 def test_hosts_that_read_the_same_examples_are_another_training(excess, monkeypatch):
     monkeypatch.setattr(
-        input_context, "of_params", lambda params: input_context.Deployment(params["batch_size"])
+        input_context, "from_params", lambda params: input_context.HostShard(params["batch_size"])
     )
     assert excess("mlp", "2x2") > FAR
 

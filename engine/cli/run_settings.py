@@ -21,7 +21,7 @@ from engine.evaluation.image_input import PictureInput
 from engine.hooks.progress import Clock, StepCounter
 from engine.train import host_loop
 from input_fns import repair, synthetic
-from input_fns.dataset_info import Dataset
+from input_fns.dataset_info import DatasetInfo
 from input_fns.pipeline import Pipeline
 from models import registry
 from models.model import Model
@@ -98,7 +98,7 @@ class Job:
     ownership: Ownership
 
     @property
-    def dataset(self) -> Dataset:
+    def dataset(self) -> DatasetInfo:
         """What the pipeline reads."""
         return self.pipeline.data
 

@@ -12,54 +12,63 @@ import tensorflow as tf
 import run_cpu
 from common import files
 from common.errors import UsageError
-from engine.cli import modes, parity_check, run_settings
+from engine.cli import modes, parity_check, resolve_flags
 from engine.cli.flags import FLAGS
+from tpu import emulator
 from tpu.check import check, compiler
 from tpu.check import report as check_report
 from tpu.connect import connection, topology
 from tpu.connect import flags as tpu_flags
 from tpu.connect.connection import Connection
-from tpu.emulator import emulator
 from tpu.findings import NOTE, WARNING, Finding
 
 
 def run(request, build_estimator, build_input_fns) -> int:
-    """Checks what the flags ask for; returns the exit status: 1 if there are errors.
+    """Checks the program of the flags; returns the exit status, 1 if there are errors.
 
     Args:
       request: a `tpu.connect.request.Request`.
-      build_estimator: `(Job, Connection) -> TPUEstimator`.
-      build_input_fns: `Job -> modes.InputFns`.
+      build_estimator: `(RunSettings, TrainingState, Connection) -> TPUEstimator`.
+      build_input_fns: `RunSettings -> modes.InputFns`.
 
     Raises:
-      UsageError, TPUError, DataError, ModelError: it could not even begin.
+      UsageError, TPUError, DataError, ModelError: a flag or the data set is invalid.
     """
     if not FLAGS.tpu_topology:
         raise UsageError("--mode=check needs --tpu_topology, such as v3-8")
     findings = connection.environment_findings(request)
-    asked = run_settings.from_flags(tpu_flags.iterations_per_loop(FLAGS.save_checkpoints_steps))
+    settings, state = resolve_flags.resolve(
+        tpu_flags.iterations_per_loop(FLAGS.save_checkpoints_steps)
+    )
     local = tf.distribute.cluster_resolver.TPUClusterResolver("local")
     tpu = Connection(topology.find(FLAGS.tpu_topology, any_generation=True), local)
-    input_fns = build_input_fns(asked)
+    input_fns = build_input_fns(settings)
 
-    def train_on_tpu(small_job):
+    def with_batch_size(mode, size):
+        task = {"eval": "evaluation", "predict": "prediction"}.get(mode, mode)
+        changed = dataclasses.replace(getattr(settings, task), batch_size=size)
+        return build_estimator(dataclasses.replace(settings, **{task: changed}), state, tpu)
+
+    def train_on_emulator(settings, state):
         with emulator.emulate(tpu.topology):
-            estimator = build_estimator(small_job, tpu)
-            modes.train(estimator, small_job, build_input_fns(small_job))
+            estimator = build_estimator(settings, state, tpu)
+            modes.train(estimator, settings, state, build_input_fns(settings))
 
     with _ended_by_sigterm():
         report = check.check(
-            build_estimator(asked, tpu),
+            build_estimator(settings, state, tpu),
             {"train": input_fns.train(0), "eval": input_fns.evaluate, "predict": input_fns.predict},
             tpu.topology,
             compile_with_libtpu=FLAGS.check_compiler != "off",
-            with_batch=lambda mode, size: build_estimator(
-                dataclasses.replace(asked, **{f"{mode}_batch_size": size}), tpu
-            ),
-            batch_parts=asked.accumulate_steps,
+            with_batch=with_batch_size,
+            batch_parts=settings.train.accumulate_steps,
             findings=findings,
             effort=compiler.FULL if FLAGS.check_compiler == "full" else compiler.QUICK,
-            rehearse=(lambda: _rehearse(asked, train_on_tpu)) if FLAGS.check_run_steps else None,
+            rehearse=(
+                (lambda: _compare_wrappers(settings, train_on_emulator))
+                if FLAGS.check_run_steps
+                else None
+            ),
         )
     print(check_report.text(report, colour=sys.stdout.isatty()))
     if FLAGS.check_report:
@@ -78,22 +87,23 @@ def _ended_by_sigterm():
         signal.signal(signal.SIGTERM, before)
 
 
-def _rehearse(asked, train_on_tpu) -> Finding:
-    """Trains some steps with both wrappers; returns by how much they differ."""
+def _compare_wrappers(settings, train_on_emulator) -> Finding:
+    """Trains a few steps with both wrappers; returns by how much the variables differ."""
 
-    def train_on_cpu(small_job):
-        estimator = run_cpu.build_estimator(small_job)
-        modes.train(estimator, small_job, run_cpu.build_input_fns(small_job))
+    def train_on_cpu(settings, state):
+        estimator = run_cpu.build_estimator(settings, state)
+        modes.train(estimator, settings, state, run_cpu.build_input_fns(settings, state))
 
     steps = FLAGS.check_run_steps
-    print(f"rehearsal: {steps} steps by run_cpu.py and on emulated cores, in folders that go again")
-    difference, name = parity_check.largest_difference(asked, train_on_cpu, train_on_tpu, steps)
+    print(f"training {steps} steps with run_cpu.py and on emulated cores, in temporary folders")
+    difference, name = parity_check.largest_difference(
+        settings, train_on_cpu, train_on_emulator, steps
+    )
     message = f"after {steps} steps on emulated cores '{name}' differs most, by {difference:.1e}"
     if difference < 1e-4:
         return Finding(NOTE, "run", f"{message} of its size: rounding", mode="train")
     reasons = (
-        "dropout, the batch norm of each core alone, the kink of a ReLU, and Adam's division of "
-        "gradients that are almost 0 (--params=epsilon=0.01 tells them from a fault) do that, and "
-        "little else should"
+        "possible causes are dropout, per-core batch norm, the kink of a ReLU, and Adam's division "
+        "by gradients that are almost 0 (--params=epsilon=0.01 excludes the last)"
     )
     return Finding(WARNING, "run", f"{message} of its size: {reasons}", mode="train")

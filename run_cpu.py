@@ -9,188 +9,120 @@ import sys
 from engine.cli import startup, supervisor
 
 if __name__ == "__main__":
-    # Before the seconds of TensorFlow's import: a typo is answered at once.
+    # Before TensorFlow is imported, which takes seconds: a mistyped flag fails at once.
     flag_values = startup.start(sys.argv, __doc__, "engine.cli.flags", "engine.cli.cpu_flags")
     supervisor.start(sys.argv, flag_values)
 
 import tensorflow as tf
 
-from engine.checkpoints import ema, find
-from engine.cli import modes, run_settings, runtime
+from engine import model_fns
+from engine.checkpoints import ema
+from engine.cli import modes, resolve_flags, runtime
 from engine.cli.cpu_flags import FLAGS
-from engine.cli.run_settings import Job
 from engine.distribute import strategy, tf_config
-from engine.evaluation import gallery, metrics
-from engine.hooks import results, summaries
-from engine.serving import signatures
-from engine.train import forward, host_loop, optimizers, schedules, train_step
-from models.model import Model
+from engine.hooks import summaries
+from engine.run_settings import RunSettings, TrainingState
+from engine.train import host_loop
+from engine.train.train_step import train_step
 
 ModeKeys = tf.estimator.ModeKeys
 
 
-def build_model_fn(model: Model, run: Job):
+def build_model_fn(settings: RunSettings, state: TrainingState):
     """Returns the model_fn of an Estimator around the model's inference function."""
 
     def model_fn(features, labels, mode, params):
-        if mode == ModeKeys.TRAIN:
-            spec = train_spec(features, labels, params)
-        elif mode == ModeKeys.EVAL:
-            spec = eval_spec(features, labels, params)
-        else:
-            spec = predict_spec(features, params)
-        if run.checkpoint:
-            find.check_fits(run.checkpoint, params, mode == ModeKeys.TRAIN)
-        return spec
-
-    def build_step(features, labels, params):
-        global_step = tf.compat.v1.train.get_or_create_global_step()
-        with tf.name_scope("learning_rate"):
-            learning_rate = schedules.learning_rate(
-                params, global_step, run.train_steps, run.train_batch_size
+        if mode == ModeKeys.PREDICT:
+            predictions, export_outputs = model_fns.predict(settings, features, params)
+            return tf.estimator.EstimatorSpec(
+                mode,
+                predictions=predictions,
+                export_outputs=export_outputs,
+                scaffold=ema.scaffold(params),
             )
-        optimizer = optimizers.create(params, learning_rate)
-        step = train_step.train_step(
-            model, features, labels, params, optimizer, run.accumulate_steps
-        )
-        metrics.require_metric(
-            run.best_metric, model, labels, step.eval_outputs, run.pipeline.corpus_metrics
-        )
-
-        def summary():
-            # The metrics of workers in step would sum up over all of them.
-            metrics = {} if run.task.in_step else model.metrics(labels, step.eval_outputs, None)
-            scalars = {"loss": step.loss, "learning_rate": learning_rate}
-            return summaries.of_step(features, scalars, metrics)
-
-        return step, summary
-
-    def train_spec(features, labels, params):
-        if isinstance(features, host_loop.Batches):
-            step, summary = host_loop.repeat(
-                features,
-                run.counter,
-                run.summary_steps,
-                lambda features, labels: build_step(features, labels, params),
+        if mode == ModeKeys.EVAL:
+            graph = model_fns.evaluate(settings, features, labels, params)
+            return tf.estimator.EstimatorSpec(
+                mode,
+                loss=graph.loss,
+                eval_metric_ops=graph.metric_fn(*graph.tensors),
+                scaffold=ema.scaffold(params),
             )
-        else:
-            step, summarize = build_step(features, labels, params)
-            summary = summarize()
-        if run.warm_start_from:
-            find.warm_start(run.warm_start_from, run.warm_start_include, step.model_variables)
-        hook = summaries.TrainSummaryHook(
-            summary,
-            run.train_batch_size,
-            run.summary_steps,
-            run.model_dir,
-            run.clock,
-            run.counter,
+        step = train_step(settings.model, features, labels, params, settings.train)
+        model_fns.check_training(settings, features, labels, params, step)
+        model_fns.warm_start(settings, step)
+        summary_hook = summaries.TrainSummaryHook(
+            lambda: model_fns.train_summary(settings, features, labels, params, step),
+            settings,
+            state,
         )
         return tf.estimator.EstimatorSpec(
-            ModeKeys.TRAIN,
+            mode,
             loss=step.loss,
             train_op=step.op,
-            training_hooks=[hook] if run.task.is_chief else [],
+            training_hooks=[summary_hook] if settings.task.is_chief else [],
         )
 
-    def eval_spec(features, labels, params):
-        outputs = forward.infer(model, features, params, training=False)
-        losses = model.loss(labels, outputs, params)
-        weights = features["weight"]
-        return tf.estimator.EstimatorSpec(
-            ModeKeys.EVAL,
-            loss=metrics.mean_loss(model, labels, losses, weights),
-            eval_metric_ops=metrics.metrics(
-                model, labels, model.eval_outputs(labels, outputs), losses, weights
-            ),
-            scaffold=ema.scaffold(params),
-            evaluation_hooks=gallery.hooks(
-                features,
-                labels,
-                lambda: model.predictions(outputs),
-                run.dataset.class_names,
-                results.evaluation_dir(run.model_dir, run.checkpoint),
-            ),
-        )
-
-    def predict_spec(features, params):
-        def predict(features):
-            return model.predictions(forward.infer(model, features, params, training=False))
-
-        predictions = predict(features)
-        return tf.estimator.EstimatorSpec(
-            ModeKeys.PREDICT,
-            predictions=predictions,
-            export_outputs=signatures.export_outputs(
-                features, predictions, predict, run.pipeline, run.export_top_k
-            ),
-            scaffold=ema.scaffold(params),
-        )
-
+    if isinstance(state.counter, host_loop.LoopCounter):
+        return host_loop.decorate_model_fn(model_fn, state.counter, settings.train.summary_steps)
     return model_fn
 
 
-def build_estimator(run: Job, strategy_config=None) -> tf.estimator.Estimator:
-    """Returns the Estimator of a job; `strategy_config` is of `strategy.create`."""
-    config = tf.estimator.RunConfig(
-        model_dir=run.model_dir,
-        tf_random_seed=run.graph_seed,
-        keep_checkpoint_max=run.keep_checkpoint_max,
-        # Checkpoints, curves and progress are the business of engine/cli/modes.py.
-        save_checkpoints_steps=None,
-        save_checkpoints_secs=None,
-        save_summary_steps=None,
-        log_step_count_steps=None,
-        **(strategy_config or {}),
-    )
-    return tf.estimator.Estimator(build_model_fn(run.model, run), config=config, params=run.params)
+def build_estimator(settings: RunSettings, state: TrainingState, strategy_config=None):
+    """Returns the Estimator of a run; `strategy_config` are RunConfig arguments of a strategy."""
+    config = tf.estimator.RunConfig(**settings.run_config(), **(strategy_config or {}))
+    model_fn = build_model_fn(settings, state)
+    return tf.estimator.Estimator(model_fn, config=config, params=settings.params)
 
 
-def build_input_fns(run: Job) -> modes.InputFns:
-    """Returns the input_fns of a job; the batch size, which TPUEstimator sets, is set here."""
+def build_input_fns(settings: RunSettings, state: TrainingState) -> modes.InputFns:
+    """Returns the input_fns of a run, with the batch size that TPUEstimator would set."""
 
     def with_batch_size(input_fn, batch_size):
-        def with_context(params, input_context=None):
-            given = {"input_context": input_context} if input_context else {}
+        def input_fn_with_batch_size(params, input_context=None):
+            added = {"input_context": input_context} if input_context else {}
             with tf.name_scope("input"):
-                return input_fn({**params, **given, "batch_size": batch_size})
+                return input_fn({**params, **added, "batch_size": batch_size})
 
-        return with_context
+        return input_fn_with_batch_size
 
-    data = run.pipeline
-    # Workers draw their batches each in an order of its own, unless they share every batch.
-    seed = run.seed + (0 if run.task.in_step else run.task.worker)
+    pipeline, train, evaluation = settings.pipeline, settings.train, settings.evaluation
+    # Asynchronous workers each read the examples in a different order.
+    seed = settings.seed + (0 if settings.task.is_synchronous else settings.task.worker)
 
-    def train(start_step):
-        input_fn = data.train_input_fn(run.train_split, seed, start_step)
-        input_fn = with_batch_size(input_fn, run.train_batch_size)
-        in_loops = isinstance(run.counter, host_loop.LoopCounter)
-        return host_loop.of_dataset(input_fn) if in_loops else input_fn
+    def train_input_fn(start_step):
+        input_fn = pipeline.train_input_fn(train.split, seed, start_step)
+        input_fn = with_batch_size(input_fn, train.batch_size)
+        in_loops = isinstance(state.counter, host_loop.LoopCounter)
+        return host_loop.decorate_input_fn(input_fn) if in_loops else input_fn
 
+    predict_batch_size = settings.prediction.batch_size
+    eval_input_fn = pipeline.eval_input_fn(evaluation.split)
     return modes.InputFns(
-        train=train,
-        evaluate=with_batch_size(data.eval_input_fn(run.eval_split), run.eval_batch_size),
-        predict=with_batch_size(run.predict_input_fn(), run.predict_batch_size),
+        train=train_input_fn,
+        evaluate=with_batch_size(eval_input_fn, evaluation.batch_size),
+        predict=with_batch_size(settings.predict_input_fn(), predict_batch_size),
+        host=with_batch_size(pipeline.host_input_fn(evaluation.split), predict_batch_size),
     )
 
 
 def main() -> None:
-    """Does what the flags say."""
+    """Runs the mode that the flags select."""
     runtime.prepare()
-    in_step = FLAGS.strategy == "multi_worker_mirrored"
-    task = tf_config.task_of_environment(in_step)
-    run = run_settings.from_flags(task=task, in_loops=task.alone and FLAGS.strategy == "none")
-    with run.ownership:
-        if run.params.get("precision") == "bfloat16" and not runtime.computes_bfloat16():
-            print(
-                "--precision=bfloat16: this CPU has no instructions for it, and float32 is faster"
+    task = tf_config.from_environment(FLAGS.strategy == "multi_worker_mirrored")
+    in_loops = task.alone and FLAGS.strategy == "none"
+    settings, state = resolve_flags.resolve(task=task, in_loops=in_loops)
+    with state.lock:
+        if settings.params.get("precision") == "bfloat16" and not runtime.supports_bfloat16():
+            print("--precision=bfloat16: this CPU has no bfloat16 instructions; float32 is faster")
+        strategy_config = None
+        train = settings.train
+        if settings.is_training and settings.task.trains:
+            strategy_config = strategy.run_config_args(
+                FLAGS.strategy, FLAGS.replicas, train.batch_size, train.accumulate_steps
             )
-        config = None
-        if run.trains and run.task.trains:
-            config = strategy.create(
-                FLAGS.strategy, FLAGS.replicas, run.train_batch_size, run.accumulate_steps
-            )
-        modes.run(build_estimator(run, config), run, build_input_fns(run))
+        estimator = build_estimator(settings, state, strategy_config)
+        modes.run(estimator, settings, state, build_input_fns(settings, state))
 
 
 if __name__ == "__main__":

@@ -9,24 +9,21 @@ import sys
 from engine.cli import startup, supervisor
 
 if __name__ == "__main__":
-    # Before the seconds of TensorFlow's import: a typo is answered at once.
-    supervisor.start(
-        sys.argv, startup.start(sys.argv, __doc__, "engine.cli.flags", "tpu.connect.flags")
-    )
+    # Before TensorFlow is imported, which takes seconds: a mistyped flag fails at once.
+    flag_values = startup.start(sys.argv, __doc__, "engine.cli.flags", "tpu.connect.flags")
+    supervisor.start(sys.argv, flag_values)
 
 import tensorflow as tf
 
 from common.errors import UsageError
-from engine.checkpoints import ema, find
-from engine.cli import flags, modes, run_settings, runtime
+from engine import model_fns
+from engine.checkpoints import ema
+from engine.cli import flags, modes, resolve_flags, runtime
 from engine.cli.flags import FLAGS
-from engine.cli.run_settings import Job
 from engine.distribute import tf_config
-from engine.evaluation import metrics
 from engine.hooks import summaries
-from engine.serving import signatures
-from engine.train import forward, optimizers, schedules, train_step
-from models.model import Model
+from engine.run_settings import RunSettings, TrainingState
+from engine.train.train_step import train_step
 from tpu.connect import connection
 from tpu.connect import flags as tpu_flags
 from tpu.connect.connection import Connection
@@ -34,176 +31,119 @@ from tpu.connect.connection import Connection
 ModeKeys = tf.estimator.ModeKeys
 
 
-def build_model_fn(model: Model, run: Job):
+def build_model_fn(settings: RunSettings, state: TrainingState):
     """Returns the model_fn of a TPUEstimator around the model's inference function.
 
-    On a TPU it builds the program of one core: features and labels are that core's part of the
-    global batch. TPUEstimator sets `params["use_tpu"]`.
+    On a TPU it builds the program of one core: features and labels are the per-core batch.
+    TPUEstimator sets `params["use_tpu"]`.
     """
 
     def model_fn(features, labels, mode, params):
-        if mode == ModeKeys.TRAIN:
-            spec = train_spec(features, labels, params)
-        elif mode == ModeKeys.EVAL:
-            spec = eval_spec(features, labels, params)
-        else:
-            spec = predict_spec(features, params)
-        if run.checkpoint:
-            find.check_fits(run.checkpoint, params, mode == ModeKeys.TRAIN)
-        return spec
-
-    def train_spec(features, labels, params):
-        global_step = tf.compat.v1.train.get_or_create_global_step()
-        learning_rate = schedules.learning_rate(
-            params, global_step, run.train_steps, run.train_batch_size
-        )
-        optimizer = optimizers.create(params, learning_rate)
-        if params["use_tpu"]:
-            # Sums the gradients over the cores.
-            optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)
-        step = train_step.train_step(
-            model, features, labels, params, optimizer, run.accumulate_steps
-        )
-        metrics.require_metric(
-            run.best_metric, model, labels, step.eval_outputs, run.pipeline.corpus_metrics
-        )
+        if mode == ModeKeys.PREDICT:
+            predictions, export_outputs = model_fns.predict(settings, features, params)
+            return tf.compat.v1.estimator.tpu.TPUEstimatorSpec(
+                mode,
+                predictions=predictions,
+                export_outputs=export_outputs,
+                scaffold_fn=ema.scaffold_fn(params),
+            )
+        if mode == ModeKeys.EVAL:
+            graph = model_fns.evaluate(settings, features, labels, params)
+            return tf.compat.v1.estimator.tpu.TPUEstimatorSpec(
+                mode,
+                loss=graph.loss,
+                eval_metrics=(graph.metric_fn, graph.tensors),
+                scaffold_fn=ema.scaffold_fn(params),
+            )
+        step = train_step(settings.model, features, labels, params, settings.train)
+        model_fns.check_training(settings, features, labels, params, step)
 
         def scaffold_fn():
-            # Not in the program of a core: what initialises variables runs on the host.
-            if run.warm_start_from and not find.latest(run.model_dir):
-                find.warm_start(run.warm_start_from, run.warm_start_include, step.model_variables)
+            model_fns.warm_start(settings, step)  # initializers run on the host
             return tf.compat.v1.train.Scaffold()
 
-        # A TPU computes no summaries and no streaming metrics: the host gets the numbers.
-        scalars = {"loss": step.loss, "learning_rate": learning_rate}
-        hook = summaries.RateSummaryHook(
-            run.train_batch_size,
-            run.summary_steps,
-            run.model_dir,
-            run.clock,
-            run.counter,
-        )
+        rate_hook = summaries.RateSummaryHook(settings, state)
+        scalars = model_fns.train_scalars(step)
         return tf.compat.v1.estimator.tpu.TPUEstimatorSpec(
-            ModeKeys.TRAIN,
+            mode,
             loss=step.loss,
             train_op=step.op,
-            host_call=summaries.host_call(scalars, step.op, run.model_dir, run.summary_steps),
-            training_hooks=[hook],
-            scaffold_fn=scaffold_fn,
-        )
-
-    def eval_spec(features, labels, params):
-        outputs = forward.infer(model, features, params, training=False)
-        losses = model.loss(labels, outputs, params)
-        weights = features["weight"]
-        tensors = [labels, model.eval_outputs(labels, outputs), losses, weights]
-
-        def metric_fn(*flat):
-            # On the host, with the tensors of all cores put together.
-            return metrics.metrics(model, *tf.nest.pack_sequence_as(tensors, flat))
-
-        return tf.compat.v1.estimator.tpu.TPUEstimatorSpec(
-            ModeKeys.EVAL,
-            loss=metrics.mean_loss(model, labels, losses, weights),
-            eval_metrics=(metric_fn, tf.nest.flatten(tensors)),
-            scaffold_fn=ema.scaffold_fn(params),
-        )
-
-    def predict_spec(features, params):
-        def predict(features):
-            return model.predictions(forward.infer(model, features, params, training=False))
-
-        predictions = predict(features)
-        return tf.compat.v1.estimator.tpu.TPUEstimatorSpec(
-            ModeKeys.PREDICT,
-            predictions=predictions,
-            export_outputs=signatures.export_outputs(
-                features, predictions, predict, run.pipeline, run.export_top_k
+            host_call=summaries.host_call(
+                scalars, step.op, settings.model_dir, settings.train.summary_steps
             ),
-            scaffold_fn=ema.scaffold_fn(params),
+            training_hooks=[rate_hook],
+            scaffold_fn=scaffold_fn,
         )
 
     return model_fn
 
 
-def build_estimator(run: Job, tpu: Connection) -> tf.compat.v1.estimator.tpu.TPUEstimator:
-    """Returns the TPUEstimator of a job. It takes global batch sizes and cuts them by itself."""
+def build_estimator(settings: RunSettings, state: TrainingState, tpu: Connection):
+    """Returns the TPUEstimator of a run. It divides global batches by the number of cores."""
     tpu_config = tf.compat.v1.estimator.tpu.TPUConfig(
-        iterations_per_loop=run.iterations_per_loop,
+        iterations_per_loop=settings.train.iterations_per_loop,
         per_host_input_for_training=tf.compat.v1.estimator.tpu.InputPipelineConfig.PER_HOST_V2,
     )
-    config = tf.compat.v1.estimator.tpu.RunConfig(
-        tpu_config=tpu_config,
-        cluster=tpu.resolver,
-        model_dir=run.model_dir,
-        tf_random_seed=run.graph_seed,
-        keep_checkpoint_max=run.keep_checkpoint_max,
-        # Checkpoints, curves and progress are the business of engine/cli/modes.py.
-        save_checkpoints_steps=None,
-        save_checkpoints_secs=None,
-        save_summary_steps=None,
-        log_step_count_steps=None,
-    )
     return tf.compat.v1.estimator.tpu.TPUEstimator(
-        build_model_fn(run.model, run),
-        config=config,
-        params=run.params,
+        build_model_fn(settings, state),
+        config=tf.compat.v1.estimator.tpu.RunConfig(
+            tpu_config=tpu_config, cluster=tpu.resolver, **settings.run_config()
+        ),
+        params=settings.params,
         use_tpu=tpu.use_tpu,
-        train_batch_size=run.train_batch_size,
-        eval_batch_size=run.eval_batch_size,
-        predict_batch_size=run.predict_batch_size,
+        train_batch_size=settings.train.batch_size,
+        eval_batch_size=settings.evaluation.batch_size,
+        predict_batch_size=settings.prediction.batch_size,
         export_to_tpu=FLAGS.export_to_tpu,
     )
 
 
-def build_input_fns(run: Job) -> modes.InputFns:
-    """Returns the input_fns of a job; TPUEstimator calls them once a host."""
-    data = run.pipeline
+def build_input_fns(settings: RunSettings) -> modes.InputFns:
+    """Returns the input_fns of a run; TPUEstimator calls them once per host."""
+    pipeline, split = settings.pipeline, settings.evaluation.split
+    train_split = settings.train.split
     return modes.InputFns(
-        train=lambda start_step: data.train_input_fn(run.train_split, run.seed, start_step),
-        evaluate=data.eval_input_fn(run.eval_split),
-        predict=run.predict_input_fn(),
+        train=lambda start_step: pipeline.train_input_fn(train_split, settings.seed, start_step),
+        evaluate=pipeline.eval_input_fn(split),
+        predict=settings.predict_input_fn(),
+        host=pipeline.host_input_fn(split),
     )
 
 
-def _request():
-    return tpu_flags.request(
+def main() -> None:
+    """Runs the mode that the flags select."""
+    runtime.prepare()
+    if tf_config.from_environment().in_cluster:
+        raise UsageError(
+            "TF_CONFIG describes a cluster, which only run_cpu.py supports. Unset TF_CONFIG: the "
+            "hosts of a TPU do not need it"
+        )
+    request = tpu_flags.request(
         FLAGS.mode,
         flags.paths(),
         flags.batch_sizes(),
         FLAGS.accumulate_steps,
         flags.evaluates(),
     )
-
-
-def _iterations_per_loop():
-    if FLAGS.use_tpu == "false" or FLAGS.mode not in flags.TRAINING_MODES:
-        return 1
-    return tpu_flags.iterations_per_loop(FLAGS.save_checkpoints_steps)
-
-
-def main() -> None:
-    """Does what the flags say."""
-    runtime.prepare()
-    if tf_config.task_of_environment().in_cluster:
-        raise UsageError(
-            "TF_CONFIG describes a cluster, which run_cpu.py trains on: unset it. The hosts of a "
-            "TPU need none"
-        )
     if FLAGS.mode == "check":
-        import run_check  # what no other mode needs, and no TPU
+        import run_check  # imports what no other mode needs
 
-        sys.exit(run_check.run(_request(), build_estimator, build_input_fns))
-    iterations = _iterations_per_loop()
-    with connection.connect(_request()) as tpu:
-        run = run_settings.from_flags(iterations if tpu.use_tpu else 1, tpu.use_tpu)
-        with run.ownership:
-            if tpu.is_remote and run.picture_input is not None:
+        sys.exit(run_check.run(request, build_estimator, build_input_fns))
+    iterations_per_loop = 1
+    if FLAGS.use_tpu != "false" and FLAGS.mode in flags.TRAINING_MODES:
+        iterations_per_loop = tpu_flags.iterations_per_loop(FLAGS.save_checkpoints_steps)
+    with connection.connect(request) as tpu:
+        settings, state = resolve_flags.resolve(
+            iterations_per_loop if tpu.use_tpu else 1, tpu.use_tpu
+        )
+        with state.lock:
+            if tpu.is_remote and settings.prediction.image_input is not None:
                 raise UsageError(
-                    "--input of pictures is read by this process, which a remote TPU cannot call: "
-                    "use run_cpu.py, or make a data set of them with prepare_data.py"
+                    "--input of image files is read by this process, which a remote TPU cannot "
+                    "call. Use run_cpu.py, or convert the images with prepare_data.py"
                 )
-            modes.run(build_estimator(run, tpu), run, build_input_fns(run))
+            estimator = build_estimator(settings, state, tpu)
+            modes.run(estimator, settings, state, build_input_fns(settings))
 
 
 if __name__ == "__main__":

@@ -49,12 +49,12 @@ from engine.cli import hparams
 from engine.cli.flags import FLAGS
 source, epochs, seed = sys.argv[1:]
 FLAGS(["", "--flagfile=configs/cifar10_cnn.cfg", "--data_dir=x", "--model_dir=x"])
-params = hparams.resolve(registry.find(FLAGS.model), FLAGS.params, 10)
+params = hparams.resolve(registry.find(FLAGS.model), FLAGS.params, {"num_classes": 10})
 raw = cifar.read(Options("cifar10", source=source))
 train, test = raw.splits["train"], raw.splits["test"]
 tf.keras.utils.set_random_seed(int(seed))
 twin = keras_twin.build(params, (32, 32, 3))
-boundaries = list(map(int, params["decay_boundaries"].split()))
+boundaries = list(params["decay_boundaries"])
 rates = [params["learning_rate"] * params["decay_rate"] ** i for i in range(len(boundaries) + 1)]
 rate = tf.keras.optimizers.schedules.PiecewiseConstantDecay(boundaries, rates)
 twin.compile(

@@ -73,12 +73,14 @@ class Trace(tf.estimator.SessionRunHook):
 
 reached = peak()
 sys.argv[1:] = arguments
+from engine.cli import resolve_flags
 from engine.cli.flags import FLAGS
 FLAGS(sys.argv)
 runtime.prepare()
-run = run_cpu.job.from_flags()  # a step a session.run
+run, state = resolve_flags.resolve()  # one step per session.run
 trace = Trace()
-estimator, input_fns = run_cpu.build_estimator(run), run_cpu.build_input_fns(run)
+estimator = run_cpu.build_estimator(run, state)
+input_fns = run_cpu.build_input_fns(run, state)
 estimator.train(input_fns.train(0), [trace], max_steps=steps)
 seconds = sorted(trace.seconds)[len(trace.seconds) // 2]
 print(json.dumps([reached, trace.flops, seconds, trace.totals]))

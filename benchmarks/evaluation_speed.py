@@ -27,13 +27,14 @@ import json, sys, time
 import run_cpu
 import tensorflow as tf
 tf.keras.layers  # imported when first touched: by tf.layers, and on the other side before the clock
-from engine.cli import run_settings, runtime
+from engine.cli import resolve_flags, runtime
 from engine.evaluation.evaluator import Evaluator
 from engine.cli.flags import FLAGS
 FLAGS(["", *sys.argv[1:]])
 runtime.prepare()
-run = job.from_flags()
-estimator, input_fns = run_cpu.build_estimator(run), run_cpu.build_input_fns(run)
+run, state = resolve_flags.resolve()
+estimator = run_cpu.build_estimator(run, state)
+input_fns = run_cpu.build_input_fns(run, state)
 evaluator = Evaluator(estimator, run, input_fns)
 times = [time.time()]
 for _ in range(2):

@@ -44,7 +44,7 @@ from engine.cli import hparams
 from engine.cli.flags import FLAGS
 source, folder, seed = sys.argv[1:]
 FLAGS(["", "--flagfile=configs/fashion_mnist_cnn.cfg", "--data_dir=x", "--model_dir=x"])
-params = hparams.resolve(registry.find(FLAGS.model), FLAGS.params, 10)
+params = hparams.resolve(registry.find(FLAGS.model), FLAGS.params, {"num_classes": 10})
 raw = idx.read(Options("fashion_mnist", source=source))
 tf.keras.utils.set_random_seed(int(seed))
 twin = keras_twin.compiled(params, (28, 28, 1))

@@ -47,7 +47,7 @@ import json, os, sys, time
 import run_cpu
 from input_fns import synthetic
 from tools import runtimes, serving_equality
-from engine.cli import run_settings
+from engine.cli import resolve_flags
 from engine.evaluation.evaluator import Evaluator
 from engine.cli.flags import FLAGS
 
@@ -62,8 +62,9 @@ with open(os.path.join(FLAGS.model_dir, f"result_{FLAGS.train_steps}.json")) as 
 
 FLAGS.unparse_flags()
 FLAGS(["", *arguments, "--mode=eval"])
-run = job.from_flags()
-evaluator = Evaluator(run_cpu.build_estimator(run), run, run_cpu.build_input_fns(run))
+run, state = resolve_flags.resolve()
+estimator = run_cpu.build_estimator(run, state)
+evaluator = Evaluator(estimator, run, run_cpu.build_input_fns(run, state))
 evaluator.evaluate(run.checkpoint)
 started = time.time()
 evaluator.evaluate(run.checkpoint)

@@ -34,19 +34,19 @@ OURS = (
     MARKS
     + """
 from engine.cli import startup
-program.start(sys.argv, "", "engine.cli.flags", "engine.cli.cpu_flags")
+startup.start(sys.argv, "", "engine.cli.flags", "engine.cli.cpu_flags")
 mark("flags, versions")
 import tensorflow as tf
 tf.estimator.Estimator
 mark("import tensorflow, Estimator")
 import run_cpu
 mark("import the rest")
-from_flags = run_cpu.job.from_flags
+resolve = run_cpu.resolve_flags.resolve
 def timed(*arguments, **named):
-    job = from_flags(*arguments, **named)
+    resolved = resolve(*arguments, **named)
     mark("data set, params, checkpoint")
-    return job
-run_cpu.job.from_flags = timed
+    return resolved
+run_cpu.resolve_flags.resolve = timed
 
 class Stages(tf.estimator.SessionRunHook):
     def begin(self):

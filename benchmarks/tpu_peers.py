@@ -45,7 +45,7 @@ RECIPES = {
 OURS = """
 import sys
 import tensorflow as tf
-from engine.cli import run_settings, runtime
+from engine.cli import resolve_flags, runtime
 runtime.prepare()
 import run_tpu
 from tpu.connect import connection, topology
@@ -54,12 +54,12 @@ from engine.cli.flags import FLAGS
 path, slice_name, *arguments = sys.argv[1:]
 arguments += ["--dataset=synthetic", "--eval_split=test", "--best_metric=", "--model_dir=none"]
 FLAGS(["run_tpu", f"--tpu_topology={slice_name}", *arguments])
-run = job.from_flags(iterations_per_loop=10)
+run, state = resolve_flags.resolve(iterations_per_loop=10)
 found = topology.find(slice_name)
 resolver = tf.distribute.cluster_resolver.TPUClusterResolver("local")
-estimator = run_tpu.build_estimator(run, connection.Connection(found, resolver))
+estimator = run_tpu.build_estimator(run, state, connection.Connection(found, resolver))
 input_fn = run_tpu.build_input_fns(run).train(0)
-step = hlo.step_of(*program.one_step(estimator, input_fn, "train", found, True))
+step = hlo.step_of(*graph_builder.one_step(estimator, input_fn, "train", found, True))
 with open(path, "wb") as file:
     file.write(step.hlo())
 print("null")

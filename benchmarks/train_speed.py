@@ -161,7 +161,7 @@ from engine.cli import hparams
 from models import registry
 recipe = "--flagfile=configs/{recipe}.cfg"
 FLAGS(["", recipe, "--params={WITHOUT}", "--data_dir=x", "--model_dir=x"])
-params = hparams.resolve(registry.find(FLAGS.model), FLAGS.params, 10)
+params = hparams.resolve(registry.find(FLAGS.model), FLAGS.params, {"num_classes": 10})
 print(json.dumps([params, FLAGS.train_batch_size, FLAGS.dataset]))
 """
     return last_line(code)

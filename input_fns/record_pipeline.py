@@ -42,7 +42,6 @@ class RecordPipeline:
     data: DatasetInfo
     cache: str = caching.AUTO
     assets: Sequence[str] = ()
-    corpus_metrics: Sequence[str] = ()
 
     def __init__(self, data: DatasetInfo, cache: str = caching.AUTO):
         """Raises `DataError` if an image feature has no static shape."""
@@ -212,10 +211,14 @@ class RecordPipeline:
 
         return input_fn
 
+    def host_input_fn(self, split: str):
+        """Returns an input_fn of features for host metrics, in the order of `host_examples`."""
+        return self.predict_input_fn(split)
+
     def host_examples(self, split: str, batch_size: int) -> Iterator[tuple[Any, Any]]:
         """Yields NumPy `(features, labels)` batches: every example once, without padding.
 
-        The order is that of `predict_input_fn(split)`.
+        The order is that of `host_input_fn(split)`.
         """
         return records.iterate(lambda: self.in_order(split).rebatch(batch_size))
 

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import os
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -38,7 +37,6 @@ class TextPipeline(RecordPipeline):
     data: DatasetInfo
     cache: str = caching.AUTO
     serves_text: bool = False
-    corpus_metrics: ClassVar[tuple[str, ...]] = ("bleu",)
 
     @property
     def features(self) -> dict[str, Feature]:
@@ -71,6 +69,22 @@ class TextPipeline(RecordPipeline):
         """Returns int32 rows, with the target as labels."""
         rows = {name: tf.cast(row, tf.int32) for name, row in features.items()}
         return rows, rows.get("target", ())
+
+    def host_input_fn(self, split: str):
+        """Returns an input_fn of the sources, longest first, in the order of `host_examples`."""
+        return lambda params: self.rows_input_fn(self._longest_first(split)["source"])(params)
+
+    def host_examples(self, split: str, batch_size: int):
+        """Yields NumPy `(features, labels)` batches in the order of `host_input_fn`."""
+        rows = self._longest_first(split)
+        for start in range(0, len(rows["source"]), batch_size):
+            batch = {name: array[start : start + batch_size] for name, array in rows.items()}
+            yield batch, batch["target"]
+
+    def _longest_first(self, split):
+        rows = self.stored_rows(split)
+        order = np.argsort(-np.count_nonzero(rows["source"], axis=1), kind="stable")
+        return {name: array[order] for name, array in rows.items()}
 
     def rows_input_fn(self, rows: np.ndarray):
         """Returns an input_fn for prediction of int32 `[sentences, max_length]`, in order."""

@@ -3,29 +3,112 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
-# A dict of tensors; every tensor's first dimension is the batch.
+# A dict of tensors, which may be nested; the first dimension of every tensor is the batch.
 Tensors = dict
+Params = dict[str, Any]
 
 
 class ModelError(ValueError):
     """A model that cannot be found, or hyperparameters that it cannot be built with."""
 
 
-def check_shares(params: dict[str, Any], *names: str) -> None:
-    """Raises `ModelError` unless these hyperparameters lie in [0, 1)."""
+class Loss(NamedTuple):
+    """One term of the loss.
+
+    The loss of a batch is the sum over its terms of
+    `scale * sum(values * weights) / sum(weights)`. Both sums are taken over the global batch, so
+    the loss does not depend on how examples are distributed over replicas and micro-batches.
+
+    Attributes:
+      values: float32 `[batch]`, the loss of each example.
+      weights: float32 `[batch]`, such as the number of tokens of each example; a function of
+        features and labels only. None: 1 for each example.
+      scale: factor of this term in the total loss.
+    """
+
+    values: Any
+    weights: Any = None
+    scale: float = 1.0
+
+
+class HostMetric(Protocol):
+    """A metric of a whole split that is computed on the host with NumPy, such as BLEU or mAP.
+
+    Attributes:
+      names: names of the metrics that `result` returns.
+    """
+
+    names: Sequence[str]
+
+    def update(self, features: Tensors, labels: Any, predictions: Tensors) -> None:
+        """Adds a batch.
+
+        Args:
+          features: NumPy arrays `[n, ...]` as the input pipeline yields them, without padding.
+          labels: like `features`.
+          predictions: what `Model.predictions` returned for these examples.
+        """
+
+    def result(self) -> dict[str, float]:
+        """Returns the metrics of all batches."""
+
+
+class Evaluation(Protocol):
+    """An evaluation, as a `Report` sees it.
+
+    Attributes:
+      step: global step of the checkpoint.
+      metrics: `{name: number or array}`, all metrics of the evaluation.
+      features: NumPy arrays `[n, ...]`, the first examples of the split, without padding. Empty on
+        a TPU, where examples do not come back to the host.
+      labels: like `features`.
+      predictions: the model's, of these examples.
+    """
+
+    step: int
+    metrics: Mapping[str, Any]
+    features: Tensors
+    labels: Any
+    predictions: Tensors
+
+    def write_file(self, name: str, content: str | bytes) -> None:
+        """Writes a file into the folder of the evaluation."""
+
+    def write_image(self, tag: str, png: bytes) -> None:
+        """Writes an RGB PNG to TensorBoard."""
+
+    def write_text(self, tag: str, markdown: str) -> None:
+        """Writes Markdown to TensorBoard."""
+
+
+class Report(Protocol):
+    """Images and tables of an evaluation, such as a confusion matrix.
+
+    Attributes:
+      num_examples: how many of the first examples of the split `write` needs.
+    """
+
+    num_examples: int
+
+    def write(self, evaluation: Evaluation) -> dict[str, Any]:
+        """Writes the report; returns values for result_<step>.json, in place of array metrics."""
+
+    def text(self, evaluation: Evaluation) -> str:
+        """Returns what `--mode=eval` prints, or ""."""
+
+
+def check_fractions(params: Params, *names: str) -> None:
+    """Raises `ModelError` unless these hyperparameters are in [0, 1)."""
     for name in names:
         if not 0 <= params[name] < 1:
             raise ModelError(f"{name}={params[name]} must be in [0, 1)")
 
 
-def _accept(params: dict[str, Any]) -> None:
-    del params
-
-
-def _all_outputs(labels: Any, outputs: Tensors) -> Tensors:
-    del labels
+def _all_outputs(features: Tensors, labels: Any, outputs: Tensors, params: Params) -> Tensors:
+    del features, labels, params
     return outputs
 
 
@@ -33,41 +116,53 @@ def _all_outputs(labels: Any, outputs: Tensors) -> Tensors:
 class Model:
     """A model as the wrappers see it: a name and functions.
 
-    The batch dimension below is whatever the caller feeds: the global batch under an Estimator on
-    one device, the per-core batch under a TPUEstimator on a TPU.
+    The batch dimension below is the global batch under an Estimator on one device, and the
+    per-core batch under a TPUEstimator on a TPU. `features`, `labels` and `outputs` may be nested
+    dicts of tensors; all have static shapes on a TPU.
 
     Attributes:
-      name: what `--model` calls it.
-      default_params: `() -> dict`. Every hyperparameter with its default; the default's type is the
-        type that an override must have. `num_classes`, if present, is replaced by the data set's,
-        and `precision` ("float32" or "bfloat16", what the layers compute in) by `--precision`; a
-        model without it computes in float32 only.
-      inference: `(features, params, training) -> outputs`. The shared inference function: a pure
-        graph function from a dict of statically shaped feature tensors to a dict of output tensors.
-        Variables come from `tf.compat.v1.get_variable` or tf1 layers, so that names are the same
-        everywhere; batch-norm updates land in `UPDATE_OPS`.
-      loss: `(labels, outputs, params) -> float32 [batch]`, one loss an example, so that examples
-        can be weighted.
-      metrics: `(labels, outputs, weights) -> {name: (value, update_op)}`, streaming metrics over
-        the examples whose float32 `[batch]` weight is not 0; `weights=None` counts all.
-      predictions: `(outputs) -> Tensors`, what `predict` yields and the SavedModel returns.
-      check_params: `(params) -> None`, raises `ModelError` for values that no graph can be built
-        with. Called before TensorFlow builds anything.
-      features: what the data set must hold for training and evaluation; () checks nothing.
-      loss_weights: `(labels) -> float32 [batch]`, what each example's loss weighs in the mean: the
-        tokens of a row of text, say. The mean is that of the global batch, however they are spread
-        over the cores. None: all the same.
-      eval_outputs: `(labels, outputs) -> Tensors`, what of the outputs `metrics` take, float32
-        `[batch, ...]`; a TPU sends these to its host, so large tensors are best summed up here.
+      name: the value of `--model`.
+      default_params: `() -> dict`. Every hyperparameter with its default; the type of the default
+        is the type of the hyperparameter (see `common.params` for lists). `precision`, if present,
+        is set by `--precision`; a model without it computes in float32 only.
+      inference: `(features, params, training) -> outputs`. The inference function, shared by
+        training, evaluation, prediction and export: a pure graph function from features to
+        outputs. Create variables by `tf.compat.v1.get_variable` or tf.compat.v1.layers; add
+        updates of moving averages to `UPDATE_OPS`.
+      losses: `(features, labels, outputs, params) -> {name: Loss}`.
+      predictions: `(features, outputs, params) -> Tensors`, what `predict` yields and the
+        SavedModel returns.
+      metrics: `(features, labels, outputs, weights, params) -> {name: (value, update_op)}`,
+        streaming metrics. `features` holds `eval_features` only, `outputs` is what `eval_outputs`
+        returned, and `weights`, float32 `[batch]`, is 1 for an example and 0 for padding. Metrics
+        that are not scalars are for reports.
+      eval_outputs: `(features, labels, outputs, params) -> Tensors`, what `metrics` needs of the
+        outputs: `[batch, ...]`. A TPU sends it to the host with each batch, so reduce large
+        tensors here. Default: all outputs.
+      eval_features: names of the features that `metrics` needs. A TPU sends them to the host, too.
+      host_metrics: `(params, pipeline) -> [HostMetric]`, new ones for each evaluation. They cost
+        a prediction of the whole split. `pipeline` is an `input_fns.pipeline.Pipeline`.
+      reports: `(params, pipeline) -> [Report]`.
+      checkpoint_map: `(params) -> {variable name: published name}`, so that a warm start restores
+        from a checkpoint with other variable names.
+      check_params: `(params) -> None`. Raises `ModelError` for invalid values, before any graph is
+        built.
+      features: names of the features that training and evaluation need; () checks nothing.
+      dataset_properties: names of hyperparameters that the data set determines, such as
+        `num_classes`.
     """
 
     name: str
-    default_params: Callable[[], dict[str, Any]]
-    inference: Callable[[Tensors, dict[str, Any], bool], Tensors]
-    loss: Callable[[Any, Tensors, dict[str, Any]], Any]
-    metrics: Callable[[Any, Tensors, Any], dict[str, tuple]]
-    predictions: Callable[[Tensors], Tensors]
-    check_params: Callable[[dict[str, Any]], None] = _accept
+    default_params: Callable[[], Params]
+    inference: Callable[[Tensors, Params, bool], Tensors]
+    losses: Callable[[Tensors, Any, Tensors, Params], dict[str, Loss]]
+    predictions: Callable[[Tensors, Tensors, Params], Tensors]
+    metrics: Callable[[Tensors, Any, Tensors, Any, Params], dict[str, tuple]] = lambda *_: {}
+    eval_outputs: Callable[[Tensors, Any, Tensors, Params], Tensors] = _all_outputs
+    eval_features: tuple[str, ...] = ()
+    host_metrics: Callable[[Params, Any], Sequence[HostMetric]] = lambda *_: ()
+    reports: Callable[[Params, Any], Sequence[Report]] = lambda *_: ()
+    checkpoint_map: Callable[[Params], dict[str, str]] = lambda _: {}
+    check_params: Callable[[Params], None] = lambda _: None
     features: tuple[str, ...] = ()
-    loss_weights: Callable[[Any], Any] | None = None
-    eval_outputs: Callable[[Any, Tensors], Tensors] = _all_outputs
+    dataset_properties: tuple[str, ...] = ()

@@ -40,9 +40,10 @@ def test_a_recipe_is_built(path, like_real):
     assert recipe.train_steps or recipe.train_epochs
     model = registry.find(recipe.model)
     data = like_real(recipe.dataset)
-    num_classes = len(data.class_names)
-    vocab_size = data.text.vocab_size if data.text else 0
-    params = hparams.resolve(model, recipe.params, num_classes, vocab_size=vocab_size)
+    properties = {"num_classes": len(data.class_names)}
+    if data.text:
+        properties = {"vocab_size": data.text.vocab_size}
+    params = hparams.resolve(model, recipe.params, properties)
     batch_size = recipe.train_batch_size
     features = {
         name: tf.compat.v1.placeholder(
@@ -55,9 +56,9 @@ def test_a_recipe_is_built(path, like_real):
         features = {"image": tf.compat.v1.placeholder(tf.uint8, shape)}
     logits = forward.infer(model, features, params, training=True)["logits"]
     if data.text:
-        assert logits.shape.as_list() == [batch_size, data.text.max_length, vocab_size]
+        assert logits.shape.as_list() == [batch_size, data.text.max_length, params["vocab_size"]]
     else:
-        assert logits.shape.as_list() == [batch_size, num_classes]
+        assert logits.shape.as_list() == [batch_size, params["num_classes"]]
     variables = tf.compat.v1.trainable_variables()
     parameters = sum(variable.shape.num_elements() for variable in variables)
     assert parameters == PARAMETERS.get(path.stem, parameters)

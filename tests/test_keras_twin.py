@@ -9,7 +9,7 @@ from models import registry
 
 
 def resolve(model, *overrides):
-    return hparams.resolve(registry.find(model), overrides, num_classes=3)
+    return hparams.resolve(registry.find(model), overrides, {"num_classes": 3})
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow as tf
 
-from engine.checkpoints import recovery
-from engine.cli.supervisor import newest_step
+from engine.checkpoints import verify
+from engine.checkpoints.checkpoint_files import newest_step
 from tools.local_cluster import LocalCluster
 
 FLAGS = flags.FLAGS
@@ -82,7 +82,7 @@ def _one_process(recipe, folder, moments):
         if status != -signal.SIGKILL:
             sys.exit(f"after {kill} kills the training ended with status {status}")
         newest = tf.train.latest_checkpoint(str(wild))
-        problem = newest and recovery.problem_of(newest)
+        problem = newest and verify.find_problem(newest)
         place = "of its start" if in_start else "of its work"
         print(f"kill {kill + 1} after {moment:.1f} s {place}: newest {newest}", flush=True)
         if problem:

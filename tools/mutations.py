@@ -136,8 +136,8 @@ FAULTS = [
     ),
     Fault(
         "engine/serving/export.py",
-        "publish(path, job.export_dir, bool(report.problems))",
-        "publish(path, job.export_dir, False)",
+        "publish(path, settings.export.dir, bool(report.problems))",
+        "publish(path, settings.export.dir, False)",
         "tests/engine/serving/test_export.py",
     ),
     Fault(

@@ -18,7 +18,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 
 import run_cpu
-from engine.cli import run_settings, runtime
+from engine.cli import resolve_flags, runtime
 from engine.cli.flags import FLAGS
 from engine.serving import export, export_check
 from input_fns import serving
@@ -44,12 +44,12 @@ def export_of(export_dir: str, *arguments: str) -> Exported:
     """Exports what the flags of run_cpu.py say into `export_dir`."""
     FLAGS.unparse_flags()
     FLAGS(["run_cpu", *arguments, "--mode=export", f"--export_dir={export_dir}"])
-    run = run_settings.from_flags()
-    estimator = run_cpu.build_estimator(run)
-    predictions = export_check.predict_batch(estimator, run, run.checkpoint)
-    path = export.export_saved_model(estimator, run, run.checkpoint)
+    settings, state = resolve_flags.resolve()
+    estimator = run_cpu.build_estimator(settings, state)
+    predictions = export_check.predict_batch(estimator, settings, settings.checkpoint)
+    path = export.export_saved_model(estimator, settings, settings.checkpoint)
     count = len(next(iter(predictions.values())))
-    requests = serving.first_requests(run.pipeline, run.eval_split, count)
+    requests = serving.first_requests(settings.pipeline, settings.evaluation.split, count)
     return Exported(path, requests, predictions)
 
 

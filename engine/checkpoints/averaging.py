@@ -1,4 +1,4 @@
-"""The mean of the newest checkpoints, which is often better than any of them."""
+"""Averages the newest checkpoints (--checkpoint=average:N), often better than each of them."""
 
 from __future__ import annotations
 
@@ -9,32 +9,31 @@ import numpy as np
 import tensorflow as tf
 
 from common.errors import UsageError
-from engine.checkpoints import recovery, writer
+from engine.checkpoints import checkpoint_files, verify, writer
 
 _FOLDER = "average_{}"
 
 
-def of_newest(model_dir: str, count: str) -> str:
-    """Writes the mean of the newest `count` checkpoints; returns its path.
+def average_newest(model_dir: str, count: str) -> str:
+    """Writes the mean of the newest `count` valid checkpoints; returns its path.
 
-    Variables of whole numbers, the global step among them, are those of the newest.
+    Variables that are not floating-point, such as the global step, are copied from the newest.
 
     Args:
-      model_dir: folder of checkpoints; the mean lies in `model_dir/average_N`.
-      count: as it was given, a number above 1.
+      model_dir: folder of the checkpoints; the mean is written to `model_dir/average_N`.
+      count: N as text, an integer above 1.
 
     Raises:
-      UsageError: it is none, there are fewer checkpoints that can be used, or they are of
-        different models.
+      UsageError: `count` is invalid, there are fewer valid checkpoints, or their variables differ.
     """
     if not re.fullmatch("[0-9]{1,6}", count) or int(count) < 2:
         raise UsageError(f"--checkpoint=average:{count} must be average:N, such as average:5")
-    paths, broken = _newest_readable(model_dir, int(count))
+    paths, broken = _find_newest_valid(model_dir, int(count))
     if len(paths) < int(count):
         more = f", and {len(broken)} that cannot be used: {'; '.join(broken)}" if broken else ""
         raise UsageError(
-            f"--checkpoint=average:{count}: {model_dir} has {len(paths)} checkpoint(s){more} "
-            "(--keep_checkpoint_max in training says how many are kept)"
+            f"--checkpoint=average:{count}: {model_dir} has {len(paths)} checkpoint(s){more}. Use "
+            "a smaller N, or train with a larger --keep_checkpoint_max"
         )
     for line in broken:
         print(f"average: skipped {line}", flush=True)
@@ -42,8 +41,8 @@ def of_newest(model_dir: str, count: str) -> str:
         values = _means(paths)
     except (ValueError, tf.errors.OpError) as error:
         raise UsageError(
-            f"--checkpoint=average:{count}: the checkpoints {paths[0]} to {paths[-1]} are not of "
-            f"one model: {error}"
+            f"--checkpoint=average:{count}: the checkpoints {paths[0]} to {paths[-1]} have "
+            f"different variables: {error}"
         ) from error
     path = os.path.join(model_dir, _FOLDER.format(int(count)), os.path.basename(paths[-1]))
     writer.write(path, values)
@@ -51,16 +50,16 @@ def of_newest(model_dir: str, count: str) -> str:
     return path
 
 
-def _newest_readable(model_dir, count):
-    """Returns up to `count` paths, oldest first, and a line for each newer one that is broken."""
+def _find_newest_valid(model_dir, count):
+    """Returns up to `count` paths, oldest first, and a message for each newer invalid one."""
     paths, broken = [], []
-    # Not those of the file "checkpoint": if all are kept, that lists the newest only.
-    for path in reversed(recovery.in_order(model_dir)):
+    # Not from the file `checkpoint`: with --keep_checkpoint_max=0 it lists the newest only.
+    for path in reversed(checkpoint_files.list_paths(model_dir)):
         if len(paths) == count:
             break
         if not os.path.basename(path).startswith("model.ckpt-"):
             continue
-        problem = recovery.problem_of(path)
+        problem = verify.find_problem(path)
         if problem:
             broken.append(f"{path}: {problem}")
         else:

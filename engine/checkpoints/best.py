@@ -1,7 +1,7 @@
-"""Keeps the best checkpoint of a training in `model_dir/best`.
+"""Retention of the best checkpoint of a training, in `model_dir/best`.
 
-`best.json` there names it: whatever else a process that was killed has left in the folder is not
-used, and is removed by the next one.
+`best.json` records its step and metric. Checkpoints that a killed process left beside it are
+ignored, and removed by the next run.
 """
 
 from __future__ import annotations
@@ -16,30 +16,29 @@ import tensorflow as tf
 
 from common import files
 from common.errors import UsageError
-from engine.checkpoints import recovery
+from engine.checkpoints import checkpoint_files, verify
 
 BEST_DIR = "best"
 _FILE = "best.json"
-_CHECKPOINT = re.compile(r"model\.ckpt-(\d{1,18})\.(index|meta|data-\d{5}-of-\d{5})")
-# Metrics that are better the smaller they are; every other is better the larger it is.
+# Metrics to minimize; all others are maximized.
 _SMALLER_IS_BETTER = re.compile(
     r"loss|error|perplexity|(?:^|_)(?:mae|mape|mse|rmse|nll|cer|ter|wer)(?:$|_)"
 )
 _EMPTY = {"metric": "", "value": math.nan, "step": -1, "last_step": -1, "evals_without_gain": 0}
 
 
-def find(model_dir: str) -> str | None:
+def find_best(model_dir: str) -> str | None:
     """Returns the best checkpoint of the training in `model_dir`; None if none is kept.
 
     Raises:
-      UsageError: it cannot be read.
+      UsageError: it is invalid.
     """
     folder = os.path.join(model_dir, BEST_DIR)
     record = _read(folder)
     if not record or record["step"] < 0:
-        return recovery.newest_readable(folder)  # copied by hand, or best.json is broken
-    path = _path(folder, record["step"])
-    problem = recovery.problem_of(path)
+        return verify.find_newest_valid(folder)  # copied by hand, or best.json is broken
+    path = checkpoint_files.path_for_step(folder, record["step"])
+    problem = verify.find_problem(path)
     if problem:
         raise UsageError(f"the best checkpoint {path} cannot be used: {problem}")
     return path
@@ -54,13 +53,13 @@ class BestCheckpoint:
         metric: str,
         metrics_of_step: Callable[[int], dict[str, Any]] = lambda step: {},
     ):
-        """Continues what an earlier run kept there. No other process may keep one meanwhile.
+        """Reads what an earlier run kept there. Only one process may do so; see `BEST_LOCK`.
 
         Args:
           model_dir: of the training.
           metric: its name.
-          metrics_of_step: what the checkpoint of a step was evaluated to, {} if unknown. Replaces a
-            `best.json` that cannot be read.
+          metrics_of_step: returns the metrics of the checkpoint of a step, {} if unknown; used if
+            `best.json` cannot be read.
 
         Raises:
           UsageError: `model_dir/best` was kept by another metric.
@@ -74,7 +73,7 @@ class BestCheckpoint:
         if self._record["metric"] != metric:
             raise UsageError(
                 f"{self._dir} keeps the best checkpoint by '{self._record['metric']}', not by "
-                f"--best_metric={metric}; use that, or move the folder away"
+                f"--best_metric={metric}. Use that metric, or move the folder away"
             )
         if self._record["step"] >= 0:
             self._check_kept()
@@ -86,28 +85,30 @@ class BestCheckpoint:
 
     @property
     def last_step(self) -> int:
-        """Step of the checkpoint that was judged last; -1 if none was."""
+        """Step of the checkpoint that was compared last; -1 if none was."""
         return self._record["last_step"]
 
     @property
-    def wanted(self) -> str:
-        """What is kept, for people."""
+    def criterion(self) -> str:
+        """Which checkpoint is kept, for the log: "the checkpoint with the largest accuracy"."""
         size = "smallest" if _SMALLER_IS_BETTER.search(self._metric) else "largest"
-        return f"the checkpoint of the {size} {self._metric}"
+        return f"the checkpoint with the {size} {self._metric}"
 
     def update(self, checkpoint: str, step: int, metrics) -> bool:
-        """Copies `checkpoint` if its metric is the best yet; returns whether it was.
+        """Copies `checkpoint` if its metric is the best so far; returns whether it is.
 
-        NaN is never best. The old copy is removed last, so that there always is one. A checkpoint
-        that is judged again is not counted again.
+        NaN is never best. The old copy is removed last, so that there is always one. An evaluation
+        that is repeated is counted once.
 
         Raises:
-          UsageError: the metric is not among `metrics`.
-          NotFoundError: `checkpoint` was removed meanwhile.
+          UsageError: the metric is not one of `metrics`.
+          NotFoundError: `checkpoint` was removed in the meantime.
         """
         if self._metric not in metrics:
             scalars = sorted(name for name in metrics if name != "confusion_matrix")
-            raise UsageError(f"--best_metric={self._metric} is none of {', '.join(scalars)}")
+            raise UsageError(
+                f"--best_metric={self._metric} is unknown; valid: {', '.join(scalars)}"
+            )
         value = float(metrics[self._metric])
         if not self._is_gain(value):
             is_new = step not in (self._record["step"], self.last_step)
@@ -126,13 +127,13 @@ class BestCheckpoint:
         return value < best if _SMALLER_IS_BETTER.search(self._metric) else value > best
 
     def _copy(self, checkpoint, step):
-        source = recovery.files_of(checkpoint)
+        source = checkpoint_files.list_files(checkpoint)
         if f"{checkpoint}.index" not in source:
-            raise tf.errors.NotFoundError(None, None, f"{checkpoint} is not there any more")
-        path = _path(self._dir, step)
-        for name in reversed(source):  # the index last: it makes the others a checkpoint
+            raise tf.errors.NotFoundError(None, None, f"{checkpoint} was removed")
+        path = checkpoint_files.path_for_step(self._dir, step)
+        for name in reversed(source):  # the index last: without it the others are ignored
             files.copy(name, path + name[len(checkpoint) :])
-        # As tf.train's Saver writes it, and by name alone: model_dir may be moved.
+        # In the format of tf.train.Saver, with a relative path: model_dir may be moved.
         name = os.path.basename(path)
         with files.atomic_write(os.path.join(self._dir, "checkpoint")) as file:
             file.write(f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n')
@@ -143,47 +144,40 @@ class BestCheckpoint:
             file.write(json.dumps(self._record, indent=1) + "\n")
 
     def _remove_others(self):
-        """Removes all checkpoints but the one that best.json names."""
-        for name in tf.io.gfile.listdir(self._dir):
-            found = _CHECKPOINT.fullmatch(name)
-            if found and int(found[1]) != self._record["step"]:
-                tf.io.gfile.remove(os.path.join(self._dir, name))
+        """Removes all checkpoints except the one in best.json."""
+        for step in checkpoint_files.list_steps(self._dir):
+            if step != self._record["step"]:
+                path = checkpoint_files.path_for_step(self._dir, step)
+                for name in checkpoint_files.list_files(path):
+                    tf.io.gfile.remove(name)
 
     def _check_kept(self):
-        """Forgets a best checkpoint that cannot be read: the next one replaces it."""
-        problem = recovery.problem_of(_path(self._dir, self._record["step"]))
+        """Discards the record of a best checkpoint that is invalid: the next one replaces it."""
+        step = self._record["step"]
+        problem = verify.find_problem(checkpoint_files.path_for_step(self._dir, step))
         if problem is None:
             self._remove_others()
             return
         print(
-            f"the best checkpoint, of step {self._record['step']}, cannot be used: {problem}. The "
-            "best of the evaluations from here on is kept"
+            f"the best checkpoint, of step {step}, cannot be used: {problem}. The best of the "
+            "evaluations from now on is kept"
         )
         self._record.update(value=math.nan, step=-1)
 
     def _reconstruct(self, metrics_of_step):
         record = {**_EMPTY, "metric": self._metric}
-        steps = [
-            int(found[1])
-            for found in map(_CHECKPOINT.fullmatch, tf.io.gfile.listdir(self._dir))
-            if found and found[2] == "index"
-        ]
         path = os.path.join(self._dir, _FILE)
-        step = max(steps, default=-1)
-        value = metrics_of_step(step).get(self._metric) if steps else None
+        step = checkpoint_files.newest_step(self._dir)
+        value = metrics_of_step(step).get(self._metric) if step >= 0 else None
         if not isinstance(value, float):
-            print(f"{path} cannot be read: the best of the evaluations from here on is kept")
+            print(f"{path} cannot be read: the best of the evaluations from now on is kept")
             return record
         print(f"{path} cannot be read: the kept checkpoint has {self._metric} {value:.4f}")
         return {**record, "value": value, "step": step, "last_step": step}
 
 
-def _path(folder, step):
-    return os.path.join(folder, f"model.ckpt-{step}")
-
-
 def _read(folder):
-    """Returns what best.json says; None if it is missing or broken."""
+    """Returns the contents of best.json; None if it is missing or invalid."""
     try:
         record = {**_EMPTY, **json.loads(files.read_text(os.path.join(folder, _FILE)))}
     except (OSError, tf.errors.OpError, ValueError, TypeError, RecursionError):

@@ -1,6 +1,6 @@
-"""An exponential moving average of the weights, which evaluation and export use in their place.
+"""Exponential moving average of the weights (EMA), used instead of them outside training.
 
-Polyak and Juditsky 1992; the decay grows from 0.1 to `ema_decay` over the first steps, as in
+Polyak and Juditsky 1992. The decay grows from 0.1 to `ema_decay` over the first steps, as in
 `tf.train.ExponentialMovingAverage(num_updates=...)`.
 """
 
@@ -10,11 +10,11 @@ import re
 
 import tensorflow as tf
 
-_COPY = re.compile(r"/replica_\d+$")
+_MIRRORED_COPY = re.compile(r"/replica_\d+$")
 
 
-def update_after(train_op, params):
-    """Returns `train_op`, or an op that moves the average after it."""
+def add_update(train_op, params):
+    """Returns an op that runs `train_op` and then updates the EMA; `train_op` if EMA is off."""
     if not params["ema_decay"]:
         return train_op
     global_step = tf.compat.v1.train.get_or_create_global_step()
@@ -23,34 +23,34 @@ def update_after(train_op, params):
         return average.apply(tf.compat.v1.trainable_variables())
 
 
-def restored_variables(params, training):
-    """Returns `{name in the checkpoint: variable of this graph}`.
+def variables_to_restore(params, training):
+    """Returns `{name in the checkpoint: variable of the default graph}`.
 
-    Outside training a trainable variable is restored from its average. The statistics of batch norm
-    are averages already and are restored as they are.
+    Outside training a trainable variable is restored from its EMA. The moving statistics of batch
+    norm are averages already, so they are restored from their own names.
     """
     if params["ema_decay"] and not training:
         return tf.train.ExponentialMovingAverage(params["ema_decay"]).variables_to_restore()
     names = {variable.op.name: variable for variable in tf.compat.v1.global_variables()}
-    # A strategy's copies of a variable are saved as one.
-    return {name: names[name] for name in names if not _COPY.search(name)}
+    # tf.distribute saves the copies of a mirrored variable as one.
+    return {name: names[name] for name in names if not _MIRRORED_COPY.search(name)}
 
 
-def average_of(variable):
-    """Returns the variable of the default graph that holds the average of `variable`, or None."""
+def find_average(variable):
+    """Returns the variable of the default graph that holds the EMA of `variable`, or None."""
     name = f"{variable.op.name}/{tf.train.ExponentialMovingAverage(0.0).name}"
     found = [other for other in tf.compat.v1.global_variables() if other.op.name == name]
     return found[0] if found else None
 
 
 def scaffold_fn(params):
-    """Returns `scaffold` as a TPUEstimatorSpec takes it: a function, or None."""
+    """Returns the scaffold_fn of a TPUEstimatorSpec: a function that calls `scaffold`, or None."""
     return (lambda: scaffold(params)) if params["ema_decay"] else None
 
 
 def scaffold(params):
-    """Returns the Scaffold of evaluation, prediction and export; None where the default will do."""
+    """Returns the Scaffold for evaluation, prediction and export; None for the default one."""
     if not params["ema_decay"]:
         return None
-    saver = tf.compat.v1.train.Saver(restored_variables(params, training=False))
+    saver = tf.compat.v1.train.Saver(variables_to_restore(params, training=False))
     return tf.compat.v1.train.Scaffold(saver=saver)

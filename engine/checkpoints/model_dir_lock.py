@@ -1,4 +1,4 @@
-"""One training a model_dir, and one keeper of its best checkpoint."""
+"""Locks of model_dir: one training at a time, and one process that keeps the best checkpoint."""
 
 from __future__ import annotations
 
@@ -6,56 +6,63 @@ import tensorflow as tf
 
 from common import files, locks
 from common.errors import UsageError
-from engine.checkpoints import recovery
+from engine.checkpoints import checkpoint_files
 
 TRAIN_LOCK, BEST_LOCK = ".lock", ".best.lock"
 
 
-class Ownership:
-    """The locks of a model_dir that a job needs.
+class ModelDirLock:
+    """The locks of model_dir that a run needs; a context manager that releases them.
 
-    A folder that is there is locked before its checkpoints are looked at, since a training that
-    resumes may move some away. One that is not there is made and locked when the graph is built:
-    until then nothing is written.
+    An existing folder is locked before its checkpoints are read, because a training that resumes
+    may move some away. A new one is created and locked when the graph is built: nothing is written
+    before.
     """
 
     def __init__(self, model_dir: str, purpose: str, lock_names: tuple[str, ...]):
-        """Takes the names of the locks; () for a job that only reads."""
+        """Initializes it without locking.
+
+        Args:
+          model_dir: local or gs://.
+          purpose: the --mode, for the error message of another process.
+          lock_names: TRAIN_LOCK and BEST_LOCK, or a part of them; () for a run that only reads.
+        """
         self._model_dir, self._purpose, self._lock_names = model_dir, purpose, lock_names
         self._locks: list[locks.Lock] = []
 
-    def take_existing(self) -> None:
-        """Takes the locks if model_dir is there.
+    def lock_existing(self) -> None:
+        """Takes the locks if model_dir exists.
 
         Raises:
-          LockedError: another process has one of them.
+          LockedError: another process holds one of them.
         """
         if self._lock_names and tf.io.gfile.isdir(self._model_dir):
-            self._take()
+            self._lock()
 
-    def take_new(self) -> None:
-        """Makes model_dir and takes the locks, unless `take_existing` has taken them.
+    def lock_new(self) -> None:
+        """Creates model_dir and takes the locks, unless `lock_existing` has taken them.
 
         Raises:
-          LockedError: another process has one of them.
-          UsageError: another process has trained there since this one started.
+          LockedError: another process holds one of them.
+          UsageError: model_dir cannot be created, or another process has trained there since this
+            one started.
         """
         if not self._lock_names or self._locks:
             return
         try:
             tf.io.gfile.makedirs(self._model_dir)
-        except tf.errors.OpError as error:  # a link to nowhere, say
+        except tf.errors.OpError as error:  # such as a dangling link
             raise UsageError(
-                f"--model_dir={self._model_dir} cannot be made: {error.message}"
+                f"--model_dir={self._model_dir} cannot be created: {error.message}"
             ) from error
-        self._take()
-        if TRAIN_LOCK in self._lock_names and recovery.in_order(self._model_dir):
+        self._lock()
+        if TRAIN_LOCK in self._lock_names and checkpoint_files.list_paths(self._model_dir):
             raise UsageError(
                 f"--model_dir={self._model_dir}: another process trained there while this one "
-                "started. The same command resumes from its checkpoint"
+                "started. Run the same command again to resume from its checkpoint"
             )
 
-    def _take(self):
+    def _lock(self):
         files.require_writable("model_dir", self._model_dir)
         for name in self._lock_names:
             self._locks.append(locks.acquire(self._model_dir, "model_dir", self._purpose, name))
@@ -67,23 +74,23 @@ class Ownership:
         self.release()
 
     def hook(self) -> tf.estimator.SessionRunHook:
-        """Returns a hook that takes the locks of a new model_dir when the graph is built."""
+        """Returns a hook that calls `lock_new` when the graph is built."""
         return _LockHook(self)
 
     def check(self) -> None:
-        """Raises `LockLostError` if another process has taken one of the locks over."""
+        """Raises `LockLostError` if another process has taken over one of the locks."""
         for lock in self._locks:
             lock.check()
 
     def release(self) -> None:
-        """Frees model_dir."""
+        """Releases the locks."""
         while self._locks:
             self._locks.pop().release()
 
 
 class _LockHook(tf.estimator.SessionRunHook):
-    def __init__(self, ownership):
-        self._ownership = ownership
+    def __init__(self, model_dir_lock):
+        self._model_dir_lock = model_dir_lock
 
     def begin(self):
-        self._ownership.take_new()
+        self._model_dir_lock.lock_new()

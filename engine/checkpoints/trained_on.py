@@ -1,8 +1,8 @@
-"""Checks that a model is used with the kind of data that it was trained on.
+"""Checks that a data set matches the one that a model was trained on.
 
-A label is only a number: with classes in another order a model evaluates to an accuracy of 0
-without an error. So `model_dir/trained_on.json` records the classes in their order, the features as
-the model sees them, and a checksum of each asset, such as the vocabulary.
+A label is an index: if the classes are in another order, the model evaluates to an accuracy of 0
+without an error. So `model_dir/trained_on.json` records the classes in order, the features of the
+model's input, and a checksum of each asset, such as the vocabulary.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FILE_NAME = "trained_on.json"
 
 
 def properties(pipeline: Pipeline) -> dict[str, Any]:
-    """Returns what must not change between the training and the use of a model, as JSON has it."""
+    """Returns the properties of a data set that a model depends on, as JSON types."""
     return {
         "classes": list(pipeline.data.class_names),
         "features": {
@@ -34,14 +34,14 @@ def properties(pipeline: Pipeline) -> dict[str, Any]:
 
 
 class TrainedOnHook(tf.estimator.SessionRunHook):
-    """Records the data of a training; of one that is resumed they are recorded already."""
+    """Writes trained_on.json at the start of a new training; keeps that of a resumed one."""
 
     def __init__(self, model_dir: str, pipeline: Pipeline):
-        """Takes the data that are trained on."""
+        """Stores the folder and the training data."""
         self._model_dir, self._pipeline = model_dir, pipeline
 
     def begin(self):
-        """Writes the record when the graph is built, and so after every check of it."""
+        """Writes the file after the graph has been built and checked."""
         path = os.path.join(self._model_dir, FILE_NAME)
         if not tf.io.gfile.exists(path):
             record = {"data_set": self._pipeline.data.name, **properties(self._pipeline)}
@@ -50,15 +50,16 @@ class TrainedOnHook(tf.estimator.SessionRunHook):
 
 
 def check(checkpoint: str, model_dir: str, pipeline: Pipeline) -> None:
-    """Compares the data of this run with those that `checkpoint` was trained on.
+    """Compares the data of this run with the data that `checkpoint` was trained on.
 
     Args:
-      checkpoint: path. Its folder holds the record, or the one above, as of `best` and averages.
+      checkpoint: path. trained_on.json is in its folder, or in the parent folder for `best` and
+        averages; without one nothing is checked.
       model_dir: of this run.
       pipeline: the data of this run.
 
     Raises:
-      UsageError: they differ; names both.
+      UsageError: they differ, or trained_on.json is invalid.
     """
     folder = os.path.dirname(checkpoint)
     for candidate in (folder, os.path.dirname(folder)):
@@ -66,43 +67,44 @@ def check(checkpoint: str, model_dir: str, pipeline: Pipeline) -> None:
         if record is not None:
             break
     else:
-        return  # trained before there were records
+        return
     ours = properties(pipeline)
-    names = f"'{record['data_set']}' there, '{pipeline.data.name}' here"
     for key, describe in _DIFFERENCES.items():
         if record[key] != ours[key]:
-            flag = "" if _same(candidate, model_dir) else f" of --checkpoint={checkpoint}"
+            is_own = candidate.rstrip("/") == model_dir.rstrip("/")
+            flag = "" if is_own else f" (--checkpoint={checkpoint})"
             raise UsageError(
-                f"the model in {candidate}{flag} was trained on other {key} than this data set "
-                f"has ({names}): {describe(record[key], ours[key])}. Use a data set that was "
-                f"prepared alike, or train in another --model_dir ({FILE_NAME} is the record)"
+                f"the {key} of data set '{pipeline.data.name}' differ from those of "
+                f"'{record['data_set']}', which the model in {candidate}{flag} was trained on: "
+                f"{describe(record[key], ours[key])}. Use a data set that was prepared with the "
+                f"same options, or another --model_dir (the record is {FILE_NAME})"
             )
 
 
-def _classes(there, here):
-    if sorted(there) == sorted(here):
-        i = next(i for i, (a, b) in enumerate(zip(there, here)) if a != b)
-        return f"label {i} is '{there[i]}' there and '{here[i]}' here"
-    missing = [name for name in there if name not in here]
-    unknown = [name for name in here if name not in there]
+def _classes(trained, given):
+    if sorted(trained) == sorted(given):
+        i = next(i for i, (a, b) in enumerate(zip(trained, given)) if a != b)
+        return f"label {i} was '{trained[i]}' and is now '{given[i]}'"
+    missing = [name for name in trained if name not in given]
+    new = [name for name in given if name not in trained]
     return (
-        f"{len(there)} classes there, {len(here)} here; only there: {_list(missing)}; only here: "
-        f"{_list(unknown)}"
+        f"{len(trained)} classes in training, {len(given)} now; missing: {_list(missing)}; new: "
+        f"{_list(new)}"
     )
 
 
-def _features(there, here):
+def _features(trained, given):
     def text(features):
         return ", ".join(f"{name} {dtype} {shape}" for name, (dtype, *shape) in features.items())
 
-    return f"{text(there)} there; {text(here)} here"
+    return f"{text(trained)} in training; {text(given)} now"
 
 
-def _assets(there, here):
+def _assets(trained, given):
     def text(checksums):
         return _list([checksum[:12] for checksum in checksums])
 
-    return f"the vocabulary has the SHA-256 {text(there)} there and {text(here)} here"
+    return f"the vocabulary had SHA-256 {text(trained)} in training, {text(given)} now"
 
 
 _DIFFERENCES = {"classes": _classes, "features": _features, "assets": _assets}
@@ -113,7 +115,7 @@ def _list(names):
 
 
 def _read(folder):
-    """Returns the record in `folder`; None if there is none that can be read."""
+    """Returns the contents of trained_on.json in `folder`; None if it is missing."""
     path = os.path.join(folder, FILE_NAME)
     if not tf.io.gfile.exists(path):
         return None
@@ -129,8 +131,8 @@ def _read(folder):
         is_valid = False
     if not is_valid:
         raise UsageError(
-            f"{path} cannot be read. Remove it if this is the data set that the model was trained "
-            "on: the next training writes it again"
+            f"{path} cannot be read. If this is the data set that the model was trained on, remove "
+            "the file: the next training writes it again"
         )
     return record
 
@@ -138,7 +140,3 @@ def _read(folder):
 def _sha256(path):
     with tf.io.gfile.GFile(path, "rb") as file:
         return hashlib.sha256(file.read()).hexdigest()
-
-
-def _same(folder, other):
-    return folder.rstrip("/") == other.rstrip("/")

@@ -1,4 +1,4 @@
-"""Writes checkpoints without a model."""
+"""Writes checkpoints without a graph."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tensorflow as tf
 
 
 def write(path: str, values) -> None:
-    """Writes `{name of a variable: array}` as a checkpoint; its index, last, makes it one."""
+    """Writes `{name of a variable: array}` as a checkpoint; creates its folder."""
     tf.io.gfile.makedirs(os.path.dirname(path) or ".")
     values = {name: np.asarray(value) for name, value in values.items()}
     names = sorted(values)

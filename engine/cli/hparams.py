@@ -1,13 +1,20 @@
-"""Hyperparameters: the defaults of the model and of the training, and `--params` on top."""
+"""Hyperparameters: defaults of the model, the optimizer and the schedule, overridden by `--params`.
+
+The text of `--params` is `key=value,key=value,...`. A list is written in brackets,
+`hidden_units=[256,128]`; its commas do not separate parameters. A list without brackets is
+separated by spaces, the form of older flags.cfg files; so a single value is a list of one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import types
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from common import strict_flags
 from common.errors import UsageError
 from common.messages import did_you_mean
+from common.params import TypedList
 from engine.train import optimizers, schedules
 from models.model import Model
 
@@ -15,43 +22,60 @@ from models.model import Model
 def resolve(
     model: Model,
     overrides: Iterable[str],
-    num_classes: int = 0,
+    dataset_properties: Mapping[str, Any] | None = types.MappingProxyType({}),
     precision: str = "float32",
-    vocab_size: int = 0,
 ) -> dict[str, Any]:
     """Returns every hyperparameter of a run.
 
     Args:
-      model: its `default_params` come first, then those of `optimizers` and `schedules`.
-      overrides: texts `key=value,key=value,...`; a later key wins.
-      num_classes: the data set's; models that have a `num_classes` get it.
-      precision: "float32" or "bfloat16"; models that have a `precision` get it.
-      vocab_size: the data set's; models that have a `vocab_size` get it.
+      model: provides `default_params`; `optimizers` and `schedules` add theirs.
+      overrides: values of `--params`, `key=value,key=value,...`; a later key wins.
+      dataset_properties: `{name: value}` of the data set; the model names those that it needs.
+        None if not known yet: they keep their defaults, and no value is checked.
+      precision: "float32" or "bfloat16", for models that have a `precision`.
 
     Raises:
-      UsageError: an unknown key, a value of a wrong type or out of range.
-      ModelError: a value that the model refuses.
+      UsageError: an unknown key, or a value of a wrong type or out of range.
+      ModelError: the model does not accept a value.
     """
     params = dict(model.default_params())
     for more in (optimizers.default_params(), schedules.default_params()):
         clash = params.keys() & more.keys()
         if clash:
             raise UsageError(
-                f"model '{model.name}' defines {sorted(clash)}, which the training defines too"
+                f"model '{model.name}' defines {sorted(clash)}, which the training defines too. "
+                "Rename it in the model"
             )
         params.update(more)
-    of_data = {"num_classes": num_classes, "vocab_size": vocab_size}
-    given = {**{key: size for key, size in of_data.items() if size}, "precision": precision}
+    is_known = dataset_properties is not None
+    needed = [name for name in model.dataset_properties if name in params and is_known]
+    given = {name: dataset_properties[name] for name in needed if name in dataset_properties}
+    given = {
+        # A list property of a data set, such as its image size, is a plain tuple or list.
+        name: type(params[name])(value) if isinstance(params[name], TypedList) else value
+        for name, value in given.items()
+    }
+    given["precision"] = precision
     params.update({key: value for key, value in given.items() if key in params})
     if precision != "float32" and "precision" not in params:
         raise UsageError(
             f"--precision={precision}: model '{model.name}' has no hyperparameter 'precision', so "
             "it computes in float32 only"
         )
+    set_by_flag = set()
     for key, text in _pairs(overrides):
         if key not in params:
             raise UsageError(f"--params: '{key}' is unknown.{did_you_mean(key, params)}")
         params[key] = _convert(key, text, type(params[key]))
+        set_by_flag.add(key)
+    if not is_known:
+        return params
+    for name in needed:
+        if name not in given and name not in set_by_flag:
+            raise UsageError(
+                f"model '{model.name}' needs {name}, which the data set does not define. "
+                f"Set it by --params={name}=..."
+            )
     for key, value in given.items():
         if params.get(key, value) != value:
             source = "--precision is" if key == "precision" else "the data set has"
@@ -63,24 +87,79 @@ def resolve(
 
 
 def _pairs(overrides):
+    """Yields (key, text of the value)."""
     for override in overrides:
-        for pair in filter(None, (part.strip() for part in override.split(","))):
+        try:
+            pairs = _split(override)
+        except ValueError as error:
+            shown = strict_flags.shown(override)
+            raise UsageError(f"--params: {error} in '{shown}'. Write a list as [1,2]") from error
+        for pair in filter(None, pairs):
             key, equals, value = pair.partition("=")
             if not equals:
-                raise UsageError(f"--params: '{pair}' is not of the form key=value")
+                shown = strict_flags.shown(pair)
+                raise UsageError(f"--params: '{shown}' is not of the form key=value")
             yield key.strip(), value.strip()
 
 
-def _convert(key, text, wanted):
-    """Returns `text` as the type `wanted`, which is the type of the default."""
-    if wanted is str:
-        return text
-    if wanted is bool:
-        if text.lower() in ("true", "false"):
-            return text.lower() == "true"
-    else:
-        try:
-            return {int: strict_flags.to_integer, float: strict_flags.to_float}[wanted](text)
-        except ValueError:
-            pass
-    raise UsageError(f"--params: {key}={strict_flags.shown(text)} is not a valid {wanted.__name__}")
+def _split(text):
+    """Returns the stripped parts of `text` between the commas that are outside of brackets.
+
+    Raises:
+      ValueError: brackets do not match.
+    """
+    parts, depth = [""], 0
+    for character in text:
+        if character == "," and not depth:
+            parts.append("")
+            continue
+        depth += {"[": 1, "]": -1}.get(character, 0)
+        if depth < 0:
+            raise ValueError("']' without '['")
+        parts[-1] += character
+    if depth:
+        raise ValueError("'[' without ']'")
+    return [part.strip() for part in parts]
+
+
+def _convert(key, text, kind):
+    """Returns `text` as a `kind`, the type of the default."""
+    shown = f"{key}={strict_flags.shown(text)}"
+    is_list = issubclass(kind, TypedList)
+    if not is_list and kind not in _SCALARS:
+        raise UsageError(
+            f"--params: {shown}: the model's default is a {kind.__name__}. Make it a bool, int, "
+            "float or str, or an Ints, Floats or Strings of common.params"
+        )
+    try:
+        if is_list:
+            return kind(map(_SCALARS[kind.element], _items(text, kind.element)))
+        return _SCALARS[kind](text)
+    except ValueError as error:
+        if not is_list:
+            raise UsageError(f"--params: {shown} is not a valid {kind.__name__}") from error
+        example = "[a,b]" if kind.element is str else "[1,2]"
+        raise UsageError(
+            f"--params: {shown} is not a list of {kind.element.__name__}. Write {key}={example}"
+        ) from error
+
+
+def _items(text, kind):
+    """Returns the texts of the elements of a list."""
+    if not text.startswith("["):
+        return text.split()
+    if text[-1] != "]":
+        raise ValueError(text)
+    items = _split(text[1:-1]) if text[1:-1].strip() else []
+    if kind is str and not all(len(item.split()) == 1 for item in items):
+        raise ValueError(text)  # empty, or separated by spaces
+    return items
+
+
+def _to_bool(text):
+    if text.lower() not in ("true", "false"):
+        raise ValueError(text)
+    return text.lower() == "true"
+
+
+_SCALARS = {bool: _to_bool, int: strict_flags.to_integer, float: strict_flags.to_float, str: str}

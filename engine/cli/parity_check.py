@@ -1,60 +1,63 @@
-"""A few steps of training by both wrappers, from the same weights: do they end at the same?"""
+"""Compares the wrappers: the weights after a few steps of training from the same start."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
 import tempfile
+import time
 from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
 from engine.checkpoints import find
-from engine.cli.run_settings import Job
+from engine.checkpoints.model_dir_lock import ModelDirLock
 from engine.hooks.progress import Clock, StepCounter
+from engine.run_settings import RunSettings, TrainingState
+
+Train = Callable[[RunSettings, TrainingState], None]
 
 
 def largest_difference(
-    job: Job, train_on_cpu: Callable[[Job], None], train_on_tpu: Callable[[Job], None], steps: int
+    settings: RunSettings, train_on_cpu: Train, train_on_tpu: Train, steps: int
 ) -> tuple[float, str]:
-    """Trains in folders that are removed afterwards.
+    """Trains in temporary folders.
 
     Args:
-      job: the one that is to come.
-      train_on_cpu: trains a job with an Estimator.
-      train_on_tpu: trains a job with a TPUEstimator, on emulated cores.
-      steps: of either training.
+      settings: of the run to check.
+      train_on_cpu: trains with an Estimator.
+      train_on_tpu: trains with a TPUEstimator on emulated cores.
+      steps: number of steps.
 
     Returns:
-      The largest difference of a variable, relative to the largest number in it, and its name.
+      The largest difference of a variable, relative to its largest absolute value, and its name.
     """
     with tempfile.TemporaryDirectory() as folder:
 
-        def variant(name, train_steps, start):
-            return dataclasses.replace(
-                job,
+        def train(name, train_fn, num_steps, start):
+            model_dir = os.path.join(folder, name)
+            changed = dataclasses.replace(
+                settings,
                 mode="train",
-                model_dir=os.path.join(folder, name),
-                train_steps=train_steps,
-                save_checkpoints_steps=train_steps,
-                iterations_per_loop=1,
-                warm_start_from=start,
-                warm_start_include=".*",
-                graph_seed=job.seed,
-                clock=Clock(),
-                counter=StepCounter(),
+                model_dir=model_dir,
+                graph_seed=settings.seed,
+                train=dataclasses.replace(
+                    settings.train,
+                    steps=num_steps,
+                    save_checkpoints_steps=num_steps,
+                    iterations_per_loop=1,
+                    warm_start_from=start,
+                    warm_start_include=".*",
+                ),
             )
+            lock = ModelDirLock(model_dir, "train", ())
+            train_fn(changed, TrainingState(time.monotonic(), Clock(), StepCounter(), lock))
+            return find.latest(model_dir)
 
-        first = variant("start", 1, None)
-        train_on_cpu(first)
-        start = find.latest(first.model_dir)
-        ends = []
-        for name, train in (("cpu", train_on_cpu), ("tpu", train_on_tpu)):
-            of_wrapper = variant(name, steps, start)
-            train(of_wrapper)
-            ends.append(_variables(find.latest(of_wrapper.model_dir)))
-    cpu, tpu = ends
+        start = train("start", train_on_cpu, 1, None)
+        cpu = _variables(train("cpu", train_on_cpu, steps, start))
+        tpu = _variables(train("tpu", train_on_tpu, steps, start))
     differences = {
         name: float(np.abs(tpu[name] - value).max() / max(np.abs(value).max(), 1e-6))
         for name, value in cpu.items()

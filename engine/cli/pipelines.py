@@ -88,8 +88,6 @@ def _own(params):
             f"--dataset={FLAGS.dataset}: data of its pipeline is {type(pipeline.data).__name__}, "
             "not input_fns.dataset_info.DatasetInfo"
         )
-    if getattr(pipeline, "corpus_metrics", ()) and not pipeline.data.text:
-        raise UsageError(f"--dataset={FLAGS.dataset}: corpus_metrics are for text alone")
     return pipeline
 
 

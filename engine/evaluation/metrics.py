@@ -1,88 +1,102 @@
-"""The metrics of an exact evaluation, and the loss that goes with weighted examples."""
+"""Metrics of an exact evaluation, computed in the graph over weighted examples."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import tensorflow as tf
 
 from common.errors import UsageError
 from common.messages import did_you_mean
-from models.layers import replicas
 
 
-def global_loss_weight(model, labels, params):
-    """Returns what a core divides the sum of its weighted losses by, a float32 scalar.
-
-    The mean over the cores of their weights: so the mean over the cores of the losses, and of the
-    gradients, is that of the global batch, even where a core has more to learn from than another.
+def mean_loss(terms, weights):
+    """Returns the loss of a padded batch, a float32 scalar; 0 without examples.
 
     Args:
-      model: a `models.model.Model`.
-      labels: of one core's batch.
-      params: of the model_fn, with what TPUEstimator adds.
-    """
-    if model.loss_weights is None:
-        return float(labels.shape.as_list()[0])
-    weight = tf.reduce_sum(model.loss_weights(labels))
-    return replicas.total(weight, params) / replicas.count(params)
-
-
-def mean_loss(model, labels, losses, weights):
-    """Returns the mean of float32 `[batch]` losses; without examples, 0. See `metrics`."""
-    weights = _loss_weights(model, labels, weights)
-    return tf.math.divide_no_nan(tf.reduce_sum(losses * weights), tf.reduce_sum(weights))
-
-
-def require_metric(name, model, labels, eval_outputs, more=()):
-    """Checks that an evaluation gives the scalar that `--best_metric` names.
-
-    Args:
-      name: the metric's, or "" for none.
-      model: a `models.model.Model`.
-      labels: tensors like those of an evaluation.
-      eval_outputs: the model's.
-      more: names of scalars that do not come from the model.
-
-    Raises:
-      UsageError: it does not.
-    """
-    if not name:
-        return
-    with tf.Graph().as_default():  # the training graph of a TPU has no place for metrics
-        like = tf.nest.map_structure(
-            lambda tensor: tf.compat.v1.placeholder(tensor.dtype, tensor.shape),
-            (labels, eval_outputs),
-        )
-        metrics = model.metrics(*like, None)
-        scalars = {key for key, (value, _) in metrics.items() if value.shape.rank == 0}
-    scalars.update(["average_loss", *more])
-    if name not in scalars:
-        raise UsageError(f"--best_metric={name} is unknown.{did_you_mean(name, scalars)}")
-
-
-def metrics(model, labels, eval_outputs, losses, weights):
-    """Returns the model's metrics, `average_loss` and `examples`, each as (value, update_op).
-
-    Args:
-      model: a `models.model.Model`.
-      labels: `[batch, ...]`.
-      eval_outputs: the model's.
-      losses: float32 `[batch]`.
+      terms: `{name: models.model.Loss}`.
       weights: float32 `[batch]`, 1 for an example, 0 for padding.
     """
-    loss_weights = _loss_weights(model, labels, weights)
+
+    def mean(term):
+        counted = weights if term.weights is None else weights * term.weights
+        total = tf.reduce_sum(term.values * counted)
+        return tf.math.divide_no_nan(total, tf.reduce_sum(counted)) * term.scale
+
+    return tf.add_n([mean(term) for term in terms.values()])
+
+
+def streaming(model, features, labels, outputs, terms, weights, params):
+    """Returns `{name: (value, update_op)}`: the metrics of the model and of its loss.
+
+    `average_loss` is the loss of the whole split. If the loss has several terms, `<name>_loss` is
+    the mean of each, not scaled. `examples` counts the examples.
+
+    Args:
+      model: a `models.model.Model`.
+      features: those that `model.eval_features` names.
+      labels: `[batch, ...]`.
+      outputs: of `model.eval_outputs`.
+      terms: `{name: models.model.Loss}`.
+      weights: float32 `[batch]`, 1 for an example, 0 for padding.
+      params: all hyperparameters.
+    """
+    means = {
+        name: tf.compat.v1.metrics.mean(
+            term.values, weights if term.weights is None else weights * term.weights
+        )
+        for name, term in terms.items()
+    }
+    scales = [term.scale for term in terms.values()]
+    value, update = (
+        tf.add_n([mean * scale for mean, scale in zip(side, scales)])
+        for side in zip(*means.values())
+    )
+    each = {f"{name}_loss": mean for name, mean in means.items()} if len(means) > 1 else {}
     return {
-        **model.metrics(labels, eval_outputs, weights),
-        "average_loss": tf.compat.v1.metrics.mean(losses, loss_weights),
+        **model.metrics(features, labels, outputs, weights, params),
+        **each,
+        "average_loss": (value, update),
         "examples": _count(weights),
     }
 
 
-def _loss_weights(model, labels, weights):
-    return weights if model.loss_weights is None else weights * model.loss_weights(labels)
+def check_best_metric(name: str, model, features, labels, step, params, host_metrics: Iterable):
+    """Checks that an evaluation yields the scalar that `--best_metric` names; "" is accepted.
+
+    Args:
+      name: the flag.
+      model: a `models.model.Model`.
+      features: of a training batch.
+      labels: of a training batch.
+      step: the `TrainStep`.
+      params: all hyperparameters.
+      host_metrics: the model's.
+
+    Raises:
+      UsageError: the metric is unknown.
+    """
+    if not name:
+        return
+    features = {key: features[key] for key in model.eval_features}
+    with tf.Graph().as_default():  # the training graph of a TPU cannot hold metrics
+        like = tf.nest.map_structure(
+            lambda tensor: tf.compat.v1.placeholder(tensor.dtype, tensor.shape),
+            (features, labels, step.eval_outputs),
+        )
+        weights = tf.ones([tf.nest.flatten(like)[0].shape[0]])
+        metrics = model.metrics(*like, weights, params)
+        scalars = {key for key, (value, _) in metrics.items() if value.shape.rank == 0}
+    scalars.add("average_loss")
+    if len(step.losses) > 1:
+        scalars.update(f"{key}_loss" for key in step.losses)
+    scalars.update(key for metric in host_metrics for key in metric.names)
+    if name not in scalars:
+        raise UsageError(f"--best_metric={name} is unknown.{did_you_mean(name, scalars)}")
 
 
 def _count(weights):
-    # Whole numbers: float32 would stop counting at 2**24 examples.
+    # int64: float32 cannot count beyond 2**24 examples.
     total = tf.compat.v1.get_local_variable(
         "examples/total",
         shape=[],

@@ -1,4 +1,4 @@
-"""The predictions of every example of a split, in order, in a file."""
+"""Writes the predictions of a split or of image files, in order, to a file."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ from engine.checkpoints import find
 from engine.hooks import progress, results
 from input_fns import DataError
 
-_MOST_BYTES_OF_NAME = 200  # of 255, and a temporary name is longer
+_MAX_NAME_BYTES = 200  # below the limit of 255: a temporary name is longer
 
 
 def check_output(path: str) -> None:
-    """Checks that a file can have the name `path`, before anything is predicted.
+    """Checks the path of the predictions, before anything is predicted.
 
     Raises:
-      UsageError: it is a folder, or too long.
+      UsageError: it is a folder, or its name is too long.
     """
     if tf.io.gfile.isdir(path):
         raise UsageError(f"--predict_output={path} is a folder; give the name of a file in it")
-    if len(os.fsencode(os.path.basename(path))) > _MOST_BYTES_OF_NAME:
+    if len(os.fsencode(os.path.basename(path))) > _MAX_NAME_BYTES:
         raise UsageError(
-            f"--predict_output={path}: its name is longer than {_MOST_BYTES_OF_NAME} bytes"
+            f"--predict_output={path}: its name is longer than {_MAX_NAME_BYTES} bytes"
         )
 
 
-def write_file(estimator, job, predict_input_fn) -> None:
-    """Writes what `job.checkpoint` predicts for each example of `job.eval_split`, or of `--input`.
+def write_file(estimator, settings, predict_input_fn) -> None:
+    """Writes the predictions of the evaluation split, or of the images of `--input`.
 
     Raises:
-      DataError: there are not as many predictions as examples.
+      DataError: the number of predictions differs from that of the examples.
     """
-    given = job.picture_input
-    what = job.eval_split if given is None else "input"
-    name = f"predictions_{what}_{job.start_step}"
-    name = find.labelled(name, job.model_dir, job.checkpoint)
-    path = job.predict_output or os.path.join(job.model_dir, f"{name}.jsonl")
-    size = job.dataset.split(what).num_examples if given is None else len(given.paths)
+    given = settings.prediction.image_input
+    what = settings.evaluation.split if given is None else "input"
+    name = f"predictions_{what}_{settings.start_step}"
+    name = find.add_label(name, settings.model_dir, settings.checkpoint)
+    path = settings.prediction.output or os.path.join(settings.model_dir, f"{name}.jsonl")
+    size = settings.dataset.split(what).num_examples if given is None else len(given.paths)
     batches = estimator.predict(
         predict_input_fn,
-        hooks=[progress.PassHook("predict", size, job.predict_batch_size)],
-        checkpoint_path=job.checkpoint,
+        hooks=[progress.EvalProgressHook("predict", size, settings.prediction.batch_size)],
+        checkpoint_path=settings.checkpoint,
         yield_single_examples=False,
     )
-    names = job.pipeline.file_names(what) if given is None else iter(given.names)
-    batches = (_with_names(batch, job.dataset.class_names, names) for batch in batches)
+    names = settings.pipeline.file_names(what) if given is None else iter(given.names)
+    batches = (_with_names(batch, settings.dataset.class_names, names) for batch in batches)
     first = next(batches, None)
     if first is None:
         raise DataError(f"none of the {size} examples of {what} can be read")
@@ -60,14 +60,14 @@ def write_file(estimator, job, predict_input_fn) -> None:
     write = _write_npz if path.endswith(".npz") else _write_jsonl
     with files.atomic_write(path, "wb") as file:
         written = write(file, batches)
-        size = size if given is None else len(given.names)  # of pictures that are not broken
+        size = size if given is None else len(given.names)  # without broken images
         if written != size:
             raise DataError(f"{written} predictions, but {what} has {size} examples")
-    print(f"{written} predictions of {what} by {job.checkpoint}: {path}")
+    print(f"{written} predictions of {what} by {settings.checkpoint}: {path}")
 
 
 def _with_names(batch, class_names, file_names):
-    # As the export does: a TPU computes numbers, the names are put on afterwards.
+    # As in an export: a TPU computes numbers, names are added afterwards.
     if "classes" in batch and class_names:
         batch["class_names"] = np.array(class_names)[batch["classes"]]
     if file_names is None:

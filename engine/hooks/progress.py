@@ -8,7 +8,7 @@ import time
 
 import tensorflow as tf
 
-from engine.cli import memory_check
+from engine.hooks import memory_check
 
 _SECONDS_BETWEEN_LINES = 5.0
 
@@ -154,7 +154,7 @@ class ProgressHook(tf.estimator.SessionRunHook):
         )
 
 
-class PassHook(tf.estimator.SessionRunHook):
+class EvalProgressHook(tf.estimator.SessionRunHook):
     """Prints a line every few seconds of one pass over a split; nothing where it takes less."""
 
     def __init__(self, name: str, num_examples: int, batch_size: int):

@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from common import files, locks
 from engine.checkpoints import find
-from engine.cli import flags, startup
 from engine.hooks.progress import Clock, global_step
 
 # Of the sections that are not a dict.
@@ -48,15 +47,15 @@ def read(model_dir: str, step: int) -> dict[str, Any]:
 
 def of_evaluation(model_dir: str, checkpoint: str) -> dict[str, Any]:
     """Returns what was found when `checkpoint` was evaluated; nothing if it was not."""
-    sections = read(model_dir, find.step_of(checkpoint))
+    sections = read(model_dir, find.read_step(checkpoint))
     found = sections.get(evaluation_section(model_dir, checkpoint), {})
-    is_own = not find.label(model_dir, checkpoint)  # `best` holds copies of the others
+    is_own = not find.folder_label(model_dir, checkpoint)  # `best` holds copies of the others
     return found if is_own or found.get("checkpoint") == checkpoint else {}
 
 
 def evaluation_section(model_dir: str, checkpoint: str) -> str:
     """Returns the name of the section, and of the folder, with the evaluation of `checkpoint`."""
-    return find.labelled("eval", model_dir, checkpoint)
+    return find.add_label("eval", model_dir, checkpoint)
 
 
 def evaluation_dir(model_dir: str, checkpoint: str | None) -> str:
@@ -90,12 +89,31 @@ class TrainRecordHook(tf.estimator.SessionRunHook):
     One hook serves a whole training, be it in one session or in many with evaluations in between.
     """
 
-    def __init__(self, model_dir: str, batch_size: int, skipped_records: int, clock: Clock):
-        """Takes the global batch size, and how many records of the split are not read."""
+    def __init__(
+        self,
+        model_dir: str,
+        batch_size: int,
+        skipped_records: int,
+        clock: Clock,
+        started: float,
+        flagfile: str,
+    ):
+        """Initializes the hook.
+
+        Args:
+          model_dir: folder of the results.
+          batch_size: global batch size.
+          skipped_records: number of records of the split that are not read.
+          clock: a `Clock`.
+          started: time.monotonic() at the start of the process.
+          flagfile: content of flags.cfg.
+        """
         self._model_dir = model_dir
         self._batch_size = batch_size
         self._skipped_records = skipped_records
         self._clock = clock
+        self._started = started
+        self._flagfile = flagfile
         self._start_step = None
         self._start_up = None
         self._counted_from = None
@@ -105,7 +123,7 @@ class TrainRecordHook(tf.estimator.SessionRunHook):
     def begin(self):
         """Comes when the graph is built, and so after every check of it."""
         with files.atomic_write(os.path.join(self._model_dir, "flags.cfg")) as file:
-            file.write(flags.as_flagfile())
+            file.write(self._flagfile)
 
     def after_create_session(self, session, coord):
         """Notes the step that the first session was restored to."""
@@ -122,7 +140,7 @@ class TrainRecordHook(tf.estimator.SessionRunHook):
         """Notes the end of the very first run, and of the last."""
         self._last_step_at = self._clock.seconds()
         if self._start_up is None:
-            self._start_up = time.monotonic() - startup.STARTED
+            self._start_up = time.monotonic() - self._started
             self._count_from(run_context.session)
 
     def end(self, session):

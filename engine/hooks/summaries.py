@@ -1,7 +1,7 @@
-"""What TensorBoard shows: scalars and input images of training, the confusion matrix of evaluation.
+"""TensorBoard: scalars and input images of training, images and text of evaluation.
 
-In a graph for a TPU there can be no summaries. There `host_call` takes the scalars out, step by
-step, and `RateSummaryHook` writes the speed.
+A graph for a TPU cannot hold summaries. There `host_call` writes the scalars of each step, and
+`RateSummaryHook` the speed.
 """
 
 from __future__ import annotations
@@ -11,50 +11,54 @@ import io
 import tensorflow as tf
 from PIL import Image
 
-from engine.evaluation import confusion_matrix
 from engine.hooks.progress import Rate
 
 _NUM_IMAGES = 8
 
 
-def of_step(features, scalars, metrics):
-    """Returns the summary of a training step, a string.
+def train_summary(features, scalars, metrics):
+    """Returns the summary of a training step, a string tensor.
+
+    It includes the summaries that the model itself added to the graph's collection.
 
     Args:
-      features: of its batch; a few images are shown, where there are any.
-      scalars: `{tag: tensor}`.
-      metrics: the model's streaming metrics, `{name: (value, update_op)}`, of which those that are
-        scalars are updated. `TrainSummaryHook` sets them back.
-
-    What the model itself has put into the collection of summaries is taken out of it, and shown.
+      features: of the batch; the first images are shown.
+      scalars: `{tag: scalar tensor}`.
+      metrics: the model's streaming metrics, `{name: (value, update_op)}`; scalars are shown.
+        `TrainSummaryHook` resets them.
     """
     collected = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.SUMMARIES)
-    shown = list(collected)
+    summaries = list(collected)
     collected.clear()
-    # tf.compat.v1.summary's own functions make tags out of scopes, such as a loop's.
     updates = {name: update for name, (value, update) in metrics.items() if not value.shape.rank}
+    # tf.compat.v1.summary.scalar would put the name scope, such as that of a loop, into the tag.
     for name, tensor in {**scalars, **updates}.items():
-        shown.append(tf.raw_ops.ScalarSummary(tags=name, values=tensor))
+        summaries.append(tf.raw_ops.ScalarSummary(tags=name, values=tensor))
     for name, tensor in features.items():
-        if tensor.shape.rank == 4 and tensor.shape[-1] in (1, 3, 4):
-            # As float32 the summary scales them to the full range: digits have pixels of 0 to 16.
+        if _is_image_batch(tensor):
+            # As float32 they are scaled to the full range: digits have pixels of 0 to 16.
             images = tf.cast(tensor[:_NUM_IMAGES], tf.float32)
-            image = tf.raw_ops.ImageSummary(
-                tag=f"input/{name}", tensor=images, max_images=_NUM_IMAGES
+            summaries.append(
+                tf.raw_ops.ImageSummary(tag=f"input/{name}", tensor=images, max_images=_NUM_IMAGES)
             )
-            shown.append(image)
-    return tf.compat.v1.summary.merge(shown, collections=[])
+    return tf.compat.v1.summary.merge(summaries, collections=[])
+
+
+def _is_image_batch(tensor):
+    return (
+        isinstance(tensor, tf.Tensor) and tensor.shape.rank == 4 and tensor.shape[-1] in (1, 3, 4)
+    )
 
 
 class RateSummaryHook(tf.estimator.SessionRunHook):
     """Writes examples/s after each session.run that passes a multiple of N steps."""
 
-    def __init__(self, batch_size, every_steps, model_dir, clock, counter):
-        """Takes the global batch size and the StepCounter."""
-        self._every_steps = every_steps
-        self._model_dir = model_dir
-        self._rate = Rate(clock, batch_size)
-        self._counter = counter
+    def __init__(self, settings, state):
+        """Takes the `RunSettings` and the `TrainingState`."""
+        self._every_steps = settings.train.summary_steps
+        self._model_dir = settings.model_dir
+        self._rate = Rate(state.clock, settings.train.batch_size)
+        self._counter = state.counter
 
     def after_create_session(self, session, coord):
         """Starts counting at the step that the session was restored to."""
@@ -63,14 +67,14 @@ class RateSummaryHook(tf.estimator.SessionRunHook):
         self._writer = tf.compat.v1.summary.FileWriterCache.get(self._model_dir)
 
     def after_run(self, run_context, run_values):
-        """Writes where it is due."""
+        """Writes the speed if it is due."""
         step = self._counter.step
         if step >= self._next:
             self._set_next()
             self._writer.add_summary(_scalars({"examples/sec": self._rate.since_last(step)}), step)
 
     def end(self, session):
-        """Lets the last point be seen at once."""
+        """Flushes the last point."""
         self._writer.flush()
 
     def _set_next(self):
@@ -78,27 +82,37 @@ class RateSummaryHook(tf.estimator.SessionRunHook):
 
 
 class TrainSummaryHook(RateSummaryHook):
-    """Every N steps, writes the summary of the step and examples/s.
+    """Writes the summary of a training step and examples/s every N steps.
 
-    In the place of the Estimator's own SummarySaverHook, which delays the very first step.
+    Unlike the Estimator's SummarySaverHook it does not delay the first step.
+
+    Attributes:
+      summary: string tensor, created when the graph is complete; `engine.train.host_loop` sets one.
     """
 
-    def __init__(self, summary, *arguments):
-        """Takes the summary, of `of_step`, and what a RateSummaryHook takes."""
-        super().__init__(*arguments)
-        self._summary = summary
+    def __init__(self, build_summary, settings, state):
+        """Takes a function that returns the summary."""
+        super().__init__(settings, state)
+        self.build_summary = build_summary
+        # Metrics under a strategy must be built in the context of the replica.
+        self.summary = build_summary() if tf.distribute.has_strategy() else None
+
+    def begin(self):
+        """Builds the summary."""
+        if self.summary is None:
+            self.summary = self.build_summary()
         self._reset = tf.compat.v1.variables_initializer(
             tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.METRIC_VARIABLES)
         )
 
     def before_run(self, run_context):
-        """Asks for the summary where it is due."""
+        """Fetches the summary if it is due."""
         if self._counter.next < self._next:
             return None
-        return tf.estimator.SessionRunArgs(self._summary)
+        return tf.estimator.SessionRunArgs(self.summary)
 
     def after_run(self, run_context, run_values):
-        """Writes what was asked for, and sets the metrics back: each value is of one batch."""
+        """Writes the summary, and resets the metrics: each value is of one batch."""
         if run_values.results is None:
             return
         self._writer.add_summary(run_values.results, self._counter.step)
@@ -110,15 +124,14 @@ def host_call(scalars, train_op, model_dir, every_steps):
     """Returns the `host_call` of a TPUEstimatorSpec that writes scalars from within the loop.
 
     Args:
-      scalars: `{tag: float32 scalar tensor}`. A TPU hands them over core by core; the mean is
-        written.
-      train_op: of the step; the point of a curve stands at the global step after it.
-      model_dir: folder of the event files; from a TPU's own host, so gs:// or local to that.
-      every_steps: steps between the points of a curve.
+      scalars: `{tag: float32 scalar tensor}` of one core; the mean over cores is written.
+      train_op: of the step; a point is written at the global step after it.
+      model_dir: folder of the event files, seen from the host of the TPU: gs:// or local to it.
+      every_steps: steps between points.
     """
     with tf.control_dependencies([train_op]):
         step = tf.compat.v1.train.get_global_step().read_value()
-    # A core hands over batches: of size one here.
+    # host_call concatenates the batches of the cores: here of size 1.
     per_core = {tag: tf.reshape(scalar, [1]) for tag, scalar in scalars.items()}
 
     def write_on_host(global_step, **scalars):
@@ -132,20 +145,18 @@ def host_call(scalars, train_op, model_dir, every_steps):
     return write_on_host, {"global_step": tf.reshape(step, [1]), **per_core}
 
 
-def write_confusion_matrix(directory, step, matrix, class_names, png):
-    """Writes int `[num_classes, num_classes]`, labels as rows: its PNG and, if small, a table."""
-    summary = _image("confusion_matrix/rows_are_labels", png)
-    if len(matrix) <= confusion_matrix.MAX_LISTED:
-        text = summary.value.add(tag="confusion_matrix/table")
-        text.metadata.plugin_data.plugin_name = "text"
-        table = confusion_matrix.markdown(matrix, class_names)
-        text.tensor.CopyFrom(tf.make_tensor_proto(table, tf.string))
-    _write(directory, step, summary)
-
-
 def write_image(directory, step, tag, png):
-    """Writes a picture, the bytes of an RGB PNG."""
+    """Writes an image, the bytes of an RGB PNG."""
     _write(directory, step, _image(tag, png))
+
+
+def write_text(directory, step, tag, markdown):
+    """Writes Markdown for TensorBoard's text tab."""
+    summary = tf.compat.v1.Summary()
+    text = summary.value.add(tag=tag)
+    text.metadata.plugin_data.plugin_name = "text"
+    text.tensor.CopyFrom(tf.make_tensor_proto(markdown, tf.string))
+    _write(directory, step, summary)
 
 
 def _image(tag, png):

@@ -18,28 +18,30 @@ SAMPLE_FILE = "sample_{}.npy"
 _NUM_SAMPLES = 3
 
 
-def export_saved_model(estimator, job, checkpoint: str) -> str:
-    """Writes `job.export_dir/<version>/`, and returns its path.
+def export_saved_model(estimator, settings, checkpoint: str) -> str:
+    """Writes `export_dir/<version>/`, and returns its path.
 
-    The folder takes the name of a version (`export_folders`) when it is complete and has been
-    checked (`export_check`): a server that watches `export_dir` never sees another.
+    The folder gets its version number (`export_folders`) after it is complete and checked
+    (`export_check`), so a server that watches `export_dir` never loads an incomplete model.
 
-    Beside the SavedModel lie `MODEL_CARD.json` (see `model_card`) and, in `assets.extra/`,
-    `class_names.txt`, if there are classes, a name a line in the order of the probabilities;
-    `sample_<input>.npy`, the first examples of `job.eval_split`, ready to be fed; and requests that
-    TensorFlow Serving warms up with.
+    Beside the SavedModel are `MODEL_CARD.json` (see `model_card`) and, in `assets.extra/`,
+    `class_names.txt`, one class name per line in the order of the probabilities;
+    `sample_<input>.npy`, the first examples of the evaluation split; and the warm-up requests of
+    TensorFlow Serving.
 
     Raises:
-      ExportError: it answers other than the Estimator predicts. It is kept, as `failed-<version>`.
+      ExportError: the SavedModel and the Estimator return different predictions. The export is kept
+        as `failed-<version>`.
     """
-    with export_folders.staging(job.export_dir) as staging:
-        path = _write(estimator, job, checkpoint, staging)
-        report = export_check.check(estimator, job, checkpoint, path)
-        card = model_card.write(path, job, checkpoint, report)
-        final = export_folders.publish(path, job.export_dir, bool(report.problems))
+    with export_folders.staging(settings.export.dir) as staging:
+        path = _write(estimator, settings, checkpoint, staging)
+        report = export_check.check(estimator, settings, checkpoint, path)
+        card = model_card.write(path, settings, checkpoint, report)
+        final = export_folders.publish(path, settings.export.dir, bool(report.problems))
     print(f"exported {checkpoint}: {final}")
     print(model_card.describe(card))
     report.raise_problems(final)
+    print(f"try it: {command_line(settings.pipeline, final)}")
     return final
 
 
@@ -66,19 +68,19 @@ def command_line(pipeline, path: str) -> str:
     )
 
 
-def _write(estimator, job, checkpoint, staging):
-    requests = serving.first_requests(job.pipeline, job.eval_split, _NUM_SAMPLES)
+def _write(estimator, settings, checkpoint, staging):
+    requests = serving.first_requests(settings.pipeline, settings.evaluation.split, _NUM_SAMPLES)
     with tempfile.TemporaryDirectory() as folder:
         path = estimator.export_saved_model(
             staging,
-            signatures.serving_input_receiver_fn(job.pipeline),
-            assets_extra=_write_extras(folder, job, requests),
+            signatures.serving_input_receiver_fn(settings.pipeline),
+            assets_extra=_write_extras(folder, settings, requests),
             checkpoint_path=checkpoint,
         ).decode()
-    _keep_raw_inputs_of_tpu(path, job.pipeline)
+    _keep_raw_inputs_of_tpu(path, settings.pipeline)
     if serving.CLASSIFY in model_card.signature_names(path):
         requests[serving.CLASSIFY] = requests[serving.TF_EXAMPLE]
-    model_name = os.path.basename(os.path.normpath(job.export_dir))
+    model_name = os.path.basename(os.path.normpath(settings.export.dir))
     warm_up.write(os.path.join(path, EXTRA, warm_up.FILE_NAME), model_name, requests)
     return path
 
@@ -96,7 +98,7 @@ def _keep_raw_inputs_of_tpu(path, pipeline):
             file.write(saved_model.SerializeToString())
 
 
-def _write_extras(folder, job, requests):
+def _write_extras(folder, settings, requests):
     """Writes the extra files into `folder`; returns `{name in assets.extra: path}`."""
     for inputs in requests.values():
         for name, examples in inputs.items():
@@ -105,7 +107,7 @@ def _write_extras(folder, job, requests):
             if as_text or examples.dtype != object:
                 path = os.path.join(folder, SAMPLE_FILE.format(name))
                 np.save(path, examples.astype("S") if as_text else examples)
-    if job.dataset.class_names:
+    if settings.dataset.class_names:
         with open(os.path.join(folder, "class_names.txt"), "w", encoding="utf-8") as file:
-            file.writelines(f"{name}\n" for name in job.dataset.class_names)
+            file.writelines(f"{name}\n" for name in settings.dataset.class_names)
     return {name: os.path.join(folder, name) for name in os.listdir(folder)}

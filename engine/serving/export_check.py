@@ -60,19 +60,19 @@ class Report:
             )
 
 
-def check(estimator, job, checkpoint: str, path: str) -> Report:
-    """Compares the SavedModel at `path` with a batch of `job.predict_batch_size` predictions."""
-    if not job.export_check:
+def check(estimator, settings, checkpoint: str, path: str) -> Report:
+    """Compares the SavedModel at `path` with a batch of predictions of the Estimator."""
+    if not settings.export.check:
         return Report()
-    predictions = predict_batch(estimator, job, checkpoint)
+    predictions = predict_batch(estimator, settings, checkpoint)
     count = len(next(iter(predictions.values())))
-    requests = serving.first_requests(job.pipeline, job.eval_split, count)
+    requests = serving.first_requests(settings.pipeline, settings.evaluation.split, count)
     expected = dict.fromkeys(requests, predictions)
     if serving.CLASSIFY in model_card.signature_names(path):
         requests[serving.CLASSIFY] = {"inputs": requests[serving.TF_EXAMPLE][serving.EXAMPLES]}
         scores = predictions["probabilities"]
-        if job.export_top_k:
-            scores = -np.sort(-scores)[:, : job.export_top_k]
+        if settings.export.top_k:
+            scores = -np.sort(-scores)[:, : settings.export.top_k]
         expected[serving.CLASSIFY] = {"scores": scores}
     if serving.IMAGE_BYTES in requests:
         requests[serving.IMAGE_BYTES] = _with_turned_pictures(requests[serving.IMAGE_BYTES])
@@ -80,7 +80,7 @@ def check(estimator, job, checkpoint: str, path: str) -> Report:
         answers = ask(path, requests)
     except ExportError as error:
         return Report(count, problems=(str(error),))
-    exactly = _is_computed_alike(job)
+    exactly = _is_computed_alike(settings)
     differences, problems = {}, []
     for name, answer in answers.items():
         of_examples = {key: values[:count] for key, values in answer.items()}
@@ -131,7 +131,7 @@ def _python_path():
 def _with_turned_pictures(inputs):
     """Returns the inputs of image_bytes with more files: turned ones, then the same upright."""
     ((name, files),) = inputs.items()
-    more = [file for group in rotated_images.pairs(files[0]) for file in group]
+    more = [file for group in rotated_images.rotate(files[0]) for file in group]
     return {name: np.concatenate([files, np.array(more, object)])}
 
 
@@ -141,23 +141,23 @@ def _of_turned_pictures(answer, count):
     return tuple({name: pair[i] for name, pair in pairs.items()} for i in range(2))
 
 
-def predict_batch(estimator, job, checkpoint):
+def predict_batch(estimator, settings, checkpoint):
     """Returns the predictions of the first batch of the split."""
 
     def input_fn(params):
         # A TPUEstimator says the batch size itself.
-        params = {"batch_size": job.predict_batch_size, **params}
-        return job.pipeline.predict_input_fn(job.eval_split)(params).take(1)
+        params = {"batch_size": settings.prediction.batch_size, **params}
+        return settings.pipeline.predict_input_fn(settings.evaluation.split)(params).take(1)
 
     batches = estimator.predict(input_fn, checkpoint_path=checkpoint, yield_single_examples=False)
     batches = list(batches)  # one, but that a TPU's last batch may come in pieces
     return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
 
 
-def _is_computed_alike(job):
+def _is_computed_alike(settings):
     """Whether the fresh process, which has a CPU alone, computes as the Estimator does."""
     has_gpu = bool(tf.config.list_physical_devices("GPU"))
-    return not (job.uses_tpu or has_gpu or job.params.get("precision") == "bfloat16")
+    return not (settings.use_tpu or has_gpu or settings.params.get("precision") == "bfloat16")
 
 
 def _differences(predicted, given):

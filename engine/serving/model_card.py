@@ -20,26 +20,28 @@ FILE_NAME = "MODEL_CARD.json"
 _METHODS = {"tensorflow/serving/predict": "predict", "tensorflow/serving/classify": "classify"}
 
 
-def write(path: str, job, checkpoint: str, report) -> dict:
+def write(path: str, settings, checkpoint: str, report) -> dict:
     """Writes the card of the SavedModel at `path`, and returns it.
 
     Args:
       path: of the SavedModel.
-      job: that made it.
+      settings: of the run.
       checkpoint: that its variables come from.
       report: of `export_check`.
     """
-    step = find.step_of(checkpoint)
+    step = find.read_step(checkpoint)
     card = {
-        "model": job.model.name,
-        "params": job.params,
+        "model": settings.model.name,
+        "params": settings.params,
         "data_set": {
-            "name": job.dataset.name,
-            "classes": list(job.dataset.class_names),
-            "examples": {name: split.num_examples for name, split in job.dataset.splits.items()},
+            "name": settings.dataset.name,
+            "classes": list(settings.dataset.class_names),
+            "examples": {
+                name: split.num_examples for name, split in settings.dataset.splits.items()
+            },
         },
         "checkpoint": {"path": checkpoint, "step": step},
-        "metrics": results.of_evaluation(job.model_dir, checkpoint),
+        "metrics": results.of_evaluation(settings.model_dir, checkpoint),
         "export_check": dataclasses.asdict(report),
         "versions": {
             "python": platform.python_version(),

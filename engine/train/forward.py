@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from common.errors import UsageError
 from engine.train import gradient_overrides
-from models.layers import dropout
+from models.layers import device, dropout
 
 
 def infer(model, features, params, training):
@@ -29,6 +29,7 @@ def infer(model, features, params, training):
             stack.enter_context(tf.compat.v1.tpu.bfloat16_scope())
         if training:
             stack.enter_context(gradient_overrides.override_gradients(params))
+        stack.enter_context(device.scope(params))
         stack.enter_context(dropout.seeded(features))
         outputs = model.inference(features, params, training)
     _freeze(params["trainable"])

@@ -1,4 +1,4 @@
-"""One step of training as both wrappers run it: forward, gradients, update."""
+"""A training step as both wrappers run it: forward pass, gradients, update."""
 
 from __future__ import annotations
 
@@ -6,83 +6,95 @@ import dataclasses
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.ops import op_selector
 
-from engine.evaluation import metrics
-from engine.train import optimizers
+from engine.train import loss, optimizers, schedules
 from engine.train.forward import infer
+from models.layers import device
+from models.model import ModelError
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainStep:
-    """The graph of a step.
+    """The graph of a training step.
 
     Attributes:
-      op: runs it.
-      loss: float32 scalar, the mean over the batch, without the L2 of weight decay; on a TPU a
-        core's share of the global mean: the mean over the cores is that.
-      eval_outputs: of the whole batch, what the model's metrics take.
-      model_variables: the variables of the inference function, without those of the optimizer.
+      op: runs the step.
+      loss: float32 scalar without the L2 loss of weight decay. On a TPU the mean over cores is the
+        loss of the global batch.
+      losses: `{name: float32 scalar}`, the terms of the loss, not scaled.
+      learning_rate: float32 scalar.
+      eval_outputs: `model.eval_outputs` of the whole per-replica batch.
+      model_variables: the variables of the inference function, without optimizer slots.
     """
 
     op: tf.Operation
     loss: tf.Tensor
+    losses: dict[str, tf.Tensor]
+    learning_rate: tf.Tensor
     eval_outputs: dict[str, Any]
     model_variables: list[tf.Variable]
 
 
-def train_step(model, features, labels, params, optimizer, accumulate_steps=1) -> TrainStep:
-    """Builds a step that `optimizer` makes after a batch.
+def train_step(model, features, labels, params, train):
+    """Builds a training step.
 
     Args:
       model: a `models.model.Model`.
-      features: tensors `[batch, ...]`, static shapes; one core's batch under a CrossShardOptimizer.
-      labels: like features.
-      params: all hyperparameters.
-      optimizer: of `optimizers.create`, on a TPU inside a CrossShardOptimizer.
-      accumulate_steps: equal parts into which the batch is cut. Only one part is in memory at a
-        time; the sum of their gradients is applied once. Batch norm sees one part at a time.
+      features: tensors `[batch, ...]` of static shapes, the per-replica batch.
+      labels: like `features`.
+      params: all hyperparameters; on a TPU with those that TPUEstimator adds.
+      train: `TrainSettings`: `steps` and the global `batch_size` for the learning rate schedule;
+        `accumulate_steps` micro-batches for gradient accumulation, whose gradients are summed and
+        applied once. Batch norm sees one micro-batch at a time.
+
+    Returns:
+      A `TrainStep`.
     """
-    # A part's loss is the mean of as many as there are parts.
-    divisor = metrics.global_loss_weight(model, labels, params) / accumulate_steps
+    global_step = tf.compat.v1.train.get_or_create_global_step()
+    with tf.name_scope("learning_rate"):
+        learning_rate = schedules.learning_rate(params, global_step, train.steps, train.batch_size)
+    optimizer = optimizers.create(params, learning_rate)
+    if device.from_params(params).is_tpu:
+        optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)  # all-reduce of the gradients
 
-    def forward(features, labels):
+    def compute(features, labels, divisors=None):
         outputs = infer(model, features, params, training=True)
-        with tf.name_scope("loss"):
-            losses = model.loss(labels, outputs, params)
-            if model.loss_weights:
-                losses *= model.loss_weights(labels)
-            return tf.reduce_sum(losses), model.eval_outputs(labels, outputs)
+        with tf.name_scope("loss"), device.scope(params):
+            terms = model.losses(features, labels, outputs, params)
+            means = loss.means(terms, divisors or loss.denominators(terms, params))
+            total = loss.total(terms, means)
+        pairs = optimizers.compute_gradients(optimizer, total, params)
+        eval_outputs = model.eval_outputs(features, labels, outputs, params)
+        return total, means, eval_outputs, [gradient for gradient, _ in pairs]
 
-    def compute(features, labels):
-        loss, outputs = forward(features, labels)
-        loss /= divisor
-        gradients = optimizers.compute_gradients(optimizer, loss, params)
-        return loss, outputs, [gradient for gradient, _ in gradients]
-
-    tf.compat.v1.train.get_or_create_global_step()
-    if accumulate_steps == 1:
-        loss, outputs, gradients = compute(features, labels)
+    if train.accumulate_steps == 1:
+        total, means, eval_outputs, gradients = compute(features, labels)
     else:
-        loss, outputs, gradients = _accumulate(forward, compute, features, labels, accumulate_steps)
+        total, means, eval_outputs, gradients = _accumulate(
+            model, features, labels, params, compute, train.accumulate_steps
+        )
     model_variables = tf.compat.v1.global_variables()
     gradients = list(zip(gradients, tf.compat.v1.trainable_variables()))
     op = optimizers.apply_gradients(optimizer, gradients, params)
-    return TrainStep(op, loss, outputs, model_variables)
+    return TrainStep(op, total, means, learning_rate, eval_outputs, model_variables)
 
 
-def _accumulate(forward, compute, features, labels, parts):
-    """Does `compute` part by part in a loop; returns the loss, the outputs and the gradients."""
-    stacked = tf.nest.map_structure(lambda tensor: _split(tensor, parts), (features, labels))
-    gradient_shapes, outputs_like = _shapes(forward, stacked)
-    flat_like = tf.nest.flatten(outputs_like)
+def _accumulate(model, features, labels, params, compute, num_parts):
+    """Runs `compute` for one micro-batch after another in a loop; sums up what it returns."""
+    parts = tf.nest.map_structure(lambda tensor: _split(tensor, num_parts), (features, labels))
+    like = _trace(model, params, parts)
+    divisors = _divisors(model, features, labels, params, like.outputs, num_parts)
+    flat_like = tf.nest.flatten(like.eval_outputs)
     updates_key = tf.compat.v1.GraphKeys.UPDATE_OPS
 
-    def body(i, loss, gradients, outputs):
-        part = tf.nest.map_structure(lambda tensor: tf.gather(tensor, i), stacked)
-        part_loss, part_outputs, part_gradients = compute(*part)
+    def body(i, total, means, gradients, outputs):
+        part = tf.nest.map_structure(lambda tensor: tf.gather(tensor, i), parts)
+        part_total, part_means, part_outputs, part_gradients = compute(*part, divisors)
+        means = {name: mean + part_means[name] / num_parts for name, mean in means.items()}
         gradients = [
-            total if gradient is None else total + gradient / parts
-            for total, gradient in zip(gradients, part_gradients)
+            gradient if added is None else gradient + added / num_parts
+            for gradient, added in zip(gradients, part_gradients)
         ]
         outputs = [
             array.write(i, output) for array, output in zip(outputs, tf.nest.flatten(part_outputs))
@@ -90,40 +102,89 @@ def _accumulate(forward, compute, features, labels, parts):
         updates = tf.compat.v1.get_collection_ref(updates_key)
         with tf.control_dependencies(updates):
             i += 1
-        del updates[:]  # they ran here; outside the loop they are no ops to wait for
-        return i, loss + part_loss / parts, gradients, outputs
+        del updates[:]  # they ran inside the loop; outside of it they are not fetchable
+        return i, total + part_total / num_parts, means, gradients, outputs
 
-    _, loss, gradients, outputs = tf.while_loop(
-        lambda i, *_: i < parts,
+    _, total, means, gradients, outputs = tf.while_loop(
+        lambda i, *_: i < num_parts,
         body,
         (
             0,
             0.0,
-            [tf.zeros(shape) for shape in gradient_shapes],
-            [tf.TensorArray(like.dtype, parts, element_shape=like.shape) for like in flat_like],
+            dict.fromkeys(like.loss_names, 0.0),
+            [tf.zeros(shape) for shape in like.gradient_shapes],
+            [
+                tf.TensorArray(tensor.dtype, num_parts, element_shape=tensor.shape)
+                for tensor in flat_like
+            ],
         ),
         parallel_iterations=1,
-        maximum_iterations=parts,
+        maximum_iterations=num_parts,
     )
     outputs = [
-        tf.reshape(array.stack(), [-1, *like.shape[1:]]) for array, like in zip(outputs, flat_like)
+        tf.reshape(array.stack(), [-1, *tensor.shape[1:]])
+        for array, tensor in zip(outputs, flat_like)
     ]
-    return loss, tf.nest.pack_sequence_as(outputs_like, outputs), gradients
+    return total, means, tf.nest.pack_sequence_as(like.eval_outputs, outputs), gradients
 
 
-def _split(tensor, parts):
-    """Returns `[batch, ...]` as `[parts, batch // parts, ...]`."""
-    return tf.reshape(tensor, [parts, tensor.shape[0] // parts, *tensor.shape[1:]])
+@dataclasses.dataclass(frozen=True)
+class _Traced:
+    """Placeholders and shapes of one micro-batch, from a graph of its own.
 
-
-def _shapes(forward, stacked):
-    """Returns the shapes of the trainable variables, and placeholders like one part's outputs.
-
-    A loop needs both before its body makes the variables; a graph that is thrown away tells.
+    A while loop needs them before its body creates the variables.
     """
+
+    outputs: Any
+    eval_outputs: Any
+    loss_names: list[str]
+    gradient_shapes: list[tf.TensorShape]
+
+
+def _trace(model, params, parts):
     with tf.Graph().as_default():
-        part = tf.nest.map_structure(
-            lambda tensor: tf.compat.v1.placeholder(tensor.dtype, tensor.shape[1:]), stacked
+        features, labels = tf.nest.map_structure(
+            lambda tensor: tf.compat.v1.placeholder(tensor.dtype, tensor.shape[1:]), parts
         )
-        _, outputs = forward(*part)
-        return [variable.shape for variable in tf.compat.v1.trainable_variables()], outputs
+        outputs = infer(model, features, params, training=True)
+        shapes = [variable.shape for variable in tf.compat.v1.trainable_variables()]
+        outputs = tf.nest.map_structure(
+            lambda tensor: tf.compat.v1.placeholder(tensor.dtype, tensor.shape), outputs
+        )
+        with device.scope(params):
+            terms = model.losses(features, labels, outputs, params)
+        for name, term in terms.items():
+            _check_weights(name, term, outputs)
+        eval_outputs = model.eval_outputs(features, labels, outputs, params)
+        return _Traced(outputs, eval_outputs, list(terms), shapes)
+
+
+def _check_weights(name, term, outputs):
+    """Raises `ModelError` if the weights of a loss depend on the outputs of the model."""
+    if term.weights is None:
+        return
+    needed = set(op_selector.get_backward_walk_ops([term.weights]))
+    if any(tensor.op in needed for tensor in tf.nest.flatten(outputs)):
+        raise ModelError(
+            f"losses: the weights of '{name}' depend on the outputs of the model. With "
+            "--accumulate_steps they must be a function of features and labels"
+        )
+
+
+def _divisors(model, features, labels, params, outputs_like, num_parts):
+    """Returns `loss.denominators` of the whole batch for losses that are summed by part."""
+    batch_size = tf.nest.flatten(features)[0].shape[0]
+    outputs = tf.nest.map_structure(
+        # Not read: weights do not depend on outputs.
+        lambda like: tf.zeros([batch_size, *like.shape[1:]], like.dtype),
+        outputs_like,
+    )
+    with tf.name_scope("loss_weights"), device.scope(params):
+        terms = model.losses(features, labels, outputs, params)
+        divisors = loss.denominators(terms, params)
+    return {name: divisor / num_parts for name, divisor in divisors.items()}
+
+
+def _split(tensor, num_parts):
+    """Returns `[batch, ...]` as `[num_parts, batch // num_parts, ...]`."""
+    return tf.reshape(tensor, [num_parts, tensor.shape[0] // num_parts, *tensor.shape[1:]])

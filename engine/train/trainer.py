@@ -1,4 +1,4 @@
-"""One training: in one session or in several, alone or as a part of a cluster."""
+"""Trains with an Estimator, in one session or in several, on one machine or in a cluster."""
 
 from __future__ import annotations
 
@@ -7,43 +7,57 @@ import tempfile
 from engine.checkpoints import find, trained_on
 from engine.distribute import tf_config
 from engine.hooks import nan_guard, progress, results, saver
-from engine.hooks.preemption import Interruption
+from engine.hooks.preemption import SignalHandler
 from engine.hooks.profiling import ProfileHook
 from engine.train import schedules
 
 
 class Trainer:
-    """Trains by an Estimator, with the hooks that save, record, judge and stop.
+    """Trains with the hooks that save checkpoints, log, record results and handle signals.
 
     Attributes:
-      interruption: what SIGTERM and SIGINT do to it.
+      interruption: handles SIGTERM, SIGINT and SIGHUP.
     """
 
-    def __init__(self, estimator, job, train_input_fn):
-        """Takes a function from the global step that a session starts at to its input_fn."""
-        self._estimator, self._job, self._train_input_fn = estimator, job, train_input_fn
-        self.interruption = Interruption()
+    def __init__(self, estimator, settings, state, train_input_fn):
+        """Initializes the trainer.
+
+        Args:
+          estimator: an Estimator or TPUEstimator.
+          settings: `RunSettings`.
+          state: `TrainingState`.
+          train_input_fn: function from the global step that a session starts at to its input_fn.
+        """
+        self._estimator, self._train_input_fn = estimator, train_input_fn
+        self._settings, self._state = settings, state
+        self.interruption = SignalHandler()
+        train = settings.train
         self._record = results.TrainRecordHook(
-            job.model_dir, job.train_batch_size, job.skipped_records, job.clock
+            settings.model_dir,
+            train.batch_size,
+            train.skipped_records,
+            state.clock,
+            state.started,
+            settings.flagfile,
         )
-        self._data_record = trained_on.TrainedOnHook(job.model_dir, job.pipeline)
+        self._data_record = trained_on.TrainedOnHook(settings.model_dir, settings.pipeline)
         self._progress = progress.ProgressHook(
             lambda step: schedules.learning_rate(
-                job.params, step, job.train_steps, job.train_batch_size
+                settings.params, step, train.steps, train.batch_size
             ),
-            job.train_batch_size,
-            job.train_steps,
-            job.clock,
-            job.counter,
+            train.batch_size,
+            train.steps,
+            state.clock,
+            state.counter,
         )
         self._profile = []
-        if job.profile:
-            self._profile = [ProfileHook(job.profile, job.model_dir, job.counter)]
+        if train.profile_steps:
+            self._profile = [ProfileHook(train.profile_steps, settings.model_dir, state.counter)]
 
-    def go(self, start_step, end_step, listeners=()):
-        """Trains in one session; `listeners` are told of every checkpoint of a process alone."""
-        job, input_fn = self._job, self._train_input_fn(start_step)
-        if job.task.in_cluster:
+    def train(self, start_step, end_step, listeners=()):
+        """Trains in one session; `listeners` are CheckpointSaverListeners, not in a cluster."""
+        input_fn = self._train_input_fn(start_step)
+        if self._settings.task.in_cluster:
             tf_config.train(self._estimator, input_fn, end_step, self._hooks())
         else:
             self._estimator.train(
@@ -51,38 +65,41 @@ class Trainer:
             )
         if self.interruption.signal is not None:
             self.report()
-            print(f"stopped by {self.interruption.signal.name}; the same command goes on from here")
-            self.interruption.exit_if_asked()
+            print(
+                f"stopped by {self.interruption.signal.name}; run the same command again to resume"
+            )
+            self.interruption.exit_if_requested()
 
     def _hooks(self):
-        """Returns the hooks of a session: what counts and judges a step, then what may save it."""
-        job = self._job
-        tells = [job.counter, self._progress]
-        finite, stop = nan_guard.FiniteHook(job.model_dir), self.interruption.hook()
+        """Returns the hooks of a session: those that count and check a step before the saver."""
+        settings, state = self._settings, self._state
+        counting = [state.counter, self._progress]
+        nan_hook, stop = nan_guard.NanGuardHook(settings.model_dir), self.interruption.hook()
 
         def check(session, step):
-            job.ownership.check()
-            finite.check_variables(session, step)
+            state.lock.check()
+            nan_hook.check_variables(session, step)
 
         def save_in(folder):
+            train = settings.train
             return saver.SaverHook(
-                folder, job.save_checkpoints_steps, check, job.iterations_per_loop
+                folder, train.save_checkpoints_steps, check, train.iterations_per_loop
             )
 
-        if job.task.is_chief:
-            saves = save_in(job.model_dir)
-            records = [self._record, self._data_record]
-            return [job.ownership.hook(), *tells, *records, *self._profile, finite, saves, stop]
-        if job.task.in_step:
-            # A save sums up over all workers: each must make it, and only the chief's is kept.
+        if settings.task.is_chief:
+            records = [self._record, self._data_record, *self._profile]
+            saves = save_in(settings.model_dir)
+            return [state.lock.hook(), *counting, *records, nan_hook, saves, stop]
+        if settings.task.is_synchronous:
+            # Saving sums over all workers, so each must save; only the chief's is kept.
             self._scratch = tempfile.TemporaryDirectory()  # removed with this object
-            return [*tells, finite, save_in(self._scratch.name), stop]
-        return [*tells, finite, stop]
+            return [*counting, nan_hook, save_in(self._scratch.name), stop]
+        return [*counting, nan_hook, stop]
 
     def report(self):
-        """Prints how long it took, and what was saved."""
-        if self._job.task.is_chief:
+        """Prints the duration of the training and the checkpoint."""
+        if self._settings.task.is_chief:
             for hook in self._profile:
                 hook.report()
             print(self._record.describe())
-            print(f"saved {find.latest(self._job.model_dir)}")
+            print(f"saved {find.latest(self._settings.model_dir)}")

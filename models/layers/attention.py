@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from models.layers import device
 from models.layers.dropout import dropout as drop
 
 # Added to the score of what must not be attended to; bfloat16 can hold it.
@@ -22,7 +23,7 @@ def self_attention(x, bias, params, training):
       x: `[batch, length, hidden_size]`.
       bias: float32, broadcast to `[batch, num_heads, length, length]`.
       params: `num_heads`, which divides hidden_size; `attention_dropout`, the share of the weights
-        that training drops; `use_tpu`, as TPUEstimator sets it.
+        that training drops.
       training: whether it does.
 
     Returns:
@@ -111,7 +112,7 @@ def output(heads, params):
     batch, num_heads, length, head_size = heads.shape.as_list()
     size = num_heads * head_size
     kernel, bias = _weights("output", size, size, heads.dtype)
-    if params.get("use_tpu"):
+    if device.is_tpu():
         kernel = tf.reshape(kernel, [num_heads, head_size, size])
         return tf.einsum("bhtd,hdc->btc", heads, kernel) + bias
     joined = tf.reshape(tf.transpose(heads, [0, 2, 1, 3]), [-1, size])
@@ -130,7 +131,7 @@ def _project(x, parts, params, name):
     num_heads = params["num_heads"]
     shape = [num_heads, size // num_heads]
     kernel, bias = _weights(name, size, parts * size, x.dtype)
-    if params.get("use_tpu"):
+    if device.is_tpu():
         kernel = tf.reshape(kernel, [size, parts, *shape])
         projected = tf.unstack(tf.einsum("btc,cphd->pbhtd", x, kernel))
         # Part by part, so that XLA sums up their gradients where it computes what follows.

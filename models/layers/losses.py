@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from models.layers import device
 
-def cross_entropy(labels, logits, label_smoothing, use_tpu=False):
+
+def cross_entropy(labels, logits, label_smoothing):
     """Softmax cross-entropy, float32 of the shape of `logits` without its last axis.
 
     Label smoothing s gives the true class 1 - s + s/num_classes and every other s/num_classes
@@ -15,7 +17,6 @@ def cross_entropy(labels, logits, label_smoothing, use_tpu=False):
       labels: int32 `[...]`, or float32 `[..., num_classes]`: shares of the classes.
       logits: float32 `[..., num_classes]`.
       label_smoothing: in [0, 1).
-      use_tpu: as TPUEstimator sets it in `params`.
     """
     num_classes = logits.shape.as_list()[-1]
     off = label_smoothing / num_classes
@@ -26,10 +27,10 @@ def cross_entropy(labels, logits, label_smoothing, use_tpu=False):
         targets = tf.one_hot(labels, num_classes, 1.0 - label_smoothing + off, off)
     else:
         return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-    return _with_targets(logits, targets, use_tpu)
+    return _with_targets(logits, targets)
 
 
-def _with_targets(logits, targets, use_tpu):
+def _with_targets(logits, targets):
     """Cross-entropy with targets that add up to 1.
 
     As TensorFlow's own, in fewer passes over the logits: on a CPU out of its softmax, which is
@@ -40,7 +41,7 @@ def _with_targets(logits, targets, use_tpu):
     @tf.custom_gradient
     def cross_entropy(logits, targets):
         peak = tf.reduce_max(logits, -1, keepdims=True)
-        if use_tpu:
+        if device.is_tpu():
             powers = tf.exp(logits - peak)
             total = tf.reduce_sum(powers, -1, keepdims=True)
             shares = powers / total

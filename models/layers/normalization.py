@@ -6,8 +6,8 @@ import re
 
 import tensorflow as tf
 
-from models.layers import replicas
-from models.model import ModelError, check_shares
+from models.layers import device
+from models.model import ModelError, check_fractions
 
 
 def default_params(momentum=0.9, epsilon=1e-3):
@@ -21,7 +21,7 @@ def default_params(momentum=0.9, epsilon=1e-3):
 
 def check_params(params):
     """Raises `ModelError` for a value of `default_params` out of range."""
-    check_shares(params, "batch_norm_momentum")
+    check_fractions(params, "batch_norm_momentum")
     if params["batch_norm_epsilon"] <= 0:
         raise ModelError(f"batch_norm_epsilon={params['batch_norm_epsilon']} must be above 0")
 
@@ -47,8 +47,9 @@ def batch_norm(x, params, training, name="batch_norm", zero_gamma=False, strides
     """
     training = training and not _is_frozen(params, name)
     gamma_initializer = tf.zeros_initializer() if zero_gamma else tf.ones_initializer()
-    is_crossed = params["batch_norm_cross_replica"] and replicas.count(params) > 1
-    if training and (is_crossed or params.get("use_tpu")):
+    here = device.current()
+    is_crossed = params["batch_norm_cross_replica"] and here.num_replicas > 1
+    if training and (is_crossed or here.is_tpu):
         return _by_sums(x, params, name, gamma_initializer, strides, is_crossed)
     normalized = tf.compat.v1.layers.batch_normalization(
         x,
@@ -61,15 +62,13 @@ def batch_norm(x, params, training, name="batch_norm", zero_gamma=False, strides
     return every(normalized, strides)
 
 
-def layer_norm(x, name="layer_norm", epsilon=1e-6, use_tpu=False):
+def layer_norm(x, name="layer_norm", epsilon=1e-6):
     """Normalises each example's last axis (Ba et al. 2016, arXiv:1607.06450), in float32.
 
     Args:
       x: float32 or bfloat16 `[..., channels]`.
       name: of the variable scope, which holds gamma and beta.
       epsilon: added to the variance.
-      use_tpu: as TPUEstimator sets it in `params`. Mean and variance then come out of one pass,
-        which XLA makes where `x` is computed; the variance of values far from 0 is less exact.
 
     Returns:
       A tensor like `x`.
@@ -78,7 +77,8 @@ def layer_norm(x, name="layer_norm", epsilon=1e-6, use_tpu=False):
         gamma = _variable("gamma", x, tf.ones_initializer(), trainable=True)
         beta = _variable("beta", x, tf.zeros_initializer(), trainable=True)
     values = tf.cast(x, tf.float32)
-    if use_tpu:
+    if device.is_tpu():
+        # One pass, which XLA fuses with what computes x. Less exact for values far from 0.
         mean = tf.reduce_mean(values, -1, keepdims=True)
         mean_square = tf.reduce_mean(tf.square(values), -1, keepdims=True)
         variance = tf.maximum(mean_square - tf.square(mean), 0.0)
@@ -109,10 +109,11 @@ def _by_sums(x, params, name, gamma_initializer, strides, is_crossed):
 
     axes = list(range(x.shape.rank - 1))
     count = tf.cast(tf.size(x) // x.shape[-1], tf.float32)
-    count *= replicas.count(params) if is_crossed else 1
+    here = device.current()  # for the gradient too, which is built after the scope has ended
+    count *= here.num_replicas if is_crossed else 1
 
     def of_all(sums):
-        return replicas.total(sums, params) if is_crossed else sums
+        return here.cross_replica_sum(sums) if is_crossed else sums
 
     def sums_with(tensor, values):
         return tf.stack([tf.reduce_sum(tensor, axes), tf.reduce_sum(tensor * values, axes)])

@@ -15,8 +15,8 @@ from __future__ import annotations
 import tensorflow as tf
 
 from common.constants import EOS, PAD
-from models.layers import losses
-from models.model import ModelError, check_shares
+from models.layers.losses import cross_entropy
+from models.model import Loss, Model, ModelError, check_fractions
 
 
 def default_params():
@@ -32,7 +32,7 @@ def default_params():
 
 def check_params(params):
     """Raises `ModelError` for a value of `default_params` out of range."""
-    check_shares(params, "label_smoothing")
+    check_fractions(params, "label_smoothing")
     if params["beam_size"] < 1:
         raise ModelError(f"beam_size={params['beam_size']} must be at least 1")
     if params["beam_size"] * 2 > params["vocab_size"]:
@@ -56,23 +56,21 @@ def shifted_right(tokens):
     return tf.pad(tokens[:, :-1], [[0, 0], [1, 0]], constant_values=EOS)
 
 
-def loss(labels, outputs, params):
-    """Mean cross-entropy of the tokens of each row, with label smoothing, float32 `[batch]`."""
-    per_token = losses.cross_entropy(
-        labels, outputs["logits"], params["label_smoothing"], params.get("use_tpu")
-    )
-    return tf.math.divide_no_nan(tf.reduce_sum(per_token * _mask(labels), 1), loss_weights(labels))
+def losses(features, labels, outputs, params):
+    """Cross-entropy with `params["label_smoothing"]`, a mean over the tokens of the batch."""
+    del features
+    per_token = cross_entropy(labels, outputs["logits"], params["label_smoothing"])
+    mask = _mask(labels)
+    num_tokens = tf.reduce_sum(mask, axis=1)
+    values = tf.math.divide_no_nan(tf.reduce_sum(per_token * mask, axis=1), num_tokens)
+    return {"cross_entropy": Loss(values, num_tokens)}
 
 
-def loss_weights(labels):
-    """Returns the number of tokens of each row, float32 `[batch]`: all tokens weigh the same."""
-    return tf.reduce_sum(_mask(labels), axis=1)
-
-
-def eval_outputs(labels, outputs):
-    """Returns what `metrics` need, float32 `[batch]` each: sums over the tokens of a row."""
+def eval_outputs(features, labels, outputs, params):
+    """Returns sums over the tokens of each row, float32 `[batch]`."""
+    del features, params
     logits = outputs["logits"]
-    per_token = losses.cross_entropy(labels, logits, label_smoothing=0.0)
+    per_token = cross_entropy(labels, logits, label_smoothing=0.0)
     best = tf.argmax(logits, axis=-1, output_type=tf.int32)
     mask = _mask(labels)
     correct = tf.cast(tf.equal(best, labels), tf.float32)
@@ -82,23 +80,52 @@ def eval_outputs(labels, outputs):
     }
 
 
-def metrics(labels, outputs, weights):
-    """Streaming `token_accuracy` and `perplexity`, e to the mean loss of a token, unsmoothed."""
-    tokens = loss_weights(labels)
-    counted = tokens if weights is None else tokens * weights
-    accuracy = tf.math.divide_no_nan(outputs["correct"], tokens)
+def metrics(features, labels, outputs, weights, params):
+    """Streaming `token_accuracy` and `perplexity`, exp(mean cross-entropy without smoothing)."""
+    del features, params
+    num_tokens = tf.reduce_sum(_mask(labels), axis=1)
+    token_weights = num_tokens * weights
+    accuracy = tf.math.divide_no_nan(outputs["correct"], num_tokens)
     mean, update = tf.compat.v1.metrics.mean(
-        tf.math.divide_no_nan(outputs["log_loss"], tokens), counted, name="perplexity"
+        tf.math.divide_no_nan(outputs["log_loss"], num_tokens), token_weights, name="perplexity"
     )
     return {
-        "token_accuracy": tf.compat.v1.metrics.mean(accuracy, counted, name="token_accuracy"),
+        "token_accuracy": tf.compat.v1.metrics.mean(accuracy, token_weights, name="token_accuracy"),
         "perplexity": (tf.exp(mean), tf.exp(update)),
     }
 
 
-def predictions(outputs):
+def predictions(features, outputs, params):
     """Returns `{"target": int32 [batch, length], "score": float32 [batch]}`; see `decoding`."""
+    del features, params
     return {"target": outputs["target"], "score": outputs["score"]}
+
+
+def host_metrics(params, pipeline):
+    """BLEU, if the data set has a vocabulary to decode token ids with."""
+    del params
+    if not hasattr(pipeline, "vocabulary"):
+        return []
+    from models.text.bleu import Bleu  # sacreBLEU is an optional dependency
+
+    return [Bleu(pipeline.vocabulary.decode)]
+
+
+def model(name, default_params, inference, check_params=check_params):
+    """Returns the Model of a sequence-to-sequence model."""
+    return Model(
+        name=name,
+        default_params=default_params,
+        inference=inference,
+        losses=losses,
+        predictions=predictions,
+        metrics=metrics,
+        eval_outputs=eval_outputs,
+        host_metrics=host_metrics,
+        check_params=check_params,
+        features=("source", "target"),
+        dataset_properties=("vocab_size",),
+    )
 
 
 def _mask(labels):

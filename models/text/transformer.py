@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from models.layers import attention, normalization
 from models.layers.dropout import dropout
-from models.model import Model, ModelError, check_shares
+from models.model import ModelError, check_fractions
 from models.text import decoding, seq2seq
 
 
@@ -47,7 +47,7 @@ def check_params(params):
         )
     if params["hidden_size"] % 2:
         raise ModelError(f"hidden_size={params['hidden_size']} must be even: sines and cosines")
-    check_shares(params, "dropout", "attention_dropout")
+    check_fractions(params, "dropout", "attention_dropout")
 
 
 def inference(features, params, training):
@@ -173,7 +173,7 @@ def _last_norm(name, x, params):
 
 
 def _layer_norm(x, params):
-    return normalization.layer_norm(x, use_tpu=params.get("use_tpu"))
+    return normalization.layer_norm(x)
 
 
 def _ffn(x, params):
@@ -232,19 +232,9 @@ def _positions(same):
     return tf.reduce_sum(tf.cast(tf.linalg.band_part(same, -1, 0), tf.int32), axis=2) - 1
 
 
-def _model(name, **of_size):
-    return Model(
-        name=name,
-        default_params=functools.partial(default_params, **of_size),
-        inference=inference,
-        loss=seq2seq.loss,
-        metrics=seq2seq.metrics,
-        predictions=seq2seq.predictions,
-        check_params=check_params,
-        features=("source", "target"),
-        loss_weights=seq2seq.loss_weights,
-        eval_outputs=seq2seq.eval_outputs,
-    )
+def _model(name, **sizes):
+    params = functools.partial(default_params, **sizes)
+    return seq2seq.model(name, params, inference, check_params)
 
 
 TINY = _model("transformer_tiny", num_layers=4, hidden_size=128, ffn_size=256, num_heads=4)

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from models.layers import losses
+from common.params import Floats
 from models.layers.dropout import dropout
-from models.model import ModelError, check_shares
+from models.layers.losses import cross_entropy
+from models.model import Loss, Model, ModelError, check_fractions
+from models.vision.confusion_matrix import ConfusionMatrix
+from models.vision.gallery import Gallery
 
 
 def default_params():
     """Returns the hyperparameters that every classifier of images has."""
     return {
         "num_classes": 10,  # the data set's own number replaces it
-        "pixel_mean": "0",  # subtracted from stored pixels: one number, or one a channel
+        "pixel_mean": Floats([0]),  # subtracted from stored pixels: one number, or one per channel
         "pixel_scale": 1 / 255,  # then they are multiplied by it; both on the device
         "label_smoothing": 0.0,
         "precision": "float32",  # of the layers, or bfloat16; --precision replaces it
@@ -26,17 +29,13 @@ def default_params():
 
 def check_params(params):
     """Raises `ModelError` for a value of `default_params` out of range."""
-    try:
-        means = pixel_means(params)
-    except ValueError:
-        means = []
-    if len(means) not in (1, 3):
+    if len(params["pixel_mean"]) not in (1, 3):
         raise ModelError(
-            f"pixel_mean='{params['pixel_mean']}' must be one number, or three separated by spaces"
+            f"pixel_mean={params['pixel_mean']} must be one number, or three such as [123,117,104]"
         )
     if params["pixel_scale"] <= 0:
         raise ModelError(f"pixel_scale={params['pixel_scale']} must be above 0")
-    check_shares(params, "label_smoothing")
+    check_fractions(params, "label_smoothing")
 
 
 def scaled_images(features, params):
@@ -48,19 +47,14 @@ def scaled_images(features, params):
     Raises:
       ModelError: `pixel_mean` has another number of channels.
     """
-    images, means = features["image"], pixel_means(params)
+    images, means = features["image"], params["pixel_mean"]
     if len(means) not in (1, images.shape.as_list()[-1]):
-        raise ModelError(f"pixel_mean='{params['pixel_mean']}' does not fit images {images.shape}")
+        raise ModelError(f"pixel_mean={means} does not fit images of shape {images.shape}")
     with tf.name_scope("scaled_images"):
         images = tf.cast(images, tf.float32)
         if any(means):
             images -= tf.constant(means)
         return tf.cast(images * params["pixel_scale"], params["precision"])
-
-
-def pixel_means(params):
-    """Returns `pixel_mean` as numbers."""
-    return [float(word) for word in params["pixel_mean"].split()]
 
 
 def pooled_logits(x, params, training):
@@ -83,15 +77,17 @@ def global_pool(x, name):
         return tf.cast(tf.reduce_mean(tf.cast(x, tf.float32), axis=[1, 2]), x.dtype)
 
 
-def loss(labels, outputs, params):
-    """Softmax cross-entropy with `params["label_smoothing"]`, float32 `[batch]`."""
-    return losses.cross_entropy(
-        labels, outputs["logits"], params["label_smoothing"], params.get("use_tpu")
-    )
+def losses(features, labels, outputs, params):
+    """Softmax cross-entropy with `params["label_smoothing"]`."""
+    del features
+    return {
+        "cross_entropy": Loss(cross_entropy(labels, outputs["logits"], params["label_smoothing"]))
+    }
 
 
-def metrics(labels, outputs, weights):
-    """Streaming top-1 `accuracy` and `confusion_matrix` (int32, rows are labels)."""
+def metrics(features, labels, outputs, weights, params):
+    """Streaming top-1 `accuracy`, and `confusion_matrix`, int32, for its report."""
+    del features, params
     logits = outputs["logits"]
     classes = tf.argmax(logits, axis=-1, output_type=tf.int32)
     if labels.shape.rank == 2:
@@ -102,8 +98,9 @@ def metrics(labels, outputs, weights):
     }
 
 
-def predictions(outputs):
+def predictions(features, outputs, params):
     """Returns `{"classes": int32 [batch], "probabilities": float32 [batch, num_classes]}`."""
+    del features, params
     logits = outputs["logits"]
     return {
         "classes": tf.argmax(logits, axis=-1, output_type=tf.int32),
@@ -111,10 +108,31 @@ def predictions(outputs):
     }
 
 
+def reports(params, pipeline):
+    """Confusion matrix, and the first images with their predictions."""
+    del params
+    class_names = pipeline.data.class_names
+    return [ConfusionMatrix(class_names), Gallery(class_names)]
+
+
+def model(name, default_params, inference, check_params=check_params):
+    """Returns the Model of an image classifier."""
+    return Model(
+        name=name,
+        default_params=default_params,
+        inference=inference,
+        losses=losses,
+        predictions=predictions,
+        metrics=metrics,
+        reports=reports,
+        check_params=check_params,
+        features=("image",),
+        dataset_properties=("num_classes",),
+    )
+
+
 def _confusion_matrix(labels, classes, weights, num_classes):
-    """A streaming metric, as (value, update_op), both int32 `[num_classes, num_classes]`."""
-    if weights is None:
-        weights = tf.ones_like(labels)
+    """Streaming confusion matrix, int32 `[num_classes, num_classes]`, labels as rows."""
     total = tf.compat.v1.get_local_variable(
         "confusion_matrix/total",
         shape=[num_classes, num_classes],

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from common.params import Floats
 from models.layers import normalization
 from models.layers.convolution import conv2d, depthwise_conv2d
-from models.model import Model, ModelError, check_shares
+from models.model import ModelError, check_fractions
 from models.vision import classifier
 
 # Of each block, channels at width 1 and strides.
@@ -28,7 +29,7 @@ def default_params():
     """Returns the hyperparameters of `inference` and `classifier.loss`."""
     return {
         **classifier.default_params(),
-        "pixel_mean": "127.5",
+        "pixel_mean": Floats([127.5]),
         "pixel_scale": 1 / 127.5,
         **normalization.default_params(momentum=0.99, epsilon=1e-3),
         "version": 2,  # 1 or 2
@@ -45,7 +46,7 @@ def check_params(params):
         raise ModelError(f"version={params['version']} must be 1 or 2")
     if not 0.1 <= params["width"] <= 4:
         raise ModelError(f"width={params['width']} must be in [0.1, 4]")
-    check_shares(params, "dropout")
+    check_fractions(params, "dropout")
 
 
 def inference(features, params, training):
@@ -118,13 +119,4 @@ def _divisible(channels):
     return rounded + 8 if rounded < 0.9 * channels else rounded
 
 
-MODEL = Model(
-    name="mobilenet",
-    default_params=default_params,
-    inference=inference,
-    loss=classifier.loss,
-    metrics=classifier.metrics,
-    predictions=classifier.predictions,
-    check_params=check_params,
-    features=("image",),
-)
+MODEL = classifier.model("mobilenet", default_params, inference, check_params)

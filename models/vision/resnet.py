@@ -10,7 +10,7 @@ import tensorflow as tf
 from models.layers import normalization
 from models.layers.convolution import conv2d
 from models.layers.dropout import dropout
-from models.model import Model, ModelError, check_shares
+from models.model import ModelError, check_fractions
 from models.vision import classifier
 
 # Depth -> blocks of each stage, and whether they are bottlenecks.
@@ -50,7 +50,7 @@ def check_params(params):
         raise ModelError(f"width={params['width']} must be at least 1")
     if params["stem"] not in ("imagenet", "cifar"):
         raise ModelError(f"stem={params['stem']} must be imagenet or cifar")
-    check_shares(params, "stochastic_depth", "dropout")
+    check_fractions(params, "stochastic_depth", "dropout")
 
 
 def inference(features, params, training):
@@ -152,13 +152,4 @@ def _dropped_path(x, rate, training):
     return dropout(x, rate, training, noise_shape=[tf.shape(x)[0], 1, 1, 1])
 
 
-MODEL = Model(
-    name="resnet",
-    default_params=default_params,
-    inference=inference,
-    loss=classifier.loss,
-    metrics=classifier.metrics,
-    predictions=classifier.predictions,
-    check_params=check_params,
-    features=("image",),
-)
+MODEL = classifier.model("resnet", default_params, inference, check_params)

@@ -75,9 +75,9 @@ class Checkpoints:
         def find():
             import tensorflow as tf
 
-            from engine.cli import run_settings
+            from engine.cli import resolve_flags
 
-            run = run_settings.from_flags()
+            run, _ = resolve_flags.resolve()
             if run.checkpoint is None:
                 raise FaultError("all checkpoints are passed over in silence")
             reader = tf.train.load_checkpoint(run.checkpoint)
@@ -165,17 +165,17 @@ class Results:
     def _read(model_dir):
         def read():
             from engine.checkpoints import best, find
-            from engine.cli import run_settings
+            from engine.cli import resolve_flags
             from engine.hooks import results
 
             model = str(model_dir)
-            run_settings.from_flags()
+            resolve_flags.resolve()
             keeper = best.BestCheckpoint(model, "accuracy")
             keeper.update(f"{model}/model.ckpt-6", 6, {"accuracy": 0.9})
             require(keeper.evals_without_gain >= 0, "a negative count of evaluations")
             require(keeper.last_step == 6, "best.json does not tell the last step")
-            kept = find.find(model, "best")
-            find.step_of(kept)
+            kept = find.find_checkpoint(model, "best")
+            find.read_step(kept)
             results.of_evaluation(model, kept)
             results.write(model, 6, "eval", {"accuracy": 0.5})
             text = (model_dir / "result_6.json").read_text()

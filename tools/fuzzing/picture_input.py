@@ -64,10 +64,10 @@ class PictureInput:
 def _read_pictures():
     import tensorflow as tf
 
-    from engine.cli import modes, run_settings
+    from engine.cli import resolve_flags, run_errors
 
-    run = run_settings.from_flags()
-    with modes._clear_data_errors(run), tf.compat.v1.Session() as session:
+    run, _ = resolve_flags.resolve()
+    with run_errors.data_errors(run), tf.compat.v1.Session() as session:
         batches = run.predict_input_fn()({"batch_size": 2})
         element = tf.compat.v1.data.make_one_shot_iterator(batches).get_next()
         while True:

@@ -60,11 +60,11 @@ def train(base: pathlib.Path, *more: str) -> None:
     run_cpu([*arguments(base), *((more and given) or [*given, "--mode=train"])])
 
 
-def read_batches(run_settings) -> None:
+def read_batches(settings) -> None:
     """Reads what an Estimator would: all of evaluation, two batches of training; checks it."""
     import tensorflow as tf
 
-    from engine.cli import modes
+    from engine.cli import run_errors
 
     def batches(input_fn, count):
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -76,12 +76,12 @@ def read_batches(run_settings) -> None:
             except tf.errors.OutOfRangeError:
                 return
 
-    data = run_settings.pipeline
+    data = settings.pipeline
     shape = (_BATCH, *data.features["image"].shape)
-    given = [(data.eval_input_fn(run_settings.eval_split), 10**6)]
-    if run_settings.trains:
-        given.append((data.train_input_fn(run_settings.train_split, 1, 0), 2))
-    with modes._clear_data_errors(run_settings):
+    given = [(data.eval_input_fn(settings.evaluation.split), 10**6)]
+    if settings.is_training:
+        given.append((data.train_input_fn(settings.train.split, 1, 0), 2))
+    with run_errors.data_errors(settings):
         for input_fn, count in given:
             for features, labels in batches(input_fn, count):
                 detail = f"{labels} of {data.data.num_classes}"
@@ -94,9 +94,9 @@ def read_batches(run_settings) -> None:
 
 
 def _from_flags_and_read():
-    from engine.cli import run_settings
+    from engine.cli import resolve_flags
 
-    read_batches(run_settings.from_flags())
+    read_batches(resolve_flags.resolve()[0])
 
 
 class _OfData:

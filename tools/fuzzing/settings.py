@@ -100,7 +100,7 @@ class CpuFlags(_Flags):
     def main(self, case):
         """Resolves the flags; one time in ten does what they say, if that is little."""
         import run_cpu
-        from engine.cli import run_settings
+        from engine.cli import resolve_flags
 
         values = self.flag_values()
         numbers = [values[name].value for name in values]
@@ -108,7 +108,7 @@ class CpuFlags(_Flags):
         if small and case.random.random() < 0.1:
             run_cpu.main()
         else:
-            run_settings.from_flags()
+            resolve_flags.resolve()
 
 
 class TpuFlags(_Flags):
@@ -132,14 +132,14 @@ class TpuFlags(_Flags):
     def main(self, case):
         """Asks for the emulated TPU and resolves the flags."""
         import run_tpu
-        from engine.cli import run_settings
+        from engine.cli import resolve_flags
         from tpu.connect import connection
 
         if self.flag_values().mode == "check":
             return
         iterations = run_tpu._iterations_per_loop()
         with connection.connect(run_tpu._request()) as tpu:
-            run_settings.from_flags(iterations if tpu.use_tpu else 1, tpu.use_tpu)
+            resolve_flags.resolve(iterations if tpu.use_tpu else 1, tpu.use_tpu)
 
 
 class PrepareFlags(_Flags):
@@ -228,9 +228,9 @@ class Flagfile(_Flags):
 
     def main(self, case):
         """Resolves the flags."""
-        from engine.cli import run_settings
+        from engine.cli import resolve_flags
 
-        run_settings.from_flags()
+        resolve_flags.resolve()
 
 
 TARGETS = (CpuFlags(), TpuFlags(), PrepareFlags(), Flagfile())

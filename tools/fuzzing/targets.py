@@ -31,7 +31,7 @@ BY_NAME = {target.name: target for module in _ALL for target in module.TARGETS}
 # Imported once, before a child is forked; run_cpu and run_tpu define flags that differ.
 _MODULES = (
     "prepare_data",
-    "engine.cli.run_settings",
+    "engine.cli.resolve_flags",
     "engine.checkpoints.recovery",
     "engine.cli.modes",
     "engine.cli.runtime",

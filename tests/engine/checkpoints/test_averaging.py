@@ -1,4 +1,4 @@
-"""The mean of the newest checkpoints."""
+"""--checkpoint=average:N: the mean of the newest checkpoints."""
 
 import numpy as np
 import pytest
@@ -23,37 +23,37 @@ def model_dir(tmp_path, session):
 
 @pytest.mark.parametrize(("count", "mean"), [("2", 4.0), ("3", 3.0)])
 def test_the_mean_of_the_newest(model_dir, count, mean):
-    path = averaging.of_newest(model_dir, count)
+    path = averaging.average_newest(model_dir, count)
     np.testing.assert_array_equal(tf.train.load_variable(path, "weights"), [mean, -mean])
     assert tf.train.load_variable(path, "weights").dtype == np.float32
 
 
 def test_the_step_is_that_of_the_newest(model_dir):
-    assert find.step_of(find.find(model_dir, "average:2")) == 30
+    assert find.read_step(find.find_checkpoint(model_dir, "average:2")) == 30
 
 
-def test_the_checkpoints_stay_as_they_are(model_dir):
+def test_the_checkpoints_are_not_changed(model_dir):
     before = tf.train.get_checkpoint_state(model_dir)
-    averaging.of_newest(model_dir, "3")
+    averaging.average_newest(model_dir, "3")
     assert tf.train.get_checkpoint_state(model_dir) == before
     assert tf.train.load_variable(tf.train.latest_checkpoint(model_dir), "weights")[0] == 6.0
 
 
-def test_where_all_checkpoints_are_kept(model_dir):
+def test_checkpoints_missing_from_the_state_file_are_averaged(model_dir):
     # As tf.train.Saver(max_to_keep=0) leaves it.
     tf.compat.v1.train.update_checkpoint_state(model_dir, f"{model_dir}/model.ckpt-30")
-    path = averaging.of_newest(model_dir, "3")
+    path = averaging.average_newest(model_dir, "3")
     assert tf.train.load_variable(path, "weights")[0] == 3.0
 
 
 @pytest.mark.parametrize(
     ("which", "message"),
     [
-        ("average:4", r"average:4: .* has 3 checkpoint\(s\) \(--keep_checkpoint_max"),
+        ("average:4", r"average:4: .* has 3 checkpoint\(s\)\. Use a smaller N"),
         ("average:1", "must be average:N"),
         ("average:all", "must be average:N"),
     ],
 )
-def test_what_cannot_be_averaged_is_refused(model_dir, which, message):
+def test_invalid_counts(model_dir, which, message):
     with pytest.raises(UsageError, match=message):
-        find.find(model_dir, which)
+        find.find_checkpoint(model_dir, which)

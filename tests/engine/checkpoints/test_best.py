@@ -1,4 +1,4 @@
-"""The best checkpoint is kept, whatever happens while it is copied."""
+"""Retention of the best checkpoint, also if copying it is interrupted."""
 
 import json
 import os
@@ -40,28 +40,28 @@ def test_the_best_is_kept(tmp_path, metric, values, best):
     for step, value in enumerate(values, start=1):
         keeper.update(save(tmp_path, step, a=value), step, {metric: value})
     assert best_names(tmp_path) == [f"model.ckpt-{best}.index"]
-    assert find.step_of(find.find(str(tmp_path), "best")) == best
+    assert find.read_step(find.find_checkpoint(str(tmp_path), "best")) == best
 
 
 def test_the_best_is_found_after_a_move(tmp_path):
     keeper = BestCheckpoint(str(tmp_path / "here"), "accuracy")
     keeper.update(save(tmp_path / "here", 1, a=1.0), 1, {"accuracy": 0.1})
     os.rename(tmp_path / "here", tmp_path / "there")
-    best = find.find(str(tmp_path / "there"), "best")
+    best = find.find_checkpoint(str(tmp_path / "there"), "best")
     assert best == str(tmp_path / "there" / "best" / "model.ckpt-1")
 
 
-def test_evaluations_without_gain_are_counted_over_restarts(tmp_path):
+def test_evaluations_without_gain_are_counted_across_restarts(tmp_path):
     for step, value in enumerate([0.5, 0.4, 0.3], start=1):
         keeper = BestCheckpoint(str(tmp_path), "accuracy")
         keeper.update(save(tmp_path, step, a=value), step, {"accuracy": value})
     assert keeper.evals_without_gain == 2
 
 
-def test_a_checkpoint_that_is_gone_does_not_replace_the_best(tmp_path):
+def test_a_removed_checkpoint_does_not_replace_the_best(tmp_path):
     keeper = BestCheckpoint(str(tmp_path), "accuracy")
     keeper.update(save(tmp_path, 1, a=1.0), 1, {"accuracy": 0.1})
-    with pytest.raises(tf.errors.NotFoundError, match="not there any more"):
+    with pytest.raises(tf.errors.NotFoundError, match="was removed"):
         keeper.update(str(tmp_path / "model.ckpt-2"), 2, {"accuracy": 0.2})
     assert best_names(tmp_path) == ["model.ckpt-1.index"]
 
@@ -70,19 +70,19 @@ def test_a_checkpoint_that_is_gone_does_not_replace_the_best(tmp_path):
     ("metric", "size"),
     [("accuracy", "largest"), ("average_loss", "smallest"), ("rmse", "smallest")],
 )
-def test_what_is_best_is_said(tmp_path, metric, size):
-    wanted = BestCheckpoint(str(tmp_path), metric).wanted
-    assert wanted == f"the checkpoint of the {size} {metric}"
+def test_criterion_names_the_direction(tmp_path, metric, size):
+    criterion = BestCheckpoint(str(tmp_path), metric).criterion
+    assert criterion == f"the checkpoint with the {size} {metric}"
 
 
-def test_a_checkpoint_that_is_judged_again_is_not_counted_again(tmp_path):
+def test_a_repeated_evaluation_is_counted_once(tmp_path):
     for step, value in ((1, 0.5), (2, 0.4), (2, 0.4), (1, 0.5)):
         keeper = BestCheckpoint(str(tmp_path), "accuracy")
         keeper.update(save(tmp_path, step, a=value), step, {"accuracy": value})
     assert keeper.evals_without_gain == 1
 
 
-def test_a_copy_that_fails_leaves_the_former_best(tmp_path, monkeypatch):
+def test_a_failed_copy_leaves_the_previous_best(tmp_path, monkeypatch):
     keeper = BestCheckpoint(str(tmp_path), "accuracy")
     keeper.update(save(tmp_path, 1, a=1.0), 1, {"accuracy": 0.1})
     better = save(tmp_path, 2, a=2.0)
@@ -94,31 +94,31 @@ def test_a_copy_that_fails_leaves_the_former_best(tmp_path, monkeypatch):
         patch.setattr(files, "copy", full_disk)
         with pytest.raises(OSError, match="No space"):
             keeper.update(better, 2, {"accuracy": 0.2})
-    best = find.find(str(tmp_path), "best")
+    best = find.find_checkpoint(str(tmp_path), "best")
     assert tf.train.load_variable(best, "a") == 1.0
     with open(tmp_path / "best" / "best.json") as file:
         assert json.load(file)["step"] == 1
 
 
-def test_another_metric_is_refused(tmp_path):
+def test_another_metric_is_an_error(tmp_path):
     keeper = BestCheckpoint(str(tmp_path), "accuracy")
     keeper.update(save(tmp_path, 1, a=1.0), 1, {"accuracy": 0.1})
     with pytest.raises(UsageError, match="by 'accuracy', not by --best_metric=average_loss"):
         BestCheckpoint(str(tmp_path), "average_loss")
 
 
-def test_a_metric_that_no_evaluation_gives_is_refused(tmp_path):
+def test_an_unknown_metric_is_an_error(tmp_path):
     keeper = BestCheckpoint(str(tmp_path), "bleu")
-    with pytest.raises(UsageError, match="--best_metric=bleu is none of accuracy"):
+    with pytest.raises(UsageError, match="--best_metric=bleu is unknown; valid: accuracy"):
         keeper.update("unused", 1, {"accuracy": 0.1, "confusion_matrix": [[1]]})
 
 
 def best_step(folder):
-    return find.step_of(find.find(str(folder), "best"))
+    return find.read_step(find.find_checkpoint(str(folder), "best"))
 
 
 @pytest.mark.parametrize("call", range(4))  # data, index, checkpoint, best.json
-def test_a_copy_that_is_interrupted_is_made_again(tmp_path, monkeypatch, call):
+def test_an_interrupted_copy_is_repeated(tmp_path, monkeypatch, call):
     BestCheckpoint(str(tmp_path), "accuracy").update(save(tmp_path, 1, 1.0), 1, {"accuracy": 0.1})
     better, renames, rename = save(tmp_path, 2, 2.0), [], os.replace
 
@@ -158,7 +158,7 @@ def test_a_copy_that_is_interrupted_is_made_again(tmp_path, monkeypatch, call):
     ],
     ids=["empty", "list", "no text", "deep", "step", "value", "key", "huge"],
 )
-def test_a_broken_record_is_restored_from_the_evaluation_of_the_copy(tmp_path, content, capsys):
+def test_a_broken_best_json_is_rebuilt_from_the_evaluation(tmp_path, content, capsys):
     BestCheckpoint(str(tmp_path), "accuracy").update(save(tmp_path, 1, 1.0), 1, {"accuracy": 0.5})
     (tmp_path / "best" / "best.json").write_bytes(content)
     keeper = BestCheckpoint(str(tmp_path), "accuracy", {1: {"accuracy": 0.5}}.get)
@@ -168,11 +168,11 @@ def test_a_broken_record_is_restored_from_the_evaluation_of_the_copy(tmp_path, c
     assert best_step(tmp_path) == 3
 
 
-def test_a_best_checkpoint_that_is_broken_is_replaced_by_the_next(tmp_path, capsys):
+def test_a_broken_best_checkpoint_is_replaced_by_the_next(tmp_path, capsys):
     BestCheckpoint(str(tmp_path), "accuracy").update(save(tmp_path, 1, 1.0), 1, {"accuracy": 0.5})
     os.truncate(tmp_path / "best" / "model.ckpt-1.index", 3)
     with pytest.raises(UsageError, match=r"the best checkpoint .*model.ckpt-1 cannot be used"):
-        find.find(str(tmp_path), "best")
+        find.find_checkpoint(str(tmp_path), "best")
     keeper = BestCheckpoint(str(tmp_path), "accuracy")
     assert "of step 1, cannot be used" in capsys.readouterr().out
     assert keeper.update(save(tmp_path, 2, 2.0), 2, {"accuracy": 0.4})

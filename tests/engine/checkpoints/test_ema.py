@@ -1,4 +1,4 @@
-"""The average of the weights: its values, and what evaluation restores."""
+"""EMA of the weights: its values, and which variables evaluation restores."""
 
 import tensorflow as tf
 
@@ -22,7 +22,7 @@ def train(session, minimize, params, steps):
     return values
 
 
-def test_the_average_by_hand(session, minimize, tmp_path):
+def test_values_match_the_formula(session, minimize, tmp_path):
     values = train(session, minimize, {**PARAMS, "ema_decay": 0.5}, steps=6)
     average = 10.0
     for step, value in enumerate(values, start=1):
@@ -34,7 +34,7 @@ def test_the_average_by_hand(session, minimize, tmp_path):
     numerics.assert_close(found, average, depth=len(values) * 4)
 
 
-def test_evaluation_restores_averages_and_leaves_statistics(session, minimize, tmp_path):
+def test_evaluation_restores_the_ema_and_the_moving_statistics(session, minimize, tmp_path):
     params = {**PARAMS, "ema_decay": 0.5}
     train(session, minimize, params, steps=6)
     checkpoint = tf.compat.v1.train.Saver().save(session, str(tmp_path / "model.ckpt"))
@@ -48,7 +48,7 @@ def test_evaluation_restores_averages_and_leaves_statistics(session, minimize, t
         assert second.run(moving) == 3.0
 
 
-def test_without_a_decay_there_is_nothing_of_it(session, minimize):
+def test_no_variables_without_a_decay(session, minimize):
     train(session, minimize, PARAMS, steps=1)
     assert not [v for v in tf.compat.v1.global_variables() if "Average" in v.op.name]
     assert ema.scaffold(PARAMS) is None

@@ -1,4 +1,4 @@
-"""Which checkpoint a training goes on from, whatever happened to the newest."""
+"""Repair of model_dir: which checkpoint training resumes from."""
 
 import os
 
@@ -14,7 +14,7 @@ WEIGHTS = np.arange(1000, dtype=np.float32)
 
 @pytest.fixture
 def model_dir(tmp_path):
-    """A folder with checkpoints of steps 10, 20 and 30."""
+    """A folder with the checkpoints of steps 10, 20 and 30."""
     for step in (10, 20, 30):
         write(tmp_path, step, WEIGHTS)
     name(tmp_path, 10, 20, 30)
@@ -34,8 +34,8 @@ def name(folder, *steps):
 
 
 def newest(folder):
-    """The step of the newest good checkpoint; the file `checkpoint` agrees."""
-    path = recovery.newest_good(str(folder))
+    """The step that training resumes from; the file `checkpoint` must agree."""
+    path = recovery.recover(str(folder))
     assert tf.train.latest_checkpoint(str(folder)) == path
     return int(path.rpartition("-")[2])
 
@@ -55,25 +55,25 @@ def flip_a_byte(path):
 
 
 BREAKS = {
-    "data cut": lambda folder: os.truncate(data_of(folder, 30), 100),
-    "data of no bytes": lambda folder: os.truncate(data_of(folder, 30), 0),
-    "a flipped byte": lambda folder: flip_a_byte(data_of(folder, 30)),
-    "data gone": lambda folder: os.remove(data_of(folder, 30)),
-    "index cut": lambda folder: os.truncate(index_of(folder, 30), 20),
-    "index of no bytes": lambda folder: os.truncate(index_of(folder, 30), 0),
-    "index gone": lambda folder: os.remove(index_of(folder, 30)),
+    "truncated data": lambda folder: os.truncate(data_of(folder, 30), 100),
+    "empty data": lambda folder: os.truncate(data_of(folder, 30), 0),
+    "flipped byte": lambda folder: flip_a_byte(data_of(folder, 30)),
+    "missing data": lambda folder: os.remove(data_of(folder, 30)),
+    "truncated index": lambda folder: os.truncate(index_of(folder, 30), 20),
+    "empty index": lambda folder: os.truncate(index_of(folder, 30), 0),
+    "missing index": lambda folder: os.remove(index_of(folder, 30)),
     "not finite": lambda folder: write(folder, 30, np.append(WEIGHTS, np.float32(np.nan))),
 }
 
 
-def test_the_newest_is_taken_if_it_is_good(model_dir, capsys):
+def test_the_newest_is_used_if_it_is_valid(model_dir, capsys):
     assert newest(model_dir) == 30
     assert capsys.readouterr().out == ""
     assert not (model_dir / recovery.BROKEN_DIR).exists()
 
 
 @pytest.mark.parametrize("damage", BREAKS.values(), ids=BREAKS)
-def test_a_broken_one_is_set_aside_and_the_one_before_is_taken(model_dir, damage, capsys):
+def test_a_broken_checkpoint_is_moved_and_the_previous_one_is_used(model_dir, damage, capsys):
     damage(model_dir)
     left = sorted(path.name for path in model_dir.glob("model.ckpt-30.*"))
     assert newest(model_dir) == 20
@@ -82,41 +82,41 @@ def test_a_broken_one_is_set_aside_and_the_one_before_is_taken(model_dir, damage
     assert "model.ckpt-30 cannot be used" in capsys.readouterr().out
 
 
-def test_several_can_be_broken(model_dir):
+def test_several_broken_checkpoints(model_dir):
     for step in (20, 30):
         flip_a_byte(data_of(model_dir, step))
     assert newest(model_dir) == 10
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\xff\xfe garbage"])
-def test_without_the_file_that_names_it_the_newest_is_found(model_dir, content):
+def test_a_missing_or_broken_state_file_is_ignored(model_dir, content):
     os.remove(model_dir / "checkpoint")
     if content is not None:
         (model_dir / "checkpoint").write_bytes(content)
     assert newest(model_dir) == 30
 
 
-def test_one_that_was_written_but_not_named_is_taken(model_dir):
+def test_a_checkpoint_missing_from_the_state_file_is_used(model_dir):
     name(model_dir, 10, 20)
     assert newest(model_dir) == 30
 
 
-def test_one_that_is_named_but_gone_is_passed_over(model_dir):
+def test_a_deleted_checkpoint_in_the_state_file_is_skipped(model_dir):
     for path in model_dir.glob("model.ckpt-30.*"):
         path.unlink()
     assert newest(model_dir) == 20
 
 
-def test_if_none_is_good_nothing_is_changed(model_dir):
+def test_if_all_are_broken_nothing_is_changed(model_dir):
     for step in (10, 20, 30):
         flip_a_byte(data_of(model_dir, step))
     before = sorted(os.listdir(model_dir))
     with pytest.raises(RunError, match=r"none of 3 checkpoints .* Checksum does not match"):
-        recovery.newest_good(str(model_dir))
+        recovery.recover(str(model_dir))
     assert sorted(os.listdir(model_dir)) == before
 
 
-def test_what_an_interrupted_write_left_is_removed(model_dir):
+def test_temporary_files_of_an_interrupted_save_are_removed(model_dir):
     (model_dir / "model.ckpt-40_temp").mkdir()
     (model_dir / "model.ckpt-40_temp" / "part-00000-of-00001.data-00000-of-00001").touch()
     for left in ("model.ckpt-40.meta.tmp1a2b", "checkpoint.tmp77", "graph.pbtxt.tmp0f"):
@@ -126,28 +126,28 @@ def test_what_an_interrupted_write_left_is_removed(model_dir):
     assert len(before - {*os.listdir(model_dir)}) == 4
 
 
-def test_the_leftover_of_a_first_save_is_removed(tmp_path):
+def test_data_of_an_interrupted_first_save_is_removed(tmp_path):
     write(tmp_path, 10, WEIGHTS)
     os.remove(index_of(tmp_path, 10))
-    assert recovery.newest_good(str(tmp_path)) is None
+    assert recovery.recover(str(tmp_path)) is None
     assert os.listdir(tmp_path) == []
 
 
-def test_the_leftover_of_a_removal_is_removed(model_dir):
+def test_data_of_an_interrupted_removal_is_removed(model_dir):
     name(model_dir, 20, 30)
     os.remove(index_of(model_dir, 10))
     assert newest(model_dir) == 30
     assert not data_of(model_dir, 10).exists()
 
 
-def test_an_index_that_was_cut_by_a_kill_is_no_checkpoint_either(tmp_path):
+def test_an_index_truncated_by_a_kill_is_removed(tmp_path):
     write(tmp_path, 10, WEIGHTS)
     os.truncate(index_of(tmp_path, 10), 0)
-    assert recovery.newest_good(str(tmp_path)) is None
+    assert recovery.recover(str(tmp_path)) is None
 
 
 @pytest.mark.parametrize("evidence", ["meta", "checkpoint"])
-def test_a_complete_checkpoint_without_its_index_is_not_removed(tmp_path, evidence):
+def test_a_complete_checkpoint_that_lost_its_index_is_not_removed(tmp_path, evidence):
     write(tmp_path, 10, WEIGHTS)
     os.remove(index_of(tmp_path, 10))
     if evidence == "meta":
@@ -155,64 +155,43 @@ def test_a_complete_checkpoint_without_its_index_is_not_removed(tmp_path, eviden
     else:
         name(tmp_path, 10)
     with pytest.raises(RunError, match="none of 1 checkpoints"):
-        recovery.newest_good(str(tmp_path))
+        recovery.recover(str(tmp_path))
     assert data_of(tmp_path, 10).exists()
 
 
-def test_a_save_that_was_interrupted_before_it_was_named_is_completed(model_dir):
+def test_an_interrupted_save_is_finished(model_dir):
     write(model_dir, 40, WEIGHTS)
-    assert recovery.newest_good(str(model_dir), 3) == str(model_dir / "model.ckpt-40")
+    assert recovery.recover(str(model_dir), 3) == str(model_dir / "model.ckpt-40")
     assert tf.train.latest_checkpoint(str(model_dir)) == str(model_dir / "model.ckpt-40")
     left = sorted(path.name for path in model_dir.glob("*.index"))
     assert left == ["model.ckpt-20.index", "model.ckpt-30.index", "model.ckpt-40.index"]
 
 
 def test_a_smaller_limit_alone_removes_nothing(model_dir):
-    recovery.newest_good(str(model_dir), 1)
+    recovery.recover(str(model_dir), 1)
     assert len(list(model_dir.glob("*.index"))) == 3
 
 
-@pytest.mark.parametrize("step", [np.array([1, 2]), b"text", np.float32(1)])
-def test_a_global_step_that_is_no_number_is_a_fault(tmp_path, step):
-    path = str(tmp_path / "model.ckpt-1")
-    writer.write(path, {"global_step": step})
-    assert recovery.problem_of(path) == "its global_step is missing, or not a number"
-
-
-def test_a_variable_of_text_is_no_fault(tmp_path):
-    values = {"text": b"text", "global_step": np.int64(1)}
-    writer.write(str(tmp_path / "model.ckpt-1"), values)
-    assert recovery.problem_of(str(tmp_path / "model.ckpt-1")) is None
-
-
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
-def test_a_folder_or_a_pipe_in_the_place_of_the_state_file_is_named(model_dir, make):
+def test_a_folder_or_pipe_instead_of_the_state_file_is_an_error(model_dir, make):
     os.remove(model_dir / "checkpoint")
     make(model_dir / "checkpoint")
     with pytest.raises(RunError, match="checkpoint is not a file"):
-        recovery.newest_good(str(model_dir))
+        recovery.recover(str(model_dir))
 
 
-def test_a_pipe_in_the_place_of_an_index_is_no_checkpoint(model_dir):
+def test_a_pipe_instead_of_an_index_is_broken(model_dir):
     os.remove(index_of(model_dir, 30))
     os.mkfifo(index_of(model_dir, 30))
     assert newest(model_dir) == 20
 
 
-def test_what_reads_changes_nothing(model_dir, capsys):
-    flip_a_byte(data_of(model_dir, 30))
-    before = sorted(os.listdir(model_dir))
-    assert recovery.newest_readable(str(model_dir)) == str(model_dir / "model.ckpt-20")
-    assert "model.ckpt-30 cannot be used: " in capsys.readouterr().out
-    assert sorted(os.listdir(model_dir)) == before
+def test_missing_and_empty_folders_have_no_checkpoint(tmp_path):
+    assert recovery.recover(str(tmp_path / "absent")) is None
+    assert recovery.recover(str(tmp_path)) is None
 
 
-def test_of_no_folder_and_an_empty_one_there_is_none(tmp_path):
-    assert recovery.newest_good(str(tmp_path / "absent")) is None
-    assert recovery.newest_good(str(tmp_path)) is None
-
-
-def test_a_run_goes_on_from_the_last_good_one(run_in, variables, tmp_path, capsys):
+def test_training_resumes_from_the_last_valid_checkpoint(run_in, variables, tmp_path, capsys):
     arguments = ["--mode=train", "--train_steps=20", "--save_checkpoints_steps=5"]
     run_in(tmp_path, *arguments)
     once = variables(tmp_path)

@@ -1,4 +1,4 @@
-"""A model is used with the kind of data that it was trained on."""
+"""A data set must match the one that the model was trained on."""
 
 import json
 
@@ -51,52 +51,52 @@ def test_the_record_names_classes_and_features(trained_dir, data_dir):
     }
 
 
-def test_the_same_data_are_accepted(evaluate, changed):
+def test_the_same_data_is_accepted(evaluate, changed):
     assert evaluate(changed(prepared_with={})) == (0, "")
 
 
-def test_classes_in_another_order_are_refused(evaluate, changed, data_dir):
+def test_another_order_of_the_classes_is_an_error(evaluate, changed, data_dir):
     classes = classes_of(data_dir)
-    status, said = evaluate(changed(class_names=classes[::-1]))
+    status, output = evaluate(changed(class_names=classes[::-1]))
     assert status == 2
-    assert f"label 0 is '{classes[0]}' there and '{classes[-1]}' here" in said
+    assert f"label 0 was '{classes[0]}' and is now '{classes[-1]}'" in output
 
 
-def test_other_classes_are_refused_by_name(evaluate, changed, data_dir):
+def test_other_classes_are_named(evaluate, changed, data_dir):
     classes = classes_of(data_dir)
-    status, said = evaluate(changed(class_names=[*classes[:-1], "new"]))
+    status, output = evaluate(changed(class_names=[*classes[:-1], "new"]))
     assert status == 2
-    assert f"only there: {classes[-1]}; only here: new" in said
+    assert f"missing: {classes[-1]}; new: new" in output
 
 
-def test_images_of_another_size_are_refused(evaluate):
-    status, said = evaluate("--image_size=9x9")
+def test_another_image_size_is_an_error(evaluate):
+    status, output = evaluate("--image_size=9x9")
     assert status == 2
-    assert "image uint8 [7, 5, 1] there; image uint8 [9, 9, 1] here" in said
+    assert "image uint8 [7, 5, 1] in training; image uint8 [9, 9, 1] now" in output
 
 
 @pytest.mark.parametrize("checkpoint", ["average:2", "path"])
-def test_every_way_to_name_a_checkpoint_is_checked(evaluate, changed, trained_dir, checkpoint):
+def test_every_kind_of_checkpoint_flag_is_checked(evaluate, changed, trained_dir, checkpoint):
     path = f"{trained_dir}/model.ckpt-40"
     flag = f"--checkpoint={path if checkpoint == 'path' else checkpoint}"
-    status, said = evaluate(changed(class_names=["a", "b", "c"]), flag)
+    status, output = evaluate(changed(class_names=["a", "b", "c"]), flag)
     assert status == 2
-    assert "was trained on other classes" in said
+    assert "the classes of data set" in output
 
 
 def test_a_training_on_other_classes_is_not_resumed(exit_status, tiny_flags, run, changed, capsys):
     folder = run("--mode=train", "--train_steps=5")
     flags = [f"--model_dir={folder}", "--mode=train", "--train_steps=10"]
     assert exit_status(run_cpu, *tiny_flags, *flags, changed(class_names=["c", "b", "a"])) == 2
-    assert "was trained on other classes" in capsys.readouterr().err
+    assert "the classes of data set" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"classes": 1}', "{" * 10**5, "\x00"])
-def test_a_broken_record_is_named(tmp_path, content, evaluate):
+def test_a_broken_record_is_an_error(tmp_path, content, evaluate):
     (tmp_path / trained_on.FILE_NAME).write_text(content)
     with pytest.raises(ValueError, match=r"trained_on.json cannot be read"):
         trained_on.check(str(tmp_path / "model.ckpt-1"), str(tmp_path), None)
 
 
-def test_a_model_of_before_the_records_is_accepted(tmp_path):
+def test_a_missing_record_is_accepted(tmp_path):
     trained_on.check(str(tmp_path / "model.ckpt-1"), str(tmp_path), None)

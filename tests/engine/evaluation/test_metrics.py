@@ -1,20 +1,49 @@
 """The loss and the metrics of an exact evaluation."""
 
+import types
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from common.errors import UsageError
 from engine.evaluation import metrics
+from models.model import Loss
 from models.vision import mlp
+
+
+def check_best_metric(name):
+    step = types.SimpleNamespace(
+        eval_outputs={"logits": tf.ones([13, 3])}, losses={"first": 0, "second": 0}
+    )
+    host_metrics = [types.SimpleNamespace(names=["bleu"])]
+    metrics.check_best_metric(name, mlp.MODEL, {}, tf.range(13), step, {}, host_metrics)
 
 
 def test_the_mean_loss_leaves_padding_out(session):
     losses = tf.constant([1.0, 2.0, 6.0, 100.0])
     weights = tf.constant([1.0, 1.0, 1.0, 0.0])
-    labels = tf.range(4)
-    assert session.run(metrics.mean_loss(mlp.MODEL, labels, losses, weights)) == 3.0
-    assert session.run(metrics.mean_loss(mlp.MODEL, labels, losses, tf.zeros([4]))) == 0.0
+    terms = {"loss": Loss(losses)}
+    assert session.run(metrics.mean_loss(terms, weights)) == 3.0
+    assert session.run(metrics.mean_loss(terms, tf.zeros([4]))) == 0.0
+
+
+def test_terms_of_a_loss_are_normalized_by_their_own_weights_and_scaled(session):
+    terms = {
+        "tokens": Loss(tf.constant([1.0, 4.0, 9.0]), tf.constant([3.0, 1.0, 5.0]), scale=2.0),
+        "sentence": Loss(tf.constant([10.0, 20.0, 90.0])),
+    }
+    weights = tf.constant([1.0, 1.0, 0.0])
+    expected = 2 * (3 * 1 + 1 * 4) / 4 + 15
+    assert session.run(metrics.mean_loss(terms, weights)) == expected
+    found = metrics.streaming(
+        mlp.MODEL, {}, tf.range(3), {"logits": tf.ones([3, 3])}, terms, weights, {}
+    )
+    session.run(tf.compat.v1.local_variables_initializer())
+    session.run([update for _, update in found.values()])
+    values = session.run({name: value for name, (value, _) in found.items()})
+    assert values["average_loss"] == expected
+    assert (values["tokens_loss"], values["sentence_loss"]) == (7 / 4, 15)
 
 
 def test_metrics_over_batches_count_every_example_once(session):
@@ -22,7 +51,8 @@ def test_metrics_over_batches_count_every_example_once(session):
     losses = tf.compat.v1.placeholder(tf.float32, [4])
     weights = tf.compat.v1.placeholder(tf.float32, [4])
     outputs = {"logits": tf.one_hot(labels, 3)}
-    results = metrics.metrics(mlp.MODEL, labels, outputs, losses, weights)
+    terms = {"loss": Loss(losses)}
+    results = metrics.streaming(mlp.MODEL, {}, labels, outputs, terms, weights, {})
     session.run(tf.compat.v1.local_variables_initializer())
     for losses_now, weights_now in (([1, 2, 3, 4], [1, 1, 1, 1]), ([5, 9, 9, 9], [1, 0, 0, 0])):
         feed = {labels: [0, 1, 2, 0], losses: losses_now, weights: weights_now}
@@ -34,14 +64,12 @@ def test_metrics_over_batches_count_every_example_once(session):
     assert values["accuracy"] == 1.0
 
 
-@pytest.mark.parametrize("name", ["", "accuracy", "average_loss"])
+@pytest.mark.parametrize("name", ["", "accuracy", "average_loss", "second_loss", "bleu"])
 def test_a_metric_of_the_evaluation_is_accepted(name):
-    labels, outputs = tf.range(13), {"logits": tf.ones([13, 3])}
-    metrics.require_metric(name, mlp.MODEL, labels, outputs)
+    check_best_metric(name)
     assert not tf.compat.v1.local_variables()  # the training graph is left alone
 
 
 def test_other_metrics_are_refused():
-    outputs = {"logits": tf.ones([13, 3])}
     with pytest.raises(UsageError, match=r"=acuracy is unknown\. Did you mean 'accuracy'"):
-        metrics.require_metric("acuracy", mlp.MODEL, tf.range(13), outputs)
+        check_best_metric("acuracy")

@@ -77,13 +77,13 @@ def test_a_hook_goes_on_in_another_session(capsys):
 
 
 def test_a_short_pass_over_a_split_prints_nothing(capsys):
-    train([progress.PassHook("eval", 25, batch_size=13)], 2)
+    train([progress.EvalProgressHook("eval", 25, batch_size=13)], 2)
     assert capsys.readouterr().out == ""
 
 
 def test_a_long_pass_over_a_split_says_how_far_it_is(capsys, monkeypatch):
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
-    train([progress.PassHook("eval", 25, batch_size=13)], 2)
+    train([progress.EvalProgressHook("eval", 25, batch_size=13)], 2)
     first, last = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"eval 13/25 \| [\d,]+ examples/s \| ETA \d:\d\d:\d\d", first)
     assert re.fullmatch(r"eval 25/25 \| [\d,]+ examples/s \| ETA 0:00:00", last)

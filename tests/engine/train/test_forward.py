@@ -14,7 +14,7 @@ from tests import numerics
 BFLOAT16 = tf.bfloat16.as_numpy_dtype
 MODELS = {
     "mlp": (mlp.MODEL, ["dropout=0,hidden_units=64"]),
-    "convnet": (convnet.MODEL, ["layers=conv:4:3 batch_norm relu flatten dense:8 relu"]),
+    "convnet": (convnet.MODEL, ["layers=[conv:4:3,batch_norm,relu,flatten,dense:8,relu]"]),
     "resnet": (resnet.MODEL, ["depth=10,width=8,stem=cifar,zero_init_last_gamma=false"]),
 }
 # What each rounds to bfloat16 one after another: the pixels; of a layer with bias the kernel, the
@@ -31,11 +31,12 @@ def of_bfloat16(roundings):
 def build(name, kind):
     """Logits and loss of 13 random images."""
     model, overrides = MODELS[name]
-    params = hparams.resolve(model, overrides, num_classes=3, precision=kind)
+    params = hparams.resolve(model, overrides, {"num_classes": 3}, precision=kind)
     images = np.random.default_rng(0).integers(0, 255, [13, 7, 5, 1]).astype(np.uint8)
     tf.compat.v1.set_random_seed(1)
     outputs = forward.infer(model, {"image": tf.constant(images)}, params, training=True)
-    loss = tf.reduce_mean(model.loss(tf.range(13) % 3, outputs, params))
+    losses = model.losses({}, tf.range(13) % 3, outputs, params)
+    loss = tf.reduce_mean(losses["cross_entropy"].values)
     return outputs["logits"], loss
 
 
@@ -57,7 +58,7 @@ def test_layers_compute_in_bfloat16_and_the_rest_in_float32(graph, name):
 
 
 def test_an_inference_graph_has_tensorflow_s_own_gradients(graph):
-    params = hparams.resolve(mlp.MODEL, [], num_classes=3, precision="bfloat16")
+    params = hparams.resolve(mlp.MODEL, [], {"num_classes": 3}, precision="bfloat16")
     image = tf.zeros([13, 7, 5, 1], tf.uint8)
     forward.infer(mlp.MODEL, {"image": image}, params, training=False)
     biases = [op for op in graph.get_operations() if op.type == "BiasAdd"]
@@ -103,8 +104,8 @@ def test_bfloat16_adds_up_many_pixels_in_float32(layers):
             tf.compat.v1.set_random_seed(1)
             # Without a ReLU, whose gradient is that of another function where rounding takes a
             # number to its other side.
-            overrides = [f"layers=conv:16:3 {layers}", "pixel_scale=0.004"]
-            params = hparams.resolve(convnet.MODEL, overrides, num_classes=3, precision=kind)
+            overrides = [f"layers=[conv:16:3,{layers}]", "pixel_scale=0.004"]
+            params = hparams.resolve(convnet.MODEL, overrides, {"num_classes": 3}, precision=kind)
             outputs = forward.infer(convnet.MODEL, {"image": tf.constant(images)}, params, True)
             loss = tf.reduce_sum(outputs["logits"][:, 0])
             biases = [v for v in tf.compat.v1.trainable_variables() if v.op.name.endswith("bias")]
@@ -125,13 +126,13 @@ def test_bfloat16_adds_up_many_pixels_in_float32(layers):
     numerics.assert_far(summed_in_bfloat16(of_pixels), of_biases[0], **backward_pass)
 
 
-CONVNET = "layers=conv:4:3 batch_norm relu flatten dense:8 relu"
+CONVNET = "layers=[conv:4:3,batch_norm,relu,flatten,dense:8,relu]"
 
 
 def trained_with(pattern, *overrides):
     """Names of the variables that a step with `trainable=pattern` trains, and all of the graph."""
     overrides = [CONVNET, f"trainable={pattern}", *overrides]
-    params = hparams.resolve(convnet.MODEL, overrides, num_classes=3)
+    params = hparams.resolve(convnet.MODEL, overrides, {"num_classes": 3})
     images = tf.zeros([13, 7, 5, 1], tf.uint8)
     outputs = forward.infer(convnet.MODEL, {"image": images}, params, training=True)
     loss = tf.reduce_mean(outputs["logits"])
@@ -158,13 +159,13 @@ def test_no_gradient_flows_below_the_last_trained_layer(graph):
 
 def test_evaluation_restores_averages_of_trained_variables_alone():
     params = hparams.resolve(
-        convnet.MODEL, [CONVNET, "trainable=logits/.*,ema_decay=0.9"], num_classes=3
+        convnet.MODEL, [CONVNET, "trainable=logits/.*,ema_decay=0.9"], {"num_classes": 3}
     )
     images = tf.zeros([13, 7, 5, 1], tf.uint8)
     forward.infer(convnet.MODEL, {"image": images}, params, training=False)
     averages = {
         name
-        for name in ema.restored_variables(params, training=False)
+        for name in ema.variables_to_restore(params, training=False)
         if name.endswith("/ExponentialMovingAverage")
     }
     assert averages == {f"logits/{name}/ExponentialMovingAverage" for name in ("kernel", "bias")}

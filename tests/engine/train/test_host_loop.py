@@ -1,11 +1,15 @@
 """Several steps in one session.run: as many as there is time for, and the same as single ones."""
 
+import types
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from engine.cli import run_settings
-from engine.train import host_loop, train_step
+from engine.cli import resolve_flags
+from engine.hooks.progress import Clock
+from engine.hooks.summaries import TrainSummaryHook
+from engine.train import host_loop
 from tests import numerics
 
 
@@ -14,26 +18,34 @@ def counter():
     return host_loop.LoopCounter(4, 10, end=13)
 
 
-def make_step(features, labels, loss_of=lambda feature: feature):
-    """A step that adds the batch, one number, to a sum."""
+def model_fn(features, labels, mode, params):
+    """Adds the batch, one number, to a sum; `params` is the function from the batch to the loss."""
     del labels
     total = tf.compat.v1.get_variable("total", [], initializer=tf.zeros_initializer())
     global_step = tf.compat.v1.train.get_or_create_global_step()
     with tf.control_dependencies([total.assign_add(features)]):
         op = global_step.assign_add(1, read_value=False)
-    loss = loss_of(features)
-    return train_step.TrainStep(op, loss, {}, [total]), lambda: tf.strings.as_string(features, 0)
+    settings = types.SimpleNamespace(
+        model_dir="", train=types.SimpleNamespace(batch_size=1, summary_steps=4)
+    )
+    state = types.SimpleNamespace(clock=Clock(), counter=None)
+    hook = TrainSummaryHook(lambda: tf.strings.as_string(features, 0), settings, state)
+    return tf.estimator.EstimatorSpec(
+        mode, loss=params["loss"](features), train_op=op, training_hooks=[hook]
+    )
 
 
-def train(counter, build=make_step):
+def train(counter, loss=tf.identity):
     """Runs to the end on the numbers 1, 2, 3...; the step after each run, and what it fetched."""
     numbers = tf.data.Dataset.range(1, 1000).map(lambda n: (tf.cast(n, tf.float32), n))
-    batches, _ = host_loop.of_dataset(lambda params: numbers)({})
-    step, summary = host_loop.repeat(batches, counter, 4, build)
+    batches, _ = host_loop.decorate_input_fn(lambda params: numbers)({})
+    looped = host_loop.decorate_model_fn(model_fn, counter, 4)
+    spec = looped(batches, None, tf.estimator.ModeKeys.TRAIN, {"loss": loss})
+    fetches = [spec.train_op, spec.loss, spec.training_hooks[0].summary]
     runs = []
     with tf.compat.v1.train.MonitoredSession(hooks=[counter]) as session:
         while not session.should_stop():
-            _, loss, text = session.run([step.op, step.loss, summary])
+            _, loss, text = session.run(fetches)
             runs.append((counter.step, loss, text.decode()))
     return runs
 
@@ -79,10 +91,7 @@ def test_the_summary_is_of_the_steps_where_it_is_due(counter):
 def test_a_loss_that_is_not_finite_ends_the_loop(counter, time_passes):
     time_passes(1e-4)
 
-    def diverging(features, labels):
-        return make_step(features, labels, lambda n: tf.where(tf.equal(n, 6), np.nan, n))
-
-    runs = train(counter, diverging)
+    runs = train(counter, lambda n: tf.where(tf.equal(n, 6), np.nan, n))
     assert [step for step, _, _ in runs][:5] == [1, 3, 4, 6, 8]
     assert np.isnan(runs[3][1])
 
@@ -91,8 +100,8 @@ def test_a_loss_that_is_not_finite_ends_the_loop(counter, time_passes):
 def test_an_estimator_learns_the_same_in_loops(run_in, variables, monkeypatch, tmp_path, flag):
     arguments = ["--mode=train", "--train_steps=13", "--train_batch_size=12", flag]
     run_in(tmp_path / "loops", *arguments)
-    from_flags = run_settings.from_flags
-    monkeypatch.setattr(run_settings, "from_flags", lambda task, in_loops: from_flags(task=task))
+    resolve = resolve_flags.resolve
+    monkeypatch.setattr(resolve_flags, "resolve", lambda task, in_loops: resolve(task=task))
     run_in(tmp_path / "steps", *arguments)
     # 13 steps, each of two layers and a loss, there and back, and an optimizer, on 7x5 pixels.
     arithmetic = {"terms": 7 * 5, "depth": 13 * (2 * (1 + 2 * 2 + 6) + 10)}

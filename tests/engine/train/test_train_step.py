@@ -1,11 +1,13 @@
 """A step of training: one update, whatever the number of parts the batch is cut into."""
 
+import types
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from engine.cli import hparams
-from engine.train import optimizers, train_step
+from engine.train import train_step
 from models.vision import convnet, mlp
 from tests import numerics
 
@@ -13,13 +15,14 @@ BATCH_SIZE, PIXELS, STEPS = 12, 7 * 5, 3
 # Each step: the scaled pixels, two layers with bias and six operations of the loss, there and back,
 # and ten of decay, clipping and momentum; a kernel's gradient is summed over images and pixels.
 TRAINING = {"terms": BATCH_SIZE * PIXELS, "depth": STEPS * (2 * (1 + 2 * 2 + 6) + 10)}
-PLAIN = "layers=conv:4:3 relu flatten"
-BATCH_NORM = "layers=conv:4:3 batch_norm relu flatten"
+PLAIN = "layers=[conv:4:3,relu,flatten]"
+BATCH_NORM = "layers=[conv:4:3,batch_norm,relu,flatten]"
 
 
 def run_steps(model, overrides, accumulate_steps, count=STEPS):
     """Losses, the last outputs and the variables after some steps on fixed batches."""
-    params = hparams.resolve(model, overrides, num_classes=3)
+    overrides = [*overrides, "learning_rate=0.1"]
+    params = hparams.resolve(model, overrides, {"num_classes": 3})
     random = np.random.default_rng(0)
     images = random.uniform(0, 255, [count, BATCH_SIZE, 7, 5, 1]).astype(np.float32)
     labels = random.integers(0, 3, [count, BATCH_SIZE], dtype=np.int32)
@@ -27,10 +30,10 @@ def run_steps(model, overrides, accumulate_steps, count=STEPS):
         tf.compat.v1.set_random_seed(1)
         step = tf.compat.v1.train.get_or_create_global_step()
         features = {"image": tf.gather(images, step)}
-        optimizer = optimizers.create(params, 0.1)
-        train = train_step.train_step(
-            model, features, tf.gather(labels, step), params, optimizer, accumulate_steps
+        settings = types.SimpleNamespace(
+            steps=count, batch_size=BATCH_SIZE, accumulate_steps=accumulate_steps
         )
+        train = train_step.train_step(model, features, tf.gather(labels, step), params, settings)
         session.run(tf.compat.v1.global_variables_initializer())
         fetches = (train.loss, train.eval_outputs, train.op)
         losses, outputs, _ = zip(*(session.run(fetches) for _ in range(count)))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from models.layers import attention
+from models.layers import attention, device
 from tests import numerics
 
 BATCH, LENGTH, MEMORY, HEADS, HEAD_SIZE = 3, 7, 5, 2, 4
@@ -70,7 +70,8 @@ def test_self_attention_is_keras(random, eager, use_tpu):
 
     def ours(x, mask):
         bias = attention.bias(mask)[:, tf.newaxis]
-        return attention.self_attention(x, bias, {**PARAMS, "use_tpu": use_tpu}, training=False)
+        with device.scope({"use_tpu": use_tpu}):
+            return attention.self_attention(x, bias, PARAMS, training=False)
 
     got, values = run(ours, x, mask)
     assert got.shape == (BATCH, LENGTH, HIDDEN)
@@ -89,10 +90,10 @@ def test_cross_attention_is_keras(random, eager, use_tpu):
     mask[:, :, 0] = True
 
     def ours(x, memory, mask):
-        params = {**PARAMS, "use_tpu": use_tpu}
-        key, value = attention.keys_values(memory, params)
         bias = attention.bias(mask)[:, tf.newaxis]
-        return attention.cross_attention(x, key, value, bias, params, training=False)
+        with device.scope({"use_tpu": use_tpu}):
+            key, value = attention.keys_values(memory, PARAMS)
+            return attention.cross_attention(x, key, value, bias, PARAMS, training=False)
 
     got, values = run(ours, x, memory, mask)
     numerics.assert_close(got, keras_attention(values, x, memory, mask), **ATTENTION)
@@ -102,15 +103,15 @@ def test_cross_attention_is_keras(random, eager, use_tpu):
 def test_with_a_cache_position_after_position_is_causal_self_attention(random, use_tpu):
     x = random.normal(size=[BATCH, LENGTH, HIDDEN]).astype(np.float32)
     causal = np.tril(np.ones([LENGTH, LENGTH], bool))
-    params = {**PARAMS, "use_tpu": use_tpu}
 
     def both(x):
-        with tf.compat.v1.variable_scope("", reuse=tf.compat.v1.AUTO_REUSE):
-            whole = attention.self_attention(x, attention.bias(causal), params, training=False)
+        reuse = tf.compat.v1.variable_scope("", reuse=tf.compat.v1.AUTO_REUSE)
+        with device.scope({"use_tpu": use_tpu}), reuse:
+            whole = attention.self_attention(x, attention.bias(causal), PARAMS, training=False)
             cache = [tf.zeros([BATCH, 1, HEADS, LENGTH, HEAD_SIZE])] * 2
             steps = []
             for i in range(LENGTH):
-                step, cache = attention.cached_self_attention(x[:, i : i + 1], cache, i, params)
+                step, cache = attention.cached_self_attention(x[:, i : i + 1], cache, i, PARAMS)
                 steps.append(step)
         return whole, tf.concat(steps, axis=1)
 

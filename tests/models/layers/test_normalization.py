@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from models.layers import normalization
+from models.layers import device, normalization
 from tests import numerics
 
 VALUES = np.random.default_rng(0).normal(3, 2, [13, 4, 4, 2]).astype(np.float32)
@@ -23,8 +23,8 @@ def batch_normalized(epsilon=1e-3):
 
 
 def normalized(trainable=".*", use_tpu=False, **options):
-    params = {**normalization.default_params(), "trainable": trainable, "use_tpu": use_tpu}
-    with tf.compat.v1.variable_scope("block_1"):
+    params = {**normalization.default_params(), "trainable": trainable}
+    with device.scope({"use_tpu": use_tpu}), tf.compat.v1.variable_scope("block_1"):
         return normalization.batch_norm(tf.constant(VALUES), params, training=True, **options)
 
 
@@ -64,9 +64,10 @@ def test_strides_are_of_the_result_alone(session, strides, use_tpu):
 def test_a_tpu_has_the_gradients_and_averages_of_the_kernel(strides):
     def trained(use_tpu):
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-            params = {**normalization.default_params(), "use_tpu": use_tpu}
             x = tf.constant(VALUES)
-            y = normalization.batch_norm(x, params, training=True, strides=strides)
+            with device.scope({"use_tpu": use_tpu}):
+                params = normalization.default_params()
+                y = normalization.batch_norm(x, params, training=True, strides=strides)
             variables = tf.compat.v1.global_variables()
             weights = tf.constant(np.random.default_rng(1).normal(size=y.shape), tf.float32)
             gradients = tf.gradients(y * weights, [x, *variables[:2]])
@@ -84,9 +85,9 @@ def test_a_tpu_has_the_gradients_and_averages_of_the_kernel(strides):
 def test_a_tpu_averages_vectors_as_the_layer_does():
     def trained(use_tpu):
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-            params = {**normalization.default_params(), "use_tpu": use_tpu}
             x = tf.constant(np.random.default_rng(1).normal(size=[8, 4]), tf.float32)
-            normalization.batch_norm(x, params, training=True)
+            with device.scope({"use_tpu": use_tpu}):
+                normalization.batch_norm(x, normalization.default_params(), training=True)
             session.run(tf.compat.v1.global_variables_initializer())
             session.run(update_ops())
             return session.run(tf.compat.v1.global_variables())
@@ -106,7 +107,8 @@ def test_layer_norm(session, use_tpu, offset):
     channels = 12
     x = offset + np.random.default_rng(1).standard_normal([13, 7, channels])
     x = x.astype(np.float32)
-    normalized = normalization.layer_norm(tf.constant(x), use_tpu=use_tpu)
+    with device.scope({"use_tpu": use_tpu}):
+        normalized = normalization.layer_norm(tf.constant(x))
     session.run(tf.compat.v1.global_variables_initializer())
     x = x.astype(np.float64)
     variance = x.var(-1, keepdims=True)

@@ -41,25 +41,22 @@ def test_before_each_sentence_stands_the_end_of_another(session):
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_loss_is_keras_of_the_tokens(session, logits, smoothing):
-    loss = seq2seq.loss(
-        tf.constant(ROWS), {"logits": tf.constant(logits)}, params(label_smoothing=smoothing)
-    )
+    outputs = {"logits": tf.constant(logits)}
+    losses = seq2seq.losses({}, tf.constant(ROWS), outputs, params(label_smoothing=smoothing))
+    loss, weights = losses["cross_entropy"].values, losses["cross_entropy"].weights
     keras = tf.keras.losses.CategoricalCrossentropy(
         from_logits=True, label_smoothing=smoothing, reduction="none"
     )
     per_token = session.run(keras(tf.one_hot(ROWS, VOCAB), logits))
     expected = [per_token[0, :5].mean(), per_token[1].mean(), 0.0]
     numerics.assert_close(session.run(loss), expected, **LOSS)
-
-
-def test_a_row_weighs_as_much_as_it_has_tokens(session):
-    assert session.run(seq2seq.loss_weights(tf.constant(ROWS))).tolist() == [5.0, 6.0, 0.0]
+    assert session.run(weights).tolist() == [5.0, 6.0, 0.0]  # tokens
 
 
 def test_metrics_count_tokens_not_rows(session, logits):
     labels = tf.constant(ROWS)
-    outputs = seq2seq.eval_outputs(labels, {"logits": tf.constant(logits)})
-    metrics = seq2seq.metrics(labels, outputs, tf.constant([1.0, 1.0, 0.0]))
+    outputs = seq2seq.eval_outputs({}, labels, {"logits": tf.constant(logits)}, {})
+    metrics = seq2seq.metrics({}, labels, outputs, tf.constant([1.0, 1.0, 0.0]), {})
     session.run(tf.compat.v1.local_variables_initializer())
     session.run([update for _, update in metrics.values()])
     values = session.run({name: value for name, (value, _) in metrics.items()})

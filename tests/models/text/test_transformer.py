@@ -87,7 +87,8 @@ def test_logits_of_every_target_token(graph):
 def test_every_variable_is_trained(graph, pre_norm):
     features = {"source": tf.constant(SOURCE), "target": tf.constant(TARGET)}
     outputs = transformer.inference(features, params(pre_norm=pre_norm), training=True)
-    loss = tf.reduce_sum(seq2seq.loss(features["target"], outputs, params()))
+    losses = seq2seq.losses(features, features["target"], outputs, params())
+    loss = tf.reduce_sum(losses["cross_entropy"].values)
     variables = tf.compat.v1.trainable_variables()
     assert all(gradient is not None for gradient in tf.gradients(loss, variables))
     assert variables == tf.compat.v1.global_variables()

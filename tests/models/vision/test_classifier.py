@@ -17,10 +17,9 @@ SOFTMAX = {"terms": 5, "depth": 6}
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_loss_is_that_of_keras_one_an_example(session, eager, smoothing):
     with session.graph.as_default():
-        loss = classifier.loss(
-            tf.constant(LABELS), {"logits": tf.constant(LOGITS)}, {"label_smoothing": smoothing}
-        )
-        ours = session.run(loss)
+        outputs, params = {"logits": tf.constant(LOGITS)}, {"label_smoothing": smoothing}
+        losses = classifier.losses({}, tf.constant(LABELS), outputs, params)
+        ours = session.run(losses["cross_entropy"].values)
     keras = tf.keras.losses.CategoricalCrossentropy(
         from_logits=True, label_smoothing=smoothing, reduction="none"
     )
@@ -32,7 +31,7 @@ def test_metrics_count_only_weighted_examples_over_all_batches(session):
     labels = tf.compat.v1.placeholder(tf.int32, [None])
     logits = tf.compat.v1.placeholder(tf.float32, [None, 4])
     weights = tf.compat.v1.placeholder(tf.float32, [None])
-    metrics = classifier.metrics(labels, {"logits": logits}, weights)
+    metrics = classifier.metrics({}, labels, {"logits": logits}, weights, {})
     session.run(tf.compat.v1.local_variables_initializer())
     counts = (np.arange(13) % 3 > 0).astype(np.float32)
     for rows in (slice(0, 8), slice(8, 13)):
@@ -44,14 +43,8 @@ def test_metrics_count_only_weighted_examples_over_all_batches(session):
     np.testing.assert_array_equal(values["confusion_matrix"], confusion_matrix(truth, guesses))
 
 
-def test_without_weights_every_example_counts(session):
-    metrics = classifier.metrics(tf.constant(LABELS), {"logits": tf.constant(LOGITS)}, None)
-    session.run(tf.compat.v1.local_variables_initializer())
-    assert session.run(metrics["confusion_matrix"][1]).sum() == 13
-
-
 def test_predictions_are_classes_and_probabilities(session):
-    predictions = session.run(classifier.predictions({"logits": tf.constant(LOGITS)}))
+    predictions = session.run(classifier.predictions({}, {"logits": tf.constant(LOGITS)}, {}))
     np.testing.assert_array_equal(predictions["classes"], LOGITS.argmax(axis=1))
     exponentials = np.exp(LOGITS.astype(np.float64))
     softmax = exponentials / exponentials.sum(axis=1, keepdims=True)
@@ -64,7 +57,8 @@ def test_shares_of_classes_as_labels(session):
     shares = np.random.default_rng(2).dirichlet(np.ones(5), 13).astype(np.float32)
     for smoothing in (0.0, 0.1):
         params = {"label_smoothing": smoothing}
-        losses = classifier.loss(tf.constant(shares), {"logits": tf.constant(logits)}, params)
+        outputs = {"logits": tf.constant(logits)}
+        losses = classifier.losses({}, tf.constant(shares), outputs, params)["cross_entropy"].values
         wanted = tf.keras.losses.categorical_crossentropy(
             shares, logits, from_logits=True, label_smoothing=smoothing
         )
@@ -74,6 +68,6 @@ def test_shares_of_classes_as_labels(session):
 def test_the_largest_share_counts_as_the_label(session):
     shares = tf.constant([[0.6, 0.4], [0.1, 0.9], [0.8, 0.2]])
     logits = tf.constant([[2.0, 1.0], [2.0, 1.0], [2.0, 1.0]])
-    metrics = classifier.metrics(shares, {"logits": logits}, None)
+    metrics = classifier.metrics({}, shares, {"logits": logits}, tf.ones([3]), {})
     session.run(tf.compat.v1.local_variables_initializer())
     numerics.assert_close(session.run(metrics["accuracy"][1]), 2 / 3)

@@ -7,13 +7,13 @@ import tensorflow as tf
 from absl import flags
 
 import run_tpu
-from engine.cli import run_settings
+from engine.cli import resolve_flags
 from tests.marks import slow
 from tpu.check import graph_builder
 from tpu.connect import connection, topology
 
 ModeKeys = tf.estimator.ModeKeys
-CONVNET = ["--model=convnet", "--params=layers=conv:4:3 batch_norm relu flatten dense:8"]
+CONVNET = ["--model=convnet", "--params=layers=[conv:4:3,batch_norm,relu,flatten,dense:8]"]
 NUM_TRAINABLE = 7  # three kernels, two biases, gamma and beta
 
 
@@ -27,11 +27,12 @@ def build(tiny_flags, tmp_path):
         flags.FLAGS(
             ["run_tpu", *tiny_flags, *CONVNET, *sizes, f"--model_dir={tmp_path}", *arguments]
         )
-        run = run_settings.from_flags(iterations_per_loop=10)
+        settings, state = resolve_flags.resolve(iterations_per_loop=10)
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver("local")
         found = topology.find(name)
-        estimator = run_tpu.build_estimator(run, connection.Connection(found, resolver))
-        input_fns = run_tpu.build_input_fns(run)
+        tpu = connection.Connection(found, resolver)
+        estimator = run_tpu.build_estimator(settings, state, tpu)
+        input_fns = run_tpu.build_input_fns(settings)
         input_fn = {
             ModeKeys.TRAIN: input_fns.train(0),
             ModeKeys.EVAL: input_fns.evaluate,

@@ -1,37 +1,50 @@
-"""Which classes a classifier takes for which: precision and recall, a table, a picture."""
+"""Confusion matrix of a classifier, a report: precision and recall per class, as text and image."""
 
 from __future__ import annotations
 
 import io
-import os
 
 import numpy as np
 from PIL import Image, ImageDraw
 
-from common import files
-
-# A matrix of more classes is no table for people, nor a small file; what is confused most is
-# listed for any number.
+# Larger matrices are left out of tables and result files; the most confused pairs are listed for
+# any number of classes.
 MAX_LISTED = 100
 _MAX_NAMED = 20
 _MOST_CONFUSED = 10
-_CELL, _NAME, _MAX_NAME = 44, 7, 24  # pixels; of a letter; letters
+_CELL, _LETTER, _MAX_NAME = 44, 7, 24  # pixels; pixels; letters
 
 
-def write(directory, step, matrix, class_names):
-    """Writes `classes_<step>.txt` and `confusion_matrix_<step>.png`; returns the PNG."""
-    path = os.path.join(directory, f"classes_{step}.txt")
-    with files.atomic_write(path) as file:
-        file.write(text(matrix, class_names))
-    path = os.path.join(directory, f"confusion_matrix_{step}.png")
-    picture = png(matrix, class_names)
-    with files.atomic_write(path, "wb") as file:
-        file.write(picture)
-    return picture
+class ConfusionMatrix:
+    """Report of the metric `confusion_matrix`, int `[num_classes, num_classes]`.
+
+    Rows are labels, columns are predictions.
+    """
+
+    num_examples = 0
+
+    def __init__(self, class_names):
+        """Takes the class names, in the order of the labels."""
+        self._class_names = class_names
+
+    def write(self, evaluation):
+        """Writes text, a PNG, and TensorBoard's image and table; returns `figures`."""
+        matrix, names = evaluation.metrics["confusion_matrix"], self._class_names
+        image = png(matrix, names)
+        evaluation.write_file(f"classes_{evaluation.step}.txt", text(matrix, names))
+        evaluation.write_file(f"confusion_matrix_{evaluation.step}.png", image)
+        evaluation.write_image("confusion_matrix/rows_are_labels", image)
+        if len(matrix) <= MAX_LISTED:
+            evaluation.write_text("confusion_matrix/table", markdown(matrix, names))
+        return figures(matrix, names)
+
+    def text(self, evaluation):
+        """Returns precision, recall and F1 of each class, the matrix and the most confused."""
+        return text(evaluation.metrics["confusion_matrix"], self._class_names)
 
 
 def figures(matrix, class_names):
-    """Returns what a result file holds: `per_class`, `most_confused` and, if not large, all."""
+    """Returns the values for the result file: `per_class`, `most_confused`, the matrix if small."""
     pairs = most_confused(matrix, class_names)
     whole = {"confusion_matrix": matrix} if len(matrix) <= MAX_LISTED else {}
     return {"classes": per_class(matrix, class_names), "most_confused": pairs, **whole}
@@ -44,15 +57,16 @@ def per_class(matrix, class_names):
       matrix: int `[num_classes, num_classes]`, labels as rows, predictions as columns.
       class_names: of the rows and columns.
 
-    A class that is never predicted has no precision, and one without examples no recall: None.
+    The precision of a class that is never predicted is None; so is the recall of one without
+    examples.
     """
     right = np.diag(matrix)
     examples, predicted = matrix.sum(axis=1), matrix.sum(axis=0)
     return {
         name: {
-            "precision": _share(right[i], predicted[i]),
-            "recall": _share(right[i], examples[i]),
-            "f1": _share(2 * right[i], predicted[i] + examples[i]),
+            "precision": _ratio(right[i], predicted[i]),
+            "recall": _ratio(right[i], examples[i]),
+            "f1": _ratio(2 * right[i], predicted[i] + examples[i]),
             "examples": int(examples[i]),
         }
         for i, name in enumerate(class_names)
@@ -60,7 +74,7 @@ def per_class(matrix, class_names):
 
 
 def text(matrix, class_names):
-    """Returns the figures of `per_class`, the matrix, and the pairs that are confused most."""
+    """Returns `per_class` as a table, the matrix if small, and the most confused pairs."""
     names = [name[:_MAX_NAME] for name in class_names]
     width = max(len(name) for name in [*names, "label"])
     lines = [f"{'class':{width}}  precision  recall      f1  examples"]
@@ -75,13 +89,13 @@ def text(matrix, class_names):
             lines.append("  ".join([f"{name:{width}}", *cells]))
     confused = most_confused(matrix, class_names)
     if confused:
-        lines += ["", "confused most:"]
-        lines += [f"{count:>6}  {label} taken for {other}" for label, other, count in confused]
+        lines += ["", "most confused:"]
+        lines += [f"{count:>6}  {label} predicted as {other}" for label, other, count in confused]
     return "\n".join(lines) + "\n"
 
 
 def most_confused(matrix, class_names):
-    """Returns up to ten `(label, prediction, count)`, wrong ones, the most frequent first."""
+    """Returns the ten most frequent errors, `(label, prediction, count)`."""
     wrong = matrix * (1 - np.eye(len(matrix), dtype=matrix.dtype))
     order = np.argsort(-wrong, axis=None, kind="stable")[:_MOST_CONFUSED]
     pairs = (np.unravel_index(i, wrong.shape) for i in order)
@@ -100,52 +114,52 @@ def markdown(matrix, class_names):
 
 
 def png(matrix, class_names):
-    """Returns the matrix as a PNG: each row's shares, white for none, dark for all.
+    """Returns the matrix as a PNG: the fraction of each row, from white (0) to dark blue (1).
 
-    Up to twenty classes have their names and counts in it; more are drawn a few pixels each.
+    Up to twenty classes are drawn with names and counts, more as a few pixels each.
     """
-    shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
+    fractions = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
     if len(matrix) > _MAX_NAMED:
         cell = max(1, 800 // len(matrix))
-        picture = Image.fromarray(np.kron(_colour(shares), np.ones([cell, cell, 1], np.uint8)))
+        image = Image.fromarray(np.kron(_color(fractions), np.ones([cell, cell, 1], np.uint8)))
     else:
-        picture = _named_picture(matrix, shares, [name[:_MAX_NAME] for name in class_names])
+        image = _draw_named(matrix, fractions, [name[:_MAX_NAME] for name in class_names])
     encoded = io.BytesIO()
-    picture.save(encoded, "PNG")
+    image.save(encoded, "PNG")
     return encoded.getvalue()
 
 
-def _named_picture(matrix, shares, names):
-    left = top = max(map(len, names)) * _NAME + 10
+def _draw_named(matrix, fractions, names):
+    left = top = max(map(len, names)) * _LETTER + 10
     side = len(names) * _CELL
-    picture = Image.new("RGB", (left + side, top + side), "white")
-    colours = _colour(shares)
-    draw = ImageDraw.Draw(picture)
+    image = Image.new("RGB", (left + side, top + side), "white")
+    colors = _color(fractions)
+    draw = ImageDraw.Draw(image)
     for i, name in enumerate(names):
         middle = (i + 0.5) * _CELL
         draw.text((left - 6, top + middle), name, "black", anchor="rm")
         label = Image.new("RGB", (top, 14), "white")
         ImageDraw.Draw(label).text((6, 7), name, "black", anchor="lm")
         label = label.rotate(90, expand=True)
-        picture.paste(label, (round(left + middle) - 7, 0))
+        image.paste(label, (round(left + middle) - 7, 0))
         for j in range(len(names)):
             x, y = left + j * _CELL, top + i * _CELL
-            draw.rectangle((x, y, x + _CELL - 2, y + _CELL - 2), tuple(colours[i, j].tolist()))
-            ink = "white" if shares[i, j] > 0.5 else "black"
+            draw.rectangle((x, y, x + _CELL - 2, y + _CELL - 2), tuple(colors[i, j].tolist()))
+            ink = "white" if fractions[i, j] > 0.5 else "black"
             text_at = (x + _CELL / 2 - 1, y + _CELL / 2 - 1)
             draw.text(text_at, str(matrix[i, j]), ink, anchor="mm")
-    return picture
+    return image
 
 
-def _colour(shares):
+def _color(fractions):
     """From white to dark blue, uint8 `[..., 3]`."""
     dark = np.array([8, 48, 107])
-    return np.round(255 - shares[..., np.newaxis] * (255 - dark)).astype(np.uint8)
+    return np.round(255 - fractions[..., np.newaxis] * (255 - dark)).astype(np.uint8)
 
 
-def _share(part, whole):
+def _ratio(part, whole):
     return float(part / whole) if whole else None
 
 
-def _decimal(share):
-    return "-" if share is None else f"{share:.4f}"
+def _decimal(fraction):
+    return "-" if fraction is None else f"{fraction:.4f}"

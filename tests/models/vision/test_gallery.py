@@ -1,13 +1,14 @@
-"""The first images of an evaluation beside what the model takes them for."""
+"""The first images of an evaluation with their predictions."""
 
 import io
+import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from PIL import Image
 
-from engine.evaluation import gallery
+from models.vision import gallery
 
 NAMES = ("cat", "dog", "a name that is much too long for a tile")
 
@@ -46,8 +47,17 @@ def test_an_evaluation_draws_its_first_batch_without_padding(trained_dir, run_in
     assert Image.open(io.BytesIO(image.encoded_image_string)).size == (672, 560)
 
 
-def test_there_is_none_without_classes_or_images():
-    image = tf.zeros([3, 7, 5, 1])
-    labels = tf.zeros([3], tf.int32)
-    assert gallery.hooks({"ids": labels}, labels, None, NAMES, "x") == []
-    assert gallery.hooks({"image": image}, labels, dict, NAMES, "x") == []
+@pytest.mark.parametrize(
+    ("features", "predictions"),
+    [
+        ({"ids": np.zeros([3, 7])}, {"probabilities": np.ones([3, 3])}),
+        ({"image": np.zeros([3, 7, 5, 2])}, {"probabilities": np.ones([3, 3])}),
+        ({"image": np.zeros([3, 7, 5, 1])}, {}),
+        ({"image": np.zeros([3, 7, 5, 1])}, {"probabilities": np.ones([3, 4])}),
+    ],
+)
+def test_nothing_is_drawn_without_classes_or_images(features, predictions):
+    evaluation = types.SimpleNamespace(
+        features=features, labels=np.zeros(3, int), predictions=predictions
+    )
+    assert gallery.Gallery(NAMES).write(evaluation) == {}

@@ -1,13 +1,15 @@
-"""What is said of the classes, judged by scikit-learn; the picture, by its pixels."""
+"""The figures of the classes, compared with scikit-learn's; the image, by its pixels."""
 
 import io
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 from sklearn import metrics
 
-from engine.evaluation import confusion_matrix
+from engine.evaluation.reports import Evaluation
+from models.vision import confusion_matrix
 
 NAMES = ("healthy", "black rot", "rust", "scab")
 MATRIX = np.array([[30, 1, 0, 1], [0, 33, 0, 0], [12, 0, 15, 0], [0, 0, 0, 32]])
@@ -54,10 +56,10 @@ def test_the_text():
         "rust            12          0    15     0",
         "scab             0          0     0    32",
         "",
-        "confused most:",
-        "    12  rust taken for healthy",
-        "     1  healthy taken for black rot",
-        "     1  healthy taken for scab",
+        "most confused:",
+        "    12  rust predicted as healthy",
+        "     1  healthy predicted as black rot",
+        "     1  healthy predicted as scab",
     ]
 
 
@@ -81,7 +83,7 @@ def test_a_result_holds_the_matrix_of_up_to_a_hundred_classes():
 
 
 def test_a_classifier_without_fault_confuses_nothing():
-    assert "confused" not in confusion_matrix.text(np.diag([3, 4, 5, 6]), NAMES)
+    assert "most confused" not in confusion_matrix.text(np.diag([3, 4, 5, 6]), NAMES)
 
 
 @pytest.mark.parametrize("classes", [2, 20])
@@ -98,8 +100,21 @@ def test_many_classes_get_a_few_pixels_each():
     np.testing.assert_array_equal((picture[::8, ::8] < 120).all(axis=-1), np.eye(100, dtype=bool))
 
 
-def test_text_and_picture_are_written_side_by_side(tmp_path):
-    confusion_matrix.write(str(tmp_path), 7, MATRIX, NAMES)
+def test_the_report_writes_files_and_tensorboard_s_image_and_table(tmp_path):
+    evaluation = Evaluation(str(tmp_path), 7, {"confusion_matrix": MATRIX}, {}, None, {})
+    report = confusion_matrix.ConfusionMatrix(NAMES)
+    assert report.write(evaluation) == confusion_matrix.figures(MATRIX, NAMES)
     assert (tmp_path / "classes_7.txt").read_text() == confusion_matrix.text(MATRIX, NAMES)
-    assert (tmp_path / "confusion_matrix_7.png").read_bytes() == confusion_matrix.png(MATRIX, NAMES)
-    assert len(list(tmp_path.iterdir())) == 2
+    png = confusion_matrix.png(MATRIX, NAMES)
+    assert (tmp_path / "confusion_matrix_7.png").read_bytes() == png
+    (events,) = tmp_path.glob("events.*")
+    found = {
+        value.tag: value
+        for event in tf.compat.v1.train.summary_iterator(str(events))
+        for value in event.summary.value
+    }
+    image = found["confusion_matrix/rows_are_labels"].image
+    assert image.encoded_image_string == png
+    assert (image.width, image.height) == Image.open(io.BytesIO(png)).size
+    table = tf.make_ndarray(found["confusion_matrix/table"].tensor).item().decode()
+    assert table.splitlines()[2] == "| **healthy** | 30 | 1 | 0 | 1 |"

@@ -1,0 +1,67 @@
+"""Names and files of checkpoints in a folder. Imports TensorFlow for remote folders only."""
+
+from __future__ import annotations
+
+import os
+import re
+
+_FILE = re.compile(r"(?P<name>.+)\.(?P<part>index|meta|data-\d{5}-of-\d{5})")
+# A checkpoint that training saved; others, such as published ones, may have any name.
+_TRAINING_NAME = re.compile(r"model\.ckpt-(\d{1,18})")
+
+
+def list_names(folder: str) -> list[str]:
+    """Returns the names in a local or remote folder; [] if it is missing."""
+    if "://" not in folder:
+        return os.listdir(folder) if os.path.isdir(folder) else []
+    import tensorflow as tf  # takes seconds; the supervisor does without it
+
+    names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+    return [name.rstrip("/") for name in names]
+
+
+def list_parts(folder: str) -> dict[str, set[str]]:
+    """Returns `{name: {"index", "meta", "data-..."}}` of the checkpoints in `folder`."""
+    found = {}
+    for match in filter(None, map(_FILE.fullmatch, list_names(folder))):
+        found.setdefault(match["name"], set()).add(match["part"])
+    return found
+
+
+def list_steps(folder: str) -> dict[int, set[str]]:
+    """Returns `list_parts` by global step, of the checkpoints `model.ckpt-<step>` only."""
+    found = {}
+    for name, parts in list_parts(folder).items():
+        if match := _TRAINING_NAME.fullmatch(name):
+            found[int(match[1])] = parts
+    return found
+
+
+def list_paths(folder: str) -> list[str]:
+    """Returns the paths of the checkpoints in `folder` that have an index, oldest first."""
+    found = [name for name, parts in list_parts(folder).items() if "index" in parts]
+    found.sort(key=lambda name: (step_from_name(name), name))
+    return [os.path.join(folder, name) for name in found]
+
+
+def list_files(checkpoint: str) -> list[str]:
+    """Returns the paths of a checkpoint's files, the index first: it is useless without it."""
+    folder, name = os.path.split(checkpoint)
+    parts = list_parts(folder).get(name, ())
+    return [f"{checkpoint}.{part}" for part in sorted(parts, key=lambda p: p != "index")]
+
+
+def newest_step(folder: str) -> int:
+    """Returns the step of the newest checkpoint, whether valid or not; -1 if there is none."""
+    return max((n for n, parts in list_steps(folder).items() if "index" in parts), default=-1)
+
+
+def step_from_name(checkpoint: str) -> int:
+    """Returns the number at the end of a checkpoint's name or path; -1 if it has none."""
+    number = re.search(r"\d{1,18}$", os.path.basename(checkpoint))
+    return int(number[0]) if number else -1
+
+
+def path_for_step(folder: str, step: int) -> str:
+    """Returns the path of the checkpoint of a global step."""
+    return os.path.join(folder, f"model.ckpt-{step}")

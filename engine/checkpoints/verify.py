@@ -1,0 +1,121 @@
+"""Verification of checkpoints: a new rule belongs into `find_problem` or `check_variables`."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from common import folders
+from common.errors import UsageError
+from engine.checkpoints import checkpoint_files, ema
+
+_READ_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
+
+
+def find_problem(checkpoint: str, is_trained: bool = True) -> str | None:
+    """Reads every variable of a checkpoint; returns the reason why it is invalid, or None.
+
+    Args:
+      checkpoint: path.
+      is_trained: True to require a global step, and finite values only.
+    """
+    for path in checkpoint_files.list_files(checkpoint):
+        if not folders.is_file(path, or_missing=True):
+            return f"{path} is not a file"
+    try:
+        reader = tf.train.load_checkpoint(checkpoint)
+        shapes = reader.get_variable_to_shape_map()
+        if is_trained and not _has_global_step(reader, shapes):
+            return "its global_step is missing, or not an integer"
+        for name in sorted(shapes):
+            value = reader.get_tensor(name)
+            if is_trained and not _is_finite(value):
+                return f"{name} is not finite"
+    except _READ_ERRORS as error:
+        return " ".join(getattr(error, "message", str(error)).split())
+    return None
+
+
+def has_readable_index(checkpoint: str) -> bool:
+    """Returns whether the index can be read; the data may be missing."""
+    try:
+        tf.train.load_checkpoint(checkpoint)
+    except _READ_ERRORS:
+        return False
+    return True
+
+
+def find_newest_valid(folder: str, is_trained: bool = True) -> str | None:
+    """Returns the newest valid checkpoint in `folder`; None if it holds no checkpoint.
+
+    Prints which newer ones are invalid. Changes nothing: a training may be running there.
+
+    Args:
+      folder: local or gs://; its checkpoints may have any names. The newest has the largest number
+        at the end of its name.
+      is_trained: see `find_problem`.
+
+    Raises:
+      UsageError: there are checkpoints, and all are invalid.
+    """
+    problems = []
+    for path in reversed(checkpoint_files.list_paths(folder)):
+        problem = find_problem(path, is_trained)
+        if problem is None:
+            for line in problems:
+                print(f"{line}; using {path}", flush=True)
+            return path
+        problems.append(f"{path} cannot be used: {problem}")
+    if problems:
+        raise UsageError(f"no checkpoint in {folder} can be used: {problems[0]}")
+    return None
+
+
+def check_variables(checkpoint: str, params, training: bool) -> None:
+    """Checks that the variables of the default graph can be restored from `checkpoint`.
+
+    Returns without a check if the checkpoint is missing: a training that resumed from it may have
+    replaced it by newer ones.
+
+    Args:
+      checkpoint: path.
+      params: hyperparameters; `ema_decay` is read.
+      training: False to check for the EMA of the weights, which evaluation restores.
+
+    Raises:
+      UsageError: a variable is missing or has another shape; names up to five of them.
+    """
+    if not tf.io.gfile.exists(f"{checkpoint}.index"):
+        return
+    stored = dict(tf.train.list_variables(checkpoint))
+    lines = []
+    for name, variable in sorted(ema.variables_to_restore(params, training).items()):
+        shape = variable.shape.as_list()
+        if name not in stored:
+            lines.append(f"{name} {shape} is missing from the checkpoint")
+        elif stored[name] != shape:
+            lines.append(f"{name} is {stored[name]} in the checkpoint, {shape} in this model")
+    if lines:
+        raise UsageError(
+            f"the checkpoint {checkpoint} does not match this model: {shorten(lines)}. Use the "
+            "--model and --params that it was trained with (flags.cfg in its folder), another "
+            "--model_dir, or --warm_start_from"
+        )
+
+
+def shorten(lines: list[str]) -> str:
+    """Returns the first five lines, joined, and the number of the others."""
+    return "; ".join(lines[:5]) + (f"; and {len(lines) - 5} more" if lines[5:] else "")
+
+
+def _has_global_step(reader, shapes):
+    name = tf.compat.v1.GraphKeys.GLOBAL_STEP
+    return shapes.get(name) == [] and reader.get_variable_to_dtype_map()[name].is_integer
+
+
+def _is_finite(value):
+    if isinstance(value, bytes):  # a scalar of type string
+        return True
+    if value.dtype == tf.bfloat16.as_numpy_dtype:
+        value = value.astype(np.float32)
+    return not np.issubdtype(value.dtype, np.floating) or bool(np.isfinite(value).all())

@@ -1,0 +1,284 @@
+"""Resolves the flags of a run, before any graph is built and before anything is written."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import secrets
+
+from common import files
+from common.errors import UsageError
+from common.strict_flags import MAX_INTEGER
+from engine.checkpoints import find, recovery, trained_on, warm_start
+from engine.checkpoints.model_dir_lock import BEST_LOCK, TRAIN_LOCK, ModelDirLock
+from engine.cli import hparams, pipelines, startup
+from engine.cli.flags import FLAGS, TRAINING_MODES, as_flagfile, batch_sizes
+from engine.distribute.tf_config import Task
+from engine.evaluation import predictions
+from engine.evaluation.image_input import ImageInput
+from engine.hooks import memory_check
+from engine.hooks.progress import Clock, StepCounter
+from engine.run_settings import (
+    EvalSettings,
+    ExportSettings,
+    PredictSettings,
+    RunSettings,
+    TrainingState,
+    TrainSettings,
+)
+from engine.train import host_loop
+from input_fns import repair, synthetic
+from models import registry
+
+_SINGLE_PROCESS = Task()
+
+
+def resolve(
+    iterations_per_loop: int = 1,
+    use_tpu: bool = False,
+    task: Task = _SINGLE_PROCESS,
+    in_loops: bool = False,
+) -> tuple[RunSettings, TrainingState]:
+    """Resolves the flags.
+
+    Args:
+      iterations_per_loop: steps of one session.run on a TPU.
+      use_tpu: whether the Estimator runs on a TPU.
+      task: task of this process in a cluster.
+      in_loops: whether an Estimator runs several steps per session.run (`engine.train.host_loop`).
+
+    Raises:
+      UsageError, DataError, ModelError: a flag is invalid, or what it names is missing.
+    """
+    lock = _lock(task)
+    try:
+        settings = _resolve(
+            host_loop.MAX_STEPS if in_loops else iterations_per_loop, use_tpu, task, lock
+        )
+        if FLAGS.skip_bad_records and settings.is_training and FLAGS.dataset != synthetic.NAME:
+            settings = _without_bad_records(settings)
+    except BaseException:
+        lock.release()
+        raise
+    if in_loops:
+        train = settings.train
+        stops = train.save_checkpoints_steps, train.summary_steps
+        counter = host_loop.LoopCounter(*stops, end=train.steps)
+    else:
+        counter = StepCounter(iterations_per_loop, task.alone)
+    return settings, TrainingState(startup.STARTED, Clock(), counter, lock)
+
+
+def _resolve(iterations_per_loop, use_tpu, task, lock):
+    model = registry.find(FLAGS.model)
+    is_training = FLAGS.mode in TRAINING_MODES
+    evaluates = FLAGS.mode != "train" or task.type == "evaluator"
+    splits = [FLAGS.train_split] if is_training or FLAGS.mode == "check" else []
+    splits += [FLAGS.eval_split] if evaluates and not FLAGS.input else []
+    requested = hparams.resolve(model, FLAGS.params, None, FLAGS.precision)
+    pipeline = pipelines.from_flags(splits, requested)
+    dataset = pipeline.data
+    missing = [name for name in model.features if name not in dataset.features]
+    if missing:
+        raise UsageError(
+            f"--model={FLAGS.model} needs {' and '.join(model.features)}, but the data set "
+            f"{dataset.name} holds {', '.join(dataset.features)}"
+        )
+    params = hparams.resolve(model, FLAGS.params, pipeline.properties, FLAGS.precision)
+    for split in splits:
+        dataset.split(split)
+    _check_prediction(pipeline)
+    prediction = PredictSettings(
+        FLAGS.predict_batch_size,
+        FLAGS.predict_output,
+        _text_input(pipeline),
+        _image_input(pipeline),
+    )
+    _check_cluster(task, is_training)
+    lock.lock_existing()
+    checkpoint = _checkpoint(is_training, task)
+    if checkpoint is not None:
+        trained_on.check(checkpoint, FLAGS.model_dir, pipeline)
+    settings = RunSettings(
+        mode=FLAGS.mode,
+        model=model,
+        params=params,
+        pipeline=pipeline,
+        splits=tuple(splits),
+        model_dir=FLAGS.model_dir,
+        checkpoint=checkpoint,
+        start_step=find.read_step(checkpoint),
+        use_tpu=use_tpu,
+        task=task,
+        seed=secrets.randbits(31) if FLAGS.seed is None else FLAGS.seed,
+        graph_seed=FLAGS.seed,
+        flagfile=as_flagfile(),
+        train=TrainSettings(
+            split=FLAGS.train_split,
+            batch_size=FLAGS.train_batch_size,
+            steps=_train_steps(dataset),
+            accumulate_steps=FLAGS.accumulate_steps,
+            iterations_per_loop=iterations_per_loop,
+            save_checkpoints_steps=FLAGS.save_checkpoints_steps,
+            keep_checkpoint_max=FLAGS.keep_checkpoint_max,
+            warm_start_from=_warm_start(is_training, checkpoint),
+            warm_start_include=FLAGS.warm_start_include,
+            summary_steps=FLAGS.summary_steps,
+            profile_steps=FLAGS.profile,
+        ),
+        evaluation=EvalSettings(
+            split=FLAGS.eval_split,
+            batch_size=FLAGS.eval_batch_size,
+            best_metric=FLAGS.best_metric,
+            early_stop_evals=FLAGS.early_stop_evals,
+            timeout_secs=FLAGS.eval_timeout_secs,
+        ),
+        prediction=prediction,
+        export=ExportSettings(FLAGS.export_dir, FLAGS.export_top_k, FLAGS.export_check),
+    )
+    if is_training:
+        _check_micro_batches(FLAGS.train_batch_size, FLAGS.accumulate_steps)
+    _check_memory(settings)
+    _check_folders(settings)
+    return settings
+
+
+def _lock(task):
+    names = []
+    if FLAGS.mode in TRAINING_MODES and task.is_chief:
+        names.append(TRAIN_LOCK)
+    evaluates_all = FLAGS.mode == "train_and_eval" and not task.in_cluster
+    keeps_best = evaluates_all or FLAGS.mode == "continuous_eval" or task.type == "evaluator"
+    if FLAGS.best_metric and keeps_best:
+        names.append(BEST_LOCK)
+    return ModelDirLock(FLAGS.model_dir, FLAGS.mode, tuple(names))
+
+
+def _check_prediction(pipeline):
+    data = pipeline.data
+    if FLAGS.export_text and not data.text:
+        raise UsageError(f"--export_text is for text, and {data.name} holds none")
+    if FLAGS.input and not (data.text or hasattr(pipeline, "files_input_fn")):
+        raise UsageError(f"--input={FLAGS.input}: {data.name} is no data set of pictures or text")
+    if FLAGS.export_top_k > data.num_classes:
+        raise UsageError(
+            f"--export_top_k={FLAGS.export_top_k}, but {data.name} has {data.num_classes} classes"
+        )
+    endings = (".txt",) if data.text else (".jsonl", ".npz")
+    if FLAGS.predict_output and not FLAGS.predict_output.endswith(endings):
+        raise UsageError(
+            f"--predict_output={FLAGS.predict_output} must end in {' or '.join(endings)}"
+        )
+    if FLAGS.predict_output:
+        predictions.check_output(FLAGS.predict_output)
+
+
+def _text_input(pipeline):
+    if FLAGS.mode != "predict" or not hasattr(pipeline, "vocabulary"):
+        return None
+    from engine.evaluation import translation
+
+    if FLAGS.input:
+        return translation.from_file(FLAGS.input, pipeline)
+    return translation.from_split(pipeline, FLAGS.eval_split)
+
+
+def _image_input(pipeline):
+    if not FLAGS.input or pipeline.data.text:
+        return None
+    stored = pipeline.data.features["image"]
+    image_size = stored.shape[:2] if stored.encoding == "raw" else None
+    return ImageInput(FLAGS.input, image_size, stored.shape[-1])
+
+
+def _check_micro_batches(batch_size, parts):
+    if batch_size % parts:
+        below = batch_size // parts * parts
+        raise UsageError(
+            f"--accumulate_steps={parts} cuts no batch of {batch_size} into equal parts; "
+            f"{below or parts} or {below + parts} would do"
+        )
+
+
+def _check_memory(settings):
+    # Of a TPU or a cluster this process holds a part; a check builds, but feeds nothing.
+    if (
+        settings.use_tpu
+        or settings.task.in_cluster
+        or settings.mode == "check"
+        or settings.is_trained
+    ):
+        return
+    known = settings.mode in ("predict", "export") and not FLAGS.input
+    num_predicted = settings.dataset.split(settings.evaluation.split).num_examples if known else 0
+    memory_check.check(settings.pipeline, batch_sizes(), num_predicted)
+
+
+def _check_cluster(task, trains):
+    if not task.in_cluster:
+        return
+    if not trains:
+        raise UsageError(
+            f"TF_CONFIG describes a cluster, which trains: --mode={FLAGS.mode} is for one process"
+        )
+    if task.is_synchronous and FLAGS.seed is None:
+        raise UsageError("--strategy=multi_worker_mirrored needs --seed, the same for all workers")
+    if FLAGS.early_stop_evals:
+        raise UsageError("--early_stop_evals: the evaluator of a cluster cannot stop the others")
+
+
+def _checkpoint(trains, task):
+    if trains and task.is_chief:
+        return recovery.recover(FLAGS.model_dir, FLAGS.keep_checkpoint_max)
+    if trains and task.type == "worker":
+        return find.latest(FLAGS.model_dir)
+    if trains:
+        return None  # an evaluator waits for one, a parameter server is given its values
+    if FLAGS.mode in ("continuous_eval", "check"):
+        return None  # the one waits for one, the other needs none
+    return find.find_checkpoint(FLAGS.model_dir, FLAGS.checkpoint)
+
+
+def _warm_start(trains, checkpoint):
+    if not trains or not FLAGS.warm_start_from:
+        return None
+    if checkpoint is not None:
+        print(f"warm start: not needed, {FLAGS.model_dir} is resumed from its own {checkpoint}")
+        return None
+    return warm_start.find_checkpoint(FLAGS.warm_start_from)
+
+
+def _train_steps(dataset):
+    if FLAGS.train_epochs is None:
+        return FLAGS.train_steps or 0
+    if FLAGS.mode in ("eval", "predict", "export"):
+        return 0  # they have no use for it, and need no split to train on
+    examples = FLAGS.train_epochs * dataset.split(FLAGS.train_split).num_examples
+    steps = math.ceil(min(examples / FLAGS.train_batch_size, 2 * MAX_INTEGER))
+    if not 0 < steps <= MAX_INTEGER:
+        what = "no step" if not steps else f"more than {MAX_INTEGER} steps"
+        raise UsageError(f"--train_epochs={FLAGS.train_epochs} is {what} of training")
+    return steps
+
+
+def _without_bad_records(settings):
+    """Reads all that is trained on; comes last, because it writes what it repairs."""
+    folder = os.path.join(settings.model_dir, "repaired")
+    data, skipped = repair.without_bad_records(
+        settings.dataset, settings.train.split, folder, FLAGS.skip_bad_records
+    )
+    train = dataclasses.replace(settings.train, skipped_records=skipped, steps=_train_steps(data))
+    pipeline = dataclasses.replace(settings.pipeline, data=data)
+    return dataclasses.replace(settings, pipeline=pipeline, train=train)
+
+
+def _check_folders(settings):
+    if settings.mode == "check" or (settings.is_trained and settings.mode == "train"):
+        return
+    if settings.mode != "export":
+        files.require_writable("model_dir", settings.model_dir)
+    if settings.export.dir and settings.mode in ("export", "train_and_eval"):
+        files.require_writable("export_dir", settings.export.dir)
+    if settings.mode == "predict" and settings.prediction.output:
+        files.require_writable("predict_output", os.path.dirname(settings.prediction.output) or ".")

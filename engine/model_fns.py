@@ -1,0 +1,157 @@
+"""What the model_fns of both wrappers share, around `engine.train.train_step`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from common.constants import EXAMPLE_WEIGHT
+from engine.checkpoints import find, verify
+from engine.checkpoints.warm_start import init_from_checkpoint
+from engine.evaluation import metrics, reports
+from engine.hooks import summaries
+from engine.run_settings import RunSettings
+from engine.serving import signatures
+from engine.train.forward import infer
+from engine.train.train_step import TrainStep
+from models.layers import device
+from models.model import Loss
+
+
+def check_training(settings: RunSettings, features, labels, params, step: TrainStep) -> None:
+    """Checks the training graph against `--best_metric` and the checkpoint to resume from.
+
+    Raises:
+      UsageError: the metric is unknown, or the checkpoint is of a different model.
+    """
+    best_metric = settings.evaluation.best_metric
+    host_metrics = settings.model.host_metrics(params, settings.pipeline) if best_metric else ()
+    metrics.check_best_metric(
+        best_metric, settings.model, features, labels, step, params, host_metrics
+    )
+    if settings.checkpoint:
+        verify.check_variables(settings.checkpoint, params, training=True)
+
+
+def warm_start(settings: RunSettings, step: TrainStep) -> None:
+    """Initializes the variables of the model from `--warm_start_from`, unless training resumes."""
+    train = settings.train
+    if train.warm_start_from and not find.latest(settings.model_dir):
+        with tf.init_scope():  # outside of a loop
+            init_from_checkpoint(
+                train.warm_start_from,
+                train.warm_start_include,
+                step.model_variables,
+                settings.model.checkpoint_map(settings.params),
+            )
+
+
+def train_scalars(step: TrainStep) -> dict[str, tf.Tensor]:
+    """Returns the scalars that TensorBoard shows of a training step."""
+    terms = {f"{name}_loss": loss for name, loss in step.losses.items()}
+    return {
+        "loss": step.loss,
+        **(terms if len(terms) > 1 else {}),
+        "learning_rate": step.learning_rate,
+    }
+
+
+def train_summary(settings: RunSettings, features, labels, params, step: TrainStep) -> tf.Tensor:
+    """Returns the summary of a training step with the metrics of its batch, a string tensor."""
+    model = settings.model
+    batch_metrics = {}
+    # Synchronous workers would sum their metrics.
+    if not settings.task.is_synchronous:
+        eval_features = {name: features[name] for name in model.eval_features}
+        weights = tf.ones([tf.nest.flatten(features)[0].shape[0]])
+        batch_metrics = model.metrics(eval_features, labels, step.eval_outputs, weights, params)
+    return summaries.train_summary(features, train_scalars(step), batch_metrics)
+
+
+class EvalGraph(NamedTuple):
+    """The graph of an evaluation.
+
+    Attributes:
+      loss: float32 scalar of the per-replica batch.
+      metric_fn: from the tensors to `{name: (value, update_op)}`.
+      tensors: the arguments of `metric_fn`, `[batch, ...]`; a TPU sends them to the host.
+    """
+
+    loss: tf.Tensor
+    metric_fn: Callable[..., dict[str, tuple]]
+    tensors: list[tf.Tensor]
+
+
+def evaluate(settings: RunSettings, features, labels, params) -> EvalGraph:
+    """Builds the graph of an exact evaluation.
+
+    Args:
+      settings: of the run.
+      features: tensors `[batch, ...]`, the per-replica batch, with the weights of the examples.
+      labels: like `features`.
+      params: those of the model_fn.
+    """
+    model = settings.model
+    outputs = infer(model, features, params, training=False)
+    with device.scope(params):
+        terms = model.losses(features, labels, outputs, params)
+    weights = features[EXAMPLE_WEIGHT]
+    scales = {name: term.scale for name, term in terms.items()}
+    to_host = {
+        "features": {name: features[name] for name in model.eval_features},
+        "labels": labels,
+        "outputs": model.eval_outputs(features, labels, outputs, params),
+        "losses": {name: term.values for name, term in terms.items()},
+        "loss_weights": {
+            name: term.weights for name, term in terms.items() if term.weights is not None
+        },
+        "weights": weights,
+    }
+
+    def metric_fn(*tensors):
+        received = tf.nest.pack_sequence_as(to_host, tensors)
+        loss_weights = received["loss_weights"]
+        losses = {
+            name: Loss(values, loss_weights.get(name), scales[name])
+            for name, values in received["losses"].items()
+        }
+        return metrics.streaming(
+            model,
+            received["features"],
+            received["labels"],
+            received["outputs"],
+            losses,
+            received["weights"],
+            params,
+        )
+
+    loss = metrics.mean_loss(terms, weights)
+    reports.keep_first_examples(
+        settings, features, labels, lambda: model.predictions(features, outputs, params)
+    )
+    if settings.checkpoint:
+        verify.check_variables(settings.checkpoint, params, training=False)
+    return EvalGraph(loss, metric_fn, tf.nest.flatten(to_host))
+
+
+def predict(settings: RunSettings, features, params) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Builds the graph of a prediction or an export.
+
+    Returns:
+      The predictions, `{name: [batch, ...]}`, and the export_outputs of the spec.
+    """
+    model = settings.model
+
+    def predict_fn(features):
+        outputs = infer(model, features, params, training=False)
+        return model.predictions(features, outputs, params)
+
+    predictions = predict_fn(features)
+    export_outputs = signatures.export_outputs(
+        features, predictions, predict_fn, settings.pipeline, settings.export.top_k
+    )
+    if settings.checkpoint:
+        verify.check_variables(settings.checkpoint, params, training=False)
+    return predictions, export_outputs

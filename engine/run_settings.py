@@ -1,0 +1,204 @@
+"""Run configuration, resolved from flags by `engine.cli.resolve_flags`, and the training state."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from engine.checkpoints.model_dir_lock import ModelDirLock
+from engine.distribute.tf_config import Task
+from engine.hooks.progress import Clock, StepCounter
+from input_fns.dataset_info import DatasetInfo
+from input_fns.pipeline import Pipeline
+from models.model import Model
+
+if TYPE_CHECKING:
+    # SentencePiece is an optional dependency: only runs with text import it.
+    from engine.evaluation.image_input import ImageInput
+    from engine.evaluation.translation import TextInput
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainSettings:
+    """Settings of training.
+
+    Attributes:
+      split: name of the split.
+      batch_size: global batch size.
+      steps: global step at which training ends; 0 if unset or unused.
+      accumulate_steps: number of micro-batches for gradient accumulation.
+      iterations_per_loop: maximum number of steps of one session.run.
+      save_checkpoints_steps: steps between checkpoints.
+      keep_checkpoint_max: number of checkpoints to keep; 0: all.
+      warm_start_from: checkpoint that a new training starts from, or None.
+      warm_start_include: regular expression of the variables that a warm start restores.
+      summary_steps: steps between TensorBoard's points.
+      profile_steps: number of steps to profile.
+      skipped_records: number of unreadable records that were left out of the split.
+    """
+
+    split: str
+    batch_size: int
+    steps: int
+    accumulate_steps: int
+    iterations_per_loop: int
+    save_checkpoints_steps: int
+    keep_checkpoint_max: int
+    warm_start_from: str | None
+    warm_start_include: str
+    summary_steps: int
+    profile_steps: int
+    skipped_records: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class EvalSettings:
+    """Settings of evaluation.
+
+    Attributes:
+      split: name of the split.
+      batch_size: global batch size.
+      best_metric: metric that selects the best checkpoint, or "".
+      early_stop_evals: patience of early stopping, in evaluations; 0: no early stopping.
+      timeout_secs: how long continuous_eval waits for a checkpoint.
+    """
+
+    split: str
+    batch_size: int
+    best_metric: str
+    early_stop_evals: int
+    timeout_secs: int
+
+
+@dataclasses.dataclass(frozen=True)
+class PredictSettings:
+    """Settings of prediction.
+
+    Attributes:
+      batch_size: global batch size.
+      output: path of the file with the predictions; "": in model_dir.
+      text_input: sentences to predict instead of the evaluation split, or None.
+      image_input: image files to predict instead of the evaluation split, or None.
+    """
+
+    batch_size: int
+    output: str
+    text_input: TextInput | None
+    image_input: ImageInput | None
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportSettings:
+    """Settings of an export.
+
+    Attributes:
+      dir: folder of SavedModels, or "".
+      top_k: number of most probable classes that the signatures return; 0: none.
+      check: whether to compare the SavedModel with the predictions of the Estimator.
+    """
+
+    dir: str
+    top_k: int
+    check: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class RunSettings:
+    """Settings of a run.
+
+    Attributes:
+      mode: the flag.
+      model: the model.
+      params: all hyperparameters.
+      pipeline: input pipeline of the data set.
+      splits: names of the splits that the run reads.
+      model_dir: folder of checkpoints and results.
+      checkpoint: the checkpoint that training resumes from or that other modes use, or None.
+      start_step: global step of `checkpoint`.
+      use_tpu: whether the Estimator runs on a TPU, emulated or not.
+      task: task of this process in a cluster.
+      seed: seed of the order of the examples.
+      graph_seed: the flag --seed, or None.
+      flagfile: the flags that differ from their defaults, as flags.cfg holds them.
+      train: settings of training.
+      evaluation: settings of evaluation.
+      prediction: settings of prediction.
+      export: settings of exports.
+    """
+
+    mode: str
+    model: Model
+    params: dict[str, Any]
+    pipeline: Pipeline
+    splits: tuple[str, ...]
+    model_dir: str
+    checkpoint: str | None
+    start_step: int
+    use_tpu: bool
+    task: Task
+    seed: int
+    graph_seed: int | None
+    flagfile: str
+    train: TrainSettings
+    evaluation: EvalSettings
+    prediction: PredictSettings
+    export: ExportSettings
+
+    @property
+    def dataset(self) -> DatasetInfo:
+        """Metadata of the data set."""
+        return self.pipeline.data
+
+    @property
+    def is_training(self) -> bool:
+        """Whether this run trains."""
+        return self.mode in ("train", "train_and_eval")
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether training has already reached its last step."""
+        return self.is_training and self.start_step >= self.train.steps
+
+    @property
+    def host_metric_names(self) -> tuple[str, ...]:
+        """Names of the model's host metrics."""
+        metrics = self.model.host_metrics(self.params, self.pipeline)
+        return tuple(name for metric in metrics for name in metric.names)
+
+    def predict_input_fn(self):
+        """Returns the input_fn of --mode=predict."""
+        if self.prediction.text_input is not None:
+            return self.pipeline.rows_input_fn(self.prediction.text_input.rows)
+        if self.prediction.image_input is not None:
+            return self.pipeline.files_input_fn(self.prediction.image_input.files)
+        return self.pipeline.predict_input_fn(self.evaluation.split)
+
+    def run_config(self) -> dict[str, Any]:
+        """Returns the arguments that every RunConfig gets."""
+        return {
+            "model_dir": self.model_dir,
+            "tf_random_seed": self.graph_seed,
+            "keep_checkpoint_max": self.train.keep_checkpoint_max,
+            # The hooks of `engine.train.trainer` save checkpoints, write summaries and log.
+            "save_checkpoints_steps": None,
+            "save_checkpoints_secs": None,
+            "save_summary_steps": None,
+            "log_step_count_steps": None,
+        }
+
+
+@dataclasses.dataclass
+class TrainingState:
+    """State that changes while a run trains.
+
+    Attributes:
+      started: time.monotonic() at the start of the process.
+      clock: seconds of training, without evaluations.
+      counter: counts global steps.
+      lock: locks model_dir until the run ends.
+    """
+
+    started: float
+    clock: Clock
+    counter: StepCounter
+    lock: ModelDirLock

@@ -1,0 +1,47 @@
+"""The training loss: a sum of terms, each a mean over the global batch."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from models.layers import device
+
+
+def denominators(terms, params):
+    """Returns `{name: scalar}`, the number by which a replica divides its sum of weighted losses.
+
+    It is the mean over replicas of their sums of weights. The mean over replicas of the losses, and
+    of the gradients, is then that of the global batch, even if one replica has more weight than
+    another.
+
+    Args:
+      terms: `{name: models.model.Loss}` of the per-replica batch.
+      params: those of the model_fn.
+    """
+
+    def denominator(term):
+        if term.weights is None:
+            return float(term.values.shape[0])
+        weight = tf.reduce_sum(term.weights)
+        here = device.from_params(params)
+        return here.cross_replica_sum(weight) / here.num_replicas
+
+    return {name: denominator(term) for name, term in terms.items()}
+
+
+def means(terms, divisors):
+    """Returns `{name: float32 scalar}`: `sum(values * weights) / divisor`, 0 for a divisor of 0."""
+
+    def mean(term, divisor):
+        weighted = term.values if term.weights is None else term.values * term.weights
+        total = tf.reduce_sum(weighted)
+        is_number = isinstance(divisor, float)
+        return total / divisor if is_number else tf.math.divide_no_nan(total, divisor)
+
+    return {name: mean(term, divisors[name]) for name, term in terms.items()}
+
+
+def total(terms, means):
+    """Returns the sum of the means, each times the scale of its term, a float32 scalar."""
+    scaled = [mean if terms[n].scale == 1 else mean * terms[n].scale for n, mean in means.items()]
+    return scaled[0] if len(scaled) == 1 else tf.add_n(scaled)

@@ -1,0 +1,104 @@
+"""The device that layers are built for: a TPU core, a replica of a strategy, or a single device.
+
+`engine.train.forward.infer` enters `scope(params)` before it calls an inference function, so that
+layers choose the form that is fast on a TPU and inference functions need no device code:
+
+    with device.scope(params):  # params of the model_fn; TPUEstimator adds use_tpu and context
+        outputs = model.inference(features, params, training)
+
+Outside a scope the device is not a TPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+from typing import Any
+
+import tensorflow as tf
+
+_GRADIENT = "CrossReplicaSumOverStrategy"
+# A tf.distribute strategy builds each replica in a thread, all in one graph.
+_THREAD = threading.local()
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """Where a part of the graph runs.
+
+    Keep it (`here = device.current()`) for code that runs after the scope has ended, such as the
+    gradient function of `tf.custom_gradient`.
+
+    Attributes:
+      is_tpu: True for a core of a TPU under a TPUEstimator.
+      tpu_replicas: number of TPU cores that share the global batch; unused elsewhere.
+    """
+
+    is_tpu: bool = False
+    tpu_replicas: int = 1
+
+    @property
+    def num_replicas(self) -> int:
+        """Number of replicas that share the global batch."""
+        if self.is_tpu:
+            return self.tpu_replicas
+        return tf.distribute.get_strategy().num_replicas_in_sync
+
+    def cross_replica_sum(self, tensor: tf.Tensor) -> tf.Tensor:
+        """Returns the sum of a float tensor over all replicas, on each of them; differentiable."""
+        if self.num_replicas == 1:
+            return tensor
+        if self.is_tpu:
+            return tf.compat.v1.tpu.cross_replica_sum(tensor)
+        (total,) = sum_over_strategy([tensor])
+        with tf.compat.v1.get_default_graph().gradient_override_map({"IdentityN": _GRADIENT}):
+            return tf.identity_n([tensor, tf.stop_gradient(total)])[1]
+
+
+def from_params(params: dict[str, Any]) -> Device:
+    """Returns the device of a model_fn's `params`, in which TPUEstimator sets use_tpu, context."""
+    if params.get("use_tpu"):
+        # Tests and tools that build one core's graph have no TPU context.
+        return Device(True, params["context"].num_replicas if "context" in params else 1)
+    return Device()
+
+
+@contextlib.contextmanager
+def scope(params: dict[str, Any]):
+    """Builds the layers inside the `with` for the device of a model_fn's `params`."""
+    before = current()
+    _THREAD.device = from_params(params)
+    try:
+        yield
+    finally:
+        _THREAD.device = before
+
+
+def current() -> Device:
+    """Returns the device of the innermost `scope`."""
+    return getattr(_THREAD, "device", Device())
+
+
+def is_tpu() -> bool:
+    """Returns whether layers are being built for a TPU core."""
+    return current().is_tpu
+
+
+def sum_over_strategy(tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+    """Returns the sums over the replicas of a `tf.distribute.Strategy`; not differentiable."""
+
+    def add(strategy, *values):
+        pairs = [(value, value) for value in values]  # (value, destination)
+        return strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs)
+
+    return list(tf.distribute.get_replica_context().merge_call(add, args=tensors))
+
+
+@tf.RegisterGradient(_GRADIENT)
+def _cross_replica_sum_gradient(op, tensor_gradient, sum_gradient):
+    # Each replica's use of the sum contributes to the gradient of every replica's tensor. The
+    # replica context's all_reduce does the same, but not in a v1 graph: there it does not find the
+    # variables of the other replicas.
+    del op
+    return tensor_gradient + sum_over_strategy([sum_gradient])[0], None

@@ -1,0 +1,119 @@
+"""Warm start from checkpoints of our models and of published ones."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from common.errors import UsageError
+from engine.checkpoints import ema, find, warm_start, writer
+from engine.train import optimizers
+
+PARAMS = optimizers.default_params()
+
+
+def save(folder, **values):
+    """Writes a checkpoint of float32 variables and a global step; returns its path."""
+    path = str(folder / "model.ckpt-7")
+    values = {name: np.float32(value) for name, value in values.items()}
+    writer.write(path, {**values, "global_step": np.int64(7)})
+    return path
+
+
+@pytest.fixture
+def bert(tmp_path):
+    """A checkpoint with names like BERT's: two kernels `[2, 3]` of 1s and 2s, no global step."""
+    path = str(tmp_path / "bert_model.ckpt")
+    layers = [f"bert/encoder/layer_{i}/attention/self/query/kernel" for i in range(2)]
+    kernels = {name: np.full([2, 3], i + 1, np.float32) for i, name in enumerate(layers)}
+    writer.write(path, {**kernels, "bert/pooler/dense/bias": np.float32([3, 3])})
+    return path, layers
+
+
+def restored(session, checkpoint, variables, checkpoint_map=None, include=".*"):
+    """The values of `variables` after a warm start."""
+    warm_start.init_from_checkpoint(checkpoint, include, variables, checkpoint_map)
+    session.run(tf.compat.v1.global_variables_initializer())
+    return session.run(variables)
+
+
+def test_matching_variables_are_restored_and_the_others_are_listed(tmp_path, session, capsys):
+    checkpoint = save(tmp_path, a=5.0, b=6.0, shaped=np.ones([2]))
+    a = tf.compat.v1.get_variable("a", initializer=0.0)
+    b = tf.compat.v1.get_variable("b", initializer=0.0)
+    shaped = tf.compat.v1.get_variable("shaped", shape=[3])
+    new = tf.compat.v1.get_variable("new", shape=[])
+    step = tf.compat.v1.train.get_or_create_global_step()
+    values = restored(
+        session, checkpoint, [a, b, shaped, new, step], include="a|shaped|new|global_step"
+    )
+    assert [values[0], values[1], values[4]] == [5.0, 0.0, 0]
+    out = capsys.readouterr().out
+    assert "restored 1 variables from" in out
+    assert "shape differs: shaped ([2] in the checkpoint, [3] in this model)" in out
+    assert "missing from it: new" in out
+
+
+def test_include_matches_whole_names(tmp_path):
+    encoder = tf.compat.v1.get_variable("encoder", initializer=0.0)
+    with pytest.raises(UsageError, match="matches no variable"):
+        warm_start.init_from_checkpoint(save(tmp_path, encoder=5.0), "enc", [encoder])
+
+
+def test_ema_starts_at_the_restored_value(tmp_path, session, minimize):
+    a = tf.compat.v1.get_variable("a", initializer=0.0)
+    minimize(a * a, {**PARAMS, "ema_decay": 0.5}, 0.1)
+    assert restored(session, save(tmp_path, published=5.0), [a], {"a": "published"}) == [5.0]
+    assert session.run(ema.find_average(a)) == 5.0
+
+
+def test_checkpoint_map_restores_published_names(session, bert):
+    path, layers = bert
+    first, second, other = (
+        tf.compat.v1.get_variable(f"layer_{i}/query/kernel", shape=[2, 3]) for i in range(3)
+    )
+    bias = tf.compat.v1.get_variable("pooler/bias", shape=[2])
+    mapped = {
+        first.op.name: layers[0],
+        second.op.name: layers[1],
+        other.op.name: layers[1],  # two variables may have one source
+        "pooler/bias": "bert/pooler/dense/bias",
+        "absent": "bert/absent",
+    }
+    values = restored(session, path, [first, second, other, bias], mapped)
+    assert [value.flat[0] for value in values] == [1.0, 2.0, 2.0, 3.0]
+
+
+def test_own_names_win_over_the_checkpoint_map(tmp_path, session):
+    a = tf.compat.v1.get_variable("a", initializer=0.0)
+    assert restored(session, save(tmp_path, a=5.0, b=6.0), [a], {"a": "b"}) == [5.0]
+
+
+def test_unmapped_variables_keep_their_initial_values(session, bert, capsys):
+    path, layers = bert
+    kernel = tf.compat.v1.get_variable("kernel", shape=[2, 3])
+    head = tf.compat.v1.get_variable("head/kernel", initializer=4.0)
+    lost = tf.compat.v1.get_variable("lost", initializer=5.0)
+    values = restored(
+        session, path, [kernel, head, lost], {"kernel": layers[0], "lost": "bert/lost"}
+    )
+    assert values[1:] == [4.0, 5.0]
+    assert "missing from it: head/kernel; lost" in capsys.readouterr().out
+
+
+def test_another_shape_of_a_mapped_variable_is_an_error_that_names_both(bert):
+    path, layers = bert
+    kernels = [tf.compat.v1.get_variable(f"kernel_{i}", shape=[2, 4]) for i in range(2)]
+    mapped = dict(zip(("kernel_0", "kernel_1"), layers))
+    with pytest.raises(UsageError) as error:
+        warm_start.init_from_checkpoint(path, ".*", kernels, mapped)
+    for i in range(2):
+        assert f"kernel_{i} has shape [2, 4], {layers[i]} has [2, 3]" in str(error.value)
+    assert "--warm_start_include" in str(error.value)
+
+
+def test_any_name_is_accepted_without_a_global_step(bert, tmp_path):
+    path, _ = bert
+    assert warm_start.find_checkpoint(str(tmp_path)) == path
+    assert warm_start.find_checkpoint(path) == path
+    with pytest.raises(UsageError, match="global_step is missing"):
+        find.find_checkpoint("elsewhere", path)

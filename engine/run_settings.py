@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from engine.checkpoints.model_dir_lock import ModelDirLock
 from engine.distribute.tf_config import Task
 from engine.hooks.progress import Clock, StepCounter
-from input_fns.dataset_info import Dataset
+from input_fns.dataset_info import DatasetInfo
 from input_fns.pipeline import Pipeline
 from models.model import Model
 
@@ -145,7 +145,7 @@ class RunSettings:
     export: ExportSettings
 
     @property
-    def dataset(self) -> Dataset:
+    def dataset(self) -> DatasetInfo:
         """Metadata of the data set."""
         return self.pipeline.data
 

@@ -126,7 +126,7 @@ def tree(path):
         (["--cache=Memory"], "not a local folder (a path with a slash). Did you mean 'memory'?"),
         (["--cache=gs://bucket/x"], "Valid: auto, memory, none."),
         (["--dataset=no_such_module:read"], "--dataset=no_such_module:read: no module"),
-        (["--dataset=models.vision.mlp:MODEL"], "--dataset=models.vision.mlp:MODEL is no function"),
+        (["--dataset=models.vision.mlp:MODEL"], "models.vision.mlp:MODEL is not a function"),
         (["--dataset=builtins:str"], "returns str, which lacks assets"),
         (["--dataset=builtins:str", "--augment=flip"], "--augment is not for a --dataset"),
         (["--model=:MODEL"], "--model=:MODEL must be package.module:ATTRIBUTE"),

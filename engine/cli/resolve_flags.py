@@ -79,7 +79,8 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
     evaluates = FLAGS.mode != "train" or task.type == "evaluator"
     splits = [FLAGS.train_split] if is_training or FLAGS.mode == "check" else []
     splits += [FLAGS.eval_split] if evaluates and not FLAGS.input else []
-    pipeline = pipelines.from_flags(splits)
+    requested = hparams.resolve(model, FLAGS.params, None, FLAGS.precision)
+    pipeline = pipelines.from_flags(splits, requested)
     dataset = pipeline.data
     missing = [name for name in model.features if name not in dataset.features]
     if missing:
@@ -87,7 +88,7 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
             f"--model={FLAGS.model} needs {' and '.join(model.features)}, but the data set "
             f"{dataset.name} holds {', '.join(dataset.features)}"
         )
-    params = hparams.resolve(model, FLAGS.params, pipelines.properties(pipeline), FLAGS.precision)
+    params = hparams.resolve(model, FLAGS.params, pipeline.properties, FLAGS.precision)
     for split in splits:
         dataset.split(split)
     _check_prediction(pipeline)

@@ -1,17 +1,18 @@
-# make run    set up .venv, prepare the digits, train, evaluate, export, serve one prediction
-# make test   set up .venv, run the linter and the tests; make test-all runs the slow ones, too,
-#             make test-kernels the numeric ones with other CPU kernels
-# TENSORFLOW=  tensorflow (default) | cpu (lighter) | gpu (with CUDA) | system (the image's own wheel)
-# PYTHON=      the interpreter for .venv; default: the first of python3.11, 3.10, 3.9 that is there
+# make run           sets up .venv, prepares the digits, trains, evaluates, exports, serves one prediction
+# make test          sets up .venv, runs the linter and the tests
+# make test-all      also runs the slow tests
+# make test-kernels  runs the numeric tests with other CPU kernels
+# TENSORFLOW=  tensorflow (default) | cpu (smaller) | gpu (with CUDA) | system (the wheel of the image)
+# PYTHON=      interpreter for .venv; default: the first of python3.11, python3.10, python3.9
 TENSORFLOW ?= tensorflow
 IN_VENV := .venv/bin/python
 PYTEST := $(IN_VENV) -m pytest -n 2 --dist worksteal
 DATA := data
 RUNS := runs
-# These ask for the wheel of this name, and would bring it in beside another.
+# These extras depend on the wheel `tensorflow` and would install it next to another one.
 WITH_TENSORFLOW := $(if $(filter tensorflow,$(TENSORFLOW)),text_ops serving)
 
-# How the numeric tests are run once more: Eigen's kernels, and oneDNN's for a CPU with AVX2 alone.
+# Settings of make test-kernels: Eigen kernels; oneDNN kernels limited to AVX2.
 KERNELS ?= TF_ENABLE_ONEDNN_OPTS=0 TF_ENABLE_ONEDNN_OPTS=1,ONEDNN_MAX_CPU_ISA=AVX2
 
 .PHONY: run test test-all test-kernels lint format lock bench-train bench-keras bench-input bench-memory bench-serving chaos fuzz kill-matrix mutations report bazel clean setup setup-dev
@@ -39,59 +40,59 @@ lint: setup-dev
 format: setup-dev
 	@$(IN_VENV) -m ruff check --fix . && $(IN_VENV) -m ruff format .
 
-# Examples/s and time to the first step against tf.keras, interleaved.
+# Training speed and time to the first step, compared with tf.keras.
 bench-train: setup
 	@$(IN_VENV) -m benchmarks.train_speed
 
-# Fashion-MNIST accuracy beside the tf.keras twin: make bench-keras SOURCE=folder/with/idx/files
+# Fashion-MNIST accuracy, compared with tf.keras: make bench-keras SOURCE=folder/with/idx/files
 bench-keras: setup
 	@$(IN_VENV) -m benchmarks.fashion_mnist --source=$(SOURCE)
 
-# Input pipelines alone, against others', and against a training step: make bench-input
+# Input pipeline speed, compared with other pipelines and with a training step.
 bench-input: setup
 	@$(IN_VENV) -m benchmarks.input_speed
 
-# Peak memory as the epochs grow: make bench-memory SOURCE=folder/with/idx/files
+# Peak memory by number of epochs: make bench-memory SOURCE=folder/with/idx/files
 bench-memory: setup
 	@$(IN_VENV) -m benchmarks.memory --source=$(SOURCE)
 
-# SavedModels by runtime against those of tf.keras.
+# Latency of SavedModels in each runtime, compared with tf.keras.
 bench-serving: setup
 	@tools/setup.sh $(TENSORFLOW) $(WITH_TENSORFLOW)
 	@$(IN_VENV) -m benchmarks.serving_speed
 
-# Do the tests notice faults? Twenty are put into copies of the core code: half an hour.
+# Runs the tests against twenty deliberate faults in copies of the code: half an hour.
 mutations: setup-dev
 	@$(IN_VENV) -m tools.mutations
 
-# Builds every target of BUILD, and runs one py_test a test file in Bazel's sandbox, without a network:
-# half an hour. TARGETS=//:models_test_mlp runs one. Bazel is Debian's bazel-bootstrap.
+# Builds every target of BUILD and runs each test file in Bazel's sandbox, without a network: half an
+# hour. TARGETS=//:models_test_mlp runs one. Needs bazel-bootstrap (Debian).
 TARGETS := //...
 bazel: setup-dev
 	@command -v bazel > /dev/null || { echo "bazel is missing: apt-get install bazel-bootstrap"; exit 1; }
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" bazel build //...
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" bazel test $(TARGETS)
 
-# One HTML page about a run: make report MODEL_DIR=runs/digits
+# Writes one HTML page about a run: make report MODEL_DIR=runs/digits
 report: setup
 	@$(IN_VENV) -m tools.report $(MODEL_DIR)
 
-# Kills trainings and members of a cluster, and shows that nothing is lost: ten minutes.
+# Kills trainings and cluster processes and compares the weights with an undisturbed run: ten minutes.
 chaos: setup
 	@$(IN_VENV) -m tools.chaos
 
-# Feeds the programs mutated files, flags and requests: make fuzz MINUTES=60
+# Runs the programs on mutated files, flags and requests: make fuzz MINUTES=60
 MINUTES ?= 10
 fuzz: setup
 	@tools/setup.sh $(TENSORFLOW) $(WITH_TENSORFLOW)
 	@$(IN_VENV) -m tools.fuzz --minutes=$(MINUTES)
 
-# Kills the programs at each system call that changes a file (Linux, seccomp): make kill-matrix POINTS=20
+# Kills the programs before system calls that change a file (Linux, seccomp): make kill-matrix POINTS=20
 POINTS ?= 20
 kill-matrix: setup
 	@$(IN_VENV) -m tools.kill_matrix --points=$(POINTS)
 
-# Writes the locked requirements anew from pyproject.toml, for Python 3.9 to 3.11 at once.
+# Updates the locked requirements from pyproject.toml, for Python 3.9 to 3.11.
 lock: setup-dev
 	@$(IN_VENV) -m pip install --quiet uv
 	@for extra in tensorflow cpu gpu; do \

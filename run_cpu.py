@@ -88,7 +88,7 @@ def build_input_fns(settings: RunSettings, state: TrainingState) -> modes.InputF
 
     pipeline, train, evaluation = settings.pipeline, settings.train, settings.evaluation
     # Asynchronous workers each read the examples in a different order.
-    seed = settings.seed + (0 if settings.task.in_step else settings.task.worker)
+    seed = settings.seed + (0 if settings.task.is_synchronous else settings.task.worker)
 
     def train_input_fn(start_step):
         input_fn = pipeline.train_input_fn(train.split, seed, start_step)
@@ -109,17 +109,16 @@ def build_input_fns(settings: RunSettings, state: TrainingState) -> modes.InputF
 def main() -> None:
     """Runs the mode that the flags select."""
     runtime.prepare()
-    in_step = FLAGS.strategy == "multi_worker_mirrored"
-    task = tf_config.task_of_environment(in_step)
+    task = tf_config.from_environment(FLAGS.strategy == "multi_worker_mirrored")
     in_loops = task.alone and FLAGS.strategy == "none"
     settings, state = resolve_flags.resolve(task=task, in_loops=in_loops)
     with state.lock:
-        if settings.params.get("precision") == "bfloat16" and not runtime.computes_bfloat16():
+        if settings.params.get("precision") == "bfloat16" and not runtime.supports_bfloat16():
             print("--precision=bfloat16: this CPU has no bfloat16 instructions; float32 is faster")
         strategy_config = None
         train = settings.train
         if settings.is_training and settings.task.trains:
-            strategy_config = strategy.create(
+            strategy_config = strategy.run_config_args(
                 FLAGS.strategy, FLAGS.replicas, train.batch_size, train.accumulate_steps
             )
         estimator = build_estimator(settings, state, strategy_config)

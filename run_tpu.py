@@ -113,7 +113,7 @@ def build_input_fns(settings: RunSettings) -> modes.InputFns:
 def main() -> None:
     """Runs the mode that the flags select."""
     runtime.prepare()
-    if tf_config.task_of_environment().in_cluster:
+    if tf_config.from_environment().in_cluster:
         raise UsageError(
             "TF_CONFIG describes a cluster, which only run_cpu.py supports. Unset TF_CONFIG: the "
             "hosts of a TPU do not need it"

@@ -53,7 +53,7 @@ raw = cifar.read(Options("cifar10", source=source))
 train, test = raw.splits["train"], raw.splits["test"]
 tf.keras.utils.set_random_seed(int(seed))
 twin = keras_twin.build(params, (32, 32, 3))
-boundaries = list(map(int, params["decay_boundaries"].split()))
+boundaries = list(params["decay_boundaries"])
 rates = [params["learning_rate"] * params["decay_rate"] ** i for i in range(len(boundaries) + 1)]
 rate = tf.keras.optimizers.schedules.PiecewiseConstantDecay(boundaries, rates)
 twin.compile(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from models.vision import classifier, resnet
+from models.vision import resnet
 
 
 def build(params, image_shape):
@@ -21,7 +21,7 @@ def build(params, image_shape):
     layers = tf.keras.layers
     inputs = layers.Input(image_shape)
     scale = params["pixel_scale"]
-    offsets = [-scale * mean for mean in classifier.pixel_means(params)]
+    offsets = [-scale * mean for mean in params["pixel_mean"]]
     x = layers.Rescaling(scale, offsets)(inputs)
     if "depth" in params:
         x = _resnet(x, params)
@@ -75,8 +75,8 @@ def _check_supported(params):
         raise ValueError(f"no twin has optimizer={params['optimizer']}")
     if params["weight_decay"] and params["optimizer"] != "adamw":
         raise ValueError(f"no twin has weight_decay={params['weight_decay']} as L2")
-    for name, value in {"clip_norm": 0, "learning_rate_factors": "", "trainable": ".*"}.items():
-        if params[name] != value:
+    for name in ("clip_norm", "learning_rate_factors", "trainable"):
+        if params[name] and params[name] != ".*":
             raise ValueError(f"no twin has {name}={params[name]}")
 
 
@@ -157,15 +157,15 @@ def _mobilenet(x, params):
 def _mlp(params):
     layers = tf.keras.layers
     yield layers.Flatten()
-    for i, units in enumerate(params["hidden_units"].split()):
-        yield layers.Dense(int(units), "relu", name=f"dense_{i}")
+    for i, units in enumerate(params["hidden_units"]):
+        yield layers.Dense(units, "relu", name=f"dense_{i}")
         yield layers.Dropout(params["dropout"])
 
 
 def _convnet(params):
-    words = params["layers"].split()
+    words = params["layers"]
     for i, word in enumerate(words):
-        use_bias = words[i + 1 : i + 2] != ["batch_norm"]
+        use_bias = "batch_norm" not in words[i + 1 : i + 2]
         yield _layer(word.split(":"), f"layer_{i}", use_bias, params)
 
 

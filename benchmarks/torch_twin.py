@@ -33,12 +33,12 @@ def build(params, shape):
         layers = _resnet(params, shape[0])
     elif "hidden_units" in params:
         layers = [nn.Flatten()]
-        for units in params["hidden_units"].split():
-            layers += [nn.LazyLinear(int(units)), nn.ReLU(), nn.Dropout(params["dropout"])]
+        for units in params["hidden_units"]:
+            layers += [nn.LazyLinear(units), nn.ReLU(), nn.Dropout(params["dropout"])]
     elif "layers" in params:
-        words = params["layers"].split()
+        words = params["layers"]
         layers = [
-            _layer(word.split(":"), words[i + 1 : i + 2] != ["batch_norm"], params)
+            _layer(word.split(":"), "batch_norm" not in words[i + 1 : i + 2], params)
             for i, word in enumerate(words)
         ]
     else:
@@ -51,8 +51,7 @@ def build(params, shape):
 class _Scale(nn.Module):
     def __init__(self, params):
         super().__init__()
-        means = [float(word) for word in params["pixel_mean"].split()]
-        self.register_buffer("mean", torch.tensor(means).reshape(1, -1, 1, 1))
+        self.register_buffer("mean", torch.tensor(params["pixel_mean"]).reshape(1, -1, 1, 1))
         self.scale = params["pixel_scale"]
 
     def forward(self, images):

@@ -1,1 +1,1 @@
-"""What every package needs and none of them owns: atomic files, locks. Imports none of them."""
+"""Utilities that every package uses: atomic files, locks, errors, flag parsing."""

@@ -1,8 +1,8 @@
-"""Names and numbers that input pipelines and models agree on."""
+"""Feature names and token ids shared by input pipelines and models."""
 
-# Feature of a training batch, int32 [batch, 2]: seeds of the random numbers that a model draws.
+# Feature of a training batch, int32 [batch, 2]: a random seed per example, for dropout.
 DROPOUT_SEED = "dropout_seed"
-# Feature of an evaluation batch, float32 [batch]: 1 for an example, 0 for padding.
+# Feature of an evaluation batch, float32 [batch]: example weight, 0 for padded examples.
 EXAMPLE_WEIGHT = "weight"
-# Token ids: padding, and the end of a sentence.
+# Token ids: padding and end of sentence.
 PAD, EOS = 0, 1

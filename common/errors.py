@@ -1,9 +1,9 @@
-"""Errors that end a program with one line. Imports nothing that must be installed."""
+"""Errors that a program reports in one line before it exits. Imports only the standard library."""
 
 
 class UsageError(ValueError):
-    """An invalid request: exit status 2."""
+    """Invalid flags, files or model. Exit status 2."""
 
 
 class RunError(Exception):
-    """A run that cannot continue: exit status 1. The message says why, and what is kept."""
+    """A run that cannot continue. Exit status 1. The message says why and what was saved."""

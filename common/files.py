@@ -1,4 +1,4 @@
-"""Files that are whole or not there, on local disk and gs://."""
+"""Atomic writes, copies and reads of files, local or gs://."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import time
 
 import tensorflow as tf
 
+from common import folders
 from common.errors import UsageError
 
 _PARTIAL = re.compile(r".+\.partial-[0-9a-f]{8}")
@@ -19,26 +20,26 @@ _OLD_SECONDS = 3600
 
 
 def partial_name(path: str) -> str:
-    """Returns a temporary name beside `path`, which no other process uses."""
+    """Returns a unique temporary path in the folder of `path`."""
     return f"{path}.partial-{secrets.token_hex(4)}"
 
 
 @contextlib.contextmanager
 def atomic_write(path: str, mode: str = "w"):
-    """Yields a file that gets the name `path` when the `with` block ends without an error.
+    """Yields a temporary file that is renamed to `path` when the `with` block succeeds.
 
-    A local file reaches the disk before it gets its name, so that a power cut leaves the old file
-    or the new one. Text is UTF-8.
+    A local file is fsynced before the rename, so that a power failure leaves either the old or the
+    new file. Text is encoded as UTF-8.
 
     Args:
-      path: local or gs://; missing folders are made.
+      path: local or gs://. Missing folders are created.
       mode: "w" or "wb".
 
     Raises:
-      OSError, OpError: it cannot be written; the old file stays.
+      OSError, OpError: the file cannot be written. The old file is unchanged.
     """
     partial = partial_name(path)
-    if "://" in path:
+    if folders.is_remote(path):
         with _remote_write(path, partial, mode) as file:
             yield file
         return
@@ -59,13 +60,14 @@ def atomic_write(path: str, mode: str = "w"):
 
 
 def read_text(path: str, max_bytes: int = 2**26) -> str:
-    """Returns a text file of UTF-8.
+    """Returns the content of a UTF-8 text file.
 
     Raises:
-      ValueError: it is a folder, a pipe or a device, larger than `max_bytes`, or not UTF-8.
-      OSError, OpError: it cannot be read.
+      ValueError: `path` is a folder, a pipe or a device, is larger than `max_bytes`, or is not
+        UTF-8.
+      OSError, OpError: the file is missing or cannot be read.
     """
-    if not is_regular(path):
+    if not folders.is_file(path, or_missing=True):
         raise ValueError(f"{path} is not a file")
     with tf.io.gfile.GFile(path, "rb") as file:
         content = file.read(max_bytes + 1)
@@ -74,18 +76,11 @@ def read_text(path: str, max_bytes: int = 2**26) -> str:
     return content.decode()
 
 
-def is_regular(path: str) -> bool:
-    """Whether `path` is a file, or missing; opening a pipe would wait for ever."""
-    if "://" in path:
-        return not tf.io.gfile.isdir(path)
-    return os.path.isfile(path) or not os.path.lexists(path)
-
-
 def sync_folder(folder: str) -> None:
-    """Brings the names in a local folder to the disk."""
+    """Fsyncs a local folder, which makes renames in it durable."""
     number = os.open(folder, os.O_RDONLY)
     try:
-        # Some network file systems cannot; their server does it.
+        # Some network file systems do not support it; their server syncs.
         with contextlib.suppress(OSError):
             os.fsync(number)
     finally:
@@ -93,9 +88,9 @@ def sync_folder(folder: str) -> None:
 
 
 def copy(source: str, path: str) -> None:
-    """Copies a file; `path` is the old file, or the whole new one."""
-    if "://" in path:
-        tf.io.gfile.copy(source, path, overwrite=True)  # it gets its name when it is complete
+    """Copies a file atomically, local or gs://."""
+    if folders.is_remote(path):
+        tf.io.gfile.copy(source, path, overwrite=True)  # an object appears when it is complete
         return
     with tf.io.gfile.GFile(source, "rb") as old, atomic_write(path, "wb") as new:
         while chunk := old.read(2**24):
@@ -103,19 +98,22 @@ def copy(source: str, path: str) -> None:
 
 
 def require_writable(flag: str, directory: str) -> None:
-    """Checks that `directory` can be written, or made, and leaves nothing behind.
+    """Checks that `directory` can be written or created. Leaves no files behind.
+
+    Args:
+      flag: name of the flag, for the error message.
+      directory: local or gs://; need not exist.
 
     Raises:
-      UsageError: it cannot.
+      UsageError: it cannot be written.
     """
-    existing = directory
-    # On gs:// there are no folders to be made, and what is above a bucket is nothing.
-    while "://" not in directory and not os.path.lexists(existing or "."):
-        existing = os.path.dirname(existing.rstrip("/"))
     try:
-        if "://" in directory:
+        if folders.is_remote(directory):
             _write_and_remove(partial_name(os.path.join(directory, ".writable")))
         else:
+            existing = directory
+            while not os.path.lexists(existing or "."):
+                existing = os.path.dirname(existing.rstrip("/"))
             _require_local(existing or ".")
     except (OSError, tf.errors.OpError) as error:
         problem = getattr(error, "message", None) or error
@@ -124,9 +122,9 @@ def require_writable(flag: str, directory: str) -> None:
 
 def _require_local(folder):
     try:
-        os.close(os.open(folder, os.O_TMPFILE | os.O_WRONLY, 0o600))  # a file without a name
+        os.close(os.open(folder, os.O_TMPFILE | os.O_WRONLY, 0o600))  # an unnamed file
     except OSError as error:
-        # File systems without such files; a kernel without them takes it for the folder itself.
+        # File systems and kernels without O_TMPFILE.
         if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL):
             raise
         if not os.access(folder, os.W_OK | os.X_OK):
@@ -140,27 +138,24 @@ def _write_and_remove(path):
 
 
 def remove_leftovers(folder: str, name: str = "") -> None:
-    """Removes the temporary files of processes that were killed in `atomic_write`.
+    """Removes temporary files of processes that were killed in `atomic_write`.
+
+    A live process holds a lock on its local file, which is kept. gs:// has no locks: there, files
+    that have not changed for an hour are removed.
 
     Args:
       folder: local or gs://.
-      name: only those of the file of this name; "" for all.
-
-    A live process holds a lock on its local file, which stays. There are no locks on gs://: files
-    that have not changed for an hour are removed there.
+      name: remove only temporary files of this file name; "" for all.
     """
-    is_remote = "://" in folder
+    remove = _remove_if_old if folders.is_remote(folder) else _remove_if_unlocked
     names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
     for partial in filter(_PARTIAL.fullmatch, names):
         if name and not partial.startswith(f"{name}.partial-"):
             continue
         path = os.path.join(folder, partial)
-        # Another process may have removed it, or given it its name.
+        # Another process may have removed or renamed it.
         with contextlib.suppress(OSError, tf.errors.OpError):
-            if is_remote:
-                _remove_if_old(path)
-            else:
-                _remove_if_unlocked(path)
+            remove(path)
 
 
 def _remove_if_unlocked(path):
@@ -179,11 +174,11 @@ def _locked(partial, mode):
     encoding = None if "b" in mode else "utf-8"
     while True:
         file = open(partial, mode, encoding=encoding)  # noqa: SIM115 - closed below
-        with contextlib.suppress(OSError):  # a file system without locks has no cleaner either
+        with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(file, fcntl.LOCK_SH)
         if os.fstat(file.fileno()).st_nlink:
             break
-        file.close()  # `remove_leftovers` came between the two
+        file.close()  # `remove_leftovers` removed it before the lock
     with file:
         yield file
 

@@ -1,4 +1,4 @@
-"""Checks flagfiles before absl reads them, which would wait for a pipe and follow a circle.
+"""Checks flagfiles before absl reads them, which would block on a pipe or an include cycle.
 
 Imports no TensorFlow.
 """
@@ -17,10 +17,10 @@ _MAX_BYTES = 2**20
 
 
 def check(arguments: Iterable[str]) -> None:
-    """Checks the flagfiles that arguments name, and those that they name.
+    """Checks the flagfiles in a list of arguments, and the flagfiles that these include.
 
     Raises:
-      UsageError: one is not a text file of UTF-8, or includes itself.
+      UsageError: a flagfile is missing, is not a UTF-8 text file, or includes itself.
     """
     _check(list(arguments), ())
 
@@ -42,13 +42,13 @@ def _check(arguments, including):
 
 def _lines(path):
     if not os.path.isfile(path):
-        raise UsageError(f"--flagfile={shown(path)} is missing, or not a file")
+        raise UsageError(f"--flagfile={shown(path)} is missing or not a file")
     try:
         with open(path, "rb") as file:
             content = file.read(_MAX_BYTES + 1)
         text = content.decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--flagfile={shown(path)} is not text of UTF-8: {error}") from error
+        raise UsageError(f"--flagfile={shown(path)} is not UTF-8 text: {error}") from error
     if len(content) > _MAX_BYTES:
         raise UsageError(f"--flagfile={shown(path)} has more than {_MAX_BYTES} bytes")
     return [line.strip() for line in text.splitlines()]

@@ -1,6 +1,6 @@
-"""Lists folders, local or gs://, whatever their files are called and wherever links lead.
+"""Lists folders, local or gs://, including names that are not UTF-8 and symlink cycles.
 
-TensorFlow's functions fail on names that are not UTF-8 and follow links for ever.
+TensorFlow's functions fail on such names and follow symlink cycles forever.
 """
 
 from __future__ import annotations
@@ -10,16 +10,13 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-
-def is_remote(path: str) -> bool:
-    """Whether only TensorFlow can read it."""
-    return "://" in path
+from common.names import is_remote
 
 
 def names(folder: str) -> list[str]:
-    """Returns the names in a folder, sorted; [] if it is not one.
+    """Returns the sorted names in a folder; [] if `folder` is not a folder.
 
-    Bytes that are not UTF-8 are lone surrogates, as in all of Python's local names.
+    Bytes that are not UTF-8 become lone surrogates, as in `os.listdir`.
     """
     if is_remote(folder):
         there = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
@@ -28,37 +25,43 @@ def names(folder: str) -> list[str]:
 
 
 def is_folder(path: str) -> bool:
-    """Whether there is a folder, or a link to one."""
+    """Returns True for a folder or a link to a folder."""
     return tf.io.gfile.isdir(path) if is_remote(path) else os.path.isdir(path)
 
 
-def is_file(path: str) -> bool:
-    """Whether there is a file, or a link to one; a pipe is none."""
+def is_file(path: str, or_missing: bool = False) -> bool:
+    """Returns True for a regular file or a link to one; opening a pipe could block forever.
+
+    Args:
+      path: local or gs://.
+      or_missing: the result for a path that does not exist.
+    """
     if is_remote(path):
-        return tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path)
-    return os.path.isfile(path)
+        if tf.io.gfile.isdir(path):
+            return False
+        return or_missing or tf.io.gfile.exists(path)
+    return os.path.isfile(path) or (or_missing and not os.path.lexists(path))
 
 
 def identity(path: str) -> object:
-    """Returns what equals that of another path to the same file or folder, by links too."""
+    """Returns a key that is equal for all paths, links included, to the same file or folder."""
     if is_remote(path):
         return path.rstrip("/")
     try:
         found = os.stat(path)
-    except OSError:  # a link to nothing
+    except OSError:  # a broken link
         return os.path.abspath(path)
     return found.st_dev, found.st_ino
 
 
 def files(folder: str, visited: set[object]) -> Iterator[str]:
-    """Yields the files in a folder and below it, sorted by folder and name.
+    """Yields the files in a folder and its subfolders, sorted by folder and name.
 
-    Links are followed. A folder is visited once, however many links lead to it. A link to nothing
-    is a file.
+    Links are followed, but each folder is visited once. A broken link counts as a file.
 
     Args:
       folder: local or gs://.
-      visited: identities of folders to pass over; those that are visited are added.
+      visited: identities of folders to skip; the function adds the folders that it visits.
     """
     if is_remote(folder):
         for path, _, found in tf.io.gfile.walk(folder):
@@ -83,5 +86,5 @@ def files(folder: str, visited: set[object]) -> Iterator[str]:
 def _is_folder(entry):
     try:
         return entry.is_dir()
-    except OSError:  # a link to itself
+    except OSError:  # a link that points to itself
         return False

@@ -1,12 +1,12 @@
-"""A lock on a folder of gs://: an object that its owner renews, made by generation preconditions.
+"""Lock on a gs:// folder: a lease object that its owner renews with generation preconditions.
 
 An object is written only if its generation is still the one that was read (`ifGenerationMatch`, 0
-for none; https://cloud.google.com/storage/docs/request-preconditions), so of two writers one wins.
-There is nothing on gs:// that frees the lock of a dead process. Its owner is known to be dead if it
-was a process of this host, and taken for dead if it has not renewed the lock for `LEASE_SECONDS`.
+if there is none; https://cloud.google.com/storage/docs/request-preconditions), so one of two
+writers wins. gs:// does not release the lock of a dead process: an owner on this host is dead if
+its process is gone, any other owner if it has not renewed the lease for `LEASE_SECONDS`.
 
-TensorFlow's file system has no preconditions. google-auth and requests, which TensorBoard brings
-with TensorFlow, talk to the JSON API; proxies and certificates are those of TensorFlow's.
+TensorFlow's gs:// file system has no preconditions, so this module uses the JSON API through
+google-auth and requests, which TensorFlow installs with TensorBoard.
 """
 
 from __future__ import annotations
@@ -37,15 +37,14 @@ _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 def acquire(
     folder: str, flag: str, purpose: str, name: str, sleep: Callable[[float], None] = time.sleep
 ) -> locks.Lock:
-    """Takes the lock of a gs:// folder; see `locks.acquire`.
+    """Acquires the lock of a gs:// folder; see `locks.acquire`.
 
-    Waits while the owner may be dead: until it renews the lock, which raises, or until the lease
-    has run out.
+    If the owner may be dead, waits until it renews the lease (raises) or the lease expires.
     """
     try:
         return _acquire(folder, flag, purpose, name, sleep)
     except (OSError, ImportError) as error:
-        # What cannot write here cannot train either, and says so by itself.
+        # A process that cannot write here reports that when it saves.
         print(f"--{flag}={folder} has no lock against a second writer: {error}", flush=True)
         return locks.Lock()
 
@@ -59,14 +58,13 @@ def _acquire(folder, flag, purpose, name, sleep):
             generation = storage_object.write(purpose, state["generation"] if state else 0)
             if generation is not None:
                 return _GcsLock(storage_object, purpose, generation)
-            continue  # another process was faster
+            continue  # another process acquired it first
         if seen is not None and state["generation"] != seen:
             raise locks.LockedError(locks.message(folder, flag, state["owner"]))
         if seen is None:
             print(
                 f"--{flag}={folder} is locked by {locks.describe(state['owner'])}, last renewed "
-                f"{state['age']:.0f} s ago: waiting for a sign of life, up to "
-                f"{LEASE_SECONDS:.0f} s without one",
+                f"{state['age']:.0f} s ago; waiting up to {LEASE_SECONDS:.0f} s for a renewal",
                 flush=True,
             )
         seen = state["generation"]
@@ -74,7 +72,7 @@ def _acquire(folder, flag, purpose, name, sleep):
 
 
 class _GcsLock(locks.Lock):
-    """Renews the lock in a thread until it is released."""
+    """Renews the lease in a background thread until the lock is released."""
 
     def __init__(self, storage_object, purpose, generation):
         self._object, self._purpose, self._generation = storage_object, purpose, generation
@@ -83,7 +81,7 @@ class _GcsLock(locks.Lock):
         self._thread.start()
 
     def release(self):
-        """Removes the object, if it is still this process's."""
+        """Deletes the object if this process still owns it."""
         if self._released.is_set():
             return
         self._released.set()
@@ -95,8 +93,8 @@ class _GcsLock(locks.Lock):
         """Raises `LockLostError` if another process has taken the lock."""
         if self._lost:
             raise locks.LockLostError(
-                f"{self._object.path} was taken over by another process, because this one could "
-                f"not renew it for {LEASE_SECONDS:.0f} s. What was saved until then is kept"
+                f"{self._object.path} was taken over by another process, because this process "
+                f"did not renew it for {LEASE_SECONDS:.0f} s. Earlier checkpoints are kept"
             )
 
     def _renew_until_released(self):
@@ -104,9 +102,9 @@ class _GcsLock(locks.Lock):
             try:
                 generation = self._object.write(self._purpose, self._generation)
             except OSError:
-                continue  # tried again; meanwhile another process may take it
+                continue  # retried at the next renewal
             if generation is None:
-                # The answer to an earlier renewal may have been lost on its way.
+                # The response to an earlier, successful renewal may have been lost.
                 generation = self._object.generation_of_this_process()
             if generation is None:
                 self._lost = True
@@ -115,7 +113,7 @@ class _GcsLock(locks.Lock):
 
 
 class _Object:
-    """The object of one lock, by the JSON API."""
+    """The object of one lock, accessed through the JSON API."""
 
     def __init__(self, path: str):
         """Raises OSError if there are no credentials."""
@@ -123,22 +121,22 @@ class _Object:
         bucket, _, name = path[len("gs://") :].partition("/")
         bucket, self._name = (urllib.parse.quote(part, safe="") for part in (bucket, name))
         self._objects = f"storage/v1/b/{bucket}/o"
-        self._token = secrets.token_hex(8)  # of this owner
+        self._token = secrets.token_hex(8)  # identifies this owner
         self._http = _session()
 
     def read(self) -> dict[str, Any] | None:
-        """Returns the generation, the owner and the age in seconds of the lock; None if free."""
+        """Returns the generation, owner and age in seconds of the lock; None if it is free."""
         found = self._request("GET", f"{self._objects}/{self._name}")
         if found.status_code == 404:
             return None
         described = found.json()
         updated = datetime.datetime.fromisoformat(described["updated"].replace("Z", "+00:00"))
-        now = email.utils.parsedate_to_datetime(found.headers["Date"])  # of the same clock
+        now = email.utils.parsedate_to_datetime(found.headers["Date"])  # the server's clock
         generation = int(described["generation"])
         query = {"alt": "media", "generation": generation}
         content = self._request("GET", f"{self._objects}/{self._name}", query)
         if content.status_code == 404:
-            return None  # released between the two
+            return None  # released between the two requests
         return {
             "generation": generation,
             "owner": locks.parse_owner(content.text),
@@ -146,14 +144,14 @@ class _Object:
         }
 
     def write(self, purpose: str, generation: int) -> int | None:
-        """Replaces that generation, 0 for none; returns the new one, or None if it was another."""
+        """Writes the object if it still has `generation`; returns the new one, or None if not."""
         query = {"uploadType": "media", "name": self._name, "ifGenerationMatch": generation}
         body = json.dumps({**locks.owner(purpose), "token": self._token})
         done = self._request("POST", f"upload/{self._objects}", query, body)
         return None if done.status_code == 412 else int(done.json()["generation"])
 
     def generation_of_this_process(self) -> int | None:
-        """Returns the generation that this object wrote last, None if another process did."""
+        """Returns the current generation if this process wrote it, else None."""
         with contextlib.suppress(OSError):
             state = self.read()
             if state and state["owner"].get("token") == self._token:
@@ -161,13 +159,13 @@ class _Object:
         return None
 
     def delete(self, generation: int) -> None:
-        """Frees the lock if it still has that generation. A failure leaves it to run out."""
+        """Deletes the object if it still has `generation`. If this fails, the lease expires."""
         with contextlib.suppress(OSError):
             query = {"ifGenerationMatch": generation}
             self._request("DELETE", f"{self._objects}/{self._name}", query)
 
     def _request(self, method, path, query=None, body=None):
-        """Returns the answer, if it is a success, 404 or 412; raises OSError for any other."""
+        """Returns the response if it is a success, 404 or 412; raises OSError otherwise."""
         from google.auth import exceptions
 
         text = "&".join(f"{key}={value}" for key, value in (query or {}).items())
@@ -178,7 +176,7 @@ class _Object:
                 url,
                 data=body,
                 timeout=_HTTP_SECONDS,
-                verify=os.environ.get("CURL_CA_BUNDLE") or True,  # that of TensorFlow's
+                verify=os.environ.get("CURL_CA_BUNDLE") or True,  # as TensorFlow does
             )
         except exceptions.GoogleAuthError as error:
             raise OSError(str(error)) from error
@@ -190,14 +188,14 @@ class _Object:
 
 
 def _session():
-    """Returns a `requests.Session` with the user's credentials, which tries failures again."""
+    """Returns a `requests.Session` with the user's credentials that retries failed requests."""
     import google.auth
     import requests
     from google.auth import exceptions
     from google.auth.transport.requests import AuthorizedSession
     from requests.adapters import HTTPAdapter, Retry
 
-    token = os.environ.get("GOOGLE_AUTH_TOKEN_FOR_TESTING")  # as TensorFlow's file system has it
+    token = os.environ.get("GOOGLE_AUTH_TOKEN_FOR_TESTING")  # as in TensorFlow
     if token:
         session = requests.Session()
         session.headers["Authorization"] = f"Bearer {token}"
@@ -209,13 +207,13 @@ def _session():
         session = AuthorizedSession(credentials)
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # a failed retry is reported as OSError
     retries = Retry(4, backoff_factor=0.5, status_forcelist=[408, 429, 500, 502, 503, 504])
-    retries.allowed_methods = None  # all: a precondition makes each of them safe to repeat
+    retries.allowed_methods = None  # all methods: preconditions make retries safe
     session.mount("https://", HTTPAdapter(max_retries=retries))
     return session
 
 
 def _is_dead(state):
-    """Whether the owner of a lock does not run any more."""
+    """Returns True if the owner of a lock is dead or has not renewed its lease."""
     owner = state["owner"]
     if owner.get("host") == socket.gethostname() and isinstance(owner.get("pid"), int):
         return locks.start_time(owner["pid"]) != owner.get("started")

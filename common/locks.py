@@ -1,4 +1,4 @@
-"""Locks on folders: one writer at a time, freed when its process ends, however it ends."""
+"""Locks that allow one writer per folder. A lock is freed when its process ends or is killed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import time
 from typing import Callable
 
 from common.errors import RunError, UsageError
+from common.names import is_remote
 
-# A writer that was just killed, or is saving after a signal, ends within this time.
+# A writer that is saving after a signal needs up to this long.
 _WAIT_SECONDS = 10.0
 _POLL_SECONDS = 0.2
 
@@ -23,17 +24,17 @@ class LockedError(UsageError):
 
 
 class LockLostError(RunError):
-    """Another process took over the lock of this one, which did not renew it in time."""
+    """This process did not renew its lock in time and another process took it over."""
 
 
 class Lock:
-    """A lock that this process holds until `release`, or until it ends."""
+    """A lock that this process holds until `release` or until the process ends."""
 
     def release(self) -> None:
-        """Frees the folder. Calling it twice is allowed."""
+        """Frees the folder. May be called twice."""
 
     def check(self) -> None:
-        """Raises `LockLostError` if the lock was lost, which happens on gs:// only."""
+        """Raises `LockLostError` if the lock was lost, which can happen on gs:// only."""
 
 
 def acquire(
@@ -43,28 +44,28 @@ def acquire(
     name: str = ".lock",
     sleep: Callable[[float], None] = time.sleep,
 ) -> Lock:
-    """Takes the lock of a folder that exists, after a short wait if another process holds it.
+    """Acquires the lock of an existing folder; waits up to 10 s if another process holds it.
 
-    On local disk it is a flock of a file in it, which the kernel frees when its process dies. On
-    gs:// it is an object that is renewed while its process lives; see `common.gcs_lock`. Other
-    remote file systems, and disks without locks, give a lock without effect.
+    On a local disk the lock is a flock on a file in the folder, which the kernel releases when the
+    process dies. On gs:// it is an object that the process renews; see `common.gcs_lock`. On other
+    remote file systems, and on disks without flock, the lock has no effect.
 
     Args:
       folder: local or gs://.
-      flag: name of the flag that gave it, for the message.
-      purpose: what this process does, such as "train", for the message of others.
-      name: of the file in `folder`; locks of different names do not exclude each other.
-      sleep: waits for some seconds.
+      flag: name of the flag that holds the folder, for the error message.
+      purpose: task of this process, such as "train", for the error message of other processes.
+      name: file name of the lock in `folder`. Locks with different names are independent.
+      sleep: function that waits for a number of seconds.
 
     Raises:
-      LockedError: another process holds it, or the file cannot be made. Names the process, the
-        host and the purpose.
+      LockedError: another process holds the lock (the message names the process, host and
+        purpose), or the lock file cannot be created.
     """
     if folder.startswith("gs://"):
         from common import gcs_lock
 
         return gcs_lock.acquire(folder, flag, purpose, name, sleep)
-    if "://" in folder:
+    if is_remote(folder):
         return Lock()
     waited = 0.0
     while True:
@@ -83,9 +84,9 @@ def acquire(
 
 
 def remove_dead(folder: str, name: str = ".lock") -> None:
-    """Removes the file of the lock of a dead process in a local folder that may be read-only."""
+    """Removes the lock file of a dead process. Ignores folders that are read-only or remote."""
     path = os.path.join(folder, name)
-    if "://" not in folder and os.path.isfile(path):
+    if not is_remote(folder) and os.path.isfile(path):
         with contextlib.suppress(OSError):
             lock = _try_local(path, "")
             if isinstance(lock, Lock):
@@ -94,11 +95,11 @@ def remove_dead(folder: str, name: str = ".lock") -> None:
 
 @contextlib.contextmanager
 def briefly(folder: str):
-    """Excludes other processes of this kind while a file in a local folder is read and replaced.
+    """Holds a mutex on a local folder while a file in it is read and replaced.
 
-    They wait for each other; a lock of a folder itself leaves no file. On gs:// it does nothing.
+    Waits for other processes. Locks the folder itself, so no file is created. No effect on gs://.
     """
-    if "://" in folder:
+    if is_remote(folder):
         yield
         return
     number = os.open(folder, os.O_RDONLY)
@@ -111,7 +112,7 @@ def briefly(folder: str):
 
 
 def owner(purpose: str) -> dict[str, object]:
-    """Returns who this process is, as a lock's file says it."""
+    """Returns the record that identifies this process in a lock file."""
     return {
         "purpose": purpose,
         "host": socket.gethostname(),
@@ -122,17 +123,17 @@ def owner(purpose: str) -> dict[str, object]:
 
 
 def start_time(pid: int) -> str:
-    """Returns when a process of this host started, in its kernel's count; "" if it is not alive."""
+    """Returns the start time of a process of this host, in clock ticks; "" if it is not alive."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            # After the name, which may hold spaces and parentheses: field 22 of proc(5).
+            # Field 22 of proc(5), counted after the name, which may contain spaces and ")".
             return file.read().rpartition(")")[2].split()[19]
     except OSError:
         return ""
 
 
 def parse_owner(text: str) -> dict[str, object]:
-    """Returns what a lock's file says; {} if it is not readable."""
+    """Returns the record in the text of a lock file; {} if it is not valid."""
     try:
         found = json.loads(text)
     except ValueError:
@@ -143,7 +144,7 @@ def parse_owner(text: str) -> dict[str, object]:
 
 
 def describe(found: dict[str, object]) -> str:
-    """Returns who holds a lock, such as "process 123 on host vm-1 (train, since ...)"."""
+    """Returns a description of an owner: "process 123 on host vm-1 (train, since ...)"."""
     if not found:
         return "another process"
     return (
@@ -153,7 +154,7 @@ def describe(found: dict[str, object]) -> str:
 
 
 def message(folder: str, flag: str, found: dict[str, object]) -> str:
-    """Returns the error message about a folder that is in use."""
+    """Returns the error message for a folder that another process uses."""
     return (
         f"--{flag}={folder} is in use by {describe(found)}. Wait until it ends, or use another "
         f"--{flag}"
@@ -165,7 +166,7 @@ class _LocalLock(Lock):
         self._path, self._file = path, file
 
     def release(self):
-        """Removes the file before it unlocks it, so no other process can lock its name."""
+        """Removes the file, then unlocks it, so that no other process locks a removed file."""
         if not self._file.closed:
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
@@ -173,7 +174,7 @@ class _LocalLock(Lock):
 
 
 def _try_local(path, purpose):
-    """Returns the lock, or who holds it."""
+    """Returns the lock, or the record of its owner."""
     while True:
         file = open(path, "a+", encoding="utf-8", errors="replace")  # noqa: SIM115 - held
         try:
@@ -187,7 +188,7 @@ def _try_local(path, purpose):
             return Lock()
         if _is_named(file, path):
             break
-        file.close()  # its last owner removed it between the two
+        file.close()  # its last owner removed it before the lock
     file.truncate(0)
     file.write(json.dumps(owner(purpose)))
     file.flush()

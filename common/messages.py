@@ -1,4 +1,4 @@
-"""Parts of error messages. Imports nothing that must be installed."""
+"""Parts of error messages. Imports only the standard library."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def did_you_mean(name: str, valid: Iterable[str]) -> str:
-    """Returns ` Did you mean 'X'?`, or the list of valid names if none is similar."""
+    """Returns " Did you mean 'X'?", or " Valid: ..." if no valid name is similar."""
     valid = sorted(valid)
     similar = difflib.get_close_matches(name, valid, n=1)
     return f" Did you mean '{similar[0]}'?" if similar else f" Valid: {', '.join(valid)}."

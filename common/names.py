@@ -1,34 +1,36 @@
-"""Names that come from a file or a flag: those that are safe as a file name, and as a line of text.
-
-Imports no TensorFlow: the flags of prepare_data.py are checked with it.
-"""
+"""Checks of names and paths that come from a file or a flag. Imports no TensorFlow."""
 
 from __future__ import annotations
 
 import unicodedata
 
-# Control characters, halves of surrogate pairs, and what ends a line or a paragraph.
+# Unicode categories: control characters, lone surrogates, line and paragraph separators.
 _NOT_TEXT = {"Cc", "Cs", "Zl", "Zp"}
 _MAX_BYTES = 255  # of a file name, on every common file system
 
 
+def is_remote(path: str) -> bool:
+    """Returns True for a path such as gs://..., which only TensorFlow can read."""
+    return "://" in path
+
+
 def is_line(text: object) -> bool:
-    """Whether `text` is a string that prints as one line and can be stored as UTF-8."""
+    """Returns True for a string that prints as one line and can be encoded as UTF-8."""
     return isinstance(text, str) and not any(unicodedata.category(c) in _NOT_TEXT for c in text)
 
 
 def printable(text: str) -> str:
-    """Returns `text` as one line that any file takes, with what is not text escaped."""
+    """Returns `text`, escaped if it contains control characters or cannot be encoded as UTF-8."""
     return text if is_line(text) else ascii(text)[1:-1]
 
 
 def shown(text: str) -> str:
-    """Returns `text` for a terminal: what does not print, or changes what does, is escaped."""
+    """Returns `text` with all unprintable characters escaped, for messages in a terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def is_plain_name(name: object) -> bool:
-    """Whether `name` is the name of a file inside a folder, and never a path that leaves it."""
+    """Returns True for a file name without folders, which cannot leave the folder it is in."""
     return (
         is_line(name)
         and name not in ("", ".", "..")
@@ -38,7 +40,7 @@ def is_plain_name(name: object) -> bool:
 
 
 def repeated(names) -> list[str]:
-    """Returns the names that occur more than once, in order."""
+    """Returns the names that occur more than once, in order of first occurrence."""
     seen: dict[str, int] = {}
     for name in names:
         seen[name] = seen.get(name, 0) + 1
@@ -46,9 +48,9 @@ def repeated(names) -> list[str]:
 
 
 def problem_of_class_names(names) -> str | None:
-    """Returns what is wrong with the names of classes: each is one line of text and unique."""
+    """Returns an error message if a class name is empty, repeated or has control characters."""
     for name in names:
         if not name or not is_line(name):
             return f"{name!a} is not a class name: it must be text without control characters"
     twice = repeated(names)
-    return f"the class '{twice[0]}' is there more than once" if twice else None
+    return f"the class name '{twice[0]}' occurs more than once" if twice else None

@@ -1,7 +1,7 @@
-"""Flag values that are checked more strictly than absl does. Imports no TensorFlow.
+"""Flag parsers that are stricter than absl's. Imports no TensorFlow.
 
-Whatever passes can be written into a flagfile and read from it again, and is a number that
-TensorFlow can hold.
+A value that passes can be stored in a flagfile and read back unchanged, and a number fits into
+TensorFlow's types.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from absl import flags
 
 from common import names
 
-# What TensorFlow counts steps and examples in is 32 bits wide in places.
+# Some of TensorFlow's counters of steps and examples are int32.
 MAX_INTEGER = 2**31 - 1
-_MOST_SHOWN = 100  # characters of a value
+_MAX_SHOWN = 100  # characters of a value in a message
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-# Control characters end a line of a flagfile; half a surrogate pair is a byte that is not UTF-8.
+# A flagfile cannot store these. A lone surrogate stands for a byte that is not UTF-8.
 _NOT_TEXT = {"Cc": "a control character", "Cs": "a byte that is not UTF-8"}
 _NOT_TEXT.update(Zl="a line separator", Zp="a paragraph separator")
 
 
 def to_integer(text: str) -> int:
-    """Returns a number written in decimal digits; raises ValueError for any other text."""
+    """Parses a decimal integer of at most `MAX_INTEGER`; raises ValueError for other text."""
     text = text.strip()
-    # int() would take digits of other scripts and underscores too, and time for a million digits.
+    # int() also accepts underscores and digits of other scripts, and is slow for many digits.
     if not _INTEGER.fullmatch(text):
-        raise ValueError(f"invalid literal for int() with base 10: '{shown(text)}'")
+        raise ValueError(f"'{shown(text)}' is not a decimal integer")
     if len(text.lstrip("+-0")) > len(str(MAX_INTEGER)) or abs(int(text)) > MAX_INTEGER:
         raise ValueError(f"it is larger than {MAX_INTEGER}")
     return int(text)
 
 
 def to_float(text: str) -> float:
-    """Returns a finite decimal number; raises ValueError for any other text."""
+    """Parses a finite decimal number; raises ValueError for other text."""
     text = text.strip()
     if not _FLOAT.fullmatch(text) or not math.isfinite(float(text)):
         raise ValueError("it is not a finite decimal number")
@@ -45,7 +45,7 @@ def to_float(text: str) -> float:
 
 
 def check_text(text: str) -> str:
-    """Returns a text that fits into a line of a flagfile; raises ValueError for any other."""
+    """Returns `text` if one line of a flagfile can store it; raises ValueError otherwise."""
     for place, character in enumerate(text):
         problem = _NOT_TEXT.get(unicodedata.category(character))
         if problem:
@@ -56,7 +56,7 @@ def check_text(text: str) -> str:
 
 
 def to_path(text: str) -> str:
-    """Returns a path whose `~` or `~user` is expanded as a shell does."""
+    """Returns a path with `~` and `~user` expanded, as a shell does."""
     path = os.path.expanduser(check_text(text))
     if path.startswith("~"):
         raise ValueError("the home folder of '~' is unknown; write ./~ for a folder of that name")
@@ -64,8 +64,8 @@ def to_path(text: str) -> str:
 
 
 def shown(value: str) -> str:
-    """Returns a value for a message of one line."""
-    short = value if len(value) <= _MOST_SHOWN else f"{value[:_MOST_SHOWN]}... ({len(value)})"
+    """Returns a flag value, shortened and escaped, for a one-line message."""
+    short = value if len(value) <= _MAX_SHOWN else f"{value[:_MAX_SHOWN]}... ({len(value)})"
     return names.shown(short)
 
 
@@ -134,7 +134,7 @@ class _OtherParser(flags.ArgumentParser):
 
 
 def _checked(name, check, argument):
-    # Not as ValueError: absl would put the value into the message as it is.
+    # absl would put the unescaped value into the message of a ValueError.
     try:
         return check(argument)
     except ValueError as error:
@@ -142,12 +142,12 @@ def _checked(name, check, argument):
 
 
 def harden(flag_values: flags.FlagValues, module: str, paths: tuple[str, ...] = ()) -> None:
-    """Replaces the parsers of the flags that a module defined.
+    """Replaces absl's parsers for the flags of one module with strict ones.
 
     Args:
       flag_values: the flags.
-      module: name of the module.
-      paths: names of the flags that are paths: `~` is expanded.
+      module: name of the module that defines the flags.
+      paths: names of the flags that hold a path, in which `~` is expanded.
     """
     for flag in flag_values.flags_by_module_dict().get(module, ()):
         name, parser = flag.name, flag.parser

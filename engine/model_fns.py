@@ -62,7 +62,8 @@ def train_summary(settings: RunSettings, features, labels, params, step: TrainSt
     """Returns the summary of a training step with the metrics of its batch, a string tensor."""
     model = settings.model
     batch_metrics = {}
-    if not settings.task.in_step:  # metrics of synchronous workers would be sums over all workers
+    # Synchronous workers would sum their metrics.
+    if not settings.task.is_synchronous:
         eval_features = {name: features[name] for name in model.eval_features}
         weights = tf.ones([tf.nest.flatten(features)[0].shape[0]])
         batch_metrics = model.metrics(eval_features, labels, step.eval_outputs, weights, params)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from common import files
+from common import folders
 from common.constants import EOS, PAD
 from input_fns import DataError
 
@@ -82,7 +82,7 @@ def load(path: str) -> Vocabulary:
     Raises:
       DataError: it is missing, or no vocabulary.
     """
-    if not files.is_regular(path):
+    if not folders.is_file(path, or_missing=True):
         raise DataError(f"the vocabulary {path} is not a file")
     try:
         with tf.io.gfile.GFile(path, "rb") as file:

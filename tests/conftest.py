@@ -1,4 +1,4 @@
-"""Fixtures shared by all tests. TensorFlow is imported and prepared once, as the wrappers do it."""
+"""Fixtures shared by all tests. TensorFlow is imported and set up as in the wrappers."""
 
 import json
 import os
@@ -27,12 +27,12 @@ from tpu.connect.request import TPUError
 
 runtime.prepare()
 
-# The shapes of a data set small enough for a test and odd enough to show a wrong one.
+# A small data set whose sizes all differ, so that swapped ones show.
 NUM_TRAIN, NUM_TEST, HEIGHT, WIDTH, NUM_CLASSES = 97, 41, 7, 5, 3
 
 
 def pytest_collection_modifyitems(items):
-    """Marks the tests of the modules that compare floating-point results."""
+    """Marks the tests of modules that import `numerics` as `numeric`."""
     for item in items:
         if hasattr(item.module, "numerics"):
             item.add_marker("numeric")
@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True)
 def graph():
-    """A fresh graph for each test."""
+    """A new default graph for each test."""
     with tf.Graph().as_default() as graph:
         yield graph
 
@@ -54,14 +54,14 @@ def session(graph):
 
 @pytest.fixture
 def eager():
-    """TensorFlow 2 as Keras users know it, for comparisons with Keras."""
+    """Eager execution, for comparisons with Keras."""
     with context.eager_mode():
         yield
 
 
 @pytest.fixture(scope="module")
 def smooth_activations():
-    """Replaces ReLU by softplus: at the kink of a ReLU, rounding decides which gradient it has."""
+    """Replaces ReLU by softplus: at the kink of a ReLU rounding selects the gradient."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tf.nn, "relu", tf.nn.softplus)
         yield
@@ -69,7 +69,7 @@ def smooth_activations():
 
 @pytest.fixture(scope="session")
 def minimize():
-    """The op of one training step on a scalar loss: `minimize(loss, params, learning_rate)`."""
+    """Builds the op of a training step: `minimize(scalar_loss, params, learning_rate)`."""
 
     def build(loss, params, learning_rate):
         optimizer = optimizers.create(params, learning_rate)
@@ -80,7 +80,7 @@ def minimize():
 
 
 def make_raw_dataset(name="stripes", seed=3):
-    """A data set that a small net learns at once: class c is bright in column c."""
+    """Returns a data set that is easy to learn: images of class c are bright in column c."""
     random = np.random.default_rng(seed)
 
     def split(size):
@@ -97,13 +97,13 @@ def make_raw_dataset(name="stripes", seed=3):
 
 @pytest.fixture(scope="session")
 def raw_dataset():
-    """The raw images and labels behind `data_dir`."""
+    """The images and labels of `data_dir`."""
     return make_raw_dataset()
 
 
 @pytest.fixture(scope="session")
 def data_dir(raw_dataset, tmp_path_factory):
-    """The prepared data set "stripes", in 3 shards a split. Read only."""
+    """The prepared data set "stripes", 3 shards per split. Read-only."""
     path = str(tmp_path_factory.mktemp("stripes"))
     writer.write(raw_dataset, path, num_shards=3)
     return path
@@ -111,7 +111,7 @@ def data_dir(raw_dataset, tmp_path_factory):
 
 @pytest.fixture
 def own_data_dir(raw_dataset, tmp_path):
-    """A copy of "stripes" that a test may break."""
+    """A copy of "stripes" that a test may change."""
     path = str(tmp_path / "data")
     writer.write(raw_dataset, path, num_shards=3)
     return path
@@ -119,7 +119,7 @@ def own_data_dir(raw_dataset, tmp_path):
 
 @pytest.fixture(scope="session")
 def digits_dir(tmp_path_factory):
-    """The digits, prepared. Read only."""
+    """The prepared data set "digits". Read-only."""
     path = str(tmp_path_factory.mktemp("digits"))
     writer.write(digits.read(source.Options("digits")), path)
     return path
@@ -130,7 +130,7 @@ WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight")
 
 @pytest.fixture(scope="session")
 def pair_files(tmp_path_factory):
-    """Parallel text: the target is the source backwards and in capitals. Read only."""
+    """Parallel text: the target is the source reversed, in capitals. Read-only."""
     folder = tmp_path_factory.mktemp("pairs")
     random = np.random.default_rng(3)
     for split, count in (("train", 400), ("val", 13), ("test", 11)):
@@ -146,7 +146,7 @@ def pair_files(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def pairs_dir(pair_files, tmp_path_factory):
-    """The same, prepared: the data set "pairs", rows of 32 tokens. Read only."""
+    """The prepared data set "pairs" from `pair_files`, rows of 32 tokens. Read-only."""
     path = str(tmp_path_factory.mktemp("pairs_prepared"))
     options = source.Options(
         "parallel_text",
@@ -171,7 +171,7 @@ EMULATED = ("--tpu=emulator", "--tpu_topology=1x2")
 
 
 def _runner(wrapper, *given):
-    """Runs a wrapper's real main with these flags: `run(model_dir, "--mode=eval", ...)`."""
+    """Returns a function that runs a wrapper's main: `run(model_dir, "--mode=eval", ...)`."""
 
     def run_with(model_dir, *arguments):
         _run(wrapper, flags.FLAGS, [*given, f"--model_dir={model_dir}", *arguments])
@@ -181,9 +181,9 @@ def _runner(wrapper, *given):
 
 @pytest.fixture
 def exit_status(monkeypatch):
-    """Runs a wrapper as its command line does, but in this process: `exit_status(run_cpu, ...)`.
+    """Runs a wrapper like its command line, in this process: `exit_status(run_cpu, *flags)`.
 
-    Returns the exit status; `capsys` has the output.
+    Returns the exit status; `capsys` captures the output.
     """
 
     def run_wrapper(wrapper, *arguments):
@@ -211,41 +211,41 @@ def tiny_flags(data_dir):
         "--train_batch_size=13",
         "--eval_batch_size=13",
         "--predict_batch_size=13",
-        "--noexport_check",  # a process more; tests/engine/serving/test_export.py has it
+        "--noexport_check",  # starts a process; tests/engine/serving/test_export.py tests it
         "--seed=1",
     ]
 
 
 @pytest.fixture(scope="session")
 def run_with():
-    """Runs run_cpu.py's real main with these flags alone."""
+    """Runs the main of run_cpu.py with the given flags only."""
     return lambda *arguments: _run(run_cpu, flags.FLAGS, arguments)
 
 
 @pytest.fixture(scope="session")
 def run_tpu_with():
-    """Runs run_tpu.py's real main with these flags alone."""
+    """Runs the main of run_tpu.py with the given flags only."""
     return lambda *arguments: _run(run_tpu, flags.FLAGS, arguments)
 
 
 @pytest.fixture(scope="session")
 def run_in(tiny_flags):
-    """Runs run_cpu.py's real main: `run_in(model_dir, "--mode=eval", ...)`; a tiny model."""
+    """Runs the main of run_cpu.py with a tiny model: `run_in(model_dir, "--mode=eval", ...)`."""
     return _runner(run_cpu, *tiny_flags)
 
 
 @pytest.fixture(scope="session")
 def run_tpu_in(tiny_flags):
-    """The same with run_tpu.py, on 2 emulated cores; batches are of 14, for 13 is odd."""
+    """`run_in` with run_tpu.py, on 2 emulated cores, with batches of 14."""
     sizes = [f"--{mode}_batch_size=14" for mode in ("train", "eval", "predict")]
     return _runner(run_tpu, *tiny_flags, *EMULATED, *sizes)
 
 
 @pytest.fixture(scope="session")
 def like_real():
-    """Returns a small data set of zeros, shaped as a recipe's: `like_real("mnist")`.
+    """Builds a small data set of zeros with the shapes of a real one: `like_real("mnist")`.
 
-    Its rows, not yet written, as a `source.RawDataset`.
+    Returns a `source.RawDataset`.
     """
     shapes = {
         "digits": (8, 8, 1),
@@ -295,19 +295,19 @@ def text_flags(pairs_dir):
 
 @pytest.fixture(scope="session")
 def run_text_in(text_flags):
-    """Runs run_cpu.py's real main with these: `run_text_in(model_dir, "--mode=eval", ...)`."""
+    """Runs the main of run_cpu.py with `text_flags`: `run_text_in(model_dir, "--mode=eval")`."""
     return _runner(run_cpu, *text_flags)
 
 
 @pytest.fixture(scope="session")
 def run_tpu_text_in(text_flags):
-    """The same with run_tpu.py, on 2 emulated cores."""
+    """`run_text_in` with run_tpu.py, on 2 emulated cores."""
     return _runner(run_tpu, *text_flags, *EMULATED)
 
 
 @pytest.fixture(scope="session")
 def variables():
-    """Returns every variable of a folder's newest checkpoint: `variables(model_dir)`."""
+    """Returns `{name: array}` of the newest checkpoint: `variables(model_dir)`."""
 
     def read(model_dir):
         checkpoint = tf.train.latest_checkpoint(model_dir)
@@ -319,7 +319,7 @@ def variables():
 
 @pytest.fixture
 def command(tiny_flags, tmp_path):
-    """The command line of a wrapper, for a process of its own: `command("run_tpu.py", ...)`."""
+    """Returns the command line of a wrapper for a new process: `command("run_tpu.py", ...)`."""
 
     def build(startup, *arguments):
         return [sys.executable, startup, *tiny_flags, f"--model_dir={tmp_path}/model", *arguments]
@@ -329,7 +329,7 @@ def command(tiny_flags, tmp_path):
 
 @pytest.fixture
 def run(run_in, tmp_path):
-    """The same in a model_dir of the test's own, which it returns: `run("--mode=train", ...)`."""
+    """`run_in` in a new model_dir, which it returns: `run("--mode=train", ...)`."""
 
     def run_with(*arguments):
         run_in(tmp_path / "model", *arguments)
@@ -340,7 +340,7 @@ def run(run_in, tmp_path):
 
 @pytest.fixture(scope="session")
 def trained_dir(run_in, tmp_path_factory):
-    """A model_dir at step 40, with a checkpoint every 10 steps."""
+    """A model_dir trained to step 40, with a checkpoint every 10 steps."""
     path = str(tmp_path_factory.mktemp("trained"))
     run_in(path, "--mode=train", "--train_steps=40", "--save_checkpoints_steps=10")
     return path
@@ -348,7 +348,7 @@ def trained_dir(run_in, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def uncertain_dir(run_in, tmp_path_factory):
-    """A model_dir at step 2, whose probabilities are far from 0 and 1, so that faults show."""
+    """A model_dir trained to step 2: probabilities are far from 0 and 1, so that faults show."""
     path = str(tmp_path_factory.mktemp("uncertain"))
     run_in(path, "--mode=train", "--train_steps=2", "--params=learning_rate=0.0001")
     return path
@@ -356,13 +356,13 @@ def uncertain_dir(run_in, tmp_path_factory):
 
 @pytest.fixture
 def prepare():
-    """Runs prepare_data.py's real main: `prepare("--dataset=digits", ...)`."""
+    """Runs the main of prepare_data.py: `prepare("--dataset=digits", ...)`."""
     return lambda *arguments: _run(prepare_data, prepare_data_flags.FLAGS, arguments)
 
 
 @pytest.fixture
 def result():
-    """Returns what `result_<step>.json` of a model_dir holds: `result(model_dir, step)`."""
+    """Returns the contents of `result_<step>.json`: `result(model_dir, step)`."""
 
     def read(model_dir, step):
         with open(os.path.join(model_dir, f"result_{step}.json")) as file:

@@ -1,4 +1,4 @@
-"""The bytes of files as data sets are published, for the tests that write small ones."""
+"""Builds small files in the formats of published data sets."""
 
 import struct
 

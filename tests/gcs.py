@@ -1,8 +1,8 @@
-"""gs:// on loopback, for TensorFlow's own file system, which knows no other address than Google's.
+"""A gs:// server on loopback, for tests of TensorFlow's GCS file system.
 
-TensorFlow reaches it through a proxy (`https_proxy`) that answers for Google's storage hosts with
-a certificate of its own (`CURL_CA_BUNDLE`); the gcp-storage-emulator package keeps the files.
-Requests to any other host are refused, so no test can reach the real service.
+TensorFlow connects to Google's hosts only, so a proxy (`https_proxy`) answers for them with a test
+certificate (`CURL_CA_BUNDLE`); the gcp-storage-emulator package stores the files. Requests to any
+other host fail, so no test can reach the real service.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Gcs:
     """The storage behind gs://.
 
     Attributes:
-      environment: variables that lead TensorFlow here, for a process of its own.
+      environment: environment variables of a process whose gs:// is this storage.
     """
 
     def __init__(self, storage):
@@ -40,39 +40,39 @@ class Gcs:
         self._lock = threading.Lock()
 
     def fail(self, times: int, status: int, text: str) -> None:
-        """Answers the next requests that hold `text` in their method and path with a status."""
+        """Makes the next `times` requests whose method and path contain `text` fail."""
         self._faults.append([times, status, text])
 
     def heal(self) -> None:
-        """Ends all faults."""
+        """Removes all faults."""
         self._faults.clear()
 
     @property
     def num_faults_left(self) -> int:
-        """Requests that are still to fail."""
+        """Number of requests that will still fail."""
         return sum(times for times, _, _ in self._faults)
 
     def names(self, bucket: str) -> list[str]:
-        """Names of the files in a bucket."""
+        """Returns the names of the files in a bucket."""
         return sorted(self._storage.objects.get(bucket, {}))
 
     def read(self, bucket: str, name: str) -> bytes:
-        """What a file holds."""
+        """Returns the contents of a file."""
         return self._storage.get_file(bucket, name)
 
     def write(self, bucket: str, name: str, data: bytes) -> None:
-        """Replaces what a file holds."""
+        """Replaces the contents of a file."""
         unknown = {"size": len(data), "crc32c": None, "md5Hash": None}
         described = {**self._storage.get_file_obj(bucket, name), **unknown}
         self._storage.create_file(bucket, name, data, described, None)
 
     def generation(self, bucket: str, name: str) -> int:
-        """The generation of a file, 0 if there is none."""
+        """Returns the generation of a file; 0 if it is missing."""
         found = self._storage.objects.get(bucket, {}).get(name)
         return int(found["generation"]) if found else 0
 
-    def fault_of(self, request: str) -> int | None:
-        """Returns the status that a request is to fail with, or None."""
+    def next_fault(self, request: str) -> int | None:
+        """Returns the status that a request must fail with, or None."""
         with self._lock:
             for fault in self._faults:
                 if fault[0] and fault[2] in request:
@@ -83,7 +83,7 @@ class Gcs:
 
 @contextlib.contextmanager
 def serve(folder: str, bucket: str):
-    """Serves gs://`bucket`, empty; yields its `Gcs`."""
+    """Serves an empty gs://`bucket`; yields its `Gcs`."""
     _repair_emulator()
     storage = Storage(use_memory_fs=True)
     buckets.create_bucket(bucket, storage)
@@ -112,7 +112,7 @@ def serve(folder: str, bucket: str):
 
 
 class _Proxy(http.server.BaseHTTPRequestHandler):
-    """Answers CONNECT, and then for Google's hosts by itself."""
+    """An HTTPS proxy that answers requests to Google's hosts itself."""
 
     protocol_version = "HTTP/1.1"
 
@@ -130,7 +130,7 @@ class _Proxy(http.server.BaseHTTPRequestHandler):
             _Storage(self.server.storage, connection, self.client_address, self.server)
 
     def log_message(self, *_):
-        """Is silent."""
+        """Logs nothing."""
 
 
 class _Storage(emulator.RequestHandler):
@@ -143,19 +143,19 @@ class _Storage(emulator.RequestHandler):
 
     def _answer(self, method):
         with self._one_at_a_time:
-            status = self.server.gcs.fault_of(f"{method} {self.path}")
+            status = self.server.gcs.next_fault(f"{method} {self.path}")
             if status is None and not self._precondition_holds():
                 status = 412
             if status is None:
                 getattr(super(), f"do_{method}")()
                 return
-            emulator._read_raw_data(self)  # so that the next request is found after it
+            emulator._read_raw_data(self)  # so that the next request can be read
             self.send_response(status)
             self.send_header("Content-Length", "0")
             self.end_headers()
 
     def _precondition_holds(self):
-        """Checks ifGenerationMatch, which the emulator does not."""
+        """Checks ifGenerationMatch, which the emulator ignores."""
         url = urllib.parse.urlsplit(self.path)
         query = urllib.parse.parse_qs(url.query)
         if "ifGenerationMatch" not in query:
@@ -181,14 +181,14 @@ class _Storage(emulator.RequestHandler):
         self._answer("DELETE")
 
     def handle_expect_100(self):
-        """Says at once that the body may come: TensorFlow waits a second for it."""
+        """Flushes "100 Continue": otherwise TensorFlow waits a second before it sends the body."""
         answer = super().handle_expect_100()
         self.wfile.flush()
         return answer
 
 
 class _Request(emulator.Request):
-    """The emulator's request, with addresses of https and with empty bodies."""
+    """The emulator's request, with https URLs and empty bodies."""
 
     def __init__(self, handler, method):
         super().__init__(handler, method)
@@ -197,7 +197,7 @@ class _Request(emulator.Request):
 
     @property
     def data(self):
-        """The body; that of a folder's marker is empty."""
+        """The body; empty, not None, for the marker object of a folder."""
         data = super().data
         uploads = self.method == "PUT" or self.query.get("uploadType") == ["media"]
         return b"" if data is None and uploads else data
@@ -207,7 +207,7 @@ _original_read, _original_incomplete = emulator._read_raw_data, objects._resumab
 
 
 def _read_body(handler):
-    # TensorFlow sends a length and chunks both; then the chunks count (RFC 9112, 6.3).
+    # TensorFlow sends Content-Length and chunks; the chunks take precedence (RFC 9112, 6.3).
     if (handler.headers.get("Transfer-Encoding") or "").lower() != "chunked":
         return _original_read(handler)
     body = bytearray()
@@ -222,7 +222,7 @@ def _read_body(handler):
 def _answer_incomplete(response, storage, upload_id, fallback_end=0):
     _original_incomplete(response, storage, upload_id, fallback_end)
     if not storage.get_resumable_byte_count(upload_id):
-        # With nothing stored there is no range; TensorFlow would go on at byte 1.
+        # No range if nothing is stored; otherwise TensorFlow would continue at byte 1.
         response._headers.pop("Range", None)
 
 
@@ -233,7 +233,7 @@ def _repair_emulator():
 
 
 def _write_certificates(folder):
-    """Writes ca.pem, and a certificate of Google's hosts that it signs; returns the latter."""
+    """Writes ca.pem and a certificate for Google's hosts signed by it; returns the latter."""
     authority, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     now = datetime.datetime.now(datetime.timezone.utc)
 

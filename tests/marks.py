@@ -1,8 +1,8 @@
-"""Marks of test cases."""
+"""Marks for test cases."""
 
 import pytest
 
 
 def slow(*values):
-    """Returns a case of `parametrize` for `make test-all` alone: a faster one is like it."""
+    """Returns a `parametrize` case for `make test-all` only; a faster case covers the same code."""
     return pytest.param(*values, marks=pytest.mark.slow)

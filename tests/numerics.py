@@ -1,14 +1,14 @@
-"""Tolerances of floating-point comparisons, derived from the arithmetic instead of from one CPU.
+"""Tolerances of floating-point comparisons, derived from the arithmetic.
 
-Two correct programs round the same sums differently: kernels choose the order of the terms, the
-width of the vectors, the split over threads and fused multiply-add by the CPU. So a comparison of
-two programs, two batch sizes or two shapes needs a tolerance. Bit-identical results are expected
-only of the same program on the same shapes and the same machine.
+Two correct programs round the same sums differently: the order of the terms, the vector width, the
+split over threads and fused multiply-add depend on the CPU. So a comparison of two programs, batch
+sizes or shapes needs a tolerance. Results are bit-identical only for the same program, shapes and
+machine.
 
 The error of a sum of n terms, each rounded with a relative error of at most the unit roundoff u,
 grows like sqrt(n) * u (N. J. Higham and T. Mary, "A New Approach to Probabilistic Rounding Error
 Analysis", SIAM J. Sci. Comput. 41(5), 2019, theorem 2.4: it exceeds lambda * sqrt(n) * u with a
-probability below 2 * exp(-lambda**2 / 2)). The errors of sums that follow one another, such as the
+probability below 2 * exp(-lambda**2 / 2)). The errors of consecutive sums, such as those of the
 layers of a network or the steps of a training, add up.
 """
 
@@ -20,23 +20,23 @@ import numpy as np
 UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "bfloat16": 2.0**-8}
 # Lambda of the bound above: the probability of a false alarm is below 1e-7 for each number.
 CONFIDENCE = 6
-# How many tolerances a fault must differ by in a negative control.
+# In a negative control a fault must differ by more than this many tolerances.
 FAR = 2
 
 
 def tolerance(terms: int = 1, depth: int = 1, dtype: str = "float32", sides: int = 2) -> float:
-    """Returns the difference that rounding explains, relative to the largest number.
+    """Returns the largest difference due to rounding, relative to the largest number.
 
     Args:
-      terms: numbers that the longest sum adds up: units or `kernel * kernel * channels` that a
-        layer reads, examples of a global batch. Of layers in bfloat16, which add up in float32,
-        the roundings to bfloat16 that follow one another, where they are independent: by the same
-        theorem their errors too add up to the square root of their number.
-      depth: rounded results that follow one another: operations on each element, layers of a
-        network, steps of a training. It is a factor, as if all errors had one sign.
-      dtype: of the computation; a key of `UNIT_ROUNDOFF`.
-      sides: of the comparison that are rounded; 1 if the other is exact beside it, as float32 is
-        beside bfloat16.
+      terms: number of terms of the longest sum: input units of a layer, or
+        `kernel * kernel * channels`, or examples of a global batch. For bfloat16 layers, which
+        sum in float32: the number of consecutive independent roundings to bfloat16, whose errors
+        add up to its square root by the same theorem.
+      depth: number of consecutive rounded results: operations on each element, layers of a
+        network, steps of a training. A factor, as if all errors had the same sign.
+      dtype: dtype of the computation; a key of `UNIT_ROUNDOFF`.
+      sides: number of compared sides that are rounded; 1 if the other is exact in comparison, as
+        float32 is to bfloat16.
     """
     return sides * CONFIDENCE * UNIT_ROUNDOFF[dtype] * terms**0.5 * depth
 
@@ -51,18 +51,18 @@ def assert_close(
     name: str = "",
     sides: int = 2,
 ) -> None:
-    """Raises `AssertionError` unless two arrays of one shape differ by no more than rounding does.
+    """Raises `AssertionError` unless two arrays have one shape and differ by at most `tolerance`.
 
     Args:
       actual: an array or a number.
       expected: another of the same shape.
-      terms: see `tolerance`, as for depth and dtype.
-      depth: how many roundings follow one another.
-      dtype: of the computation.
-      magnitude: of the numbers that were added up; the default is the largest of `expected`. Give
-        it where the result is small because large terms cancel, such as a loss near 0.
-      name: what is compared, for the message.
-      sides: of the comparison that are rounded.
+      terms: see `tolerance`.
+      depth: see `tolerance`.
+      dtype: see `tolerance`.
+      magnitude: magnitude of the terms of the sums; default: the largest of `expected`. Needed if
+        large terms cancel, such as in a loss near 0.
+      name: name of the compared value, for the message.
+      sides: see `tolerance`.
     """
     actual, expected = np.asarray(actual, np.float64), np.asarray(expected, np.float64)
     if magnitude is None:
@@ -80,7 +80,7 @@ def assert_close(
 def excess(actual: dict, expected: dict, **arithmetic) -> float:
     """Returns the largest difference of two dicts of arrays, in multiples of `tolerance`.
 
-    At most 1 between two correct programs. A negative control shows that a fault gives far more.
+    It is at most 1 between two correct programs, and far larger in a negative control.
 
     Args:
       actual: `{name: array}`.
@@ -102,8 +102,8 @@ def excess(actual: dict, expected: dict, **arithmetic) -> float:
 def assert_far(actual, expected, *, magnitude: float | None = None, **arithmetic) -> None:
     """Raises `AssertionError` unless two arrays differ by more than `FAR` tolerances.
 
-    The negative control of a comparison: the fault that the test is for exceeds its tolerance.
-    Takes the arguments of `assert_close`.
+    This is the negative control of a comparison: the fault under test must exceed the tolerance.
+    The arguments are those of `assert_close`.
     """
     actual, expected = np.asarray(actual, np.float64), np.asarray(expected, np.float64)
     if magnitude is None:
@@ -115,7 +115,7 @@ def assert_far(actual, expected, *, magnitude: float | None = None, **arithmetic
 
 
 def assert_all_close(actual: dict, expected: dict, **arithmetic) -> None:
-    """`assert_close` for two dicts of arrays, `{name: array}`, with the same names."""
+    """Calls `assert_close` for each array of two dicts `{name: array}` with the same names."""
     assert actual.keys() == expected.keys()
     for name, value in expected.items():
         assert_close(actual[name], value, name=name, **arithmetic)

@@ -1,4 +1,4 @@
-"""Runs pytest on the files in the arguments: the main of every py_test."""
+"""Runs pytest on the files given as arguments: the main of every py_test target."""
 
 import sys
 

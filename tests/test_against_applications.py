@@ -1,8 +1,7 @@
-"""ResNet and MobileNet judged by `tf.keras.applications`, with its weights, through its files.
+"""ResNet and MobileNet against `tf.keras.applications`, with weights converted from its files.
 
-In float64, where what the layers of deep networks round is small beside any fault: in float32 it
-takes a ReLU here and there to its other side. What a model computes in float32 itself are its
-scaled pixels, which Keras' networks get too, and the mean over the last pixels.
+In float64, because float32 rounding changes the sign at some ReLUs of deep networks. In float32 are
+only the scaled pixels, which the Keras networks get too, and the mean over the last feature map.
 """
 
 import pathlib
@@ -26,7 +25,7 @@ TOPS = ("predictions", "conv_preds")
 apps = tf.keras.applications
 backend = tf.compat.v1.keras.backend
 
-# Network, arguments, how Keras scales pixels, and where it wants their colours.
+# Network, arguments, preprocessing, and order of the color channels in Keras.
 RGB, BGR = np.s_[..., :], np.s_[..., ::-1]
 NETWORKS = {
     "resnet50": (apps.ResNet50, {}, apps.resnet.preprocess_input, BGR),
@@ -41,7 +40,7 @@ NETWORKS = {
 
 
 def rounded_mean(pixels, passes):
-    """The mean over so many pixels as it is cast, summed and divided in float32, in each pass."""
+    """Returns the arithmetic of a float32 mean over `pixels`: cast, sum and quotient per pass."""
     return {"terms": pixels, "depth": 3 * passes}
 
 
@@ -60,9 +59,9 @@ def photos():
 
 
 class Theirs:
-    """A network of Keras with random weights, in a session of its own, and what it says of images.
+    """A Keras network with random weights in a separate session.
 
-    With weights from a file, only its last layer is random. Its weights are saved to `path`.
+    With weights from a file only its last layer is random. Its weights are saved to `path`.
     """
 
     def __init__(self, name, path, size, weights):
@@ -79,7 +78,7 @@ class Theirs:
                 **arguments,
             )
             self._session.run(tf.compat.v1.global_variables_initializer())
-            self._network.set_weights([_shaken(value) for value in self._network.get_weights()])
+            self._network.set_weights([_perturb(value) for value in self._network.get_weights()])
             if weights:
                 self._network.load_weights(weights, by_name=True)  # all but the last layer
             self._network.save_weights(path)
@@ -90,9 +89,9 @@ class Theirs:
             return self._session.run(logits)
 
     def train(self, pixels, labels):
-        """Gradients and moving averages of a step, `{(layer, weight): array}`.
+        """Returns gradients and moving statistics of a step, `{(layer, weight): array}`.
 
-        Of biases before batch norm the values, which are a part of the averages.
+        For biases before batch norm it returns their values, which are part of the statistics.
         """
         with self._session.graph.as_default(), self._session.as_default():
             logits, updates = self._build(pixels, training=True)
@@ -118,8 +117,8 @@ class Theirs:
         return logits, self._network.get_updates_for(inputs)
 
 
-def _shaken(value):
-    """No scale, shift, bias or statistic keeps the 0 or 1 that would hide it."""
+def _perturb(value):
+    """Changes scales, shifts, biases and statistics from their 0 or 1, which would hide faults."""
     if value.ndim > 1:
         return value
     random = np.random.default_rng(len(value))
@@ -152,14 +151,14 @@ class Ours:
         self._loss = tf.reduce_mean(losses["cross_entropy"].values)
 
     def pixels(self):
-        """The images as the network's first layer sees them."""
+        """The input of the network's first layer."""
         return self._session.run(self._pixels)
 
     def logits(self):
         return self._session.run(self._outputs["logits"])
 
     def train(self):
-        """Gradients and moving averages of a step, `{name: array}`."""
+        """Returns gradients and moving statistics of a step, `{name: array}`."""
         trained = tf.compat.v1.trainable_variables()
         updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
         gradients, _ = self._session.run([tf.gradients(self._loss, trained), updates])
@@ -173,7 +172,7 @@ MOVING = ("moving_mean", "moving_variance")
 
 @pytest.fixture
 def networks(session, tmp_path):
-    """Both sides with the same weights, and Keras' pixels: `networks(name, images, labels)`."""
+    """Both networks with the same weights, and the pixels: `networks(name, images, labels)`."""
     built = []
 
     def build(name, images, labels, training=False, weights=None):
@@ -200,7 +199,7 @@ SLOW = pytest.mark.slow
     "name",
     ["mobilenet", pytest.param("resnet50", marks=SLOW), pytest.param("mobilenet_v2", marks=SLOW)],
 )
-def test_logits_are_those_of_keras(name, networks):
+def test_logits_match_keras(name, networks):
     images, labels = make_batch()
     ours, theirs, pixels = networks(name, images, labels)
     expected = theirs.logits(pixels)
@@ -217,7 +216,7 @@ def test_logits_are_those_of_keras(name, networks):
         ("mobilenet_v2", "mobilenet_v2_0.35_224_tf_no_top.h5"),
     ],
 )
-def test_logits_of_photos_by_weights_of_imagenet_are_those_of_keras(name, weights, networks):
+def test_logits_of_imagenet_weights_match_keras(name, weights, networks):
     images = photos()
     weights = str(SHARED / "weights" / weights)
     ours, theirs, pixels = networks(name, images, [0] * 5, weights=weights)
@@ -231,7 +230,7 @@ def test_logits_of_photos_by_weights_of_imagenet_are_those_of_keras(name, weight
     "name",
     ["mobilenet", pytest.param("resnet50", marks=SLOW), pytest.param("mobilenet_v2", marks=SLOW)],
 )
-def test_gradients_and_moving_averages_are_those_of_keras(name, networks):
+def test_gradients_and_moving_statistics_match_keras(name, networks):
     images, labels = make_batch()
     ours, theirs, pixels = networks(name, images, labels, training=True)
     expected, _, _ = keras_weights.convert(theirs.train(pixels, labels))
@@ -239,8 +238,8 @@ def test_gradients_and_moving_averages_are_those_of_keras(name, networks):
     assert found.keys() == expected.keys()
     for key, value in expected.items():
         scope, _, kind = key.rpartition("/")
-        # A batch norm after the next layer may remove what a beta adds: then its gradient
-        # is a sum of the same numbers as gamma's that cancel.
+        # A batch norm after the next layer may cancel a beta: then its gradient is a sum of
+        # cancelling terms, as large as those of gamma.
         like = expected[f"{scope}/gamma"] if kind == "beta" else value
         numerics.assert_close(
             found[key],

@@ -1,8 +1,8 @@
-"""Steps of training, judged by tf.keras: same weights, same batches, same losses.
+"""Training steps against tf.keras: with the same weights and batches the losses are equal.
 
-In float64, where the rounding of many steps is small beside any fault: in float32 it sooner or
-later takes a ReLU to its other side. Rates and the like are float32 in TensorFlow, so they are such
-as it holds exactly. Float32 remain the mean over the pixels, and the powers of Adam's two betas.
+In float64, because float32 rounding sooner or later changes the sign at a ReLU. TensorFlow keeps
+learning rates and the like in float32, so the values here are exact in it. Still in float32 are the
+mean over the pixels, and the powers of Adam's betas.
 """
 
 import json
@@ -24,12 +24,12 @@ BATCH_SIZE, SEED = 32, 7
 PIXELS = 8 * 8  # of an image of the digits
 
 MOMENTUM = "optimizer=momentum,momentum=0.875"
-# Model, hyperparameters, steps, the share of the first loss that the last is below, and what a step
-# rounds to float32: two products of betas; the mean of a pixel, cast, summed, divided, and back.
+# Model, hyperparameters, steps, upper bound of last loss / first loss, and float32 roundings per
+# step: two products of betas; cast, sum and quotient of the mean over the pixels, and backward.
 RECIPES = {
     "adam": (
         "convnet",
-        "layers=conv:8:3 batch_norm relu pool:2 conv:12:3:valid relu flatten dense:16 relu,"
+        "layers=[conv:8:3,batch_norm,relu,pool:2,conv:12:3:valid,relu,flatten,dense:16,relu],"
         "optimizer=adam,beta1=0.875,beta2=0.96875,epsilon=0.0009765625,learning_rate=0.0078125",
         50,
         0.7,
@@ -37,14 +37,14 @@ RECIPES = {
     ),
     "momentum": (
         "convnet",
-        f"layers=conv:8:3:valid pool:2 relu flatten,{MOMENTUM},learning_rate=0.0625",
+        f"layers=[conv:8:3:valid,pool:2,relu,flatten],{MOMENTUM},learning_rate=0.0625",
         50,
         0.7,
         0,
     ),
     "nesterov": (
         "mlp",
-        f"hidden_units=33 17,dropout=0,{MOMENTUM},nesterov=true,learning_rate=0.0625",
+        f"hidden_units=[33,17],dropout=0,{MOMENTUM},nesterov=true,learning_rate=0.0625",
         50,
         0.7,
         0,
@@ -80,7 +80,7 @@ print(json.dumps({"losses": losses, "probabilities": probabilities}))
 
 
 @pytest.mark.parametrize("recipe", [slow(name) if name != "adam" else name for name in RECIPES])
-def test_the_loss_curve_is_that_of_keras(recipe, digits_dir, session, tmp_path):
+def test_losses_match_keras(recipe, digits_dir, session, tmp_path):
     name, overrides, num_steps, gain, rounded = RECIPES[recipe]
     model, digits = registry.find(name), dataset_info.load(digits_dir, "digits")
     params = hparams.resolve(
@@ -104,8 +104,8 @@ def test_the_loss_curve_is_that_of_keras(recipe, digits_dir, session, tmp_path):
     answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     keras = json.loads(answer.splitlines()[-1])
 
-    # At most 20 layers and operations of the loss and of the optimizer, there and back; the longest
-    # sums are over images and pixels.
+    # At most 20 layers and operations of the loss and the optimizer, forward and backward; the
+    # longest sums are over images and pixels.
     in_float32 = {"depth": num_steps * rounded}
     in_float64 = {"terms": BATCH_SIZE * PIXELS, "depth": num_steps * 2 * 20, "dtype": "float64"}
     arithmetic = in_float32 if rounded else in_float64

@@ -1,4 +1,4 @@
-"""The Transformer, judged by one of Keras' layers with the same weights."""
+"""The Transformer against one built of Keras layers, with the same weights."""
 
 import re
 
@@ -27,8 +27,8 @@ ROWS = np.array(
 )
 FEATURES = {"source": ROWS, "target": np.where(ROWS < 20, ROWS, 3)}
 # Operations of the layers as in tests/models/text/test_transformer.py, of the embedding and the
-# logits; then of the loss, a mean over the tokens of a log-softmax; and all of them back.
-# Gradients are summed over the tokens.
+# logits; of the loss, a mean over the tokens of a log-softmax; and of the backward pass. Gradients
+# are sums over the tokens.
 NETWORK = LAYERS * (32 + 52) + 10
 FORWARD = {"terms": ROWS.size, "depth": NETWORK + 8}
 BACKWARD = {"terms": ROWS.size, "depth": 2 * (NETWORK + 8)}
@@ -56,14 +56,14 @@ def ours():
 
 
 def as_keras(name, values):
-    """Our variable or variables that Keras' variable `name` is, in its shape."""
+    """Returns the value of the Keras variable `name`, from our `values`."""
     if name.startswith("embedding"):
         return values["embedding/weights"]
     stack, layer, part, rest = re.fullmatch(r"(\w+?)_(\d)_(\w+?)((?:_|/).*)", name).groups()
     sublayer = {"self": "self_attention", "cross": "cross_attention", "ffn": "ffn"}[part]
     scope = f"{stack}/layer_{layer}/{sublayer}"
     kind = rest.rpartition("/")[2].removesuffix(":0")
-    if rest.startswith("_"):  # a layer of its own: _norm, _hidden, _output
+    if rest.startswith("_"):  # a separate layer: _norm, _hidden, _output
         own = rest[1:].partition("/")[0]
         return values[f"{scope}/{'layer_norm' if own == 'norm' else own}/{kind}"]
     own = rest.split("/")[-2]
@@ -80,7 +80,7 @@ def as_keras(name, values):
 
 @pytest.fixture(scope="module")
 def keras(ours):
-    """Logits, loss and gradients of the twin with our weights, by its names."""
+    """Logits, loss and gradients of the Keras model with our weights, by its names."""
     with context.eager_mode():
         model = keras_transformer.build(PARAMS, LENGTH)
         model.set_weights([as_keras(variable.name, ours[-1]) for variable in model.variables])
@@ -108,8 +108,8 @@ def test_every_gradient(ours, keras):
     assert sum(g.size for g in gradients.values()) == sum(g.size for g in ours[2].values())
     for name, gradient in gradients.items():
         expected = as_keras(name, ours[2])
-        # The softmax removes what the bias of a key adds to all scores of a query: its
-        # gradient is a sum of the same numbers as that of the kernel that cancel.
+        # The softmax cancels the bias of a key, which is added to all scores of a query: its
+        # gradient is a sum of cancelling terms, as large as those of the kernel.
         like = gradients[name.replace("key/bias", "key/kernel")]
         magnitude = np.abs(like).max()
         numerics.assert_close(gradient, expected, **BACKWARD, magnitude=magnitude, name=name)

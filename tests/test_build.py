@@ -1,4 +1,4 @@
-"""BUILD is true: every file is in a target, every import has its dep, the arrows hold."""
+"""BUILD lists every file and dependency; packages import only what the architecture allows."""
 
 import ast
 import pathlib
@@ -7,13 +7,26 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
 PACKAGES = ("common", "models", "input_fns", "engine", "tpu")
-# What a package may import of ours, besides itself.
-ARROWS = {
+# The packages that each package may import, besides itself.
+ALLOWED = {
     "common": set(),
     "models": {"common"},
     "input_fns": {"common"},
     "engine": {"common", "models", "input_fns"},
     "tpu": set(),
+}
+# The same for the packages and modules in engine/, from the bottom to the top.
+LOWER = {"checkpoints", "hooks", "distribute"}
+ENGINE_ALLOWED = {
+    "checkpoints": set(),
+    "hooks": {"checkpoints"},
+    "distribute": {"checkpoints"},
+    "run_settings": LOWER,
+    "train": {*LOWER, "run_settings"},
+    "evaluation": {*LOWER, "run_settings"},
+    "serving": {*LOWER, "run_settings"},
+    "model_fns": {*LOWER, "run_settings", "train", "evaluation", "serving"},
+    "cli": {*LOWER, "run_settings", "train", "evaluation", "serving", "model_fns"},
 }
 
 
@@ -24,7 +37,7 @@ def glob(patterns, exclude=()):
 
 @pytest.fixture(scope="module")
 def targets():
-    """The targets of BUILD, `{name: attributes}`, by running it: Starlark is a part of Python."""
+    """The targets of BUILD, `{name: attributes}`, read by running it as Python."""
     found = {}
 
     def rule(kind):
@@ -49,17 +62,23 @@ def python_files():
     )
 
 
-def imports_of(path):
-    """Modules that a file imports, as dotted names."""
-    for node in ast.walk(ast.parse((ROOT / path).read_text())):
+def imports(path, types=True):
+    """The dotted names that a file imports; `types=False` skips imports for type checking only."""
+    tree = ast.parse((ROOT / path).read_text())
+    skipped = set()
+    for node in ast.walk(tree):
+        if not types and isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            skipped.update(map(id, node.body))
+        if id(node) in skipped:
+            continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def file_of(module):
-    """The file of ours that defines a dotted name, or None for other people's."""
+def find_file(module):
+    """The file of this project that defines a dotted name, or None."""
     parts = module.split(".")
     for end in (len(parts), len(parts) - 1):
         base = "/".join(parts[:end])
@@ -74,7 +93,7 @@ def test_every_file_is_in_a_target(targets):
     assert set(python_files()) == set(sources)
 
 
-def test_every_test_file_is_a_test_of_its_own(targets):
+def test_every_test_file_has_a_target(targets):
     tests = [target["args"] for target in targets.values() if target["kind"] == "py_test"]
     assert tests == [[path] for path in python_files() if "/test_" in path]
 
@@ -97,16 +116,30 @@ def test_every_import_has_its_dep(targets):
         for dep in target.get("deps", []):
             reach.update(targets[dep[1:]]["srcs"])
         for source in target["srcs"]:
-            for module in imports_of(source):
-                needed = file_of(module)
+            for module in imports(source):
+                needed = find_file(module)
                 assert needed is None or needed in reach, f"{name}: {source} imports {module}"
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_the_arrows_between_the_packages_run_one_way(package):
+def test_packages_import_lower_packages_only(package):
     ours = {path.stem for path in ROOT.glob("*.py")} | set(PACKAGES)
     for path in glob([f"{package}/**/*.py"]):
-        for module in imports_of(path):
+        for module in imports(path):
             first = module.split(".")[0]
-            allowed = first == package or first in ARROWS[package] or first not in ours
+            allowed = first == package or first in ALLOWED[package] or first not in ours
             assert allowed, f"{path} imports {module}"
+
+
+def test_every_package_of_engine_has_a_layer():
+    names = {path.relative_to(ROOT / "engine").parts[0] for path in ROOT.glob("engine/**/*.py")}
+    assert {name.removesuffix(".py") for name in names} - {"__init__"} == set(ENGINE_ALLOWED)
+
+
+@pytest.mark.parametrize("package", ENGINE_ALLOWED)
+def test_packages_of_engine_import_lower_packages_only(package):
+    for path in glob([f"engine/{package}.py", f"engine/{package}/**/*.py"]):
+        for module in imports(path, types=False):
+            first, _, rest = module.partition(".")
+            allowed = {package, *ENGINE_ALLOWED[package]}
+            assert first != "engine" or rest.split(".")[0] in allowed, f"{path} imports {module}"

@@ -95,7 +95,7 @@ def test_every_recipe_passes(check_with, data_dir_of, recipe, name):
 def test_bfloat16_and_gradient_accumulation_pass(check):
     status, report = check(
         "--model=convnet",
-        "--params=layers=conv:8:3 batch_norm relu flatten dense:8",
+        "--params=layers=[conv:8:3,batch_norm,relu,flatten,dense:8]",
         "--precision=bfloat16",
         "--accumulate_steps=2",
         "--params=optimizer=lars,ema_decay=0.9,weight_decay=0.01,clip_norm=1",

@@ -1,4 +1,4 @@
-"""A cluster on this machine: a chief, a worker, a parameter server and an evaluator."""
+"""Training on a local cluster: chief, worker, parameter server and evaluator."""
 
 import json
 import shutil
@@ -13,7 +13,7 @@ from tools.local_cluster import LocalCluster
 
 @pytest.fixture
 def cluster(tiny_flags, tmp_path):
-    """Makes a cluster of a chief, a worker and others, which trains a tiny model."""
+    """Builds a local cluster of a chief, a worker and others that trains a tiny model."""
     clusters = []
 
     def make(*arguments, **others):
@@ -25,16 +25,16 @@ def cluster(tiny_flags, tmp_path):
     clusters[0].stop()
 
 
-def test_all_train_one_model_and_all_end(cluster, tmp_path, variables, result):
+def test_asynchronous_training_ends_in_all_processes(cluster, tmp_path, variables, result):
     arguments = ["--train_steps=1500", "--save_checkpoints_steps=500", "--eval_timeout_secs=600"]
     cluster = cluster(*arguments)
     assert cluster.run(max_restarts=0) == 0
     step = int(variables(tmp_path / "model")["global_step"])
-    assert 1500 <= step <= 1502  # the worker may be a step behind when the chief reaches the end
+    assert 1500 <= step <= 1502  # the worker may finish a step after the chief has ended
     evaluated = result(tmp_path / "model", step)["eval"]
     assert evaluated["examples"] == 41
     assert evaluated["accuracy"] > 0.9
-    # The worker may make a step between the last checkpoint and the chief's record.
+    # The worker may train a step between the last checkpoint and the chief's record.
     records = [json.loads(path.read_text()) for path in (tmp_path / "model").glob("result_150*")]
     (trained,) = (record["train"] for record in records if "train" in record)
     assert trained["start_step"] == 0
@@ -43,8 +43,8 @@ def test_all_train_one_model_and_all_end(cluster, tmp_path, variables, result):
 
 
 @pytest.mark.slow
-def test_workers_in_step_train_as_one_device(cluster, run_in, tmp_path, variables):
-    # Without a hidden layer: at the kink of a ReLU, rounding would decide.
+def test_synchronous_workers_train_like_one_device(cluster, run_in, tmp_path, variables):
+    # Without a hidden layer: at the kink of a ReLU rounding selects the gradient.
     arguments = [
         "--mode=train",
         "--train_batch_size=14",
@@ -61,7 +61,7 @@ def test_workers_in_step_train_as_one_device(cluster, run_in, tmp_path, variable
 
 
 @pytest.mark.parametrize("arguments", [["--mode=eval"], ["--early_stop_evals=2"]])
-def test_what_a_cluster_does_not_do(run, monkeypatch, arguments):
+def test_flags_unsupported_in_a_cluster(run, monkeypatch, arguments):
     monkeypatch.setenv(
         "TF_CONFIG",
         '{"cluster": {"chief": ["a:1"], "ps": ["b:1"]}, "task": {"type": "chief", "index": 0}}',

@@ -1,6 +1,6 @@
-"""Every command of the README and the pages works on small files, or is named here with why not.
+"""Every command in the README and in docs/ runs on small files, or is listed in NOT_RUN with why.
 
-The flags of all of them are parsed in every run of the tests; `make test-all` runs the commands.
+`make test` parses their flags; `make test-all` runs them.
 """
 
 import gzip
@@ -18,12 +18,12 @@ from tests import formats
 from tools import keras_weights
 
 ROOT = pathlib.Path(__file__).parents[1]
-FLAGS_OF = {
+PROGRAM_FLAGS = {
     "prepare_data.py": prepare_data_flags.FLAGS,
     "run_cpu.py": flags.FLAGS,
     "run_tpu.py": flags.FLAGS,
 }
-# How a command begins, and why it is not run.
+# Prefixes of commands that are not run, and why.
 NOT_RUN = {
     "make": "CI is `make test`; the others take minutes or a machine that may be changed",
     "tools/setup.sh": "`make test` runs it",
@@ -39,8 +39,8 @@ NOT_RUN = {
     "python -m tools.serving_equality": "tests/serving/test_runtimes.py",
     "python -m tf2onnx.convert": "tests/serving/test_recipes.py",
 }
-# What stands for something else, and what is put in its place.
-MEANING = {
+# Placeholders in the pages and their values here.
+PLACEHOLDERS = {
     "$TPU": "emulator",
     "--tpu=local": "--tpu=emulator",
     "gs://my-bucket": "bucket",
@@ -49,36 +49,36 @@ MEANING = {
     "...": "",
 }
 DIGITS = ["--flagfile=configs/digits.cfg", "--data_dir=data/digits", "--model_dir=runs/digits"]
-# Of `make run`, and of data.md.
+# From `make run` and docs/data.md.
 BEFORE = [
     ["prepare_data.py", "--dataset=digits", "--data_dir=data/digits"],
     ["prepare_data.py", "--dataset=cifar10", "--source=DOWNLOADS", "--data_dir=data/cifar10"],
     ["run_cpu.py", *DIGITS],
 ]
-# Later flags win: what is long ends soon, what is large is small.
+# Appended to each command, so that it ends soon: later flags win.
 SHORT = ["--train_steps=2", "--save_checkpoints_steps=2", "--noexport_check"]
-SHORT_OF = {
+SHORT_FLAGS = {
     "run_cpu.py": SHORT,
     "run_tpu.py": [*SHORT, "--iterations_per_loop=2", "--check_compiler=off"],
 }
 
 
 def commands(page):
-    """Commands of a page that are run, without `python`: the words of each."""
+    """Yields the arguments, without `python`, of each command of a page that is run."""
     programs = r"(python|make|git|gcloud|docker|curl|tensorboard|tools/|saved_model_cli)\b"
     for block in re.findall(r"^```\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE):
         for line in block.replace("\\\n", " ").splitlines():
             line = " ".join(line.removeprefix("$ ").split())
             if re.match(programs, line) and not line.startswith(tuple(NOT_RUN)):
-                for word, meaning in MEANING.items():
+                for word, meaning in PLACEHOLDERS.items():
                     line = line.replace(word, meaning)
                 python, *words = shlex.split(line, comments=True)
                 assert python == "python"
-                yield [*words, *left_out(words)]
+                yield [*words, *abbreviated_flags(words)]
 
 
-def left_out(words):
-    """What a page says by `...`: where the data set and the model are."""
+def abbreviated_flags(words):
+    """Returns the flags that a page abbreviates with `...`: --data_dir and --model_dir."""
     text = " ".join(words)
     if not words[0].startswith("run_") or re.search(r"--data_dir|flags\.cfg|synthetic", text):
         return []
@@ -93,19 +93,19 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMANDS = {page.name: words for page in PAGES if (words := list(commands(page)))}
 
 
-def test_what_is_not_run_is_still_there():
+def test_the_commands_that_are_not_run_exist():
     text = "\n".join(" ".join(page.read_text().replace("\\\n", " ").split()) for page in PAGES)
     assert [start for start in NOT_RUN if start not in text] == []
 
 
 @pytest.mark.parametrize("page", COMMANDS)
-def test_flags_are_those_of_the_program(page, monkeypatch, tmp_path):
+def test_commands_have_valid_flags(page, monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)
-    # In the place of the flags.cfg that an earlier command has written.
+    # Stands for the flags.cfg that an earlier command writes.
     (tmp_path / "flags.cfg").write_text("\n".join(DIGITS))
     for program, *arguments in COMMANDS[page]:
-        if program in FLAGS_OF:
-            values = FLAGS_OF[program]
+        if program in PROGRAM_FLAGS:
+            values = PROGRAM_FLAGS[program]
             values.unparse_flags()
             written = f"--flagfile={tmp_path}/flags.cfg"
             arguments = [re.sub("^--flagfile=(runs|bucket)/.*", written, a) for a in arguments]
@@ -153,7 +153,7 @@ def write_one_hot_labels(table):
 
 @pytest.fixture
 def _files(tmp_path, monkeypatch, pair_files):
-    """A folder, now the current one, with everything that the pages take for granted."""
+    """Changes to a folder that holds the files that the commands of the pages read."""
     monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(1)
     (tmp_path / "configs").symlink_to(ROOT / "configs")
@@ -173,30 +173,30 @@ def _files(tmp_path, monkeypatch, pair_files):
 
 @pytest.fixture
 def run(prepare, run_with, run_tpu_with):
-    """Runs a command, made short."""
+    """Runs a shortened command."""
 
     def run_command(program, *arguments):
         if program == "-m":
             assert arguments[0] == "tools.keras_weights"
             keras_weights.main(*arguments[1:])
         elif program == "prepare_data.py":
-            of_text = "--dataset=parallel_text" in arguments
-            prepare(*arguments, *(["--vocab_size=512"] if of_text else []))
+            is_text = "--dataset=parallel_text" in arguments
+            prepare(*arguments, *(["--vocab_size=512"] if is_text else []))
         else:
             wrapper = {"run_cpu.py": run_with, "run_tpu.py": run_tpu_with}[program]
-            wrapper(*arguments, *SHORT_OF[program])
+            wrapper(*arguments, *SHORT_FLAGS[program])
 
     return run_command
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_files")
-# tests/test_docs.py runs own_model.md and own_data.md, whose code is in the page.
+# tests/test_docs.py runs own_model.md and own_data.md, whose pages contain the code.
 @pytest.mark.parametrize("page", [page for page in COMMANDS if not page.startswith("own_")])
-def test_commands_do_what_they_should(page, run):
+def test_commands_run(page, run):
     made = [words[-1] for words in COMMANDS[page] if words[0] == "prepare_data.py"]
     before = [words for words in BEFORE if words[-1] not in made]
-    # A page may train before it says how the data set was made.
+    # A page may train before it prepares the data.
     for words in sorted([*before, *COMMANDS[page]], key=lambda words: "prepare" not in words[0]):
         if "--mode=check" in words:
             with pytest.raises(SystemExit) as end:

@@ -1,4 +1,4 @@
-"""The pages are true: the files they name are there, the example of a model works as it stands."""
+"""Links and file names in the docs are valid; the examples in own_model.md and own_data.md run."""
 
 import pathlib
 import re
@@ -10,39 +10,51 @@ import pytest
 from tests import numerics
 
 ROOT = pathlib.Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 
 
 def fenced(page, language):
-    """The blocks of a page in one language."""
+    """Returns the fenced code blocks of a page in one language."""
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
     return [block for name, block in blocks if name == language]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
-        if "://" not in target:
-            assert (page.parent / target).exists(), f"{page.name} links {target}"
+def anchors(page):
+    """Returns the anchors that GitHub gives the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_files_of_the_tree_are_there(page):
-    folders = "models|input_fns|training|tpu|tests|tools|benchmarks|configs"
+def test_links_are_valid(page):
+    for link in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+        target, _, anchor = link.partition("#")
+        if "://" not in link:
+            linked = page.parent / target if target else page
+            assert linked.exists(), f"{page.name} links {link}"
+            assert not anchor or anchor in anchors(linked), f"{page.name} links {link}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_named_files_exist(page):
+    folders = "common|engine|models|input_fns|tpu|tests|tools|benchmarks|configs"
     for name in re.findall(rf"\b((?:{folders})/[\w/]+\.(?:py|cfg|sh|c))\b", page.read_text()):
         assert (ROOT / name).exists(), f"{page.name} names {name}"
 
 
 @pytest.fixture
 def example(tmp_path, monkeypatch):
-    """The file of docs/own_model.md, in a folder of the Python path."""
+    """Writes the module of docs/own_model.md to a folder on the Python path."""
     (code,) = fenced(ROOT / "docs" / "own_model.md", "python")
     (tmp_path / "mixer.py").write_text(code)
     monkeypatch.syspath_prepend(str(tmp_path))
     return code
 
 
-def test_the_data_of_your_own(tmp_path, monkeypatch, run_with, run_tpu_with, result):
+def test_own_data_example(tmp_path, monkeypatch, run_with, run_tpu_with, result):
     (code,) = fenced(ROOT / "docs" / "own_data.md", "python")
     (tmp_path / "houses.py").write_text(code)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -67,14 +79,12 @@ def test_the_data_of_your_own(tmp_path, monkeypatch, run_with, run_tpu_with, res
     run_with(*export)
     assert list((model_dir / "export").glob("*/saved_model.pb"))
     run_tpu_with(*evaluate)
-    # A mean over 37 examples of what a few small layers compute.
+    # Mean over 37 examples of the output of a few small layers.
     numerics.assert_close(result(model_dir, 500)["eval"]["mae"], trained["mae"], terms=37, depth=5)
 
 
 @pytest.mark.slow
-def test_the_model_of_your_own(
-    example, digits_dir, tmp_path, run_with, run_tpu_with, result, capsys
-):
+def test_own_model_example(example, digits_dir, tmp_path, run_with, run_tpu_with, result, capsys):
     assert len(example.splitlines()) < 60
     (block,) = fenced(ROOT / "docs" / "own_model.md", "")
     block = block.replace("data/digits", digits_dir).replace("runs/mixer", f"{tmp_path}/mixer")

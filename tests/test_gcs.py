@@ -1,4 +1,4 @@
-"""Everything on gs://: TensorFlow's own file system against a storage on loopback."""
+"""gs:// folders: TensorFlow's file system against a storage server on loopback."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def storage(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(storage):
-    """Runs a program of ours whose gs:// is the loopback's: `run("run_cpu.py", "--mode=eval")`."""
+    """Runs a program with gs:// on the loopback: `run("run_cpu.py", "--mode=eval")`."""
 
     def run_program(program, *arguments):
         environment = {**os.environ, **storage.environment, "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -36,7 +36,7 @@ def run(storage):
 
 @pytest.fixture(scope="module")
 def trained(storage, run, raw_dataset, tmp_path_factory):
-    """Flags of a model that was trained to step 20, with everything on gs://."""
+    """Flags of a model trained to step 20, with all folders on gs://."""
     photos = tmp_path_factory.mktemp("photos")
     write_photos(photos, raw_dataset)
     done = run(
@@ -84,7 +84,7 @@ def result(storage, step):
     return json.loads(storage.read(BUCKET, f"model/result_{step}.json"))
 
 
-def test_shards_checkpoints_results_and_exports_lie_on_gs(trained, storage):
+def test_all_files_are_on_gs(trained, storage):
     names = storage.names(BUCKET)
     assert [name for name in names if name.startswith("data/train-00001-of-00002-")]
     for name in (
@@ -101,12 +101,12 @@ def test_shards_checkpoints_results_and_exports_lie_on_gs(trained, storage):
 
 
 @pytest.mark.slow
-def test_a_training_is_resumed(trained, storage, run):
+def test_training_resumes(trained, storage, run):
     done = run("run_cpu.py", *trained, "--mode=train", "--train_steps=30")
     assert done.returncode == 0, done.stderr
     assert "trained steps 20 to 30" in done.stdout
 
-    # From the newest that is whole: this one is not any more.
+    # From the newest valid checkpoint, if the latest is truncated.
     name = "model/model.ckpt-30.index"
     storage.write(BUCKET, name, storage.read(BUCKET, name)[:20])
     done = run("run_cpu.py", *trained, "--mode=train", "--train_steps=40")
@@ -118,7 +118,7 @@ def test_a_training_is_resumed(trained, storage, run):
 
 
 @pytest.mark.slow
-def test_the_tpu_wrapper_reads_and_writes_gs(trained, storage, run):
+def test_run_tpu_reads_and_writes_gs(trained, storage, run):
     on_tpu = [*trained, "--tpu=emulator", "--tpu_topology=1x2", "--model_dir=gs://bucket/tpu"]
     batches = ["--train_batch_size=14", "--eval_batch_size=14", "--train_steps=10"]
     done = run("run_tpu.py", *on_tpu, *batches)
@@ -152,7 +152,7 @@ def test_images_are_read_from_gs(storage, run, raw_dataset, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_flipped_byte_on_gs_is_found(trained, storage, run):
+def test_inspect_finds_a_flipped_byte(trained, storage, run):
     (name,) = [n for n in storage.names(BUCKET) if n.startswith("data/test-00001-of-00002-")]
     whole = storage.read(BUCKET, name)
     broken = bytearray(whole)
@@ -167,7 +167,7 @@ def test_a_flipped_byte_on_gs_is_found(trained, storage, run):
 
 
 @pytest.mark.slow
-def test_faults_that_pass_are_recovered_from(trained, storage, run):
+def test_transient_errors_are_retried(trained, storage, run):
     for status in (429, 500, 503):
         storage.fail(1, status, "test-00000")
         storage.fail(1, status, "POST /upload")
@@ -176,7 +176,7 @@ def test_faults_that_pass_are_recovered_from(trained, storage, run):
     assert storage.num_faults_left == 0
 
 
-def test_a_storage_that_is_forbidden_is_one_line(trained, storage, run):
+def test_a_forbidden_folder_is_a_one_line_error(trained, storage, run):
     storage.fail(10**6, 403, "forbidden")
     done = run("run_cpu.py", *trained, "--data_dir=gs://bucket/forbidden", "--mode=eval")
     assert done.returncode == 1
@@ -186,7 +186,7 @@ def test_a_storage_that_is_forbidden_is_one_line(trained, storage, run):
 
 
 @pytest.mark.slow
-def test_forbidden_shards_are_one_line(trained, storage, run):
+def test_a_forbidden_shard_is_a_one_line_error(trained, storage, run):
     storage.fail(10**6, 403, "test-00000")
     done = run("run_cpu.py", *trained, "--mode=eval")
     storage.heal()
@@ -197,14 +197,14 @@ def test_forbidden_shards_are_one_line(trained, storage, run):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flag", ["data_dir", "model_dir"])
-def test_a_missing_bucket_is_one_line(trained, run, flag):
+def test_a_missing_bucket_is_a_one_line_error(trained, run, flag):
     done = run("run_cpu.py", *trained, f"--{flag}=gs://no-such-bucket/x", "--train_steps=30")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert f"--{flag}=gs://no-such-bucket/x" in line
 
 
-def test_a_missing_bucket_is_found_before_anything_is_converted(run):
+def test_a_missing_bucket_is_an_error_before_conversion(run):
     done = run("prepare_data.py", "--dataset=digits", "--data_dir=gs://no-such-bucket/x")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()

@@ -1,4 +1,4 @@
-"""The tolerances themselves: sums in any order are within them, faults are not."""
+"""Tolerances: sums in any order are within them, faults are not."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ BFLOAT16 = tf.bfloat16.as_numpy_dtype
 
 @pytest.fixture(params=["signs", "positive"])
 def terms(request):
-    """Float32 numbers to add up by column: their sums cancel, or grow."""
+    """Float32 `[TERMS, COLUMNS]` whose sums over columns cancel, or grow."""
     random = np.random.default_rng(1)
     values = random.normal(size=[TERMS, COLUMNS])
     return (values if request.param == "signs" else np.abs(values)).astype(np.float32)
@@ -37,47 +37,47 @@ ORDERS = {
 
 
 def magnitude(terms):
-    """Partial sums are as large as the last one, or as their largest in a random walk."""
+    """The largest partial sum in the worst order of the terms."""
     return np.abs(np.cumsum(np.sort(terms, axis=0), axis=0, dtype=np.float64)).max()
 
 
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
-def test_a_sum_in_any_order_is_the_exact_one(terms, order):
+def test_a_sum_in_any_order_is_close(terms, order):
     exact = terms.sum(axis=0, dtype=np.float64)
     numerics.assert_close(order(terms), exact, TERMS, magnitude=magnitude(terms))
 
 
-def test_a_sum_without_one_shard_of_eight_is_a_fault(terms):
+def test_a_sum_without_one_of_eight_shards_is_far(terms):
     exact = terms.sum(axis=0, dtype=np.float64)
     shards = terms.reshape(SHARDS, TERMS // SHARDS, COLUMNS)
     lost = shards[1:].sum(axis=(0, 1))
     numerics.assert_far(lost, exact, terms=TERMS, magnitude=magnitude(terms))
 
 
-def test_a_scale_that_is_one_percent_off_is_a_fault(terms):
+def test_a_scale_error_of_one_percent_is_far(terms):
     exact = terms.sum(axis=0, dtype=np.float64)
     numerics.assert_far(np.float32(1.01) * terms.sum(axis=0), exact, terms=TERMS)
 
 
-def test_products_in_bfloat16_that_are_added_up_in_float32():
+def test_bfloat16_products_summed_in_float32():
     random = np.random.default_rng(2)
     left, right = (random.normal(size=[COLUMNS, COLUMNS]).astype(np.float32) for _ in range(2))
     exact = left @ right
     rounded = left.astype(BFLOAT16).astype(np.float32) @ right.astype(BFLOAT16).astype(np.float32)
-    of_operands = {"terms": 2, "dtype": "bfloat16", "sides": 1}
-    numerics.assert_close(rounded, exact, **of_operands)
+    operands = {"terms": 2, "dtype": "bfloat16", "sides": 1}
+    numerics.assert_close(rounded, exact, **operands)
     numerics.assert_far(rounded, exact, terms=COLUMNS)  # not float32
-    numerics.assert_far(1.1 * rounded, exact, **of_operands)
+    numerics.assert_far(1.1 * rounded, exact, **operands)
 
 
-def test_ones_that_are_added_up_in_bfloat16_are_a_fault():
+def test_a_sum_in_bfloat16_is_far():
     total = BFLOAT16(0)
     for _ in range(1000):
         total = total + BFLOAT16(1)
     numerics.assert_far(total, 1000, terms=2, dtype="bfloat16", sides=1)
 
 
-def test_terms_that_cancel_need_their_magnitude():
+def test_cancelling_terms_need_a_magnitude():
     large = np.float32(1000.1)
     found, exact = (large + np.float32(0.3)) - large, 0.3
     numerics.assert_close(found, exact, depth=2, magnitude=1000)
@@ -85,7 +85,7 @@ def test_terms_that_cancel_need_their_magnitude():
     numerics.assert_far(found + 0.01, exact, depth=2, magnitude=1000)
 
 
-def test_more_terms_more_depth_and_less_digits_allow_more():
+def test_tolerance_grows_with_terms_depth_and_roundoff():
     assert numerics.tolerance(terms=400) == pytest.approx(20 * numerics.tolerance())
     assert numerics.tolerance(depth=20) == pytest.approx(20 * numerics.tolerance())
     assert numerics.tolerance(sides=1) == numerics.tolerance() / 2
@@ -102,18 +102,18 @@ def test_more_terms_more_depth_and_less_digits_allow_more():
         ([1.0, np.inf], [1.0, 1.0]),
         ([1e-30], [0.0]),
     ],
-    ids=["another shape", "a number", "NaN", "infinite", "no zero"],
+    ids=["another shape", "a scalar", "NaN", "infinity", "not zero"],
 )
 def test_other_shapes_and_nan_are_never_close(actual, expected):
     with pytest.raises(AssertionError):
         numerics.assert_close(actual, expected, terms=TERMS, depth=100)
 
 
-def test_nothing_is_close_to_nothing():
+def test_empty_arrays_are_close():
     numerics.assert_close(np.zeros([0, 3]), np.zeros([0, 3]))
 
 
-def test_a_control_fails_where_the_tolerance_hides_the_fault():
+def test_assert_far_fails_if_the_tolerance_is_too_wide():
     with pytest.raises(AssertionError, match="too wide"):
         numerics.assert_far(1.01, 1.0, dtype="bfloat16")
     for not_a_rounding_fault in (np.nan, [1.0]):
@@ -128,7 +128,7 @@ def test_dicts_are_compared_by_name():
             numerics.assert_all_close(other, {"a": 1.0, "b": [2.0]})
 
 
-def test_the_excess_is_counted_in_tolerances():
+def test_excess_is_measured_in_tolerances():
     expected = {"large": np.array([4.0, -8.0]), "small": np.array([0.5])}
     assert numerics.excess(expected, expected) == 0
     off = {**expected, "small": expected["small"] + 8 * 5 * numerics.tolerance(terms=9)}

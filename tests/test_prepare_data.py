@@ -103,14 +103,14 @@ def test_the_folder_of_another_data_set_is_not_touched(prepare, own_data_dir, ov
         ),
         (
             ["--dataset=image_folder", "--source=s", "--data_dir=d", "--class_names=a,b,a"],
-            "the class 'a' is there more than once",
+            "the class name 'a' occurs more than once",
         ),
         (
             ["--dataset=parallel_text", "--source=s", "--data_dir=d", "--languages=en,en"],
             "a value of the list is empty, or there more than once",
         ),
         (["--dataset=digits", "--data_dir=d", "--channels=2"], "it must be 1 or 3"),
-        (["--dataset=digits", "--data_dir=d", "--image_size=3x"], "it should be SIZE or HEIGHTx"),
+        (["--dataset=digits", "--data_dir=d", "--image_size=3x"], "must be SIZE or HEIGHTx"),
         (["--dataset=digits", "--data_dir=d", "--shards=-1"], "-1 is not a non-negative integer"),
         (
             ["--dataset=digits", "--data_dir=/dev/null/d"],

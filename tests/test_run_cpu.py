@@ -1,4 +1,4 @@
-"""Every mode of run_cpu.py, through its real main."""
+"""All modes of run_cpu.py, run through its main."""
 
 import dataclasses
 import json
@@ -22,9 +22,9 @@ from input_fns.convert import writer
 from tests import numerics
 from tests.marks import slow
 
-# Units of the hidden layer; two layers and a softmax.
+# 512 units in the hidden layer; two layers and a softmax.
 MLP = {"terms": 512, "depth": 3}
-CONVNET = ["--model=convnet", "--params=layers=conv:4:3 batch_norm relu dropout:0.5 flatten"]
+CONVNET = ["--model=convnet", "--params=layers=[conv:4:3,batch_norm,relu,dropout:0.5,flatten]"]
 
 
 def assert_same_variables(a, b):
@@ -39,7 +39,7 @@ def predictions(path):
 
 
 def tags(directory):
-    """Every tag in the event files of a directory."""
+    """All tags in the event files of a folder."""
     paths = tf.io.gfile.glob(os.path.join(directory, "events.*"))
     events = (event for path in paths for event in tf.compat.v1.train.summary_iterator(path))
     return {value.tag for event in events for value in event.summary.value}
@@ -50,13 +50,13 @@ def test_train_ends_at_train_steps(run, variables):
     assert variables(model_dir)["global_step"] == 5
 
 
-def test_train_epochs_are_rounded_up_to_whole_batches(run, variables):
+def test_train_epochs_rounds_up_to_whole_batches(run, variables):
     model_dir = run("--mode=train", "--train_epochs=2")  # 2 x 97 examples in batches of 13
     assert variables(model_dir)["global_step"] == 15
 
 
 @pytest.mark.slow
-def test_the_later_of_train_steps_and_train_epochs_wins(run, variables):
+def test_the_last_of_train_steps_and_train_epochs_wins(run, variables):
     model_dir = run("--mode=train", "--train_epochs=2", "--train_steps=3")
     assert variables(model_dir)["global_step"] == 3
 
@@ -68,7 +68,7 @@ def test_train_and_eval_evaluates_every_checkpoint(run, result):
     assert not os.path.exists(os.path.join(model_dir, "result_0.json"))
 
 
-def test_train_records_its_speed_and_its_flags(run, result):
+def test_train_records_throughput_and_flags(run, result):
     model_dir = run("--mode=train", "--train_steps=5")
     record = result(model_dir, 5)["train"]
     assert record["examples_per_second"] > 0
@@ -85,7 +85,7 @@ def test_flags_cfg_repeats_the_run(run_in, tmp_path, variables):
     assert_same_variables(variables(tmp_path / "a"), variables(tmp_path / "b"))
 
 
-def test_a_seed_repeats_a_run_bit_for_bit(run_in, tmp_path, variables):
+def test_runs_with_one_seed_are_bit_identical(run_in, tmp_path, variables):
     for name in "ab":
         run_in(
             tmp_path / name,
@@ -97,7 +97,7 @@ def test_a_seed_repeats_a_run_bit_for_bit(run_in, tmp_path, variables):
 
 
 @pytest.mark.slow
-def test_other_seeds_give_other_runs(run_in, tmp_path, variables):
+def test_runs_with_two_seeds_differ(run_in, tmp_path, variables):
     run_in(tmp_path / "a", "--mode=train", "--train_steps=2")
     run_in(tmp_path / "b", "--mode=train", "--train_steps=2", "--seed=2")
     assert not np.array_equal(
@@ -105,7 +105,7 @@ def test_other_seeds_give_other_runs(run_in, tmp_path, variables):
     )
 
 
-def test_a_resumed_run_ends_where_an_undisturbed_one_does(run_in, tmp_path, variables, capsys):
+def test_a_resumed_training_ends_with_bit_identical_weights(run_in, tmp_path, variables, capsys):
     for arguments in (["--train_steps=11"], ["--train_steps=20"]):
         run_in(tmp_path / "twice", "--mode=train", *arguments)
     assert "parameters from step 11 up to step 20" in capsys.readouterr().out
@@ -113,29 +113,29 @@ def test_a_resumed_run_ends_where_an_undisturbed_one_does(run_in, tmp_path, vari
     assert_same_variables(variables(tmp_path / "once"), variables(tmp_path / "twice"))
 
 
-def test_a_resumed_run_may_remove_the_checkpoint_that_it_began_with(run, result):
+def test_a_resumed_training_may_delete_its_first_checkpoint(run, result):
     saving = ["--save_checkpoints_steps=2", "--keep_checkpoint_max=1"]
     run("--mode=train", "--train_steps=2", *saving)
     model_dir = run("--mode=train_and_eval", "--train_steps=6", *saving)
     assert result(model_dir, 6)["eval"]["examples"] == 41
 
 
-def test_at_train_steps_already_it_says_so_and_does_nothing(run_in, trained_dir, capsys):
+def test_at_train_steps_nothing_is_trained(run_in, trained_dir, capsys):
     before = sorted(os.listdir(trained_dir))
     run_in(trained_dir, "--mode=train", "--train_steps=40")
-    assert "at step 40 already" in capsys.readouterr().out
+    assert "is already at step 40" in capsys.readouterr().out
     assert sorted(os.listdir(trained_dir)) == before
 
 
 @pytest.mark.parametrize("batch_size", [13, 100, slow(1), slow(41)])
-def test_eval_counts_every_example_once_at_any_batch_size(run_in, trained_dir, result, batch_size):
+def test_eval_counts_each_example_once_for_any_batch_size(run_in, trained_dir, result, batch_size):
     run_in(trained_dir, "--mode=eval", f"--eval_batch_size={batch_size}")
     metrics = result(trained_dir, 40)["eval"]
     assert metrics["examples"] == 41
     assert np.sum(metrics["confusion_matrix"]) == 41
 
 
-def test_eval_gives_the_same_figures_at_any_batch_size(run_in, uncertain_dir, result):
+def test_eval_metrics_do_not_depend_on_the_batch_size(run_in, uncertain_dir, result):
     losses = []
     for batch_size in (7, 100):
         run_in(uncertain_dir, "--mode=eval", f"--eval_batch_size={batch_size}")
@@ -143,7 +143,7 @@ def test_eval_gives_the_same_figures_at_any_batch_size(run_in, uncertain_dir, re
     numerics.assert_close(*losses, **MLP)
 
 
-def test_eval_agrees_with_the_predictions(run_in, uncertain_dir, raw_dataset, result, tmp_path):
+def test_eval_metrics_match_the_predictions(run_in, uncertain_dir, raw_dataset, result, tmp_path):
     run_in(uncertain_dir, "--mode=eval")
     run_in(uncertain_dir, "--mode=predict", f"--predict_output={tmp_path}/p.npz")
     labels = raw_dataset.splits["test"].labels
@@ -158,7 +158,7 @@ def test_eval_agrees_with_the_predictions(run_in, uncertain_dir, raw_dataset, re
 
 
 @pytest.mark.parametrize("mode", ["eval", "predict"])
-def test_a_long_pass_says_how_far_it_is(run_in, trained_dir, monkeypatch, capsys, mode):
+def test_long_passes_print_progress(run_in, trained_dir, monkeypatch, capsys, mode):
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
     run_in(trained_dir, f"--mode={mode}")
     lines = [line for line in capsys.readouterr().out.splitlines() if "/41 | " in line]
@@ -167,7 +167,7 @@ def test_a_long_pass_says_how_far_it_is(run_in, trained_dir, monkeypatch, capsys
     ]
 
 
-def test_eval_of_a_named_checkpoint(run_in, trained_dir, result):
+def test_eval_of_a_checkpoint_path(run_in, trained_dir, result):
     run_in(trained_dir, "--mode=eval", f"--checkpoint={trained_dir}/model.ckpt-20")
     assert result(trained_dir, 20)["eval"]["examples"] == 41
 
@@ -184,13 +184,13 @@ def test_continuous_eval_ends_at_train_steps(run_in, trained_dir, capsys):
     assert "eval of step 40 on test" in capsys.readouterr().out
 
 
-def test_continuous_eval_ends_after_a_time_out(run, capsys):
+def test_continuous_eval_ends_after_its_timeout(run, capsys):
     run("--mode=continuous_eval", "--train_steps=99", "--eval_timeout_secs=1")
     assert "no new checkpoint" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("batch_size", [13, slow(1), slow(100)])
-def test_predict_writes_every_example_once_and_in_order(run_in, trained_dir, tmp_path, batch_size):
+def test_predict_writes_each_example_once_in_order(run_in, trained_dir, tmp_path, batch_size):
     output = f"--predict_output={tmp_path}/p.jsonl"
     run_in(trained_dir, "--mode=predict", f"--predict_batch_size={batch_size}", output)
     rows = predictions(tmp_path / "p.jsonl")
@@ -203,7 +203,7 @@ def test_predict_writes_every_example_once_and_in_order(run_in, trained_dir, tmp
 
 
 @pytest.mark.slow
-def test_predictions_name_their_image_files(run, prepare, tmp_path):
+def test_predictions_contain_image_file_names(run, prepare, tmp_path):
     classes = {"dull/ä.png": "dull", "dull/b.png": "dull", "bright/b.png": "bright"}
     for name, class_name in classes.items():
         (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -223,7 +223,7 @@ def test_predictions_name_their_image_files(run, prepare, tmp_path):
 
 
 @pytest.mark.parametrize("stored", [(), slow(("--image_size=6x9",))])
-def test_pictures_in_no_data_set_are_predicted_too(run, prepare, tmp_path, capsys, stored):
+def test_predict_reads_image_files_from_input(run, prepare, tmp_path, capsys, stored):
     folder = tmp_path / "photos"
     for i in range(6):
         path = folder / ("bright" if i % 2 else "dull") / f"{i}.jpg"
@@ -237,7 +237,7 @@ def test_pictures_in_no_data_set_are_predicted_too(run, prepare, tmp_path, capsy
     run("--mode=predict", "--eval_split=train", *data)
     (folder / "dull" / "1b.jpg").write_bytes(b"no picture")
     run("--mode=predict", f"--input={folder}", "--predict_batch_size=4", *data)
-    assert "dull/1b.jpg stays without a prediction: it is no image" in capsys.readouterr().out
+    assert "dull/1b.jpg is skipped: it is no image" in capsys.readouterr().out
     of_split, of_folder = (
         predictions(os.path.join(model_dir, f"predictions_{what}_20.jsonl"))
         for what in ("train", "input")
@@ -283,7 +283,7 @@ def test_the_best_checkpoint_is_kept_and_can_be_used(run, result):
     )  # logits are larger than losses
 
 
-def test_early_stopping_ends_a_run_without_gain(run, capsys, variables):
+def test_early_stopping(run, capsys, variables):
     model_dir = run(
         "--mode=train_and_eval",
         "--train_steps=100",
@@ -297,7 +297,7 @@ def test_early_stopping_ends_a_run_without_gain(run, capsys, variables):
 
 
 @pytest.mark.slow
-def test_a_run_that_stopped_early_does_not_train_on(run, variables):
+def test_after_early_stopping_a_resumed_run_does_not_train(run, variables):
     arguments = ["--train_steps=100", "--save_checkpoints_steps=5", "--early_stop_evals=2"]
     arguments += ["--best_metric=accuracy", "--params=learning_rate=1e-9"]
     for _ in range(2):
@@ -305,26 +305,24 @@ def test_a_run_that_stopped_early_does_not_train_on(run, variables):
     assert variables(model_dir)["global_step"] == 15
 
 
-def test_the_evaluation_and_the_export_that_a_run_was_stopped_before_are_done_by_the_next(
-    run, tmp_path, result, capsys
-):
+def test_a_missed_evaluation_and_export_are_done_by_the_next_run(run, tmp_path, result, capsys):
     model_dir = run("--mode=train", "--train_steps=20", "--save_checkpoints_steps=20")
-    run("--mode=eval")  # a look at it is no judgement of it
+    run("--mode=eval")  # does not count for --best_metric
     arguments = ["--train_steps=20", "--best_metric=accuracy", f"--export_dir={tmp_path}/export"]
     run(*arguments)
     assert result(model_dir, 20)["eval"]["examples"] == 41
     assert os.path.exists(os.path.join(model_dir, "best", "model.ckpt-20.index"))
     (version,) = os.listdir(tmp_path / "export")
     capsys.readouterr()
-    run(*arguments)  # now there is nothing left to do
+    run(*arguments)  # nothing is left to do
     assert os.listdir(tmp_path / "export") == [version]
-    said = capsys.readouterr().out
-    assert f"was exported before: {tmp_path}/export/{version}" in said
-    assert "eval of step" not in said
+    output = capsys.readouterr().out
+    assert f"was exported before: {tmp_path}/export/{version}" in output
+    assert "eval of step" not in output
 
 
 @pytest.mark.slow
-def test_a_checkpoint_that_is_saved_by_a_signal_alone_is_not_evaluated(run, result):
+def test_a_checkpoint_saved_by_a_signal_is_not_evaluated(run, result):
     model_dir = run("--mode=train", "--train_steps=7")
     run("--train_steps=20", "--save_checkpoints_steps=10")
     assert "eval" not in result(model_dir, 7)
@@ -332,7 +330,7 @@ def test_a_checkpoint_that_is_saved_by_a_signal_alone_is_not_evaluated(run, resu
 
 
 @pytest.mark.slow
-def test_an_average_has_results_of_its_own(run, result, tmp_path):
+def test_results_of_an_average_are_separate(run, result, tmp_path):
     model_dir = run("--train_steps=30", "--save_checkpoints_steps=10")
     latest = result(model_dir, 30)["eval"]
     run("--mode=eval", "--checkpoint=average:3")
@@ -350,7 +348,7 @@ def test_an_average_has_results_of_its_own(run, result, tmp_path):
         assert card["metrics"]["average_loss"] == figures["average_loss"]
 
 
-def test_flags_cfg_of_any_training_serves_every_other_mode(run, own_data_dir, result):
+def test_flags_cfg_of_a_training_works_in_other_modes(run, own_data_dir, result):
     path = os.path.join(own_data_dir, "train-00000-of-00003-cf74b940.tfrecord")
     os.truncate(path, os.path.getsize(path) - 5)
     data = f"--data_dir={own_data_dir}"
@@ -371,14 +369,14 @@ def test_keep_checkpoint_max(run):
 
 
 @pytest.mark.slow
-def test_eval_uses_the_average_of_the_weights(run, result):
+def test_eval_uses_ema(run, result):
     arguments = ["--params=ema_decay=0.99,learning_rate=0.001"]
     model_dir = run("--mode=train", "--train_steps=15", *arguments)
     losses = []
     for more in (arguments, []):
         run("--mode=eval", *more)
         losses.append(result(model_dir, 15)["eval"]["average_loss"])
-    assert losses[0] > losses[1]  # the average lags behind the weights
+    assert losses[0] > losses[1]  # the EMA lags behind the weights
 
 
 def test_warm_start_restores_matching_variables(run_in, trained_dir, tmp_path, capsys, variables):
@@ -386,7 +384,7 @@ def test_warm_start_restores_matching_variables(run_in, trained_dir, tmp_path, c
         tmp_path / "new",
         "--mode=train",
         "--train_steps=1",
-        "--params=hidden_units=512 5,learning_rate=1e-9",
+        "--params=hidden_units=[512,5],learning_rate=1e-9",
         f"--warm_start_from={trained_dir}",
         "--warm_start_include=(dense_0|logits)/.*",
     )
@@ -400,7 +398,7 @@ def test_warm_start_restores_matching_variables(run_in, trained_dir, tmp_path, c
 
 
 @pytest.mark.slow
-def test_a_resumed_run_ignores_warm_start(run_in, trained_dir, tmp_path, capsys):
+def test_a_resumed_training_ignores_warm_start(run_in, trained_dir, tmp_path, capsys):
     for steps in (1, 2):
         run_in(
             tmp_path / "new",
@@ -411,7 +409,7 @@ def test_a_resumed_run_ignores_warm_start(run_in, trained_dir, tmp_path, capsys)
     assert "is resumed from its own" in capsys.readouterr().out
 
 
-def test_the_users_own_model_by_module_and_attribute(run, tmp_path, monkeypatch, result):
+def test_a_model_given_by_module_and_attribute(run, tmp_path, monkeypatch, result):
     (tmp_path / "own_model.py").write_text(
         "import dataclasses\n"
         "import tensorflow as tf\n"
@@ -427,7 +425,7 @@ def test_the_users_own_model_by_module_and_attribute(run, tmp_path, monkeypatch,
     assert result(model_dir, 30)["eval"]["accuracy"] > 0.9
 
 
-def test_a_model_without_a_precision_computes_in_float32(run, tmp_path, monkeypatch, result):
+def test_a_model_without_a_precision_param_uses_float32(run, tmp_path, monkeypatch, result):
     (tmp_path / "plain_model.py").write_text(
         "import dataclasses\n"
         "import tensorflow as tf\n"
@@ -447,27 +445,27 @@ def test_a_model_without_a_precision_computes_in_float32(run, tmp_path, monkeypa
     assert result(model_dir, 3)["eval"]["examples"] == 41
 
 
-def test_a_new_optimizer_needs_a_new_model_dir_or_a_warm_start(run):
+def test_another_optimizer_cannot_resume(run):
     run("--mode=train", "--train_steps=4")
     with pytest.raises(ValueError, match=r"dense_0/bias/Momentum \[512\] is missing from"):
         run("--mode=train", "--train_steps=6", "--params=optimizer=momentum")
 
 
-def test_export_answers_as_predict_does(run_in, uncertain_dir, raw_dataset, tmp_path, eager):
+def test_exported_outputs_match_predict(run_in, uncertain_dir, raw_dataset, tmp_path, eager):
     run_in(uncertain_dir, "--mode=export", f"--export_dir={tmp_path}/export")
     run_in(uncertain_dir, "--mode=predict", f"--predict_output={tmp_path}/p.npz")
     (version,) = os.listdir(tmp_path / "export")
     serve = tf.saved_model.load(f"{tmp_path}/export/{version}").signatures["serving_default"]
     answer = serve(image=tf.constant(raw_dataset.splits["test"].images))
     with np.load(tmp_path / "p.npz") as rows:
-        # In one batch here, in batches of 13 there.
+        # One batch of 41 against batches of 13.
         numerics.assert_close(answer["probabilities"].numpy(), rows["probabilities"], **MLP)
         np.testing.assert_array_equal(answer["classes"].numpy(), rows["classes"])
         names = [b"stripe %d" % label for label in rows["classes"]]
     assert answer["class_names"].numpy().tolist() == names
 
 
-def test_export_serves_the_average_of_the_weights(run, tmp_path, eager):
+def test_export_uses_ema(run, tmp_path, eager):
     average = "--params=ema_decay=0.99"
     run("--mode=train", "--train_steps=15", average)
     run("--mode=export", f"--export_dir={tmp_path}/export", average)
@@ -482,9 +480,7 @@ def test_export_serves_the_average_of_the_weights(run, tmp_path, eager):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", ["/usr/bin", f"{os.path.dirname(sys.executable)}:/usr/bin"])
-def test_the_printed_command_serves_the_sample(
-    run_in, trained_dir, tmp_path, capsys, monkeypatch, path
-):
+def test_the_printed_command_runs(run_in, trained_dir, tmp_path, capsys, monkeypatch, path):
     monkeypatch.setenv("PATH", path)
     run_in(trained_dir, "--mode=export", f"--export_dir={tmp_path}/export")
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "try it: " in line]
@@ -493,7 +489,7 @@ def test_the_printed_command_serves_the_sample(
     assert "[b'stripe 0' b'stripe 1' b'stripe 2']" in done.stdout
 
 
-def test_export_holds_class_names_and_a_sample(run_in, trained_dir, raw_dataset, tmp_path):
+def test_export_contains_class_names_and_a_sample(run_in, trained_dir, raw_dataset, tmp_path):
     run_in(trained_dir, "--mode=export", f"--export_dir={tmp_path}/export")
     (version,) = (tmp_path / "export").iterdir()
     names = (version / "assets.extra" / "class_names.txt").read_text()
@@ -502,9 +498,9 @@ def test_export_holds_class_names_and_a_sample(run_in, trained_dir, raw_dataset,
     np.testing.assert_array_equal(sample, raw_dataset.splits["test"].images[:3])
 
 
-def test_a_failed_export_leaves_nothing(run_in, trained_dir, tmp_path):
+def test_a_failed_export_leaves_no_files(run_in, trained_dir, tmp_path):
     os.makedirs(tmp_path / "export")
-    with pytest.raises(ValueError, match="different model"):
+    with pytest.raises(ValueError, match="does not match this model"):
         run_in(
             trained_dir,
             "--mode=export",
@@ -515,13 +511,13 @@ def test_a_failed_export_leaves_nothing(run_in, trained_dir, tmp_path):
 
 
 @pytest.mark.slow
-def test_train_and_eval_exports_the_best_checkpoint_at_its_end(run, tmp_path, capsys):
+def test_train_and_eval_exports_the_best_checkpoint(run, tmp_path, capsys):
     run("--train_steps=20", "--best_metric=accuracy", f"--export_dir={tmp_path}/export")
     assert len(os.listdir(tmp_path / "export")) == 1
     assert "exported" in capsys.readouterr().out
 
 
-def test_eval_says_how_each_class_fares(run_in, trained_dir, capsys):
+def test_eval_prints_metrics_per_class(run_in, trained_dir, capsys):
     run_in(trained_dir, "--mode=eval", "--eval_split=test")
     written = pathlib.Path(trained_dir, "eval", "classes_40.txt").read_text()
     assert written.startswith("class     precision  recall      f1  examples\nstripe 0  ")
@@ -529,7 +525,7 @@ def test_eval_says_how_each_class_fares(run_in, trained_dir, capsys):
     assert pathlib.Path(trained_dir, "eval", "confusion_matrix_40.png").exists()
 
 
-def test_tensorboard_gets_curves_images_and_the_confusion_matrix(run):
+def test_summaries_for_tensorboard(run):
     model_dir = run("--train_steps=20", "--summary_steps=10")
     assert tags(model_dir) >= {
         "loss",
@@ -546,7 +542,7 @@ def test_tensorboard_gets_curves_images_and_the_confusion_matrix(run):
     }
 
 
-def test_evaluation_needs_no_training_split(run_in, trained_dir, own_data_dir, result):
+def test_eval_does_not_need_the_training_split(run_in, trained_dir, own_data_dir, result):
     path = os.path.join(own_data_dir, "dataset.json")
     with open(path) as file:
         fields = json.load(file)
@@ -559,7 +555,7 @@ def test_evaluation_needs_no_training_split(run_in, trained_dir, own_data_dir, r
 
 
 @pytest.mark.slow
-def test_training_needs_no_eval_split(run, own_data_dir, variables):
+def test_train_does_not_need_the_eval_split(run, own_data_dir, variables):
     path = os.path.join(own_data_dir, "dataset.json")
     with open(path) as file:
         fields = json.load(file)
@@ -571,7 +567,7 @@ def test_training_needs_no_eval_split(run, own_data_dir, variables):
 
 
 @pytest.mark.slow
-def test_files_have_the_users_umask(run, tmp_path):
+def test_files_follow_the_umask(run, tmp_path):
     before = os.umask(0o027)
     try:
         model_dir = run(
@@ -585,30 +581,30 @@ def test_files_have_the_users_umask(run, tmp_path):
     assert modes == {0o640, 0o750}
 
 
-def test_a_profile_for_tensorboard(run, capsys):
+def test_profile(run, capsys):
     model_dir = run("--mode=train", "--train_steps=15", "--profile=3")
     (trace,) = pathlib.Path(model_dir).glob("plugins/profile/*/*.xplane.pb")
     assert b"dense_0/MatMul" in trace.read_bytes()
-    assert "profiled from step 10 on" in capsys.readouterr().out
+    assert "profiled from step 10:" in capsys.readouterr().out
 
 
 @pytest.mark.slow
-def test_a_training_too_short_for_a_profile_says_so(run, capsys):
+def test_profile_warns_if_training_is_too_short(run, capsys):
     run("--mode=train", "--train_steps=5", "--profile=3")
-    assert "--profile: the training ended before its step 10" in capsys.readouterr().out
+    assert "--profile: training ended before step 10" in capsys.readouterr().out
 
 
-def test_a_data_set_that_is_replaced_while_it_is_read(
+def test_a_data_set_replaced_during_training_is_an_error(
     monkeypatch, raw_dataset, own_data_dir, tiny_flags, tmp_path, exit_status, capsys
 ):
     splits = {name: split.take(np.arange(20)) for name, split in raw_dataset.splits.items()}
-    go = trainer.Trainer.go
+    train = trainer.Trainer.train
 
-    def go_after_overwrite(self, *args):
+    def train_after_overwrite(self, *args):
         writer.write(dataclasses.replace(raw_dataset, splits=splits), own_data_dir)
-        go(self, *args)
+        train(self, *args)
 
-    monkeypatch.setattr(trainer.Trainer, "go", go_after_overwrite)
+    monkeypatch.setattr(trainer.Trainer, "train", train_after_overwrite)
     more = [f"--data_dir={own_data_dir}", f"--model_dir={tmp_path}/model", "--cache=none"]
     assert exit_status(run_cpu, *tiny_flags, *more, "--mode=train", "--train_steps=99") == 1
     (line,) = capsys.readouterr().err.splitlines()

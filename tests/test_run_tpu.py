@@ -1,4 +1,4 @@
-"""Every mode of run_tpu.py, through its real main, on emulated cores, beside run_cpu.py."""
+"""All modes of run_tpu.py on emulated cores, compared with run_cpu.py."""
 
 import contextlib
 import json
@@ -25,16 +25,16 @@ from tpu.connect import flags as tpu_flags
 from tpu.connect.request import TPUError
 
 ROOT = pathlib.Path(__file__).parents[1]
-EXACT = "--params=dropout=0"  # cores draw their own random numbers
-# Units of the hidden layer; two layers and a softmax.
+EXACT = "--params=dropout=0"  # each core draws different random numbers
+# 512 units in the hidden layer; two layers and a softmax.
 MLP = {"terms": 512, "depth": 3}
-# Examples of the global batch, whose gradients are added up in every step; variables of size 1.
+# Each step sums the gradients of 14 examples; variables of magnitude 1.
 TRAINING = {"terms": 14, "magnitude": 1.0}
 
 
 @pytest.fixture
 def run_tpu(run_tpu_in, tmp_path):
-    """run_tpu.py in a model_dir of the test's own, which it returns."""
+    """Runs run_tpu.py in a new model_dir and returns it."""
 
     def run_with(*arguments):
         run_tpu_in(tmp_path / "model", *arguments)
@@ -44,7 +44,7 @@ def run_tpu(run_tpu_in, tmp_path):
 
 
 def scalars(directory):
-    """`{tag: {step: value}}` in the event files of a directory, of both formats of summaries."""
+    """`{tag: {step: value}}` of TF1 and TF2 summaries in the event files of a folder."""
     found = {}
     for path in tf.io.gfile.glob(os.path.join(directory, "events.*")):
         for event in tf.compat.v1.train.summary_iterator(path):
@@ -57,7 +57,7 @@ def scalars(directory):
 
 
 @pytest.mark.parametrize(("name", "batch_size"), [("v3-8", 16), slow("1x2", 14), slow("v3-8", 104)])
-def test_eval_gives_what_run_cpu_gives(run_in, run_tpu_in, uncertain_dir, result, name, batch_size):
+def test_eval_matches_run_cpu(run_in, run_tpu_in, uncertain_dir, result, name, batch_size):
     run_in(uncertain_dir, "--mode=eval")
     cpu = result(uncertain_dir, 2)["eval"]
     slice_flag = f"--tpu_topology={name}"
@@ -70,9 +70,7 @@ def test_eval_gives_what_run_cpu_gives(run_in, run_tpu_in, uncertain_dir, result
 
 
 @pytest.mark.parametrize(("name", "batch_size"), [("v3-8", 8), slow("1x2", 14), slow("v3-8", 104)])
-def test_predict_gives_what_run_cpu_gives(
-    run_in, run_tpu_in, uncertain_dir, tmp_path, name, batch_size
-):
+def test_predict_matches_run_cpu(run_in, run_tpu_in, uncertain_dir, tmp_path, name, batch_size):
     run_in(uncertain_dir, "--mode=predict", f"--predict_output={tmp_path}/cpu.npz")
     run_tpu_in(
         uncertain_dir,
@@ -88,7 +86,7 @@ def test_predict_gives_what_run_cpu_gives(
         numerics.assert_close(tpu["probabilities"], cpu["probabilities"], **MLP)
 
 
-def test_the_saved_models_of_both_are_interchangeable(
+def test_saved_models_match_run_cpu(
     run_in, run_tpu_in, uncertain_dir, raw_dataset, tmp_path, eager
 ):
     run_in(uncertain_dir, "--mode=export", f"--export_dir={tmp_path}/cpu")
@@ -110,7 +108,7 @@ def test_the_saved_models_of_both_are_interchangeable(
             numerics.assert_close(answers[1][name].numpy(), values.numpy(), **MLP)
 
 
-def test_an_export_can_hold_a_graph_for_a_tpu(run_tpu_in, trained_dir, tmp_path):
+def test_export_to_tpu_adds_a_tpu_graph(run_tpu_in, trained_dir, tmp_path):
     run_tpu_in(trained_dir, "--mode=export", "--export_to_tpu", f"--export_dir={tmp_path}")
     (version,) = tmp_path.iterdir()
     cpu, tpu = model_card.read(str(version)).meta_graphs
@@ -122,7 +120,7 @@ def test_an_export_can_hold_a_graph_for_a_tpu(run_tpu_in, trained_dir, tmp_path)
     assert set(signature.outputs) == {"classes", "probabilities"}
 
 
-def test_train_and_eval_takes_turns_and_evaluates_every_checkpoint(run_tpu, run_in, result):
+def test_train_and_eval_evaluates_every_checkpoint(run_tpu, run_in, result):
     model_dir = run_tpu(
         "--mode=train_and_eval",
         "--train_steps=50",
@@ -140,7 +138,7 @@ def test_train_and_eval_takes_turns_and_evaluates_every_checkpoint(run_tpu, run_
 
 
 @pytest.mark.slow
-def test_turns_are_one_training(run_tpu_in, variables, tmp_path):
+def test_train_and_eval_trains_like_train(run_tpu_in, variables, tmp_path):
     arguments = [EXACT, "--train_steps=12", "--save_checkpoints_steps=6"]
     run_tpu_in(tmp_path / "train", "--mode=train", *arguments)
     run_tpu_in(tmp_path / "turns", "--mode=train_and_eval", *arguments)
@@ -149,7 +147,7 @@ def test_turns_are_one_training(run_tpu_in, variables, tmp_path):
 
 
 @pytest.mark.slow
-def test_early_stopping_ends_a_run_without_gain(run_tpu, variables, capsys):
+def test_early_stopping(run_tpu, variables, capsys):
     model_dir = run_tpu(
         "--mode=train_and_eval",
         "--train_steps=100",
@@ -167,7 +165,7 @@ def test_continuous_eval_ends_at_train_steps(run_tpu_in, trained_dir, capsys):
     assert "eval of step 40 on test" in capsys.readouterr().out
 
 
-def test_a_resumed_run_ends_where_an_undisturbed_one_does(run_tpu_in, variables, tmp_path):
+def test_a_resumed_training_ends_with_the_same_weights(run_tpu_in, variables, tmp_path):
     for steps in (7, 20):
         run_tpu_in(tmp_path / "twice", "--mode=train", EXACT, f"--train_steps={steps}")
     run_tpu_in(tmp_path / "once", "--mode=train", EXACT, "--train_steps=20")
@@ -176,7 +174,7 @@ def test_a_resumed_run_ends_where_an_undisturbed_one_does(run_tpu_in, variables,
 
 
 @pytest.mark.slow
-def test_a_resumed_run_may_remove_the_checkpoint_that_it_began_with(run_tpu, result):
+def test_a_resumed_training_may_delete_its_first_checkpoint(run_tpu, result):
     saving = ["--save_checkpoints_steps=2", "--keep_checkpoint_max=1"]
     run_tpu("--mode=train", "--train_steps=2", *saving)
     model_dir = run_tpu("--mode=train_and_eval", "--train_steps=6", *saving)
@@ -184,13 +182,13 @@ def test_a_resumed_run_may_remove_the_checkpoint_that_it_began_with(run_tpu, res
 
 
 @pytest.mark.slow
-def test_an_error_in_the_middle_of_a_loop(run_tpu_in, variables, tmp_path, monkeypatch):
+def test_an_error_within_a_loop(run_tpu_in, variables, tmp_path, monkeypatch):
     steps = ["--mode=train", "--train_steps=12", "--save_checkpoints_steps=4"]
     steps += ["--iterations_per_loop=4"]
     run_tpu_in(tmp_path / "calm", *steps)
     prefetched = records.prefetched
 
-    def breaks_in_step_7(dataset):
+    def fail_in_step_7(dataset):
         def fail(number, batch):
             whole = tf.debugging.assert_less(number, tf.constant(13, tf.int64))
             with tf.control_dependencies([whole]):
@@ -198,7 +196,7 @@ def test_an_error_in_the_middle_of_a_loop(run_tpu_in, variables, tmp_path, monke
 
         return prefetched(dataset.enumerate().map(fail))
 
-    monkeypatch.setattr(records, "prefetched", breaks_in_step_7)
+    monkeypatch.setattr(records, "prefetched", fail_in_step_7)
     with pytest.raises(tf.errors.OpError):
         run_tpu_in(tmp_path / "wild", *steps)
     assert variables(tmp_path / "wild")["global_step"] == 4
@@ -209,13 +207,13 @@ def test_an_error_in_the_middle_of_a_loop(run_tpu_in, variables, tmp_path, monke
 
 
 @pytest.mark.slow
-def test_a_killed_run_ends_where_an_undisturbed_one_does(command, run_tpu_in, variables, tmp_path):
+def test_a_killed_training_resumes_to_the_same_weights(command, run_tpu_in, variables, tmp_path):
     steps = ["--mode=train", EXACT, "--train_steps=1000", "--save_checkpoints_steps=20"]
     tpu = ["--tpu=emulator", "--tpu_topology=1x2", "--train_batch_size=14"]
     process = subprocess.Popen(
         command("run_tpu.py", *tpu, *steps), cwd=ROOT, stdout=subprocess.DEVNULL
     )
-    while not (tmp_path / "model" / "checkpoint").exists():  # comes after the files it names
+    while not (tmp_path / "model" / "checkpoint").exists():  # written after the checkpoint
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
@@ -229,12 +227,12 @@ def test_a_killed_run_ends_where_an_undisturbed_one_does(command, run_tpu_in, va
 
 
 @pytest.mark.parametrize("mode", ["train", "train_and_eval"])
-def test_at_train_steps_already_it_says_so(run_tpu_in, trained_dir, capsys, mode):
+def test_at_train_steps_nothing_is_trained(run_tpu_in, trained_dir, capsys, mode):
     run_tpu_in(trained_dir, f"--mode={mode}", "--train_steps=40")
     assert "at step 40 already" in capsys.readouterr().out
 
 
-def test_tensorboard_gets_the_curves_of_every_step_that_is_due(run_tpu):
+def test_summaries_at_multiples_of_summary_steps(run_tpu):
     model_dir = run_tpu(
         "--mode=train", "--train_steps=20", "--save_checkpoints_steps=10", "--summary_steps=5"
     )
@@ -246,7 +244,7 @@ def test_tensorboard_gets_the_curves_of_every_step_that_is_due(run_tpu):
 
 
 @pytest.mark.slow
-def test_the_average_of_the_weights_is_what_eval_uses(run_tpu_in, run_in, result, tmp_path):
+def test_eval_uses_ema(run_tpu_in, run_in, result, tmp_path):
     average = "--params=ema_decay=0.99,learning_rate=0.001"
     run_tpu_in(tmp_path, "--mode=train", "--train_steps=15", average)
     run_in(tmp_path, "--mode=eval", average)
@@ -257,39 +255,39 @@ def test_the_average_of_the_weights_is_what_eval_uses(run_tpu_in, run_in, result
     assert result(tmp_path, 15)["eval"]["average_loss"] < cpu - 0.01
 
 
-def test_bfloat16_learns_what_float32_learns(run_tpu, result):
+def test_bfloat16_reaches_the_accuracy_of_float32(run_tpu, result):
     model_dir = run_tpu("--train_steps=50", "--precision=bfloat16")
     assert result(model_dir, 50)["eval"]["accuracy"] > 0.95
 
 
-def test_without_a_tpu_the_same_runs_on_a_cpu(run_tpu, result, capsys, monkeypatch):
+def test_without_a_tpu_it_runs_on_the_cpu(run_tpu, result, capsys, monkeypatch):
     monkeypatch.delenv("TPU_NAME", raising=False)
     model_dir = run_tpu("--train_steps=50", "--tpu=", "--tpu_topology=", "--train_batch_size=13")
     assert "running on GPU or CPU" in capsys.readouterr().out
     assert result(model_dir, 50)["eval"]["accuracy"] > 0.95
 
 
-def test_a_metric_that_is_none_is_found_before_the_first_step(run_tpu):
+def test_an_unknown_best_metric_is_an_error_before_training(run_tpu):
     with pytest.raises(UsageError, match="acuracy is unknown"):
         run_tpu("--train_steps=50", "--best_metric=acuracy")
 
 
-def test_a_checkpoint_of_another_model_is_refused(run_tpu_in, trained_dir):
+def test_a_checkpoint_of_another_model_is_an_error(run_tpu_in, trained_dir):
     with pytest.raises(UsageError, match="does not match this model"):
         run_tpu_in(trained_dir, "--mode=train", "--train_steps=50", "--params=hidden_units=3")
 
 
 @pytest.mark.slow
-def test_the_flags_of_a_tpu_run_are_a_recipe_for_run_cpu(run_tpu, result):
+def test_flags_cfg_of_run_tpu_works_with_run_cpu(run_tpu, result):
     model_dir = run_tpu("--mode=train", "--train_steps=5", "--iterations_per_loop=5")
-    # A new process, because here run_tpu.py has defined its own flags already.
+    # In a new process: in this one run_tpu.py has defined its flags.
     recipe = [sys.executable, "run_cpu.py", f"--flagfile={model_dir}/flags.cfg", "--mode=eval"]
     done = subprocess.run(recipe, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert result(model_dir, 5)["eval"]["examples"] == 41
 
 
-def test_findings_are_printed_one_a_line_before_anything_is_written(command, tmp_path):
+def test_connection_errors_are_printed_before_files_are_written(command, tmp_path):
     tpu = ["--tpu=10.0.0.999", "--tpu_topology=v3-32", "--mode=train", "--train_steps=5"]
     done = subprocess.run(command("run_tpu.py", *tpu), cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2
@@ -311,7 +309,7 @@ def test_findings_are_printed_one_a_line_before_anything_is_written(command, tmp
         (["--tpus=local"], "tpus"),
     ],
 )
-def test_a_wrong_flag_is_one_line(tiny_flags, exit_status, capsys, tmp_path, arguments, message):
+def test_invalid_flags_are_one_line(tiny_flags, exit_status, capsys, tmp_path, arguments, message):
     training = ["--mode=train", "--train_steps=5", f"--model_dir={tmp_path}/model"]
     assert exit_status(wrapper, *tiny_flags, *training, *arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -320,7 +318,7 @@ def test_a_wrong_flag_is_one_line(tiny_flags, exit_status, capsys, tmp_path, arg
 
 
 @pytest.mark.slow
-def test_pictures_in_no_data_set_are_predicted_too(run_tpu, prepare, tmp_path):
+def test_predict_reads_image_files_from_input(run_tpu, prepare, tmp_path):
     for i in range(7):
         path = tmp_path / "photos" / "ab"[i % 2] / f"{i}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -335,7 +333,9 @@ def test_pictures_in_no_data_set_are_predicted_too(run_tpu, prepare, tmp_path):
     assert names == ["a/0.png", "a/2.png", "a/4.png", "a/6.png", "b/1.png", "b/3.png", "b/5.png"]
 
 
-def test_pictures_are_not_read_for_a_remote_tpu(trained_dir, run_tpu_in, monkeypatch, tmp_path):
+def test_image_files_cannot_be_read_for_a_remote_tpu(
+    trained_dir, run_tpu_in, monkeypatch, tmp_path
+):
     Image.new("RGB", (9, 13)).save(tmp_path / "a.png")
     remote = connection.Connection(is_remote=True)
     monkeypatch.setattr(connection, "connect", lambda request: contextlib.nullcontext(remote))
@@ -356,13 +356,13 @@ def test_a_pod_exports_what_it_does_not_check_by_predictions(run_tpu, tmp_path):
     assert len(list((tmp_path / "export").iterdir())) == 1
 
 
-def test_what_only_a_training_on_a_tpu_needs_is_not_asked_elsewhere(trained_dir, run_tpu_in):
+def test_iterations_per_loop_is_ignored_without_training_on_a_tpu(trained_dir, run_tpu_in):
     run_tpu_in(trained_dir, "--mode=eval", "--iterations_per_loop=7")
     run_tpu_in(trained_dir, "--mode=train", "--use_tpu=false", "--iterations_per_loop=7",
                "--train_steps=40")  # fmt: skip
 
 
-def test_a_cluster_is_the_other_program_s(run_tpu, monkeypatch):
+def test_tf_config_is_an_error(run_tpu, monkeypatch):
     cluster = {"chief": ["localhost:1"], "ps": ["localhost:2"], "worker": ["localhost:3"]}
     task = {"type": "chief", "index": 0}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
@@ -374,17 +374,15 @@ def test_a_cluster_is_the_other_program_s(run_tpu, monkeypatch):
     ("save_checkpoints_steps", "iterations", "hint"),
     [(1000, 100, ""), (673, 1, "--save_checkpoints_steps=700 allows 100"), (20, 20, "")],
 )
-def test_few_iterations_are_said(capsys, save_checkpoints_steps, iterations, hint):
+def test_few_iterations_per_loop_print_a_hint(capsys, save_checkpoints_steps, iterations, hint):
     assert tpu_flags.iterations_per_loop(save_checkpoints_steps) == iterations
-    said = capsys.readouterr().out
-    assert hint in said
-    assert bool(said) == bool(hint)
+    output = capsys.readouterr().out
+    assert hint in output
+    assert bool(output) == bool(hint)
 
 
 @pytest.mark.slow
-def test_the_digits_recipe_reaches_the_accuracy_of_a_cpu(
-    run_in, run_tpu_in, digits_dir, tmp_path, result
-):
+def test_digits_accuracy_matches_run_cpu(run_in, run_tpu_in, digits_dir, tmp_path, result):
     recipe = [f"--flagfile={ROOT}/configs/digits.cfg", f"--data_dir={digits_dir}"]
     recipe.append("--mode=train_and_eval")
     run_in(tmp_path / "cpu", *recipe)

@@ -1,4 +1,4 @@
-"""--strategy=mirrored: replicas in step make the steps of one device."""
+"""--strategy=mirrored: two replicas train like one device."""
 
 import shutil
 
@@ -15,20 +15,20 @@ TWO = ["--strategy=mirrored", "--replicas=2"]
 CNN = [
     "--model=convnet",
     "--params=optimizer=momentum,learning_rate=0.05",
-    "--params=layers=conv:8:3 batch_norm relu flatten dense:16 relu",
+    "--params=layers=[conv:8:3,batch_norm,relu,flatten,dense:16,relu]",
 ]
 CROSS_REPLICA = "--params=batch_norm_cross_replica=true"
 
 
 def excess(variables, one, other, steps):
-    """The difference between two model_dirs of the same variables, in tolerances."""
-    # Examples of the global batch, whose gradients are added up in every step.
+    """The largest difference between the variables of two model_dirs, in tolerances."""
+    # Each step sums the gradients of the examples of the global batch.
     arithmetic = {"terms": 14, "depth": steps, "magnitude": 1.0}
     return numerics.excess(variables(other), variables(one), **arithmetic)
 
 
-def begin_alike(run_in, tmp_path, *arguments):
-    """Makes one step on one device and copies it: initial values depend on the whole graph."""
+def start_equal(run_in, tmp_path, *arguments):
+    """Trains one step on one device and copies it: initial values depend on the whole graph."""
     run_in(tmp_path / "one", *arguments, "--train_steps=1")
     shutil.copytree(tmp_path / "one", tmp_path / "two")
 
@@ -36,23 +36,23 @@ def begin_alike(run_in, tmp_path, *arguments):
 @pytest.mark.parametrize(
     "arguments",
     [
-        # Adam divides by gradients: where they are almost 0, epsilon keeps it from dividing noise.
+        # Adam divides by the gradients: a large epsilon damps rounding noise in those near 0.
         slow(["--params=dropout=0,epsilon=0.01"]),
         slow(["--params=dropout=0,optimizer=momentum,clip_norm=0.5,learning_rate=0.1"]),
         slow(["--params=dropout=0,optimizer=adamw,epsilon=0.01,weight_decay=0.1,ema_decay=0.9"]),
         [*CNN, CROSS_REPLICA],
     ],
-    ids=["adam", "clipped momentum", "adamw and averages", "batch norm of all"],
+    ids=["adam", "clipped momentum", "adamw and EMA", "cross-replica batch norm"],
 )
 def test_two_replicas_train_as_one_device(run_in, variables, tmp_path, arguments):
-    begin_alike(run_in, tmp_path, *STEPS, *arguments)
+    start_equal(run_in, tmp_path, *STEPS, *arguments)
     run_in(tmp_path / "one", *STEPS, *arguments)
     run_in(tmp_path / "two", *STEPS, *arguments, *TWO)
     assert excess(variables, tmp_path / "one", tmp_path / "two", steps=21) < 1
 
 
-def test_batch_norm_of_each_replica_is_another_training(run_in, variables, tmp_path):
-    begin_alike(run_in, tmp_path, *STEPS, *CNN)
+def test_batch_norm_per_replica_differs(run_in, variables, tmp_path):
+    start_equal(run_in, tmp_path, *STEPS, *CNN)
     run_in(tmp_path / "one", *STEPS, *CNN)
     run_in(tmp_path / "two", *STEPS, *CNN, *TWO)
     assert excess(variables, tmp_path / "one", tmp_path / "two", steps=21) > 20
@@ -62,13 +62,13 @@ def test_batch_norm_of_each_replica_is_another_training(run_in, variables, tmp_p
 def test_sentences_of_unequal_lengths(run_text_in, variables, tmp_path):
     steps = ["--mode=train", "--train_steps=5", "--train_batch_size=6"]
     steps += ["--params=learning_rate=0.001,epsilon=0.01"]
-    begin_alike(run_text_in, tmp_path, *steps)
+    start_equal(run_text_in, tmp_path, *steps)
     run_text_in(tmp_path / "one", *steps)
     run_text_in(tmp_path / "two", *steps, *TWO)
     assert excess(variables, tmp_path / "one", tmp_path / "two", steps=5) < 1
 
 
-def test_it_is_evaluated_exported_and_resumed(run_in, result, tmp_path):
+def test_train_evaluate_export_and_resume(run_in, result, tmp_path):
     arguments = ["--mode=train_and_eval", "--train_batch_size=14", "--save_checkpoints_steps=10"]
     model_dir = tmp_path / "model"
     run_in(model_dir, *arguments, "--train_steps=10", *TWO)
@@ -81,11 +81,14 @@ def test_it_is_evaluated_exported_and_resumed(run_in, result, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--train_batch_size=13"], "13 cannot be cut over 2 replicas; 12 or 14 would do"),
-        (["--accumulate_steps=7"], "--accumulate_steps is not for --strategy=mirrored"),
+        (["--train_batch_size=13"], "13 is not divisible by 2 replicas. Use 12 or 14"),
+        (
+            ["--accumulate_steps=7"],
+            "--accumulate_steps=7 cannot be combined with --strategy=mirrored",
+        ),
     ],
 )
-def test_what_cannot_be_mirrored(run_in, tmp_path, arguments, message):
+def test_invalid_flags(run_in, tmp_path, arguments, message):
     with pytest.raises(UsageError, match=message):
         run_in(tmp_path / "model", *STEPS, *TWO, *arguments)
     assert not (tmp_path / "model").exists()

@@ -1,4 +1,4 @@
-"""run_tpu.py on emulated cores computes what run_cpu.py computes, and does not if it is wrong."""
+"""Training with run_tpu.py on emulated cores matches run_cpu.py, and faults make it differ."""
 
 import functools
 
@@ -10,15 +10,18 @@ from tests import numerics
 from tests.marks import slow
 
 BATCH, STEPS = 128, 20
-# Cores add up their parts of a batch, then the parts. Every step adds such a rounding error to
-# variables of size 1. The few layers of the small models add less than the rate of 0.05 takes away.
+# Each step sums the gradients of the batch and adds their rounding error to variables of magnitude
+# 1. The errors of the few layers of the small models are damped by the learning rate of 0.05.
 ARITHMETIC = {"terms": BATCH, "magnitude": 1.0}
 MODELS = {
-    "mlp": ["--model=mlp", "--params=hidden_units=16 16,dropout=0"],
-    "cnn": ["--model=convnet", "--params=layers=conv:4:3 relu conv:4:3:valid flatten dense:8 relu"],
+    "mlp": ["--model=mlp", "--params=hidden_units=[16,16],dropout=0"],
+    "cnn": [
+        "--model=convnet",
+        "--params=layers=[conv:4:3,relu,conv:4:3:valid,flatten,dense:8,relu]",
+    ],
     "cnn with cross-replica batch norm": [
         "--model=convnet",
-        "--params=layers=conv:4:3 batch_norm relu conv:4:3:valid flatten dense:8 relu",
+        "--params=layers=[conv:4:3,batch_norm,relu,conv:4:3:valid,flatten,dense:8,relu]",
         "--params=batch_norm_cross_replica=true",
     ],
 }
@@ -36,8 +39,8 @@ pytestmark = pytest.mark.usefixtures("smooth_activations")
 
 
 @pytest.fixture(scope="module")
-def flags_of(digits_dir):
-    """Flags of a model's training at global batch 128 on the digits."""
+def build_flags(digits_dir):
+    """Returns the flags of a training on the digits with a global batch of 128."""
 
     def build(model, *more):
         return [
@@ -56,36 +59,36 @@ def flags_of(digits_dir):
 
 
 @pytest.fixture(scope="module")
-def trained_on_cpu(run_in, flags_of, variables, tmp_path_factory, smooth_activations):
-    """Returns the checkpoint that a training starts from, and what run_cpu.py makes of it."""
+def trained_on_cpu(run_in, build_flags, variables, tmp_path_factory, smooth_activations):
+    """Returns the flag of a warm start, and the variables after training with run_cpu.py."""
 
     @functools.cache
     def start_of(model):
         folder = tmp_path_factory.mktemp("start")
-        run_in(folder, *flags_of(model, "--train_steps=1"))
+        run_in(folder, *build_flags(model, "--train_steps=1"))
         return f"--warm_start_from={folder}"
 
     @functools.cache
     def train(model, *more):
         folder = tmp_path_factory.mktemp("cpu")
-        run_in(folder, *flags_of(model, start_of(model), *more))
+        run_in(folder, *build_flags(model, start_of(model), *more))
         return start_of(model), variables(folder)
 
     return train
 
 
 @pytest.fixture
-def excess(run_tpu_in, flags_of, trained_on_cpu, variables, tmp_path):
-    """Trains alike on cores; the difference in tolerances: `excess(model, topology)`.
+def excess(run_tpu_in, build_flags, trained_on_cpu, variables, tmp_path):
+    """Trains with run_tpu.py; returns the difference in tolerances: `excess(model, topology)`.
 
-    `both` are flags of both trainings, `tpu` those of run_tpu.py alone.
+    `both` are flags of both trainings, `tpu` flags of run_tpu.py only.
     """
 
     def measure(model, topology, both=(), tpu=(), steps=STEPS):
         both = [*both, f"--train_steps={steps}"]
         start, expected = trained_on_cpu(model, *both)
         slice_flag = f"--tpu_topology={topology}"
-        run_tpu_in(tmp_path / "tpu", *flags_of(model, start, *both, *tpu, slice_flag))
+        run_tpu_in(tmp_path / "tpu", *build_flags(model, start, *both, *tpu, slice_flag))
         got = variables(tmp_path / "tpu")
         assert got["global_step"] == expected["global_step"] == steps
         return numerics.excess(got, expected, depth=steps, **ARITHMETIC)
@@ -102,18 +105,18 @@ def test_all_variables_are_equal(excess, model, topology):
     assert excess(model, topology) < 1
 
 
-def test_all_variables_of_four_hosts_are_equal(excess):
+def test_all_variables_are_equal_on_four_hosts(excess):
     assert excess(BATCH_NORM, "4x2") < 1
 
 
-def test_all_variables_are_equal_when_the_records_are_streamed(excess):
+def test_all_variables_are_equal_without_a_cache(excess):
     assert excess("mlp", "1x2", ["--cache=none"]) < 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("depth", RESNET_DEPTHS)
-def test_two_steps_of_a_deep_network_are_equal(excess, depth):
-    # The errors of all layers, there and back, reach the gradients.
+def test_two_steps_of_a_deep_network(excess, depth):
+    # The errors of all layers, forward and backward, reach the gradients.
     assert excess(f"resnet{depth}", "1x2", steps=2) < 2 * depth
 
 
@@ -129,56 +132,54 @@ def test_two_steps_of_a_deep_network_are_equal(excess, depth):
         slow("weight_decay=0.1,label_smoothing=0.1"),
     ],
 )
-def test_every_optimizer_sums_over_the_cores_before_it_acts(excess, params):
+def test_optimizers_use_cross_replica_sums(excess, params):
     assert excess("mlp", "1x2", [f"--params={params}"]) < 1
 
 
 @pytest.mark.parametrize("model", ["cnn", slow("mlp")])
-def test_accumulated_micro_batches_of_each_core_are_one_batch(excess, model):
+def test_gradient_accumulation_equals_one_batch(excess, model):
     assert excess(model, "1x2", tpu=["--accumulate_steps=4"]) < 1
 
 
 @pytest.mark.parametrize("iterations", [2, slow(1), slow(10)])
-def test_the_length_of_the_loop_does_not_matter(excess, iterations):
+def test_iterations_per_loop_do_not_matter(excess, iterations):
     assert excess("mlp", "1x2", tpu=[f"--iterations_per_loop={iterations}"]) < 1
 
 
 @pytest.mark.parametrize("model", ["mlp", slow("cnn"), slow(BATCH_NORM)])
-def test_a_tpuestimator_without_a_tpu_is_an_estimator(excess, model):
+def test_tpuestimator_without_a_tpu_equals_estimator(excess, model):
     assert excess(model, "", tpu=["--use_tpu=false"]) < 1
 
 
-# Negative controls: what would be wrong on a TPU differs by far more than the tolerance.
+# Negative controls: faults differ by far more than the tolerance.
 FAR = 20
 
 
-def test_batch_norm_of_each_core_is_another_training(excess):
+def test_batch_norm_per_core_differs(excess):
     own = ["--params=batch_norm_cross_replica=false"]
     assert excess(BATCH_NORM, "1x8", tpu=own) > FAR
 
 
-def test_gradients_that_are_not_summed_are_another_training(excess, monkeypatch):
-    # TPUEstimator looks for a sum over the cores, and takes that of batch norm for it.
+def test_gradients_without_a_cross_replica_sum_differ(excess, monkeypatch):
+    # TPUEstimator requires a cross-replica sum, and accepts that of batch norm.
     monkeypatch.setattr(tf.compat.v1.tpu, "CrossShardOptimizer", lambda optimizer: optimizer)
     assert excess(BATCH_NORM, "1x2") > FAR
 
 
-def test_gradients_that_are_not_averaged_are_another_training(excess, monkeypatch):
+def test_gradients_that_are_not_averaged_differ(excess, monkeypatch):
     real, total = tf.compat.v1.tpu.CrossShardOptimizer, tf.compat.v1.losses.Reduction.SUM
     monkeypatch.setattr(tf.compat.v1.tpu, "CrossShardOptimizer", lambda opt: real(opt, total))
     assert excess("mlp", "1x2") > FAR
 
 
-def test_hosts_that_read_the_same_examples_are_another_training(excess, monkeypatch):
+def test_hosts_that_read_the_same_examples_differ(excess, monkeypatch):
     monkeypatch.setattr(
         input_context, "of_params", lambda params: input_context.Deployment(params["batch_size"])
     )
     assert excess("mlp", "2x2") > FAR
 
 
-def test_batch_norm_updates_that_do_not_run_are_another_training(
-    excess, trained_on_cpu, monkeypatch
-):
+def test_missing_batch_norm_updates_differ(excess, trained_on_cpu, monkeypatch):
     trained_on_cpu(BATCH_NORM, f"--train_steps={STEPS}")  # with the updates
     real = tf.compat.v1.get_collection
 
@@ -189,7 +190,7 @@ def test_batch_norm_updates_that_do_not_run_are_another_training(
     assert excess(BATCH_NORM, "1x2") > FAR
 
 
-def test_tpuestimator_refuses_a_training_without_any_sum(excess, monkeypatch):
+def test_tpuestimator_rejects_a_graph_without_a_cross_replica_sum(excess, monkeypatch):
     monkeypatch.setattr(tf.compat.v1.tpu, "CrossShardOptimizer", lambda optimizer: optimizer)
     with pytest.raises(ValueError, match="CrossShardOptimizer must be used"):
         excess("mlp", "1x2")

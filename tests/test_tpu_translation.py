@@ -1,4 +1,4 @@
-"""A Transformer under run_tpu.py on emulated cores computes what it computes under run_cpu.py."""
+"""A Transformer on emulated cores matches run_cpu.py in training, evaluation and decoding."""
 
 import numpy as np
 import pytest
@@ -11,11 +11,11 @@ from tests import numerics
 from tests.marks import slow
 
 BATCH, STEPS = 16, 5
-# Tokens of a global batch, whose gradients are added up in every step; variables of size 1.
+# Each step sums the gradients of the tokens of a global batch; variables of magnitude 1.
 ARITHMETIC = {"terms": BATCH * 32, "depth": STEPS, "magnitude": 1.0}
 TRAIN = [
     "--mode=train",
-    "--train_split=validation",  # a sentence a row: from 4 to 30 tokens, where packed rows are full
+    "--train_split=validation",  # not packed: rows of 4 to 30 tokens
     f"--train_batch_size={BATCH}",
     f"--train_steps={STEPS}",
     f"--save_checkpoints_steps={STEPS}",
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("smooth_activations")
 
 @pytest.fixture(scope="module")
 def trained_on_cpu(run_text_in, variables, tmp_path_factory, smooth_activations):
-    """Where a training starts from, and what run_cpu.py makes of it."""
+    """A folder with the start and end of a training with run_cpu.py, and the final variables."""
     folder = tmp_path_factory.mktemp("cpu")
     run_text_in(folder / "start", *TRAIN, "--train_steps=1")
     run_text_in(folder / "end", *TRAIN, f"--warm_start_from={folder}/start")
@@ -36,7 +36,7 @@ def trained_on_cpu(run_text_in, variables, tmp_path_factory, smooth_activations)
 
 @pytest.fixture
 def excess(run_tpu_text_in, trained_on_cpu, variables, tmp_path):
-    """The difference after the same training on a topology, in tolerances."""
+    """Trains with run_tpu.py on a topology; returns the difference in tolerances."""
 
     def measure(topology, *more):
         folder, expected = trained_on_cpu
@@ -63,13 +63,13 @@ def test_all_variables_are_equal(excess, topology):
 
 
 @pytest.mark.slow
-def test_records_that_are_streamed_have_static_shapes(run_tpu_text_in, tmp_path, variables):
+def test_records_without_a_cache_have_static_shapes(run_tpu_text_in, tmp_path, variables):
     run_tpu_text_in(tmp_path, *TRAIN, "--train_steps=1", "--cache=none")
     assert variables(tmp_path)["global_step"] == 1
 
 
 @pytest.mark.slow
-def test_micro_batches_of_unequal_numbers_of_tokens_are_one_batch(excess):
+def test_gradient_accumulation_with_unequal_numbers_of_tokens(excess):
     assert excess("1x2", "--accumulate_steps=4") < 1
 
 
@@ -81,7 +81,7 @@ def test_a_mean_over_the_tokens_of_each_core_differs(excess, monkeypatch):
     assert excess("1x2") > 10
 
 
-def test_cores_evaluate_and_translate_alike(
+def test_evaluation_and_translations_match(
     run_text_in, run_tpu_text_in, trained_on_cpu, pair_files, result, tmp_path
 ):
     folder, _ = trained_on_cpu
@@ -92,6 +92,6 @@ def test_cores_evaluate_and_translate_alike(
         run(tmp_path / name, *predict, f"--predict_output={tmp_path}/{name}.txt")
     on_cpu, on_tpu = (result(tmp_path / name, STEPS)["eval_end"] for name in ("cpu", "tpu"))
     for name in ("bleu", "average_loss", "perplexity", "token_accuracy", "examples"):
-        # Sums over the tokens of the split, of what some layers of 32 units compute.
+        # Sums over the tokens of the split, of the outputs of layers of 32 units.
         numerics.assert_close(on_tpu[name], on_cpu[name], terms=13 * 32, depth=8, name=name)
     assert (tmp_path / "tpu.txt").read_text() == (tmp_path / "cpu.txt").read_text()

@@ -1,4 +1,4 @@
-"""Transfer learning by both wrappers: a warm start, frozen layers, a head of its own pace."""
+"""Transfer learning: warm start, frozen layers, learning rates per layer."""
 
 import functools
 
@@ -13,7 +13,7 @@ FROZEN = "--params=trainable=logits/.*|stage_4/.*,optimizer=momentum,learning_ra
 
 @pytest.fixture(scope="module")
 def pretrained_dir(run_in, tmp_path_factory):
-    """A network trained for a few steps."""
+    """The model_dir of a network trained for a few steps."""
     path = str(tmp_path_factory.mktemp("pretrained"))
     run_in(path, *NETWORK, "--mode=train", "--train_steps=5")
     return path
@@ -21,7 +21,7 @@ def pretrained_dir(run_in, tmp_path_factory):
 
 @pytest.fixture(scope="module", params=["run_cpu.py", slow("run_tpu.py")])
 def train(request, run_in, run_tpu_in, pretrained_dir, variables, tmp_path_factory):
-    """Variables after a transfer: `train(*flags)`."""
+    """Fine-tunes the network and returns its variables: `train(*flags)`."""
     run = run_in if request.param == "run_cpu.py" else run_tpu_in
 
     @functools.cache
@@ -34,7 +34,7 @@ def train(request, run_in, run_tpu_in, pretrained_dir, variables, tmp_path_facto
     return run_with
 
 
-def test_frozen_variables_keep_the_values_of_the_warm_start(train, pretrained_dir, variables):
+def test_frozen_variables_do_not_change(train, pretrained_dir, variables):
     before, after = variables(pretrained_dir), train(FROZEN)
     frozen = [name for name in before if not name.startswith(("logits", "stage_4", "global_step"))]
     frozen = [name for name in frozen if name in after]
@@ -43,25 +43,25 @@ def test_frozen_variables_keep_the_values_of_the_warm_start(train, pretrained_di
         np.testing.assert_array_equal(after[name], before[name], err_msg=name)
 
 
-def test_trained_variables_and_their_moving_averages_change(train, pretrained_dir, variables):
+def test_trained_variables_and_their_moving_statistics_change(train, pretrained_dir, variables):
     before, after = variables(pretrained_dir), train(FROZEN)
     for name in ("stage_4/block_1/conv_1/kernel", "stage_4/block_1/batch_norm_1/moving_mean"):
         assert not np.array_equal(after[name], before[name]), name
 
 
-def test_the_checkpoint_has_slots_of_trained_variables_alone(train):
+def test_only_trained_variables_have_optimizer_slots(train):
     slots = {name.rpartition("/")[0] for name in train(FROZEN) if name.endswith("/Momentum")}
     assert slots
     assert all(name.startswith(("logits/", "stage_4/")) for name in slots)
 
 
 @pytest.mark.slow
-def test_a_slower_body_moves_less(train, pretrained_dir, variables):
+def test_learning_rate_factors(train, pretrained_dir, variables):
     before = variables(pretrained_dir)["stage_1/block_1/conv_1/kernel"]
     plain = "--params=optimizer=momentum,learning_rate=0.01"
 
     def moved(*flags):
         return np.abs(train(plain, *flags)["stage_1/block_1/conv_1/kernel"] - before).max()
 
-    slow = moved("--params=learning_rate_factors=stage_.*:0.01 stem/.*:0.01")
+    slow = moved("--params=learning_rate_factors=[stage_.*:0.01,stem/.*:0.01]")
     assert 0 < slow < 0.1 * moved()

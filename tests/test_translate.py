@@ -1,4 +1,4 @@
-"""From text files to a translator: training, evaluation, prediction and export of a Transformer."""
+"""Trains, evaluates, predicts with and exports a Transformer on text files."""
 
 import json
 import os
@@ -18,7 +18,7 @@ LENGTH = 32
 
 @pytest.fixture(scope="module")
 def translator(run_text_in, tmp_path_factory):
-    """A model_dir with checkpoints of steps 40, 80 and 120, and its last validation."""
+    """A model_dir with checkpoints and evaluations of steps 40, 80 and 120."""
     path = str(tmp_path_factory.mktemp("translator"))
     run_text_in(
         path,
@@ -31,7 +31,7 @@ def translator(run_text_in, tmp_path_factory):
     return path
 
 
-def test_an_evaluation_reports_bleu_and_figures_of_tokens(translator, result):
+def test_eval_reports_bleu_and_token_metrics(translator, result):
     evaluated = result(translator, 120)["eval"]
     assert evaluated["examples"] == 13
     assert 0 < evaluated["token_accuracy"] <= 1
@@ -39,19 +39,19 @@ def test_an_evaluation_reports_bleu_and_figures_of_tokens(translator, result):
     assert 0 <= evaluated["bleu"] <= 100
 
 
-def test_training_learns(translator, result):
+def test_perplexity_decreases(translator, result):
     first, last = (result(translator, step)["eval"] for step in (40, 120))
     assert last["perplexity"] < first["perplexity"] < 384 / 10
 
 
-def test_the_best_checkpoint_is_chosen_by_bleu(translator):
+def test_best_metric_can_be_bleu(translator):
     with open(os.path.join(translator, "best", "best.json")) as file:
         assert json.load(file)["metric"] == "bleu"
 
 
 @pytest.fixture(scope="module")
 def translated(run_text_in, translator, pair_files, tmp_path_factory):
-    """The lines of the test split, translated from a file."""
+    """The translations of the source file of the test split."""
     path = str(tmp_path_factory.mktemp("out") / "test.de")
     flags = ["--mode=predict", f"--input={pair_files}/test.en", f"--predict_output={path}.txt"]
     run_text_in(translator, *flags)
@@ -59,26 +59,26 @@ def translated(run_text_in, translator, pair_files, tmp_path_factory):
         return file.read().splitlines()
 
 
-def test_a_file_is_translated_line_for_line(
+def test_a_file_is_translated_line_by_line(
     run_text_in, translator, translated, pairs_dir, pair_files, tmp_path
 ):
     lines = (pair_files / "test.en").read_text().splitlines()
     assert len(translated) == len(lines) == 11
-    # In another order, in other batches: each line has its own translation.
+    # The translation of a line does not depend on its position and batch.
     (tmp_path / "backwards.en").write_text("".join(f"{line}\n" for line in lines[::-1]))
     flags = [f"--input={tmp_path}/backwards.en", f"--predict_output={tmp_path}/out.txt"]
     run_text_in(translator, "--mode=predict", "--predict_batch_size=4", *flags)
     assert (tmp_path / "out.txt").read_text().splitlines()[::-1] == translated
 
 
-def test_a_file_needs_no_split_to_be_translated(run_text_in, translator, translated, pair_files):
+def test_translating_a_file_does_not_need_a_split(run_text_in, translator, translated, pair_files):
     flags = [f"--input={pair_files}/test.en", "--eval_split=none"]
     run_text_in(translator, "--mode=predict", *flags)
     with open(os.path.join(translator, "predictions_120.txt")) as file:
         assert file.read().splitlines() == translated
 
 
-def test_the_bleu_of_a_split_is_that_of_its_translated_file(
+def test_bleu_matches_sacrebleu_on_the_translated_file(
     run_text_in, translator, translated, pair_files, result
 ):
     run_text_in(translator, "--mode=eval", "--eval_split=test")
@@ -88,12 +88,12 @@ def test_the_bleu_of_a_split_is_that_of_its_translated_file(
 
 
 @pytest.mark.slow
-def test_an_average_of_checkpoints_can_be_evaluated(run_text_in, translator, capsys):
+def test_eval_of_an_average_of_checkpoints(run_text_in, translator, capsys):
     run_text_in(translator, "--mode=eval", "--checkpoint=average:3")
     assert "average of 3 checkpoints" in capsys.readouterr().out
 
 
-def test_the_export_answers_as_the_prediction_does(
+def test_exported_outputs_match_predict(
     run_text_in, translator, translated, pairs_dir, tmp_path, session
 ):
     run_text_in(translator, "--mode=export", f"--export_dir={tmp_path}")
@@ -114,9 +114,7 @@ def test_the_export_answers_as_the_prediction_does(
     np.testing.assert_array_equal(samples, rows[:3])
 
 
-def test_an_export_can_take_and_give_text(
-    run_text_in, translator, translated, pair_files, tmp_path
-):
+def test_export_text_maps_text_to_text(run_text_in, translator, translated, pair_files, tmp_path):
     pytest.importorskip("tensorflow_text", reason="needs the extra text_ops")
     run_text_in(translator, "--mode=export", "--export_text", f"--export_dir={tmp_path}")
     (version,) = os.listdir(tmp_path)
@@ -149,16 +147,16 @@ def test_an_export_can_take_and_give_text(
         ),
     ],
 )
-def test_what_does_not_fit_text_is_refused(run_text_in, tmp_path, flags, message):
+def test_invalid_flags_for_text(run_text_in, tmp_path, flags, message):
     with pytest.raises(UsageError, match=message):
         run_text_in(tmp_path, "--mode=train", "--train_steps=1", *flags)
 
 
-def test_a_file_of_text_is_not_for_images(run):
+def test_a_text_file_is_an_invalid_input_for_images(run):
     with pytest.raises(DataError, match=r"--input=text\.txt is no picture, nor a folder"):
         run("--mode=predict", "--input=text.txt")
 
 
-def test_a_translator_needs_text(run):
+def test_a_translation_model_needs_text(run):
     with pytest.raises(UsageError, match="--model=transformer_tiny needs source and target"):
         run("--model=transformer_tiny", "--mode=train", "--train_steps=1")

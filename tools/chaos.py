@@ -34,7 +34,7 @@ import numpy as np
 import tensorflow as tf
 
 from engine.checkpoints import verify
-from engine.cli.supervisor import newest_step
+from engine.checkpoints.checkpoint_files import newest_step
 from tools.local_cluster import LocalCluster
 
 FLAGS = flags.FLAGS

@@ -21,6 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from common.errors import UsageError
+from common.params import Floats
 from engine.checkpoints import writer
 from engine.cli import runtime
 from models import registry
@@ -175,7 +176,7 @@ def _resnet_params(variables):
         "stride_in_1x1": True,
         "batch_norm_momentum": 0.99,
         "batch_norm_epsilon": 1.001e-5,
-        "pixel_mean": "123.68 116.779 103.939",
+        "pixel_mean": Floats([123.68, 116.779, 103.939]),
         "pixel_scale": 1.0,
     }
 

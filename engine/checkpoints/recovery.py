@@ -11,7 +11,7 @@ import re
 
 import tensorflow as tf
 
-from common import files
+from common import files, folders
 from common.errors import RunError
 from engine.checkpoints import checkpoint_files, verify
 
@@ -93,7 +93,7 @@ def recover(model_dir: str, keep_checkpoint_max: int = 0) -> str | None:
 def _paths_in_state_file(model_dir):
     """Returns the paths in the file `checkpoint`, the newest last; [] if it cannot be read."""
     path = os.path.join(model_dir, "checkpoint")
-    if not files.is_regular(path):
+    if not folders.is_file(path, or_missing=True):
         raise RunError(
             f"{path} is not a file, but TensorFlow keeps the list of checkpoints in it. Move it "
             "away"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from common import files
+from common import folders
 from common.errors import UsageError
 from engine.checkpoints import checkpoint_files, ema
 
@@ -20,7 +20,7 @@ def find_problem(checkpoint: str, is_trained: bool = True) -> str | None:
       is_trained: True to require a global step, and finite values only.
     """
     for path in checkpoint_files.list_files(checkpoint):
-        if not files.is_regular(path):
+        if not folders.is_file(path, or_missing=True):
             return f"{path} is not a file"
     try:
         reader = tf.train.load_checkpoint(checkpoint)

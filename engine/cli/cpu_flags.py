@@ -1,4 +1,4 @@
-"""The flags of run_cpu.py alone. Imports no TensorFlow."""
+"""Flags that only run_cpu.py has. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ flags.DEFINE_enum(
     "strategy",
     "none",
     STRATEGIES,
-    "How a training, and nothing else, is spread: mirrored over the GPUs of this machine, "
-    "multi_worker_mirrored over the machines in TF_CONFIG; both in step, each device with its part "
-    "of the global batch.",
+    "Synchronous data-parallel training: mirrored over the GPUs of this machine, or "
+    "multi_worker_mirrored over the machines in TF_CONFIG. Each replica computes an equal slice of "
+    "the global batch and gradients are all-reduced. Evaluation and prediction use one device.",
 )
 flags.DEFINE_integer(
     "replicas",
     0,
-    "Of mirrored: how many GPUs or, without a GPU, parts of the CPU; 0: all GPUs.",
+    "For mirrored: number of GPUs, or of virtual CPU devices on a machine without a GPU; 0 uses "
+    "all GPUs.",
     lower_bound=0,
 )
 strict_flags.harden(FLAGS, __name__)
@@ -31,5 +32,5 @@ strict_flags.harden(FLAGS, __name__)
 @flags.multi_flags_validator(["strategy", "replicas"])
 def _check_replicas(values):
     if values["replicas"] and values["strategy"] != "mirrored":
-        raise flags.ValidationError("--replicas is for --strategy=mirrored")
+        raise flags.ValidationError("--replicas needs --strategy=mirrored")
     return True

@@ -1,4 +1,4 @@
-"""The kernels that TensorFlow computes with on a CPU, chosen before TensorFlow is imported."""
+"""CPU instruction sets, and oneDNN kernels, which are chosen before TensorFlow is imported."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
 
 
 def cpu_features(cpu_info: str = _CPU_INFO) -> set[str]:
-    """Returns the instruction sets of this CPU as Linux names them; none on other systems."""
+    """Returns the instruction sets of this CPU, as named by Linux; empty on other systems."""
     path = pathlib.Path(cpu_info)
     return set(path.read_text().split()) if path.exists() else set()
 
@@ -20,11 +20,11 @@ def cpu_features(cpu_info: str = _CPU_INFO) -> set[str]:
 def prefer_onednn(
     environ: MutableMapping[str, str] = os.environ, cpu_info: str = _CPU_INFO
 ) -> None:
-    """Turns oneDNN on where it is faster and TensorFlow leaves it off: on x86-64 with AVX2.
+    """Enables oneDNN on x86-64 CPUs with AVX2, unless TF_ENABLE_ONEDNN_OPTS is set.
 
-    TensorFlow 2.15 enables it by default only for CPUs with VNNI, AVX512_BF16 or AMX. A value of
-    TF_ENABLE_ONEDNN_OPTS that the user has set stays. docs/results.md#cpu-kernels has the figures.
-    With a seed, repeated runs on one machine stay bit-identical, with oneDNN and without.
+    TensorFlow 2.15 enables it only on CPUs with VNNI, AVX512_BF16 or AMX, but it is faster with
+    AVX2 too (docs/results.md#cpu-kernels). Repeated runs with one seed on one machine stay
+    bit-identical.
     """
     if platform.machine() == "x86_64" and "avx2" in cpu_features(cpu_info):
         environ.setdefault(_VARIABLE, "1")

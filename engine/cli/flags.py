@@ -1,4 +1,4 @@
-"""The flags that both wrappers share, and their checks. Imports no TensorFlow."""
+"""Flags shared by run_cpu.py and run_tpu.py, and their validators. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from absl import flags
 
-from common import strict_flags
+from common import names, strict_flags
 from common.messages import did_you_mean
 from engine.cli.size_flag import SizeParser, SizeSerializer
 from models import registry
@@ -15,116 +15,122 @@ MODES = ("train", "eval", "train_and_eval", "continuous_eval", "predict", "expor
 TRAINING_MODES = ("train", "train_and_eval")
 
 FLAGS = flags.FLAGS
-# Of synthetic text: more than any translator has.
+# Upper bounds of --synthetic_text.
 _MOST_TOKENS, _MOST_SUBWORDS = 2**16, 2**20
 
-flags.DEFINE_string(
-    "mode", "train_and_eval", f"What to do: {', '.join(MODES)}; check is run_tpu.py's alone."
-)
-flags.DEFINE_string("model", None, "Name of a model, or package.module:ATTRIBUTE of your own.")
+flags.DEFINE_string("mode", "train_and_eval", f"One of {', '.join(MODES)}. check needs run_tpu.py.")
+flags.DEFINE_string("model", None, "Name of a model, or package.module:ATTRIBUTE for yours.")
 flags.DEFINE_multi_string(
-    "params", [], "Hyperparameters, key=value,key=value,...; may be repeated, a later key wins."
+    "params",
+    [],
+    "Hyperparameters: key=value,key=value,... A list is written [256,128]. The flag may be "
+    "repeated; a later key wins.",
 )
 
 flags.DEFINE_string(
     "dataset",
     None,
-    "Name of the data set that data_dir holds; synthetic: random examples in its place; or "
-    "package.module:FUNCTION of your own, from data_dir to a pipeline.",
+    "Name of the data set in data_dir; synthetic for random examples; or "
+    "package.module:FUNCTION, a function that takes data_dir and returns an input pipeline.",
 )
-flags.DEFINE_string("data_dir", None, "Folder that prepare_data.py wrote, local or gs://.")
-flags.DEFINE_string("train_split", "train", "Split to train on.")
-flags.DEFINE_string("eval_split", "test", "Split to evaluate and predict.")
+flags.DEFINE_string("data_dir", None, "Folder written by prepare_data.py, local or gs://.")
+flags.DEFINE_string("train_split", "train", "Training split.")
+flags.DEFINE_string("eval_split", "test", "Split for evaluation and prediction.")
 flags.DEFINE(
     SizeParser(),
     "image_size",
     None,
-    "Size of the images that the model sees; default: that of the stored ones.",
+    "Input size of the model, SIZE or HEIGHTxWIDTH. Default: the size of the stored images.",
     serializer=SizeSerializer(),
 )
 flags.DEFINE_string(
     "augment",
     "",
-    "What is done to training images, on the host: words such as 'crop:4 flip', listed in "
-    "input_fns/augment.",
+    "Augmentation of training images, applied on the host from left to right, such as "
+    "'crop:4 flip'. docs/data.md lists all operations.",
 )
 flags.DEFINE_float(
     "center_crop",
     0.875,
-    "Share of the sides of larger images that evaluation sees.",
+    "Fraction of each side that evaluation keeps when an image is larger than image_size.",
     lower_bound=0.01,
     upper_bound=1.0,
 )
 flags.DEFINE_string(
     "cache",
     "auto",
-    "Where training examples wait between epochs: memory, none (read anew), a local folder, or "
-    "auto: memory up to 1 GiB.",
+    "Cache of training examples: memory, none (read the shards in every epoch), a local folder, "
+    "or auto (memory up to 1 GiB).",
 )
 flags.DEFINE_integer(
     "skip_bad_records",
     0,
-    "Training goes on without up to this many records of train_split that cannot be read.",
+    "Maximum number of unreadable records of train_split that training skips.",
     lower_bound=0,
 )
 flags.DEFINE_integer(
-    "synthetic_classes", 1000, "Classes of --dataset=synthetic without data_dir.", lower_bound=2
+    "synthetic_classes",
+    1000,
+    "Number of classes for --dataset=synthetic without data_dir.",
+    lower_bound=2,
 )
-
 flags.DEFINE(
     SizeParser(),
     "synthetic_text",
     None,
-    "Rows of text of --dataset=synthetic without data_dir: TOKENSxVOCABULARY, such as 128x32768.",
+    "Row length and vocabulary size of synthetic text for --dataset=synthetic without data_dir: "
+    "TOKENSxVOCABULARY, such as 128x32768.",
     serializer=SizeSerializer(),
 )
 
-flags.DEFINE_string("model_dir", None, "Folder of checkpoints and results, local or gs://.")
+flags.DEFINE_string("model_dir", None, "Folder for checkpoints and results, local or gs://.")
 flags.DEFINE_string(
     "export_dir",
     "",
-    "Folder of SavedModels, local or gs://; train_and_eval exports at its end if it is given.",
+    "Folder for SavedModels, local or gs://. If set, train_and_eval exports at the end.",
 )
 flags.DEFINE_boolean(
     "export_text",
     False,
-    "Of translation: the SavedModel takes text too, and answers in text. TensorFlow Text must be "
-    "installed, here and where it is served.",
+    "Translation: adds a SavedModel signature that takes and returns text. Needs TensorFlow Text, "
+    "here and in the server.",
 )
 flags.DEFINE_integer(
     "export_top_k",
     0,
-    "Of classes: the SavedModel also gives this many of the likeliest, likeliest first.",
+    "Classification: number of top classes that the SavedModel also returns, most likely first.",
     lower_bound=0,
 )
 flags.DEFINE_boolean(
     "export_check",
     True,
-    "Compares the SavedModel, in a fresh process, with a batch of predict_batch_size predictions.",
+    "Loads the SavedModel in a fresh process and compares one batch of predict_batch_size "
+    "examples with Estimator.predict.",
 )
 flags.DEFINE_string(
     "checkpoint",
     "latest",
-    "For eval, predict and export: latest, best, average:N of the newest N, or a path.",
+    "For eval, predict and export: latest, best, average:N (average of the newest N "
+    "checkpoints), or a path.",
 )
 flags.DEFINE_string(
     "input",
     "",
-    "For predict, in the place of eval_split: a file of text to be translated line by line, or a "
-    "picture or a folder of them.",
+    "For predict, instead of eval_split: an image file, a folder of images, or a text file with "
+    "one sentence per line.",
 )
 flags.DEFINE_string(
     "predict_output",
     "",
-    "For predict: a .jsonl or .npz file, or of text .txt; default is in model_dir.",
+    "For predict: output file, .jsonl or .npz, or .txt for text. Default: a file in model_dir.",
 )
 
 
 class _LengthFlag(flags.Flag):
-    """One of two ways to say how long to train: the later on the command line wins."""
+    """--train_steps or --train_epochs: the later one on the command line wins."""
 
     def parse(self, argument):
-        """Takes the value, and forgets that of the other way."""
+        """Sets this flag and unsets the other one."""
         super().parse(argument)
         for name in _LENGTH_FLAGS:
             if name != self.name:
@@ -132,91 +138,100 @@ class _LengthFlag(flags.Flag):
 
 
 _LENGTH_FLAGS = {
-    "train_steps": (flags.IntegerParser(lower_bound=1), "Global step at which training ends."),
+    "train_steps": (flags.IntegerParser(lower_bound=1), "Global step at which training stops."),
     "train_epochs": (
         flags.FloatParser(lower_bound=0),
-        "The same in passes over the split; of the two, the later on the command line counts.",
+        "Epochs to train, instead of train_steps; the later one on the command line wins.",
     ),
 }
 for _name, (_parser, _help) in _LENGTH_FLAGS.items():
     flags.DEFINE_flag(_LengthFlag(_parser, flags.ArgumentSerializer(), _name, None, _help))
 
-flags.DEFINE_integer("train_batch_size", 128, "Global batch size of training.", lower_bound=1)
-flags.DEFINE_integer("eval_batch_size", 128, "Global batch size of evaluation.", lower_bound=1)
-flags.DEFINE_integer("predict_batch_size", 128, "Global batch size of prediction.", lower_bound=1)
+flags.DEFINE_integer("train_batch_size", 128, "Global batch size for training.", lower_bound=1)
+flags.DEFINE_integer("eval_batch_size", 128, "Global batch size for evaluation.", lower_bound=1)
+flags.DEFINE_integer("predict_batch_size", 128, "Global batch size for prediction.", lower_bound=1)
 flags.DEFINE_integer(
     "accumulate_steps",
     1,
-    "Parts into which a batch of training is cut, each in memory by itself; one update for all.",
+    "Number of micro-batches for gradient accumulation; one optimizer update per global batch.",
     lower_bound=1,
 )
 flags.DEFINE_enum(
     "precision",
     "float32",
     ["float32", "bfloat16"],
-    "What the layers compute in; variables, logits and loss are float32.",
+    "Compute dtype of the layers; variables, logits and loss stay float32.",
 )
 
 flags.DEFINE_string(
-    "warm_start_from", "", "Checkpoint, or folder of them, that a new training begins with."
+    "warm_start_from",
+    "",
+    "Checkpoint, or folder of checkpoints, whose variables initialize a new training "
+    "(fine-tuning).",
 )
 flags.DEFINE_string(
-    "warm_start_include", ".*", "Regular expression of the variables that a warm start takes."
+    "warm_start_include",
+    ".*",
+    "Regular expression for the names of the variables that a warm start restores.",
 )
 flags.DEFINE_integer(
     "save_checkpoints_steps",
     1000,
-    "Steps between checkpoints, and so between evaluations.",
+    "Steps between checkpoints, and therefore between evaluations.",
     lower_bound=1,
 )
-flags.DEFINE_integer("keep_checkpoint_max", 5, "Newest checkpoints kept; 0: all.", lower_bound=0)
+flags.DEFINE_integer(
+    "keep_checkpoint_max", 5, "Number of newest checkpoints to keep; 0 keeps all.", lower_bound=0
+)
 flags.DEFINE_string(
     "best_metric",
     "",
-    "Metric by which train_and_eval and continuous_eval keep the best checkpoint. One with loss, "
-    "error or perplexity in its name is better the smaller it is.",
+    "Metric that selects the best checkpoint in train_and_eval and continuous_eval. Lower is "
+    "better if its name contains loss, error or perplexity; otherwise higher is better.",
 )
 flags.DEFINE_integer(
     "early_stop_evals",
     0,
-    "Stop after this many evaluations without a better best_metric; 0: never.",
+    "Early stopping patience: stop after this many evaluations without an improvement of "
+    "best_metric; 0 disables early stopping.",
     lower_bound=0,
 )
 flags.DEFINE_integer(
     "eval_timeout_secs",
     3600,
-    "continuous_eval ends when no checkpoint has come for this long.",
+    "continuous_eval stops when no new checkpoint appears for this many seconds.",
     lower_bound=1,
 )
 flags.DEFINE_integer(
     "max_restarts",
     0,
-    "Restarts of a training that dies, from its last good checkpoint.",
+    "Maximum number of restarts after a training process dies; each resumes from the newest "
+    "readable checkpoint.",
     lower_bound=0,
 )
 
 flags.DEFINE_integer(
     "summary_steps",
     100,
-    "Steps between the points of TensorBoard's training curves.",
+    "Steps between training summaries for TensorBoard.",
     lower_bound=1,
 )
 flags.DEFINE_integer(
     "profile",
     0,
-    "Steps of training to be traced for TensorBoard's profile tab, from the tenth on.",
+    "Number of training steps to trace for TensorBoard's profile tab, starting at the tenth.",
     lower_bound=0,
 )
 flags.DEFINE_integer(
     "seed",
     None,
-    "Makes a run repeatable, bit for bit on one CPU.",
+    "Random seed. The same seed gives bit-identical weights on the same machine's CPU.",
     lower_bound=0,
     upper_bound=2**31 - 1,
 )
 
 _PATHS = ("data_dir", "model_dir", "export_dir", "warm_start_from")
-# Of these some values are words and others paths; no word begins with "~".
+# Flags whose value is either a keyword or a path; no keyword begins with "~".
 _MAY_BE_PATHS = ("cache", "checkpoint", "input", "predict_output")
 strict_flags.harden(FLAGS, __name__, paths=(*_PATHS, *_MAY_BE_PATHS))
 
@@ -248,13 +263,12 @@ for _name in ("dataset", "data_dir", "model_dir", "train_split", "eval_split", "
 
 
 def _check_no_pattern(path):
-    # Its reader finds no checkpoint below such a folder, and its saver, which removes old ones by
-    # a pattern, would remove those of other folders too.
+    # TensorFlow's checkpoint reader finds nothing below such a folder, and its saver, which deletes
+    # old checkpoints by glob pattern, would delete those of other folders.
     found = next((character for character in path or "" if character in "*?[\\"), None)
     if found:
         raise flags.ValidationError(
-            f"'{found}' in the path of a checkpoint is a pattern to TensorFlow. Use a path without "
-            "any of * ? [ \\"
+            f"'{found}' is a glob pattern to TensorFlow. Use a path without any of * ? [ \\"
         )
     return True
 
@@ -265,11 +279,11 @@ for _name in ("model_dir", "export_dir", "warm_start_from", "checkpoint"):
 
 @flags.validator("cache")
 def _check_cache(value):
-    if value in _CACHES or ("/" in value and "://" not in value):
+    if value in _CACHES or ("/" in value and not names.is_remote(value)):
         return True
     raise flags.ValidationError(
-        f"'{value}' is none of {', '.join(_CACHES)}, and no folder of a local disk, which is "
-        f"written with a slash.{did_you_mean(value, _CACHES)}"
+        f"'{value}' is not a keyword and not a local folder (a path with a slash)."
+        f"{did_you_mean(value, _CACHES)}"
     )
 
 
@@ -278,36 +292,39 @@ def _check_include(pattern):
     try:
         re.compile(pattern)
     except re.error as error:
-        raise flags.ValidationError(f"'{pattern}' is no regular expression: {error}") from error
+        raise flags.ValidationError(f"'{pattern}' is not a regular expression: {error}") from error
     return True
 
 
-def _refuse_but_in(modes, name):
-    """Makes the flag `name` an error in other modes, unless it has its default."""
+def _allow_only_in(modes, name):
+    """Rejects a non-default value of the flag `name` in all other modes."""
 
     def check(values):
         if values[name] != FLAGS[name].default and values["mode"] not in modes:
-            wanted = f"--mode={modes[0]}" if len(modes) == 1 else "training"
-            raise flags.ValidationError(f"--{name} is for {wanted}, not --mode={values['mode']}")
+            valid = " or ".join(f"--mode={mode}" for mode in modes)
+            raise flags.ValidationError(
+                f"--{name} is not valid with --mode={values['mode']}. Use {valid}"
+            )
         return True
 
     flags.register_multi_flags_validator(["mode", name], check)
 
 
-# Of one run alone: no flags.cfg hands them to the next.
+# Flags that apply to one run only: flags.cfg does not store them.
 _ONCE = ("max_restarts", "profile")
 for _name in _ONCE:
-    _refuse_but_in(TRAINING_MODES, _name)
+    _allow_only_in(TRAINING_MODES, _name)
 for _name in ("input", "predict_output"):
-    _refuse_but_in(("predict",), _name)
+    _allow_only_in(("predict",), _name)
 
 
 @flags.multi_flags_validator(["mode", "checkpoint"])
 def _check_checkpoint(values):
     if values["mode"] in TRAINING_MODES and values["checkpoint"] != "latest":
         raise flags.ValidationError(
-            f"--checkpoint is not for --mode={values['mode']}, which goes on from the latest in "
-            "model_dir; --warm_start_from begins a new training with the values of another"
+            f"--checkpoint is not valid with --mode={values['mode']}, which resumes from the "
+            "latest checkpoint in model_dir. To start a new training from another checkpoint, use "
+            "--warm_start_from"
         )
     return True
 
@@ -323,7 +340,7 @@ def _check_length(values):
 
 
 def is_own_dataset(name: str) -> bool:
-    """Whether --dataset names a function of the user's; "tfds:NAME" was prepared as any other."""
+    """Returns True for --dataset=module:FUNCTION. "tfds:NAME" is a prepared data set."""
     return ":" in name and not name.startswith("tfds:")
 
 
@@ -332,7 +349,9 @@ def _check_data(values):
     if is_own_dataset(values["dataset"] or ""):
         return True
     if values["data_dir"] is None and values["dataset"] != "synthetic":
-        raise flags.ValidationError("Flag --data_dir must have a value other than None.")
+        raise flags.ValidationError(
+            "--data_dir is missing: name the folder written by prepare_data.py"
+        )
     shapes = ("data_dir", "image_size", "synthetic_text")
     if all(values[name] is None for name in shapes):
         raise flags.ValidationError(
@@ -345,7 +364,7 @@ def _check_data(values):
 def _check_synthetic_text(size):
     if size and (size[0] > _MOST_TOKENS or size[1] > _MOST_SUBWORDS):
         raise flags.ValidationError(
-            f"it is at most {_MOST_TOKENS}x{_MOST_SUBWORDS}, tokens by subwords"
+            f"it must be at most {_MOST_TOKENS}x{_MOST_SUBWORDS} (tokens x vocabulary)"
         )
     return True
 
@@ -364,7 +383,7 @@ def _check_early_stop(values):
     return True
 
 
-# As input_fns.caching has them, which imports TensorFlow.
+# The same as in input_fns.caching, which imports TensorFlow.
 _CACHES = ("auto", "memory", "none")
 _EVALUATING_MODES = ("eval", "train_and_eval", "continuous_eval", "predict")
 _BATCH_SIZES = {
@@ -379,7 +398,7 @@ _BATCH_SIZES = {
 
 
 def paths() -> dict[str, str]:
-    """Returns `{flag: path}` of the flags that name what other processes of the run must see."""
+    """Returns `{flag: path}` for the paths that every process of the run must be able to read."""
     given = {name: FLAGS[name].value for name in _PATHS if FLAGS[name].value}
     if FLAGS.cache not in _CACHES:
         given["cache"] = FLAGS.cache
@@ -389,19 +408,19 @@ def paths() -> dict[str, str]:
 
 
 def evaluates() -> bool:
-    """Whether the mode evaluates or predicts."""
+    """Returns True if the mode evaluates or predicts."""
     return FLAGS.mode in _EVALUATING_MODES or (FLAGS.mode == "export" and FLAGS.export_check)
 
 
 def batch_sizes() -> dict[str, int]:
-    """Returns `{flag: global batch size}` of the flags that the mode uses."""
+    """Returns `{flag: global batch size}` for the batch sizes that the mode uses."""
     return {name: FLAGS[name].value for name in _BATCH_SIZES[FLAGS.mode]}
 
 
 def as_flagfile() -> str:
-    """Returns the flags of this package that differ from their defaults, as a flagfile.
+    """Returns the text of a flagfile with the flags that differ from their defaults.
 
-    Those of one program alone may be read by the other: it is told to pass over them.
+    `--undefok` makes the other wrapper ignore flags that only this one defines.
     """
     given = {
         module: [

@@ -1,4 +1,9 @@
-"""Hyperparameters: the defaults of the model and of the training, and `--params` on top."""
+"""Hyperparameters: defaults of the model, the optimizer and the schedule, overridden by `--params`.
+
+The text of `--params` is `key=value,key=value,...`. A list is written in brackets,
+`hidden_units=[256,128]`; its commas do not separate parameters. A list without brackets is
+separated by spaces, the form of older flags.cfg files; so a single value is a list of one.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ from typing import Any
 from common import strict_flags
 from common.errors import UsageError
 from common.messages import did_you_mean
+from common.params import TypedList
 from engine.train import optimizers, schedules
 from models.model import Model
 
@@ -22,25 +28,31 @@ def resolve(
     """Returns every hyperparameter of a run.
 
     Args:
-      model: its `default_params` come first, then those of `optimizers` and `schedules`.
-      overrides: texts `key=value,key=value,...`; a later key wins.
-      dataset_properties: of the data set; the model names those that it needs.
-      precision: "float32" or "bfloat16"; models that have a `precision` get it.
+      model: provides `default_params`; `optimizers` and `schedules` add theirs.
+      overrides: values of `--params`, `key=value,key=value,...`; a later key wins.
+      dataset_properties: `{name: value}` of the data set; the model names those that it needs.
+      precision: "float32" or "bfloat16", for models that have a `precision`.
 
     Raises:
-      UsageError: an unknown key, a value of a wrong type or out of range.
-      ModelError: a value that the model refuses.
+      UsageError: an unknown key, or a value of a wrong type or out of range.
+      ModelError: the model does not accept a value.
     """
     params = dict(model.default_params())
     for more in (optimizers.default_params(), schedules.default_params()):
         clash = params.keys() & more.keys()
         if clash:
             raise UsageError(
-                f"model '{model.name}' defines {sorted(clash)}, which the training defines too"
+                f"model '{model.name}' defines {sorted(clash)}, which the training defines too. "
+                "Rename it in the model"
             )
         params.update(more)
     needed = [name for name in model.dataset_properties if name in params]
     given = {name: dataset_properties[name] for name in needed if name in dataset_properties}
+    given = {
+        # A list property of a data set, such as its image size, is a plain tuple or list.
+        name: type(params[name])(value) if isinstance(params[name], TypedList) else value
+        for name, value in given.items()
+    }
     given["precision"] = precision
     params.update({key: value for key, value in given.items() if key in params})
     if precision != "float32" and "precision" not in params:
@@ -71,24 +83,79 @@ def resolve(
 
 
 def _pairs(overrides):
+    """Yields (key, text of the value)."""
     for override in overrides:
-        for pair in filter(None, (part.strip() for part in override.split(","))):
+        try:
+            pairs = _split(override)
+        except ValueError as error:
+            shown = strict_flags.shown(override)
+            raise UsageError(f"--params: {error} in '{shown}'. Write a list as [1,2]") from error
+        for pair in filter(None, pairs):
             key, equals, value = pair.partition("=")
             if not equals:
-                raise UsageError(f"--params: '{pair}' is not of the form key=value")
+                shown = strict_flags.shown(pair)
+                raise UsageError(f"--params: '{shown}' is not of the form key=value")
             yield key.strip(), value.strip()
 
 
-def _convert(key, text, wanted):
-    """Returns `text` as the type `wanted`, which is the type of the default."""
-    if wanted is str:
-        return text
-    if wanted is bool:
-        if text.lower() in ("true", "false"):
-            return text.lower() == "true"
-    else:
-        try:
-            return {int: strict_flags.to_integer, float: strict_flags.to_float}[wanted](text)
-        except ValueError:
-            pass
-    raise UsageError(f"--params: {key}={strict_flags.shown(text)} is not a valid {wanted.__name__}")
+def _split(text):
+    """Returns the stripped parts of `text` between the commas that are outside of brackets.
+
+    Raises:
+      ValueError: brackets do not match.
+    """
+    parts, depth = [""], 0
+    for character in text:
+        if character == "," and not depth:
+            parts.append("")
+            continue
+        depth += {"[": 1, "]": -1}.get(character, 0)
+        if depth < 0:
+            raise ValueError("']' without '['")
+        parts[-1] += character
+    if depth:
+        raise ValueError("'[' without ']'")
+    return [part.strip() for part in parts]
+
+
+def _convert(key, text, kind):
+    """Returns `text` as a `kind`, the type of the default."""
+    shown = f"{key}={strict_flags.shown(text)}"
+    is_list = issubclass(kind, TypedList)
+    if not is_list and kind not in _SCALARS:
+        raise UsageError(
+            f"--params: {shown}: the model's default is a {kind.__name__}. Make it a bool, int, "
+            "float or str, or an Ints, Floats or Strings of common.params"
+        )
+    try:
+        if is_list:
+            return kind(map(_SCALARS[kind.element], _items(text, kind.element)))
+        return _SCALARS[kind](text)
+    except ValueError as error:
+        if not is_list:
+            raise UsageError(f"--params: {shown} is not a valid {kind.__name__}") from error
+        example = "[a,b]" if kind.element is str else "[1,2]"
+        raise UsageError(
+            f"--params: {shown} is not a list of {kind.element.__name__}. Write {key}={example}"
+        ) from error
+
+
+def _items(text, kind):
+    """Returns the texts of the elements of a list."""
+    if not text.startswith("["):
+        return text.split()
+    if text[-1] != "]":
+        raise ValueError(text)
+    items = _split(text[1:-1]) if text[1:-1].strip() else []
+    if kind is str and not all(len(item.split()) == 1 for item in items):
+        raise ValueError(text)  # empty, or separated by spaces
+    return items
+
+
+def _to_bool(text):
+    if text.lower() not in ("true", "false"):
+        raise ValueError(text)
+    return text.lower() == "true"
+
+
+_SCALARS = {bool: _to_bool, int: strict_flags.to_integer, float: strict_flags.to_float, str: str}

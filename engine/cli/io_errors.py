@@ -1,4 +1,4 @@
-"""What to say when a file or a disk is at fault. Imports no TensorFlow."""
+"""One-line messages for errors of files, disks, buckets and memory. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -21,45 +21,46 @@ _CAUSES = (
     "Too many levels of symbolic links",
     "File name too long",
 )
-# As TensorFlow says it of a tensor that no memory is left for.
-_TOO_LARGE = re.compile(r"when allocating tensor with shape\[[\d,]*\]")
-_SMALLER = "a smaller batch size needs less, and so does training with a larger --accumulate_steps"
-_KEPT = "what was saved before is whole, and the same command goes on from there"
+_OUT_OF_MEMORY = re.compile(r"when allocating tensor with shape\[[\d,]*\]")
+_KEPT = "files saved before are intact. Run the same command again to resume"
 
 
-def problem(error: Exception) -> str | None:
-    """Returns a line about the file that could not be read or written; None for any other error.
+def describe(error: Exception) -> str | None:
+    """Returns a line that names the cause and the file; None for any other kind of error.
 
-    TensorFlow says it in many words, and of a full disk that memory may be short.
+    TensorFlow's own messages are long, and report a full disk as exhausted memory.
     """
-    of_tensorflow = type(error).__module__.startswith("tensorflow")
-    if not (of_tensorflow or isinstance(error, OSError)):
+    is_tensorflow = type(error).__module__.startswith("tensorflow")
+    if not (is_tensorflow or isinstance(error, OSError)):
         return None
     message = " ".join(str(error).partition("[[")[0].split())
-    too_large = _TOO_LARGE.search(message)
-    if of_tensorflow and too_large:
-        return f"out of memory, {too_large[0]}: {_SMALLER}"
+    out_of_memory = _OUT_OF_MEMORY.search(message)
+    if is_tensorflow and out_of_memory:
+        return (
+            f"out of memory {out_of_memory[0]}. Use a smaller batch size, or in training a larger "
+            "--accumulate_steps"
+        )
     for cause in _CAUSES:
         if cause.lower() in message.lower():
-            return _of_disk(cause, message)
-    if of_tensorflow and "gs://" in message:
+            return _describe_disk_error(cause, message)
+    if is_tensorflow and "gs://" in message:
         return message
     return None
 
 
-def _of_disk(cause, message):
-    # TensorFlow names the file before the cause, Python after it.
-    of_tensorflow = re.search(rf"(\S+)(?:; | is ){cause}", message, re.IGNORECASE)
-    found = of_tensorflow or re.search(rf"{cause}: '([^']+)'", message)
+def _describe_disk_error(cause, message):
+    # TensorFlow writes the file before the cause, Python after it.
+    found = re.search(rf"(\S+)(?:; | is ){cause}", message, re.IGNORECASE)
+    found = found or re.search(rf"{cause}: '([^']+)'", message)
     if not found:
         return f"{cause}: {message}"
     line = f"{cause}: {found[1]}"
     if cause == "No space left on device":
-        line += f" ({_free(found[1])} MB are free)"
+        line += f" ({_free_megabytes(found[1])} MB are free)"
     return f"{line}; {_KEPT}"
 
 
-def _free(path):
+def _free_megabytes(path):
     while not os.path.exists(path or "."):
         path = os.path.dirname(path)
     return shutil.disk_usage(path or ".").free // 10**6

@@ -67,7 +67,7 @@ def run(estimator, settings: RunSettings, state: TrainingState, input_fns: Input
 def train(estimator, settings, state, input_fns):
     """Trains up to the global step `settings.train.steps`."""
     trainer = Trainer(estimator, settings, state, input_fns.train)
-    with trainer.interruption.awaited():
+    with trainer.interruption.installed():
         trainer.train(settings.start_step, settings.train.steps)
     trainer.report()
 
@@ -89,10 +89,10 @@ def train_and_eval(estimator, settings, state, input_fns):
     def evaluate_and_decide():
         if trainer.interruption.signal is not None:
             return False  # the run that resumes evaluates this checkpoint
-        with state.clock.pause(), trainer.interruption.at_once():
+        with state.clock.pause(), trainer.interruption.exiting_at_once():
             return best.update(evaluator.evaluate(find.latest(settings.model_dir)))
 
-    with trainer.interruption.awaited():
+    with trainer.interruption.installed():
         stop = False
         if settings.checkpoint and not settings.task.in_cluster:
             stop = (

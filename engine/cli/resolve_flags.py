@@ -221,7 +221,7 @@ def _check_cluster(task, trains):
         raise UsageError(
             f"TF_CONFIG describes a cluster, which trains: --mode={FLAGS.mode} is for one process"
         )
-    if task.in_step and FLAGS.seed is None:
+    if task.is_synchronous and FLAGS.seed is None:
         raise UsageError("--strategy=multi_worker_mirrored needs --seed, the same for all workers")
     if FLAGS.early_stop_evals:
         raise UsageError("--early_stop_evals: the evaluator of a cluster cannot stop the others")

@@ -1,4 +1,4 @@
-"""TensorFlow as both wrappers want it: graphs, resource variables, and a quiet log."""
+"""TensorFlow's global state for both wrappers: TF1 graphs, resource variables, quiet logs."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from absl import logging
 
 from engine.cli import cpu_kernels
 
-# Of x86 and of ARM.
+# On x86 and ARM.
 _BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}
 
 
 def prepare() -> None:
-    """Sets TensorFlow 1 behaviour; `--verbosity=0` or above lets TensorFlow's own log through.
+    """Enables TensorFlow 1 behaviour; hides TensorFlow's log and warnings unless --verbosity >= 0.
 
-    With TensorFlow 2's control flow several of TPUEstimator's checks do not see the graph, so both
-    wrappers build the same, version 1 graph. Resource variables are what a TPU needs.
+    TPUEstimator's checks do not see into the functions of TF2 control flow, so both wrappers build
+    TF1 graphs. A TPU needs resource variables.
     """
     if logging.get_verbosity() < logging.INFO:
         tf.get_logger().setLevel("ERROR")
-        # tf1 layers: Keras' own do not put their batch-norm updates into UPDATE_OPS.
+        # The Keras layers recommended instead do not add batch-norm updates to UPDATE_OPS.
         warnings.filterwarnings("ignore", "`tf.layers", UserWarning)
-        # A strategy looks at the options of a data set.
+        # A tf.distribute strategy reads the options of a data set.
         warnings.filterwarnings("ignore", "To make it possible to preserve tf.data", UserWarning)
     tf.compat.v1.disable_v2_behavior()
     tf.compat.v1.enable_resource_variables()
 
 
-def computes_bfloat16(features: set[str] | None = None) -> bool:
-    """Returns whether a GPU or this CPU has instructions for bfloat16; true if it is unknown.
+def supports_bfloat16(features: set[str] | None = None) -> bool:
+    """Returns True if there is a GPU, or the CPU has bfloat16 instructions or is unknown.
 
     Args:
-      features: instruction sets of the CPU; None for those of this machine.
+      features: instruction sets of the CPU; None for this machine's.
     """
     features = cpu_kernels.cpu_features() if features is None else features
     has_gpu = bool(tf.config.list_physical_devices("GPU"))

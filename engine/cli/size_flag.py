@@ -1,4 +1,4 @@
-"""How an image size is written in a flag. Imports no TensorFlow."""
+"""Parser for flags that hold an image size. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import re
 
 from absl import flags
 
-_MOST_DIGITS = 7
+_MAX_DIGITS = 7
 
 
 class SizeParser(flags.ArgumentParser):
-    """Reads SIZE or HEIGHTxWIDTH as `(height, width)`."""
+    """Parses SIZE or HEIGHTxWIDTH into `(height, width)`."""
 
     syntactic_help = "SIZE or HEIGHTxWIDTH, such as 224 or 224x320"
 
@@ -19,19 +19,19 @@ class SizeParser(flags.ArgumentParser):
         if isinstance(argument, tuple):
             return argument
         if not re.fullmatch(r"[1-9][0-9]*(x[1-9][0-9]*)?", argument):
-            raise ValueError(f"it should be {self.syntactic_help}")
+            raise ValueError(f"must be {self.syntactic_help}")
         height, _, width = argument.partition("x")
-        if max(len(height), len(width)) > _MOST_DIGITS:
-            raise ValueError(f"it should be {self.syntactic_help}, of at most 7 digits each")
+        if max(len(height), len(width)) > _MAX_DIGITS:
+            raise ValueError(f"must be {self.syntactic_help}, each of at most {_MAX_DIGITS} digits")
         return int(height), int(width or height)
 
     def flag_type(self):
-        """For `--help`."""
+        """Returns the type name that `--help` prints."""
         return "image size"
 
 
 class SizeSerializer(flags.ArgumentSerializer):
-    """Writes `(height, width)` as the parser reads it."""
+    """Formats `(height, width)` so that `SizeParser` can read it."""
 
     def serialize(self, value):
         """Returns HEIGHTxWIDTH."""

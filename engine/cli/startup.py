@@ -16,9 +16,9 @@ import time
 from collections.abc import Sequence
 from typing import Callable
 
-from common import flagfiles, names
+from common import flagfiles, names, standard_streams
 from common.errors import RunError, UsageError
-from engine.cli import cpu_kernels, io_errors, standard_streams
+from engine.cli import cpu_kernels, io_errors
 from input_fns import DataError
 from models.model import ModelError
 
@@ -110,7 +110,7 @@ def run(main: Callable[[], None], *errors_in_lines: type[Exception]) -> None:
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     except Exception as error:
-        problem = io_errors.problem(error)
+        problem = io_errors.describe(error)
         if problem is None:
             raise
         _exit(error, [problem], status=1)

@@ -1,26 +1,26 @@
-"""Restarts a training that dies, from the last good checkpoint. Imports no TensorFlow.
+"""Restarts a training after a crash, a kill or a preemption (--max_restarts).
 
-What ends a training on purpose is not restarted: its end, a wrong flag, and a signal that it had
-time to save after. A crash, a kill and a TPU that is taken away are.
+It is not restarted after its last step, an invalid flag, or a signal that it has handled by saving.
+Imports no TensorFlow.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-import re
 import signal
 import subprocess
 import sys
 import time
 from typing import Callable
 
-_HANDED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_ON_PURPOSE = (0, 2, *(128 + number for number in (*_HANDED_ON, signal.SIGPIPE)))
+from engine.checkpoints.checkpoint_files import newest_step
+
+_FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_FINAL_STATUSES = (0, 2, *(128 + number for number in (*_FORWARDED, signal.SIGPIPE)))
 _PR_SET_PDEATHSIG = 1
-# Restarts in a row that brought no newer checkpoint, after which there is no hope.
-_MAX_IN_VAIN = 3
-_CHECKPOINT = re.compile(r"model\.ckpt-(\d+)\.index")
+# Gives up after this many runs in a row without a newer checkpoint.
+_MAX_WITHOUT_PROGRESS = 3
 
 
 def supervise(
@@ -29,72 +29,59 @@ def supervise(
     max_restarts: int,
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
-    """Runs `command`, and again up to `max_restarts` times while it dies.
+    """Runs `command`, and restarts it up to `max_restarts` times if it dies.
 
-    Before the n-th restart in a row without a newer checkpoint it waits 2**n seconds.
+    Waits 2**n seconds before a restart after n runs in a row without a newer checkpoint.
 
     Args:
-      command: of a training.
-      model_dir: where its checkpoints are.
-      max_restarts: how often.
-      sleep: waits for some seconds.
+      command: command line of a training.
+      model_dir: folder of its checkpoints.
+      max_restarts: maximum number of restarts.
+      sleep: function that waits for a number of seconds.
 
     Returns:
-      The exit status of the last run; of one that a signal killed 128 + the signal.
+      The exit status of the last run; 128 + signal if a signal killed it.
     """
-    in_vain = 0
+    without_progress = 0
     for restart in range(max_restarts + 1):
         before = newest_step(model_dir)
         status = _run(command)
-        if status in _ON_PURPOSE:
+        if status in _FINAL_STATUSES:
             return status
         reached = newest_step(model_dir)
-        in_vain = 0 if reached > before else in_vain + 1
-        ended = (
-            f"the training ended with status {status}, its newest checkpoint is of step {reached}"
-        )
+        without_progress = 0 if reached > before else without_progress + 1
+        step = f"step {reached}" if reached >= 0 else "none"
+        ended = f"training ended with status {status}, newest checkpoint: {step}"
         if restart == max_restarts:
-            print(f"{ended}: restarted {max_restarts} times, which is --max_restarts", flush=True)
-        elif in_vain >= _MAX_IN_VAIN:
-            print(f"{ended}: no newer one in {in_vain} runs, so no restart", flush=True)
+            print(f"{ended}. Not restarted: limit of --max_restarts={max_restarts}", flush=True)
+        elif without_progress >= _MAX_WITHOUT_PROGRESS:
+            print(f"{ended}. Not restarted: no progress in {without_progress} runs", flush=True)
             break
         else:
-            print(f"{ended}: restart {restart + 1} of {max_restarts}", flush=True)
-            sleep(2.0**in_vain)
+            print(f"{ended}. Restart {restart + 1} of {max_restarts}", flush=True)
+            sleep(2.0**without_progress)
     return status
 
 
-def newest_step(model_dir: str) -> int:
-    """Returns the step of the newest checkpoint, be it good or not; -1 if there is none."""
-    if "://" in model_dir:
-        import tensorflow as tf  # seconds, but only it can read a bucket
-
-        names = tf.io.gfile.listdir(model_dir) if tf.io.gfile.isdir(model_dir) else []
-    else:
-        names = os.listdir(model_dir) if os.path.isdir(model_dir) else []
-    found = filter(None, map(_CHECKPOINT.fullmatch, names))
-    return max((int(name[1]) for name in found), default=-1)
-
-
 def _run(command):
-    """Runs a command, which gets the signals that this process gets; returns its status.
+    """Runs a command and forwards signals to it; returns its status.
 
-    If this process is killed, the command gets SIGTERM: a training saves and ends, so that the
-    next one does not find another in its model_dir.
+    If this process is killed, the command gets SIGTERM: it saves and exits, so that the next
+    training does not find another one in its model_dir.
     """
     process, early = None, []
 
-    def hand_on(number, frame):
+    def forward(number, frame):
         if process is None:
             early.append(number)
         else:
             process.send_signal(number)
 
-    # What is ignored, as SIGHUP under nohup, is ignored by the command, too.
-    numbers = [number for number in _HANDED_ON if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, hand_on) for number in numbers}
+    # A signal that is ignored, such as SIGHUP under nohup, is ignored by the command too.
+    numbers = [number for number in _FORWARDED if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, forward) for number in numbers}
     try:
-        process = subprocess.Popen(command, preexec_fn=_end_with_parent(os.getpid()))
+        process = subprocess.Popen(command, preexec_fn=_request_parent_death_signal(os.getpid()))
         for number in early:
             process.send_signal(number)
         status = process.wait()
@@ -104,10 +91,10 @@ def _run(command):
     return status if status >= 0 else 128 - status
 
 
-def _end_with_parent(parent):
-    """Returns what a child of this process calls to get SIGTERM when this process ends (prctl(2)).
+def _request_parent_death_signal(parent):
+    """Returns a preexec_fn that makes a child get SIGTERM when this process ends (prctl(2)).
 
-    None where there is no such system call, as on macOS.
+    None on systems without prctl, such as macOS.
     """
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is None:
@@ -115,14 +102,14 @@ def _end_with_parent(parent):
 
     def request_signal():
         prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:  # it ended before the request
+        if os.getppid() != parent:  # the parent ended before the request
             os.kill(os.getpid(), signal.SIGTERM)
 
     return request_signal
 
 
 def start(argv: list[str], flag_values) -> None:
-    """Supervises the program that `argv` starts, if --max_restarts says so, and ends with it."""
+    """Runs the program of `argv` under the supervisor and exits, if --max_restarts is above 0."""
     if flag_values.max_restarts:
         command = [sys.executable, *argv, "--max_restarts=0"]
         sys.exit(supervise(command, flag_values.model_dir, flag_values.max_restarts))

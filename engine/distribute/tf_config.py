@@ -1,8 +1,8 @@
-"""Many processes that train one model, asynchronously: what TF_CONFIG says this one is.
+"""Training on a cluster described by TF_CONFIG, with `tf.estimator.train_and_evaluate`.
 
-The engine is TensorFlow's own: `tf.estimator.train_and_evaluate` with parameter servers. A chief
-and workers train, each on batches of its own; parameter servers hold the variables; an evaluator,
-which is no part of the cluster, evaluates each checkpoint.
+With parameter servers training is asynchronous: the chief and the workers each train on their own
+batches, and the parameter servers hold the variables. With --strategy=multi_worker_mirrored it is
+synchronous. The evaluator evaluates each checkpoint; it is not in the cluster spec.
 """
 
 from __future__ import annotations
@@ -16,48 +16,51 @@ import time
 import tensorflow as tf
 
 from common.errors import UsageError
-from engine.cli import supervisor
+from engine.checkpoints import checkpoint_files
 
 _POLL_SECONDS = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """One process of a cluster, or the only one.
+    """The role of this process in a cluster; the default is a process without a cluster.
 
     Attributes:
       type: "chief", "worker", "ps" or "evaluator".
-      worker: which of those that train; the chief is 0.
-      in_cluster: whether there are others.
-      in_step: whether all make every step together, by a strategy; otherwise each makes its own.
+      worker: index among the processes that train; 0 for the chief.
+      in_cluster: True if there are other processes.
+      is_synchronous: True if all workers make each step together, by a tf.distribute strategy.
     """
 
     type: str = "chief"
     worker: int = 0
     in_cluster: bool = False
-    in_step: bool = False
+    is_synchronous: bool = False
 
     @property
     def is_chief(self) -> bool:
-        """Whether this one saves, repairs and records."""
+        """True if this process saves checkpoints and writes records."""
         return self.type == "chief"
 
     @property
     def alone(self) -> bool:
-        """Whether the global step grows by the steps of this process alone, as far as it sees."""
-        return self.in_step or not self.in_cluster
+        """True if no other process advances global_step between two steps of this one."""
+        return self.is_synchronous or not self.in_cluster
 
     @property
     def trains(self) -> bool:
-        """Whether this one computes steps."""
+        """True if this process computes training steps."""
         return self.type in ("chief", "worker")
 
 
-def task_of_environment(in_step: bool = False) -> Task:
-    """Returns the task that the environment variable TF_CONFIG describes; `in_step` is of the Task.
+def from_environment(is_synchronous: bool = False) -> Task:
+    """Returns the task of this process from the environment variable TF_CONFIG.
+
+    Args:
+      is_synchronous: True for --strategy=multi_worker_mirrored.
 
     Raises:
-      UsageError: it describes none.
+      UsageError: TF_CONFIG is invalid.
     """
     if not os.environ.get("TF_CONFIG"):
         return Task()
@@ -70,28 +73,33 @@ def task_of_environment(in_step: bool = False) -> Task:
     if not config.cluster_spec or not config.master:
         return Task()
     if config.task_type == "master":
-        raise UsageError("TF_CONFIG: 'master' is of TensorFlow before 1.4; say 'chief'")
-    if in_step and config.num_ps_replicas:
-        raise UsageError("TF_CONFIG: --strategy=multi_worker_mirrored has no parameter servers")
-    if not in_step and not config.num_ps_replicas:
-        raise UsageError("TF_CONFIG: no parameter server ('ps') and no --strategy")
+        raise UsageError("TF_CONFIG: task type 'master' is unsupported. Use 'chief'")
+    if is_synchronous and config.num_ps_replicas:
+        raise UsageError(
+            "TF_CONFIG: --strategy=multi_worker_mirrored has no parameter servers. Remove 'ps'"
+        )
+    if not is_synchronous and not config.num_ps_replicas:
+        raise UsageError(
+            "TF_CONFIG: no parameter server ('ps'). Add one, or use "
+            "--strategy=multi_worker_mirrored"
+        )
     worker = config.task_id + 1 if config.task_type == "worker" else 0
-    return Task(config.task_type, worker, in_cluster=True, in_step=in_step)
+    return Task(config.task_type, worker, in_cluster=True, is_synchronous=is_synchronous)
 
 
 def train(estimator, input_fn, end_step: int, hooks) -> None:
-    """Trains, as a chief or a worker, up to a global step that all of them reach together."""
+    """Trains as the chief or a worker, until the global step of the cluster is `end_step`."""
     tf.estimator.train_and_evaluate(
         estimator,
         tf.estimator.TrainSpec(input_fn, max_steps=end_step, hooks=hooks),
-        tf.estimator.EvalSpec(input_fn),  # an evaluator's; see modes.py
+        tf.estimator.EvalSpec(input_fn),  # unused: engine/cli/modes.py runs the evaluator
     )
 
 
 def serve_parameters(config: tf.estimator.RunConfig, end_step: int) -> None:
-    """Holds variables until a checkpoint of `end_step` is saved and all that train are gone.
+    """Runs a parameter server until step `end_step` is saved and chief and workers have exited.
 
-    By itself a parameter server of TensorFlow never ends.
+    TensorFlow's own parameter server never exits.
     """
     server = tf.distribute.Server(
         config.cluster_spec,
@@ -107,11 +115,13 @@ def serve_parameters(config: tf.estimator.RunConfig, end_step: int) -> None:
         if job in config.cluster_spec.jobs
         for address in config.cluster_spec.job_tasks(job)
     ]
-    while supervisor.newest_step(config.model_dir) < end_step or any(map(_answers, trainers)):
+    while checkpoint_files.newest_step(config.model_dir) < end_step or any(
+        map(_accepts_connections, trainers)
+    ):
         time.sleep(_POLL_SECONDS)
 
 
-def _answers(address):
+def _accepts_connections(address):
     host, _, port = address.rpartition(":")
     with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=1.0):
         return True

@@ -1,8 +1,8 @@
-"""What signals do to a training: it finishes its step, saves, and ends.
+"""Saves a checkpoint when training is preempted or interrupted.
 
-A machine that is about to be taken away sends SIGTERM first; by itself tf.estimator dies of it with
-all that was learnt since the last checkpoint. So it does of SIGINT (Ctrl-C), SIGHUP (a terminal
-that is closed) and a pipe whose reader is gone (`run_cpu.py ... | head`).
+A machine that is preempted sends SIGTERM first. tf.estimator exits at once and loses the steps
+since the last checkpoint, also for SIGINT (Ctrl-C), SIGHUP (a closed terminal) and a closed pipe
+(`run_cpu.py ... | head`). Here training finishes its step, saves, and exits.
 """
 
 from __future__ import annotations
@@ -15,107 +15,107 @@ import time
 
 import tensorflow as tf
 
-from engine.cli import standard_streams
+from common import standard_streams
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-# Within it the same request comes twice: of a terminal or systemd, which signal a whole group of
-# processes, and of the supervisor, which is one of them and hands on what it gets.
+# A request may arrive twice within this time: a terminal and systemd signal the whole process
+# group, and the supervisor, which is in it, forwards the signal to its child.
 _SECONDS_OF_ONE_REQUEST = 1.0
 
 
-class Interruption:
-    """Whether someone asked this process to end.
+class SignalHandler:
+    """Records a request to stop; installed by `with handler.installed()`.
 
     Attributes:
-      signal: the one that came, or None.
-      finishes_step: whether a step is under way, which is worth to be finished and saved.
+      signal: the first signal received, or None.
+      saves_first: True during a training session: the signal is recorded, and training finishes its
+        step and saves. Otherwise a signal exits at once.
     """
 
     def __init__(self):
         self.signal: signal.Signals | None = None
-        self.finishes_step = False
-        self._noted = 0.0
-        self._noted_signals: list[signal.Signals] = []
+        self.saves_first = False
+        self._received = 0.0
+        self._handled: list[signal.Signals] = []
 
     @contextlib.contextmanager
-    def awaited(self):
-        """Inside the `with` the first signal is noted; another, a second later, ends it at once."""
+    def installed(self):
+        """Handles signals inside the `with`. A second one, after a second, kills the process."""
         if threading.current_thread() is not threading.main_thread():
-            yield  # Python lets no other thread take signals
+            yield  # Python handles signals in the main thread only
             return
-        # nohup, and a shell that starts a job in the background, ignore some on purpose.
-        self._noted_signals = [n for n in _SIGNALS if signal.getsignal(n) != signal.SIG_IGN]
-        before = {number: signal.signal(number, self._note) for number in self._noted_signals}
-        exit_at_closed_pipe, standard_streams.on_closed_pipe = (
-            standard_streams.on_closed_pipe,
-            self._note_closed_pipe,
-        )
+        # nohup, and a shell that starts a background job, ignore some signals on purpose.
+        self._handled = [n for n in _SIGNALS if signal.getsignal(n) != signal.SIG_IGN]
+        before = {number: signal.signal(number, self._handle) for number in self._handled}
+        on_closed_pipe = standard_streams.on_closed_pipe
+        standard_streams.on_closed_pipe = self._handle_closed_pipe
         try:
             yield
         finally:
-            standard_streams.on_closed_pipe = exit_at_closed_pipe
+            standard_streams.on_closed_pipe = on_closed_pipe
             for number, handler in before.items():
                 signal.signal(number, handler)
 
     @contextlib.contextmanager
-    def at_once(self):
-        """Inside the `with`, of an evaluation say, nothing would be lost: a signal ends it."""
-        self.finishes_step, before = False, self.finishes_step
+    def exiting_at_once(self):
+        """Lets a signal exit at once inside the `with`, such as an evaluation: nothing is lost."""
+        self.saves_first, before = False, self.saves_first
         try:
-            self.exit_if_asked()
+            self.exit_if_requested()
             yield
         finally:
-            self.finishes_step = before
+            self.saves_first = before
 
-    def exit_if_asked(self) -> None:
-        """Ends the process with 128 + the signal, as a shell counts, if there was one."""
+    def exit_if_requested(self) -> None:
+        """Exits with status 128 + signal, as a shell does, if a signal was received."""
         if self.signal is not None:
             sys.exit(128 + self.signal)
 
-    def _note(self, number, frame):
+    def _handle(self, number, frame):
         del frame
         if self.signal is not None:
-            if time.monotonic() - self._noted > _SECONDS_OF_ONE_REQUEST:
+            if time.monotonic() - self._received > _SECONDS_OF_ONE_REQUEST:
                 signal.signal(number, signal.SIG_DFL)
                 signal.raise_signal(number)
             return
-        self.signal, self._noted = signal.Signals(number), time.monotonic()
-        if not self.finishes_step:
-            self.exit_if_asked()
+        self.signal, self._received = signal.Signals(number), time.monotonic()
+        if not self.saves_first:
+            self.exit_if_requested()
         print(
-            f"{self.signal.name}: finishing the step and saving it; once more ends at once",
+            f"{self.signal.name}: finishing the step and saving it; a second signal kills the "
+            "process",
             flush=True,
         )
 
-    def _note_closed_pipe(self):
+    def _handle_closed_pipe(self):
         if self.signal is None:
-            self._note(signal.SIGPIPE, None)
+            self._handle(signal.SIGPIPE, None)
 
-    def let_the_next_one_kill(self) -> None:
-        """Waits until an echo of the signal would have come; then another ends the process at once.
+    def restore_defaults(self) -> None:
+        """Lets the next signal kill, even while TensorFlow saves and Python's handlers wait.
 
-        At once, even while TensorFlow saves and Python's own handlers have to wait.
+        First waits until a repeated signal of the same request would have arrived.
         """
-        time.sleep(max(0.0, self._noted + _SECONDS_OF_ONE_REQUEST - time.monotonic()))
-        for number in self._noted_signals:
+        time.sleep(max(0.0, self._received + _SECONDS_OF_ONE_REQUEST - time.monotonic()))
+        for number in self._handled:
             signal.signal(number, signal.SIG_DFL)
 
     def hook(self) -> tf.estimator.SessionRunHook:
-        """Returns a hook that ends a session after the step in which a signal came."""
+        """Returns a hook that stops a session after the step during which a signal came."""
         return _StopHook(self)
 
 
 class _StopHook(tf.estimator.SessionRunHook):
-    def __init__(self, interruption):
-        self._interruption = interruption
+    def __init__(self, handler):
+        self._handler = handler
 
     def after_create_session(self, session, coord):
-        self._interruption.finishes_step = True
+        self._handler.saves_first = True
 
     def after_run(self, run_context, run_values):
-        if self._interruption.signal is not None:
-            self._interruption.let_the_next_one_kill()
+        if self._handler.signal is not None:
+            self._handler.restore_defaults()
             run_context.request_stop()
 
     def end(self, session):
-        self._interruption.finishes_step = False
+        self._handler.saves_first = False

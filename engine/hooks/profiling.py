@@ -1,4 +1,4 @@
-"""`--profile`: where the time of some steps goes, for TensorBoard's profile tab."""
+"""`--profile`: traces some training steps for TensorBoard's profile tab."""
 
 from __future__ import annotations
 
@@ -6,53 +6,59 @@ import os
 
 import tensorflow as tf
 
-# Of a session: the first steps allocate, and choose kernels.
+# The first steps of a session allocate memory and select kernels.
 _SKIPPED = 10
 
 
 class ProfileHook(tf.estimator.SessionRunHook):
-    """Traces some steps of a training, with what TensorFlow's own profiler sees.
+    """Traces some steps with tf.profiler, into `model_dir/plugins/profile`.
 
-    One hook serves a training in one session or in several. The trace lies in
-    `model_dir/plugins/profile`. Of a loop the steps are those of whole session.run calls.
+    One hook serves all sessions of a training. A trace covers whole session.run calls, each of
+    which may be a loop of several steps.
     """
 
     def __init__(self, num_steps, model_dir, counter):
-        """Takes how many steps, and the StepCounter."""
+        """Initializes the hook.
+
+        Args:
+          num_steps: minimum number of steps to trace.
+          model_dir: of the training.
+          counter: `StepCounter` of the training.
+        """
         self._num_steps = num_steps
         self._model_dir = model_dir
         self._counter = counter
-        self._first = None  # step of the trace, once it is known
+        self._first = None  # first step of the trace
         self._state = "before"
 
     def after_create_session(self, session, coord):
-        """Counts from the step of the session."""
+        """Schedules the trace, in the first session."""
         if self._first is None:
             self._first = self._counter.step + _SKIPPED
 
     def before_run(self, run_context):
-        """Begins the trace where it is due."""
+        """Starts the trace if it is due."""
         if self._state == "before" and self._counter.next > self._first:
             tf.profiler.experimental.start(self._model_dir)
             self._state = "tracing"
 
     def after_run(self, run_context, run_values):
-        """Ends the trace where it is due."""
+        """Stops the trace if it is complete."""
         if self._counter.step >= self._first + self._num_steps:
             self._stop()
 
     def end(self, session):
-        """Ends a trace that the training has ended before."""
+        """Stops a trace that is still running when the session ends."""
         self._stop()
 
     def report(self):
-        """Says at the end of a training if there is no trace."""
+        """Prints a warning if training ended before the trace started."""
         if self._state == "before":
-            print(f"--profile: the training ended before its step {self._first}: no trace")
+            print(f"--profile: training ended before step {self._first}, so there is no trace")
 
     def _stop(self):
         if self._state == "tracing":
             tf.profiler.experimental.stop()
             folder = os.path.join(self._model_dir, "plugins", "profile")
-            print(f"profiled from step {self._first} on: {folder}", flush=True)
+            print(f"profiled from step {self._first}: {folder}", flush=True)
             self._state = "done"

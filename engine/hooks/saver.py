@@ -6,19 +6,19 @@ import tensorflow as tf
 
 
 class SaverHook(tf.estimator.CheckpointSaverHook):
-    """The Estimator's own hook, but for what that one saves before the first step.
+    """A CheckpointSaverHook that does not save the variables it starts with.
 
-    A checkpoint of what was just initialised or restored tells nothing new, and it would delay the
-    start of every run.
+    Such a checkpoint is not needed and delays every start. Saves are at multiples of `save_steps`,
+    also after a resume, and at the end.
     """
 
     def __init__(self, model_dir, save_steps, check, steps_per_run=1):
-        """Takes what it needs.
+        """Initializes the hook.
 
         Args:
-          model_dir: the folder.
+          model_dir: folder to save in.
           save_steps: steps between checkpoints.
-          check: `(session, step)`, raises if the variables are not worth saving.
+          check: function of `(session, step)`, called before each save; raises to prevent it.
           steps_per_run: steps in one session.run.
         """
         super().__init__(model_dir, save_steps=save_steps)
@@ -31,7 +31,7 @@ class SaverHook(tf.estimator.CheckpointSaverHook):
         return super()._save(session, step)
 
     def after_create_session(self, session, coord):
-        """Gives TensorBoard the graph; sets the steps of saves, which are those of a whole run."""
+        """Writes the graph for TensorBoard, and schedules the next save."""
         self._summary_writer.add_graph(session.graph)
         step = session.run(self._global_step_tensor)
         self._timer.update_last_triggered_step(step - step % self._save_steps)

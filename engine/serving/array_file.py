@@ -1,4 +1,4 @@
-"""Arrays in groups, in one .npz file that is read without pickle, which would run code."""
+"""Groups of arrays in an .npz file, read without pickle: unpickling can run any code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _INDEX = "index"
 
 
 def save(path: str, groups: dict[str, dict[str, np.ndarray]]) -> None:
-    """Writes `{group: {name: array}}`; arrays of strings as bytes and lengths."""
+    """Writes `{group: {name: array}}`. Arrays of strings are stored as bytes and lengths."""
     index, stored = [], {}
     for group, arrays in groups.items():
         for name, array in arrays.items():
@@ -31,21 +31,21 @@ def save(path: str, groups: dict[str, dict[str, np.ndarray]]) -> None:
 
 
 def load(path: str) -> dict[str, dict[str, np.ndarray]]:
-    """Reads what `save` wrote; strings come as objects, bytes each."""
+    """Reads a file of `save`. Arrays of strings have dtype object and elements of type bytes."""
     groups = {}
     with np.load(path, allow_pickle=False) as stored:
         for number, entry in enumerate(json.loads(stored[_INDEX].tobytes())):
             array = stored[f"{number}"]
             if entry["is_text"]:
-                array = _texts(array.tobytes(), stored[f"{number}_lengths"], entry["shape"])
+                array = _split_texts(array.tobytes(), stored[f"{number}_lengths"], entry["shape"])
             else:
-                # NumPy itself does not know bfloat16.
+                # NumPy stores bfloat16 as raw bytes.
                 array = array.view(tf.as_dtype(entry["dtype"]).as_numpy_dtype)
             groups.setdefault(entry["group"], {})[entry["name"]] = array
     return groups
 
 
-def _texts(data, lengths, shape):
+def _split_texts(data, lengths, shape):
     ends = np.cumsum(lengths)
     array = np.empty(len(lengths), object)
     array[:] = [data[end - length : end] for end, length in zip(ends, lengths)]

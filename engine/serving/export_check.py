@@ -131,7 +131,7 @@ def _python_path():
 def _with_turned_pictures(inputs):
     """Returns the inputs of image_bytes with more files: turned ones, then the same upright."""
     ((name, files),) = inputs.items()
-    more = [file for group in rotated_images.pairs(files[0]) for file in group]
+    more = [file for group in rotated_images.rotate(files[0]) for file in group]
     return {name: np.concatenate([files, np.array(more, object)])}
 
 

@@ -1,7 +1,7 @@
-"""The folders of exports: one to write in, and one for each version, local or on gs://.
+"""Staging and version folders of exports, local or on gs://.
 
-A local folder to write in is locked by a flock, which ends with its process; one on gs:// by an
-object that its process renews. So the next export knows what a killed one has left behind.
+A local staging folder is locked by a flock, which is released when its process ends; on gs:// by
+an object that its process renews. So the next export can remove the leftovers of a killed one.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ import tensorflow as tf
 
 from common import locks
 
-# Neither is a number: no server takes it for a version.
+# Not numbers, so that servers do not load them.
 _STAGING, _FAILED = "temp-", "failed-"
 _STAGING_NAME = re.compile(rf"{_STAGING}[0-9a-f]{{8}}")
-_VERSION = re.compile(r"[1-9][0-9]{0,17}")  # below 2**63, as servers read it
+_VERSION = re.compile(r"[1-9][0-9]{0,17}")  # below 2**63: servers parse an int64
 _LOCK = "lock"
-# Without a lock: what nobody has written to for so long is left over.
+# On gs://, a staging folder without a write for so long is a leftover.
 _OLD_SECONDS = 24 * 3600
 
 
 @contextlib.contextmanager
 def staging(export_dir: str):
-    """Yields a new folder in `export_dir`, removed at the end; removes those of killed exports."""
+    """Yields a new folder in `export_dir`, removed at the end. Removes those of killed exports."""
     tf.io.gfile.makedirs(export_dir)
     with locks.briefly(export_dir):
         _remove_leftovers(export_dir)
@@ -46,11 +46,15 @@ def staging(export_dir: str):
 
 
 def publish(path: str, export_dir: str, has_failed: bool) -> str:
-    """Gives the folder `path` the name of a new version; returns the new path.
+    """Renames the folder `path` to a new version; returns the new path.
 
-    The version is the time in seconds since 1970, and newer than all that are there. Of exports
-    that end at the same time each gets another one. One that has failed becomes
-    `failed-<version>`.
+    The version is the time in seconds since 1970, increased if needed until it is larger than all
+    existing versions and not used by a concurrent export.
+
+    Args:
+      path: a folder in that of `staging`.
+      export_dir: folder of the versions.
+      has_failed: True to rename to `failed-<version>`, which servers do not load.
     """
     with locks.briefly(export_dir):
         version = _next_version(export_dir)
@@ -65,7 +69,7 @@ def publish(path: str, export_dir: str, has_failed: bool) -> str:
 
 @contextlib.contextmanager
 def _claimed(export_dir, version):
-    """Yields whether no other process takes this version; `locks.briefly` has done so locally."""
+    """Yields True unless another process uses this version; locally `locks.briefly` excludes it."""
     if "://" not in export_dir:
         yield True
         return
@@ -89,26 +93,26 @@ def _next_version(export_dir):
 def _remove_leftovers(export_dir):
     for name in tf.io.gfile.listdir(export_dir):
         path = os.path.join(export_dir, name.rstrip("/"))
-        # What cannot be removed, as of another user, hinders nothing.
+        # A folder that cannot be removed, such as another user's, does no harm.
         with contextlib.suppress(OSError, tf.errors.OpError):
             if _STAGING_NAME.fullmatch(name.rstrip("/")) and tf.io.gfile.isdir(path):
-                _remove_if_left(path)
+                _remove_if_leftover(path)
 
 
-def _remove_if_left(path):
+def _remove_if_leftover(path):
     if "://" in path:
         if time.time() - _last_change(path) > _OLD_SECONDS:
             tf.io.gfile.rmtree(path)
         return
-    # Folder and lock are made inside of `locks.briefly`: its export was killed between the two.
+    # No lock file: the export was killed after it created the folder, inside `locks.briefly`.
     lock = os.path.join(path, _LOCK)
     with contextlib.suppress(FileNotFoundError), open(lock, "rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if its export is alive
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if the export is running
     tf.io.gfile.rmtree(path)
 
 
 def _last_change(path):
-    """Returns when a file below a gs:// folder was written last, in seconds since 1970."""
+    """Returns the newest modification time of a file in a gs:// folder, in seconds since 1970."""
     found = [
         os.path.join(folder, name) for folder, _, names in tf.io.gfile.walk(path) for name in names
     ]

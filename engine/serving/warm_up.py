@@ -1,8 +1,8 @@
-"""Requests that TensorFlow Serving replays before a SavedModel takes real ones.
+"""Warm-up requests, which TensorFlow Serving replays before it serves a SavedModel.
 
 `assets.extra/tf_serving_warmup_requests` is a TFRecord file of PredictionLog messages
-(tensorflow_serving/apis/prediction_log.proto). Of those messages few fields are needed, and they
-are written here: the package of the protos would bring a tensorflow wheel of its own.
+(tensorflow_serving/apis/prediction_log.proto). The few fields needed are encoded here, because the
+package with these protos depends on a second TensorFlow wheel.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ FILE_NAME = "tf_serving_warmup_requests"
 
 
 def write(path: str, model_name: str, requests: dict[str, dict[str, np.ndarray]]) -> None:
-    """Writes a request for each signature, `{signature: {input: array}}`."""
+    """Writes a TFRecord file with a request for each signature, `{signature: {input: array}}`."""
     with tf.io.TFRecordWriter(path) as writer:
         for signature, inputs in requests.items():
             writer.write(_prediction_log(model_name, signature, inputs))
 
 
 def _prediction_log(model_name, signature, inputs):
-    # ModelSpec: name = 1, signature_name = 3.
+    # Field numbers of ModelSpec: name = 1, signature_name = 3.
     model_spec = _field(1, model_name.encode()) + _field(3, signature.encode())
     if signature == serving.CLASSIFY:
         (examples,) = inputs.values()
-        # Input: example_list = 1, of ExampleList: examples = 1.
+        # Input: example_list = 1. ExampleList: examples = 1.
         example_list = b"".join(_field(1, example) for example in examples)
         # ClassificationRequest: model_spec = 1, input = 2. PredictionLog: classify_log = 2.
         request = _field(1, model_spec) + _field(2, _field(1, example_list))
@@ -41,7 +41,7 @@ def _prediction_log(model_name, signature, inputs):
 
 
 def _field(number, payload):
-    """Returns a field of a protocol buffer that has a length: text, bytes, a message."""
+    """Returns a length-delimited field of a protocol buffer: text, bytes or a message."""
     return bytes([number << 3 | 2]) + _varint(len(payload)) + payload
 
 

@@ -6,8 +6,10 @@ import re
 
 import tensorflow as tf
 
+from common import strict_flags
 from common.errors import UsageError
 from common.messages import did_you_mean
+from common.params import Strings
 from engine.checkpoints import ema
 from engine.train.adamw_lars_lamb import AdamWOptimizer, LAMBOptimizer, LARSOptimizer, is_decayed
 from models.layers.device import sum_over_strategy
@@ -27,7 +29,8 @@ def default_params():
         "weight_decay": 0.0,  # of kernels, not of biases and norms; momentum, adam, rmsprop: L2
         "clip_norm": 0.0,  # global norm to which gradients are clipped; 0: not
         "trainable": ".*",  # regular expression of what is trained; other variables are frozen
-        "learning_rate_factors": "",  # of some variables, e.g. 'logits/.*:10 stage_1/.*:0.1'
+        # REGEX:FACTOR, the first that matches a variable's name, e.g. [logits/.*:10,stage_1/.*:0.1]
+        "learning_rate_factors": Strings(),
         "ema_decay": 0.0,  # of the average of the weights that eval and export use; 0: none
     }
 
@@ -47,32 +50,32 @@ def check_params(params):
         if params[key] <= 0:
             raise UsageError(f"{key}={params[key]} must be above 0")
     _check_pattern("trainable", params["trainable"])
-    for pattern, factor in _factors(params):
+    for pattern, _ in _learning_rate_factors(params):
         _check_pattern("learning_rate_factors", pattern)
-        if not factor > 0:
-            raise UsageError(
-                f"learning_rate_factors='{params['learning_rate_factors']}' must be "
-                "REGEX:FACTOR, factors above 0, separated by spaces, such as 'logits/.*:10'; "
-                "variables to be left as they are do not belong to 'trainable'"
-            )
 
 
 def _check_pattern(key, pattern):
     try:
         re.compile(pattern)
     except re.error as error:
-        raise UsageError(f"{key}: '{pattern}' is no regular expression: {error}") from error
+        raise UsageError(f"{key}: '{pattern}' is not a regular expression: {error}") from error
 
 
-def _factors(params):
-    """Returns `[(regular expression, factor)]`; a factor that is no number is NaN."""
+def _learning_rate_factors(params):
+    """Returns `[(regular expression, factor)]`."""
     factors = []
-    for word in params["learning_rate_factors"].split():
-        pattern, _, factor = word.rpartition(":")
+    for item in params["learning_rate_factors"]:
+        pattern, _, text = item.rpartition(":")
         try:
-            factors.append((pattern, float(factor)))
+            factor = strict_flags.to_float(text)
         except ValueError:
-            factors.append((pattern, float("nan")))
+            factor = 0.0
+        if factor <= 0:
+            raise UsageError(
+                f"learning_rate_factors: '{item}' must be REGEX:FACTOR with a factor above 0, such "
+                "as logits/.*:10. To freeze variables, leave them out of 'trainable'"
+            )
+        factors.append((pattern, factor))
     return factors
 
 
@@ -80,7 +83,7 @@ def create(params, learning_rate):
     """Returns `params["optimizer"]`; `learning_rate` is a float or a scalar tensor."""
     make = _OPTIMIZERS[params["optimizer"]]
     optimizer = make(params, learning_rate)
-    factors = _factors(params)
+    factors = _learning_rate_factors(params)
     if factors:
         groups = [(pattern, make(params, learning_rate * factor)) for pattern, factor in factors]
         optimizer = GroupedOptimizer(groups, optimizer)

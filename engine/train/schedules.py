@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from common.errors import UsageError
 from common.messages import did_you_mean
+from common.params import Ints
 
 
 def default_params():
@@ -19,7 +20,7 @@ def default_params():
         "warmup_steps": 0,  # steps of linear growth from 0
         "decay_steps": 0,  # after the warm-up; 0: until the end of the training
         "decay_rate": 0.1,  # step: factor at each boundary; exponential: over decay_steps
-        "decay_boundaries": "",  # step: global steps after which the rate falls, e.g. '3000 6000'
+        "decay_boundaries": Ints(),  # step: global steps after which the rate falls
         "decay_power": 1.0,  # polynomial: 1 is a straight line
         "end_learning_rate": 0.0,  # cosine and polynomial: the rate after decay_steps
     }
@@ -36,18 +37,16 @@ def check_params(params):
     for name in ("base_batch_size", "warmup_steps", "decay_steps", "end_learning_rate"):
         if params[name] < 0:
             raise UsageError(f"{name}={params[name]} must not be below 0")
-    words = params["decay_boundaries"].split()
-    are_numbers = all(word.isascii() and word.isdigit() for word in words)
-    if not are_numbers or _boundaries(params) != sorted(set(_boundaries(params))):
+    boundaries = params["decay_boundaries"]
+    if list(boundaries) != sorted(set(boundaries)) or min(boundaries, default=0) < 0:
         raise UsageError(
-            f"decay_boundaries='{params['decay_boundaries']}' must be growing steps separated by "
-            "spaces, such as '3000 6000'"
+            f"decay_boundaries={boundaries} must be increasing steps, such as [3000,6000]"
         )
     if schedule in ("inverse_sqrt", "noam") and not params["warmup_steps"]:
         raise UsageError(f"schedule={schedule} falls from the end of a warm-up: give warmup_steps")
     if schedule == "noam" and "hidden_size" not in params:
         raise UsageError("schedule=noam is for models with a hidden_size; use inverse_sqrt")
-    if (schedule == "step") != bool(words):
+    if (schedule == "step") != bool(boundaries):
         raise UsageError("schedule=step and decay_boundaries belong together: give both or neither")
 
 
@@ -84,7 +83,7 @@ def _constant(params, step, decayed, decay_steps):
 
 def _step(params, step, decayed, decay_steps):
     del decayed, decay_steps
-    boundaries = [float(boundary) for boundary in _boundaries(params)]
+    boundaries = [float(boundary) for boundary in params["decay_boundaries"]]
     rates = [
         params["learning_rate"] * params["decay_rate"] ** i for i in range(len(boundaries) + 1)
     ]
@@ -122,10 +121,6 @@ def _inverse_sqrt(params, step, decayed, decay_steps):
     return params["learning_rate"] * tf.math.rsqrt(
         tf.maximum(step, params["warmup_steps"]) / params["warmup_steps"]
     )
-
-
-def _boundaries(params):
-    return [int(word) for word in params["decay_boundaries"].split()]
 
 
 _SCHEDULES = {

@@ -7,7 +7,7 @@ import tempfile
 from engine.checkpoints import find, trained_on
 from engine.distribute import tf_config
 from engine.hooks import nan_guard, progress, results, saver
-from engine.hooks.preemption import Interruption
+from engine.hooks.preemption import SignalHandler
 from engine.hooks.profiling import ProfileHook
 from engine.train import schedules
 
@@ -30,7 +30,7 @@ class Trainer:
         """
         self._estimator, self._train_input_fn = estimator, train_input_fn
         self._settings, self._state = settings, state
-        self.interruption = Interruption()
+        self.interruption = SignalHandler()
         train = settings.train
         self._record = results.TrainRecordHook(
             settings.model_dir,
@@ -68,13 +68,13 @@ class Trainer:
             print(
                 f"stopped by {self.interruption.signal.name}; run the same command again to resume"
             )
-            self.interruption.exit_if_asked()
+            self.interruption.exit_if_requested()
 
     def _hooks(self):
         """Returns the hooks of a session: those that count and check a step before the saver."""
         settings, state = self._settings, self._state
         counting = [state.counter, self._progress]
-        nan_hook, stop = nan_guard.FiniteHook(settings.model_dir), self.interruption.hook()
+        nan_hook, stop = nan_guard.NanGuardHook(settings.model_dir), self.interruption.hook()
 
         def check(session, step):
             state.lock.check()
@@ -90,7 +90,7 @@ class Trainer:
             records = [self._record, self._data_record, *self._profile]
             saves = save_in(settings.model_dir)
             return [state.lock.hook(), *counting, *records, nan_hook, saves, stop]
-        if settings.task.in_step:
+        if settings.task.is_synchronous:
             # Saving sums over all workers, so each must save; only the chief's is kept.
             self._scratch = tempfile.TemporaryDirectory()  # removed with this object
             return [*counting, nan_hook, save_in(self._scratch.name), stop]

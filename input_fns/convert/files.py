@@ -8,7 +8,7 @@ import zlib
 
 import tensorflow as tf
 
-from common import files
+from common import folders
 from input_fns import DataError, memory
 
 _PIECE_BYTES = 2**24
@@ -33,7 +33,7 @@ def read_start(path: str, num_bytes: int) -> bytes:
     Raises:
       DataError: it is missing, or no whole gzip file as far as it is read.
     """
-    if not files.is_regular(path):
+    if not folders.is_file(path, or_missing=True):
         raise DataError(f"{path} is not a file")
     try:
         with tf.io.gfile.GFile(path, "rb") as file:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from common.params import Floats
 from models.layers.dropout import dropout
 from models.layers.losses import cross_entropy
 from models.model import Loss, Model, ModelError, check_fractions
@@ -19,7 +20,7 @@ def default_params():
     """Returns the hyperparameters that every classifier of images has."""
     return {
         "num_classes": 10,  # the data set's own number replaces it
-        "pixel_mean": "0",  # subtracted from stored pixels: one number, or one a channel
+        "pixel_mean": Floats([0]),  # subtracted from stored pixels: one number, or one per channel
         "pixel_scale": 1 / 255,  # then they are multiplied by it; both on the device
         "label_smoothing": 0.0,
         "precision": "float32",  # of the layers, or bfloat16; --precision replaces it
@@ -28,13 +29,9 @@ def default_params():
 
 def check_params(params):
     """Raises `ModelError` for a value of `default_params` out of range."""
-    try:
-        means = pixel_means(params)
-    except ValueError:
-        means = []
-    if len(means) not in (1, 3):
+    if len(params["pixel_mean"]) not in (1, 3):
         raise ModelError(
-            f"pixel_mean='{params['pixel_mean']}' must be one number, or three separated by spaces"
+            f"pixel_mean={params['pixel_mean']} must be one number, or three such as [123,117,104]"
         )
     if params["pixel_scale"] <= 0:
         raise ModelError(f"pixel_scale={params['pixel_scale']} must be above 0")
@@ -50,19 +47,14 @@ def scaled_images(features, params):
     Raises:
       ModelError: `pixel_mean` has another number of channels.
     """
-    images, means = features["image"], pixel_means(params)
+    images, means = features["image"], params["pixel_mean"]
     if len(means) not in (1, images.shape.as_list()[-1]):
-        raise ModelError(f"pixel_mean='{params['pixel_mean']}' does not fit images {images.shape}")
+        raise ModelError(f"pixel_mean={means} does not fit images of shape {images.shape}")
     with tf.name_scope("scaled_images"):
         images = tf.cast(images, tf.float32)
         if any(means):
             images -= tf.constant(means)
         return tf.cast(images * params["pixel_scale"], params["precision"])
-
-
-def pixel_means(params):
-    """Returns `pixel_mean` as numbers."""
-    return [float(word) for word in params["pixel_mean"].split()]
 
 
 def pooled_logits(x, params, training):

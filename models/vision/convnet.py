@@ -1,24 +1,24 @@
-"""A plain convolutional network whose layers are written in its hyperparameter `layers`.
+"""A sequential convolutional network, defined by its hyperparameter `layers`.
 
-`layers` is read from left to right, one word a layer:
+`--params=layers=[conv:32:3,relu,pool:2,flatten]`; the layers are, in the order of the list:
 
     conv:FILTERS:KERNEL[:valid]   KERNEL x KERNEL convolution, stride 1, padding same unless valid
     pool:SIZE                     max pooling, SIZE x SIZE, stride SIZE
-    batch_norm                    a convolution or dense layer right before it drops its bias
+    batch_norm                    the convolution or dense layer right before it has no bias
     relu
     dropout:RATE                  in training only
     flatten | global_pool         from [batch, height, width, channels] to [batch, units]
     dense:UNITS
 
-The last dense layer, to `num_classes` logits, is added by itself.
+A dense layer to `num_classes` logits follows the last one.
 """
 
 from __future__ import annotations
 
-import re
-
 import tensorflow as tf
 
+from common import strict_flags
+from common.params import Strings
 from models.layers import normalization
 from models.layers.dropout import dropout
 from models.model import ModelError
@@ -30,8 +30,11 @@ def default_params():
     return {
         **classifier.default_params(),
         **normalization.default_params(),
-        "layers": "conv:32:3 relu pool:2 conv:64:3 relu pool:2 flatten dense:128 relu dropout:0.5",
-    }
+        "layers": Strings([
+            "conv:32:3", "relu", "pool:2", "conv:64:3", "relu", "pool:2",
+            "flatten", "dense:128", "relu", "dropout:0.5",
+        ]),
+    }  # fmt: skip
 
 
 def check_params(params):
@@ -39,15 +42,15 @@ def check_params(params):
     classifier.check_params(params)
     normalization.check_params(params)
     flat = False
-    for word in params["layers"].split():
+    for word in params["layers"]:
         kind = _parse(word)[0]
         if kind in ("conv", "pool", "flatten", "global_pool") and flat:
-            raise ModelError(f"layers: '{word}' stands after the images were flattened")
+            raise ModelError(f"layers: '{word}' needs images, but they are flattened before it")
         if kind == "dense" and not flat:
             raise ModelError(f"layers: '{word}' needs 'flatten' or 'global_pool' before it")
         flat = flat or kind in ("flatten", "global_pool")
     if not flat:
-        raise ModelError(f"layers='{params['layers']}' needs a 'flatten' or 'global_pool'")
+        raise ModelError(f"layers={params['layers']} needs a 'flatten' or 'global_pool'")
 
 
 def inference(features, params, training):
@@ -62,9 +65,9 @@ def inference(features, params, training):
       `{"logits": [batch, num_classes]}` of `params["precision"]`.
     """
     x = classifier.scaled_images(features, params)
-    words = params["layers"].split()
+    words = params["layers"]
     for i, word in enumerate(words):
-        use_bias = words[i + 1 : i + 2] != ["batch_norm"]
+        use_bias = "batch_norm" not in words[i + 1 : i + 2]
         x = _layer(x, word, f"layer_{i}", use_bias, params, training)
     return {"logits": tf.compat.v1.layers.dense(x, params["num_classes"], name="logits")}
 
@@ -106,7 +109,7 @@ def _check_fits(x, word, kind, arguments):
 
 
 def _parse(word):
-    """Returns the kind of layer and its arguments, all checked."""
+    """Returns the kind of a layer and its arguments, all checked."""
     kind, *arguments = word.split(":")
     try:
         if kind == "conv" and len(arguments) in (2, 3):
@@ -115,22 +118,25 @@ def _parse(word):
                 return kind, [_positive(filters), _positive(kernel), padding]
         elif kind in ("pool", "dense") and len(arguments) == 1:
             return kind, [_positive(arguments[0])]
-        elif kind == "dropout" and len(arguments) == 1 and 0 <= float(arguments[0]) < 1:
-            return kind, [float(arguments[0])]
+        elif kind == "dropout" and len(arguments) == 1:
+            rate = strict_flags.to_float(arguments[0])
+            if 0 <= rate < 1:
+                return kind, [rate]
         elif kind in ("batch_norm", "relu", "flatten", "global_pool") and not arguments:
             return kind, []
     except ValueError:
         pass
     raise ModelError(
-        f"layers: '{word}' is no layer. Write conv:FILTERS:KERNEL[:valid], pool:SIZE, batch_norm, "
-        "relu, dropout:RATE, flatten, global_pool or dense:UNITS"
+        f"layers: '{word}' is not a layer. Write conv:FILTERS:KERNEL[:valid], pool:SIZE, "
+        "batch_norm, relu, dropout:RATE, flatten, global_pool or dense:UNITS"
     )
 
 
 def _positive(text):
-    if not re.fullmatch("[0-9]{1,9}", text) or int(text) < 1:
+    number = strict_flags.to_integer(text)
+    if number < 1:
         raise ValueError(text)
-    return int(text)
+    return number
 
 
 MODEL = classifier.model("convnet", default_params, inference, check_params)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 import tensorflow as tf
 
+from common.params import Ints
 from models.layers.dropout import dropout
 from models.model import ModelError, check_fractions
 from models.vision import classifier
@@ -15,7 +14,7 @@ def default_params():
     """Returns the hyperparameters of `inference` and `classifier.loss`."""
     return {
         **classifier.default_params(),
-        "hidden_units": "512",  # units of each hidden layer, e.g. '512 512'
+        "hidden_units": Ints([512]),  # units of each hidden layer
         "dropout": 0.2,  # share of hidden units dropped in training
     }
 
@@ -24,13 +23,8 @@ def check_params(params):
     """Raises `ModelError` for a value that no graph can be built with."""
     classifier.check_params(params)
     check_fractions(params, "dropout")
-    units = params["hidden_units"].split()
-    # Of ASCII alone: "²" is a digit too. A tensor has fewer than 2**31 columns.
-    if not all(re.fullmatch("[0-9]{1,9}", unit) and int(unit) > 0 for unit in units):
-        raise ModelError(
-            f"hidden_units='{params['hidden_units']}' must be positive numbers separated by "
-            "spaces, such as '512 512'"
-        )
+    if not all(units > 0 for units in params["hidden_units"]):
+        raise ModelError(f"hidden_units={params['hidden_units']} must be above 0")
 
 
 def inference(features, params, training):
@@ -45,8 +39,8 @@ def inference(features, params, training):
       `{"logits": [batch, num_classes]}` of `params["precision"]`.
     """
     x = tf.compat.v1.layers.flatten(classifier.scaled_images(features, params))
-    for i, units in enumerate(params["hidden_units"].split()):
-        x = tf.compat.v1.layers.dense(x, int(units), tf.nn.relu, name=f"dense_{i}")
+    for i, units in enumerate(params["hidden_units"]):
+        x = tf.compat.v1.layers.dense(x, units, tf.nn.relu, name=f"dense_{i}")
         x = dropout(x, params["dropout"], training)
     return {"logits": tf.compat.v1.layers.dense(x, params["num_classes"], name="logits")}
 

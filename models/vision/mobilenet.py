@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from common.params import Floats
 from models.layers import normalization
 from models.layers.convolution import conv2d, depthwise_conv2d
 from models.model import ModelError, check_fractions
@@ -28,7 +29,7 @@ def default_params():
     """Returns the hyperparameters of `inference` and `classifier.loss`."""
     return {
         **classifier.default_params(),
-        "pixel_mean": "127.5",
+        "pixel_mean": Floats([127.5]),
         "pixel_scale": 1 / 127.5,
         **normalization.default_params(momentum=0.99, epsilon=1e-3),
         "version": 2,  # 1 or 2

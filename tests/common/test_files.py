@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Atomic writes and copies of files."""
 
 import os
 
@@ -8,7 +8,7 @@ from common import files
 from common.errors import UsageError
 
 
-def test_a_file_takes_its_name_when_it_is_whole(tmp_path):
+def test_atomic_write_renames_a_complete_file(tmp_path):
     path = str(tmp_path / "new" / "file.txt")
     with files.atomic_write(path) as file:
         file.write("half")
@@ -18,7 +18,7 @@ def test_a_file_takes_its_name_when_it_is_whole(tmp_path):
     assert os.listdir(tmp_path / "new") == ["file.txt"]
 
 
-def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
+def test_an_error_keeps_the_old_file_and_removes_the_temporary_one(tmp_path):
     (tmp_path / "file.txt").write_text("old")
 
     def write_and_stop():
@@ -32,7 +32,7 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
     assert os.listdir(tmp_path) == ["file.txt"]
 
 
-def test_a_folder_that_can_be_made_is_writable_and_is_not_made(tmp_path):
+def test_require_writable_creates_no_folder(tmp_path):
     files.require_writable("model_dir", str(tmp_path / "a" / "b"))
     assert os.listdir(tmp_path) == []
 
@@ -42,7 +42,7 @@ def test_a_relative_folder_is_writable(tmp_path, monkeypatch):
     files.require_writable("model_dir", "runs/new")
 
 
-def test_a_folder_inside_a_file_is_refused(tmp_path):
+def test_require_writable_rejects_a_folder_inside_a_file(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match=r"--model_dir=.*/file/a cannot be written"):
         files.require_writable("model_dir", str(tmp_path / "file" / "a"))
@@ -50,25 +50,25 @@ def test_a_folder_inside_a_file_is_refused(tmp_path):
 
 @pytest.fixture
 def left_behind(tmp_path):
-    """A temporary file of a process that is dead."""
+    """The temporary file of a dead process."""
     path = tmp_path / "file.txt.partial-0123abcd"
     path.write_text("half")
     return path
 
 
-def test_what_a_killed_process_left_is_removed(tmp_path, left_behind):
+def test_temporary_files_of_a_killed_process_are_removed(tmp_path, left_behind):
     files.remove_leftovers(str(tmp_path))
     assert os.listdir(tmp_path) == []
 
 
-def test_the_file_of_a_live_writer_stays(tmp_path, left_behind):
+def test_the_temporary_file_of_a_live_process_is_kept(tmp_path, left_behind):
     with files.atomic_write(str(tmp_path / "other.txt")) as file:
         file.write("whole")
         files.remove_leftovers(str(tmp_path))
     assert os.listdir(tmp_path) == ["other.txt"]
 
 
-def test_the_content_is_on_the_disk_before_its_name_is(tmp_path, monkeypatch):
+def test_fsync_precedes_the_rename(tmp_path, monkeypatch):
     calls = []
     for name in ("fsync", "replace"):
         original = getattr(os, name)
@@ -80,7 +80,7 @@ def test_the_content_is_on_the_disk_before_its_name_is(tmp_path, monkeypatch):
     assert calls == ["fsync", "replace", "fsync"]
 
 
-def test_two_writers_at_once_leave_one_whole_file(tmp_path):
+def test_two_concurrent_writers(tmp_path):
     path = str(tmp_path / "file.txt")
     with files.atomic_write(path) as first, files.atomic_write(path) as second:
         first.write("first")
@@ -89,7 +89,7 @@ def test_two_writers_at_once_leave_one_whole_file(tmp_path):
     assert os.listdir(tmp_path) == ["file.txt"]
 
 
-def test_a_copy_is_whole_or_not_there(tmp_path):
+def test_copy_is_atomic(tmp_path):
     (tmp_path / "a").write_bytes(bytes(range(256)))
     files.copy(str(tmp_path / "a"), str(tmp_path / "b"))
     assert (tmp_path / "b").read_bytes() == bytes(range(256))

@@ -1,4 +1,4 @@
-"""Flagfiles that absl would not survive."""
+"""Flagfiles on which absl would block or recurse."""
 
 import os
 
@@ -8,7 +8,7 @@ from common import flagfiles
 from common.errors import UsageError
 
 
-def test_what_absl_reads_is_accepted(tmp_path):
+def test_valid_flagfiles_are_accepted(tmp_path):
     (tmp_path / "inner.cfg").write_text("--mode=train\n# comment\n")
     (tmp_path / "outer.cfg").write_text(f"--flagfile={tmp_path}/inner.cfg\n" * 2)
     flagfiles.check(["--flagfile", f"{tmp_path}/outer.cfg", f"-flagfile={tmp_path}/inner.cfg"])
@@ -17,21 +17,21 @@ def test_what_absl_reads_is_accepted(tmp_path):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (os.mkfifo, "is missing, or not a file"),
-        (os.mkdir, "is missing, or not a file"),
-        (lambda path: os.symlink(path, path), "is missing, or not a file"),
-        (lambda path: path.write_bytes(b"--mode=\xff"), "is not text of UTF-8"),
+        (os.mkfifo, "is missing or not a file"),
+        (os.mkdir, "is missing or not a file"),
+        (lambda path: os.symlink(path, path), "is missing or not a file"),
+        (lambda path: path.write_bytes(b"--mode=\xff"), "is not UTF-8 text"),
         (lambda path: path.write_text(f"--flagfile={path}"), "includes itself"),
         (lambda path: path.write_text(f"--flagfile\n{path}"), "includes itself"),
         (lambda path: path.write_text("#" * 2**21), "has more than 1048576 bytes"),
     ],
     ids=["pipe", "folder", "link to itself", "bytes", "circle", "circle in two lines", "huge"],
 )
-def test_others_are_refused(tmp_path, make, message):
+def test_invalid_flagfiles_are_rejected(tmp_path, make, message):
     make(tmp_path / "flags.cfg")
     with pytest.raises(UsageError, match=message):
         flagfiles.check([f"--flagfile={tmp_path}/flags.cfg"])
 
 
-def test_what_follows_two_dashes_is_no_flagfile():
+def test_arguments_after_two_dashes_are_ignored():
     flagfiles.check(["--", "--flagfile=/no/such/file"])

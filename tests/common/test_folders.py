@@ -1,4 +1,4 @@
-"""Folders are listed with any names and any links in them."""
+"""Listing folders with symlink cycles and names that are not UTF-8."""
 
 import os
 

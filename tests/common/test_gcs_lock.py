@@ -1,4 +1,4 @@
-"""One writer a gs:// folder: leases and generation preconditions, against a storage on loopback."""
+"""Lock on a gs:// folder, against a fake storage server on loopback."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def served(tmp_path_factory):
 
 @pytest.fixture
 def storage(served, monkeypatch):
-    """The empty gs://bucket, which this process reaches, too."""
+    """An empty gs://bucket that this process can access."""
     for name, value in served.environment.items():
         monkeypatch.setenv(name, value)
     yield served
@@ -36,7 +36,7 @@ def acquire(sleep=lambda seconds: None):
 
 
 def leave(storage, owner):
-    """Leaves the lock of another process."""
+    """Writes the lock of another process."""
     lock = acquire()
     lock._released.set()  # it is not renewed, and not removed
     lock._thread.join()
@@ -44,14 +44,14 @@ def leave(storage, owner):
     return lock
 
 
-def test_a_lock_is_an_object_that_names_its_owner(storage):
+def test_the_lock_object_names_its_owner(storage):
     lock = acquire()
     assert json.loads(storage.read("bucket", NAME))["pid"] == os.getpid()
     lock.check()
     lock.release()
 
 
-def test_a_live_owner_is_recognised_by_its_renewals(storage, monkeypatch):
+def test_a_renewed_lease_raises(storage, monkeypatch):
     monkeypatch.setattr(gcs_lock, "_RENEW_SECONDS", 0.01)
     lock = acquire()
     with pytest.raises(locks.LockedError, match=f"in use by process {os.getpid()} on host"):
@@ -59,12 +59,12 @@ def test_a_live_owner_is_recognised_by_its_renewals(storage, monkeypatch):
     lock.release()
 
 
-def test_a_dead_process_of_this_host_is_replaced_at_once(storage):
+def test_the_lock_of_a_dead_process_of_this_host_is_free(storage):
     leave(storage, {**locks.owner("train"), "started": "an earlier start"})
     acquire(sleep=None).release()
 
 
-def test_a_silent_process_of_another_host_is_replaced_when_its_lease_is_over(storage, monkeypatch):
+def test_the_lock_of_another_host_is_free_when_its_lease_expires(storage, monkeypatch):
     leave(storage, DEAD)
     waits = []
 
@@ -76,7 +76,7 @@ def test_a_silent_process_of_another_host_is_replaced_when_its_lease_is_over(sto
     assert len(waits) == 1
 
 
-def test_an_owner_that_was_replaced_learns_of_it_and_removes_nothing(storage, monkeypatch):
+def test_a_lost_lock_raises_and_deletes_nothing(storage, monkeypatch):
     monkeypatch.setattr(gcs_lock, "_RENEW_SECONDS", 0.01)
     lock = acquire()
     other = gcs_lock._Object(f"gs://bucket/{NAME}")
@@ -90,7 +90,7 @@ def test_an_owner_that_was_replaced_learns_of_it_and_removes_nothing(storage, mo
     other.delete(generation)
 
 
-def test_an_answer_that_was_lost_on_its_way_is_no_loss_of_the_lock(storage, monkeypatch):
+def test_a_lost_response_keeps_the_lock(storage, monkeypatch):
     monkeypatch.setattr(gcs_lock, "_RENEW_SECONDS", 0.01)
     lock = acquire()
     lock._generation = 1  # as if the last renewal had failed after it was stored
@@ -100,13 +100,13 @@ def test_an_answer_that_was_lost_on_its_way_is_no_loss_of_the_lock(storage, monk
     lock.release()
 
 
-def test_a_server_that_fails_for_a_while_is_asked_again(storage):
+def test_requests_are_retried(storage):
     storage.fail(2, 503, "ifGenerationMatch=0")
     acquire().release()
     assert storage.num_faults_left == 0
 
 
-def test_without_the_right_to_write_there_is_no_lock_and_that_is_said(storage, capsys):
+def test_without_write_permission_there_is_a_warning_and_no_lock(storage, capsys):
     storage.fail(9, 403, "ifGenerationMatch=0")
     acquire().release()
     assert "has no lock against a second writer: POST gs://bucket/model/.lock gives 403" in (

@@ -1,4 +1,4 @@
-"""One writer a folder."""
+"""Lock that allows one writer per folder."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ def acquire(folder, sleep=lambda seconds: None):
 
 @pytest.fixture
 def holder(tmp_path):
-    """A process that holds the lock of `tmp_path`."""
+    """Another process that holds the lock of `tmp_path`."""
     command = [sys.executable, "-c", _HOLDER, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "held\n"
@@ -32,7 +32,7 @@ def holder(tmp_path):
         process.kill()
 
 
-def test_a_second_process_is_refused(tmp_path, holder):
+def test_a_second_process_raises(tmp_path, holder):
     with pytest.raises(locks.LockedError, match=rf"in use by process {holder.pid} on host .*train"):
         acquire(tmp_path)
 
@@ -54,12 +54,12 @@ def test_two_locks_of_one_process_exclude_each_other(tmp_path):
     lock.release()
 
 
-def test_a_file_that_a_dead_process_left_is_no_lock(tmp_path):
+def test_the_file_of_a_dead_process_is_ignored(tmp_path):
     (tmp_path / ".lock").write_text('{"pid": 1, "host": "elsewhere"}')
     acquire(tmp_path).release()
 
 
-def test_the_file_of_a_dead_process_can_be_removed_without_a_lock(tmp_path, holder):
+def test_remove_dead_removes_the_file_of_a_dead_process(tmp_path, holder):
     locks.remove_dead(str(tmp_path))
     assert os.listdir(tmp_path) == [".lock"]
     holder.kill()
@@ -69,11 +69,11 @@ def test_the_file_of_a_dead_process_can_be_removed_without_a_lock(tmp_path, hold
 
 
 @pytest.mark.parametrize("text", ["", "[]", "nonsense", '{"host": "\\u001b[2J"}'])
-def test_the_owner_in_a_broken_file_is_another_process(text):
+def test_a_lock_file_that_cannot_be_parsed(text):
     assert locks.describe(locks.parse_owner(text)) == "another process"
 
 
-def test_a_folder_in_the_place_of_the_file_is_said(tmp_path):
+def test_a_folder_with_the_name_of_the_lock_file(tmp_path):
     (tmp_path / ".lock").mkdir()
     with pytest.raises(locks.LockedError, match=r"cannot be locked: .*Is a directory"):
         acquire(tmp_path)
@@ -83,6 +83,6 @@ def test_other_remote_file_systems_have_no_lock():
     locks.acquire("hdfs://host/folder", "model_dir", "train").release()
 
 
-def test_the_start_time_of_a_process_tells_it_from_a_later_one_of_its_number():
+def test_start_time_detects_a_reused_process_id():
     assert locks.start_time(os.getpid()).isdigit()
     assert locks.start_time(2**22 + 1) == ""

@@ -1,4 +1,4 @@
-"""Names from files: plain, and one line of text."""
+"""Checks of names that come from files."""
 
 import pytest
 
@@ -12,21 +12,21 @@ from common import names
         *("\udcff", "x" * 256, "é" * 128, None, 3, b"a", ["a"]),
     ],
 )
-def test_what_is_not_a_plain_name(name):
+def test_invalid_file_names(name):
     assert not names.is_plain_name(name)
 
 
 @pytest.mark.parametrize("name", ["a", "a b", "a.b", "...", "[*]?", "日本", "‌نام", "x" * 255, "🙂"])
-def test_plain_names(name):
+def test_valid_file_names(name):
     assert names.is_plain_name(name)
 
 
-def test_what_is_not_text_is_escaped():
+def test_printable_escapes_control_characters():
     assert names.printable("a é") == "a é"
     assert names.printable("a\n\udcff'") == r"a\n\udcff'"
 
 
 @pytest.mark.parametrize("wrong", [["a", ""], ["a", "a"], ["a\tb"], ["\ud800"], [3]])
-def test_class_names_that_cannot_be_stored(wrong):
+def test_invalid_class_names(wrong):
     assert names.problem_of_class_names(["b", *wrong])
     assert names.problem_of_class_names(["a", "b"]) is None

@@ -103,7 +103,7 @@ def test_a_dataset_json_that_attacks_its_reader(tmp_path, content, problem):
     [
         (["format"], "2", 'format is "2", and must be an integer'),
         (["name"], None, "name is null, and must be a line of text"),
-        (["class_names"], ["a", "a", "b"], "the class 'a' is there more than once"),
+        (["class_names"], ["a", "a", "b"], "the class name 'a' occurs more than once"),
         (["class_names"], "abc", 'class_names is "abc", and must be a list'),
         (["class_names", 1], "a\nb", "is not a class name"),
         (["features"], {}, "features is empty"),

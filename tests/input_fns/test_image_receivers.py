@@ -11,7 +11,7 @@ from input_fns import serving
 from input_fns.convert import decoded_images
 from input_fns.dataset_info import Dataset, Feature, unstored
 from input_fns.image_pipeline import ImagePipeline
-from tests.turned import EXIF, app, chunk, jpeg, plain, png, tiff
+from tests.exif_files import EXIF, app, chunk, jpeg, plain, png, tiff
 
 SMOOTH = np.asarray(
     Image.fromarray(np.random.default_rng(1).integers(0, 256, [5, 5, 3], dtype=np.uint8)).resize(

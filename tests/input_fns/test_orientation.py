@@ -10,7 +10,19 @@ import tensorflow as tf
 from PIL import Image
 
 from input_fns import orientation
-from tests.turned import EXIF, XMP, app, by_pillow, chunk, jpeg, plain, png, tiff, xmp, xmp_chunk
+from tests.exif_files import (
+    EXIF,
+    XMP,
+    app,
+    by_pillow,
+    chunk,
+    jpeg,
+    plain,
+    png,
+    tiff,
+    xmp,
+    xmp_chunk,
+)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Small models, trained for some steps and exported, with what the Estimator predicts."""
+"""Small exported models, with the predictions of the Estimator."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ DIGITS = ["--dataset=digits", "--train_steps=20", "--train_batch_size=32", "--se
 DIGITS += ["--predict_batch_size=128", "--params=pixel_scale=0.0625", "--noexport_check"]
 
 
-# By the path of an export, terms and depth of its network for `numerics`.
+# Path of an export -> terms and depth of its network for `numerics`.
 _ARITHMETIC = {}
 
 
@@ -30,27 +30,27 @@ def make(run_with, folder, terms, depth, *arguments):
 
 @pytest.fixture(scope="session")
 def arithmetic():
-    """Returns what `numerics.assert_close` takes for the floats of an export's predictions."""
+    """Returns the arguments of `numerics.assert_close` for the floats of an export."""
 
-    def of(exported):
+    def find(exported):
         network = _ARITHMETIC[exported.path]
         probabilities = exported.predictions.get("probabilities")
         if probabilities is None:
             return network
-        # Errors of logits as far apart as these become relative ones of the probabilities, and the
-        # softmax over 10 classes adds those of its power, sum and quotient.
+        # Absolute errors of the logits become relative errors of the probabilities; the softmax
+        # over 10 classes adds those of its exponential, sum and quotient.
         logits = np.ptp(np.log(probabilities), axis=-1).max()
         softmax = numerics.tolerance(terms=10, depth=3) / numerics.tolerance(**network)
         return {**network, "magnitude": probabilities.max() * (logits + softmax)}
 
-    return of
+    return find
 
 
 @pytest.fixture(scope="session")
 def assert_predicted(arithmetic):
-    """Compares an answer with the Estimator's predictions: floats within rounding, others exactly.
+    """Compares an answer with the Estimator's predictions: `assert_predicted(exported, answer)`.
 
-    `assert_predicted(exported, answer, rows)`, of all rows by default.
+    Floats must be within `numerics.tolerance`, others equal. `rows` selects rows; default: all.
     """
 
     def check(exported, answer, rows=np.s_[:]):
@@ -67,8 +67,8 @@ def assert_predicted(arithmetic):
 
 @pytest.fixture(scope="session")
 def cnn(run_with, digits_dir, tmp_path_factory):
-    """A small CNN with batch norm on real digits, which are stored as pixels; the likeliest two."""
-    layers = "--params=layers=conv:8:3 batch_norm relu pool:2 flatten dense:16 relu"
+    """A small CNN with batch norm on the digits, stored as pixels; top 2 classes."""
+    layers = "--params=layers=[conv:8:3,batch_norm,relu,pool:2,flatten,dense:16,relu]"
     every = ["--model=convnet", layers, *DIGITS, f"--data_dir={digits_dir}", "--export_top_k=2"]
     # The pixels; a convolution and five operations of batch norm; two layers with bias, the first
     # of 4x4 pixels of 8 channels.
@@ -78,7 +78,7 @@ def cnn(run_with, digits_dir, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def mobilenet(run_with, digits_dir, tmp_path_factory):
-    """A narrow MobileNet on real digits, resized."""
+    """A narrow MobileNet on the digits, resized."""
     # A low momentum, so that the moving averages fit the images after 20 steps.
     params = "--params=version=1,width=0.25,batch_norm_momentum=0.5"
     every = ["--model=mobilenet", params, *DIGITS]
@@ -101,13 +101,13 @@ def translator(run_with, text_flags, tmp_path_factory):
 
 @pytest.fixture(scope="session", params=["cnn", "translator", slow("mobilenet")])
 def exported(request):
-    """Each of them."""
+    """Each export."""
     return request.getfixturevalue(request.param)
 
 
 @pytest.fixture(scope="session")
 def c_api():
-    """Makes a `runtimes.CApi` of an export; skips where there is no C compiler."""
+    """Loads an export with `runtimes.CApi`; skips the test without a C compiler."""
 
     def load(exported):
         try:
@@ -120,5 +120,5 @@ def c_api():
 
 @pytest.fixture(scope="session")
 def raw():
-    """The raw request of an export."""
+    """Returns the request of the raw signature of an export."""
     return lambda exported: exported.requests[serving.RAW]

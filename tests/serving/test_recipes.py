@@ -1,4 +1,4 @@
-"""The recipes of docs/serving.md do what they say."""
+"""The recipes of docs/serving.md run and match the model."""
 
 import pathlib
 import re
@@ -13,14 +13,14 @@ from PIL import Image
 
 from tools import runtimes
 
-pytestmark = pytest.mark.numeric  # compares by the fixture `assert_predicted`
+pytestmark = pytest.mark.numeric  # compares with the fixture `assert_predicted`
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "serving.md").read_text()
 
 
 def recipes(heading, language):
-    """The blocks of code under a heading."""
+    """Returns the code blocks under a heading."""
     section = re.split(r"^## ", PAGE, flags=re.M)
     (text,) = [part for part in section if part.startswith(f"{heading}\n")]
     return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.M | re.S)
@@ -35,31 +35,31 @@ def run_recipe(code, exported, tmp_path, digits_dir):
     return names
 
 
-def by_lite(path, inputs):
+def run_lite(path, inputs):
     return tf.lite.Interpreter(model_path=str(path)).get_signature_runner()(**inputs)
 
 
 @pytest.mark.usefixtures("eager")
-def test_in_python(cnn, tmp_path, digits_dir, capsys):
-    (code,) = recipes("In Python, in C, on the command line", "python")
+def test_python(cnn, tmp_path, digits_dir, capsys):
+    (code,) = recipes("Python, C and the command line", "python")
     run_recipe(code, cnn, tmp_path, digits_dir)
     expected = [b"%d" % i for i in cnn.predictions["classes"][:3]]
-    of_pixels, of_file = capsys.readouterr().out.splitlines()
-    assert of_pixels == str(np.array(expected, object))
-    assert re.fullmatch(r"\[b'\d'\] \[\d\.\d+\]", of_file)
+    from_pixels, from_file = capsys.readouterr().out.splitlines()
+    assert from_pixels == str(np.array(expected, object))
+    assert re.fullmatch(r"\[b'\d'\] \[\d\.\d+\]", from_file)
 
 
 @pytest.mark.usefixtures("eager")
-def test_lite_in_floats(cnn, raw, tmp_path, digits_dir, assert_predicted):
+def test_lite_float32(cnn, raw, tmp_path, digits_dir, assert_predicted):
     run_recipe(recipes("TensorFlow Lite", "python")[0], cnn, tmp_path, digits_dir)
-    assert_predicted(cnn, by_lite(tmp_path / "model.tflite", raw(cnn)))
+    assert_predicted(cnn, run_lite(tmp_path / "model.tflite", raw(cnn)))
 
 
 @pytest.mark.usefixtures("eager")
-def test_lite_in_whole_numbers(cnn, raw, tmp_path, digits_dir):
+def test_lite_int8(cnn, raw, tmp_path, digits_dir):
     for code in recipes("TensorFlow Lite", "python"):
         run_recipe(code, cnn, tmp_path, digits_dir)
-    answer = by_lite(tmp_path / "model_int8.tflite", raw(cnn))
+    answer = run_lite(tmp_path / "model_int8.tflite", raw(cnn))
     np.testing.assert_allclose(answer["probabilities"], cnn.predictions["probabilities"], atol=0.1)
     assert np.mean(answer["classes"] == cnn.predictions["classes"]) > 0.95
     sizes = [(tmp_path / f"model{kind}.tflite").stat().st_size for kind in ("", "_int8")]

@@ -1,4 +1,4 @@
-"""One export, many runtimes: each answers what `Estimator.predict` says."""
+"""The outputs of an export match `Estimator.predict` in every runtime."""
 
 import numpy as np
 import pytest
@@ -16,24 +16,24 @@ def load(name, exported, c_api):
 
 @pytest.mark.parametrize(
     "name",
-    # Those that start TensorFlow once more answer as the C API does.
+    # Slow ones start TensorFlow again and match the C API.
     [
         slow(name) if name in ("tf.saved_model.load", "saved_model_cli") else name
         for name in (*runtimes.TENSORFLOW_RUNTIMES, "TensorFlow Lite", "ONNX Runtime", "OpenVINO")
     ],
 )
-def test_each_answers_within_rounding(name, exported, raw, c_api, assert_predicted):
+def test_outputs_match_predict(name, exported, raw, c_api, assert_predicted):
     answer = load(name, exported, c_api)(raw(exported))
     assert answer.keys() >= exported.predictions.keys()
     assert_predicted(exported, answer)
 
 
-def test_class_names_come_with_the_classes(cnn, raw, c_api):
+def test_class_names_match_the_classes(cnn, raw, c_api):
     answer = c_api(cnn)(raw(cnn))
     assert answer["class_names"].tolist() == [b"%d" % i for i in cnn.predictions["classes"]]
 
 
-def test_the_likeliest_classes_come_first(cnn, raw, c_api, arithmetic):
+def test_top_classes_are_sorted(cnn, raw, c_api, arithmetic):
     answer = c_api(cnn)(raw(cnn))
     probabilities = cnn.predictions["probabilities"]
     np.testing.assert_array_equal(answer["top_classes"][:, 0], cnn.predictions["classes"])

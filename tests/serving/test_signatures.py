@@ -1,4 +1,4 @@
-"""Each signature, as a model server would call it: through TensorFlow's C API."""
+"""All signatures of an export, called through TensorFlow's C API like a model server."""
 
 import io
 import struct
@@ -15,8 +15,8 @@ from tools import runtimes
 from tools.c_runtime import ServingError
 
 
-def picture(height, width, kind, mode="L", seed=0):
-    """A file of random pixels."""
+def encode_image(height, width, kind, mode="L", seed=0):
+    """Returns an image file of random pixels."""
     shape = (height, width, 3) if mode == "RGB" else (height, width)
     pixels = np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
     file = io.BytesIO()
@@ -28,15 +28,15 @@ def strings(*values):
     return np.array(values, object)
 
 
-def test_every_way_in_answers_the_same(exported, c_api, assert_predicted, arithmetic):
+def test_all_signatures_match_predict(exported, c_api, assert_predicted, arithmetic):
     runtime = c_api(exported)
     for signature, inputs in exported.requests.items():
         answer, _ = runtime.run(signature, inputs)
         assert answer.keys() >= exported.predictions.keys(), signature
         assert_predicted(exported, answer)
-    of_others = {name: np.roll(values, 1, axis=0) for name, values in exported.predictions.items()}
-    for name in {"probabilities", "score"} & of_others.keys():
-        numerics.assert_far(of_others[name], exported.predictions[name], **arithmetic(exported))
+    rolled = {name: np.roll(values, 1, axis=0) for name, values in exported.predictions.items()}
+    for name in {"probabilities", "score"} & rolled.keys():
+        numerics.assert_far(rolled[name], exported.predictions[name], **arithmetic(exported))
 
 
 def test_images_have_four_signatures(cnn):
@@ -47,7 +47,7 @@ def test_images_have_four_signatures(cnn):
     assert set(methods.values()) == {"tensorflow/serving/predict"}
 
 
-def test_classify_scores_the_likeliest(cnn, c_api, arithmetic):
+def test_classify_scores_top_classes(cnn, c_api, arithmetic):
     examples = cnn.requests[serving.TF_EXAMPLE][serving.EXAMPLES]
     answer, _ = c_api(cnn).run(serving.CLASSIFY, {"inputs": examples})
     probabilities = cnn.predictions["probabilities"]
@@ -67,25 +67,29 @@ def test_classify_scores_all_classes_in_order(mobilenet, c_api, arithmetic):
 
 
 @pytest.mark.parametrize("kind", ["jpeg", "png"])
-def test_a_file_of_any_size_is_served(cnn, c_api, kind):
-    files = [picture(50, 41, kind), picture(7, 300, kind, "RGB", seed=1), picture(33, 32, kind)]
+def test_image_files_of_any_size(cnn, c_api, kind):
+    files = [
+        encode_image(50, 41, kind),
+        encode_image(7, 300, kind, "RGB", seed=1),
+        encode_image(33, 32, kind),
+    ]
     answer, _ = c_api(cnn).run(serving.IMAGE_BYTES, {"image_bytes": strings(*files)})
     assert answer["probabilities"].shape == (3, 10)
 
 
-def test_one_example_is_served_as_many_are(exported, raw, c_api, assert_predicted):
+def test_a_batch_of_one(exported, raw, c_api, assert_predicted):
     one = {name: array[:1] for name, array in raw(exported).items()}
     assert_predicted(exported, c_api(exported)(one), rows=np.s_[:1])
 
 
-def test_no_examples_have_no_answers(exported, c_api):
+def test_an_empty_batch_has_empty_outputs(exported, c_api):
     runtime = c_api(exported)
     for signature, inputs in exported.requests.items():
         none = {name: array[:0] for name, array in inputs.items()}
         try:
             answer, _ = runtime.run(signature, none)
         except ServingError as error:
-            # oneDNN's convolution of an empty batch has a wrong shape, which the next one refuses.
+            # oneDNN's convolution of an empty batch has a wrong shape, which the next one rejects.
             is_raw_image = signature == serving.RAW and "image" in inputs
             if not (is_raw_image and "depth must be evenly divisible" in str(error)):
                 raise
@@ -96,22 +100,24 @@ def test_no_examples_have_no_answers(exported, c_api):
 @pytest.mark.parametrize(
     ("file", "message"),
     [
-        (b"no picture", "Unknown image file format"),
+        (b"not an image", "Unknown image file format"),
         (b"", "Unknown image file format|Input is empty"),
-        (picture(50, 41, "jpeg")[:200], "Invalid JPEG"),
-        (picture(30, 30, "png")[:100], "Invalid PNG"),
+        (encode_image(50, 41, "jpeg")[:200], "Invalid JPEG"),
+        (encode_image(30, 30, "png")[:100], "Invalid PNG"),
     ],
-    ids=["text", "nothing", "half a JPEG", "half a PNG"],
+    ids=["text", "empty", "truncated JPEG", "truncated PNG"],
 )
-def test_what_is_no_picture_is_an_error(cnn, c_api, file, message):
+def test_invalid_image_files_are_an_error(cnn, c_api, file, message):
     with pytest.raises(ServingError, match=message):
-        c_api(cnn).run(serving.IMAGE_BYTES, {"image_bytes": strings(picture(8, 8, "png"), file)})
+        c_api(cnn).run(
+            serving.IMAGE_BYTES, {"image_bytes": strings(encode_image(8, 8, "png"), file)}
+        )
 
 
-def test_a_huge_picture_is_an_error(cnn, c_api):
-    # The head of a file is enough to say what size it would be.
+def test_a_huge_image_is_an_error(cnn, c_api):
+    # The header contains the size.
     head = struct.pack(">IIBBBBB", 40_000, 40_000, 8, 0, 0, 0, 0)
-    file = picture(8, 8, "png").replace(picture(8, 8, "png")[16:29], head)
+    file = encode_image(8, 8, "png").replace(encode_image(8, 8, "png")[16:29], head)
     file = file[:29] + struct.pack(">I", zlib.crc32(file[12:29])) + file[33:]
     with pytest.raises(ServingError, match="PNG size too large"):
         c_api(cnn).run(serving.IMAGE_BYTES, {"image_bytes": strings(file)})
@@ -128,9 +134,9 @@ def test_rows_of_another_length_are_an_error(translator, c_api):
         c_api(translator)({"source": np.ones([3, 31], np.int32)})
 
 
-def test_what_is_no_record_is_an_error(exported, c_api):
+def test_an_invalid_record_is_an_error(exported, c_api):
     with pytest.raises(ServingError, match="Invalid protocol message"):
-        c_api(exported).run(serving.TF_EXAMPLE, {serving.EXAMPLES: strings(b"no record")})
+        c_api(exported).run(serving.TF_EXAMPLE, {serving.EXAMPLES: strings(b"not a record")})
 
 
 def test_a_record_without_the_feature_is_an_error(exported, c_api):

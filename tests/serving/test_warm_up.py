@@ -1,4 +1,4 @@
-"""The requests that TensorFlow Serving replays, read by its own protos."""
+"""Warm-up requests for TensorFlow Serving, parsed with its protos."""
 
 import os
 
@@ -22,13 +22,13 @@ def logs(exported):
     ]
 
 
-def request_of(log):
+def get_request(log):
     return getattr(log, log.WhichOneof("log_type")).request
 
 
-def inputs_of(log):
-    """What the request feeds, as arrays."""
-    request = request_of(log)
+def get_inputs(log):
+    """Returns the inputs of a request, `{name: array}`."""
+    request = get_request(log)
     if log.HasField("classify_log"):
         examples = request.input.example_list.examples
         return {"inputs": np.array([example.SerializeToString() for example in examples], object)}
@@ -36,7 +36,7 @@ def inputs_of(log):
 
 
 def test_every_signature_has_a_request(exported):
-    names = [request_of(log).model_spec.signature_name for log in logs(exported)]
+    names = [get_request(log).model_spec.signature_name for log in logs(exported)]
     expected = {*exported.requests} | (
         {"classify"} if "probabilities" in exported.predictions else set()
     )
@@ -44,13 +44,13 @@ def test_every_signature_has_a_request(exported):
     assert set(names) == expected
 
 
-def test_the_model_is_named_as_its_folder(cnn):
-    assert {request_of(log).model_spec.name for log in logs(cnn)} == {"export"}
+def test_the_model_name_is_that_of_its_folder(cnn):
+    assert {get_request(log).model_spec.name for log in logs(cnn)} == {"export"}
 
 
-def test_classes_are_asked_for_by_classify(cnn):
+def test_classify_has_a_classify_log(cnn):
     kinds = {
-        request_of(log).model_spec.signature_name: log.WhichOneof("log_type") for log in logs(cnn)
+        get_request(log).model_spec.signature_name: log.WhichOneof("log_type") for log in logs(cnn)
     }
     assert kinds.pop(serving.CLASSIFY) == "classify_log"
     assert set(kinds.values()) == {"predict_log"}
@@ -59,15 +59,15 @@ def test_classes_are_asked_for_by_classify(cnn):
 def test_the_requests_can_be_replayed(exported, c_api):
     runtime = c_api(exported)
     for log in logs(exported):
-        answer, _ = runtime.run(request_of(log).model_spec.signature_name, inputs_of(log))
+        answer, _ = runtime.run(get_request(log).model_spec.signature_name, get_inputs(log))
         assert {len(values) for values in answer.values()} == {3}
 
 
 @pytest.mark.parametrize("size", [0, 127, 128, 20_000])
-def test_requests_of_any_length_are_whole(tmp_path, size):
+def test_requests_of_any_length(tmp_path, size):
     protos = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
     image = np.arange(size, dtype=np.int32)
     warm_up.write(str(tmp_path / "requests"), "m", {"serving_default": {"image": image}})
     (record,) = tf.compat.v1.io.tf_record_iterator(str(tmp_path / "requests"))
     log = protos.PredictionLog.FromString(record)
-    np.testing.assert_array_equal(inputs_of(log)["image"], image)
+    np.testing.assert_array_equal(get_inputs(log)["image"], image)

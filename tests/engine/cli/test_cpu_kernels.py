@@ -1,4 +1,4 @@
-"""Which kernels TensorFlow computes with on a CPU, and what a CPU can compute."""
+"""oneDNN and bfloat16 by the instruction sets of the CPU."""
 
 import platform
 import subprocess
@@ -33,18 +33,16 @@ def cpu_info(tmp_path):
         ("x86_64", AVX2, {"TF_ENABLE_ONEDNN_OPTS": "0"}, {"TF_ENABLE_ONEDNN_OPTS": "0"}),
     ],
 )
-def test_onednn_is_on_where_it_is_faster(
-    monkeypatch, cpu_info, machine, features, environ, expected
-):
+def test_onednn_is_enabled_with_avx2(monkeypatch, cpu_info, machine, features, environ, expected):
     monkeypatch.setattr(platform, "machine", lambda: machine)
     cpu_kernels.prefer_onednn(environ, cpu_info(features))
     assert environ == expected
 
 
-def test_a_wrapper_chooses_before_tensorflow_is_imported():
+def test_onednn_is_chosen_before_tensorflow_is_imported():
     code = (
         "import os, sys\n"
-        "from engine.cli import cpu_kernels, startup\n"
+        "from engine.cli import cpu_kernels, startup, supervisor\n"
         "cpu_kernels.prefer_onednn = lambda: print('tensorflow' in sys.modules)\n"
         "startup.start(['run_cpu.py', '--mode=eval', '--model=mlp', '--dataset=x',"
         " '--data_dir=d', '--model_dir=m'], '', 'engine.cli.flags', 'engine.cli.cpu_flags')\n"
@@ -62,10 +60,10 @@ def test_a_wrapper_chooses_before_tensorflow_is_imported():
         ("fpu avx2 avx512f", False),
     ],
 )
-def test_bfloat16_is_an_instruction_of_the_cpu(cpu_info, features, expected):
+def test_bfloat16_needs_cpu_instructions(cpu_info, features, expected):
     found = cpu_kernels.cpu_features(cpu_info(features))
-    assert runtime.computes_bfloat16(found) is expected
+    assert runtime.supports_bfloat16(found) is expected
 
 
-def test_bfloat16_is_assumed_where_the_instructions_are_unknown(tmp_path):
-    assert runtime.computes_bfloat16(cpu_kernels.cpu_features(str(tmp_path / "none")))
+def test_bfloat16_is_assumed_on_an_unknown_cpu(tmp_path):
+    assert runtime.supports_bfloat16(cpu_kernels.cpu_features(str(tmp_path / "none")))

@@ -1,4 +1,4 @@
-"""The flags as a file that repeats a run."""
+"""Flags, and the flagfile that repeats a run."""
 
 import pytest
 
@@ -9,7 +9,7 @@ BASE = ["program", "--model=mlp", "--dataset=digits", "--data_dir=d", "--model_d
 
 @pytest.fixture
 def parse():
-    """Parses a command line into FLAGS, which are as new before."""
+    """Resets FLAGS, then parses a command line."""
 
     def parse_line(*arguments):
         flags.FLAGS.unparse_flags()
@@ -19,7 +19,7 @@ def parse():
     return parse_line
 
 
-def test_a_flagfile_holds_what_differs_from_the_defaults(parse):
+def test_the_flagfile_contains_flags_that_differ_from_their_defaults(parse):
     parse(
         "--train_steps=7",
         "--params=a=1,b=2",
@@ -40,7 +40,7 @@ def test_a_flagfile_holds_what_differs_from_the_defaults(parse):
 
 
 def test_a_flagfile_repeats_the_flags(parse, tmp_path):
-    parse("--train_epochs=1.5", "--params=layers=conv:3:3 flatten", "--best_metric=accuracy")
+    parse("--train_epochs=1.5", "--params=layers=[conv:3:3,flatten]", "--best_metric=accuracy")
     text = flags.as_flagfile()
     (tmp_path / "flags.cfg").write_text(text)
     parse(f"--flagfile={tmp_path}/flags.cfg")
@@ -65,7 +65,7 @@ def test_training_needs_a_length(parse):
         parse("--mode=train")
 
 
-def test_evaluation_needs_none(parse):
+def test_evaluation_needs_no_length(parse):
     assert parse("--mode=eval").mode == "eval"
 
 
@@ -98,7 +98,7 @@ def test_a_flagfile_keeps_every_value(parse, tmp_path, value):
 
 
 @pytest.mark.parametrize("value", ["a\nb", "a\rb", "a\x85b", "a\0", " a", "a ", "\udcff", "a\t"])
-def test_a_value_that_no_flagfile_keeps_is_refused(parse, value):
+def test_values_that_a_flagfile_cannot_store_are_rejected(parse, value):
     with pytest.raises(flags.flags.IllegalFlagValueError, match=r"character|space"):
         parse("--train_steps=7", f"--best_metric={value}")
 
@@ -113,7 +113,10 @@ def test_a_tilde_is_the_home_folder(parse, monkeypatch, tmp_path, name):
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "1_0", "0x10", "1e999", "٣", ""])
-def test_a_number_is_finite_and_decimal(parse, value):
-    for name, message in (("train_epochs", "it is not a finite"), ("train_steps", "invalid lit")):
+def test_numbers_are_finite_and_decimal(parse, value):
+    for name, message in (
+        ("train_epochs", "it is not a finite"),
+        ("train_steps", "is not a decimal"),
+    ):
         with pytest.raises(flags.flags.IllegalFlagValueError, match=message):
             parse(f"--{name}={value}")

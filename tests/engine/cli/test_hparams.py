@@ -1,6 +1,8 @@
 """Hyperparameters: defaults, overrides and refusals."""
 
+import copy
 import dataclasses
+import json
 
 import pytest
 
@@ -15,7 +17,7 @@ def resolve(*overrides):
 
 def test_defaults_of_the_model_and_of_the_training():
     params = resolve()
-    assert params["hidden_units"] == "512"
+    assert params["hidden_units"] == (512,)
     assert params["optimizer"] == "adam"
     assert params["schedule"] == "constant"
 
@@ -30,12 +32,58 @@ def test_a_later_key_wins_and_others_stay():
 
 
 def test_values_take_the_type_of_the_default():
-    params = resolve("learning_rate=1, warmup_steps=20 ,nesterov=True,hidden_units=3 4,")
+    params = resolve("learning_rate=1, warmup_steps=20 ,nesterov=True,hidden_units=[3,4],")
     assert params["learning_rate"] == 1.0
     assert isinstance(params["learning_rate"], float)
     assert params["warmup_steps"] == 20
     assert params["nesterov"] is True
-    assert params["hidden_units"] == "3 4"
+    assert params["hidden_units"] == (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("hidden_units=[256,128],dropout=0.1", (256, 128)),
+        ("hidden_units=[ 256 , 128 ]", (256, 128)),
+        ("hidden_units=256 128", (256, 128)),  # flags.cfg of older versions
+        ("hidden_units=256", (256,)),
+        ("hidden_units=[256]", (256,)),
+        ("hidden_units=[]", ()),
+        ("hidden_units=", ()),
+        ("pixel_mean=[1,2.5,3]", (1.0, 2.5, 3.0)),
+        ("pixel_mean=1", (1.0,)),
+        (
+            "learning_rate_factors=[logits/.*:10,stage_[1-3]/.*:0.1]",
+            ("logits/.*:10", "stage_[1-3]/.*:0.1"),
+        ),
+        (
+            "learning_rate_factors=logits/.*:10 stage_[12]/.*:0.1",
+            ("logits/.*:10", "stage_[12]/.*:0.1"),
+        ),
+        ("decay_boundaries=[3,6],schedule=step", (3, 6)),
+    ],
+)
+def test_a_list(override, expected):
+    key = override.partition("=")[0]
+    value = resolve(override)[key]
+    assert value == expected
+    assert [type(item) for item in value] == [type(item) for item in expected]
+    assert hparams._convert(key, str(value), type(value)) == value
+    assert json.loads(json.dumps(value)) == list(expected)  # result files, model cards
+    copied = copy.deepcopy(value)  # Estimator copies params
+    assert copied == value
+    assert type(copied) is type(value)
+
+
+def test_a_regular_expression_keeps_its_brackets():
+    assert resolve("trainable=[a-c,]+/.*,dropout=0.5")["trainable"] == "[a-c,]+/.*"
+
+
+def test_a_default_of_another_type_cannot_be_overridden():
+    model = dataclasses.replace(mlp.MODEL, default_params=lambda: {"sizes": (1, 2)})
+    message = r"sizes=\[3\]: the model's default is a tuple. Make it .* an Ints, Floats or Strings"
+    with pytest.raises(UsageError, match=message):
+        hparams.resolve(model, ["sizes=[3]"])
 
 
 @pytest.mark.parametrize(
@@ -48,6 +96,14 @@ def test_values_take_the_type_of_the_default():
         ("warmup_steps=1e3", "warmup_steps=1e3 is not a valid int"),
         ("nesterov=1", "nesterov=1 is not a valid bool"),
         ("num_classes=4", "num_classes=4, but the data set has 3"),
+        ("hidden_units=[3;4]", r"hidden_units=\[3;4\] is not a list of int. Write .*=\[1,2\]"),
+        ("hidden_units=[3,,4]", "is not a list of int"),
+        ("hidden_units=[3,4]5", "is not a list of int"),
+        ("pixel_mean=[1,nan]", r"is not a list of float. Write pixel_mean=\[1,2\]"),
+        ("learning_rate_factors=[a:2 b:3]", r"is not a list of str. Write .*=\[a,b\]"),
+        ("learning_rate_factors=[a:2,]", "is not a list of str"),
+        ("hidden_units=[3,4", r"'\[' without '\]' in 'hidden_units=\[3,4'"),
+        ("hidden_units=3]", r"'\]' without '\['"),
     ],
 )
 def test_a_wrong_override_is_refused(override, message):

@@ -1,4 +1,4 @@
-"""One line about a disk or a bucket that fails."""
+"""One-line messages for errors of disks and buckets."""
 
 import errno
 import os
@@ -21,13 +21,13 @@ from engine.cli import io_errors
                 "/tmp/m/model.ckpt-50_temp/part-00000-of-00001.data; No space left on device\n"
                 "\t [[node save/SaveV2 ]]\nHint: If you want to see a list of allocated tensors",
             ),
-            r"No space left on device: /tmp/m/model\.ckpt-50_temp/\S+ \(\d+ MB are free\); what",
+            r"No space left on device: /tmp/m/model\.ckpt-50_temp/\S+ \(\d+ MB are free\);",
         ),
         (
             tf.errors.PermissionDeniedError(
                 None, None, "/m/graph.pbtxt.tmp1; Read-only file system"
             ),
-            r"Read-only file system: /m/graph\.pbtxt\.tmp1; what was saved before is whole",
+            r"Read-only file system: /m/graph\.pbtxt\.tmp1; files saved before are intact",
         ),
         (
             tf.errors.ResourceExhaustedError(
@@ -37,7 +37,7 @@ from engine.cli import io_errors
                 'call last):\n    File "/work/run_cpu.py", line 174, in <module>\n'
                 "Node: 'save/SaveV2'\nruns/m/model.ckpt-50_temp/part-0; No space left on device\n",
             ),
-            r"No space left on device: runs/m/model\.ckpt-50_temp/part-0 \(\d+ MB are free\); what",
+            r"No space left on device: runs/m/model\.ckpt-50_temp/part-0 \(\d+ MB are free\);",
         ),
         (
             OSError(errno.ENOSPC, "No space left on device", "/tmp/x"),
@@ -51,13 +51,13 @@ from engine.cli import io_errors
         ),
         (
             tf.errors.FailedPreconditionError(None, None, "/m/eval is not a directory"),
-            r"Not a directory: /m/eval; what was saved before is whole",
+            r"Not a directory: /m/eval; files saved before are intact",
         ),
     ],
-    ids=["full", "read-only", "full, in a graph", "full, in Python", "bucket", "no folder"],
+    ids=["full", "read-only", "full, in a graph", "full, in Python", "bucket", "not a folder"],
 )
-def test_the_file_and_what_is_kept_are_named(error, expected):
-    line = io_errors.problem(error)
+def test_the_message_names_the_cause_and_the_file(error, expected):
+    line = io_errors.describe(error)
     assert re.match(expected, line), line
     assert "\n" not in line
 
@@ -65,13 +65,13 @@ def test_the_file_and_what_is_kept_are_named(error, expected):
 @pytest.mark.parametrize(
     "error", [ValueError("No space left on device"), tf.errors.InternalError(None, None, "a bug")]
 )
-def test_other_errors_are_none_of_its_business(error):
-    assert io_errors.problem(error) is None
+def test_other_errors_are_not_described(error):
+    assert io_errors.describe(error) is None
 
 
 @pytest.fixture
 def resize_disk(tmp_path):
-    """Gives `tmp_path/"disk"` a disk of its own: `resize_disk("2m")` makes it, or changes it."""
+    """Mounts a disk at `tmp_path/"disk"`, or changes its size: `resize_disk("2m")`."""
     place = tmp_path / "disk"
     place.mkdir()
 
@@ -79,15 +79,13 @@ def resize_disk(tmp_path):
         how = "remount," if os.path.ismount(place) else ""
         mount = ["mount", "-t", "tmpfs", "-o", f"{how}size={size}", "tmpfs", str(place)]
         if subprocess.run(mount, capture_output=True).returncode:
-            pytest.skip("a disk can be mounted by root alone")
+            pytest.skip("only root can mount a disk")
 
     yield resize
     subprocess.run(["umount", str(place)], check=True)
 
 
-def test_a_full_disk_keeps_what_was_saved_and_the_run_goes_on_with_space(
-    command, variables, resize_disk, tmp_path
-):
+def test_training_resumes_after_a_full_disk(command, variables, resize_disk, tmp_path):
     resize_disk("900k")  # room for three checkpoints of 0.24 MB
     arguments = ["--mode=train", "--train_steps=50", "--save_checkpoints_steps=10"]
     train = command("run_cpu.py", *arguments, f"--model_dir={tmp_path}/disk/model")

@@ -1,4 +1,4 @@
-"""A training that dies is restarted while there is hope."""
+"""A training that dies is restarted from its newest checkpoint."""
 
 import os
 import pathlib
@@ -12,7 +12,7 @@ import pytest
 
 from engine.cli import supervisor
 
-# A training of its own kind: counts its runs, saves a checkpoint of its step, and then does `end`.
+# A fake training: counts its runs, saves a checkpoint if `saves`, and exits with `ends`.
 TRAINING = """
 import os, pathlib, signal, sys
 folder = pathlib.Path(sys.argv[1])
@@ -29,7 +29,7 @@ sys.exit(ends[runs])
 
 @pytest.fixture
 def supervise(tmp_path):
-    """Supervises runs that save or not, and end so; returns the status, runs and waits."""
+    """Supervises fake trainings; returns the status, the number of runs and the waits."""
 
     def run(saves, ends, max_restarts=9):
         waits = []
@@ -40,28 +40,28 @@ def supervise(tmp_path):
     return run
 
 
-def test_one_that_is_killed_is_restarted_to_its_end(supervise):
+def test_a_killed_training_is_restarted(supervise):
     ends = [-signal.SIGKILL, 1, -signal.SIGSEGV, 0]
     assert supervise([True] * 4, ends) == (0, 4, [1, 1, 1])
 
 
 @pytest.mark.parametrize("status", [0, 2, 129, 130, 141, 143])
-def test_one_that_ends_on_purpose_is_not(supervise, status):
+def test_a_handled_end_is_not_restarted(supervise, status):
     assert supervise([True], [status]) == (status, 1, [])
 
 
-def test_without_progress_it_waits_longer_and_gives_up(supervise):
+def test_without_progress_waits_grow_and_restarts_end(supervise):
     assert supervise([False] * 9, [1] * 9) == (1, 3, [2, 4])
 
 
-def test_progress_gives_new_hope(supervise):
+def test_progress_resets_the_waits(supervise):
     saves = [False, False, True, False, False, False]
     assert supervise(saves, [1] * 6) == (1, 6, [2, 4, 1, 2, 4])
 
 
-def test_there_are_no_more_restarts_than_asked_for(supervise, capfd):
+def test_max_restarts(supervise, capfd):
     assert supervise([True] * 9, [-signal.SIGKILL] * 9, max_restarts=2) == (137, 3, [1, 1])
-    assert "restarted 2 times, which is --max_restarts" in capfd.readouterr().out
+    assert "Not restarted: limit of --max_restarts=2" in capfd.readouterr().out
 
 
 def catches(pid, number):
@@ -71,7 +71,7 @@ def catches(pid, number):
     return bool(int(mask, 16) >> (number - 1) & 1)
 
 
-def test_a_signal_reaches_the_training(tmp_path):
+def test_signals_are_forwarded(tmp_path):
     code = "import sys, time\nprint('ready', flush=True)\ntime.sleep(60)"
     parent = (
         "import sys; from engine.cli import supervisor\n"
@@ -87,7 +87,7 @@ def test_a_signal_reaches_the_training(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_training_ends_by_itself(command, run_in, variables, tmp_path):
+def test_a_killed_run_is_resumed_to_its_end(command, run_in, variables, tmp_path):
     arguments = ["--mode=train", "--train_steps=1500", "--save_checkpoints_steps=20"]
     process = subprocess.Popen(command("run_cpu.py", *arguments, "--max_restarts=2"))
     while not (tmp_path / "model" / "checkpoint").exists():
@@ -98,8 +98,8 @@ def test_a_killed_training_ends_by_itself(command, run_in, variables, tmp_path):
     assert variables(tmp_path / "model")["global_step"] == 1500
 
 
-def test_a_training_ends_with_a_supervisor_that_is_killed(tmp_path):
-    """Otherwise the same command would train beside it."""
+def test_a_training_exits_if_its_supervisor_is_killed(tmp_path):
+    """Otherwise a second training would start beside it."""
     code = "import time\nprint('ready', flush=True)\ntime.sleep(600)"
     parent = (
         "import sys; from engine.cli import supervisor\n"

@@ -1,4 +1,4 @@
-"""TF_CONFIG makes a process a part of a cluster, or is refused in one line."""
+"""TF_CONFIG: the role of a process in a cluster, and errors."""
 
 import json
 
@@ -12,7 +12,7 @@ CLUSTER = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
 
 @pytest.fixture
 def configure(monkeypatch):
-    """Sets TF_CONFIG for this cluster, or to a text."""
+    """Sets TF_CONFIG to a task of a cluster, or to a text."""
 
     def configure(task_type=None, index=0, cluster=CLUSTER, text=None):
         config = {"cluster": cluster, "task": {"type": task_type, "index": index}}
@@ -26,12 +26,12 @@ def configure(monkeypatch):
 )
 def test_a_task_of_a_cluster(configure, task_type, index, worker):
     configure(task_type, index)
-    assert tf_config.task_of_environment() == tf_config.Task(task_type, worker, in_cluster=True)
+    assert tf_config.from_environment() == tf_config.Task(task_type, worker, in_cluster=True)
 
 
-def test_the_evaluator_needs_no_place_in_the_cluster(configure):
+def test_the_evaluator_is_not_in_the_cluster_spec(configure):
     configure("evaluator")
-    task = tf_config.task_of_environment()
+    task = tf_config.from_environment()
     assert (task.type, task.in_cluster, task.trains, task.is_chief) == (
         "evaluator",
         True,
@@ -40,14 +40,14 @@ def test_the_evaluator_needs_no_place_in_the_cluster(configure):
     )
 
 
-def test_without_it_a_process_is_alone(monkeypatch):
+def test_without_tf_config_there_is_no_cluster(monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
-    assert tf_config.task_of_environment() == tf_config.Task("chief", 0, in_cluster=False)
+    assert tf_config.from_environment() == tf_config.Task("chief", 0, in_cluster=False)
 
 
-def test_a_cluster_of_one_is_alone(configure):
+def test_a_cluster_of_one_process_is_ignored(configure):
     configure("chief", cluster={"chief": ["a:1"]})
-    assert not tf_config.task_of_environment().in_cluster
+    assert not tf_config.from_environment().in_cluster
 
 
 @pytest.mark.parametrize(
@@ -60,14 +60,14 @@ def test_a_cluster_of_one_is_alone(configure):
         ({"task_type": "worker", "cluster": {"worker": ["b:1"], "ps": ["d:1"]}}, "chief"),
         (
             {"task_type": "worker", "cluster": {"chief": ["a:1"], "worker": ["b:1"]}},
-            "no --strategy",
+            "Add one, or use",
         ),
         ({"task_type": "boss"}, "boss"),
-        ({"task_type": "master", "cluster": {"master": ["a:1"], "ps": ["d:1"]}}, "say 'chief'"),
+        ({"task_type": "master", "cluster": {"master": ["a:1"], "ps": ["d:1"]}}, "Use 'chief'"),
         ({"text": json.dumps({"cluster": CLUSTER})}, "task"),
     ],
 )
-def test_what_is_no_cluster(configure, config, message):
+def test_invalid_clusters(configure, config, message):
     configure(**config)
     with pytest.raises(UsageError, match=message):
-        tf_config.task_of_environment()
+        tf_config.from_environment()

@@ -1,4 +1,4 @@
-"""Checkpoints during training."""
+"""Checkpoints are saved at multiples of save_steps and at the end."""
 
 import os
 
@@ -25,18 +25,18 @@ def steps_saved(model_dir):
     return sorted(int(name[len("model.ckpt-") : -len(".index")]) for name in names)
 
 
-def test_it_saves_every_so_many_steps_and_at_the_end(tmp_path):
+def test_saves_every_save_steps_and_at_the_end(tmp_path):
     train(tmp_path, 10)
     assert steps_saved(tmp_path) == [4, 8, 10]
 
 
-def test_a_resumed_run_saves_at_the_steps_of_one_that_never_stopped(tmp_path):
+def test_a_resumed_training_saves_at_the_same_steps(tmp_path):
     train(tmp_path, 6)
     train(tmp_path, 11)
     assert steps_saved(tmp_path) == [4, 6, 8, 11]
 
 
-def test_tensorboard_gets_the_graph(tmp_path):
+def test_the_graph_is_written_for_tensorboard(tmp_path):
     train(tmp_path, 1)
     paths = tf.io.gfile.glob(str(tmp_path / "events.*"))
     events = [event for path in paths for event in tf.compat.v1.train.summary_iterator(path)]

@@ -1,4 +1,4 @@
-"""Arrays between two processes, without pickle."""
+"""Groups of arrays are stored without pickle."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ import tensorflow as tf
 from engine.serving import array_file
 
 
-def test_arrays_come_back_as_they_were(tmp_path):
+def test_arrays_are_restored(tmp_path):
     path = str(tmp_path / "arrays.npz")
     texts = np.array([[b"a\0\0", b""], [b"\xff\xd8", "käse"]], object)
     groups = {
@@ -28,7 +28,7 @@ def test_arrays_come_back_as_they_were(tmp_path):
             assert found[group][name].dtype == (object if array.dtype.kind == "S" else array.dtype)
 
 
-def test_a_pickle_is_not_read(tmp_path):
+def test_a_pickle_is_not_loaded(tmp_path):
     path = str(tmp_path / "arrays.npz")
     np.savez(path, index=np.array([print], object))
     with pytest.raises(ValueError, match="allow_pickle"):

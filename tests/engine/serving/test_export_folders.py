@@ -1,4 +1,4 @@
-"""The folders of exports: what a killed one leaves, and two at once."""
+"""Staging and version folders: leftovers of killed exports, concurrent exports."""
 
 import os
 import subprocess
@@ -23,15 +23,15 @@ def published(export_dir, count, done):
             done.append(export_folders.publish(path, export_dir, False))
 
 
-def test_a_folder_gets_a_version_and_nothing_else_stays(tmp_path):
+def test_publish_creates_a_version_and_no_other_file(tmp_path):
     done = []
     published(str(tmp_path), 2, done)
     assert sorted(os.listdir(tmp_path)) == [os.path.basename(path) for path in done]
     assert int(os.path.basename(done[1])) > int(os.path.basename(done[0]))
 
 
-def test_exports_at_once_take_different_versions(tmp_path):
-    """Threads hold locks as processes do: a flock belongs to an open file."""
+def test_concurrent_exports_get_different_versions(tmp_path):
+    """Threads exclude each other like processes: a flock belongs to an open file."""
     done = []
     threads = [threading.Thread(target=published, args=(str(tmp_path), 5, done)) for _ in range(3)]
     for thread in threads:
@@ -56,14 +56,14 @@ def test_the_folder_of_a_killed_export_is_removed(tmp_path):
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"locked\n"
         with export_folders.staging(str(tmp_path)):
-            assert (tmp_path / "temp-0123abcd").exists()  # its export is alive
+            assert (tmp_path / "temp-0123abcd").exists()  # the export is running
         process.kill()
     with export_folders.staging(str(tmp_path)):
         assert not (tmp_path / "temp-0123abcd").exists()
 
 
 def test_a_folder_without_a_lock_is_removed(tmp_path):
-    """Its export was killed before it made the lock."""
+    """Its export was killed before it created the lock."""
     for name in ("temp-00000001", "temp-mine", "failed-7"):
         (tmp_path / name / "17").mkdir(parents=True)
     with export_folders.staging(str(tmp_path)):
@@ -72,15 +72,15 @@ def test_a_folder_without_a_lock_is_removed(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["²", "9" * 30, "12x", "007"])
-def test_a_name_that_is_no_version_is_passed_over(tmp_path, name):
+def test_names_that_are_not_versions_are_ignored(tmp_path, name):
     (tmp_path / name).mkdir()
     done = []
     published(str(tmp_path), 1, done)
     assert len(os.path.basename(done[0])) == 10
 
 
-def test_a_version_that_another_process_claims_is_left_to_it(tmp_path, monkeypatch):
-    """As on gs://, where the lock of a folder is missing."""
+def test_a_version_claimed_by_another_process_is_not_used(tmp_path, monkeypatch):
+    """As on gs://, where folders cannot be locked."""
     taken = []
 
     def acquire(folder, flag, purpose, name):

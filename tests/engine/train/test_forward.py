@@ -14,7 +14,7 @@ from tests import numerics
 BFLOAT16 = tf.bfloat16.as_numpy_dtype
 MODELS = {
     "mlp": (mlp.MODEL, ["dropout=0,hidden_units=64"]),
-    "convnet": (convnet.MODEL, ["layers=conv:4:3 batch_norm relu flatten dense:8 relu"]),
+    "convnet": (convnet.MODEL, ["layers=[conv:4:3,batch_norm,relu,flatten,dense:8,relu]"]),
     "resnet": (resnet.MODEL, ["depth=10,width=8,stem=cifar,zero_init_last_gamma=false"]),
 }
 # What each rounds to bfloat16 one after another: the pixels; of a layer with bias the kernel, the
@@ -104,7 +104,7 @@ def test_bfloat16_adds_up_many_pixels_in_float32(layers):
             tf.compat.v1.set_random_seed(1)
             # Without a ReLU, whose gradient is that of another function where rounding takes a
             # number to its other side.
-            overrides = [f"layers=conv:16:3 {layers}", "pixel_scale=0.004"]
+            overrides = [f"layers=[conv:16:3,{layers}]", "pixel_scale=0.004"]
             params = hparams.resolve(convnet.MODEL, overrides, {"num_classes": 3}, precision=kind)
             outputs = forward.infer(convnet.MODEL, {"image": tf.constant(images)}, params, True)
             loss = tf.reduce_sum(outputs["logits"][:, 0])
@@ -126,7 +126,7 @@ def test_bfloat16_adds_up_many_pixels_in_float32(layers):
     numerics.assert_far(summed_in_bfloat16(of_pixels), of_biases[0], **backward_pass)
 
 
-CONVNET = "layers=conv:4:3 batch_norm relu flatten dense:8 relu"
+CONVNET = "layers=[conv:4:3,batch_norm,relu,flatten,dense:8,relu]"
 
 
 def trained_with(pattern, *overrides):

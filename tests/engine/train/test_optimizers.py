@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from common.errors import UsageError
+from common.params import Strings
 from engine.train import optimizers
 from tests import numerics
 
@@ -221,7 +222,7 @@ def test_update_ops_run_with_the_step(session, train):
 @pytest.mark.parametrize("name", ["momentum", "adam", "adamw", "rmsprop", "lars", "lamb"])
 def test_a_factor_is_a_learning_rate_of_its_own(session, minimize, name):
     params = make_params(optimizer=name, weight_decay=0.01)
-    faster = {**params, "learning_rate_factors": "ker.*:3"}
+    faster = {**params, "learning_rate_factors": Strings(["ker.*:3"])}
     grouped = _train(session, minimize, faster, 0.1, separable_loss)
     with tf.Graph().as_default(), tf.compat.v1.Session() as other:
         kernel, _ = _train(other, minimize, params, 0.3, separable_loss)
@@ -231,7 +232,7 @@ def test_a_factor_is_a_learning_rate_of_its_own(session, minimize, name):
 
 
 def test_the_first_pattern_that_matches_counts(session, minimize):
-    factors = make_params(optimizer="momentum", learning_rate_factors="kernel:2 .*:5")
+    factors = make_params(optimizer="momentum", learning_rate_factors=Strings(["kernel:2", ".*:5"]))
     found = _train(session, minimize, factors, 0.1, separable_loss)
     for rate, own in ((0.2, 0), (0.5, 1)):
         with tf.Graph().as_default(), tf.compat.v1.Session() as other:
@@ -241,7 +242,7 @@ def test_the_first_pattern_that_matches_counts(session, minimize):
 
 def test_a_factor_for_nothing_is_refused(train):
     with pytest.raises(UsageError, match=r"learning_rate_factors: 'head/.*' matches no trained"):
-        train(make_params(learning_rate_factors="head/.*:2"))
+        train(make_params(learning_rate_factors=Strings(["head/.*:2"])))
 
 
 @pytest.mark.parametrize(
@@ -252,10 +253,10 @@ def test_a_factor_for_nothing_is_refused(train):
         ({"ema_decay": -0.1}, "ema_decay=-0.1 must be in"),
         ({"clip_norm": -1.0}, "clip_norm=-1.0 must not be below 0"),
         ({"epsilon": 0.0}, "epsilon=0.0 must be above 0"),
-        ({"trainable": "logits/("}, r"trainable: 'logits/\(' is no regular expression"),
-        ({"learning_rate_factors": "a(:2"}, r"learning_rate_factors: 'a\(' is no regular"),
-        ({"learning_rate_factors": "logits/.*"}, "must be REGEX:FACTOR, factors above 0"),
-        ({"learning_rate_factors": "logits/.*:0"}, "must be REGEX:FACTOR, factors above 0"),
+        ({"trainable": "logits/("}, r"trainable: 'logits/\(' is not a regular expression"),
+        ({"learning_rate_factors": ["a(:2"]}, r"learning_rate_factors: 'a\(' is not a regular"),
+        ({"learning_rate_factors": ["logits/.*"]}, "'logits/.*' must be REGEX:FACTOR"),
+        ({"learning_rate_factors": ["logits/.*:0"]}, "'logits/.*:0' must be REGEX:FACTOR"),
     ],
 )
 def test_a_wrong_value_is_refused(changes, message):

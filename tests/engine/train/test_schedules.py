@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 from common.errors import UsageError
+from common.params import Ints
 from engine.train import schedules
 from tests import numerics
 
@@ -15,7 +16,7 @@ TABLES = [
     ({}, {0: 0.5, 99: 0.5}),
     ({"warmup_steps": 10}, {0: 0.0, 1: 0.05, 5: 0.25, 10: 0.5, 99: 0.5}),
     (
-        {"schedule": "step", "decay_boundaries": "30 60", "decay_rate": 0.1},
+        {"schedule": "step", "decay_boundaries": Ints([30, 60]), "decay_rate": 0.1},
         {0: 0.5, 30: 0.5, 31: 0.05, 60: 0.05, 61: 0.005},
     ),
     ({"schedule": "exponential", "decay_rate": 0.25}, {0: 0.5, 50: 0.25, 100: 0.125}),
@@ -79,7 +80,7 @@ def test_no_text_is_in_the_graph_which_a_tpu_has_none_of(session, params):
             lambda keras: keras.PolynomialDecay(0.5, 100, 0.01, 1.5),
         ),
         (
-            {"schedule": "step", "decay_boundaries": "5 60"},
+            {"schedule": "step", "decay_boundaries": Ints([5, 60])},
             lambda keras: keras.PiecewiseConstantDecay([5, 60], [0.5, 0.05, 0.005]),
         ),
     ],
@@ -104,9 +105,9 @@ def test_with_a_base_batch_size_the_rate_grows_with_the_batch(session):
         ({"learning_rate": 0.0}, "learning_rate=0.0 must be above 0"),
         ({"warmup_steps": -1}, "warmup_steps=-1 must not be below 0"),
         ({"schedule": "step"}, "belong together"),
-        ({"decay_boundaries": "10"}, "belong together"),
-        ({"schedule": "step", "decay_boundaries": "60 30"}, "must be growing steps"),
-        ({"schedule": "step", "decay_boundaries": "1e3"}, "must be growing steps"),
+        ({"decay_boundaries": Ints([10])}, "belong together"),
+        ({"schedule": "step", "decay_boundaries": Ints([60, 30])}, "must be increasing steps"),
+        ({"schedule": "step", "decay_boundaries": Ints([-1, 3])}, "must be increasing steps"),
     ],
 )
 def test_a_wrong_value_is_refused(changes, message):

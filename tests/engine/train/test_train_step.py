@@ -15,8 +15,8 @@ BATCH_SIZE, PIXELS, STEPS = 12, 7 * 5, 3
 # Each step: the scaled pixels, two layers with bias and six operations of the loss, there and back,
 # and ten of decay, clipping and momentum; a kernel's gradient is summed over images and pixels.
 TRAINING = {"terms": BATCH_SIZE * PIXELS, "depth": STEPS * (2 * (1 + 2 * 2 + 6) + 10)}
-PLAIN = "layers=conv:4:3 relu flatten"
-BATCH_NORM = "layers=conv:4:3 batch_norm relu flatten"
+PLAIN = "layers=[conv:4:3,relu,flatten]"
+BATCH_NORM = "layers=[conv:4:3,batch_norm,relu,flatten]"
 
 
 def run_steps(model, overrides, accumulate_steps, count=STEPS):

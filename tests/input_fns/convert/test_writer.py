@@ -185,7 +185,7 @@ def test_a_dataset_json_cannot_name_a_file_of_another_folder(tmp_path):
     [
         ({"class_names": ("a\nb", "c")}, "not a class name"),
         ({"class_names": ("a", "")}, "not a class name"),
-        ({"class_names": ("a", "a")}, "the class 'a' is there more than once"),
+        ({"class_names": ("a", "a")}, "the class name 'a' occurs more than once"),
         ({"splits": {"../evil": None}}, "cannot be a part of the name of a file"),
         ({"files": {"../evil": b""}}, "cannot be a part of the name of a file"),
         ({"name": "a\nb"}, "cannot be the name of a data set"),

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from benchmarks import keras_twin
+from common.params import Strings
 from engine.train import optimizers
 from models.model import ModelError
 from models.vision import convnet
@@ -18,7 +19,7 @@ def make_params(layers=LAYERS, **changes):
         **convnet.default_params(),
         **optimizers.default_params(),
         "num_classes": 3,
-        "layers": layers,
+        "layers": Strings(layers.split()),
         **changes,
     }
 
@@ -125,15 +126,15 @@ def test_batch_norm_and_dropout_act_in_training_only(session):
 @pytest.mark.parametrize(
     ("layers", "message"),
     [
-        ("conv:6 flatten", "'conv:6' is no layer"),
-        ("conv:6:3:full flatten", "'conv:6:3:full' is no layer"),
-        ("conv:0:3 flatten", "'conv:0:3' is no layer"),
-        ("dropout:1 flatten", "'dropout:1' is no layer"),
-        ("relu:2 flatten", "'relu:2' is no layer"),
-        ("flaten", "'flaten' is no layer"),
+        ("conv:6 flatten", "'conv:6' is not a layer"),
+        ("conv:6:3:full flatten", "'conv:6:3:full' is not a layer"),
+        ("conv:0:3 flatten", "'conv:0:3' is not a layer"),
+        ("dropout:1 flatten", "'dropout:1' is not a layer"),
+        ("relu:2 flatten", "'relu:2' is not a layer"),
+        ("flaten", "'flaten' is not a layer"),
         ("dense:9", "'dense:9' needs 'flatten'"),
-        ("flatten conv:6:3", "'conv:6:3' stands after the images were flattened"),
-        ("flatten flatten", "'flatten' stands after"),
+        ("flatten conv:6:3", "'conv:6:3' needs images, but they are flattened before it"),
+        ("flatten flatten", "'flatten' needs images"),
         ("conv:6:3", "needs a 'flatten'"),
         ("", "needs a 'flatten'"),
     ],

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from common.params import Floats
 from models.model import ModelError
 from models.vision import resnet
 from tests import numerics
@@ -118,7 +119,7 @@ def test_stochastic_depth_grows_with_the_depth_and_is_off_outside_training(graph
         ({"stochastic_depth": 1.0}, r"stochastic_depth=1.0 must be in \[0, 1\)"),
         ({"dropout": -0.1}, r"dropout=-0.1 must be in \[0, 1\)"),
         ({"batch_norm_momentum": 1.0}, "batch_norm_momentum=1.0"),
-        ({"pixel_mean": "1 2"}, "pixel_mean='1 2' must be one number, or three"),
+        ({"pixel_mean": Floats([1, 2])}, r"pixel_mean=\[1.0,2.0\] must be one number, or three"),
     ],
 )
 def test_a_wrong_value_is_refused(changes, message):

@@ -13,7 +13,7 @@ from tpu.check import graph_builder
 from tpu.connect import connection, topology
 
 ModeKeys = tf.estimator.ModeKeys
-CONVNET = ["--model=convnet", "--params=layers=conv:4:3 batch_norm relu flatten dense:8"]
+CONVNET = ["--model=convnet", "--params=layers=[conv:4:3,batch_norm,relu,flatten,dense:8]"]
 NUM_TRAINABLE = 7  # three kernels, two biases, gamma and beta
 
 

@@ -1,4 +1,4 @@
-"""Picture files with orientations in their headers, byte by byte."""
+"""Builds JPEG and PNG files with EXIF and XMP orientations, byte by byte."""
 
 import io
 import struct
@@ -8,19 +8,19 @@ import numpy as np
 from PIL import Image, ImageOps
 
 EXIF, XMP = b"Exif\0\0", b"http://ns.adobe.com/xap/1.0/\0"
-# Of another width than height, so that a picture that stays unturned has another shape.
+# Not square, so that an image that is not rotated has the wrong shape.
 PIXELS = np.random.default_rng(0).integers(0, 256, [7, 13, 3], dtype=np.uint8)
 
 
 def plain(kind, pixels=PIXELS):
-    """A JPEG or PNG file without an orientation."""
+    """Returns a JPEG or PNG file without an orientation."""
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, kind, **({"quality": 95} if kind == "jpeg" else {}))
     return file.getvalue()
 
 
 def tiff(orientation, order="II", kind=3, before=(), after=()):
-    """An EXIF block: one directory, of `(tag, type, number, value)`."""
+    """Returns an EXIF block with one directory of entries `(tag, type, count, value)`."""
     sign = "<" if order == "II" else ">"
     entries = [*before, (0x0112, kind, 1, orientation), *after]
     rows = []
@@ -32,37 +32,37 @@ def tiff(orientation, order="II", kind=3, before=(), after=()):
 
 
 def xmp(orientation):
-    """An XMP block."""
+    """Returns an XMP block."""
     return b'<x:xmpmeta><rdf:Description tiff:Orientation="%d"/></x:xmpmeta>' % orientation
 
 
 def app(number, data):
-    """A segment of a JPEG."""
+    """Returns an APP segment of a JPEG."""
     return bytes([0xFF, 0xE0 + number]) + struct.pack(">H", len(data) + 2) + data
 
 
 def chunk(kind, data):
-    """A chunk of a PNG."""
+    """Returns a chunk of a PNG."""
     return struct.pack(">L", len(data)) + kind + data + struct.pack(">L", zlib.crc32(kind + data))
 
 
 def jpeg(*segments, file=None):
-    """A JPEG with these segments at its start."""
+    """Returns a JPEG that starts with these segments."""
     file = file or plain("jpeg")
     return file[:2] + b"".join(segments) + file[2:]
 
 
 def png(*chunks, at=33):
-    """A PNG with these chunks behind its header, or at another position."""
+    """Returns a PNG with these chunks after its header, or at byte `at`."""
     file = plain("png")
     return file[:at] + b"".join(chunks) + file[at:]
 
 
 def xmp_chunk(orientation):
-    """The XMP block of a PNG."""
+    """Returns a PNG chunk with an XMP block."""
     return chunk(b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0" + xmp(orientation))
 
 
 def by_pillow(file):
-    """The pixels of a file as Pillow turns them."""
+    """Returns the upright pixels of a file according to Pillow."""
     return np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(file))).convert("RGB"))

@@ -1,4 +1,4 @@
-"""Streams that cannot be written do not end a training."""
+"""A closed pipe or a full disk behind standard output does not end a training."""
 
 import os
 import subprocess
@@ -6,20 +6,20 @@ import sys
 
 import pytest
 
+from common import standard_streams
 from common.errors import RunError
-from engine.cli import standard_streams
 
 
 @pytest.fixture
 def closed_pipe():
-    """A stream into a pipe whose reader is gone."""
+    """A stream into a pipe without a reader."""
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as stream:
         yield standard_streams.SafeStream(stream)
 
 
-def test_a_pipe_whose_reader_is_gone_is_noticed_once(closed_pipe, monkeypatch):
+def test_a_closed_pipe_is_reported_once(closed_pipe, monkeypatch):
     closed = []
     monkeypatch.setattr(standard_streams, "on_closed_pipe", lambda: closed.append(True))
     monkeypatch.setattr(sys, "stdout", closed_pipe)
@@ -29,14 +29,14 @@ def test_a_pipe_whose_reader_is_gone_is_noticed_once(closed_pipe, monkeypatch):
     standard_streams.finish()
 
 
-def test_a_program_without_a_training_ends_as_by_sigpipe(closed_pipe, monkeypatch):
+def test_without_a_training_a_closed_pipe_exits_like_sigpipe(closed_pipe, monkeypatch):
     monkeypatch.setattr(sys, "stdout", closed_pipe)
     with pytest.raises(SystemExit) as ended:
         print("lost", flush=True)
     assert ended.value.code == 141
 
 
-def test_a_full_disk_is_said_at_the_end(monkeypatch):
+def test_a_full_disk_is_reported_at_the_end(monkeypatch):
     with open("/dev/full", "w") as full:
         monkeypatch.setattr(sys, "stdout", standard_streams.SafeStream(full))
         print("lost", flush=True)
@@ -45,9 +45,9 @@ def test_a_full_disk_is_said_at_the_end(monkeypatch):
             standard_streams.finish()
 
 
-def test_any_name_can_be_printed_in_any_locale():
+def test_any_text_can_be_printed_in_any_locale():
     code = (
-        "from engine.cli import standard_streams; standard_streams.protect(); "
+        "from common import standard_streams; standard_streams.protect(); "
         "print('na\\u00efve \\udcff')"
     )
     environment = {**os.environ, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}

@@ -1,4 +1,4 @@
-"""`run_tpu.py --mode=check`: will this program compile, fit and be right on that TPU?"""
+"""`run_tpu.py --mode=check`: checks without a TPU that a run will compile, fit and be correct."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tpu.findings import NOTE, WARNING, Finding
 
 
 def run(request, build_estimator, build_input_fns) -> int:
-    """Checks the program of the flags; returns the exit status, 1 if there are errors.
+    """Checks the TPU program of the flags; prints a report; returns 1 if it has errors, else 0.
 
     Args:
       request: a `tpu.connect.request.Request`.
@@ -78,7 +78,7 @@ def run(request, build_estimator, build_input_fns) -> int:
 
 @contextlib.contextmanager
 def _ended_by_sigterm():
-    """Makes SIGTERM an exit that leaves no compiler and no folder behind."""
+    """Turns SIGTERM into SystemExit, so that child processes and temporary folders are removed."""
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         yield
@@ -87,7 +87,7 @@ def _ended_by_sigterm():
 
 
 def _compare_wrappers(settings, train_on_emulator) -> Finding:
-    """Trains a few steps with both wrappers; returns by how much the variables differ."""
+    """Trains a few steps with both wrappers; returns the difference of the variables."""
 
     def train_on_cpu(settings, state):
         estimator = run_cpu.build_estimator(settings, state)
@@ -98,11 +98,11 @@ def _compare_wrappers(settings, train_on_emulator) -> Finding:
     difference, name = parity_check.largest_difference(
         settings, train_on_cpu, train_on_emulator, steps
     )
-    message = f"after {steps} steps on emulated cores '{name}' differs most, by {difference:.1e}"
+    message = f"after {steps} steps the largest relative difference is {difference:.1e} in '{name}'"
     if difference < 1e-4:
-        return Finding(NOTE, "run", f"{message} of its size: rounding", mode="train")
+        return Finding(NOTE, "run", f"{message}: rounding", mode="train")
     reasons = (
         "possible causes are dropout, per-core batch norm, the kink of a ReLU, and Adam's division "
         "by gradients that are almost 0 (--params=epsilon=0.01 excludes the last)"
     )
-    return Finding(WARNING, "run", f"{message} of its size: {reasons}", mode="train")
+    return Finding(WARNING, "run", f"{message}: {reasons}", mode="train")

@@ -339,11 +339,11 @@ def test_image_files_cannot_be_read_for_a_remote_tpu(
     Image.new("RGB", (9, 13)).save(tmp_path / "a.png")
     remote = connection.Connection(is_remote=True)
     monkeypatch.setattr(connection, "connect", lambda request: contextlib.nullcontext(remote))
-    with pytest.raises(UsageError, match="which a remote TPU cannot call. Use run_cpu"):
+    with pytest.raises(UsageError, match=r"which a remote TPU cannot call. Use run_cpu"):
         run_tpu_in(trained_dir, "--mode=predict", f"--input={tmp_path}/a.png")
 
 
-def test_a_pod_exports_what_it_does_not_check_by_predictions(run_tpu, tmp_path):
+def test_a_pod_exports_only_without_the_export_check(run_tpu, tmp_path):
     pod = ["--tpu_topology=2x2", "--train_batch_size=16"]
     run_tpu("--mode=train", "--train_steps=1", *pod)
     export = ["--mode=export", f"--export_dir={tmp_path}/export", "--predict_batch_size=16", *pod]

@@ -77,20 +77,20 @@ FAULTS = [
     ),
     Fault(
         "input_fns/records.py",
-        "weight = tf.pad(tf.ones([present]), [[0, missing]])",
-        "weight = tf.ones([global_batch_size])",
+        "weighted = {**features, EXAMPLE_WEIGHT: tf.ones([present])}",
+        "weighted = {**features, EXAMPLE_WEIGHT: tf.ones([present]) * 2}",
         "tests/input_fns",
     ),
     Fault(
         "input_fns/records.py",
-        "first = start_step * deployment.batches_per_step\n    numbers",
-        "first = 0 * deployment.batches_per_step\n    numbers",
+        "first = start_step * host_shard.batches_per_step\n    numbers",
+        "first = 0 * host_shard.batches_per_step\n    numbers",
         "tests/input_fns",
     ),
     Fault(
         "input_fns/records.py",
-        "first = deployment.host * deployment.host_batch_size",
-        "first = 0 * deployment.host_batch_size",
+        "first = host_shard.host * host_shard.host_batch_size",
+        "first = 0 * host_shard.host_batch_size",
         "tests/input_fns",
     ),
     Fault(

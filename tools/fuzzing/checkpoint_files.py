@@ -181,7 +181,7 @@ class Results:
             require(keeper.last_step == 6, "best.json has a wrong last step")
             kept = find.find_checkpoint(model, "best")
             find.read_step(kept)
-            results.of_evaluation(model, kept)
+            results.read_evaluation(model, kept)
             results.write(model, 6, "eval", {"accuracy": 0.5})
             text = (model_dir / "result_6.json").read_text()
             require(json.loads(text)["eval"] == {"accuracy": 0.5}, "a result is not written")

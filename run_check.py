@@ -15,8 +15,7 @@ from common.errors import UsageError
 from engine.cli import modes, parity_check, resolve_flags
 from engine.cli.flags import FLAGS
 from tpu import emulator
-from tpu.check import check, compiler
-from tpu.check import report as check_report
+from tpu.check import check_program, compiler, format_text, to_json
 from tpu.connect import connection, topology
 from tpu.connect import flags as tpu_flags
 from tpu.connect.connection import Connection
@@ -55,13 +54,13 @@ def run(request, build_estimator, build_input_fns) -> int:
             modes.train(estimator, settings, state, build_input_fns(settings))
 
     with _ended_by_sigterm():
-        report = check.check(
+        report = check_program(
             build_estimator(settings, state, tpu),
             {"train": input_fns.train(0), "eval": input_fns.evaluate, "predict": input_fns.predict},
             tpu.topology,
             compile_with_libtpu=FLAGS.check_compiler != "off",
             with_batch=with_batch_size,
-            batch_parts=settings.train.accumulate_steps,
+            accumulate_steps=settings.train.accumulate_steps,
             findings=findings,
             effort=compiler.FULL if FLAGS.check_compiler == "full" else compiler.QUICK,
             rehearse=(
@@ -70,10 +69,10 @@ def run(request, build_estimator, build_input_fns) -> int:
                 else None
             ),
         )
-    print(check_report.text(report, colour=sys.stdout.isatty()))
+    print(format_text(report, color=sys.stdout.isatty()))
     if FLAGS.check_report:
         with files.atomic_write(FLAGS.check_report) as file:
-            file.write(check_report.as_json(report))
+            file.write(to_json(report))
     return int(report.num_errors > 0)
 
 

@@ -107,7 +107,7 @@ def tree(path):
         (["--params=warmup_steps=2.5"], "warmup_steps=2.5 is not a valid int"),
         (["--params=optimizer=adamm"], "optimizer=adamm is unknown. Did you mean 'adam"),
         (["--params=schedule=cosin"], "schedule=cosin is unknown. Did you mean 'cosine'?"),
-        (["--params=schedule=step"], "schedule=step and decay_boundaries belong together"),
+        (["--params=schedule=step"], "schedule=step and decay_boundaries need each other"),
         (["--params=learning_rate=-1"], "learning_rate=-1.0 must be above 0"),
         (["--params=num_classes=7"], "num_classes=7, but the data set has 3"),
         (["--model=convnet", "--params=layers=[conf:3:3,flatten]"], "'conf:3:3' is not a layer"),

@@ -101,7 +101,7 @@ def _accumulate(model, features, labels, params, compute, num_parts):
         part_total, part_means, part_outputs, part_gradients = compute(*part, divisors)
         means = {name: mean + part_means[name] / num_parts for name, mean in means.items()}
         gradients = [
-            gradient if added is None else gradient + added / num_parts
+            gradient if added is None else gradient + tf.convert_to_tensor(added) / num_parts
             for gradient, added in zip(gradients, part_gradients)
         ]
         outputs = [

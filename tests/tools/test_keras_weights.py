@@ -62,10 +62,10 @@ def test_the_checkpoint_holds_them_and_the_flags_are_printed(tmp_path, capsys):
     assert f"--warm_start_from={checkpoint}" in output
 
 
-def test_layers_of_a_users_own_are_left_out_and_named(tmp_path, capsys):
+def test_custom_layers_are_ignored_and_reported(tmp_path, capsys):
     arrays = {**mobilenet(), "dense_7/kernel": np.ones([256, 2])}
     keras_weights.main(write_h5(tmp_path / "w.h5", arrays), str(tmp_path / "w"))
-    assert "left out, of no layer of the network: dense_7" in capsys.readouterr().out
+    assert "ignored layers: dense_7" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("width", [slow(0.42), slow(1.23)])

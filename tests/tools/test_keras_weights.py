@@ -62,7 +62,7 @@ def test_main_writes_the_checkpoint_and_prints_flags(tmp_path, capsys):
     assert f"--warm_start_from={checkpoint}" in output
 
 
-def test_unknown_layers_are_ignored_and_printed(tmp_path, capsys):
+def test_custom_layers_are_ignored_and_reported(tmp_path, capsys):
     arrays = {**mobilenet(), "dense_7/kernel": np.ones([256, 2])}
     keras_weights.main(write_h5(tmp_path / "w.h5", arrays), str(tmp_path / "w"))
     assert "ignored layers: dense_7" in capsys.readouterr().out

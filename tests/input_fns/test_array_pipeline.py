@@ -7,6 +7,7 @@ import tensorflow as tf
 from common.constants import DROPOUT_SEED
 from input_fns import DataError
 from input_fns.array_pipeline import ArrayPipeline
+from input_fns.dataset_info import Feature
 from input_fns.pipeline import Pipeline
 
 SIZE = 23
@@ -37,7 +38,8 @@ def batches(session):
 
 def test_it_is_a_pipeline(pipeline):
     assert isinstance(pipeline, Pipeline)
-    assert pipeline.features["x"].shape == (2,)
+    assert pipeline.features["x"] == Feature("raw", "float32", (2,))
+    assert type(pipeline.features["x"].shape[0]) is int  # goes into JSON
     assert pipeline.data.split("test").num_examples == 7
 
 

@@ -46,7 +46,7 @@ class ArrayPipeline(RecordPipeline):
             if spec != first:
                 raise DataError(f"{name}: split '{split}' is {spec}, others {first}")
         features = {
-            feature: Feature("raw", spec.dtype.name, tuple(spec.shape[1:]))
+            feature: Feature("raw", spec.dtype.name, tuple(spec.shape.as_list()[1:]))
             for feature, spec in flatten(first[0]).items()
         }
         sizes = {split: len(tf.nest.flatten(arrays)[0]) for split, arrays in splits.items()}

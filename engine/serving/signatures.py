@@ -44,11 +44,12 @@ def serving_input_receiver_fn(pipeline):
             tf.compat.v1.add_to_collection(
                 tf.compat.v1.GraphKeys.ASSET_FILEPATHS, tf.constant(path)
             )
-        fed = {
-            name: tf.compat.v1.placeholder(spec.dtype, spec.shape, name)
-            for receiver in pipeline.receivers().values()
-            for name, spec in receiver.inputs.items()
-        }
+        with tf.name_scope("inputs"):  # a variable may have the name of a feature
+            fed = {
+                name: tf.compat.v1.placeholder(spec.dtype, spec.shape, name)
+                for receiver in pipeline.receivers().values()
+                for name, spec in receiver.inputs.items()
+            }
         # A server feeds a placeholder with any shape.
         features = {name: tf.ensure_shape(tensor, tensor.shape) for name, tensor in fed.items()}
         return tf.estimator.export.ServingInputReceiver(features, fed)

@@ -22,7 +22,7 @@ def _split(size, seed):
     for i, j in zip(*np.nonzero(valid)):
         # One box in each quarter of the image.
         top, left = np.array(divmod(j, 2)) * SIZE // 2 + random.integers(0, 3, 2)
-        bottom, right = [top, left] + random.integers(3, 6, 2)
+        bottom, right = np.add([top, left], random.integers(3, 6, 2))
         classes[i, j] = random.integers(NUM_CLASSES)
         images[i, top:bottom, left:right, classes[i, j]] += 200
         boxes[i, j] = np.array([top, left, bottom, right]) / SIZE

@@ -31,7 +31,7 @@ def inference(features, params, training):
     embeddings = tf.compat.v1.get_variable("embeddings", [VOCAB_SIZE, hidden_size])
     positions = tf.compat.v1.get_variable("positions", [tokens.shape[1], hidden_size])
     x = tf.gather(embeddings, tokens) + positions
-    bias = attention.bias(tf.not_equal(tokens, PADDING)[:, tf.newaxis, tf.newaxis])
+    bias = tf.where(tf.equal(tokens, PADDING), -1e9, 0.0)[:, tf.newaxis, tf.newaxis]
     with tf.compat.v1.variable_scope("attention"):
         x = normalization.layer_norm(x + attention.self_attention(x, bias, params, training))
     x += tf.compat.v1.layers.dense(x, hidden_size, tf.tanh, name="hidden")

@@ -1,6 +1,4 @@
-"""Images and the class of every pixel, from DATA_DIR/train.npz and test.npz."""
-
-import os
+"""Reads images and the class of every pixel from DATA_DIR/train.npz and test.npz."""
 
 import numpy as np
 
@@ -8,9 +6,8 @@ from input_fns.array_pipeline import ArrayPipeline
 
 
 def make_pipeline(data_dir):
-    """Reads `image`, uint8 [n, height, width, 3], and `classes`, uint8 [n, height, width]."""
     splits = {}
     for name in ("train", "test"):
-        with np.load(os.path.join(data_dir, f"{name}.npz")) as arrays:
-            splits[name] = {"image": arrays["image"]}, arrays["classes"]
+        arrays = np.load(f"{data_dir}/{name}.npz")
+        splits[name] = {"image": arrays["image"]}, arrays["classes"]  # features, labels
     return ArrayPipeline("shapes", splits)

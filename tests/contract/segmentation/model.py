@@ -5,74 +5,58 @@ import tensorflow as tf
 
 from models.model import Loss, Model
 
-IGNORED = 255  # the label of pixels without a class
+IGNORED = 255  # the label of a pixel without a class
 
 
 def default_params():
-    return {"num_classes": 3, "filters": 16, "num_layers": 2}
+    return {"num_classes": 3, "filters": 16}
 
 
 def inference(features, params, training):
-    """Returns `{"logits": float32 [batch, height, width, num_classes]}`."""
+    layers = tf.compat.v1.layers
     x = tf.cast(features["image"], tf.float32) / 127.5 - 1
-    for i in range(params["num_layers"]):
-        x = tf.compat.v1.layers.conv2d(x, params["filters"], 3, padding="same", name=f"conv_{i}")
-        x = tf.nn.relu(x)
-    return {"logits": tf.compat.v1.layers.conv2d(x, params["num_classes"], 1, name="logits")}
+    x = layers.conv2d(x, params["filters"], 3, padding="same", activation=tf.nn.relu, name="conv")
+    return {"logits": layers.conv2d(x, params["num_classes"], 1, name="logits")}
 
 
 def losses(features, labels, outputs, params):
-    """Returns the cross-entropy of an image and the number of its labeled pixels."""
     is_labeled = tf.not_equal(labels, IGNORED)
     classes = tf.where(is_labeled, tf.cast(labels, tf.int32), 0)
-    weights = tf.cast(is_labeled, tf.float32)
-    each = tf.nn.sparse_softmax_cross_entropy_with_logits(classes, outputs["logits"])
-    num_labeled = tf.reduce_sum(weights, [1, 2])
-    mean = tf.math.divide_no_nan(tf.reduce_sum(each * weights, [1, 2]), num_labeled)
-    return {"cross_entropy": Loss(mean, num_labeled)}
+    pixels = tf.nn.sparse_softmax_cross_entropy_with_logits(classes, outputs["logits"])
+    total = tf.reduce_sum(tf.where(is_labeled, pixels, 0.0), [1, 2])
+    num_labeled = tf.reduce_sum(tf.cast(is_labeled, tf.float32), [1, 2])
+    return {"cross_entropy": Loss(tf.math.divide_no_nan(total, num_labeled), num_labeled)}
 
 
 def predictions(features, outputs, params):
-    return {"classes": tf.argmax(outputs["logits"], -1, tf.int32)}
-
-
-def eval_outputs(features, labels, outputs, params):
-    return predictions(features, outputs, params)  # smaller than the logits
+    return {"classes": tf.argmax(outputs["logits"], axis=-1, output_type=tf.int32)}
 
 
 def metrics(features, labels, outputs, weights, params):
-    """Returns the accuracy over labeled pixels; `weights` are 0 for padding."""
+    classes = predictions(features, outputs, params)["classes"]
     weights = tf.cast(tf.not_equal(labels, IGNORED), tf.float32) * weights[:, None, None]
-    return {"accuracy": tf.compat.v1.metrics.accuracy(labels, outputs["classes"], weights)}
+    return {"pixel_accuracy": tf.compat.v1.metrics.accuracy(labels, classes, weights)}
 
 
 class MeanIoU:
-    """Mean intersection over union of the classes, over the pixels of the whole split."""
-
     names = ("mean_iou",)
 
     def __init__(self, num_classes):
-        self._confusion = np.zeros([num_classes, num_classes], np.int64)
+        self._confusion = np.zeros([num_classes, num_classes])
 
     def update(self, features, labels, predictions):
         is_labeled = labels != IGNORED
-        pairs = labels[is_labeled], predictions["classes"][is_labeled]
-        np.add.at(self._confusion, pairs, 1)
+        np.add.at(self._confusion, (labels[is_labeled], predictions["classes"][is_labeled]), 1)
 
     def result(self):
-        hits = np.diag(self._confusion)
-        union = self._confusion.sum(0) + self._confusion.sum(1) - hits
-        return {"mean_iou": float(np.mean(hits[union > 0] / union[union > 0]))}
+        hits, counts = np.diag(self._confusion), self._confusion.sum(0) + self._confusion.sum(1)
+        return {"mean_iou": float(np.mean(hits / np.maximum(counts - hits, 1)))}
+
+
+def host_metrics(params, pipeline):
+    return [MeanIoU(params["num_classes"])]
 
 
 MODEL = Model(
-    "segmentation",
-    default_params,
-    inference,
-    losses,
-    predictions,
-    metrics,
-    eval_outputs,
-    host_metrics=lambda params, pipeline: [MeanIoU(params["num_classes"])],
-    features=("image",),
+    "fcn", default_params, inference, losses, predictions, metrics, host_metrics=host_metrics
 )

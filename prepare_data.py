@@ -1,9 +1,10 @@
-"""Turns a raw data set into TFRecord shards and a dataset.json, on local disk or gs://.
+"""Converts a raw data set to TFRecord shards and a dataset.json, on local disk or gs://.
 
 python prepare_data.py --dataset=digits --data_dir=data/digits
 python prepare_data.py --dataset=cifar10 --source=folder/of/the/archive --data_dir=data/cifar10
 python prepare_data.py --dataset=image_folder --source=photos --data_dir=gs://bucket/photos
 python prepare_data.py --dataset=parallel_text --source=texts --languages=en,de --data_dir=data/mt
+python prepare_data.py --dataset=houses:read --source=raw --name=houses --data_dir=data/houses
 python prepare_data.py --mode=inspect --data_dir=data/cifar10
 """
 
@@ -12,10 +13,10 @@ import sys
 from engine.cli import startup
 
 if __name__ == "__main__":
-    # Before the seconds of TensorFlow's import: a typo is answered at once.
+    # Before TensorFlow is imported, which takes seconds: a wrong flag fails at once.
     startup.start(sys.argv, __doc__, "engine.cli.prepare_data_flags")
 
-if __name__ != "__mp_main__":  # so are the worker processes of a converter called: they need none
+if __name__ != "__mp_main__":  # worker processes of a converter do not need these
     import dataclasses
     import os
 
@@ -25,43 +26,47 @@ if __name__ != "__mp_main__":  # so are the worker processes of a converter call
     from engine.cli.prepare_data_flags import FLAGS
     from input_fns import DataError, contact_sheet, convert, dataset_info, inspection
     from input_fns.convert import provenance, source, writer
+    from models import registry
 
 
 def main():
-    """Does what `--mode` says."""
+    """Runs `--mode`."""
     {"convert": _convert, "inspect": _inspect}[FLAGS.mode]()
 
 
 def _convert():
     data_dir = FLAGS.data_dir
     options = _options()
-    prepared_with = provenance.of(options, FLAGS.shards)
+    prepared_with = provenance.from_options(options, FLAGS.shards)
     if _is_ready(prepared_with):
         locks.remove_dead(data_dir)
         return
     files.require_writable("data_dir", data_dir)
-    raw = convert.read(options, progress=print)
+    function = None
+    if convert.is_custom(FLAGS.dataset):
+        function = registry.attribute("dataset", FLAGS.dataset)
+    raw = convert.read(options, print, function)
     is_new = not tf.io.gfile.exists(data_dir)
     tf.io.gfile.makedirs(data_dir)
     lock = locks.acquire(data_dir, "data_dir", "prepare_data.py")
     try:
-        if _is_ready(prepared_with):  # another process was faster
+        if _is_ready(prepared_with):  # by another process
             return
         written = writer.write(raw, data_dir, FLAGS.shards, print, prepared_with, lock.check)
     finally:
         lock.release()
-        if is_new and not tf.io.gfile.listdir(data_dir):  # nothing could be written
+        if is_new and not tf.io.gfile.listdir(data_dir):  # nothing was written
             tf.io.gfile.rmtree(data_dir)
     for name, split in written.splits.items():
         for broken, reason in split.broken[:10]:
-            print(f"{name}: left out {broken}: {reason}")
+            print(f"{name}: skipped {broken}: {reason}")
         if split.broken:
-            print(f"{name}: {len(split.broken)} broken, all listed in {dataset_info.FILE_NAME}")
+            print(f"{name}: {len(split.broken)} broken, listed in {dataset_info.FILE_NAME}")
     print(f"{data_dir}: {_describe(written)}")
 
 
 def _is_ready(prepared_with):
-    """Whether data_dir holds the data set; raises DataError if it holds another."""
+    """Whether data_dir has the data set; raises DataError if it has another one."""
     data_dir, name = FLAGS.data_dir, FLAGS.name or FLAGS.dataset
     if not dataset_info.exists(data_dir):
         return False
@@ -81,8 +86,8 @@ def _check_same(ready, prepared_with):
     other = ready.prepared_with and provenance.differences(ready.prepared_with, prepared_with)
     if other:
         raise DataError(
-            f"{ready.data_dir} was prepared otherwise: {'; '.join(other)}. --overwrite makes it "
-            "anew, another --data_dir keeps both"
+            f"{ready.data_dir} was prepared with other options: {'; '.join(other)}. Replace it "
+            "with --overwrite, or choose another --data_dir"
         )
 
 
@@ -108,13 +113,16 @@ def _inspect():
         files.require_writable("contact_sheet", os.path.dirname(FLAGS.contact_sheet) or ".")
     problems = []
     print(f"{data_dir}: {_describe(data)}")
+    for name, value in data.properties.items():
+        print(f"{name} = {value}")
     for name, feature in data.features.items():
-        print(f"{name}: {inspection.describe_feature(feature)}")
+        label = ", label" if name in data.labels else ""
+        print(f"{name}: {inspection.describe_feature(feature)}{label}")
     for name in data.splits:
         report = inspection.inspect(data, name)
         problems += report.problems
         print(*report.lines, sep="\n")
-    if data.num_classes and not problems:
+    if data.num_classes and "image" in data.features and not problems:
         path = FLAGS.contact_sheet or os.path.join(data_dir, "contact_sheet.png")
         with files.atomic_write(path, "wb") as file:
             file.write(contact_sheet.png(data))

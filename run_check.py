@@ -1,4 +1,4 @@
-"""`run_tpu.py --mode=check`: will this program compile, fit and be right on that TPU?"""
+"""`run_tpu.py --mode=check`: checks without a TPU that a run will compile, fit and be correct."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from common.errors import UsageError
 from engine.cli import modes, parity_check, resolve_flags
 from engine.cli.flags import FLAGS
 from tpu import emulator
-from tpu.check import check, compiler
-from tpu.check import report as check_report
+from tpu.check import check_program, compiler, format_text, to_json
 from tpu.connect import connection, topology
 from tpu.connect import flags as tpu_flags
 from tpu.connect.connection import Connection
@@ -24,7 +23,7 @@ from tpu.findings import NOTE, WARNING, Finding
 
 
 def run(request, build_estimator, build_input_fns) -> int:
-    """Checks the program of the flags; returns the exit status, 1 if there are errors.
+    """Checks the TPU program of the flags; prints a report; returns 1 if it has errors, else 0.
 
     Args:
       request: a `tpu.connect.request.Request`.
@@ -55,13 +54,13 @@ def run(request, build_estimator, build_input_fns) -> int:
             modes.train(estimator, settings, state, build_input_fns(settings))
 
     with _ended_by_sigterm():
-        report = check.check(
+        report = check_program(
             build_estimator(settings, state, tpu),
             {"train": input_fns.train(0), "eval": input_fns.evaluate, "predict": input_fns.predict},
             tpu.topology,
             compile_with_libtpu=FLAGS.check_compiler != "off",
             with_batch=with_batch_size,
-            batch_parts=settings.train.accumulate_steps,
+            accumulate_steps=settings.train.accumulate_steps,
             findings=findings,
             effort=compiler.FULL if FLAGS.check_compiler == "full" else compiler.QUICK,
             rehearse=(
@@ -70,16 +69,16 @@ def run(request, build_estimator, build_input_fns) -> int:
                 else None
             ),
         )
-    print(check_report.text(report, colour=sys.stdout.isatty()))
+    print(format_text(report, color=sys.stdout.isatty()))
     if FLAGS.check_report:
         with files.atomic_write(FLAGS.check_report) as file:
-            file.write(check_report.as_json(report))
+            file.write(to_json(report))
     return int(report.num_errors > 0)
 
 
 @contextlib.contextmanager
 def _ended_by_sigterm():
-    """Makes SIGTERM an exit that leaves no compiler and no folder behind."""
+    """Turns SIGTERM into SystemExit, so that child processes and temporary folders are removed."""
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         yield
@@ -88,7 +87,7 @@ def _ended_by_sigterm():
 
 
 def _compare_wrappers(settings, train_on_emulator) -> Finding:
-    """Trains a few steps with both wrappers; returns by how much the variables differ."""
+    """Trains a few steps with both wrappers; returns the difference of the variables."""
 
     def train_on_cpu(settings, state):
         estimator = run_cpu.build_estimator(settings, state)
@@ -99,11 +98,11 @@ def _compare_wrappers(settings, train_on_emulator) -> Finding:
     difference, name = parity_check.largest_difference(
         settings, train_on_cpu, train_on_emulator, steps
     )
-    message = f"after {steps} steps on emulated cores '{name}' differs most, by {difference:.1e}"
+    message = f"after {steps} steps the largest relative difference is {difference:.1e} in '{name}'"
     if difference < 1e-4:
-        return Finding(NOTE, "run", f"{message} of its size: rounding", mode="train")
+        return Finding(NOTE, "run", f"{message}: rounding", mode="train")
     reasons = (
         "possible causes are dropout, per-core batch norm, the kink of a ReLU, and Adam's division "
         "by gradients that are almost 0 (--params=epsilon=0.01 excludes the last)"
     )
-    return Finding(WARNING, "run", f"{message} of its size: {reasons}", mode="train")
+    return Finding(WARNING, "run", f"{message}: {reasons}", mode="train")

@@ -9,7 +9,7 @@ import sys
 from engine.cli import startup, supervisor
 
 if __name__ == "__main__":
-    # Before TensorFlow is imported, which takes seconds: a mistyped flag fails at once.
+    # Parse flags before the import of TensorFlow, which takes seconds.
     flag_values = startup.start(sys.argv, __doc__, "engine.cli.flags", "engine.cli.cpu_flags")
     supervisor.start(sys.argv, flag_values)
 
@@ -69,7 +69,7 @@ def build_model_fn(settings: RunSettings, state: TrainingState):
 
 
 def build_estimator(settings: RunSettings, state: TrainingState, strategy_config=None):
-    """Returns the Estimator of a run; `strategy_config` are RunConfig arguments of a strategy."""
+    """Returns the Estimator of a run; `strategy_config` has RunConfig arguments of a strategy."""
     config = tf.estimator.RunConfig(**settings.run_config(), **(strategy_config or {}))
     model_fn = build_model_fn(settings, state)
     return tf.estimator.Estimator(model_fn, config=config, params=settings.params)

@@ -9,7 +9,7 @@ import sys
 from engine.cli import startup, supervisor
 
 if __name__ == "__main__":
-    # Before TensorFlow is imported, which takes seconds: a mistyped flag fails at once.
+    # Parse flags before the import of TensorFlow, which takes seconds.
     flag_values = startup.start(sys.argv, __doc__, "engine.cli.flags", "tpu.connect.flags")
     supervisor.start(sys.argv, flag_values)
 
@@ -126,7 +126,7 @@ def main() -> None:
         flags.evaluates(),
     )
     if FLAGS.mode == "check":
-        import run_check  # imports what no other mode needs
+        import run_check  # needed by this mode only
 
         sys.exit(run_check.run(request, build_estimator, build_input_fns))
     iterations_per_loop = 1

@@ -1,11 +1,10 @@
-"""Accuracy and time of the CIFAR-10 CNN beside its `tf.keras` twin, on the real data.
+"""Test accuracy and training time of the CIFAR-10 CNN beside its `tf.keras` twin.
 
     python -m benchmarks.cifar10_cnn --data_dir=DATA_DIR --source=BATCHES [--epochs=50]
 
-DATA_DIR is what prepare_data.py wrote, BATCHES the folder of the binary version that it read. Both
-sides train the network of configs/cifar10_cnn.cfg in a process of their own: ours fed by
-`--augment`, Keras by `ImageDataGenerator` with the same flips, shifts and rotations; both with Adam
-at the same rates and the same average of the weights, which is what the test images judge.
+DATA_DIR is the data set that prepare_data.py wrote from BATCHES, a folder with the binary version.
+Both sides train the network of configs/cifar10_cnn.cfg with Adam, the same learning rates and EMA:
+ours with `--augment`, Keras with `ImageDataGenerator` and the same flips, shifts and rotations.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ import tempfile
 
 from absl import app, flags
 
-from benchmarks.children import last_line
+from benchmarks.subprocesses import run_python
 
 flags.DEFINE_string("data_dir", None, "CIFAR-10 as prepare_data.py wrote it.", required=True)
 flags.DEFINE_string("source", None, "Folder of data_batch_1.bin and the others.", required=True)
 flags.DEFINE_integer("epochs", 50, "Passes over the training images.")
 flags.DEFINE_list("sides", ["ours", "keras"], "Sides that run.")
-flags.DEFINE_integer("seed", 1, "Of both.")
+flags.DEFINE_integer("seed", 1, "Seed of both sides.")
 
 OURS = """
 import json, os, runpy, sys, time
@@ -67,7 +66,7 @@ augmented = tf.keras.preprocessing.image.ImageDataGenerator(
 ).flow(train.images, train.labels, batch_size=FLAGS.train_batch_size)
 held_out = test.images, test.labels
 twin.fit(augmented, epochs=int(epochs), validation_data=held_out, workers=2, verbose=2)
-# The end of fit() put the averages in place of the weights.
+# fit() ends with the averages of the weights in the model.
 _, accuracy = twin.evaluate(*held_out, verbose=2)
 print(json.dumps([accuracy, time.time() - started]))
 """
@@ -79,11 +78,11 @@ def main(_):
     for side in values.sides:
         with tempfile.TemporaryDirectory() as folder:
             if side == "ours":
-                accuracy, seconds = last_line(
+                accuracy, seconds = run_python(
                     OURS, values.data_dir, folder, values.epochs, values.seed
                 )
             else:
-                accuracy, seconds = last_line(KERAS, values.source, values.epochs, values.seed)
+                accuracy, seconds = run_python(KERAS, values.source, values.epochs, values.seed)
         print(f"{side}: test accuracy {accuracy:.4f} in {seconds / 60:.1f} minutes", flush=True)
 
 

@@ -1,10 +1,9 @@
-"""How much of what the CPU can do a training step does, and which operations take its time.
+"""Profiles training steps on a CPU: share of peak FLOP/s, and time per type of operation.
 
     python -m benchmarks.cpu_profile [--recipes=cifar10_cnn,cifar10_resnet] [--precision=bfloat16]
 
-Floating-point operations are those that a step of the graph needs, and times are taken by
-TensorFlow's tracer, over some steps. The peak is what oneDNN's product of two matrices of
-4096 x 4096 reaches in the same process and precision: no step can do better on this machine.
+FLOPs are counted in the graph; times are those of TensorFlow's tracer. The peak is the speed of
+oneDNN's product of two 4096 x 4096 matrices in the same process and precision.
 """
 
 from __future__ import annotations
@@ -14,20 +13,18 @@ import tempfile
 from absl import app, flags
 
 from benchmarks import train_speed
-from benchmarks.children import last_line
+from benchmarks.subprocesses import run_python
 
 flags.FLAGS.set_default("recipes", ["cifar10_cnn", "cifar10_resnet"])
 
-SHOWN = 0.01  # of the traced time: operations that take less are summed up
+MIN_SHARE = 0.01  # of the traced time; other operations are summed
 
 CODE = """
 import collections, json, sys, time
 precision, steps, *arguments = sys.argv[1:]
 steps = int(steps)
-import run_cpu
 import tensorflow as tf
-from benchmarks import flops
-from engine.cli import runtime
+from benchmarks import flops, runs
 v1 = tf.compat.v1
 
 def peak():
@@ -72,15 +69,8 @@ class Trace(tf.estimator.SessionRunHook):
                     self.totals[kind] += node.op_end_rel_micros - node.op_start_rel_micros
 
 reached = peak()
-sys.argv[1:] = arguments
-from engine.cli import resolve_flags
-from engine.cli.flags import FLAGS
-FLAGS(sys.argv)
-runtime.prepare()
-run, state = resolve_flags.resolve()  # one step per session.run
+_, estimator, input_fns = runs.build(*arguments)  # one step per session.run
 trace = Trace()
-estimator = run_cpu.build_estimator(run, state)
-input_fns = run_cpu.build_input_fns(run, state)
 estimator.train(input_fns.train(0), [trace], max_steps=steps)
 seconds = sorted(trace.seconds)[len(trace.seconds) // 2]
 print(json.dumps([reached, trace.flops, seconds, trace.totals]))
@@ -88,29 +78,29 @@ print(json.dumps([reached, trace.flops, seconds, trace.totals]))
 
 
 def main(_):
-    """Prints a block for each recipe."""
+    """Prints a profile per recipe."""
     with tempfile.TemporaryDirectory() as folder:
         for recipe in flags.FLAGS.recipes:
             shape, size, _ = train_speed.RECIPES[recipe]
             data_dir, _, _, batch_size = train_speed.prepare(recipe, folder, shape, size)
-            steps = 46  # six to warm up, then each second one is traced
+            steps = 46  # 6 warm-up steps, then every second step is traced
             arguments = train_speed.arguments(recipe, data_dir, f"{folder}/{recipe}-model", steps)
             precision = flags.FLAGS.precision
-            peak, flops, seconds, totals = last_line(CODE, precision, steps, *arguments)
+            peak, flops, seconds, totals = run_python(CODE, precision, steps, *arguments)
             print(
-                f"{recipe}, {precision}: {flops / 1e9:.2f} GFLOP a step of {batch_size}, "
+                f"{recipe}, {precision}: {flops / 1e9:.2f} GFLOP per step of {batch_size}, "
                 f"{1000 * seconds:.1f} ms: {flops / seconds / 1e9:.0f} GFLOP/s, "
-                f"{flops / seconds / peak:.0%} of the {peak / 1e9:,.0f} of a large product"
+                f"{flops / seconds / peak:.0%} of the {peak / 1e9:,.0f} of a large matrix product"
             )
             _print_operations(totals)
 
 
 def _print_operations(totals):
-    whole = sum(totals.values())
-    shown = {kind: spent for kind, spent in totals.items() if spent >= SHOWN * whole}
-    for kind, spent in sorted(shown.items(), key=lambda item: -item[1]):
-        print(f"  {spent / whole:5.1%} {kind}")
-    print(f"  {1 - sum(shown.values()) / whole:5.1%} all others", flush=True)
+    total = sum(totals.values())
+    shown = {kind: micros for kind, micros in totals.items() if micros >= MIN_SHARE * total}
+    for kind, micros in sorted(shown.items(), key=lambda item: -item[1]):
+        print(f"  {micros / total:5.1%} {kind}")
+    print(f"  {1 - sum(shown.values()) / total:5.1%} all others", flush=True)
 
 
 if __name__ == "__main__":

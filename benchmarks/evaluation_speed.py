@@ -1,11 +1,10 @@
-"""Evaluation and prediction of the recipes against `tf.keras`, interleaved in one run.
+"""Speed of evaluation and prediction beside `tf.keras`, interleaved, medians.
 
     python -m benchmarks.evaluation_speed [--recipes=mnist_mlp,cifar10_cnn] [--rounds=3]
 
-The data and the networks are those of benchmarks/train_speed.py: ours from TFRecord shards, Keras'
-`evaluate` and `predict` from arrays in memory. Seconds are of a whole pass, the first with the
-graph and, of ours, the variables that have to be made for it, the second as after a later
-checkpoint of a training; processes of their own, medians.
+Data and networks are those of benchmarks/train_speed.py: ours reads TFRecord shards, Keras'
+`evaluate` and `predict` read arrays in memory. The first evaluation includes building the graph and
+the variables, the second is like that of a later checkpoint in a training.
 """
 
 from __future__ import annotations
@@ -17,31 +16,25 @@ import time
 from absl import app, flags
 
 from benchmarks import train_peers, train_speed
-from benchmarks.children import beside_keras, last_line
+from benchmarks.subprocesses import format_ratio, run_python
 
 BATCH_SIZE = 500
-WAYS = ("evaluate", "evaluate again", "predict")
+MEASURES = ("evaluate", "evaluate again", "predict")
 
 OURS = """
 import json, sys, time
-import run_cpu
 import tensorflow as tf
-tf.keras.layers  # imported when first touched: by tf.layers, and on the other side before the clock
-from engine.cli import resolve_flags, runtime
+tf.keras.layers  # a lazy import, which Keras' side does before its clock starts
+from benchmarks import runs
 from engine.evaluation.evaluator import Evaluator
-from engine.cli.flags import FLAGS
-FLAGS(["", *sys.argv[1:]])
-runtime.prepare()
-run, state = resolve_flags.resolve()
-estimator = run_cpu.build_estimator(run, state)
-input_fns = run_cpu.build_input_fns(run, state)
-evaluator = Evaluator(estimator, run, input_fns)
+settings, estimator, input_fns = runs.build(*sys.argv[1:])
+evaluator = Evaluator(estimator, settings, input_fns)
 times = [time.time()]
 for _ in range(2):
-    evaluator.evaluate(run.checkpoint)
+    evaluator.evaluate(settings.checkpoint)
     times.append(time.time())
 for _ in estimator.predict(
-    input_fns.predict, checkpoint_path=run.checkpoint, yield_single_examples=False
+    input_fns.predict, checkpoint_path=settings.checkpoint, yield_single_examples=False
 ):
     pass
 times.append(time.time())
@@ -66,21 +59,21 @@ print(json.dumps([end - start for start, end in zip(times, times[1:])]))
 
 
 def main(_):
-    """Runs the rounds and prints a row for each recipe and way."""
+    """Runs the rounds and prints a row per recipe and measure."""
     with tempfile.TemporaryDirectory() as folder:
         for recipe in flags.FLAGS.recipes:
             size, rounds = _bench(recipe, folder)
-            for i, way in enumerate(WAYS):
+            for i, measure in enumerate(MEASURES):
                 rates = ([size / side[i] for side in sides] for sides in zip(*rounds))
-                print(f"{recipe}, {way}, examples/s: {beside_keras(*rates)}", flush=True)
+                print(f"{recipe}, {measure}, examples/s: {format_ratio(*rates)}", flush=True)
 
 
 def _bench(recipe, folder):
-    """Returns the number of examples, and of each round the seconds of ours and of Keras'."""
+    """Returns the number of examples and, per round, the seconds of ours and of Keras."""
     shape, size, _ = train_speed.RECIPES[recipe]
     data_dir, arrays, params, _ = train_speed.prepare(recipe, folder, shape, size)
     ours = train_speed.arguments(recipe, data_dir, f"{folder}/{recipe}-model", 1)
-    last_line(train_speed.OURS, time.time(), *ours)  # a checkpoint to be evaluated
+    run_python(train_speed.OURS, time.time(), *ours)  # writes a checkpoint
     ours += [
         "--mode=eval",
         "--eval_split=train",
@@ -90,7 +83,7 @@ def _bench(recipe, folder):
     values = size, params, BATCH_SIZE, 1, 0, {}, flags.FLAGS.precision
     keras = arrays, *map(json.dumps, values)
     return size, [
-        (last_line(OURS, *ours), last_line(KERAS, *keras)) for _ in range(flags.FLAGS.rounds)
+        (run_python(OURS, *ours), run_python(KERAS, *keras)) for _ in range(flags.FLAGS.rounds)
     ]
 
 

@@ -1,9 +1,9 @@
-"""Accuracy of the Fashion-MNIST CNN beside its `tf.keras` twin, on the real data.
+"""Test accuracy of the Fashion-MNIST CNN beside its `tf.keras` twin.
 
     python -m benchmarks.fashion_mnist --source=folder/of/idx.gz [--seeds=3]
 
-Both sides train the network of configs/fashion_mnist_cnn.cfg for 5 epochs of 60 steps of batch 1000
-with Adam, in processes of their own, in turns.
+Both sides train the network of configs/fashion_mnist_cnn.cfg for 5 epochs with batch size 1000 and
+Adam.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import tempfile
 
 from absl import app, flags
 
-from benchmarks.children import last_line
+from benchmarks.subprocesses import run_python
 
 flags.DEFINE_string("source", None, "Folder with the original IDX files.", required=True)
-flags.DEFINE_integer("seeds", 3, "Times that each side runs.")
+flags.DEFINE_integer("seeds", 3, "Number of runs of each side.")
 
 OURS = """
 import json, os, runpy, sys
@@ -56,12 +56,12 @@ print(json.dumps(accuracy))
 
 
 def main(_):
-    """Runs both sides in turns and prints their test accuracies."""
+    """Runs both sides and prints their test accuracies."""
     ours, keras = [], []
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(1, flags.FLAGS.seeds + 1):
-            ours.append(last_line(OURS, flags.FLAGS.source, folder, seed))
-            keras.append(last_line(KERAS, flags.FLAGS.source, folder, seed))
+            ours.append(run_python(OURS, flags.FLAGS.source, folder, seed))
+            keras.append(run_python(KERAS, flags.FLAGS.source, folder, seed))
             print(f"seed {seed}: ours {ours[-1]:.4f}, tf.keras {keras[-1]:.4f}", flush=True)
     print(f"median: ours {statistics.median(ours):.4f}, tf.keras {statistics.median(keras):.4f}")
 

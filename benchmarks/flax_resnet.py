@@ -1,11 +1,11 @@
-"""A training step of ResNet-50 in Flax, as a program for the TPU compiler (`tpu_peers` runs this).
+"""A training step of ResNet-50 in Flax, as HLO for the TPU compiler; `tpu_peers` runs this.
 
     FLAX_PYTHON benchmarks/flax_resnet.py OUTPUT
 
-The network of `tf.keras.applications`, written as Flax's own ImageNet example writes such: no
-biases before batch norm, bfloat16 layers around float32 parameters, 128 images of 224x224,
-momentum. OUTPUT is a serialised HloModuleProto. Runs in an environment of its own, for JAX and
-TensorFlow 2.15 want other versions of the same packages:
+The network of `tf.keras.applications` in the style of Flax's ImageNet example: no biases before
+batch norm, bfloat16 layers with float32 parameters, 128 images of 224x224, momentum. OUTPUT is a
+serialized HloModuleProto. Needs a separate environment, because JAX and TensorFlow 2.15 need
+different versions of the same packages:
 
     python3.11 -m venv flax && flax/bin/pip install jax==0.4.30 flax==0.8.5 optax==0.2.3
 """
@@ -31,7 +31,7 @@ norm = functools.partial(nn.BatchNorm, use_running_average=False, momentum=0.9, 
 
 
 class Block(nn.Module):
-    """1x1, 3x3, 1x1 and a shortcut, the stride in the first, as in He et al. 2015."""
+    """Bottleneck block with the stride in the first 1x1 convolution, as in He et al. 2015."""
 
     filters: int
     strides: int
@@ -39,7 +39,7 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(self, x):
-        """Takes and returns `[batch, height, width, channels]`."""
+        """Returns `[batch, height, width, channels]`."""
         strides, shortcut = (self.strides, self.strides), x
         y = nn.relu(norm()(conv(self.filters, (1, 1), strides)(x)))
         y = nn.relu(norm()(conv(self.filters, (3, 3))(y)))
@@ -54,7 +54,7 @@ class ResNet50(nn.Module):
 
     @nn.compact
     def __call__(self, images):
-        """Takes and returns what the class says."""
+        """Returns the logits."""
         x = conv(64, (7, 7), (2, 2), [(3, 3), (3, 3)])(images.astype(jnp.bfloat16))
         x = nn.relu(norm()(x))
         x = nn.max_pool(x, (3, 3), (2, 2), [(1, 1), (1, 1)])
@@ -65,7 +65,7 @@ class ResNet50(nn.Module):
 
 
 def main(path):
-    """Writes the step to `path`; nothing is computed."""
+    """Writes the HLO of the step to `path`."""
     model, optimizer = ResNet50(), optax.sgd(0.1, momentum=0.9, nesterov=True)
     images = jax.ShapeDtypeStruct((BATCH_SIZE, IMAGE_SIZE, IMAGE_SIZE, 3), jnp.uint8)
     labels = jax.ShapeDtypeStruct((BATCH_SIZE,), jnp.int32)

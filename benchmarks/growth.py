@@ -1,9 +1,9 @@
-"""What a training costs as the work grows: data, model, batch, cores.
+"""Speed and memory of training as data, model, batch and number of cores grow.
 
     python -m benchmarks.growth [--plot=docs/growth.svg]
 
-configs/mnist_mlp.cfg on random images, one thing changed at a time, each run in a process of its
-own, all in turns, medians of --rounds. The plot needs matplotlib, which nothing else here does.
+Trains configs/mnist_mlp.cfg on random images with one setting changed at a time, interleaved,
+medians of --rounds. The plot needs matplotlib.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import time
 from absl import app, flags
 
 from benchmarks import train_speed
-from benchmarks.children import last_line
+from benchmarks.subprocesses import run_python
 
-flags.DEFINE_string("plot", "", "File for a picture of the curves.")
+flags.DEFINE_string("plot", "", "File for a plot of the curves.")
 
 RECIPE = "mnist_mlp"
 SHAPE, EXAMPLES, _ = train_speed.RECIPES[RECIPE]
-TRAINED = 100_000  # examples of a run
-# What grows -> its values. Each is measured with the others as the recipe has them.
+TRAINED = 100_000  # training examples per run
+# Setting -> values. The other settings are those of the recipe.
 AXES = {
     "examples": [6_000, 60_000, 600_000],
     "hidden_units": [128, 512, 2048],
@@ -47,7 +47,7 @@ print(json.dumps([record["examples_per_second"], record["seconds_to_first_step"]
 
 
 def main(_):
-    """Prints a row for each value."""
+    """Prints a row per value."""
     runs = {(axis, value): [] for axis, values in AXES.items() for value in values}
     with tempfile.TemporaryDirectory() as folder:
         for i in range(flags.FLAGS.rounds):
@@ -76,7 +76,7 @@ def _measure(folder, i, axis, value):
         f"--params=hidden_units={sizes['hidden_units']}",
         f"--train_batch_size={sizes['train_batch_size']}",
     ]
-    return last_line(CODE, sizes["cores"], time.time(), *arguments)
+    return run_python(CODE, sizes["cores"], time.time(), *arguments)
 
 
 def _plot(curves, path):
@@ -94,7 +94,7 @@ def _plot(curves, path):
             plot.set_ylabel(measure if not column else "")
             plot.grid(alpha=0.3)
     for row in rows:
-        row[0].set_ylim(bottom=0)  # of all in the row
+        row[0].set_ylim(bottom=0)  # shared by the row
     figure.tight_layout()
     figure.savefig(path)
 

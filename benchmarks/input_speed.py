@@ -1,18 +1,18 @@
-"""Speed of the input pipelines: against what people use instead, and against a training step.
+"""Speed of the input pipelines beside Keras and PyTorch, and beside a training step.
 
-    python -m benchmarks.input_speed                      # random images in the place of real ones
-    python -m benchmarks.input_speed --cifar10=DATA_DIR --jpegs=FOLDER    # real ones
+    python -m benchmarks.input_speed                      # random images
+    python -m benchmarks.input_speed --cifar10=DATA_DIR --jpegs=FOLDER    # real images
     python -m benchmarks.input_speed --torch_python=OTHER_VENV/bin/python
 
-`--cifar10` is what prepare_data.py wrote, `--jpegs` a folder of class folders. Four tables:
+`--cifar10` is a data set of prepare_data.py, `--jpegs` a folder of class folders. Four tables:
 
-- 32x32 images, flipped, shifted by 0.2 and turned by 20 degrees;
-- JPEGs decoded, cropped at random to 224x224 and flipped, decoded anew each epoch; and the same
-  where the decoded images fit in memory; the limit is libjpeg decoding whole files;
-- the recipes: the pipeline alone, and training with it against training on synthetic images;
-- peak memory of the pipeline alone, on splits of growing size that are read anew each epoch.
+- small: 32x32 images, flipped, shifted by 0.2 and rotated by 20 degrees;
+- jpeg: JPEGs decoded each epoch, random crop to 224x224 and flip; the same with decoded images in
+  memory; upper bound: libjpeg decoding whole files;
+- recipes: the pipeline alone, and training with it beside training on synthetic images;
+- memory: peak memory of the pipeline alone on splits of growing size, read each epoch.
 
-Every side runs in a process of its own, in turns; the tables give medians.
+Sides run interleaved in child processes; the tables show medians.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ import tempfile
 import numpy as np
 from absl import app, flags
 
-from benchmarks.children import ROOT, last_line
+from benchmarks.subprocesses import ROOT, run_python
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("cifar10", "", "CIFAR-10 as prepare_data.py wrote it; default: random images.")
-flags.DEFINE_string("jpegs", "", "Folder of class folders of JPEGs; default: made ones.")
-flags.DEFINE_string("torch_python", sys.executable, "Python that has torchvision.")
+flags.DEFINE_string("cifar10", "", "data_dir of CIFAR-10; default: random images.")
+flags.DEFINE_string("jpegs", "", "Folder of class folders of JPEGs; default: random JPEGs.")
+flags.DEFINE_string("torch_python", sys.executable, "Python with torchvision.")
 flags.DEFINE_list("tables", ["small", "jpeg", "recipes", "memory"], "Tables to measure.")
 flags.DEFINE_list("recipes", ["digits", "mnist_cnn", "cifar10_cnn"], "Recipes to measure.")
-flags.DEFINE_integer("rounds", 3, "Times that each side runs.")
-flags.DEFINE_float("seconds", 8, "Of each measurement.")
-flags.DEFINE_string("json", "", "File for the figures.")
+flags.DEFINE_integer("rounds", 3, "Rounds; each runs every side once.")
+flags.DEFINE_float("seconds", 8, "Seconds of each measurement.")
+flags.DEFINE_string("json", "", "File for the results.")
 
-# Counts examples for some seconds, after as many batches as fill the buffers.
+# Measures examples/s, after 20 batches that fill the buffers.
 COUNT = """
 import sys, time
 def rate(next_batch, batch_size, seconds):
@@ -65,7 +65,7 @@ from input_fns.image_pipeline import ImagePipeline
 from engine.cli import runtime
 runtime.prepare()
 data_dir, words, size, cache, batch_size = sys.argv[2], sys.argv[3], *map(json.loads, sys.argv[4:])
-data = dataset.read(data_dir)
+data = dataset_info.read(data_dir)
 pipeline = ImagePipeline(data, size and tuple(size), augment.parse(words), cache=cache)
 with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     batches = pipeline.train_input_fn("train", seed=1)({"batch_size": batch_size})
@@ -184,16 +184,14 @@ print(json.dumps(rate(lambda: next(source), 64, seconds)))
 )
 
 TRAIN = """
-import json, os, runpy, sys
-runpy.run_path("run_cpu.py", run_name="__main__")
-from engine.cli.flags import FLAGS
-with open(os.path.join(FLAGS.model_dir, f"result_{FLAGS.train_steps}.json")) as file:
-    print(json.dumps(json.load(file)["train"]["examples_per_second"]))
+import json
+from benchmarks import runs
+print(json.dumps(runs.train()["examples_per_second"]))
 """
 
 
 def main(_):
-    """Measures the tables that are asked for."""
+    """Prints the tables of --tables."""
     figures = {}
     tables = {"small": _small, "jpeg": _jpeg, "recipes": _recipes, "memory": _memory}
     with tempfile.TemporaryDirectory() as folder:
@@ -214,8 +212,8 @@ def _small(folder):
     cores = os.cpu_count()
     sides = {
         "ours": lambda: _ours(data_dir, words, None, "auto", 128),
-        "ImageDataGenerator": lambda: last_line(GENERATOR, FLAGS.seconds, arrays, cores),
-        "tf.data + Keras layers": lambda: last_line(LAYERS, FLAGS.seconds, arrays),
+        "ImageDataGenerator": lambda: run_python(GENERATOR, FLAGS.seconds, arrays, cores),
+        "tf.data + Keras layers": lambda: run_python(LAYERS, FLAGS.seconds, arrays),
     }
     if _has_torch():
         sides["PyTorch DataLoader"] = lambda: _torch(TORCH, arrays)
@@ -230,10 +228,10 @@ def _jpeg(folder):
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     words, size = "random_crop flip", [224, 224]
     sides = {
-        "ours, decoded anew": lambda: _ours(data_dir, words, size, "none", 64),
-        "ours, held in memory": lambda: _ours(data_dir, words, size, "memory", 64),
-        "libjpeg alone": lambda: last_line(JPEG_LIMIT, FLAGS.seconds, source),
-        "image_dataset_from_directory": lambda: last_line(JPEG_LAYERS, FLAGS.seconds, source),
+        "ours, decoded each epoch": lambda: _ours(data_dir, words, size, "none", 64),
+        "ours, in memory": lambda: _ours(data_dir, words, size, "memory", 64),
+        "libjpeg alone": lambda: run_python(JPEG_LIMIT, FLAGS.seconds, source),
+        "image_dataset_from_directory": lambda: run_python(JPEG_LAYERS, FLAGS.seconds, source),
     }
     if _has_torch():
         sides["PyTorch DataLoader"] = lambda: _torch(JPEG_TORCH, source)
@@ -245,7 +243,7 @@ def _recipes(folder):
     shapes = {"digits": (8, 8, 1), "mnist_cnn": (28, 28, 1), "cifar10_cnn": (32, 32, 3)}
     print(f"{'recipe':14}{'alone /s':>12}{'training /s':>13}{'synthetic /s':>14}  waiting")
     for recipe in FLAGS.recipes:
-        options = last_line(RECIPE, f"configs/{recipe}.cfg")
+        options = run_python(RECIPE, f"configs/{recipe}.cfg")
         data_dir = FLAGS.cifar10 if recipe == "cifar10_cnn" else ""
         data_dir = data_dir or _random(folder, options["dataset"], shapes[recipe], 50_000)
         train = {name: [] for name in ("real", "synthetic")}
@@ -273,12 +271,12 @@ FLAGS(["", f"--flagfile={sys.argv[1]}", "--data_dir=x", "--model_dir=x"])
 print(json.dumps(
     {"dataset": FLAGS.dataset, "augment": FLAGS.augment, "batch": FLAGS.train_batch_size}))
 """
-# About twenty seconds of training.
+# Steps of about twenty seconds.
 _STEPS = {"digits": 3000, "mnist_cnn": 600, "cifar10_cnn": 300}
 
 
 def _train(recipe, dataset, data_dir, model_dir):
-    return last_line(
+    return run_python(
         TRAIN,
         f"--flagfile=configs/{recipe}.cfg",
         "--mode=train",
@@ -305,7 +303,7 @@ def _memory(folder):
         name = f"gigabytes-{size}"
         data_dir = _random(folder, name, (224, 224, 3), round(size * 1e9 / (224 * 224 * 3)))
         arguments = json.dumps(None), json.dumps("none"), json.dumps(128)
-        peak = last_line(OURS + PEAK, FLAGS.seconds, data_dir, "flip", *arguments)
+        peak = run_python(OURS + PEAK, FLAGS.seconds, data_dir, "flip", *arguments)
         shutil.rmtree(data_dir)
         table[size] = peak
         print(f"  {size:6.2f}{peak:10,.0f}", flush=True)
@@ -314,11 +312,11 @@ def _memory(folder):
 
 def _ours(data_dir, words, size, cache, batch_size):
     arguments = json.dumps(size), json.dumps(cache), json.dumps(batch_size)
-    return last_line(OURS, FLAGS.seconds, data_dir, words, *arguments)
+    return run_python(OURS, FLAGS.seconds, data_dir, words, *arguments)
 
 
 def _torch(code, source):
-    return last_line(code, FLAGS.seconds, source, os.cpu_count(), python=FLAGS.torch_python)
+    return run_python(code, FLAGS.seconds, source, os.cpu_count(), python=FLAGS.torch_python)
 
 
 def _has_torch():
@@ -328,13 +326,13 @@ def _has_torch():
 
 
 def _table(title, sides):
-    """Runs the sides in turns; prints a row each, with the ratio to the first in its round."""
+    """Runs the sides interleaved; prints a row per side with the ratios first side / side."""
     rates = {name: [] for name in sides}
     for _ in range(FLAGS.rounds):
         for name, side in sides.items():
             rates[name].append(side())
     first = next(iter(sides))
-    print(f"{title}: images/s, and how many times that ours is (of each round)")
+    print(f"{title}: images/s, median ratio ours / this, ratios of the rounds")
     for name, found in rates.items():
         ratios = [a / b for a, b in zip(rates[first], found)]
         print(
@@ -346,7 +344,7 @@ def _table(title, sides):
 
 
 def _random(folder, name, shape, size, arrays=""):
-    """Writes random images as shards, and as arrays; returns the folder of the shards."""
+    """Writes random images as shards and, optionally, arrays; returns the folder of the shards."""
     code = f"""
 import numpy as np
 from input_fns.convert import source, writer
@@ -360,30 +358,30 @@ writer.write(raw, {folder + "/" + name!r})
 if {arrays!r}: np.savez({arrays!r}, images=images, labels=labels)
 print("null")
 """
-    last_line(code)
+    run_python(code)
     return f"{folder}/{name}"
 
 
 def _dump(data_dir, arrays):
-    """Writes the training images of a prepared data set as arrays."""
+    """Writes the training images of a data set as arrays."""
     code = """
 import sys
 import numpy as np
 import tensorflow as tf
 from input_fns import dataset_info
 from input_fns.image_pipeline import ImagePipeline
-data = dataset.read(sys.argv[1])
+data = dataset_info.read(sys.argv[1])
 size = data.split("train").num_examples
 batches = ImagePipeline(data).eval_input_fn("train")({"batch_size": size})
 features, labels = next(iter(batches))
 np.savez(sys.argv[2], images=features["image"], labels=labels)
 print("null")
 """
-    last_line(code, data_dir, arrays)
+    run_python(code, data_dir, arrays)
 
 
 def _make_jpegs(folder, count=1024):
-    """Writes pictures of 500x375, as the mean of ImageNet is, of some 50 kB."""
+    """Writes random JPEGs of 500x375 (the mean size of ImageNet) and about 50 kB."""
     from PIL import Image
 
     random = np.random.default_rng(0)
@@ -391,9 +389,9 @@ def _make_jpegs(folder, count=1024):
         os.makedirs(f"{folder}/{name}")
     for i in range(count):
         small = random.integers(0, 256, [47, 63, 3], dtype=np.uint8)
-        picture = Image.fromarray(small).resize((500, 375), Image.Resampling.BICUBIC)
+        image = Image.fromarray(small).resize((500, 375), Image.Resampling.BICUBIC)
         encoded = io.BytesIO()
-        picture.save(encoded, "JPEG", quality=90)
+        image.save(encoded, "JPEG", quality=90)
         pathlib.Path(folder, "ab"[i % 2], f"{i}.jpg").write_bytes(encoded.getvalue())
     return folder
 

@@ -1,4 +1,4 @@
-"""The Transformer of `models/text/transformer.py`, written with Keras' own layers."""
+"""The Transformer of `models/text/transformer.py` with Keras layers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from common.constants import EOS
 def build(params, max_length):
     """Returns a Keras model from source and target rows to logits.
 
-    Args:
-      params: those of a `transformer_*` model; `dropout` is that of embeddings and sublayers.
-      max_length: of a row.
+    It is the post-norm Transformer of the paper: `pre_norm` is ignored.
 
-    As in the paper, layer norm stands after each sublayer: `pre_norm` is not looked at.
+    Args:
+      params: hyperparameters of a `transformer_*` model.
+      max_length: length of a row.
     """
     layers = tf.keras.layers
     source = layers.Input([max_length], dtype="int32", name="source")
@@ -48,9 +48,9 @@ def build(params, max_length):
 
 
 def loss(label_smoothing):
-    """Returns the mean over tokens, as Keras takes it: `(labels, logits) -> scalar`."""
+    """Returns the mean cross-entropy per token as a Keras loss, `(labels, logits) -> scalar`."""
 
-    def of_batch(labels, logits):
+    def masked_mean(labels, logits):
         one_hot = tf.one_hot(tf.cast(labels, tf.int32), logits.shape.as_list()[-1])
         losses = tf.keras.losses.categorical_crossentropy(
             one_hot, logits, from_logits=True, label_smoothing=label_smoothing
@@ -58,7 +58,7 @@ def loss(label_smoothing):
         mask = tf.cast(tf.not_equal(labels, 0), losses.dtype)
         return tf.reduce_sum(losses * mask) / tf.reduce_sum(mask)
 
-    return of_batch
+    return masked_mean
 
 
 def _segments(tokens):

@@ -1,4 +1,4 @@
-"""The same network in `tf.keras`, for tests and benchmarks: same layers, same names of weights."""
+"""Our networks in `tf.keras`, with equal layers and weight names, for tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from models.vision import resnet
 
 
 def build(params, image_shape):
-    """Returns the Keras model of the hyperparameters of one of our models.
+    """Returns the Keras model with the hyperparameters of one of our models.
 
     Args:
-      params: every hyperparameter; `hidden_units` marks an mlp, `layers` a convnet, `depth` a
-        resnet, here with basic blocks alone, and `version` a mobilenet.
+      params: all hyperparameters; `hidden_units` selects an mlp, `layers` a convnet, `depth` a
+        resnet with basic blocks, and `version` a mobilenet.
       image_shape: `(height, width, channels)`.
 
     Raises:
-      ValueError: the twin would be of another network.
+      ValueError: hyperparameters without a Keras equivalent.
     """
     layers = tf.keras.layers
     inputs = layers.Input(image_shape)
@@ -34,7 +34,7 @@ def build(params, image_shape):
 
 
 def compiled(params, image_shape, **more):
-    """Returns `build`'s model, compiled for training at a constant rate; `more` is of compile."""
+    """Returns the model of `build`, compiled with a constant rate; `more` are compile arguments."""
     if params["label_smoothing"]:
         raise ValueError(f"no twin has label_smoothing={params['label_smoothing']}")
     twin = build(params, image_shape)
@@ -48,12 +48,12 @@ def compiled(params, image_shape, **more):
 
 
 def optimizer(params, learning_rate):
-    """Returns Keras' optimizer of the same hyperparameters.
+    """Returns the Keras optimizer with these hyperparameters.
 
     Raises:
-      ValueError: it would train otherwise.
+      ValueError: hyperparameters without a Keras equivalent.
     """
-    _check_trains_alike(params)
+    _check_supported(params)
     keras = tf.keras.optimizers
     average = {"use_ema": params["ema_decay"] > 0, "ema_momentum": params["ema_decay"]}
     if params["optimizer"] == "momentum":
@@ -69,8 +69,8 @@ def optimizer(params, learning_rate):
     return keras.Adam(learning_rate, **adam)
 
 
-def _check_trains_alike(params):
-    """Raises ValueError for what no optimizer of a twin does."""
+def _check_supported(params):
+    """Raises ValueError for hyperparameters that the optimizers of the twins lack."""
     if params["optimizer"] not in ("momentum", "adam", "adamw"):
         raise ValueError(f"no twin has optimizer={params['optimizer']}")
     if params["weight_decay"] and params["optimizer"] != "adamw":
@@ -81,8 +81,8 @@ def _check_trains_alike(params):
 
 
 def v1_optimizer(params):
-    """Returns the optimizer of `tf.compat.v1` of the same hyperparameters, at a constant rate."""
-    _check_trains_alike(params)
+    """Returns the `tf.compat.v1` optimizer with these hyperparameters and a constant rate."""
+    _check_supported(params)
     for name in ("ema_decay", "weight_decay"):
         if params[name]:
             raise ValueError(f"the twin of tf.compat.v1 has no {name}={params[name]}")
@@ -93,7 +93,7 @@ def v1_optimizer(params):
 
 
 def set_weights(twin, variables):
-    """Gives the twin the weights `{name in our checkpoint: array}`."""
+    """Sets the weights of a twin from `{name in our checkpoint: array}`."""
     for layer in twin.layers:
         names = [weight.name.split("/")[-1].split(":")[0] for weight in layer.weights]
         layer.set_weights([variables[f"{layer.name}/{name}"] for name in names])

@@ -1,12 +1,12 @@
-"""Speed of a recipe under different settings of the environment, interleaved in one run.
+"""Speed of a recipe with different environment variables, interleaved, medians.
 
     python -m benchmarks.kernels [--recipes=mnist_mlp,cifar10_cnn] [--rounds=3]
         [--setting="TF_ENABLE_ONEDNN_OPTS=0" --setting="TF_ENABLE_ONEDNN_OPTS=1 OMP_NUM_THREADS=1"]
 
-Answers whether oneDNN's kernels, an instruction set or a number of threads pay on this CPU. Every
-round runs each setting in its own process: a training of synthetic examples, an evaluation by the
-graph that the first evaluation built, and the SavedModel's answers to 1 and to 32 examples. The
-table gives medians, and the median of the ratios to the first setting of the same round.
+Shows whether oneDNN's kernels, an instruction set or a number of threads is faster on this CPU.
+Each round runs each setting in a child process: training on synthetic examples, a second
+evaluation, and serving 1 and 32 examples. Prints medians, and the median ratio to the first setting
+of the same round.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ import tempfile
 
 from absl import app, flags
 
-from benchmarks.children import last_line
+from benchmarks.subprocesses import run_python
 
-# Recipe -> flags of its synthetic data, steps of a training and examples of an evaluation: a few
-# seconds each on two cores.
+# Recipe -> (flags of its synthetic data, training steps, evaluation examples); a few seconds each.
 RECIPES = {
     "mnist_mlp": (["--image_size=28x28"], 1500, 10_000),
     "mnist_cnn": (["--image_size=28x28"], 100, 3000),
@@ -40,37 +39,30 @@ flags.DEFINE_list("recipes", list(RECIPES), "Recipes to run.")
 flags.DEFINE_multi_string(
     "setting", SETTINGS, "Environment variables, NAME=VALUE separated by spaces; repeatable."
 )
-flags.DEFINE_integer("rounds", 3, "Times that each setting runs.")
+flags.DEFINE_integer("rounds", 3, "Rounds; each runs every setting once.")
 
 CODE = """
-import json, os, sys, time
-import run_cpu
+import json, sys, time
+from benchmarks import runs
+from engine.evaluation.evaluator import Evaluator
 from input_fns import synthetic
 from tools import runtimes, serving_equality
-from engine.cli import resolve_flags
-from engine.evaluation.evaluator import Evaluator
-from engine.cli.flags import FLAGS
 
 eval_examples, folder, *arguments = sys.argv[1:]
 synthetic._SPLITS["test"] = int(eval_examples)
 arguments += [f"--model_dir={folder}/model", "--noexport_check"]
 
-FLAGS(["", *arguments, "--mode=train"])
-run_cpu.main()
-with open(os.path.join(FLAGS.model_dir, f"result_{FLAGS.train_steps}.json")) as file:
-    found = {"train": json.load(file)["train"]["examples_per_second"]}
+sys.argv[1:] = [*arguments, "--mode=train"]
+found = {"train": runs.train()["examples_per_second"]}
 
-FLAGS.unparse_flags()
-FLAGS(["", *arguments, "--mode=eval"])
-run, state = resolve_flags.resolve()
-estimator = run_cpu.build_estimator(run, state)
-evaluator = Evaluator(estimator, run, run_cpu.build_input_fns(run, state))
-evaluator.evaluate(run.checkpoint)
+settings, estimator, input_fns = runs.build(*arguments, "--mode=eval")
+evaluator = Evaluator(estimator, settings, input_fns)
+evaluator.evaluate(settings.checkpoint)
 started = time.time()
-evaluator.evaluate(run.checkpoint)
+evaluator.evaluate(settings.checkpoint)
 found["evaluate"] = int(eval_examples) / (time.time() - started)
 
-exported = serving_equality.export_of(f"{folder}/export", *arguments)
+exported = serving_equality.export_run(f"{folder}/export", *arguments)
 served = runtimes.SavedModel(exported.path)
 for count in (1, 32):
     inputs = {key: rows[:count] for key, rows in exported.requests["serving_default"].items()}
@@ -81,7 +73,7 @@ print(json.dumps(found))
 
 
 def main(_):
-    """Runs the rounds and prints a row for each recipe, measure and setting."""
+    """Runs the rounds and prints a row per recipe, measure and setting."""
     settings = flags.FLAGS.setting
     for recipe in flags.FLAGS.recipes:
         rounds = [
@@ -102,11 +94,11 @@ def main(_):
 
 
 def _measure(recipe, setting):
-    """Returns `{measure: number}` of one process."""
+    """Returns `{measure: value}` of one child process."""
     data, steps, eval_examples = RECIPES[recipe]
     environment = dict(assignment.split("=", 1) for assignment in setting.split())
     with tempfile.TemporaryDirectory() as folder:
-        return last_line(
+        return run_python(
             CODE,
             eval_examples,
             folder,

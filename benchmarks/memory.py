@@ -1,8 +1,8 @@
-"""Peak memory of training Fashion-MNIST as the number of epochs grows.
+"""Peak memory of training Fashion-MNIST for growing numbers of epochs.
 
     python -m benchmarks.memory --source=folder/of/idx.gz [--epochs=2,8,32]
 
-Each row is a process of its own, which trains and evaluates after every epoch.
+Each row is a child process that trains and evaluates after every epoch.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import tempfile
 
 from absl import app, flags
 
-from benchmarks.children import last_line
+from benchmarks.subprocesses import run_python
 
 flags.DEFINE_string("source", None, "Folder with the original IDX files.", required=True)
 flags.DEFINE_list("epochs", ["2", "8", "32"], "Epochs of each run.")
@@ -36,11 +36,11 @@ print(json.dumps(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
 
 
 def main(_):
-    """Prints a row for each number of epochs."""
+    """Prints a row per number of epochs."""
     with tempfile.TemporaryDirectory() as folder:
-        last_line(PREPARE, flags.FLAGS.source, folder)
+        run_python(PREPARE, flags.FLAGS.source, folder)
         for epochs in flags.FLAGS.epochs:
-            peak = last_line(TRAIN, folder, epochs)
+            peak = run_python(TRAIN, folder, epochs)
             print(f"{epochs:>4} epochs: peak {peak:,.0f} MiB", flush=True)
 
 

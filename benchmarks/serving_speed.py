@@ -1,10 +1,10 @@
-"""Serving speed by runtime: our SavedModel against the same network exported from `tf.keras`.
+"""Serving speed by runtime: our SavedModel beside the same network exported from `tf.keras`.
 
     python -m benchmarks.serving_speed [--recipes=cifar10_cnn] [--rounds=11] [--json=FILE]
 
-Both are loaded by one process and answer in turns: uint8 images to classes, their names and
-probabilities. Latency is that of one image, throughput that of 32. Each runtime has all cores. A
-row is a median; the ratio, that of the pairs of a round, is above 1 where ours is faster.
+One process loads both SavedModels and calls them in turn with 1 (latency) and 32 (throughput) uint8
+images; outputs are classes, class names and probabilities. Each runtime uses all cores. Prints
+medians; a ratio above 1 means that ours is faster.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import tempfile
 
 from absl import app, flags
 
-from benchmarks.children import last_line
+from benchmarks.subprocesses import run_python
 
-# Recipe -> size of its images, and classes.
+# Recipe -> (image size, number of classes).
 RECIPES = {"cifar10_cnn": ("32x32", 10), "apple_leaf_transfer": ("224x224", 4)}
 BATCH_SIZES = (1, 32)
 
 flags.DEFINE_list("recipes", list(RECIPES), "Recipes to run.")
-flags.DEFINE_list("runtimes", [], "Runtimes to ask; default: all that are installed.")
-flags.DEFINE_integer("rounds", 11, "Times that each side answers, of some 0.3 s each.")
-flags.DEFINE_string("json", "", "File for the figures.")
+flags.DEFINE_list("runtimes", [], "Runtimes; default: all that are installed.")
+flags.DEFINE_integer("rounds", 11, "Rounds; each runs both sides for some 0.3 s.")
+flags.DEFINE_string("json", "", "File for the results.")
 
 OURS = """
 import json, os, runpy, sys
@@ -58,7 +58,7 @@ print(json.dumps(path))
 NAMES = """
 import json
 from tools import runtimes
-slow = ("saved_model_cli", "Triton")  # they start a process a call
+slow = ("saved_model_cli", "Triton")  # they start a process per call
 names = [name for name in runtimes.RUNTIMES if name not in slow and not runtimes.missing(name)]
 print(json.dumps(names))
 """
@@ -78,7 +78,7 @@ print(json.dumps([[side.seconds(inputs, repeats) for side in sides] for _ in ran
 
 def main(_):
     """Runs the rounds and prints the table."""
-    names = flags.FLAGS.runtimes or last_line(NAMES)
+    names = flags.FLAGS.runtimes or run_python(NAMES)
     table = []
     print(f"{'recipe':22}{'runtime':22}{'images':>7}{'ours ms':>10}{'keras ms':>10}{'ratio':>7}")
     for recipe in flags.FLAGS.recipes:
@@ -99,9 +99,9 @@ def main(_):
 
 
 def _export(recipe, folder):
-    """Exports both sides, of random weights; returns the shape of an image and their paths."""
+    """Exports both sides with random weights; returns the image shape and both paths."""
     size, num_classes = RECIPES[recipe]
-    ours = last_line(
+    ours = run_python(
         OURS,
         f"--flagfile=configs/{recipe}.cfg",
         "--dataset=synthetic",
@@ -118,13 +118,13 @@ def _export(recipe, folder):
         f"{folder}/ours",
     )
     shape = [*map(int, size.split("x")), 3]
-    keras = last_line(KERAS, ours, os.path.join(folder, "keras"), json.dumps(shape))
+    keras = run_python(KERAS, ours, os.path.join(folder, "keras"), json.dumps(shape))
     return shape, (ours, keras)
 
 
 def _measure(name, batch_size, shape, paths):
     arguments = (json.dumps(value) for value in (batch_size, flags.FLAGS.rounds, shape))
-    rounds = last_line(MEASURE, name, *arguments, *paths)
+    rounds = run_python(MEASURE, name, *arguments, *paths)
     ratios = [keras / ours for ours, keras in rounds]
     return {
         "batch_size": batch_size,

@@ -1,9 +1,8 @@
-"""Where the seconds go from the start of the process to the end of the first training step.
+"""Time of each stage from the start of the process to the end of the first training step.
 
     python -m benchmarks.start_up [--recipe=mnist_mlp] [--rounds=5]
 
-Ours and a `tf.keras` script of the same network and data, in turns; medians of the seconds that
-each stage took.
+Compares ours with a `tf.keras` script of the same network and data, interleaved, medians.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ import time
 from absl import app, flags
 
 from benchmarks import train_speed
-from benchmarks.children import last_line
+from benchmarks.subprocesses import run_python
 
-flags.DEFINE_string("recipe", "mnist_mlp", "One of train_speed's.")
+flags.DEFINE_string("recipe", "mnist_mlp", "A recipe of train_speed.")
 
 MARKS = """
 import json, sys, time
@@ -61,7 +60,7 @@ train = tf.estimator.Estimator.train
 def with_stages(self, input_fn, hooks, **named):
     return train(self, input_fn, [*hooks, Stages()], **named)
 tf.estimator.Estimator.train = with_stages
-program.run(run_cpu.main)
+startup.run(run_cpu.main)
 print(json.dumps(stages))
 """
 )
@@ -90,7 +89,7 @@ print(json.dumps(stages))
 
 
 def main(_):
-    """Prints the stages of both."""
+    """Prints the stages of both sides."""
     recipe = flags.FLAGS.recipe
     shape, size, _ = train_speed.RECIPES[recipe]
     ours, keras = [], []
@@ -98,9 +97,9 @@ def main(_):
         data_dir, arrays, params, batch_size = train_speed.prepare(recipe, folder, shape, size)
         for i in range(flags.FLAGS.rounds):
             arguments = train_speed.arguments(recipe, data_dir, f"{folder}/{i}", 3)
-            ours.append(last_line(OURS, time.time(), *arguments))
+            ours.append(run_python(OURS, time.time(), *arguments))
             values = params, batch_size, flags.FLAGS.precision
-            keras.append(last_line(KERAS, time.time(), arrays, *map(json.dumps, values)))
+            keras.append(run_python(KERAS, time.time(), arrays, *map(json.dumps, values)))
     for name, rounds in (("ours", ours), ("tf.keras", keras)):
         total = statistics.median(sum(stages.values()) for stages in rounds)
         print(f"{name}: {total:.2f} s to the end of the first step")

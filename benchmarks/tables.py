@@ -1,4 +1,4 @@
-"""Figures of a benchmark as a Markdown table, kept up to date in the pages."""
+"""Writes results of a benchmark as a Markdown table into the docs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import pathlib
 
 
 def replace(path: str, name: str, header: list[str], rows: list[list[str]]) -> None:
-    """Puts a table in the place of what stands between `<!-- name -->` and `<!-- end of name -->`.
+    """Replaces the text between `<!-- name -->` and `<!-- end of name -->` by a table.
 
     Raises:
-      ValueError: the page has no such place.
+      ValueError: the page has no such lines.
     """
     page = pathlib.Path(path).read_text()
     begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"

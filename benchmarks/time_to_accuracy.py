@@ -1,12 +1,11 @@
-"""Seconds from the start of the process to a test accuracy, beside `tf.keras`, on the real data.
+"""Seconds from the start of the process to a test accuracy, beside `tf.keras`, on Fashion-MNIST.
 
     python -m benchmarks.time_to_accuracy --source=folder/of/idx.gz [--rounds=3]
 
-Fashion-MNIST, `mnist_mlp` to 0.87 and `fashion_mnist_cnn` to 0.86. Both sides train the recipe's
-network at a constant rate, in turns and in processes of their own, and evaluate all 10,000 test
-images after each epoch: ours from TFRecord shards that are prepared beforehand, with a checkpoint
-an epoch, Keras from a compressed .npz as `tf.keras.datasets` does, `Model.fit` as it is and with
-steps_per_execution=20.
+`mnist_mlp` to 0.87 and `fashion_mnist_cnn` to 0.86. All sides train the network of the recipe at a
+constant learning rate, interleaved, and evaluate all 10,000 test images after each epoch: ours from
+prepared TFRecord shards with a checkpoint per epoch, Keras from a compressed .npz, like
+`tf.keras.datasets`, with default arguments and with steps_per_execution=20.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ import time
 from absl import app, flags
 
 from benchmarks import train_peers, train_speed
-from benchmarks.children import last_line
+from benchmarks.subprocesses import run_python
 
 flags.DEFINE_string("source", None, "Folder with the original IDX files.", required=True)
 
-# Recipe -> the test accuracy to be reached, and the epochs in which it must be.
+# Recipe -> (target test accuracy, maximum number of epochs).
 TARGETS = {
     "mnist_mlp": (0.87, 10),
     "fashion_mnist_cnn": (0.86, 10),
@@ -90,7 +89,7 @@ print(json.dumps(reached.seconds))
 
 
 def main(_):
-    """Prints a line for each recipe and side."""
+    """Prints a line per recipe and side."""
     with tempfile.TemporaryDirectory() as folder:
         data_dir, arrays = _prepare(folder)
         for recipe in TARGETS:
@@ -99,32 +98,32 @@ def main(_):
                 for seed in range(1, flags.FLAGS.rounds + 1)
             ]
             for name in rounds[0]:
-                words = _words(name, rounds, TARGETS[recipe][1])
-                print(f"{recipe} to {TARGETS[recipe][0]}: {name} {words}", flush=True)
+                text = _format(name, rounds, TARGETS[recipe][1])
+                print(f"{recipe} to {TARGETS[recipe][0]}: {name} {text}", flush=True)
 
 
-def _words(name, rounds, epochs):
-    """Returns a side's median, and its ratios to ours where each round has both."""
+def _format(name, rounds, epochs):
+    """Formats the median of a side, and its ratios to ours if both reached the target."""
     seconds = [sides[name] for sides in rounds]
     if None in seconds:
         missed = seconds.count(None)
         return f"not within {epochs} epochs in {missed} of {len(rounds)} rounds"
-    words = f"{statistics.median(seconds):.1f} s"
+    text = f"{statistics.median(seconds):.1f} s"
     if None in [sides["ours"] for sides in rounds]:
-        return words
+        return text
     ratios = [sides[name] / sides["ours"] for sides in rounds]
     listed = " ".join(f"{ratio:.2f}" for ratio in ratios)
-    return f"{words}, this / ours {statistics.median(ratios):.2f} ({listed})"
+    return f"{text}, this / ours {statistics.median(ratios):.2f} ({listed})"
 
 
 def _prepare(folder):
     """Writes the images as shards and as arrays; returns both paths."""
-    last_line(PREPARE, flags.FLAGS.source, folder)
+    run_python(PREPARE, flags.FLAGS.source, folder)
     return f"{folder}/data", f"{folder}/data.npz"
 
 
 def _race(recipe, data_dir, arrays, model_dir, seed):
-    """Returns the seconds of each side, None of one that missed the target."""
+    """Returns `{side: seconds}`; None for a side that missed the target."""
     target, epochs = TARGETS[recipe]
     params, batch_size, _ = train_speed.settings(recipe)
     steps = 60_000 // batch_size
@@ -136,11 +135,11 @@ def _race(recipe, data_dir, arrays, model_dir, seed):
         "--params=schedule=constant,warmup_steps=0",
         f"--seed={seed}",
     ]
-    seconds = {"ours": last_line(OURS, target, time.time(), *ours)}
+    seconds = {"ours": run_python(OURS, target, time.time(), *ours)}
     for name, more in (("keras", {}), ("keras_steps", {"steps_per_execution": 20})):
         more = {"compile": more, "target": target, "seed": seed}
         values = 60_000, params, batch_size, epochs, time.time(), more, flags.FLAGS.precision
-        seconds[name] = last_line(KERAS, arrays, *map(json.dumps, values))
+        seconds[name] = run_python(KERAS, arrays, *map(json.dumps, values))
     return seconds
 
 

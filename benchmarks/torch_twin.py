@@ -1,7 +1,7 @@
-"""The same networks in PyTorch, trained on arrays in memory (`train_speed` runs this).
+"""Our networks in PyTorch, trained on arrays in memory; `train_speed` runs this.
 
-Runs in an environment of its own, for PyTorch and TensorFlow 2.15 want other versions of the same
-packages:
+Needs a separate environment, because PyTorch and TensorFlow 2.15 need different versions of the
+same packages:
 
     python3.11 -m venv torch && torch/bin/pip install torch==2.13.0 numpy
 """
@@ -21,10 +21,10 @@ DEPTHS = {10: (1, 1, 1, 1), 18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}
 
 
 def build(params, shape):
-    """Returns the network of the hyperparameters of our mlp, convnet or resnet of basic blocks.
+    """Returns the network with the hyperparameters of our mlp, convnet or resnet (basic blocks).
 
     Args:
-      params: every hyperparameter of ours.
+      params: all hyperparameters.
       shape: `(channels, height, width)`.
     """
     if "depth" in params:
@@ -44,7 +44,7 @@ def build(params, shape):
     else:
         sys.exit("PyTorch's twins are of mlp, convnet and resnet")
     network = nn.Sequential(_Scale(params), *layers, nn.LazyLinear(params["num_classes"]))
-    network(torch.zeros(2, *shape, dtype=torch.uint8))  # gives the lazy layers their sizes
+    network(torch.zeros(2, *shape, dtype=torch.uint8))  # initializes the lazy layers
     return network
 
 

@@ -1,8 +1,8 @@
-"""What --mode=check says of five programs of different kinds: memory, step time, the largest batch.
+"""Memory and step time of five programs by --mode=check.
 
-Prints the estimate of memory beside the compiler's figure, and the modelled speed on v2, v3 and v4.
-Needs the TPU compiler (pip install libtpu==0.0.34) and no TPU. With --largest it also finds the
-largest batch of ResNet-50 on a v3 core. Takes some minutes.
+Prints the memory estimate beside that of the TPU compiler, and the modeled speed on v2, v3 and v4.
+With --largest, also the largest batch of ResNet-50 on a v3 core. Needs the TPU compiler (pip
+install libtpu==0.0.34), no TPU. Takes some minutes.
 """
 
 import argparse
@@ -14,25 +14,25 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf
 
 from engine.cli import runtime
-from tpu.check import check, compiler
+from tpu.check import check_program, compiler
 
 tf1 = tf.compat.v1
 layers = tf1.layers
 
 
 def norm(x, training, relu=True):
-    """Batch norm and, most often, ReLU."""
+    """Batch norm and ReLU."""
     x = layers.batch_normalization(x, training=training, epsilon=1e-5)
     return tf.nn.relu(x) if relu else x
 
 
 def conv(x, filters, size, strides=1):
-    """A convolution without a bias, for a batch norm to follow."""
+    """A convolution without bias, for batch norm."""
     return layers.conv2d(x, filters, size, strides, padding="same", use_bias=False)
 
 
 def bottleneck(x, filters, strides, training):
-    """A residual block of ResNet v1.5: the 3 x 3 convolution strides."""
+    """A residual block of ResNet v1.5, with the stride in the 3x3 convolution."""
     shortcut = x
     if strides > 1 or x.shape[-1] != 4 * filters:
         shortcut = norm(conv(x, 4 * filters, 1, strides), training, relu=False)
@@ -53,7 +53,7 @@ def resnet50(images, training):
 
 
 def plain_cnn(images, training):
-    """Convolutions without normalisation or shortcuts."""
+    """Convolutions without normalization and shortcuts."""
     x = images
     for filters in (64, 128, 256, 256):
         x = layers.conv2d(x, filters, 3, padding="same", activation=tf.nn.relu)
@@ -63,7 +63,7 @@ def plain_cnn(images, training):
 
 
 def perceptron(images, training):
-    """Three wide layers: nearly all memory is weights."""
+    """Three wide layers: most memory is weights."""
     x = layers.flatten(images)
     for _ in range(3):
         x = layers.dense(x, 4096, tf.nn.relu)
@@ -85,7 +85,7 @@ def attention(images, training):
     return layers.dense(tf.reduce_mean(x, 1), 1000)
 
 
-PROGRAMS = {  # name: network, pixels, batch of a core, precision
+PROGRAMS = {  # name: (network, image size, per-core batch, precision)
     "ResNet-50, bfloat16": (resnet50, 224, 128, tf.bfloat16),
     "ResNet-50, float32": (resnet50, 224, 64, tf.float32),
     "plain CNN, float32": (plain_cnn, 128, 128, tf.float32),
@@ -96,7 +96,7 @@ TOPOLOGIES = ("v2-8", "v3-8", "v4-8")
 
 
 def make_estimator(network, dtype, batch_size):
-    """A TPUEstimator that trains a network with momentum."""
+    """Returns a TPUEstimator that trains a network with momentum."""
 
     def model_fn(features, labels, mode, params):
         images = tf.cast(features, dtype) / 255
@@ -123,7 +123,7 @@ def make_estimator(network, dtype, batch_size):
 
 
 def make_input_fn(pixels):
-    """Zeros, as uint8."""
+    """Returns an input_fn of black uint8 images."""
 
     def input_fn(params):
         shape = [params["batch_size"], pixels, pixels, 3]
@@ -134,14 +134,14 @@ def make_input_fn(pixels):
 
 
 def report(name, topology, with_batch=False, batch=None, effort=compiler.QUICK):
-    """Checks one program for a slice; returns the report of its training."""
+    """Returns the report of a program on a slice."""
     network, pixels, per_core, dtype = PROGRAMS[name]
     cores = {"v2-8": 8, "v3-8": 8, "v4-8": 4}[topology]
 
     def make(mode, size):
         return make_estimator(network, dtype, size)
 
-    return check.check(
+    return check_program(
         make("train", (batch or per_core) * cores),
         {"train": make_input_fn(pixels)},
         topology,
@@ -157,7 +157,7 @@ def main():
     parser.add_argument("--full", action="store_true", help="full effort of the compiler")
     flags = parser.parse_args()
     runtime.prepare()
-    print("| program | batch a core | memory, estimated | by the compiler (v3) | error |")
+    print("| program | per-core batch | memory, estimated | by the compiler (v3) | error |")
     speeds = {}
     for name, (_, _, per_core, _) in PROGRAMS.items():
         effort = compiler.FULL if flags.full else compiler.QUICK
@@ -172,10 +172,10 @@ def main():
     print(f"\n| program | {' | '.join(f'{t}: step, examples/s, of peak' for t in TOPOLOGIES)} |")
     for name, reports in speeds.items():
         cells = []
-        for topology, of in reports.items():
+        for topology, train in reports.items():
             cores = 4 if topology == "v4-8" else 8
-            time = of.step_time
-            rate = of.batch_size * cores / time.seconds
+            time = train.step_time
+            rate = train.batch_size * cores / time.seconds
             cells.append(f"{time.seconds * 1e3:.1f} ms, {rate:,.0f}, {time.share_of_peak:.0%}")
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
     if flags.largest:

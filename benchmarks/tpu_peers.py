@@ -1,14 +1,13 @@
-"""Training steps by the TPU compiler, full effort: ours beside the same network of tf.keras.
+"""Modeled TPU step time of ours, `tf.keras` and Flax, by the TPU compiler with full effort.
 
     python -m benchmarks.tpu_peers [--steps=resnet,transformer] [--topologies=v2-8,v3-8]
         [--flax_python=flax/bin/python]
 
-ResNet-50 as `tf.keras.applications` has it, 128 images of 224x224 a core, momentum; and the
-Transformer of configs/wmt14_base.cfg beside a twin of Keras' layers, 32 rows of 128 tokens a core,
-Adam; bfloat16. With --flax_python ResNet-50 in Flax (`flax_resnet`) too. Compared is the compiler's
-own estimate for one core, which counts neither the sum over the cores nor the infeed, nor the few
-instructions of the last column. Needs libtpu (docs/check.md) and no TPU; takes a quarter of an
-hour.
+ResNet-50 of `tf.keras.applications` with 128 images of 224x224 per core and momentum, also in Flax
+(`flax_resnet`) with --flax_python; the Transformer of configs/wmt14_base.cfg beside Keras layers
+with 32 rows of 128 tokens per core and Adam; all in bfloat16. The compiler's estimate for one core
+excludes all-reduces, infeed and the instructions of the last column. Needs libtpu (docs/check.md),
+no TPU. Takes 15 minutes.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import tempfile
 
 from absl import app, flags
 
-from benchmarks.children import ROOT, last_line
+from benchmarks.subprocesses import ROOT, run_python
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -29,8 +28,8 @@ from tpu.check import compiler, cost
 from tpu.connect import topology
 
 flags.DEFINE_list("steps", ["resnet", "transformer"], "Networks.")
-flags.DEFINE_list("topologies", ["v2-8", "v3-8"], "Slices, whose cores they are compiled for.")
-flags.DEFINE_string("flax_python", "", "Python of an environment with Flax (flax_resnet.py).")
+flags.DEFINE_list("topologies", ["v2-8", "v3-8"], "Slices to compile for.")
+flags.DEFINE_string("flax_python", "", "Python with Flax (flax_resnet.py).")
 
 RECIPES = {
     "resnet": [
@@ -54,14 +53,14 @@ from engine.cli.flags import FLAGS
 path, slice_name, *arguments = sys.argv[1:]
 arguments += ["--dataset=synthetic", "--eval_split=test", "--best_metric=", "--model_dir=none"]
 FLAGS(["run_tpu", f"--tpu_topology={slice_name}", *arguments])
-run, state = resolve_flags.resolve(iterations_per_loop=10)
+settings, state = resolve_flags.resolve(iterations_per_loop=10)
 found = topology.find(slice_name)
 resolver = tf.distribute.cluster_resolver.TPUClusterResolver("local")
-estimator = run_tpu.build_estimator(run, state, connection.Connection(found, resolver))
-input_fn = run_tpu.build_input_fns(run).train(0)
-step = hlo.step_of(*graph_builder.one_step(estimator, input_fn, "train", found, True))
+estimator = run_tpu.build_estimator(settings, state, connection.Connection(found, resolver))
+input_fn = run_tpu.build_input_fns(settings).train(0)
+step = graph_builder.build_step(estimator, input_fn, "train", found, True)
 with open(path, "wb") as file:
-    file.write(step.hlo())
+    file.write(hlo.lower(*step))
 print("null")
 """
 
@@ -108,21 +107,21 @@ print("null")
 
 
 def main(_):
-    """Prints a row for each network, generation and program."""
-    print("| step, by whom | core | time | ours / theirs | memory | bytes accessed | not counted |")
+    """Prints a row per network, generation and program."""
+    print("| step, program | core | time | ours / this | memory | bytes accessed | not counted |")
     with tempfile.TemporaryDirectory() as folder:
         for network in flags.FLAGS.steps:
-            theirs = _peers(network, folder)
+            peers = _write_peers(network, folder)
             for name in flags.FLAGS.topologies:
                 ours = os.path.join(folder, f"{network}_{name}")
-                last_line(OURS, ours, name, *RECIPES[network])
-                _compare(network, topology.find(name), {"ours": ours, **theirs})
+                run_python(OURS, ours, name, *RECIPES[network])
+                _compare(network, topology.find(name), {"ours": ours, **peers})
 
 
-def _peers(network, folder):
-    """Writes the others' programs; returns `{by whom: path}`."""
+def _write_peers(network, folder):
+    """Writes the HLO of the peers; returns `{peer: path}`."""
     keras = os.path.join(folder, f"{network}_keras")
-    last_line(KERAS, keras, network)
+    run_python(KERAS, keras, network)
     if network != "resnet" or not flags.FLAGS.flax_python:
         return {"Keras": keras}
     flax = os.path.join(folder, f"{network}_flax")
@@ -132,43 +131,40 @@ def _peers(network, folder):
 
 
 def _compare(network, found, programs):
-    """Prints a row for each program, `{by whom: path}`, ours first."""
+    """Prints a row per program, `{name: path}`, ours first."""
     ours = None
-    for whose, path in programs.items():
-        compiled = _compiled(path, found)
-        time = cost.step_time(compiled.optimized, found.generation, compiled.flops, str)
+    for name, path in programs.items():
+        compiled = _compile(path, found)
+        time = cost.estimate_step_time(compiled.optimized, found.generation, compiled.flops, str)
         ours = ours or time.seconds
         print(
-            f"| {network}, {whose} | {found.generation} | {time.seconds * 1e3:.1f} ms | "
+            f"| {network}, {name} | {found.generation} | {time.seconds * 1e3:.1f} ms | "
             f"{ours / time.seconds:.2f} | {compiled.memory['peak'] / 2**30:.2f} GiB | "
             f"{compiled.bytes_accessed / 2**30:.1f} GiB | {time.not_counted} |",
             flush=True,
         )
 
 
-def _compiled(graph_builder, found):
-    with open(graph_builder, "rb") as file:
-        step = _of_one_core(file.read())
-    compiled = compiler.compile_hlo(step, compiler.target_of(found), compiler.FULL)
+def _compile(path, found):
+    with open(path, "rb") as file:
+        step = _remove_all_reduces(file.read())
+    compiled = compiler.compile_hlo(step, compiler.get_target(found), compiler.FULL)
     if not compiled.fits:
         raise RuntimeError(compiled.error)
     return compiled
 
 
-def _of_one_core(graph_builder):
-    """Returns the step without sums over the cores, which Keras' has none of.
-
-    What a sum was of takes its place, so that both update variables where gradients are computed.
-    """
-    module = hlo_pb2.HloModuleProto.FromString(graph_builder)
+def _remove_all_reduces(hlo):
+    """Returns the step with each all-reduce replaced by its operand; the peers have none."""
+    module = hlo_pb2.HloModuleProto.FromString(hlo)
     for computation in module.computations:
         sums = [i for i in computation.instructions if i.opcode == "all-reduce"]
-        instead = {}
+        replacements = {}
         for instruction in sums:
             (operand,) = instruction.operand_ids
-            instead[instruction.id] = instead.get(operand, operand)
+            replacements[instruction.id] = replacements.get(operand, operand)
         for instruction in computation.instructions:
-            instruction.operand_ids[:] = [instead.get(i, i) for i in instruction.operand_ids]
+            instruction.operand_ids[:] = [replacements.get(i, i) for i in instruction.operand_ids]
         for instruction in sums:
             computation.instructions.remove(instruction)
     return module.SerializeToString()

@@ -1,7 +1,4 @@
-"""Trainings of the recipes' networks as people would write them without this project.
-
-Each takes the same arrays and makes as many steps, in a process of its own.
-"""
+"""Trains the networks of the recipes with Keras, a plain Estimator or PyTorch."""
 
 from __future__ import annotations
 
@@ -12,12 +9,12 @@ import time
 
 from absl import flags
 
-from benchmarks.children import last_line
+from benchmarks.subprocesses import run_python
 
-flags.DEFINE_enum("precision", "float32", ["float32", "bfloat16"], "Of ours and of the peers'.")
-flags.DEFINE_string("torch_python", sys.executable, "Python that has PyTorch.")
+flags.DEFINE_enum("precision", "float32", ["float32", "bfloat16"], "Precision of all sides.")
+flags.DEFINE_string("torch_python", sys.executable, "Python with PyTorch.")
 
-# What both of TensorFlow's own ways begin with.
+# The beginning of the Keras and Estimator programs.
 TWIN = """
 import json, sys, time
 import numpy as np
@@ -93,7 +90,7 @@ def _keras(arrays, used, params, batch_size, epochs, **compile_arguments):
 
 def _tensorflow(code, arrays, used, params, batch_size, epochs, more):
     values = used, params, batch_size, epochs, time.time(), more, flags.FLAGS.precision
-    return last_line(code, arrays, *map(json.dumps, values))
+    return run_python(code, arrays, *map(json.dumps, values))
 
 
 def _estimator(arrays, used, params, batch_size, epochs):
@@ -111,11 +108,11 @@ def _torch(arrays, used, params, batch_size, epochs, channels_last, compiled):
         "channels_last": channels_last,
         "compiled": compiled,
     }
-    return last_line(TORCH, arrays, json.dumps(settings), python=flags.FLAGS.torch_python)
+    return run_python(TORCH, arrays, json.dumps(settings), python=flags.FLAGS.torch_python)
 
 
-# Name -> function from arrays' path, examples used, params, batch size and epochs to the seconds to
-# the first step and the examples/s after it.
+# Name -> function (path of arrays, number of examples, params, batch size, epochs) ->
+# (seconds to the first step, examples/s after it).
 PEERS = {
     "keras": _keras,
     "keras_steps": functools.partial(_keras, steps_per_execution=20),

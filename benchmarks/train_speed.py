@@ -1,16 +1,15 @@
-"""Training speed of the recipes against what people would use instead, interleaved in one run.
+"""Training speed of the recipes beside Keras, a plain Estimator and PyTorch, interleaved.
 
     python -m benchmarks.train_speed [--recipes=digits,mnist_mlp] [--peers=keras] [--rounds=5]
 
-All train the same network on the same random data in processes of their own: ours from TFRecord
-shards, Keras from a compressed .npz, as `tf.keras.datasets` keeps MNIST. Peers: `Model.fit` as it
-is (keras), with steps_per_execution=20 (keras_steps) and jit_compile beside it (keras_xla), an
-Estimator as TensorFlow's guide writes one (estimator), and PyTorch with its data in memory, as it
-is (torch), with channels last, and with torch.compile too (torch_compiled); --torch_python names
-its environment, made as in benchmarks/torch_twin.py. Keras computes the accuracy of every batch
-too, as its users have it; the others do not. Examples/s are counted from the end of the first step
-to the end of the last; the time to the first step is from the start of the process. The table gives
-medians, and the median of the ratios of each round's pair.
+All sides train the same network on the same random data in child processes: ours from TFRecord
+shards, Keras from a compressed .npz, like `tf.keras.datasets`. Peers: `Model.fit` with defaults
+(keras), with steps_per_execution=20 (keras_steps), and with jit_compile too (keras_xla); an
+Estimator as in TensorFlow's guide (estimator); PyTorch with data in memory (torch), channels last
+(torch_channels_last), and torch.compile too (torch_compiled). --torch_python is the Python of its
+environment (benchmarks/torch_twin.py). Keras also computes the accuracy of every batch. Examples/s
+are from the end of the first step to the end of the last; the time to the first step is from the
+start of the process. Prints medians, and the median ratio of a round.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ import time
 from absl import app, flags
 
 from benchmarks import tables, train_peers
-from benchmarks.children import last_line
+from benchmarks.subprocesses import run_python
 
-# Recipe -> shape of its images, examples, and steps to train (about ten seconds).
+# Recipe -> (shape of images, examples, training steps); about ten seconds each.
 RECIPES = {
     "digits": ((8, 8, 1), 1438, 1500),
     "mnist_mlp": ((28, 28, 1), 60000, 2000),
@@ -40,28 +39,26 @@ RECIPES = {
     "apple_leaf_transfer": ((224, 224, 3), 1000, 20),
 }
 
-# What a recipe has beyond its network and optimizer, and the twins have not, is left out on all
-# sides.
-WITHOUT = "ema_decay=0,weight_decay=0,label_smoothing=0,clip_norm=0,trainable=.*"
+# Turns off features that the twins lack, on all sides.
+DISABLED = "ema_decay=0,weight_decay=0,label_smoothing=0,clip_norm=0,trainable=.*"
 
 flags.DEFINE_list("recipes", list(RECIPES), "Recipes to run.")
-flags.DEFINE_list("peers", ["keras"], f"Of {', '.join(train_peers.PEERS)}.")
+flags.DEFINE_list("peers", ["keras"], f"Peers: {', '.join(train_peers.PEERS)}.")
 flags.register_validator(
-    "peers", lambda names: set(names) <= set(train_peers.PEERS), "must be of those in --help"
+    "peers",
+    lambda names: set(names) <= set(train_peers.PEERS),
+    f"valid peers: {', '.join(train_peers.PEERS)}",
 )
-flags.DEFINE_integer("rounds", 3, "Times that each side runs.")
-flags.DEFINE_string("json", "", "File for the figures.")
-flags.DEFINE_string("page", "", "Page whose table of these figures is replaced.")
+flags.DEFINE_integer("rounds", 3, "Rounds; each runs every side once.")
+flags.DEFINE_string("json", "", "File for the results.")
+flags.DEFINE_string("page", "", "Docs page to update with the results.")
 
 OURS = """
 import sys, time
 offset = time.time() - float(sys.argv.pop(1))
-import json, os, runpy
-runpy.run_path("run_cpu.py", run_name="__main__")
-from engine.cli.flags import FLAGS
-path = os.path.join(FLAGS.model_dir, f"result_{FLAGS.train_steps}.json")
-with open(path) as file:
-    record = json.load(file)["train"]
+import json
+from benchmarks import runs
+record = runs.train()
 print(json.dumps([offset + record["seconds_to_first_step"], record["examples_per_second"]]))
 """
 
@@ -87,7 +84,7 @@ def main(_):
 
 
 def _write(page, table):
-    """Replaces the table of the page: a row a recipe, each peer with ours / it in brackets."""
+    """Updates the table of a page: a row per recipe; in brackets the ratio ours / peer."""
     names = list(next(iter(table.values())))
     rows = []
     for recipe, sides in table.items():
@@ -101,7 +98,7 @@ def _write(page, table):
 
 
 def _bench(recipe, folder):
-    """Returns `{side: its median rate and time to the first step, and ours / its rate}`."""
+    """Returns `{side: {"rate", "first" (seconds to the first step), "ratio" (ours / side)}}`."""
     shape, size, steps = RECIPES[recipe]
     data_dir, arrays, params, batch_size = prepare(recipe, folder, shape, size)
     used, epochs = whole_epochs(size, steps, batch_size)
@@ -126,21 +123,25 @@ def _bench(recipe, folder):
 
 
 def whole_epochs(size, steps, batch_size):
-    """Returns how many examples peers get, and in how many epochs they make about `steps` steps."""
-    # A rest smaller than a batch would have Keras trace and compile its step anew, in its time.
+    """Returns the number of examples and of epochs of the peers, for about `steps` steps."""
+    # A partial last batch would make Keras retrace its step.
     used = min(size // batch_size, steps) * batch_size
     return used, steps * batch_size // used
 
 
 def prepare(recipe, folder, shape, size):
-    """Writes the same random data as shards and as arrays; returns both paths and the settings."""
+    """Writes random data as shards and as arrays.
+
+    Returns:
+      (path of the shards, path of the arrays, hyperparameters, batch size).
+    """
     params, batch_size, dataset = settings(recipe)
     code = f"""
 import numpy as np
 from input_fns.convert import source, writer
 random = np.random.default_rng(0)
 images = random.integers(0, 256, ({size}, *{shape}), dtype=np.uint8)
-images[random.random(images.shape) < 0.5] = 0  # half of MNIST's pixels and more are black
+images[random.random(images.shape) < 0.5] = 0  # like MNIST, most of which is black
 labels = random.integers(0, 10, {size})
 split = source.RawArrays(images, labels)
 raw = source.RawDataset("{dataset}", tuple("0123456789"), {{"train": split}})
@@ -148,31 +149,31 @@ writer.write(raw, "{folder}/{recipe}")
 np.savez_compressed("{folder}/{recipe}.npz", images=images, labels=labels)
 print(0)
 """
-    last_line(code)
+    run_python(code)
     return f"{folder}/{recipe}", f"{folder}/{recipe}.npz", params, batch_size
 
 
 def settings(recipe):
-    """Returns what all sides train: hyperparameters, batch size, and the name of the data set."""
+    """Returns (hyperparameters, batch size, name of the data set) of a recipe."""
     code = f"""
 import json
 from engine.cli.flags import FLAGS
 from engine.cli import hparams
 from models import registry
 recipe = "--flagfile=configs/{recipe}.cfg"
-FLAGS(["", recipe, "--params={WITHOUT}", "--data_dir=x", "--model_dir=x"])
-params = hparams.resolve(registry.find(FLAGS.model), FLAGS.params, {"num_classes": 10})
+FLAGS(["", recipe, "--params={DISABLED}", "--data_dir=x", "--model_dir=x"])
+params = hparams.resolve(registry.find(FLAGS.model), FLAGS.params, {{"num_classes": 10}})
 print(json.dumps([params, FLAGS.train_batch_size, FLAGS.dataset]))
 """
-    return last_line(code)
+    return run_python(code)
 
 
 def _ours(recipe, data_dir, model_dir, steps):
-    return last_line(OURS, time.time(), *arguments(recipe, data_dir, model_dir, steps))
+    return run_python(OURS, time.time(), *arguments(recipe, data_dir, model_dir, steps))
 
 
 def arguments(recipe, data_dir, model_dir, steps):
-    """Returns the flags of our training, without what a Keras twin does not do."""
+    """Returns the flags of run_cpu.py, without the features that a Keras twin lacks."""
     return [
         f"--flagfile=configs/{recipe}.cfg",
         "--mode=train",
@@ -181,8 +182,8 @@ def arguments(recipe, data_dir, model_dir, steps):
         f"--train_steps={steps}",
         "--best_metric=",
         "--early_stop_evals=0",
-        "--augment=",  # Keras' twin sees the images as they are
-        f"--params={WITHOUT}",
+        "--augment=",  # the Keras twin does not augment
+        f"--params={DISABLED}",
         "--save_checkpoints_steps=1000000",
         f"--precision={flags.FLAGS.precision}",
     ]

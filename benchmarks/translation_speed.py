@@ -1,11 +1,10 @@
-"""Speed of the Transformer: training against one of Keras' layers, decoding with and without cache.
+"""Speed of the Transformer: training beside Keras, decoding with and without key/value cache.
 
     python -m benchmarks.translation_speed [--rounds=3] [--steps=30]
 
-Training: both sides run the network of configs/multi30k_tiny.cfg on rows of 64 random tokens, in
-processes of their own, in turns; tokens are those of the target, counted from the end of the first
-step to the end of the last. Decoding: sentences of 16 tokens, random weights, so that every search
-goes on to the end of the row; the two ways in turns in one process.
+Training: both sides train the network of configs/multi30k_tiny.cfg on rows of 64 random tokens,
+interleaved; target tokens/s from the end of the first step to the end of the last. Decoding:
+sentences of 16 tokens with random weights, so that every beam search runs to the maximum length.
 """
 
 from __future__ import annotations
@@ -15,20 +14,18 @@ import tempfile
 
 from absl import app, flags
 
-from benchmarks.children import beside_keras, last_line
+from benchmarks.subprocesses import format_ratio, run_python
 
 MAX_LENGTH, VOCAB_SIZE, BATCH_SIZE = 64, 4096, 64
 SENTENCES = 20
 
-flags.DEFINE_integer("rounds", 3, "Times that each side runs.")
-flags.DEFINE_integer("steps", 30, "Steps of a training.")
+flags.DEFINE_integer("rounds", 3, "Rounds; each runs every side once.")
+flags.DEFINE_integer("steps", 30, "Training steps.")
 
 OURS = """
-import json, os, runpy
-runpy.run_path("run_cpu.py", run_name="__main__")
-from engine.cli.flags import FLAGS
-with open(os.path.join(FLAGS.model_dir, f"result_{FLAGS.train_steps}.json")) as file:
-    print(json.dumps(json.load(file)["train"]["examples_per_second"]))
+import json
+from benchmarks import runs
+print(json.dumps(runs.train()["examples_per_second"]))
 """
 
 KERAS = """
@@ -74,7 +71,7 @@ rows[:, 15] = 1
 
 
 def without_cache(features, params):
-    # Every step runs the whole decoder over all that was said.
+    # Every step runs the whole decoder over all previous tokens.
     segments = seq2seq.segments(features["source"])
     memory = transformer._encode(features["source"], segments, params, False)
     beams = params["beam_size"]
@@ -116,14 +113,14 @@ print(json.dumps(found))
 
 
 def main(_):
-    """Runs the rounds and prints the figures."""
+    """Runs the rounds and prints the results."""
     ours, keras = [], []
     with tempfile.TemporaryDirectory() as folder:
         for i in range(flags.FLAGS.rounds):
             ours.append(_ours(f"{folder}/{i}") * MAX_LENGTH)
             keras.append(_keras() * MAX_LENGTH)
-    print(f"training, target tokens/s: {beside_keras(ours, keras)}", flush=True)
-    found = last_line(DECODING, MAX_LENGTH, VOCAB_SIZE, SENTENCES, flags.FLAGS.rounds)
+    print(f"training, target tokens/s: {format_ratio(ours, keras)}", flush=True)
+    found = run_python(DECODING, MAX_LENGTH, VOCAB_SIZE, SENTENCES, flags.FLAGS.rounds)
     for beams, pairs in found.items():
         cached, slow = (statistics.median(side) for side in zip(*pairs))
         ratio = statistics.median(a / b for a, b in pairs)
@@ -134,7 +131,7 @@ def main(_):
 
 
 def _ours(model_dir):
-    return last_line(
+    return run_python(
         OURS,
         "--flagfile=configs/multi30k_tiny.cfg",
         "--mode=train",
@@ -144,12 +141,12 @@ def _ours(model_dir):
         f"--train_batch_size={BATCH_SIZE}",
         f"--train_steps={flags.FLAGS.steps}",
         "--best_metric=",
-        "--params=pre_norm=false",  # as the other side
+        "--params=pre_norm=false",  # like the Keras side
     )
 
 
 def _keras():
-    return last_line(KERAS, MAX_LENGTH, VOCAB_SIZE, BATCH_SIZE, flags.FLAGS.steps)
+    return run_python(KERAS, MAX_LENGTH, VOCAB_SIZE, BATCH_SIZE, flags.FLAGS.steps)
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""What both wrappers share: command line, training, evaluation, checkpoints and export."""
+"""Shared by both wrappers: command line, training, evaluation, checkpoints and export."""

@@ -1,4 +1,7 @@
-"""What the model_fns of both wrappers share, around `engine.train.train_step`."""
+"""The parts of a model_fn that both wrappers share: training checks, evaluation, prediction.
+
+The training step itself is `engine.train.train_step`.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ def warm_start(settings: RunSettings, step: TrainStep) -> None:
     """Initializes the variables of the model from `--warm_start_from`, unless training resumes."""
     train = settings.train
     if train.warm_start_from and not find.latest(settings.model_dir):
-        with tf.init_scope():  # outside of a loop
+        with tf.init_scope():  # not inside a while loop
             init_from_checkpoint(
                 train.warm_start_from,
                 train.warm_start_include,
@@ -49,7 +52,7 @@ def warm_start(settings: RunSettings, step: TrainStep) -> None:
 
 
 def train_scalars(step: TrainStep) -> dict[str, tf.Tensor]:
-    """Returns the scalars that TensorBoard shows of a training step."""
+    """Returns the scalars of a training step for TensorBoard, `{tag: float32 scalar}`."""
     terms = {f"{name}_loss": loss for name, loss in step.losses.items()}
     return {
         "loss": step.loss,
@@ -88,10 +91,10 @@ def evaluate(settings: RunSettings, features, labels, params) -> EvalGraph:
     """Builds the graph of an exact evaluation.
 
     Args:
-      settings: of the run.
-      features: tensors `[batch, ...]`, the per-replica batch, with the weights of the examples.
+      settings: settings of the run.
+      features: tensors `[batch, ...]`, the per-replica batch, with the example weights.
       labels: like `features`.
-      params: those of the model_fn.
+      params: params of the model_fn.
     """
     model = settings.model
     outputs = infer(model, features, params, training=False)
@@ -137,7 +140,7 @@ def evaluate(settings: RunSettings, features, labels, params) -> EvalGraph:
 
 
 def predict(settings: RunSettings, features, params) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Builds the graph of a prediction or an export.
+    """Builds the graph of a prediction or of a SavedModel.
 
     Returns:
       The predictions, `{name: [batch, ...]}`, and the export_outputs of the spec.

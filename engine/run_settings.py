@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from engine.checkpoints.model_dir_lock import ModelDirLock
 from engine.distribute.tf_config import Task
 from engine.hooks.progress import Clock, StepCounter
-from input_fns.dataset_info import Dataset
+from input_fns.dataset_info import DatasetInfo
 from input_fns.pipeline import Pipeline
 from models.model import Model
 
@@ -26,13 +26,13 @@ class TrainSettings:
       split: name of the split.
       batch_size: global batch size.
       steps: global step at which training ends; 0 if unset or unused.
-      accumulate_steps: number of micro-batches for gradient accumulation.
+      accumulate_steps: number of micro-batches per step, for gradient accumulation.
       iterations_per_loop: maximum number of steps of one session.run.
       save_checkpoints_steps: steps between checkpoints.
       keep_checkpoint_max: number of checkpoints to keep; 0: all.
       warm_start_from: checkpoint that a new training starts from, or None.
       warm_start_include: regular expression of the variables that a warm start restores.
-      summary_steps: steps between TensorBoard's points.
+      summary_steps: steps between TensorBoard summaries.
       profile_steps: number of steps to profile.
       skipped_records: number of unreadable records that were left out of the split.
     """
@@ -107,18 +107,18 @@ class RunSettings:
     """Settings of a run.
 
     Attributes:
-      mode: the flag.
+      mode: value of --mode.
       model: the model.
       params: all hyperparameters.
       pipeline: input pipeline of the data set.
       splits: names of the splits that the run reads.
       model_dir: folder of checkpoints and results.
       checkpoint: the checkpoint that training resumes from or that other modes use, or None.
-      start_step: global step of `checkpoint`.
+      start_step: global step of `checkpoint`; 0 without one.
       use_tpu: whether the Estimator runs on a TPU, emulated or not.
       task: task of this process in a cluster.
-      seed: seed of the order of the examples.
-      graph_seed: the flag --seed, or None.
+      seed: seed of the order of the examples; random without --seed.
+      graph_seed: value of --seed, the random seed of the graph, or None.
       flagfile: the flags that differ from their defaults, as flags.cfg holds them.
       train: settings of training.
       evaluation: settings of evaluation.
@@ -145,7 +145,7 @@ class RunSettings:
     export: ExportSettings
 
     @property
-    def dataset(self) -> Dataset:
+    def dataset(self) -> DatasetInfo:
         """Metadata of the data set."""
         return self.pipeline.data
 
@@ -158,12 +158,6 @@ class RunSettings:
     def is_trained(self) -> bool:
         """Whether training has already reached its last step."""
         return self.is_training and self.start_step >= self.train.steps
-
-    @property
-    def host_metric_names(self) -> tuple[str, ...]:
-        """Names of the model's host metrics."""
-        metrics = self.model.host_metrics(self.params, self.pipeline)
-        return tuple(name for metric in metrics for name in metric.names)
 
     def predict_input_fn(self):
         """Returns the input_fn of --mode=predict."""

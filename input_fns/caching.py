@@ -11,7 +11,7 @@ import shutil
 from typing import IO
 
 from input_fns import DataError, memory
-from input_fns.dataset_info import Dataset
+from input_fns.dataset_info import DatasetInfo
 
 AUTO, MEMORY, NONE = "auto", "memory", "none"
 # By itself a split is held in memory if it takes no more than this: not a share of what the machine
@@ -38,7 +38,7 @@ class Plan:
     path: str = ""
 
 
-def plan(data: Dataset, split_name: str, cache: str) -> Plan:
+def plan(data: DatasetInfo, split_name: str, cache: str) -> Plan:
     """Returns how the training split is kept.
 
     Args:

@@ -9,13 +9,13 @@ import tensorflow as tf
 from PIL import Image, ImageDraw
 
 from input_fns import images
-from input_fns.dataset_info import Dataset
+from input_fns.dataset_info import DatasetInfo
 
 _COLUMNS, _CELL, _MARGIN, _TEXT = 10, 64, 4, 160
 _MAX_ROWS = 40
 
 
-def png(data: Dataset, split: str = "") -> bytes:
+def png(data: DatasetInfo, split: str = "") -> bytes:
     """Returns a PNG: a row a class, the first images of it in `split` (the first one), its name.
 
     Of more than forty classes the first forty are shown.

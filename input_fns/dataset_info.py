@@ -1,4 +1,4 @@
-"""A prepared data set: what `dataset.json` beside the shards says."""
+"""Metadata of a prepared data set, from the `dataset.json` in its folder."""
 
 from __future__ import annotations
 
@@ -12,60 +12,74 @@ import tensorflow as tf
 from common import files, folders
 from input_fns import DataError, dataset_json
 from input_fns.dataset_json import FORMAT, to_json
-from input_fns.dataset_parts import Feature, Shard, Split, Text, TextSplit
+from input_fns.dataset_parts import (
+    Feature,
+    ShardInfo,
+    SplitInfo,
+    Text,
+    TextSplit,
+    flatten,
+    nest,
+)
 
 __all__ = [
     "FILE_NAME",
     "FORMAT",
-    "Dataset",
+    "DatasetInfo",
     "Feature",
-    "Shard",
-    "Split",
+    "ShardInfo",
+    "SplitInfo",
     "Text",
     "TextSplit",
     "broken_shards",
     "exists",
+    "flatten",
     "load",
+    "nest",
     "problem_of_file",
     "read",
+    "splits_without_files",
     "to_json",
-    "unstored",
 ]
 FILE_NAME = "dataset.json"
 
 
 @dataclasses.dataclass(frozen=True)
-class Dataset:
+class DatasetInfo:
     """A data set on local disk or gs://, as `prepare_data.py` wrote it.
 
     Attributes:
-      name: what `--dataset` calls it.
-      data_dir: its folder.
-      features: of each example.
-      class_names: in the order of the labels; () where examples have no class.
-      splits: by name.
-      text: of a data set of text, else None.
-      prepared_with: what prepare_data.py was asked for, {} where that is not known.
+      name: value of `--dataset`.
+      data_dir: folder of the data set.
+      features: `{name: Feature}` of each example; "a/b" is the name of a nested feature.
+      class_names: class names in the order of the labels; () without classes.
+      splits: `{name: SplitInfo}`.
+      text: metadata of text, else None.
+      prepared_with: options of prepare_data.py; {} if unknown.
+      labels: names of the features that are labels; the class is not one of them.
+      properties: free-form properties that models may read, JSON scalars or lists of them.
     """
 
     name: str
     data_dir: str
     features: dict[str, Feature]
     class_names: tuple[str, ...]
-    splits: dict[str, Split]
+    splits: dict[str, SplitInfo]
     text: Text | None = None
     prepared_with: dict[str, Any] = dataclasses.field(default_factory=dict)
+    labels: tuple[str, ...] = ()
+    properties: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def num_classes(self) -> int:
         """Number of classes; labels are int32 in [0, num_classes)."""
         return len(self.class_names)
 
-    def split(self, name: str) -> Split:
+    def split(self, name: str) -> SplitInfo:
         """Returns the split called `name`.
 
         Raises:
-          DataError: there is none, or it is empty.
+          DataError: the split is missing or empty.
         """
         if name not in self.splits:
             raise DataError(
@@ -80,30 +94,30 @@ class Dataset:
         """Returns the paths of the shards of a split, in order."""
         return [self.path(shard) for shard in self.split(split).shards]
 
-    def path(self, shard: Shard) -> str:
+    def path(self, shard: ShardInfo) -> str:
         """Returns the path of a shard."""
         return shard.path or os.path.join(self.data_dir, shard.name)
 
 
-def unstored(sizes: Mapping[str, int]) -> dict[str, Split]:
-    """Returns the splits of a data set that lies in no files, `{name: number of examples}`."""
-    return {name: Split((), (Shard("", 0, size),)) for name, size in sizes.items()}
+def splits_without_files(sizes: Mapping[str, int]) -> dict[str, SplitInfo]:
+    """Returns splits that are not stored in files, from `{name: number of examples}`."""
+    return {name: SplitInfo((), (ShardInfo("", 0, size),)) for name, size in sizes.items()}
 
 
 def load(
     data_dir: str, name: str, splits: Collection[str] | None = None, repaired_split: str = ""
-) -> Dataset:
-    """Reads `dataset.json` in `data_dir` and checks that the shards are there, whole.
+) -> DatasetInfo:
+    """Reads `dataset.json` in `data_dir` and checks the names and sizes of the shards.
 
     Args:
-      data_dir: the folder.
-      name: of the data set that it should hold.
-      splits: whose shards are checked; None: all.
-      repaired_split: its shards may have another size: see `repair`.
+      data_dir: folder of the data set.
+      name: expected name of the data set.
+      splits: splits whose shards are checked; None for all.
+      repaired_split: split whose shards may have any size; see `repair`.
 
     Raises:
       DataError: the folder or its `dataset.json` is missing, belongs to another data set, or names
-        a shard that is missing, of another size or of another checksum.
+        a shard that is missing or has another size or checksum.
     """
     if not tf.io.gfile.exists(data_dir):
         raise DataError(f"--data_dir={data_dir} does not exist; make it with {_recipe(name)}")
@@ -130,14 +144,14 @@ def load(
 
 
 def broken_shards(
-    dataset: Dataset, splits: Collection[str] | None = None, any_size_in: str = ""
+    dataset: DatasetInfo, splits: Collection[str] | None = None, any_size_in: str = ""
 ) -> list[str]:
-    """Returns a line for each shard that is missing or of another size than it was written with.
+    """Returns one line for each shard that is missing or has the wrong size.
 
     Args:
       dataset: the data set.
-      splits: whose shards are looked at; None: all.
-      any_size_in: a split whose shards may be of another size.
+      splits: splits whose shards are checked; None for all.
+      any_size_in: split whose shards may have any size.
     """
     lines = (
         problem_of_file(dataset, shard, any_size=name == any_size_in)
@@ -148,8 +162,8 @@ def broken_shards(
     return [line for line in lines if line]
 
 
-def problem_of_file(dataset: Dataset, shard: Shard, any_size: bool = False) -> str | None:
-    """Returns what is wrong with the file of a shard, seen from outside."""
+def problem_of_file(dataset: DatasetInfo, shard: ShardInfo, any_size: bool = False) -> str | None:
+    """Returns what is wrong with a shard's name or size, None if nothing; does not read it."""
     path = dataset.path(shard)
     if not shard.has_name_of_content:
         return f"{shard.name} is not the name of records with crc32 {shard.crc32:08x}"
@@ -168,15 +182,15 @@ def exists(data_dir: str) -> bool:
     return tf.io.gfile.exists(os.path.join(data_dir, FILE_NAME))
 
 
-def read(data_dir: str) -> Dataset:
-    """Reads `dataset.json` in `data_dir`, without a look at the shards.
+def read(data_dir: str) -> DatasetInfo:
+    """Reads `dataset.json` in `data_dir`; does not check the shards.
 
     Raises:
-      DataError: it is missing, or not one that this version of prepare_data.py wrote.
+      DataError: the file is missing or invalid.
     """
     path = os.path.join(data_dir, FILE_NAME)
     try:
-        return Dataset(data_dir=data_dir, **dataset_json.fields_of(files.read_text(path)))
+        return DatasetInfo(data_dir=data_dir, **dataset_json.parse(files.read_text(path)))
     except tf.errors.NotFoundError as error:
         raise DataError(f"{path} is not there: prepare_data.py writes one") from error
     except ValueError as error:

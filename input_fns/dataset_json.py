@@ -1,37 +1,44 @@
-"""From a `Dataset` to the text of its dataset.json, and back, with a check of every field."""
+"""Writes a `DatasetInfo` as JSON, and reads it with a check of every field."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from common import names
+from common.constants import DROPOUT_SEED, EXAMPLE_WEIGHT
 from input_fns import DataError
-from input_fns.dataset_parts import Feature, Shard, Split, Text, TextSplit
+from input_fns.dataset_parts import Feature, ShardInfo, SplitInfo, Text, TextSplit
 from input_fns.json_fields import Fields, integer, loads, mapping, strings
 
 if TYPE_CHECKING:
-    from input_fns.dataset_info import Dataset
+    from input_fns.dataset_info import DatasetInfo
 
 FORMAT = 2
 _ENCODINGS = ("raw", "jpeg", "png", "image")
-_DTYPES = (
+DTYPES = (
     *("uint8", "uint16", "int8", "int16", "int32", "int64"),
     *("float16", "float32", "float64", "bool"),
 )
 _MAX_RANK = 8
-_MAX_EXAMPLE_BYTES = 2**31 - 1  # of a tf.train.Example
-_RECORD_BYTES = 16  # around each record of a shard
+# Keys of a stored example, and features that the input pipeline adds.
+_RESERVED = ("label", "name", EXAMPLE_WEIGHT, DROPOUT_SEED)
+_MAX_EXAMPLE_BYTES = 2**31 - 1  # limit of a tf.train.Example
+_RECORD_BYTES = 16  # framing of a record
 
 
-def to_json(dataset: Dataset) -> str:
+def to_json(dataset: DatasetInfo) -> str:
     """Returns the text of `dataset.json`."""
     fields = {"format": FORMAT, **dataclasses.asdict(dataset)}
     del fields["data_dir"]
+    for name in ("labels", "properties"):
+        if not fields[name]:
+            del fields[name]
     for name, split in dataset.splits.items():
         for shard in fields["splits"][name]["shards"]:
             del shard["path"]
@@ -39,32 +46,41 @@ def to_json(dataset: Dataset) -> str:
     return json.dumps(fields, indent=1) + "\n"
 
 
-def fields_of(content: str) -> dict[str, Any]:
-    """Returns the fields of a `Dataset` from what a dataset.json holds.
+def parse(content: str) -> dict[str, Any]:
+    """Returns the fields of a `DatasetInfo` from the text of a dataset.json.
 
     Raises:
-      DataError: a field is missing, of another type or out of range; the message names it.
+      DataError: a field is missing, has the wrong type or is out of range; the message names it.
     """
     fields = Fields(loads(content), "")
     version = fields.integer("format")
     if version != FORMAT:
         raise DataError(
-            f"it has format {version}, this version reads {FORMAT}: make it anew with "
-            "prepare_data.py"
+            f"it has format {version}, this version reads {FORMAT}: prepare the data set again "
+            "with prepare_data.py"
         )
     class_names = fields.texts("class_names")
     wrong = names.problem_of_class_names(class_names)
     if wrong:
         raise DataError(f"class_names: {wrong}")
-    features = fields.named("features", _feature)
+    features = fields.named("features", _feature, "/")
     if not features:
         raise DataError("features is empty")
+    problem = problem_of_names(features)
+    if problem:
+        raise DataError(f"features: {problem}")
+    labels = fields.optional("labels", strings) or ()
+    wrong = [name for name in labels if name not in features] or names.repeated(labels)
+    if wrong:
+        raise DataError(f"labels: {wrong[0]!a} is not a feature, or is repeated")
+    properties = fields.optional("properties", check_properties) or {}
+    _check_num_classes(properties, class_names)
     splits = fields.named("splits", _split)
     if not splits:
         raise DataError("splits is empty")
     shards = [shard.name for split in splits.values() for shard in split.shards]
     if names.repeated(shards):
-        raise DataError(f"the shard {names.repeated(shards)[0]} is there more than once")
+        raise DataError(f"the shard {names.repeated(shards)[0]} is repeated")
     return {
         "name": fields.text("name"),
         "features": features,
@@ -72,7 +88,50 @@ def fields_of(content: str) -> dict[str, Any]:
         "splits": splits,
         "text": fields.optional("text", lambda value, where: _text(value, where, features)),
         "prepared_with": fields.optional("prepared_with", mapping) or {},
+        "labels": labels,
+        "properties": properties,
     }
+
+
+def problem_of_names(features: Iterable[str]) -> str | None:
+    """Returns what is wrong with the names of features, which may be nested: "a/b"."""
+    flat = list(features)
+    for name in flat:
+        if not all(names.is_plain_name(part) for part in name.split("/")):
+            return f"{name!a} is not a plain name"
+        if name.partition("/")[0] in _RESERVED:
+            return f"'{name}' is a reserved name; use another one than {', '.join(_RESERVED)}"
+        if any(other.startswith(f"{name}/") for other in flat):
+            return f"'{name}' is both a feature and a prefix of others"
+    return None
+
+
+def check_properties(value: Any, where: str) -> dict[str, Any]:
+    """Returns free-form properties: an object of JSON scalars or lists of scalars.
+
+    Raises:
+      DataError: a name or a value is invalid; the message names it.
+    """
+    for name, found in mapping(value, where).items():
+        if not names.is_plain_name(name):
+            raise DataError(f"{where}: {name!a} is not a plain name")
+        for scalar in found if isinstance(found, (list, tuple)) else [found]:
+            is_number = isinstance(scalar, (int, float)) and math.isfinite(scalar)
+            is_text = isinstance(scalar, str) and names.is_line(scalar)
+            if not (is_number or is_text or scalar is None):
+                raise DataError(
+                    f"{where}.{name} is {type(scalar).__name__} {str(scalar)[:60]!a}, and must be "
+                    "a number, a line of text, true, false, null or a list of these"
+                )
+    return value
+
+
+def _check_num_classes(properties, class_names):
+    if class_names and properties.get("num_classes", len(class_names)) != len(class_names):
+        raise DataError(
+            f"properties.num_classes is {properties['num_classes']}, and class_names has "
+            f"{len(class_names)}"
+        )
 
 
 def _feature(value: Any, where: str) -> Feature:
@@ -85,7 +144,7 @@ def _feature(value: Any, where: str) -> Feature:
         return integer(value, where, 1, _MAX_EXAMPLE_BYTES)
 
     shape = fields.items("shape", size)
-    feature = Feature(encoding, fields.one_of("dtype", _DTYPES), shape)
+    feature = Feature(encoding, fields.one_of("dtype", DTYPES), shape)
     if feature.is_image_file and (
         feature.dtype != "uint8" or len(shape) != 3 or shape[-1] not in (1, 3)
     ):
@@ -120,18 +179,18 @@ def _text_split(value: Any, where: str) -> TextSplit:
     return TextSplit(*numbers, left_out)
 
 
-def _split(value: Any, where: str) -> Split:
+def _split(value: Any, where: str) -> SplitInfo:
     fields = Fields(value, where)
-    return Split(
+    return SplitInfo(
         label_histogram=fields.integers("label_histogram"),
         shards=fields.items("shards", _shard),
         broken=fields.items("broken", _broken),
     )
 
 
-def _shard(value: Any, where: str) -> Shard:
+def _shard(value: Any, where: str) -> ShardInfo:
     fields = Fields(value, where)
-    shard = Shard(
+    shard = ShardInfo(
         name=fields.file_name("name"),
         num_bytes=fields.integer("num_bytes"),
         num_examples=fields.integer("num_examples"),

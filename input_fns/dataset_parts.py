@@ -1,25 +1,49 @@
-"""What a data set is made of: features, shards, splits."""
+"""Metadata of a prepared data set: features, shards, splits, text."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import re
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 _CRC32_IN_NAME = re.compile(r"-\d{5}-of-\d{5}-([0-9a-f]{8})\.tfrecord$")
 
 
+def nest(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns nested dicts: `{"a": 1, "b/c": 2}` becomes `{"a": 1, "b": {"c": 2}}`."""
+    nested: dict[str, Any] = {}
+    for name, value in values.items():
+        *parents, last = name.split("/")
+        place = nested
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[last] = value
+    return nested
+
+
+def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns the inverse of `nest`."""
+    values = {}
+    for name, value in nested.items():
+        if isinstance(value, Mapping):
+            values.update(flatten(value, f"{prefix}{name}/"))
+        else:
+            values[f"{prefix}{name}"] = value
+    return values
+
+
 @dataclasses.dataclass(frozen=True)
 class Feature:
-    """A stored feature, one string an example.
+    """A stored feature: one bytes value per example.
 
     Attributes:
-      encoding: "raw": the numbers, little-endian; "jpeg" or "png": a file of that kind; "image":
-        some of both.
-      dtype: of the decoded tensor.
-      shape: of the decoded tensor, one example; None where it differs between examples.
+      encoding: "raw", little-endian numbers; "jpeg" or "png", a file; "image", files of both kinds.
+      dtype: dtype of the decoded tensor.
+      shape: shape of one decoded example; None for sizes that differ between examples.
     """
 
     encoding: str
@@ -28,12 +52,12 @@ class Feature:
 
     @property
     def is_image_file(self) -> bool:
-        """Whether it must be decoded by more than a look at its bytes."""
+        """Whether the value is a JPEG or PNG file."""
         return self.encoding in ("jpeg", "png", "image")
 
     @property
     def is_static(self) -> bool:
-        """Whether all examples are of one shape."""
+        """Whether all examples have the same shape."""
         return None not in self.shape
 
     @property
@@ -43,15 +67,15 @@ class Feature:
 
 
 @dataclasses.dataclass(frozen=True)
-class Shard:
+class ShardInfo:
     """One TFRecord file of a split.
 
     Attributes:
-      name: of the file, in the folder of the data set.
-      num_bytes: of the file.
-      num_examples: in it.
-      crc32: of its records, one after the other; 0 where it is not known.
-      path: of a repaired copy in another folder, or ""; never from dataset.json.
+      name: file name, in the folder of the data set.
+      num_bytes: size of the file.
+      num_examples: number of records.
+      crc32: checksum of the concatenated records; 0 if unknown.
+      path: path of a repaired copy in another folder, or ""; never from dataset.json.
     """
 
     name: str
@@ -62,24 +86,23 @@ class Shard:
 
     @property
     def has_name_of_content(self) -> bool:
-        """Whether the checksum in the name, if there is one, is that of the records."""
+        """Whether the checksum in the name, if any, is that of the records."""
         found = _CRC32_IN_NAME.search(self.name)
         return not found or self.crc32 in (0, int(found[1], 16))
 
 
 @dataclasses.dataclass(frozen=True)
-class Split:
+class SplitInfo:
     """A split as it was written.
 
     Attributes:
-      label_histogram: how often each class occurs; empty where examples have no class, and of a
-        split that was repaired.
-      shards: in order.
-      broken: `(name, reason)` of each example of the source that could not be stored.
+      label_histogram: number of examples per class; () without classes and for a repaired split.
+      shards: the shards, in order.
+      broken: `(name, reason)` of each source example that could not be stored.
     """
 
     label_histogram: tuple[int, ...]
-    shards: tuple[Shard, ...]
+    shards: tuple[ShardInfo, ...]
     broken: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -94,19 +117,19 @@ class Split:
 
     @property
     def record_bytes(self) -> int:
-        """Bytes of one record, about."""
+        """Mean size of a record."""
         return self.num_bytes // self.num_examples
 
 
 @dataclasses.dataclass(frozen=True)
 class TextSplit:
-    """Sentences and tokens of a split; the end of a sentence is a token.
+    """Sentences and tokens of a split; the end-of-sentence token counts.
 
     Attributes:
-      pairs: of sentences.
-      source_tokens: of all sources.
-      target_tokens: of all targets.
-      left_out: how many pairs were, by reason.
+      pairs: number of sentence pairs.
+      source_tokens: number of tokens of all sources.
+      target_tokens: number of tokens of all targets.
+      left_out: number of skipped pairs, by reason.
     """
 
     pairs: int
@@ -115,7 +138,7 @@ class TextSplit:
     left_out: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def describe(self, num_rows: int, max_length: int) -> str:
-        """Returns a line about the split, which fills so many rows of that many tokens."""
+        """Returns one line about the split, stored in `num_rows` rows of `max_length` tokens."""
         full = max(self.source_tokens, self.target_tokens) / (num_rows * max_length)
         line = (
             f"{self.pairs} pairs, {self.source_tokens} + {self.target_tokens} tokens, in "
@@ -127,14 +150,14 @@ class TextSplit:
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """What the token ids of a data set of text mean.
+    """Vocabulary and sizes of a data set of text.
 
     Attributes:
-      languages: of source and target.
-      vocabulary: name of the file of SentencePiece beside the shards.
-      vocab_size: number of ids.
-      max_length: of a row, in tokens.
-      splits: by name.
+      languages: languages of source and target.
+      vocabulary: name of the SentencePiece file in the folder of the data set.
+      vocab_size: number of token ids.
+      max_length: tokens per row.
+      splits: `{name: TextSplit}`.
     """
 
     languages: tuple[str, ...]

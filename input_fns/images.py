@@ -86,14 +86,14 @@ def decode_window(encoded, feature, window_of):
 
     def png():
         pixels = tf.io.decode_png(encoded, channels)
-        return cut(pixels, window_of(*tf.unstack(tf.shape(pixels)[:2])))
+        return crop(pixels, window_of(*tf.unstack(tf.shape(pixels)[:2])))
 
     if feature.encoding == "jpeg":
         return jpeg()
     return tf.cond(tf.io.is_jpeg(encoded), jpeg, png)
 
 
-def cut(images, window):
+def crop(images, window):
     """Returns `[..., height, width, channels]` of a window, int32 `[4]`: y, x, height, width."""
     y, x, height, width = tf.unstack(window)
     return images[..., y : y + height, x : x + width, :]

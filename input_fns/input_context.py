@@ -1,4 +1,4 @@
-"""Which rows of a global batch one call of an input_fn delivers."""
+"""The rows of each global batch that one call of an input_fn delivers."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
-class Deployment:
-    """One host's share of the work; hosts take consecutive rows of every global batch.
+class HostShard:
+    """The consecutive rows of every global batch that one host delivers.
 
     Attributes:
-      batch_size: examples in one element of the host's data set: those of one core under a
-        TPUEstimator on a TPU, of one replica under a strategy, the global batch elsewhere.
-      batches_per_step: elements that the host's cores take a step.
-      host: index of this host.
+      batch_size: rows of one element of the host's `tf.data.Dataset`: the per-core batch under a
+        TPUEstimator on a TPU, the per-replica batch under a strategy, else the global batch.
+      batches_per_step: elements that the host's cores consume per step.
+      host: index of the host.
       num_hosts: number of hosts.
     """
 
@@ -25,33 +25,31 @@ class Deployment:
 
     @property
     def host_batch_size(self) -> int:
-        """Examples that this host delivers a step."""
+        """Rows that this host delivers per step."""
         return self.batch_size * self.batches_per_step
 
     @property
     def global_batch_size(self) -> int:
-        """Examples that all hosts deliver a step."""
+        """Rows that all hosts deliver per step."""
         return self.host_batch_size * self.num_hosts
 
 
-def of_params(params: dict[str, Any]) -> Deployment:
-    """Returns the deployment that the `params` of an input_fn describe.
+def from_params(params: dict[str, Any]) -> HostShard:
+    """Returns the host shard that the `params` of an input_fn describe.
 
-    `params["batch_size"]` is always there; `params["context"]`, a
-    `tf.compat.v1.estimator.tpu.TPUContext`, under a TPUEstimator on a TPU;
-    `params["input_context"]`, a `tf.distribute.InputContext`, under a strategy, where the batch
-    size is the global one.
+    Args:
+      params: `"batch_size"`, always; `"context"`, a `tf.compat.v1.estimator.tpu.TPUContext`, under
+        a TPUEstimator on a TPU; `"input_context"`, a `tf.distribute.InputContext`, under a
+        strategy, in which case the batch size is the global one.
     """
+    batch_size = params["batch_size"]
     if "input_context" in params:
-        return _of_strategy(params["batch_size"], params["input_context"])
+        context = params["input_context"]
+        replicas, hosts = context.num_replicas_in_sync, context.num_input_pipelines
+        return HostShard(
+            batch_size // replicas, replicas // hosts, context.input_pipeline_id, hosts
+        )
     if "context" not in params:
-        return Deployment(params["batch_size"])
+        return HostShard(batch_size)
     _, host, num_hosts, batches_per_step = params["context"].current_input_fn_deployment()
-    return Deployment(params["batch_size"], batches_per_step, host, num_hosts)
-
-
-def _of_strategy(global_batch_size, context):
-    replicas, hosts = context.num_replicas_in_sync, context.num_input_pipelines
-    return Deployment(
-        global_batch_size // replicas, replicas // hosts, context.input_pipeline_id, hosts
-    )
+    return HostShard(batch_size, batches_per_step, host, num_hosts)

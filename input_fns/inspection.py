@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from common import folders
 from input_fns import DataError, images, records, shards
-from input_fns.dataset_info import FILE_NAME, Dataset, Feature, Shard, problem_of_file
+from input_fns.dataset_info import FILE_NAME, DatasetInfo, Feature, ShardInfo, problem_of_file
 
 _BATCH = 1024
 # A shard that is broken is broken often; ten lines tell how.
@@ -40,7 +40,7 @@ def describe_feature(feature: Feature) -> str:
     return ", ".join(filter(None, [f"{feature.dtype} {shape}".strip(), feature.encoding]))
 
 
-def inspect(data: Dataset, split_name: str) -> Report:
+def inspect(data: DatasetInfo, split_name: str) -> Report:
     """Reads every record of a split: checksums, features, sizes, labels; decodes every image."""
     split = data.splits[split_name]
     counts = np.zeros(data.num_classes, int)
@@ -83,7 +83,7 @@ def _lines(data, split_name, examples, counts):
     return lines
 
 
-def problems(data: Dataset, split_names: Iterable[str]) -> Iterator[str]:
+def problems(data: DatasetInfo, split_names: Iterable[str]) -> Iterator[str]:
     """Yields a line for each broken record of the splits, up to ten a shard."""
     if not data.data_dir:
         return  # synthetic
@@ -91,7 +91,7 @@ def problems(data: Dataset, split_names: Iterable[str]) -> Iterator[str]:
         yield from _read(data, shard)[0]
 
 
-def check_contents(data: Dataset, split_names: Iterable[str]) -> None:
+def check_contents(data: DatasetInfo, split_names: Iterable[str]) -> None:
     """Checks the checksums of the first shards of the splits, as many as take no time to read.
 
     Only local shards, up to `_CHECKED_BYTES` and `_CHECKED_RECORDS` together.
@@ -119,7 +119,7 @@ def _is_as_written(shard, path):
     return count == shard.num_examples and shard.crc32 in (0, crc32)
 
 
-def is_whole(data: Dataset, shard: Shard) -> bool:
+def is_whole(data: DatasetInfo, shard: ShardInfo) -> bool:
     """Whether a shard is as it was written, and every record in it can be used."""
     if problem_of_file(data, shard):
         return False
@@ -172,7 +172,9 @@ def _count(data, path):
     examples, histogram = 0, np.zeros(data.num_classes, int)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         batches = tf.data.TFRecordDataset(path).batch(_BATCH if not _is_encoded(data) else 64)
-        batches = records.untuned(batches.map(facts, num_parallel_calls=records.PARALLEL_CALLS))
+        batches = records.disable_autotune(
+            batches.map(facts, num_parallel_calls=records.PARALLEL_CALLS)
+        )
         element = tf.compat.v1.data.make_one_shot_iterator(batches).get_next()
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Reads the fields of an untrusted JSON file, each with the type and range that it must have."""
+"""Reads the fields of an untrusted JSON file and checks their types and ranges."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from common import names
 from input_fns import DataError
 
 MAX_INT = 2**63 - 1
-Read = Callable[[Any, str], Any]  # from a value, and where it stands, to what it means
-_MAX_DIGITS = 20  # of an integer: Python's own conversion takes quadratic time
+Read = Callable[[Any, str], Any]  # (value, path in the file) -> checked value
+_MAX_DIGITS = 20  # Python's conversion of integers takes quadratic time
 
 
 class Fields:
-    """One object of a JSON file. Each method returns a field, or raises a `DataError` naming it."""
+    """An object of a JSON file. Each method returns a field or raises a `DataError` naming it."""
 
     def __init__(self, value: Any, where: str):
-        """Takes the value, which must be an object, and where it stands in the file."""
+        """Checks that `value` is an object; `where` is its path in the file."""
         self._where = where
         self._values = mapping(value, where)
 
@@ -27,7 +27,7 @@ class Fields:
         return _check(value, self._path(name), names.is_line(value), "a line of text")
 
     def file_name(self, name: str) -> str:
-        """Returns the name of a file beside this one."""
+        """Returns a file name without a folder."""
         value = self._get(name)
         return _check(value, self._path(name), names.is_plain_name(value), "a plain file name")
 
@@ -42,7 +42,7 @@ class Fields:
         return integer(self._get(name), self._path(name), low, high)
 
     def integers(self, name: str) -> tuple[int, ...]:
-        """Returns a list of integers, none below 0."""
+        """Returns a list of integers of at least 0."""
         return self.items(name, integer)
 
     def texts(self, name: str) -> tuple[str, ...]:
@@ -53,16 +53,21 @@ class Fields:
         """Returns `read(value, where)` of each value of a list."""
         return _items(self._get(name), self._path(name), read)
 
-    def named(self, name: str, read: Read) -> dict[str, Any]:
-        """Returns `read(value, where)` of each field of an object whose keys are plain names."""
+    def named(self, name: str, read: Read, separator: str | None = None) -> dict[str, Any]:
+        """Returns `read(value, where)` of each field of an object.
+
+        Its keys are plain names, or plain names that `separator` joins.
+        """
         path = self._path(name)
         values = mapping(self._get(name), path)
         for key in values:
-            _check(key, f"a key of {path}", names.is_plain_name(key), "a plain name")
+            parts = key.split(separator) if separator else [key]
+            is_valid = all(map(names.is_plain_name, parts))
+            _check(key, f"a key of {path}", is_valid, "a plain name")
         return {key: read(value, f"{path}.{key}") for key, value in values.items()}
 
     def optional(self, name: str, read: Read) -> Any:
-        """Returns `read(value, where)`; None if there is no such field, or if it is null."""
+        """Returns `read(value, where)`; None if the field is missing or null."""
         value = self._values.get(name)
         return None if value is None else read(value, self._path(name))
 
@@ -93,10 +98,10 @@ def mapping(value: Any, where: str) -> dict[str, Any]:
 
 
 def loads(content: str) -> Any:
-    """Returns the values of a JSON file.
+    """Returns the value of a JSON text.
 
     Raises:
-      DataError: it is not JSON, nests too deep, holds NaN, or repeats a key.
+      DataError: it is not JSON, is nested too deep, has NaN, or repeats a key.
     """
     try:
         return json.loads(
@@ -114,7 +119,7 @@ def loads(content: str) -> Any:
 def _object(pairs):
     twice = names.repeated(key for key, _ in pairs)
     if twice:
-        raise DataError(f"the key {_shown(twice[0])} is there more than once")
+        raise DataError(f"the key {_shown(twice[0])} is repeated")
     return dict(pairs)
 
 
@@ -140,7 +145,7 @@ def _check(value, where, is_valid, wanted):
 
 
 def _shown(value):
-    """Returns a value as JSON has it, cut: an error is one line."""
+    """Returns a value as JSON, shortened to fit in a one-line error."""
     if isinstance(value, (dict, list)):
         return "an object" if isinstance(value, dict) else "a list"
     text = json.dumps(value)

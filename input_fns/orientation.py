@@ -26,19 +26,19 @@ _MAY_BE_TURNED = r"\C*(?:Exif\x00\x00|eXIf|tiff:Orientation)\C*"
 _MARGIN = b"\0" * 64
 
 
-def of_file(encoded):
+def read(encoded):
     """Returns the orientation of a JPEG or PNG file, a string, as int32 in [1, 8].
 
     Running it raises InvalidArgumentError for a file of more than 65,536 segments.
     """
     return tf.cond(
         tf.strings.regex_full_match(encoded, _MAY_BE_TURNED),
-        lambda: _read(encoded),
+        lambda: _read_blocks(encoded),
         lambda: UPRIGHT,
     )
 
 
-def _read(encoded):
+def _read_blocks(encoded):
     size = tf.strings.length(encoded)
     data = _numbers(encoded)
     exif, xmp = tf.cond(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import tensorflow as tf
 
-from input_fns.dataset_info import Dataset, Feature
+from input_fns.dataset_info import DatasetInfo, Feature
 from input_fns.serving import Receiver
 
 InputFn = Callable[[dict[str, Any]], tf.data.Dataset]
@@ -15,20 +15,22 @@ InputFn = Callable[[dict[str, Any]], tf.data.Dataset]
 
 @runtime_checkable
 class Pipeline(Protocol):
-    """What a model is fed with.
+    """Feeds a model from a data set; `record_pipeline.RecordPipeline` implements it.
 
-    An input_fn takes `params`, of which `deployment.of_params` tells which part of every global
-    batch it delivers, and returns a data set of static shapes. `records` has what makes the
-    promises below true.
+    An input_fn takes `params`, from which `input_context.from_params` computes the rows of every
+    global batch that it delivers, and returns a `tf.data.Dataset` of static shapes. Features are a
+    nested dict, labels any nested structure.
 
     Attributes:
-      data: what is known of the data set: its name, the sizes of its splits, its classes.
-      features: of an example in prediction, `{name: Feature}`.
-        assets: paths of files that a SavedModel must hold.
+      data: metadata of the data set: name, splits and sizes, classes.
+      features: features of an example in prediction, `{name: Feature}`; "a/b" names a nested one.
+      properties: properties of the data set by name, such as "num_classes" or "vocab_size".
+      assets: paths of files that a SavedModel must hold.
     """
 
-    data: Dataset
+    data: DatasetInfo
     features: dict[str, Feature]
+    properties: Mapping[str, Any]
     assets: Sequence[str]
 
     def train_input_fn(self, split: str, seed: int, start_step: int = 0) -> InputFn:
@@ -41,18 +43,24 @@ class Pipeline(Protocol):
     def eval_input_fn(self, split: str) -> InputFn:
         """Returns an input_fn of `(features, labels)`: every example once, in order.
 
-        The last batch is padded with examples whose `features["weight"]` is 0; see
-        `records.evaluate`.
+        The final batch is padded with examples whose `features["weight"]` is 0; see
+        `records.pad_final_batch`.
         """
 
     def predict_input_fn(self, split: str) -> InputFn:
         """Returns an input_fn of features: every example once, in order, without padding."""
 
     def host_input_fn(self, split: str) -> InputFn:
-        """Returns an input_fn of features: every example once, for host metrics."""
+        """Returns an input_fn of features for the predictions of host metrics: every example once.
+
+        The order may differ from that of `predict_input_fn`.
+        """
+
+    def host_examples(self, split: str, batch_size: int) -> Iterator[tuple[Any, Any]]:
+        """Yields NumPy `(features, labels)` batches in the order of `host_input_fn`."""
 
     def file_names(self, split: str) -> Iterator[str] | None:
-        """Returns the names of the files that the examples were; None if they were none."""
+        """Returns the names of the source files of the examples, in order; None without names."""
 
     def receivers(self, top_k: int = 0) -> dict[str, Receiver]:
-        """Returns the ways into a SavedModel, by signature."""
+        """Returns the serving input receivers, by signature."""

@@ -11,14 +11,14 @@ import tensorflow as tf
 
 from common import files
 from input_fns import DataError, inspection, shards
-from input_fns.dataset_info import FILE_NAME, Dataset, Shard
+from input_fns.dataset_info import FILE_NAME, DatasetInfo, ShardInfo
 
 _NAMED = 5
 
 
 def without_bad_records(
-    data: Dataset, split_name: str, folder: str, max_skipped: int
-) -> tuple[Dataset, int]:
+    data: DatasetInfo, split_name: str, folder: str, max_skipped: int
+) -> tuple[DatasetInfo, int]:
     """Reads a split whole, and copies the shards that are broken without their broken records.
 
     A shard whose end is cut off, or where no next record can be found after a broken length, loses
@@ -84,4 +84,4 @@ def _copy(shard, records, folder):
         for record in records:
             file.write(record)
     tf.io.gfile.rename(partial, path, overwrite=True)
-    return Shard(shard.name, tf.io.gfile.stat(path).length, len(records), path=path)
+    return ShardInfo(shard.name, tf.io.gfile.stat(path).length, len(records), path=path)

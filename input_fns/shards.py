@@ -14,7 +14,7 @@ import tensorflow as tf
 from tensorflow.python.lib.io import tf_record  # the reader that can go on after a broken record
 
 from common import folders
-from input_fns.dataset_info import Dataset
+from input_fns.dataset_info import DatasetInfo
 
 # Around a record: length (8 bytes), its checksum (4), the data, their checksum (4).
 _HEADER, _FOOTER = 12, 4
@@ -62,7 +62,7 @@ def scan(path: str) -> tuple[int, int]:
     return count, crc32
 
 
-def walk(data: Dataset, path: str) -> Iterator[Record]:
+def walk(data: DatasetInfo, path: str) -> Iterator[Record]:
     """Yields every record of a shard, and last the place after which no other can be found.
 
     That is a length that is broken, or the end of a file that was cut.

@@ -1,4 +1,7 @@
-"""The contract between a model and the two wrappers."""
+"""The contract between a model and the wrappers, `run_cpu.py` and `run_tpu.py`.
+
+`docs/own_model.md` implements a complete model.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ Params = dict[str, Any]
 
 
 class ModelError(ValueError):
-    """A model that cannot be found, or hyperparameters that it cannot be built with."""
+    """Raised for an unknown model or invalid hyperparameters; exits with status 2."""
 
 
 class Loss(NamedTuple):
@@ -35,7 +38,7 @@ class Loss(NamedTuple):
 
 
 class HostMetric(Protocol):
-    """A metric of a whole split that is computed on the host with NumPy, such as BLEU or mAP.
+    """A metric of a whole split, computed on the host with NumPy, such as BLEU or mAP.
 
     Attributes:
       names: names of the metrics that `result` returns.
@@ -65,7 +68,7 @@ class Evaluation(Protocol):
       features: NumPy arrays `[n, ...]`, the first examples of the split, without padding. Empty on
         a TPU, where examples do not come back to the host.
       labels: like `features`.
-      predictions: the model's, of these examples.
+      predictions: predictions of these examples.
     """
 
     step: int

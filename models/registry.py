@@ -1,4 +1,4 @@
-"""Finds a model by its name, or a user's own as `package.module:ATTRIBUTE`."""
+"""Finds a model by name, or a custom model as `package.module:ATTRIBUTE`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from common.messages import did_you_mean
 from models.model import Model, ModelError
 
-# A new model is one file and one line here. Text, so that `--help` imports no TensorFlow.
+# Add a line for each new model. Strings, so that `--help` does not import TensorFlow.
 MODELS = {
     "mlp": "models.vision.mlp:MODEL",
     "convnet": "models.vision.convnet:MODEL",
@@ -23,7 +23,7 @@ MODELS = {
 
 
 def find(name: str) -> Model:
-    """Returns the model called `name`, or the one at `package.module:ATTRIBUTE`.
+    """Returns the model with this name, or the one at `package.module:ATTRIBUTE`.
 
     Raises:
       ModelError: the name is unknown, or the module, the attribute or its type is wrong.
@@ -31,7 +31,7 @@ def find(name: str) -> Model:
     if ":" not in name and name not in MODELS:
         raise ModelError(
             f"--model={name} is unknown.{did_you_mean(name, MODELS)} "
-            "A model of your own is --model=package.module:ATTRIBUTE"
+            "Use --model=package.module:ATTRIBUTE for a custom model"
         )
     path = MODELS.get(name, name)
     model = attribute("model", path)
@@ -45,10 +45,14 @@ def find(name: str) -> Model:
 
 
 def attribute(flag: str, path: str):
-    """Returns what `package.module:ATTRIBUTE` names; None if the module has no such attribute.
+    """Imports `package.module:ATTRIBUTE`; returns None if the module has no such attribute.
+
+    Args:
+      flag: name of the flag, for error messages.
+      path: value of the flag.
 
     Raises:
-      ModelError: it is not of that form, or there is no such module; names the flag.
+      ModelError: the path has another form, or the module is missing.
     """
     module_name, _, name = path.partition(":")
     if not all(part.isidentifier() for part in (*module_name.split("."), name)):
@@ -57,13 +61,13 @@ def attribute(flag: str, path: str):
 
 
 def _import(flag, path, module_name):
-    # A user's file lies in the folder they stand in, as with `python -m`.
+    # Find modules in the working folder, like `python -m`.
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        # An import that fails inside the user's module is theirs to see, traceback and all.
+        # Show the traceback of an import that fails inside the custom module.
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
         raise ModelError(

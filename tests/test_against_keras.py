@@ -8,13 +8,14 @@ mean over the pixels, and the powers of Adam's betas.
 import json
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from engine.cli import hparams
-from engine.train import optimizers, schedules, train_step
+from engine.train import train_step
 from input_fns import dataset_info, image_pipeline
 from models import registry
 from tests import numerics
@@ -91,9 +92,8 @@ def test_losses_match_keras(recipe, digits_dir, session, tmp_path):
     input_fn = image_pipeline.ImagePipeline(digits).train_input_fn("train", SEED)
     batches = tf.compat.v1.data.make_one_shot_iterator(input_fn({"batch_size": BATCH_SIZE}))
     features, labels = batches.get_next()
-    step = tf.compat.v1.train.get_or_create_global_step()
-    optimizer = optimizers.create(params, schedules.learning_rate(params, step, num_steps, 1))
-    train = train_step.train_step(model, features, labels, params, optimizer)
+    settings = types.SimpleNamespace(steps=num_steps, batch_size=BATCH_SIZE, accumulate_steps=1)
+    train = train_step.train_step(model, features, labels, params, settings)
     session.run(tf.compat.v1.global_variables_initializer())
     variables = {v.op.name: v for v in tf.compat.v1.global_variables()}
     recorded = session.run(variables)

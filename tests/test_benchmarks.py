@@ -1,4 +1,4 @@
-"""Some benchmarks run on small data; what they measure is for whoever reads it."""
+"""Some benchmarks run on small data."""
 
 import gzip
 import re
@@ -8,12 +8,12 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks.children import ROOT, last_line
+from benchmarks.subprocesses import ROOT, run_python
 from tests.formats import idx
 
 pytestmark = pytest.mark.slow
 
-# For a process of its own, because absl knows a flag of each name once in a process.
+# Runs in a child process, because absl flags can be defined only once per process.
 EPOCHS = """
 import json
 from benchmarks import train_speed
@@ -42,7 +42,7 @@ def record(code, *arguments):
     return {}
 
 for module in (evaluation_speed, start_up, time_to_accuracy, train_speed):
-    module.last_line = record
+    module.run_python = record
 evaluation_speed._bench("digits", "folder")
 time_to_accuracy._race("mnist_mlp", "data", "arrays", "model", seed=1)
 start_up.main([])
@@ -63,50 +63,49 @@ print(json.dumps(output.getvalue()))
 
 
 def run(module, *arguments):
-    """What a benchmark prints."""
+    """Returns the output of a benchmark."""
     command = [sys.executable, "-m", f"benchmarks.{module}", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_training_beside_others():
+def test_train_speed():
     table = run("train_speed", "--recipes=digits", "--peers=keras,estimator", "--rounds=1")
     sides = re.findall(r"^digits +(\w+) +[\d,]+ examples/s", table, re.MULTILINE)
     assert sides == ["ours", "keras", "estimator"]
 
 
-def test_peers_get_whole_batches():
-    epochs = last_line(EPOCHS)
+def test_peers_train_on_whole_batches():
+    epochs = run_python(EPOCHS)
     assert not [name for name, (used, _) in epochs.items() if used % 128]
     assert epochs["digits"] == [1408, 136]
     assert epochs["mnist_mlp"] == [59904, 4]
     assert epochs["cifar10_fast"] == [30 * 128, 1]
 
 
-def test_peers_train_without_what_they_lack():
-    params, batch_size, data = last_line(SETTINGS)
+def test_features_that_peers_lack_are_disabled():
+    params, batch_size, data = run_python(SETTINGS)
     assert (batch_size, data) == (128, "cifar10")
     assert [params[name] for name in ("ema_decay", "weight_decay", "label_smoothing")] == [0, 0, 0]
     assert (params["optimizer"], params["learning_rate"]) == ("momentum", 0.1)
 
 
-def test_a_precision_is_that_of_both_sides():
-    assert last_line(PRECISIONS) == ["bfloat16"] * 4
+def test_precision_applies_to_both_sides():
+    assert run_python(PRECISIONS) == ["bfloat16"] * 4
 
 
-def test_an_unknown_peer_is_answered_before_anything_runs():
+def test_unknown_peer_is_a_flag_error():
     command = [sys.executable, "-m", "benchmarks.train_speed", "--peers=kears"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1
     assert "--peers" in done.stderr
 
 
-def test_a_profile_counts_the_operations_of_the_recipe():
+def test_cpu_profile_counts_flops():
     profile = run("cpu_profile", "--recipes=digits")
-    found = re.search(r"^digits, float32: ([\d.]+) GFLOP a step of 128", profile, re.MULTILINE)
-    # Two convolutions of 8x8 images, of which the first takes no gradient of the images; two dense
-    # layers.
+    found = re.search(r"^digits, float32: ([\d.]+) GFLOP per step of 128", profile, re.MULTILINE)
+    # Two convolutions of 8x8 images, the first without a gradient of the images; two dense layers.
     first, others = 64 * 32 * 9, 64 * 32 * 288 + 16 * 32 * 128 + 128 * 10
     assert float(found[1]) == pytest.approx(2 * 128 * (2 * first + 3 * others) / 1e9, rel=0.02)
     assert re.search(r"^ +[\d.]+% .*Conv2D", profile, re.MULTILINE)
@@ -114,7 +113,7 @@ def test_a_profile_counts_the_operations_of_the_recipe():
 
 @pytest.fixture
 def source(tmp_path):
-    """A folder with Fashion-MNIST's files, of few and random images."""
+    """A folder with IDX files of a few random images, named like Fashion-MNIST."""
     random = np.random.default_rng(0)
     for name, count in (("train", 130), ("t10k", 13)):
         images = random.integers(0, 256, (count, 28, 28), dtype=np.uint8)
@@ -125,12 +124,12 @@ def source(tmp_path):
     return tmp_path
 
 
-def test_accuracy_beside_keras(source):
+def test_fashion_mnist(source):
     assert "median: ours 0." in run("fashion_mnist", f"--source={source}", "--seeds=1")
 
 
-def test_an_accuracy_that_nobody_reaches(source):
-    lines = last_line(MISS, source).splitlines()
+def test_time_to_accuracy_reports_a_missed_target(source):
+    lines = run_python(MISS, source).splitlines()
     sides = ("ours", "keras", "keras_steps")
     assert lines == [
         f"mnist_mlp to 1.1: {side} not within 1 epochs in 1 of 1 rounds" for side in sides

@@ -1,4 +1,4 @@
-"""run_tpu.py --mode=check, through its real main: the shipped recipes, and its exit statuses."""
+"""run_tpu.py --mode=check: the shipped recipes and its exit status."""
 
 import importlib.util
 import json
@@ -15,16 +15,16 @@ from tpu.check import compiler
 
 RECIPES_DIR = pathlib.Path(__file__).parents[1] / "configs"
 RECIPES = sorted(RECIPES_DIR.glob("*.cfg"))
-# One recipe is compiled in every run of the tests, the others in the slow ones.
+# Recipes of the fast tests; the others are slow tests.
 COMPILED = ("digits",)
-# Of a stack of equal layers one stands for all.
+# One layer instead of a stack of equal layers, for speed.
 FEW_LAYERS = {"multi30k": ["--params=num_layers=1"], "wmt14": ["--params=num_layers=1"]}
 HAS_COMPILER = importlib.util.find_spec("libtpu") is not None
 
 
 @pytest.fixture(scope="module")
 def data_dir_of(like_real, tmp_path_factory):
-    """A small prepared data set with the shapes of a real one: `data_dir_of("mnist")`."""
+    """Writes a small data set with the shapes of a real one: `data_dir_of("mnist")`."""
 
     def make(name):
         path = str(tmp_path_factory.mktemp(name))
@@ -36,7 +36,7 @@ def data_dir_of(like_real, tmp_path_factory):
 
 @pytest.fixture
 def check_with(run_tpu_with, tmp_path):
-    """Checks what the flags say; returns the exit status and the report."""
+    """Runs a check with flags; returns the exit status and the report."""
 
     def run(*arguments):
         report, model_dir = tmp_path / "report.json", tmp_path / "model"
@@ -52,12 +52,12 @@ def check_with(run_tpu_with, tmp_path):
 
 @pytest.fixture
 def check(check_with, tiny_flags):
-    """The same of a tiny model: `check("--tpu_topology=v3-8", ...)`."""
+    """Checks a tiny model: `check("--tpu_topology=v3-8", ...)`."""
     return lambda *arguments: check_with(*tiny_flags, *arguments)
 
 
 def recipes():
-    """Each recipe on a slice: the one of its name, or a v3-8."""
+    """Yields each recipe with the slice in its name, or v3-8."""
     for path in RECIPES:
         (name,) = re.findall(r"_(v\d-\d+)$", path.stem) or ["v3-8"]
         if path.stem in COMPILED:
@@ -92,7 +92,7 @@ def test_every_recipe_passes(check_with, data_dir_of, recipe, name):
 
 
 @pytest.mark.slow
-def test_bfloat16_and_accumulation_are_checked_as_they_will_run(check):
+def test_bfloat16_and_gradient_accumulation_pass(check):
     status, report = check(
         "--model=convnet",
         "--params=layers=[conv:8:3,batch_norm,relu,flatten,dense:8]",
@@ -112,7 +112,7 @@ def test_bfloat16_and_accumulation_are_checked_as_they_will_run(check):
     ("params", "level"),
     [("dropout=0,hidden_units=8,optimizer=momentum", "note"), slow("dropout=0.5", "warning")],
 )
-def test_a_rehearsal_compares_the_wrappers(check, params, level, monkeypatch):
+def test_rehearsal_compares_the_wrappers(check, params, level, monkeypatch):
     monkeypatch.setattr(tf.nn, "relu", tf.nn.softplus)  # as conftest.smooth_activations
     sizes = [f"--{mode}_batch_size=64" for mode in ("train", "eval", "predict")]
     arguments = [f"--params={params}", "--check_run_steps=3", "--train_steps=9", *sizes]
@@ -122,26 +122,26 @@ def test_a_rehearsal_compares_the_wrappers(check, params, level, monkeypatch):
     assert found["level"] == level
 
 
-def test_a_slice_is_needed(run_tpu_in, tmp_path):
+def test_check_needs_tpu_topology(run_tpu_in, tmp_path):
     with pytest.raises(UsageError, match="--mode=check needs --tpu_topology"):
         run_tpu_in(tmp_path, "--mode=check", "--tpu_topology=", "--train_steps=9")
 
 
-def test_run_cpu_does_not_check(run_in, tmp_path):
-    with pytest.raises(UsageError, match=r"--mode=check is run_tpu\.py's"):
+def test_check_mode_is_for_run_tpu_only(run_in, tmp_path):
+    with pytest.raises(UsageError, match=r"--mode=check is only available in run_tpu\.py"):
         run_in(tmp_path, "--mode=check")
 
 
-def test_an_error_is_status_1(check):
+def test_exit_status_is_1_on_errors(check):
     status, report = check("--tpu_topology=v3-8", "--train_batch_size=13", "--train_steps=9")
     assert status == 1
     assert report["num_errors"] >= 1
     messages = [finding["message"] for finding in report["findings"]]
-    assert "13 / 8 = 1.62; 8 or 16 can" in messages[0]
+    assert "13 / 8 = 1.62. Use 8 or 16" in messages[0]
     assert any("divisible by number of replicas 8" in message for message in messages)
 
 
-def test_without_a_compiler_the_rest_is_checked(check):
+def test_other_stages_run_without_compiler(check):
     sizes = [f"--{mode}_batch_size=64" for mode in ("train", "eval", "predict")]
     status, report = check("--tpu_topology=v3-8", "--check_compiler=off", "--train_steps=9", *sizes)
     assert status == 0
@@ -149,7 +149,7 @@ def test_without_a_compiler_the_rest_is_checked(check):
     assert report["modes"]["train"]["sizes"]["hbm_bytes"] > 0
 
 
-def test_the_largest_batch_that_fits_can_be_cut_into_its_parts(check, monkeypatch):
+def test_largest_batch_is_a_multiple_of_accumulate_steps(check, monkeypatch):
     asked = []
 
     def compile_hlo(program_hlo, target, effort):

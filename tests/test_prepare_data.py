@@ -37,9 +37,7 @@ def test_a_data_set_that_was_prepared_otherwise_is_named_and_left_alone(prepare,
     digits = ["--dataset=digits", f"--data_dir={tmp_path}"]
     prepare(*digits, "--validation_fraction=0.1")
     before = mtimes(tmp_path)
-    message = (
-        r"otherwise: validation_fraction was 0.1, is not given; seed was not given, is 7\. --ov"
-    )
+    message = r"validation_fraction was 0.1, is not given; seed was not given, is 7\. Replace it"
     with pytest.raises(DataError, match=message):
         prepare(*digits, "--seed=7")
     assert mtimes(tmp_path) == before
@@ -57,7 +55,7 @@ def test_other_rows_in_a_csv_file_are_noticed(prepare, tmp_path):
     prepare(*arguments)
     prepare(*arguments, "--workers=1")
     table.write_text("file,label\na,one\nb,two\nc,two\n")
-    with pytest.raises(DataError, match="prepared otherwise: content of csv was"):
+    with pytest.raises(DataError, match="prepared with other options: content of csv was"):
         prepare(*arguments)
     table.unlink()
     prepare(*arguments)
@@ -99,7 +97,7 @@ def test_the_folder_of_another_data_set_is_not_touched(prepare, own_data_dir, ov
         (["--dataset=tfds", "--data_dir=d"], "'tfds' is unknown. Did you mean"),
         (
             ["--dataset=digits", "--data_dir=d", "--csv=labels.csv"],
-            "--csv is not for --dataset=digits, but for image_csv",
+            "--csv is not valid for --dataset=digits, only for image_csv",
         ),
         (
             ["--dataset=image_folder", "--source=s", "--data_dir=d", "--class_names=a,b,a"],
@@ -107,7 +105,7 @@ def test_the_folder_of_another_data_set_is_not_touched(prepare, own_data_dir, ov
         ),
         (
             ["--dataset=parallel_text", "--source=s", "--data_dir=d", "--languages=en,en"],
-            "a value of the list is empty, or there more than once",
+            "a value of the list is empty or repeated",
         ),
         (["--dataset=digits", "--data_dir=d", "--channels=2"], "it must be 1 or 3"),
         (["--dataset=digits", "--data_dir=d", "--image_size=3x"], "must be SIZE or HEIGHTx"),
@@ -162,8 +160,8 @@ def test_images_that_are_left_out_are_told(prepare, tmp_path, capsys):
     prepare(*flags, f"--source={tmp_path}/raw", f"--data_dir={tmp_path}/data")
     out = capsys.readouterr().out.splitlines()
     assert out[-3:] == [
-        f"train: left out {tmp_path}/raw/a/bad.jpg: it is no image",
-        "train: 1 broken, all listed in dataset.json",
+        f"train: skipped {tmp_path}/raw/a/bad.jpg: it is no image",
+        "train: 1 broken, listed in dataset.json",
         f"{tmp_path}/data: colours, 2 classes; train 6 examples in 1 shard(s)",
     ]
 

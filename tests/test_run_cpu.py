@@ -235,7 +235,7 @@ def test_predict_reads_image_files_from_input(run, prepare, tmp_path, capsys, st
     data = ["--dataset=photos", f"--data_dir={tmp_path}/data", "--image_size=8x8"]
     model_dir = run("--mode=train", "--train_steps=20", *data)
     run("--mode=predict", "--eval_split=train", *data)
-    (folder / "dull" / "1b.jpg").write_bytes(b"no picture")
+    (folder / "dull" / "1b.jpg").write_bytes(b"not an image")
     run("--mode=predict", f"--input={folder}", "--predict_batch_size=4", *data)
     assert "dull/1b.jpg is skipped: it is no image" in capsys.readouterr().out
     of_split, of_folder = (

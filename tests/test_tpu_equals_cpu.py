@@ -174,7 +174,7 @@ def test_gradients_that_are_not_averaged_differ(excess, monkeypatch):
 
 def test_hosts_that_read_the_same_examples_differ(excess, monkeypatch):
     monkeypatch.setattr(
-        input_context, "of_params", lambda params: input_context.Deployment(params["batch_size"])
+        input_context, "from_params", lambda params: input_context.HostShard(params["batch_size"])
     )
     assert excess("mlp", "2x2") > FAR
 

@@ -153,7 +153,7 @@ def test_invalid_flags_for_text(run_text_in, tmp_path, flags, message):
 
 
 def test_a_text_file_is_an_invalid_input_for_images(run):
-    with pytest.raises(DataError, match=r"--input=text\.txt is no picture, nor a folder"):
+    with pytest.raises(DataError, match=r"--input=text\.txt must be an image file or a folder"):
         run("--mode=predict", "--input=text.txt")
 
 

@@ -1,4 +1,4 @@
-"""Draws what each word of --augment does: a row a word, the images of a data set in its columns.
+"""Draws a sheet of augmented images: one row per value of --augment, one column per image.
 
 python -m tools.augmentation_sheet DATA_DIR SHEET.jpg ["WORDS" ...]
 """

@@ -1,6 +1,6 @@
-"""Runs a SavedModel by TensorFlow's C API, outside Python: what a model server does with it.
+"""Runs a SavedModel with TensorFlow's C API, as a model server does.
 
-`tools/c_runtime.c` is compiled against the headers and the library of the TensorFlow wheel.
+Compiles `tools/c_runtime.c` against the headers and libraries of the TensorFlow wheel.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tensorflow.core.protobuf import meta_graph_pb2
 
 
 class ServingError(Exception):
-    """The C API could not load the SavedModel or run it; its message."""
+    """The C API failed to load or run the SavedModel."""
 
 
 _BUILT = tempfile.TemporaryDirectory()  # removed at the end of the process
@@ -25,11 +25,11 @@ _BUILT = tempfile.TemporaryDirectory()  # removed at the end of the process
 
 @functools.cache
 def build() -> str:
-    """Compiles the program, and returns its path.
+    """Compiles the program; returns its path.
 
     Raises:
-      FileNotFoundError: there is no C compiler.
-      subprocess.CalledProcessError: it failed.
+      FileNotFoundError: no C compiler.
+      subprocess.CalledProcessError: the compilation failed.
     """
     path = os.path.join(_BUILT.name, "c_runtime")
     compiler = shutil.which("cc") or shutil.which("gcc")
@@ -53,16 +53,16 @@ def run(
     """Runs a signature.
 
     Args:
-      saved_model: its folder.
-      signature: of it.
+      saved_model: folder of the SavedModel.
+      signature: the signature.
       inputs: `{name: array}`, strings as objects.
-      repeats: how often.
+      repeats: number of runs.
 
     Returns:
-      `{output: array}`, and the median of the seconds.
+      (`{output: array}`, median time of a run in seconds).
 
     Raises:
-      ServingError: what the runtime says.
+      ServingError: the C API failed.
     """
     with tempfile.TemporaryDirectory() as folder:
         command = [build(), saved_model, str(repeats)]

@@ -1,12 +1,16 @@
-r"""Kills trainings at random moments and shows that nothing is lost: `make chaos`.
+r"""Kills training processes at random times and checks that nothing is lost: `make chaos`.
 
     python -m tools.chaos [--kills=50] [--seed=1]
 
-First a training on one process: after every SIGKILL, be it in the middle of a write, the newest
-checkpoint must be readable, and the end must be that of a training that nobody disturbed, bit for
-bit. Then a cluster on this machine, whose chief, worker, parameter server and evaluator are killed
-once each, and which must reach the accuracy of the recipe. Then workers in step, of whom one is
-killed: the launcher starts all again. About ten minutes on two cores.
+Scenarios:
+
+- process: training in one process. After every SIGKILL the newest checkpoint must be valid, and the
+  final weights must be bit-identical to those of an uninterrupted training.
+- cluster: chief, worker, parameter server and evaluator of a local cluster are killed once each; it
+  must reach the accuracy of the recipe.
+- in_step: one worker of a MultiWorkerMirroredStrategy is killed; the launcher restarts all.
+
+Takes about ten minutes on two cores.
 """
 
 from __future__ import annotations
@@ -34,20 +38,20 @@ from engine.checkpoints.checkpoint_files import newest_step
 from tools.local_cluster import LocalCluster
 
 FLAGS = flags.FLAGS
-flags.DEFINE_integer("kills", 50, "Of the training on one process.", lower_bound=1)
-flags.DEFINE_integer("seed", 1, "Of the moments.")
-flags.DEFINE_list("scenarios", ["process", "cluster", "in_step"], "What runs.")
+flags.DEFINE_integer("kills", 50, "Number of kills in the scenario process.", lower_bound=1)
+flags.DEFINE_integer("seed", 1, "Seed of the times of the kills.")
+flags.DEFINE_list("scenarios", ["process", "cluster", "in_step"], "Scenarios to run.")
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
 _STEPS, _SAVE_STEPS = 2500, 5
-# Seconds of a life at most: of one that is killed while it starts, and after its graph is built.
+# Maximum seconds before a kill during start-up, and after the graph is built.
 _START, _WORK = 3.0, 4.0
 _CLUSTER_STEPS, _ACCURACY = 4000, 0.97
 _IN_STEP_STEPS = 600
 
 
 def main(_):
-    """Runs the scenarios; ends with status 1 at the first that fails."""
+    """Runs the scenarios; exits with status 1 at the first failure."""
     with tempfile.TemporaryDirectory() as folder:
         data_dir = os.path.join(folder, "digits")
         _run("prepare_data.py", "--dataset=digits", f"--data_dir={data_dir}")
@@ -62,11 +66,11 @@ def main(_):
 
 def _one_process(recipe, folder, moments):
     arguments = [*recipe, "--mode=train", f"--train_steps={_STEPS}"]
-    # The recipe has dropout, batch norm and Adam; averages of the weights come on top.
+    # The recipe has dropout, batch norm and Adam; add EMA.
     arguments += [f"--save_checkpoints_steps={_SAVE_STEPS}", "--params=ema_decay=0.9"]
-    _run("run_cpu.py", *arguments, f"--model_dir={folder}/calm")
-    wild = folder / "wild"
-    command = [sys.executable, "run_cpu.py", *arguments, f"--model_dir={wild}"]
+    _run("run_cpu.py", *arguments, f"--model_dir={folder}/uninterrupted")
+    killed = folder / "killed"
+    command = [sys.executable, "run_cpu.py", *arguments, f"--model_dir={killed}"]
     for kill in range(FLAGS.kills):
         process = subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True)
         in_start = moments.random() < 0.2
@@ -80,25 +84,25 @@ def _one_process(recipe, folder, moments):
         status = process.wait()
         process.stdout.close()
         if status != -signal.SIGKILL:
-            sys.exit(f"after {kill} kills the training ended with status {status}")
-        newest = tf.train.latest_checkpoint(str(wild))
+            sys.exit(f"after {kill} kills the training exited with status {status}")
+        newest = tf.train.latest_checkpoint(str(killed))
         problem = newest and verify.find_problem(newest)
-        place = "of its start" if in_start else "of its work"
-        print(f"kill {kill + 1} after {moment:.1f} s {place}: newest {newest}", flush=True)
+        phase = "start-up" if in_start else "training"
+        print(f"kill {kill + 1} after {moment:.1f} s of {phase}: newest {newest}", flush=True)
         if problem:
-            sys.exit(f"{newest} is the newest, and {problem}")
-    _run("run_cpu.py", *arguments, f"--model_dir={wild}")
-    _require_equal(folder / "calm", wild)
-    broken = wild / "broken"
-    aside = len(list(broken.glob("*.index"))) if broken.exists() else 0
+            sys.exit(f"the newest checkpoint {newest} is broken: {problem}")
+    _run("run_cpu.py", *arguments, f"--model_dir={killed}")
+    _require_equal(folder / "uninterrupted", killed)
+    broken = killed / "broken"
+    num_broken = len(list(broken.glob("*.index"))) if broken.exists() else 0
     print(
-        f"{FLAGS.kills} kills: all variables at step {_STEPS} are those of the undisturbed "
-        f"training, bit for bit; {aside} broken checkpoints were set aside"
+        f"{FLAGS.kills} kills: all variables at step {_STEPS} are bit-identical to those of the "
+        f"uninterrupted training; {num_broken} broken checkpoints were moved to {broken.name}/"
     )
 
 
-def _require_equal(calm, wild):
-    readers = [tf.train.load_checkpoint(str(folder)) for folder in (calm, wild)]
+def _require_equal(uninterrupted, killed):
+    readers = [tf.train.load_checkpoint(str(folder)) for folder in (uninterrupted, killed)]
     names = [sorted(reader.get_variable_to_shape_map()) for reader in readers]
     if names[0] != names[1]:
         sys.exit(f"the variables differ: {set(names[0]) ^ set(names[1])}")
@@ -126,14 +130,14 @@ def _cluster(recipe, folder):
         for name, process in cluster.processes.items():
             status = process.wait(timeout=300)
             if status:
-                sys.exit(f"{name} ended with status {status}:\n{cluster.log(name).read_text()}")
+                sys.exit(f"{name} exited with status {status}:\n{cluster.log(name).read_text()}")
     finally:
         cluster.stop()
     step = newest_step(str(model_dir))
     accuracy = json.loads((model_dir / f"result_{step}.json").read_text())["eval"]["accuracy"]
-    print(f"the cluster ended at step {step} with a test accuracy of {accuracy:.4f}")
+    print(f"cluster: step {step}, test accuracy {accuracy:.4f}")
     if step < _CLUSTER_STEPS or accuracy < _ACCURACY:
-        sys.exit(f"that is not step {_CLUSTER_STEPS} and {_ACCURACY}")
+        sys.exit(f"expected step {_CLUSTER_STEPS} and an accuracy of at least {_ACCURACY}")
 
 
 def _in_step(recipe, folder):
@@ -149,7 +153,7 @@ def _in_step(recipe, folder):
     cluster.processes["worker-0"].kill()
     running.join(timeout=300)
     step = newest_step(str(model_dir))
-    print(f"workers in step ended with status {statuses} at step {step}")
+    print(f"in_step: exit status {statuses} at step {step}")
     if statuses != [0] or step != _IN_STEP_STEPS:
         sys.exit(cluster.log("chief").read_text())
 
@@ -158,7 +162,7 @@ def _await_step(model_dir, step):
     deadline = time.monotonic() + 180
     while newest_step(str(model_dir)) < step:
         if time.monotonic() > deadline:
-            sys.exit(f"no checkpoint of step {step} came within 180 s")
+            sys.exit(f"no checkpoint of step {step} within 180 s")
         time.sleep(0.2)
 
 

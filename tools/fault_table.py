@@ -1,10 +1,10 @@
-"""What a fault does to a plain Estimator, and what to run_cpu.py: the table of docs/fault_table.md.
+"""Effect of faults on a plain Estimator and on run_cpu.py: the table of docs/fault_table.md.
 
     python -m tools.fault_table [--rows=NAME,...]
 
-Every row breaks the same thing twice, for a program as the Estimator's guide writes it and for
-run_cpu.py: both have trained the digits, as JPEGs, for 300 steps, saved every 100, and are then
-asked for 400. Ten minutes. The rows with disks of their own need root.
+Both programs train the digits, as JPEGs, for 300 steps with a checkpoint every 100. Each row
+applies a fault and resumes training to step 400. Takes ten minutes; rows that mount a disk need
+root.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from PIL import Image
 
 from input_fns.convert import digits, source
 
-flags.DEFINE_list("rows", [], "Rows to run; default: all.")
+flags.DEFINE_list("rows", [], "Names of rows; default: all.")
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
 _PLAIN = """
@@ -62,7 +62,7 @@ tf.estimator.Estimator(model_fn, config=config).train(input_fn, max_steps=int(st
 
 
 def plain(data_dir, model_dir, steps, rate="0.001"):
-    """Returns the command of a program as the guide writes it."""
+    """Returns the command of a program in the style of TensorFlow's guide."""
     return [sys.executable, "-c", _PLAIN, str(data_dir), str(model_dir), str(steps), rate]
 
 
@@ -80,13 +80,14 @@ class Row:
     """A fault.
 
     Attributes:
-      name: what is broken.
-      on_checkpoint, on_data: break a trained model_dir, or the folder of a data set.
-      while_training: does something to the process that trains, or to the folder of the data set.
-      steps: at which the training is to end.
-      rate: the learning rate.
-      options: of a small disk that holds model_dir.
-      again: options of the same disk, for a second run of the same command.
+      name: name of the fault.
+      on_checkpoint: breaks a trained model_dir.
+      on_data: breaks data_dir.
+      while_training: function (process, data_dir), called during training.
+      steps: last training step.
+      rate: learning rate.
+      options: mount options of a small disk for model_dir.
+      again: mount options of that disk for a second run of the command.
     """
 
     name: str
@@ -99,11 +100,11 @@ class Row:
     again: str = ""
 
 
-def _newest(model_dir, ending):
-    return next(model_dir.glob(f"model.ckpt-300.{ending}"))
+def _newest(model_dir, suffix):
+    return next(model_dir.glob(f"model.ckpt-300.{suffix}"))
 
 
-def _cut(path):
+def _truncate(path):
     os.truncate(path, path.stat().st_size // 2)
 
 
@@ -118,11 +119,11 @@ def _shard(data_dir):
 
 
 def _break_an_image(data_dir):
-    """Puts 20 other bytes in the place of the first of an image, in a record that is whole."""
+    """Overwrites the first 20 bytes of an image, in a valid record."""
     records = list(tf.compat.v1.io.tf_record_iterator(str(_shard(data_dir))))
     example = tf.train.Example.FromString(records[5])
     image = example.features.feature["image"].bytes_list
-    image.value[0] = b"no picture" * 2 + image.value[0][20:]
+    image.value[0] = b"not a JPEG" * 2 + image.value[0][20:]
     records[5] = example.SerializeToString()
     with tf.io.TFRecordWriter(str(_shard(data_dir))) as writer:
         for record in records:
@@ -140,14 +141,14 @@ def _remove_newest(model_dir):
 
 
 def _interrupted(name, number):
-    # Far more steps than it will come to.
+    # More steps than it can run before the signal.
     return Row(name, while_training=lambda process, _: process.send_signal(number), steps=10**6)
 
 
 ROWS = [
-    Row("newest data cut", lambda d: _cut(_newest(d, "data*"))),
+    Row("newest data cut", lambda d: _truncate(_newest(d, "data*"))),
     Row("one byte of it flipped", lambda d: _flip(_newest(d, "data*"))),
-    Row("newest index cut", lambda d: _cut(_newest(d, "index"))),
+    Row("newest index cut", lambda d: _truncate(_newest(d, "index"))),
     Row("newest data missing", lambda d: _newest(d, "data*").unlink()),
     Row("newest index missing", lambda d: _newest(d, "index").unlink()),
     Row("all files of newest missing", _remove_newest),
@@ -155,7 +156,7 @@ ROWS = [
     Row("file `checkpoint` empty", lambda d: (d / "checkpoint").write_text("")),
     Row("file `checkpoint` garbage", lambda d: (d / "checkpoint").write_bytes(b"\xff\x00\xfe")),
     Row("record with a flipped byte", on_data=lambda d: _flip(_shard(d))),
-    Row("shard cut", on_data=lambda d: _cut(_shard(d))),
+    Row("shard cut", on_data=lambda d: _truncate(_shard(d))),
     Row("shard replaced by text", on_data=lambda d: _shard(d).write_text("text\n" * 20000)),
     Row("shard of no bytes", on_data=lambda d: os.truncate(_shard(d), 0)),
     Row("shard missing", on_data=lambda d: _shard(d).unlink()),
@@ -201,7 +202,7 @@ def _write_photos(folder):
 
 
 def _try(row, base, name, make):
-    """Breaks copies of what was trained, goes on, and returns what came of it."""
+    """Applies a fault to copies of the data and of model_dir, resumes; returns the table cell."""
     work = base / "work"
     started = time.time()
     shutil.rmtree(work, ignore_errors=True)
@@ -233,12 +234,12 @@ def _cell(work, started, status, line):
     line = line.replace(str(work) + "/", "").replace("|", "/")
     cell = f"status {status}, newest is of step {max(written, default=None)}"
     if written.get(0, 0) > started:
-        cell += ", begun anew"
+        cell += ", restarted from step 0"
     return cell + (f": {line}" if status and line else "")
 
 
 def _mount(options, place, content):
-    """Puts a disk of its own in the place of a folder, with the same content."""
+    """Mounts a new disk over a folder and copies `content` to it."""
     used = sum(path.stat().st_size // 4096 + 1 for path in content.rglob("*")) * 4
     size = options if "size" in options else "size=64m"
     command = ["mount", "-t", "tmpfs", "-o", size.format(used=used + 512), "tmpfs", str(place)]
@@ -253,29 +254,29 @@ def _remount(options, place):
 
 
 def _outcome(command, data_dir=None, while_training=None):
-    """Runs a command, does something meanwhile; returns its status and its last words."""
+    """Runs a command, calls `while_training` meanwhile; returns (exit status, error line)."""
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore"}
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
             command, cwd=_ROOT, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
         )
         if while_training:
-            for line in process.stdout:  # which ends where the process does
+            for line in process.stdout:
                 if "training" in line:
                     time.sleep(12)
                     while_training(process, data_dir)
                     break
         process.communicate()
         errors.seek(0)
-        said = errors.read()
+        text = errors.read()
     status = process.returncode if process.returncode >= 0 else 128 - process.returncode
-    return status, _last_words(said)
+    return status, _error_line(text)
 
 
-def _last_words(said):
-    """Returns the line of an error, and of a graph's error the line that says what it was."""
-    said = re.sub(r"Graph execution error:\s+(?:Detected at (?s:.*?)\nNode: .*\n)?", "", said)
-    lines = re.findall(r"^(?:[\w.]+(?:Error|Interrupt)|run_cpu).*$", said, re.MULTILINE)
+def _error_line(text):
+    """Returns the last error line; of a graph execution error, the line with its message."""
+    text = re.sub(r"Graph execution error:\s+(?:Detected at (?s:.*?)\nNode: .*\n)?", "", text)
+    lines = re.findall(r"^(?:[\w.]+(?:Error|Interrupt)|run_cpu).*$", text, re.MULTILINE)
     line = lines[-1] if lines else ""
     return re.sub(r"^(tensorflow|google)[\w.]*\.", "", line)[:220]
 

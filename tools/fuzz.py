@@ -1,11 +1,10 @@
-"""Feeds the programs mutated files, flags and requests: `make fuzz`.
+"""Fuzzes the programs with mutated files, flags and requests: `make fuzz`.
 
     python -m tools.fuzz [--minutes=60] [--kinds=idx,cifar] [--seed=0] [--case=KIND:SEED]
 
-Only two outcomes are allowed: success with right content, or one error line and status 1 or 2 with
-nothing changed. A traceback, a signal, a hang, memory above 1 GiB or a file outside of the given
-folders is a fault. A case is determined by its kind and seed: --case runs one again and keeps its
-folder.
+Two outcomes are valid: success with correct output, or one error line and status 1 or 2 with no
+file changed. A traceback, a signal, a hang, memory above 1 GiB or a change outside of the given
+folders is a fault. Kind and seed determine a case; --case runs one case.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ import time
 from tools.fuzzing import targets
 from tools.fuzzing.worker import Worker
 
-# Cases of a kind before the next has its turn.
+# Time per kind before the next kind.
 _TURN_SECONDS = 20.0
 
 
 def main() -> None:
-    """Runs the fuzzer; ends with status 1 if there was a fault."""
+    """Runs the fuzzer; exits with status 1 if there was a fault."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=10.0, help="how long, of all kinds")
-    parser.add_argument("--kinds", default="", help=f"of {', '.join(targets.BY_NAME)}")
-    parser.add_argument("--cases", type=int, default=0, help="of each kind at most; 0: no limit")
-    parser.add_argument("--seed", type=int, default=0, help="of the first case")
-    parser.add_argument("--case", default="", help="KIND:SEED, to run one again")
-    parser.add_argument("--folder", default="", help="for all files; default: a temporary one")
+    parser.add_argument("--minutes", type=float, default=10.0, help="total duration")
+    parser.add_argument("--kinds", default="", help=f"default: {','.join(targets.BY_NAME)}")
+    parser.add_argument("--cases", type=int, default=0, help="maximum per kind; 0: no limit")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first case")
+    parser.add_argument("--case", default="", help="run the single case KIND:SEED")
+    parser.add_argument("--folder", default="", help="for all files; default: temporary")
     arguments = parser.parse_args()
     kinds = [arguments.case.partition(":")[0]] if arguments.case else arguments.kinds.split(",")
     unknown = [name for name in kinds if name and name not in targets.BY_NAME]
@@ -58,7 +57,7 @@ def _replay(target, seed, folder):
 
 
 def _fuzz(chosen, folder, arguments):
-    """Gives each kind turns until the time is up; returns the exit status."""
+    """Runs the kinds in turn until the time is up; returns the exit status."""
     end = time.monotonic() + 60 * arguments.minutes
     turn = min(_TURN_SECONDS, 60 * arguments.minutes / len(chosen))
     counts = {target.name: collections.Counter() for target in chosen}
@@ -75,7 +74,7 @@ def _fuzz(chosen, folder, arguments):
             outcome = workers[target.name].run(arguments.seed + sum(count.values()))
             count[outcome.result] += 1
             if outcome.result == "fault":
-                _note(faults, outcome)
+                _add(faults, outcome)
         workers[target.name].stop()
         if not arguments.cases or sum(count.values()) < arguments.cases:
             waiting.append(target)
@@ -84,10 +83,10 @@ def _fuzz(chosen, folder, arguments):
     return bool(faults)
 
 
-def _note(faults, outcome):
-    known = outcome.signature in faults
+def _add(faults, outcome):
+    is_known = outcome.signature in faults
     faults.setdefault(outcome.signature, []).append(outcome)
-    if not known:
+    if not is_known:
         print(f"FAULT {outcome.kind}:{outcome.seed} {outcome.detail or outcome.signature}")
 
 

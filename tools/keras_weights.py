@@ -1,11 +1,11 @@
-"""Turns weights of `tf.keras.applications` into a checkpoint for --warm_start_from.
+"""Converts weights of `tf.keras.applications` to a checkpoint for --warm_start_from.
 
 python -m tools.keras_weights FILE.h5 CHECKPOINT [rgb|bgr]
 
-FILE.h5 is what `model.save_weights` or `model.save` of Keras 2 wrote, with or without top, of
+FILE.h5 was written by `model.save_weights` or `model.save` of Keras 2, with or without top, from
 ResNet50, ResNet101, ResNet152, MobileNet or MobileNetV2 of any width. Prints the flags of the model
-that the checkpoint fits. ResNets are taken to have learnt images in BGR, as Keras feeds them, and
-get RGB; `rgb` leaves their channels as they are.
+for the checkpoint. ResNets of Keras expect BGR images, so their first kernel is converted to RGB;
+`rgb` turns this off.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from engine.cli import runtime
 from models import registry
 from models.vision import mobilenet, resnet
 
-# Keras' layer -> the scope here. Of each model the first entry tells that it is this one.
+# Keras layer -> variable scope. The first entry of a table identifies the model.
 _RESNET = (
     (r"conv1_conv", "stem/conv"),
     (r"conv1_bn", "stem/batch_norm"),
@@ -62,7 +62,7 @@ _MODELS = {"resnet": (_RESNET, -1), "v1": (_MOBILENET_V1, 0), "v2": (_MOBILENET_
 
 
 def main(source: str, checkpoint: str, channels: str = "bgr") -> None:
-    """Converts, checks and writes; prints what to do with it."""
+    """Converts the file, writes the checkpoint and prints the flags to use it."""
     if channels not in ("bgr", "rgb"):
         raise UsageError(f"'{channels}' must be bgr or rgb")
     runtime.prepare()
@@ -79,7 +79,7 @@ def read(path: str) -> dict[tuple[str, str], np.ndarray]:
     """Returns `{(layer, weight): array}` of a Keras 2 .h5 file.
 
     Raises:
-      UsageError: there is no such file, or it is none.
+      UsageError: a missing or invalid file.
     """
     arrays = {}
 
@@ -97,28 +97,28 @@ def read(path: str) -> dict[tuple[str, str], np.ndarray]:
 
 
 def convert(arrays, channels: str = "bgr"):
-    """Returns `({name of our variable: array}, --model, {hyperparameter: value})`.
+    """Returns `({variable name: array}, --model, {hyperparameter: value})`.
 
     Args:
-      arrays: of `read`.
-      channels: order in which a ResNet has learnt the colours, "bgr" or "rgb".
+      arrays: the result of `read`.
+      channels: order of the input channels of a ResNet, "bgr" or "rgb".
 
     Raises:
-      UsageError: they are of another network.
+      UsageError: an unsupported network.
     """
     layers = {layer for layer, _ in arrays}
     kind = next((kind for kind, (names, _) in _MODELS.items() if names[0][0] in layers), None)
     if kind is None:
         raise UsageError(
-            "no ResNet, MobileNet or MobileNetV2 of tf.keras.applications, saved by Keras 2: its "
-            f"layers are {', '.join(sorted(layers)[:5]) or 'none'} ..."
+            "not a ResNet, MobileNet or MobileNetV2 of tf.keras.applications, saved by Keras 2: "
+            f"its layers are {', '.join(sorted(layers)[:5]) or 'none'} ..."
         )
     if any(layer.endswith("_preact_bn") for layer in layers):
-        raise UsageError("a ResNet V2, which normalises before it convolves: ours is of version 1")
+        raise UsageError("ResNet V2 (pre-activation) is unsupported. Use ResNet V1 weights")
     scopes = {layer: _scope(layer, *_MODELS[kind]) for layer in layers}
     left_out = sorted(layer for layer, scope in scopes.items() if scope is None)
     if left_out:
-        print(f"left out, of no layer of the network: {', '.join(left_out[:5])}")
+        print(f"ignored layers: {', '.join(left_out[:5])}")
     variables = {
         f"{scopes[layer]}/{weight}": array
         for (layer, weight), array in arrays.items()
@@ -150,7 +150,7 @@ def _scope(layer, names, first_number):
 
 
 def _without_biases(variables):
-    """A bias before batch norm moves nothing but the mean: conv + b - mean = conv - (mean - b)."""
+    """Folds biases before batch norm into its mean: conv + b - mean = conv - (mean - b)."""
     variables = dict(variables)
     for name in [name for name in variables if name.endswith("/bias") and "logits" not in name]:
         bias = variables.pop(name)
@@ -170,9 +170,7 @@ def _resnet_params(variables):
         if bottleneck and list(blocks) == counts
     ]  # fmt: skip
     if not found:
-        raise UsageError(
-            f"a ResNet with {counts} blocks is none of those in models/vision/resnet.py"
-        )
+        raise UsageError(f"a ResNet with {counts} blocks is unsupported by models/vision/resnet.py")
     return {
         "depth": found[0],
         "stride_in_1x1": True,
@@ -187,29 +185,29 @@ def _mobilenet_params(variables, kind):
     block, last = (13, "pointwise") if kind == "v1" else (17, "project")
     kernel = variables.get(f"block_{block}/{last}/kernel")
     if kernel is None:
-        raise UsageError(f"a MobileNet without block {block}")
-    if kind == "v1":  # whose channels are rounded down, each of them alike
+        raise UsageError(f"a MobileNet without block {block} is unsupported")
+    if kind == "v1":  # all channels are rounded down the same way
         return {"version": 1, "width": kernel.shape[-1] / 1024, "batch_norm_momentum": 0.99}
     return {"version": 2, "width": _v2_width(variables), "batch_norm_momentum": 0.999}
 
 
 def _v2_width(variables):
-    """Returns the width of a MobileNetV2, the one of the fewest decimals that has its channels."""
+    """Returns the width of a MobileNetV2 with these channels that has the fewest decimals."""
     blocks = [f"block_{i}/project" for i in range(1, 18)]
     kernels = [variables.get(f"{name}/kernel") for name in ("stem/conv", *blocks, "head/conv")]
     channels = [None if kernel is None else kernel.shape[-1] for kernel in kernels]
-    nearest = channels[-2] / 320  # block 17's, but for its rounding
+    nearest = channels[-2] / 320  # from block 17, whose channels are rounded
     for decimals in (2, 3, 4):
         steps = 10**decimals
         widths = [step / steps for step in range(steps // 10, 4 * steps + 1)]
         for width in sorted(widths, key=lambda width: abs(width - nearest)):
             if mobilenet.v2_channels(width) == channels:
                 return width
-    return nearest  # which `_check` refuses, and says where
+    return nearest  # `_check` raises the error
 
 
 def _check(variables, name, params):
-    """Builds the model, and raises `UsageError` where a variable is missing or of another shape."""
+    """Raises `UsageError` if variables do not match those of the model."""
     model = registry.find(name)
     params = {**model.default_params(), **params}
     with tf.Graph().as_default():

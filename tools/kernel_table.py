@@ -1,6 +1,6 @@
-"""Writes tpu/check/kernels.json.gz: the operations that a TPU has kernels for, with their types.
+"""Writes tpu/check/kernels.json.gz: the operations with TPU kernels, and their dtypes.
 
-Run it where tensorflow-tpu is installed, in an environment of its own (it needs no TPU):
+Run it in a separate environment with tensorflow-tpu (needs no TPU):
 
 python -m venv /tmp/tpu-wheel
 /tmp/tpu-wheel/bin/pip install --no-deps tensorflow-tpu==2.16.1
@@ -9,8 +9,8 @@ python -m venv /tmp/tpu-wheel
   six termcolor typing-extensions wrapt
 /tmp/tpu-wheel/bin/python tools/kernel_table.py
 
-2.16.1 is the first version of that wheel on PyPI, and one minor version newer than the last with
-Estimator. Every operation that 2.15.1 compiles on a CPU is in the table.
+2.16.1 is the first version of that wheel on PyPI, one minor version after the last with Estimator.
+The table contains every operation that 2.15.1 compiles on a CPU.
 """
 
 import gzip
@@ -26,7 +26,7 @@ PATH = pathlib.Path(__file__).parents[1] / "tpu" / "check" / "kernels.json.gz"
 
 def main():
     """Writes the table."""
-    try:  # the first compilation registers the kernels, and then finds no TPU
+    try:  # the first compilation registers the kernels, then fails without a TPU
         tf.function(lambda x: x + 1, jit_compile=True)(tf.constant(1.0))
     except (tf.errors.OpError, RuntimeError) as error:
         print(f"as expected without a TPU: {str(error).splitlines()[0]}")

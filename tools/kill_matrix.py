@@ -3,10 +3,10 @@ r"""Kills the programs at each system call that changes a file: `make kill-matri
     python -m tools.kill_matrix [--commands=train,prepare] [--points=20] [--seed=0]
     python -m tools.kill_matrix --only=train:17
 
-A point is a call that creates, writes, renames, syncs or removes a file in the folders of the run.
-SIGKILL comes before it happens. The same command, run again, must end as an undisturbed run ends:
-status 0, the same files with the same content but for times, and no leftovers. Points that leave
-the same files behind need one second run.
+A point is a call that creates, writes, renames, syncs or removes a file in the folders of the run;
+SIGKILL is sent before the call. The same command, run again, must end like an uninterrupted run:
+status 0, equal files except for times, and no leftovers. Points that leave equal files share one
+second run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tools.killing.runner import COMMANDS, Runner, leftovers
 
 
 def choose(calls: list[str], count: int, seed: int) -> list[int]:
-    """Returns the numbers of `count` calls, 0 for all: some of each kind, spread over the run."""
+    """Returns the indices of `count` calls (0: all), of each kind and spread over the run."""
     if not count or count >= len(calls):
         return list(range(len(calls)))
     kinds = collections.defaultdict(list)
@@ -35,7 +35,7 @@ def choose(calls: list[str], count: int, seed: int) -> list[int]:
         kinds[call.split()[0]].append(number)
     rng = random.Random(seed)
     for numbers in kinds.values():
-        # The first and the last of a kind come first, then one of each part of the run.
+        # The first and the last call of a kind, then random ones.
         ends = [numbers.pop(0), *numbers[-1:]]
         del numbers[-1:]
         rng.shuffle(numbers)
@@ -56,10 +56,10 @@ def _work(folder, connection):
 
 
 class Pool:
-    """Processes that each have a `Runner`."""
+    """Child processes with a `Runner` each."""
 
     def __init__(self, folder: pathlib.Path, count: int):
-        """Forks them; TensorFlow is imported, and has not run."""
+        """Forks the processes; TensorFlow must be imported but must not have run."""
         context = multiprocessing.get_context("fork")
         self.connections = []
         self._processes = []
@@ -72,7 +72,7 @@ class Pool:
             self._processes.append(process)
 
     def call(self, method: str, *arguments):
-        """Runs a method of the first runner."""
+        """Calls a method of the first runner."""
         self.connections[0].send((method, arguments))
         return self.connections[0].recv()
 
@@ -85,7 +85,7 @@ class Pool:
 
 @dataclasses.dataclass
 class Row:
-    """What was found of one kind of call of one command."""
+    """Results of one kind of call of one command."""
 
     points: int = 0
     states: int = 0
@@ -93,13 +93,13 @@ class Row:
 
 
 def examine(pool: Pool, name: str, folder: pathlib.Path, points: list[int] | None, options):
-    """Kills a command at its points; returns `{kind of call: Row}` and a line for each failure."""
+    """Kills a command at its points; returns `{kind of call: Row}` and [(point, problem)]."""
     start = folder / f"start-{name}"
     pool.call("prepare", name, start)
-    calls, right = pool.call("undisturbed", name, start)
-    _, other = pool.call("undisturbed", name, start)
-    volatile = {path for path in right if right[path] != other.get(path)}
-    lines = [(f"{name}:0 undisturbed", line) for line in leftovers(right)]
+    calls, expected = pool.call("run_uninterrupted", name, start)
+    _, other = pool.call("run_uninterrupted", name, start)
+    volatile = {path for path in expected if expected[path] != other.get(path)}
+    lines = [(f"{name}:0 uninterrupted", line) for line in leftovers(expected)]
     if points is None:
         points = choose(calls, options.points, options.seed)
     print(f"{name}: {len(points)} of {len(calls)} calls; volatile: {sorted(volatile)}", flush=True)
@@ -114,20 +114,20 @@ def examine(pool: Pool, name: str, folder: pathlib.Path, points: list[int] | Non
             connection.send(("kill", (name, start, busy[connection][1], volatile)))
         for connection in multiprocessing.connection.wait(list(busy)):
             step, point, killed = busy.pop(connection)
-            answer = connection.recv()
+            result = connection.recv()
             if step == "kill":
-                row = rows[answer.call.split()[0] if answer.call else "(ended before)"]
+                row = rows[result.call.split()[0] if result.call else "(ended before)"]
                 row.points += 1
-                if answer.state not in results:
+                if result.state not in results:
                     row.states += 1
-                    results[answer.state] = []
-                    busy[connection] = ("again", point, answer)
-                    connection.send(("again", (name, right, volatile)))
+                    results[result.state] = []
+                    busy[connection] = ("run_again", point, result)
+                    connection.send(("run_again", (name, expected, volatile)))
                     continue
-            elif answer:
-                results[killed.state] = answer
+            elif result:
+                results[killed.state] = result
                 rows[killed.call.split()[0] if killed.call else "(ended before)"].failures += 1
-                lines.append((f"{name}:{point} before {killed.call}", "; ".join(answer)[:600]))
+                lines.append((f"{name}:{point} before {killed.call}", "; ".join(result)[:600]))
                 print(f"FAILURE {': '.join(lines[-1])}", flush=True)
             idle.append(connection)
     return rows, lines

@@ -3,8 +3,8 @@ r"""Runs run_cpu.py as a cluster on this machine: a chief, workers, parameter se
     python -m tools.local_cluster --workers=2 --ps=1 -- --flagfile=configs/digits.cfg \
       --data_dir=data/digits --model_dir=runs/cluster
 
-What stands after `--` is for run_cpu.py. Every process gets its part in TF_CONFIG and a log of its
-own; a process that is killed or crashes is started again.
+Arguments after `--` are flags of run_cpu.py. Every process gets its own TF_CONFIG and log file. A
+process that crashes or is killed is restarted.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ FLAGS = flags.FlagValues()
 
 flags.DEFINE_integer("workers", 2, "Workers beside the chief.", lower_bound=0, flag_values=FLAGS)
 flags.DEFINE_integer("ps", 1, "Parameter servers.", lower_bound=0, flag_values=FLAGS)
-flags.DEFINE_bool("evaluator", True, "Whether there is an evaluator.", flag_values=FLAGS)
+flags.DEFINE_bool("evaluator", True, "Whether to start an evaluator.", flag_values=FLAGS)
 flags.DEFINE_integer(
-    "max_restarts", 10, "Restarts of all processes together.", lower_bound=0, flag_values=FLAGS
+    "max_restarts", 10, "Maximum number of restarts, in total.", lower_bound=0, flag_values=FLAGS
 )
 flags.DEFINE_string("logs", "cluster_logs", "Folder of the logs.", flag_values=FLAGS)
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
-# What no restart would mend: the end, and a wrong flag.
+# Exit statuses without a restart: success, and invalid flags.
 _FINAL = (0, 2)
 
 
@@ -38,7 +38,7 @@ class LocalCluster:
     """Processes of one cluster, by name: "chief", "worker-0", "ps-0", "evaluator"."""
 
     def __init__(self, arguments, log_dir, workers=2, ps=1, evaluator=True):
-        """Takes the arguments of run_cpu.py; starts nothing yet."""
+        """Initializes without starting processes; `arguments` are flags of run_cpu.py."""
         self._command = [sys.executable, str(_ROOT / "run_cpu.py"), *arguments]
         self._log_dir = pathlib.Path(log_dir)
         ports = _free_ports(1 + workers + ps)
@@ -50,11 +50,11 @@ class LocalCluster:
         self.names += [f"worker-{i}" for i in range(workers)]
         self.names += ["evaluator"] if evaluator else []
         self.processes: dict[str, subprocess.Popen] = {}
-        # Workers in step wait for each other: one that comes back finds none that would listen.
+        # A worker of MultiWorkerMirroredStrategy cannot rejoin the others.
         self._restarts_all = "--strategy=multi_worker_mirrored" in arguments
 
     def start(self, name: str) -> None:
-        """Starts a process, which goes on with its log if it was there before."""
+        """Starts a process; appends to its log."""
         kind, _, index = name.partition("-")
         task = {"type": kind, "index": int(index or 0)}
         config = json.dumps({"cluster": self._cluster, "task": task})
@@ -69,9 +69,11 @@ class LocalCluster:
         return self._log_dir / f"{name}.log"
 
     def run(self, max_restarts: int, poll_seconds: float = 0.5) -> int:
-        """Starts all, and again those that die, until all have ended; returns 0 if they did well.
+        """Runs all processes until they end, and restarts those that fail.
 
-        Otherwise all are ended, and the status of the one that failed is returned.
+        Returns:
+          0 if all succeed; else the exit status of the process that failed, after killing the
+          others.
         """
         try:
             for name in self.names:
@@ -85,7 +87,7 @@ class LocalCluster:
                     if status in (None, 0):
                         continue
                     if status in _FINAL or not max_restarts:
-                        print(f"{name} ended with status {status}: see {self.log(name)}")
+                        print(f"{name} exited with status {status}: see {self.log(name)}")
                         return status if status > 0 else 128 - status
                     max_restarts -= 1
                     self._restart(name, status)
@@ -94,15 +96,15 @@ class LocalCluster:
             self.stop()
 
     def _restart(self, name, status):
-        what = "all start again" if self._restarts_all else "started again"
-        print(f"{name} ended with status {status}: {what}", flush=True)
+        which = "all processes" if self._restarts_all else "it"
+        print(f"{name} exited with status {status}: restarting {which}", flush=True)
         if self._restarts_all:
             self.stop()
         for each in self.names if self._restarts_all else [name]:
             self.start(each)
 
     def stop(self) -> None:
-        """Kills what still runs."""
+        """Kills all processes."""
         for process in self.processes.values():
             process.kill()
             process.wait()
@@ -117,13 +119,13 @@ def _free_ports(count):
 
 
 def main() -> int:
-    """Runs the cluster that the command line describes; returns its exit status."""
+    """Runs the cluster of the command line; returns its exit status."""
     try:
         arguments = FLAGS(sys.argv)[1:]
     except flags.Error as error:
         sys.exit(f"{error}\n{FLAGS.get_help()}")
     cluster = LocalCluster(arguments, FLAGS.logs, FLAGS.workers, FLAGS.ps, FLAGS.evaluator)
-    print(f"logs of {', '.join(cluster.names)} in {FLAGS.logs}", flush=True)
+    print(f"logs of {', '.join(cluster.names)}: {FLAGS.logs}", flush=True)
     return cluster.run(FLAGS.max_restarts)
 
 

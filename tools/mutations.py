@@ -1,8 +1,8 @@
-"""Do the tests notice? Twenty faults in core code, each in a copy of its own.
+"""Mutation tests: puts a fault into a copy of the code and requires that tests fail.
 
     python -m tools.mutations [--only=WORD]
 
-A fault is one text for another in one file; the tests named with it should fail. Half an hour.
+A fault replaces one text of one file. Takes half an hour.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ from typing import NamedTuple
 
 from absl import app, flags
 
-flags.DEFINE_string("only", "", "Faults whose file has this in its name; default: all.")
+flags.DEFINE_string("only", "", "Only faults in files with this in their path.")
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 class Fault(NamedTuple):
-    """A deliberate fault.
+    """A fault.
 
     Attributes:
       path: the file.
-      right, wrong: what stands there once, and what takes its place.
-      tests: files of tests, separated by spaces.
+      right: text that occurs once in the file.
+      wrong: its replacement.
+      tests: test files or folders that should fail, separated by spaces.
     """
 
     path: str
@@ -46,8 +47,8 @@ FAULTS = [
     ),
     Fault(
         "models/layers/losses.py",
-        "of_loss[..., tf.newaxis] * (shares - targets)",
-        "shares - targets",
+        "upstream[..., tf.newaxis] * (probabilities - targets)",
+        "probabilities - targets",
         "tests/models tests/test_against_keras_transformer.py",
     ),
     Fault(
@@ -76,20 +77,20 @@ FAULTS = [
     ),
     Fault(
         "input_fns/records.py",
-        "weight = tf.pad(tf.ones([present]), [[0, missing]])",
-        "weight = tf.ones([global_batch_size])",
+        "weighted = {**features, EXAMPLE_WEIGHT: tf.ones([present])}",
+        "weighted = {**features, EXAMPLE_WEIGHT: tf.ones([present]) * 2}",
         "tests/input_fns",
     ),
     Fault(
         "input_fns/records.py",
-        "first = start_step * deployment.batches_per_step\n    numbers",
-        "first = 0 * deployment.batches_per_step\n    numbers",
+        "first = start_step * host_shard.batches_per_step\n    numbers",
+        "first = 0 * host_shard.batches_per_step\n    numbers",
         "tests/input_fns",
     ),
     Fault(
         "input_fns/records.py",
-        "first = deployment.host * deployment.host_batch_size",
-        "first = 0 * deployment.host_batch_size",
+        "first = host_shard.host * host_shard.host_batch_size",
+        "first = 0 * host_shard.host_batch_size",
         "tests/input_fns",
     ),
     Fault(
@@ -118,8 +119,8 @@ FAULTS = [
     ),
     Fault(
         "engine/evaluation/metrics.py",
-        "tf.reduce_sum(losses * weights)",
-        "tf.reduce_sum(losses)",
+        "total = tf.reduce_sum(term.values * counted)",
+        "total = tf.reduce_sum(term.values)",
         "tests/engine tests/test_run_cpu.py",
     ),
     Fault(
@@ -157,26 +158,28 @@ FAULTS = [
 
 
 def main(_):
-    """Prints what became of each fault; exits with 1 if one was not noticed."""
-    missed = 0
+    """Prints whether each fault is detected; exits with status 1 if one is not."""
+    num_missed = 0
     chosen = [fault for fault in FAULTS if flags.FLAGS.only in fault.path]
     for fault in chosen:
-        noticed = _is_noticed(fault)
-        missed += not noticed
-        found = "noticed" if noticed else "NOT NOTICED"
-        print(f"{found:12} {fault.path}: {' '.join(fault.wrong.split())}", flush=True)
-    print(f"{len(chosen) - missed} of {len(chosen)} were noticed")
-    sys.exit(missed > 0)
+        is_detected = _is_detected(fault)
+        num_missed += not is_detected
+        result = "detected" if is_detected else "NOT DETECTED"
+        print(f"{result:13} {fault.path}: {' '.join(fault.wrong.split())}", flush=True)
+    print(f"{len(chosen) - num_missed} of {len(chosen)} faults detected")
+    sys.exit(num_missed > 0)
 
 
-def _is_noticed(fault):
+def _is_detected(fault):
     with tempfile.TemporaryDirectory() as folder:
         copy = pathlib.Path(folder) / "copy"
         ignored = shutil.ignore_patterns(".*", "data", "runs", "__pycache__")
         shutil.copytree(_ROOT, copy, ignore=ignored)
         text = (copy / fault.path).read_text()
         if text.count(fault.right) != 1:
-            sys.exit(f"{fault.path} has {text.count(fault.right)} times: {fault.right}")
+            sys.exit(
+                f"{fault.path} contains {text.count(fault.right)} times, not once: {fault.right}"
+            )
         (copy / fault.path).write_text(text.replace(fault.right, fault.wrong))
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow"]
         command += ["-p", "no:cacheprovider", *fault.tests.split()]

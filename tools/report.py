@@ -1,11 +1,11 @@
-"""One HTML page about a run, which opens without a network.
+"""Writes an HTML report of a run, as a single file without external resources.
 
     python -m tools.report MODEL_DIR [PAGE.html]      or: make report MODEL_DIR=runs/digits
 
-Curves of training and evaluation on one axis, the figures of the newest evaluation with its
-confusion matrix, some predictions beside their images (after --mode=predict), speed, and the flags.
-Everything comes out of what a run leaves in its model_dir; the images out of its data set. A run
-may be under way, or may have been killed: what cannot be read is named on the page.
+Curves of training and evaluation, the results of the latest evaluation with its confusion matrix,
+some predictions with their images (after --mode=predict), speed, and flags. Reads model_dir, and
+data_dir for images. The run may still be running or may have been killed: the report lists files
+that it cannot read.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from input_fns.image_pipeline import ImagePipeline
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 420, 200, 60, 30
 _COLORS = {"training": "#1f77b4", "evaluation": "#d62728"}
-# Means of a whole evaluation and of training batches that are the same quantity.
+# Evaluation metric -> training summary of the same quantity, drawn in one plot.
 _SAME = {"average_loss": "loss"}
 _NUM_PREDICTIONS, _CELL = 24, 96
-# What reading a file raises that is missing, half written or not what its name says.
+# Exceptions of reading a missing, truncated or invalid file.
 _BROKEN = (
     OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError,
     tf.errors.OpError,
@@ -53,17 +53,17 @@ pre { background: #f4f4f4; padding: 1em; overflow: auto }
 
 
 def main(model_dir: str, path: str = "") -> None:
-    """Writes the page; beside the checkpoints unless `path` says where.
+    """Writes the report to `path`, by default MODEL_DIR/report.html.
 
     Raises:
-      UsageError: there was no training in `model_dir`.
+      UsageError: `model_dir` contains no run, or `path` is a folder.
     """
     runtime.prepare()
     if not tf.io.gfile.exists(os.path.join(model_dir, "flags.cfg")):
-        raise UsageError(f"{model_dir} has no flags.cfg: no training began there")
+        raise UsageError(f"{model_dir} is not the model_dir of a run: flags.cfg is missing")
     path = path or os.path.join(model_dir, "report.html")
     if tf.io.gfile.isdir(path):
-        raise UsageError(f"{path} is a folder; give the name of a file in it")
+        raise UsageError(f"{path} is a folder. Use the path of a file")
     notes = []
     flags_text = _or_note(notes, "flags.cfg", lambda: _read(model_dir, "flags.cfg"), "")
     given = _flags(flags_text)
@@ -89,18 +89,18 @@ def main(model_dir: str, path: str = "") -> None:
     print(path)
 
 
-def _or_note(notes, what, read, otherwise):
-    """Returns what `read` returns; if a file is missing or broken, notes so for `otherwise`."""
+def _or_note(notes, name, read, default):
+    """Returns `read()`; if a file is missing or broken, adds a note and returns `default`."""
     try:
         return read()
     except _BROKEN as error:
         reason = " ".join(str(error).split())[:_NOTE_LENGTH]
-        notes.append(f"{what}: {type(error).__name__}: {reason}")
-        return otherwise
+        notes.append(f"{name}: {type(error).__name__}: {reason}")
+        return default
 
 
 def _flags(text):
-    """Returns `{name: value}` of flags.cfg; of flags that come several times the last."""
+    """Returns `{name: value}` of flags.cfg; the last value of a repeated flag."""
     return dict(line[2:].partition("=")[::2] for line in text.splitlines())
 
 
@@ -110,7 +110,8 @@ def _read(*path):
 
 
 def _names(directory, pattern):
-    """Returns the matches of the names in a folder, sorted. A glob would read "[" in its path."""
+    """Returns the matches of the file names in a folder, sorted."""
+    # Not a glob, which would expand "[" in paths.
     names = sorted(tf.io.gfile.listdir(directory)) if tf.io.gfile.isdir(directory) else []
     return list(filter(None, map(re.compile(pattern).fullmatch, names)))
 
@@ -128,7 +129,7 @@ def _scalars(directory, notes):
 
     for name in _names(directory, r"events\..*"):
         path = os.path.join(directory, name[0])
-        # The last record of a run that is under way, or was killed, may be half written.
+        # The last record of a running or killed run may be truncated.
         _or_note(notes, f"the end of {path}", lambda path=path: read(path), None)
     return found
 
@@ -143,7 +144,7 @@ def _scalar(value):
 
 
 def _curves(model_dir, notes):
-    """Yields a figure for each quantity."""
+    """Yields a plot per quantity."""
     by_phase = {
         "training": _scalars(model_dir, notes),
         "evaluation": _scalars(os.path.join(model_dir, "eval"), notes),
@@ -155,7 +156,7 @@ def _curves(model_dir, notes):
 
 
 def _svg(lines):
-    """Returns a picture of `{name: {step: value}}`."""
+    """Returns an SVG plot of `{name: {step: value}}`."""
     values = [value for line in lines.values() for value in line.values() if np.isfinite(value)]
     last = max(step for line in lines.values() for step in line)
     low, high = min(values, default=0.0), max(values, default=0.0)
@@ -187,7 +188,7 @@ def _svg(lines):
 
 
 def _results(model_dir, notes):
-    """Returns the result files, oldest first."""
+    """Returns the contents of the result files, oldest first."""
     found = [
         _or_note(notes, name[0], lambda name=name: _result(model_dir, name), None)
         for name in _names(model_dir, r"result_([0-9]{1,18})\.json")
@@ -198,7 +199,7 @@ def _results(model_dir, notes):
 def _result(model_dir, name):
     result = json.loads(_read(model_dir, name[0]))
     if not isinstance(result, dict):
-        raise ValueError("it holds no sections")
+        raise ValueError("it is not a JSON object")
     sections = {key: value for key, value in result.items() if isinstance(value, dict)}
     return {**sections, "step": int(name[1])}
 
@@ -214,7 +215,7 @@ def _evaluation(model_dir, results):
         path = os.path.join(model_dir, "eval", name[0])
         if not tf.io.gfile.isdir(path):
             with tf.io.gfile.GFile(path, "rb") as file:
-                rows += f"<p>{_picture(file.read(), 'confusion matrix, rows are labels')}</p>"
+                rows += f"<p>{_image_tag(file.read(), 'confusion matrix, rows are labels')}</p>"
     return rows
 
 
@@ -243,7 +244,7 @@ def _short(value):
 
 
 def _predictions(model_dir, given):
-    """Returns the step of the newest file of predictions, and the first of them by their images."""
+    """Returns (step, HTML) of the first predictions of the newest file, with their images."""
     found = _names(model_dir, r"predictions_(.+)_([0-9]{1,18})\.jsonl")
     if not found or not dataset_info.exists(given.get("data_dir", "")):
         return 0, ""
@@ -263,15 +264,15 @@ def _predictions(model_dir, given):
     cells = []
     for pixels, label, line in zip(shown, labels, map(json.loads, lines)):
         pixels = (pixels.astype(np.float32) * (255 / brightest)).astype(np.uint8)
-        said = line.get("class_names", "")
-        caption = f"{said} {max(line.get('probabilities', []), default=0):.2f}"
-        mark = "" if said == data.class_names[label] else ' class="wrong"'
+        predicted = line.get("class_names", "")
+        caption = f"{predicted} {max(line.get('probabilities', []), default=0):.2f}"
+        mark = "" if predicted == data.class_names[label] else ' class="wrong"'
         encoded = io.BytesIO()
         Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).save(encoded, "PNG")
-        picture = _picture(encoded.getvalue(), data.class_names[label])
+        tag = _image_tag(encoded.getvalue(), data.class_names[label])
         if mark:
-            caption += f", is {data.class_names[label]}"
-        cells.append(f"<figure>{picture}<br><span{mark}>{html.escape(caption)}</span></figure>")
+            caption += f", label {data.class_names[label]}"
+        cells.append(f"<figure>{tag}<br><span{mark}>{html.escape(caption)}</span></figure>")
     return step, "".join(cells)
 
 
@@ -280,15 +281,15 @@ def _labels(data, split, count):
     return serving.first_of(lambda: records.in_order(data.files(split), parse), count)[1]
 
 
-def _picture(png, words):
-    return f'<img alt="{html.escape(words)}" title="{html.escape(words)}" src="data:image/png;' + (
+def _image_tag(png, text):
+    return f'<img alt="{html.escape(text)}" title="{html.escape(text)}" src="data:image/png;' + (
         f'base64,{base64.b64encode(png).decode()}">'
     )
 
 
 def _main():
     if len(sys.argv) not in (2, 3):
-        raise UsageError("write: make report MODEL_DIR=runs/digits")
+        raise UsageError("usage: make report MODEL_DIR=runs/digits")
     main(*sys.argv[1:])
 
 

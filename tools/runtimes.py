@@ -1,6 +1,6 @@
-"""The runtimes that serve a SavedModel, each behind one call; those that need it convert it first.
+"""Runtimes that serve a SavedModel, after converting it if necessary.
 
-All answer the raw signature: `runtime(inputs) -> outputs`, both `{name: array [batch, ...]}`.
+All run the raw signature: `runtime(inputs) -> outputs`, both `{name: array [batch, ...]}`.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def signatures(path: str) -> dict[str, meta_graph_pb2.SignatureDef]:
 
 
 class Runtime:
-    """A SavedModel, loaded."""
+    """A loaded SavedModel."""
 
     def __init__(self, path: str):
-        """Takes the folder of a SavedModel."""
+        """Loads the SavedModel in the folder `path`."""
         self.path = path
 
     def __call__(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -44,7 +44,7 @@ class Runtime:
         raise NotImplementedError
 
     def seconds(self, inputs: dict[str, np.ndarray], repeats: int) -> float:
-        """Returns the median of the seconds of a call."""
+        """Returns the median time of a call."""
         times = []
         for _ in range(repeats):
             start = time.perf_counter()
@@ -54,7 +54,7 @@ class Runtime:
 
 
 class SavedModel(Runtime):
-    """`tf.saved_model.load`, as in Python."""
+    """`tf.saved_model.load` in Python."""
 
     def __init__(self, path):
         super().__init__(path)
@@ -70,7 +70,7 @@ class SavedModel(Runtime):
 
 
 class CommandLine(Runtime):
-    """`saved_model_cli run`, a process a call."""
+    """`saved_model_cli run`, one process per call."""
 
     def _answer(self, inputs):
         with tempfile.TemporaryDirectory() as folder:
@@ -92,14 +92,14 @@ class CommandLine(Runtime):
 
 
 class CApi(Runtime):
-    """TensorFlow's C API, whose loader is that of TensorFlow Serving."""
+    """TensorFlow's C API, with the loader of TensorFlow Serving."""
 
     def __init__(self, path):
         super().__init__(path)
         c_runtime.build()
 
     def run(self, signature, inputs, repeats=1):
-        """Returns the outputs of any signature, and the median of the seconds of a run."""
+        """Returns (outputs of a signature, median time of a run)."""
         found = signatures(self.path)[signature]
         return c_runtime.run(self.path, found, inputs, repeats)
 
@@ -107,12 +107,12 @@ class CApi(Runtime):
         return self.run(serving.RAW, inputs)[0]
 
     def seconds(self, inputs, repeats):
-        """Returns the median of the seconds of a run, as C sees it."""
+        """Returns the median time of a run, measured in C."""
         return self.run(serving.RAW, inputs, repeats)[1]
 
 
 class Lite(Runtime):
-    """TensorFlow Lite, converted as it is."""
+    """TensorFlow Lite, without quantization."""
 
     def __init__(self, path, threads=_THREADS):
         super().__init__(path)
@@ -125,7 +125,7 @@ class Lite(Runtime):
     def _answer(self, inputs):
         batch_size = len(next(iter(inputs.values())))
         if batch_size not in self._runners:
-            # One for each size: to resize is to plan anew.
+            # One interpreter per batch size: resizing allocates the tensors again.
             interpreter = tf.lite.Interpreter(model_content=self._model, num_threads=self._threads)
             self._runners[batch_size] = interpreter.get_signature_runner(serving.RAW)
         return self._runners[batch_size](**inputs)
@@ -156,7 +156,7 @@ class Onnx(Runtime):
 
 
 class OpenVino(Runtime):
-    """OpenVINO, which reads the folder; in float32, for by itself it may choose bfloat16."""
+    """OpenVINO, which reads SavedModels; in float32 (its default may be bfloat16)."""
 
     def __init__(self, path, threads=_THREADS):
         super().__init__(path)
@@ -172,7 +172,7 @@ class OpenVino(Runtime):
 
 
 class Triton(Runtime):
-    """NVIDIA Triton with its Python backend, a server a call, by the Python `TRITON_PYTHON`."""
+    """NVIDIA Triton with its Python backend, one server per call, by the Python `TRITON_PYTHON`."""
 
     def _answer(self, inputs):
         with tempfile.TemporaryDirectory() as folder:
@@ -195,13 +195,13 @@ RUNTIMES = {
     "OpenVINO": OpenVino,
     "Triton": Triton,
 }
-# Those that run TensorFlow's own kernels.
-OF_TENSORFLOW = ("tf.saved_model.load", "saved_model_cli", "C API", "Triton")
+# Runtimes with TensorFlow kernels.
+TENSORFLOW_RUNTIMES = ("tf.saved_model.load", "saved_model_cli", "C API", "Triton")
 
 
 @functools.cache
 def missing(name: str) -> str:
-    """Returns what must be installed for a runtime, or nothing."""
+    """Returns the missing dependency of a runtime and how to install it; "" if none."""
     if name == "Triton" and not os.environ.get("TRITON_PYTHON"):
         return "TRITON_PYTHON: docs/serving.md"
     needed = {"ONNX Runtime": ("onnxruntime", "tf2onnx"), "OpenVINO": ("openvino",)}

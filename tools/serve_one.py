@@ -1,4 +1,4 @@
-"""Serves one prediction: loads the newest SavedModel under a folder and feeds it its sample.
+"""Serves one prediction: loads the newest SavedModel of a folder and runs its sample image.
 
 python tools/serve_one.py runs/digits/export
 """
@@ -13,7 +13,7 @@ import tensorflow as tf
 
 
 def main(export_dir):
-    """Prints what the SavedModel says of the first image of its sample."""
+    """Prints the prediction for the sample image of the SavedModel."""
     versions = [name.strip("/") for name in tf.io.gfile.listdir(export_dir)]
     path = os.path.join(export_dir, max(filter(str.isdigit, versions), key=int))
     image = np.load(os.path.join(path, "assets.extra", "sample_image.npy"))[:1]

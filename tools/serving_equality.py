@@ -1,9 +1,9 @@
-"""How far each runtime's answers are from `Estimator.predict`, on real examples.
+"""Compares the predictions of each installed runtime with `Estimator.predict`, on real examples.
 
     python -m tools.serving_equality --flagfile=runs/leaf/flags.cfg --checkpoint=best
 
-Exports a checkpoint of a training, and asks every runtime that is installed for the first
-`--predict_batch_size` examples of `--eval_split` (of text `--predict_batch_size` sentences).
+Exports a checkpoint, and sends the first `--predict_batch_size` examples of `--eval_split` to every
+runtime.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from tools import runtimes
 
 @dataclasses.dataclass(frozen=True)
 class Exported:
-    """A SavedModel and what it should answer.
+    """A SavedModel, requests and the expected predictions.
 
     Attributes:
-      path: of the SavedModel.
-      requests: by signature, `{input: array}`, for the same examples each.
-      predictions: of the Estimator for them, `{name: array}`.
+      path: folder of the SavedModel.
+      requests: `{signature: {input: array}}`, with the same examples for each signature.
+      predictions: predictions of the Estimator for these examples, `{name: array}`.
     """
 
     path: str
@@ -40,8 +40,8 @@ class Exported:
     predictions: dict[str, np.ndarray]
 
 
-def export_of(export_dir: str, *arguments: str) -> Exported:
-    """Exports what the flags of run_cpu.py say into `export_dir`."""
+def export_run(export_dir: str, *arguments: str) -> Exported:
+    """Exports a run of run_cpu.py, given by its flags, to `export_dir`."""
     FLAGS.unparse_flags()
     FLAGS(["run_cpu", *arguments, "--mode=export", f"--export_dir={export_dir}"])
     settings, state = resolve_flags.resolve()
@@ -54,7 +54,7 @@ def export_of(export_dir: str, *arguments: str) -> Exported:
 
 
 def differences(exported: Exported, answer: dict[str, np.ndarray]) -> dict[str, float]:
-    """Returns the largest difference to each prediction."""
+    """Returns the max abs difference of each prediction."""
     return {
         name: float(np.max(np.abs(predicted.astype(np.float64) - answer[name])))
         for name, predicted in exported.predictions.items()
@@ -62,12 +62,12 @@ def differences(exported: Exported, answer: dict[str, np.ndarray]) -> dict[str, 
 
 
 def main() -> None:
-    """Prints a line for each runtime."""
+    """Prints a line per runtime."""
     runtime.prepare()
     with tempfile.TemporaryDirectory() as folder:
-        exported = export_of(os.path.join(folder, "export"), *sys.argv[1:])
+        exported = export_run(os.path.join(folder, "export"), *sys.argv[1:])
         count = len(next(iter(exported.predictions.values())))
-        print(f"largest difference to Estimator.predict of {count} examples:")
+        print(f"max abs difference to Estimator.predict on {count} examples:")
         for name, load in runtimes.RUNTIMES.items():
             if runtimes.missing(name):
                 print(f"{name:22}needs {runtimes.missing(name)}")

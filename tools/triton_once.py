@@ -1,9 +1,9 @@
-"""Serves a SavedModel by NVIDIA Triton on loopback, and asks it over HTTP.
+"""Serves a SavedModel with NVIDIA Triton on loopback, and sends it one request over HTTP.
 
     python tools/triton_once.py SAVED_MODEL REQUESTS.npz ANSWERS.npz SITE_PACKAGES
 
-Runs in an environment of its own, where nvidia-pytriton is (docs/serving.md); TensorFlow comes from
-SITE_PACKAGES. Triton brings no TensorFlow of its own any more: its Python backend calls ours.
+Runs in a separate environment with nvidia-pytriton (docs/serving.md); TensorFlow is imported from
+SITE_PACKAGES. Triton has no TensorFlow backend any more, so its Python backend calls TensorFlow.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HTTP_PORT, GRPC_PORT = 18000, 18001
 
 
 def main(saved_model: str, requests: str, answers: str, site_packages: str) -> None:
-    """Writes the answers to a batch of requests, `{name: array [batch, ...]}` both."""
+    """Writes the outputs for a batch of inputs; both files hold `{name: array [batch, ...]}`."""
     sys.path.append(site_packages)
     import numpy as np
     import tensorflow as tf

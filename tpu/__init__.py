@@ -1,1 +1,1 @@
-"""The TPU without a TPU. Knows TensorFlow and TPUEstimator, and no model: works on anybody's."""
+"""TPU connection, emulator and check, for any TPUEstimator program."""

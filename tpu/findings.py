@@ -1,4 +1,4 @@
-"""What a check finds: how bad, what, where, and what to do."""
+"""Findings of the TPU checks, and the source lines they refer to."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import os
 import tensorflow as tf
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
-_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_LIBRARIES = ("site-packages", "dist-packages")
+_THIS_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_LIBRARY_FOLDERS = ("site-packages", "dist-packages")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,11 +17,11 @@ class Finding:
     """One finding.
 
     Attributes:
-      level: ERROR: it will fail or be wrong; WARNING: it may, or is slow; NOTE: good to know.
-      code: stable name of the rule.
+      level: ERROR (fails or gives wrong results), WARNING (may fail, or is slow) or NOTE.
+      code: stable name of the rule, listed in docs/check.md.
       message: what is wrong, and what to do.
-      where: "file:line" of the user's code, or "".
-      mode: train, eval or predict, or "" for all.
+      where: "file:line" in the user's code; "" if unknown.
+      mode: "train", "eval" or "predict"; "" for all.
     """
 
     level: str
@@ -31,25 +31,21 @@ class Finding:
     mode: str = ""
 
 
-def where(op: tf.Operation) -> str:
-    """Returns "file:line" of the innermost line outside of TensorFlow that made an operation.
+def user_line(op: tf.Operation) -> str:
+    """Returns the innermost "file:line" of user code that created an operation; "" if none.
 
-    Of a gradient, the line that made what it is the gradient of.
+    For a gradient, the line that created the forward operation.
     """
     op = getattr(op, "_original_op", None) or op
-    return where_in(op.traceback or [])
+    return user_line_in(op.traceback or [])
 
 
-def where_in(frames) -> str:
-    """Returns the same of a stack, the outermost frame first."""
+def user_line_in(frames) -> str:
+    """Returns the innermost "file:line" of user code in a stack (outermost frame first)."""
     for frame in reversed(frames):
         path = os.path.abspath(frame.filename)
-        ours = path.startswith(_PACKAGE) or frame.filename.startswith("<")
-        if not ours and not any(folder in path for folder in _LIBRARIES):
-            return f"{_short(path)}:{frame.lineno}"
+        is_internal = path.startswith(_THIS_PACKAGE) or frame.filename.startswith("<")
+        if not is_internal and not any(folder in path for folder in _LIBRARY_FOLDERS):
+            relative = os.path.relpath(path)
+            return f"{path if relative.startswith('..') else relative}:{frame.lineno}"
     return ""
-
-
-def _short(path):
-    relative = os.path.relpath(path)
-    return path if relative.startswith("..") else relative

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 
+from common.names import is_remote
+
 _FILE = re.compile(r"(?P<name>.+)\.(?P<part>index|meta|data-\d{5}-of-\d{5})")
 # A checkpoint that training saved; others, such as published ones, may have any name.
 _TRAINING_NAME = re.compile(r"model\.ckpt-(\d{1,18})")
@@ -12,7 +14,7 @@ _TRAINING_NAME = re.compile(r"model\.ckpt-(\d{1,18})")
 
 def list_names(folder: str) -> list[str]:
     """Returns the names in a local or remote folder; [] if it is missing."""
-    if "://" not in folder:
+    if not is_remote(folder):
         return os.listdir(folder) if os.path.isdir(folder) else []
     import tensorflow as tf  # takes seconds; the supervisor does without it
 

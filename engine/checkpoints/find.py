@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from common.errors import UsageError
+from common.names import is_remote
 from engine.checkpoints import averaging, best, checkpoint_files, verify
 from engine.checkpoints.best import BEST_DIR
 
@@ -115,4 +116,4 @@ def add_label(name: str, model_dir: str, checkpoint: str) -> str:
 
 
 def _absolute(path):
-    return path.rstrip("/") if "://" in path else os.path.abspath(path)
+    return path.rstrip("/") if is_remote(path) else os.path.abspath(path)

@@ -31,7 +31,7 @@ flags.DEFINE_string(
     "dataset",
     None,
     "Name of the data set in data_dir; synthetic for random examples; or "
-    "package.module:FUNCTION, a function that takes data_dir and returns an input pipeline.",
+    "package.module:FUNCTION, a function of data_dir and params that returns an input pipeline.",
 )
 flags.DEFINE_string("data_dir", None, "Folder written by prepare_data.py, local or gs://.")
 flags.DEFINE_string("train_split", "train", "Training split.")

@@ -22,7 +22,7 @@ from models.model import Model
 def resolve(
     model: Model,
     overrides: Iterable[str],
-    dataset_properties: Mapping[str, Any] = types.MappingProxyType({}),
+    dataset_properties: Mapping[str, Any] | None = types.MappingProxyType({}),
     precision: str = "float32",
 ) -> dict[str, Any]:
     """Returns every hyperparameter of a run.
@@ -31,6 +31,7 @@ def resolve(
       model: provides `default_params`; `optimizers` and `schedules` add theirs.
       overrides: values of `--params`, `key=value,key=value,...`; a later key wins.
       dataset_properties: `{name: value}` of the data set; the model names those that it needs.
+        None if not known yet: they keep their defaults, and no value is checked.
       precision: "float32" or "bfloat16", for models that have a `precision`.
 
     Raises:
@@ -46,7 +47,8 @@ def resolve(
                 "Rename it in the model"
             )
         params.update(more)
-    needed = [name for name in model.dataset_properties if name in params]
+    is_known = dataset_properties is not None
+    needed = [name for name in model.dataset_properties if name in params and is_known]
     given = {name: dataset_properties[name] for name in needed if name in dataset_properties}
     given = {
         # A list property of a data set, such as its image size, is a plain tuple or list.
@@ -66,6 +68,8 @@ def resolve(
             raise UsageError(f"--params: '{key}' is unknown.{did_you_mean(key, params)}")
         params[key] = _convert(key, text, type(params[key]))
         set_by_flag.add(key)
+    if not is_known:
+        return params
     for name in needed:
         if name not in given and name not in set_by_flag:
             raise UsageError(

@@ -81,7 +81,7 @@ def evaluate(estimator, settings, state, input_fns):
 def train_and_eval(estimator, settings, state, input_fns):
     """Trains, evaluates every checkpoint, keeps the best, stops early, and exports at the end.
 
-    Completes what an interrupted run has left: the evaluation of its last checkpoint, the export.
+    Resumes an interrupted run, including the evaluation of its last checkpoint and the export.
     """
     evaluator, best = Evaluator(estimator, settings, input_fns), _BestAndEarlyStopping(settings)
     trainer = Trainer(estimator, settings, state, input_fns.train)
@@ -116,10 +116,10 @@ def train_and_eval(estimator, settings, state, input_fns):
 
 
 def _lacks_evaluation(settings, best):
-    """Whether the checkpoint to resume from should have been evaluated, but was not."""
+    """Whether training was interrupted between saving a checkpoint and its evaluation."""
     if not settings.is_trained and settings.start_step % settings.train.save_checkpoints_steps:
         return False
-    found = results.of_evaluation(settings.model_dir, settings.checkpoint)
+    found = results.read_evaluation(settings.model_dir, settings.checkpoint)
     is_evaluated = found.get("split") == settings.evaluation.split
     return not is_evaluated or not best.has_seen(settings.start_step)
 
@@ -154,7 +154,7 @@ def continuous_eval(estimator, settings, state, input_fns):
 
 
 def predict(estimator, settings, state, input_fns):
-    """Writes the predictions of every example of the split, or of every line of text, in order."""
+    """Writes a file with the predictions of a split, of `--input` images or of lines of text."""
     del state
     if settings.prediction.text_input is not None:
         from engine.evaluation import translation  # SentencePiece is an optional dependency
@@ -185,7 +185,7 @@ def _export_after_training(estimator, settings):
 
 
 class _BestAndEarlyStopping:
-    """Keeps the best checkpoint and implements early stopping, if the settings ask for them."""
+    """Keeps the best checkpoint (`--best_metric`); early stopping (`--early_stop_evals`)."""
 
     def __init__(self, settings):
         self._settings = settings
@@ -207,11 +207,11 @@ class _BestAndEarlyStopping:
         return self.should_stop()
 
     def has_seen(self, step):
-        """Whether the checkpoint of that step was compared last, if any has to be."""
+        """Whether the checkpoint of `step` was the last to be compared with the best one."""
         return self._best is None or self._best.last_step == step
 
     def should_stop(self):
-        """Whether as many evaluations as the patience allows have brought no better checkpoint."""
+        """Whether the metric has not improved for `early_stop_evals` evaluations, the patience."""
         settings = self._settings.evaluation
         patience = settings.early_stop_evals
         if self._best is None or not patience or self._best.evals_without_gain < patience:

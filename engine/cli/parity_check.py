@@ -1,4 +1,4 @@
-"""Compares the wrappers: the weights after a few steps of training from the same start."""
+"""Compares both wrappers: weights after a few training steps from the same initial weights."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ Train = Callable[[RunSettings, TrainingState], None]
 def largest_difference(
     settings: RunSettings, train_on_cpu: Train, train_on_tpu: Train, steps: int
 ) -> tuple[float, str]:
-    """Trains in temporary folders.
+    """Trains with both wrappers in temporary folders; returns the largest difference.
 
     Args:
-      settings: of the run to check.
+      settings: settings of the run to check.
       train_on_cpu: trains with an Estimator.
       train_on_tpu: trains with a TPUEstimator on emulated cores.
-      steps: number of steps.
+      steps: number of training steps.
 
     Returns:
-      The largest difference of a variable, relative to its largest absolute value, and its name.
+      The max abs difference of a variable, relative to its max abs value, and its name.
     """
     with tempfile.TemporaryDirectory() as folder:
 

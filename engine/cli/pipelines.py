@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from typing import Any
 
 from common.errors import UsageError
 from engine.cli.flags import FLAGS, is_own_dataset
@@ -11,25 +12,29 @@ from input_fns import augment, caching, inspection, synthetic
 from input_fns import dataset_info as datasets
 from input_fns.image_pipeline import ImagePipeline
 from input_fns.pipeline import Pipeline
+from input_fns.record_pipeline import RecordPipeline
 from input_fns.synthetic import SyntheticPipeline
 from models import registry
 
 
-def from_flags(splits: list[str]) -> Pipeline:
+def from_flags(splits: list[str], params: dict[str, Any] | None = None) -> Pipeline:
     """Returns the pipeline.
 
     Args:
-      splits: that will be read, whose shards must be there.
+      splits: splits that will be read; their shards must exist.
+      params: hyperparameters, for a custom data set's function.
 
     Raises:
-      UsageError, DataError, ModelError: it cannot be made.
+      UsageError, DataError, ModelError: the flags or the data set are invalid.
     """
     if is_own_dataset(FLAGS.dataset):
-        return _own()
+        return _own(params or {})
     is_synthetic = FLAGS.dataset == synthetic.NAME
     data = _dataset(is_synthetic, splits)
     if data.text:
         return _of_text(data, is_synthetic)
+    if data.labels or set(data.features) != {"image"} or not data.num_classes:
+        return _of_records(data, is_synthetic)
     augmentation = augment.parse(FLAGS.augment)
     pipeline = ImagePipeline(data, FLAGS.image_size, augmentation, FLAGS.center_crop, _cache())
     if is_synthetic:
@@ -37,33 +42,39 @@ def from_flags(splits: list[str]) -> Pipeline:
     return pipeline
 
 
-def properties(pipeline: Pipeline) -> dict[str, int]:
-    """Returns the properties of the data set that determine hyperparameters."""
-    text = pipeline.data.text
-    found = {
-        "num_classes": pipeline.data.num_classes,
-        "vocab_size": text.vocab_size if text else 0,
-    }
-    return {name: value for name, value in found.items() if value}
+def _of_records(data, is_synthetic):
+    if is_synthetic:
+        raise UsageError(f"--dataset={synthetic.NAME} imitates images and text, not {data.name}")
+    for name in ("augment", "image_size"):
+        if FLAGS[name].value:
+            raise UsageError(
+                f"--{name} is for images with classes, and {data.name} has the features "
+                f"{', '.join(data.features)}"
+            )
+    return RecordPipeline(data, _cache())
 
 
-def _own():
-    """Calls the user's function with the folder of the data, None if there is none."""
+def _own(params):
+    """Calls the user's function with the folder of the data, None if unset, and `params`."""
     for name in ("augment", "image_size", "skip_bad_records"):
         if FLAGS[name].value:
             raise UsageError(f"--{name} is not for a --dataset of one's own")
     make = registry.attribute("dataset", FLAGS.dataset)
     if not callable(make):
-        raise UsageError(f"--dataset={FLAGS.dataset} is no function of data_dir")
+        raise UsageError(f"--dataset={FLAGS.dataset} is not a function of data_dir and params")
     try:
-        inspect.signature(make).bind(FLAGS.data_dir)
+        signature = inspect.signature(make)
+        second = list(signature.parameters.values())[1:2]
+        has_params = any(p.name == "params" or p.default is p.empty for p in second)
+        arguments = (FLAGS.data_dir, params) if has_params else (FLAGS.data_dir,)
+        signature.bind(*arguments)
     except TypeError as error:
         raise UsageError(
-            f"--dataset={FLAGS.dataset} must be a function that takes data_dir: {error}"
+            f"--dataset={FLAGS.dataset} must be a function that takes data_dir and params: {error}"
         ) from error
-    except ValueError:  # some built-in functions do not tell
-        pass
-    pipeline = make(FLAGS.data_dir)
+    except ValueError:  # some built-in functions have no signature
+        arguments = (FLAGS.data_dir,)
+    pipeline = make(*arguments)
     members = {*Pipeline.__annotations__, *vars(Pipeline)}
     wanted = {name for name in members if not name.startswith("_")}
     missing = sorted(name for name in wanted if not hasattr(pipeline, name))
@@ -72,10 +83,10 @@ def _own():
             f"--dataset={FLAGS.dataset} returns {type(pipeline).__name__}, which lacks "
             f"{', '.join(missing)} of input_fns.pipeline.Pipeline"
         )
-    if not isinstance(pipeline.data, datasets.Dataset):
+    if not isinstance(pipeline.data, datasets.DatasetInfo):
         raise UsageError(
             f"--dataset={FLAGS.dataset}: data of its pipeline is {type(pipeline.data).__name__}, "
-            "not input_fns.dataset_info.Dataset"
+            "not input_fns.dataset_info.DatasetInfo"
         )
     return pipeline
 

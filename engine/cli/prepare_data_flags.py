@@ -18,63 +18,70 @@ def _define(define, name, default, description, **options):
     define(name, default, description, flag_values=FLAGS, **options)
 
 
-_define(flags.DEFINE_string, "mode", "convert", f"What to do: {' or '.join(MODES)}.")
+_define(flags.DEFINE_string, "mode", "convert", f"One of {', '.join(MODES)}.")
 _define(
     flags.DEFINE_string,
     "dataset",
     None,
-    f"What to convert: {', '.join(convert.SOURCES)}:NAME.",
+    f"Data set to convert: {', '.join(convert.SOURCES)}:NAME, or package.module:FUNCTION, a "
+    "function of --source that returns an input_fns.convert.source.RawDataset.",
 )
-_define(flags.DEFINE_string, "data_dir", None, "Folder for the shards, local or gs://.")
+_define(
+    flags.DEFINE_string, "data_dir", None, "Folder of the shards and dataset.json, local or gs://."
+)
 _define(flags.DEFINE_string, "source", "", "Folder with the raw files, local or gs://.")
-_define(flags.DEFINE_string, "name", "", "Name for run_*.py's --dataset, if not that of --dataset.")
-_define(flags.DEFINE_integer, "shards", 0, "Shards of a split; 0: by its bytes.", lower_bound=0)
-_define(flags.DEFINE_boolean, "overwrite", False, "Replace what is in data_dir.")
+_define(flags.DEFINE_string, "name", "", "Value of --dataset for run_*.py; default: --dataset.")
+_define(
+    flags.DEFINE_integer, "shards", 0, "Shards per split; 0: chosen from its size.", lower_bound=0
+)
+_define(flags.DEFINE_boolean, "overwrite", False, "Replace the data set in data_dir.")
 flags.DEFINE(
     SizeParser(),
     "image_size",
     None,
-    "Size that images are brought to, once, the whole image, and then stored as pixels; without it "
-    "they stay JPEG or PNG.",
+    "Size to resize images to; stores pixels. Default: store JPEG and PNG files.",
     flag_values=FLAGS,
     serializer=SizeSerializer(),
 )
-_define(flags.DEFINE_integer, "channels", 3, "Of images: 3 for colour, 1 for grey.")
-_define(flags.DEFINE_list, "class_names", [], "Classes in their order; default: sorted by name.")
+_define(flags.DEFINE_integer, "channels", 3, "Channels of images: 3 for RGB, 1 for grey.")
+_define(
+    flags.DEFINE_list, "class_names", [], "Class names in the order of the labels; default: sorted."
+)
 _define(flags.DEFINE_string, "csv", "", "CSV file of image_csv, with a header line.")
-_define(flags.DEFINE_string, "image_column", "", "Column of the files; default: the first.")
+_define(flags.DEFINE_string, "image_column", "", "Column of the file names; default: the first.")
 _define(
     flags.DEFINE_list,
     "label_columns",
     [],
-    "Column of the labels, or one 0/1 column a class; default: all others.",
+    "Column of the labels, or one 0/1 column per class; default: all others.",
 )
-_define(flags.DEFINE_string, "group_column", "", "Equal values in it stay in one split.")
-_define(flags.DEFINE_string, "split_column", "", "Column that names each row's split.")
-_define(flags.DEFINE_list, "languages", [], "Endings of parallel_text's files, as in en,de.")
+_define(flags.DEFINE_string, "group_column", "", "Column whose equal values stay in one split.")
+_define(flags.DEFINE_string, "split_column", "", "Column of the split names.")
+_define(flags.DEFINE_list, "languages", [], "File extensions of parallel_text, such as en,de.")
 _define(
     flags.DEFINE_string,
     "vocabulary",
     "",
-    "Vocabulary of another data set, or the folder of that, local or gs://; not learnt anew.",
+    "Existing vocabulary file, or the folder of a prepared data set, local or gs://; default: a "
+    "new vocabulary.",
 )
 _define(
     flags.DEFINE_integer,
     "vocab_size",
     8192,
-    "Subwords to be learnt, a multiple of 128, of both languages together.",
+    "Size of the joint vocabulary to learn, a multiple of 128.",
     lower_bound=512,
     upper_bound=2**20,
 )
 flags.DEFINE_enum(
-    "subwords", "unigram", convert.SUBWORDS, "How they are learnt.", flag_values=FLAGS
+    "subwords", "unigram", convert.SUBWORDS, "SentencePiece model type.", flag_values=FLAGS
 )
 _define(
     flags.DEFINE_integer,
     "max_length",
     128,
-    "Tokens of a row: longer sentences are left out of 'train' and of what is held out of it, and "
-    "refused in other splits.",
+    "Tokens per row. Longer sentences are skipped in 'train' and in splits held out of it; in "
+    "other splits they are an error.",
     lower_bound=8,
     upper_bound=2**16,
 )
@@ -83,17 +90,25 @@ for _name in ("validation", "test"):
         flags.DEFINE_float,
         f"{_name}_fraction",
         None,
-        f"Share of each class of 'train' that becomes the split '{_name}'.",
+        f"Fraction of each class of 'train' to hold out as the split '{_name}'.",
         lower_bound=0.0,
         upper_bound=0.9,
     )
-_define(flags.DEFINE_integer, "seed", 0, "Of what is held out, and of the shuffle.", lower_bound=0)
-_define(flags.DEFINE_integer, "workers", 0, "Processes; 0: as many as cores.", lower_bound=0)
+_define(
+    flags.DEFINE_integer, "seed", 0, "Seed of the held-out split and of the shuffle.", lower_bound=0
+)
+_define(
+    flags.DEFINE_integer,
+    "workers",
+    0,
+    "Processes that read images; 0: one per core.",
+    lower_bound=0,
+)
 _define(
     flags.DEFINE_string,
     "contact_sheet",
     "",
-    "For inspect: PNG of some images of each class; default: contact_sheet.png in data_dir.",
+    "PNG that --mode=inspect writes; default: contact_sheet.png in data_dir.",
 )
 
 strict_flags.harden(
@@ -131,7 +146,7 @@ def _check_class_names(class_names):
 
 def _check_list(values):
     if not all(values) or names.repeated(values):
-        raise flags.ValidationError("a value of the list is empty, or there more than once")
+        raise flags.ValidationError("a value of the list is empty or repeated")
     return True
 
 
@@ -163,16 +178,16 @@ def _check_channels(channels):
 @flags.validator("vocab_size", flag_values=FLAGS)
 def _check_vocab_size(size):
     if size % 128:
-        raise flags.ValidationError(f"{size} is no multiple of 128, which a TPU computes in")
+        raise flags.ValidationError(f"{size} is not a multiple of 128, the tile size of a TPU")
     return True
 
 
-_OF_SOURCES = {
+_SOURCE_FLAGS = {
     flag for source in convert.SOURCES.values() for flag in (*source.needs, *source.takes)
 }
 
 
-@flags.multi_flags_validator(["mode", "dataset", *sorted(_OF_SOURCES)], flag_values=FLAGS)
+@flags.multi_flags_validator(["mode", "dataset", *sorted(_SOURCE_FLAGS)], flag_values=FLAGS)
 def _check_source(values):
     dataset = values["dataset"]
     if values["mode"] == "inspect":
@@ -183,10 +198,14 @@ def _check_source(values):
     for name in source.needs:
         if not values[name]:
             raise flags.ValidationError(f"--dataset={dataset} needs --{name}")
-    for name in sorted(_OF_SOURCES - {*source.needs, *source.takes}):
+    for name in sorted(_SOURCE_FLAGS - {*source.needs, *source.takes}):
         if FLAGS[name].present:
-            users = [key for key, of in convert.SOURCES.items() if name in (*of.needs, *of.takes)]
             raise flags.ValidationError(
-                f"--{name} is not for --dataset={dataset}, but for {', '.join(users)}"
+                f"--{name} is not valid for --dataset={dataset}, only for "
+                f"{', '.join(convert.users_of(name))}"
             )
+    if convert.is_custom(dataset) and ":" in values["name"]:
+        raise flags.ValidationError(
+            f"--name={values['name']} has a colon, which --dataset of run_*.py takes for a function"
+        )
     return True

@@ -1,4 +1,4 @@
-"""Resolves the flags of a run, before any graph is built and before anything is written."""
+"""Resolves flags into `RunSettings`, before any graph is built or any file is written."""
 
 from __future__ import annotations
 
@@ -40,16 +40,19 @@ def resolve(
     task: Task = _SINGLE_PROCESS,
     in_loops: bool = False,
 ) -> tuple[RunSettings, TrainingState]:
-    """Resolves the flags.
+    """Resolves and validates the flags, and locks model_dir.
 
     Args:
-      iterations_per_loop: steps of one session.run on a TPU.
-      use_tpu: whether the Estimator runs on a TPU.
+      iterations_per_loop: steps per session.run on a TPU.
+      use_tpu: True if the Estimator runs on a TPU.
       task: task of this process in a cluster.
-      in_loops: whether an Estimator runs several steps per session.run (`engine.train.host_loop`).
+      in_loops: True if an Estimator runs several steps per session.run (`engine.train.host_loop`).
+
+    Returns:
+      The settings and the training state. The caller releases `state.lock`.
 
     Raises:
-      UsageError, DataError, ModelError: a flag is invalid, or what it names is missing.
+      UsageError, DataError, ModelError: a flag is invalid, or names a missing file, split or model.
     """
     lock = _lock(task)
     try:
@@ -76,7 +79,8 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
     evaluates = FLAGS.mode != "train" or task.type == "evaluator"
     splits = [FLAGS.train_split] if is_training or FLAGS.mode == "check" else []
     splits += [FLAGS.eval_split] if evaluates and not FLAGS.input else []
-    pipeline = pipelines.from_flags(splits)
+    requested = hparams.resolve(model, FLAGS.params, None, FLAGS.precision)
+    pipeline = pipelines.from_flags(splits, requested)
     dataset = pipeline.data
     missing = [name for name in model.features if name not in dataset.features]
     if missing:
@@ -84,7 +88,7 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
             f"--model={FLAGS.model} needs {' and '.join(model.features)}, but the data set "
             f"{dataset.name} holds {', '.join(dataset.features)}"
         )
-    params = hparams.resolve(model, FLAGS.params, pipelines.properties(pipeline), FLAGS.precision)
+    params = hparams.resolve(model, FLAGS.params, pipeline.properties, FLAGS.precision)
     for split in splits:
         dataset.split(split)
     _check_prediction(pipeline)
@@ -157,9 +161,11 @@ def _lock(task):
 def _check_prediction(pipeline):
     data = pipeline.data
     if FLAGS.export_text and not data.text:
-        raise UsageError(f"--export_text is for text, and {data.name} holds none")
+        raise UsageError(f"--export_text needs a text data set; {data.name} is not one")
     if FLAGS.input and not (data.text or hasattr(pipeline, "files_input_fn")):
-        raise UsageError(f"--input={FLAGS.input}: {data.name} is no data set of pictures or text")
+        raise UsageError(
+            f"--input={FLAGS.input} needs a data set of images or text; {data.name} is neither"
+        )
     if FLAGS.export_top_k > data.num_classes:
         raise UsageError(
             f"--export_top_k={FLAGS.export_top_k}, but {data.name} has {data.num_classes} classes"
@@ -191,17 +197,17 @@ def _image_input(pipeline):
     return ImageInput(FLAGS.input, image_size, stored.shape[-1])
 
 
-def _check_micro_batches(batch_size, parts):
-    if batch_size % parts:
-        below = batch_size // parts * parts
+def _check_micro_batches(batch_size, accumulate_steps):
+    if batch_size % accumulate_steps:
+        below = batch_size // accumulate_steps * accumulate_steps
         raise UsageError(
-            f"--accumulate_steps={parts} cuts no batch of {batch_size} into equal parts; "
-            f"{below or parts} or {below + parts} would do"
+            f"--train_batch_size={batch_size} is not divisible by --accumulate_steps="
+            f"{accumulate_steps}. Use {f'{below} or ' if below else ''}{below + accumulate_steps}"
         )
 
 
 def _check_memory(settings):
-    # Of a TPU or a cluster this process holds a part; a check builds, but feeds nothing.
+    # On a TPU or in a cluster this process holds a part of each batch; a check feeds none.
     if (
         settings.use_tpu
         or settings.task.in_cluster
@@ -214,36 +220,40 @@ def _check_memory(settings):
     memory_check.check(settings.pipeline, batch_sizes(), num_predicted)
 
 
-def _check_cluster(task, trains):
+def _check_cluster(task, is_training):
     if not task.in_cluster:
         return
-    if not trains:
+    if not is_training:
         raise UsageError(
-            f"TF_CONFIG describes a cluster, which trains: --mode={FLAGS.mode} is for one process"
+            f"--mode={FLAGS.mode} does not support a cluster. Unset TF_CONFIG, or use --mode=train "
+            "or --mode=train_and_eval"
         )
     if task.is_synchronous and FLAGS.seed is None:
-        raise UsageError("--strategy=multi_worker_mirrored needs --seed, the same for all workers")
+        raise UsageError("--strategy=multi_worker_mirrored needs --seed, equal on all workers")
     if FLAGS.early_stop_evals:
-        raise UsageError("--early_stop_evals: the evaluator of a cluster cannot stop the others")
+        raise UsageError(
+            "--early_stop_evals is not supported in a cluster, whose evaluator cannot stop the "
+            "other processes. Remove the flag"
+        )
 
 
-def _checkpoint(trains, task):
-    if trains and task.is_chief:
+def _checkpoint(is_training, task):
+    if is_training and task.is_chief:
         return recovery.recover(FLAGS.model_dir, FLAGS.keep_checkpoint_max)
-    if trains and task.type == "worker":
+    if is_training and task.type == "worker":
         return find.latest(FLAGS.model_dir)
-    if trains:
-        return None  # an evaluator waits for one, a parameter server is given its values
+    if is_training:
+        return None  # evaluators wait for a checkpoint, parameter servers get values from the chief
     if FLAGS.mode in ("continuous_eval", "check"):
-        return None  # the one waits for one, the other needs none
+        return None  # continuous_eval waits for a checkpoint, check needs none
     return find.find_checkpoint(FLAGS.model_dir, FLAGS.checkpoint)
 
 
-def _warm_start(trains, checkpoint):
-    if not trains or not FLAGS.warm_start_from:
+def _warm_start(is_training, checkpoint):
+    if not is_training or not FLAGS.warm_start_from:
         return None
     if checkpoint is not None:
-        print(f"warm start: not needed, {FLAGS.model_dir} is resumed from its own {checkpoint}")
+        print(f"--warm_start_from is ignored: training resumes from {checkpoint}")
         return None
     return warm_start.find_checkpoint(FLAGS.warm_start_from)
 
@@ -252,17 +262,23 @@ def _train_steps(dataset):
     if FLAGS.train_epochs is None:
         return FLAGS.train_steps or 0
     if FLAGS.mode in ("eval", "predict", "export"):
-        return 0  # they have no use for it, and need no split to train on
+        return 0  # unused; the training split may be missing
     examples = FLAGS.train_epochs * dataset.split(FLAGS.train_split).num_examples
     steps = math.ceil(min(examples / FLAGS.train_batch_size, 2 * MAX_INTEGER))
-    if not 0 < steps <= MAX_INTEGER:
-        what = "no step" if not steps else f"more than {MAX_INTEGER} steps"
-        raise UsageError(f"--train_epochs={FLAGS.train_epochs} is {what} of training")
+    if steps <= 0:
+        raise UsageError(f"--train_epochs={FLAGS.train_epochs} must be above 0")
+    if steps > MAX_INTEGER:
+        raise UsageError(
+            f"--train_epochs={FLAGS.train_epochs} is more than {MAX_INTEGER} training steps"
+        )
     return steps
 
 
 def _without_bad_records(settings):
-    """Reads all that is trained on; comes last, because it writes what it repairs."""
+    """Returns the settings with a copy of the training split without unreadable records.
+
+    Called last: it writes the repaired shards.
+    """
     folder = os.path.join(settings.model_dir, "repaired")
     data, skipped = repair.without_bad_records(
         settings.dataset, settings.train.split, folder, FLAGS.skip_bad_records

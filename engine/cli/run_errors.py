@@ -1,4 +1,4 @@
-"""Replaces errors of TensorFlow during a run by one line that says what to do."""
+"""Converts TensorFlow errors of a run to one-line errors that say what to do."""
 
 from __future__ import annotations
 

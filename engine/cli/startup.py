@@ -1,7 +1,8 @@
-"""How a program of this package starts and ends: versions, flags, and errors in one line.
+"""Start and end of every program: version checks, flag parsing, one-line error messages.
 
-At the top this imports nothing that must be installed: a wrong Python and a missing environment are
-answered in one line too, and `--help` or a mistyped flag without the seconds that TensorFlow takes.
+Imports only the standard library at module level. So a wrong Python version and a missing
+environment are reported, too, and `--help` or a mistyped flag need not wait for the import of
+TensorFlow, which takes seconds.
 """
 
 from __future__ import annotations
@@ -22,40 +23,40 @@ from engine.cli import cpu_kernels, io_errors
 from input_fns import DataError
 from models.model import ModelError
 
-# Every program imports this module first.
+# Every program imports this module first, so this is the start of the process.
 STARTED = time.monotonic()
 
 PYTHONS = ((3, 9), (3, 11))
 TENSORFLOW = "2.15"
-# The package tpu imports nothing of ours: its flags are made strict here.
-_PATHS_OF_TPU = ("check_report",)
-# Of a signed address, or of what a server answers.
+# Path flags of `tpu.connect.flags`, a package that cannot import `common.strict_flags`.
+_TPU_PATH_FLAGS = ("check_report",)
+# A secret in a signed URL or in the response of a server.
 _SECRET = re.compile(
     r"(?i)\b([\w-]*(?:signature|token|credential|secret|password))[=:]\s*[^\s&,;]+"
 )
-# How absl begins what a check of several flags says: all of them, with their values.
-_ALL_FLAGS = re.compile(r"^flags .*?: (?=--|Flag )")
-# The names under which a TensorFlow wheel may be installed.
+# absl puts all flags of a multi-flag validator, with their values, before its message.
+_FLAGS_PREFIX = re.compile(r"^flags .*?: (?=--|Flag )")
+# Names of the distributions that contain TensorFlow.
 _WHEELS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tf-nightly")
 
 
 def start(argv: list[str], doc: str, *flags_modules: str):
-    """Checks the versions, parses `argv`, chooses the CPU kernels and makes TensorFlow quiet.
+    """Checks versions, parses flags, selects CPU kernels and sets the log level of TensorFlow.
 
-    A wrong version, an unknown flag or a wrong value ends the program with one line and status 2;
+    An unsupported version, an unknown flag or an invalid value exits with one line and status 2.
     `--help` prints `doc` and the flags.
 
     Args:
-      argv: the command line, the program's name first.
-      doc: the program's docstring.
+      argv: the command line with the name of the program.
+      doc: docstring of the program.
       flags_modules: names of the modules that define the flags.
 
     Returns:
-      The flags.
+      The parsed `absl.flags.FlagValues`.
     """
     standard_streams.protect()
     _use_utf8()
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its errors also come as exceptions
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # errors are raised as exceptions, too
     cpu_kernels.prefer_onednn()
     try:
         check_versions()
@@ -70,38 +71,42 @@ def start(argv: list[str], doc: str, *flags_modules: str):
     try:
         for name in flags_modules:
             flag_values = importlib.import_module(name).FLAGS
-            strict_flags.harden(flag_values, name, _PATHS_OF_TPU)
+            strict_flags.harden(flag_values, name, _TPU_PATH_FLAGS)
         if {"--help", "-h", "-help", "--helpfull", "--helpshort"} & set(argv):
             print(doc.strip(), flag_values.get_help(include_special_flags=False), sep="\n\n")
             sys.exit(0)
         unknown = flag_values(argv)[1:]
         if unknown:
-            raise UsageError(f"'{unknown[0]}' is no flag; flags are written --name=value")
+            raise UsageError(f"unexpected argument '{unknown[0]}'. Flags are written --name=value")
     except flags.UnrecognizedFlagError as error:
         _exit(error, [f"{error}{_hint(error, flag_values)}"])
     except (flags.Error, UsageError) as error:
-        # absl has a line for each flag.
-        _exit(error, ["; ".join(_ALL_FLAGS.sub("", line) for line in str(error).splitlines())])
-    except ValueError as error:  # a value for --noFLAG
+        # absl writes one line per flag.
+        _exit(error, ["; ".join(_FLAGS_PREFIX.sub("", line) for line in str(error).splitlines())])
+    except ValueError as error:  # --noFLAG=value
         _exit(error)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        # During the seconds of TensorFlow's import Ctrl-C ends the process without a traceback.
+        # Ctrl-C while TensorFlow is imported exits without a traceback.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     return flag_values
 
 
-def run(main: Callable[[], None], *errors_in_lines: type[Exception]) -> None:
-    """Runs `main`; an error of the user's input ends the program with its message and status 2.
+def run(main: Callable[[], None], *multiline_errors: type[Exception]) -> None:
+    """Runs `main`; prints expected errors as one line and exits.
 
-    The message is one line; that of `errors_in_lines` may be a list. A `RunError` ends it with its
-    message and status 1, and so does a disk or a bucket that fails; Ctrl-C with 130.
+    Exit statuses: 2 for invalid input (`UsageError`, `DataError`, `ModelError`), 1 for `RunError`
+    and for I/O errors of a disk or bucket, 130 for Ctrl-C. Other exceptions are raised.
+
+    Args:
+      main: the program.
+      multiline_errors: exceptions whose message may have several lines; status 2.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         main()
         standard_streams.finish()
-    except errors_in_lines as error:
+    except multiline_errors as error:
         _exit(error, str(error).splitlines())
     except (UsageError, DataError, ModelError) as error:
         _exit(error)
@@ -117,37 +122,37 @@ def run(main: Callable[[], None], *errors_in_lines: type[Exception]) -> None:
 
 
 def check_versions() -> None:
-    """Raises `UsageError` unless this is a Python and a TensorFlow that Estimators run on."""
+    """Raises `UsageError` unless Python and TensorFlow have versions with Estimator."""
     python = ".".join(map(str, sys.version_info[:3]))
     if not PYTHONS[0] <= sys.version_info[:2] <= PYTHONS[1]:
         raise UsageError(
-            f"Python {python} will not do: TensorFlow {TENSORFLOW}, the last with Estimator, "
-            "runs on Python 3.9, 3.10 and 3.11"
+            f"Python {python} is not supported: TensorFlow {TENSORFLOW}, the last release with "
+            "Estimator, runs on Python 3.9, 3.10 and 3.11"
         )
     tensorflow = [version for version in map(_version, _WHEELS) if version]
     if not tensorflow:
         raise UsageError(
-            f"no TensorFlow in {sys.prefix}: 'make run' sets up .venv, and "
-            "'. .venv/bin/activate' enters it"
+            f"TensorFlow is not installed in {sys.prefix}. Create the environment with 'make run' "
+            "and activate it with '. .venv/bin/activate'"
         )
     estimator = _version("tensorflow-estimator")
     for name, version in (("tensorflow", tensorflow[0]), ("tensorflow-estimator", estimator)):
         if not (version or "").startswith(f"{TENSORFLOW}."):
             raise UsageError(
                 f"{name} {version or 'is missing'}: this package needs {name} {TENSORFLOW}.x, the "
-                "last with Estimator"
+                "last release with Estimator"
             )
 
 
 def _use_utf8() -> None:
-    """Starts Python again in its UTF-8 mode if it has another encoding for the names of files.
+    """Restarts Python in UTF-8 mode if file names have a different encoding.
 
-    TensorFlow has UTF-8 alone, so with another one no name with an accent would be the same.
+    TensorFlow always encodes file names as UTF-8: both must agree on names with accents.
     """
     if sys.getfilesystemencoding() == "utf-8" or os.environ.get("PYTHONUTF8") == "1":
         return
     os.environ["PYTHONUTF8"] = "1"
-    arguments = getattr(sys, "orig_argv", [sys.executable, *sys.argv])[1:]  # Python 3.9 has none
+    arguments = getattr(sys, "orig_argv", [sys.executable, *sys.argv])[1:]  # not in Python 3.9
     os.execv(sys.executable, [sys.executable, *arguments])
 
 
@@ -156,15 +161,15 @@ def _check_encoding(argv):
         try:
             argument.encode()
         except UnicodeEncodeError as error:
-            raise UsageError(f"the argument {argument!a} is not UTF-8") from error
+            raise UsageError(f"argument {argument!a} is not UTF-8") from error
 
 
 def _hint(error, flag_values):
-    """Returns what to do about an unknown flag that is like none there is."""
+    """Returns a hint for an unknown flag that may be a hyperparameter, or ""."""
     if "Did you mean" in str(error) or "params" not in flag_values:
         return ""
     value = str(error.flagvalue).partition("=")[2] or "VALUE"
-    return f"; if it is a hyperparameter, write --params={error.flagname}={value}"
+    return f". If it is a hyperparameter, write --params={error.flagname}={value}"
 
 
 def _version(distribution: str) -> str | None:

@@ -1,7 +1,7 @@
-"""`Estimator.evaluate` of one checkpoint after another, by one graph in one session.
+"""`Estimator.evaluate` for many checkpoints, with one graph and one session.
 
-The Estimator makes both anew each time: for a small network that takes as long as to evaluate some
-ten thousand images.
+The Estimator builds both again for each evaluation. For a small network this takes as long as the
+evaluation of 10,000 images.
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ from tensorflow_estimator.python.estimator import estimator as tf_estimator
 
 
 class EvalSession:
-    """The evaluation graph of an Estimator and its session, both made with the first checkpoint.
+    """The evaluation graph and session of an Estimator, created at the first evaluation.
 
-    Not for a TPUEstimator, which builds its graph for a TPU system that training needs too.
+    Does not support TPUEstimator: only one session at a time can use a TPU.
     """
 
     def __init__(self, estimator: tf.estimator.Estimator, input_fn):
-        """Takes the Estimator, and an input_fn that gives the same data set in every pass."""
+        """Initializes the session; `input_fn` must return the same examples in each evaluation."""
         self._estimator, self._input_fn = estimator, input_fn
         self._graph = self._session = None
 
     def evaluate(self, steps, hooks, checkpoint_path, name=None):
-        """Does what `Estimator.evaluate` does: returns the metrics, and writes them as events.
+        """Returns the metrics and writes them as events, like `Estimator.evaluate`.
 
         Args:
-          steps: batches of a pass.
-          hooks: SessionRunHooks of this pass. They must not add to the graph.
-          checkpoint_path: of the model.
-          name: of the evaluation, whose events are in `estimator.eval_dir(name)`; None for no name.
+          steps: number of batches.
+          hooks: SessionRunHooks of this evaluation. They must not add ops to the graph.
+          checkpoint_path: path of the checkpoint.
+          name: name of the evaluation; its events are in `estimator.eval_dir(name)`. Or None.
         """
         if self._graph is None:
             self._graph = self._build()
         with self._graph.as_default() as graph:
-            if self._session is None or self._draws:
+            if self._session is None or self._is_random:
                 self._session = _Session(config=self._estimator.config.session_config, graph=graph)
             restored = _Restored(self._session, self._scaffold, checkpoint_path)
             final = tf.compat.v1.train.FinalOpsHook(self._values)
@@ -56,27 +56,27 @@ class EvalSession:
             )
             self._scaffold = scaffold or tf.compat.v1.train.Scaffold()
             self._scaffold.finalize()
-        # What draws random numbers begins anew with a new session only.
-        run = op_selector.get_backward_walk_ops([self._update], control_inputs=True)
-        self._draws = any("seed2" in op.node_def.attr for op in run)
+        # The state of random ops is reset only by a new session.
+        ops = op_selector.get_backward_walk_ops([self._update], control_inputs=True)
+        self._is_random = any("seed2" in op.node_def.attr for op in ops)
         return graph
 
 
 class _Session(tf.compat.v1.Session):
-    """A session that ends with its object, and not with the MonitoredSession of one pass."""
+    """A session that MonitoredSession does not close after an evaluation."""
 
     def close(self):
         """Does nothing."""
 
 
 class _StopHook(tf.estimator.SessionRunHook):
-    """Ends a pass, which begins anew where MonitoredSession recovers from an error."""
+    """Stops after N batches; starts again when MonitoredSession recovers from an error."""
 
     def __init__(self, steps):
         self._steps = steps
 
     def after_create_session(self, session, coord):
-        """Begins to count."""
+        """Resets the count."""
         self._left = self._steps
 
     def after_run(self, run_context, run_values):
@@ -87,7 +87,7 @@ class _StopHook(tf.estimator.SessionRunHook):
 
 
 class _Restored(tf.compat.v1.train.SessionCreator):
-    """Gives a session with the variables of a checkpoint, and with metrics at zero."""
+    """Restores a checkpoint into an existing session, and resets the metrics."""
 
     def __init__(self, session, scaffold, checkpoint_path):
         self._session, self._scaffold, self._checkpoint_path = session, scaffold, checkpoint_path

@@ -17,14 +17,21 @@ class Evaluator:
     """Evaluates one checkpoint after another."""
 
     def __init__(self, estimator, settings, input_fns):
-        """Takes an Estimator or TPUEstimator, `RunSettings` and `modes.InputFns`."""
+        """Initializes with an Estimator or TPUEstimator, `RunSettings` and `modes.InputFns`."""
         self._estimator, self._settings, self._input_fns = estimator, settings, input_fns
         self._session = None
         if not settings.use_tpu:
             self._session = EvalSession(estimator, input_fns.evaluate)
 
     def evaluate(self, checkpoint, print_reports=False):
-        """Evaluates every example of the split once; prints, writes and returns the metrics.
+        """Evaluates each example of the split once; prints, writes and returns the metrics.
+
+        Args:
+          checkpoint: path of the checkpoint.
+          print_reports: whether to print the reports of the model, such as a confusion matrix.
+
+        Returns:
+          `{name: number or array}`.
 
         Raises:
           DataError: the number of examples differs from that of the split.
@@ -57,7 +64,7 @@ class Evaluator:
         return metrics
 
     def _metrics(self, checkpoint):
-        """Returns the metrics of the graph, the global step and the first examples."""
+        """Returns the metrics of the graph, the global step and the first examples of the split."""
         settings = self._settings
         split, batch_size = settings.evaluation.split, settings.evaluation.batch_size
         size = settings.dataset.split(split).num_examples
@@ -75,7 +82,7 @@ class Evaluator:
             )
             gc.collect()  # each evaluation leaves a graph with reference cycles
         step = int(metrics.pop("global_step"))
-        # The Estimator's own loss is a mean over batches, full or not; average_loss over examples.
+        # The Estimator's loss is a mean over batches, padded or not; average_loss is exact.
         metrics.pop("loss")
         if metrics["examples"] != size:
             raise DataError(

@@ -1,4 +1,4 @@
-"""Image files to predict: one file, or the files of a folder."""
+"""Image files to predict (`--input`): one file, or all files of a folder."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from input_fns.convert import decoded_images
 
 
 class ImageInput:
-    """Image files, in the order of their names.
+    """Image files, sorted by name.
 
     Attributes:
-      paths: of the files.
-      names: paths relative to the folder, of the images read so far; broken images have none.
+      paths: paths of all files.
+      names: paths relative to the folder, of the valid images read so far.
     """
 
     def __init__(self, path: str, image_size: tuple[int, int] | None, channels: int):
         """Lists the images.
 
         Args:
-          path: of a file, or of a folder that is searched recursively; local or gs://.
+          path: a file, or a folder that is searched recursively; local or gs://.
           image_size: `(height, width)` of stored pixels; None if the data set stores image files.
-          channels: 1 or 3, of the images that the model sees.
+          channels: channels of the images that the model gets, 1 or 3.
 
         Raises:
-          DataError: there is no image.
+          DataError: there are no image files.
         """
         if tf.io.gfile.isdir(path):
             self._folder = path
@@ -55,7 +55,7 @@ class ImageInput:
             self._num_known += is_new
             if isinstance(image, str):
                 if is_new:
-                    shown = strict_flags.shown(path)  # file names may hold anything
+                    shown = strict_flags.shown(path)  # may contain control characters
                     print(f"{shown} is skipped: {image}", flush=True)
                 continue
             if is_new:

@@ -1,4 +1,4 @@
-"""Metrics of an exact evaluation, computed in the graph over weighted examples."""
+"""Streaming metrics of an exact evaluation, with example weights for the padded final batch."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def mean_loss(terms, weights):
 
 
 def streaming(model, features, labels, outputs, terms, weights, params):
-    """Returns `{name: (value, update_op)}`: the metrics of the model and of its loss.
+    """Returns the streaming metrics of the model and of its loss, `{name: (value, update_op)}`.
 
     `average_loss` is the loss of the whole split. If the loss has several terms, `<name>_loss` is
-    the mean of each, not scaled. `examples` counts the examples.
+    the mean of each, before scaling. `examples` counts the examples without padding.
 
     Args:
       model: a `models.model.Model`.
-      features: those that `model.eval_features` names.
+      features: the features in `model.eval_features`, `[batch, ...]`.
       labels: `[batch, ...]`.
-      outputs: of `model.eval_outputs`.
+      outputs: result of `model.eval_outputs`.
       terms: `{name: models.model.Loss}`.
       weights: float32 `[batch]`, 1 for an example, 0 for padding.
       params: all hyperparameters.
@@ -65,13 +65,13 @@ def check_best_metric(name: str, model, features, labels, step, params, host_met
     """Checks that an evaluation yields the scalar that `--best_metric` names; "" is accepted.
 
     Args:
-      name: the flag.
+      name: value of the flag.
       model: a `models.model.Model`.
-      features: of a training batch.
-      labels: of a training batch.
+      features: features of a training batch.
+      labels: labels of a training batch.
       step: the `TrainStep`.
       params: all hyperparameters.
-      host_metrics: the model's.
+      host_metrics: host metrics of the model.
 
     Raises:
       UsageError: the metric is unknown.

@@ -20,7 +20,7 @@ _MAX_NAME_BYTES = 200  # below the limit of 255: a temporary name is longer
 
 
 def check_output(path: str) -> None:
-    """Checks the path of the predictions, before anything is predicted.
+    """Validates `--predict_output`.
 
     Raises:
       UsageError: it is a folder, or its name is too long.
@@ -67,7 +67,7 @@ def write_file(estimator, settings, predict_input_fn) -> None:
 
 
 def _with_names(batch, class_names, file_names):
-    # As in an export: a TPU computes numbers, names are added afterwards.
+    # A TPU computes class indices; names are added on the host, like in a SavedModel.
     if "classes" in batch and class_names:
         batch["class_names"] = np.array(class_names)[batch["classes"]]
     if file_names is None:
@@ -90,7 +90,7 @@ def _write_jsonl(file, batches):
 def _write_npz(file, batches):
     batches = list(batches)
     columns = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
-    archive = io.BytesIO()  # a gs:// file cannot seek, as an archive must
+    archive = io.BytesIO()  # np.savez seeks, which gs:// files do not support
     np.savez(archive, **columns)
     file.write(archive.getvalue())
     return len(next(iter(columns.values())))

@@ -18,10 +18,10 @@ _COLLECTION = "first_examples"
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """An evaluation that reports are written of; a `models.model.Evaluation`.
+    """Implements `models.model.Evaluation`, which documents the other attributes.
 
     Attributes:
-      folder: of the files and of TensorBoard's events.
+      folder: folder of the report files and TensorBoard events.
     """
 
     folder: str
@@ -50,7 +50,7 @@ def keep_first_examples(settings, features, labels, predict) -> None:
     """Makes the first examples of a batch available to `FirstExamplesHook`.
 
     Args:
-      settings: `RunSettings`, whose model may have reports that need examples.
+      settings: `RunSettings`; the reports of its model say how many examples they need.
       features: tensors `[batch, ...]`.
       labels: like `features`.
       predict: function that builds the predictions.
@@ -73,13 +73,13 @@ class FirstExamplesHook(tf.estimator.SessionRunHook):
     """
 
     def begin(self):
-        """Looks up the tensors. Called before each evaluation of a graph."""
+        """Looks up the tensors; called at the start of each evaluation."""
         kept = tf.compat.v1.get_collection(_COLLECTION)
         self._fetches = kept[0] if kept else None
         self.examples = {}
 
     def before_run(self, run_context):
-        """Fetches the tensors in the first run."""
+        """Fetches the tensors with the first batch."""
         del run_context
         return tf.estimator.SessionRunArgs(self._fetches) if self._fetches else None
 

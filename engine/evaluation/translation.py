@@ -21,7 +21,9 @@ _NAMED_LINES = 10
 
 @dataclasses.dataclass(frozen=True)
 class TextInput:
-    """Source sentences, longest first: a batch takes as long as its longest sentence.
+    """Source sentences, sorted by length (descending): similar lengths share a batch.
+
+    A batch takes as long as its longest sentence.
 
     Attributes:
       rows: int32 `[sentences, max_length]`, token ids.
@@ -49,7 +51,7 @@ class TextInput:
 
 
 def from_file(path: str, pipeline: TextPipeline) -> TextInput:
-    """Returns the lines of a UTF-8 file; prints the numbers of lines that are skipped.
+    """Returns the lines of a UTF-8 file; prints the line numbers of skipped lines.
 
     Raises:
       DataError: it is missing, not UTF-8, or has no line that can be translated.

@@ -1,4 +1,4 @@
-"""Whether the batches and the weights of a run fit into this host's memory."""
+"""Checks that the batches and the weights of a run fit in the memory of this host."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from input_fns.pipeline import Pipeline
 
 
 def check(pipeline: Pipeline, batch_sizes: dict[str, int], num_predicted: int = 0) -> None:
-    """Checks that each batch fits, before any graph is built.
+    """Checks that a batch of each size fits, before any graph is built.
 
-    A batch takes 4 bytes a number in the network, while the next one waits as it was read. What
-    the layers need on top of it depends on the model and is not counted.
+    Counts the batch as float32 plus the prefetched next batch in its stored dtype. Activations
+    depend on the model and are not counted.
 
     Args:
-      pipeline: that makes the batches.
-      batch_sizes: `{flag: global batch size}`, all of it in this process.
-      num_predicted: examples that are predicted, the most that such a batch holds; 0 if unknown.
+      pipeline: input pipeline of the batches.
+      batch_sizes: `{flag: global batch size}`, the whole of which is in this process.
+      num_predicted: number of examples to predict, an upper limit of the batch; 0 if unknown.
 
     Raises:
-      UsageError: one does not fit. Names the largest that does.
+      UsageError: a batch does not fit. Names the largest batch size that does.
     """
     features = {**pipeline.data.features, **pipeline.features}
-    needed = sum(map(_bytes_of, features.values()))
+    needed = sum(map(_count_bytes, features.values()))  # per example
     available = memory.available_bytes()
     for flag, size in batch_sizes.items():
         held = min(size, num_predicted or size) if flag == "predict_batch_size" else size
@@ -34,26 +34,22 @@ def check(pipeline: Pipeline, batch_sizes: dict[str, int], num_predicted: int = 
             raise UsageError(
                 f"--{flag}={size} does not fit in memory: a batch of {held} examples takes at "
                 f"least {held * needed / 2**30:,.1f} GiB, and {available / 2**30:,.1f} GiB are "
-                f"free, enough for {available // needed} examples without a network"
+                f"free. Use at most {available // needed}; activations need memory, too"
             )
 
 
-def _bytes_of(feature):
+def _count_bytes(feature):
     if not feature.is_static:
         return 0
     return math.prod(feature.shape) * (np.dtype(feature.dtype).itemsize + 4)
 
 
 def check_weights(num_parameters: int) -> None:
-    """Checks that float32 weights fit, before a session allocates them.
-
-    Raises:
-      UsageError: they do not.
-    """
+    """Raises `UsageError` if float32 weights do not fit, before a session allocates them."""
     needed, available = 4 * num_parameters, memory.available_bytes()
     if needed > available:
         raise UsageError(
             f"a model of {num_parameters:,} parameters does not fit in memory: its weights take "
-            f"{needed / 2**30:,.1f} GiB, and {available / 2**30:,.1f} GiB are free. Choose smaller "
-            "layers by --params"
+            f"{needed / 2**30:,.1f} GiB, and {available / 2**30:,.1f} GiB are free. Use smaller "
+            "layers (--params)"
         )

@@ -1,4 +1,4 @@
-"""One line now and then while a model trains: step, loss, learning rate, examples/s, time to go."""
+"""Progress lines: step, loss, learning rate, examples/s and estimated time left (ETA)."""
 
 from __future__ import annotations
 
@@ -14,25 +14,30 @@ _SECONDS_BETWEEN_LINES = 5.0
 
 
 class Clock:
-    """Seconds of training: evaluations in between do not count."""
+    """Measures seconds of training, without the evaluations in between."""
 
     def __init__(self):
         self._paused = 0.0
 
     def seconds(self) -> float:
-        """Seconds on this clock; only differences mean something."""
+        """Returns the seconds since an arbitrary start."""
         return time.monotonic() - self._paused
 
     @contextlib.contextmanager
     def pause(self):
-        """Stops the clock inside a `with`."""
+        """Pauses the clock inside a `with`."""
         started = time.monotonic()
         yield
         self._paused += time.monotonic() - started
 
 
 class Rate:
-    """Examples per second of training since this object was last asked."""
+    """Computes examples/s between two calls.
+
+    Args:
+      clock: clock of training.
+      batch_size: global batch size.
+    """
 
     def __init__(self, clock: Clock, batch_size: int):
         self._clock = clock
@@ -41,11 +46,11 @@ class Rate:
         self._seconds = 0.0
 
     def restart(self, step: int) -> None:
-        """Counts from `step` and from now on."""
+        """Counts from `step` and from now."""
         self._step, self._seconds = step, self._clock.seconds()
 
     def since_last(self, step: int) -> float:
-        """Examples per second up to `step`."""
+        """Returns examples/s from the last call, or `restart`, up to `step`."""
         examples = (step - self._step) * self._batch_size
         seconds = self._clock.seconds() - self._seconds
         self.restart(step)
@@ -53,47 +58,52 @@ class Rate:
 
 
 class StepCounter(tf.estimator.SessionRunHook):
-    """The global step after each session.run of one training step, or of a TPU's loop of many.
+    """Tracks the global step on the host, so that other hooks need not fetch it.
 
-    One serves a whole training. It must be the first of a session's hooks: others read it.
+    Must be the first hook of a session. One object is used for all sessions of a training.
 
     Attributes:
       step: the global step.
     """
 
     def __init__(self, steps_per_run: int = 1, alone: bool = True):
-        """Takes whether no other process makes steps."""
+        """Initializes the counter.
+
+        Args:
+          steps_per_run: training steps per session.run.
+          alone: True if no other process advances global_step.
+        """
         self._steps_per_run = steps_per_run
-        self._asks = steps_per_run > 1 or not alone
+        # A loop may end early: fetch the step. After a single step that would take too long.
+        self._fetches_step = steps_per_run > 1 or not alone
         self.step = 0
 
     def after_create_session(self, session, coord):
-        """Takes the step that the session was restored to."""
+        """Reads the step from which the session starts."""
         self.step = global_step(session)
 
     def after_run(self, run_context, run_values):
         """Counts one session.run."""
-        # Only a loop may end early, and only after a loop is it worth the time to ask.
-        self.step = global_step(run_context.session) if self._asks else self.step + 1
+        self.step = global_step(run_context.session) if self._fetches_step else self.step + 1
 
     @property
     def next(self) -> int:
-        """The step after the next session.run, if that is not cut short."""
+        """The step after the next session.run, if its loop does not end early."""
         return self.step + self._steps_per_run
 
 
 class ProgressHook(tf.estimator.SessionRunHook):
-    """Prints a line every few seconds and at the end. Serves any number of sessions in a row.
+    """Prints a line every few seconds and at the end of training.
 
-    The loss is fetched only by the runs that print, so others cost nothing. On a TPU it is that of
-    core 0 in the last step of the loop.
+    Fetches the loss only if a line is due. On a TPU it is the loss of core 0 in the last step of
+    the loop. One object is used for all sessions of a training.
     """
 
     def __init__(self, learning_rate, batch_size, train_steps, clock, counter):
-        """Takes what the lines need.
+        """Initializes the hook.
 
         Args:
-          learning_rate: a function from the global step, a tensor, to the rate of that step.
+          learning_rate: function from the global step, an int64 scalar, to the learning rate.
           batch_size: global batch size.
           train_steps: global step at which training ends.
           clock: a `Clock`.
@@ -104,10 +114,10 @@ class ProgressHook(tf.estimator.SessionRunHook):
         self._clock = clock
         self._rate = Rate(clock, batch_size)
         self._counter = counter
-        self._said = False
+        self._is_announced = False
 
     def begin(self):
-        """Comes when the Estimator has put its loss into the graph."""
+        """Adds the learning rate to the graph, and checks that the weights fit in memory."""
         self._loss = tf.compat.v1.losses.get_losses()[-1]
         with tf.name_scope("progress"):
             self._rate_step = tf.compat.v1.placeholder(tf.int64, [])
@@ -117,26 +127,26 @@ class ProgressHook(tf.estimator.SessionRunHook):
         memory_check.check_weights(self._num_parameters)
 
     def after_create_session(self, session, coord):
-        """Says what begins, and starts counting at the step that the session was restored to."""
+        """Prints the size of the model; counts from the step at which the session starts."""
         self._first_step = self._counter.step
-        if not self._said:
+        if not self._is_announced:
             start = f"from step {self._first_step} " if self._first_step else ""
             end = f"up to step {self._train_steps}"
             print(f"training {self._num_parameters:,} parameters {start}{end}", flush=True)
-        self._said = True
+        self._is_announced = True
         self._started = self._clock.seconds()
         self._printed_at = time.monotonic()
         self._rate.restart(self._counter.step)
 
     def before_run(self, run_context):
-        """Asks for the loss where a line is due."""
+        """Fetches the loss if a line is due."""
         last = self._counter.next >= self._train_steps
         if last or time.monotonic() - self._printed_at >= _SECONDS_BETWEEN_LINES:
             return tf.estimator.SessionRunArgs(self._loss)
         return None
 
     def after_run(self, run_context, run_values):
-        """Prints the line that the loss was asked for."""
+        """Prints a line if the loss was fetched."""
         if run_values.results is None:
             return
         self._printed_at = time.monotonic()
@@ -155,10 +165,16 @@ class ProgressHook(tf.estimator.SessionRunHook):
 
 
 class EvalProgressHook(tf.estimator.SessionRunHook):
-    """Prints a line every few seconds of one pass over a split; nothing where it takes less."""
+    """Prints a line every few seconds of an evaluation or prediction."""
 
     def __init__(self, name: str, num_examples: int, batch_size: int):
-        """Takes what the lines begin with, and the global batch size of a session.run."""
+        """Initializes the hook.
+
+        Args:
+          name: first word of the lines.
+          num_examples: number of examples of the split.
+          batch_size: global batch size.
+        """
         self._name = name
         self._num_examples = num_examples
         self._batch_size = batch_size

@@ -1,4 +1,4 @@
-"""What a run leaves in model_dir for people and programs: `flags.cfg`, `result_<step>.json`."""
+"""Records of a run in model_dir: `flags.cfg` and `result_<step>.json`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from common import files, locks
 from engine.checkpoints import find
 from engine.hooks.progress import Clock, global_step
 
-# Of the sections that are not a dict.
+# Types of the sections that are not dicts.
 _TYPES = {"step": int, "export": str}
 
 
 def write(model_dir: str, step: int, section: str, values: dict[str, Any]) -> None:
-    """Writes `values` as a section, such as "train", of the result of `step`; others stay."""
+    """Writes one section, such as "train", of `result_<step>.json`; keeps the other sections."""
     tf.io.gfile.makedirs(model_dir)
-    with locks.briefly(model_dir):  # an evaluation may write another section at this moment
+    with locks.briefly(model_dir):  # another process may write another section
         sections = {**read(model_dir, step), "step": step, section: values}
         lines = [
             f'"{key}": {json.dumps(value, default=to_json)}' for key, value in sections.items()
@@ -31,7 +31,7 @@ def write(model_dir: str, step: int, section: str, values: dict[str, Any]) -> No
 
 
 def read(model_dir: str, step: int) -> dict[str, Any]:
-    """Returns the sections of the result of `step`; none if there is no result, or a broken one."""
+    """Returns the sections of `result_<step>.json`; {} if the file is missing or invalid."""
     path = _path(model_dir, step)
     if not tf.io.gfile.exists(path):
         return {}
@@ -40,26 +40,27 @@ def read(model_dir: str, step: int) -> dict[str, Any]:
     except (ValueError, RecursionError):
         sections = None
     if not isinstance(sections, dict):
-        print(f"{path} cannot be read; the next run of that step writes it again", flush=True)
+        print(f"{path} is invalid; the next run of that step overwrites it", flush=True)
         return {}
     return {key: value for key, value in sections.items() if type(value) is _TYPES.get(key, dict)}
 
 
-def of_evaluation(model_dir: str, checkpoint: str) -> dict[str, Any]:
-    """Returns what was found when `checkpoint` was evaluated; nothing if it was not."""
+def read_evaluation(model_dir: str, checkpoint: str) -> dict[str, Any]:
+    """Returns the metrics of the evaluation of `checkpoint`; {} if it was not evaluated."""
     sections = read(model_dir, find.read_step(checkpoint))
-    found = sections.get(evaluation_section(model_dir, checkpoint), {})
-    is_own = not find.folder_label(model_dir, checkpoint)  # `best` holds copies of the others
-    return found if is_own or found.get("checkpoint") == checkpoint else {}
+    section = sections.get(evaluation_section(model_dir, checkpoint), {})
+    # Checkpoints outside of model_dir itself, as in `best`, may be of the same step.
+    is_in_model_dir = not find.folder_label(model_dir, checkpoint)
+    return section if is_in_model_dir or section.get("checkpoint") == checkpoint else {}
 
 
 def evaluation_section(model_dir: str, checkpoint: str) -> str:
-    """Returns the name of the section, and of the folder, with the evaluation of `checkpoint`."""
+    """Returns the name of the section and of the folder of the evaluation of `checkpoint`."""
     return find.add_label("eval", model_dir, checkpoint)
 
 
 def evaluation_dir(model_dir: str, checkpoint: str | None) -> str:
-    """Returns the folder with the events of the evaluation of `checkpoint`; None is one to come."""
+    """Returns the folder of the evaluation events of `checkpoint`; None: of the next one."""
     name = evaluation_section(model_dir, checkpoint) if checkpoint else "eval"
     return os.path.join(model_dir, name)
 
@@ -69,7 +70,7 @@ def _path(model_dir, step):
 
 
 def to_json(value):
-    """Returns a NumPy number, array or text as what `json` writes."""
+    """Converts bytes and NumPy values for `json.dump(default=to_json)`."""
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, (np.ndarray, np.generic)):
@@ -78,15 +79,15 @@ def to_json(value):
 
 
 def complete(model_dir: str, step: int, skipped_records: int) -> None:
-    """Writes the "train" section of a training that was killed after its last checkpoint."""
+    """Adds the "train" section if training was killed after it saved its last checkpoint."""
     if "train" not in read(model_dir, step):
         write(model_dir, step, "train", {"start_step": step, "skipped_records": skipped_records})
 
 
 class TrainRecordHook(tf.estimator.SessionRunHook):
-    """Writes `flags.cfg` when training starts, and the "train" section of the result at its end.
+    """Writes `flags.cfg` when training starts, and the "train" section when it ends.
 
-    One hook serves a whole training, be it in one session or in many with evaluations in between.
+    One hook is used for all sessions of a training, with evaluations in between.
     """
 
     def __init__(
@@ -121,30 +122,30 @@ class TrainRecordHook(tf.estimator.SessionRunHook):
         self._seconds = 0.0
 
     def begin(self):
-        """Comes when the graph is built, and so after every check of it."""
+        """Writes flags.cfg, after the graph was built and validated."""
         with files.atomic_write(os.path.join(self._model_dir, "flags.cfg")) as file:
             file.write(self._flagfile)
 
     def after_create_session(self, session, coord):
-        """Notes the step that the first session was restored to."""
+        """Records the step from which the first session starts."""
         if self._start_step is None:
             self._start_step = global_step(session)
         self._counted_from = None
 
     def before_run(self, run_context):
-        """Counts a session from its first run, but the very first session without that run."""
+        """Starts to count steps and seconds, except for the first step of training (start-up)."""
         if self._counted_from is None and self._start_up is not None:
             self._count_from(run_context.session)
 
     def after_run(self, run_context, run_values):
-        """Notes the end of the very first run, and of the last."""
+        """Records when the first and the latest step ended."""
         self._last_step_at = self._clock.seconds()
         if self._start_up is None:
             self._start_up = time.monotonic() - self._started
             self._count_from(run_context.session)
 
     def end(self, session):
-        """Writes how long it took."""
+        """Writes the "train" section."""
         self._step = global_step(session)
         step, seconds = self._counted_from
         self._steps += self._step - step
@@ -162,7 +163,7 @@ class TrainRecordHook(tf.estimator.SessionRunHook):
         self._counted_from = global_step(session), self._clock.seconds()
 
     def describe(self) -> str:
-        """Returns the same as a line."""
+        """Returns the record as one line."""
         line = (
             f"trained steps {self._start_step} to {self._step}: the first after "
             f"{self._start_up:.1f} s of start-up"

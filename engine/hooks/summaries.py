@@ -1,7 +1,7 @@
-"""TensorBoard: scalars and input images of training, images and text of evaluation.
+"""TensorBoard summaries: scalars and input images of training, images and text of evaluation.
 
-A graph for a TPU cannot hold summaries. There `host_call` writes the scalars of each step, and
-`RateSummaryHook` the speed.
+A TPU graph cannot contain summary ops: there `host_call` writes the scalars, and `RateSummaryHook`
+the examples/s.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ _NUM_IMAGES = 8
 
 
 def train_summary(features, scalars, metrics):
-    """Returns the summary of a training step, a string tensor.
+    """Returns the merged summary of a training step, a string tensor.
 
-    It includes the summaries that the model itself added to the graph's collection.
+    Includes the summaries that the model added to the `SUMMARIES` collection.
 
     Args:
-      features: of the batch; the first images are shown.
+      features: features of the batch; the first images are written.
       scalars: `{tag: scalar tensor}`.
-      metrics: the model's streaming metrics, `{name: (value, update_op)}`; scalars are shown.
-        `TrainSummaryHook` resets them.
+      metrics: streaming metrics of the model, `{name: (value, update_op)}`; scalars are written.
+        `TrainSummaryHook` resets them after each summary.
     """
     collected = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.SUMMARIES)
     summaries = list(collected)
     collected.clear()
     updates = {name: update for name, (value, update) in metrics.items() if not value.shape.rank}
-    # tf.compat.v1.summary.scalar would put the name scope, such as that of a loop, into the tag.
+    # tf.compat.v1.summary.scalar would add the name scope, such as that of a loop, to the tag.
     for name, tensor in {**scalars, **updates}.items():
         summaries.append(tf.raw_ops.ScalarSummary(tags=name, values=tensor))
     for name, tensor in features.items():
         if _is_image_batch(tensor):
-            # As float32 they are scaled to the full range: digits have pixels of 0 to 16.
+            # ImageSummary scales float32 to the full range: the digits have pixels of 0 to 16.
             images = tf.cast(tensor[:_NUM_IMAGES], tf.float32)
             summaries.append(
                 tf.raw_ops.ImageSummary(tag=f"input/{name}", tensor=images, max_images=_NUM_IMAGES)
@@ -51,30 +51,30 @@ def _is_image_batch(tensor):
 
 
 class RateSummaryHook(tf.estimator.SessionRunHook):
-    """Writes examples/s after each session.run that passes a multiple of N steps."""
+    """Writes examples/s every N steps, or at the end of the TPU loop that reaches them."""
 
     def __init__(self, settings, state):
-        """Takes the `RunSettings` and the `TrainingState`."""
+        """Initializes the hook with `RunSettings` and `TrainingState`."""
         self._every_steps = settings.train.summary_steps
         self._model_dir = settings.model_dir
         self._rate = Rate(state.clock, settings.train.batch_size)
         self._counter = state.counter
 
     def after_create_session(self, session, coord):
-        """Starts counting at the step that the session was restored to."""
+        """Counts from the step at which the session starts."""
         self._rate.restart(self._counter.step)
         self._set_next()
         self._writer = tf.compat.v1.summary.FileWriterCache.get(self._model_dir)
 
     def after_run(self, run_context, run_values):
-        """Writes the speed if it is due."""
+        """Writes examples/s if due."""
         step = self._counter.step
         if step >= self._next:
             self._set_next()
             self._writer.add_summary(_scalars({"examples/sec": self._rate.since_last(step)}), step)
 
     def end(self, session):
-        """Flushes the last point."""
+        """Flushes the event file."""
         self._writer.flush()
 
     def _set_next(self):
@@ -84,21 +84,22 @@ class RateSummaryHook(tf.estimator.SessionRunHook):
 class TrainSummaryHook(RateSummaryHook):
     """Writes the summary of a training step and examples/s every N steps.
 
-    Unlike the Estimator's SummarySaverHook it does not delay the first step.
+    Unlike tf.estimator.SummarySaverHook it does not write the first step, which would delay it.
 
     Attributes:
-      summary: string tensor, created when the graph is complete; `engine.train.host_loop` sets one.
+      build_summary: function that builds the summary.
+      summary: string tensor, built when the graph is complete, or set by `engine.train.host_loop`.
     """
 
     def __init__(self, build_summary, settings, state):
-        """Takes a function that returns the summary."""
+        """Initializes the hook; `build_summary` returns the summary, a string tensor."""
         super().__init__(settings, state)
         self.build_summary = build_summary
-        # Metrics under a strategy must be built in the context of the replica.
+        # Under a tf.distribute strategy metrics must be built in replica context.
         self.summary = build_summary() if tf.distribute.has_strategy() else None
 
     def begin(self):
-        """Builds the summary."""
+        """Builds the summary, unless it was built or set before."""
         if self.summary is None:
             self.summary = self.build_summary()
         self._reset = tf.compat.v1.variables_initializer(
@@ -106,13 +107,13 @@ class TrainSummaryHook(RateSummaryHook):
         )
 
     def before_run(self, run_context):
-        """Fetches the summary if it is due."""
+        """Fetches the summary if due."""
         if self._counter.next < self._next:
             return None
         return tf.estimator.SessionRunArgs(self.summary)
 
     def after_run(self, run_context, run_values):
-        """Writes the summary, and resets the metrics: each value is of one batch."""
+        """Writes the summary, and resets the metrics, so that each value is of one batch."""
         if run_values.results is None:
             return
         self._writer.add_summary(run_values.results, self._counter.step)
@@ -121,17 +122,17 @@ class TrainSummaryHook(RateSummaryHook):
 
 
 def host_call(scalars, train_op, model_dir, every_steps):
-    """Returns the `host_call` of a TPUEstimatorSpec that writes scalars from within the loop.
+    """Returns the `host_call` of a TPUEstimatorSpec, which writes scalars on the TPU host.
 
     Args:
-      scalars: `{tag: float32 scalar tensor}` of one core; the mean over cores is written.
-      train_op: of the step; a point is written at the global step after it.
-      model_dir: folder of the event files, seen from the host of the TPU: gs:// or local to it.
-      every_steps: steps between points.
+      scalars: `{tag: float32 scalar tensor}` per core; the mean over cores is written.
+      train_op: train_op of the step; scalars are written at the global step after it.
+      model_dir: folder of the event files: gs://, or local to the TPU host.
+      every_steps: steps between summaries.
     """
     with tf.control_dependencies([train_op]):
         step = tf.compat.v1.train.get_global_step().read_value()
-    # host_call concatenates the batches of the cores: here of size 1.
+    # host_call concatenates the tensors of the cores along the batch: make each `[1]`.
     per_core = {tag: tf.reshape(scalar, [1]) for tag, scalar in scalars.items()}
 
     def write_on_host(global_step, **scalars):
@@ -146,7 +147,7 @@ def host_call(scalars, train_op, model_dir, every_steps):
 
 
 def write_image(directory, step, tag, png):
-    """Writes an image, the bytes of an RGB PNG."""
+    """Writes an RGB PNG (bytes) for TensorBoard's images tab."""
     _write(directory, step, _image(tag, png))
 
 

@@ -1,4 +1,4 @@
-"""SavedModels that serve the model: versioned, checked, whole or not there."""
+"""Exports versioned SavedModels, checked against the Estimator and published atomically."""
 
 from __future__ import annotations
 
@@ -19,15 +19,20 @@ _NUM_SAMPLES = 3
 
 
 def export_saved_model(estimator, settings, checkpoint: str) -> str:
-    """Writes `export_dir/<version>/`, and returns its path.
+    """Writes a SavedModel to `export_dir/<version>/`; returns its path.
 
-    The folder gets its version number (`export_folders`) after it is complete and checked
+    The folder is renamed to its version number (`export_folders`) after it is complete and checked
     (`export_check`), so a server that watches `export_dir` never loads an incomplete model.
 
-    Beside the SavedModel are `MODEL_CARD.json` (see `model_card`) and, in `assets.extra/`,
+    It also contains `MODEL_CARD.json` (see `model_card`) and, in `assets.extra/`:
     `class_names.txt`, one class name per line in the order of the probabilities;
-    `sample_<input>.npy`, the first examples of the evaluation split; and the warm-up requests of
+    `sample_<input>.npy`, the first examples of the evaluation split; and warm-up requests for
     TensorFlow Serving.
+
+    Args:
+      estimator: an Estimator or TPUEstimator.
+      settings: `RunSettings`.
+      checkpoint: path of the checkpoint to export.
 
     Raises:
       ExportError: the SavedModel and the Estimator return different predictions. The export is kept
@@ -46,9 +51,9 @@ def export_saved_model(estimator, settings, checkpoint: str) -> str:
 
 
 def command_line(pipeline, path: str) -> str:
-    """Returns the command that feeds the samples, or a text, to a SavedModel."""
+    """Returns a shell command that runs a SavedModel on the sample inputs, or on text."""
     if serving.TEXT in pipeline.receivers():
-        # saved_model_cli does not know the operations of TensorFlow Text.
+        # saved_model_cli does not load the ops of TensorFlow Text.
         return (
             'python -c "import tensorflow as tf, tensorflow_text; '
             f"print(tf.saved_model.load('{path}').signatures['{serving.TEXT}']"
@@ -59,7 +64,7 @@ def command_line(pipeline, path: str) -> str:
         for name in pipeline.features
     )
     program = "saved_model_cli"
-    if not shutil.which(program):  # this environment is not active
+    if not shutil.which(program):  # the virtual environment is not active
         python = os.path.relpath(sys.executable)
         program = f"{python} -m tensorflow.python.tools.saved_model_cli"
     return (
@@ -77,7 +82,7 @@ def _write(estimator, settings, checkpoint, staging):
             assets_extra=_write_extras(folder, settings, requests),
             checkpoint_path=checkpoint,
         ).decode()
-    _keep_raw_inputs_of_tpu(path, settings.pipeline)
+    _remove_extra_tpu_inputs(path, settings.pipeline)
     if serving.CLASSIFY in model_card.signature_names(path):
         requests[serving.CLASSIFY] = requests[serving.TF_EXAMPLE]
     model_name = os.path.basename(os.path.normpath(settings.export.dir))
@@ -85,8 +90,11 @@ def _write(estimator, settings, checkpoint, staging):
     return path
 
 
-def _keep_raw_inputs_of_tpu(path, pipeline):
-    """Of a graph for a TPU: TPUEstimator gives its signature all that the other graph is fed."""
+def _remove_extra_tpu_inputs(path, pipeline):
+    """Removes the inputs of other signatures from the raw signature of a TPU graph.
+
+    TPUEstimator adds all receiver tensors of the CPU graph to it (--export_to_tpu).
+    """
     saved_model = model_card.read(path)
     graphs = [graph for graph in saved_model.meta_graphs if "tpu" in graph.meta_info_def.tags]
     for graph in graphs:
@@ -99,14 +107,14 @@ def _keep_raw_inputs_of_tpu(path, pipeline):
 
 
 def _write_extras(folder, settings, requests):
-    """Writes the extra files into `folder`; returns `{name in assets.extra: path}`."""
+    """Writes sample inputs and class names to `folder`; returns `{name in assets.extra: path}`."""
     for inputs in requests.values():
         for name, examples in inputs.items():
-            # Text of any length; no JPEG, no PNG and no text ends in the NUL that NumPy pads with.
-            as_text = examples.dtype == object and name != serving.EXAMPLES
-            if as_text or examples.dtype != object:
-                path = os.path.join(folder, SAMPLE_FILE.format(name))
-                np.save(path, examples.astype("S") if as_text else examples)
+            is_bytes = examples.dtype == object
+            if is_bytes and name == serving.EXAMPLES:
+                continue  # astype("S") would strip NUL bytes at the end of a record
+            path = os.path.join(folder, SAMPLE_FILE.format(name))
+            np.save(path, examples.astype("S") if is_bytes else examples)
     if settings.dataset.class_names:
         with open(os.path.join(folder, "class_names.txt"), "w", encoding="utf-8") as file:
             file.writelines(f"{name}\n" for name in settings.dataset.class_names)

@@ -1,8 +1,8 @@
-"""Whether a SavedModel answers what the Estimator predicts.
+"""Checks that the signatures of a SavedModel return what the Estimator predicts.
 
-A SavedModel can be broken in ways that the graph it was made from hides: a variable that was not
-saved, an operation that another process does not know. So a fresh process loads it, as a server
-would, and its answers to real examples, by each signature, are compared with the predictions.
+An export can be broken although its graph was correct: a variable was not saved, or an op is not
+registered in another process. So a new process loads the SavedModel, like a server, runs every
+signature on real examples, and the outputs are compared with `Estimator.predict`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from common.errors import RunError
 from engine.serving import array_file, model_card, rotated_images
 from input_fns import serving
 
-# Relative to a number, or to 1 if it is smaller: float32 sums in another order, as in a batch of
-# another size, differ in the sixth digit.
+# Maximum difference, relative to max(1, abs(number)): float32 sums in a different order, as with a
+# different batch size, differ in the sixth digit.
 _TOLERANCE = 1e-5
-# For the median example: a TPU, a GPU and bfloat16 round in their own way.
+# For the median example, if the Estimator runs on a TPU or GPU or in bfloat16, which round
+# differently from the CPU that runs the SavedModel.
 _LOOSE_TOLERANCE = 5e-2
 _REQUESTS, _ANSWERS = "requests.npz", "answers.npz"
-# `python -m` and `python -c` put the working folder first on the path: a numpy.py there would run.
+# `python -c` puts the working folder first in sys.path, so a numpy.py there would be imported.
 _PROGRAM = (
     "import sys; sys.path = [sys.argv[1], *filter(None, sys.path)]; "
     "from engine.serving import export_check; export_check.serve(*sys.argv[2:])"
@@ -34,17 +35,17 @@ _PROGRAM = (
 
 
 class ExportError(RunError):
-    """A SavedModel answers other than the Estimator predicts."""
+    """A SavedModel cannot be loaded, or its outputs differ from the predictions."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What a check found.
+    """Result of a check.
 
     Attributes:
-      examples: that were compared; 0 if nothing was.
-      differences: the largest to a predicted number, by signature.
-      problems: what is wrong, a line each.
+      examples: number of examples that were compared; 0 if the check was skipped.
+      differences: `{signature: largest relative difference from a prediction}`.
+      problems: error messages, one line each.
     """
 
     examples: int = 0
@@ -52,16 +53,24 @@ class Report:
     problems: tuple[str, ...] = ()
 
     def raise_problems(self, path: str) -> None:
-        """Raises `ExportError` if there are any."""
+        """Raises `ExportError` if there are problems."""
         if self.problems:
             raise ExportError(
-                f"{path} does not answer as the Estimator predicts: {'; '.join(self.problems)}. It "
-                "is kept under this name, which no server loads; --noexport_check exports unchecked"
+                f"{path} returns other values than the Estimator predicts: "
+                f"{'; '.join(self.problems)}. It is kept under this name, which no server loads. "
+                "--noexport_check exports without this check"
             )
 
 
 def check(estimator, settings, checkpoint: str, path: str) -> Report:
-    """Compares the SavedModel at `path` with a batch of predictions of the Estimator."""
+    """Compares the outputs of a SavedModel with a batch of predictions of the Estimator.
+
+    Args:
+      estimator: an Estimator or TPUEstimator.
+      settings: `RunSettings`.
+      checkpoint: path of the checkpoint that was exported.
+      path: path of the SavedModel.
+    """
     if not settings.export.check:
         return Report()
     predictions = predict_batch(estimator, settings, checkpoint)
@@ -75,37 +84,48 @@ def check(estimator, settings, checkpoint: str, path: str) -> Report:
             scores = -np.sort(-scores)[:, : settings.export.top_k]
         expected[serving.CLASSIFY] = {"scores": scores}
     if serving.IMAGE_BYTES in requests:
-        requests[serving.IMAGE_BYTES] = _with_turned_pictures(requests[serving.IMAGE_BYTES])
+        requests[serving.IMAGE_BYTES] = _add_rotated_images(requests[serving.IMAGE_BYTES])
     try:
-        answers = ask(path, requests)
+        answers = run_in_new_process(path, requests)
     except ExportError as error:
         return Report(count, problems=(str(error),))
-    exactly = _is_computed_alike(settings)
+    exactly = _estimator_runs_in_float32_on_cpu(settings)
     differences, problems = {}, []
     for name, answer in answers.items():
-        of_examples = {key: values[:count] for key, values in answer.items()}
-        difference, wrong = _compare(expected[name], of_examples, exactly)
+        first = {key: values[:count] for key, values in answer.items()}
+        difference, wrong = _compare(expected[name], first, exactly)
         if name == serving.IMAGE_BYTES:
-            turned, upright = _of_turned_pictures(answer, count)
-            _, differing = _compare(upright, turned, exactly)
-            wrong += [f"of pictures with an EXIF orientation {line}" for line in differing]
+            # The outputs for rotated images and for the same images upright: two equal halves.
+            halves = {key: np.split(values[count:], 2) for key, values in answer.items()}
+            rotated, upright = ({key: half[i] for key, half in halves.items()} for i in range(2))
+            _, differing = _compare(upright, rotated, exactly)
+            wrong += [f"for images with an EXIF orientation, {line}" for line in differing]
         differences[name] = difference
         problems += [f"signature {name}: {line}" for line in wrong]
     return Report(count, differences, tuple(problems))
 
 
-def ask(path: str, requests: dict[str, dict[str, np.ndarray]]) -> dict[str, dict[str, np.ndarray]]:
-    """Returns the answers of a SavedModel in a fresh process, by signature.
+def run_in_new_process(
+    path: str, requests: dict[str, dict[str, np.ndarray]]
+) -> dict[str, dict[str, np.ndarray]]:
+    """Runs signatures of a SavedModel in a new process.
+
+    Args:
+      path: path of the SavedModel.
+      requests: `{signature: {input: array [batch, ...]}}`.
+
+    Returns:
+      `{signature: {output: array [batch, ...]}}`.
 
     Raises:
-      ExportError: it cannot be loaded, or fails.
+      ExportError: it cannot be loaded, or a signature fails.
     """
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     environment = {
         **os.environ,
         "PYTHONPATH": _python_path(),
         "TF_CPP_MIN_LOG_LEVEL": "3",
-        # The device, if there is one, is this process's.
+        # This process occupies the GPU or TPU.
         "CUDA_VISIBLE_DEVICES": "-1",
         "TPU_LOAD_LIBRARY": "0",
     }
@@ -117,7 +137,7 @@ def ask(path: str, requests: dict[str, dict[str, np.ndarray]]) -> dict[str, dict
         )
         if done.returncode:
             lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-            raise ExportError(f"a fresh process could not serve it: {lines[-1]}")
+            raise ExportError(f"a new process cannot load and run it: {lines[-1]}")
         return array_file.load(os.path.join(folder, _ANSWERS))
 
 
@@ -128,47 +148,41 @@ def _python_path():
     return os.pathsep.join(map(os.path.abspath, kept))
 
 
-def _with_turned_pictures(inputs):
-    """Returns the inputs of image_bytes with more files: turned ones, then the same upright."""
+def _add_rotated_images(inputs):
+    """Appends the first image in all EXIF orientations, then upright, to inputs of image_bytes."""
     ((name, files),) = inputs.items()
-    more = [file for group in rotated_images.rotate(files[0]) for file in group]
-    return {name: np.concatenate([files, np.array(more, object)])}
-
-
-def _of_turned_pictures(answer, count):
-    """Returns the answers to turned pictures and to the same upright, behind those to examples."""
-    pairs = {name: np.split(values[count:], 2) for name, values in answer.items()}
-    return tuple({name: pair[i] for name, pair in pairs.items()} for i in range(2))
+    rotated, upright = rotated_images.rotate(files[0])
+    return {name: np.concatenate([files, np.array([*rotated, *upright], object)])}
 
 
 def predict_batch(estimator, settings, checkpoint):
-    """Returns the predictions of the first batch of the split."""
+    """Returns the predictions of the first batch of the split, `{name: array [batch, ...]}`."""
 
     def input_fn(params):
-        # A TPUEstimator says the batch size itself.
+        # A TPUEstimator sets the batch size.
         params = {"batch_size": settings.prediction.batch_size, **params}
         return settings.pipeline.predict_input_fn(settings.evaluation.split)(params).take(1)
 
     batches = estimator.predict(input_fn, checkpoint_path=checkpoint, yield_single_examples=False)
-    batches = list(batches)  # one, but that a TPU's last batch may come in pieces
+    batches = list(batches)  # TPUEstimator may yield the batch in parts
     return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
 
 
-def _is_computed_alike(settings):
-    """Whether the fresh process, which has a CPU alone, computes as the Estimator does."""
+def _estimator_runs_in_float32_on_cpu(settings):
+    """Whether the Estimator computes with the arithmetic of the new process."""
     has_gpu = bool(tf.config.list_physical_devices("GPU"))
     return not (settings.use_tpu or has_gpu or settings.params.get("precision") == "bfloat16")
 
 
 def _differences(predicted, given):
-    """Returns the differences of floats, those of numbers above 1 relative to the number."""
+    """Returns abs(predicted - given) / max(1, abs(predicted)), elementwise."""
     scale = np.maximum(1.0, np.abs(np.nan_to_num(predicted)))
-    with np.errstate(invalid="ignore"):  # infinity less infinity; equal numbers differ by 0
+    with np.errstate(invalid="ignore"):  # inf - inf
         return np.where(predicted == given, 0.0, np.abs(predicted - given) / scale)
 
 
 def _compare(predictions, answer, exactly):
-    """Returns the largest difference between floats, and a line for each output that is wrong."""
+    """Returns the largest difference between floats, and an error message per wrong output."""
     largest, problems = 0.0, []
     tolerance = _TOLERANCE if exactly else _LOOSE_TOLERANCE
     for name in sorted(predictions.keys() & answer.keys()):
@@ -176,8 +190,8 @@ def _compare(predictions, answer, exactly):
         if predicted.shape != given.shape:
             problems.append(f"{name} has the shape {given.shape}, not {predicted.shape}")
         elif np.issubdtype(predicted.dtype, np.floating):
-            of_example = _differences(predicted, given).reshape(len(predicted), -1).max(axis=1)
-            difference = float(np.max(of_example) if exactly else np.median(of_example))
+            per_example = _differences(predicted, given).reshape(len(predicted), -1).max(axis=1)
+            difference = float(np.max(per_example) if exactly else np.median(per_example))
             largest = max(largest, difference)
             if not difference <= tolerance:
                 problems.append(f"{name} differs by up to {difference:.3g}")
@@ -188,10 +202,10 @@ def _compare(predictions, answer, exactly):
 
 
 def serve(path: str, folder: str) -> None:
-    """Answers the requests in `folder` by the SavedModel at `path`: the fresh process."""
+    """Runs the requests in `folder` through the SavedModel at `path`; runs in the new process."""
     requests = array_file.load(os.path.join(folder, _REQUESTS))
     if serving.TEXT in requests:
-        import tensorflow_text  # noqa: F401 the operations of the graph
+        import tensorflow_text  # noqa: F401 registers its ops
     answers = {}
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         meta_graph = tf.compat.v1.saved_model.load(session, ["serve"], path)

@@ -16,6 +16,7 @@ import time
 import tensorflow as tf
 
 from common import locks
+from common.names import is_remote
 
 # Not numbers, so that servers do not load them.
 _STAGING, _FAILED = "temp-", "failed-"
@@ -70,7 +71,7 @@ def publish(path: str, export_dir: str, has_failed: bool) -> str:
 @contextlib.contextmanager
 def _claimed(export_dir, version):
     """Yields True unless another process uses this version; locally `locks.briefly` excludes it."""
-    if "://" not in export_dir:
+    if not is_remote(export_dir):
         yield True
         return
     try:
@@ -100,7 +101,7 @@ def _remove_leftovers(export_dir):
 
 
 def _remove_if_leftover(path):
-    if "://" in path:
+    if is_remote(path):
         if time.time() - _last_change(path) > _OLD_SECONDS:
             tf.io.gfile.rmtree(path)
         return

@@ -1,4 +1,4 @@
-"""`MODEL_CARD.json` in a SavedModel: what it is, how good it is, and how it is called."""
+"""`MODEL_CARD.json` of a SavedModel: model, hyperparameters, metrics, signatures, versions."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _METHODS = {"tensorflow/serving/predict": "predict", "tensorflow/serving/classif
 
 
 def write(path: str, settings, checkpoint: str, report) -> dict:
-    """Writes the card of the SavedModel at `path`, and returns it.
+    """Writes the card of a SavedModel; returns it.
 
     Args:
-      path: of the SavedModel.
-      settings: of the run.
-      checkpoint: that its variables come from.
-      report: of `export_check`.
+      path: path of the SavedModel.
+      settings: `RunSettings`.
+      checkpoint: path of the exported checkpoint.
+      report: the `export_check.Report`.
     """
     step = find.read_step(checkpoint)
     card = {
@@ -41,7 +41,7 @@ def write(path: str, settings, checkpoint: str, report) -> dict:
             },
         },
         "checkpoint": {"path": checkpoint, "step": step},
-        "metrics": results.of_evaluation(settings.model_dir, checkpoint),
+        "metrics": results.read_evaluation(settings.model_dir, checkpoint),
         "export_check": dataclasses.asdict(report),
         "versions": {
             "python": platform.python_version(),
@@ -57,7 +57,7 @@ def write(path: str, settings, checkpoint: str, report) -> dict:
 
 
 def describe(card: dict) -> str:
-    """Returns a line about what was exported."""
+    """Returns one line with size, number of variables and signatures."""
     signatures = ", ".join(next(iter(card["graphs"].values()))["signatures"])
     nodes = " + ".join(f"{graph['nodes']:,}" for graph in card["graphs"].values())
     return (
@@ -67,7 +67,7 @@ def describe(card: dict) -> str:
 
 
 def read(path: str) -> saved_model_pb2.SavedModel:
-    """Returns the graphs of the SavedModel at `path`."""
+    """Returns the SavedModel proto at `path`."""
     with tf.io.gfile.GFile(os.path.join(path, "saved_model.pb"), "rb") as file:
         return saved_model_pb2.SavedModel.FromString(file.read())
 
@@ -78,7 +78,7 @@ def signature_names(path: str) -> list[str]:
 
 
 def _content(path):
-    """Returns what the SavedModel holds, `graphs` by their tags."""
+    """Returns size, number of values in variables, and signatures per graph (by tags)."""
     graphs = {}
     for meta_graph in read(path).meta_graphs:
         graphs[",".join(meta_graph.meta_info_def.tags)] = {
@@ -106,7 +106,7 @@ def _content(path):
 
 
 def _tensors(tensors):
-    """Returns `{name: {"dtype", "shape"}}`; None is a size that is free."""
+    """Returns `{name: {"dtype", "shape"}}`; None is a dynamic dimension."""
     return {
         name: {
             "dtype": tf.dtypes.as_dtype(info.dtype).name,

@@ -1,7 +1,7 @@
-"""The signatures of a SavedModel: one graph of the model for each way in, one set of variables.
+"""SavedModel signatures: one copy of the model graph per serving input receiver.
 
-A graph a signature, and not one that can be fed at several places: a runtime that knows no JPEG and
-no text then meets neither, whatever it reads.
+The copies share their variables. Each signature has a separate copy, so that runtimes without ops
+for JPEG or text (TensorFlow Lite, ONNX) can load the raw signature.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from input_fns import serving
 
 
 class _Predict(tf.estimator.export.PredictOutput):
-    """A Predict signature with inputs of its own, not all that the graph can be fed with."""
+    """A Predict signature with some of the receiver tensors as inputs, not all of them."""
 
     def __init__(self, inputs, outputs):
         super().__init__(outputs)
@@ -26,17 +26,17 @@ class _Predict(tf.estimator.export.PredictOutput):
 
 
 class _Classify(tf.estimator.export.ClassificationOutput):
-    """A Classify signature, whose one input is of serialised tf.train.Examples."""
+    """A Classify signature, whose only input is serialized tf.train.Examples."""
 
     def as_signature_def(self, receiver_tensors):
         return super().as_signature_def({"inputs": receiver_tensors[serving.EXAMPLES]})
 
 
 def serving_input_receiver_fn(pipeline):
-    """Returns the serving_input_receiver_fn of all receivers of a pipeline.
+    """Returns a serving_input_receiver_fn with the inputs of all receivers of a pipeline.
 
-    Its features are what can be fed, as `export_outputs` wants them. The pipeline's assets go into
-    the SavedModel's.
+    Its features are the placeholders themselves; `export_outputs` preprocesses them. The assets of
+    the pipeline are added to the SavedModel.
     """
 
     def receiver_fn():
@@ -45,62 +45,66 @@ def serving_input_receiver_fn(pipeline):
                 tf.compat.v1.GraphKeys.ASSET_FILEPATHS, tf.constant(path)
             )
         with tf.name_scope("inputs"):  # a variable may have the name of a feature
-            fed = {
+            placeholders = {
                 name: tf.compat.v1.placeholder(spec.dtype, spec.shape, name)
                 for receiver in pipeline.receivers().values()
                 for name, spec in receiver.inputs.items()
             }
-        # A server feeds a placeholder with any shape.
-        features = {name: tf.ensure_shape(tensor, tensor.shape) for name, tensor in fed.items()}
-        return tf.estimator.export.ServingInputReceiver(features, fed)
+        # Placeholders of a SavedModel accept any shape: check it.
+        features = {
+            name: tf.ensure_shape(tensor, tensor.shape) for name, tensor in placeholders.items()
+        }
+        return tf.estimator.export.ServingInputReceiver(features, placeholders)
 
     return receiver_fn
 
 
 def export_outputs(features, predictions, predict, pipeline, top_k: int):
-    """Returns the signatures of the receivers that `features` feed.
+    """Returns the signatures of all receivers whose inputs are in `features`.
 
-    In an export those are all, in a prediction only the raw one, which costs nothing.
+    In an export these are all receivers; in `Estimator.predict` only the raw one, which adds
+    nothing to the graph.
 
     Args:
-      features: of the model_fn; what the model itself sees, and in an export what else is fed.
-      predictions: of `features`.
-      predict: the same as a function, from features to predictions.
-      pipeline: whose receivers they are.
+      features: features of the model_fn: the inputs of the model and, in an export, of the other
+        receivers.
+      predictions: predictions for `features`, `{name: [batch, ...]}`.
+      predict: function from features to predictions.
+      pipeline: the input pipeline.
       top_k: see `serving.class_outputs`.
 
     Returns:
-      `{signature: tf.estimator.export.ExportOutput}`: a Predict signature for each receiver and, of
-      classes, a Classify signature for records. In the program of a TPU, which computes no text,
-      the raw one alone, of the predictions as they are.
+      `{signature: tf.estimator.export.ExportOutput}`: a Predict signature for each receiver and,
+      for a classifier, a Classify signature for tf.train.Examples. In a TPU graph, which cannot
+      hold strings, only the raw signature, with the predictions unchanged.
 
     Raises:
-      UsageError: the model predicts no classes, of which there could be a `top_k`.
+      UsageError: `top_k` is set, but the model predicts no classes.
     """
     if top_k and "probabilities" not in predictions:
-        raise UsageError(f"--export_top_k={top_k} is of classes, and the model predicts none")
+        raise UsageError(f"--export_top_k={top_k} needs a model that predicts 'probabilities'")
     if control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
         return {serving.RAW: tf.estimator.export.PredictOutput(predictions)}
-    found = {}
+    signatures = {}
     for name, receiver in pipeline.receivers(top_k).items():
         if not receiver.inputs.keys() <= features.keys():
             continue
         if name != serving.RAW:
             with tf.compat.v1.variable_scope(tf.compat.v1.get_variable_scope(), reuse=True):
-                fed = {key: features[key] for key in receiver.inputs}
-                predictions = _with_one_at_least(predict, receiver.features(fed))
+                inputs = {key: features[key] for key in receiver.inputs}
+                predictions = _predict_with_padding(predict, receiver.features(inputs))
         outputs = receiver.outputs(predictions)
-        found[name] = _Predict(list(receiver.inputs), outputs)
+        signatures[name] = _Predict(list(receiver.inputs), outputs)
         if name == serving.TF_EXAMPLE and "probabilities" in outputs:
-            found[serving.CLASSIFY] = _classify(outputs, pipeline.data.class_names)
-    return found
+            signatures[serving.CLASSIFY] = _classify(outputs, pipeline.data.class_names)
+    return signatures
 
 
-def _with_one_at_least(predict, features):
-    """Returns predictions of features `[batch, ...]`, of which there may be none.
+def _predict_with_padding(predict, features):
+    """Returns predictions for features `[batch, ...]`; pads an empty batch to one example.
 
-    oneDNN answers a convolution of an empty batch in the shape of its input, not of its output. The
-    raw signature goes without this: sizes known only in a run keep other runtimes from planning.
+    With oneDNN the convolution of an empty batch has the shape of its input, not of its output. The
+    raw signature is not padded: dynamic shapes prevent optimizations of other runtimes.
     """
     batch_size = tf.shape(tf.nest.flatten(features)[0])[0]
     missing = tf.cast(tf.equal(batch_size, 0), tf.int32)
@@ -114,7 +118,7 @@ def _with_one_at_least(predict, features):
 
 
 def _classify(outputs, class_names):
-    """Of all classes in their order, or of the likeliest, if they are asked for."""
+    """Returns the Classify signature: all classes in their order, or the top_k classes."""
     if "top_classes" in outputs:
         return _Classify(scores=outputs["top_probabilities"], classes=outputs["top_class_names"])
     scores = outputs["probabilities"]

@@ -1,7 +1,8 @@
-"""Optimizers that decay weights by themselves: AdamW, and LARS and LAMB for large batches.
+"""AdamW, LARS and LAMB: optimizers with their own rule of weight decay.
 
-LARS and LAMB scale the step of each kernel by the ratio of its own norm to that of its update. As
-with weight decay, biases, scales and shifts are left out.
+LARS and LAMB, for large batches, multiply the update of each kernel by a trust ratio: the norm of
+the kernel divided by the norm of its update. Weight decay and trust ratio do not apply to biases
+and to the scales and shifts of norms. Gradients must be dense.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ import tensorflow as tf
 
 
 def is_decayed(variable):
-    """Whether weight decay applies: to kernels and embeddings, not to biases, scales and shifts."""
+    """Returns whether weight decay applies: True for kernels and embeddings."""
     return variable.shape.rank > 1
 
 
 class AdamWOptimizer(tf.compat.v1.train.AdamOptimizer):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2017, arXiv:1711.05101).
 
-    Before each update a decayed variable shrinks by learning_rate * weight_decay of itself.
+    Before each update, a kernel w is decayed by learning_rate * weight_decay * w.
     """
 
     def __init__(self, learning_rate, weight_decay, **kwargs):
@@ -37,9 +38,10 @@ class AdamWOptimizer(tf.compat.v1.train.AdamOptimizer):
 class LARSOptimizer(tf.compat.v1.train.MomentumOptimizer):
     """Layer-wise adaptive rate scaling (You, Gitman and Ginsburg 2017, arXiv:1708.03888).
 
-    A kernel w whose decayed gradient is `g = gradient + weight_decay * w` moves by the momentum of
-    `learning_rate * trust_coefficient * |w| / |g| * g`. (The paper divides by the sum of the two
-    norms; TensorFlow's model garden and optax, as here, by the norm of the sum.)
+    With `g = gradient + weight_decay * w`, the momentum of a kernel w accumulates
+    `learning_rate * trust_coefficient * |w| / |g| * g`. The paper divides by
+    `|gradient| + weight_decay * |w|` instead; this is the form of TensorFlow's model garden and
+    optax.
     """
 
     def __init__(self, learning_rate, momentum, weight_decay, trust_coefficient):
@@ -53,7 +55,7 @@ class LARSOptimizer(tf.compat.v1.train.MomentumOptimizer):
         rate = self._rate
         if is_decayed(var):
             grad += self._weight_decay * var
-            rate *= _ratio(self._trust_coefficient * tf.norm(var), tf.norm(grad))
+            rate *= _trust_ratio(self._trust_coefficient * tf.norm(var), tf.norm(grad))
         accumulator = self.get_slot(var, "momentum")
         update = self._decay * accumulator + rate * grad
         return tf.group(
@@ -64,7 +66,7 @@ class LARSOptimizer(tf.compat.v1.train.MomentumOptimizer):
 class LAMBOptimizer(tf.compat.v1.train.AdamOptimizer):
     """Layer-wise adaptive moments (You et al. 2019, arXiv:1904.00962, version 5).
 
-    A kernel w with Adam's bias-corrected update u moves by
+    With Adam's bias-corrected update u, a kernel w is decreased by
     `learning_rate * |w| / |u + weight_decay * w| * (u + weight_decay * w)`.
     """
 
@@ -73,7 +75,7 @@ class LAMBOptimizer(tf.compat.v1.train.AdamOptimizer):
         self._rate = learning_rate
         self._weight_decay = weight_decay
         self._betas = beta1, beta2
-        self._small = epsilon
+        self._denominator_epsilon = epsilon
 
     def _resource_apply_dense(self, grad, var):
         beta1, beta2 = self._betas
@@ -82,11 +84,11 @@ class LAMBOptimizer(tf.compat.v1.train.AdamOptimizer):
         new_m = beta1 * m + (1 - beta1) * grad
         new_v = beta2 * v + (1 - beta2) * tf.square(grad)
         update = new_m / (1 - beta1_power)
-        update /= tf.sqrt(new_v / (1 - beta2_power)) + self._small
+        update /= tf.sqrt(new_v / (1 - beta2_power)) + self._denominator_epsilon
         rate = self._rate
         if is_decayed(var):
             update += self._weight_decay * var
-            rate *= _ratio(tf.norm(var), tf.norm(update))
+            rate *= _trust_ratio(tf.norm(var), tf.norm(update))
         return tf.group(
             m.assign(new_m, read_value=False),
             v.assign(new_v, read_value=False),
@@ -94,7 +96,7 @@ class LAMBOptimizer(tf.compat.v1.train.AdamOptimizer):
         )
 
 
-def _ratio(numerator, denominator):
-    """Returns their quotient; 1 where either is 0, as at the start of a kernel of zeros."""
-    both = (numerator > 0) & (denominator > 0)
-    return tf.where(both, tf.math.divide_no_nan(numerator, denominator), 1.0)
+def _trust_ratio(numerator, denominator):
+    """Returns the trust ratio; 1 if a norm is 0, so that a kernel of zeros can be trained."""
+    is_defined = (numerator > 0) & (denominator > 0)
+    return tf.where(is_defined, tf.math.divide_no_nan(numerator, denominator), 1.0)

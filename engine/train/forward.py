@@ -1,4 +1,4 @@
-"""The inference function as both wrappers run it: in the precision asked for, partly frozen."""
+"""Runs the inference function of a model with mixed precision and frozen variables."""
 
 from __future__ import annotations
 
@@ -13,16 +13,22 @@ from models.layers import device, dropout
 
 
 def infer(model, features, params, training):
-    """Returns `model.inference(features, params, training)`, outputs of bfloat16 as float32.
+    """Returns `model.inference(features, params, training)`, with bfloat16 outputs as float32.
 
-    With `params["precision"]` of bfloat16 the layers see variables cast to bfloat16, while the
-    variables themselves, their gradients and their updates stay float32 (`bfloat16_scope`).
+    Mixed precision: with `params["precision"]` of bfloat16, layers compute in bfloat16, while
+    variables, gradients and updates stay float32 (`bfloat16_scope`).
 
-    Variables that do not match the regular expression `params["trainable"]` are no trainable
-    variables afterwards: they get no gradient, no slots, no decay and no average.
+    Freezing: variables that do not match the regular expression `params["trainable"]` are removed
+    from the trainable variables, so they get no gradients, optimizer slots, weight decay or EMA.
+
+    Args:
+      model: a `models.model.Model`.
+      features: tensors `[batch, ...]` of the per-replica batch.
+      params: all hyperparameters.
+      training: True for a training step.
 
     Raises:
-      UsageError: no variable matches.
+      UsageError: no variable matches `params["trainable"]`.
     """
     with contextlib.ExitStack() as stack:
         if params.get("precision") == "bfloat16":
@@ -41,8 +47,8 @@ def _freeze(pattern):
     kept = [variable for variable in variables if re.fullmatch(pattern, variable.op.name)]
     if not kept:
         raise UsageError(
-            f"trainable={pattern} matches no variable; the last of the model is "
-            f"{variables[-1].op.name if variables else 'none'}"
+            f"trainable={pattern} matches no variable. The last variable of the model is "
+            f"{variables[-1].op.name if variables else 'missing'}"
         )
     variables[:] = kept
 

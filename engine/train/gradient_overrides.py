@@ -1,4 +1,4 @@
-"""Gradients that replace TensorFlow's own where a kernel of a CPU computes them wrong."""
+"""Gradients of Conv2D and BiasAdd that avoid CPU kernels with wrong results."""
 
 from __future__ import annotations
 
@@ -7,44 +7,51 @@ import contextlib
 import tensorflow as tf
 from tensorflow.python.framework import ops
 
-_CONV2D = "Conv2DWithoutUnreadPixels"
-_BIAS_ADD = "BiasAddWithItsGradientSummedInFloat32"
-# Channels of the widest vector of oneDNN's kernels, those of AVX-512.
+from models.layers import device
+
+_CONV2D = "Conv2DGradientOfReadPixels"
+_BIAS_ADD = "BiasAddGradientInFloat32"
+# Channels per vector of oneDNN's widest kernels, those of AVX-512.
 _VECTOR_CHANNELS = 16
 
 
 @contextlib.contextmanager
 def override_gradients(params):
-    """Overrides the gradients of the operations that are built in this context.
+    """Overrides the gradients of the ops that are built in this context.
 
-    For training graphs only: an exported graph must not need this module. The override belongs to
-    the graph, not to a thread: replicas of a strategy that take turns may lose it.
+    Use it for training graphs only: an exported graph must not need this module. The override is a
+    property of the graph, not of the thread: replicas of a strategy, which are built in turns, may
+    lose it.
 
     Args:
-      params: hyperparameters; `precision` chooses the gradients, and `use_tpu` says that the graph
-        is a TPU's, which adds up bfloat16 in float32.
+      params: hyperparameters. With `precision` bfloat16 the gradient of BiasAdd is overridden,
+        except on a TPU, which sums bfloat16 in float32.
     """
     gradients = {"Conv2D": _CONV2D}
-    if params.get("precision") == "bfloat16" and not params.get("use_tpu"):
+    if params.get("precision") == "bfloat16" and not device.from_params(params).is_tpu:
         gradients["BiasAdd"] = _BIAS_ADD
     with tf.compat.v1.get_default_graph().gradient_override_map(gradients):
         yield
 
 
 @tf.RegisterGradient(_CONV2D)
-def _gradients_of_conv2d(op, gradient):
-    """Leaves out the pixels that a strided 1x1 convolution does not read.
+def _conv2d_gradient(op, gradient):
+    """Computes the filter gradient of a strided 1x1 convolution from the pixels that it reads.
 
-    oneDNN's gradient of such a filter, for fewer input channels than a vector has, writes past its
-    workspace: the result is wrong, or the process crashes (oneDNN issue 6035, with AVX2 and with
-    AVX-512). TensorFlow 2.15 uses oneDNN by default where a CPU has VNNI, AVX512_BF16 or AMX.
+    oneDNN's kernel for it writes past its workspace if the input has fewer channels than a vector:
+    the result is wrong or the process crashes (oneDNN issue 6035, with AVX2 and AVX-512).
+    TensorFlow 2.15 uses oneDNN by default on CPUs with VNNI, AVX512_BF16 or AMX.
     """
     x, kernel = op.inputs
     _, *strides, _ = op.get_attr("strides")
     is_1x1 = kernel.shape[:2].as_list() == [1, 1]
-    is_plain = op.get_attr("data_format") == b"NHWC" and not any(op.get_attr("explicit_paddings"))
+    is_default_layout = op.get_attr("data_format") == b"NHWC" and not any(
+        op.get_attr("explicit_paddings")
+    )
     channels = tf.compat.dimension_value(kernel.shape[2]) if is_1x1 else None
-    if not (is_1x1 and is_plain and max(strides) > 1 and (channels or 0) < _VECTOR_CHANNELS):
+    if not (
+        is_1x1 and is_default_layout and max(strides) > 1 and (channels or 0) < _VECTOR_CHANNELS
+    ):
         return ops.gradient_registry.lookup("Conv2D")(op, gradient)
     backprop_input = tf.compat.v1.nn.conv2d_backprop_input
     backprop_filter = tf.compat.v1.nn.conv2d_backprop_filter
@@ -56,10 +63,10 @@ def _gradients_of_conv2d(op, gradient):
 
 
 @tf.RegisterGradient(_BIAS_ADD)
-def _gradients_of_bias_add(op, gradient):
-    """Sums by a product, which adds up in float32, and in half the time.
+def _bias_add_gradient(op, gradient):
+    """Sums the gradient with a matrix product, which accumulates in float32 and is twice as fast.
 
-    TensorFlow's BiasAddGrad adds up bfloat16 in bfloat16 on a CPU, where 512 + 1 is 512.
+    TensorFlow's BiasAddGrad accumulates bfloat16 in bfloat16 on a CPU, where 512 + 1 is 512.
     """
     if op.get_attr("data_format") == b"NCHW":
         axes = [0, *range(2, gradient.shape.rank)]

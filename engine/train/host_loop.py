@@ -1,8 +1,8 @@
 """Runs several training steps per session.run of an Estimator on one device.
 
-A TPUEstimator has such a loop on the TPU. Here the number of steps of each loop is chosen while
-training runs, so that progress lines, signals and checkpoints are not delayed. It saves time if a
-step is as short as the overhead of session.run: small models.
+Like `iterations_per_loop` of a TPUEstimator, on the CPU or GPU of this host. It speeds up small
+models, whose step takes about as long as the overhead of session.run. The number of steps per loop
+adapts to their duration, so that progress lines, signals and checkpoints are not delayed.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from engine.hooks.progress import StepCounter
 from engine.hooks.summaries import TrainSummaryHook
 
 MAX_STEPS = 100
-_SECONDS = 0.1
+_SECONDS = 0.1  # target duration of a loop
 
 
 @dataclasses.dataclass(frozen=True)
 class Batches:
-    """The features that a decorated input_fn yields.
+    """The features that a decorated input_fn returns.
 
     Attributes:
-      next: returns `(features, labels)`, tensors of the next batch in each iteration of the loop.
+      next: returns `(features, labels)`, the tensors of the next batch. Called in the loop body.
     """
 
     next: Callable[[], tuple[Any, Any]]
 
 
 def decorate_input_fn(input_fn):
-    """Returns an input_fn of `(Batches, None)` for an input_fn of a tf.data.Dataset."""
+    """Returns an input_fn that returns `(Batches, None)` instead of a tf.data.Dataset."""
 
     def batches_fn(params):
         dataset = input_fn(params)
@@ -49,14 +49,14 @@ def decorate_input_fn(input_fn):
 def decorate_model_fn(model_fn, counter, summary_steps):
     """Returns a model_fn that runs the train_op of `model_fn` in a while loop.
 
-    The loop ends after as many steps as `counter` feeds, or at a loss that is not finite. The spec
-    has the loss of the last step. Batches come from `decorate_input_fn`; other features are passed
-    on to `model_fn`.
+    The loop ends after the number of steps that `counter` feeds, or if the loss is not finite. The
+    loss of the spec is that of the last step. Features that are not `Batches`, as in evaluation,
+    are passed to `model_fn` unchanged.
 
     Args:
       model_fn: model_fn of an Estimator.
       counter: the `LoopCounter`.
-      summary_steps: a step that is a multiple of it is summarized and ends the loop.
+      summary_steps: steps between summaries. `counter` must end a loop at their multiples.
     """
 
     def looped(features, labels, mode, params):
@@ -71,7 +71,7 @@ def decorate_model_fn(model_fn, counter, summary_steps):
 
         def body(global_step, loss, summary):
             del loss, summary
-            with tf.compat.v1.name_scope(None):  # names of ops as without a loop
+            with tf.compat.v1.name_scope(None):  # keep the names of ops without a loop
                 with tf.name_scope("batch"):
                     batch = features.next()
                 specs.append(model_fn(*batch, mode, params))
@@ -100,30 +100,35 @@ def _summary_hook(spec):
 
 
 class LoopCounter(StepCounter):
-    """Counts the steps of loops, and chooses the number of steps of the next loop.
+    """Counts global steps, and chooses the number of steps of each loop.
 
     Attributes:
-      steps: the placeholder of that number; `decorate_model_fn` creates it.
+      steps: int64 placeholder of that number; `decorate_model_fn` creates it.
     """
 
     def __init__(self, *stops: int, end: int):
-        """Takes numbers at whose multiples a loop ends, and the step at which training ends."""
+        """Initializes the counter.
+
+        Args:
+          *stops: a loop ends at each multiple of these numbers of steps.
+          end: global step at which training ends.
+        """
         super().__init__(MAX_STEPS)
         self._stops, self._end = stops, end
         self._max = 1
 
     def before_run(self, run_context):
-        """Feeds the number of steps."""
+        """Feeds the number of steps of this loop."""
         left = [every - self.step % every for every in self._stops]
         self._steps_per_run = max(1, min(self._max, self._end - self.step, *left))
         self._started = time.monotonic()
         return tf.estimator.SessionRunArgs(None, {self.steps: self._steps_per_run})
 
     def after_run(self, run_context, run_values):
-        """Counts the steps; makes the next loop take about a tenth of a second."""
+        """Counts the steps; adapts the next loop to about 0.1 s, at most twice as many steps."""
         super().after_run(run_context, run_values)
         if self.step >= self._end:
-            # The Estimator's own StopAtStepHook sees the step before the loop, one run too late.
+            # StopAtStepHook of the Estimator reads the step before the loop: one run too late.
             run_context.request_stop()
         seconds = (time.monotonic() - self._started) / self._steps_per_run
         fitting = int(_SECONDS / seconds)

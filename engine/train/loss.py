@@ -1,4 +1,4 @@
-"""The training loss: a sum of terms, each a mean over the global batch."""
+"""The training loss: a sum of terms, each a weighted mean over the global batch."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from models.layers import device
 
 
 def denominators(terms, params):
-    """Returns `{name: scalar}`, the number by which a replica divides its sum of weighted losses.
+    """Returns `{name: scalar}`: each replica divides its sum of weighted losses by this number.
 
-    It is the mean over replicas of their sums of weights. The mean over replicas of the losses, and
-    of the gradients, is then that of the global batch, even if one replica has more weight than
-    another.
+    It is the sum of the weights of a replica, averaged over replicas by an all-reduce. So the mean
+    over replicas of the losses, and of the gradients, is that of the global batch, even if the
+    weights, such as numbers of tokens, differ between replicas.
 
     Args:
       terms: `{name: models.model.Loss}` of the per-replica batch.
-      params: those of the model_fn.
+      params: params of the model_fn.
     """
 
     def denominator(term):
         if term.weights is None:
             return float(term.values.shape[0])
         weight = tf.reduce_sum(term.weights)
-        here = device.from_params(params)
-        return here.cross_replica_sum(weight) / here.num_replicas
+        replica = device.from_params(params)
+        return replica.cross_replica_sum(weight) / replica.num_replicas
 
     return {name: denominator(term) for name, term in terms.items()}
 
@@ -42,6 +42,6 @@ def means(terms, divisors):
 
 
 def total(terms, means):
-    """Returns the sum of the means, each times the scale of its term, a float32 scalar."""
+    """Returns the total loss, `sum(mean * scale)` over the terms, a float32 scalar."""
     scaled = [mean if terms[n].scale == 1 else mean * terms[n].scale for n, mean in means.items()]
     return scaled[0] if len(scaled) == 1 else tf.add_n(scaled)

@@ -1,4 +1,9 @@
-"""Optimizers by name, and what a step does with gradients."""
+"""Optimizers, weight decay, gradient clipping and per-layer learning rates.
+
+`create` returns an optimizer of the TensorFlow 1 API; a training step calls `compute_gradients` and
+`apply_gradients`. Gradient accumulation over micro-batches is in `engine/train/train_step.py`, the
+learning rate schedule in `engine/train/schedules.py`.
+"""
 
 from __future__ import annotations
 
@@ -12,26 +17,30 @@ from common.messages import did_you_mean
 from common.params import Strings
 from engine.checkpoints import ema
 from engine.train.adamw_lars_lamb import AdamWOptimizer, LAMBOptimizer, LARSOptimizer, is_decayed
-from models.layers.device import sum_over_strategy
+from models.layers import device
 
 
 def default_params():
     """Returns the hyperparameters of this module."""
     return {
-        "optimizer": "adam",  # momentum, adam, adamw, rmsprop, lars or lamb
-        "momentum": 0.9,  # momentum, rmsprop, lars
-        "nesterov": False,  # momentum
-        "beta1": 0.9,  # adam, adamw, lamb
-        "beta2": 0.999,  # adam, adamw, lamb
-        "rmsprop_decay": 0.9,  # rmsprop: of the mean square
-        "epsilon": 1e-7,  # adam, adamw, lamb: added to the denominator; rmsprop: under its root
-        "trust_coefficient": 1e-3,  # lars: step of a layer, as a share of its norm
-        "weight_decay": 0.0,  # of kernels, not of biases and norms; momentum, adam, rmsprop: L2
-        "clip_norm": 0.0,  # global norm to which gradients are clipped; 0: not
-        "trainable": ".*",  # regular expression of what is trained; other variables are frozen
-        # REGEX:FACTOR, the first that matches a variable's name, e.g. [logits/.*:10,stage_1/.*:0.1]
+        "optimizer": "adam",  # sgd, momentum, adagrad, adam, adamw, rmsprop, lars or lamb
+        "momentum": 0.9,  # of momentum, rmsprop, lars
+        "nesterov": False,  # Nesterov momentum; of momentum
+        "beta1": 0.9,  # of adam, adamw, lamb
+        "beta2": 0.999,  # of adam, adamw, lamb
+        "rmsprop_decay": 0.9,  # of rmsprop: decay of the mean square
+        "epsilon": 1e-7,  # added to the denominator of adam, adamw, lamb; in the root of rmsprop
+        "trust_coefficient": 1e-3,  # of lars: update norm divided by weight norm
+        # Of kernels and embeddings, not of biases and norms. Decoupled for adamw, see there for
+        # lars and lamb; an L2 loss for the others.
+        "weight_decay": 0.0,
+        "clip_norm": 0.0,  # gradient clipping by global norm; 0: off
+        "trainable": ".*",  # regular expression of the variables to train; the others are frozen
+        # Factors of the learning rate, REGEX:FACTOR, such as [logits/.*:10,stage_1/.*:0.1]. The
+        # first regular expression that matches the name of a variable counts.
         "learning_rate_factors": Strings(),
-        "ema_decay": 0.0,  # of the average of the weights that eval and export use; 0: none
+        # Exponential moving average (EMA) of the weights, for evaluation and export; 0: off.
+        "ema_decay": 0.0,
     }
 
 
@@ -80,7 +89,12 @@ def _learning_rate_factors(params):
 
 
 def create(params, learning_rate):
-    """Returns `params["optimizer"]`; `learning_rate` is a float or a scalar tensor."""
+    """Returns the `tf.compat.v1.train.Optimizer` that `params` define.
+
+    Args:
+      params: see `default_params`.
+      learning_rate: float or float32 scalar tensor.
+    """
     make = _OPTIMIZERS[params["optimizer"]]
     optimizer = make(params, learning_rate)
     factors = _learning_rate_factors(params)
@@ -91,27 +105,43 @@ def create(params, learning_rate):
 
 
 def compute_gradients(optimizer, loss, params):
-    """Returns `[(gradient, variable)]` of the scalar `loss`, with L2 where `params` want it.
+    """Returns `[(gradient, variable)]` of the trainable variables; L2 weight decay is included.
 
-    The gradients are dense: cores of a TPU sum dense gradients, and an optimizer that took sparse
-    ones on a CPU would leave out the decay and the momentum of rows that a batch does not use.
+    Gradients of embeddings stay sparse (`tf.IndexedSlices`) where the optimizer has a sparse rule:
+    TensorFlow's for sgd, momentum, adagrad, adam and rmsprop. Momentum and rmsprop then leave the
+    rows that a batch does not use as they are. Gradients are dense on a TPU, for its all-reduce;
+    with adamw, lars and lamb, whose decay and norms need every row; with L2 weight decay; and with
+    gradient clipping on several replicas.
+
+    Args:
+      optimizer: from `create`, on a TPU inside a CrossShardOptimizer.
+      loss: float32 scalar tensor.
+      params: see `default_params`; on a TPU with those that TPUEstimator adds.
     """
     variables = tf.compat.v1.trainable_variables()
-    # As a part of the loss, so that an optimizer that sums gradients over cores scales it too.
-    if params["weight_decay"] and params["optimizer"] not in _OWN_WEIGHT_DECAY:
+    # L2 is a part of the loss, so that an optimizer that sums gradients over replicas scales it.
+    if params["weight_decay"] and params["optimizer"] not in _DENSE_OPTIMIZERS:
         decayed = [tf.nn.l2_loss(variable) for variable in variables if is_decayed(variable)]
         loss += params["weight_decay"] * tf.add_n(decayed or [0.0])
+    gradients = optimizer.compute_gradients(loss, variables)
+    here = device.from_params(params)
+    if not (
+        here.is_tpu
+        or params["optimizer"] in _DENSE_OPTIMIZERS
+        or (params["clip_norm"] and here.num_replicas > 1)
+    ):
+        return gradients
     return [
         (gradient if gradient is None else tf.convert_to_tensor(gradient), variable)
-        for gradient, variable in optimizer.compute_gradients(loss, variables)
+        for gradient, variable in gradients
     ]
 
 
 def apply_gradients(optimizer, gradients_and_variables, params):
-    """Returns the op that ends a training step.
+    """Returns the train op of a step.
 
-    It applies the gradients, runs the updates of batch norm, counts the global step and moves the
-    average of the weights.
+    It runs `UPDATE_OPS`, such as the moving averages of batch norm, applies the gradients,
+    increments the global step, and updates the EMA of the weights.
     """
     global_step = tf.compat.v1.train.get_or_create_global_step()
     updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
@@ -121,10 +151,10 @@ def apply_gradients(optimizer, gradients_and_variables, params):
 
 
 class ClippedOptimizer(tf.compat.v1.train.Optimizer):
-    """Clips the global norm of the gradients that another optimizer is about to apply.
+    """Gradient clipping by global norm, before another optimizer applies the gradients.
 
-    Inside a CrossShardOptimizer these are the sums over all cores, and under a strategy they are
-    summed up here, so that a step is the same on one device and on many.
+    Clips the gradient of the global batch: inside a CrossShardOptimizer the gradients are summed
+    over cores already; under a `tf.distribute.Strategy` they are summed over replicas here.
     """
 
     def __init__(self, optimizer, clip_norm):
@@ -133,53 +163,78 @@ class ClippedOptimizer(tf.compat.v1.train.Optimizer):
         self._clip_norm = clip_norm
 
     def compute_gradients(self, loss, var_list=None, **kwargs):
-        """As the other optimizer does."""
+        """Returns the gradients of the other optimizer."""
         return self._optimizer.compute_gradients(loss, var_list=var_list, **kwargs)
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
-        """Clips, then applies."""
+        """Clips the gradients and applies them."""
         gradients, variables = zip(*grads_and_vars)
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         if replicas > 1:
-            gradients = sum_over_strategy(list(gradients))
-        clipped, _ = tf.clip_by_global_norm(gradients, self._clip_norm)
-        # The other optimizer adds them up over the replicas.
+            gradients = device.sum_over_strategy(list(gradients))
+        clipped, _ = tf.clip_by_global_norm(list(map(_unique_rows, gradients)), self._clip_norm)
+        # The other optimizer sums them over the replicas again.
         clipped = [gradient / replicas for gradient in clipped] if replicas > 1 else clipped
         return self._optimizer.apply_gradients(list(zip(clipped, variables)), global_step, name)
 
 
+def _unique_rows(gradient):
+    """Returns `tf.IndexedSlices` with one row per index: their norm is the norm of the gradient."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    indices, segments = tf.unique(gradient.indices)
+    values = tf.math.unsorted_segment_sum(gradient.values, segments, tf.size(indices))
+    return tf.IndexedSlices(values, indices, gradient.dense_shape)
+
+
 class GroupedOptimizer(tf.compat.v1.train.Optimizer):
-    """Optimizers of one kind with rates of their own, each for the variables that match first."""
+    """Optimizers with different learning rates for different variables."""
 
     def __init__(self, groups, optimizer):
-        """Takes `[(regular expression, optimizer)]`, and the optimizer of all other variables."""
+        """Creates a GroupedOptimizer.
+
+        Args:
+          groups: `[(regular expression, optimizer)]`; the first one that matches a variable's name
+            updates it.
+          optimizer: updates all other variables.
+        """
         super().__init__(use_locking=False, name="Grouped")
         self._groups = groups
         self._optimizer = optimizer
 
     def compute_gradients(self, loss, var_list=None, **kwargs):
-        """As any of the optimizers does."""
+        """Returns gradients, which are the same for all optimizers."""
         return self._optimizer.compute_gradients(loss, var_list=var_list, **kwargs)
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
-        """Lets each optimizer update its variables, then counts the step.
+        """Updates each variable by its optimizer, then increments the global step.
 
         Raises:
-          UsageError: an expression matches no variable that the ones before it have left.
+          UsageError: a regular expression matches no variable that is left.
         """
         rest, updates = list(grads_and_vars), []
         for pattern, optimizer in self._groups:
-            own = [pair for pair in rest if re.fullmatch(pattern, pair[1].op.name)]
+            group = [pair for pair in rest if re.fullmatch(pattern, pair[1].op.name)]
             rest = [pair for pair in rest if not re.fullmatch(pattern, pair[1].op.name)]
-            if not own:
+            if not group:
                 raise UsageError(f"learning_rate_factors: '{pattern}' matches no trained variable")
-            updates.append(optimizer.apply_gradients(own))
+            updates.append(optimizer.apply_gradients(group))
         if rest:
             updates.append(self._optimizer.apply_gradients(rest))
         with tf.control_dependencies(updates):
             if global_step is None:
                 return tf.no_op(name)
             return global_step.assign_add(1, name=name, read_value=False)
+
+
+def _sgd(params, learning_rate):
+    del params
+    return tf.compat.v1.train.GradientDescentOptimizer(learning_rate)
+
+
+def _adagrad(params, learning_rate):
+    del params
+    return tf.compat.v1.train.AdagradOptimizer(learning_rate)
 
 
 def _momentum(params, learning_rate):
@@ -220,11 +275,14 @@ def _rmsprop(params, learning_rate):
 
 
 _OPTIMIZERS = {
+    "sgd": _sgd,
     "momentum": _momentum,
+    "adagrad": _adagrad,
     "adam": _adam,
     "adamw": _adamw,
     "rmsprop": _rmsprop,
     "lars": _lars,
     "lamb": _lamb,
 }
-_OWN_WEIGHT_DECAY = ("adamw", "lars", "lamb")
+# Of adamw_lars_lamb: they decay weights without an L2 loss and have no sparse rule.
+_DENSE_OPTIMIZERS = ("adamw", "lars", "lamb")

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: a function of the global step, with a linear warm-up before any."""
+"""Learning rate schedules: functions of the global step, each after a linear warm-up."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from common.params import Ints
 def default_params():
     """Returns the hyperparameters of `learning_rate`."""
     return {
-        "learning_rate": 1e-3,  # its peak, reached at the end of the warm-up
-        "base_batch_size": 0,  # that all rates are meant for, scaled with another; 0: as they are
-        # constant, step, exponential, cosine, polynomial, inverse_sqrt, or noam: inverse_sqrt whose
-        # peak is learning_rate * (hidden_size * warmup_steps) ** -0.5 (Vaswani et al. 2017, 5.3)
+        "learning_rate": 1e-3,  # peak, reached at the end of the warm-up
+        # Linear scaling rule: all rates are multiplied by the global batch size divided by this
+        # one (Goyal et al. 2017, arXiv:1706.02677); 0: off.
+        "base_batch_size": 0,
+        # constant, step, exponential, cosine, polynomial, inverse_sqrt, or noam: inverse_sqrt with
+        # a peak of learning_rate * (hidden_size * warmup_steps) ** -0.5 (Vaswani et al. 2017, 5.3).
         "schedule": "constant",
-        "warmup_steps": 0,  # steps of linear growth from 0
-        "decay_steps": 0,  # after the warm-up; 0: until the end of the training
-        "decay_rate": 0.1,  # step: factor at each boundary; exponential: over decay_steps
-        "decay_boundaries": Ints(),  # step: global steps after which the rate falls
-        "decay_power": 1.0,  # polynomial: 1 is a straight line
-        "end_learning_rate": 0.0,  # cosine and polynomial: the rate after decay_steps
+        "warmup_steps": 0,  # steps of linear warm-up from 0
+        "decay_steps": 0,  # steps of the decay, after the warm-up; 0: until the end of training
+        "decay_rate": 0.1,  # of step: factor at each boundary; of exponential: over decay_steps
+        "decay_boundaries": Ints(),  # of step: global steps after which the rate is decayed
+        "decay_power": 1.0,  # of polynomial; 1 is linear decay
+        "end_learning_rate": 0.0,  # of cosine and polynomial: the rate after decay_steps
     }
 
 
@@ -43,24 +45,21 @@ def check_params(params):
             f"decay_boundaries={boundaries} must be increasing steps, such as [3000,6000]"
         )
     if schedule in ("inverse_sqrt", "noam") and not params["warmup_steps"]:
-        raise UsageError(f"schedule={schedule} falls from the end of a warm-up: give warmup_steps")
+        raise UsageError(f"schedule={schedule} decays after a warm-up. Set warmup_steps")
     if schedule == "noam" and "hidden_size" not in params:
-        raise UsageError("schedule=noam is for models with a hidden_size; use inverse_sqrt")
+        raise UsageError("schedule=noam needs a model with a hidden_size. Use inverse_sqrt")
     if (schedule == "step") != bool(boundaries):
-        raise UsageError("schedule=step and decay_boundaries belong together: give both or neither")
+        raise UsageError("schedule=step and decay_boundaries need each other. Set both or neither")
 
 
 def learning_rate(params, global_step, train_steps, batch_size):
-    """Returns the learning rate at `global_step`, a float32 scalar tensor.
-
-    With a `base_batch_size` it is multiplied by `batch_size / base_batch_size` (Goyal et al. 2017,
-    arXiv:1706.02677: 0.1 for 256, so 0.4 for 1024).
+    """Returns the learning rate at `global_step`, float32 scalar tensor.
 
     Args:
       params: see `default_params`.
-      global_step: integer scalar tensor, the number of updates already made.
-      train_steps: the step at which training ends.
-      batch_size: the global one.
+      global_step: integer scalar tensor, number of updates already made.
+      train_steps: global step at which training ends.
+      batch_size: global batch size.
     """
     step = tf.cast(global_step, tf.float32)
     warmup_steps = params["warmup_steps"]
@@ -76,48 +75,51 @@ def learning_rate(params, global_step, train_steps, batch_size):
     return rate
 
 
-def _constant(params, step, decayed, decay_steps):
-    del step, decayed, decay_steps
+# A schedule takes the global step, that step minus the warm-up steps, and the length of the decay.
+
+
+def _constant(params, step, decay_step, decay_steps):
+    del step, decay_step, decay_steps
     return tf.constant(params["learning_rate"], tf.float32)
 
 
-def _step(params, step, decayed, decay_steps):
-    del decayed, decay_steps
+def _step(params, step, decay_step, decay_steps):
+    del decay_step, decay_steps
     boundaries = [float(boundary) for boundary in params["decay_boundaries"]]
     rates = [
         params["learning_rate"] * params["decay_rate"] ** i for i in range(len(boundaries) + 1)
     ]
-    # Not piecewise_constant: it asserts, with text in the graph, which a TPU has none of.
+    # piecewise_constant adds assertions with string tensors, which a TPU does not support.
     passed = tf.reduce_sum(tf.cast(step > boundaries, tf.int32))
     return tf.gather(rates, passed)
 
 
-def _exponential(params, step, decayed, decay_steps):
+def _exponential(params, step, decay_step, decay_steps):
     del step
     return tf.compat.v1.train.exponential_decay(
-        params["learning_rate"], decayed, decay_steps, params["decay_rate"]
+        params["learning_rate"], decay_step, decay_steps, params["decay_rate"]
     )
 
 
-def _cosine(params, step, decayed, decay_steps):
+def _cosine(params, step, decay_step, decay_steps):
     del step
     alpha = params["end_learning_rate"] / params["learning_rate"]
-    return tf.compat.v1.train.cosine_decay(params["learning_rate"], decayed, decay_steps, alpha)
+    return tf.compat.v1.train.cosine_decay(params["learning_rate"], decay_step, decay_steps, alpha)
 
 
-def _polynomial(params, step, decayed, decay_steps):
+def _polynomial(params, step, decay_step, decay_steps):
     del step
     return tf.compat.v1.train.polynomial_decay(
         params["learning_rate"],
-        decayed,
+        decay_step,
         decay_steps,
         params["end_learning_rate"],
         params["decay_power"],
     )
 
 
-def _inverse_sqrt(params, step, decayed, decay_steps):
-    del decayed, decay_steps
+def _inverse_sqrt(params, step, decay_step, decay_steps):
+    del decay_step, decay_steps
     return params["learning_rate"] * tf.math.rsqrt(
         tf.maximum(step, params["warmup_steps"]) / params["warmup_steps"]
     )

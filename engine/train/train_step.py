@@ -1,4 +1,8 @@
-"""A training step as both wrappers run it: forward pass, gradients, update."""
+"""Builds the training step of both wrappers: forward pass, loss, gradients, optimizer update.
+
+Training is data parallel: each replica (TPU core, GPU or worker) computes the gradients of its
+per-replica batch, and the optimizer applies their mean over all replicas (all-reduce).
+"""
 
 from __future__ import annotations
 
@@ -20,12 +24,12 @@ class TrainStep:
 
     Attributes:
       op: runs the step.
-      loss: float32 scalar without the L2 loss of weight decay. On a TPU the mean over cores is the
+      loss: float32 scalar without the L2 loss of weight decay. Its mean over the replicas is the
         loss of the global batch.
       losses: `{name: float32 scalar}`, the terms of the loss, not scaled.
       learning_rate: float32 scalar.
-      eval_outputs: `model.eval_outputs` of the whole per-replica batch.
-      model_variables: the variables of the inference function, without optimizer slots.
+      eval_outputs: `model.eval_outputs` of the per-replica batch, `[batch, ...]`.
+      model_variables: variables of the inference function and global_step; no optimizer slots.
     """
 
     op: tf.Operation
@@ -41,12 +45,12 @@ def train_step(model, features, labels, params, train):
 
     Args:
       model: a `models.model.Model`.
-      features: tensors `[batch, ...]` of static shapes, the per-replica batch.
+      features: tensors `[batch, ...]` with static shapes, the per-replica batch.
       labels: like `features`.
-      params: all hyperparameters; on a TPU with those that TPUEstimator adds.
-      train: `TrainSettings`: `steps` and the global `batch_size` for the learning rate schedule;
-        `accumulate_steps` micro-batches for gradient accumulation, whose gradients are summed and
-        applied once. Batch norm sees one micro-batch at a time.
+      params: all hyperparameters; on a TPU also the params that TPUEstimator adds.
+      train: `TrainSettings`. `steps` and the global `batch_size` determine the learning rate;
+        `accumulate_steps` is the number of micro-batches for gradient accumulation. Batch norm
+        normalizes each micro-batch separately.
 
     Returns:
       A `TrainStep`.
@@ -81,7 +85,11 @@ def train_step(model, features, labels, params, train):
 
 
 def _accumulate(model, features, labels, params, compute, num_parts):
-    """Runs `compute` for one micro-batch after another in a loop; sums up what it returns."""
+    """Gradient accumulation: runs `compute` for each micro-batch in a while loop.
+
+    Returns:
+      What `compute` returns for the whole batch: total loss, losses, eval_outputs, gradients.
+    """
     parts = tf.nest.map_structure(lambda tensor: _split(tensor, num_parts), (features, labels))
     like = _trace(model, params, parts)
     divisors = _divisors(model, features, labels, params, like.outputs, num_parts)
@@ -93,7 +101,7 @@ def _accumulate(model, features, labels, params, compute, num_parts):
         part_total, part_means, part_outputs, part_gradients = compute(*part, divisors)
         means = {name: mean + part_means[name] / num_parts for name, mean in means.items()}
         gradients = [
-            gradient if added is None else gradient + added / num_parts
+            gradient if added is None else gradient + tf.convert_to_tensor(added) / num_parts
             for gradient, added in zip(gradients, part_gradients)
         ]
         outputs = [
@@ -102,7 +110,7 @@ def _accumulate(model, features, labels, params, compute, num_parts):
         updates = tf.compat.v1.get_collection_ref(updates_key)
         with tf.control_dependencies(updates):
             i += 1
-        del updates[:]  # they ran inside the loop; outside of it they are not fetchable
+        del updates[:]  # ops inside a while loop cannot be fetched outside
         return i, total + part_total / num_parts, means, gradients, outputs
 
     _, total, means, gradients, outputs = tf.while_loop(
@@ -130,9 +138,9 @@ def _accumulate(model, features, labels, params, compute, num_parts):
 
 @dataclasses.dataclass(frozen=True)
 class _Traced:
-    """Placeholders and shapes of one micro-batch, from a graph of its own.
+    """Placeholders and shapes of one micro-batch, traced in a temporary graph.
 
-    A while loop needs them before its body creates the variables.
+    The loop variables of tf.while_loop need them before its body creates the variables.
     """
 
     outputs: Any
@@ -172,10 +180,10 @@ def _check_weights(name, term, outputs):
 
 
 def _divisors(model, features, labels, params, outputs_like, num_parts):
-    """Returns `loss.denominators` of the whole batch for losses that are summed by part."""
+    """Returns `loss.denominators` of the whole batch, divided by the number of micro-batches."""
     batch_size = tf.nest.flatten(features)[0].shape[0]
     outputs = tf.nest.map_structure(
-        # Not read: weights do not depend on outputs.
+        # Only a shape: `_check_weights` ensures that the weights do not depend on the outputs.
         lambda like: tf.zeros([batch_size, *like.shape[1:]], like.dtype),
         outputs_like,
     )

@@ -1,4 +1,4 @@
-"""Trains with an Estimator, in one session or in several, on one machine or in a cluster."""
+"""Trains with an Estimator in one or several sessions, on one machine or in a cluster."""
 
 from __future__ import annotations
 
@@ -55,7 +55,13 @@ class Trainer:
             self._profile = [ProfileHook(train.profile_steps, settings.model_dir, state.counter)]
 
     def train(self, start_step, end_step, listeners=()):
-        """Trains in one session; `listeners` are CheckpointSaverListeners, not in a cluster."""
+        """Trains in one session.
+
+        Args:
+          start_step: global step of the latest checkpoint.
+          end_step: global step at which to stop.
+          listeners: CheckpointSaverListeners; ignored in a cluster.
+        """
         input_fn = self._train_input_fn(start_step)
         if self._settings.task.in_cluster:
             tf_config.train(self._estimator, input_fn, end_step, self._hooks())
@@ -71,7 +77,7 @@ class Trainer:
             self.interruption.exit_if_requested()
 
     def _hooks(self):
-        """Returns the hooks of a session: those that count and check a step before the saver."""
+        """Returns the hooks of a session; counters and checks of a step come before the saver."""
         settings, state = self._settings, self._state
         counting = [state.counter, self._progress]
         nan_hook, stop = nan_guard.NanGuardHook(settings.model_dir), self.interruption.hook()
@@ -91,7 +97,7 @@ class Trainer:
             saves = save_in(settings.model_dir)
             return [state.lock.hook(), *counting, *records, nan_hook, saves, stop]
         if settings.task.is_synchronous:
-            # Saving sums over all workers, so each must save; only the chief's is kept.
+            # Saving all-reduces variables, so all workers must save; only the chief's is kept.
             self._scratch = tempfile.TemporaryDirectory()  # removed with this object
             return [*counting, nan_hook, save_in(self._scratch.name), stop]
         return [*counting, nan_hook, stop]

@@ -1,22 +1,26 @@
-"""Augmentation of training images on the host, in whole batches.
+"""Augmentation of training examples on the host, on whole batches.
 
-`--augment` lists it as words, applied from left to right, each with its arguments behind colons:
+`--augment` lists operations, applied from left to right, with their arguments after colons:
 
-    resize_crop:AREA     a window of AREA (0.08 for ImageNet) to all of the image, of proportions
-                         3/4 to 4/3, brought to the size that the model sees
-    random_crop          a window as large as evaluation sees (--center_crop), but anywhere
-    flip                 left and right changed, half of the images
-    crop:PIXELS          padded with zeros all around and cut out again somewhere
-    shift:FRACTION       moved by up to FRACTION of the height and of the width
-    rotate:DEGREES       turned by up to DEGREES either way
-    jitter:STRENGTH      brightness, contrast and saturation, each times 1-STRENGTH to 1+STRENGTH
-    erase:PROBABILITY    a rectangle set to zero
-    randaugment:N:LEVEL  N of fourteen operations at LEVEL (0 to 10)
-    mixup:ALPHA          with a neighbour in the batch, share by Beta(ALPHA, ALPHA)
-    cutmix:ALPHA         a rectangle of a neighbour, area by Beta(ALPHA, ALPHA)
+    resize_crop:AREA     random resized crop: area AREA (0.08 for ImageNet) to 1, aspect ratio 3/4
+                         to 4/3
+    random_crop          random crop as large as the center crop of evaluation (--center_crop)
+    flip                 horizontal flip with probability 1/2
+    crop:PIXELS          zero padding by PIXELS, then a random crop of the original size
+    shift:FRACTION       translation by up to FRACTION of height and width
+    rotate:DEGREES       rotation by up to DEGREES
+    shear:DEGREES        horizontal shear by up to DEGREES
+    scale:FRACTION       scaling by 1-FRACTION to 1+FRACTION
+    jitter:STRENGTH      color jitter: brightness, contrast, saturation times 1-STRENGTH to
+                         1+STRENGTH
+    erase:PROBABILITY    random erasing: a rectangle set to 0
+    randaugment:N:LEVEL  RandAugment: N of fourteen operations at LEVEL (0 to 10)
+    mixup:ALPHA          mixup with a neighbor in the batch, weight from Beta(ALPHA, ALPHA)
+    cutmix:ALPHA         CutMix with a neighbor in the batch, area from Beta(ALPHA, ALPHA)
 
-Every operation is a function of the images and of numbers that `Augmentation.draw` gives each of
-them: nothing in here is random by itself.
+Each operation is a function of the examples and of their random numbers (`Augmentation.draw`).
+Geometric operations move the image, its mask and its boxes with the same numbers; photometric ones
+(jitter, erase) change the image only.
 """
 
 from input_fns.augment.augmentation import Augmentation, parse

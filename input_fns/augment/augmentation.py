@@ -1,4 +1,4 @@
-"""The words of `--augment`, checked, and what they do to a batch."""
+"""Parses `--augment` and applies it to batches."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from input_fns import DataError
+from input_fns import DataError, images
 from input_fns.augment import color, geometry, mixing, randaugment, windows
 
-# Word -> what makes it, and for each argument its name, smallest and largest value.
-_WORDS: dict[str, tuple[Callable, tuple]] = {
+# Name -> class, and (name, minimum, maximum) of each argument.
+_OPERATIONS: dict[str, tuple[Callable, tuple]] = {
     "flip": (geometry.Flip, ()),
     "crop": (geometry.Crop, (("PIXELS", 1, 512),)),
     "shift": (geometry.Shift, (("FRACTION", 0, 1),)),
     "rotate": (geometry.Rotate, (("DEGREES", 0, 180),)),
+    "shear": (geometry.Shear, (("DEGREES", 0, 60),)),
+    "scale": (geometry.Scale, (("FRACTION", 0, 0.9),)),
     "resize_crop": (windows.ResizeCrop, (("AREA", 0.01, 1),)),
     "random_crop": (windows.RandomCrop, ()),
     "jitter": (color.Jitter, (("STRENGTH", 0, 1),)),
@@ -25,131 +27,191 @@ _WORDS: dict[str, tuple[Callable, tuple]] = {
     "mixup": (mixing.Mixup, (("ALPHA", 0.01, 10),)),
     "cutmix": (mixing.CutMix, (("ALPHA", 0.01, 10),)),
 }
-_WHOLE = ("PIXELS", "N")
+_INTEGERS = ("PIXELS", "N")
+# Boxes of which a smaller fraction remains in the image become invalid.
+MIN_VISIBLE = 0.25
 
 
 def parse(text: str) -> Augmentation:
-    """Returns the augmentation that the words of `--augment` describe.
+    """Returns the augmentation that a value of `--augment` describes.
 
     Raises:
-      DataError: a word is unknown, its arguments are wrong, or it stands where it cannot.
+      DataError: an operation is unknown, or its arguments or its position are invalid.
     """
-    words = tuple(_word(word) for word in text.split())
-    mixes = [isinstance(word, (mixing.Mixup, mixing.CutMix)) for word in words]
+    operations = tuple(_operation(word) for word in text.split())
+    mixes = [isinstance(op, (mixing.Mixup, mixing.CutMix)) for op in operations]
     if mixes != sorted(mixes):
-        raise DataError(f"--augment={text}: mixup and cutmix mix whole batches: they come last")
-    cuts = [isinstance(word, (windows.ResizeCrop, windows.RandomCrop)) for word in words]
-    if any(cuts[1:]):
+        raise DataError(f"--augment={text}: put mixup and cutmix last, they mix whole batches")
+    crops = [isinstance(op, (windows.ResizeCrop, windows.RandomCrop)) for op in operations]
+    if any(crops[1:]):
         raise DataError(
-            f"--augment={text}: resize_crop and random_crop make the size: one of them, and first"
+            f"--augment={text}: use one of resize_crop and random_crop, and put it first"
         )
-    first, last = sum(cuts), len(words) - sum(mixes)
-    return Augmentation(words[0] if any(cuts) else None, words[first:last], words[last:])
+    first, last = sum(crops), len(operations) - sum(mixes)
+    window = operations[0] if any(crops) else None
+    return Augmentation(window, operations[first:last], operations[last:])
 
 
-def _word(text):
+def _operation(text):
     name, *values = text.split(":")
-    if name not in _WORDS:
-        raise DataError(f"--augment: '{name}' is unknown; there are {', '.join(_WORDS)}")
-    make, arguments = _WORDS[name]
+    if name not in _OPERATIONS:
+        raise DataError(f"--augment: '{name}' is unknown; valid are {', '.join(_OPERATIONS)}")
+    make, arguments = _OPERATIONS[name]
     usage = ":".join([name, *(argument for argument, _, _ in arguments)])
     if len(values) != len(arguments):
-        raise DataError(f"--augment: '{text}' should be {usage}")
+        raise DataError(f"--augment: '{text}' must be {usage}")
     return make(*(_number(text, value, *argument) for value, argument in zip(values, arguments)))
 
 
 def _number(text, value, name, low, high):
     try:
-        number = int(value) if name in _WHOLE else float(value)
+        number = int(value) if name in _INTEGERS else float(value)
         if low <= number <= high:
             return number
     except ValueError:
         pass
-    kind = "whole number" if name in _WHOLE else "number"
-    raise DataError(f"--augment: '{text}': {name} must be a {kind} from {low} to {high}")
+    kind = "an integer" if name in _INTEGERS else "a number"
+    raise DataError(f"--augment: '{text}': {name} must be {kind} from {low} to {high}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Augmentation:
-    """What is done to the images of a training batch.
+    """Augmentation of training examples; a function of their random numbers (`draw`).
 
     Attributes:
-      window: cuts a random window out of each image, or None.
-      words: from images to images of the same size, in order.
-      mixers: what mixes neighbours; one of them for each image.
+      window: random crop of each image, resized to the model's size, or None.
+      operations: operations on images of one size, in order.
+      mixers: mixup and cutmix; each image gets one of them.
     """
 
     window: Any = None
-    words: tuple[Any, ...] = ()
+    operations: tuple[Any, ...] = ()
     mixers: tuple[Any, ...] = ()
 
     @property
     def mixes(self) -> bool:
-        """Whether labels become shares of the classes."""
+        """Whether labels become probabilities of the classes."""
         return bool(self.mixers)
 
     def draw(self, count: int, seed) -> tf.Tensor:
-        """Returns float32 `[count, numbers]`: what the other methods need for `count` examples.
+        """Returns float32 `[count, numbers]`, the random numbers of `count` examples.
 
         Args:
-          count: of examples.
+          count: number of examples.
           seed: int32 `[2]`; equal seeds give equal numbers.
         """
-        # One at least: TensorFlow's parallel batch crashes on rows of no numbers.
+        # One at least: tf.data's parallel batch crashes on tensors without elements.
         uniform = tf.random.stateless_uniform([count, max(1, sum(self._sizes()))], seed)
-        shares = [_beta(count, seed, i, word.alpha) for i, word in enumerate(self.mixers)]
-        return tf.concat([uniform, *shares], axis=1)
+        betas = [_beta(count, seed, i, mixer.alpha) for i, mixer in enumerate(self.mixers)]
+        return tf.concat([uniform, *betas], axis=1)
 
-    def of_window(self, numbers):
-        """Returns those of the numbers, `[..., numbers]`, that place windows."""
+    def window_numbers(self, numbers):
+        """Returns the columns of `[..., numbers]` that the random window uses."""
         return numbers[..., : self._sizes()[0]]
 
-    def apply(self, images, numbers):
-        """Returns images like the given ones.
+    def crop(self, example, window, size):
+        """Returns one example cropped and resized.
 
         Args:
-          images: uint8 `[batch, height, width, channels]` of a static size.
-          numbers: float32 `[batch, numbers]`, what `draw` gave these examples.
+          example: as in `apply`, without the batch dimension.
+          window: int32 `[4]`: y, x, height, width.
+          size: `(height, width)` of the result, ints.
         """
-        size = images.shape[1:3].as_list()
+        cropped = images.resize(images.crop(example["image"], window), size)
+        regions = {name: value[tf.newaxis] for name, value in _regions(example).items()}
+        if regions:
+            matrices = geometry.window_matrices(window[tf.newaxis], size)
+            regions = geometry.move_regions(regions, matrices, size)
+            regions = {name: value[0] for name, value in regions.items()}
+        return {**example, "image": cropped, **_valid_regions(regions)}
+
+    def apply(self, examples, numbers):
+        """Returns augmented examples; geometric operations move image, mask and boxes alike.
+
+        Args:
+          examples: `"image"`, uint8 `[batch, height, width, channels]` of static size; optionally
+            `"mask"`, uint8 `[batch, height, width]`; `"boxes"`, float32 `[batch, n, 4]`, y0, x0,
+            y1, x1 in pixels; `"valid"`, bool `[batch, n]`. Others are returned unchanged.
+          numbers: float32 `[batch, numbers]` of `draw`.
+
+        Returns:
+          The same. Mask pixels from outside of the image are `geometry.IGNORE`, 255. Boxes are
+          clipped; `"valid"` is False, and the box 0, for padding (boxes without area), for boxes
+          that were invalid, and if less than `MIN_VISIBLE` of the area remains in the image.
+        """
+        image, regions = examples["image"], _regions(examples)
+        size = image.shape[1:3].as_list()
         column, pending, only_flip = self._sizes()[0], None, None
-        for word in self.words:
-            own = numbers[:, column : column + word.numbers]
-            column += word.numbers
-            if hasattr(word, "matrix"):
-                only_flip = own if pending is None and isinstance(word, geometry.Flip) else None
-                matrix = word.matrix(own, size)
-                # From new pixels to old ones: the last word is the first on the way back.
+        for operation in self.operations:
+            own = numbers[:, column : column + operation.numbers]
+            column += operation.numbers
+            if hasattr(operation, "matrix"):
+                is_flip = pending is None and isinstance(operation, geometry.Flip)
+                only_flip = own if is_flip else None
+                matrix = operation.matrix(own, size)
+                # Matrices map new pixels to old ones: the last operation comes first.
                 pending = matrix if pending is None else tf.matmul(pending, matrix)
-            else:
-                images = word(_moved(images, pending, only_flip), own)
-                pending = None
-        return _moved(images, pending, only_flip)
+                continue
+            moves = [] if pending is None else [pending]
+            image = operation(_move(image, pending, only_flip), own)
+            if hasattr(operation, "region_matrices"):
+                moves += operation.region_matrices(own, size)
+            regions = _move_regions(regions, moves, size)
+            pending = None
+        image = _move(image, pending, only_flip)
+        regions = _move_regions(regions, [] if pending is None else [pending], size)
+        return {**examples, "image": image, **_valid_regions(regions)}
 
     def mix(self, images, labels, numbers):
         """Returns images, and labels as float32 `[batch, num_classes]`, of `mixing.mix`."""
-        of_window, of_words, of_mixers = self._sizes()
-        first, last = of_window + of_words, of_window + of_words + of_mixers
+        of_window, of_operations, of_mixers = self._sizes()
+        first, last = of_window + of_operations, of_window + of_operations + of_mixers
         return mixing.mix(self.mixers, images, labels, numbers[:, last:], numbers[:, first:last])
 
     def _sizes(self):
-        """How many uniform numbers the window, the words and the mixers take."""
+        """Returns how many uniform numbers the window, the operations and the mixers use."""
         of_window = self.window.numbers if self.window else 0
-        of_mixers = 1 + sum(word.numbers for word in self.mixers) if self.mixers else 0
-        return of_window, sum(word.numbers for word in self.words), of_mixers
+        of_mixers = 1 + sum(mixer.numbers for mixer in self.mixers) if self.mixers else 0
+        return of_window, sum(op.numbers for op in self.operations), of_mixers
 
 
-def _moved(images, matrices, only_flip):
+def _move(images, matrices, only_flip):
     if matrices is None:
         return images
     if only_flip is not None:
-        return geometry.flipped(images, only_flip)
+        return geometry.flip(images, only_flip)
     return geometry.transform(images, matrices, images.shape[1:3].as_list())
 
 
+def _regions(examples):
+    """Returns the mask and the boxes, with the visible fraction of each box."""
+    regions = {name: examples[name] for name in ("mask", "boxes") if name in examples}
+    if "boxes" in regions:
+        valid = examples.get("valid", tf.ones(tf.shape(regions["boxes"])[:-1], tf.bool))
+        regions["visible"] = tf.cast(valid, tf.float32)
+    return regions
+
+
+def _move_regions(regions, moves, size):
+    for matrices in moves if regions else ():
+        regions = geometry.move_regions(regions, matrices, size)
+    return regions
+
+
+def _valid_regions(regions):
+    """Returns the regions with `"valid"` instead of the visible fractions."""
+    regions = dict(regions)
+    if "boxes" in regions:
+        boxes = regions["boxes"]
+        has_area = tf.reduce_all(boxes[..., 2:] > boxes[..., :2], axis=-1)
+        regions["valid"] = (regions.pop("visible") >= MIN_VISIBLE) & has_area
+        regions["boxes"] = tf.where(regions["valid"][..., tf.newaxis], boxes, 0.0)
+    return regions
+
+
 def _beta(count, seed, index, alpha):
-    """Returns float32 `[count, 1]` by Beta(alpha, alpha), as a ratio of two Gammas."""
+    """Returns float32 `[count, 1]` samples of Beta(alpha, alpha), a ratio of two Gammas."""
     seed = tf.random.experimental.stateless_fold_in(seed, index + 1)
     first, second = tf.unstack(tf.random.stateless_gamma([2, count, 1], seed, alpha))
-    # Of small alphas both may be zero.
+    # With a small alpha both may be 0.
     return tf.where(first + second > 0, tf.math.divide_no_nan(first, first + second), 0.5)

@@ -1,15 +1,15 @@
-"""Brightness, contrast, saturation, and a rectangle erased."""
+"""Color jitter and random erasing."""
 
 from __future__ import annotations
 
 import tensorflow as tf
 
-# The weights of red, green and blue in a grey (ITU-R BT.601), as Pillow has them.
+# Weights of red, green and blue in grey (ITU-R BT.601), as in Pillow.
 _GREY = (0.299, 0.587, 0.114)
 
 
 class Jitter:
-    """Brightness, then contrast, then saturation, each by its own factor; clipped at the end."""
+    """Color jitter: brightness, contrast and saturation by random factors, then one clip."""
 
     numbers = 3
 
@@ -23,9 +23,9 @@ class Jitter:
 
 
 def adjust(images, brightness, contrast, saturation):
-    """Returns uint8 `[batch, height, width, channels]` with the three factors, float32 `[batch]`.
+    """Returns uint8 `[batch, height, width, channels]`, adjusted by factors float32 `[batch]`.
 
-    A factor of 1 changes nothing; 0 gives black, the mean grey, and greys (Pillow's ImageEnhance).
+    A factor of 1 is the identity; 0 gives black, the mean grey, and grey (Pillow's ImageEnhance).
     """
     brightness, contrast, saturation = (
         tf.reshape(factor, [-1, 1, 1, 1]) for factor in (brightness, contrast, saturation)
@@ -33,7 +33,7 @@ def adjust(images, brightness, contrast, saturation):
     pixels = tf.cast(images, tf.float32)
     greys = grey(pixels)
     mean = tf.reduce_mean(greys, axis=[1, 2, 3], keepdims=True)
-    # One after the other the three are: a share of the pixel, of its grey, and of the mean grey.
+    # In sequence: a linear combination of the pixel, its grey and the mean grey.
     gain = brightness * contrast
     constant = brightness * (1 - contrast) * mean
     return to_uint8(gain * saturation * pixels + (gain * (1 - saturation) * greys + constant))
@@ -52,7 +52,7 @@ def to_uint8(pixels):
 
 
 class Erase:
-    """A random rectangle set to zero (Zhong et al. 2017, arXiv:1708.04896)."""
+    """Random erasing: sets a rectangle to 0 (Zhong et al. 2017, arXiv:1708.04896)."""
 
     numbers = 5
     _AREA = (0.02, 1 / 3)
@@ -74,14 +74,14 @@ class Erase:
 
 
 def rectangle(size, high, wide, down, right):
-    """Returns bool `[batch, height, width]`, true within a rectangle of each image.
+    """Returns bool `[batch, height, width]`, True inside a rectangle of each image.
 
     Args:
       size: height and width of the images.
-      high: float32 `[batch]`, height of the rectangles; rounded, and cut to the image's.
-      wide: the same of their width.
-      down: float32 `[batch]` in [0, 1), where in the room that is left they stand.
-      right: the same from left to right.
+      high: float32 `[batch]`, heights of the rectangles; rounded, and clipped to the image's.
+      wide: float32 `[batch]`, widths.
+      down: float32 `[batch]` in [0, 1), vertical positions: 0 top, 1 bottom.
+      right: float32 `[batch]` in [0, 1), horizontal positions.
     """
     ranges = []
     for length, side, place in ((size[0], high, down), (size[1], wide, right)):

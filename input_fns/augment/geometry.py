@@ -1,6 +1,8 @@
-"""Flip, crop, shift and rotation: where each pixel comes from.
+"""Geometric operations: flip, crop, shift, rotate, shear, scale.
 
-Neighbouring words become one transform, and each image is interpolated once.
+A matrix, float32 `[batch, 3, 3]`, maps (x, y, 1) of a new pixel to (x, y, 1) in the old image; the
+center of the first pixel is (0, 0). Consecutive matrices are multiplied, so each image is
+interpolated once. The same matrices move masks and boxes ("regions").
 """
 
 from __future__ import annotations
@@ -9,21 +11,24 @@ import math
 
 import tensorflow as tf
 
+# Mask value of pixels that come from outside of the image.
+IGNORE = 255
+
 
 class Flip:
-    """Left and right changed where the number is below one half."""
+    """Horizontal flip with probability 1/2."""
 
     numbers = 1
 
     def matrix(self, numbers, size):
-        """See `transform`."""
+        """Returns the matrices, see the module's docstring."""
         _, width = size
         sign = tf.where(numbers[:, 0] < 0.5, -1.0, 1.0)
-        return matrix_of([sign, 0.0, (width - 1) * (1 - sign) / 2], [0.0, 1.0, 0.0])
+        return to_matrices([sign, 0.0, (width - 1) * (1 - sign) / 2], [0.0, 1.0, 0.0])
 
 
 class Shift:
-    """Moved by up to a fraction of the height and of the width; the border's pixels repeat."""
+    """Translation by up to a fraction of height and width; border pixels repeat."""
 
     numbers = 2
 
@@ -31,14 +36,14 @@ class Shift:
         self._fraction = fraction
 
     def matrix(self, numbers, size):
-        """See `transform`."""
+        """Returns the matrices, see the module's docstring."""
         height, width = size
         down, right = tf.unstack((2 * numbers - 1) * self._fraction, axis=1)
-        return matrix_of([1.0, 0.0, right * width], [0.0, 1.0, down * height])
+        return to_matrices([1.0, 0.0, right * width], [0.0, 1.0, down * height])
 
 
 class Rotate:
-    """Turned about the middle by up to some degrees; the border's pixels repeat."""
+    """Rotation about the center by up to some degrees; border pixels repeat."""
 
     numbers = 1
 
@@ -46,14 +51,42 @@ class Rotate:
         self._radians = math.radians(degrees)
 
     def matrix(self, numbers, size):
-        """See `transform`."""
+        """Returns the matrices, see the module's docstring."""
         angle = (2 * numbers[:, 0] - 1) * self._radians
         sine, cosine = tf.sin(angle), tf.cos(angle)
-        return about_middle(size, [cosine, -sine], [sine, cosine])
+        return about_center(size, [cosine, -sine], [sine, cosine])
+
+
+class Shear:
+    """Horizontal shear about the center by up to some degrees; border pixels repeat."""
+
+    numbers = 1
+
+    def __init__(self, degrees):
+        self._radians = math.radians(degrees)
+
+    def matrix(self, numbers, size):
+        """Returns the matrices, see the module's docstring."""
+        slope = tf.tan((2 * numbers[:, 0] - 1) * self._radians)
+        return about_center(size, [1.0, slope], [0.0, 1.0])
+
+
+class Scale:
+    """Scaling about the center by 1-FRACTION to 1+FRACTION; border pixels repeat."""
+
+    numbers = 1
+
+    def __init__(self, fraction):
+        self._fraction = fraction
+
+    def matrix(self, numbers, size):
+        """Returns the matrices, see the module's docstring."""
+        inverse = 1 / (1 + (2 * numbers[:, 0] - 1) * self._fraction)
+        return about_center(size, [inverse, 0.0], [0.0, inverse])
 
 
 class Crop:
-    """Padded with zeros and cut out again; pixels move by whole numbers and stay as they are."""
+    """Zero padding and a random crop of the original size, without interpolation."""
 
     numbers = 2
 
@@ -64,18 +97,27 @@ class Crop:
         """Returns images like `images`."""
         pad = self._pixels
         height, width = images.shape[1:3].as_list()
-        moves = tf.cast(tf.floor(numbers * (2 * pad + 1)), tf.int32)
-        moves = tf.minimum(moves, 2 * pad)  # a float32 product may round up
+        moves = self._moves(numbers)
         rows = moves[:, 0, tf.newaxis] + tf.range(height)
         columns = moves[:, 1, tf.newaxis] + tf.range(width)
         padded = tf.pad(images, [[0, 0], [pad, pad], [pad, pad], [0, 0]])
         return take(padded, rows, columns)
 
+    def region_matrices(self, numbers, size):
+        """Returns the matrices that move masks and boxes, in order."""
+        del size
+        down, right = tf.unstack(tf.cast(self._moves(numbers) - self._pixels, tf.float32), axis=1)
+        return [to_matrices([1.0, 0.0, right], [0.0, 1.0, down])]
 
-def flipped(images, numbers):
-    """Returns the images of `Flip` alone, which needs no interpolation."""
+    def _moves(self, numbers):
+        moves = tf.cast(tf.floor(numbers * (2 * self._pixels + 1)), tf.int32)
+        return tf.minimum(moves, 2 * self._pixels)  # a float32 product may round up
+
+
+def flip(images, numbers):
+    """Returns the images of `Flip` without interpolation."""
     batch, height, width, channels = images.shape.as_list()
-    # Of three dimensions the reversal of rows has a kernel of its own, ten times as fast.
+    # Reversing the rows of a rank-3 tensor has a kernel that is ten times faster.
     rows = tf.reshape(images, [-1, width, channels])
     mirrored = tf.reshape(tf.reverse(rows, [1]), [-1, height, width, channels])
     count = tf.shape(images)[0]
@@ -85,26 +127,25 @@ def flipped(images, numbers):
 
 
 def take(images, rows, columns):
-    """Returns the pixels at int32 rows `[batch, h]` and columns `[batch, w]` of each image."""
+    """Returns `[batch, h, w, channels]`: int32 rows `[batch, h]` and columns `[batch, w]`."""
     height, width, channels = images.shape[1:].as_list()
-    places = rows[:, :, tf.newaxis] * width + columns[:, tf.newaxis, :]
+    indices = rows[:, :, tf.newaxis] * width + columns[:, tf.newaxis, :]
     pixels = tf.reshape(images, [-1, height * width, channels])
-    taken = tf.gather(pixels, places, batch_dims=1)
+    taken = tf.gather(pixels, indices, batch_dims=1)
     return tf.ensure_shape(taken, [images.shape[0], *rows.shape[1:], *columns.shape[1:], channels])
 
 
 def transform(images, matrices, new_size, fill="NEAREST", fill_value=0.0):
-    """Returns images whose pixels come from where the matrices say, bilinear.
+    """Returns images moved by matrices, with bilinear interpolation.
 
     Args:
       images: uint8 `[batch, height, width, channels]`.
-      matrices: float32 `[batch, 3, 3]`, from (x, y, 1) of a new pixel to (x, y, 1) in the image.
-        The middle of the first pixel is (0, 0).
+      matrices: float32 `[batch, 3, 3]`, see the module's docstring.
       new_size: `(height, width)` of the result.
-      fill: "NEAREST", the border's pixels repeat, or "CONSTANT", with `fill_value`.
-      fill_value: outside of the image.
+      fill: "NEAREST" repeats border pixels, "CONSTANT" uses `fill_value`.
+      fill_value: value of pixels from outside of the image.
     """
-    # In float32: of uint8 the operation would cut the fraction off, and be slower.
+    # In float32: with uint8 the op truncates, and is slower.
     moved = tf.raw_ops.ImageProjectiveTransformV3(
         images=tf.cast(images, tf.float32),
         transforms=tf.reshape(matrices, [-1, 9])[:, :8],
@@ -117,17 +158,83 @@ def transform(images, matrices, new_size, fill="NEAREST", fill_value=0.0):
     return tf.cast(moved + 0.5, tf.uint8)
 
 
-def about_middle(size, x_row, y_row):
-    """Returns the matrices of a linear map whose fixed point is the middle of the image."""
+def move_regions(regions, matrices, new_size):
+    """Returns masks and boxes moved like their image.
+
+    Args:
+      regions: any of `"mask"`, uint8 `[batch, height, width]` or `[batch, height, width, 1]`;
+        `"boxes"`, float32 `[batch, n, 4]`, y0, x0, y1, x1 in pixels, pixel i from i to i + 1; and
+        with boxes `"visible"`, float32 `[batch, n]`, the visible fraction of their areas.
+      matrices: float32 `[batch, 3, 3]`, see the module's docstring.
+      new_size: `(height, width)` of the result.
+
+    Returns:
+      The same: masks by nearest neighbor, `IGNORE` outside of the old image; boxes as the bounding
+      boxes of their moved corners, clipped to the image.
+    """
+    moved = {}
+    if "mask" in regions:
+        mask = regions["mask"]
+        batch, *_, channels = [*mask.shape, 1][:4] if mask.shape.rank == 3 else mask.shape
+        images = tf.reshape(mask, [-1, *mask.shape[1:3], channels])
+        result = tf.raw_ops.ImageProjectiveTransformV3(
+            images=images,
+            transforms=tf.reshape(matrices, [-1, 9])[:, :8],
+            output_shape=new_size,
+            fill_value=float(IGNORE),
+            interpolation="NEAREST",
+            fill_mode="CONSTANT",
+        )
+        shape = [*new_size, *mask.shape[3:]]
+        moved["mask"] = tf.ensure_shape(tf.reshape(result, [-1, *shape]), [batch, *shape])
+    if "boxes" in regions:
+        moved["boxes"], visible = _move_boxes(regions["boxes"], matrices, new_size)
+        moved["visible"] = regions["visible"] * visible
+    return moved
+
+
+def _move_boxes(boxes, matrices, new_size):
+    """Returns boxes `[batch, n, 4]` and the fraction of their areas inside, `[batch, n]`."""
+    y0, x0, y1, x1 = tf.unstack(boxes, axis=-1)
+    ones = tf.ones_like(y0)
+    corners = [(x0, y0), (x1, y0), (x0, y1), (x1, y1)]
+    # Edges are half a pixel off the centers, which the matrices map.
+    points = tf.stack([tf.stack([x - 0.5, y - 0.5, ones], -1) for x, y in corners], axis=2)
+    moved = tf.einsum("bij,bnkj->bnki", tf.linalg.inv(matrices), points) + 0.5
+    low, high = tf.reduce_min(moved, axis=2), tf.reduce_max(moved, axis=2)
+    limit = tf.constant(new_size[::-1], tf.float32)
+    inside_low = tf.clip_by_value(low[..., :2], 0.0, limit)
+    inside_high = tf.clip_by_value(high[..., :2], 0.0, limit)
+    area = tf.reduce_prod(high[..., :2] - low[..., :2], axis=-1)
+    inside = tf.reduce_prod(inside_high - inside_low, axis=-1)
+    # From x, y to y, x.
+    clipped = tf.concat([inside_low[..., ::-1], inside_high[..., ::-1]], axis=-1)
+    return clipped, tf.math.divide_no_nan(inside, area)
+
+
+def window_matrices(windows, new_size):
+    """Returns the matrices of a crop that is resized to `new_size`.
+
+    Args:
+      windows: int32 `[batch, 4]`: y, x, height, width.
+      new_size: `(height, width)`.
+    """
+    y, x, height, width = tf.unstack(tf.cast(windows, tf.float32), axis=1)
+    down, right = height / new_size[0], width / new_size[1]
+    return to_matrices([right, 0.0, x + right / 2 - 0.5], [0.0, down, y + down / 2 - 0.5])
+
+
+def about_center(size, x_row, y_row):
+    """Returns the matrices of a linear map whose fixed point is the center of the image."""
     height, width = size
     x, y = (width - 1) / 2, (height - 1) / 2
-    return matrix_of(
+    return to_matrices(
         [*x_row, x - x_row[0] * x - x_row[1] * y], [*y_row, y - y_row[0] * x - y_row[1] * y]
     )
 
 
-def matrix_of(x_row, y_row):
-    """Returns float32 `[batch, 3, 3]` of its first two rows; at least one entry is `[batch]`."""
+def to_matrices(x_row, y_row):
+    """Returns `[batch, 3, 3]` from the first two rows; at least one entry must be `[batch]`."""
     entries = [*x_row, *y_row, 0.0, 0.0, 1.0]
     batch = tf.zeros_like(next(entry for entry in entries if isinstance(entry, tf.Tensor)))
     return tf.reshape(tf.stack([batch + entry for entry in entries], axis=1), [-1, 3, 3])

@@ -1,7 +1,7 @@
-"""Mixup and CutMix: each image with its neighbour in the batch, and so their labels.
+"""Mixup and CutMix of each image and its label with its neighbor in the batch.
 
-Neighbours are the rows 0 and 1, 2 and 3, and so on: the same on any number of hosts and cores, as
-long as each has an even number of rows. The last of an odd number stays as it is.
+Neighbors are the rows 0 and 1, 2 and 3, and so on: the same on any number of hosts and cores if
+each has an even number of rows. The last row of an odd number is not mixed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from input_fns.augment import color
 
 
 class Mixup:
-    """Both images at once (Zhang et al. 2017, arXiv:1710.09412)."""
+    """Weighted mean of both images (Zhang et al. 2017, arXiv:1710.09412)."""
 
     numbers = 0
 
@@ -20,12 +20,12 @@ class Mixup:
         self.alpha = alpha
 
     def __call__(self, images, others, share, numbers):
-        """Returns the mixed images, and float32 `[batch]`, the first one's share of each.
+        """Returns the mixed images, and float32 `[batch]`, the weight of the first one's label.
 
         Args:
           images: uint8 `[batch, height, width, channels]`.
-          others: the same, of the neighbours.
-          share: float32 `[batch]` in [0, 1], by Beta(alpha, alpha).
+          others: the neighbors.
+          share: float32 `[batch]` in [0, 1], from Beta(alpha, alpha).
           numbers: float32 `[batch, self.numbers]`.
         """
         del numbers
@@ -35,7 +35,7 @@ class Mixup:
 
 
 class CutMix:
-    """A rectangle of the other image pasted in (Yun et al. 2019, arXiv:1905.04899)."""
+    """Pastes a rectangle of the neighbor (Yun et al. 2019, arXiv:1905.04899)."""
 
     numbers = 2
 
@@ -43,7 +43,7 @@ class CutMix:
         self.alpha = alpha
 
     def __call__(self, images, others, share, numbers):
-        """Like `Mixup`; the share is that of the pixels."""
+        """Like `Mixup`; the weight is the fraction of pixels."""
         height, width = images.shape[1:3].as_list()
         side = tf.sqrt(1 - share)
         inside = color.rectangle(
@@ -53,31 +53,31 @@ class CutMix:
         return tf.where(inside[..., tf.newaxis], others, images), share
 
 
-def mix(words, images, labels, shares, numbers):
-    """Mixes each image by one of `words`, all as likely.
+def mix(mixers, images, labels, shares, numbers):
+    """Mixes each image by one of `mixers`, with equal probability.
 
     Args:
-      words: `Mixup` and `CutMix` objects.
+      mixers: `Mixup` and `CutMix` objects.
       images: uint8 `[batch, height, width, channels]`.
       labels: float32 `[batch, num_classes]`.
-      shares: float32 `[batch, len(words)]`, of each word's Beta.
-      numbers: float32 `[batch, 1 + sum of the words' numbers]` in [0, 1).
+      shares: float32 `[batch, len(mixers)]`, samples of each mixer's Beta distribution.
+      numbers: float32 `[batch, 1 + sum of the mixers' numbers]` in [0, 1).
 
     Returns:
-      Images and labels like those given.
+      Images and labels with the same dtypes and shapes.
     """
     batch = tf.shape(images)[0]
     rows = tf.range(batch)
-    neighbour = tf.minimum(tf.bitwise.bitwise_xor(rows, 1), batch - 1)
-    others = tf.gather(images, neighbour)
-    chosen = tf.minimum(tf.cast(numbers[:, 0] * len(words), tf.int32), len(words) - 1)
+    neighbor = tf.minimum(tf.bitwise.bitwise_xor(rows, 1), batch - 1)
+    others = tf.gather(images, neighbor)
+    chosen = tf.minimum(tf.cast(numbers[:, 0] * len(mixers), tf.int32), len(mixers) - 1)
     mixed, share, column = images, tf.ones_like(numbers[:, 0]), 1
-    for i, word in enumerate(words):
-        own = numbers[:, column : column + word.numbers]
-        column += word.numbers
-        images_by_word, share_by_word = word(images, others, shares[:, i], own)
-        by_this = tf.equal(chosen, i)
-        mixed = tf.where(tf.reshape(by_this, [-1, 1, 1, 1]), images_by_word, mixed)
-        share = tf.where(by_this, share_by_word, share)
+    for i, mixer in enumerate(mixers):
+        own = numbers[:, column : column + mixer.numbers]
+        column += mixer.numbers
+        mixed_images, mixed_share = mixer(images, others, shares[:, i], own)
+        is_chosen = tf.equal(chosen, i)
+        mixed = tf.where(tf.reshape(is_chosen, [-1, 1, 1, 1]), mixed_images, mixed)
+        share = tf.where(is_chosen, mixed_share, share)
     share = share[:, tf.newaxis]
-    return mixed, share * labels + (1 - share) * tf.gather(labels, neighbour)
+    return mixed, share * labels + (1 - share) * tf.gather(labels, neighbor)

@@ -1,8 +1,7 @@
-"""RandAugment (Cubuk et al. 2019, arXiv:1909.13719), a whole batch at a time.
+"""RandAugment (Cubuk et al. 2019, arXiv:1909.13719) on whole batches.
 
-The images of a batch are dealt to the fourteen operations, each works on its share, and the batch
-is put together again. What the operations do, and how far a level goes, is as in torchvision, which
-builds on Pillow.
+The batch is partitioned over the fourteen operations and stitched together again. The operations
+and their magnitudes are those of torchvision, which uses Pillow.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ import tensorflow as tf
 from input_fns.augment import color, geometry
 
 _MAX_LEVEL = 10
-_GREYED = 128.0
+_GREY = 128.0
 _MOVE = 150 / 331
 _ANGLE = math.radians(30)
 
 
 class RandAugment:
-    """Some operations, one after the other, each image its own."""
+    """Random operations in sequence, different for each image."""
 
     def __init__(self, count, level):
         self._count, self._strength = int(count), level / _MAX_LEVEL
@@ -28,24 +27,41 @@ class RandAugment:
 
     def __call__(self, images, numbers):
         """Returns images like `images`."""
-        for i in range(self._count):
-            which, sign = tf.unstack(numbers[:, 2 * i : 2 * i + 2], axis=1)
-            which = tf.minimum(tf.cast(which * len(OPERATIONS), tf.int32), len(OPERATIONS) - 1)
-            images = self._one_each(images, which, tf.where(sign < 0.5, -1.0, 1.0))
+        for which, signs in self._choices(numbers):
+            count = len(OPERATIONS)
+            parts = tf.dynamic_partition(images, which, count)
+            signs_of_parts = tf.dynamic_partition(signs, which, count)
+            rows = tf.dynamic_partition(tf.range(tf.shape(images)[0]), which, count)
+            done = [
+                operation(part, self._strength * part_signs)
+                for operation, part, part_signs in zip(OPERATIONS.values(), parts, signs_of_parts)
+            ]
+            images = tf.ensure_shape(tf.dynamic_stitch(rows, done), images.shape)
         return images
 
-    def _one_each(self, images, which, signs):
-        count = len(OPERATIONS)
-        shares = tf.dynamic_partition(images, which, count)
-        shares_of_signs = tf.dynamic_partition(signs, which, count)
-        places = tf.dynamic_partition(tf.range(tf.shape(images)[0]), which, count)
-        done = [
-            operation(share, self._strength * share_of_signs)
-            for operation, share, share_of_signs in zip(
-                OPERATIONS.values(), shares, shares_of_signs
-            )
-        ]
-        return tf.ensure_shape(tf.dynamic_stitch(places, done), images.shape)
+    def region_matrices(self, numbers, size):
+        """Returns the matrices that move masks and boxes, in order."""
+        found = []
+        for which, signs in self._choices(numbers):
+            matrices = tf.eye(3, batch_shape=tf.shape(which))
+            for i, name in enumerate(OPERATIONS):
+                if name in _MATRICES:
+                    chosen = tf.equal(which, i)[:, tf.newaxis, tf.newaxis]
+                    matrices = tf.where(
+                        chosen, _MATRICES[name](size, self._strength * signs), matrices
+                    )
+            found.append(matrices)
+        return found
+
+    def _choices(self, numbers):
+        """Returns pairs of operation indices, int32 `[batch]`, and signs, float32 `[batch]`."""
+        pairs = tf.split(numbers, self._count, axis=1) if self._count > 1 else [numbers]
+        choices = []
+        for pair in pairs:
+            which, sign = tf.unstack(pair, axis=1)
+            which = tf.minimum(tf.cast(which * len(OPERATIONS), tf.int32), len(OPERATIONS) - 1)
+            choices.append((which, tf.where(sign < 0.5, -1.0, 1.0)))
+        return choices
 
 
 def identity(images, strength):
@@ -54,57 +70,57 @@ def identity(images, strength):
     return images
 
 
-def shear_x(images, strength):
-    """Sheared by up to 0.3 along the rows, about the middle."""
-    return _linear(images, [1.0, -0.3 * strength], [0.0, 1.0])
+def shear_x(size, strength):
+    """Returns matrices of a horizontal shear by up to 0.3."""
+    return geometry.about_center(size, [1.0, -0.3 * strength], [0.0, 1.0])
 
 
-def shear_y(images, strength):
-    """Sheared by up to 0.3 along the columns, about the middle."""
-    return _linear(images, [1.0, 0.0], [-0.3 * strength, 1.0])
+def shear_y(size, strength):
+    """Returns matrices of a vertical shear by up to 0.3."""
+    return geometry.about_center(size, [1.0, 0.0], [-0.3 * strength, 1.0])
 
 
-def translate_x(images, strength):
-    """Moved by up to 150/331 of the width."""
-    return _moved(images, strength * (_MOVE * images.shape.as_list()[2]), 0.0)
+def translate_x(size, strength):
+    """Returns matrices of a translation by up to 150/331 of the width."""
+    return geometry.to_matrices([1.0, 0.0, -(strength * (_MOVE * size[1]))], [0.0, 1.0, 0.0])
 
 
-def translate_y(images, strength):
-    """Moved by up to 150/331 of the height."""
-    return _moved(images, 0.0, strength * (_MOVE * images.shape.as_list()[1]))
+def translate_y(size, strength):
+    """Returns matrices of a translation by up to 150/331 of the height."""
+    return geometry.to_matrices([1.0, 0.0, 0.0], [0.0, 1.0, -(strength * (_MOVE * size[0]))])
 
 
-def rotate(images, strength):
-    """Turned by up to 30 degrees."""
+def rotate(size, strength):
+    """Returns matrices of a rotation by up to 30 degrees."""
     angle = strength * _ANGLE
     sine, cosine = tf.sin(angle), tf.cos(angle)
-    return _linear(images, [cosine, -sine], [sine, cosine])
+    return geometry.about_center(size, [cosine, -sine], [sine, cosine])
 
 
 def brightness(images, strength):
-    """Brightness times 1 - 0.9 to 1 + 0.9."""
+    """Scales the brightness by 0.1 to 1.9."""
     ones = tf.ones_like(strength)
     return color.adjust(images, 1 + 0.9 * strength, ones, ones)
 
 
 def contrast(images, strength):
-    """Contrast times 1 - 0.9 to 1 + 0.9."""
+    """Scales the contrast by 0.1 to 1.9."""
     ones = tf.ones_like(strength)
     return color.adjust(images, ones, 1 + 0.9 * strength, ones)
 
 
 def saturation(images, strength):
-    """Saturation times 1 - 0.9 to 1 + 0.9."""
+    """Scales the saturation by 0.1 to 1.9."""
     ones = tf.ones_like(strength)
     return color.adjust(images, ones, ones, 1 + 0.9 * strength)
 
 
 def sharpness(images, strength):
-    """Blended with its smoothed self, or away from it, by up to 0.9; the border stays."""
+    """Blends with a smoothed image, or away from it, by up to 0.9; keeps the border."""
     pixels = tf.cast(images, tf.float32)
     middle = pixels[:, 1:-1, 1:-1]
-    # A mean of 3x3 pixels, the one in the middle counted five times. No convolution: of a share
-    # without images oneDNN's gives a wrong shape.
+    # Mean of 3x3 pixels with weight 5 in the center. No convolution: oneDNN's returns a wrong shape
+    # for a batch of 0.
     sums = pixels[:, :-2] + pixels[:, 1:-1] + pixels[:, 2:]
     sums = sums[:, :, :-2] + sums[:, :, 1:-1] + sums[:, :, 2:]
     smooth = tf.round((sums + 4 * middle) / 13)
@@ -113,31 +129,31 @@ def sharpness(images, strength):
 
 
 def posterize(images, strength):
-    """As few as 4 bits a channel."""
+    """Keeps 4 to 8 bits per channel."""
     bits = 8 - tf.cast(tf.round(4 * tf.abs(strength)), tf.int32)
     masks = tf.constant([(0xFF << (8 - kept)) & 0xFF for kept in range(9)], tf.uint8)
     return tf.bitwise.bitwise_and(images, tf.reshape(tf.gather(masks, bits), [-1, 1, 1, 1]))
 
 
 def solarize(images, strength):
-    """Pixels at or above a threshold, 256 down to 0, are inverted."""
+    """Inverts pixels at or above a threshold, 256 down to 0."""
     threshold = tf.reshape(256 * (1 - tf.abs(strength)), [-1, 1, 1, 1])
     return tf.where(tf.cast(images, tf.float32) >= threshold, 255 - images, images)
 
 
 def autocontrast(images, strength):
-    """Each channel stretched to 0..255."""
+    """Stretches each channel to 0..255."""
     del strength
     pixels = tf.cast(images, tf.float32)
     low = tf.reduce_min(pixels, axis=[1, 2], keepdims=True)
     high = tf.reduce_max(pixels, axis=[1, 2], keepdims=True)
-    # Pillow cuts the fraction off; the little more keeps what is whole from falling below.
+    # Pillow truncates; 1e-3 keeps integers from rounding down.
     stretched = tf.floor((pixels - low) * (255 / tf.maximum(high - low, 1)) + 1e-3)
     return tf.cast(tf.where(high > low, stretched, pixels), tf.uint8)
 
 
 def equalize(images, strength):
-    """Each channel's histogram made flat."""
+    """Equalizes the histogram of each channel."""
     del strength
     _, height, width, channels = images.shape.as_list()
     flat = tf.cast(tf.transpose(images, [0, 3, 1, 2]), tf.int32)
@@ -154,13 +170,26 @@ def equalize(images, strength):
     return tf.cast(equal, tf.uint8)
 
 
-OPERATIONS = {
-    "identity": identity,
+def _moved_by(matrices):
+    """Returns an operation on images from a function of `(size, strength)` to matrices."""
+
+    def move(images, strength):
+        size = images.shape[1:3].as_list()
+        return geometry.transform(images, matrices(size, strength), size, "CONSTANT", _GREY)
+
+    return move
+
+
+_MATRICES = {
     "shear_x": shear_x,
     "shear_y": shear_y,
     "translate_x": translate_x,
     "translate_y": translate_y,
     "rotate": rotate,
+}
+OPERATIONS = {
+    "identity": identity,
+    **{name: _moved_by(matrices) for name, matrices in _MATRICES.items()},
     "brightness": brightness,
     "color": saturation,
     "contrast": contrast,
@@ -170,14 +199,3 @@ OPERATIONS = {
     "autocontrast": autocontrast,
     "equalize": equalize,
 }
-
-
-def _linear(images, x_row, y_row):
-    size = images.shape[1:3].as_list()
-    matrices = geometry.about_middle(size, x_row, y_row)
-    return geometry.transform(images, matrices, size, "CONSTANT", _GREYED)
-
-
-def _moved(images, right, down):
-    matrices = geometry.matrix_of([1.0, 0.0, -right], [0.0, 1.0, -down])
-    return geometry.transform(images, matrices, images.shape[1:3].as_list(), "CONSTANT", _GREYED)

@@ -1,15 +1,15 @@
-"""Random windows of images of any size, which are then brought to the size that the model sees."""
+"""Random crop windows of images of any size; the crops are resized to the model's size."""
 
 from __future__ import annotations
 
 import tensorflow as tf
 
-# The proportions of a window (Szegedy et al. 2015, arXiv:1409.4842, section 6).
+# Aspect ratio (Szegedy et al. 2015, arXiv:1409.4842, section 6).
 _LARGEST_RATIO = 4 / 3
 
 
 class ResizeCrop:
-    """Of random area and proportions, somewhere."""
+    """Random resized crop (area AREA to 1, aspect ratio 3/4 to 4/3)."""
 
     numbers = 4
 
@@ -20,23 +20,23 @@ class ResizeCrop:
         """Returns int32 `[..., 4]`: y, x, height and width.
 
         Args:
-          numbers: float32 `[..., 4]` in [0, 1): area, proportions, and the place.
+          numbers: float32 `[..., 4]` in [0, 1): area, aspect ratio, y and x.
           size: height and width of the image.
-          center_window: int32 `[4]`, what evaluation sees of the image; not used.
+          center_window: int32 `[4]`, center crop of evaluation; unused.
         """
         del center_window
         height, width = (tf.cast(side, tf.float32) for side in size)
         area, ratio, down, right = tf.unstack(numbers, axis=-1)
         area = (self._smallest_area + area * (1 - self._smallest_area)) * height * width
         ratio = tf.pow(_LARGEST_RATIO, 2 * ratio - 1)
-        # Too long a side is cut to the image's, and the window is then smaller than asked for.
+        # A side longer than the image's is clipped, which makes the area smaller.
         high = tf.clip_by_value(tf.round(tf.sqrt(area / ratio)), 1, height)
         wide = tf.clip_by_value(tf.round(tf.sqrt(area * ratio)), 1, width)
         return _placed(down, right, (height, width), high, wide)
 
 
 class RandomCrop:
-    """As large as what evaluation sees of the image, somewhere."""
+    """Random crop as large as the center crop of evaluation."""
 
     numbers = 2
 
@@ -44,9 +44,9 @@ class RandomCrop:
         """Returns int32 `[..., 4]`: y, x, height and width.
 
         Args:
-          numbers: float32 `[..., 2]` in [0, 1): the place.
+          numbers: float32 `[..., 2]` in [0, 1): y and x.
           size: height and width of the image.
-          center_window: int32 `[4]`, what evaluation sees of the image.
+          center_window: int32 `[4]`, center crop of evaluation.
         """
         height, width = (tf.cast(side, tf.float32) for side in size)
         high, wide = tf.unstack(tf.cast(center_window[2:], tf.float32))
@@ -54,7 +54,7 @@ class RandomCrop:
 
 
 def _placed(down, right, size, high, wide):
-    # Each place in the room that is left is as likely; the product may round up to the end.
+    # Uniform over all positions; a float32 product may round up to the end.
     height, width = size
     y = tf.minimum(tf.floor(down * (height - high + 1)), height - high)
     x = tf.minimum(tf.floor(right * (width - wide + 1)), width - wide)

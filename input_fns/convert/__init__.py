@@ -1,4 +1,4 @@
-"""Raw data sets to TFRecord shards. A source is one file and one line in `SOURCES`."""
+"""Converts raw data sets to TFRecord shards. A source is one file and one line in `SOURCES`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ class Source:
     """A kind of raw data.
 
     Attributes:
-      module: in `input_fns.convert`, whose `read(options)` returns a `source.RawDataset`.
-      needs: flags of prepare_data.py that must be given.
-      takes: others that may be.
-      is_shuffled: whether training examples are, before they are written.
-      is_text: whether it yields text, to be cut into subwords.
+      module: module of `input_fns.convert` whose `read(options)` returns a `source.RawDataset`.
+      needs: required flags of prepare_data.py.
+      takes: optional flags.
+      is_shuffled: whether training examples are shuffled before they are written.
+      is_text: whether it yields text, which is then split into subwords.
     """
 
     module: str
@@ -25,11 +25,11 @@ class Source:
     is_text: bool = False
 
 
-# How SentencePiece learns subwords.
+# SentencePiece model types.
 SUBWORDS = ("unigram", "bpe")
 _ORDER = {"train": 0, "validation": 1, "test": 2}
 _HOLD_OUT = ("validation_fraction", "test_fraction", "seed")
-_PICTURES = ("image_size", "channels", "workers", "name", *_HOLD_OUT)
+_IMAGES = ("image_size", "channels", "workers", "name", *_HOLD_OUT)
 SOURCES = {
     "digits": Source("digits", takes=_HOLD_OUT),
     "mnist": Source("idx", ("source",), _HOLD_OUT),
@@ -37,7 +37,7 @@ SOURCES = {
     "cifar10": Source("cifar", ("source",), _HOLD_OUT),
     "cifar100": Source("cifar", ("source",), _HOLD_OUT),
     "image_folder": Source(
-        "image_folder", ("source",), ("class_names", *_PICTURES), is_shuffled=True
+        "image_folder", ("source",), ("class_names", *_IMAGES), is_shuffled=True
     ),
     "image_csv": Source(
         "image_csv",
@@ -48,7 +48,7 @@ SOURCES = {
             "group_column",
             "split_column",
             "class_names",
-            *_PICTURES,
+            *_IMAGES,
         ),
         is_shuffled=True,
     ),
@@ -59,33 +59,52 @@ SOURCES = {
         is_shuffled=True,
         is_text=True,
     ),
-    "tfds": Source("tfds", takes=("source", *_PICTURES)),
+    "tfds": Source("tfds", takes=("source", *_IMAGES)),
 }
+# A function of the user, package.module:FUNCTION.
+_CUSTOM = Source("custom", ("name",), ("source", "channels", *_HOLD_OUT), is_shuffled=True)
 
 
 def source_of(dataset: str) -> Source | None:
-    """Returns the source of a data set, or None; that of "tfds:NAME" is "tfds"."""
+    """Returns the source of "NAME", "tfds:NAME" or "package.module:FUNCTION"; None if unknown."""
     name, colon, rest = dataset.partition(":")
-    if (name == "tfds") != bool(colon and rest):
-        return None
-    return SOURCES.get(name)
+    if name == "tfds" or not colon:
+        return SOURCES.get(name) if (name == "tfds") == bool(rest) else None
+    parts = [*name.split("."), rest]
+    return _CUSTOM if all(part.isidentifier() for part in parts) else None
 
 
-def read(options, progress=lambda line: None):
-    """Reads the raw data set that `source.Options` describe, and holds out what they ask for.
+def is_custom(dataset: str) -> bool:
+    """Whether `dataset` names a function of the user, package.module:FUNCTION."""
+    return source_of(dataset) is _CUSTOM
+
+
+def users_of(flag: str) -> list[str]:
+    """Returns the names of the sources that take a flag of prepare_data.py."""
+    sources = {**SOURCES, "package.module:FUNCTION": _CUSTOM}
+    return [name for name, source in sources.items() if flag in (*source.needs, *source.takes)]
+
+
+def read(options, progress=lambda line: None, function=None):
+    """Reads the raw data set that `source.Options` describe, and holds out splits of "train".
 
     Args:
       options: `source.Options`.
-      progress: called with a line now and then.
+      progress: function that prints a line.
+      function: the user's function if `options.dataset` is custom; see `custom`.
+
+    Returns:
+      `source.RawDataset`.
 
     Raises:
-      DataError: something is missing, broken, or not what was asked for.
+      DataError: a file or an option is missing or invalid.
     """
-    # Here, and not above: prepare_data.py's flags read `SOURCES` without TensorFlow.
+    # Imported here: the flags of prepare_data.py read `SOURCES` without TensorFlow.
     from input_fns.convert import holdout
 
     source = source_of(options.dataset)
-    raw = importlib.import_module(f"input_fns.convert.{source.module}").read(options)
+    module = importlib.import_module(f"input_fns.convert.{source.module}")
+    raw = module.read(function, options) if source is _CUSTOM else module.read(options)
     splits = holdout.hold_out(raw.splits, options)
     held_out = splits.keys() - raw.splits.keys()
     if source.is_shuffled and "train" in splits:
@@ -95,7 +114,7 @@ def read(options, progress=lambda line: None):
         raw, name=options.name or raw.name, splits={name: splits[name] for name in in_order}
     )
     if source.is_text:
-        # Here too: SentencePiece is not installed with every other.
+        # SentencePiece is an optional dependency.
         from input_fns.convert import subwords
 
         raw = subwords.encode(raw, options, progress, held_out)

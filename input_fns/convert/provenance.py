@@ -1,4 +1,4 @@
-"""What a data set was prepared with: asked for anything else, prepare_data.py says so."""
+"""The options that a data set was prepared with, to detect a run with other ones."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from input_fns.convert.files import read_bytes
 from input_fns.convert.source import Options
 
 _FOLDERS = ("source", "vocabulary")
-# A CSV file is its content; the name of a data set is compared where it is loaded.
+# The content of a CSV file is compared, not its path; the name when the data set is loaded.
 _NOT_COMPARED = ("csv", "name", "workers")
 _CONTENT = "content of csv"
 
 
-def of(options: Options, num_shards: int) -> dict[str, Any]:
-    """Returns the options that are not as by default, and what is in a CSV file, fit for JSON."""
+def from_options(options: Options, num_shards: int) -> dict[str, Any]:
+    """Returns the options that differ from their defaults and a hash of the CSV file, for JSON."""
     given = {}
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
@@ -36,7 +36,7 @@ def of(options: Options, num_shards: int) -> dict[str, Any]:
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Returns a text for each option that is not what it was; a CSV file may be gone by now."""
+    """Returns one text per option that changed; a CSV file may have been removed."""
     names = dict.fromkeys([*before, *now])
     if _CONTENT not in before or _CONTENT not in now:
         names.pop(_CONTENT, None)

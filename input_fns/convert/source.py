@@ -1,10 +1,10 @@
-"""What a converter is asked for, and what it hands to the writer: splits of rows to be stored."""
+"""Options of a converter, and the raw data set that it returns: splits of rows to store."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from common.names import is_plain_name
 from input_fns import DataError
 from input_fns.dataset_info import Feature, Text
 
-# How folders, files and columns call a split -> how this package does.
+# Name of a split in folders, files and columns -> name in this package.
 _SPLIT_NAMES = {
     "train": "train",
     "training": "train",
@@ -25,28 +25,26 @@ _SPLIT_NAMES = {
 
 
 def is_split(name: str) -> bool:
-    """Whether a folder of this name is known to be a split."""
+    """Whether `name` is a common name of a split."""
     return name in _SPLIT_NAMES
 
 
 def split_names(found: Iterable[str], where: str) -> dict[str, str]:
-    """Returns `{what this package calls a split: what its source does}`.
+    """Returns `{name of a split in this package: name in the source}`.
 
     Args:
-      found: the names in the source.
-      where: they were found, for errors.
+      found: names in the source.
+      where: the place where they were found, for errors.
 
     Raises:
-      DataError: two of them mean the same split, or one is empty or no part of a file's name.
+      DataError: two names mean the same split, or one is empty or invalid in a file name.
     """
     names: dict[str, str] = {}
     for name in found:
         if not name:
             raise DataError(f"{where}: an example has no split")
         if not is_plain_name(name):
-            raise DataError(
-                f"{where}: {name!a} cannot be a split, which becomes a part of the names of files"
-            )
+            raise DataError(f"{where}: {name!a} cannot be a split: it must be valid in file names")
         ours = _SPLIT_NAMES.get(name, name)
         if ours in names:
             raise DataError(f"{where}: '{names[ours]}' and '{name}' both mean the split '{ours}'")
@@ -56,7 +54,7 @@ def split_names(found: Iterable[str], where: str) -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """The flags of prepare_data.py of the same names."""
+    """Values of the flags of prepare_data.py with these names."""
 
     dataset: str
     name: str = ""
@@ -82,12 +80,12 @@ class Options:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """An example as it is stored, without its label.
+    """An example as it is stored, without its class.
 
     Attributes:
       values: `{feature: bytes}`.
-      features: what each of them is; a shape may differ between the rows of a split.
-      name: of the file that it came from, if it had one of its own.
+      features: `{feature: Feature}`; shapes of image files may differ between the rows of a split.
+      name: name of the source file, "" if the example is not a file.
     """
 
     values: dict[str, bytes]
@@ -97,19 +95,19 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Broken:
-    """An example that cannot be stored."""
+    """A source example that cannot be stored."""
 
     name: str
     reason: str
 
 
 class RawSplit(Protocol):
-    """A split in its source's order. Iterating yields a `Row` or a `Broken` for each example.
+    """A split in source order. Iterating yields a `Row` or a `Broken` for each example.
 
     Attributes:
-      labels: int64 `[size]`, or None where examples have no class.
-      num_bytes: what the rows will take, about.
-      groups: `[size]`, equal where examples must stay in one split, or None.
+      labels: classes, int64 `[size]`, or None without classes.
+      num_bytes: approximate size of the rows.
+      groups: `[size]`, equal for examples that must stay in one split, or None.
     """
 
     labels: np.ndarray | None
@@ -126,7 +124,7 @@ class RawSplit(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class RawArrays:
-    """A split in memory: images `[size, height, width, channels]` and int64 labels `[size]`."""
+    """A split in memory: images `[size, height, width, channels]` and int64 classes `[size]`."""
 
     images: np.ndarray
     labels: np.ndarray
@@ -156,11 +154,14 @@ class RawDataset:
     """A data set as its source holds it.
 
     Attributes:
-      name: of the data set.
-      class_names: in the order of the labels.
-      splits: what is written.
-      text: what is known of text, else None.
-      files: that lie beside the shards, `{name: content}`.
+      name: name of the data set.
+      class_names: class names in the order of the labels; () without classes.
+      splits: `{name: RawSplit}`. The function of a custom format may give examples instead: see
+        `custom.RawExamples`.
+      text: metadata of text, else None.
+      files: other files of the data set, `{name: content}`.
+      labels: names of the features that are labels; "a" also names all features "a/...".
+      properties: free-form properties that models may read, JSON scalars or lists of them.
     """
 
     name: str
@@ -168,3 +169,5 @@ class RawDataset:
     splits: dict[str, RawSplit]
     text: Text | None = None
     files: dict[str, bytes] = dataclasses.field(default_factory=dict)
+    labels: tuple[str, ...] = ()
+    properties: dict[str, Any] = dataclasses.field(default_factory=dict)

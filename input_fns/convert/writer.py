@@ -43,7 +43,7 @@ def write(
     progress: Callable[[str], None] = lambda line: None,
     prepared_with: dict[str, Any] | None = None,
     before_commit: Callable[[], None] = lambda: None,
-) -> dataset_info.Dataset:
+) -> dataset_info.DatasetInfo:
     """Writes `raw` into `data_dir`, local or gs://, replacing what is there.
 
     Every shard is written under a temporary name. When all are whole they get their names, then
@@ -70,7 +70,7 @@ def write(
     try:
         for writer in writers:
             writer.write()
-        complete = dataset_info.Dataset(
+        complete = dataset_info.DatasetInfo(
             name=raw.name,
             data_dir=data_dir,
             features=_merge([writer.features for writer in writers]),
@@ -78,6 +78,8 @@ def write(
             splits={writer.name: writer.as_split() for writer in writers},
             text=raw.text,
             prepared_with=prepared_with or {},
+            labels=_label_names(raw, writers[0].features),
+            properties=raw.properties,
         )
         before_commit()
         _commit(complete, writers, raw.files)
@@ -116,6 +118,22 @@ def _check(raw, name, split):
             f"{split.labels[outside[0]]}, outside the {len(raw.class_names)} classes "
             f"({len(outside)} such labels)"
         )
+
+
+def _label_names(raw, features):
+    """Returns the features that `raw.labels` names, "a" for all of "a/..."."""
+    found = []
+    for label in raw.labels:
+        names_of_label = [name for name in features if f"{name}/".startswith(f"{label}/")]
+        if not names_of_label:
+            raise DataError(
+                f"the label '{label}' of {raw.name} is not a feature; there are "
+                f"{', '.join(features)}"
+            )
+        found += names_of_label
+    if len(found) == len(features) and not raw.text:
+        raise DataError(f"all features of {raw.name} are labels: a model needs one to predict from")
+    return tuple(found)
 
 
 class _SplitWriter:
@@ -191,19 +209,23 @@ class _SplitWriter:
             for i, (_, crc32) in enumerate(self._contents)
         ]
 
-    def as_split(self) -> dataset_info.Split:
+    def as_split(self) -> dataset_info.SplitInfo:
         """Returns what dataset.json says of the split."""
         shards = tuple(
-            dataset_info.Shard(name, tf.io.gfile.stat(path).length, *content)
+            dataset_info.ShardInfo(name, tf.io.gfile.stat(path).length, *content)
             for name, path, content in zip(self.names, self.partials, self._contents)
         )
-        return dataset_info.Split(tuple(self._histogram.tolist()), shards, tuple(self._broken))
+        return dataset_info.SplitInfo(tuple(self._histogram.tolist()), shards, tuple(self._broken))
 
 
 def _merge(features):
-    """Returns features that hold for all: a size that differs is None, JPEG and PNG an image."""
+    """Returns features that hold for all: image files may differ in size and format."""
     first, *others = features
     for other in others:
+        for name in first.keys() | other.keys():
+            a, b = first.get(name), other.get(name)
+            if not (a and b) or (a != b and not (a.is_image_file and b.is_image_file)):
+                raise DataError(f"the feature '{name}' differs between examples: {a} and {b}")
         first = {
             name: dataclasses.replace(
                 feature,
@@ -236,7 +258,7 @@ def _serialize(row, label):
     return example.SerializeToString(deterministic=True)  # its checksum is a part of a name
 
 
-def _commit(written: dataset_info.Dataset, writers, others):
+def _commit(written: dataset_info.DatasetInfo, writers, others):
     """Gives the shards their names and the data set its dataset.json; removes what is old."""
     data_dir = written.data_dir
     for writer in writers:

@@ -1,114 +1,138 @@
-"""Multi-head attention (Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2)."""
+"""Multi-head attention (Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2).
+
+Self-attention, cross-attention, and self-attention with a key/value cache for decoding. A mask,
+such as the causal mask of a decoder, is an attention bias that is added to the scores.
+
+Sizes: batch; length, of the queries; memory_length, of the keys and values; head_size is
+hidden_size / num_heads. Tensors are float32 or bfloat16 unless stated otherwise.
+"""
 
 from __future__ import annotations
 
 import tensorflow as tf
 
 from models.layers import device
-from models.layers.dropout import dropout as drop
+from models.layers.dropout import dropout
 
-# Added to the score of what must not be attended to; bfloat16 can hold it.
+# Score of a masked position; bfloat16 can represent it.
 _MASKED = -1e9
 
 
-def bias(allowed):
-    """Returns float32 of the shape of bool `allowed`, which makes attention keep to it."""
-    return tf.where(allowed, 0.0, _MASKED)
+def attention_bias(mask):
+    """Returns the attention bias of a mask.
+
+    Args:
+      mask: bool of any shape, True where a query may attend to a key.
+
+    Returns:
+      float32 of the same shape, 0 where True and -1e9 where False.
+    """
+    return tf.where(mask, 0.0, _MASKED)
 
 
 def self_attention(x, bias, params, training):
-    """Lets each position of `x` look at those that `bias` allows.
+    """Multi-head self-attention.
 
     Args:
       x: `[batch, length, hidden_size]`.
-      bias: float32, broadcast to `[batch, num_heads, length, length]`.
-      params: `num_heads`, which divides hidden_size; `attention_dropout`, the share of the weights
-        that training drops.
-      training: whether it does.
+      bias: attention bias, float32, broadcast to `[batch, num_heads, length, length]`.
+      params: `num_heads`, which divides hidden_size; `attention_dropout`, the dropout rate of the
+        attention weights.
+      training: True turns dropout on.
 
     Returns:
       `[batch, length, hidden_size]`.
     """
-    query, key, value = queries_keys_values(x, params)
-    attended = attend(query, key, value, bias, params["attention_dropout"], training)
-    return output(attended, params)
+    query, key, value = _project(x, 3, params, "query_key_value")
+    heads = attend(query, key, value, bias, params["attention_dropout"], training)
+    return _project_output(heads)
 
 
 def cross_attention(x, key, value, bias, params, training):
-    """Lets each position of `x` look at a memory, whose `keys_values` these are.
+    """Multi-head attention from `x` to a memory, such as the output of an encoder.
 
     Args:
       x: `[batch, length, hidden_size]`.
-      key: `[batch, num_heads, memory_length, hidden_size / num_heads]`.
+      key: `[batch, num_heads, memory_length, head_size]`, from `keys_values(memory)`.
       value: like `key`.
-      bias: float32, broadcast to `[batch, num_heads, length, memory_length]`.
+      bias: attention bias, float32, broadcast to `[batch, num_heads, length, memory_length]`.
       params: see `self_attention`.
-      training: see `self_attention`.
+      training: True turns dropout on.
+
+    Returns:
+      `[batch, length, hidden_size]`.
     """
     (query,) = _project(x, 1, params, "query")
-    attended = attend(query, key, value, bias, params["attention_dropout"], training)
-    return output(attended, params)
+    heads = attend(query, key, value, bias, params["attention_dropout"], training)
+    return _project_output(heads)
 
 
 def cached_self_attention(x, cache, position, params):
-    """Lets each beam look at its own last token and at those before it.
+    """Causal self-attention of one new token per beam, with a key/value cache.
 
     Args:
-      x: `[batch, beams, hidden_size]`, of the tokens at `position`.
-      cache: keys and values of the positions before it, two tensors
-        `[batch, beams, num_heads, max_length, hidden_size / num_heads]`.
-      position: int32 scalar.
+      x: `[batch, beams, hidden_size]`, the tokens at `position`.
+      cache: (key, value) of the positions before, each
+        `[batch, beams, num_heads, max_length, head_size]`.
+      position: int32 scalar tensor.
       params: see `self_attention`.
 
     Returns:
-      `[batch, beams, hidden_size]`, and the cache with this position in it.
+      `[batch, beams, hidden_size]`, and the cache that includes `position`.
     """
-    _, beams, heads, length, head_size = cache[0].shape.as_list()
-    query, *new = queries_keys_values(tf.reshape(x, [-1, 1, heads * head_size]), params)
+    _, beams, num_heads, length, head_size = cache[0].shape.as_list()
+    x = tf.reshape(x, [-1, 1, num_heads * head_size])  # [batch * beams, 1, hidden_size]
+    query, *key_value = _project(x, 3, params, "query_key_value")
     positions = tf.range(length)
-    here = tf.equal(positions, position)[:, tf.newaxis]
+    is_new = tf.equal(positions, position)[:, tf.newaxis]
     cache = tuple(
-        tf.where(here, tf.reshape(tensor, [-1, beams, heads, 1, head_size]), old)
-        for tensor, old in zip(new, cache)
+        tf.where(is_new, tf.reshape(new, [-1, beams, num_heads, 1, head_size]), old)
+        for new, old in zip(key_value, cache)
     )
-    key, value = (tf.reshape(tensor, [-1, heads, length, head_size]) for tensor in cache)
-    x = output(attend(query, key, value, bias(positions <= position)), params)
-    return tf.reshape(x, [-1, beams, heads * head_size]), cache
-
-
-def queries_keys_values(x, params):
-    """Returns three tensors `[batch, num_heads, length, hidden_size / num_heads]` of `x`."""
-    return _project(x, 3, params, "query_key_value")
+    key, value = (tf.reshape(tensor, [-1, num_heads, length, head_size]) for tensor in cache)
+    causal_bias = attention_bias(positions <= position)  # [max_length]
+    x = _project_output(attend(query, key, value, causal_bias))
+    return tf.reshape(x, [-1, beams, num_heads * head_size]), cache
 
 
 def keys_values(memory, params):
-    """Returns two tensors `[batch, num_heads, length, hidden_size / num_heads]` of `memory`."""
+    """Projects a memory to the keys and values of `cross_attention`.
+
+    Args:
+      memory: `[batch, memory_length, hidden_size]`.
+      params: see `self_attention`.
+
+    Returns:
+      (key, value), each `[batch, num_heads, memory_length, head_size]`.
+    """
     return _project(memory, 2, params, "key_value")
 
 
-def attend(query, key, value, bias, dropout=0.0, training=False):
-    """Returns the mean of `value`, weighted by how well `key` fits `query`.
+def attend(query, key, value, bias, dropout_rate=0.0, training=False):
+    """Scaled dot-product attention: softmax(query key^T / sqrt(head_size) + bias) value.
+
+    The softmax is computed in float32.
 
     Args:
       query: `[batch, num_heads, length, head_size]`.
       key: `[batch, num_heads, memory_length, head_size]`.
       value: like `key`.
-      bias: float32, broadcast to `[batch, num_heads, length, memory_length]`.
-      dropout: share of the weights that training drops.
-      training: whether it does.
+      bias: attention bias, float32, broadcast to `[batch, num_heads, length, memory_length]`.
+      dropout_rate: of the attention weights.
+      training: True turns dropout on.
 
     Returns:
-      A tensor like `query`.
+      `[batch, num_heads, length, head_size]`.
     """
     query *= query.shape.as_list()[-1] ** -0.5
     scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)
     weights = tf.cast(tf.nn.softmax(scores + bias), value.dtype)
-    weights = drop(weights, dropout, training)
+    weights = dropout(weights, dropout_rate, training)
     return tf.matmul(weights, value)
 
 
-def output(heads, params):
-    """Joins and projects `[batch, heads, length, head_size]` to `[batch, length, hidden_size]`."""
+def _project_output(heads):
+    """Projects `[batch, num_heads, length, head_size]` to `[batch, length, hidden_size]`."""
     batch, num_heads, length, head_size = heads.shape.as_list()
     size = num_heads * head_size
     kernel, bias = _weights("output", size, size, heads.dtype)
@@ -120,30 +144,39 @@ def output(heads, params):
     return tf.reshape(joined, [batch or -1, length, size])
 
 
-def _project(x, parts, params, name):
-    """Projects `x` `parts` times, each to `[batch, heads, length, hidden_size / heads]`.
+def _project(x, num_parts, params, name):
+    """Projects `x` to queries, keys or values; one variable holds the kernels of all parts.
 
-    Kernel and bias are one variable for all. On a TPU they are cut into parts and heads before the
-    product, because what comes out of it would have to be copied; elsewhere the product is one of
-    matrices, which is faster, and its bits do not depend on the size of the batch.
+    A TPU splits the kernel into parts and heads before the product, because XLA would have to copy
+    the result. Elsewhere one matrix product is faster, and its bits do not depend on the batch
+    size.
+
+    Args:
+      x: `[batch, length, hidden_size]`.
+      num_parts: number of projections.
+      params: see `self_attention`.
+      name: variable scope.
+
+    Returns:
+      `num_parts` tensors `[batch, num_heads, length, head_size]`.
     """
     batch, length, size = x.shape.as_list()
     num_heads = params["num_heads"]
     shape = [num_heads, size // num_heads]
-    kernel, bias = _weights(name, size, parts * size, x.dtype)
+    kernel, bias = _weights(name, size, num_parts * size, x.dtype)
     if device.is_tpu():
-        kernel = tf.reshape(kernel, [size, parts, *shape])
-        projected = tf.unstack(tf.einsum("btc,cphd->pbhtd", x, kernel))
-        # Part by part, so that XLA sums up their gradients where it computes what follows.
-        biases = tf.unstack(tf.reshape(bias, [parts, shape[0], 1, shape[1]]))
-        return [part + own for part, own in zip(projected, biases)]
+        kernel = tf.reshape(kernel, [size, num_parts, *shape])
+        parts = tf.unstack(tf.einsum("btc,cphd->pbhtd", x, kernel))
+        # One bias per part, so that XLA fuses the sums of their gradients with what follows.
+        biases = tf.unstack(tf.reshape(bias, [num_parts, shape[0], 1, shape[1]]))
+        return [part + bias for part, bias in zip(parts, biases)]
     projected = tf.nn.bias_add(tf.matmul(tf.reshape(x, [-1, size]), kernel), bias)
-    projected = tf.reshape(projected, [batch or -1, length, parts, *shape])
+    projected = tf.reshape(projected, [batch or -1, length, num_parts, *shape])
     return tf.unstack(tf.transpose(projected, [2, 0, 3, 1, 4]))
 
 
 def _weights(name, size, units, dtype):
-    """Returns kernel `[size, units]` and bias `[units]`, as a dense layer of that name has them."""
+    """Returns the variables of a dense layer, kernel `[size, units]` and bias `[units]`."""
     with tf.compat.v1.variable_scope(name):
         kernel = tf.compat.v1.get_variable("kernel", [size, units], dtype)
         zeros = tf.zeros_initializer()

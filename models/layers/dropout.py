@@ -1,8 +1,8 @@
-"""Dropout whose random numbers are a function of the batch, so that a resumed run repeats them.
+"""Stateless dropout: a resumed run repeats the random numbers of an uninterrupted one.
 
-The seeds of a batch travel with it, `features["dropout_seed"]`: they depend on the run's seed and
-on the step, and differ between cores and between the parts of an accumulated batch. TensorFlow's
-own dropout counts in a state that is in no checkpoint.
+The seeds are a feature of each batch, `features["dropout_seed"]`. They depend on the seed of the
+run and on the step, and differ between replicas and between micro-batches. The state of
+`tf.nn.dropout` is not saved in checkpoints.
 """
 
 from __future__ import annotations
@@ -15,59 +15,66 @@ import tensorflow as tf
 
 from common.constants import DROPOUT_SEED
 
-# A strategy builds each of its replicas in a thread of its own, all in one graph.
-_OF_THREAD = threading.local()
-_BITS = 16  # of a random number
+# A tf.distribute strategy builds each replica in a thread, all in one graph.
+_THREAD = threading.local()
+_BITS = 16  # per random number
 
 
 @contextlib.contextmanager
 def seeded(features):
-    """In the `with`, `dropout` takes the seeds of a batch, int32 `[batch, 2]`, if it has any."""
-    before = getattr(_OF_THREAD, "seeds", None)
+    """Uses the seeds of a batch for every `dropout` inside the `with`.
+
+    Args:
+      features: if it has a "dropout_seed", int32 `[batch, 2]`, the seed of the first example is
+        used; otherwise random numbers are not reproducible.
+    """
+    before = getattr(_THREAD, "seeds", None)
     if DROPOUT_SEED in features:
-        _OF_THREAD.seeds = features[DROPOUT_SEED][0], itertools.count()
+        _THREAD.seeds = features[DROPOUT_SEED][0], itertools.count()
     try:
         yield
     finally:
-        _OF_THREAD.seeds = before
+        _THREAD.seeds = before
 
 
 def dropout(x, rate, training, noise_shape=None):
-    """Sets a share of `x` to zero in training, and scales the rest up (Srivastava et al. 2014).
+    """Sets elements to 0 with probability `rate`, scales the others by 1 / (1 - rate).
+
+    Srivastava et al. 2014.
 
     Args:
       x: float32 or bfloat16 `[batch, ...]`.
-      rate: the share, in [0, 1), rounded to a multiple of 2 ** -16.
-      training: whether it does.
-      noise_shape: what is kept or not as one has size 1 in it; by default it is that of `x`.
+      rate: float in [0, 1), rounded to a multiple of 2 ** -16.
+      training: False returns `x`.
+      noise_shape: shape of the mask, which is broadcast to `x`; default: the shape of `x`.
 
     Returns:
-      A tensor like `x`.
+      A tensor of the shape and dtype of `x`.
     """
     if not training or not rate:
         return x
     with tf.name_scope("dropout"):
-        dropped = min(round(rate * 2**_BITS), 2**_BITS - 1)
-        kept = _kept(_shape(x) if noise_shape is None else noise_shape, dropped)
-        return x * (tf.cast(kept, x.dtype) * (1 / (1 - dropped / 2**_BITS)))
+        threshold = min(round(rate * 2**_BITS), 2**_BITS - 1)
+        mask = _random_mask(_shape(x) if noise_shape is None else noise_shape, threshold)
+        return x * (tf.cast(mask, x.dtype) * (1 / (1 - threshold / 2**_BITS)))
 
 
-def _kept(shape, dropped):
-    """Returns bool: false with a probability of `dropped` in `2 ** _BITS`, others in each call.
+def _random_mask(shape, threshold):
+    """Returns a bool mask, False with probability threshold / 2 ** 16, different in each call.
 
-    Random numbers are what dropout costs, so each word of them decides twice: with its upper half,
-    and, for the other half of the batch, with its lower one.
+    Random numbers are the cost of dropout, so each 32-bit word is used twice: its upper half for
+    the first half of the batch, its lower half for the second one.
     """
     batch_size, *rest = shape
     words = _random_words([(batch_size + 1) // 2, *rest])
-    limit = tf.constant(dropped << _BITS, tf.uint32)
+    limit = tf.constant(threshold << _BITS, tf.uint32)
     lower = tf.bitwise.left_shift(words, tf.constant(_BITS, tf.uint32))
     return tf.concat([words >= limit, lower >= limit], 0)[:batch_size]
 
 
 def _random_words(shape):
-    """Returns uint32, others in each call."""
-    seeds = getattr(_OF_THREAD, "seeds", None)
+    """Returns random uint32 of this shape, different in each call."""
+    seeds = getattr(_THREAD, "seeds", None)
     if seeds is None:
         seed = tf.random.uniform([2], maxval=tf.int32.max, dtype=tf.int32)
     else:
@@ -77,6 +84,6 @@ def _random_words(shape):
 
 
 def _shape(x):
-    """Returns the sizes of `x`, each a number if it is known."""
+    """Returns the sizes of `x`: int if static, else int32 scalar tensors."""
     sizes = zip(x.shape.as_list(), tf.unstack(tf.shape(x)))
     return [dynamic if static is None else static for static, dynamic in sizes]

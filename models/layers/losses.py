@@ -8,22 +8,25 @@ from models.layers import device
 
 
 def cross_entropy(labels, logits, label_smoothing):
-    """Softmax cross-entropy, float32 of the shape of `logits` without its last axis.
+    """Softmax cross-entropy with label smoothing.
 
-    Label smoothing s gives the true class 1 - s + s/num_classes and every other s/num_classes
-    (Szegedy et al. 2015, arXiv:1512.00567, section 7).
+    Label smoothing s gives the true class a probability of 1 - s + s / num_classes and each other
+    class s / num_classes (Szegedy et al. 2015, arXiv:1512.00567, section 7).
 
     Args:
-      labels: int32 `[...]`, or float32 `[..., num_classes]`: shares of the classes.
+      labels: int32 `[...]`, or float32 `[..., num_classes]`, probabilities of the classes.
       logits: float32 `[..., num_classes]`.
-      label_smoothing: in [0, 1).
+      label_smoothing: float in [0, 1).
+
+    Returns:
+      float32 `[...]`, the loss of each example.
     """
     num_classes = logits.shape.as_list()[-1]
     off = label_smoothing / num_classes
     if not labels.dtype.is_integer:
         targets = labels * (1.0 - label_smoothing) + off
     elif label_smoothing:
-        # At once: with a vocabulary for classes each pass over the targets takes its time.
+        # In one op: with a large vocabulary each pass over the targets takes time.
         targets = tf.one_hot(labels, num_classes, 1.0 - label_smoothing + off, off)
     else:
         return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
@@ -31,11 +34,10 @@ def cross_entropy(labels, logits, label_smoothing):
 
 
 def _with_targets(logits, targets):
-    """Cross-entropy with targets that add up to 1.
+    """Softmax cross-entropy with targets that sum to 1, both float32 `[..., num_classes]`.
 
-    As TensorFlow's own, in fewer passes over the logits: on a CPU out of its softmax, which is
-    oneDNN's and several times as fast; on a TPU both sums are of the logits as they are, so XLA
-    takes them at once.
+    Makes fewer passes over the logits than TensorFlow's op. A CPU uses softmax, a oneDNN kernel
+    that is several times as fast; on a TPU XLA fuses both sums over the logits.
     """
 
     @tf.custom_gradient
@@ -44,13 +46,17 @@ def _with_targets(logits, targets):
         if device.is_tpu():
             powers = tf.exp(logits - peak)
             total = tf.reduce_sum(powers, -1, keepdims=True)
-            shares = powers / total
+            probabilities = powers / total
         else:
-            shares = tf.nn.softmax(logits)
-            # No share that is the largest is 0.
-            total = 1 / tf.reduce_max(shares, -1, keepdims=True)
+            probabilities = tf.nn.softmax(logits)
+            # The largest probability is exp(0) / total, and never 0.
+            total = 1 / tf.reduce_max(probabilities, -1, keepdims=True)
         log_total = tf.squeeze(peak + tf.math.log(total), -1)
         losses = log_total - tf.reduce_sum(targets * logits, -1)
-        return losses, lambda of_loss: (of_loss[..., tf.newaxis] * (shares - targets), None)
+
+        def gradient(upstream):
+            return upstream[..., tf.newaxis] * (probabilities - targets), None
+
+        return losses, gradient
 
     return cross_entropy(logits, targets)

@@ -1,4 +1,4 @@
-"""Batch norm, over the batch of one core or the batches of all cores of a TPU, and layer norm."""
+"""Batch norm, per replica or cross-replica, and layer norm."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def default_params(momentum=0.9, epsilon=1e-3):
     return {
         "batch_norm_momentum": momentum,  # of the moving mean and variance
         "batch_norm_epsilon": epsilon,
-        "batch_norm_cross_replica": False,  # over all cores of a TPU, not each core by itself
+        "batch_norm_cross_replica": False,  # statistics of the global batch (sync batch norm)
     }
 
 
@@ -27,30 +27,31 @@ def check_params(params):
 
 
 def batch_norm(x, params, training, name="batch_norm", zero_gamma=False, strides=1):
-    """Normalises each channel of `x` (Ioffe and Szegedy 2015, arXiv:1502.03167).
+    """Batch normalization of each channel (Ioffe and Szegedy 2015, arXiv:1502.03167).
+
+    A layer whose gamma does not match the hyperparameter `trainable` is frozen: it uses its moving
+    averages in training too, and does not update them.
 
     Args:
-      x: float32 or bfloat16 `[batch, ..., channels]`; a core's own batch on a TPU.
-      params: `default_params`. With `batch_norm_cross_replica` the mean and variance are those of
-        the global batch, at the cost of a sum over all cores, else of each core's part of it; on
-        one device the two are the same. With per-core statistics the moving averages are core 0's.
-        A layer whose gamma does not match the training's `trainable` is frozen: it uses its moving
-        averages in training too, and leaves them as they are.
-      training: whether batch statistics are used, and the moving averages updated (`UPDATE_OPS`).
-      name: of the variable scope, which holds gamma, beta, moving_mean and moving_variance.
-      zero_gamma: whether gamma begins as 0, not 1.
-      strides: of the rows and columns that are returned; the statistics are those of all.
+      x: float32 or bfloat16 `[batch, ..., channels]`, the per-replica batch.
+      params: see `default_params`. With `batch_norm_cross_replica` mean and variance are those of
+        the global batch, at the cost of an all-reduce; otherwise of the per-replica batch, and the
+        moving averages are those of replica 0.
+      training: True uses batch statistics and updates the moving averages (`UPDATE_OPS`).
+      name: variable scope of gamma, beta, moving_mean and moving_variance, each `[channels]`.
+      zero_gamma: True initializes gamma to 0 instead of 1.
+      strides: returns every `strides`-th row and column; the statistics are those of all.
 
     Returns:
-      A tensor like `x`; with strides `[batch, ceil(height / strides), ceil(width / strides),
-      channels]`.
+      A tensor of the shape and dtype of `x`; with strides
+      `[batch, ceil(height / strides), ceil(width / strides), channels]`.
     """
     training = training and not _is_frozen(params, name)
     gamma_initializer = tf.zeros_initializer() if zero_gamma else tf.ones_initializer()
     here = device.current()
-    is_crossed = params["batch_norm_cross_replica"] and here.num_replicas > 1
-    if training and (is_crossed or here.is_tpu):
-        return _by_sums(x, params, name, gamma_initializer, strides, is_crossed)
+    is_cross_replica = params["batch_norm_cross_replica"] and here.num_replicas > 1
+    if training and (is_cross_replica or here.is_tpu):
+        return _batch_norm_from_sums(x, params, name, gamma_initializer, strides, is_cross_replica)
     normalized = tf.compat.v1.layers.batch_normalization(
         x,
         momentum=params["batch_norm_momentum"],
@@ -63,15 +64,15 @@ def batch_norm(x, params, training, name="batch_norm", zero_gamma=False, strides
 
 
 def layer_norm(x, name="layer_norm", epsilon=1e-6):
-    """Normalises each example's last axis (Ba et al. 2016, arXiv:1607.06450), in float32.
+    """Layer normalization of the last axis (Ba et al. 2016, arXiv:1607.06450), in float32.
 
     Args:
       x: float32 or bfloat16 `[..., channels]`.
-      name: of the variable scope, which holds gamma and beta.
+      name: variable scope of gamma and beta, each `[channels]`.
       epsilon: added to the variance.
 
     Returns:
-      A tensor like `x`.
+      A tensor of the shape and dtype of `x`.
     """
     with tf.compat.v1.variable_scope(name):
         gamma = _variable("gamma", x, tf.ones_initializer(), trainable=True)
@@ -89,17 +90,18 @@ def layer_norm(x, name="layer_norm", epsilon=1e-6):
 
 
 def _is_frozen(params, name):
+    """Returns whether the hyperparameter `trainable` excludes the layer called `name`."""
     scope = tf.compat.v1.get_variable_scope().name
     gamma = "/".join(filter(None, (scope, name, "gamma")))
     return not re.fullmatch(params.get("trainable", ".*"), gamma)
 
 
-def _by_sums(x, params, name, gamma_initializer, strides, is_crossed):
-    """Batch norm in training out of sums over the batch, of one core or of all.
+def _batch_norm_from_sums(x, params, name, gamma_initializer, strides, is_cross_replica):
+    """Batch norm in training from sums over the per-replica or global batch.
 
-    A TPU has no kernel of its own for it. Forward and backward are one multiplication and one
-    addition a value, with what is the same for a channel computed before: so XLA puts both into the
-    convolutions around it, where it would write the gradient of its own expansion to memory.
+    A TPU has no kernel for it. Forward and backward pass are one multiply-add per value, with
+    coefficients per channel, so that XLA fuses them into the adjacent convolutions; it would write
+    the gradient of its own expansion to memory.
     """
     with tf.compat.v1.variable_scope(name):
         gamma = _variable("gamma", x, gamma_initializer, trainable=True)
@@ -110,21 +112,21 @@ def _by_sums(x, params, name, gamma_initializer, strides, is_crossed):
     axes = list(range(x.shape.rank - 1))
     count = tf.cast(tf.size(x) // x.shape[-1], tf.float32)
     here = device.current()  # for the gradient too, which is built after the scope has ended
-    count *= here.num_replicas if is_crossed else 1
+    count *= here.num_replicas if is_cross_replica else 1
 
-    def of_all(sums):
-        return here.cross_replica_sum(sums) if is_crossed else sums
+    def reduce(sums):
+        return here.cross_replica_sum(sums) if is_cross_replica else sums
 
-    def sums_with(tensor, values):
+    def sum_and_product_sum(tensor, values):
         return tf.stack([tf.reduce_sum(tensor, axes), tf.reduce_sum(tensor * values, axes)])
 
-    # What is left after the moving mean: in squares of large values little would be left of it.
+    # Less the moving mean: E[x^2] - E[x]^2 would cancel for values far from 0.
     shift = moving_mean.read_value()
 
     @tf.custom_gradient
     def normalize(x, gamma, beta):
         all_values = tf.cast(x, tf.float32) - shift
-        mean, mean_square = tf.unstack(of_all(sums_with(all_values, all_values)) / count)
+        mean, mean_square = tf.unstack(reduce(sum_and_product_sum(all_values, all_values)) / count)
         variance = tf.maximum(mean_square - mean**2, 0)
         inverse = tf.math.rsqrt(variance + params["batch_norm_epsilon"])
         scale = gamma * inverse
@@ -132,22 +134,22 @@ def _by_sums(x, params, name, gamma_initializer, strides, is_crossed):
         values = tf.cast(kept, tf.float32) - shift
         normalized = tf.cast(values * scale + (beta - mean * scale), x.dtype)
 
-        def gradient(upstream, *of_statistics):
-            del of_statistics
+        def gradient(upstream, *statistics_gradients):
+            del statistics_gradients
             upstream = tf.cast(upstream, tf.float32)
-            sums = sums_with(upstream, values)
-            all_sums = of_all(sums)
+            sums = sum_and_product_sum(upstream, values)
+            all_sums = reduce(sums)
             slope = -scale * inverse**2 * (all_sums[1] - mean * all_sums[0]) / count
             constant = -scale * all_sums[0] / count - slope * mean
-            (of_kept,) = tf.gradients(kept, x, tf.cast(upstream * scale, x.dtype))
-            of_x = tf.cast(of_kept, tf.float32) + all_values * slope + constant
-            return tf.cast(of_x, x.dtype), (sums[1] - mean * sums[0]) * inverse, sums[0]
+            (x_gradient,) = tf.gradients(kept, x, tf.cast(upstream * scale, x.dtype))
+            x_gradient = tf.cast(x_gradient, tf.float32) + all_values * slope + constant
+            return tf.cast(x_gradient, x.dtype), (sums[1] - mean * sums[0]) * inverse, sums[0]
 
         return (normalized, mean + shift, variance), gradient
 
     normalized, mean, variance = normalize(x, gamma.read_value(), beta.read_value())
     decay = 1 - params["batch_norm_momentum"]
-    if x.shape.rank == 4:  # the fused kernel of one device, which is for images, keeps the unbiased
+    if x.shape.rank == 4:  # like the fused kernel for images, which averages the unbiased variance
         variance *= count / tf.maximum(count - 1, 1)
     for moving, value in ((moving_mean, mean), (moving_variance, variance)):
         update = moving.assign_sub((moving - value) * decay, read_value=False)
@@ -156,7 +158,7 @@ def _by_sums(x, params, name, gamma_initializer, strides, is_crossed):
 
 
 def every(x, strides):
-    """Returns each `strides`-th row and column of images."""
+    """Returns every `strides`-th row and column of `[batch, height, width, channels]`."""
     return x if strides == 1 else x[:, ::strides, ::strides]
 
 
@@ -167,6 +169,6 @@ def _variable(name, x, initializer, trainable):
         tf.float32,
         initializer=initializer,
         trainable=trainable,
-        # Of a strategy's replicas, which all assign the same.
+        # All replicas of a strategy assign the same value.
         aggregation=tf.VariableAggregation.MEAN,
     )

@@ -1,12 +1,12 @@
-"""What models from token ids to token ids share: loss, metrics and predictions.
+"""Sequence-to-sequence models: hyperparameters, loss, metrics and predictions that they share.
 
-A sequence is int32 `[batch, length]`: sentences one after the other, each ended by `EOS`, then
-`PAD`. In training several sentences share a row, the n-th of the source with the n-th of the
-target; in evaluation and prediction a row holds one.
+A sequence is int32 `[batch, length]`, token ids: sentences that each end with `EOS`, then `PAD`.
+For training several sentences are packed into a row, the n-th of the source with the n-th of the
+target; for evaluation and prediction a row has one sentence.
 
-`features` are `{"source", "target"}` in training and evaluation, where the outputs of an inference
-function are `{"logits": [batch, length, vocab_size]}`, those of each target token given the tokens
-before it; in prediction they are `{"source"}` alone, and the outputs
+For training and evaluation `features` are `{"source", "target"}`, and an inference function returns
+`{"logits": [batch, length, vocab_size]}`, of each target token given those before it. For
+prediction they are `{"source"}`, and it returns
 `{"target": int32 [batch, length], "score": float32 [batch]}`.
 """
 
@@ -20,13 +20,13 @@ from models.model import Loss, Model, ModelError, check_fractions
 
 
 def default_params():
-    """Returns the hyperparameters that every such model has."""
+    """Returns the hyperparameters of every sequence-to-sequence model."""
     return {
-        "vocab_size": 8064,  # the data set's own number replaces it
+        "vocab_size": 8064,  # set by the data set
         "label_smoothing": 0.1,
-        "beam_size": 5,  # of prediction; 1: greedy
-        "length_penalty": 0.6,  # of beam search: above 0 longer sentences are preferred
-        "precision": "float32",  # of the layers, or bfloat16; --precision replaces it
+        "beam_size": 5,  # beams of prediction; 1: greedy decoding
+        "length_penalty": 0.6,  # of beam search; larger values prefer longer sentences
+        "precision": "float32",  # or bfloat16, of the layers; set by --precision
     }
 
 
@@ -45,14 +45,30 @@ def check_params(params):
 
 
 def segments(tokens):
-    """Numbers the sentences of each row: int32 `[batch, length]`, from 1; 0 for `PAD`."""
+    """Returns the number of the sentence of each token, from 1 in each row; 0 for `PAD`.
+
+    Args:
+      tokens: int32 `[batch, length]`.
+
+    Returns:
+      int32 `[batch, length]`.
+    """
     ends = tf.cast(tf.equal(tokens, EOS), tf.int32)
     number = 1 + tf.cumsum(ends, axis=1, exclusive=True)
     return number * tf.cast(tf.not_equal(tokens, PAD), tf.int32)
 
 
 def shifted_right(tokens):
-    """Returns what the decoder has seen before each token; `EOS` before each sentence."""
+    """Returns the decoder's input of teacher forcing: the token before each token.
+
+    Sentences start with the `EOS` of the one before, or of padding on the left.
+
+    Args:
+      tokens: int32 `[batch, length]`.
+
+    Returns:
+      int32 `[batch, length]`.
+    """
     return tf.pad(tokens[:, :-1], [[0, 0], [1, 0]], constant_values=EOS)
 
 
@@ -129,4 +145,5 @@ def model(name, default_params, inference, check_params=check_params):
 
 
 def _mask(labels):
+    """Returns float32 `[batch, length]`, 1 for a token and 0 for `PAD`."""
     return tf.cast(tf.not_equal(labels, PAD), tf.float32)

@@ -1,9 +1,14 @@
-"""Transformer from sentences to sentences (Vaswani et al. 2017, arXiv:1706.03762).
+"""Encoder-decoder Transformer (Vaswani et al. 2017, arXiv:1706.03762).
 
-Encoder, decoder and output share one embedding, positions are sinusoids, as in the paper.
-`transformer_tiny` has the sizes of Wu et al. 2021 (arXiv:2105.14462), `transformer_small` those of
-fairseq's IWSLT recipe; `transformer_base` and `transformer_big` have the sizes and the dropout of
-the paper's table 3. To French, unlike to German, its big one has a dropout of 0.1.
+Encoder, decoder and the output projection share one embedding; position encodings are sinusoidal.
+Training is teacher-forced, with a causal mask in the decoder; prediction is a beam search with a
+key/value cache. `transformer_tiny` has the sizes of Wu et al. 2021 (arXiv:2105.14462),
+`transformer_small` those of fairseq's IWSLT recipe, `transformer_base` and `transformer_big` the
+sizes and dropout rates of table 3 of the paper, whose big English-French model has a dropout of
+0.1.
+
+Sequences are packed: a row may hold several sentences. The attention bias keeps attention within a
+sentence.
 """
 
 from __future__ import annotations
@@ -19,18 +24,18 @@ from models.model import ModelError, check_fractions
 from models.text import decoding, seq2seq
 
 
-def default_params(**of_size):
-    """Returns the hyperparameters of `inference` and `seq2seq.loss`; `of_size` replaces some."""
+def default_params(**sizes):
+    """Returns the hyperparameters of `inference` and `seq2seq.losses`; `sizes` replaces some."""
     return {
         **seq2seq.default_params(),
         "num_layers": 6,  # of the encoder, and of the decoder
         "hidden_size": 512,
-        "ffn_size": 2048,
-        "num_heads": 8,
+        "ffn_size": 2048,  # hidden units of the feed-forward networks
+        "num_heads": 8,  # attention heads
         "pre_norm": False,  # layer norm before each sublayer (Xiong et al. 2020), not after it
-        "dropout": 0.1,  # of embeddings, and of what each sublayer adds
+        "dropout": 0.1,  # of embeddings and sublayers
         "attention_dropout": 0.0,  # of attention weights
-        **of_size,
+        **sizes,
     }
 
 
@@ -46,152 +51,197 @@ def check_params(params):
             f"num_heads={params['num_heads']}"
         )
     if params["hidden_size"] % 2:
-        raise ModelError(f"hidden_size={params['hidden_size']} must be even: sines and cosines")
+        raise ModelError(f"hidden_size={params['hidden_size']} must be even, for sines and cosines")
     check_fractions(params, "dropout", "attention_dropout")
 
 
 def inference(features, params, training):
-    """Computes logits of target tokens, or, where there is no target, finds one.
+    """Computes logits of the target tokens, or searches a target if there is none.
 
     Args:
-      features: see `seq2seq`; `{"source": int32 [batch, length], "target": the same}`, or the
-        source alone.
+      features: `{"source": int32 [batch, length], "target": int32 [batch, length]}` for training
+        and evaluation, `{"source"}` for prediction; see `seq2seq`.
       params: see `default_params`.
-      training: whether dropout is on.
+      training: True turns dropout on.
 
     Returns:
-      `{"logits": [batch, length, vocab_size]}` of `params["precision"]`, or what `decoding.search`
-      returns, of at most as many tokens as the source has room for.
+      `{"logits": [batch, length, vocab_size]}` of `params["precision"]`; for prediction the result
+      of `decoding.search`, `{"target": int32 [batch, length], "score": float32 [batch]}`.
     """
     source = features["source"]
     source_segments = seq2seq.segments(source)
     memory = _encode(source, source_segments, params, training)
     if "target" not in features:
-        return _translate(memory, source_segments, params)
+        return _search(memory, source_segments, params)
     return {"logits": _decode(features["target"], memory, source_segments, params, training)}
 
 
 def _encode(source, segments, params, training):
-    """Returns `[batch, length, hidden_size]`."""
-    same = _same(segments, segments)
-    look_around = _self_attention(same, params, training)
-    sinusoids = _sinusoids(source.shape.as_list()[1], params)
-    x = _embed(source, _positions(same), sinusoids, params, training)
+    """Runs the encoder.
+
+    Args:
+      source: int32 `[batch, length]`.
+      segments: int32 `[batch, length]`, from `seq2seq.segments`.
+      params: see `default_params`.
+      training: True turns dropout on.
+
+    Returns:
+      `[batch, length, hidden_size]`, the memory of the decoder.
+    """
+    mask = _same_segment(segments, segments)
+    bias = attention.attention_bias(mask)[:, tf.newaxis]  # [batch, 1, length, length]
+
+    def self_attend(x):
+        return attention.self_attention(x, bias, params, training)
+
+    encodings = _position_encodings(source.shape.as_list()[1], params)
+    x = _embed(source, _positions(mask), encodings, params, training)
     for i in range(params["num_layers"]):
         with tf.compat.v1.variable_scope(f"encoder/layer_{i + 1}"):
-            x = _sublayer("self_attention", x, look_around, params, training)
+            x = _sublayer("self_attention", x, self_attend, params, training)
             x = _sublayer("ffn", x, functools.partial(_ffn, params=params), params, training)
-    return _last_norm("encoder", x, params)
+    return _final_norm("encoder", x, params)
 
 
 def _decode(target, memory, source_segments, params, training):
-    """Returns the logits of every token of `target`, `[batch, length, vocab_size]`."""
+    """Runs the decoder with teacher forcing.
+
+    Args:
+      target: int32 `[batch, length]`.
+      memory: `[batch, source_length, hidden_size]`, from `_encode`.
+      source_segments: int32 `[batch, source_length]`.
+      params: see `default_params`.
+      training: True turns dropout on.
+
+    Returns:
+      Logits `[batch, length, vocab_size]` of each target token, given those before it.
+    """
     segments = seq2seq.segments(target)
-    same = _same(segments, segments)
-    look = _self_attention(tf.linalg.band_part(same, -1, 0), params, training)
-    memory_bias = attention.bias(_same(segments, source_segments))[:, tf.newaxis]
+    mask = _same_segment(segments, segments)
+    causal_mask = tf.linalg.band_part(mask, -1, 0)  # lower triangle
+    causal_bias = attention.attention_bias(causal_mask)[:, tf.newaxis]
+    memory_mask = _same_segment(segments, source_segments)
+    memory_bias = attention.attention_bias(memory_mask)[:, tf.newaxis]
 
-    def look_back(layer, x):
+    def self_attend(x, layer):
         del layer
-        return look(x)
+        return attention.self_attention(x, causal_bias, params, training)
 
-    sinusoids = _sinusoids(target.shape.as_list()[1], params)
-    x = _embed(seq2seq.shifted_right(target), _positions(same), sinusoids, params, training)
-    return _decoder(x, look_back, _keys_values(memory, params), memory_bias, params, training)
+    encodings = _position_encodings(target.shape.as_list()[1], params)
+    x = _embed(seq2seq.shifted_right(target), _positions(mask), encodings, params, training)
+    memory_keys_values = _keys_values(memory, params)
+    return _decoder(x, self_attend, memory_keys_values, memory_bias, params, training)
 
 
-def _translate(memory, source_segments, params):
-    """Returns what `decoding.search` finds."""
-    keys_values = _keys_values(memory, params)
-    memory_bias = attention.bias(source_segments > 0)[:, tf.newaxis, tf.newaxis]
+def _search(memory, source_segments, params):
+    """Returns the result of `decoding.search`: greedy decoding or beam search with a cache.
+
+    Args:
+      memory: `[batch, length, hidden_size]`, from `_encode`.
+      source_segments: int32 `[batch, length]`.
+      params: see `default_params`.
+    """
+    memory_keys_values = _keys_values(memory, params)
+    memory_bias = attention.attention_bias(source_segments > 0)[:, tf.newaxis, tf.newaxis]
 
     def step(tokens, position, caches):
+        """From int32 `[batch, beams]` at `position` to `[batch, beams, vocab_size]`."""
         new_caches = []
 
-        def look_back(layer, x):
+        def self_attend(x, layer):
             x, cache = attention.cached_self_attention(x, caches[layer], position, params)
             new_caches.append(cache)
             return x
 
-        # To the memory, beams are what positions are in training: many queries, one sentence.
-        x = _embed(tokens, position, sinusoids, params, training=False)
-        logits = _decoder(x, look_back, keys_values, memory_bias, params, training=False)
+        # Cross-attention treats beams as positions: several queries to the memory of one sentence.
+        x = _embed(tokens, position, encodings, params, training=False)
+        logits = _decoder(x, self_attend, memory_keys_values, memory_bias, params, training=False)
         return logits, new_caches
 
     length, hidden_size = memory.shape.as_list()[1:]
-    sinusoids = _sinusoids(length, params)
+    encodings = _position_encodings(length, params)
     shape = [params["num_heads"], length, hidden_size // params["num_heads"]]
     empty = tf.zeros([tf.shape(memory)[0], params["beam_size"], *shape], memory.dtype)
     return decoding.search(step, [(empty, empty)] * params["num_layers"], length, params)
 
 
-def _decoder(x, look_back, keys_values, memory_bias, params, training):
-    """Runs `x` `[batch, length, hidden_size]` through the decoder, and returns logits.
+def _decoder(x, self_attend, memory_keys_values, memory_bias, params, training):
+    """Runs the layers of the decoder and the output projection.
 
     Args:
-      x: embedded tokens.
-      look_back: `(layer, x) -> x`, the self-attention of a layer.
-      keys_values: of the memory, those of each layer.
-      memory_bias: see `attention.cross_attention`.
+      x: `[batch, length, hidden_size]`, embedded tokens.
+      self_attend: `(x, layer) -> x`, the causal self-attention of a layer.
+      memory_keys_values: `[(key, value)]` of the memory, one pair per layer.
+      memory_bias: attention bias to the memory, float32, broadcast to
+        `[batch, num_heads, length, source_length]`.
       params: see `default_params`.
-      training: whether dropout is on.
+      training: True turns dropout on.
+
+    Returns:
+      Logits `[batch, length, vocab_size]`.
     """
     for i in range(params["num_layers"]):
 
-        def look_at_memory(x, layer=i):
-            return attention.cross_attention(x, *keys_values[layer], memory_bias, params, training)
+        def cross_attend(x, layer=i):
+            key, value = memory_keys_values[layer]
+            return attention.cross_attention(x, key, value, memory_bias, params, training)
 
         with tf.compat.v1.variable_scope(f"decoder/layer_{i + 1}"):
-            own = functools.partial(look_back, i)
-            x = _sublayer("self_attention", x, own, params, training)
-            x = _sublayer("cross_attention", x, look_at_memory, params, training)
+            attend = functools.partial(self_attend, layer=i)
+            x = _sublayer("self_attention", x, attend, params, training)
+            x = _sublayer("cross_attention", x, cross_attend, params, training)
             x = _sublayer("ffn", x, functools.partial(_ffn, params=params), params, training)
-    x = _last_norm("decoder", x, params)
+    x = _final_norm("decoder", x, params)
     flat = tf.reshape(x, [-1, params["hidden_size"]])
     logits = tf.matmul(flat, _embedding(params), transpose_b=True)
     return tf.reshape(logits, [-1, x.shape.as_list()[1], params["vocab_size"]])
 
 
-def _self_attention(allowed, params, training):
-    """Returns `x -> x`, which keeps to bool `allowed`, `[batch, length, length]`."""
-    bias = attention.bias(allowed)[:, tf.newaxis]
-    return lambda x: attention.self_attention(x, bias, params, training)
-
-
 def _sublayer(name, x, function, params, training):
-    """Returns `x` and what `function` adds to it, normalised before or after."""
+    """Adds `function(x)` to `x`, a residual connection with dropout and pre-norm or post-norm.
+
+    Args:
+      name: variable scope.
+      x: `[batch, length, hidden_size]`.
+      function: `x -> x`.
+      params: see `default_params`.
+      training: True turns dropout on.
+
+    Returns:
+      `[batch, length, hidden_size]`.
+    """
     with tf.compat.v1.variable_scope(name):
-        added = function(_layer_norm(x, params) if params["pre_norm"] else x)
-        x += dropout(added, params["dropout"], training)
-        return x if params["pre_norm"] else _layer_norm(x, params)
+        residual = function(normalization.layer_norm(x) if params["pre_norm"] else x)
+        x += dropout(residual, params["dropout"], training)
+        return x if params["pre_norm"] else normalization.layer_norm(x)
 
 
-def _last_norm(name, x, params):
-    """Of a stack whose sublayers normalise what they take, not what they give."""
+def _final_norm(name, x, params):
+    """Final layer norm of a pre-norm stack."""
     with tf.compat.v1.variable_scope(name):
-        return _layer_norm(x, params) if params["pre_norm"] else x
-
-
-def _layer_norm(x, params):
-    return normalization.layer_norm(x)
+        return normalization.layer_norm(x) if params["pre_norm"] else x
 
 
 def _ffn(x, params):
+    """Position-wise feed-forward network, `[batch, length, hidden_size]` to the same."""
     x = tf.compat.v1.layers.dense(x, params["ffn_size"], tf.nn.relu, name="hidden")
     return tf.compat.v1.layers.dense(x, params["hidden_size"], name="output")
 
 
 def _keys_values(memory, params):
-    """Returns the keys and values of the memory, those of each layer of the decoder."""
-    found = []
+    """Returns `[(key, value)]` of the memory, one pair per decoder layer.
+
+    Each is `[batch, num_heads, length, head_size]`. They are computed once per source.
+    """
+    pairs = []
     for i in range(params["num_layers"]):
         with tf.compat.v1.variable_scope(f"decoder/layer_{i + 1}/cross_attention"):
-            found.append(attention.keys_values(memory, params))
-    return found
+            pairs.append(attention.keys_values(memory, params))
+    return pairs
 
 
 def _embedding(params):
-    """Returns `[vocab_size, hidden_size]`, one for encoder, decoder and output."""
+    """Returns `[vocab_size, hidden_size]`, shared by encoder, decoder and output projection."""
     with tf.compat.v1.variable_scope("embedding", reuse=tf.compat.v1.AUTO_REUSE):
         return tf.compat.v1.get_variable(
             "weights",
@@ -203,33 +253,48 @@ def _embedding(params):
         )
 
 
-def _embed(tokens, positions, sinusoids, params, training):
-    """Returns `[batch, length, hidden_size]` of int32 `[batch, length]`.
+def _embed(tokens, positions, encodings, params, training):
+    """Embeds tokens and adds their position encodings.
 
-    `positions`, rows of `sinusoids`, are counted from 0 in each sentence: like `tokens`, or one for
-    all.
+    Args:
+      tokens: int32 `[batch, length]`.
+      positions: int32 `[batch, length]` or scalar, rows of `encodings`; from 0 in each sentence.
+      encodings: `[length, hidden_size]`, from `_position_encodings`.
+      params: see `default_params`.
+      training: True turns dropout on.
+
+    Returns:
+      `[batch, length, hidden_size]`.
     """
     embedding = _embedding(params)
     x = tf.gather(embedding, tokens) * params["hidden_size"] ** 0.5
-    return dropout(x + tf.gather(sinusoids, positions), params["dropout"], training)
+    return dropout(x + tf.gather(encodings, positions), params["dropout"], training)
 
 
-def _sinusoids(length, params):
-    """Returns `[length, hidden_size]`, what is added to the embedding at each position."""
+def _position_encodings(length, params):
+    """Returns sinusoidal position encodings, `[length, hidden_size]` of `params["precision"]`."""
     half = params["hidden_size"] // 2
     rates = np.float32(10000.0 ** -(np.arange(half) / half))
     angles = tf.range(length, dtype=tf.float32)[:, tf.newaxis] * rates
     return tf.cast(tf.concat([tf.sin(angles), tf.cos(angles)], axis=-1), params["precision"])
 
 
-def _same(segments, others):
-    """Returns bool `[batch, length, other length]`: whether two positions are of one sentence."""
-    return tf.equal(segments[:, :, tf.newaxis], others[:, tf.newaxis])
+def _same_segment(query_segments, key_segments):
+    """Returns the mask of queries and keys in the same sentence.
+
+    Args:
+      query_segments: int32 `[batch, length]`, from `seq2seq.segments`.
+      key_segments: int32 `[batch, memory_length]`.
+
+    Returns:
+      bool `[batch, length, memory_length]`.
+    """
+    return tf.equal(query_segments[:, :, tf.newaxis], key_segments[:, tf.newaxis])
 
 
-def _positions(same):
-    """Returns int32 `[batch, length]`: how many positions of its own sentence come before each."""
-    return tf.reduce_sum(tf.cast(tf.linalg.band_part(same, -1, 0), tf.int32), axis=2) - 1
+def _positions(mask):
+    """Returns int32 `[batch, length]`, positions within a sentence, from `_same_segment`."""
+    return tf.reduce_sum(tf.cast(tf.linalg.band_part(mask, -1, 0), tf.int32), axis=2) - 1
 
 
 def _model(name, **sizes):

@@ -1,7 +1,7 @@
-"""What models from images to class logits share: input, loss, metrics and predictions.
+"""Image classifiers: hyperparameters, input scaling, loss, metrics and predictions that they share.
 
 `outputs` is `{"logits": float32 [batch, num_classes]}`. Labels are int32 `[batch]`, or float32
-`[batch, num_classes]`: shares of the classes, as mixup makes them.
+`[batch, num_classes]`, probabilities of the classes as mixup makes them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from models.vision.gallery import Gallery
 
 
 def default_params():
-    """Returns the hyperparameters that every classifier of images has."""
+    """Returns the hyperparameters of every image classifier."""
     return {
-        "num_classes": 10,  # the data set's own number replaces it
-        "pixel_mean": Floats([0]),  # subtracted from stored pixels: one number, or one per channel
-        "pixel_scale": 1 / 255,  # then they are multiplied by it; both on the device
+        "num_classes": 10,  # set by the data set
+        "pixel_mean": Floats([0]),  # subtracted from the pixels: one number, or one per channel
+        "pixel_scale": 1 / 255,  # multiplies the pixels after that
         "label_smoothing": 0.0,
-        "precision": "float32",  # of the layers, or bfloat16; --precision replaces it
+        "precision": "float32",  # or bfloat16, of the layers; set by --precision
     }
 
 
@@ -39,13 +39,17 @@ def check_params(params):
 
 
 def scaled_images(features, params):
-    """Returns the images less `pixel_mean`, times `pixel_scale`, in `params["precision"]`.
+    """Returns `(image - pixel_mean) * pixel_scale`, computed on the device.
 
-    `features["image"]` is uint8 or float32 `[batch, height, width, channels]`: images travel to the
-    device as they are stored and are scaled there.
+    Args:
+      features: `{"image": uint8 or float32 [batch, height, width, channels]}`.
+      params: see `default_params`.
+
+    Returns:
+      `[batch, height, width, channels]` of `params["precision"]`.
 
     Raises:
-      ModelError: `pixel_mean` has another number of channels.
+      ModelError: `pixel_mean` does not match the number of channels.
     """
     images, means = features["image"], params["pixel_mean"]
     if len(means) not in (1, images.shape.as_list()[-1]):
@@ -58,9 +62,15 @@ def scaled_images(features, params):
 
 
 def pooled_logits(x, params, training):
-    """Returns `[batch, num_classes]` of features `[batch, height, width, channels]`.
+    """Global average pooling, dropout with rate `params["dropout"]`, and the last dense layer.
 
-    Their mean over height and width, `params["dropout"]` of it dropped in training, the last layer.
+    Args:
+      x: float32 or bfloat16 `[batch, height, width, channels]`.
+      params: hyperparameters.
+      training: True turns dropout on.
+
+    Returns:
+      Logits `[batch, num_classes]`, of the dtype of `x`.
     """
     x = global_pool(x, "global_pool")
     x = dropout(x, params["dropout"], training)
@@ -71,9 +81,9 @@ def pooled_logits(x, params, training):
 
 
 def global_pool(x, name):
-    """Returns the mean over height and width, `[batch, channels]`, as it is summed in float32."""
+    """Global average pooling of `[batch, height, width, channels]` to `[batch, channels]`."""
     with tf.name_scope(name):
-        # A CPU would add up bfloat16 in bfloat16: 256 + 1 is 256.
+        # In float32: a CPU sums bfloat16 in bfloat16, where 256 + 1 is 256.
         return tf.cast(tf.reduce_mean(tf.cast(x, tf.float32), axis=[1, 2]), x.dtype)
 
 

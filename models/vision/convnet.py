@@ -26,7 +26,7 @@ from models.vision import classifier
 
 
 def default_params():
-    """Returns the hyperparameters of `inference` and `classifier.loss`."""
+    """Returns the hyperparameters of `inference` and `classifier.losses`."""
     return {
         **classifier.default_params(),
         **normalization.default_params(),
@@ -38,7 +38,7 @@ def default_params():
 
 
 def check_params(params):
-    """Raises `ModelError` for a value out of range, and for a wrong or misplaced layer."""
+    """Raises `ModelError` for a value out of range, or for an unknown or misplaced layer."""
     classifier.check_params(params)
     normalization.check_params(params)
     flat = False
@@ -59,7 +59,8 @@ def inference(features, params, training):
     Args:
       features: `{"image": uint8 or float32 [batch, height, width, channels]}`.
       params: see `default_params`.
-      training: whether dropout is on and batch norm uses and updates batch statistics.
+      training: True turns dropout on, and lets batch norm use batch statistics and update its
+        moving averages.
 
     Returns:
       `{"logits": [batch, num_classes]}` of `params["precision"]`.
@@ -73,6 +74,16 @@ def inference(features, params, training):
 
 
 def _layer(x, word, name, use_bias, params, training):
+    """Applies the layer that `word` defines.
+
+    Args:
+      x: `[batch, height, width, channels]`, or `[batch, units]` after flatten or global_pool.
+      word: an element of `params["layers"]`.
+      name: variable scope of the layer.
+      use_bias: False if batch norm follows.
+      params: see `default_params`.
+      training: see `inference`.
+    """
     layers = tf.compat.v1.layers
     kind, arguments = _parse(word)
     _check_fits(x, word, kind, arguments)
@@ -96,7 +107,7 @@ def _layer(x, word, name, use_bias, params, training):
 
 
 def _check_fits(x, word, kind, arguments):
-    """Raises `ModelError` where the images are smaller than a window that must lie inside them."""
+    """Raises `ModelError` if the images are smaller than a pool or a valid convolution."""
     if kind == "pool":
         window = arguments[0]
     elif kind == "conv" and "valid" in arguments:

@@ -1,4 +1,4 @@
-"""A multi-layer perceptron: flatten, dense layers with ReLU and dropout, logits."""
+"""Multi-layer perceptron: flatten, dense layers with ReLU and dropout, logits."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from models.vision import classifier
 
 
 def default_params():
-    """Returns the hyperparameters of `inference` and `classifier.loss`."""
+    """Returns the hyperparameters of `inference` and `classifier.losses`."""
     return {
         **classifier.default_params(),
         "hidden_units": Ints([512]),  # units of each hidden layer
-        "dropout": 0.2,  # share of hidden units dropped in training
+        "dropout": 0.2,  # dropout rate of the hidden units
     }
 
 
 def check_params(params):
-    """Raises `ModelError` for a value that no graph can be built with."""
+    """Raises `ModelError` for a value out of range."""
     classifier.check_params(params)
     check_fractions(params, "dropout")
     if not all(units > 0 for units in params["hidden_units"]):
@@ -33,7 +33,7 @@ def inference(features, params, training):
     Args:
       features: `{"image": uint8 or float32 [batch, height, width, channels]}`.
       params: see `default_params`.
-      training: whether dropout is on.
+      training: True turns dropout on.
 
     Returns:
       `{"logits": [batch, num_classes]}` of `params["precision"]`.

@@ -13,7 +13,7 @@ from models.layers.convolution import conv2d, depthwise_conv2d
 from models.model import ModelError, check_fractions
 from models.vision import classifier
 
-# Of each block, channels at width 1 and strides.
+# (channels at width 1, strides) of each block.
 _V1_BLOCKS = (
     (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), (512, 1), (512, 1), (512, 1),
     (512, 1), (512, 1), (1024, 2), (1024, 1),
@@ -22,11 +22,11 @@ _V2_BLOCKS = (
     (16, 1), (24, 2), (24, 1), (32, 2), (32, 1), (32, 1), (64, 2), (64, 1), (64, 1), (64, 1),
     (96, 1), (96, 1), (96, 1), (160, 2), (160, 1), (160, 1), (320, 1),
 )  # fmt: skip
-_EXPANSION = 6  # v2: channels within a block, in those that come into it; of the first block 1
+_EXPANSION = 6  # v2: expansion factor of inverted residuals, 1 in the first block
 
 
 def default_params():
-    """Returns the hyperparameters of `inference` and `classifier.loss`."""
+    """Returns the hyperparameters of `inference` and `classifier.losses`."""
     return {
         **classifier.default_params(),
         "pixel_mean": Floats([127.5]),
@@ -34,12 +34,12 @@ def default_params():
         **normalization.default_params(momentum=0.99, epsilon=1e-3),
         "version": 2,  # 1 or 2
         "width": 1.0,  # multiplies the channels of every layer
-        "dropout": 0.0,  # share of the pooled features dropped in training
+        "dropout": 0.0,  # dropout rate of the pooled features
     }
 
 
 def check_params(params):
-    """Raises `ModelError` for a value that no graph can be built with."""
+    """Raises `ModelError` for a value out of range."""
     classifier.check_params(params)
     normalization.check_params(params)
     if params["version"] not in (1, 2):
@@ -55,7 +55,8 @@ def inference(features, params, training):
     Args:
       features: `{"image": uint8 or float32 [batch, height, width, channels]}`.
       params: see `default_params`.
-      training: whether dropout is on and batch norm uses and updates batch statistics.
+      training: True turns dropout on, and lets batch norm use batch statistics and update its
+        moving averages.
 
     Returns:
       `{"logits": [batch, num_classes]}` of `params["precision"]`.
@@ -66,13 +67,14 @@ def inference(features, params, training):
 
 
 def _v1(x, params, training):
+    """Depthwise separable convolutions, `[batch, height, width, 3]` to the last feature map."""
     with tf.compat.v1.variable_scope("stem"):
         x = conv2d(x, int(32 * params["width"]), 3, strides=2)
         x = tf.nn.relu6(normalization.batch_norm(x, params, training))
     for i, (channels, strides) in enumerate(_V1_BLOCKS, start=1):
         with tf.compat.v1.variable_scope(f"block_{i}"):
-            # Keras pads strided layers of v1 after the image even where that loses a row. Images
-            # below 31x31, which it cannot have, end as a single row here.
+            # As Keras: pads strided layers after the last row even if that loses a row. Unlike
+            # Keras, images below 31x31 are possible and end as a single row.
             x = depthwise_conv2d(x, strides, "after" if strides == 2 else "same")
             x = tf.nn.relu6(normalization.batch_norm(x, params, training, "depthwise_norm"))
             x = conv2d(x, int(channels * params["width"]), 1, name="pointwise")
@@ -81,12 +83,13 @@ def _v1(x, params, training):
 
 
 def v2_channels(width):
-    """Returns the channels that come out of the stem, of each block and of the head, of v2."""
+    """Returns the output channels of v2's stem, of each block and of the head."""
     blocks = [_divisible(int(channels * width)) for channels, _ in _V2_BLOCKS]
     return [_divisible(32 * width), *blocks, _divisible(1280 * max(1.0, width))]
 
 
 def _v2(x, params, training):
+    """Inverted residuals, `[batch, height, width, 3]` to the last feature map."""
     stem, *blocks, head = v2_channels(params["width"])
     with tf.compat.v1.variable_scope("stem"):
         x = conv2d(x, stem, 3, strides=2)
@@ -101,7 +104,19 @@ def _v2(x, params, training):
 
 
 def _inverted_residual(x, channels, strides, expansion, params, training):
-    """Wide inside, narrow outside; `[batch, height, width, channels]`."""
+    """Inverted residual with linear bottleneck (Sandler et al. 2018, section 3.3).
+
+    Args:
+      x: float32 or bfloat16 `[batch, height, width, channels_in]`.
+      channels: number of output channels.
+      strides: of the depthwise convolution, 1 or 2.
+      expansion: channels of the depthwise convolution divided by channels_in.
+      params: see `default_params`.
+      training: see `inference`.
+
+    Returns:
+      `[batch, ceil(height / strides), ceil(width / strides), channels]`.
+    """
     inputs, channels_in = x, x.shape.as_list()[-1]
     if expansion > 1:
         x = conv2d(x, expansion * channels_in, 1, name="expand")
@@ -114,7 +129,7 @@ def _inverted_residual(x, channels, strides, expansion, params, training):
 
 
 def _divisible(channels):
-    """Returns the multiple of 8 nearest to `channels`, and not below nine tenths of it."""
+    """Returns the multiple of 8 nearest to `channels`, but at least 0.9 * channels."""
     rounded = max(8, int(channels + 4) // 8 * 8)
     return rounded + 8 if rounded < 0.9 * channels else rounded
 

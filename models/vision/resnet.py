@@ -13,7 +13,7 @@ from models.layers.dropout import dropout
 from models.model import ModelError, check_fractions
 from models.vision import classifier
 
-# Depth -> blocks of each stage, and whether they are bottlenecks.
+# Depth -> (number of blocks of each stage, whether they are bottlenecks).
 DEPTHS = {
     10: ((1, 1, 1, 1), False),
     18: ((2, 2, 2, 2), False),
@@ -22,26 +22,26 @@ DEPTHS = {
     101: ((3, 4, 23, 3), True),
     152: ((3, 8, 36, 3), True),
 }
-_EXPANSION = 4  # channels of a bottleneck's last convolution, in those of its first
+_EXPANSION = 4  # output channels of a bottleneck divided by those of its 3x3 convolution
 
 
 def default_params():
-    """Returns the hyperparameters of `inference` and `classifier.loss`."""
+    """Returns the hyperparameters of `inference` and `classifier.losses`."""
     return {
         **classifier.default_params(),
         **normalization.default_params(),
-        "depth": 50,  # 10, 18 or 34: blocks of two 3x3 convolutions; 50, 101, 152: bottlenecks
-        "width": 64,  # channels of the stem and the first stage; each stage has twice the last's
-        "stem": "imagenet",  # 7x7 with stride 2, then a pool; cifar: 3x3 with stride 1 for 32x32
-        "stride_in_1x1": False,  # of a bottleneck, as in the paper and Keras; else in its 3x3: v1.5
-        "zero_init_last_gamma": True,  # blocks begin as the identity (Goyal et al. 2017, 5.1)
-        "stochastic_depth": 0.0,  # share of images that skip the last block; less for earlier ones
-        "dropout": 0.0,  # share of the pooled features dropped in training
+        "depth": 50,  # 10, 18, 34: basic blocks; 50, 101, 152: bottlenecks
+        "width": 64,  # channels of the stem and the first stage; doubled by each stage
+        "stem": "imagenet",  # 7x7 with stride 2, then max pooling; or cifar: 3x3 with stride 1
+        "stride_in_1x1": False,  # True: v1, as in the paper and Keras; False: v1.5, in the 3x3
+        "zero_init_last_gamma": True,  # blocks start as the identity (Goyal et al. 2017, 5.1)
+        "stochastic_depth": 0.0,  # drop rate of the last block; linear in the depth of a block
+        "dropout": 0.0,  # dropout rate of the pooled features
     }
 
 
 def check_params(params):
-    """Raises `ModelError` for a value that no graph can be built with."""
+    """Raises `ModelError` for a value out of range."""
     classifier.check_params(params)
     normalization.check_params(params)
     if params["depth"] not in DEPTHS:
@@ -59,8 +59,8 @@ def inference(features, params, training):
     Args:
       features: `{"image": uint8 or float32 [batch, height, width, channels]}`.
       params: see `default_params`.
-      training: whether dropout and stochastic depth are on, and batch norm uses and updates batch
-        statistics.
+      training: True turns dropout and stochastic depth on, and lets batch norm use batch statistics
+        and update its moving averages.
 
     Returns:
       `{"logits": [batch, num_classes]}` of `params["precision"]`.
@@ -81,8 +81,8 @@ def inference(features, params, training):
 def _strides(counts, in_1x1):
     """Returns the strides of the blocks of each stage.
 
-    A 1x1 convolution with strides, at the beginning of a stage, reads a quarter of what it is
-    given. So the block before, the last of its stage, leaves out what nobody else reads.
+    A 1x1 convolution with stride 2 at the start of a stage reads a quarter of its input. With
+    `in_1x1` the last block of the stage before computes only that quarter.
     """
     strides = [[1] * count for count in counts]
     for stage, following in zip(strides, strides[1:]):
@@ -94,32 +94,49 @@ def _strides(counts, in_1x1):
 
 
 def _stem(x, params, training):
+    """First convolution; the imagenet stem divides height and width by 4."""
     with tf.compat.v1.variable_scope("stem"):
         if params["stem"] == "cifar":
             x = conv2d(x, params["width"], 3)
             return tf.nn.relu(normalization.batch_norm(x, params, training))
         x = conv2d(x, params["width"], 7, strides=2, padding="symmetric")
         x = normalization.batch_norm(x, params, training)
-        # The ReLU last, where a quarter is left to do: it commutes with the maximum, and maps the
-        # zeros of the padding to themselves. XLA has no pools with a padding of their own.
+        # ReLU after max pooling, on a quarter of the values: it commutes with the maximum and keeps
+        # the zeros of the padding. XLA does not support pooling with explicit padding.
         x = tf.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]])
         return tf.nn.relu(tf.nn.max_pool2d(x, 3, 2, "VALID"))
 
 
 def _basic(x, filters, strides, skip, params, training):
-    """Two 3x3 convolutions and a shortcut: `[batch, height, width, filters]`."""
+    """Basic block: two 3x3 convolutions and a shortcut.
+
+    Args:
+      x: float32 or bfloat16 `[batch, height, width, channels]`.
+      filters: number of output channels.
+      strides: of the first convolution.
+      skip: drop rate of stochastic depth.
+      params: see `default_params`.
+      training: see `inference`.
+
+    Returns:
+      `[batch, ceil(height / strides), ceil(width / strides), filters]`.
+    """
     shortcut = _shortcut(x, filters, strides, params, training)
     x = conv2d(x, filters, 3, strides, "symmetric", name="conv_1")
     x = tf.nn.relu(normalization.batch_norm(x, params, training, "batch_norm_1"))
     x = conv2d(x, filters, 3, name="conv_2")
     x = _last_norm(x, params, training, "batch_norm_2")
-    return tf.nn.relu(shortcut + _dropped_path(x, skip, training))
+    return tf.nn.relu(shortcut + _drop_path(x, skip, training))
 
 
 def _bottleneck(x, filters, strides, skip, params, training):
-    """1x1, 3x3 and 1x1 convolutions and a shortcut: `[batch, height, width, 4 * filters]`.
+    """Bottleneck block: 1x1, 3x3 and 1x1 convolutions and a shortcut.
 
-    The 3x3 convolution strides, or at the end, with `stride_in_1x1`, the result.
+    The stride is in the 3x3 convolution; with `stride_in_1x1` it is applied to the output, see
+    `_strides`. Arguments as of `_basic`.
+
+    Returns:
+      `[batch, ceil(height / strides), ceil(width / strides), 4 * filters]`.
     """
     middle, end = (1, strides) if params["stride_in_1x1"] else (strides, 1)
     shortcut = _shortcut(x, _EXPANSION * filters, middle, params, training)
@@ -130,11 +147,11 @@ def _bottleneck(x, filters, strides, skip, params, training):
     x = tf.nn.relu(normalization.batch_norm(x, params, training, "batch_norm_2"))
     x = conv2d(x, _EXPANSION * filters, 1, name="conv_3")
     x = _last_norm(x, params, training, "batch_norm_3", strides=end)
-    return tf.nn.relu(shortcut + _dropped_path(x, skip, training))
+    return tf.nn.relu(shortcut + _drop_path(x, skip, training))
 
 
 def _shortcut(x, filters, strides, params, training):
-    """Returns `x`, or a 1x1 convolution of it where the block changes its shape."""
+    """Identity shortcut, or a 1x1 convolution (projection) if the block changes the shape."""
     if strides == 1 and x.shape.as_list()[-1] == filters:
         return x
     with tf.compat.v1.variable_scope("shortcut"):
@@ -147,8 +164,8 @@ def _last_norm(x, params, training, name, strides=1):
     return normalization.batch_norm(x, params, training, name, zero, strides)
 
 
-def _dropped_path(x, rate, training):
-    """Stochastic depth (Huang et al. 2016, arXiv:1603.09382): `rate` of the images get zeros."""
+def _drop_path(x, rate, training):
+    """Stochastic depth (Huang et al. 2016, arXiv:1603.09382): drops `x` of random images."""
     return dropout(x, rate, training, noise_shape=[tf.shape(x)[0], 1, 1, 1])
 
 

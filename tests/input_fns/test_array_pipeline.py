@@ -75,9 +75,9 @@ def test_prediction_has_the_features_alone(pipeline, batches):
     [
         ({}, "numbers has no splits"),
         ({"train": (arrays()[0], np.arange(9))}, "the arrays of 'train' have the sizes"),
-        ({"train": (np.zeros([3, 2]), np.zeros(3))}, "'train' should be"),
-        ({"train": ({"x": np.zeros([3, 2])}, [1, 2, 3])}, "the labels of 'train' should be"),
-        ({"train": ({"x": np.array(["a", "b"])}, np.zeros(2))}, "x of 'train' should be an array"),
+        ({"train": (np.zeros([3, 2]), np.zeros(3))}, "'train' must be"),
+        ({"train": ({"x": np.zeros([3, 2])}, [1, 2, 3])}, "the labels of 'train' must be"),
+        ({"train": ({"x": np.array(["a", "b"])}, np.zeros(2))}, "x of 'train' must be an array"),
         ({"train": arrays(), "test": ({"y": np.zeros(3)}, np.zeros(3))}, "split 'test' is"),
     ],
 )
@@ -89,7 +89,7 @@ def test_arrays_that_do_not_fit_are_refused(splits, message):
 @pytest.mark.parametrize("labels", [[1, 2, 3], [0, -1, 2]])
 def test_labels_outside_the_classes_are_refused(labels):
     split = {"x": np.zeros([3, 2])}, np.array(labels)
-    words = r"the labels of 'test' go from .* of 3 classes from 0 to 2"
+    words = r"the labels of 'test' are from .* of 3 classes must be from 0 to 2"
     with pytest.raises(DataError, match=words):
         ArrayPipeline("numbers", {"test": split}, class_names=("a", "b", "c"))
 
@@ -97,5 +97,5 @@ def test_labels_outside_the_classes_are_refused(labels):
 @pytest.mark.parametrize("labels", [[0.5, 1, 2], [np.nan, 1, 2], [True, False, True]])
 def test_labels_of_classes_are_integers(labels):
     split = {"x": np.zeros([3, 2])}, np.array(labels)
-    with pytest.raises(DataError, match="those of classes must be integers"):
+    with pytest.raises(DataError, match="classes must be integers"):
         ArrayPipeline("numbers", {"test": split}, class_names=("a", "b", "c"))

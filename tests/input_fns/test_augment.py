@@ -24,7 +24,7 @@ def apply(session):
     def run(text, images=IMAGES, seed=(1, 2)):
         augmentation = augment.parse(text)
         numbers = augmentation.draw(len(images), list(seed))
-        done = augmentation.apply(tf.constant(images), numbers)
+        done = augmentation.apply({"image": tf.constant(images)}, numbers)["image"]
         assert done.dtype == tf.uint8
         assert done.shape.as_list() == list(images.shape)
         return session.run((done, numbers))
@@ -339,17 +339,17 @@ def test_no_words_change_nothing(apply):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("flp", "'flp' is unknown; there are flip, crop, shift"),
-        ("flip:1", "'flip:1' should be flip"),
-        ("crop", "'crop' should be crop:PIXELS"),
-        ("crop:2.5", "PIXELS must be a whole number from 1 to 512"),
+        ("flp", "'flp' is unknown; valid are flip, crop, shift"),
+        ("flip:1", "'flip:1' must be flip"),
+        ("crop", "'crop' must be crop:PIXELS"),
+        ("crop:2.5", "PIXELS must be an integer from 1 to 512"),
         ("shift:20", "FRACTION must be a number from 0 to 1"),
         ("rotate:x", "DEGREES must be a number from 0 to 180"),
-        ("randaugment:2", "should be randaugment:N:LEVEL"),
+        ("randaugment:2", "must be randaugment:N:LEVEL"),
         ("randaugment:2:nan", "LEVEL must be a number"),
-        ("mixup:0.2 flip", "mixup and cutmix mix whole batches: they come last"),
-        ("flip resize_crop:0.1", "make the size: one of them, and first"),
-        ("resize_crop:0.1 random_crop", "make the size: one of them, and first"),
+        ("mixup:0.2 flip", "put mixup and cutmix last, they mix whole"),
+        ("flip resize_crop:0.1", "use one of resize_crop and random_crop, and put it first"),
+        ("resize_crop:0.1 random_crop", "use one of resize_crop and random_crop, and put it first"),
     ],
 )
 def test_wrong_words(text, message):

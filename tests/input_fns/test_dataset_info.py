@@ -64,7 +64,7 @@ def test_a_file_that_prepare_data_did_not_write(tmp_path, content):
 
 def test_a_format_of_another_version(own_data_dir):
     change(own_data_dir, format=1)
-    with pytest.raises(DataError, match="has format 1, this version reads 2: make it anew"):
+    with pytest.raises(DataError, match="has format 1, this version reads 2: prepare the"):
         dataset_info.load(own_data_dir, "stripes")
 
 
@@ -85,7 +85,7 @@ NESTED = 100_000
         (b"\xff{}", "can't decode byte 0xff in position 0"),
         (b"[" * NESTED + b"]" * NESTED, "it is nested too deep"),
         (b'{"a":' * NESTED, "it is nested too deep"),
-        (b'{"format": 2, "format": 2}', 'the key "format" is there more than once'),
+        (b'{"format": 2, "format": 2}', 'the key "format" is repeated'),
         (b'{"format": NaN}', "NaN is not a number"),
         (b'{"format": 1' + b"0" * 10_000 + b"}", "is too large"),
         (b"[2]", "the whole is a list, and must be an object"),

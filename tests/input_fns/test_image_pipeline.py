@@ -229,7 +229,7 @@ def test_images_of_many_sizes_need_one(photos):
     if photos.features["image"].is_static:
         assert ImagePipeline(photos).features["image"].shape == (40, 48, 3)
         return
-    with pytest.raises(DataError, match="differ in size: --image_size=HEIGHTxWIDTH says which"):
+    with pytest.raises(DataError, match="differ in size: set --image_size=HEIGHTxWIDTH"):
         ImagePipeline(photos)
 
 
@@ -244,8 +244,8 @@ def test_pixels_that_are_no_bytes_are_not_augmented(tmp_path):
 
 def test_text_is_no_image(tmp_path):
     feature = dataset_info.Feature("text", "string", ())
-    text = dataset_info.Dataset("pairs", "d", {"source": feature, "target": feature}, (), {})
-    with pytest.raises(DataError, match="pairs in d holds source, target, and no image"):
+    text = dataset_info.DatasetInfo("pairs", "d", {"source": feature, "target": feature}, (), {})
+    with pytest.raises(DataError, match="pairs in d has no feature 'image', only source"):
         ImagePipeline(text)
 
 

@@ -9,7 +9,7 @@ from PIL import Image
 
 from input_fns import serving
 from input_fns.convert import decoded_images
-from input_fns.dataset_info import Dataset, Feature, unstored
+from input_fns.dataset_info import DatasetInfo, Feature, splits_without_files
 from input_fns.image_pipeline import ImagePipeline
 from tests.exif_files import EXIF, app, chunk, jpeg, plain, png, tiff
 
@@ -22,7 +22,7 @@ SMOOTH = np.asarray(
 
 def pipeline_of(feature):
     return ImagePipeline(
-        Dataset("pictures", "", {"image": feature}, ("a",), unstored({})), (14, 20)
+        DatasetInfo("pictures", "", {"image": feature}, ("a",), splits_without_files({})), (14, 20)
     )
 
 

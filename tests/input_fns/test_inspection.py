@@ -99,7 +99,9 @@ def test_an_image_that_cannot_be_decoded(tmp_path):
             row = source.Row({"image": data}, {})
             file.write(writer._serialize(row, i % 2))
     as_jpeg = dataset_info.Feature("jpeg", "uint8", (4, 4, 3))
-    jpegs = dataset_info.Dataset("x", str(tmp_path), {"image": as_jpeg}, ("a", "b"), written.splits)
+    jpegs = dataset_info.DatasetInfo(
+        "x", str(tmp_path), {"image": as_jpeg}, ("a", "b"), written.splits
+    )
     (problem,) = inspection.problems(jpegs, ["train"])
     assert "record 5 at byte" in problem
     assert "'image' is no whole JPEG or PNG" in problem
@@ -240,7 +242,7 @@ def test_a_feature_of_another_type(stripes):
 
 
 def test_a_split_without_shards_is_inspected(stripes):
-    splits = {"train": dataset_info.Split((), ())}
+    splits = {"train": dataset_info.SplitInfo((), ())}
     report = inspection.inspect(dataclasses.replace(stripes, splits=splits), "train")
     assert report.lines[0].startswith("train: 0 examples in 0 shard(s)")
 

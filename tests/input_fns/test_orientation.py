@@ -30,7 +30,7 @@ def read():
     """Returns the orientation of a file: `read(file)`; of the graph that a server would run."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         fed = tf.compat.v1.placeholder(tf.string, [])
-        yield session.make_callable(orientation.of_file(fed), [fed])
+        yield session.make_callable(orientation.read(fed), [fed])
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def upright():
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         fed = tf.compat.v1.placeholder(tf.string, [])
         pixels = tf.io.decode_jpeg(fed, 3, dct_method="INTEGER_ACCURATE")
-        turned = orientation.upright(pixels, orientation.of_file(fed))
+        turned = orientation.upright(pixels, orientation.read(fed))
         yield session.make_callable(turned, [fed])
 
 

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from input_fns import caching, records
-from input_fns.input_context import Deployment
+from input_fns.input_context import HostShard
 from tests.marks import slow
 
 NUM_EXAMPLES = 23
@@ -52,23 +52,23 @@ def draw(count, seed):
 
 
 def train_from_memory(files, batch_size, seed=1, start_step=0):
-    return of_memory(files, Deployment(batch_size), seed, start_step)
+    return of_memory(files, HostShard(batch_size), seed, start_step)
 
 
-def of_memory(files, deployment, seed=1, start_step=0):
+def of_memory(files, host_shard, seed=1, start_step=0):
     examples = records.in_order(files, parse)
-    return records.train_from_memory(examples, NUM_EXAMPLES, draw, deployment, seed, start_step)
+    return records.train_from_memory(examples, NUM_EXAMPLES, draw, host_shard, seed, start_step)
 
 
-def of_files(files, deployment, seed=1, start_step=0, **more):
+def of_files(files, host_shard, seed=1, start_step=0, **more):
     counts = [len(part) for part in np.array_split(np.arange(NUM_EXAMPLES), len(files))]
     return records.train_from_files(
-        files, counts, parse, draw, deployment, seed, start_step, **more
+        files, counts, parse, draw, host_shard, seed, start_step, **more
     )
 
 
-def evaluate(files, deployment):
-    return records.evaluate(records.in_order(files, parse), deployment)
+def evaluate(files, host_shard):
+    return records.pad_final_batch(records.in_order(files, parse), host_shard)
 
 
 def labels_of(dataset, session, count):
@@ -117,7 +117,7 @@ def test_a_start_step_goes_on_where_an_undisturbed_run_would_be(files, session, 
 def test_training_batches_have_static_shapes(files):
     for dataset in (
         train_from_memory(files, 5),
-        of_files(files, Deployment(5)),
+        of_files(files, HostShard(5)),
     ):
         (features, labels), numbers = dataset.element_spec
         assert numbers.shape.as_list() == [5, 2 + 2]  # those of `draw`, and seeds
@@ -126,7 +126,7 @@ def test_training_batches_have_static_shapes(files):
 
 
 def test_training_from_files_reads_every_example_equally_often(files, session):
-    dataset = of_files(files, Deployment(NUM_EXAMPLES))
+    dataset = of_files(files, HostShard(NUM_EXAMPLES))
     epochs = labels_of(dataset, session, 3)
     for epoch in epochs:
         np.testing.assert_array_equal(np.sort(epoch), np.arange(NUM_EXAMPLES))
@@ -135,7 +135,7 @@ def test_training_from_files_reads_every_example_equally_often(files, session):
 
 def test_training_from_files_repeats_itself_by_its_seed(files, session):
     once, again, other = (
-        labels_of(of_files(files, Deployment(5), seed), session, 10) for seed in (1, 1, 2)
+        labels_of(of_files(files, HostShard(5), seed), session, 10) for seed in (1, 1, 2)
     )
     np.testing.assert_array_equal(once, again)
     assert not np.array_equal(once, other)
@@ -143,7 +143,7 @@ def test_training_from_files_repeats_itself_by_its_seed(files, session):
 
 @pytest.mark.parametrize("batch_size", [1, 5, 23, 40])
 def test_evaluation_gives_every_example_once_in_order(files, session, batch_size):
-    dataset = evaluate(files, Deployment(batch_size))
+    dataset = evaluate(files, HostShard(batch_size))
     features, labels = zip(*batches(dataset, session))
     assert len(labels) == -(-NUM_EXAMPLES // batch_size)
     weights = np.concatenate([feature["weight"] for feature in features])
@@ -154,7 +154,7 @@ def test_evaluation_gives_every_example_once_in_order(files, session, batch_size
 
 
 def test_padding_stands_at_the_end(files, session):
-    *_, (features, _) = batches(evaluate(files, Deployment(5)), session)
+    *_, (features, _) = batches(evaluate(files, HostShard(5)), session)
     np.testing.assert_array_equal(features["weight"], [1, 1, 1, 0, 0])
 
 
@@ -162,7 +162,7 @@ def of_all_hosts(make_dataset, session, batch_size, batches_per_step, num_hosts,
     """Global batches `[steps, global_batch]` of labels, put together from what each host reads."""
     hosts = [
         labels_of(
-            make_dataset(Deployment(batch_size, batches_per_step, host, num_hosts)),
+            make_dataset(HostShard(batch_size, batches_per_step, host, num_hosts)),
             session,
             steps * batches_per_step,
         ).reshape(steps, -1)
@@ -178,11 +178,11 @@ def of_all_hosts(make_dataset, session, batch_size, batches_per_step, num_hosts,
 def test_global_batches_are_the_same_on_any_hosts_and_cores(
     files, session, batch_size, cores, num_hosts, start_step
 ):
-    def train(deployment):
-        return of_memory(files, deployment, start_step=start_step)
+    def train(host_shard):
+        return of_memory(files, host_shard, start_step=start_step)
 
     split = of_all_hosts(train, session, batch_size, cores, num_hosts, 9)
-    whole = labels_of(train(Deployment(batch_size * cores * num_hosts)), session, 9)
+    whole = labels_of(train(HostShard(batch_size * cores * num_hosts)), session, 9)
     np.testing.assert_array_equal(split, whole)
 
 
@@ -190,8 +190,8 @@ def test_global_batches_are_the_same_on_any_hosts_and_cores(
 def test_hosts_that_stream_share_no_example(files, session, num_hosts):
     seen = []
     for host in range(num_hosts):
-        deployment = Deployment(1, 1, host, num_hosts)
-        dataset = of_files(files, deployment)
+        host_shard = HostShard(1, 1, host, num_hosts)
+        dataset = of_files(files, host_shard)
         own = NUM_EXAMPLES // num_hosts  # files and records divide unevenly: at least 3 each
         seen.append(set(labels_of(dataset, session, min(own, 5)).ravel()))
     assert sum(map(len, seen)) == len(set.union(*seen))
@@ -200,7 +200,7 @@ def test_hosts_that_stream_share_no_example(files, session, num_hosts):
 @pytest.mark.parametrize("num_hosts", [4, slow(2), slow(7)])
 def test_hosts_that_stream_have_equal_shares(files, session, num_hosts):
     shares = [
-        len(np.unique(labels_of(of_files(files, Deployment(1, 1, host, num_hosts)), session, 60)))
+        len(np.unique(labels_of(of_files(files, HostShard(1, 1, host, num_hosts)), session, 60)))
         for host in range(num_hosts)
     ]
     assert sum(shares) == NUM_EXAMPLES
@@ -209,7 +209,7 @@ def test_hosts_that_stream_have_equal_shares(files, session, num_hosts):
 
 def test_streaming_hosts_together_see_every_example(files, session):
     epochs = [
-        labels_of(of_files(files, Deployment(1, 1, h, 3)), session, n)
+        labels_of(of_files(files, HostShard(1, 1, h, 3)), session, n)
         for h, n in enumerate([8, 8, 7])  # the examples of the three shards
     ]
     np.testing.assert_array_equal(np.sort(np.concatenate(epochs).ravel()), np.arange(NUM_EXAMPLES))
@@ -222,8 +222,8 @@ def test_evaluation_by_hosts_and_cores_gives_every_example_once(
     steps = -(-NUM_EXAMPLES // (batch_size * cores * num_hosts))
     counted = []
     for host in range(num_hosts):
-        deployment = Deployment(batch_size, cores, host, num_hosts)
-        elements = batches(evaluate(files, deployment), session)
+        host_shard = HostShard(batch_size, cores, host, num_hosts)
+        elements = batches(evaluate(files, host_shard), session)
         assert len(elements) == steps * cores  # every core has a batch at every step
         for features, labels in elements:
             counted.extend(labels[features["weight"] == 1])
@@ -235,17 +235,17 @@ def test_random_numbers_belong_to_the_example_and_not_to_the_core(
     files, session, batch_size, cores, num_hosts
 ):
     hosts = [
-        numbers_of(of_memory(files, Deployment(batch_size, cores, host, num_hosts)), session, cores)
+        numbers_of(of_memory(files, HostShard(batch_size, cores, host, num_hosts)), session, cores)
         for host in range(num_hosts)
     ]
-    whole = numbers_of(of_memory(files, Deployment(batch_size * cores * num_hosts)), session, 1)
+    whole = numbers_of(of_memory(files, HostShard(batch_size * cores * num_hosts)), session, 1)
     np.testing.assert_array_equal(np.concatenate(hosts).reshape(whole[0].shape), whole[0])
 
 
 @pytest.mark.parametrize("make", [of_memory, of_files])
 def test_random_numbers_differ_between_batches_and_repeat_by_their_seed(files, session, make):
     once, again, other = (
-        numbers_of(make(files, Deployment(5), seed), session, 4) for seed in (1, 1, 2)
+        numbers_of(make(files, HostShard(5), seed), session, 4) for seed in (1, 1, 2)
     )
     np.testing.assert_array_equal(once, again)
     assert len(np.unique(np.concatenate([once, other]))) == once.size + other.size
@@ -254,9 +254,9 @@ def test_random_numbers_differ_between_batches_and_repeat_by_their_seed(files, s
 @pytest.mark.parametrize("make", [of_memory, of_files])
 @pytest.mark.parametrize("cores", [1, 2])
 def test_the_random_numbers_of_a_resumed_run_go_on(files, session, make, cores):
-    deployment = Deployment(6 // cores, batches_per_step=cores)
-    whole = numbers_of(make(files, deployment), session, 5 * cores)
-    rest = numbers_of(make(files, deployment, start_step=3), session, 2 * cores)
+    host_shard = HostShard(6 // cores, batches_per_step=cores)
+    whole = numbers_of(make(files, host_shard), session, 5 * cores)
+    rest = numbers_of(make(files, host_shard, start_step=3), session, 2 * cores)
     np.testing.assert_array_equal(rest, whole[3 * cores :])
 
 
@@ -265,16 +265,16 @@ def test_the_random_numbers_of_a_resumed_run_go_on(files, session, make, cores):
 def test_a_streaming_run_that_resumes_sees_what_an_undisturbed_one_would(
     files, session, start_step, num_hosts
 ):
-    deployment = Deployment(5, 1, num_hosts - 1, num_hosts)
-    undisturbed = labels_of(of_files(files, deployment), session, start_step + 3)
-    resumed = labels_of(of_files(files, deployment, start_step=start_step), session, 3)
+    host_shard = HostShard(5, 1, num_hosts - 1, num_hosts)
+    undisturbed = labels_of(of_files(files, host_shard), session, start_step + 3)
+    resumed = labels_of(of_files(files, host_shard, start_step=start_step), session, 3)
     np.testing.assert_array_equal(resumed, undisturbed[start_step:])
 
 
 def test_a_copy_changes_nothing_of_what_a_resumed_run_sees(files, session, tmp_path):
     makes = [
         lambda start_step=0, path=str(tmp_path / name): of_files(
-            files, Deployment(5), start_step=start_step, cache_path=path
+            files, HostShard(5), start_step=start_step, cache_path=path
         )
         for name in ("first", "second")
     ]
@@ -285,14 +285,14 @@ def test_a_copy_changes_nothing_of_what_a_resumed_run_sees(files, session, tmp_p
 
 def test_a_large_split_is_resumed_in_another_order_without_reading_it(files, session, monkeypatch):
     monkeypatch.setattr(records, "REPLAYED_BYTES", NUM_EXAMPLES - 1)
-    fresh = labels_of(of_files(files, Deployment(5)), session, 4)
-    resumed = labels_of(of_files(files, Deployment(5), start_step=3), session, 4)
+    fresh = labels_of(of_files(files, HostShard(5)), session, 4)
+    resumed = labels_of(of_files(files, HostShard(5), start_step=3), session, 4)
     assert not np.array_equal(fresh[3:], resumed[:1])
 
 
 @pytest.mark.parametrize(("record_bytes", "in_order"), [(2**29, True), (2**20, False)])
 def test_the_window_of_the_shuffle_is_bounded_in_bytes(files, session, record_bytes, in_order):
-    dataset = of_files(files, Deployment(NUM_EXAMPLES), record_bytes=record_bytes)
+    dataset = of_files(files, HostShard(NUM_EXAMPLES), record_bytes=record_bytes)
     (labels,) = labels_of(dataset, session, 1)
     of_first_file = labels[labels < 8]  # with room for one record alone a file stays in its order
     assert np.array_equal(of_first_file, np.arange(8)) == in_order
@@ -304,7 +304,7 @@ def test_a_killed_process_leaves_a_copy_that_is_made_anew(tmp_path, session):
         for number in range(7):
             writer.write(str(number))
     (tmp_path / "copy-0-of-1_0.lockfile").touch()  # tf.data refuses to go on beside it
-    dataset = of_files([path], Deployment(7), cache_path=str(tmp_path / "copy"))
+    dataset = of_files([path], HostShard(7), cache_path=str(tmp_path / "copy"))
     (labels,) = labels_of(dataset, session, 1)
     assert sorted(labels) == list(range(7))
 
@@ -326,7 +326,7 @@ def test_a_local_copy_serves_the_epochs_after_the_first(tmp_path, session):
     with tf.io.TFRecordWriter(path) as writer:
         for number in range(7):
             writer.write(str(number))
-    dataset = of_files([path], Deployment(7), cache_path=str(tmp_path / "copy"))
+    dataset = of_files([path], HostShard(7), cache_path=str(tmp_path / "copy"))
     iterator = tf.compat.v1.data.make_initializable_iterator(dataset)
     (_, labels), _ = iterator.get_next()
     session.run(iterator.initializer)
@@ -335,3 +335,30 @@ def test_a_local_copy_serves_the_epochs_after_the_first(tmp_path, session):
     (tmp_path / "gone.tfrecord").unlink()
     for _ in range(9):
         np.testing.assert_array_equal(np.sort(session.run(labels)), np.arange(7))
+
+
+@pytest.mark.parametrize("batch_size", [5, 40])
+@pytest.mark.parametrize(
+    "labels_of_numbers",
+    [
+        lambda n: {"mask": tf.zeros([tf.size(n), 3, 4], tf.uint8) + 1, "n": {"value": n}},
+        lambda n: (n, tf.cast(n, tf.float32)),
+        lambda n: tf.reshape(tf.repeat(n, 12), [-1, 3, 4]),
+        lambda n: (),
+    ],
+)
+def test_padding_does_not_depend_on_the_structure(files, session, labels_of_numbers, batch_size):
+    def parse_nested(serialized):
+        features, numbers = parse(serialized)
+        return {"a": features, "b": tf.strings.as_string(numbers)}, labels_of_numbers(numbers)
+
+    in_order = records.in_order(files, parse_nested)
+    elements = batches(records.pad_final_batch(in_order, HostShard(batch_size)), session)
+    (whole,) = batches(in_order, session)
+    weights = np.concatenate([features.pop("weight") for features, _ in elements])
+    assert weights.sum() == NUM_EXAMPLES
+    joined = tf.nest.map_structure(lambda *parts: np.concatenate(parts), *elements)
+    for found, expected in zip(tf.nest.flatten(joined), tf.nest.flatten(whole)):
+        np.testing.assert_array_equal(found[weights == 1], expected)
+        padding = found[weights == 0]
+        assert set(padding.ravel()) <= {0, b""}

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from input_fns import dataset_info, inspection
-from input_fns.input_context import Deployment
+from input_fns.input_context import HostShard
 from input_fns.text_pipeline import TextPipeline
 
 LENGTH = 32
@@ -72,22 +72,26 @@ def test_lines_become_the_rows_that_the_converter_made(pipeline, pair_files, ses
     np.testing.assert_array_equal(np.concatenate([batch["source"] for batch in batches]), rows)
 
 
-def test_hosts_share_a_batch(pipeline, session, monkeypatch):
-    shares = [Deployment(2, batches_per_step=2, host=host, num_hosts=2) for host in range(2)]
+def test_hosts_deliver_rows_of_the_same_batch(pipeline, session, monkeypatch):
+    host_shards = [HostShard(2, batches_per_step=2, host=host, num_hosts=2) for host in range(2)]
     whole = fetch(pipeline.train_input_fn("train", seed=1), session, 8, 1)[0][1]
     parts = []
-    for share in shares:
-        monkeypatch.setattr("input_fns.input_context.of_params", lambda params, share=share: share)
+    for host_shard in host_shards:
+        monkeypatch.setattr(
+            "input_fns.input_context.from_params", lambda params, host_shard=host_shard: host_shard
+        )
         parts += [labels for _, labels in fetch(pipeline.train_input_fn("train", 1), session, 2, 2)]
     np.testing.assert_array_equal(np.concatenate(parts), whole)
 
 
-def test_hosts_that_stream_share_no_row(pairs_dir, session, monkeypatch):
+def test_streaming_hosts_read_disjoint_rows(pairs_dir, session, monkeypatch):
     pipeline = TextPipeline(dataset_info.load(pairs_dir, "pairs"), cache="none")
     size, seen = pipeline.data.split("train").num_examples, []
     for host in range(4):
-        share = Deployment(1, 1, host, 4)
-        monkeypatch.setattr("input_fns.input_context.of_params", lambda params, share=share: share)
+        host_shard = HostShard(1, 1, host, 4)
+        monkeypatch.setattr(
+            "input_fns.input_context.from_params", lambda params, host_shard=host_shard: host_shard
+        )
         input_fn = pipeline.train_input_fn("train", seed=1)
         seen += fetch(input_fn, session, 1, len(range(host, size, 4)))
     rows = pipeline.stored_rows("train")["target"]

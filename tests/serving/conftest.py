@@ -8,7 +8,7 @@ from input_fns import serving
 from tests import numerics
 from tests.marks import slow
 from tools import runtimes
-from tools.serving_equality import export_of
+from tools.serving_equality import export_run
 
 DIGITS = ["--dataset=digits", "--train_steps=20", "--train_batch_size=32", "--seed=1"]
 DIGITS += ["--predict_batch_size=128", "--params=pixel_scale=0.0625", "--noexport_check"]
@@ -23,7 +23,7 @@ def make(run_with, folder, terms, depth, *arguments):
     every = [*arguments, f"--model_dir={folder}"]
     run_with(*every, "--mode=train")
     with tf.Graph().as_default():
-        exported = export_of(str(folder / "export"), *every)
+        exported = export_run(str(folder / "export"), *every)
     _ARITHMETIC[exported.path] = {"terms": terms, "depth": depth}
     return exported
 

@@ -19,7 +19,7 @@ def load(name, exported, c_api):
     # Slow ones start TensorFlow again and match the C API.
     [
         slow(name) if name in ("tf.saved_model.load", "saved_model_cli") else name
-        for name in (*runtimes.OF_TENSORFLOW, "TensorFlow Lite", "ONNX Runtime", "OpenVINO")
+        for name in (*runtimes.TENSORFLOW_RUNTIMES, "TensorFlow Lite", "ONNX Runtime", "OpenVINO")
     ],
 )
 def test_outputs_match_predict(name, exported, raw, c_api, assert_predicted):

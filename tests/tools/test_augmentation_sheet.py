@@ -1,4 +1,4 @@
-"""The sheet of what the words of --augment do."""
+"""The sheet of augmented images."""
 
 import numpy as np
 from PIL import Image
@@ -8,7 +8,7 @@ from input_fns.convert.source import RawArrays, RawDataset
 from tools import augmentation_sheet
 
 
-def test_a_row_a_word_of_a_grey_data_set(tmp_path):
+def test_sheet_of_grayscale_images(tmp_path):
     images = np.arange(9 * 8 * 6, dtype=np.uint8).reshape(9, 8, 6, 1)
     splits = {"train": RawArrays(images, np.arange(9) % 2)}
     writer.write(RawDataset("grey", ("a", "b"), splits), str(tmp_path / "data"))

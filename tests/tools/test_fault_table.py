@@ -1,11 +1,11 @@
-"""What the table of faults says of a command. `python -m tools.fault_table` has the faults."""
+"""The outcome of a command in the table of faults."""
 
 import sys
 
 from tools import fault_table
 
 
-def test_a_command_that_ends_before_it_trains_is_told_with_its_error():
+def test_outcome_of_a_command_that_fails_before_training():
     done = []
     command = [sys.executable, "-c", "print('starting'); raise ValueError('no such folder')"]
     outcome = fault_table._outcome(command, None, lambda *arguments: done.append(arguments))

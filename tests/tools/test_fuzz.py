@@ -1,4 +1,4 @@
-"""The fuzzer: some cases of each kind, those that found faults, and what it calls a fault."""
+"""The fuzzer: some cases of each kind, regressions, and detection of faults."""
 
 import faulthandler
 import os
@@ -33,12 +33,12 @@ REGRESSIONS = {
     "shard": "1 4 60 2009",
     "text": "44 76",
 }
-SLOW = {"input", "serving", "process"}  # whose files take seconds to make
+SLOW = {"input", "serving", "process"}  # their files take seconds to write
 
 
 @pytest.fixture(scope="session")
 def base_of(tmp_path_factory):
-    """Returns the folder with a target's unmutated files, which are made once."""
+    """Returns the folder with a target's valid files, written once."""
     folders = {}
 
     def find(target):
@@ -63,12 +63,12 @@ def run_case(base_of, tmp_path):
 
 
 def marked(kind, *values):
-    """Returns the parameters of a test, which is slow for some kinds."""
+    """Returns pytest parameters, marked as slow for some kinds."""
     return pytest.param(kind, *values, marks=[pytest.mark.slow] if kind in SLOW else [])
 
 
 @pytest.mark.parametrize("kind", map(marked, targets.BY_NAME))
-def test_a_few_cases_of_each_kind(kind, run_case):
+def test_some_cases_of_each_kind(kind, run_case):
     outcomes = [run_case(kind, seed) for seed in range(1000, 1000 + CASES)]
     assert [outcome for outcome in outcomes if outcome.result == "fault"] == []
 
@@ -77,37 +77,37 @@ def test_a_few_cases_of_each_kind(kind, run_case):
     ("kind", "seed"),
     [marked(kind, seed) for kind in REGRESSIONS for seed in REGRESSIONS[kind].split()],
 )
-def test_cases_that_found_faults(kind, seed, run_case):
+def test_regressions(kind, seed, run_case):
     outcome = run_case(kind, int(seed))
     assert outcome.result != "fault", outcome.detail
 
 
 @pytest.mark.slow
-def test_an_hour_of_all_kinds():
-    # In its own process: a child that is forked here, where TensorFlow has run, could not run it.
+def test_all_kinds_for_an_hour():
+    # In a child process: TensorFlow cannot run in a fork of this process, which has run it.
     command = [sys.executable, "-m", "tools.fuzz", f"--minutes={MINUTES}", "--seed=100000"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_case_is_determined_by_its_kind_and_seed(base_of, tmp_path):
+def test_kind_and_seed_determine_a_case(base_of, tmp_path):
     base = base_of(targets.BY_NAME["idx"])
 
     def mutated(kind, seed):
         case = cases.make(kind, seed, base, tmp_path)
-        return mutations.of_bytes(case.random, bytes(range(200)), [b"token"], b"other" * 20)
+        return mutations.mutate_bytes(case.random, bytes(range(200)), [b"token"], b"other" * 20)
 
     assert mutated("idx", 7) == mutated("idx", 7)
     assert mutated("idx", 7) != mutated("idx", 8)
 
 
-def test_frames_are_those_of_tensorflow(data_dir):
+def test_frame_equals_tensorflow(data_dir):
     shard = next(pathlib.Path(data_dir).glob("train-*.tfrecord")).read_bytes()
     assert b"".join(map(records.frame, records.split(shard))) == shard
 
 
 class Target:
-    """A target that does what a test says."""
+    """A fake target."""
 
     name = "fake"
 
@@ -116,7 +116,7 @@ class Target:
         self.time_limit = 0.5 if run is hang else 30.0
 
     def prepare(self, base):
-        """Needs nothing."""
+        """Writes nothing."""
 
 
 def hang(case):
@@ -138,13 +138,13 @@ def die(case):
     [
         (die, "fake: the process ends with SIGSEGV"),
         (hang, "fake: hang"),
-        (lambda case: b"x" * (worker.MEMORY_LIMIT + 2**20), "fake: memory above the bound"),
+        (lambda case: b"x" * (worker.MEMORY_LIMIT + 2**20), "fake: memory above the limit"),
         (write_outside, "files outside of the given folders"),
         (lambda case: (case.work / "cwd" / "x").mkdir(), "files in the working directory"),
         (lambda case: cases.ACCEPTED, ""),
     ],
 )
-def test_what_a_worker_calls_a_fault(run, signature, tmp_path):
+def test_worker_detects_faults(run, signature, tmp_path):
     child = worker.Worker(Target(run), tmp_path)
     try:
         assert child.run(1).signature == signature
@@ -170,11 +170,11 @@ def test_what_a_worker_calls_a_fault(run, signature, tmp_path):
         ),
     ],
 )
-def test_how_a_program_may_end(status, err, signature):
-    ended = cases.Ended(status, "", err)
+def test_judge(status, err, signature):
+    done = cases.Completed(status, "", err)
     if signature is None:
-        assert cases.judge(ended, "p.py") == (cases.REFUSED if status else cases.ACCEPTED)
+        assert cases.judge(done, "p.py") == (cases.REFUSED if status else cases.ACCEPTED)
         return
     with pytest.raises(cases.FaultError) as fault:
-        cases.judge(ended, "p.py")
+        cases.judge(done, "p.py")
     assert fault.value.signature == signature

@@ -1,4 +1,4 @@
-"""The HTML page about a run."""
+"""The HTML report of a run."""
 
 import html.parser
 import os
@@ -12,7 +12,7 @@ from tools import report
 
 
 class Tags(html.parser.HTMLParser):
-    """Counts tags, and what an image or a style would load."""
+    """Collects tags and the URLs of images and styles."""
 
     def __init__(self):
         super().__init__()
@@ -23,7 +23,7 @@ class Tags(html.parser.HTMLParser):
         self.sources += [value for name, value in attributes if name in ("src", "href")]
 
 
-def test_the_page_shows_the_run_and_loads_nothing(run, tmp_path):
+def test_report_shows_the_run_without_external_resources(run, tmp_path):
     model_dir = run("--train_steps=20", "--save_checkpoints_steps=10", "--summary_steps=5")
     run("--mode=predict")
     report.main(model_dir, str(tmp_path / "page.html"))
@@ -41,11 +41,11 @@ def test_the_page_shows_the_run_and_loads_nothing(run, tmp_path):
     ]
     curves = re.findall("<figcaption>(.*?)</figcaption>", page)
     assert {"accuracy", "loss", "learning_rate"} <= set(curves)
-    assert page.count("evaluation</text>") >= 2  # accuracy and loss have both lines
+    assert page.count("evaluation</text>") >= 2  # in the plots of accuracy and loss
     assert "--model=mlp" in page
 
 
-def test_of_a_training_alone_there_are_curves_and_flags(run, tmp_path):
+def test_report_of_training_only(run, tmp_path):
     model_dir = run("--mode=train", "--train_steps=10", "--summary_steps=5")
     report.main(model_dir)
     with open(f"{model_dir}/report.html") as file:
@@ -54,14 +54,14 @@ def test_of_a_training_alone_there_are_curves_and_flags(run, tmp_path):
 
 @pytest.fixture(scope="module")
 def reported(run_in, tmp_path_factory):
-    """A model_dir with everything that a page shows. Read only."""
+    """A model_dir with everything that a report shows. Read only."""
     path = tmp_path_factory.mktemp("reported")
     run_in(path, "--train_steps=20", "--save_checkpoints_steps=10", "--summary_steps=5")
     run_in(path, "--mode=predict")
     return path
 
 
-def headings_of(model_dir):
+def headings(model_dir):
     report.main(str(model_dir))
     return re.findall("<h2>(.*?)</h2>", (model_dir / "report.html").read_text())
 
@@ -83,21 +83,21 @@ ALL = ["Curves", "Evaluation", "Predictions of step 20", "Speed", "Flags"]
         ("events.out.tfevents.9", b"no record" * 9, set()),
     ],
 )
-def test_a_broken_file_is_named_on_the_page(reported, tmp_path, name, content, missing):
+def test_broken_file_is_listed_in_the_report(reported, tmp_path, name, content, missing):
     model_dir = shutil.copytree(reported, tmp_path / "a [b]* ?")
     (model_dir / name).write_bytes(content)
-    assert headings_of(model_dir) == [part for part in ALL if part not in missing] + ["Not shown"]
+    assert headings(model_dir) == [part for part in ALL if part not in missing] + ["Not shown"]
 
 
 @pytest.mark.parametrize("content", [b"{}", b'{"step": "x", "train": 3, "eval": []}'])
-def test_a_result_without_sections_shows_nothing(reported, tmp_path, content):
+def test_result_without_sections_is_ignored(reported, tmp_path, content):
     model_dir = shutil.copytree(reported, tmp_path / "a [b]* ?")
     for path in model_dir.glob("result_*.json"):
         path.write_bytes(content)
-    assert headings_of(model_dir) == ["Curves", "Predictions of step 20", "Flags"]
+    assert headings(model_dir) == ["Curves", "Predictions of step 20", "Flags"]
 
 
-def test_the_records_before_a_half_written_one_are_drawn(reported, tmp_path):
+def test_records_before_a_truncated_one_are_drawn(reported, tmp_path):
     model_dir = shutil.copytree(reported, tmp_path / "a [b]* ?")
     (path,) = model_dir.glob("events.*")
     whole = report._scalars(str(model_dir), [])["loss"]
@@ -105,15 +105,15 @@ def test_the_records_before_a_half_written_one_are_drawn(reported, tmp_path):
     notes = []
     assert report._scalars(str(model_dir), notes)["loss"].items() <= whole.items()
     assert len(notes) == 1
-    assert headings_of(model_dir) == [*ALL, "Not shown"]
+    assert headings(model_dir) == [*ALL, "Not shown"]
 
 
-def test_of_a_training_that_has_just_begun_there_are_flags(tmp_path):
+def test_report_of_a_run_that_has_just_started(tmp_path):
     (tmp_path / "flags.cfg").write_text("--model=mlp\n--data_dir=/no/such\n")
-    assert headings_of(tmp_path) == ["Flags"]
+    assert headings(tmp_path) == ["Flags"]
 
 
-def test_a_curve_without_finite_values_says_so():
+def test_plot_without_finite_values():
     nothing = report._svg({"evaluation": {1: float("inf"), 2: float("nan")}})
     assert "not finite</text>" in nothing
     assert "step 2</text>" in nothing
@@ -122,7 +122,7 @@ def test_a_curve_without_finite_values_says_so():
     assert [f"{end}</text>" in broken_off for end in ("3", "2.5", "step 3")] == [True] * 3
 
 
-def test_of_a_folder_without_a_training_there_is_none(tmp_path):
-    with pytest.raises(UsageError, match="no training began there"):
+def test_folder_without_a_run_raises(tmp_path):
+    with pytest.raises(UsageError, match="is not the model_dir of a run"):
         report.main(str(tmp_path))
     assert not list(tmp_path.iterdir())

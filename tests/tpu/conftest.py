@@ -1,4 +1,4 @@
-"""Fixtures of the tests of the TPU path."""
+"""Fixtures of the TPU tests."""
 
 import functools
 import pathlib
@@ -12,7 +12,7 @@ HERE = pathlib.Path(__file__).parent
 
 @pytest.fixture(scope="session")
 def worker():
-    """Starts a fake TPU worker, once for each size; its port: `worker(num_hosts, cores)`."""
+    """Starts a fake TPU worker, one per size: `worker(num_hosts, cores)` returns its port."""
     processes = []
 
     @functools.cache

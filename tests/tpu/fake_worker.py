@@ -1,9 +1,9 @@
-"""A process that answers like the worker of a TPU: enough of TensorFlow's service to be found.
+"""A fake TPU worker: implements enough of TensorFlow's gRPC service to be found.
 
-python fake_worker.py HOSTS CORES_PER_HOST     prints its port, then serves until it is killed
+Usage: python fake_worker.py HOSTS CORES_PER_HOST. Prints its port, then serves until it is killed.
 
-With it the real TPUClusterResolver and TPUEstimator's real query see a TPU, with nothing replaced.
-It must be a process of its own: a session that lists devices holds the interpreter's lock.
+TPUClusterResolver and TPUEstimator find a TPU in it without any patches. It is a separate process
+because a session that lists devices holds the GIL.
 """
 
 import sys
@@ -13,18 +13,18 @@ import grpc
 from tensorflow.core.framework import device_attributes_pb2
 
 SERVICE = "/tensorflow.MasterService/"
-# Field 1 of a message, of wire type 2 (a length and that many bytes); and field 2. These messages
-# are written by hand, for master.proto is not a part of the wheel.
+# Tags of fields 1 and 2 with wire type 2 (length-delimited). Messages are encoded by hand because
+# the wheel does not contain master.proto.
 FIELD_1, FIELD_2 = b"\x0a", b"\x12"
 
 
 def create_session():
-    """CreateSessionResponse: session_handle."""
+    """Returns a CreateSessionResponse with a session_handle."""
     return FIELD_1 + bytes([4]) + b"fake"
 
 
 def list_devices(num_hosts, cores_per_host):
-    """ListDevicesResponse: local_device, those of the master, and remote_device."""
+    """Returns a ListDevicesResponse with local_device (of the master) and remote_device."""
     answer = b""
     for host in range(num_hosts):
         for kind, count in (("CPU", 1), ("TPU_SYSTEM", 1), ("TPU", cores_per_host)):
@@ -37,7 +37,7 @@ def list_devices(num_hosts, cores_per_host):
 
 
 class Worker(grpc.GenericRpcHandler):
-    """Answers the three calls that finding a TPU takes, and closing."""
+    """Handles the RPCs of TPU discovery with fixed responses."""
 
     def __init__(self, num_hosts, cores_per_host):
         self._answers = {

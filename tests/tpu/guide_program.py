@@ -1,8 +1,7 @@
-"""A TPUEstimator program as TensorFlow's own guide teaches it; it knows nothing of this package.
+"""A TPUEstimator program in the style of TensorFlow's guide, independent of this package.
 
-Run under the emulator by test_emulator.py. Its habits are those of many programs in the field: a
-resolver made from a name, PER_HOST_V1 input, `tf.compat.v1` behaviour left as it is, flags by
-argparse, a learning rate scaled by hand.
+test_emulator.py runs it under the emulator. Like many programs it uses a resolver made from a name,
+PER_HOST_V1 input, TensorFlow 2 behavior and argparse.
 """
 
 import argparse

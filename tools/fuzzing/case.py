@@ -1,4 +1,4 @@
-"""One case of the fuzzer: its folder, what ran in it, and what must not have happened."""
+"""A fuzz case: its folder, running a program on it, and judging the outcome."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _SPAWNED_SECONDS = 100
 
 
 class FaultError(Exception):
-    """An outcome that is not allowed.
+    """An invalid outcome of a case.
 
     Attributes:
-      signature: the same for faults of one cause, as far as that can be told.
+      signature: equal for faults that likely have the same cause.
     """
 
     def __init__(self, signature: str, detail: str = ""):
@@ -38,12 +38,12 @@ class FaultError(Exception):
 
 @dataclasses.dataclass
 class Case:
-    """What a target works with.
+    """Input of a target.
 
     Attributes:
-      random: source of every choice.
-      base: the target's unmutated files. Read only.
-      root: folder of the case; whatever changes in it outside of `work` is a fault.
+      random: source of all random choices.
+      base: folder of the target's valid files. Read only.
+      root: folder of the case; changes outside of `work` are a fault.
     """
 
     random: random.Random
@@ -52,7 +52,7 @@ class Case:
 
     @property
     def work(self) -> pathlib.Path:
-        """The folder that a target fills, three levels below `root`."""
+        """The folder that a target may change, three levels below `root`."""
         return self.root / "a" / "b" / "work"
 
     def copy_base(self, name: str) -> pathlib.Path:
@@ -63,7 +63,7 @@ class Case:
 
 
 def make(kind: str, seed: int, base: pathlib.Path, scratch: pathlib.Path) -> Case:
-    """Returns a case with an empty folder in `scratch`, fully determined by kind and seed."""
+    """Returns a case with an empty folder in `scratch`, determined by kind and seed."""
     root = scratch / "case"
     shutil.rmtree(root, ignore_errors=True)
     case = Case(random.Random(f"{kind}:{seed}"), base, root)
@@ -74,15 +74,15 @@ def make(kind: str, seed: int, base: pathlib.Path, scratch: pathlib.Path) -> Cas
     return case
 
 
-def tree(folder: pathlib.Path, *without: str) -> dict[str, str]:
-    """Returns `{path: what it is}` of all below a folder, with a digest of each file's content.
+def snapshot(folder: pathlib.Path, *excluded: str) -> dict[str, str]:
+    """Returns `{path: digest of a file, target of a link or type}` of everything in a folder.
 
     Args:
-      folder: where to look.
-      without: folders, relative to `folder`, that are passed over.
+      folder: the folder.
+      excluded: folders to skip, relative to `folder`.
     """
     found = {}
-    skipped = {os.path.join(folder, name) for name in without}
+    skipped = {os.path.join(folder, name) for name in excluded}
     for path, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if os.path.join(path, name) not in skipped]
         for name in (*folders, *names):
@@ -102,7 +102,7 @@ def _describe(path):
 
 
 def changes(before: dict[str, str], after: dict[str, str]) -> list[str]:
-    """Returns a line for each path that differs between two trees."""
+    """Returns a line for each path that differs between two snapshots."""
     return [
         f"{'removed' if path not in after else 'new' if path not in before else 'changed'} {path!r}"
         for path in sorted(before.keys() | after.keys())
@@ -116,13 +116,22 @@ def require(condition: bool, signature: str, detail: str = "") -> None:
         raise FaultError(signature, detail)
 
 
+@contextlib.contextmanager
+def require_unchanged(folder: pathlib.Path, signature: str, *excluded: str):
+    """Raises a `FaultError` if files of a folder change in the with block; see `snapshot`."""
+    before = snapshot(folder, *excluded)
+    yield
+    changed = changes(before, snapshot(folder, *excluded))
+    require(not changed, signature, "; ".join(changed)[:300])
+
+
 @dataclasses.dataclass(frozen=True)
-class Ended:
-    """How a program ended.
+class Completed:
+    """A completed program.
 
     Attributes:
-      status: its exit status.
-      out, err: what it printed.
+      status: exit status.
+      out, err: output on stdout and stderr.
     """
 
     status: int
@@ -130,17 +139,17 @@ class Ended:
     err: str
 
 
-# Whether programs run in processes of their own, which takes seconds.
+# True to run programs in child processes, which takes seconds each.
 spawn = False
 
 
-def run_program(argv: list[str], flags_modules: list[str], main: Callable[[], None]) -> Ended:
-    """Parses `argv` and runs `main` in this process as the command line does.
+def run_program(argv: list[str], flags_modules: list[str], main: Callable[[], None]) -> Completed:
+    """Parses `argv` and runs `main` in this process like the command line.
 
-    Where `spawn` is true, runs the whole program `argv[0]` in its own process instead.
+    If `spawn` is true, runs the program `argv[0]` in a child process instead.
 
     Raises:
-      FaultError: an exception reaches the top, which would be a traceback.
+      FaultError: an uncaught exception.
     """
     if spawn:
         return _run_process(argv)
@@ -180,7 +189,7 @@ def run_program(argv: list[str], flags_modules: list[str], main: Callable[[], No
             signal.signal(number, handler)
         for name in flags_modules:
             sys.modules[name].FLAGS.unparse_flags()
-    return Ended(status, out.getvalue(), err.getvalue())
+    return Completed(status, out.getvalue(), err.getvalue())
 
 
 def _run_process(argv):
@@ -197,28 +206,28 @@ def _run_process(argv):
         )
     except subprocess.TimeoutExpired as error:
         raise FaultError(f"hang of {argv[0]}") from error
-    return Ended(done.returncode, done.stdout, done.stderr)
+    return Completed(done.returncode, done.stdout, done.stderr)
 
 
-def judge(ended: Ended, program: str, many_lines: bool = False) -> str:
-    """Returns whether a program accepted or refused its input.
+def judge(done: Completed, program: str, many_lines: bool = False) -> str:
+    """Returns whether a program `ACCEPTED` or `REFUSED` its input.
 
     Args:
-      ended: the program's end.
+      done: the completed program.
       program: its name, as in "run_cpu.py".
-      many_lines: whether an error may be a list.
+      many_lines: True if an error message may have several lines.
 
     Raises:
-      FaultError: the end is neither success nor one error line with status 1 or 2.
+      FaultError: neither success nor one error line with status 1 or 2.
     """
-    if "Traceback" in ended.err:
-        last = _without_paths(ended.err.splitlines()[-1])
-        raise FaultError(f"traceback of {program}: {last[:120]}", ended.err[-1500:])
-    if ended.status == 0:
+    if "Traceback" in done.err:
+        last = _without_paths(done.err.splitlines()[-1])
+        raise FaultError(f"traceback of {program}: {last[:120]}", done.err[-1500:])
+    if done.status == 0:
         return ACCEPTED
-    require(ended.status in (1, 2), f"status {ended.status!r} of {program}", ended.err[-500:])
-    text = ended.err.removesuffix("\n")
-    detail = f"status {ended.status}: {ended.err[:500]!r}"
+    require(done.status in (1, 2), f"status {done.status!r} of {program}", done.err[-500:])
+    text = done.err.removesuffix("\n")
+    detail = f"status {done.status}: {done.err[:500]!r}"
     require(text.startswith(f"{program}: error: "), f"no error line of {program}", detail)
     require(many_lines or "\n" not in text, f"several error lines of {program}", detail)
     plain = text.replace("\n", "").isprintable()
@@ -228,7 +237,7 @@ def judge(ended: Ended, program: str, many_lines: bool = False) -> str:
 
 
 def signature(error: BaseException) -> str:
-    """Returns the type of an exception and the last line of this package that it went through."""
+    """Returns the type of an exception and the last function of this package in its traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if frame.filename.startswith(str(_ROOT))]
     ours = [frame for frame in ours if "/.venv/" not in frame.filename]

@@ -1,4 +1,4 @@
-"""Targets: what lies in model_dir: checkpoints, best.json, results."""
+"""Targets: the files of model_dir: checkpoints, best.json, results."""
 
 from __future__ import annotations
 
@@ -7,8 +7,16 @@ import json
 import numpy as np
 
 from tools.fuzzing import mutations, records
-from tools.fuzzing.case import REFUSED, Case, FaultError, changes, require, tree
-from tools.fuzzing.running import arguments, run_cpu, train, write_stripes
+from tools.fuzzing.case import (
+    REFUSED,
+    Case,
+    FaultError,
+    changes,
+    require,
+    require_unchanged,
+    snapshot,
+)
+from tools.fuzzing.running import arguments, resolved, run_cpu, train, write_stripes
 
 _CHECKPOINT_TOKENS = (
     b'model_checkpoint_path: "../x"\n',
@@ -24,7 +32,7 @@ _CHECKPOINT_TOKENS = (
 
 
 class Checkpoints:
-    """A checkpoint's state file, index and data; and whole checkpoints of odd variables."""
+    """The state file, index and data of a checkpoint; valid checkpoints with odd variables."""
 
     name = "checkpoint"
     files = "stripes"
@@ -35,7 +43,7 @@ class Checkpoints:
         train(base)
 
     def run(self, case: Case) -> str:
-        """Mutates a file of a checkpoint; finds the one to go on from, or runs a mode on it."""
+        """Mutates a file of a checkpoint; resumes from it, or runs a mode on it."""
         model_dir = case.copy_base("model")
         rng = case.random
         is_odd = rng.random() < 0.25
@@ -43,21 +51,21 @@ class Checkpoints:
             records.write_odd_checkpoint(rng, model_dir / "model.ckpt-8")
         else:
             self._mutate(case, model_dir)
-        before = tree(model_dir)
-        outside = tree(case.root, "a/b/work/model")
-        given = arguments(case.base, model=model_dir)
-        what = rng.random()
-        if what < 0.8:
-            outcome = run_cpu([*given, "--mode=train", "--train_steps=9"], self._find(case, is_odd))
-            self._require_kept(before, tree(model_dir), outcome)
-        elif what < 0.9:
-            mode = rng.choice(("eval", "predict"))
-            which = rng.choice(("latest", "average:2", f"{model_dir}/model.ckpt-6"))
-            outcome = run_cpu([*given, f"--mode={mode}", f"--checkpoint={which}"])
-        else:
-            outcome = run_cpu([*given, "--mode=train", "--train_steps=7"])
-        changed = changes(outside, tree(case.root, "a/b/work/model"))
-        require(not changed, "a mutated checkpoint changes other files", "; ".join(changed)[:300])
+        before = snapshot(model_dir)
+        argv = arguments(case.base, model=model_dir)
+        signature = "a mutated checkpoint changes other files"
+        with require_unchanged(case.root, signature, "a/b/work/model"):
+            kind = rng.random()
+            if kind < 0.8:
+                argv += ["--mode=train", "--train_steps=9"]
+                outcome = run_cpu(argv, self._find(case, is_odd))
+                self._require_kept(before, snapshot(model_dir), outcome)
+            elif kind < 0.9:
+                mode = rng.choice(("eval", "predict"))
+                which = rng.choice(("latest", "average:2", f"{model_dir}/model.ckpt-6"))
+                outcome = run_cpu([*argv, f"--mode={mode}", f"--checkpoint={which}"])
+            else:
+                outcome = run_cpu([*argv, "--mode=train", "--train_steps=7"])
         return outcome
 
     def _mutate(self, case, model_dir):
@@ -67,27 +75,27 @@ class Checkpoints:
         other = rng.choice(sorted(model_dir.glob(pattern)))
 
         def mutate(data):
-            return mutations.of_bytes(rng, data, _CHECKPOINT_TOKENS, other.read_bytes())
+            return mutations.mutate_bytes(rng, data, _CHECKPOINT_TOKENS, other.read_bytes())
 
-        mutations.of_file(rng, path, mutate, other.name)
+        mutations.mutate_file(rng, path, mutate, other.name)
 
     def _find(self, case, is_odd):
         def find():
             import tensorflow as tf
 
-            from engine.cli import resolve_flags
-
-            run, _ = resolve_flags.resolve()
-            if run.checkpoint is None:
-                raise FaultError("all checkpoints are passed over in silence")
-            reader = tf.train.load_checkpoint(run.checkpoint)
+            with resolved() as settings:
+                checkpoint, step = settings.checkpoint, settings.start_step
+            if checkpoint is None:
+                raise FaultError("all checkpoints are ignored silently")
+            reader = tf.train.load_checkpoint(checkpoint)
+            path = case.base / "model" / f"model.ckpt-{step}"
             for name in reader.get_variable_to_shape_map():
                 value = reader.get_tensor(name)
-                path = case.base / "model" / f"model.ckpt-{run.start_step}"
                 if is_odd or value.dtype.kind == "O":
                     continue
-                right = tf.train.load_variable(str(path), name)
-                require(np.array_equal(value, right), "a mutated checkpoint has other values", name)
+                expected = tf.train.load_variable(str(path), name)
+                is_equal = np.array_equal(value, expected)
+                require(is_equal, "a mutated checkpoint has other values", name)
 
         return find
 
@@ -106,17 +114,17 @@ class Checkpoints:
 
 
 class Results:
-    """best.json, result_<step>.json, trained_on.json, and the file `checkpoint` of best/."""
+    """best.json, result_<step>.json, trained_on.json, and best/checkpoint."""
 
     name = "results"
 
     def prepare(self, base):
-        """Trains a model that keeps its best checkpoint."""
+        """Trains a model with a best checkpoint."""
         write_stripes(base / "data")
         train(base, "--mode=train_and_eval", "--best_metric=accuracy")
 
     def run(self, case: Case) -> str:
-        """Mutates one file; then resumes the training, or runs a mode that reads it."""
+        """Mutates one file; then resumes training, or runs a mode that reads it."""
         model_dir = case.copy_base("model")
         rng = case.random
         path = rng.choice(
@@ -132,51 +140,48 @@ class Results:
         def mutate(data):
             if path.suffix == ".json" and rng.random() < 0.8:
                 strings = ("accuracy", "average_loss", "eval", "train")
-                text = mutations.of_json(rng, data.decode(), strings)
-                return text.encode("utf-8", "surrogatepass")
-            return mutations.of_bytes(rng, data, _CHECKPOINT_TOKENS)
+                return mutations.mutate_json(rng, data, strings)
+            return mutations.mutate_bytes(rng, data, _CHECKPOINT_TOKENS)
 
-        mutations.of_file(rng, path, mutate)
-        before = tree(case.root, "a/b/work/model")
+        mutations.mutate_file(rng, path, mutate)
         checkpoint_before = {
             name: content
-            for name, content in tree(model_dir).items()
+            for name, content in snapshot(model_dir).items()
             if ".ckpt-6." in name and "best" not in name
         }
-        given = arguments(case.base, model=model_dir)
-        what = rng.random()
-        if what < 0.85:
-            outcome = run_cpu([*given, "--mode=train", "--train_steps=9"], self._read(model_dir))
-        elif what < 0.92:
-            given += ["--mode=train_and_eval", "--best_metric=accuracy", "--train_steps=8"]
-            outcome = run_cpu([*given, "--save_checkpoints_steps=2"])
-        else:
-            outcome = run_cpu(
-                [*given, f"--mode={rng.choice(('eval', 'predict'))}", "--checkpoint=best"]
-            )
-        changed = changes(before, tree(case.root, "a/b/work/model"))
-        require(not changed, "a mutated record changes other files", "; ".join(changed)[:300])
-        after = tree(model_dir)
-        kept = all(after.get(name) == content for name, content in checkpoint_before.items())
-        require(kept, "a mutated record changes a checkpoint")
+        argv = arguments(case.base, model=model_dir)
+        with require_unchanged(case.root, "a mutated result changes other files", "a/b/work/model"):
+            kind = rng.random()
+            if kind < 0.85:
+                argv += ["--mode=train", "--train_steps=9"]
+                outcome = run_cpu(argv, self._read(model_dir))
+            elif kind < 0.92:
+                argv += ["--mode=train_and_eval", "--best_metric=accuracy", "--train_steps=8"]
+                outcome = run_cpu([*argv, "--save_checkpoints_steps=2"])
+            else:
+                mode = rng.choice(("eval", "predict"))
+                outcome = run_cpu([*argv, f"--mode={mode}", "--checkpoint=best"])
+        after = snapshot(model_dir)
+        is_kept = all(after.get(name) == content for name, content in checkpoint_before.items())
+        require(is_kept, "a mutated result changes a checkpoint")
         return outcome
 
     @staticmethod
     def _read(model_dir):
         def read():
             from engine.checkpoints import best, find
-            from engine.cli import resolve_flags
             from engine.hooks import results
 
             model = str(model_dir)
-            resolve_flags.resolve()
+            with resolved():
+                pass
             keeper = best.BestCheckpoint(model, "accuracy")
             keeper.update(f"{model}/model.ckpt-6", 6, {"accuracy": 0.9})
             require(keeper.evals_without_gain >= 0, "a negative count of evaluations")
-            require(keeper.last_step == 6, "best.json does not tell the last step")
+            require(keeper.last_step == 6, "best.json has a wrong last step")
             kept = find.find_checkpoint(model, "best")
             find.read_step(kept)
-            results.of_evaluation(model, kept)
+            results.read_evaluation(model, kept)
             results.write(model, 6, "eval", {"accuracy": 0.5})
             text = (model_dir / "result_6.json").read_text()
             require(json.loads(text)["eval"] == {"accuracy": 0.5}, "a result is not written")

@@ -1,4 +1,4 @@
-"""Targets: the raw files that prepare_data.py converts: IDX, CIFAR, parallel text."""
+"""Targets: the files that prepare_data.py converts: IDX, CIFAR, parallel text."""
 
 from __future__ import annotations
 
@@ -10,25 +10,34 @@ from tools.fuzzing import mutations, samples
 from tools.fuzzing.case import (
     ACCEPTED,
     Case,
+    Completed,
     FaultError,
     changes,
     judge,
     require,
+    require_unchanged,
     run_program,
-    tree,
+    snapshot,
 )
 
 
-def prepare(*arguments: str):
-    """Runs prepare_data.py in this process; returns its `Ended`."""
+def prepare(*arguments: str) -> Completed:
+    """Runs prepare_data.py in this process."""
     import prepare_data
 
     argv = ["prepare_data.py", *arguments]
     return run_program(argv, ["engine.cli.prepare_data_flags"], prepare_data.main)
 
 
-def require_clean(data_dir: pathlib.Path) -> None:
-    """Requires a data set that can be read, whole, with labels within the classes."""
+def prepare_base(*arguments: str) -> None:
+    """Runs prepare_data.py on valid files; raises a RuntimeError if it fails."""
+    done = prepare(*arguments)
+    if done.status:
+        raise RuntimeError(done.err)
+
+
+def require_valid(data_dir: pathlib.Path) -> None:
+    """Requires a complete data set without problems in inspection, and no temporary files."""
     from input_fns import DataError, dataset_info, inspection
 
     try:
@@ -38,7 +47,7 @@ def require_clean(data_dir: pathlib.Path) -> None:
         raise FaultError(
             "accepted, but the data set cannot be inspected", str(error)[:300]
         ) from error
-    # Damaged JPEGs that Pillow reads and TensorFlow does not are found by inspection only.
+    # Only inspection finds damaged JPEGs that Pillow can read and TensorFlow cannot.
     problems = [line for line in problems if "is no whole JPEG or PNG" not in line]
     require(not problems, "accepted, but inspection finds problems", "; ".join(problems)[:500])
     left = {name for name in os.listdir(data_dir) if "partial" in name or "tmp" in name}
@@ -46,84 +55,87 @@ def require_clean(data_dir: pathlib.Path) -> None:
 
 
 def convert(case: Case, *arguments: str) -> str:
-    """Prepares a data set from a mutated source; returns whether it was accepted.
+    """Prepares a data set from a mutated source; returns `ACCEPTED` or `REFUSED`.
 
-    In every third case there is a data set in data_dir already, which an error must not change.
+    In a third of the cases, data_dir has a data set already, which an error must not change.
     """
     data_dir = case.work / "data"
     arguments = (*arguments, f"--data_dir={data_dir}")
     if case.random.randrange(3) == 0:
         mutations.copy_tree(case.base / "prepared", data_dir)
         arguments = (*arguments, "--overwrite")
-    before, old = tree(case.root, "a/b/work/data"), tree(case.work)
-    outcome = judge(prepare(*arguments), "prepare_data.py")
-    changed = changes(before, tree(case.root, "a/b/work/data"))
-    require(not changed, "prepare_data.py writes outside of data_dir", "; ".join(changed)[:300])
+    before = snapshot(case.work)
+    with require_unchanged(
+        case.root, "prepare_data.py writes outside of data_dir", "a/b/work/data"
+    ):
+        outcome = judge(prepare(*arguments), "prepare_data.py")
     if outcome == ACCEPTED:
-        require_clean(data_dir)
+        require_valid(data_dir)
         return outcome
-    changed = changes(old, tree(case.work))
+    changed = changes(before, snapshot(case.work))
     require(not changed, "prepare_data.py fails and changes data_dir", "; ".join(changed)[:300])
     return outcome
 
 
 class Conversion:
-    """A target whose files are a source of prepare_data.py."""
+    """A target that mutates a source of prepare_data.py."""
 
     def prepare(self, base: pathlib.Path) -> None:
-        """Writes the source, and the data set that is made of it, into `base`."""
+        """Writes the source and its data set into `base`."""
         self.write(base / "source")
-        arguments = [*self.arguments(base / "source"), f"--data_dir={base / 'prepared'}"]
-        ended = prepare(*arguments)
-        if ended.status:
-            raise RuntimeError(ended.err)
+        prepare_base(*self.arguments(base / "source"), f"--data_dir={base / 'prepared'}")
 
     def write(self, folder: pathlib.Path) -> None:
         """Writes the source."""
         raise NotImplementedError
 
     def arguments(self, folder: pathlib.Path) -> list[str]:
-        """Returns the flags of prepare_data.py for it."""
+        """Returns the flags of prepare_data.py for the source."""
         raise NotImplementedError
 
 
 def any_file(case: Case, folder: pathlib.Path) -> pathlib.Path:
-    """Returns a file of a folder."""
+    """Returns a random file of a folder."""
     return case.random.choice(sorted(path for path in folder.rglob("*") if path.is_file()))
 
 
+def mutate_packed_file(case: Case, path: pathlib.Path, tokens, other: bytes, unpack_share: float):
+    """Mutates the bytes of a file; a .gz file is unpacked first in a share of the cases."""
+    unpack = path.suffix == ".gz" and case.random.random() < unpack_share
+
+    def mutate(data):
+        data = gzip.decompress(data) if unpack else data
+        data = mutations.mutate_bytes(case.random, data, tokens, other)
+        return gzip.compress(data, mtime=0) if unpack else data
+
+    mutations.mutate_file(case.random, path, mutate)
+
+
 class Idx(Conversion):
-    """IDX files, plain and compressed."""
+    """IDX files, plain and gzipped."""
 
     name = "idx"
     _tokens = (b"\0\0\x08\x03", b"\0\0\x08\x01", b"\0\0\x0d\x03", b"\xff\xff\xff\xff", b"\x1f\x8b")
 
     def write(self, folder):
         """Writes the source."""
-        samples.idx(folder)
+        samples.write_idx(folder)
 
     def arguments(self, folder):
         """Returns the flags."""
         return ["--dataset=mnist", f"--source={folder}"]
 
     def run(self, case: Case) -> str:
-        """Mutates one of the four files, compressed or before it is compressed."""
+        """Mutates one of the four files."""
         folder = case.copy_base("source")
         path = any_file(case, folder)
         other = any_file(case, folder).read_bytes()
-        unpack = path.suffix == ".gz" and case.random.random() < 0.6
-
-        def mutate(data):
-            data = gzip.decompress(data) if unpack else data
-            data = mutations.of_bytes(case.random, data, self._tokens, other)
-            return gzip.compress(data, mtime=0) if unpack else data
-
-        mutations.of_file(case.random, path, mutate)
+        mutate_packed_file(case, path, self._tokens, other, unpack_share=0.6)
         return convert(case, *self.arguments(folder))
 
 
 class Cifar(Conversion):
-    """CIFAR's binary files, pickles and archives."""
+    """Binary files, pickles and archives of CIFAR."""
 
     name = "cifar"
     _tokens = (
@@ -145,7 +157,7 @@ class Cifar(Conversion):
 
     def write(self, folder):
         """Writes the source."""
-        samples.cifar(folder)
+        samples.write_cifar(folder)
 
     def arguments(self, folder):
         """Returns the flags."""
@@ -157,32 +169,23 @@ class Cifar(Conversion):
         version = case.random.choice(("binary", "pickles", "archive", "hundred"))
         path = any_file(case, folder / version)
         other = any_file(case, folder).read_bytes()
-        unpack = path.suffix == ".gz" and case.random.random() < 0.7
-
-        def mutate(data):
-            data = gzip.decompress(data) if unpack else data
-            data = mutations.of_bytes(case.random, data, self._tokens, other)
-            return gzip.compress(data, mtime=0) if unpack else data
-
-        mutations.of_file(case.random, path, mutate)
+        mutate_packed_file(case, path, self._tokens, other, unpack_share=0.7)
         dataset = "cifar100" if version == "hundred" else "cifar10"
         return convert(case, f"--dataset={dataset}", f"--source={folder / version}")
 
 
 class ParallelText(Conversion):
-    """Parallel text, plain and compressed, and the vocabulary that it is encoded with."""
+    """Parallel text, plain and gzipped, and its vocabulary."""
 
     name = "text"
 
     def write(self, folder):
-        """Writes the source, and the vocabulary of a data set beside it."""
-        samples.parallel_text(folder)
+        """Writes the source and a vocabulary learned from it."""
+        samples.write_parallel_text(folder)
         first = folder.parent / "first"
-        ended = prepare(*self._text(folder), "--vocab_size=512", f"--data_dir={first}")
-        if ended.status:
-            raise RuntimeError(ended.err)
-        (learnt,) = first.glob("vocabulary*.model")
-        (folder / "vocabulary.model").write_bytes(learnt.read_bytes())
+        prepare_base(*self._text(folder), "--vocab_size=512", f"--data_dir={first}")
+        (vocabulary,) = first.glob("vocabulary*.model")
+        (folder / "vocabulary.model").write_bytes(vocabulary.read_bytes())
 
     def arguments(self, folder):
         """Returns the flags."""
@@ -193,7 +196,7 @@ class ParallelText(Conversion):
         return [*source, "--name=pairs", "--max_length=32"]
 
     def run(self, case: Case) -> str:
-        """Mutates a file of text, or the vocabulary."""
+        """Mutates a text file or the vocabulary."""
         folder = case.copy_base("source")
         path = any_file(case, folder)
         other = any_file(case, folder).read_bytes()
@@ -202,15 +205,15 @@ class ParallelText(Conversion):
         def mutate(data):
             if path.suffix == ".model" or case.random.random() < 0.4:
                 encoded = [token.encode() for token in tokens]
-                return mutations.of_bytes(case.random, data, encoded, other)
-            return mutations.of_text(case.random, data.decode(), tokens)
+                return mutations.mutate_bytes(case.random, data, encoded, other)
+            return mutations.mutate_text(case.random, data.decode(), tokens)
 
-        what = mutations.of_file(case.random, path, mutate)
-        if what == "content" and path.suffix != ".model" and case.random.random() < 0.2:
+        change = mutations.mutate_file(case.random, path, mutate)
+        if change == "content" and path.suffix != ".model" and case.random.random() < 0.2:
             packed = gzip.compress(path.read_bytes(), mtime=0)
             path.unlink()
             if case.random.random() < 0.5:
-                packed = mutations.of_bytes(case.random, packed)
+                packed = mutations.mutate_bytes(case.random, packed)
             path.with_name(f"{path.name}.gz").write_bytes(packed)
         return convert(case, *self.arguments(folder))
 

@@ -1,6 +1,6 @@
 """Odd values of flags."""
 
-# Paths are of the case's folder; others would be written to, or never end.
+# WORK is replaced by the folder of the case: other paths would be written to, or never end.
 _PATHS = (
     "WORK/data",
     "WORK/model",

@@ -1,4 +1,4 @@
-"""Random mutations of bytes, JSON, text and files; all choices come from a seeded generator."""
+"""Random mutations of bytes, JSON, text and files, from a seeded generator."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-# Values at the edges of integer types, as the formats store them.
+# Edge values of integer types.
 _EDGES = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, 2**63 - 1, 2**64 - 1)
 _DEEP = "@deep@"
 _DEPTH = 100_000
 _MAX_OPERATIONS = 3
-# Names that must never be used to make a path.
+# Names that must not be used in paths.
 NAMES = (
     "",
     ".",
@@ -68,15 +68,15 @@ _VALUES = (
 )
 
 
-def of_bytes(
+def mutate_bytes(
     rng: random.Random, data: bytes, tokens: Sequence[bytes] = (), other: bytes = b""
 ) -> bytes:
     """Returns `data` after one to three random operations.
 
     Args:
-      rng: source of every choice.
+      rng: source of all random choices.
       data: the bytes of a valid file.
-      tokens: byte strings that mean something in the format.
+      tokens: byte strings with a meaning in the format.
       other: another valid file, for splices.
     """
     for _ in range(rng.randint(1, _MAX_OPERATIONS)):
@@ -85,7 +85,7 @@ def of_bytes(
 
 
 def _place(rng, data):
-    # Headers hold what matters, and are short.
+    # Half of the mutations are in the header.
     return rng.randint(0, min(len(data), 64) if rng.random() < 0.5 else len(data))
 
 
@@ -145,23 +145,24 @@ def _replace(rng, data, part):
 _OPERATIONS = (_flip, _flip, _truncate, _insert, _delete, _repeat, _overwrite, _token, _splice)
 
 
-def of_json(rng: random.Random, text: str, strings: Sequence[str] = ()) -> str:
-    """Returns a JSON text with one to three values, keys or elements changed.
+def mutate_json(rng: random.Random, data: bytes, strings: Sequence[str] = ()) -> bytes:
+    """Returns JSON with one to three values, keys or elements changed.
 
     Args:
-      rng: source of every choice.
-      text: valid JSON.
-      strings: values that mean something in the format.
+      rng: source of all random choices.
+      data: valid JSON.
+      strings: values with a meaning in the format.
     """
-    value = json.loads(text)
+    value = json.loads(data)
     for _ in range(rng.randint(1, _MAX_OPERATIONS)):
-        value = _of_value(rng, value, strings)
+        value = _mutate_value(rng, value, strings)
     text = json.dumps(value, indent=1)
     brackets = rng.choice(("[]", ("{" + '"a":', "}")))
-    return text.replace(json.dumps(_DEEP), brackets[0] * _DEPTH + "1" + brackets[1] * _DEPTH)
+    text = text.replace(json.dumps(_DEEP), brackets[0] * _DEPTH + "1" + brackets[1] * _DEPTH)
+    return text.encode("utf-8", "surrogatepass")
 
 
-def _of_value(rng, root, strings):
+def _mutate_value(rng, root, strings):
     root = copy.deepcopy(root)
     holders = [holder for holder in _containers(root) if holder]
     if not holders:
@@ -191,8 +192,8 @@ def _containers(value):
             yield from _containers(child)
 
 
-def of_text(rng: random.Random, text: str, tokens: Sequence[str]) -> bytes:
-    """Returns the bytes of a text with lines and words removed, repeated, swapped or replaced."""
+def mutate_text(rng: random.Random, text: str, tokens: Sequence[str]) -> bytes:
+    """Returns a text, encoded, with lines and words removed, repeated, swapped or replaced."""
     for _ in range(rng.randint(1, _MAX_OPERATIONS)):
         lines = text.split("\n")
         row = rng.randrange(len(lines))
@@ -214,35 +215,38 @@ def of_text(rng: random.Random, text: str, tokens: Sequence[str]) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def of_file(
+def mutate_file(
     rng: random.Random, path: pathlib.Path, mutate: Callable[[bytes], bytes], other: Any = None
 ) -> str:
-    """Mutates a file, or puts something else in its place; returns what was done.
+    """Mutates the content of a file, or replaces the file by another type of file.
 
     Args:
-      rng: source of every choice.
-      path: of the file.
-      mutate: from the bytes of the file to others.
-      other: path of a file that a link may point to; default: the file's folder.
+      rng: source of all random choices.
+      path: the file.
+      mutate: function from the content to mutated content.
+      other: target of a link; default: the folder of the file.
+
+    Returns:
+      "content", or the type of the replacement.
     """
     if rng.random() < 0.95:
         path.write_bytes(mutate(path.read_bytes()))
         return "content"
-    what = rng.choice(("missing", "empty", "folder", "FIFO", "dead link", "loop", "link"))
+    kind = rng.choice(("missing", "empty", "folder", "FIFO", "dead link", "loop", "link"))
     path.unlink()
-    if what == "empty":
+    if kind == "empty":
         path.write_bytes(b"")
-    elif what == "folder":
+    elif kind == "folder":
         path.mkdir()
-    elif what == "FIFO":
+    elif kind == "FIFO":
         os.mkfifo(path)
-    elif what == "dead link":
+    elif kind == "dead link":
         path.symlink_to("no/such/file")
-    elif what == "loop":
+    elif kind == "loop":
         path.symlink_to(path.name)
-    elif what == "link":
+    elif kind == "link":
         path.symlink_to(other or path.parent)
-    return what
+    return kind
 
 
 def copy_tree(source: pathlib.Path, target: pathlib.Path) -> None:
@@ -250,8 +254,8 @@ def copy_tree(source: pathlib.Path, target: pathlib.Path) -> None:
     shutil.copytree(source, target, dirs_exist_ok=True, copy_function=shutil.copyfile)
 
 
-def png_checksums(data: bytes) -> bytes:
-    """Returns a PNG whose chunks, as far as they can be told, have right checksums."""
+def fix_png_checksums(data: bytes) -> bytes:
+    """Returns a PNG with valid checksums in all chunks that can be parsed."""
     if not data.startswith(b"\x89PNG"):
         return data
     place, parts = 8, [data[:8]]

@@ -1,30 +1,30 @@
-"""Target: whole programs, in processes of their own."""
+"""Target: the cases of other targets, in child processes."""
 
 from __future__ import annotations
 
 import dataclasses
 
 from tools.fuzzing import case as cases
-from tools.fuzzing import checkpoint_files, conversion, picture_input, pictures, running
+from tools.fuzzing import checkpoint_files, conversion, image_conversion, image_input, running
 
-_MODULES = (conversion, pictures, running, checkpoint_files, picture_input)
+_MODULES = (conversion, image_conversion, running, checkpoint_files, image_input)
 _TARGETS = tuple(target for module in _MODULES for target in module.TARGETS)
 
 
 class Processes:
-    """The cases of other targets, a program each; their faults are those of a user."""
+    """Runs cases of other targets as a user would run the program."""
 
     name = "process"
     time_limit = 150.0
 
     def prepare(self, base):
-        """Writes what the other targets need."""
+        """Writes the files of the other targets."""
         for target in _TARGETS:
             (base / target.name).mkdir()
             target.prepare(base / target.name)
 
     def run(self, case: cases.Case) -> str:
-        """Runs a case of one of them."""
+        """Runs a case of another target."""
         target = case.random.choice(_TARGETS)
         cases.spawn = True
         try:

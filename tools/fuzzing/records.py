@@ -1,4 +1,4 @@
-"""Mutations with right checksums: of the records of a shard, of the variables of a checkpoint."""
+"""Mutations with valid checksums: records of a shard, variables of a checkpoint."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TABLE = tuple(_crc32c_table())
 
 
 def masked_crc32c(data: bytes) -> bytes:
-    """Returns the checksum of a TFRecord's length or data."""
+    """Returns the checksum of the length or the data of a TFRecord."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = crc >> 8 ^ _TABLE[(crc ^ byte) & 0xFF]
@@ -32,13 +32,13 @@ def masked_crc32c(data: bytes) -> bytes:
 
 
 def frame(data: bytes, length: int | None = None) -> bytes:
-    """Returns a record with right checksums; `length` is what it claims to be long."""
+    """Returns a record with valid checksums; `length` overrides the length in its header."""
     size = struct.pack("<Q", len(data) if length is None else length)
     return size + masked_crc32c(size) + data + masked_crc32c(data)
 
 
 def split(shard: bytes) -> list[bytes]:
-    """Returns the data of the records of a whole shard."""
+    """Returns the data of the records of a valid shard."""
     found, place = [], 0
     while place < len(shard):
         (size,) = struct.unpack("<Q", shard[place : place + 8])
@@ -47,8 +47,8 @@ def split(shard: bytes) -> list[bytes]:
     return found
 
 
-def mutate(rng: random.Random, shard: bytes) -> bytes:
-    """Returns a shard with one or two records changed, removed, repeated or of a false length."""
+def mutate_shard(rng: random.Random, shard: bytes) -> bytes:
+    """Returns a shard with one or two records changed, removed, repeated or of a wrong length."""
     frames = [frame(data) for data in split(shard)]
     for _ in range(rng.randint(1, 2)):
         place = rng.randrange(len(frames)) if frames else 0
@@ -62,18 +62,18 @@ def mutate(rng: random.Random, shard: bytes) -> bytes:
             frames[place : place + 1] = [frame(b"x" * rng.choice((0, 100)), length)]
         else:
             data = split(shard)[place % len(split(shard))]
-            frames[place : place + 1] = [frame(example(rng, data))]
+            frames[place : place + 1] = [frame(mutate_example(rng, data))]
     return b"".join(frames)
 
 
-def example(rng: random.Random, data: bytes) -> bytes:
-    """Returns a serialised tf.train.Example with one or two features changed, or its bytes."""
+def mutate_example(rng: random.Random, data: bytes) -> bytes:
+    """Returns a serialized tf.train.Example with mutated features or mutated bytes."""
     import tensorflow as tf
 
     from tools.fuzzing import mutations
 
     if rng.random() < 0.3:
-        return mutations.of_bytes(rng, data, TOKENS)
+        return mutations.mutate_bytes(rng, data, TOKENS)
     message = tf.train.Example.FromString(data)
     features = message.features.feature
     for _ in range(rng.randint(1, 2)):
@@ -101,7 +101,7 @@ def example(rng: random.Random, data: bytes) -> bytes:
 
 
 def write_odd_checkpoint(rng: random.Random, path: pathlib.Path) -> None:
-    """Writes a whole checkpoint whose variables are not those of a model, or odd."""
+    """Writes a valid checkpoint with missing variables or variables of odd shapes and dtypes."""
     import tensorflow as tf
 
     from engine.checkpoints import writer

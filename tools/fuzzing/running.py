@@ -1,22 +1,15 @@
-"""Targets: what a run reads: dataset.json, shards, checkpoints, records of results, pictures."""
+"""Targets: data sets, as a run reads them: dataset.json and shards."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 
 import numpy as np
 
 from tools.fuzzing import conversion, mutations, records, samples
-from tools.fuzzing.case import (
-    REFUSED,
-    Case,
-    changes,
-    judge,
-    require,
-    run_program,
-    tree,
-)
+from tools.fuzzing.case import REFUSED, Case, judge, require, require_unchanged, run_program
 
 _MODULES = ["engine.cli.flags", "engine.cli.cpu_flags"]
 _BATCH = 4
@@ -41,27 +34,37 @@ def arguments(base: pathlib.Path, **paths: pathlib.Path) -> list[str]:
 
 
 def run_cpu(argv: list[str], main=None) -> str:
-    """Runs run_cpu.py, or `main` after its flags are parsed, and judges its end."""
+    """Runs run_cpu.py, or `main` after parsing its flags; returns `ACCEPTED` or `REFUSED`."""
     import run_cpu as wrapper
 
     return judge(run_program(argv, _MODULES, main or wrapper.main), "run_cpu.py")
 
 
 def write_stripes(folder: pathlib.Path) -> None:
-    """Writes the data set "stripes" in two shards a split."""
+    """Writes the data set "stripes" with two shards per split."""
     from input_fns.convert import writer
 
-    writer.write(samples.stripes(), str(folder), num_shards=2)
+    writer.write(samples.make_stripes(), str(folder), num_shards=2)
 
 
 def train(base: pathlib.Path, *more: str) -> None:
-    """Trains the tiny model for six steps, with a checkpoint every two."""
+    """Trains the tiny model for 6 steps with a checkpoint every 2."""
     given = ["--train_steps=6", "--save_checkpoints_steps=2", *more]
     run_cpu([*arguments(base), *((more and given) or [*given, "--mode=train"])])
 
 
+@contextlib.contextmanager
+def resolved():
+    """Resolves the flags; a context manager that yields the settings and releases the lock."""
+    from engine.cli import resolve_flags
+
+    settings, state = resolve_flags.resolve()
+    with state.lock:
+        yield settings
+
+
 def read_batches(settings) -> None:
-    """Reads what an Estimator would: all of evaluation, two batches of training; checks it."""
+    """Reads all evaluation batches and two training batches, and checks images and labels."""
     import tensorflow as tf
 
     from engine.cli import run_errors
@@ -85,22 +88,21 @@ def read_batches(settings) -> None:
         for input_fn, count in given:
             for features, labels in batches(input_fn, count):
                 detail = f"{labels} of {data.data.num_classes}"
-                inside = (labels >= 0) & (labels < data.data.num_classes)
-                require(bool(inside.all()), "labels outside of the classes are fed", detail)
+                is_valid = (labels >= 0) & (labels < data.data.num_classes)
+                require(bool(is_valid.all()), "labels out of range", detail)
                 found = features["image"]
-                require(found.shape == shape, "images of a wrong shape are fed", str(found.shape))
-                finite = np.isfinite(found.astype(np.float64)).all()
-                require(bool(finite), "pixels that are not finite are fed")
+                require(found.shape == shape, "images of a wrong shape", str(found.shape))
+                is_finite = np.isfinite(found.astype(np.float64)).all()
+                require(bool(is_finite), "pixels that are not finite")
 
 
-def _from_flags_and_read():
-    from engine.cli import resolve_flags
+def _resolve_and_read():
+    with resolved() as settings:
+        read_batches(settings)
 
-    read_batches(resolve_flags.resolve()[0])
 
-
-class _OfData:
-    """A target that mutates a data set; it is inspected, or read as a run reads it."""
+class _DatasetTarget:
+    """A target that mutates a data set, then inspects or reads it."""
 
     files = "stripes"
 
@@ -117,34 +119,31 @@ class _OfData:
         """Mutates the data set, then inspects it, reads it, or runs a whole mode on it."""
         data_dir = case.copy_base("data")
         self.mutate(case, data_dir)
-        before = tree(case.root, "a/b/work/sheet", "a/b/work/model")
-        what = case.random.random()
-        if what < 0.5:
-            outcome = _inspect(case, data_dir)
-        else:
-            given = arguments(case.base, data=data_dir, model=case.copy_base("model"))
+        excluded = ("a/b/work/sheet", "a/b/work/model")
+        with require_unchanged(case.root, "reading a data set changes files", *excluded):
+            kind = case.random.random()
+            if kind < 0.5:
+                return _inspect(case, data_dir)
+            argv = arguments(case.base, data=data_dir, model=case.copy_base("model"))
             mode = case.random.choice(("eval", "train_and_eval"))
-            given += [f"--mode={mode}", "--train_steps=8"]
+            argv += [f"--mode={mode}", "--train_steps=8"]
             if case.random.random() < 0.3:
-                given.append("--skip_bad_records=5")
-            outcome = run_cpu(given, None if what > 0.97 else _from_flags_and_read)
-        changed = changes(before, tree(case.root, "a/b/work/sheet", "a/b/work/model"))
-        require(not changed, "reading a data set changes files", "; ".join(changed)[:300])
-        return outcome
+                argv.append("--skip_bad_records=5")
+            return run_cpu(argv, None if kind > 0.97 else _resolve_and_read)
 
 
 def _inspect(case, data_dir):
     sheet = case.work / "sheet" / "sheet.png"
-    given = ["--mode=inspect", f"--data_dir={data_dir}", f"--contact_sheet={sheet}"]
-    ended = conversion.prepare(*given)
-    if ended.status == 1 and not ended.err and "\nproblem: " in ended.out:
-        plain = all(c.isprintable() or c == "\n" for c in ended.out)
-        require(plain, "control characters in what inspect prints", ended.out[-300:])
+    argv = ["--mode=inspect", f"--data_dir={data_dir}", f"--contact_sheet={sheet}"]
+    done = conversion.prepare(*argv)
+    if done.status == 1 and not done.err and "\nproblem: " in done.out:
+        plain = all(c.isprintable() or c == "\n" for c in done.out)
+        require(plain, "control characters in the output of inspect", done.out[-300:])
         return REFUSED
-    return judge(ended, "prepare_data.py")
+    return judge(done, "prepare_data.py")
 
 
-class DatasetJson(_OfData):
+class DatasetJson(_DatasetTarget):
     """dataset.json."""
 
     name = "dataset_json"
@@ -155,31 +154,32 @@ class DatasetJson(_OfData):
 
         def mutate(data):
             if case.random.random() < 0.85:
-                text = mutations.of_json(case.random, data.decode(), self._strings)
-                return text.encode("utf-8", "surrogatepass")
-            return mutations.of_bytes(case.random, data, [b'"splits"', b"null", b"[[[[", b"\xff"])
+                return mutations.mutate_json(case.random, data, self._strings)
+            return mutations.mutate_bytes(
+                case.random, data, [b'"splits"', b"null", b"[[[[", b"\xff"]
+            )
 
-        mutations.of_file(case.random, data_dir / "dataset.json", mutate)
+        mutations.mutate_file(case.random, data_dir / "dataset.json", mutate)
 
 
-class Shards(_OfData):
-    """TFRecord shards: their bytes, or their examples with right checksums."""
+class Shards(_DatasetTarget):
+    """TFRecord shards: their bytes, or their examples with valid checksums."""
 
     name = "shard"
 
     def mutate(self, case, data_dir):
-        """Mutates a shard, and often lets dataset.json agree."""
+        """Mutates a shard, and often updates its size in dataset.json."""
         rng = case.random
         path = rng.choice(sorted(data_dir.glob("*.tfrecord")))
         by_record = rng.random() < 0.7
 
         def mutate(data):
             if by_record:
-                return records.mutate(rng, data)
-            return mutations.of_bytes(rng, data, records.TOKENS)
+                return records.mutate_shard(rng, data)
+            return mutations.mutate_bytes(rng, data, records.TOKENS)
 
-        what = mutations.of_file(rng, path, mutate)
-        if what in ("content", "empty") and rng.random() < 0.85:
+        change = mutations.mutate_file(rng, path, mutate)
+        if change in ("content", "empty") and rng.random() < 0.85:
             json_path = data_dir / "dataset.json"
             fields = json.loads(json_path.read_text())
             for split in fields["splits"].values():

@@ -1,4 +1,4 @@
-"""Small valid files of each format that the programs read, the same in every run."""
+"""Writes small valid files of each input format, equal in every run."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ HEIGHT, WIDTH = 7, 5
 WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight")
 
 
-def stripes(name: str = "stripes"):
-    """Returns a raw data set that a small model learns: class c is bright in column c."""
+def make_stripes(name: str = "stripes"):
+    """Returns a raw data set for a small model: images of class c are bright in column c."""
     from input_fns.convert import source
 
     random = np.random.default_rng(3)
@@ -33,8 +33,8 @@ def stripes(name: str = "stripes"):
     return source.RawDataset(name, names, {"train": split(31), "test": split(13)})
 
 
-def idx(folder: pathlib.Path) -> None:
-    """Writes the four files of MNIST, those of "train" compressed."""
+def write_idx(folder: pathlib.Path) -> None:
+    """Writes four IDX files named like MNIST; those of "train" are gzipped."""
     folder.mkdir(parents=True)
     random = np.random.default_rng(1)
     for prefix, size in (("train", 12), ("t10k", 5)):
@@ -52,8 +52,8 @@ def idx(folder: pathlib.Path) -> None:
                 path.write_bytes(data)
 
 
-def cifar(folder: pathlib.Path) -> None:
-    """Writes CIFAR-10 as binary files, as pickles and as an archive, and CIFAR-100 as pickles."""
+def write_cifar(folder: pathlib.Path) -> None:
+    """Writes CIFAR-10 as binary files, pickles and an archive, and CIFAR-100 as pickles."""
     random = np.random.default_rng(2)
 
     def batch(size=2):
@@ -85,8 +85,8 @@ def cifar(folder: pathlib.Path) -> None:
     (folder / "hundred" / "meta").write_bytes(pickle.dumps(classes, protocol=2))
 
 
-def picture(number: int, file_format: str, size: tuple[int, int] = (9, 8)) -> bytes:
-    """Returns a picture file, "JPEG", "PNG", "GIF" or "BMP"; RGB, with some EXIF in the JPEGs."""
+def encode_image(number: int, file_format: str, size: tuple[int, int] = (9, 8)) -> bytes:
+    """Returns an RGB image file, "JPEG" (with EXIF orientation), "PNG", "GIF" or "BMP"."""
     pixels = np.random.default_rng(number).integers(0, 256, [*size, 3]).astype(np.uint8)
     file = io.BytesIO()
     options = {}
@@ -100,20 +100,20 @@ def picture(number: int, file_format: str, size: tuple[int, int] = (9, 8)) -> by
 FORMATS = {"jpg": "JPEG", "png": "PNG", "gif": "GIF", "bmp": "BMP"}
 
 
-def pictures(folder: pathlib.Path) -> None:
-    """Writes two classes of four pictures in four formats, and a CSV file that lists them."""
+def write_images(folder: pathlib.Path) -> None:
+    """Writes two classes of four images in four formats, and a CSV file that lists them."""
     rows = ["file,label,split"]
     for number, name in enumerate(("cats", "dogs")):
         (folder / "images" / name).mkdir(parents=True)
         for i, (extension, file_format) in enumerate(FORMATS.items()):
             path = folder / "images" / name / f"{i}.{extension}"
-            path.write_bytes(picture(10 * number + i, file_format))
+            path.write_bytes(encode_image(10 * number + i, file_format))
             rows.append(f"{name}/{path.name},{name},{'test' if i == 3 else 'train'}")
     (folder / "table.csv").write_text("\n".join(rows) + "\n")
 
 
-def parallel_text(folder: pathlib.Path) -> None:
-    """Writes two splits of parallel text: the target is the source backwards, in capitals."""
+def write_parallel_text(folder: pathlib.Path) -> None:
+    """Writes two splits of parallel text; targets are reversed sources in upper case."""
     folder.mkdir(parents=True)
     random = np.random.default_rng(3)
     for split, count in (("train", 60), ("val", 7)):

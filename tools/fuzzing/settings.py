@@ -1,25 +1,38 @@
-"""Targets: the values of every flag of the three programs, and flagfiles."""
+"""Targets: the flags of the three programs, and flagfiles."""
 
 from __future__ import annotations
 
 import importlib
 import shlex
+from unittest import mock
 
 from absl import flags
 
 from tools.fuzzing import mutations, running
-from tools.fuzzing.case import REFUSED, Case, changes, judge, require, run_program, tree
+from tools.fuzzing.case import (
+    REFUSED,
+    Case,
+    changes,
+    judge,
+    require,
+    require_unchanged,
+    run_program,
+    snapshot,
+)
 from tools.fuzzing.flag_values import NUMBERS, PARAMS, VALUES
 
-# These reach out of the machine.
+# --tpu would connect to other machines; the others are handled separately.
 _SKIPPED = {"tpu", "flagfile", "undefok", "params"}
 
 
-class _Flags:
-    """A target: one to three flags of a program get odd values."""
+class _FlagsTarget:
+    """A target that sets one to three flags of a program to odd values. Default: run_cpu.py."""
 
     files = "stripes"
-    relative_paths = True  # a value such as "a" may be a folder in the working directory
+    relative_paths = True  # a value such as "a" may create a folder in the working directory
+    program = "run_cpu.py"
+    modules = ("engine.cli.flags", "engine.cli.cpu_flags")
+    modes = ("train", "eval", "train_and_eval", "predict", "export")
 
     def prepare(self, base):
         """Writes a data set and a model."""
@@ -34,24 +47,29 @@ class _Flags:
         return running.arguments(case.work)
 
     def run(self, case: Case) -> str:
-        """Parses the flags and resolves them, or sometimes does what they say."""
+        """Parses and resolves the flags, or sometimes runs the program."""
         self.define()
         argv = self.start(case)
         chosen = self.choose(case)
         argv += [text.replace("WORK", str(case.work)) for text in chosen]
-        before, inside = tree(case.root, "a/b/work"), tree(case.work)
-        outcome = self.judge(run_program(argv, self.modules, lambda: self.main(case)))
-        changed = changes(before, tree(case.root, "a/b/work"))
-        require(not changed, f"flags of {self.program} change other files", "; ".join(changed))
+        before = snapshot(case.work)
+        signature = f"flags of {self.program} change other files"
+        with require_unchanged(case.root, signature, "a/b/work"):
+            outcome = self.judge(run_program(argv, self.modules, lambda: self.main(case)))
         if outcome == REFUSED:
-            changed = changes(inside, tree(case.work))
+            changed = changes(before, snapshot(case.work))
             detail = f"{shlex.join(chosen)[:300]}: {'; '.join(changed)[:300]}"
             require(not changed, f"flags of {self.program} are refused, and files change", detail)
         return outcome
 
-    def judge(self, ended) -> str:
-        """Returns whether the program accepted its flags."""
-        return judge(ended, self.program)
+    def judge(self, done) -> str:
+        """Returns whether the program `ACCEPTED` or `REFUSED` its flags."""
+        return judge(done, self.program)
+
+    def main(self, case) -> None:
+        """Resolves the flags."""
+        with running.resolved():
+            pass
 
     def define(self) -> None:
         """Imports the modules that define the flags."""
@@ -84,66 +102,58 @@ class _Flags:
         return found
 
 
-class CpuFlags(_Flags):
-    """Those of run_cpu.py."""
+class CpuFlags(_FlagsTarget):
+    """Flags of run_cpu.py."""
 
     name = "flags_cpu"
-    program = "run_cpu.py"
-    modules = ("engine.cli.flags", "engine.cli.cpu_flags")
-    modes = ("train", "eval", "train_and_eval", "predict", "export")
 
     def start(self, case):
         """Returns a valid command line."""
-        given = super().start(case)
-        return [*given, "--mode=train", "--train_steps=8", f"--export_dir={case.work}/export"]
+        argv = super().start(case)
+        return [*argv, "--mode=train", "--train_steps=8", f"--export_dir={case.work}/export"]
 
     def main(self, case):
-        """Resolves the flags; one time in ten does what they say, if that is little."""
+        """Resolves the flags; in a tenth of the cases, runs the program if numbers are small."""
         import run_cpu
-        from engine.cli import resolve_flags
 
         values = self.flag_values()
         numbers = [values[name].value for name in values]
-        small = all(abs(n) < 10_000 for n in numbers if isinstance(n, (int, float)))
-        if small and case.random.random() < 0.1:
+        is_small = all(abs(n) < 10_000 for n in numbers if isinstance(n, (int, float)))
+        if is_small and case.random.random() < 0.1:
             run_cpu.main()
         else:
-            resolve_flags.resolve()
+            super().main(case)
 
 
-class TpuFlags(_Flags):
-    """Those of run_tpu.py, on emulated cores."""
+class TpuFlags(_FlagsTarget):
+    """Flags of run_tpu.py, on emulated cores."""
 
     name = "flags_tpu"
     program = "run_tpu.py"
     modules = ("engine.cli.flags", "tpu.connect.flags")
-    modes = ("train", "eval", "train_and_eval", "predict", "export")
 
     def start(self, case):
         """Returns a valid command line."""
-        given = super().start(case)
+        argv = super().start(case)
         tpu = ["--tpu=emulator", "--tpu_topology=1x2"]
-        return ["run_tpu.py", *given[1:], *tpu, "--mode=train", "--train_steps=8"]
+        return ["run_tpu.py", *argv[1:], *tpu, "--mode=train", "--train_steps=8"]
 
-    def judge(self, ended):
-        """Returns whether the program accepted its flags; of a TPU it lists all problems."""
-        return judge(ended, self.program, many_lines=True)
+    def judge(self, done):
+        """Returns `ACCEPTED` or `REFUSED`; errors of a TPU may have several lines."""
+        return judge(done, self.program, many_lines=True)
 
     def main(self, case):
-        """Asks for the emulated TPU and resolves the flags."""
+        """Connects to the emulated TPU and resolves the flags, without running the mode."""
         import run_tpu
-        from engine.cli import resolve_flags
-        from tpu.connect import connection
+        from engine.cli import modes
 
-        if self.flag_values().mode == "check":
-            return
-        iterations = run_tpu._iterations_per_loop()
-        with connection.connect(run_tpu._request()) as tpu:
-            resolve_flags.resolve(iterations if tpu.use_tpu else 1, tpu.use_tpu)
+        if self.flag_values().mode != "check":
+            with mock.patch.object(modes, "run"):
+                run_tpu.main()
 
 
-class PrepareFlags(_Flags):
-    """Those of prepare_data.py."""
+class PrepareFlags(_FlagsTarget):
+    """Flags of prepare_data.py."""
 
     name = "flags_prepare"
     program = "prepare_data.py"
@@ -155,15 +165,15 @@ class PrepareFlags(_Flags):
         from tools.fuzzing import samples
 
         (case.work / "file").write_text("a file")
-        samples.pictures(case.work / "source")
+        samples.write_images(case.work / "source")
         case.copy_base("data")
         kind = case.random.choice(("mnist", "image_folder", "image_csv", "parallel_text"))
         given = ["prepare_data.py", f"--dataset={kind}", f"--data_dir={case.work}/new"]
         if kind == "mnist":
-            samples.idx(case.work / "idx")
+            samples.write_idx(case.work / "idx")
             return [*given, f"--source={case.work}/idx"]
         if kind == "parallel_text":
-            samples.parallel_text(case.work / "text")
+            samples.write_parallel_text(case.work / "text")
             return [*given, f"--source={case.work}/text", "--languages=en,de", "--vocab_size=512"]
         given.append(f"--source={case.work}/source/images")
         if kind == "image_csv":
@@ -177,16 +187,14 @@ class PrepareFlags(_Flags):
         prepare_data.main()
 
     def choose(self, case):
-        """Returns flags; processes that run at once are few."""
+        """Returns flags with few worker processes."""
         return [text for text in super().choose(case) if not text.startswith("--workers=9")]
 
 
-class Flagfile(_Flags):
-    """A flagfile, such as flags.cfg."""
+class Flagfile(_FlagsTarget):
+    """A flagfile, such as flags.cfg, of run_cpu.py."""
 
     name = "flags_cfg"
-    program = "run_cpu.py"
-    modules = ("engine.cli.flags", "engine.cli.cpu_flags")
     modes = ()
     _tokens = (
         "--flagfile=WORK/flags.cfg",
@@ -210,7 +218,7 @@ class Flagfile(_Flags):
     )
 
     def choose(self, case):
-        """Mutates flags.cfg, and names it."""
+        """Returns --flagfile with a mutated flags.cfg."""
         path = case.work / "flags.cfg"
         path.write_bytes((case.base / "model" / "flags.cfg").read_bytes())
         tokens = [token.replace("WORK", str(case.work)) for token in self._tokens]
@@ -220,17 +228,11 @@ class Flagfile(_Flags):
                 str(case.base.with_name(f"{case.base.name}.partial")), str(case.work)
             )
             if case.random.random() < 0.7:
-                return mutations.of_text(case.random, text, (*tokens, *VALUES))
-            return mutations.of_bytes(case.random, text.encode(), [t.encode() for t in tokens])
+                return mutations.mutate_text(case.random, text, (*tokens, *VALUES))
+            return mutations.mutate_bytes(case.random, text.encode(), [t.encode() for t in tokens])
 
-        mutations.of_file(case.random, path, mutate)
+        mutations.mutate_file(case.random, path, mutate)
         return [f"--flagfile={path}"]
-
-    def main(self, case):
-        """Resolves the flags."""
-        from engine.cli import resolve_flags
-
-        resolve_flags.resolve()
 
 
 TARGETS = (CpuFlags(), TpuFlags(), PrepareFlags(), Flagfile())

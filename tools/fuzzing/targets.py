@@ -1,4 +1,4 @@
-"""Every kind of input that is fuzzed, by name."""
+"""All fuzz targets, by name."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import sys
 from tools.fuzzing import (
     checkpoint_files,
     conversion,
-    picture_input,
-    pictures,
+    image_conversion,
+    image_input,
     processes,
     running,
     serving,
@@ -19,16 +19,16 @@ from tools.fuzzing import (
 
 _ALL = (
     conversion,
-    pictures,
+    image_conversion,
     running,
     checkpoint_files,
-    picture_input,
+    image_input,
     settings,
     serving,
     processes,
 )
 BY_NAME = {target.name: target for module in _ALL for target in module.TARGETS}
-# Imported once, before a child is forked; run_cpu and run_tpu define flags that differ.
+# Imported before child processes are forked; not run_cpu and run_tpu, whose flags conflict.
 _MODULES = (
     "prepare_data",
     "engine.cli.resolve_flags",
@@ -39,12 +39,12 @@ _MODULES = (
 
 
 def base_name(target) -> str:
-    """Returns the name of a target's unmutated files, which several may share."""
+    """Returns the name of a target's valid files; several targets may share them."""
     return getattr(target, "files", target.name)
 
 
 def import_all() -> None:
-    """Imports what the targets run."""
+    """Imports the modules that the targets run."""
     from engine.cli import cpu_kernels
 
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

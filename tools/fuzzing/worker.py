@@ -1,4 +1,4 @@
-"""Runs cases in a forked child, with a limit of time and of memory; names what kills it."""
+"""Runs cases in a forked child process with limits of time and memory."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ import time
 
 from tools.fuzzing import case as cases
 
-# Seconds of a case, unless its target has a `time_limit`; most take some milliseconds.
+# Seconds per case, unless its target has a `time_limit`; most take milliseconds.
 _TIME_LIMIT = 20.0
-# Peak resident bytes that a case may add: the files are of some kilobytes.
+# Peak resident bytes that a case may add; its files have kilobytes.
 MEMORY_LIMIT = 2**30
-# Above what the child has mapped, so that a runaway allocation fails and not the machine.
+# Additional address space of a child, so that a runaway allocation fails.
 _ADDRESS_SPACE = 6 * 2**30
-# What TensorFlow keeps grows slowly: a child lives for so many cases.
-_LIFETIME = 2000
+# Cases per child: TensorFlow's memory grows slowly.
+_MAX_CASES = 2000
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What became of a case.
+    """Outcome of a case.
 
     Attributes:
-      kind, seed: of the case.
+      kind, seed: identify the case.
       result: "accepted", "refused" or "fault".
-      signature: of a fault, the same for faults of one cause.
-      detail: of a fault, for people.
-      seconds: that it took.
+      signature: equal for faults that likely have the same cause.
+      detail: description of a fault.
+      seconds: duration.
     """
 
     kind: str
@@ -45,7 +45,7 @@ class Outcome:
 
 
 def run_here(target, seed: int, base: pathlib.Path, scratch: pathlib.Path) -> Outcome:
-    """Runs a case in this process: a crash, a hang and a lack of memory end it."""
+    """Runs a case in this process, which a crash ends."""
     start = time.monotonic()
 
     def outcome(*result):
@@ -54,26 +54,24 @@ def run_here(target, seed: int, base: pathlib.Path, scratch: pathlib.Path) -> Ou
     case = cases.make(target.name, seed, base, scratch)
     cwd = case.work / "cwd"
     cwd.mkdir()
-    before = cases.tree(case.root, "a/b/work")
     folder = os.getcwd()
     os.chdir(cwd)
     _reset_peak()
     peak = _peak()
     try:
-        result = target.run(case)
-        found = os.listdir(cwd)
-        allowed = not found or getattr(target, "relative_paths", False)
-        cases.require(allowed, "files in the working directory", str(found))
-        changed = cases.changes(before, cases.tree(case.root, "a/b/work"))
-        cases.require(not changed, "files outside of the given folders", "; ".join(changed))
-        grown = _peak() - peak
-        detail = f"{grown / 2**20:.0f} MiB"
-        cases.require(grown < MEMORY_LIMIT, f"{target.name}: memory above the bound", detail)
+        with cases.require_unchanged(case.root, "files outside of the given folders", "a/b/work"):
+            result = target.run(case)
+            found = os.listdir(cwd)
+            is_allowed = not found or getattr(target, "relative_paths", False)
+            cases.require(is_allowed, "files in the working directory", str(found))
+        growth = _peak() - peak
+        detail = f"{growth / 2**20:.0f} MiB"
+        cases.require(growth < MEMORY_LIMIT, f"{target.name}: memory above the limit", detail)
     except cases.FaultError as fault:
         return outcome("fault", fault.signature, str(fault))
     except MemoryError as error:
         return outcome("fault", f"{target.name}: MemoryError", str(error))
-    except Exception as error:  # of the fuzzer, or of an oracle
+    except Exception as error:  # a bug of the fuzzer
         signature = f"{target.name}: the check fails, {cases.signature(error)}"
         return outcome("fault", signature, f"{signature}: {error}")
     finally:
@@ -105,7 +103,7 @@ def _child(target, base, scratch, connection):
         partial.mkdir(parents=True)
         target.prepare(partial)
         partial.rename(base)
-    # What TensorFlow prints by itself is no part of a case.
+    # Drops TensorFlow's log messages, which bypass sys.stderr.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -117,13 +115,13 @@ def _child(target, base, scratch, connection):
 
 
 class Worker:
-    """A child process that runs cases of one target, and is replaced when one ends it.
+    """A child process that runs cases of one target, and is replaced after a crash.
 
-    It is forked from a process that has imported TensorFlow and not yet run it.
+    It must be forked from a process that has imported TensorFlow but not run it.
     """
 
     def __init__(self, target, folder: pathlib.Path):
-        """Takes a folder for the target's unmutated files and for the cases."""
+        """`folder` is for the target's valid files and for the cases."""
         self._target = target
         self._base = folder / "base" / getattr(target, "files", target.name)
         self._scratch = folder / f"scratch-{target.name}"
@@ -131,7 +129,7 @@ class Worker:
         self._cases = 0
 
     def run(self, seed: int) -> Outcome:
-        """Runs a case and returns its outcome, whatever happens to the child."""
+        """Runs a case in the child process; a crash or hang is a fault."""
         if self._process is None:
             self._start()
         start = time.monotonic()
@@ -141,7 +139,7 @@ class Worker:
             limit = getattr(self._target, "time_limit", _TIME_LIMIT)
             if self._connection.poll(limit):
                 outcome = self._connection.recv()
-                if self._cases >= _LIFETIME:
+                if self._cases >= _MAX_CASES:
                     self.stop()
                 return outcome
             signature = f"{self._target.name}: hang"
@@ -158,7 +156,7 @@ class Worker:
         return Outcome(self._target.name, seed, "fault", signature, detail, seconds)
 
     def stop(self) -> None:
-        """Ends the child."""
+        """Ends the child process."""
         if self._process is not None:
             self._process.kill()
             self._process.join()
@@ -179,4 +177,4 @@ class Worker:
             self._connection.recv()
         except EOFError:
             self._process.join()
-            sys.exit(f"the files of '{self._target.name}' cannot be made")
+            sys.exit(f"cannot write the valid files of '{self._target.name}'")

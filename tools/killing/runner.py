@@ -1,4 +1,4 @@
-"""Runs a command, kills it before one of its calls, and tells what the files are then."""
+"""Runs a command, kills it before a system call, and summarizes its files."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _MNIST = ["prepare_data.py", "--dataset=mnist", "--data_dir=new"]
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """A command that is killed.
+    """A command to kill.
 
     Attributes:
-      argv: with paths relative to its folder.
-      before: commands that fill the folder.
+      argv: the command line, with paths relative to its folder.
+      before: commands that prepare the folder.
     """
 
     argv: list[str]
@@ -60,22 +60,22 @@ COMMANDS = {
         ([*_MNIST, "--source=idx", "--shards=2", "--test_fraction=0"],),
     ),
 }
-# What no run may leave behind.
+# Names of temporary files, which a completed run must not leave.
 _LEFTOVER = re.compile(r"partial|temp-|_temp|tempstate|\.tmp|writable")
 _EVENTS = re.compile(r"events\.out\.tfevents")
-# Names of temporary files, and versions of exports.
+# Random parts of names, and versions of exports.
 _RANDOM = re.compile(r"[0-9a-f]{8,}|(?<=writable-)\d+")
 _VERSION = re.compile(r"^(export/)(\d{10})(/.*)?$")
-# Sections and keys of result_<step>.json that tell times.
+# Sections and keys of result_<step>.json with times.
 _TIMES = re.compile(r"^train$|seconds|per_second|time")
 
 
 @dataclasses.dataclass(frozen=True)
 class Killed:
-    """What a kill left.
+    """The state after a kill.
 
     Attributes:
-      call: that did not happen, for people; "" if the run ended before.
+      call: description of the call that did not happen; "" if the run ended before.
       state: digest of all files.
     """
 
@@ -84,7 +84,7 @@ class Killed:
 
 
 def summary(folder: pathlib.Path) -> dict[str, str]:
-    """Returns `{path: digest}` of what a run has made, without times, events and old exports."""
+    """Returns `{path: digest}` of the files of a run, without times, events and old exports."""
     versions = sorted(path.name for path in folder.glob("export/*") if path.name.isdigit())
     found = {}
     for path in sorted(folder.rglob("*")):
@@ -94,7 +94,7 @@ def summary(folder: pathlib.Path) -> dict[str, str]:
             continue
         if version:
             name = f"export/VERSION{version[3] or ''}"
-        # The graph beside a checkpoint is for people; one that was killed before it stays without.
+        # No .meta: nothing reads it, and a resumed run does not write one that is missing.
         if not _EVENTS.search(name) and path.suffix != ".meta":
             found[name] = "folder" if path.is_dir() else _digest(path, folder)
     return found
@@ -102,7 +102,7 @@ def summary(folder: pathlib.Path) -> dict[str, str]:
 
 def _digest(path, folder):
     if path.suffix == ".pbtxt":
-        return "graph"  # its input pipeline begins at the step that is resumed
+        return "graph"  # its input pipeline starts at the step that training resumes from
     content = path.read_bytes()
     if path.name.startswith("result_"):
         content = json.dumps(_without_times(json.loads(content)), sort_keys=True).encode()
@@ -119,9 +119,10 @@ def _without_times(value):
 
 
 def state(folder: pathlib.Path, volatile: set[str]) -> str:
-    """Returns a digest of all files; of those that differ between equal runs, whether one is empty.
+    """Returns a digest of all files.
 
-    So it is with a file of a random name, which no run reads again, and events.
+    For files that differ between equal runs (volatile or temporary files, events), only whether
+    they are empty counts.
     """
     lines = []
     for path in sorted(folder.rglob("*")):
@@ -139,55 +140,55 @@ def state(folder: pathlib.Path, volatile: set[str]) -> str:
 
 
 def _step(path):
-    """Returns the step of a file of a checkpoint in model_dir; -1 of any other."""
+    """Returns the step of a checkpoint file in model_dir; -1 for other files."""
     found = re.fullmatch(r"model/model\.ckpt-(\d+)\..+", path)
     return int(found[1]) if found else -1
 
 
-def _is_whole(path, found):
+def _is_complete(path, found):
     prefix = path.partition(".data-")[0].removesuffix(".index")
     return {f"{prefix}.index", f"{prefix}.data-00000-of-00001"} <= found.keys()
 
 
 class Runner:
-    """Runs commands in separate folders, each in a process forked from this one."""
+    """Runs commands in separate folders, each in a fork of this process."""
 
     def __init__(self, folder: pathlib.Path):
-        """Takes a folder for everything; commands are filled in by `prepare`."""
+        """Creates `folder`, for all files."""
         self.folder = folder
         self._log = folder / "log.txt"
         folder.mkdir(parents=True)
 
     def prepare(self, name: str, start: pathlib.Path) -> None:
-        """Runs what comes before a command, into `start`."""
+        """Runs the commands before a command, in the new folder `start`."""
         from tools.fuzzing import samples
 
         start.mkdir(parents=True)
-        samples.idx(start / "idx")
+        samples.write_idx(start / "idx")
         for argv in COMMANDS[name].before:
             status = self._run(argv, start)
             if status:
                 raise RuntimeError(f"{' '.join(argv)}: {self._log.read_text()}")
 
-    def undisturbed(self, name: str, start: pathlib.Path):
-        """Returns the watched calls of a run, and the summary of what it made."""
+    def run_uninterrupted(self, name: str, start: pathlib.Path):
+        """Runs a command; returns its watched calls and the summary of its files."""
         folder = self._copy(start)
         calls = []
         status = self._run(COMMANDS[name].argv, folder, calls.append)
         if status:
             raise RuntimeError(f"{name}: {self._log.read_text()}")
-        return [_name(call, folder) for call in calls], summary(folder)
+        return [_describe(call, folder) for call in calls], summary(folder)
 
     def kill(self, name: str, start: pathlib.Path, point: int, volatile: set[str]) -> Killed:
-        """Runs a command up to the watched call number `point`."""
+        """Runs a command and kills it before the watched call number `point`."""
         folder = self._copy(start)
         calls = []
         self._run(COMMANDS[name].argv, folder, calls.append, point)
-        call = _name(calls[point], folder) if len(calls) > point else ""
+        call = _describe(calls[point], folder) if len(calls) > point else ""
         return Killed(call, state(folder, volatile))
 
-    def again(self, name: str, right: dict[str, str], volatile: set[str]) -> list[str]:
-        """Runs the command again; returns what is not as after an undisturbed run."""
+    def run_again(self, name: str, expected: dict[str, str], volatile: set[str]) -> list[str]:
+        """Runs the killed command again; returns the differences to an uninterrupted run."""
         folder = self.folder / "run"
         try:
             status = self._run(COMMANDS[name].argv, folder)
@@ -197,15 +198,15 @@ class Runner:
             return [f"status {status}: {self._log.read_text()[-400:].strip()}"]
         found = summary(folder)
         lines = leftovers(found)
-        lines += [f"{path} is missing" for path in sorted(right.keys() - found.keys())]
-        more = sorted(found.keys() - right.keys())
-        # A checkpoint that the saver was about to remove may stay: it is whole, and an older one.
-        oldest = min((_step(path) for path in right if _step(path) >= 0), default=-1)
-        kept = {path for path in more if 0 <= _step(path) < oldest and _is_whole(path, found)}
+        lines += [f"{path} is missing" for path in sorted(expected.keys() - found.keys())]
+        more = sorted(found.keys() - expected.keys())
+        # A complete, older checkpoint that the saver was about to remove may stay.
+        oldest = min((_step(path) for path in expected if _step(path) >= 0), default=-1)
+        kept = {path for path in more if 0 <= _step(path) < oldest and _is_complete(path, found)}
         more = [path for path in more if path not in kept and not _LEFTOVER.search(path)]
-        lines += [f"{path} is more" for path in more]
-        both = sorted(right.keys() & found.keys() - volatile)
-        return lines + [f"{path} differs" for path in both if found[path] != right[path]]
+        lines += [f"{path} is unexpected" for path in more]
+        both = sorted(expected.keys() & found.keys() - volatile)
+        return lines + [f"{path} differs" for path in both if found[path] != expected[path]]
 
     def _copy(self, start):
         folder = self.folder / "run"
@@ -214,7 +215,7 @@ class Runner:
         return folder
 
     def _run(self, argv, folder, note=lambda call: None, kill_at=None):
-        """Runs a program; notes its calls in `folder`, and kills it before one of them."""
+        """Runs a program; calls `note` with its calls in `folder`, and kills it before one."""
         seen = 0
 
         def decide(call):
@@ -246,13 +247,13 @@ class Runner:
 
 
 def leftovers(found: Iterable[str]) -> list[str]:
-    """Returns a line for each file or folder that is left behind, without what is in it."""
+    """Returns a line per temporary file or folder, without the contents of folders."""
     paths = sorted(path for path in found if _LEFTOVER.search(path))
     outer = [path for path in paths if not any(path.startswith(f"{other}/") for other in paths)]
     return [f"{_RANDOM.sub('#', path)} is left behind" for path in outer]
 
 
-def _name(call, folder):
+def _describe(call, folder):
     path = os.path.relpath(os.path.normpath(call.path), folder)
     path = "/".join("events" if _EVENTS.search(part) else part for part in path.split("/"))
     return f"{call.name} {_RANDOM.sub('#', path)}"

@@ -1,8 +1,8 @@
-"""Runs a function in a forked process and decides about each system call that changes a file.
+"""Runs a function in a forked process, with a callback before each system call that changes a file.
 
-By seccomp's user notification (Linux 5.5, x86-64; seccomp_unotify(2)): the kernel stops a thread at
-such a call and asks this process. The counters of `strace -e inject=...:when=N` are per thread, so
-that they cannot name a call of a program of many threads; here all calls have one order.
+Uses seccomp user notification (Linux 5.5, x86-64; seccomp_unotify(2)): the kernel stops a thread at
+such a call and notifies this process. This gives the calls of all threads one order, unlike `strace
+-e inject=...:when=N`, which counts per thread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import time
 import traceback
 from collections.abc import Callable
 
-# Of x86-64: number -> name, and which argument is the file: a descriptor or a path.
+# x86-64 system calls by number: (name, index of the path argument); descriptors are argument 0.
 _BY_DESCRIPTOR = {
     1: "write",
     18: "pwrite64",
@@ -63,10 +63,10 @@ class UnsupportedError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """A system call that is about to happen.
+    """A system call before it happens.
 
     Attributes:
-      name: of the call.
+      name: name of the call.
       path: absolute path of the file that it changes.
     """
 
@@ -75,7 +75,7 @@ class Call:
 
 
 def check_supported() -> None:
-    """Raises `UnsupportedError` unless a process can be watched here."""
+    """Raises `UnsupportedError` if this machine does not support user notification."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         raise UnsupportedError(f"{sys.platform} on {platform.machine()} is not Linux on x86_64")
     run(lambda: None, lambda call: True)
@@ -85,14 +85,14 @@ def run(main: Callable[[], None], decide: Callable[[Call], bool], seconds: float
     """Runs `main` in a forked process; returns its exit status, negative for a signal.
 
     Args:
-      main: ends the process; an exception is status 1, with its traceback on stderr.
-      decide: called before each call that changes a file; False kills the process, and all that it
-        started, before the call happens.
-      seconds: after which it is killed.
+      main: the program; an exception prints a traceback and gives status 1.
+      decide: called before each call that changes a file; if it returns False, the process and its
+        children are killed before the call happens.
+      seconds: time limit.
 
     Raises:
-      TimeoutError: it did not end in time.
-      UnsupportedError: the kernel, or a container, does not allow it.
+      TimeoutError: the time limit was exceeded.
+      UnsupportedError: the kernel or the container does not allow user notification.
     """
     here, there = socket.socketpair()
     sys.stdout.flush()
@@ -122,7 +122,7 @@ def run(main: Callable[[], None], decide: Callable[[Call], bool], seconds: float
 
 def _child(main, connection):
     status = 1
-    atexit._clear()  # what this process registered before, such as to remove its temporary files
+    atexit._clear()  # handlers of the parent would remove its temporary files
     try:
         os.setsid()
         descriptor = _install_filter()
@@ -145,7 +145,7 @@ def _child(main, connection):
 
 
 def _install_filter():
-    """Returns the descriptor that tells of the calls; negative if that is not allowed."""
+    """Returns the descriptor of the notifications; negative if not allowed."""
 
     def statement(code, value, jump_true=0, jump_false=0):
         return struct.pack("=HBBI", code, jump_true, jump_false, value)
@@ -164,7 +164,7 @@ def _install_filter():
     program.append(statement(load, 32))
     program.append(statement(any_bit, _CREATES, 1))
     program.append(statement(leave, _ALLOW))
-    # Reached by the jumps above, which count from the statement behind them.
+    # Target of the jumps above, which count from the following statement.
     program.append(statement(leave, _NOTIFY))
     code = b"".join(program)
     buffer = ctypes.create_string_buffer(code, len(code))
@@ -194,7 +194,7 @@ def _answer(descriptor, decide, pid):
 
 
 def _describe(thread, number, arguments):
-    """Returns the call; None if its file cannot be told."""
+    """Returns the call; None if its file is unknown."""
     try:
         if number in _BY_DESCRIPTOR:
             path = os.readlink(f"/proc/{thread}/fd/{arguments[0]}")
@@ -215,7 +215,7 @@ def _text(thread, address):
         memory.seek(address)
         found = b""
         while b"\0" not in found:
-            # Not beyond the page, whose next may not be there.
+            # Do not read beyond the page: the next one may not be mapped.
             part = memory.read(min(256, 4096 - (address + len(found)) % 4096))
             if not part:
                 break

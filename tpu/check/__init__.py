@@ -1,1 +1,9 @@
-"""TPU check: lint, memory and cost estimates, and the TPU compiler, without a TPU."""
+"""TPU check: lint, memory and cost estimates, and the TPU compiler, without a TPU.
+
+from tpu.check import check_program, format_text
+"""
+
+from tpu.check.check import check_program
+from tpu.check.report import ModeReport, Report, format_text, to_json
+
+__all__ = ["ModeReport", "Report", "check_program", "format_text", "to_json"]

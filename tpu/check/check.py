@@ -1,14 +1,17 @@
-"""Will this program compile, fit and be right on that TPU? Answered without one.
+"""Checks, without a TPU, that a TPUEstimator program compiles, fits and is correct on a slice.
 
-Works on anybody's TPUEstimator:
+    from tpu.check import check_program, format_text
 
-    report = check.check(estimator, {"train": train_input_fn, "eval": eval_input_fn}, "v3-8")
-    print(check_report.text(report))
+    report = check_program(estimator, {"train": train_input_fn, "eval": eval_input_fn}, "v3-8")
+    print(format_text(report))
+
+The stages: `graph_builder` lets TPUEstimator build its graph, `lint` applies rules to it, `sizes`
+measures it, `hlo` lowers it with XLA, `compiler` compiles it with libtpu, `cost` models the step
+time, `input_throughput` measures input_fn.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 import time
@@ -17,286 +20,246 @@ from collections.abc import Callable, Iterable, Mapping
 
 import tensorflow as tf
 
-from tpu.check import compiler, cost, explanations, feeding, graph_builder, hlo, lint, sizes
-from tpu.check.compiler import Compiled, NotChecked
-from tpu.check.cost import StepTime
-from tpu.check.sizes import Sizes
+from tpu.check import (
+    compiler,
+    cost,
+    explanations,
+    graph_builder,
+    hlo,
+    input_throughput,
+    lint,
+    sizes,
+)
+from tpu.check.compiler import CompilerUnavailableError
+from tpu.check.report import ModeReport, Report
 from tpu.connect import topology
 from tpu.connect.topology import Topology
-from tpu.findings import ERROR, NOTE, WARNING, Finding, where, where_in
+from tpu.findings import ERROR, NOTE, WARNING, Finding, user_line, user_line_in
 
-_MODES = {"train": "train", "eval": "eval", "predict": "infer"}
-# Codes after which compiling would only say the same again.
-_HOPELESS = ("op", "dtype", "string", "py_func", "print", "summary", "placeholder", "capture")
-_NEAR_LIMIT = 0.9
-
-
-@dataclasses.dataclass(frozen=True)
-class ModeReport:
-    """What was found out about one mode.
-
-    Attributes:
-      batch_size: of one core.
-      seconds: that the check took.
-      sizes: None if the graph could not be built.
-      compiled: None if the compiler was not asked.
-      step_time: None if it did not compile, or its cost is not known.
-      host_examples_per_second: what input_fn gave on this machine; None if it was not measured.
-    """
-
-    batch_size: int
-    seconds: float
-    sizes: Sizes | None = None
-    compiled: Compiled | None = None
-    step_time: StepTime | None = None
-    host_examples_per_second: float | None = None
+_ESTIMATOR_MODES = {"train": "train", "eval": "eval", "predict": "infer"}
+# Lint errors that would fail again in XLA and in the compiler.
+_FATAL_CODES = ("op", "dtype", "string", "py_func", "print", "summary", "placeholder", "capture")
+_MEMORY_WARNING = 0.9  # share of a core's memory
 
 
-@dataclasses.dataclass(frozen=True)
-class Report:
-    """What was found out.
-
-    Attributes:
-      topology: the slice.
-      findings: all of them, errors first.
-      modes: `{mode: ModeReport}`.
-      not_checked: what could not be, and why.
-    """
-
-    topology: Topology
-    findings: tuple[Finding, ...]
-    modes: dict[str, ModeReport]
-    not_checked: tuple[str, ...]
-
-    @property
-    def num_errors(self) -> int:
-        """Findings that keep the program from running, or from being right."""
-        return self._number_of(ERROR)
-
-    @property
-    def num_warnings(self) -> int:
-        """Findings that may do so, or make it slow."""
-        return self._number_of(WARNING)
-
-    def _number_of(self, level):
-        return sum(finding.level == level for finding in self.findings)
-
-
-def check(
+def check_program(
     estimator,
     input_fns: Mapping[str, Callable],
     tpu_topology: Topology | str,
     compile_with_libtpu: bool = True,
     with_batch: Callable | None = None,
-    batch_parts: int = 1,
+    accumulate_steps: int = 1,
     findings: Iterable[Finding] = (),
     effort: float = compiler.QUICK,
     rehearse: Callable[[], Finding] | None = None,
 ) -> Report:
-    """Checks the modes that `input_fns` has.
+    """Checks the modes of `input_fns`.
 
     Args:
-      estimator: a `TPUEstimator(use_tpu=True)`, made with a resolver or master of any kind.
-      input_fns: `{"train", "eval" or "predict": input_fn}`.
+      estimator: a `TPUEstimator(use_tpu=True)`, made with any resolver or master.
+      input_fns: `{mode: input_fn}`; modes are "train", "eval" and "predict".
       tpu_topology: the slice, or its name.
-      compile_with_libtpu: whether to ask the TPU compiler, if it is installed.
-      with_batch: `(mode, global batch size) -> estimator`, the same with another batch; to find
-        the largest one that fits, where the given one does not.
-      batch_parts: into so many a core's training batch is cut, so only its multiples are tried.
-      findings: of earlier stages, to be a part of the report.
-      effort: of the compiler: `compiler.QUICK`, or `compiler.FULL`, which a TPU's runtime uses and
-        whose step times are the ones to compare with others'.
-      rehearse: trains a few steps on emulated cores; called if the graph of training could be
-        built.
+      compile_with_libtpu: whether to run the TPU compiler, if it is installed.
+      with_batch: `(mode, global batch size) -> estimator` with another batch size; used to search
+        for the largest batch that fits.
+      accumulate_steps: micro-batches per training step; only its multiples are tried as batches.
+      findings: findings of earlier stages, added to the report.
+      effort: `compiler.QUICK`, or `compiler.FULL` as in a TPU's runtime, for step times that can be
+        compared.
+      rehearse: trains a few steps on emulated cores; called if the training graph was built.
     """
     if isinstance(tpu_topology, str):
         tpu_topology = topology.find(tpu_topology, any_generation=True)
-    checks = _Check(estimator, tpu_topology, compile_with_libtpu, with_batch, batch_parts, effort)
-    checks.generation()
-    modes = {mode: checks.mode(mode, input_fn) for mode, input_fn in input_fns.items()}
+    checker = _Checker(
+        estimator, tpu_topology, compile_with_libtpu, with_batch, accumulate_steps, effort
+    )
+    checker.check_generation()
+    modes = {mode: checker.check_mode(mode, input_fn) for mode, input_fn in input_fns.items()}
     if rehearse is not None:
-        checks.rehearsal(rehearse, modes.get("train"))
+        checker.run_rehearsal(rehearse, modes.get("train"))
     order = {ERROR: 0, WARNING: 1, NOTE: 2}
-    found = sorted([*findings, *checks.findings], key=lambda finding: order[finding.level])
+    found = sorted([*findings, *checker.findings], key=lambda finding: order[finding.level])
     reports = {mode: report for mode, report in modes.items() if report is not None}
-    return Report(tpu_topology, tuple(found), reports, tuple(dict.fromkeys(checks.not_checked)))
+    return Report(tpu_topology, tuple(found), reports, tuple(dict.fromkeys(checker.not_checked)))
 
 
-class _Check:
-    """The stages of a check, and what they find."""
+class _Checker:
+    """Runs the stages of a check and collects their findings."""
 
     def __init__(
-        self, estimator, tpu_topology, compile_with_libtpu, with_batch, batch_parts, effort
+        self, estimator, tpu_topology, compile_with_libtpu, with_batch, accumulate_steps, effort
     ):
         self._estimator = estimator
         self._topology = tpu_topology
         self._compile = compile_with_libtpu
         self._with_batch = with_batch
-        self._batch_parts = batch_parts
+        self._accumulate_steps = accumulate_steps
         self._effort = effort
         self.findings: list[Finding] = []
         self.not_checked: list[str] = []
 
-    def generation(self):
-        """Says so where TPUEstimator cannot run, and only a step is checked."""
+    def check_generation(self):
+        """Adds a warning if TPUEstimator cannot run on this generation."""
         if not self._topology.has_infeed:
             message = (
-                f"TPUEstimator cannot run on a {self._topology.name}: it has no infeed. Only what "
-                "the compiler says of a step is of use"
+                f"TPUEstimator cannot run on a {self._topology.name}, which has no infeed. Only "
+                "the compiler's figures of a step apply"
             )
             self._add(WARNING, "generation", message, "", "")
 
-    def mode(self, mode, input_fn):
-        """Returns the report of one mode, None if TPUEstimator has none on this slice."""
+    def check_mode(self, mode, input_fn):
+        """Returns the report of one mode; None if TPUEstimator does not support it on the slice."""
         if mode != "train" and self._topology.num_hosts > 1:
-            self.not_checked.append(f"{mode}: TPUEstimator does it on one host only")
+            self.not_checked.append(f"{mode}: TPUEstimator supports it on one host only")
             return None
         started = time.monotonic()
-        key = _MODES[mode]
-        with self._estimator._ctx.with_mode(key) as context:
+        estimator_mode = _ESTIMATOR_MODES[mode]
+        with self._estimator._ctx.with_mode(estimator_mode) as context:
             batch_size = (context.global_batch_size or 0) // self._topology.num_cores
-        measured = compiled = step_time = None
-        step = self._graph(mode, key, input_fn)
+        measured = compiled = step_time = throughput = None
+        step = self._build_step(mode, estimator_mode, input_fn)
         if step is not None:
-            graph, cluster = step
-            found = lint.lint(cluster, key, batch_size)
+            graph, program = step
+            found = lint.apply_rules(program, estimator_mode, batch_size)
             self.findings += found
-            measured = sizes.measure(graph, cluster)
-            if not any(finding.code in _HOPELESS for finding in found):
-                compiled, step_time = self._xla(mode, input_fn, batch_size, measured.flops, step)
-        host = self._host(mode, key, input_fn, batch_size, step_time) if step_time else None
+            measured = sizes.measure(graph, program)
+            if not any(finding.code in _FATAL_CODES for finding in found):
+                compiled, step_time = self._compile_step(
+                    mode, input_fn, batch_size, measured.flops, step
+                )
+        if step_time and mode == "train":
+            throughput = self._measure_input(mode, input_fn, batch_size, step_time)
         seconds = time.monotonic() - started
-        return ModeReport(batch_size, seconds, measured, compiled, step_time, host)
+        return ModeReport(batch_size, seconds, measured, compiled, step_time, throughput)
 
-    def _graph(self, mode, key, input_fn):
-        """Lets TPUEstimator build what it would run; returns `program.one_step`, None on error."""
+    def _build_step(self, mode, estimator_mode, input_fn):
+        """Returns `graph_builder.build_step`, or None after adding a finding for an error."""
+        arguments = (self._estimator, input_fn, estimator_mode, self._topology)
         try:
-            built = graph_builder.build(self._estimator, input_fn, key, self._topology)
-            step = graph_builder.one_step(self._estimator, input_fn, key, self._topology)
-        except Exception as error:  # whatever a program raises is a finding
-            self._add(
-                ERROR,
-                "graph",
-                explanations.translated(error),
-                mode,
-                where_in(traceback.extract_tb(error.__traceback__)),
-            )
+            built = graph_builder.build(*arguments)
+            step = graph_builder.build_step(*arguments)
+        except Exception as error:  # any exception of the user's program is a finding
+            place = user_line_in(traceback.extract_tb(error.__traceback__))
+            self._add(ERROR, "graph", explanations.explain(error), mode, place)
             return None
         for hook in built.spec.training_hooks or ():
             tensors = getattr(hook, "_tensors", None)
             for tensor in tensors.values() if isinstance(tensors, dict) else ():
                 if isinstance(tensor, tf.Tensor) and not built.graph.is_fetchable(tensor):
                     message = (
-                        f"{type(hook).__name__} reads '{tensor.name}' of the TPU's loop: send it "
-                        "out through host_call"
+                        f"{type(hook).__name__} reads '{tensor.name}' inside the TPU loop. Pass it "
+                        "to host_call instead"
                     )
-                    self._add(ERROR, "hook", message, mode, where(tensor.op))
+                    self._add(ERROR, "hook", message, mode, user_line(tensor.op))
         return step
 
-    def rehearsal(self, rehearse, of_training):
-        """Adds what `rehearse` finds, if there is something to train."""
-        if of_training is None or of_training.sizes is None:
-            self.not_checked.append("a rehearsal: the graph of training could not be built")
+    def run_rehearsal(self, rehearse, train_report):
+        """Adds the finding of `rehearse`, if the training graph was built."""
+        if train_report is None or train_report.sizes is None:
+            self.not_checked.append("rehearsal: the training graph could not be built")
             return
         try:
             self.findings.append(rehearse())
-        except Exception as error:  # whatever a training raises is a finding
-            place = where_in(traceback.extract_tb(error.__traceback__))
-            message = f"the rehearsal failed: {explanations.translated(error)}"
+        except Exception as error:  # any exception of the user's program is a finding
+            place = user_line_in(traceback.extract_tb(error.__traceback__))
+            message = f"the rehearsal failed: {explanations.explain(error)}"
             self._add(ERROR, "run", message, "train", place)
 
-    def _host(self, mode, key, input_fn, batch_size, step_time):
-        """Returns what input_fn gives on this machine; says if a host of the TPU takes more."""
-        if mode != "train":
-            return None
+    def _measure_input(self, mode, input_fn, batch_size, step_time):
+        """Returns examples/s of input_fn here; adds a note if a TPU host consumes more."""
         try:
-            given = feeding.examples_per_second(self._estimator, input_fn, key, self._topology)
-        except Exception as error:  # it was built; data that cannot be read here may be there
-            self.not_checked.append(f"{mode}, speed of input_fn: {explanations.translated(error)}")
+            supply = input_throughput.measure(
+                self._estimator, input_fn, _ESTIMATOR_MODES[mode], self._topology
+            )
+        except Exception as error:  # the data may be readable on the TPU host only
+            self.not_checked.append(f"{mode}, speed of input_fn: {explanations.explain(error)}")
             return None
-        taken = batch_size * self._topology.cores_per_host / step_time.seconds
-        if taken > given:
+        demand = batch_size * self._topology.cores_per_host / step_time.seconds
+        if demand > supply:
             message = (
-                f"a host's cores could take {taken:,.0f} examples/s, and input_fn gives "
-                f"{given:,.0f} on this machine: the TPU will wait for it unless its host is faster"
+                f"the cores of a host can consume {demand:,.0f} examples/s, but input_fn delivers "
+                f"{supply:,.0f} on this machine: the TPU waits for input unless its host is faster"
             )
             self._add(NOTE, "host", message, mode, "")
-        return given
+        return supply
 
-    def _xla(self, mode, input_fn, batch_size, flops, step):
-        """Lets XLA take one step and, if that is wanted and possible, the TPU compiler.
+    def _compile_step(self, mode, input_fn, batch_size, flops, step):
+        """Lowers a step with XLA and compiles it with libtpu if possible.
 
-        `step` is what `program.one_step` returned.
+        Returns:
+          (Compiled or None, StepTime or None).
         """
-        where_of = functools.partial(_where_of, step[1])
+        line_of_op = functools.partial(_user_line_by_name, step[1])
         try:
             if step[1].has_control_flow:
-                # XLA on a CPU takes loops and conditions as functions only.
-                key = _MODES[mode]
-                step = graph_builder.one_step(self._estimator, input_fn, key, self._topology, True)
-            program_hlo = hlo.step_of(*step).hlo()
+                # XLA on a CPU compiles loops and conditionals only as functions (version 2).
+                step = graph_builder.build_step(
+                    self._estimator, input_fn, _ESTIMATOR_MODES[mode], self._topology, True
+                )
+            hlo_module = hlo.lower(*step)
         except NotImplementedError as error:
             self.not_checked.append(f"{mode}, XLA: {error}")
             return None, None
-        except Exception as error:  # XLA's refusal is a finding
-            for message, place in explanations.refusals(error, where_of):
+        except Exception as error:  # an error of XLA is a finding
+            for message, place in explanations.explain_xla_error(error, line_of_op):
                 self._add(ERROR, "xla", message, mode, place)
             return None, None
         if not self._compile:
-            self.not_checked.append("TPU compiler: it was not to be asked")
+            self.not_checked.append("TPU compiler: skipped (--check_compiler=off)")
             return None, None
         if not self._topology.hbm_gib:
-            self.not_checked.append(f"TPU compiler: it knows no slice '{self._topology.name}'")
+            self.not_checked.append(f"TPU compiler: unknown slice '{self._topology.name}'")
             return None, None
         try:
-            compiled = self._libtpu(program_hlo, mode, input_fn, batch_size)
-        except NotChecked as error:
+            compiled = self._run_libtpu(hlo_module, mode, input_fn, batch_size)
+        except CompilerUnavailableError as error:
             self.not_checked.append(f"TPU compiler: {error}")
             return None, None
         if not compiled.fits or not self._topology.has_infeed:
             return compiled, None
-        time_of_step = cost.step_time(
-            compiled.optimized, self._topology.generation, flops, where_of
-        )
-        return compiled, time_of_step
+        generation = self._topology.generation
+        return compiled, cost.estimate_step_time(compiled.optimized, generation, flops, line_of_op)
 
-    def _libtpu(self, program_hlo, mode, input_fn, batch_size):
-        target = compiler.target_of(self._topology)
-        compiled = compiler.compile_hlo(program_hlo, target, self._effort)
+    def _run_libtpu(self, hlo_module, mode, input_fn, batch_size):
+        target = compiler.get_target(self._topology)
+        compiled = compiler.compile_hlo(hlo_module, target, self._effort)
         if compiled.out_of_memory and self._effort == compiler.QUICK:
-            try:
-                compiled = compiler.compile_hlo(program_hlo, target, compiler.FULL)
-            except NotChecked as error:
-                reason = "the compiler's full effort, which may find room"
-                self.not_checked.append(f"{mode}, {reason}: {error}")
+            try:  # full effort may need less memory
+                compiled = compiler.compile_hlo(hlo_module, target, compiler.FULL)
+            except CompilerUnavailableError as error:
+                self.not_checked.append(f"{mode}, compilation with full effort: {error}")
         if compiled.out_of_memory:
             fits = self._largest_batch(mode, input_fn, batch_size) if self._with_batch else None
-            self._add(ERROR, "hbm", explanations.too_large(compiled, mode, fits), mode, "")
+            message = explanations.explain_out_of_memory(compiled, mode, fits)
+            self._add(ERROR, "hbm", message, mode, "")
         elif not compiled.fits:
             self._add(ERROR, "tpu-compiler", compiled.error[:400], mode, "")
-        elif compiled.peak_bytes > _NEAR_LIMIT * self._topology.hbm_gib * 2**30:
+        elif compiled.peak_bytes > _MEMORY_WARNING * self._topology.hbm_gib * 2**30:
             message = (
-                f"more than {_NEAR_LIMIT:.0%} of a core's memory is needed: a TPU VM's own, older "
-                "compiler may need more than there is"
+                f"needs more than {_MEMORY_WARNING:.0%} of a core's memory; the older compiler of "
+                "a TPU VM may need more"
             )
             self._add(WARNING, "hbm", message, mode, "")
         return compiled
 
     def _largest_batch(self, mode, input_fn, too_large):
-        """Returns the largest global batch that fits, in steps of 8 a core; 0 if none is known."""
-        target, cores = compiler.target_of(self._topology), self._topology.num_cores
-        unit = math.lcm(8, self._batch_parts) if mode == "train" else 8
+        """Returns the largest global batch size that fits; 0 if none was found.
+
+        Searches multiples of 8 per core, starting below `too_large` per core.
+        """
+        target, cores = compiler.get_target(self._topology), self._topology.num_cores
+        unit = math.lcm(8, self._accumulate_steps) if mode == "train" else 8
         fits, fails = 0, -(-too_large // unit)
         while fails - fits > 1:
             middle = (fits + fails) // 2
             try:
                 estimator = self._with_batch(mode, unit * middle * cores)
-                step = graph_builder.one_step(
-                    estimator, input_fn, _MODES[mode], self._topology, True
+                step = graph_builder.build_step(
+                    estimator, input_fn, _ESTIMATOR_MODES[mode], self._topology, True
                 )
-                program_hlo = hlo.step_of(*step).hlo()
-                compiled = compiler.compile_hlo(program_hlo, target, compiler.QUICK)
-            except Exception as error:  # it is known already that the batch asked for does not fit
+                hlo_module = hlo.lower(*step)
+                compiled = compiler.compile_hlo(hlo_module, target, compiler.QUICK)
+            except Exception as error:  # does not change that the requested batch does not fit
                 self.not_checked.append(f"{mode}, the largest batch that fits: {error}")
                 break
             if compiled.fits:
@@ -309,13 +272,13 @@ class _Check:
         self.findings.append(Finding(level, code, message, place, mode))
 
 
-def _where_of(cluster, name):
-    """Returns "file:line" of an operation, which loops as functions name by the end of its name."""
+def _user_line_by_name(program, name):
+    """Returns "file:line" of an operation; inside functions, only the end of its name matches."""
     parts = name.split("/")
     for first in range(max(1, len(parts) - 1)):
         end = "/" + "/".join(parts[first:])
-        named = [op for other, op in cluster.operations.items() if f"/{other}".endswith(end)]
-        places = {where(op) for op in named}
+        named = [op for other, op in program.operations.items() if f"/{other}".endswith(end)]
+        places = {user_line(op) for op in named}
         if places:
             return places.pop() if len(places) == 1 else ""
     return ""

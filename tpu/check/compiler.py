@@ -1,8 +1,8 @@
-"""The real TPU compiler, without a TPU: does a step compile, fit, and how fast will it be?
+"""Compiles a step with Google's TPU compiler, without a TPU.
 
-libtpu is Google's compiler and runtime; `pip install libtpu==0.0.34` (Linux, x86-64, Python 3.11 or
-later; the last release under Apache-2.0) brings it. What it says is of this version of the compiler
-and of one step of one core: no infeed, no host. Nothing of it was compared with a TPU here.
+The compiler is libtpu: `pip install libtpu==0.0.34` (Linux, x86-64, Python 3.11 or later; the last
+release under Apache-2.0). Results hold for this version of the compiler and one step of one core,
+without infeed and host. They were not compared with a real TPU.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from tpu.check import pjrt
 from tpu.connect.topology import Topology
 
 VERSION = "0.0.34"
-QUICK, FULL = -1.0, 0.0  # efforts; the quick one needs a fifth of the time and not less memory
+QUICK, FULL = -1.0, 0.0  # compilation efforts; quick takes a fifth of the time
 _TIMEOUT_SECONDS = 900
 
 
-class NotChecked(Exception):  # noqa: N818 - it is no error of the program that was to be checked
-    """The compiler could not be asked; says why, and what to do."""
+class CompilerUnavailableError(Exception):
+    """The compiler is missing, unsupported, crashed or timed out."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """A slice as the compiler knows it.
+    """A slice in the terms of the compiler.
 
     Attributes:
       name: such as "v3:2x2".
-      replicas: cores that a program is compiled for.
-      megacore: whether two cores of a chip are one device.
+      replicas: number of cores.
+      megacore: True if the two cores of a chip are one device.
     """
 
     name: str
@@ -47,20 +47,20 @@ class Target:
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-    """What the compiler says.
+    """Result of a compilation, per core and step.
 
     Attributes:
-      fits: whether it compiled.
-      compiler: its name and version.
-      seconds: that it took.
-      memory: bytes a core: "argument", "temp", "output", "alias", "code", "peak".
-      flops: floating-point operations of a step of a core.
-      bytes_accessed: bytes that a step of a core reads and writes in memory.
-      optimized: the program, a serialised HloModuleProtoWithConfig.
-      error: why it did not compile; "" if it did.
-      out_of_memory: whether that was for lack of memory.
-      hbm_limit: bytes a core may use, if the error says so.
-      hbm_needed: bytes a core would have needed, if the error says so.
+      fits: True if it compiled.
+      compiler: name and version of the compiler.
+      seconds: compilation time.
+      memory: bytes by kind: "argument", "temp", "output", "alias", "code", "peak".
+      flops: floating-point operations.
+      bytes_accessed: bytes read and written in memory.
+      optimized: the optimized program, a serialized HloModuleProtoWithConfig.
+      error: the compiler's error; "" if it compiled.
+      out_of_memory: True if it failed for lack of memory.
+      hbm_limit: bytes available, if the error states them.
+      hbm_needed: bytes needed, if the error states them.
     """
 
     fits: bool
@@ -77,12 +77,12 @@ class Compiled:
 
     @property
     def peak_bytes(self) -> int:
-        """The most memory that a step of a core takes."""
+        """Peak memory in bytes."""
         return self.memory.get("peak") or sum(self.memory.values())
 
 
-def target_of(topology: Topology) -> Target:
-    """Returns the compiler's name of a slice."""
+def get_target(topology: Topology) -> Target:
+    """Returns the compilation target of a slice."""
     generation = topology.generation
     if not topology.has_infeed:
         box = {("v5p", 4): "2x2x1"}.get((generation, topology.num_cores))
@@ -92,20 +92,20 @@ def target_of(topology: Topology) -> Target:
     return Target(f"{generation}:{_box(topology.num_cores // 2, 2)}", topology.num_cores)
 
 
-def library() -> str:
+def find_library() -> str:
     """Returns the path of libtpu.so.
 
     Raises:
-      NotChecked: it is not installed.
+      CompilerUnavailableError: libtpu is not installed.
     """
     spec = importlib.util.find_spec("libtpu")
     if spec is None or not spec.submodule_search_locations:
-        raise NotChecked(
+        raise CompilerUnavailableError(
             f"libtpu is not installed: pip install libtpu=={VERSION} (Linux, x86-64, Python 3.11)"
         )
     path = os.path.join(spec.submodule_search_locations[0], "libtpu.so")
     if not os.path.exists(path):
-        raise NotChecked(f"{path} is missing: install libtpu=={VERSION} anew")
+        raise CompilerUnavailableError(f"{path} is missing. Reinstall libtpu=={VERSION}")
     return path
 
 
@@ -121,18 +121,19 @@ def compile_hlo(hlo: bytes, target: Target, effort: float = QUICK, timeout=_TIME
     """Compiles the program of one core for a slice, in a child process.
 
     Args:
-      hlo: a serialised HloModuleProto.
+      hlo: a serialized HloModuleProto.
       target: the slice.
       effort: `QUICK` or `FULL`.
-      timeout: seconds after which the child is killed.
+      timeout: seconds after which the child process is killed.
 
     Returns:
       A `Compiled`.
 
     Raises:
-      NotChecked: no libtpu, one that is too old or unknown, a crash, or the time is up.
+      CompilerUnavailableError: libtpu is missing or of an unsupported version, crashed or timed
+        out.
     """
-    path = library()
+    path = find_library()
     with tempfile.TemporaryDirectory() as folder:
         program = os.path.join(folder, "program.pb")
         with open(program, "wb") as file:
@@ -143,15 +144,17 @@ def compile_hlo(hlo: bytes, target: Target, effort: float = QUICK, timeout=_TIME
         try:
             child = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
         except subprocess.TimeoutExpired:
-            raise NotChecked(f"the compiler was killed after {timeout} s") from None
-        answer = os.path.join(folder, "result.json")
-        if not os.path.exists(answer):
-            last = (child.stderr.strip().splitlines() or ["it printed nothing"])[-1]
-            raise NotChecked(f"the compiler ended with status {child.returncode}: {last}")
-        with open(answer) as file:
+            raise CompilerUnavailableError(f"the compiler was killed after {timeout} s") from None
+        result_path = os.path.join(folder, "result.json")
+        if not os.path.exists(result_path):
+            last = (child.stderr.strip().splitlines() or ["no error message"])[-1]
+            raise CompilerUnavailableError(
+                f"the compiler exited with status {child.returncode}: {last}"
+            )
+        with open(result_path) as file:
             result = json.load(file)
         if not result["ok"]:
-            return _refused(result)
+            return _compile_error(result)
         with open(os.path.join(folder, "optimized.pb"), "rb") as file:
             optimized = file.read()
     return Compiled(
@@ -165,9 +168,9 @@ def compile_hlo(hlo: bytes, target: Target, effort: float = QUICK, timeout=_TIME
     )
 
 
-def _refused(result):
-    if result["code"] == pjrt.UNSUITABLE:
-        raise NotChecked(result["error"])
+def _compile_error(result):
+    if result["code"] == pjrt.UNSUPPORTED_LIBRARY:
+        raise CompilerUnavailableError(result["error"])
     error, sizes = result["error"], re.compile(r"([\d.]+)([KMG]) of ([\d.]+)([KMG]) hbm")
     out_of_memory = result["code"] == "RESOURCE_EXHAUSTED"
     needed = limit = None
@@ -192,7 +195,7 @@ def _bytes(number, unit):
 
 
 def _box(chips, dimensions):
-    """Returns `chips`, a power of two, as the sides of a box of 2x2 chips a host or more."""
+    """Returns the shape, such as "2x2x4", of `chips`, a power of two and at least one host."""
     sides = [2, 2, 1][:dimensions]
     while math.prod(sides) < chips:
         # The last of the smallest: 2x2x1, 2x2x2, 2x2x4, 2x4x4, ...

@@ -1,8 +1,8 @@
-"""How long a step takes, by the compiler's own cost model.
+"""Step time by the compiler's cost model.
 
-libtpu notes in each instruction of the optimised program how many cycles it expects it to take. Not
-counted are the sums over cores, small fusions without a note, infeed, and the host. For ResNet-50
-the sum came within about 20 % of two published figures of hardware, once above and once below.
+libtpu annotates the instructions of the optimized program with estimated cycles. Not included:
+all-reduces, small fusions without an estimate, infeed and host. For ResNet-50 the sum is within
+about 20 % of two published hardware figures, once above and once below.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from tensorflow.compiler.xla import xla_data_pb2
 from tensorflow.compiler.xla.service import hlo_pb2
 
 _PRED = xla_data_pb2.PRED
-_COSTS_SOMETHING = ("fusion", "all-reduce", "select-and-scatter", "convolution", "pad")
-# Cycles a second, and peak bfloat16 operations a second, of a device as TensorFlow sees it.
+_EXPENSIVE_OPCODES = ("fusion", "all-reduce", "select-and-scatter", "convolution", "pad")
+# Clock in Hz and peak bfloat16 FLOP/s of a TensorFlow TPU device.
 # https://cloud.google.com/tpu/docs/system-architecture-tpu-vm
 _CLOCK = {"v2": 700e6, "v3": 940e6, "v4": 1050e6}
 _PEAK = {"v2": 23e12, "v3": 61.5e12, "v4": 275e12}
@@ -23,7 +23,14 @@ _PEAK = {"v2": 23e12, "v3": 61.5e12, "v4": 275e12}
 
 @dataclasses.dataclass(frozen=True)
 class Instruction:
-    """An expensive one: its share of the cycles, what it is, and where it was written."""
+    """An instruction of the optimized program.
+
+    Attributes:
+      share: share of the cycles of a step.
+      name: of the HLO instruction.
+      operation: name of the TensorFlow operation.
+      where: "file:line" of the user's code.
+    """
 
     share: float
     name: str
@@ -33,13 +40,13 @@ class Instruction:
 
 @dataclasses.dataclass(frozen=True)
 class StepTime:
-    """Of one core.
+    """Modeled time of a step on one core.
 
     Attributes:
-      seconds: of a step.
-      share_of_peak: of the bfloat16 operations a second that the core could do.
+      seconds: time of a step.
+      share_of_peak: share of the core's peak bfloat16 FLOP/s.
       largest: the most expensive instructions.
-      not_counted: number of all-reduces, fusions and pads that carry no estimate.
+      not_counted: number of all-reduces, fusions and pads without an estimate.
     """
 
     seconds: float
@@ -48,35 +55,44 @@ class StepTime:
     not_counted: int
 
 
-def step_time(optimized: bytes, generation: str, flops: float, where_of) -> StepTime:
-    """Adds up the cycles of an optimised program.
+def estimate_step_time(optimized: bytes, generation: str, flops: float, line_of_op) -> StepTime:
+    """Returns the step time, the sum of the estimated cycles of all executed instructions.
 
     Args:
-      optimized: a serialised HloModuleProtoWithConfig.
+      optimized: a serialized HloModuleProtoWithConfig.
       generation: "v2", "v3" or "v4".
-      flops: of the step.
-      where_of: a function from the name of a TensorFlow operation to "file:line".
+      flops: floating-point operations of the step.
+      line_of_op: function from the name of a TensorFlow operation to "file:line".
     """
     module = _module(optimized)
     computations = {computation.id: computation for computation in module.computations}
-    cycles, silent = {}, 0  # {id: (instruction, cycles of a step)}
+    cycles, not_counted = {}, 0  # {id: (instruction, cycles per step)}
     for instruction, times in _executed(computations, module.entry_computation_id):
         once = _cycles(instruction)
         cycles[instruction.id] = (instruction, times * once)
-        silent += not once and instruction.opcode in _COSTS_SOMETHING
+        not_counted += not once and instruction.opcode in _EXPENSIVE_OPCODES
     total = sum(number for _, number in cycles.values())
     largest = sorted(cycles.values(), key=lambda pair: -pair[1])[:10]
     seconds = total / _CLOCK[generation]
     return StepTime(
         seconds=seconds,
         share_of_peak=flops / seconds / _PEAK[generation] if seconds else 0.0,
-        largest=tuple(_instruction(i, number / total, where_of) for i, number in largest if number),
-        not_counted=silent,
+        largest=tuple(
+            Instruction(
+                share=number / total,
+                name=instruction.name,
+                operation=instruction.metadata.op_name,
+                where=line_of_op(instruction.metadata.op_name),
+            )
+            for instruction, number in largest
+            if number
+        ),
+        not_counted=not_counted,
     )
 
 
 def _executed(computations, computation_id, times=1):
-    """Yields (instruction, how often a step runs it), those inside of loops too."""
+    """Yields (instruction, executions per step), including the bodies of loops."""
     for instruction in computations[computation_id].instructions:
         yield instruction, times
         if instruction.opcode == "while":
@@ -91,18 +107,13 @@ def _is_condition(computation):
 
 
 def _trip_count(condition):
-    """Returns the bound that a loop's counter is compared with; 1 if it is not a constant."""
+    """Returns the constant bound of a loop's counter; 1 if there is none."""
     bounds = [i.literal.s32s[0] for i in condition.instructions if i.literal.s32s]
     return bounds[0] if len(bounds) == 1 else 1
 
 
-def _instruction(instruction, share, where_of):
-    name = instruction.metadata.op_name
-    return Instruction(share, instruction.name, name, where_of(name))
-
-
 def _module(optimized):
-    """Returns field 1 of a HloModuleProtoWithConfig, which this TensorFlow has no class of."""
+    """Parses field 1 of a HloModuleProtoWithConfig, a message that TensorFlow 2.15 lacks."""
     position, size, shift = 1, 0, 0
     while True:
         byte = optimized[position]

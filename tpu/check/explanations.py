@@ -1,18 +1,18 @@
-"""What TPUEstimator, XLA and the TPU compiler say, in words of what to do."""
+"""Explains errors of TPUEstimator, XLA and the TPU compiler."""
 
 from __future__ import annotations
 
 import re
 
-# What TPUEstimator says, and what it means.
-_TRANSLATIONS = (
+# Pattern of a TPUEstimator error -> explanation.
+_ESTIMATOR_ERRORS = (
     (
         r"unsupported operand type\(s\) for \*=: 'NoneType' and 'int'",
-        "input_fn gives batches of unknown size: batch(..., drop_remainder=True)",
+        "the batches of input_fn have no static size. Use batch(..., drop_remainder=True)",
     ),
     (
         r"Cannot use '.*' as input to '.*' because .* is in a while loop",
-        "a tensor of the TPU's loop is used outside of it: hand it to host_call or eval_metrics",
+        "a tensor of the TPU loop is used outside of it. Pass it to host_call or eval_metrics",
     ),
     (
         r"^Cannot reshape a tensor with \d+ elements to shape \[1\]",
@@ -24,15 +24,15 @@ _TRANSLATIONS = (
     ),
     (
         r"^Can not convert a NoneType into a Tensor or Operation",
-        "something that training needs is None: the train_op or the loss",
+        "the train_op or the loss is None",
     ),
     (
         r"maximum_iterations was not passed to the tf.while_loop",
-        "a loop that is differentiated needs maximum_iterations",
+        "a loop with gradients needs maximum_iterations",
     ),
 )
-# What XLA says of a node (its name and its type), and what it means.
-_REFUSALS = (
+# Pattern of an XLA error with the name and type of a node -> explanation.
+_XLA_ERRORS = (
     (
         r"No registered '(?P<kind>\w+)' OpKernel for \w+ devices compatible with node "
         r"\{\{node (?P<name>[^}]+)\}",
@@ -40,30 +40,30 @@ _REFUSALS = (
     ),
     (
         r"to node `(?P<name>[^`]+)` with op (?P<kind>\w+) must be a compile-time constant",
-        "{} needs a size that is known before the program runs, and gets one from data",
+        "{} needs a static shape, but its shape depends on data",
     ),
 )
 
 
-def translated(error):
-    """Returns what TPUEstimator or a user's function raised, and what it means if that is known."""
+def explain(error):
+    """Returns the message of a TPUEstimator or user error, with an explanation if known."""
     text = " ".join(str(error).split())
-    hints = [hint for pattern, hint in _TRANSLATIONS if re.search(pattern, text)]
+    hints = [hint for pattern, hint in _ESTIMATOR_ERRORS if re.search(pattern, text)]
     return f"{hints[0]} ({text[:200]})" if hints else f"{type(error).__name__}: {text[:400]}"
 
 
-def refusals(error, where_of):
-    """Returns what XLA refuses, as (message, "file:line")."""
+def explain_xla_error(error, line_of_op):
+    """Returns [(message, "file:line")] for the operations that XLA cannot compile."""
     text = " ".join(str(error).split())
-    for pattern, message in _REFUSALS:
+    for pattern, message in _XLA_ERRORS:
         found = [(match["kind"], match["name"]) for match in re.finditer(pattern, text)]
         if found:
-            return [(message.format(kind), where_of(name)) for kind, name in dict.fromkeys(found)]
-    return [(f"XLA refuses the step: {text[:400]}", "")]
+            return [(message.format(kind), line_of_op(name)) for kind, name in dict.fromkeys(found)]
+    return [(f"XLA cannot compile the step: {text[:400]}", "")]
 
 
-def too_large(compiled, mode, fits):
-    """Says by how much a step does not fit, and with which batch it would."""
+def explain_out_of_memory(compiled, mode, fits):
+    """Returns by how much a step does not fit, and the batch size that does (0: unknown)."""
     advice = "--precision=bfloat16 needs less"
     if mode == "train":
         advice = "--accumulate_steps and --precision=bfloat16 need less"
@@ -73,6 +73,7 @@ def too_large(compiled, mode, fits):
         return f"does not fit into memory: {compiled.error[:400]}. {advice}"
     over = compiled.hbm_needed - compiled.hbm_limit
     return (
-        f"does not fit: {compiled.hbm_needed / 2**30:.2f} GiB of {compiled.hbm_limit / 2**30:.2f} "
-        f"GiB a core, {over / 2**20:,.0f} MiB too much. {advice}"
+        f"does not fit: needs {compiled.hbm_needed / 2**30:.2f} GiB per core, "
+        f"{over / 2**20:,.0f} MiB more than the available {compiled.hbm_limit / 2**30:.2f} GiB. "
+        f"{advice}"
     )

@@ -1,4 +1,4 @@
-"""What TPUEstimator builds for a slice, without a session and without a TPU."""
+"""Lets TPUEstimator build its graph for a slice, without a session and without a TPU."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tensorflow_estimator.python.estimator.tpu import error_handling
 
 from tpu.connect.topology import Topology
 from tpu.emulator import emulator
-from tpu.emulator.replicated_graph import Cluster
+from tpu.emulator.replicated_graph import ReplicatedGraph
 
 ModeKeys = tf.estimator.ModeKeys
 
 
-class Built(NamedTuple):
-    """What TPUEstimator has built.
+class BuiltGraph(NamedTuple):
+    """The graph of a mode, as TPUEstimator runs it.
 
     Attributes:
       graph: the program of one core, the loop around it, infeed, outfeed, host_call.
-      spec: the `tf.estimator.EstimatorSpec` that TPUEstimator gives to its session.
+      spec: the `tf.estimator.EstimatorSpec` of TPUEstimator's session.
     """
 
     graph: tf.Graph
@@ -32,11 +32,11 @@ class Built(NamedTuple):
 
 @contextlib.contextmanager
 def on_slice(estimator, tpu_topology: Topology):
-    """A context in which a TPUEstimator finds that slice, wherever it looks."""
-    known = [value for name, value in vars(estimator._ctx).items() if name.startswith("_lazy_")]
+    """A context manager in which a TPUEstimator finds that slice."""
+    caches = [value for name, value in vars(estimator._ctx).items() if name.startswith("_lazy_")]
     with contextlib.ExitStack() as stack:
-        for kept in known:  # of the slice that it found before
-            stack.enter_context(mock.patch.dict(kept, clear=True))
+        for cache in caches:  # metadata of a slice that it found before
+            stack.enter_context(mock.patch.dict(cache, clear=True))
         query = mock.patch.object(
             tpu_system_metadata,
             "_query_tpu_system_metadata",
@@ -46,20 +46,20 @@ def on_slice(estimator, tpu_topology: Topology):
         yield
 
 
-def build(estimator, input_fn, mode: str, tpu_topology: Topology, steps: int = 100) -> Built:
-    """Builds the graph of a mode as `estimator` would for a session on the slice.
+def build(estimator, input_fn, mode: str, tpu_topology: Topology, steps: int = 100) -> BuiltGraph:
+    """Builds the graph of a mode as `estimator` does for a session on the slice.
 
-    All of TPUEstimator's own checks of input_fn, model_fn and batch sizes are made on the way.
+    This includes TPUEstimator's own checks of input_fn, model_fn and batch sizes.
 
     Args:
-      estimator: a `TPUEstimator(use_tpu=True)`, made with a resolver or master of any kind.
-      input_fn: for the mode.
-      mode: "train", "eval" or "infer", see `tf.estimator.ModeKeys`.
+      estimator: a `TPUEstimator(use_tpu=True)`, made with any resolver or master.
+      input_fn: the input_fn of the mode.
+      mode: "train", "eval" or "infer" (`tf.estimator.ModeKeys`).
       tpu_topology: the slice.
-      steps: of training or evaluation.
+      steps: number of training or evaluation steps.
 
     Raises:
-      Whatever TPUEstimator, input_fn or model_fn raise.
+      Any exception of TPUEstimator, input_fn or model_fn.
     """
     with on_slice(estimator, tpu_topology), tf.Graph().as_default() as graph:
         tf.compat.v1.set_random_seed(estimator.config.tf_random_seed)
@@ -71,24 +71,24 @@ def build(estimator, input_fn, mode: str, tpu_topology: Topology, steps: int = 1
             estimator._convert_eval_steps_to_hooks(steps)
         features, labels, _ = estimator._get_features_and_labels_from_input_fn(input_fn, mode)
         spec = estimator._call_model_fn(features, labels, mode, estimator.config)
-    return Built(graph, spec)
+    return BuiltGraph(graph, spec)
 
 
-def one_step(
+def build_step(
     estimator, input_fn, mode: str, tpu_topology: Topology, control_flow_v2: bool = False
-) -> tuple[tf.Graph, Cluster]:
-    """Builds the program of one core as a single step: without the loop around it.
+) -> tuple[tf.Graph, ReplicatedGraph]:
+    """Builds a single step of one core, without the loop around it.
 
     Args:
       estimator: see `build`.
       input_fn: see `build`.
       mode: see `build`.
       tpu_topology: see `build`.
-      control_flow_v2: whether loops and conditions inside the step are single nodes with functions,
-        which XLA compiles on a CPU, or, as on a TPU, nodes of the graph.
+      control_flow_v2: True to build loops and conditionals as functions, which XLA can compile on a
+        CPU; False to build them as nodes, as for a TPU.
 
     Returns:
-      The graph, which must be kept as long as the other is used, and the program in it.
+      (graph, program of one core). Keep the graph while the program is used.
     """
     replacements = [
         mock.patch.object(training_loop, "while_loop", _once),
@@ -97,16 +97,16 @@ def one_step(
     ]
     with replacements[0], replacements[1], replacements[2]:
         graph = build(estimator, input_fn, mode, tpu_topology).graph
-    return graph, Cluster(graph.get_operations())
+    return graph, ReplicatedGraph(graph.get_operations())
 
 
 def _once(condition, body, inputs=None, infeed_queue=None, name=None):
-    """In the place of `training_loop.while_loop`."""
+    """Replaces `training_loop.while_loop`: runs the body once."""
     del condition, infeed_queue, name
     results = body(*[tf.convert_to_tensor(value) for value in inputs])
     return list(results) if isinstance(results, (list, tuple)) else [results]
 
 
 def _repeat_once(n, body, inputs=None, infeed_queue=None, name=None):
-    """In the place of `training_loop.repeat`."""
+    """Replaces `training_loop.repeat`: runs the body once."""
     return _once(n, body, inputs, infeed_queue, name)

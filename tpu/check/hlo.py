@@ -1,12 +1,11 @@
-"""The step of one core as XLA sees it: HLO, which any of its compilers takes.
+"""Lowers the step of one core to HLO, with XLA on this CPU.
 
-A CPU has no kernel for CrossReplicaSum. CollectiveReduceV2, which it has, becomes the same
-all-reduce; which cores sum is then written into the HLO, as TensorFlow's TPU kernel would.
+CrossReplicaSum has no CPU kernel. It is replaced by CollectiveReduceV2, which XLA lowers to the
+same all-reduce; the replica groups are then set in the HLO, as TensorFlow's TPU kernel does.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 
 import numpy as np
@@ -16,66 +15,37 @@ from tensorflow.compiler.xla.service import hlo_pb2
 from tensorflow.core.framework import graph_pb2
 from tensorflow.python.eager import context
 
-from tpu.emulator import replicated_graph as clusters
-from tpu.emulator.replicated_graph import Cluster
+from tpu.emulator.replicated_graph import ReplicatedGraph, copy_node, group_assignment
 
 _DROPPED = ("InfeedDequeueTuple", "OutfeedEnqueueTuple")
 _COUNTER = itertools.count()
 
 
-@dataclasses.dataclass(frozen=True)
-class Step:
-    """A function that XLA can compile.
+def lower(graph: tf.Graph, program: ReplicatedGraph) -> bytes:
+    """Lowers a program of `graph_builder.build_step` with version 2 control flow to HLO.
 
-    Attributes:
-      function: a `tf.function`, to be used inside `context.eager_mode()`.
-      signature: of its arguments, the infeed of one core.
-      groups: `{name of a CrossReplicaSum: list of lists of cores}`.
-    """
-
-    function: tf.types.experimental.GenericFunction
-    signature: list[tf.TensorSpec]
-    groups: dict[str, list[list[int]]]
-
-    def hlo(self) -> bytes:
-        """Returns the unoptimised program, a serialised HloModuleProto.
-
-        Its parameters are the infeed and the variables of one core.
-
-        Raises:
-          tf.errors.InvalidArgumentError and others: XLA cannot compile it; the message names nodes
-            of the cluster.
-        """
-        with context.eager_mode():
-            ir = self.function.experimental_get_compiler_ir(*self.signature)
-            module = hlo_pb2.HloModuleProto.FromString(ir(stage="hlo_serialized"))
-        instructions = [i for computation in module.computations for i in computation.instructions]
-        _set_groups(instructions, self.groups)
-        new_ids = itertools.count(1 + max(i.id for i in instructions))
-        for computation in module.computations:
-            _set_random_algorithm(computation, new_ids)
-        return module.SerializeToString()
-
-
-def step_of(graph: tf.Graph, cluster: Cluster) -> Step:
-    """Returns the step of a cluster of `program.one_step`, built with version 2 control flow.
+    Returns:
+      The unoptimized program, a serialized HloModuleProto. Its parameters are the infeed and the
+      variables of one core.
 
     Raises:
-      ValueError: the cluster takes something from outside that is no variable.
+      ValueError: an external resource that is not a variable.
+      tf.errors.InvalidArgumentError and others: XLA cannot compile the step; the message names the
+        nodes.
     """
-    outfeed = cluster.the("OutfeedEnqueueTuple")
-    graph_def, groups = _graph_def(graph, cluster)
-    results = cluster.results + ([tensor.name for tensor in outfeed.inputs] if outfeed else [])
+    outfeed = program.find_op("OutfeedEnqueueTuple")
+    graph_def, groups = _graph_def(graph, program)
+    results = program.results + ([tensor.name for tensor in outfeed.inputs] if outfeed else [])
     fetches = _add_identities(graph_def, graph, results)
-    signature = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in cluster.infeed]
-    used = {_tensor(name) for node in graph_def.node for name in node.input if name[0] != "^"}
+    signature = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in program.infeed]
+    used = {_tensor_name(name) for node in graph_def.node for name in node.input if name[0] != "^"}
 
     def step(*arguments):
-        inputs = dict(zip((tensor.name for tensor in cluster.infeed), arguments))
+        inputs = dict(zip((tensor.name for tensor in program.infeed), arguments))
         capture = tf.compat.v1.get_default_graph().capture
-        for name, tensor in cluster.external_tensors.items():
-            if name in handles:
-                inputs[name] = capture(handles[name].handle)
+        for name, tensor in program.external_tensors.items():
+            if name in variables:
+                inputs[name] = capture(variables[name].handle)
             else:
                 inputs[name] = _constant(tensor)
         inputs = {name: tensor for name, tensor in inputs.items() if name in used}
@@ -84,45 +54,52 @@ def step_of(graph: tf.Graph, cluster: Cluster) -> Step:
     with context.eager_mode():
         for called in graph_def.library.function:
             context.context().add_function_def(called)
-        handles = _variables(cluster)
+        variables = _variables(program)
         function = tf.function(step, input_signature=signature, jit_compile=True, autograph=False)
-    return Step(function, signature, groups)
+        ir = function.experimental_get_compiler_ir(*signature)
+        module = hlo_pb2.HloModuleProto.FromString(ir(stage="hlo_serialized"))
+    instructions = [i for computation in module.computations for i in computation.instructions]
+    _set_groups(instructions, groups)
+    new_ids = itertools.count(1 + max(i.id for i in instructions))
+    for computation in module.computations:
+        _set_random_algorithm(computation, new_ids)
+    return module.SerializeToString()
 
 
 def _constant(tensor):
-    """Returns what a tensor from outside is; if nobody knows, zeros."""
+    """Returns the static value of an external tensor; zeros if unknown."""
     value = tf.get_static_value(tensor)
     if value is None:
         value = np.zeros([size or 1 for size in tensor.shape], tensor.dtype.as_numpy_dtype)
     return tf.constant(value, tensor.dtype)
 
 
-def _variables(cluster):
-    """Returns `{name of a handle outside: a variable like it}`."""
+def _variables(program):
+    """Returns `{name of an external handle: new variable of its shape and dtype}`."""
     variables = {}
-    for name, tensor in cluster.external_tensors.items():
+    for name, tensor in program.external_tensors.items():
         if tensor.dtype == tf.resource:
             if tensor.op.type != "VarHandleOp":
-                raise ValueError(f"'{tensor.op.name}' is a {tensor.op.type} and no variable")
+                raise ValueError(f"'{tensor.op.name}' is a {tensor.op.type}, not a variable")
             shape, dtype = tensor.op.get_attr("shape"), tensor.op.get_attr("dtype")
             variables[name] = tf.Variable(tf.zeros(tf.TensorShape(shape), dtype), trainable=False)
     return variables
 
 
-def _graph_def(graph, cluster):
-    """Returns the nodes of the step, and `{name of a CrossReplicaSum: its groups}`."""
+def _graph_def(graph, program):
+    """Returns the GraphDef of the step, and `{name of a CrossReplicaSum: its groups}`."""
     graph_def, groups = graph_pb2.GraphDef(), {}
     whole = graph.as_graph_def()
     graph_def.versions.CopyFrom(whole.versions)
     graph_def.library.CopyFrom(whole.library)
-    kept = [name for name, op in cluster.operations.items() if op.type not in _DROPPED]
-    kept = dict.fromkeys(kept)  # in their order, and quick to look up
+    kept = [name for name, op in program.operations.items() if op.type not in _DROPPED]
+    kept = dict.fromkeys(kept)  # an ordered set
     for name in kept:
-        op, node = cluster.operations[name], graph_def.node.add()
-        clusters.copy_node(op, node, kept)
+        op, node = program.operations[name], graph_def.node.add()
+        copy_node(op, node, kept)
         if op.type == "CrossReplicaSum":
-            groups[op.name] = clusters.groups_of(op)
-            _become_collective(node, graph_def.node, "{}")
+            groups[op.name] = group_assignment(op)
+            _make_collective(node, graph_def.node, "{}")
     for function in graph_def.library.function:
         _rewrite_function(function, groups)
     _rename_functions(graph_def)
@@ -130,7 +107,7 @@ def _graph_def(graph, cluster):
 
 
 def _rename_functions(graph_def):
-    """Gives the rewritten functions new names: those of the old are known to TensorFlow already."""
+    """Renames the rewritten functions: TensorFlow has the old names registered already."""
     names = {function.signature.name for function in graph_def.library.function}
     suffix = next(_COUNTER)
     new = {name: f"{name}_step_{suffix}" for name in names}
@@ -149,16 +126,16 @@ def _rename_functions(graph_def):
 
 
 def _rewrite_function(function, groups):
-    """Does the same to the body of a loop or a branch."""
+    """Replaces each CrossReplicaSum in the function of a loop or conditional."""
     nodes = {node.name: node for node in function.node_def}
     sums = [node for node in nodes.values() if node.op == "CrossReplicaSum"]
     for node in sums:
         constant = nodes[node.input[1].split(":")[0]]
         if constant.op != "Const":
-            raise NotImplementedError(f"the groups of {node.name} are no constant")
+            raise NotImplementedError(f"the groups of {node.name} are not constant")
         groups[node.name] = tf.make_ndarray(constant.attr["value"].tensor).tolist()
-        _become_collective(node, function.node_def, "{}:output:0")
-    # An output is called by the name that its type of operation gives it.
+        _make_collective(node, function.node_def, "{}:output:0")
+    # In functions, inputs name the output argument of the op definition.
     renamed = {f"{node.name}:output:0": f"{node.name}:data:0" for node in sums}
     for node in function.node_def if renamed else ():
         inputs = [renamed.get(name, name) for name in node.input]
@@ -168,19 +145,19 @@ def _rewrite_function(function, groups):
         function.ret[name] = renamed.get(value, value)
 
 
-def _become_collective(node, nodes, output):
-    """Turns a CrossReplicaSum into a CollectiveReduceV2 of the same name.
+def _make_collective(node, nodes, output):
+    """Replaces a CrossReplicaSum by a CollectiveReduceV2 of the same name.
 
     Args:
-      node: the sum.
-      nodes: those around it, to which constants are added.
+      node: the CrossReplicaSum.
+      nodes: the nodes around it, to which constants are added.
       output: format of the name of a constant's output.
     """
     value, controls = node.input[0], [i for i in node.input if i[0] == "^"]
     dtype, name = node.attr["T"].type, node.name
     node.Clear()
     node.name, node.op = name, "CollectiveReduceV2"
-    # One size and one key for all: XLA takes a single configuration. _set_groups has the true one.
+    # XLA accepts one configuration for all collectives; _set_groups sets the real groups.
     keys = {"group_size": 8, "group_key": 1, "instance_key": 1}
     for key, number in keys.items():
         constant = nodes.add(name=f"{name}/{key}", op="Const")
@@ -193,7 +170,7 @@ def _become_collective(node, nodes, output):
 
 
 def _add_identities(graph_def, graph, tensors):
-    """Gives each tensor an output of its own: some leave the step as they came."""
+    """Adds an identity for each output, since inputs cannot be fetched directly."""
     names = []
     for i, tensor in enumerate(tensors):
         node = graph_def.node.add(name=f"result_{i}", op="Identity", input=[tensor])
@@ -207,7 +184,7 @@ def _set_groups(instructions, groups):
     for instruction in reductions:
         instruction.channel_id = 0
         del instruction.replica_groups[:]
-        for group in _groups_of(instruction.metadata.op_name, groups):
+        for group in _find_groups(instruction.metadata.op_name, groups):
             instruction.replica_groups.add(replica_ids=group)
     if len(reductions) < len(groups):
         raise ValueError(
@@ -216,10 +193,10 @@ def _set_groups(instructions, groups):
 
 
 def _set_random_algorithm(computation, new_ids):
-    """Lets the compiler choose how random bits are made, as TensorFlow does on a TPU.
+    """Sets the default random algorithm, as TensorFlow does on a TPU.
 
-    For a CPU it takes Philox, which would be more than half of the step of a Transformer with
-    dropout. Its state is a key and two counters; the compiler's own has one counter.
+    XLA for a CPU uses Philox, more than half of the step of a Transformer with dropout. Its state
+    has two counters, that of the default algorithm one.
     """
     states, instructions = {}, []
     for instruction in computation.instructions:
@@ -235,7 +212,7 @@ def _set_random_algorithm(computation, new_ids):
             state.slice_dimensions.add(start=0, limit=2, stride=1)
             instruction.operand_ids[0] = state.id
             instructions.append(state)
-        elif _is_first_of(instruction, states):  # the state afterwards, which nobody uses
+        elif _is_first_output(instruction, states):  # the new state, which is unused
             instruction.operand_ids[0] = states[instruction.operand_ids[0]]
             instruction.opcode = "copy"
         instructions.append(instruction)
@@ -244,17 +221,17 @@ def _set_random_algorithm(computation, new_ids):
         computation.instructions.extend(instructions)
 
 
-def _is_first_of(instruction, tuples):
+def _is_first_output(instruction, tuples):
     is_first = instruction.opcode == "get-tuple-element" and not instruction.tuple_index
     return is_first and instruction.operand_ids[0] in tuples
 
 
-def _groups_of(op_name, groups):
-    """Looks up a node by its name, or, inside a function, by the end of its path."""
+def _find_groups(op_name, groups):
+    """Returns the groups of a node, found by name or, inside a function, by the end of its path."""
     if op_name not in groups:
         (op_name,) = [name for name in groups if op_name.endswith(f"/{name}")]
     return groups[op_name]
 
 
-def _tensor(name):
+def _tensor_name(name):
     return name if ":" in name else f"{name}:0"

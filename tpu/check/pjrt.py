@@ -1,11 +1,11 @@
-"""Compiles HLO for a TPU with libtpu.so, through the public PJRT C API. A program of its own.
+"""Compiles HLO for a TPU with libtpu.so, through the PJRT C API. Needs no TPU.
 
-python pjrt.py LIBTPU.so TOPOLOGY HLO_FILE OUT_FOLDER --replicas=8 --effort=-1
+Usage: python pjrt.py LIBTPU.so TOPOLOGY HLO_FILE OUT_FOLDER --replicas=8 --effort=-1
 
-Needs no TPU and nothing but Python: the API is one C struct of function pointers
-(`xla/pjrt/c/pjrt_c_api.h`, which also lies in TensorFlow's wheel). Writes OUT_FOLDER/result.json
-and, if it compiles, OUT_FOLDER/optimized.pb, a HloModuleProtoWithConfig. `compiler` runs it in a
-child process: a compiler that crashes or hangs does so alone.
+Writes OUT_FOLDER/result.json and, if the program compiles, OUT_FOLDER/optimized.pb, a
+HloModuleProtoWithConfig. `compiler` runs it in a child process, so that a crash or hang of libtpu
+does not affect the check. It imports only the standard library: the API is one C struct of function
+pointers (`xla/pjrt/c/pjrt_c_api.h`, also in TensorFlow's wheel).
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ import struct
 import sys
 import time
 
-# The slots below were checked against the header of these versions of the API, and by use.
+# API versions for which the slots below were verified.
 OLDEST, NEWEST = (0, 55), (0, 116)
 # Must be set before the library is loaded.
 ENVIRONMENT = {
-    "TPU_SKIP_MDS_QUERY": "1",  # else it asks the metadata server of a cloud for minutes
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # else a second process fails at a lock file
+    "TPU_SKIP_MDS_QUERY": "1",  # do not query the cloud metadata server (takes minutes)
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # do not take the lock file of the first process
     "TPU_LOG_DIR": "disabled",
     "TPU_STDERR_LOG_LEVEL": "3",
     "TPU_MIN_LOG_LEVEL": "3",
-    "TPU_ACCELERATOR_TYPE": "v3-8",  # any: it only silences a warning
+    "TPU_ACCELERATOR_TYPE": "v3-8",  # any value: only silences a warning
     "TPU_WORKER_HOSTNAMES": "localhost",
 }
-# Position of a function pointer in PJRT_Api, after a header of 40 bytes.
+# Index of a function pointer in PJRT_Api, after a header of 40 bytes.
 _SLOTS = {
     "Error_Destroy": 0,
     "Error_Message": 1,
@@ -48,7 +48,7 @@ _SLOTS = {
     "Executable_GetCompiledMemoryStats": 96,
 }
 _HEADER_BYTES = 40
-_PR_SET_PDEATHSIG = 1  # of linux/prctl.h
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _CODES = {
     3: "INVALID_ARGUMENT",
     8: "RESOURCE_EXHAUSTED",
@@ -56,7 +56,7 @@ _CODES = {
     12: "UNIMPLEMENTED",
     13: "INTERNAL",
 }
-UNSUITABLE = "UNSUITABLE"  # the code where the library is, and not the program
+UNSUPPORTED_LIBRARY = "UNSUPPORTED_LIBRARY"  # error code of ours: the library is at fault
 _MEMORY = ("code", "argument", "output", "alias", "temp")
 _HOST_MEMORY = ("host_code", "host_argument", "host_output", "host_alias", "host_temp")
 
@@ -64,7 +64,7 @@ _pointer, _size, _int64 = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64
 
 
 class PjrtError(Exception):
-    """What the plugin answers in the place of a result, or why it cannot be asked."""
+    """An error of the PJRT plugin, or an unsupported plugin."""
 
     def __init__(self, code: int | str, message: str):
         super().__init__(message)
@@ -75,7 +75,7 @@ class NamedValue(ctypes.Structure):
     """PJRT_NamedValue."""
 
     class Value(ctypes.Union):
-        """Of one of five types."""
+        """The value, of one of five types."""
 
         _fields_ = (
             ("text", ctypes.c_char_p),
@@ -98,7 +98,7 @@ class NamedValue(ctypes.Structure):
 
 
 def arguments(*fields):
-    """Returns the argument struct of a function: its size, an extension, and these fields."""
+    """Returns an argument struct of the API: struct_size, extension, and these fields."""
     fields = (("struct_size", _size), ("extension", _pointer), *fields)
     kind = type("Arguments", (ctypes.Structure,), {"_fields_": fields})
     last = getattr(kind, fields[-1][0])
@@ -117,14 +117,14 @@ class Plugin:
         self.version = (major, minor)
         if not OLDEST <= self.version <= NEWEST:
             raise PjrtError(
-                UNSUITABLE,
-                f"this libtpu speaks version {major}.{minor} of the PJRT API; known are "
+                UNSUPPORTED_LIBRARY,
+                f"this libtpu has version {major}.{minor} of the PJRT API; supported are "
                 f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}",
             )
         self.call("Plugin_Initialize", arguments())
 
     def call(self, name, struct_):
-        """Calls a function of the API; returns its filled struct, or raises `PjrtError`."""
+        """Calls a function of the API; returns its struct, filled, or raises `PjrtError`."""
         error = self._function(name)(ctypes.addressof(struct_))
         if error:
             message = arguments(("error", _pointer), ("text", _pointer), ("size", _size))
@@ -139,12 +139,12 @@ class Plugin:
     def _function(self, name):
         offset = _HEADER_BYTES + 8 * _SLOTS[name]
         if offset + 8 > self._api_bytes:
-            raise PjrtError(UNSUITABLE, f"this libtpu has no PJRT_{name}")
+            raise PjrtError(UNSUPPORTED_LIBRARY, f"this libtpu has no PJRT_{name}")
         address = ctypes.cast(self._api + offset, ctypes.POINTER(_pointer))[0]
         return ctypes.CFUNCTYPE(_pointer, _pointer)(address)
 
     def topology(self, name, megacore):
-        """Returns the handle of a topology such as "v3:2x2", its devices' ids and their kind."""
+        """Returns (handle, device ids, device kind) of a topology such as "v3:2x2"."""
         options = (NamedValue * 1)()
         key, value = b"chip_config_name", b"megacore"
         options[0].struct_size = NamedValue.value_size.offset + 8
@@ -170,7 +170,7 @@ class Plugin:
         return topology, ids, self._text("DeviceDescription_Kind", listed.devices[0])
 
     def platform_version(self, topology):
-        """Returns what the compiler calls itself."""
+        """Returns the name and version of the compiler."""
         return self._text("TopologyDescription_PlatformVersion", topology)
 
     def _device_id(self, device):
@@ -207,7 +207,7 @@ class Plugin:
         return self.call("Compile", made).executable
 
     def memory(self, executable):
-        """Returns bytes by kind; "peak" is of one core."""
+        """Returns the memory per core as `{kind: bytes}`."""
         names = _MEMORY + (_HOST_MEMORY if self.version >= (0, 43) else ())
         names += ("peak",) if self.version >= (0, 72) else ()
         found = arguments(("executable", _pointer), *[(name, _int64) for name in names])
@@ -216,7 +216,7 @@ class Plugin:
         return {name: getattr(found, name) for name in names if not name.startswith("host")}
 
     def cost(self, executable):
-        """Returns the compiler's own figures: "flops", "bytes accessed", ..."""
+        """Returns the cost analysis of the compiler: "flops", "bytes accessed", ..."""
         found = arguments(
             ("executable", _pointer), ("count", _size), ("values", ctypes.POINTER(NamedValue))
         )
@@ -230,25 +230,25 @@ class Plugin:
         }
 
     def optimized(self, executable):
-        """Returns the optimised program, a HloModuleProtoWithConfig."""
+        """Returns the optimized program, a serialized HloModuleProtoWithConfig."""
         program = arguments(
             ("code", _pointer), ("size", _size), ("format", _pointer), ("format_size", _size)
         )
-        asked = arguments(("executable", _pointer), ("program", _pointer))
-        asked.executable, asked.program = executable, ctypes.addressof(program)
-        self.call("Executable_OptimizedProgram", asked)  # tells the size
+        call = arguments(("executable", _pointer), ("program", _pointer))
+        call.executable, call.program = executable, ctypes.addressof(program)
+        self.call("Executable_OptimizedProgram", call)  # the first call returns the size
         buffer = ctypes.create_string_buffer(program.size)
         program.code = ctypes.addressof(buffer)
-        self.call("Executable_OptimizedProgram", asked)
+        self.call("Executable_OptimizedProgram", call)
         return buffer.raw
 
 
 def compile_options(device_ids, effort):
-    """Returns a serialised CompileOptionsProto (xla/pjrt/proto/compile_options.proto).
+    """Returns a serialized CompileOptionsProto (xla/pjrt/proto/compile_options.proto).
 
     Args:
-      device_ids: one a replica.
-      effort: `exec_time_optimization_effort`, -1 (quick) to 1; 0 is the compiler's default.
+      device_ids: one per replica.
+      effort: `exec_time_optimization_effort`, -1 (quick) to 1; 0 is the default.
     """
     replicas = len(device_ids)
     computation = _bytes(1, b"".join(_varint(device) for device in device_ids))
@@ -279,8 +279,8 @@ def _float(field, value):
     return _varint(field << 3 | 5) + struct.pack("<f", value)
 
 
-def _end_with_the_parent():
-    """Asks Linux to kill this process, which may take minutes and gigabytes, with its parent."""
+def _exit_with_parent():
+    """Makes Linux kill this process when its parent ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -294,7 +294,7 @@ def main():
     parser.add_argument("--megacore", action="store_true")
     flags = parser.parse_args()
     os.environ.update(ENVIRONMENT)
-    _end_with_the_parent()
+    _exit_with_parent()
     result = {"ok": False}
     try:
         plugin = Plugin(flags.library)
@@ -321,4 +321,4 @@ def main():
 if __name__ == "__main__":
     main()
     sys.stdout.flush()
-    os._exit(0)  # what the library leaves running is of no use any more
+    os._exit(0)  # skips the threads and destructors of the library

@@ -1,4 +1,4 @@
-"""The report of a check: for people as text, for programs as JSON."""
+"""The report of a check, and its formats: text and JSON."""
 
 from __future__ import annotations
 
@@ -6,28 +6,79 @@ import dataclasses
 import json
 
 from tpu.check import lint
-from tpu.check.check import ModeReport, Report
-from tpu.findings import ERROR, NOTE, WARNING
+from tpu.check.compiler import Compiled
+from tpu.check.cost import StepTime
+from tpu.check.sizes import Sizes
+from tpu.connect.topology import Topology
+from tpu.findings import ERROR, NOTE, WARNING, Finding
 
-_COLOURS = {ERROR: "\033[31m", WARNING: "\033[33m", NOTE: "\033[36m"}
-_BOLD, _PLAIN = "\033[1m", "\033[0m"
-_CANNOT_KNOW = (
-    "whether a TPU VM's own, older compiler agrees; how fast the host feeds the TPU; memory near "
-    "its limit; quota and access to gs://; the numbers that come out"
+_COLORS = {ERROR: "\033[31m", WARNING: "\033[33m", NOTE: "\033[36m"}
+_BOLD, _RESET = "\033[1m", "\033[0m"
+_NEVER_CHECKED = (
+    "the older compiler of a TPU VM; the speed of the TPU's host; memory near its limit; quota and "
+    "access to gs://; numerical results"
 )
 
 
-def text(report: Report, colour: bool = False) -> str:
-    """Returns the report for a terminal."""
+@dataclasses.dataclass(frozen=True)
+class ModeReport:
+    """Results of checking one mode.
+
+    Attributes:
+      batch_size: per core.
+      seconds: duration of the check.
+      sizes: None if the graph could not be built.
+      compiled: None if the compiler did not run.
+      step_time: None if the step did not compile, or its cost is unknown.
+      host_examples_per_second: throughput of input_fn on this machine; None if not measured.
+    """
+
+    batch_size: int
+    seconds: float
+    sizes: Sizes | None = None
+    compiled: Compiled | None = None
+    step_time: StepTime | None = None
+    host_examples_per_second: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Results of a check.
+
+    Attributes:
+      topology: the slice.
+      findings: all findings, errors first.
+      modes: `{mode: ModeReport}`.
+      not_checked: what was skipped, and why.
+    """
+
+    topology: Topology
+    findings: tuple[Finding, ...]
+    modes: dict[str, ModeReport]
+    not_checked: tuple[str, ...]
+
+    @property
+    def num_errors(self) -> int:
+        """Number of findings of level ERROR."""
+        return sum(finding.level == ERROR for finding in self.findings)
+
+    @property
+    def num_warnings(self) -> int:
+        """Number of findings of level WARNING."""
+        return sum(finding.level == WARNING for finding in self.findings)
+
+
+def format_text(report: Report, color: bool = False) -> str:
+    """Returns the report as text for a terminal."""
 
     def paint(style, words):
-        return f"{style}{words}{_PLAIN}" if colour else words
+        return f"{style}{words}{_RESET}" if color else words
 
     topology = report.topology
     hosts = f"{topology.num_hosts} host{'s' if topology.num_hosts > 1 else ''}"
     lines = [paint(_BOLD, f"check for {topology.name}: {hosts} x {topology.cores_per_host} cores")]
     lines += ["", *_table(report)] if report.modes else []
-    lines += [line for mode, of_mode in report.modes.items() for line in _expensive(mode, of_mode)]
+    lines += _largest_costs(report.modes.get("train"))
     grouped = {}
     for finding in report.findings:
         key = (finding.level, finding.code, finding.message, finding.where)
@@ -35,11 +86,11 @@ def text(report: Report, colour: bool = False) -> str:
     lines += [""] if grouped else []
     for (level, code, message, where), modes in grouped.items():
         place = f"\n    at {where}" if where else ""
-        of_modes = f" ({', '.join(filter(None, modes))})" if any(modes) else ""
-        lines.append(f"{paint(_COLOURS[level], level)} {code}{of_modes}: {message}{place}")
+        in_modes = f" ({', '.join(filter(None, modes))})" if any(modes) else ""
+        lines.append(f"{paint(_COLORS[level], level)} {code}{in_modes}: {message}{place}")
     lines.append("")
     lines += [f"not checked: {reason}" for reason in report.not_checked]
-    lines.append(f"cannot be known here: {_CANNOT_KNOW}")
+    lines.append(f"never checked: {_NEVER_CHECKED}")
     lines.append(paint(_BOLD, _verdict(report.num_errors, report.num_warnings)))
     return "\n".join(lines)
 
@@ -51,64 +102,67 @@ def _verdict(errors, warnings):
     return ", ".join(f"{count or 'no'} {name}{'s' if count > 1 else ''}" for count, name in counts)
 
 
-def as_json(report: Report) -> str:
-    """Returns the same for programs; sizes are bytes, times seconds."""
+def to_json(report: Report) -> str:
+    """Returns the report as JSON; sizes in bytes, times in seconds."""
     fields = dataclasses.asdict(report)
     for mode in fields["modes"].values():
         if mode["compiled"]:
             del mode["compiled"]["optimized"]
     fields.update(num_errors=report.num_errors, num_warnings=report.num_warnings)
-    fields["kernels"] = lint.provenance()
+    fields["kernels"] = lint.kernels_provenance()
     return json.dumps(fields, indent=1) + "\n"
 
 
 def _table(report):
-    """Returns a line a quantity, a column a mode."""
+    """Returns the lines of a table with a row per quantity and a column per mode."""
     modes, cores = report.modes, report.topology.cores_per_host
+
+    def sized(format_cell):
+        return {m: format_cell(found.sizes) for m, found in modes.items() if found.sizes}
+
+    def timed(format_cell):
+        return {m: format_cell(found) for m, found in modes.items() if found.step_time}
+
+    def examples_per_second(found, num_cores):
+        return f"{found.batch_size * num_cores / found.step_time.seconds:,.0f}"
+
+    def infeed_per_second(found):
+        return f"{_bytes(found.sizes.infeed_bytes * cores / found.step_time.seconds)}/s"
+
     rows = [
-        ("batch", {mode: str(of.batch_size) for mode, of in modes.items()}),
-        ("parameters", _each(modes, lambda sizes: f"{sizes.parameters:,}")),
-        ("slots, state", _each(modes, lambda sizes: _bytes(sizes.slot_bytes))),
-        ("kept activations", _each(modes, lambda sizes: _bytes(sizes.kept_bytes))),
-        ("infeed a step", _each(modes, lambda sizes: _bytes(sizes.infeed_bytes))),
-        ("padding", _each(modes, lambda sizes: f"{sizes.padding:.0%}")),
-        ("memory", {mode: _memory(of, report.topology) for mode, of in modes.items()}),
-        ("FLOPs a step", _each(modes, _flops)),
+        ("batch per core", {mode: str(found.batch_size) for mode, found in modes.items()}),
+        ("parameters", sized(lambda sizes: f"{sizes.parameters:,}")),
+        ("slots, state", sized(lambda sizes: _bytes(sizes.slot_bytes))),
+        ("kept activations", sized(lambda sizes: _bytes(sizes.kept_bytes))),
+        ("infeed per step", sized(lambda sizes: _bytes(sizes.infeed_bytes))),
+        ("padding", sized(lambda sizes: f"{sizes.padding:.0%}")),
+        ("memory", {mode: _memory(found, report.topology) for mode, found in modes.items()}),
+        ("FLOPs per step", sized(_flops)),
     ]
-    if any(of.step_time for of in modes.values()):
-        rows += [
-            ("step time, modelled", _times(modes, lambda time, of: _seconds(time.seconds))),
-            ("share of peak", _times(modes, lambda time, of: f"{time.share_of_peak:.1%}")),
-            (
-                "examples/s a core",
-                _times(modes, lambda time, of: f"{of.batch_size / time.seconds:,.0f}"),
-            ),
-            (
-                "examples/s, slice",
-                _times(
-                    modes,
-                    lambda time, of: (
-                        f"{of.batch_size * report.topology.num_cores / time.seconds:,.0f}"
-                    ),
-                ),
-            ),
-        ]
-    needed = _times(
-        modes,
-        lambda time, of: f"{_bytes(of.sizes.infeed_bytes * cores / time.seconds)}/s",
-    )
-    rows += [("infeed of a host, needed", needed)] if needed else []
-    host = {
-        mode: f"{of.host_examples_per_second:,.0f}"
-        for mode, of in modes.items()
-        if of.host_examples_per_second
-    }
-    if host:
-        rows.append(("examples/s, input_fn here", host))
-    if any(of.compiled for of in modes.values()):
-        compiled = {m: f"{of.compiled.seconds:.1f} s" for m, of in modes.items() if of.compiled}
-        rows.append(("compiled in", compiled))
-    rows.append(("checked in", {mode: f"{of.seconds:.1f} s" for mode, of in modes.items()}))
+    optional_rows = [
+        ("step time, modeled", timed(lambda found: _seconds(found.step_time.seconds))),
+        ("share of peak", timed(lambda found: f"{found.step_time.share_of_peak:.1%}")),
+        ("examples/s per core", timed(lambda found: examples_per_second(found, 1))),
+        (
+            "examples/s, slice",
+            timed(lambda found: examples_per_second(found, report.topology.num_cores)),
+        ),
+        ("infeed needed per host", timed(infeed_per_second)),
+        (
+            "examples/s, input_fn here",
+            {
+                mode: f"{found.host_examples_per_second:,.0f}"
+                for mode, found in modes.items()
+                if found.host_examples_per_second
+            },
+        ),
+        (
+            "compiled in",
+            {m: f"{found.compiled.seconds:.1f} s" for m, found in modes.items() if found.compiled},
+        ),
+    ]
+    rows += [(name, cells) for name, cells in optional_rows if cells]
+    rows.append(("checked in", {mode: f"{found.seconds:.1f} s" for mode, found in modes.items()}))
     width = max(len(name) for name, _ in rows)
     columns = {
         mode: max(len(mode), *(len(values.get(mode, "")) for _, values in rows)) for mode in modes
@@ -117,27 +171,19 @@ def _table(report):
     for name, values in rows:
         cells = "".join(f"  {values.get(mode, '-'):>{size}}" for mode, size in columns.items())
         lines.append(f"{name:<{width}}{cells}")
-    names = {of.compiled.compiler for of in modes.values() if of.compiled}
+    names = {found.compiled.compiler for found in modes.values() if found.compiled}
     lines += [f"compiled with {name}" for name in sorted(names)]
     return lines
 
 
-def _each(modes, describe):
-    return {mode: describe(of.sizes) for mode, of in modes.items() if of.sizes}
-
-
-def _times(modes, describe):
-    return {mode: describe(of.step_time, of) for mode, of in modes.items() if of.step_time}
-
-
-def _memory(of: ModeReport, topology):
-    if of.compiled and of.compiled.fits:
-        peak = of.compiled.peak_bytes
+def _memory(found: ModeReport, topology):
+    if found.compiled and found.compiled.fits:
+        peak = found.compiled.peak_bytes
         share = peak / (topology.hbm_gib * 2**30)
         return f"{_bytes(peak)} ({share:.0%} of {topology.hbm_gib} GiB)"
-    if of.compiled and of.compiled.out_of_memory:
+    if found.compiled and found.compiled.out_of_memory:
         return "does not fit"
-    return f"about {_bytes(of.sizes.hbm_bytes)}" if of.sizes else "-"
+    return f"about {_bytes(found.sizes.hbm_bytes)}" if found.sizes else "-"
 
 
 def _flops(sizes):
@@ -147,24 +193,26 @@ def _flops(sizes):
     return str(sizes.flops)
 
 
-def _expensive(mode, of: ModeReport):
-    if mode != "train":
-        return []
+def _largest_costs(train: ModeReport | None):
+    """Returns the lines about the most expensive instructions and tensors of training."""
     lines = []
-    if of.step_time and of.step_time.largest:
-        lines += ["", "where the time of a training step goes:"]
+    step_time, sizes = (train.step_time, train.sizes) if train else (None, None)
+    if step_time and step_time.largest:
+        lines += ["", "most expensive instructions of a training step:"]
         lines += [
             f"  {part.share:5.1%}  {part.operation or part.name}  {part.where}"
-            for part in of.step_time.largest
+            for part in step_time.largest
         ]
-        if of.step_time.not_counted:
-            count = of.step_time.not_counted
-            lines.append(f"  not counted: {count} sums, fusions and pads, the infeed, the host")
-    if of.sizes and of.sizes.largest:
-        lines += ["", "what the forward pass keeps, largest first:"]
+        if step_time.not_counted:
+            lines.append(
+                f"  not counted: {step_time.not_counted} all-reduces, fusions and pads, the "
+                "infeed, the host"
+            )
+    if sizes and sizes.largest:
+        lines += ["", "largest activations kept for the backward pass:"]
         lines += [
             f"  {_bytes(tensor.num_bytes):>9}  {tensor.shape}  {tensor.where}"
-            for tensor in of.sizes.largest
+            for tensor in sizes.largest
         ]
     return lines
 

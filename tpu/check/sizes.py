@@ -1,7 +1,7 @@
-"""Bytes and operations of a step of one core, from the graph alone.
+"""Memory and FLOPs of a step of one core, from the graph.
 
-Parameters, slots, infeed and FLOPs are exact. The memory is an estimate: what XLA keeps, fuses or
-computes again is its own business. `compiler` knows better.
+Parameters, slots, infeed and FLOPs are exact. Memory is an estimate, because XLA decides what to
+keep, fuse or recompute; `compiler` reports the real figure.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import re
 import tensorflow as tf
 from tensorflow.python.framework import ops
 
-from tpu.emulator.replicated_graph import Cluster
-from tpu.findings import where
+from tpu.emulator.replicated_graph import ReplicatedGraph
+from tpu.findings import user_line
 
 GRADIENTS = re.compile(r"(^|/)gradients(_\d+)?/")
-# Of the backward pass: asks for no numbers. Of the forward pass: read anew, or free.
+# Backward operations that read no values, and forward operations whose outputs need no memory.
 _SHAPE_ONLY = ("Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike")
 _NOT_KEPT = ("ReadVariableOp", "Const", "Shape", "Identity", "Cast")
 
 
 @dataclasses.dataclass(frozen=True)
-class Tensor:
-    """A large tensor: bytes as stored in tiles, and who made it."""
+class LargeTensor:
+    """A large tensor: bytes including tile padding, dtype and shape, "file:line"."""
 
     num_bytes: int
     shape: str
@@ -34,18 +34,18 @@ class Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """Of one core and one step.
+    """Memory and FLOPs of one core and one step.
 
     Attributes:
-      parameters: number of trainable numbers.
-      parameter_bytes: of trainable variables.
-      slot_bytes: of all other variables: the optimizer's, moving averages, counters.
-      infeed_bytes: that come in.
-      kept_bytes: of what the forward pass keeps for the backward pass.
-      hbm_bytes: about what is in memory at once, in tiles.
-      padding: share of what is stored that only fills tiles.
-      flops: floating-point operations of a step.
-      largest: the largest kept tensors.
+      parameters: number of trainable parameters.
+      parameter_bytes: size of the trainable variables.
+      slot_bytes: size of all other variables: optimizer slots, moving averages, counters.
+      infeed_bytes: size of the infeed.
+      kept_bytes: size of the activations kept for the backward pass.
+      hbm_bytes: estimated peak memory, including tile padding.
+      padding: share of the memory that is tile padding.
+      flops: floating-point operations.
+      largest: the largest kept activations.
     """
 
     parameters: int
@@ -56,36 +56,36 @@ class Sizes:
     hbm_bytes: int
     padding: float
     flops: int
-    largest: tuple[Tensor, ...]
+    largest: tuple[LargeTensor, ...]
 
 
-def measure(graph: tf.Graph, cluster: Cluster) -> Sizes:
-    """Measures the step of `program.one_step`, built with version 1 control flow."""
-    trainable, others = _variables(graph, cluster)
-    kept = _kept(cluster)
-    arriving = [_bytes(tensor.shape, tensor.dtype) for tensor in cluster.infeed]
+def measure(graph: tf.Graph, program: ReplicatedGraph) -> Sizes:
+    """Measures a step of `graph_builder.build_step` with version 1 control flow."""
+    trainable, others = _variables(graph, program)
+    kept = _kept_activations(program)
+    infeed_bytes = sum(_bytes(tensor.shape, tensor.dtype) for tensor in program.infeed)
     stored = [(variable.shape, variable.dtype.base_dtype) for variable in trainable + others]
     stored += [(tensor.shape, tensor.dtype) for tensor in kept]
-    plain = sum(_bytes(shape, dtype) for shape, dtype in stored) + sum(arriving)
-    tiled = sum(tiled_bytes(shape, dtype) for shape, dtype in stored) + sum(arriving)
+    plain = sum(_bytes(shape, dtype) for shape, dtype in stored) + infeed_bytes
+    tiled = sum(tiled_bytes(shape, dtype) for shape, dtype in stored) + infeed_bytes
     largest = sorted(kept, key=lambda tensor: -tiled_bytes(tensor.shape, tensor.dtype))[:5]
-    # Gradients come and go; the largest of either kind are there at once.
+    # Gradients are short-lived: count the largest gradient of a variable and of an activation.
     gradients = max((_bytes(v.shape, v.dtype.base_dtype) for v in trainable), default=0)
     gradients += max((tiled_bytes(tensor.shape, tensor.dtype) for tensor in largest), default=0)
     return Sizes(
         parameters=sum(variable.shape.num_elements() for variable in trainable),
         parameter_bytes=sum(_bytes(v.shape, v.dtype.base_dtype) for v in trainable),
         slot_bytes=sum(_bytes(v.shape, v.dtype.base_dtype) for v in others),
-        infeed_bytes=sum(arriving),
+        infeed_bytes=infeed_bytes,
         kept_bytes=sum(_bytes(tensor.shape, tensor.dtype) for tensor in kept),
         hbm_bytes=tiled + (gradients if kept else 0),
         padding=1 - plain / max(tiled, 1),
-        flops=_flops(graph, cluster),
+        flops=_flops(graph, program),
         largest=tuple(
-            Tensor(
+            LargeTensor(
                 tiled_bytes(tensor.shape, tensor.dtype),
                 f"{tensor.dtype.name}{tensor.shape.as_list()}",
-                where(tensor.op),
+                user_line(tensor.op),
             )
             for tensor in largest
         ),
@@ -93,77 +93,80 @@ def measure(graph: tf.Graph, cluster: Cluster) -> Sizes:
 
 
 def tiled_bytes(shape, dtype) -> int:
-    """Returns the least that a tensor takes in tiles of 8 x 128 (16 x 128 for two-byte types).
+    """Returns the least memory of a tensor in tiles of 8 x 128 (16 x 128 for two-byte types).
 
-    XLA chooses which two dimensions lie in the tile; this is the best choice.
+    XLA chooses which two dimensions are tiled; this is the best choice.
     """
     rows = 8 * max(1, 4 // dtype.size)
     sizes = shape.as_list()
     if len(sizes) < 2:
-        return _up(math.prod(sizes), 128) * dtype.size
+        return _round_up(math.prod(sizes), 128) * dtype.size
     elements = math.prod(sizes)
     padded = (
-        elements // max(1, sizes[i] * sizes[j]) * _up(sizes[i], rows) * _up(sizes[j], 128)
+        elements
+        // max(1, sizes[i] * sizes[j])
+        * _round_up(sizes[i], rows)
+        * _round_up(sizes[j], 128)
         for i, j in itertools.permutations(range(len(sizes)), 2)
     )
     return min(padded) * dtype.size
 
 
-def _variables(graph, cluster):
-    """Returns the trainable and the other variables that the step uses."""
+def _variables(graph, program):
+    """Returns the trainable and the other variables of the step."""
     keys = tf.compat.v1.GraphKeys
     known = {
         variable.handle.name: variable
         for key in (keys.GLOBAL_VARIABLES, keys.LOCAL_VARIABLES)
         for variable in graph.get_collection(key)
     }
-    used = [known[name] for name in cluster.external_tensors if name in known]
+    used = [known[name] for name in program.external_tensors if name in known]
     names = {variable.handle.name for variable in graph.get_collection(keys.TRAINABLE_VARIABLES)}
     trainable = [variable for variable in used if variable.handle.name in names]
     return trainable, [variable for variable in used if variable.handle.name not in names]
 
 
-def _kept(cluster):
+def _kept_activations(program):
     """Returns the tensors of the forward pass that the backward pass reads."""
     kept = {}
-    for op in cluster.operations.values():
-        runs_backward = op.name in cluster.computed and GRADIENTS.search(op.name)
-        if runs_backward and op.type not in _SHAPE_ONLY:
+    for op in program.operations.values():
+        is_backward = op.name in program.computed and GRADIENTS.search(op.name)
+        if is_backward and op.type not in _SHAPE_ONLY:
             for tensor in op.inputs:
-                made_forward = not GRADIENTS.search(tensor.op.name)
-                inside = tensor.op.name in cluster.operations and tensor.op.type not in _NOT_KEPT
-                if made_forward and inside and tensor.shape.is_fully_defined():
-                    tensor = _stored(tensor)
-                    if tensor.op.name in cluster.operations and not _computed_again(tensor):
+                is_forward = not GRADIENTS.search(tensor.op.name)
+                is_inside = tensor.op.name in program.operations and tensor.op.type not in _NOT_KEPT
+                if is_forward and is_inside and tensor.shape.is_fully_defined():
+                    tensor = _skip_reshapes(tensor)
+                    if tensor.op.name in program.operations and not _is_recomputed(tensor):
                         kept[tensor.name] = tensor
     return [tensor for tensor in kept.values() if tensor.dtype.is_floating]
 
 
-def _stored(tensor):
-    """Returns the tensor that this one is another view of."""
+def _skip_reshapes(tensor):
+    """Returns the tensor whose memory this one shares."""
     while tensor.op.type in ("Reshape", "Squeeze", "ExpandDims"):
         tensor = tensor.op.inputs[0]
     return tensor
 
 
-def _computed_again(tensor):
-    """Whether XLA rather computes it twice: an activation of what batch norm gives."""
+def _is_recomputed(tensor):
+    """True for activations after batch norm, which XLA computes again in the backward pass."""
     return tensor.op.type in ("Relu", "Relu6") and tensor.op.inputs[0].op.type == "FusedBatchNormV3"
 
 
-def _flops(graph, cluster):
-    """Adds up what TensorFlow's profiler knows of each operation, as often as loops repeat it."""
+def _flops(graph, program):
+    """Adds up the FLOPs of TensorFlow's profiler, multiplied by the iterations of loops."""
     total = 0
-    for op in cluster.operations.values():
+    for op in program.operations.values():
         try:
             flops = ops.get_stats_for_node_def(graph, op.node_def, "flops").value
-        except ValueError:  # a shape that is not known
+        except ValueError:  # an unknown shape
             continue
-        total += (flops or 0) * _repeats(op)
+        total += (flops or 0) * _num_executions(op)
     return int(total)
 
 
-def _repeats(op):
+def _num_executions(op):
     times, loop = 1, op._get_control_flow_context()
     while loop is not None:
         iterations = getattr(loop, "maximum_iterations", None)
@@ -176,5 +179,5 @@ def _bytes(shape, dtype):
     return (shape.num_elements() or 0) * dtype.size
 
 
-def _up(number, multiple):
+def _round_up(number, multiple):
     return -(-number // multiple) * multiple

@@ -1,4 +1,4 @@
-"""Where the TPU is: what `--tpu` and the environment say, in the form TPUClusterResolver wants."""
+"""TPU address: resolves `--tpu` and the environment to a TPUClusterResolver argument."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EMULATOR = "emulator"
 LOCAL = "local"
 DEFAULT_PORT = 8470
 
-# As TPUClusterResolver looks them up, in its order.
+# In the order in which TPUClusterResolver reads them.
 _NAME_VARIABLES = ("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "TPU_NAME")
 _CONFIG_VARIABLE = "TPU_CONFIG"
 _IP = r"\d+\.\d+\.\d+\.\d+"
@@ -22,11 +22,11 @@ _LOOPBACK = re.compile(r"localhost|127\.\d+\.\d+\.\d+")
 
 @dataclasses.dataclass(frozen=True)
 class Address:
-    """A TPU as TPUClusterResolver takes it.
+    """Address of a TPU.
 
     Attributes:
-      text: "local", "emulator", a name, or `grpc://host:port[,grpc://host:port...]`.
-      source: what said so, for messages.
+      text: "local", "emulator", a TPU name, or `grpc://host:port[,grpc://host:port...]`.
+      source: the flag, variable or device it comes from, for messages.
     """
 
     text: str
@@ -34,12 +34,12 @@ class Address:
 
     @property
     def is_grpc(self) -> bool:
-        """Whether these are endpoints and not a name."""
+        """True for endpoints, False for a name."""
         return self.text.startswith("grpc://")
 
     @property
     def endpoints(self) -> list[tuple[str, int]]:
-        """Host and port of every worker; empty for other kinds."""
+        """(host, port) of every worker; empty unless `is_grpc`."""
         if not self.is_grpc:
             return []
         pairs = [part.strip()[len("grpc://") :].partition(":") for part in self.text.split(",")]
@@ -47,55 +47,55 @@ class Address:
 
     @property
     def is_named(self) -> bool:
-        """Whether the Cloud TPU API has to be asked."""
+        """True if the address is looked up in the Cloud TPU API."""
         return self.text not in (LOCAL, EMULATOR) and not self.is_grpc
 
     @property
     def is_remote(self) -> bool:
-        """Whether the TPU's hosts cannot see the files of this machine."""
-        here = all(_LOOPBACK.fullmatch(host) for host, _ in self.endpoints)
-        return self.is_named or (self.is_grpc and not here)
+        """True if the TPU hosts cannot read the files of this machine."""
+        is_loopback = all(_LOOPBACK.fullmatch(host) for host, _ in self.endpoints)
+        return self.is_named or (self.is_grpc and not is_loopback)
 
 
 def find(tpu: str, environ: Mapping[str, str]) -> Address | None:
-    """Returns the TPU that `tpu` names, else the environment's, else this machine's own, else None.
+    """Returns the TPU of `tpu`, else of the environment, else of this machine, else None.
 
-    Endpoints without `grpc://`, which TPUClusterResolver takes for a name, are put right, and so is
-    `TPU_NAME=local`, for which it would ask the Cloud TPU API.
+    Adds `grpc://` to endpoints without it (TPUClusterResolver would take them for names), and
+    accepts `TPU_NAME=local` (it would query the Cloud TPU API).
 
     Args:
-      tpu: "local", "emulator", a name, endpoints, or "" for the environment's.
+      tpu: "local", "emulator", a name or endpoints; "" to use the environment.
       environ: environment variables.
 
     Raises:
-      ValueError: an endpoint is none.
+      ValueError: an invalid endpoint or TPU_CONFIG.
     """
     candidates = [(tpu, f"--tpu={tpu}")]
     candidates += [(environ.get(name, ""), name) for name in _NAME_VARIABLES]
-    candidates.append((_name_of_config(environ), _CONFIG_VARIABLE))
+    candidates.append((_name_in_config(environ), _CONFIG_VARIABLE))
     for text, source in candidates:
         if text.strip():
-            return Address(_normalised(text.strip(), source), source)
-    devices = own_devices()
+            return Address(_normalize(text.strip(), source), source)
+    devices = local_devices()
     return Address(LOCAL, devices[0]) if devices else None
 
 
-def own_devices() -> list[str]:
+def local_devices() -> list[str]:
     """Returns the device files of TPUs v2 to v4 in this machine."""
     return sorted(glob.glob("/dev/accel[0-9]*"))
 
 
-def _name_of_config(environ):
+def _name_in_config(environ):
     try:
         config = json.loads(environ.get(_CONFIG_VARIABLE) or "{}")
     except json.JSONDecodeError as error:
-        raise ValueError(f"{_CONFIG_VARIABLE} is no JSON: {error}") from error
+        raise ValueError(f"{_CONFIG_VARIABLE} is not valid JSON: {error}") from error
     if not isinstance(config, dict):
-        raise ValueError(f"{_CONFIG_VARIABLE} is no JSON object: {config}")
+        raise ValueError(f"{_CONFIG_VARIABLE} is not a JSON object: {config}")
     return config.get("tpu_node_name") or ""
 
 
-def _normalised(text, source):
+def _normalize(text, source):
     parts = [part.strip() for part in text.split(",")]
     if any(part.startswith("grpc://") or _BARE_ENDPOINT.fullmatch(part) for part in parts):
         return ",".join(_endpoint(part, source) for part in parts)
@@ -106,5 +106,5 @@ def _endpoint(part, source):
     bare = part[len("grpc://") :] if part.startswith("grpc://") else part
     host, _, port = bare.partition(":")
     if not re.fullmatch(r"[\w.-]+", host) or not re.fullmatch(r"\d*", port):
-        raise ValueError(f"{source}: '{part}' is no endpoint; write grpc://HOST:{DEFAULT_PORT}")
+        raise ValueError(f"{source}: invalid endpoint '{part}'. Use grpc://HOST:{DEFAULT_PORT}")
     return f"grpc://{host}:{port or DEFAULT_PORT}"

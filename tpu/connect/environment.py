@@ -1,6 +1,6 @@
-"""What keeps a program from running on a TPU, found in seconds and without TensorFlow.
+"""Checks that a program can run on a TPU, in seconds and without importing TensorFlow.
 
-Each function returns findings: sentences that say what is wrong, where, and what to do.
+Each function returns a list of messages: what is wrong, where, and what to do.
 """
 
 from __future__ import annotations
@@ -28,93 +28,94 @@ _PJRT = {
 }
 
 
-def of_software() -> list[str]:
-    """Python and TensorFlow with Estimator."""
+def check_software() -> list[str]:
+    """Checks the versions of Python and TensorFlow."""
     findings = []
     python = ".".join(map(str, sys.version_info[:3]))
     if not (3, 9) <= sys.version_info[:2] <= (3, 11):
-        findings.append(f"Python {python}: TensorFlow 2.15 has wheels for 3.9, 3.10 and 3.11 only")
+        findings.append(f"Python {python} is unsupported: TensorFlow 2.15 needs 3.9, 3.10 or 3.11")
     versions = {name: _version(name) for name in _WHEELS}
     found = {name: version for name, version in versions.items() if version}
     for name, version in found.items():
         if not version.startswith("2.15."):
-            findings.append(f"{name} {version}: TPUEstimator needs 2.15, the last that has it")
+            findings.append(f"{name} {version} is unsupported: TPUEstimator needs 2.15")
     if not found:
-        findings.append(f"no TensorFlow in {sys.prefix}")
+        findings.append(f"TensorFlow is not installed in {sys.prefix}")
     return findings
 
 
-def of_address(address: Address, environ: Mapping[str, str] = os.environ) -> list[str]:
-    """The TPU at `address`: runtime, wheel, generation, endpoints, API client."""
-    findings = [*_of_runtime(environ), *_of_generation(environ)]
+def check_address(address: Address, environ: Mapping[str, str] = os.environ) -> list[str]:
+    """Checks the TPU at `address`: runtime, wheel, generation, endpoints, API client."""
+    findings = [*_check_runtime(environ), *_check_generation(environ)]
     if address.text == LOCAL:
-        findings += _of_local(environ)
+        findings += _check_local(environ)
     for host, port in address.endpoints:
         try:
             socket.create_connection((host, port), _PROBE_SECONDS).close()
-        except (OSError, UnicodeError) as error:  # a name that no host can have is the second
+        except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
             findings.append(
-                f"{address.source}: {host}:{port} does not answer ({error}). TPUEstimator would "
-                "try for 24 hours. Is the TPU READY (gcloud compute tpus tpu-vm list), and in this "
-                "network?"
+                f"{address.source}: {host}:{port} does not answer ({error}); TPUEstimator would "
+                "retry for 24 hours. Check that the TPU is READY (gcloud compute tpus tpu-vm list) "
+                "and in this network"
             )
     if address.is_named:
-        missing = [name for name in ("googleapiclient", "oauth2client") if not _is_there(name)]
+        modules = ("googleapiclient", "oauth2client")
+        missing = [name for name in modules if importlib.util.find_spec(name) is None]
         if missing:
             findings.append(
                 f"{address.source} is looked up in the Cloud TPU API, but the module "
-                f"{' and '.join(missing)} is missing: pip install cloud-tpu-client, or give "
+                f"{' and '.join(missing)} is missing. Run pip install cloud-tpu-client, or set "
                 "--tpu=grpc://IP:8470, or --tpu=local on the TPU VM itself"
             )
     return findings
 
 
-def of_paths(address: Address, paths: Mapping[str, str]) -> list[str]:
-    """`{flag: path}` that a remote TPU cannot see."""
+def check_paths(address: Address, paths: Mapping[str, str]) -> list[str]:
+    """Checks that a remote TPU can read every path of `{flag: path}`."""
     if not address.is_remote:
         return []
     local = {flag: path for flag, path in paths.items() if path and "://" not in path}
     return [
-        f"--{flag}={path} is on this machine, where the TPU's hosts cannot see it: use "
+        f"--{flag}={path} is a local path, which the TPU hosts cannot read. Use "
         + ("memory or none" if flag == "cache" else "gs://")
         for flag, path in local.items()
     ]
 
 
-def of_topology(
+def check_topology(
     tpu_topology: Topology,
     mode: str,
     batch_sizes: Mapping[str, int],
     accumulate_steps: int = 1,
     on_one_host: bool = False,
 ) -> list[str]:
-    """What a slice asks of a run.
+    """Checks batch sizes and mode against a slice.
 
     Args:
       tpu_topology: the slice.
       mode: `--mode`.
       batch_sizes: `{flag: global batch size}` of the flags that the mode uses.
-      accumulate_steps: parts of a core's training batch.
-      on_one_host: whether the mode evaluates or predicts.
+      accumulate_steps: micro-batches per training step.
+      on_one_host: True if the mode evaluates or predicts.
     """
     findings = []
     cores = tpu_topology.num_cores
     hosts = "1 host" if tpu_topology.num_hosts == 1 else f"{tpu_topology.num_hosts} hosts"
     name = f"{tpu_topology.name} ({cores} cores on {hosts})"
-    if mode == "check" and tpu_topology.num_hosts > 1:  # which checks training alone
+    if mode == "check" and tpu_topology.num_hosts > 1:  # only training is checked then
         batch_sizes = {"train_batch_size": batch_sizes["train_batch_size"]}
     for flag, size in batch_sizes.items():
-        parts = cores * (accumulate_steps if flag == "train_batch_size" else 1)
-        if size % parts:
-            into = f"{cores} x --accumulate_steps={accumulate_steps}" if parts > cores else cores
-            below = size // parts * parts
-            valid = f"{below} or {below + parts}" if below else parts
+        divisor = cores * (accumulate_steps if flag == "train_batch_size" else 1)
+        if size % divisor:
+            into = f"{cores} x --accumulate_steps={accumulate_steps}" if divisor > cores else cores
+            below = size // divisor * divisor
+            valid = f"{below} or {below + divisor}" if below else divisor
             findings.append(
-                f"--{flag}={size} cannot be cut over {name}: {size} / {into} = {size / parts:.2f}; "
-                f"{valid} can"
+                f"--{flag}={size} cannot be divided over {name}: {size} / {into} = "
+                f"{size / divisor:.2f}. Use {valid}"
             )
     if tpu_topology.num_hosts > 1 and on_one_host:
-        train = "--mode=train here, and beside it " if mode == "train_and_eval" else ""
+        train = "--mode=train here and " if mode == "train_and_eval" else ""
         findings.append(
             f"--mode={mode} runs on one host only, and {name} has more. Use {train}"
             "run_cpu.py --mode="
@@ -124,7 +125,7 @@ def of_topology(
     return findings
 
 
-def _of_runtime(environ):
+def _check_runtime(environ):
     chosen = []
     for name, values in _PJRT.items():
         value = environ.get(name, "")
@@ -134,36 +135,36 @@ def _of_runtime(environ):
         return []
     return [
         f"{', '.join(chosen)} selects the PJRT runtime, which has no infeed: TPUEstimator would "
-        f"crash (tensorflow#90807). Unset it, on a TPU VM of the image {IMAGE}"
+        f"crash (tensorflow#90807). Unset it, on a TPU VM with the image {IMAGE}"
     ]
 
 
-def _of_generation(environ):
+def _check_generation(environ):
     kind = environ.get("TPU_ACCELERATOR_TYPE", "")
     if not re.fullmatch(r"v([5-9]|\d\d).*", kind):
         return []
     return [
-        f"TPU_ACCELERATOR_TYPE={kind}: from v5 on only the PJRT runtime drives a TPU, and "
-        "TPUEstimator cannot use it. Take a v2, v3 or v4"
+        f"TPU_ACCELERATOR_TYPE={kind} is unsupported: v5 and later have only the PJRT runtime, "
+        "which TPUEstimator cannot use. Use a v2, v3 or v4"
     ]
 
 
-def _of_local(environ):
+def _check_local(environ):
     findings = []
-    library = _library()
+    library = _tensorflow_library()
     if library and not _contains(library, b"TPU_LIBRARY_PATH"):
         wheel = next((f"{n} {_version(n)}" for n in _WHEELS if _version(n)), "TensorFlow")
         findings.append(
-            f"this {wheel} cannot drive a TPU in the same machine: it has no loader for libtpu, as "
-            f"all of PyPI's. On a TPU VM use the wheel of its image ({IMAGE}): "
-            "make run TENSORFLOW=system. Elsewhere give --use_tpu=false"
+            f"this {wheel} cannot use a TPU on the same machine: like all PyPI wheels it has no "
+            f"loader for libtpu. On a TPU VM use the wheel of its image ({IMAGE}): "
+            "make run TENSORFLOW=system. Elsewhere set --use_tpu=false"
         )
     if environ.get("TPU_LOAD_LIBRARY") == "0":
-        findings.append("TPU_LOAD_LIBRARY=0 forbids to load libtpu, which --tpu=local needs")
+        findings.append("TPU_LOAD_LIBRARY=0 disables libtpu, which --tpu=local needs. Unset it")
     return findings
 
 
-def _library():
+def _tensorflow_library():
     spec = importlib.util.find_spec("tensorflow")
     folder = os.path.dirname(spec.origin) if spec and spec.origin else ""
     found = sorted(glob.glob(os.path.join(folder, "libtensorflow_cc.so*")))
@@ -180,7 +181,3 @@ def _version(distribution):
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _is_there(module):
-    return importlib.util.find_spec(module) is not None

@@ -1,4 +1,4 @@
-"""The flags of a program for a TPU, and their checks. Imports no TensorFlow."""
+"""Flags of run_tpu.py and their validation. Does not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -8,72 +8,74 @@ from tpu.connect import topology
 from tpu.connect.request import Request, TPUError
 
 FLAGS = flags.FLAGS
-# Of one session.run: the most by default, and what is worth a word if there are fewer.
-_MOST_ITERATIONS, _FEW_ITERATIONS = 100, 50
+# Steps per session.run: the largest default, and the number below which a hint is printed.
+_MAX_ITERATIONS, _MIN_ITERATIONS = 100, 50
 
 flags.DEFINE_string(
     "tpu",
     "",
-    "The TPU: local (in this TPU VM), a name, grpc://host:port[,...], or emulator (no TPU at all). "
-    "By default the one that the environment names (TPU_NAME), or this machine's own.",
+    "TPU address: local (this TPU VM), a TPU name, grpc://host:port[,...], or emulator (cores "
+    "emulated on the CPU). Default: TPU_NAME and the like, else a TPU of this machine.",
 )
-flags.DEFINE_string("tpu_zone", "", "Zone of a named TPU; default: this machine's.")
-flags.DEFINE_string("gcp_project", "", "Project of a named TPU; default: this machine's.")
+flags.DEFINE_string("tpu_zone", "", "Zone of a named TPU. Default: the zone of this machine.")
+flags.DEFINE_string(
+    "gcp_project", "", "Project of a named TPU. Default: the project of this machine."
+)
 flags.DEFINE_string(
     "tpu_topology",
     "",
-    "The slice, such as v3-8; checked before anything is built. For the emulator also "
-    "HOSTSxCORES, such as 1x2; its default is v3-8.",
+    "TPU slice, such as v3-8; checked before anything is built. The emulator also accepts "
+    "HOSTSxCORES, such as 1x2 (default v3-8).",
 )
 flags.DEFINE_enum(
     "use_tpu",
     "auto",
     ["auto", "true", "false"],
-    "Whether to use a TPU; auto: if one is named or present. Otherwise the same on GPU or CPU.",
+    "Whether to use a TPU. auto: if one is named or present, else GPU or CPU.",
 )
 flags.DEFINE_integer(
     "iterations_per_loop",
     None,
-    "Steps that a TPU makes by itself; a divisor of save_checkpoints_steps. Default: the largest "
-    "one up to 100.",
+    "Training steps per session.run on a TPU; must divide save_checkpoints_steps. Default: its "
+    "largest divisor up to 100.",
     lower_bound=1,
 )
 flags.DEFINE_boolean(
     "export_to_tpu",
     False,
-    "For export: a second graph in the SavedModel, tags serve and tpu, for a server with a TPU. "
-    "tf.saved_model.load and other runtimes refuse two.",
+    "export: add a second graph (tags serve, tpu) to the SavedModel, for a server with a TPU. "
+    "tf.saved_model.load and other runtimes do not load such a SavedModel.",
 )
-flags.DEFINE_string("check_report", "", "For check: a .json file for the report.")
+flags.DEFINE_string("check_report", "", "check: write the report to this .json file.")
 flags.DEFINE_integer(
     "check_run_steps",
     0,
-    "For check: also train so many steps, with run_cpu.py's Estimator and on emulated cores, and "
-    "compare all variables.",
+    "check: also train this number of steps with run_cpu.py's Estimator and on emulated cores, "
+    "and compare all variables.",
     lower_bound=0,
 )
 flags.DEFINE_enum(
     "check_compiler",
     "quick",
     ["quick", "full", "off"],
-    "For check: the effort of the TPU compiler, if it is installed. full takes five times as long "
-    "and gives the step times to compare.",
+    "check: effort of the TPU compiler, if it is installed. full takes five times as long and "
+    "gives step times that can be compared.",
 )
 
 
 @flags.validator("tpu_topology")
 def _check_topology(name):
     if name:
-        checks = "mode" in FLAGS and FLAGS["mode"].value == "check"
+        is_check = "mode" in FLAGS and FLAGS["mode"].value == "check"
         try:
-            topology.find(name, any_generation=checks)
+            topology.find(name, any_generation=is_check)
         except ValueError as error:
             raise flags.ValidationError(str(error)) from error
     return True
 
 
 def request(mode, paths, batch_sizes, accumulate_steps, on_one_host) -> Request:
-    """Returns what the flags ask of a TPU; the arguments are attributes of a `Request`."""
+    """Returns the `Request` of the flags; the arguments are attributes of `Request`."""
     return Request(
         tpu=FLAGS.tpu,
         zone=FLAGS.tpu_zone,
@@ -89,24 +91,24 @@ def request(mode, paths, batch_sizes, accumulate_steps, on_one_host) -> Request:
 
 
 def iterations_per_loop(save_checkpoints_steps: int) -> int:
-    """Returns the steps of one session.run on a TPU.
+    """Returns the number of training steps per session.run on a TPU.
 
     Raises:
-      TPUError: checkpoints cannot come when they are wanted.
+      TPUError: --iterations_per_loop does not divide save_checkpoints_steps.
     """
-    divisors = [n for n in range(1, _MOST_ITERATIONS + 1) if save_checkpoints_steps % n == 0]
+    divisors = [n for n in range(1, _MAX_ITERATIONS + 1) if save_checkpoints_steps % n == 0]
     wanted = FLAGS.iterations_per_loop
     if wanted and save_checkpoints_steps % wanted:
         raise TPUError(
             f"--iterations_per_loop={wanted} does not divide "
-            f"--save_checkpoints_steps={save_checkpoints_steps}, and a TPU can save only between "
-            f"loops; {divisors[-1]} would do"
+            f"--save_checkpoints_steps={save_checkpoints_steps}; a TPU saves only between loops. "
+            f"Use {divisors[-1]}"
         )
-    if not wanted and divisors[-1] < min(_FEW_ITERATIONS, save_checkpoints_steps):
-        better = max(1, round(save_checkpoints_steps / _MOST_ITERATIONS)) * _MOST_ITERATIONS
+    if not wanted and divisors[-1] < min(_MIN_ITERATIONS, save_checkpoints_steps):
+        better = max(1, round(save_checkpoints_steps / _MAX_ITERATIONS)) * _MAX_ITERATIONS
         print(
-            f"--save_checkpoints_steps={save_checkpoints_steps} lets a TPU make no more than "
-            f"{divisors[-1]} step(s) by itself; with {better} it would make {_MOST_ITERATIONS}, "
-            "and wait less for its host"
+            f"--save_checkpoints_steps={save_checkpoints_steps} limits a TPU to {divisors[-1]} "
+            f"step(s) per loop; --save_checkpoints_steps={better} allows {_MAX_ITERATIONS}, with "
+            "less waiting for the host"
         )
     return wanted or divisors[-1]

@@ -1,4 +1,4 @@
-"""What a program asks of a TPU. Imports no TensorFlow, so that flags can be checked without."""
+"""Requirements of a program on a TPU. Does not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import dataclasses
 
 
 class TPUError(ValueError):
-    """There is no TPU here that the program could use as it was told to."""
+    """The TPU is missing, unreachable or unusable with these flags."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What a program wants from a TPU.
+    """The TPU that a program wants, and what it will do there.
 
     Attributes:
       tpu: see `address.find`.
-      zone, project: of a named TPU; "" asks the machine's metadata.
-      topology: name of the slice, or "" for what is found.
-      use_tpu: "true", "false", or "auto": only if one is named or in this machine.
-      mode: of the program: train, eval, train_and_eval, continuous_eval, predict or export.
-      paths: `{flag: path}` that the TPU's hosts must see.
+      zone, project: of a named TPU; "" to use the metadata of this machine.
+      topology: name of the slice; "" to accept the one that is found.
+      use_tpu: "true", "false", or "auto" (if one is named or present).
+      mode: train, eval, train_and_eval, continuous_eval, predict, export or check.
+      paths: `{flag: path}` that the TPU hosts must be able to read.
       batch_sizes: `{flag: global batch size}` that the mode uses.
-      accumulate_steps: parts into which a core's training batch is cut.
-      on_one_host: whether the mode evaluates or predicts, which TPUEstimator does on one host only.
+      accumulate_steps: micro-batches per training step.
+      on_one_host: True if the mode evaluates or predicts, which TPUEstimator does on one host only.
     """
 
     tpu: str

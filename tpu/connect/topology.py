@@ -1,11 +1,11 @@
-"""Cloud TPU slices by name: their hosts, their cores and the memory of a core."""
+"""Cloud TPU slices by name: hosts, cores per host, memory per core."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
 
-# The generations on which TPUEstimator runs, with the sizes in which Cloud TPU offers them.
+# Generations that TPUEstimator supports, and the slice sizes that Cloud TPU offers.
 # https://cloud.google.com/tpu/docs/supported-tpu-configurations
 _SIZES = {
     "v2": (8, 32, 128, 256, 512),
@@ -13,21 +13,21 @@ _SIZES = {
     "v4": (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096),
 }
 _HBM_GIB = {"v2": 8, "v3": 16, "v4": 32, "v5e": 16, "v5p": 95, "v6e": 32}
-# Later ones, for which a step can be compiled: `{size: devices}`, all on one host.
+# Later generations, for `--mode=check` only: `{size: devices}`, all on one host.
 _LATER = {"v5e": {4: 4, 8: 8}, "v5p": {8: 4}, "v6e": {4: 4, 8: 8}}
-_OWN = re.compile(r"(\d+)x(\d+)")
+_CUSTOM = re.compile(r"(\d+)x(\d+)")
 
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-    """A slice as TensorFlow sees it.
+    """A TPU slice.
 
     Attributes:
       name: such as "v3-32".
       num_hosts: machines that feed the slice.
-      cores_per_host: TPU devices of a host. On v2 and v3 a device is one of a chip's two cores; on
-        v4 it is a chip, whose two cores work as one.
-      hbm_gib: memory of a device in GiB; 0 where there is no such slice.
+      cores_per_host: TPU devices per host. A device is one of the two cores of a chip on v2 and v3,
+        and a chip (megacore) on v4.
+      hbm_gib: memory per device in GiB; 0 for a custom slice of the emulator.
     """
 
     name: str
@@ -37,38 +37,38 @@ class Topology:
 
     @property
     def num_cores(self) -> int:
-        """TPU devices of all hosts: the number of replicas."""
+        """Number of TPU devices, which is the number of replicas."""
         return self.num_hosts * self.cores_per_host
 
     @property
     def generation(self) -> str:
-        """Such as "v3"."""
+        """The TPU generation, such as "v3"."""
         return self.name.partition("-")[0]
 
     @property
     def has_infeed(self) -> bool:
-        """Whether TPUEstimator can run on it."""
+        """True if TPUEstimator can run on it."""
         return self.generation not in _LATER
 
 
 def names() -> list[str]:
-    """Returns the names of all slices."""
+    """Returns the names of all slices that TPUEstimator supports."""
     return [f"{generation}-{size}" for generation, sizes in _SIZES.items() for size in sizes]
 
 
 def find(name: str, any_generation: bool = False) -> Topology:
-    """Returns a slice by its name, or `HOSTSxCORES` (say "1x2"), which only the emulator has.
+    """Returns a slice by name.
 
     Args:
-      name: such as "v3-32".
-      any_generation: whether to accept some on which TPUEstimator cannot run.
+      name: such as "v3-32"; or HOSTSxCORES, such as "1x2", for the emulator.
+      any_generation: also accept v5e, v5p and v6e, on which TPUEstimator cannot run.
 
     Raises:
-      ValueError: there is no such slice, or TPUEstimator cannot run on it.
+      ValueError: an unknown slice, or one on which TPUEstimator cannot run.
     """
-    own = _OWN.fullmatch(name)
-    if own:
-        num_hosts, cores_per_host = map(int, own.groups())
+    custom = _CUSTOM.fullmatch(name)
+    if custom:
+        num_hosts, cores_per_host = map(int, custom.groups())
         if num_hosts and cores_per_host:
             return Topology(name, num_hosts, cores_per_host, 0)
     generation, _, size = name.partition("-")
@@ -77,10 +77,10 @@ def find(name: str, any_generation: bool = False) -> Topology:
         return Topology(name, 1, devices[size], _HBM_GIB[generation])
     if re.fullmatch(r"v[5-9]\w*|v\d\d\w*", generation):
         raise ValueError(
-            f"'{name}': TPUs from v5 on need the PJRT runtime, which has no infeed, so that "
-            "TPUEstimator cannot run there; it runs on v2, v3 and v4"
+            f"TPU slice '{name}' is unsupported: v5 and later have only the PJRT runtime, which "
+            "TPUEstimator cannot use. Use v2, v3 or v4"
         )
     if generation not in _SIZES or size not in map(str, _SIZES[generation]):
-        raise ValueError(f"'{name}' is no TPU slice; there are {', '.join(names())}")
+        raise ValueError(f"unknown TPU slice '{name}'. Valid: {', '.join(names())}")
     cores_per_host = 4 if generation == "v4" else 8
     return Topology(name, max(1, int(size) // 8), cores_per_host, _HBM_GIB[generation])

@@ -1,4 +1,10 @@
-"""TPU emulator: runs any TPUEstimator program, unmodified, on the cores of a CPU."""
+"""TPU emulator: runs unmodified TPUEstimator programs on a CPU.
+
+from tpu import emulator
+
+with emulator.emulate("v3-8"):
+    main()
+"""
 
 from tpu.emulator.emulator import emulate
 

@@ -1,20 +1,20 @@
-"""Runs any TPUEstimator(use_tpu=True), unmodified, on the cores of a CPU.
+"""Runs an unmodified TPUEstimator(use_tpu=True) program on emulated TPU cores.
 
     with emulator.emulate("v3-8"):
         estimator = tf.compat.v1.estimator.tpu.TPUEstimator(model_fn, config=..., use_tpu=True, ...)
         estimator.train(input_fn, max_steps=100)
 
 TPUEstimator builds its real TPU graph: the loop of `iterations_per_loop` steps, infeed and outfeed,
-host_call, hooks, input_fns per host. `replication` then copies the program of a core once a core.
-What comes out is what a TPU would compute but for rounding: a batch that is cut over the cores,
-gradients that are summed over them (or not, if someone forgot), eval metrics from all of them.
+host_call, hooks, one input_fn per host. `replication` then copies the program of one core for each
+core. Results equal those of a TPU up to rounding: the global batch is sharded over the cores,
+gradients are summed over them (if the program does so), eval metrics come from all of them.
 
-Not emulated: XLA (an operation without a TPU kernel, a dynamic shape, a lack of memory go
-unnoticed), bfloat16 inside float32 matrix products, the time a step takes, the random numbers of a
-TPU, TPU embeddings, model parallelism, outside_compilation, AllToAll and CollectivePermute.
+Not emulated: XLA (missing TPU kernels, dynamic shapes and lack of memory go unnoticed), bfloat16
+inside float32 matrix products, step time, the random numbers of a TPU, TPU embeddings, model
+parallelism, outside_compilation, AllToAll and CollectivePermute.
 
-This replaces private functions of TensorFlow 2.15 and tensorflow-estimator 2.15.0, the last
-releases with a TPUEstimator, so that nothing will move under it.
+Patches private functions of TensorFlow 2.15 and tensorflow-estimator 2.15.0, the last releases with
+TPUEstimator.
 """
 
 from __future__ import annotations
@@ -37,34 +37,34 @@ from tpu.connect.topology import Topology
 from tpu.emulator import replication
 
 NOT_EMULATED = "XLA, bfloat16 matrix units, memory, speed"
-_ESTIMATOR = "2.15.0"
-_TENSORFLOW = "2.15."
+_ESTIMATOR_VERSION = "2.15.0"
+_TENSORFLOW_VERSION = "2.15."
 
 _active = False
 
 
 @contextlib.contextmanager
 def emulate(tpu_slice: Topology | str):
-    """Puts a TPU in the place of this process's CPU while the `with` lasts.
+    """Emulates a TPU in this process; a context manager that yields the `Topology`.
 
-    Whatever address a TPUClusterResolver is given, it finds this TPU.
+    A TPUClusterResolver finds this TPU at any address.
 
     Args:
-      tpu_slice: a `Topology`, or a name that `topology.find` knows: "v3-8", "v3-32", or "1x2".
+      tpu_slice: a `Topology`, or its name, such as "v3-8", "v3-32" or "1x2" (HOSTSxCORES).
 
     Raises:
-      RuntimeError: other versions of TensorFlow, or already inside an `emulate`.
-      ValueError: no such slice.
+      RuntimeError: an unsupported version of TensorFlow, or a nested `emulate`.
+      ValueError: an unknown slice.
     """
     global _active
     tpu_slice = topology.find(tpu_slice) if isinstance(tpu_slice, str) else tpu_slice
     _check_versions()
     if _active:
-        raise RuntimeError("one emulated TPU at a time: this is inside an emulate() already")
+        raise RuntimeError("emulate() cannot be nested: a TPU is being emulated already")
     with contextlib.ExitStack() as stack:
         for owner, name, replacement in _replacements(tpu_slice):
             stack.enter_context(mock.patch.object(owner, name, replacement))
-        # There is no worker to shut down.
+        # No TPU worker to shut down.
         stack.enter_context(mock.patch.dict(os.environ, {"TF_TPU_GRACEFUL_SHUTDOWN_MODE": ""}))
         _active = True
         try:
@@ -75,41 +75,41 @@ def emulate(tpu_slice: Topology | str):
 
 def _check_versions():
     estimator = importlib.metadata.version("tensorflow-estimator")
-    if not tf.__version__.startswith(_TENSORFLOW) or estimator != _ESTIMATOR:
+    if not tf.__version__.startswith(_TENSORFLOW_VERSION) or estimator != _ESTIMATOR_VERSION:
         raise RuntimeError(
-            f"the emulator is made for TensorFlow {_TENSORFLOW}x and tensorflow-estimator "
-            f"{_ESTIMATOR}; here are {tf.__version__} and {estimator}"
+            f"the emulator needs TensorFlow {_TENSORFLOW_VERSION}x and tensorflow-estimator "
+            f"{_ESTIMATOR_VERSION}; installed are {tf.__version__} and {estimator}"
         )
 
 
 def _replacements(tpu_slice):
-    """Returns every (owner, name, replacement)."""
+    """Returns the functions to patch, as (owner, name, replacement)."""
     context = tpu_context._InternalTPUContext
     estimator = tpu_estimator.TPUEstimator
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver
     query = "_query_tpu_system_metadata"
     return [
-        # The TPU that is found, wherever one looks.
+        # Discovery of the TPU.
         (resolver, "__init__", _local_resolver_init(resolver.__init__)),
         (tpu_system_metadata, query, lambda *args, **kwargs: metadata(tpu_slice)),
         (tf.compat.v1.tpu, "initialize_system", _no_op),
         (tf.compat.v1.tpu, "shutdown_system", _no_op),
-        # Hosts are in one process, and cores are numbered over all of them.
+        # All hosts are one process: core ordinals count over all hosts.
         (context, "tpu_ordinal_function", _ordinal_function(tpu_slice.cores_per_host)),
         (context, "device_for_replica", lambda self, replica: ("/device:CPU:0", replica)),
-        # The program of the cores, and the way to and from it.
+        # The program of the cores, infeed and outfeed.
         (tpu_lib, "split_compile_and_shard", _run_on_cores(tpu_lib.split_compile_and_shard)),
         (tpu_ops, "infeed_enqueue_tuple", _infeed_enqueue_tuple),
         (tpu_ops, "outfeed_dequeue_tuple", _outfeed_dequeue_tuple),
-        # The program that TPUEstimator built stays in the graph, unused and without kernels.
+        # The original program stays in the graph, unused and without kernels.
         (estimator, "__init__", _init_with_pruned_graph(estimator.__init__)),
-        # In version 1 control flow a loop is made of nodes, which can be copied.
+        # Version 1 loops consist of nodes, which `replication` can copy.
         (control_flow_util, "ENABLE_CONTROL_FLOW_V2", False),
     ]
 
 
 def metadata(tpu_slice: Topology):
-    """Returns what TPUEstimator learns of a slice when it connects to one."""
+    """Returns the `TPUSystemMetadata` of a slice."""
     devices = [
         session_lib._DeviceAttributes(
             f"/job:localhost/replica:0/task:{host}/device:TPU:{core}", "TPU", 0, 0

@@ -1,7 +1,7 @@
-"""The program of one core, as TPUEstimator leaves it in the graph.
+"""The replicated part of a TPUEstimator graph: the program of one core.
 
-It is a *cluster*: operations marked with the attribute `_tpu_replicate`. In a TPU's runtime they
-become the program of every core; TensorFlow on a CPU has no such pass.
+TPUEstimator marks its operations with the attribute `_tpu_replicate`. TensorFlow's TPU runtime
+turns them into the program of every core; TensorFlow on a CPU has no such pass.
 """
 
 from __future__ import annotations
@@ -10,30 +10,30 @@ import functools
 
 import tensorflow as tf
 
-_MARK = "_tpu_replicate"
-# Marked as of the cluster, but nothing that a core runs.
-_MARKERS = ("TPUReplicateMetadata", "TPUCompilationResult")
-_CONTROL_FLOW = ("Enter", "Switch")
-# What a node of the cluster must lose outside of it; `_class` is colocation with what is outside.
-_ATTRIBUTES = (_MARK, "_class")
+_REPLICATE = "_tpu_replicate"
+# Operations that carry the attribute, but that no core runs.
+_METADATA_OPS = ("TPUReplicateMetadata", "TPUCompilationResult")
+_CONTROL_FLOW_OPS = ("Enter", "Switch")
+# Attributes to remove from copies; `_class` is colocation with operations outside.
+_ATTRIBUTES = (_REPLICATE, "_class")
 
 
-class Cluster:
-    """The operations of one core, and what they share with the rest of the graph.
+class ReplicatedGraph:
+    """The operations of one core, and their inputs and outputs.
 
     Attributes:
       operations: `{name: operation}`.
-      external_tensors: `{name: tensor}` that come from outside.
-      external_controls: operations outside that some inside wait for.
-      replicated: `{name of an external tensor: [the tensor that core i gets in its place]}`.
-      results: names of the tensors that leave.
+      external_tensors: `{name: tensor}`, inputs from outside of the replicated graph.
+      external_controls: operations outside that are control inputs.
+      replicated_inputs: `{name of an external tensor: [its value on core i]}`.
+      results: names of the output tensors.
     """
 
     def __init__(self, operations):
         self.operations = {
             op.name: op
             for op in operations
-            if _MARK in op.node_def.attr and op.type not in _MARKERS
+            if _REPLICATE in op.node_def.attr and op.type not in _METADATA_OPS
         }
         self.external_tensors, controls = {}, {}
         for op in self.operations.values():
@@ -41,10 +41,10 @@ class Cluster:
                 if tensor.op.name not in self.operations:
                     self.external_tensors[tensor.name] = tensor
             for control in op.control_inputs:
-                if control.name not in self.operations and control.type not in _MARKERS:
+                if control.name not in self.operations and control.type not in _METADATA_OPS:
                     controls[control.name] = control
         self.external_controls = list(controls.values())
-        self.replicated = {
+        self.replicated_inputs = {
             op.outputs[0].name: list(op.inputs)
             for op in operations
             if op.type == "TPUReplicatedInput"
@@ -53,52 +53,52 @@ class Cluster:
 
     @property
     def has_control_flow(self) -> bool:
-        """Whether a loop or a condition is laid out in nodes of the graph."""
-        return any(op.type in _CONTROL_FLOW for op in self.operations.values())
+        """True if it has version 1 loops or conditionals."""
+        return any(op.type in _CONTROL_FLOW_OPS for op in self.operations.values())
 
     @functools.cached_property
     def live(self) -> set[str]:
-        """Names of the operations that a result or the outfeed depends on: those that run."""
-        return self.before(self._ends())
+        """Names of the operations that run: results and outfeed depend on them."""
+        return self.ancestors(self._ends())
 
     @functools.cached_property
     def computed(self) -> set[str]:
-        """Names of those whose numbers are used. XLA drops what others only wait for."""
+        """Names of the operations whose values are used. XLA drops pure control dependencies."""
         updates = [op for op in self.operations.values() if op.op_def.is_stateful]
         updates = [op for op in updates if op.name in self.live]
-        return self.before([*self._ends(), *updates], controls=False)
+        return self.ancestors([*self._ends(), *updates], controls=False)
 
     def _ends(self):
         results = [self.operations[name.split(":")[0]] for name in self.results]
-        return [*results, self.the("OutfeedEnqueueTuple")]
+        return [*results, self.find_op("OutfeedEnqueueTuple")]
 
-    def before(self, operations, controls: bool = True) -> set[str]:
-        """Names of the operations that these depend on, themselves included."""
-        seen, open_ = set(), [op for op in operations if op is not None]
-        while open_:
-            op = open_.pop()
+    def ancestors(self, operations, controls: bool = True) -> set[str]:
+        """Returns the names of `operations` and of all operations they depend on."""
+        seen, pending = set(), [op for op in operations if op is not None]
+        while pending:
+            op = pending.pop()
             if op.name not in seen:
                 seen.add(op.name)
-                open_ += [tensor.op for tensor in op.inputs]
-                open_ += op.control_inputs if controls else []
+                pending += [tensor.op for tensor in op.inputs]
+                pending += op.control_inputs if controls else []
         return seen
 
     @property
     def infeed(self) -> list[tf.Tensor]:
-        """What comes in at each step."""
-        dequeue = self.the("InfeedDequeueTuple")
+        """The tensors that a core dequeues at each step."""
+        dequeue = self.find_op("InfeedDequeueTuple")
         return list(dequeue.outputs) if dequeue is not None else []
 
-    def the(self, kind):
-        """Returns the one operation of a type, or None."""
-        found = [op for op in self.operations.values() if op.type == kind]
+    def find_op(self, op_type):
+        """Returns the first operation of a type, or None."""
+        found = [op for op in self.operations.values() if op.type == op_type]
         return found[0] if found else None
 
 
 def copy_node(op, node, inside, device=""):
-    """Makes `node`, a NodeDef, what `op` is, without what holds it in the cluster.
+    """Copies `op` to the NodeDef `node`, without the attributes of the replicated graph.
 
-    Control inputs from outside of `inside`, names of operations, are left out.
+    Drops control inputs that are not in `inside`, a collection of operation names.
     """
     node.CopyFrom(op.node_def)
     node.device = device
@@ -109,7 +109,7 @@ def copy_node(op, node, inside, device=""):
     node.input.extend(kept)
 
 
-def groups_of(op):
+def group_assignment(op):
     """Returns the group assignment of a CrossReplicaSum, a list of lists of cores."""
     tensor = op.inputs[1]
     while tensor.op.type in ("Enter", "Identity"):

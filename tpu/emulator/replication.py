@@ -1,18 +1,17 @@
-"""Copies of a TPU computation, one a core, that run on a CPU.
+"""Copies the program of a TPU core for each emulated core, with CPU kernels.
 
-The cluster that TPUEstimator leaves in the graph (see `cluster`) is copied once a core, and what
-only a TPU can do is put in terms of queues:
+The `ReplicatedGraph` is copied once per core, and TPU operations are rewritten:
 
-    InfeedDequeueTuple    takes from the queue "infeed_<core>"
-    OutfeedEnqueueTuple   puts into the queue "outfeed_<core>"
-    CrossReplicaSum       the first core of each group takes from a queue for each other one, adds
-                          in the order of the cores, and hands the sum back through queues
-    Sum, Mean, ...        add up bfloat16 in float32
-    loops                 make one iteration after the other
+    InfeedDequeueTuple    dequeues from the queue "infeed_<core>"
+    OutfeedEnqueueTuple   enqueues to the queue "outfeed_<core>"
+    CrossReplicaSum       the first core of each group dequeues the values of the others, adds them
+                          in the order of the cores, and enqueues the sum for each of them
+    Sum, Mean, ...        accumulate bfloat16 in float32
+    loops                 run one iteration at a time
 
-A core that waits for a queue is cancelled when another one fails, so an error ends them all.
-Variables: core 0 works on the variables of the graph, the others on copies that are made anew at
-each session.run; as on a TPU, whose runtime writes back only what core 0 has.
+If one core fails, the session cancels the queue operations of the others, so all cores end.
+Variables: core 0 uses the variables of the graph, the other cores use copies that each session.run
+creates again. The TPU runtime, too, writes back only the variables of core 0.
 """
 
 from __future__ import annotations
@@ -21,67 +20,66 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 from tensorflow.python.ops import gen_data_flow_ops, gen_resource_variable_ops
 
-from tpu.emulator import replicated_graph as clusters
-from tpu.emulator.replicated_graph import Cluster
+from tpu.emulator.replicated_graph import ReplicatedGraph, copy_node, group_assignment
 
 _UNSUPPORTED = ("AllToAll", "CollectivePermute")
 _DEVICE = "/device:CPU:0"
 _QUEUE_CAPACITY = 4
-# Cores draw different random numbers from the same seed.
+# Added to seeds per core, so that cores draw different random numbers.
 _SEED_STRIDE = 7919
 
 
 def queue(name, dtypes):
-    """Returns the handle of a queue of any shapes; the same name is the same queue."""
+    """Returns the handle of a FIFO queue of any shapes, shared by name."""
     return gen_data_flow_ops.fifo_queue_v2(dtypes, capacity=_QUEUE_CAPACITY, shared_name=name)
 
 
 def run_on_cores(operations, num_cores):
-    """Adds a copy of the cluster for each core to the default graph.
+    """Adds a copy of the replicated graph for each core to the default graph.
 
     Args:
-      operations: the cluster, its TPUReplicatedInputs and its TPUReplicatedOutputs.
+      operations: the replicated graph with its TPUReplicatedInputs and TPUReplicatedOutputs.
       num_cores: number of copies.
 
     Returns:
-      The results of core 0, tensors that are there when all cores are done.
+      The results of core 0, available once all cores are done.
 
     Raises:
-      NotImplementedError: the cluster holds an operation that is not emulated.
-      ValueError: the cluster takes a resource that is no variable from outside.
+      NotImplementedError: an operation that is not emulated.
+      ValueError: an external resource that is not a variable.
     """
-    cluster = Cluster(operations)
-    refused = {op.type for op in cluster.operations.values()} & set(_UNSUPPORTED)
-    if refused:
-        raise NotImplementedError(f"the emulator cannot run {', '.join(sorted(refused))}")
+    program = ReplicatedGraph(operations)
+    unsupported = {op.type for op in program.operations.values()} & set(_UNSUPPORTED)
+    if unsupported:
+        raise NotImplementedError(f"the emulator does not support {', '.join(sorted(unsupported))}")
     graph = tf.compat.v1.get_default_graph()
     with graph.control_dependencies(None), graph.name_scope(None), graph.device(_DEVICE):
-        variables, ready = _variables_of_cores(cluster, num_cores)
-        with graph.control_dependencies([_all_of([*ready, *cluster.external_controls])]):
-            inputs = [_inputs(cluster, core, variables) for core in range(num_cores)]
-        results = [_copy(cluster, core, inputs[core]) for core in range(num_cores)]
+        variables, ready = _copy_variables(program, num_cores)
+        with graph.control_dependencies([_group([*ready, *program.external_controls])]):
+            inputs = [_inputs(program, core, variables) for core in range(num_cores)]
+        results = [_copy(program, core, inputs[core]) for core in range(num_cores)]
         with graph.control_dependencies(
-            [_all_of([tensor for result in results for tensor in result])]
+            [_group([tensor for result in results for tensor in result])]
         ):
             return [tf.identity(tensor) for tensor in results[0]]
 
 
-def _all_of(things):
-    """Returns one operation for many to wait for, in the place of an edge for every pair."""
-    with tf.control_dependencies(things):
+def _group(dependencies):
+    """Returns one operation that runs after all dependencies (fewer edges than all pairs)."""
+    with tf.control_dependencies(dependencies):
         return tf.no_op()
 
 
-def _variables_of_cores(cluster, num_cores):
-    """Returns `{name of a handle: [handle of core i]}`, and the ops that make the copies."""
+def _copy_variables(program, num_cores):
+    """Returns `{name of a handle: [handle of core i]}`, and the ops that create the copies."""
     variables, ready = {}, []
-    for name, handle in cluster.external_tensors.items():
+    for name, handle in program.external_tensors.items():
         if handle.dtype != tf.resource:
             continue
         if handle.op.type != "VarHandleOp":
             raise ValueError(
                 f"the TPU computation uses '{handle.op.name}' from outside, which is a "
-                f"{handle.op.type} and no variable"
+                f"{handle.op.type}, not a variable"
             )
         dtype, shape = handle.op.get_attr("dtype"), handle.op.get_attr("shape")
         value = gen_resource_variable_ops.read_variable_op(handle, dtype)
@@ -95,49 +93,49 @@ def _variables_of_cores(cluster, num_cores):
     return variables, ready
 
 
-def _inputs(cluster, core, variables):
-    """Returns `{name of an external tensor: what one core gets in its place}`."""
+def _inputs(program, core, variables):
+    """Returns `{name of an external tensor: its value on one core}`."""
 
-    def of_core(name, tensor):
-        if name in cluster.replicated:
-            return cluster.replicated[name][core]
+    def value_on_core(name, tensor):
+        if name in program.replicated_inputs:
+            return program.replicated_inputs[name][core]
         return variables[name][core] if name in variables else tensor
 
-    # Identities, for the sake of the control inputs around them.
+    # tf.identity adds the surrounding control dependencies.
     return {
-        name: tf.identity(of_core(name, tensor))
-        for name, tensor in cluster.external_tensors.items()
+        name: tf.identity(value_on_core(name, tensor))
+        for name, tensor in program.external_tensors.items()
     }
 
 
-def _copy(cluster, core, inputs):
-    """Imports the cluster as the program of one core; returns its results."""
-    program = _Program(core)
-    for op in cluster.operations.values():
-        program.add_copy(op, cluster.operations)
+def _copy(program, core, inputs):
+    """Imports the program of one core into the graph; returns its results."""
+    builder = _CoreBuilder(core)
+    for op in program.operations.values():
+        builder.add_copy(op, program.operations)
     graph = tf.compat.v1.get_default_graph()
-    program.graph_def.versions.producer = graph.graph_def_versions.producer
-    return tf.import_graph_def(program.graph_def, inputs, cluster.results, name=f"core_{core}")
+    builder.graph_def.versions.producer = graph.graph_def_versions.producer
+    return tf.import_graph_def(builder.graph_def, inputs, program.results, name=f"core_{core}")
 
 
-class _Program:
-    """The GraphDef of one core in the making."""
+class _CoreBuilder:
+    """Builds the GraphDef of one core."""
 
     def __init__(self, core):
         self.graph_def = graph_pb2.GraphDef()
         self._core = core
 
     def add_copy(self, op, inside):
-        """Adds an operation of the cluster, rewritten where only a TPU has it."""
+        """Adds an operation of the replicated graph, rewritten if only a TPU has a kernel."""
         node = self.graph_def.node.add()
-        # What waits for operations outside waits through its inputs: see run_on_cores.
-        clusters.copy_node(op, node, inside, _DEVICE)
+        # Control inputs from outside are added to the inputs: see run_on_cores.
+        copy_node(op, node, inside, _DEVICE)
         if "frame_name" in node.attr:
             node.attr["frame_name"].s += f"/core_{self._core}".encode()
         if "seed2" in node.attr and (node.attr["seed"].i or node.attr["seed2"].i):
             node.attr["seed2"].i += _SEED_STRIDE * self._core
         if "parallel_iterations" in node.attr:
-            node.attr["parallel_iterations"].i = 1  # else sums of two iterations would mix
+            node.attr["parallel_iterations"].i = 1  # keeps sums of two iterations apart
         rewrite = _REWRITES.get(op.type)
         if rewrite:
             rewrite(self, node, op)
@@ -147,50 +145,50 @@ class _Program:
         controls = list(node.input)
         dtypes = [tensor.dtype for tensor in op.outputs]
         handle = self._queue(f"{node.name}/queue", f"infeed_{self._core}", dtypes, controls)
-        self._become(node, "QueueDequeueV2", [handle, *controls], component_types=dtypes)
+        self._replace(node, "QueueDequeueV2", [handle, *controls], component_types=dtypes)
 
     def outfeed(self, node, op):
         """Rewrites an OutfeedEnqueueTuple."""
-        values, controls = _parts(node.input)
+        values, controls = _split_inputs(node.input)
         dtypes = [tensor.dtype for tensor in op.inputs]
-        after = [*controls, f"^{_operation(values[0])}"]
+        after = [*controls, f"^{_op_name(values[0])}"]
         handle = self._queue(f"{node.name}/queue", f"outfeed_{self._core}", dtypes, after)
-        self._become(node, "QueueEnqueueV2", [handle, *values, *controls], Tcomponents=dtypes)
+        self._replace(node, "QueueEnqueueV2", [handle, *values, *controls], Tcomponents=dtypes)
 
     def cross_replica_sum(self, node, op):
-        """Rewrites a CrossReplicaSum: member i of a group gives to the first one, and takes."""
-        (value, _), controls = _parts(node.input)
+        """Rewrites a CrossReplicaSum: the first core of the group adds the values of all."""
+        (value, _), controls = _split_inputs(node.input)
         dtype = op.inputs[0].dtype
-        (group,) = (row for row in clusters.groups_of(op) if self._core in row)
-        after = [f"^{_operation(value)}"]
+        (group,) = (row for row in group_assignment(op) if self._core in row)
+        after = [f"^{_op_name(value)}"]
 
-        def mailbox(kind, member):
+        def queue_handle(kind, member):
             name = f"{op.name}/{kind}_{member}"
             return self._queue(f"{name}/queue", name, [dtype], after)
 
-        def give(kind, member, tensor):
-            inputs = [mailbox(kind, member), tensor]
-            name = f"{op.name}/{kind}_{member}/give"
+        def enqueue(kind, member, tensor):
+            inputs = [queue_handle(kind, member), tensor]
+            name = f"{op.name}/{kind}_{member}/enqueue"
             return "^" + self._add(name, "QueueEnqueueV2", inputs, Tcomponents=[dtype])
 
-        def take(kind, member):
-            inputs = [mailbox(kind, member)]
-            name = f"{op.name}/{kind}_{member}/take"
+        def dequeue(kind, member):
+            inputs = [queue_handle(kind, member)]
+            name = f"{op.name}/{kind}_{member}/dequeue"
             return self._add(name, "QueueDequeueV2", inputs, component_types=[dtype])
 
         if self._core != group[0]:
-            given = give("summand", self._core, value)
-            inputs = [mailbox("sum", self._core), given, *controls]
-            self._become(node, "QueueDequeueV2", inputs, component_types=[dtype])
+            sent = enqueue("summand", self._core, value)
+            inputs = [queue_handle("sum", self._core), sent, *controls]
+            self._replace(node, "QueueDequeueV2", inputs, component_types=[dtype])
             return
-        summands = [value, *(take("summand", member) for member in group[1:])]
+        summands = [value, *(dequeue("summand", member) for member in group[1:])]
         name = f"{op.name}/add"
         total = self._add(name, "AddN", summands, T=dtype, N=len(summands))
-        given = [give("sum", member, total) for member in group[1:]]
-        self._become(node, "Identity", [total, *given, *controls], T=dtype)
+        sent = [enqueue("sum", member, total) for member in group[1:]]
+        self._replace(node, "Identity", [total, *sent, *controls], T=dtype)
 
     def sum_in_float32(self, node, op):
-        """Rewrites a sum of bfloat16, which a CPU would add up in bfloat16."""
+        """Rewrites a bfloat16 sum, which a CPU would accumulate in bfloat16."""
         narrow, wide = tf.bfloat16, tf.float32
         if op.get_attr("T") != narrow:
             return
@@ -201,10 +199,10 @@ class _Program:
             f"{node.name}/cast", "Cast", [node.input[0]], SrcT=narrow, DstT=wide
         )
         _set(total.attr["T"], wide)
-        self._become(node, "Cast", [total.name], SrcT=wide, DstT=narrow)
+        self._replace(node, "Cast", [total.name], SrcT=wide, DstT=narrow)
 
     def _queue(self, name, shared_name, dtypes, controls):
-        # Named anew wherever it is used: a handle from outside a loop would have to enter it.
+        # One handle per use: a handle from outside a loop would need an Enter node.
         return self._add(
             name,
             "FIFOQueueV2",
@@ -216,10 +214,10 @@ class _Program:
 
     def _add(self, name, kind, inputs, **attributes):
         node = self.graph_def.node.add(name=name, device=_DEVICE)
-        self._become(node, kind, inputs, **attributes)
+        self._replace(node, kind, inputs, **attributes)
         return name
 
-    def _become(self, node, kind, inputs, **attributes):
+    def _replace(self, node, kind, inputs, **attributes):
         node.op = kind
         del node.input[:]
         node.input.extend(inputs)
@@ -239,18 +237,18 @@ def _set(attribute, value):
         attribute.list.type.extend(dtype.as_datatype_enum for dtype in value)
 
 
-def _parts(inputs):
+def _split_inputs(inputs):
     """Returns the data inputs and the control inputs of a node."""
     return [i for i in inputs if i[0] != "^"], [i for i in inputs if i[0] == "^"]
 
 
-def _operation(tensor_name):
+def _op_name(tensor_name):
     return tensor_name.split(":")[0]
 
 
 _REWRITES = {
-    "InfeedDequeueTuple": _Program.infeed,
-    "OutfeedEnqueueTuple": _Program.outfeed,
-    "CrossReplicaSum": _Program.cross_replica_sum,
-    **dict.fromkeys(("BiasAddGrad", "Mean", "Sum"), _Program.sum_in_float32),
+    "InfeedDequeueTuple": _CoreBuilder.infeed,
+    "OutfeedEnqueueTuple": _CoreBuilder.outfeed,
+    "CrossReplicaSum": _CoreBuilder.cross_replica_sum,
+    **dict.fromkeys(("BiasAddGrad", "Mean", "Sum"), _CoreBuilder.sum_in_float32),
 }

@@ -1,4 +1,4 @@
-"""How an image size is written in a flag."""
+"""Flags that hold an image size."""
 
 import pytest
 from absl import flags
@@ -18,13 +18,13 @@ def values():
 @pytest.mark.parametrize(
     ("text", "size"), [("224", (224, 224)), ("224x320", (224, 320)), ("1x1", (1, 1))]
 )
-def test_a_size(values, text, size):
+def test_valid_sizes(values, text, size):
     values(["program", f"--size={text}"])
     assert values.size == size
     assert values["size"].serialize() == f"--size={size[0]}x{size[1]}"
 
 
 @pytest.mark.parametrize("text", ["", "0", "224x", "x3", "2.5", "-3", "3x4x5", "224X224"])
-def test_no_size(values, text):
-    with pytest.raises(flags.IllegalFlagValueError, match="should be SIZE or HEIGHTxWIDTH"):
+def test_invalid_sizes(values, text):
+    with pytest.raises(flags.IllegalFlagValueError, match="must be SIZE or HEIGHTxWIDTH"):
         values(["program", f"--size={text}"])

@@ -1,4 +1,4 @@
-"""The start and the end of a program."""
+"""Start and end of a program."""
 
 import collections
 import importlib.metadata
@@ -19,7 +19,7 @@ Version = collections.namedtuple("Version", "major minor micro releaselevel seri
 
 
 def installed(monkeypatch, **versions):
-    """Pretends that just these distributions are installed."""
+    """Replaces the installed distributions."""
 
     def version(name):
         if name.replace("-", "_") not in versions:
@@ -30,14 +30,14 @@ def installed(monkeypatch, **versions):
 
 
 @pytest.mark.parametrize("version", [(3, 8, 18), (3, 12, 1), (2, 7, 18)])
-def test_a_wrong_python_is_refused(monkeypatch, version):
+def test_unsupported_python_versions_are_rejected(monkeypatch, version):
     monkeypatch.setattr(sys, "version_info", Version(*version, "final", 0))
     with pytest.raises(UsageError, match=r"runs on Python 3\.9, 3\.10 and 3\.11"):
         startup.check_versions()
 
 
 @pytest.mark.parametrize("wheel", ["tensorflow", "tensorflow_cpu", "tensorflow_tpu"])
-def test_any_wheel_of_tensorflow_2_15_will_do(monkeypatch, wheel):
+def test_all_wheels_of_tensorflow_2_15_are_accepted(monkeypatch, wheel):
     installed(monkeypatch, **{wheel: "2.15.0", "tensorflow_estimator": "2.15.0"})
     startup.check_versions()
 
@@ -45,7 +45,7 @@ def test_any_wheel_of_tensorflow_2_15_will_do(monkeypatch, wheel):
 @pytest.mark.parametrize(
     ("versions", "message"),
     [
-        ({}, "no TensorFlow in"),
+        ({}, "TensorFlow is not installed in"),
         ({"tensorflow": "2.16.1"}, "tensorflow 2.16.1: this package needs tensorflow 2.15.x"),
         ({"tensorflow": "2.15.1"}, "tensorflow-estimator is missing"),
         (
@@ -54,14 +54,14 @@ def test_any_wheel_of_tensorflow_2_15_will_do(monkeypatch, wheel):
         ),
     ],
 )
-def test_a_wrong_tensorflow_is_refused(monkeypatch, versions, message):
+def test_other_tensorflow_versions_are_rejected(monkeypatch, versions, message):
     installed(monkeypatch, **versions)
     with pytest.raises(UsageError, match=message):
         startup.check_versions()
 
 
 @pytest.mark.parametrize("error", [UsageError, DataError, ModelError])
-def test_an_error_of_the_input_is_one_line_and_status_2(monkeypatch, capsys, error):
+def test_invalid_input_is_one_line_and_status_2(monkeypatch, capsys, error):
     monkeypatch.setattr(sys, "argv", ["/some/where/run_cpu.py"])
 
     def main():
@@ -73,25 +73,25 @@ def test_an_error_of_the_input_is_one_line_and_status_2(monkeypatch, capsys, err
     assert capsys.readouterr().err == "run_cpu.py: error: this is wrong\n"
 
 
-def test_a_locale_without_utf8_starts_python_in_its_utf8_mode(monkeypatch):
+def test_a_locale_without_utf8_restarts_python_in_utf8_mode(monkeypatch):
     started = []
     monkeypatch.setattr(os, "execv", lambda program, argv: started.append(argv))
     monkeypatch.setattr(sys, "getfilesystemencoding", lambda: "ascii")
     monkeypatch.setenv("PYTHONUTF8", "0")
     startup._use_utf8()
-    startup._use_utf8()  # by now it is in that mode
+    startup._use_utf8()  # already in UTF-8 mode
     assert len(started) == 1
     assert os.environ["PYTHONUTF8"] == "1"
 
 
-def test_an_argument_that_is_not_utf8(capsys):
+def test_an_argument_that_is_not_utf8_is_rejected(capsys):
     with pytest.raises(SystemExit) as end:
         startup.start(["run_cpu.py", "--data_dir=\udcff"], "")
     assert end.value.code == 2
-    assert r"the argument '--data_dir=\udcff' is not UTF-8" in capsys.readouterr().err
+    assert r"argument '--data_dir=\udcff' is not UTF-8" in capsys.readouterr().err
 
 
-def test_an_error_of_the_program_is_not_hidden():
+def test_unexpected_exceptions_are_raised():
     def main():
         raise ZeroDivisionError
 
@@ -101,7 +101,7 @@ def test_an_error_of_the_program_is_not_hidden():
 
 @pytest.fixture
 def flags_module(monkeypatch):
-    """The name of a module with a flag `--number`."""
+    """Returns the name of a module that defines `--number`."""
     module = types.ModuleType("flags_of_a_test")
     module.FLAGS = flags.FlagValues()
     flags.DEFINE_integer("number", 1, "A number of things.", flag_values=module.FLAGS)
@@ -123,7 +123,7 @@ def test_help_prints_the_doc_and_the_flags(flags_module, capsys):
     assert "A number of things." in out
 
 
-def test_a_python_without_the_requirements_is_told_how_to_get_them():
+def test_missing_requirements_are_reported_without_imports():
     code = (
         "import runpy, sys; sys.path.insert(0, '.'); runpy.run_path(sys.argv[1], None, '__main__')"
     )
@@ -132,11 +132,11 @@ def test_a_python_without_the_requirements_is_told_how_to_get_them():
         done = subprocess.run([*command, name], capture_output=True, text=True)
         assert done.returncode == 2
         (line,) = done.stderr.splitlines()
-        assert "no TensorFlow in" in line
+        assert "TensorFlow is not installed in" in line
 
 
-def test_the_flags_stay_parsed_for_the_poller_that_watches_for_preemption():
-    """A thread of TPUEstimator reads absl flags; unparsed, they would end it without a word."""
+def test_flags_remain_parsed_for_the_preemption_poller():
+    """A thread of TPUEstimator reads absl flags; unparsed flags would stop it silently."""
     code = (
         "import sys\n"
         "from engine.cli import startup\n"
@@ -151,7 +151,7 @@ def test_the_flags_stay_parsed_for_the_poller_that_watches_for_preemption():
 
 
 @pytest.mark.parametrize(
-    ("said", "shown"),
+    ("message", "printed"),
     [
         (
             "https://s/o?X-Goog-Signature=ab12&X-Goog-Date=1: 403",
@@ -161,10 +161,10 @@ def test_the_flags_stay_parsed_for_the_poller_that_watches_for_preemption():
         ("a row of 64 tokens: too long", "a row of 64 tokens: too long"),
     ],
 )
-def test_no_secret_is_shown(capsys, said, shown):
+def test_secrets_are_redacted(capsys, message, printed):
     def fails():
-        raise RunError(said)
+        raise RunError(message)
 
     with pytest.raises(SystemExit):
         startup.run(fails)
-    assert capsys.readouterr().err.partition("error: ")[2] == f"{shown}\n"
+    assert capsys.readouterr().err.partition("error: ")[2] == f"{printed}\n"

@@ -1,4 +1,4 @@
-"""One graph and one session for checkpoint after checkpoint, against Estimator.evaluate."""
+"""EvalSession returns the metrics of Estimator.evaluate with one graph and one session."""
 
 import numpy as np
 import pytest
@@ -10,8 +10,8 @@ ModeKeys = tf.estimator.ModeKeys
 STEPS = 3
 
 
-class Passes(tf.estimator.SessionRunHook):
-    """Keeps the sessions and counts the batches that it sees."""
+class SessionRecorder(tf.estimator.SessionRunHook):
+    """Records the sessions and counts the batches."""
 
     def __init__(self):
         self.sessions, self.batches = [], 0
@@ -23,8 +23,8 @@ class Passes(tf.estimator.SessionRunHook):
         self.batches += 1
 
 
-class Away(tf.estimator.SessionRunHook):
-    """Fails once, as a bucket does that is not available for a moment."""
+class FailOnce(tf.estimator.SessionRunHook):
+    """Fails once with UnavailableError, like a bucket."""
 
     def __init__(self, batch):
         self._left = batch
@@ -37,16 +37,16 @@ class Away(tf.estimator.SessionRunHook):
 
 @pytest.fixture
 def regression(tmp_path):
-    """An Estimator of `y = weights x` trained for 5 steps, of which it has 5 checkpoints.
+    """An Estimator of `y = weights x` with checkpoints of steps 1 to 5.
 
-    It evaluates what `twice_the_weights` holds, with `noise`. `graphs` lists the modes that it was
-    called with.
+    Evaluation restores `weights` from `twice_the_weights`, and adds `noise`. `graphs` lists the
+    modes of all model_fn calls.
     """
     graphs = []
 
     def model_fn(features, labels, mode):
         graphs.append(mode)
-        weights = tf.compat.v1.get_variable("weights", [4, 1])  # random at first
+        weights = tf.compat.v1.get_variable("weights", [4, 1])  # random initial values
         global_step = tf.compat.v1.train.get_global_step()
         losses = tf.abs(tf.matmul(features, weights)[:, 0] - labels)
         if estimator.noise:
@@ -79,7 +79,7 @@ def regression(tmp_path):
 
 
 def input_fn():
-    """13 examples in batches of 5, forever."""
+    """Returns 13 examples in batches of 5, repeated."""
     random = np.random.default_rng(3)
     examples = random.normal(size=[13, 4]).astype(np.float32)
     dataset = tf.data.Dataset.from_tensor_slices((examples, examples.sum(axis=1)))
@@ -91,7 +91,7 @@ def checkpoint(estimator, step):
 
 
 def events(folder):
-    """Returns `(step, tag, value)` of all of a folder's."""
+    """Returns `(step, tag, value)` of all events in a folder."""
     return [
         (event.step, value.tag, value.simple_value or tf.make_ndarray(value.tensor).tolist())
         for path in tf.io.gfile.glob(f"{folder}/events*")
@@ -101,14 +101,14 @@ def events(folder):
 
 
 def node_names(folder):
-    """The names in the graph that the events of a folder begin with."""
+    """Returns the names of the nodes of the graph in the event file of a folder."""
     (path,) = tf.io.gfile.glob(f"{folder}/events*")
     graphs = [event.graph_def for event in tf.compat.v1.train.summary_iterator(path)]
     graph_def = tf.compat.v1.GraphDef.FromString(max(graphs, key=len))
     return {node.name for node in graph_def.node}
 
 
-def test_each_checkpoint_has_the_metrics_of_estimator_evaluate(regression):
+def test_metrics_match_estimator_evaluate(regression):
     session = EvalSession(regression, input_fn)
     for step in (1, 5, 2):
         path = checkpoint(regression, step)
@@ -120,35 +120,35 @@ def test_each_checkpoint_has_the_metrics_of_estimator_evaluate(regression):
         assert found["global_step"] == step
 
 
-def test_the_events_are_those_of_estimator_evaluate(regression):
+def test_events_match_estimator_evaluate(regression):
     session = EvalSession(regression, input_fn)
     for step in (2, 4):
         path = checkpoint(regression, step)
         session.evaluate(STEPS, [], path, "kept")
-        regression.evaluate(input_fn, STEPS, checkpoint_path=path, name="anew")
-    assert events(regression.eval_dir("kept")) == events(regression.eval_dir("anew"))
+        regression.evaluate(input_fn, STEPS, checkpoint_path=path, name="estimator")
+    assert events(regression.eval_dir("kept")) == events(regression.eval_dir("estimator"))
     assert len(events(regression.eval_dir("kept"))) == 8
 
 
-def test_the_graph_in_the_events_is_that_of_the_evaluation(regression):
+def test_the_event_file_contains_the_graph(regression):
     path = checkpoint(regression, 2)
     EvalSession(regression, input_fn).evaluate(STEPS, [], path, "kept")
-    regression.evaluate(input_fn, STEPS, checkpoint_path=path, name="anew")
-    kept, anew = (node_names(regression.eval_dir(name)) for name in ("kept", "anew"))
+    regression.evaluate(input_fn, STEPS, checkpoint_path=path, name="estimator")
+    kept, estimator = (node_names(regression.eval_dir(name)) for name in ("kept", "estimator"))
     assert (
-        {"weights", "IteratorGetNext"} <= kept <= anew
+        {"weights", "IteratorGetNext"} <= kept <= estimator
     )  # the Estimator has a counter of steps too
 
 
-def test_a_pass_begins_anew_where_the_storage_was_away_for_a_moment(regression):
+def test_an_evaluation_restarts_after_unavailable_error(regression):
     path = checkpoint(regression, 2)
     expected = regression.evaluate(input_fn, STEPS, checkpoint_path=path)
-    found = EvalSession(regression, input_fn).evaluate(STEPS, [Away(batch=2)], path)
+    found = EvalSession(regression, input_fn).evaluate(STEPS, [FailOnce(batch=2)], path)
     assert found["error"] == expected["error"]
     np.testing.assert_array_equal(found["features"], expected["features"])
 
 
-def test_random_numbers_begin_anew_in_each_pass(regression):
+def test_random_ops_are_reset_in_each_evaluation(regression):
     regression.noise = 1.0
     session, path = EvalSession(regression, input_fn), checkpoint(regression, 2)
     expected = regression.evaluate(input_fn, STEPS, checkpoint_path=path)["error"]
@@ -156,23 +156,23 @@ def test_random_numbers_begin_anew_in_each_pass(regression):
     assert found == [expected, expected]
 
 
-def test_the_graph_and_the_session_are_made_once(regression):
-    session, passes = EvalSession(regression, input_fn), Passes()
+def test_the_graph_and_the_session_are_reused(regression):
+    session, recorder = EvalSession(regression, input_fn), SessionRecorder()
     assert regression.graphs == []
     for step in (1, 2, 3):
-        session.evaluate(STEPS, [passes], checkpoint(regression, step))
+        session.evaluate(STEPS, [recorder], checkpoint(regression, step))
     assert regression.graphs == [ModeKeys.EVAL]
-    assert len(set(passes.sessions)) == 1
+    assert len(set(recorder.sessions)) == 1
 
 
-def test_hooks_see_every_pass(regression):
-    session, passes = EvalSession(regression, input_fn), Passes()
+def test_hooks_run_in_each_evaluation(regression):
+    session, recorder = EvalSession(regression, input_fn), SessionRecorder()
     for step in (1, 2):
-        session.evaluate(STEPS, [passes], checkpoint(regression, step))
-    assert (len(passes.sessions), passes.batches) == (2, 2 * STEPS)
+        session.evaluate(STEPS, [recorder], checkpoint(regression, step))
+    assert (len(recorder.sessions), recorder.batches) == (2, 2 * STEPS)
 
 
-def test_a_pass_that_fails_leaves_the_session_usable(regression):
+def test_a_failed_evaluation_leaves_the_session_usable(regression):
     session = EvalSession(regression, input_fn)
     expected = session.evaluate(STEPS, [], checkpoint(regression, 3))
     with pytest.raises((tf.errors.NotFoundError, ValueError)):

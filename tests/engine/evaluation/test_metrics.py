@@ -1,4 +1,4 @@
-"""The loss and the metrics of an exact evaluation."""
+"""Loss and metrics of an exact evaluation."""
 
 import types
 
@@ -20,7 +20,7 @@ def check_best_metric(name):
     metrics.check_best_metric(name, mlp.MODEL, {}, tf.range(13), step, {}, host_metrics)
 
 
-def test_the_mean_loss_leaves_padding_out(session):
+def test_the_mean_loss_excludes_padding(session):
     losses = tf.constant([1.0, 2.0, 6.0, 100.0])
     weights = tf.constant([1.0, 1.0, 1.0, 0.0])
     terms = {"loss": Loss(losses)}
@@ -65,11 +65,11 @@ def test_metrics_over_batches_count_every_example_once(session):
 
 
 @pytest.mark.parametrize("name", ["", "accuracy", "average_loss", "second_loss", "bleu"])
-def test_a_metric_of_the_evaluation_is_accepted(name):
+def test_known_metrics_are_accepted(name):
     check_best_metric(name)
-    assert not tf.compat.v1.local_variables()  # the training graph is left alone
+    assert not tf.compat.v1.local_variables()  # the training graph is unchanged
 
 
-def test_other_metrics_are_refused():
+def test_unknown_metrics_are_rejected():
     with pytest.raises(UsageError, match=r"=acuracy is unknown\. Did you mean 'accuracy'"):
         check_best_metric("acuracy")

@@ -1,4 +1,4 @@
-"""Text in, text out: which lines are translated, and in which order."""
+"""Lines of text to translate: order, skipped lines, errors."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def file(tmp_path):
     return write
 
 
-def test_long_sentences_come_first_and_go_back_to_their_lines(pipeline, file):
+def test_sentences_are_sorted_by_length_and_restored_to_line_order(pipeline, file):
     path = file(b"one\none two three\none two\n")
     found = translation.from_file(path, pipeline)
     lengths = np.count_nonzero(found.rows, axis=1)
@@ -31,7 +31,7 @@ def test_long_sentences_come_first_and_go_back_to_their_lines(pipeline, file):
     assert found.in_order("ABC") == ["C", "A", "B"]
 
 
-def test_empty_and_long_lines_are_named_and_answered_by_empty_ones(pipeline, file, capsys):
+def test_empty_and_long_lines_get_empty_translations(pipeline, file, capsys):
     path = file(b"one\n\n" + b"two " * 5000 + b"\r\n  \n" + "three 😀\n".encode())
     found = translation.from_file(path, pipeline)
     assert found.lines.tolist() == [4, 0]
@@ -50,12 +50,12 @@ def test_empty_and_long_lines_are_named_and_answered_by_empty_ones(pipeline, fil
         (b"\n\n", "has no line that can be translated"),
     ],
 )
-def test_a_file_without_text_is_refused(pipeline, file, content, message):
+def test_a_file_without_text_is_rejected(pipeline, file, content, message):
     with pytest.raises(DataError, match=message):
         translation.from_file(file(content), pipeline)
 
 
-def test_a_missing_file_is_refused(pipeline, tmp_path):
+def test_a_missing_file_is_rejected(pipeline, tmp_path):
     with pytest.raises(DataError, match="is not there"):
         translation.from_file(str(tmp_path / "none.txt"), pipeline)
 

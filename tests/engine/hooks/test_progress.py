@@ -1,4 +1,4 @@
-"""The progress line and the clock behind it."""
+"""Progress lines, clock and step counter."""
 
 import re
 import time
@@ -11,13 +11,13 @@ from engine.hooks import progress
 
 @pytest.fixture
 def now(monkeypatch):
-    """The time, in a list of one number that a test moves on."""
+    """Replaces time.monotonic; a test advances now[0]."""
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     return now
 
 
-def test_the_clock_stands_still_while_paused(now):
+def test_the_clock_pauses(now):
     clock = progress.Clock()
     before = clock.seconds()
     now[0] += 3.0
@@ -26,7 +26,7 @@ def test_the_clock_stands_still_while_paused(now):
     assert clock.seconds() - before == 3.0
 
 
-def test_the_rate_is_of_the_steps_since_it_was_last_asked(now):
+def test_the_rate_is_since_the_last_call(now):
     rate = progress.Rate(progress.Clock(), batch_size=13)
     rate.restart(5)
     now[0] += 2.0
@@ -36,7 +36,7 @@ def test_the_rate_is_of_the_steps_since_it_was_last_asked(now):
 
 
 def make_hooks(train_steps, steps_per_run=1):
-    """The hooks of a graph whose loss is 0.125, at the learning rate step / 100."""
+    """Returns hooks for a graph with loss 0.125 and learning rate step / 100."""
     tf.compat.v1.losses.add_loss(tf.constant(0.125))
     counter = progress.StepCounter(steps_per_run)
     hook = progress.ProgressHook(
@@ -57,16 +57,16 @@ def train(hooks, runs, steps_per_run=1):
 
 
 @pytest.mark.parametrize("steps_per_run", [1, 3])
-def test_a_line_at_the_end_names_step_loss_rate_and_time(capsys, steps_per_run):
+def test_the_last_line_has_step_loss_rate_and_eta(capsys, steps_per_run):
     train(make_hooks(3, steps_per_run), 3 // steps_per_run, steps_per_run)
     sizes, line = capsys.readouterr().out.splitlines()
     assert sizes == "training 0 parameters up to step 3"
-    # The learning rate is that of the step just made, the third, which found the counter at 2.
+    # The learning rate of the third step: global_step was 2 before it.
     pattern = r"step 3/3 \| loss 0\.1250 \| lr 0\.02 \| [\d,]+ examples/s \| ETA 0:00:00"
     assert re.fullmatch(pattern, line)
 
 
-def test_a_hook_goes_on_in_another_session(capsys):
+def test_a_hook_supports_several_sessions(capsys):
     hooks = make_hooks(4)
     for _ in range(2):
         with tf.Graph().as_default():
@@ -76,12 +76,12 @@ def test_a_hook_goes_on_in_another_session(capsys):
     assert [line.split(" ")[0] for line in lines] == ["training", "step", "step"]
 
 
-def test_a_short_pass_over_a_split_prints_nothing(capsys):
+def test_a_short_evaluation_prints_nothing(capsys):
     train([progress.EvalProgressHook("eval", 25, batch_size=13)], 2)
     assert capsys.readouterr().out == ""
 
 
-def test_a_long_pass_over_a_split_says_how_far_it_is(capsys, monkeypatch):
+def test_a_long_evaluation_prints_its_progress(capsys, monkeypatch):
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
     train([progress.EvalProgressHook("eval", 25, batch_size=13)], 2)
     first, last = capsys.readouterr().out.splitlines()
@@ -89,7 +89,7 @@ def test_a_long_pass_over_a_split_says_how_far_it_is(capsys, monkeypatch):
     assert re.fullmatch(r"eval 25/25 \| [\d,]+ examples/s \| ETA 0:00:00", last)
 
 
-def test_lines_come_by_time_and_not_by_step(capsys, monkeypatch):
+def test_lines_are_printed_by_time(capsys, monkeypatch):
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
     train(make_hooks(9), 4)
     lines = capsys.readouterr().out.splitlines()[1:]

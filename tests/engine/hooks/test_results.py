@@ -1,4 +1,4 @@
-"""The result files of a run."""
+"""Result files of a run."""
 
 import json
 
@@ -8,7 +8,7 @@ import pytest
 from engine.hooks import results
 
 
-def test_sections_of_a_step_come_together(tmp_path, result):
+def test_sections_of_a_step_are_merged(tmp_path, result):
     results.write(str(tmp_path), 5, "train", {"examples_per_second": 2.5})
     results.write(str(tmp_path), 5, "eval", {"accuracy": np.float32(0.5), "examples": np.int64(7)})
     results.write(str(tmp_path), 5, "eval", {"confusion_matrix": np.eye(2, dtype=np.int32)})
@@ -25,11 +25,11 @@ def test_bytes_and_arrays_become_json():
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff", b"[" * 10**5])
-def test_a_broken_result_is_named_and_written_again(tmp_path, capsys, content):
+def test_an_invalid_result_is_reported_and_overwritten(tmp_path, capsys, content):
     path = tmp_path / "result_20.json"
     path.write_bytes(content)
     assert results.read(str(tmp_path), 20) == {}
-    assert "result_20.json cannot be read" in capsys.readouterr().out
+    assert "result_20.json is invalid" in capsys.readouterr().out
     results.write(str(tmp_path), 20, "eval", {"accuracy": 0.5})
     assert json.loads(path.read_text()) == {"step": 20, "eval": {"accuracy": 0.5}}
 
@@ -39,7 +39,7 @@ def test_sections_of_wrong_types_are_ignored(tmp_path):
     assert results.read(str(tmp_path), 20) == {"train": {}}
 
 
-def test_a_training_that_was_killed_at_its_end_gets_a_result(tmp_path):
+def test_a_result_is_completed_after_a_kill(tmp_path):
     results.complete(str(tmp_path), 20, 0)
     assert results.read(str(tmp_path), 20)["train"] == {"start_step": 20, "skipped_records": 0}
     results.write(str(tmp_path), 30, "train", {"start_step": 10})

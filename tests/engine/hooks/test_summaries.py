@@ -1,4 +1,4 @@
-"""TensorBoard's summaries of training."""
+"""TensorBoard summaries of training."""
 
 import types
 
@@ -7,8 +7,8 @@ import tensorflow as tf
 from engine.hooks import progress, summaries
 
 
-def values_in(directory):
-    """Every summary value in the event files of a directory, by tag and step."""
+def read_values(directory):
+    """Returns `{(tag, step): summary value}` of the event files of a directory."""
     paths = tf.io.gfile.glob(f"{directory}/events.*")
     events = (event for path in paths for event in tf.compat.v1.train.summary_iterator(path))
     return {(value.tag, event.step): value for event in events for value in event.summary.value}
@@ -30,7 +30,7 @@ def test_training_metrics_are_of_one_batch_each(tmp_path):
     with tf.compat.v1.train.MonitoredSession(hooks=[counter, hook]) as session:
         for batch in ([0, 0], [1, 1], [0, 0], [1, 0]):
             session.run(count, {labels: batch})
-    values = values_in(tmp_path)
+    values = read_values(tmp_path)
     assert values["accuracy", 2].simple_value == 1.0
     assert values["accuracy", 4].simple_value == 0.5
     assert values["examples/sec", 4].simple_value > 0
@@ -38,7 +38,7 @@ def test_training_metrics_are_of_one_batch_each(tmp_path):
     assert {step for tag, step in values if tag == "accuracy"} == {2, 4}
 
 
-def test_images_are_shown_and_other_features_are_not(session):
+def test_only_images_are_written(session):
     image = tf.ones([13, 7, 5, 1], tf.uint8)
     features = {"image": image, "weight": tf.ones([13]), "nested": {"image": image}}
     merged = summaries.train_summary(features, {"learning_rate": tf.constant(0.5)}, {})
@@ -48,7 +48,7 @@ def test_images_are_shown_and_other_features_are_not(session):
     assert (values[1].image.height, values[1].image.width) == (7, 5)
 
 
-def test_summaries_of_the_model_are_shown(session):
+def test_summaries_of_the_model_are_written(session):
     tf.compat.v1.summary.scalar("own", tf.constant(0.25))
     merged = summaries.train_summary({}, {"loss": tf.constant(0.5)}, {})
     values = tf.compat.v1.Summary.FromString(session.run(merged)).value

@@ -1,4 +1,4 @@
-"""Exports: versions, what lies beside the model, and what becomes of one that is wrong."""
+"""Exports: versions, extra files, and the check of the predictions."""
 
 import dataclasses
 import json
@@ -13,12 +13,12 @@ from engine.serving.export_check import ExportError
 from input_fns import orientation
 from models.vision import mlp
 
-LOGITS_ONLY = dataclasses.replace(mlp.MODEL, predictions=lambda outputs: dict(outputs))
+LOGITS_ONLY = dataclasses.replace(mlp.MODEL, predictions=lambda _, outputs, __: outputs)
 
 
 @pytest.fixture
 def run_export(run_in, trained_dir, tmp_path):
-    """Exports the trained model into `tmp_path`; returns the names there."""
+    """Exports the trained model to `tmp_path`; returns the file names there."""
 
     def run(*arguments):
         run_in(trained_dir, "--mode=export", f"--export_dir={tmp_path}", *arguments)
@@ -27,7 +27,7 @@ def run_export(run_in, trained_dir, tmp_path):
     return run
 
 
-def card_of(tmp_path):
+def read_card(tmp_path):
     (version,) = os.listdir(tmp_path)
     with open(tmp_path / version / "MODEL_CARD.json") as file:
         return json.load(file)
@@ -40,15 +40,15 @@ def test_a_second_export_is_a_newer_version(run_export):
     assert int(versions[1]) > int(first)
 
 
-def test_a_version_is_newer_than_all_that_are_there(run_export, tmp_path):
+def test_a_version_is_above_all_existing_versions(run_export, tmp_path):
     (tmp_path / "99999999999").mkdir()
     (tmp_path / "failed-999999999999").mkdir()
     assert "100000000000" in run_export()
 
 
-def test_the_check_compares_a_batch_by_every_signature(run_export, tmp_path):
+def test_the_check_compares_all_signatures(run_export, tmp_path):
     run_export("--export_check")
-    found = card_of(tmp_path)["export_check"]
+    found = read_card(tmp_path)["export_check"]
     assert found["examples"] == 13
     assert set(found["differences"]) == {
         "serving_default", "tf_example", "image_bytes", "classify"
@@ -60,7 +60,7 @@ def test_the_check_compares_a_batch_by_every_signature(run_export, tmp_path):
 @pytest.mark.parametrize(
     ("predicted", "given", "is_right"),
     [
-        ([1e6, 1.0], [1e6 + 1, 1.0], True),  # within 1e-5 of the number
+        ([1e6, 1.0], [1e6 + 1, 1.0], True),  # relative difference below 1e-5
         ([1e6, 1.0], [1e6, 1.1], False),
         ([-1e9, 1.0], [-1e9, 900.0], False),
         ([np.inf, 1.0], [np.inf, 1.0], True),
@@ -69,16 +69,16 @@ def test_the_check_compares_a_batch_by_every_signature(run_export, tmp_path):
         ([np.nan, 1.0], [np.nan, 1.0], False),
     ],
 )
-def test_each_number_is_compared_by_its_own_size(predicted, given, is_right):
+def test_tolerance_is_relative_to_each_number(predicted, given, is_right):
     predictions, answer = ({"x": np.array([x], np.float32)} for x in (predicted, given))
     _, problems = export_check._compare(predictions, answer, exactly=True)
     assert bool(problems) != is_right
 
 
-def test_the_card_says_what_the_model_is(run_export, run_in, trained_dir, tmp_path):
+def test_model_card(run_export, run_in, trained_dir, tmp_path):
     run_in(trained_dir, "--mode=eval")
     run_export("--export_top_k=2")
-    card = card_of(tmp_path)
+    card = read_card(tmp_path)
     assert card["model"] == "mlp"
     assert card["params"]["pixel_scale"] == 0.01
     assert card["data_set"]["classes"] == ["stripe 0", "stripe 1", "stripe 2"]
@@ -92,19 +92,19 @@ def test_the_card_says_what_the_model_is(run_export, run_in, trained_dir, tmp_pa
     assert signature["outputs"]["top_class_names"] == {"dtype": "string", "shape": [None, 2]}
 
 
-def test_the_graph_holds_nothing_of_training(run_export, tmp_path):
+def test_the_graph_has_no_optimizer_slots(run_export, tmp_path):
     run_export()
-    card = card_of(tmp_path)
+    card = read_card(tmp_path)
     weights = 35 * 512 + 512 + 512 * 3 + 3
     assert card["variables"] == weights + 1  # the global step
 
 
-def test_more_classes_than_there_are_cannot_be_the_likeliest(run_export):
+def test_top_k_above_the_number_of_classes_is_rejected(run_export):
     with pytest.raises(ValueError, match="--export_top_k=4, but stripes has 3 classes"):
         run_export("--export_top_k=4")
 
 
-def test_an_export_that_answers_otherwise_is_no_version(run_export, monkeypatch, tmp_path):
+def test_an_export_with_other_predictions_is_not_published(run_export, monkeypatch, tmp_path):
     predict_batch = export_check.predict_batch
 
     def wrong(*arguments):
@@ -116,23 +116,23 @@ def test_an_export_that_answers_otherwise_is_no_version(run_export, monkeypatch,
         run_export("--export_check")
     (name,) = os.listdir(tmp_path)
     assert name.startswith("failed-")
-    assert card_of(tmp_path)["export_check"]["problems"]
+    assert read_card(tmp_path)["export_check"]["problems"]
 
 
 @pytest.mark.slow
-def test_an_export_that_ignores_orientations_is_no_version(
+def test_an_export_that_ignores_orientations_is_not_published(
     run_in, uncertain_dir, monkeypatch, tmp_path
 ):
     monkeypatch.setattr(orientation, "of_file", lambda encoded: tf.constant(orientation.UPRIGHT))
-    with pytest.raises(ExportError, match="image_bytes: of pictures with an EXIF orientation prob"):
+    with pytest.raises(ExportError, match="image_bytes: for images with an EXIF orientation, prob"):
         run_in(uncertain_dir, "--mode=export", f"--export_dir={tmp_path}", "--export_check")
 
 
-def test_no_module_of_the_working_folder_is_run(run_export, monkeypatch, tmp_path_factory):
+def test_modules_in_the_working_folder_are_not_imported(run_export, monkeypatch, tmp_path_factory):
     folder = tmp_path_factory.mktemp("working")
     (folder / "engine").mkdir()
     for name in ("engine/__init__", "numpy", "json", "pickle", "sitecustomize", "tensorflow"):
-        (folder / f"{name}.py").write_text("raise SystemExit('of the working folder')\n")
+        (folder / f"{name}.py").write_text("raise SystemExit('imported from the working folder')\n")
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PYTHONPATH", f".{os.pathsep}")
     (name,) = run_export("--export_check")
@@ -140,7 +140,7 @@ def test_no_module_of_the_working_folder_is_run(run_export, monkeypatch, tmp_pat
 
 
 @pytest.mark.slow
-def test_an_export_that_cannot_be_loaded_is_no_version(run_export, monkeypatch, tmp_path):
+def test_an_export_that_cannot_be_loaded_is_not_published(run_export, monkeypatch, tmp_path):
     write = export._write
 
     def broken(*arguments):
@@ -149,13 +149,13 @@ def test_an_export_that_cannot_be_loaded_is_no_version(run_export, monkeypatch, 
         return path
 
     monkeypatch.setattr(export, "_write", broken)
-    with pytest.raises(ExportError, match="a fresh process could not serve it"):
+    with pytest.raises(ExportError, match="a new process cannot load and run it"):
         run_export("--export_check")
     (name,) = os.listdir(tmp_path)
     assert name.startswith("failed-")
 
 
-def test_nothing_is_left_of_an_export_that_fails(run_export, monkeypatch, tmp_path):
+def test_a_failed_export_leaves_no_files(run_export, monkeypatch, tmp_path):
     def fail(*arguments):
         raise OSError("no space")
 
@@ -166,9 +166,9 @@ def test_nothing_is_left_of_an_export_that_fails(run_export, monkeypatch, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_model_of_your_own_need_not_predict_classes(run_export, tmp_path):
+def test_a_custom_model_without_classes(run_export, tmp_path):
     (version,) = run_export("--export_check", f"--model={__name__}:LOGITS_ONLY")
-    (graph,) = card_of(tmp_path)["graphs"].values()
+    (graph,) = read_card(tmp_path)["graphs"].values()
     assert set(graph["signatures"]) == {"serving_default", "tf_example", "image_bytes"}
     assert list(graph["signatures"]["serving_default"]["outputs"]) == ["logits"]
     requests = tmp_path / version / export.EXTRA / "tf_serving_warmup_requests"

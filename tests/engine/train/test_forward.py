@@ -1,4 +1,4 @@
-"""The inference function in bfloat16, with float32 variables, logits and gradients; and frozen."""
+"""The inference function in bfloat16 (mixed precision) and with frozen variables."""
 
 import numpy as np
 import pytest
@@ -17,19 +17,19 @@ MODELS = {
     "convnet": (convnet.MODEL, ["layers=[conv:4:3,batch_norm,relu,flatten,dense:8,relu]"]),
     "resnet": (resnet.MODEL, ["depth=10,width=8,stem=cifar,zero_init_last_gamma=false"]),
 }
-# What each rounds to bfloat16 one after another: the pixels; of a layer with bias the kernel, the
-# product, the bias and the sum; of one with batch norm the kernel, the product and the norm; of
-# each of four blocks the sum with its input; the mean of the pixels.
+# Sequential roundings to bfloat16: the pixels; in a layer with bias the kernel, product, bias and
+# sum; in a layer with batch norm the kernel, product and normalization; in each of four residual
+# blocks the sum with its input; the mean of the pixels.
 ROUNDINGS = {"mlp": 1 + 2 * 4, "convnet": 1 + 3 + 2 * 4, "resnet": 1 + 3 + 4 * (2 * 3 + 1) + 1 + 4}
 
 
-def of_bfloat16(roundings):
-    """Returns the arguments of `numerics` for a comparison with float32: layers add up in it."""
+def bfloat16_tolerance(roundings):
+    """Returns arguments of `numerics` to compare with float32; layers accumulate in float32."""
     return {"terms": roundings, "dtype": "bfloat16", "sides": 1}
 
 
 def build(name, kind):
-    """Logits and loss of 13 random images."""
+    """Returns logits and loss of 13 random images."""
     model, overrides = MODELS[name]
     params = hparams.resolve(model, overrides, {"num_classes": 3}, precision=kind)
     images = np.random.default_rng(0).integers(0, 255, [13, 7, 5, 1]).astype(np.uint8)
@@ -47,7 +47,7 @@ def bfloat16_ops(graph):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_layers_compute_in_bfloat16_and_the_rest_in_float32(graph, name):
+def test_layers_compute_in_bfloat16_and_variables_are_float32(graph, name):
     logits, loss = build(name, "bfloat16")
     assert logits.dtype == loss.dtype == tf.float32
     assert {variable.dtype for variable in tf.compat.v1.global_variables()} == {tf.float32}
@@ -57,7 +57,7 @@ def test_layers_compute_in_bfloat16_and_the_rest_in_float32(graph, name):
     assert ("Conv2D" in bfloat16_ops(graph)) == (name != "mlp")
 
 
-def test_an_inference_graph_has_tensorflow_s_own_gradients(graph):
+def test_gradients_are_not_overridden_for_inference(graph):
     params = hparams.resolve(mlp.MODEL, [], {"num_classes": 3}, precision="bfloat16")
     image = tf.zeros([13, 7, 5, 1], tf.uint8)
     forward.infer(mlp.MODEL, {"image": image}, params, training=False)
@@ -67,13 +67,13 @@ def test_an_inference_graph_has_tensorflow_s_own_gradients(graph):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_float32_has_no_bfloat16(graph, name):
+def test_float32_graphs_have_no_bfloat16(graph, name):
     build(name, "float32")
     assert not bfloat16_ops(graph)
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_bfloat16_is_float32_but_for_its_eight_bits(name):
+def test_bfloat16_matches_float32_within_rounding(name):
     logits, names = [], []
     for kind in ("float32", "bfloat16"):
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -83,12 +83,12 @@ def test_bfloat16_is_float32_but_for_its_eight_bits(name):
             names.append([variable.op.name for variable in tf.compat.v1.global_variables()])
     assert names[0] == names[1]
     exact, rounded = logits
-    numerics.assert_close(rounded, exact, **of_bfloat16(ROUNDINGS[name]))
+    numerics.assert_close(rounded, exact, **bfloat16_tolerance(ROUNDINGS[name]))
     numerics.assert_far(rounded, exact, terms=64, depth=ROUNDINGS[name])  # not float32
 
 
 def summed_in_bfloat16(gradients):
-    """Returns TensorFlow's BiasAddGrad of `[..., channels]` on a CPU."""
+    """Returns the result of TensorFlow's BiasAddGrad of `[..., channels]` on a CPU."""
     total = np.zeros(gradients.shape[-1], BFLOAT16)
     for row in gradients.reshape(-1, gradients.shape[-1]):
         total = total + row
@@ -96,14 +96,13 @@ def summed_in_bfloat16(gradients):
 
 
 @pytest.mark.parametrize("layers", ["global_pool", "flatten"])
-def test_bfloat16_adds_up_many_pixels_in_float32(layers):
+def test_gradients_of_many_pixels_accumulate_in_float32(layers):
     images = np.random.default_rng(0).integers(0, 255, [13, 56, 56, 1]).astype(np.uint8)
     found = []
     for kind in ("float32", "bfloat16"):
         with tf.Graph().as_default() as graph, tf.compat.v1.Session() as session:
             tf.compat.v1.set_random_seed(1)
-            # Without a ReLU, whose gradient is that of another function where rounding takes a
-            # number to its other side.
+            # Without a ReLU: rounding across 0 would change its gradient.
             overrides = [f"layers=[conv:16:3,{layers}]", "pixel_scale=0.004"]
             params = hparams.resolve(convnet.MODEL, overrides, {"num_classes": 3}, precision=kind)
             outputs = forward.infer(convnet.MODEL, {"image": tf.constant(images)}, params, True)
@@ -113,24 +112,24 @@ def test_bfloat16_adds_up_many_pixels_in_float32(layers):
             session.run(tf.compat.v1.global_variables_initializer())
             gradients = tf.gradients(loss, [*biases, convolved])
             found.append(session.run([outputs["logits"], *gradients]))
-    (logits, *of_biases, _), (got_logits, *got_of_biases, of_pixels) = found
-    # Pixels, convolution and logits as above, and what comes between.
-    forward_pass = of_bfloat16(1 + 4 + 1 + 4)
+    (logits, *biases_gradients, _), (got_logits, *got_biases, pixel_gradients) = found
+    # Pixels, convolution, pooling or flatten, and logits, as above.
+    forward_pass = bfloat16_tolerance(1 + 4 + 1 + 4)
     numerics.assert_close(got_logits, logits, **forward_pass)
-    numerics.assert_far(0.8 * got_logits, logits, **forward_pass)  # not every pixel is counted
-    # The kernel, its gradient by the pixel, and their sum.
-    backward_pass = of_bfloat16(3)
-    for got, expected in zip(got_of_biases, of_biases):
+    numerics.assert_far(0.8 * got_logits, logits, **forward_pass)  # some pixels are missing
+    # The kernel, its gradient per pixel, and their sum.
+    backward_pass = bfloat16_tolerance(3)
+    for got, expected in zip(got_biases, biases_gradients):
         numerics.assert_close(got, expected, **backward_pass)
-    assert of_pixels.dtype == BFLOAT16
-    numerics.assert_far(summed_in_bfloat16(of_pixels), of_biases[0], **backward_pass)
+    assert pixel_gradients.dtype == BFLOAT16
+    numerics.assert_far(summed_in_bfloat16(pixel_gradients), biases_gradients[0], **backward_pass)
 
 
 CONVNET = "layers=[conv:4:3,batch_norm,relu,flatten,dense:8,relu]"
 
 
 def trained_with(pattern, *overrides):
-    """Names of the variables that a step with `trainable=pattern` trains, and all of the graph."""
+    """Returns the names of the variables that `trainable=pattern` trains, and of all variables."""
     overrides = [CONVNET, f"trainable={pattern}", *overrides]
     params = hparams.resolve(convnet.MODEL, overrides, {"num_classes": 3})
     images = tf.zeros([13, 7, 5, 1], tf.uint8)
@@ -143,7 +142,7 @@ def trained_with(pattern, *overrides):
     return {variable.op.name for gradient, variable in gradients if gradient is not None}, every
 
 
-def test_frozen_variables_get_no_gradient_no_slots_and_no_average():
+def test_frozen_variables_have_no_gradients_slots_or_ema():
     trained, every = trained_with("logits/.*|layer_4/kernel", "optimizer=momentum,ema_decay=0.9")
     assert trained == {"logits/kernel", "logits/bias", "layer_4/kernel"}
     extra = {name for name in every if name.endswith(("Momentum", "ExponentialMovingAverage"))}
@@ -152,12 +151,12 @@ def test_frozen_variables_get_no_gradient_no_slots_and_no_average():
     }
 
 
-def test_no_gradient_flows_below_the_last_trained_layer(graph):
+def test_layers_below_the_trained_ones_have_no_gradients(graph):
     trained_with("logits/.*")
     assert not [op.type for op in graph.get_operations() if op.type.startswith("Conv2DBackprop")]
 
 
-def test_evaluation_restores_averages_of_trained_variables_alone():
+def test_evaluation_restores_the_ema_of_trained_variables_only():
     params = hparams.resolve(
         convnet.MODEL, [CONVNET, "trainable=logits/.*,ema_decay=0.9"], {"num_classes": 3}
     )
@@ -171,6 +170,6 @@ def test_evaluation_restores_averages_of_trained_variables_alone():
     assert averages == {f"logits/{name}/ExponentialMovingAverage" for name in ("kernel", "bias")}
 
 
-def test_a_pattern_that_matches_nothing_is_refused():
-    with pytest.raises(UsageError, match=r"trainable=head/.* matches no variable; the last of the"):
+def test_a_pattern_that_matches_no_variable_is_rejected():
+    with pytest.raises(UsageError, match=r"trainable=head/.* matches no variable. The last"):
         trained_with("head/.*")

@@ -1,4 +1,4 @@
-"""Several steps in one session.run: as many as there is time for, and the same as single ones."""
+"""Several steps per session.run: number of steps, and equality with single steps."""
 
 import types
 
@@ -19,7 +19,7 @@ def counter():
 
 
 def model_fn(features, labels, mode, params):
-    """Adds the batch, one number, to a sum; `params` is the function from the batch to the loss."""
+    """Adds the batch, one number, to a sum. params["loss"] maps the batch to the loss."""
     del labels
     total = tf.compat.v1.get_variable("total", [], initializer=tf.zeros_initializer())
     global_step = tf.compat.v1.train.get_or_create_global_step()
@@ -36,7 +36,7 @@ def model_fn(features, labels, mode, params):
 
 
 def train(counter, loss=tf.identity):
-    """Runs to the end on the numbers 1, 2, 3...; the step after each run, and what it fetched."""
+    """Trains on the numbers 1, 2, 3...; returns `(step, loss, summary)` after each session.run."""
     numbers = tf.data.Dataset.range(1, 1000).map(lambda n: (tf.cast(n, tf.float32), n))
     batches, _ = host_loop.decorate_input_fn(lambda params: numbers)({})
     looped = host_loop.decorate_model_fn(model_fn, counter, 4)
@@ -52,7 +52,7 @@ def train(counter, loss=tf.identity):
 
 @pytest.fixture
 def time_passes(monkeypatch):
-    """Lets each look at the clock take so many seconds, and starts at none."""
+    """Advances time.monotonic by a number of seconds per call, from 0."""
 
     def passes(seconds):
         clock = iter(np.arange(0, 1000 * seconds, seconds))
@@ -61,18 +61,18 @@ def time_passes(monkeypatch):
     return passes
 
 
-def test_each_step_takes_a_batch_of_its_own(counter):
+def test_each_step_gets_the_next_batch(counter):
     runs = train(counter)
     assert [loss for _, loss, _ in runs] == [step for step, _, _ in runs]
 
 
 def test_loops_grow_and_end_at_every_stop(counter, time_passes):
     time_passes(1e-4)
-    # 1, 2, then what is left to 4; 4 to 8; to 10; to 12; to the end
+    # Loops of 1 and 2 steps, then up to the stops 4, 8, 10 and 12, and the end.
     assert [step for step, _, _ in train(counter)] == [1, 3, 4, 8, 10, 12, 13]
 
 
-def test_a_slow_step_is_run_by_itself(counter, time_passes):
+def test_slow_steps_run_one_per_loop(counter, time_passes):
     time_passes(0.2)
     assert [step for step, _, _ in train(counter)] == list(range(1, 14))
 
@@ -83,7 +83,7 @@ def test_a_loop_takes_a_tenth_of_a_second(monkeypatch):
     assert [step for step, _, _ in train(counter)] == [1, 3, 6, 9, 12, 13]
 
 
-def test_the_summary_is_of_the_steps_where_it_is_due(counter):
+def test_summaries_are_of_multiples_of_summary_steps(counter):
     texts = {step: text for step, _, text in train(counter) if text}
     assert texts == {4: "4", 8: "8", 12: "12"}
 
@@ -97,13 +97,13 @@ def test_a_loss_that_is_not_finite_ends_the_loop(counter, time_passes):
 
 
 @pytest.mark.parametrize("flag", ["--accumulate_steps=2", "--params=optimizer=momentum"])
-def test_an_estimator_learns_the_same_in_loops(run_in, variables, monkeypatch, tmp_path, flag):
+def test_loops_match_single_steps(run_in, variables, monkeypatch, tmp_path, flag):
     arguments = ["--mode=train", "--train_steps=13", "--train_batch_size=12", flag]
     run_in(tmp_path / "loops", *arguments)
     resolve = resolve_flags.resolve
     monkeypatch.setattr(resolve_flags, "resolve", lambda task, in_loops: resolve(task=task))
     run_in(tmp_path / "steps", *arguments)
-    # 13 steps, each of two layers and a loss, there and back, and an optimizer, on 7x5 pixels.
+    # 13 steps of two layers and a loss, forward and backward, and an optimizer, on 7x5 pixels.
     arithmetic = {"terms": 7 * 5, "depth": 13 * (2 * (1 + 2 * 2 + 6) + 10)}
     loops, by_step = variables(tmp_path / "loops"), variables(tmp_path / "steps")
     numerics.assert_all_close(loops, by_step, **arithmetic)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.ops import op_selector
 
 from common.errors import UsageError
 from common.params import Strings
@@ -16,6 +17,9 @@ STEPS = 5
 # A step has at most 6 operations from the weights to the gradient, 4 of clipping and decay, and 10
 # from the gradient to the weights; its sums are those of the loss and of norms, over a kernel.
 TRAINING = {"terms": 6, "depth": STEPS * (6 + 4 + 10)}
+
+
+OPTIMIZERS = ["sgd", "momentum", "adagrad", "adam", "adamw", "rmsprop", "lars", "lamb"]
 
 
 def make_params(**changes):
@@ -74,6 +78,8 @@ def assert_equal(ours, theirs):
     [
         ({"optimizer": "momentum"}, lambda keras: keras.SGD(0.1, 0.9)),
         ({"optimizer": "momentum", "momentum": 0.0}, lambda keras: keras.SGD(0.1)),
+        ({"optimizer": "sgd"}, lambda keras: keras.SGD(0.1)),
+        ({"optimizer": "adagrad"}, lambda keras: keras.Adagrad(0.1, epsilon=0.0)),
         (
             {"optimizer": "momentum", "nesterov": True},
             lambda keras: keras.SGD(0.1, 0.9, nesterov=True),
@@ -197,13 +203,114 @@ def test_weight_decay_reaches_the_rows_that_a_batch_does_not_use(session, minimi
         numerics.assert_close(others, np.full([3, 2], 0.95), depth=3)
 
 
-@pytest.mark.parametrize("name", ["momentum", "adam", "adamw", "rmsprop", "lars", "lamb"])
+def train_embedding(params, make_dense=False, rows=200_000, steps=3):
+    """Trains a table `[rows, 4]` of which 13 ids are gathered, two of them twice.
+
+    Returns:
+      The gradient, the ops that the train op needs, and the values after `steps`.
+    """
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        initializer = tf.compat.v1.random_uniform_initializer(seed=1)
+        table = tf.compat.v1.get_variable("table", [rows, 4], initializer=initializer)
+        ids = np.array([1, 7, 7, 9, 1, *range(20, 28)]) * (rows // 100)
+        loss = tf.reduce_sum((tf.gather(table, ids) - 0.3) ** 2)
+        if make_dense:
+            loss += 0.0 * tf.reduce_sum(table)
+        optimizer = optimizers.create(params, 0.1)
+        gradients = optimizers.compute_gradients(optimizer, loss, params)
+        train_op = optimizers.apply_gradients(optimizer, gradients, params)
+        ops = op_selector.get_backward_walk_ops([train_op], control_inputs=True)
+        session.run(tf.compat.v1.global_variables_initializer())
+        for _ in range(steps):
+            session.run(train_op)
+        return gradients[0][0], ops, session.run(table)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"optimizer": "sgd"},
+        {"optimizer": "momentum"},
+        {"optimizer": "adagrad"},
+        {"optimizer": "sgd", "clip_norm": 0.5},
+        {"optimizer": "sgd", "learning_rate_factors": ["tab.*:2"]},
+    ],
+    ids=str,
+)
+def test_the_gradient_of_an_embedding_stays_sparse(changes):
+    gradient, ops, _ = train_embedding(make_params(**changes), steps=1)
+    assert isinstance(gradient, tf.IndexedSlices)
+    outputs = {output.name: output.shape for op in ops for output in op.outputs}
+    assert [13, 4] in outputs.values()
+    assert not [name for name, shape in outputs.items() if shape == [200_000, 4]]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"optimizer": "sgd"}, {"optimizer": "sgd", "clip_norm": 0.5}, {"optimizer": "adagrad"},
+     {"optimizer": "adam"}],
+    ids=str,
+)  # fmt: skip
+def test_a_sparse_update_equals_the_dense_update(changes):
+    params = make_params(**changes)
+    gradient, _, sparse = train_embedding(params, rows=1000)
+    assert isinstance(gradient, tf.IndexedSlices)
+    gradient, _, dense = train_embedding(params, make_dense=True, rows=1000)
+    assert not isinstance(gradient, tf.IndexedSlices)
+    numerics.assert_close(sparse, dense, **TRAINING)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"optimizer": "adamw"}, {"optimizer": "lars"}, {"optimizer": "lamb"},
+     {"weight_decay": 0.1}, {"use_tpu": True}],
+    ids=str,
+)  # fmt: skip
+def test_the_gradient_of_an_embedding_is_dense(changes):
+    gradient, _, _ = train_embedding(make_params(**changes), rows=1000, steps=1)
+    assert isinstance(gradient, tf.Tensor)
+
+
+def train_embedding_on(devices, params):
+    """Trains a table on a batch of two examples that the replicas share."""
+    ids = np.array([[1, 1, 3, 4], [5, 1, 3, 8]])
+
+    def step():
+        table = tf.compat.v1.get_variable("table", initializer=np.ones([9, 2], np.float32))
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        own = tf.gather(tf.reshape(ids, [len(devices), -1]), replica)
+        loss = tf.reduce_sum(tf.gather(table, own) ** 2)
+        optimizer = optimizers.create(params, 0.1)
+        gradients = optimizers.compute_gradients(optimizer, loss, params)
+        return optimizers.apply_gradients(optimizer, gradients, params)
+
+    config = tf.compat.v1.ConfigProto(device_count={"CPU": 2}, allow_soft_placement=True)
+    strategy = tf.distribute.MirroredStrategy(devices)
+    with tf.Graph().as_default(), tf.compat.v1.Session(config=config) as session:
+        with strategy.scope():
+            train_op = strategy.group(strategy.extended.call_for_each_replica(step))
+        session.run(tf.compat.v1.global_variables_initializer())
+        for _ in range(3):
+            session.run(train_op)
+        variables = {v.op.name: v for v in tf.compat.v1.global_variables()}
+        return session.run(variables["table"])
+
+
+@pytest.mark.parametrize("clip_norm", [0.0, 0.5])
+def test_replicas_train_an_embedding_as_one_device_does(clip_norm):
+    params = make_params(optimizer="sgd", clip_norm=clip_norm)
+    one = train_embedding_on(["/cpu:0"], params)
+    two = train_embedding_on(["/cpu:0", "/cpu:1"], params)
+    numerics.assert_close(two, one, **TRAINING)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_every_optimizer_finds_the_minimum(session, minimize, name):
     with session.graph.as_default():
         point = tf.compat.v1.get_variable("point", initializer=BIAS)
         loss = tf.reduce_sum((point - [1.0, 2.0, -3.0]) ** 2)
         params = make_params(optimizer=name, momentum=0.5)
-        train_op = minimize(loss, params, 0.05)
+        train_op = minimize(loss, params, {"adagrad": 1.0}.get(name, 0.05))
         session.run(tf.compat.v1.global_variables_initializer())
         for _ in range(500):
             session.run(train_op)
@@ -219,7 +326,7 @@ def test_update_ops_run_with_the_step(session, train):
         assert session.run(counter) == STEPS
 
 
-@pytest.mark.parametrize("name", ["momentum", "adam", "adamw", "rmsprop", "lars", "lamb"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_factor_is_a_learning_rate_of_its_own(session, minimize, name):
     params = make_params(optimizer=name, weight_decay=0.01)
     faster = {**params, "learning_rate_factors": Strings(["ker.*:3"])}
@@ -248,7 +355,7 @@ def test_a_factor_for_nothing_is_refused(train):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"optimizer": "sgd"}, "optimizer=sgd is unknown. Valid: adam, adamw, lamb"),
+        ({"optimizer": "newton"}, "optimizer=newton is unknown. Valid: adagrad, adam, adamw"),
         ({"beta1": 1.0}, r"beta1=1.0 must be in \[0, 1\)"),
         ({"ema_decay": -0.1}, "ema_decay=-0.1 must be in"),
         ({"clip_norm": -1.0}, "clip_norm=-1.0 must not be below 0"),

@@ -1,4 +1,4 @@
-"""A step of training: one update, whatever the number of parts the batch is cut into."""
+"""Training step: gradient accumulation gives the update of the whole batch."""
 
 import types
 
@@ -12,15 +12,16 @@ from models.vision import convnet, mlp
 from tests import numerics
 
 BATCH_SIZE, PIXELS, STEPS = 12, 7 * 5, 3
-# Each step: the scaled pixels, two layers with bias and six operations of the loss, there and back,
-# and ten of decay, clipping and momentum; a kernel's gradient is summed over images and pixels.
+# Each step: the scaled pixels, two layers with bias and six operations of the loss, forward and
+# backward, and ten of weight decay, clipping and momentum. The gradient of a kernel is summed over
+# images and pixels.
 TRAINING = {"terms": BATCH_SIZE * PIXELS, "depth": STEPS * (2 * (1 + 2 * 2 + 6) + 10)}
 PLAIN = "layers=[conv:4:3,relu,flatten]"
 BATCH_NORM = "layers=[conv:4:3,batch_norm,relu,flatten]"
 
 
 def run_steps(model, overrides, accumulate_steps, count=STEPS):
-    """Losses, the last outputs and the variables after some steps on fixed batches."""
+    """Returns losses, last logits and variables after some steps on fixed batches."""
     overrides = [*overrides, "learning_rate=0.1"]
     params = hparams.resolve(model, overrides, {"num_classes": 3})
     random = np.random.default_rng(0)
@@ -45,7 +46,7 @@ def variables_of(train):
     return {variable.op.name: variable for variable in trained}
 
 
-@pytest.mark.parametrize("parts", [2, 4, 12])
+@pytest.mark.parametrize("accumulate_steps", [2, 4, 12])
 @pytest.mark.parametrize(
     ("model", "overrides"),
     [
@@ -53,27 +54,27 @@ def variables_of(train):
         (convnet.MODEL, [PLAIN, "optimizer=momentum,weight_decay=0.01,clip_norm=0.5"]),
     ],
 )
-def test_accumulated_parts_make_the_step_of_the_whole_batch(model, overrides, parts):
+def test_gradient_accumulation_matches_the_whole_batch(model, overrides, accumulate_steps):
     whole = run_steps(model, overrides, 1)
-    cut = run_steps(model, overrides, parts)
-    for found, expected in zip(cut[:2], whole[:2]):
+    accumulated = run_steps(model, overrides, accumulate_steps)
+    for found, expected in zip(accumulated[:2], whole[:2]):
         numerics.assert_close(found, expected, **TRAINING)
-    numerics.assert_all_close(cut[2], whole[2], **TRAINING)
+    numerics.assert_all_close(accumulated[2], whole[2], **TRAINING)
     fewer = run_steps(model, overrides, 1, count=len(whole[0]) - 1)[2]
     numerics.assert_far(fewer["logits/kernel"], whole[2]["logits/kernel"], **TRAINING)
 
 
-def test_parts_run_the_updates_of_batch_norm_one_after_another():
+def test_micro_batches_update_batch_norm_one_after_another():
     overrides = [BATCH_NORM, "batch_norm_momentum=0.5,optimizer=momentum"]
     variables = run_steps(convnet.MODEL, overrides, 3, count=1)[2]
     whole = run_steps(convnet.MODEL, overrides, 1, count=1)[2]
-    # Three updates at momentum 0.5 go 1 - 0.5**3 of the way to statistics much like those that
-    # one update goes 0.5 of the way to.
+    # With momentum 0.5, three updates go 1 - 0.5**3 of the way to the batch statistics, one update
+    # goes 0.5 of the way.
     ratio = variables["layer_1/moving_mean"] / whole["layer_1/moving_mean"]
     np.testing.assert_allclose(ratio, 0.875 / 0.5, rtol=0.1)
 
 
-def test_the_optimizer_s_variables_are_not_the_model_s():
+def test_model_variables_exclude_optimizer_slots():
     variables = run_steps(mlp.MODEL, ["ema_decay=0.9,hidden_units=5"], 1)[2]
     assert sorted(variables) == [
         "dense_0/bias",

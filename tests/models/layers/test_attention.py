@@ -69,7 +69,7 @@ def test_self_attention_is_keras(random, eager, use_tpu):
     mask[:, :, 0] = True  # of nothing at all there is no mean
 
     def ours(x, mask):
-        bias = attention.bias(mask)[:, tf.newaxis]
+        bias = attention.attention_bias(mask)[:, tf.newaxis]
         with device.scope({"use_tpu": use_tpu}):
             return attention.self_attention(x, bias, PARAMS, training=False)
 
@@ -90,7 +90,7 @@ def test_cross_attention_is_keras(random, eager, use_tpu):
     mask[:, :, 0] = True
 
     def ours(x, memory, mask):
-        bias = attention.bias(mask)[:, tf.newaxis]
+        bias = attention.attention_bias(mask)[:, tf.newaxis]
         with device.scope({"use_tpu": use_tpu}):
             key, value = attention.keys_values(memory, PARAMS)
             return attention.cross_attention(x, key, value, bias, PARAMS, training=False)
@@ -107,7 +107,9 @@ def test_with_a_cache_position_after_position_is_causal_self_attention(random, u
     def both(x):
         reuse = tf.compat.v1.variable_scope("", reuse=tf.compat.v1.AUTO_REUSE)
         with device.scope({"use_tpu": use_tpu}), reuse:
-            whole = attention.self_attention(x, attention.bias(causal), PARAMS, training=False)
+            whole = attention.self_attention(
+                x, attention.attention_bias(causal), PARAMS, training=False
+            )
             cache = [tf.zeros([BATCH, 1, HEADS, LENGTH, HEAD_SIZE])] * 2
             steps = []
             for i in range(LENGTH):

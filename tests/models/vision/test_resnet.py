@@ -86,7 +86,7 @@ def test_every_gamma_can_begin_as_one(session):
 
 def test_stochastic_depth_skips_whole_images_and_keeps_the_mean(session):
     ones = tf.ones([4000, 2, 2, 3])
-    dropped = session.run(resnet._dropped_path(ones, 0.25, training=True))
+    dropped = session.run(resnet._drop_path(ones, 0.25, training=True))
     first = dropped[:, 0, 0, 0]
     np.testing.assert_array_equal(
         dropped, np.broadcast_to(first[:, None, None, None], (4000, 2, 2, 3))

@@ -1,4 +1,4 @@
-"""Programs that would fail on a TPU, one a class: found with their line, before any TPU."""
+"""Programs that fail on a TPU are reported with the line of the fault."""
 
 import importlib.util
 import inspect
@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tpu.check import check, compiler, cost
-from tpu.check import report as check_report
+from tpu.check import check_program, compiler, cost, format_text, to_json
 from tpu.findings import ERROR, WARNING
 
 tf1 = tf.compat.v1
@@ -19,7 +18,7 @@ needs_libtpu = pytest.mark.skipif(
     reason="libtpu is not installed: Linux, x86-64, Python 3.11 and the 'check' extra",
 )
 BATCH = 128  # 16 a core of a v3-8
-NOT_ASKED = "TPU compiler: it was not to be asked"
+SKIPPED = "TPU compiler: skipped (--check_compiler=off)"
 
 
 def dense(x, units, name):
@@ -27,7 +26,7 @@ def dense(x, units, name):
 
 
 def make_model_fn(change=lambda loss, images, logits: loss, **options):
-    """A small net, right but for what `change` does to it."""
+    """A model_fn that is valid except for `change` and the options."""
 
     def model_fn(features, labels, mode, params):
         images = features["image"]
@@ -45,7 +44,7 @@ def make_model_fn(change=lambda loss, images, logits: loss, **options):
         if params["use_tpu"] and not options.get("no_sum"):
             optimizer = tf1.tpu.CrossShardOptimizer(optimizer)
         if options.get("no_sum"):
-            tf1.tpu.cross_replica_sum(loss)  # TPUEstimator takes it for that of the gradients
+            tf1.tpu.cross_replica_sum(loss)  # satisfies TPUEstimator's check for a sum
         updates = [] if options.get("forget") else tf1.get_collection(tf1.GraphKeys.UPDATE_OPS)
         with tf.control_dependencies(updates):
             train_op = optimizer.minimize(loss, tf1.train.get_global_step())
@@ -72,7 +71,7 @@ def make_input_fn(
     def input_fn(params):
         image = tf.zeros([64, 8, 8, 3], dtype)
         dataset = tf.data.Dataset.from_tensor_slices(({"image": image}, tf.zeros([64], tf.int32)))
-        if any_height:  # one that nobody knows before
+        if any_height:  # a dynamic shape
             height = tf.random.uniform([], 4, 9, tf.int32)
             dataset = dataset.map(lambda x, y: ({"image": x["image"][:height]}, y))
         dataset = dataset if labels else dataset.map(lambda x, y: x)
@@ -104,17 +103,17 @@ def run_check(
 ):
     estimator = make_estimator(model_fn, batch_size)
     input_fns = input_fns or {"train": make_input_fn()}
-    return check.check(estimator, input_fns, topology, compile_with_libtpu, **options)
+    return check_program(estimator, input_fns, topology, compile_with_libtpu, **options)
 
 
 def line_of(function, text):
-    """The place of the line of a function that holds `text`, as a finding has it."""
+    """Returns "file:line" of the line of a function that contains `text`."""
     lines, first = inspect.getsourcelines(function)
     (offset,) = [i for i, line in enumerate(lines) if text in line]
     return f"tests/tpu/check/test_check.py:{first + offset}"
 
 
-def test_a_good_program_has_no_findings():
+def test_valid_program_has_no_findings():
     input_fns = {
         "train": make_input_fn(),
         "eval": make_input_fn(),
@@ -122,9 +121,9 @@ def test_a_good_program_has_no_findings():
     }
     report = run_check(make_model_fn(batch_norm=True), input_fns)
     assert report.findings == ()
-    assert report.not_checked == (NOT_ASKED,)
+    assert report.not_checked == (SKIPPED,)
     assert list(report.modes) == ["train", "eval", "predict"]
-    assert check_report.text(report).endswith("no problem found")
+    assert format_text(report).endswith("no problem found")
 
 
 def rotation(loss, images, logits):
@@ -241,7 +240,7 @@ def hue(loss, images, logits):
         (hue, WARNING, "augmentation"),
     ],
 )
-def test_what_a_core_cannot_do_is_found_with_its_line(change, level, code):
+def test_rule_reports_the_line(change, level, code):
     report = run_check(make_model_fn(change))
     found = [finding for finding in report.findings if finding.code == code]
     assert line_of(change, "# HERE") in [finding.where for finding in found]
@@ -249,9 +248,9 @@ def test_what_a_core_cannot_do_is_found_with_its_line(change, level, code):
     assert {finding.mode for finding in found} == {"train"}
 
 
-def test_a_rotation_inside_the_model_has_no_kernel():
+def test_missing_kernel_message():
     (finding,) = [f for f in run_check(make_model_fn(rotation)).findings if f.code == "op"]
-    assert finding.message == "ImageProjectiveTransformV3 has no TPU kernel; do it in the input_fn"
+    assert finding.message == "ImageProjectiveTransformV3 has no TPU kernel. Use it in the input_fn"
 
 
 @pytest.mark.parametrize(
@@ -265,14 +264,14 @@ def test_a_rotation_inside_the_model_has_no_kernel():
         (lambda params: 1 // 0, "ZeroDivisionError"),
     ],
 )
-def test_what_tpuestimator_refuses_is_a_finding(input_fn, words):
+def test_tpuestimator_error_of_input_fn_is_a_finding(input_fn, words):
     (finding,) = run_check(make_model_fn(), {"train": input_fn}).findings
     assert (finding.level, finding.code, finding.mode) == (ERROR, "graph", "train")
     assert re.search(words, finding.message)
 
 
 def spec_with(**changes):
-    """A model_fn whose TPUEstimatorSpec is right but for `changes`, functions of its parts."""
+    """A model_fn whose TPUEstimatorSpec has `changes`: `{field: function(spec, logits)}`."""
 
     def model_fn(features, labels, mode, params):
         spec = make_model_fn()(features, labels, mode, params)
@@ -310,7 +309,7 @@ def writes_summary(loss):
     ("model_fn", "words"),
     [
         (spec_with(loss=lambda spec, logits: logits), "the loss must be a scalar"),
-        (spec_with(train_op=lambda spec, logits: None), "the train_op or the loss"),
+        (spec_with(train_op=lambda spec, logits: None), "the train_op or the loss is None"),
         (
             spec_with(host_call=lambda spec, logits: (lambda x: x, [spec.loss])),
             "should preserve batch size dimension, but got scalar",
@@ -334,19 +333,19 @@ def writes_summary(loss):
         (lambda features, labels, mode, params: 1, "TPUEstimatorSpec"),
     ],
 )
-def test_what_tpuestimator_refuses_of_a_model_is_a_finding(model_fn, words):
+def test_tpuestimator_error_of_model_fn_is_a_finding(model_fn, words):
     report = run_check(model_fn)
     graph = [finding for finding in report.findings if finding.code == "graph"]
     assert len(graph) == 1
     assert re.search(words, graph[0].message), graph[0].message
 
 
-def test_an_input_fn_without_params_is_a_finding():
+def test_input_fn_without_params_is_a_finding():
     (finding,) = run_check(make_model_fn(), {"train": lambda: None}).findings
     assert "does not include params argument" in finding.message
 
 
-def test_a_batch_size_that_is_missing_is_a_finding():
+def test_missing_batch_size_is_a_finding():
     (finding,) = run_check(make_model_fn(), {"eval": make_input_fn()}, batch_size=None).findings
     assert "eval_batch_size" in finding.message
 
@@ -366,11 +365,11 @@ def eval_spec_with(eval_metrics):
         (lambda labels: (lambda x: {}, [tf.reduce_mean(labels)]), "but got scalar"),
         (
             lambda labels: (lambda x: {"mean": tf1.metrics.mean(labels)}, [labels]),
-            "hand it to host_call or eval_metrics",
+            "Pass it to host_call or eval_metrics",
         ),
     ],
 )
-def test_metrics_that_a_host_cannot_compute(eval_metrics, words):
+def test_invalid_eval_metrics_are_a_finding(eval_metrics, words):
     report = run_check(eval_spec_with(eval_metrics), {"eval": make_input_fn()})
     graph = [finding for finding in report.findings if finding.code == "graph"]
     assert len(graph) == 1
@@ -386,7 +385,7 @@ def test_metrics_that_a_host_cannot_compute(eval_metrics, words):
         lambda logits: {"some": tf.boolean_mask(logits, logits[:, 0] > 0)},
     ],
 )
-def test_predictions_that_cannot_leave(predictions):
+def test_invalid_predictions_are_a_finding(predictions):
     def model_fn(features, labels, mode, params):
         logits = dense(tf1.layers.flatten(tf.cast(features["image"], tf.float32)), 3, "logits")
         return tf1.estimator.tpu.TPUEstimatorSpec(mode, predictions=predictions(logits))
@@ -399,37 +398,39 @@ def mistyped(params):
     return params["batch_sise"]
 
 
-def test_an_error_in_input_fn_has_its_line():
+def test_error_in_input_fn_has_its_line():
     (finding,) = run_check(make_model_fn(), {"train": mistyped}).findings
     assert finding.where == line_of(mistyped, "return")
 
 
-def test_a_batch_of_the_input_fn_s_own():
+def test_input_fn_with_another_batch_size():
     report = run_check(make_model_fn(), {"train": make_input_fn(batch_size=32)})
     messages = [f.message for f in report.findings if f.code == "batch"]
-    assert any("(32, 8, 8, 3) a core, but params['batch_size'] is 16" in m for m in messages)
+    assert any("(32, 8, 8, 3) per core, but params['batch_size'] is 16" in m for m in messages)
 
 
-def test_a_batch_that_does_not_divide_by_the_cores():
+def test_batch_not_divisible_by_cores():
     (finding,) = run_check(make_model_fn(), batch_size=100).findings
     assert "must be divisible by number of replicas 8" in finding.message
 
 
 @pytest.mark.parametrize(("size", "padding"), [(13, "19%"), (12, "25%")])
-def test_a_batch_that_is_no_multiple_of_eight(size, padding):
+def test_batch_not_a_multiple_of_eight(size, padding):
     (finding,) = run_check(make_model_fn(), batch_size=8 * size).findings
     assert (finding.code, finding.level) == ("batch-of-8", WARNING)
-    assert f"a batch of {size} a core is no multiple of 8: {padding} of each" in finding.message
+    assert (
+        f"a per-core batch of {size} is not a multiple of 8: {padding} of each" in finding.message
+    )
 
 
-def test_gradients_that_are_not_summed():
+def test_gradients_without_cross_replica_sum():
     report = run_check(make_model_fn(no_sum=True))
     found = [f for f in report.findings if f.code == "no-cross-replica-sum"]
     variables = {f.message.split("'")[1] for f in found}
     assert variables == {"conv/kernel", "conv/bias", "logits/kernel", "logits/bias"}
 
 
-def unsummed_after_a_sum(loss, images, logits):
+def sums_only_the_loss(loss, images, logits):
     return loss * tf1.tpu.cross_replica_sum(tf.stop_gradient(loss))
 
 
@@ -454,17 +455,17 @@ def gathered_by_hand(loss, images, logits):
     ("change", "options", "expected"),
     [
         (gathered_by_hand, {}, "by_hand"),
-        (unsummed_after_a_sum, {"no_sum": True}, "conv/kernel"),
+        (sums_only_the_loss, {"no_sum": True}, "conv/kernel"),
         (assigned_by_hand, {}, "by_hand"),
     ],
 )
-def test_a_sum_of_something_else_does_not_help(change, options, expected):
+def test_sum_of_another_tensor_is_not_enough(change, options, expected):
     report = run_check(make_model_fn(change, **options))
     found = [f for f in report.findings if f.code == "no-cross-replica-sum"]
     assert expected in {f.message.split("'")[1] for f in found}
 
 
-def test_updates_that_nobody_runs():
+def test_update_ops_that_never_run():
     report = run_check(make_model_fn(batch_norm=True, forget=True))
     found = [f for f in report.findings if f.code == "update-never-runs"]
     assert {f.message.split("'")[1] for f in found} == {"norm/moving_mean", "norm/moving_variance"}
@@ -472,7 +473,7 @@ def test_updates_that_nobody_runs():
     assert {f.where for f in found} == {expected}
 
 
-def test_a_hook_that_reads_the_loop():
+def test_hook_that_reads_a_tensor_of_the_loop():
     (finding,) = run_check(make_model_fn(hook=True)).findings
     assert finding.code == "hook"
     assert "LoggingTensorHook reads 'logits/BiasAdd:0'" in finding.message
@@ -487,19 +488,19 @@ def test_channels_that_waste_tiles():
     assert any("from 10 to 9 channels: 65% of its weights is padding" in f.message for f in found)
 
 
-def test_float_images_are_noted():
+def test_float32_images_are_a_note():
     report = run_check(make_model_fn(), {"train": make_input_fn(dtype=tf.float32)})
     assert [f.code for f in report.findings] == ["infeed-float"]
 
 
-def test_many_hosts_are_checked_in_training_alone():
+def test_multi_host_slice_is_checked_for_training_only():
     input_fns = {"train": make_input_fn(), "eval": make_input_fn()}
     report = run_check(make_model_fn(), input_fns, topology="v3-32", batch_size=512)
     assert list(report.modes) == ["train"]
-    assert report.not_checked == (NOT_ASKED, "eval: TPUEstimator does it on one host only")
+    assert report.not_checked == (SKIPPED, "eval: TPUEstimator supports it on one host only")
 
 
-def test_sizes_by_hand():
+def test_sizes_equal_hand_computed_values():
     sizes = run_check(make_model_fn()).modes["train"].sizes
     kernel, head = 3 * 3 * 3 * 8 + 8, 8 * 10 + 10
     assert sizes.parameters == kernel + head
@@ -511,7 +512,7 @@ def test_sizes_by_hand():
 
 
 def wasteful(loss, images, logits):
-    """Odd numbers of channels, in a layout that is turned back and forth."""
+    """129 channels, with transposes between the convolutions."""
     x = tf.cast(tf.image.resize(images, [32, 32]), tf.float32)
     for i in range(3):
         x = tf1.layers.conv2d(x, 129, 3, padding="same", name=f"wide_{i}")
@@ -520,7 +521,7 @@ def wasteful(loss, images, logits):
 
 
 def repaired(loss, images, logits):
-    """The same work in whole tiles."""
+    """The same convolutions with 128 channels and no transposes."""
     x = tf.cast(tf.image.resize(images, [32, 32]), tf.float32)
     for i in range(3):
         x = tf1.layers.conv2d(x, 128, 3, padding="same", name=f"wide_{i}")
@@ -528,7 +529,7 @@ def repaired(loss, images, logits):
     return loss + tf.reduce_mean(x)
 
 
-def test_a_constant_from_outside_keeps_its_size():
+def test_external_constant_keeps_its_shape():
     def change(loss, images, logits):
         with tf.init_scope():
             matrix = tf.constant(np.eye(10, dtype=np.float32))
@@ -537,15 +538,15 @@ def test_a_constant_from_outside_keeps_its_size():
     assert {f.code for f in run_check(make_model_fn(change)).findings} == {"tiles"}
 
 
-def test_one_estimator_can_be_checked_for_two_slices():
+def test_estimator_can_be_checked_for_two_slices():
     estimator = make_estimator(make_model_fn(), batch_size=256)
     for name in ("v3-8", "v3-32"):
-        report = check.check(estimator, {"train": make_input_fn()}, name, False)
+        report = check_program(estimator, {"train": make_input_fn()}, name, False)
         assert report.findings == ()
         assert report.modes["train"].batch_size == 256 // report.topology.num_cores
 
 
-def test_a_rehearsal_that_fails_is_a_finding():
+def test_failed_rehearsal_is_a_finding():
     def rehearse():
         raise ZeroDivisionError("no loss")
 
@@ -556,37 +557,37 @@ def test_a_rehearsal_that_fails_is_a_finding():
     assert finding.where.startswith("tests/tpu/check/test_check.py")
 
 
-def test_what_cannot_be_built_is_not_rehearsed():
+def test_rehearsal_is_skipped_if_graph_fails():
     report = run_check(make_model_fn(), {"train": make_input_fn(drop_remainder=False)}, rehearse=1)
-    assert "a rehearsal: the graph of training could not be built" in report.not_checked
+    assert "rehearsal: the training graph could not be built" in report.not_checked
 
 
-class Answers:
-    """In the compiler's place: answers in turn, or raises them."""
+class FakeCompiler:
+    """Replaces compile_hlo: returns or raises the given results, one per call."""
 
-    def __init__(self, *answers):
-        self._answers = list(answers)
+    def __init__(self, *results):
+        self._results = list(results)
 
-    def __call__(self, program_hlo, target, effort):
-        answer = self._answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+    def __call__(self, hlo, target, effort):
+        result = self._results.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        return result
 
 
 OUT_OF_MEMORY = compiler.Compiled(False, "a compiler", error="too large", out_of_memory=True)
-TIME_IS_UP = compiler.NotChecked("killed after 900 s")
+TIMEOUT = compiler.CompilerUnavailableError("killed after 900 s")
 
 
 @pytest.mark.parametrize(
-    "answers",
+    "results",
     [
-        (OUT_OF_MEMORY, TIME_IS_UP, TIME_IS_UP),
-        (OUT_OF_MEMORY, OUT_OF_MEMORY, TIME_IS_UP),
+        (OUT_OF_MEMORY, TIMEOUT, TIMEOUT),
+        (OUT_OF_MEMORY, OUT_OF_MEMORY, TIMEOUT),
     ],
 )
-def test_what_does_not_fit_is_an_error_whatever_comes_after(monkeypatch, answers):
-    monkeypatch.setattr(compiler, "compile_hlo", Answers(*answers))
+def test_out_of_memory_is_an_error_even_if_later_compilations_time_out(monkeypatch, results):
+    monkeypatch.setattr(compiler, "compile_hlo", FakeCompiler(*results))
     report = run_check(
         make_model_fn(),
         compile_with_libtpu=True,
@@ -597,18 +598,18 @@ def test_what_does_not_fit_is_an_error_whatever_comes_after(monkeypatch, answers
     assert any("killed after 900 s" in reason for reason in report.not_checked)
 
 
-def test_little_room_is_a_warning(monkeypatch):
+def test_memory_near_the_limit_is_a_warning(monkeypatch):
     memory = {"peak": int(15.5 * 2**30)}
     fits = compiler.Compiled(True, "a compiler", memory=memory)
-    monkeypatch.setattr(compiler, "compile_hlo", Answers(fits))
-    monkeypatch.setattr(cost, "step_time", lambda *arguments: None)
+    monkeypatch.setattr(compiler, "compile_hlo", FakeCompiler(fits))
+    monkeypatch.setattr(cost, "estimate_step_time", lambda *arguments: None)
     report = run_check(make_model_fn(), compile_with_libtpu=True)
     assert [(f.level, f.code) for f in report.findings] == [(WARNING, "hbm")]
-    assert check_report.text(report).endswith("no error, 1 warning")
+    assert format_text(report).endswith("no error, 1 warning")
 
 
 @needs_libtpu
-def test_what_the_compiler_has_not_implemented_is_an_error():
+def test_unimplemented_operation_is_a_compiler_error():
     def change(loss, images, logits):
         bits = tf.bitcast(tf.cast(loss, tf.float64), tf.int64)
         return loss + 0 * tf.cast(bits, tf.float32)
@@ -621,7 +622,7 @@ def test_what_the_compiler_has_not_implemented_is_an_error():
 
 @pytest.mark.slow
 @needs_libtpu
-def test_the_lines_of_a_loop_are_known(monkeypatch):
+def test_instructions_in_loops_have_lines(monkeypatch):
     def change(loss, images, logits):
         x = tf.cast(tf.image.resize(images, [32, 32]), tf.float32)
 
@@ -638,7 +639,7 @@ def test_the_lines_of_a_loop_are_known(monkeypatch):
 
 @pytest.mark.slow
 @needs_libtpu
-def test_a_wasteful_program_is_slower_than_its_repaired_twin():
+def test_odd_channels_and_transposes_are_slower():
     seconds = []
     for change in (wasteful, repaired):
         report = run_check(make_model_fn(change), compile_with_libtpu=True)
@@ -648,14 +649,14 @@ def test_a_wasteful_program_is_slower_than_its_repaired_twin():
 
 
 @needs_libtpu
-def test_the_estimate_of_memory_is_near_the_compiler_s():
-    of = run_check(make_model_fn(repaired), compile_with_libtpu=True).modes["train"]
-    assert of.sizes.hbm_bytes == pytest.approx(of.compiled.memory["peak"], rel=0.25)
+def test_memory_estimate_is_near_the_compiler():
+    train = run_check(make_model_fn(repaired), compile_with_libtpu=True).modes["train"]
+    assert train.sizes.hbm_bytes == pytest.approx(train.compiled.memory["peak"], rel=0.25)
 
 
 @pytest.mark.slow
 @needs_libtpu
-def test_the_time_of_a_step_is_shared_out_to_lines():
+def test_step_time_is_attributed_to_lines():
     step_time = (
         run_check(make_model_fn(repaired), compile_with_libtpu=True).modes["train"].step_time
     )
@@ -664,9 +665,9 @@ def test_the_time_of_a_step_is_shared_out_to_lines():
     assert line_of(repaired, "tf1.layers.conv2d") in places
 
 
-def test_the_report_for_programs():
+def test_to_json():
     report = run_check(make_model_fn(rotation))
-    fields = json.loads(check_report.as_json(report))
+    fields = json.loads(to_json(report))
     assert fields["num_errors"] == 1
     assert fields["findings"][0]["code"] == "op"
     assert fields["topology"]["name"] == "v3-8"
@@ -674,8 +675,8 @@ def test_the_report_for_programs():
     assert "tensorflow-tpu 2.16.1" in fields["kernels"]
 
 
-def test_the_report_for_people():
-    lines = check_report.text(run_check(make_model_fn(rotation))).splitlines()
+def test_format_text():
+    lines = format_text(run_check(make_model_fn(rotation))).splitlines()
     assert lines[0] == "check for v3-8: 1 host x 8 cores"
     assert lines[-1] == "1 error"
     (place,) = [i for i, line in enumerate(lines) if line.startswith("error op (train): Image")]
@@ -683,7 +684,7 @@ def test_the_report_for_people():
     assert any(line.startswith("memory") and "about" in line for line in lines)
 
 
-def test_colours_are_for_terminals():
+def test_format_text_in_color():
     report = run_check(make_model_fn(rotation))
-    assert "\033[31merror\033[0m" in check_report.text(report, colour=True)
-    assert "\033" not in check_report.text(report)
+    assert "\033[31merror\033[0m" in format_text(report, color=True)
+    assert "\033" not in format_text(report)

@@ -1,4 +1,4 @@
-"""The TPU compiler in a child process: what it says, and every way in which it cannot be asked."""
+"""The TPU compiler in a child process: its results and its failures."""
 
 import importlib.util
 import os
@@ -11,7 +11,7 @@ from tensorflow.python.eager import context
 from tpu.check import compiler, pjrt
 from tpu.connect import topology
 
-V3_8 = compiler.target_of(topology.find("v3-8"))
+V3_8 = compiler.get_target(topology.find("v3-8"))
 
 needs_libtpu = pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None,
@@ -20,7 +20,7 @@ needs_libtpu = pytest.mark.skipif(
 
 
 def hlo_of(function, *shapes):
-    """The HLO of a function of float32 tensors."""
+    """Returns the HLO of a function of float32 tensors."""
     with context.eager_mode():
         specs = [tf.TensorSpec(shape, tf.float32) for shape in shapes]
         compiled = tf.function(function, jit_compile=True, input_signature=specs)
@@ -35,8 +35,8 @@ def product():
 
 @needs_libtpu
 @pytest.mark.parametrize("name", ["v2-8", "v3-8", "v4-8"])
-def test_a_product_compiles_for_every_generation(product, name):
-    compiled = compiler.compile_hlo(product, compiler.target_of(topology.find(name)))
+def test_matmul_compiles_for_every_generation(product, name):
+    compiled = compiler.compile_hlo(product, compiler.get_target(topology.find(name)))
     assert compiled.fits
     assert compiled.compiler == f"libtpu 0.0.34 for TPU {name[:2]}, quick effort"
     assert compiled.flops == pytest.approx(2 * 256 * 128 * 512, rel=0.01)
@@ -46,7 +46,7 @@ def test_a_product_compiles_for_every_generation(product, name):
 
 
 @needs_libtpu
-def test_what_does_not_fit_says_by_how_much():
+def test_out_of_memory_reports_needed_bytes():
     hlo = hlo_of(lambda x: x + 1, [5 * 2**10, 2**20])  # 20 GiB
     compiled = compiler.compile_hlo(hlo, V3_8)
     assert not compiled.fits
@@ -55,7 +55,7 @@ def test_what_does_not_fit_says_by_how_much():
 
 
 @needs_libtpu
-def test_a_program_that_is_none_is_an_error_of_the_program():
+def test_invalid_hlo_is_a_compile_error():
     compiled = compiler.compile_hlo(b"this is no HLO", V3_8)
     assert not compiled.fits
     assert not compiled.out_of_memory
@@ -63,62 +63,64 @@ def test_a_program_that_is_none_is_an_error_of_the_program():
 
 
 @needs_libtpu
-def test_every_slice_is_one_that_the_compiler_knows():
+def test_compiler_supports_every_slice():
     os.environ.update(pjrt.ENVIRONMENT)
-    plugin = pjrt.Plugin(compiler.library())
+    plugin = pjrt.Plugin(compiler.find_library())
     for name in topology.names():
-        target = compiler.target_of(topology.find(name))
+        target = compiler.get_target(topology.find(name))
         _, devices, kind = plugin.topology(target.name, target.megacore)
         assert len(devices) == target.replicas == topology.find(name).num_cores
         assert kind == f"TPU {name[:2]}"
 
 
 @needs_libtpu
-def test_an_unknown_version_of_the_api_is_not_used(monkeypatch):
+def test_unsupported_api_version_raises(monkeypatch):
     monkeypatch.setattr(pjrt, "OLDEST", (0, 99))
-    with pytest.raises(pjrt.PjrtError, match=r"speaks version 0\.89 of the PJRT API; known are"):
-        pjrt.Plugin(compiler.library())
+    with pytest.raises(pjrt.PjrtError, match=r"has version 0\.89 of the PJRT API; supported"):
+        pjrt.Plugin(compiler.find_library())
 
 
-def test_a_libtpu_that_is_missing(monkeypatch):
+def test_missing_libtpu_raises(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(compiler.NotChecked, match=r"pip install libtpu==0\.0\.34"):
+    with pytest.raises(compiler.CompilerUnavailableError, match=r"pip install libtpu==0\.0\.34"):
         compiler.compile_hlo(b"", V3_8)
 
 
 @pytest.fixture
 def child(monkeypatch, tmp_path):
-    """Puts another program in the compiler's place: `child("import os; os.abort()")`."""
+    """Replaces the program of the child process: `child("import os; os.abort()")`."""
 
     def replace(code):
         path = tmp_path / "child.py"
         path.write_text(code)
         monkeypatch.setattr(pjrt, "__file__", str(path))
-        monkeypatch.setattr(compiler, "library", lambda: "libtpu.so")
+        monkeypatch.setattr(compiler, "find_library", lambda: "libtpu.so")
 
     return replace
 
 
-def test_a_compiler_that_crashes(child):
+def test_compiler_crash_raises(child):
     child("import os, sys; print('check failed', file=sys.stderr, flush=True); os.abort()")
-    with pytest.raises(compiler.NotChecked, match=r"ended with status -6: check failed"):
+    with pytest.raises(
+        compiler.CompilerUnavailableError, match=r"exited with status -6: check failed"
+    ):
         compiler.compile_hlo(b"", V3_8)
 
 
-def test_a_compiler_that_hangs(child):
+def test_compiler_timeout_raises(child):
     child("import time; time.sleep(60)")
-    with pytest.raises(compiler.NotChecked, match=r"was killed after 0\.5 s"):
+    with pytest.raises(compiler.CompilerUnavailableError, match=r"was killed after 0\.5 s"):
         compiler.compile_hlo(b"", V3_8, timeout=0.5)
 
 
-def test_a_library_that_is_no_libtpu(monkeypatch, tmp_path):
+def test_invalid_library_raises(monkeypatch, tmp_path):
     (tmp_path / "libtpu.so").write_text("this is no library")
-    monkeypatch.setattr(compiler, "library", lambda: str(tmp_path / "libtpu.so"))
-    with pytest.raises(compiler.NotChecked, match="ended with status 1: OSError"):
+    monkeypatch.setattr(compiler, "find_library", lambda: str(tmp_path / "libtpu.so"))
+    with pytest.raises(compiler.CompilerUnavailableError, match="exited with status 1: OSError"):
         compiler.compile_hlo(b"", V3_8)
 
 
-def test_the_child_needs_nothing_but_python():
+def test_child_process_imports_only_the_standard_library():
     source = pathlib.Path(pjrt.__file__).read_text()
     assert "import tensorflow" not in source
     assert "from tpu" not in source

@@ -1,4 +1,4 @@
-"""The graph that TPUEstimator builds for a slice, of ours and of other people's programs."""
+"""The graph that TPUEstimator builds for a slice."""
 
 import collections
 
@@ -50,7 +50,7 @@ def count(graph):
 @pytest.mark.parametrize(
     ("name", "batch_size"), [("v3-32", 96), slow("v3-8", 104), slow("v3-128", 256)]
 )
-def test_training_has_a_way_in_and_out_for_every_core(build, name, batch_size):
+def test_every_core_has_infeed_and_outfeed(build, name, batch_size):
     graph = build(ModeKeys.TRAIN, name, batch_size, "--mode=train", "--train_steps=9")
     cores = topology.find(name).num_cores
     found = count(graph)
@@ -61,7 +61,7 @@ def test_training_has_a_way_in_and_out_for_every_core(build, name, batch_size):
 
 
 @pytest.mark.parametrize(("name", "batch_size"), [("v3-32", 96), ("v4-16", 64)])
-def test_every_core_gets_its_part_as_it_is_stored(build, name, batch_size):
+def test_infeed_has_per_core_batch_and_stored_dtypes(build, name, batch_size):
     graph = build(ModeKeys.TRAIN, name, batch_size, "--mode=train", "--train_steps=9")
     (infeed,) = [op for op in graph.get_operations() if op.type == "InfeedDequeueTuple"]
     per_core = batch_size // topology.find(name).num_cores
@@ -72,21 +72,21 @@ def test_every_core_gets_its_part_as_it_is_stored(build, name, batch_size):
     ]
 
 
-def test_every_host_enqueues_for_its_own_cores(build):
+def test_every_host_enqueues_for_its_cores(build):
     graph = build(ModeKeys.TRAIN, "v3-32", 96, "--mode=train", "--train_steps=9")
     enqueues = [op for op in graph.get_operations() if op.type == "InfeedEnqueueTuple"]
     assert sorted(op.get_attr("device_ordinal") for op in enqueues) == sorted([*range(8)] * 4)
 
 
 @pytest.mark.parametrize("mode", [ModeKeys.EVAL, ModeKeys.PREDICT])
-def test_evaluation_and_prediction_have_no_sums(build, mode, trained_dir):
+def test_eval_and_predict_have_no_cross_replica_sums(build, mode, trained_dir):
     graph = build(mode, "v3-8", 104, "--mode=train", "--train_steps=9")
     found = count(graph)
     assert found["InfeedEnqueueTuple"] == found["OutfeedDequeueTuple"] == 8
     assert found["CrossReplicaSum"] == 0
 
 
-def test_cross_replica_batch_norm_sums_forth_and_back(build):
+def test_cross_replica_batch_norm_sums_forward_and_backward(build):
     sync = "--params=batch_norm_cross_replica=true"
     graph = build(ModeKeys.TRAIN, "v3-8", 104, "--mode=train", "--train_steps=9", sync)
     assert count(graph)["CrossReplicaSum"] == NUM_TRAINABLE + 2

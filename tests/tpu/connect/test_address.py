@@ -1,4 +1,4 @@
-"""What --tpu and the environment say, with the traps of TPUClusterResolver put right."""
+"""The TPU address from --tpu and the environment."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tpu.connect import address
 
 @pytest.fixture(autouse=True)
 def no_devices(monkeypatch):
-    monkeypatch.setattr(address, "own_devices", list)
+    monkeypatch.setattr(address, "local_devices", list)
 
 
 @pytest.mark.parametrize(
@@ -37,33 +37,33 @@ def no_devices(monkeypatch):
         ),
     ],
 )
-def test_the_flag_comes_first_and_then_the_environment(tpu, environ, text):
+def test_flag_takes_precedence_over_environment(tpu, environ, text):
     assert address.find(tpu, environ).text == text
 
 
-def test_nothing_is_found_where_there_is_nothing():
+def test_no_address_returns_none():
     assert address.find("", {}) is None
 
 
-def test_a_machine_s_own_tpu_is_found_without_a_name(monkeypatch):
-    monkeypatch.setattr(address, "own_devices", lambda: ["/dev/accel0"])
+def test_local_device_is_found_without_flag(monkeypatch):
+    monkeypatch.setattr(address, "local_devices", lambda: ["/dev/accel0"])
     assert address.find("", {}) == address.Address("local", "/dev/accel0")
 
 
 @pytest.mark.parametrize("tpu", ["grpc://", "grpc://10.0.0.2:tpu", "grpc://a b:1"])
-def test_what_is_no_endpoint_is_refused(tpu):
-    with pytest.raises(ValueError, match="is no endpoint; write grpc://HOST:8470"):
+def test_invalid_endpoint_raises(tpu):
+    with pytest.raises(ValueError, match=r"invalid endpoint .* Use grpc://HOST:8470"):
         address.find(tpu, {})
 
 
-def test_a_config_that_is_no_json_is_refused():
-    with pytest.raises(ValueError, match="TPU_CONFIG is no JSON"):
+def test_invalid_tpu_config_raises():
+    with pytest.raises(ValueError, match="TPU_CONFIG is not valid JSON"):
         address.find("", {"TPU_CONFIG": "{mine"})
-    with pytest.raises(ValueError, match=r"TPU_CONFIG is no JSON object: \[\]"):
+    with pytest.raises(ValueError, match=r"TPU_CONFIG is not a JSON object: \[\]"):
         address.find("", {"TPU_CONFIG": "[]"})
 
 
-def test_endpoints_have_hosts_and_ports():
+def test_endpoints_are_host_and_port():
     found = address.find("10.0.0.2,worker:9000", {})
     assert found.endpoints == [("10.0.0.2", 8470), ("worker", 9000)]
 
@@ -79,6 +79,6 @@ def test_endpoints_have_hosts_and_ports():
         ("grpc://localhost:8470", False, False),
     ],
 )
-def test_a_remote_tpu_does_not_see_the_files_of_this_machine(tpu, is_named, is_remote):
+def test_is_named_and_is_remote(tpu, is_named, is_remote):
     found = address.find(tpu, {})
     assert (found.is_named, found.is_remote) == (is_named, is_remote)

@@ -1,4 +1,4 @@
-"""From --tpu to a TPU: found, checked in one message, or done without."""
+"""connect(): finds and checks a TPU, or falls back to GPU or CPU."""
 
 import os
 
@@ -13,7 +13,7 @@ ADDRESS_VARIABLES = ["TPU_NAME", "TPU_CONFIG", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS"
 
 @pytest.fixture(autouse=True)
 def no_tpu(monkeypatch):
-    monkeypatch.setattr(address, "own_devices", list)
+    monkeypatch.setattr(address, "local_devices", list)
     for variable in ADDRESS_VARIABLES:
         monkeypatch.delenv(variable, raising=False)
 
@@ -34,92 +34,94 @@ def make_request(tpu="", **changes):
 
 
 def connect(tpu="", **changes):
-    """The topology that was connected to, None for CPU or GPU."""
+    """Returns the topology of the connection; None for CPU or GPU."""
     with connection.connect(make_request(tpu, **changes)) as found:
         assert found.use_tpu == (found.topology is not None) == (found.resolver is not None)
         return found.topology
 
 
-def test_auto_without_a_tpu_says_so_in_a_line(capsys):
+def test_auto_without_tpu_prints_one_line(capsys):
     assert connect() is None
     assert capsys.readouterr().out.splitlines() == [
-        "no TPU in this machine or named by --tpu or TPU_NAME: running on GPU or CPU"
+        "no TPU: --tpu and TPU_NAME are unset, no local device; running on GPU or CPU"
     ]
 
 
-def test_false_does_not_even_look(capsys):
+def test_use_tpu_false_does_not_connect(capsys):
     assert connect("grpc://127.0.0.1:1", use_tpu="false") is None
     assert not capsys.readouterr().out
 
 
-def test_true_without_a_tpu_is_refused():
-    with pytest.raises(TPUError, match="--use_tpu=true, but no TPU"):
+def test_use_tpu_true_without_tpu_raises():
+    with pytest.raises(TPUError, match="--use_tpu=true, but there is no TPU"):
         connect(use_tpu="true")
 
 
 @pytest.mark.parametrize("use_tpu", ["auto", "true"])
-def test_a_local_tpu_that_is_not_there_is_refused(use_tpu):
-    with pytest.raises(TPUError, match="cannot drive a TPU in the same machine"):
+def test_missing_local_tpu_raises(use_tpu):
+    with pytest.raises(TPUError, match="cannot use a TPU on the same machine"):
         connect("local", use_tpu=use_tpu)
 
 
-def test_a_named_tpu_that_does_not_answer_is_refused_even_with_auto():
+def test_unreachable_tpu_raises_with_auto():
     with pytest.raises(TPUError, match=r"127\.0\.0\.1:1 does not answer"):
         connect("grpc://127.0.0.1:1")
 
 
 @pytest.mark.parametrize(("name", "expected"), [("", "v3-8"), ("v2-8", "v2-8"), ("1x2", "1x2")])
-def test_the_emulator_is_any_slice(name, expected, capsys):
+def test_emulator_accepts_any_slice(name, expected, capsys):
     assert connect("emulator", topology=name) == topology.find(expected)
     assert f"emulating a TPU {expected}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("num_hosts", "name"), [(1, "v3-8"), (4, "v3-32")])
-def test_a_worker_is_asked_for_its_hosts_and_cores(worker, num_hosts, name, capsys):
+def test_connect_queries_hosts_and_cores(worker, num_hosts, name, capsys):
     endpoints = [f"127.0.0.1:{worker(num_hosts, 8)}"] * num_hosts
     assert connect(",".join(endpoints), topology=name) == topology.find(name)
     assert "x 8 cores)" in capsys.readouterr().out
 
 
-def test_tpu_name_is_used_where_no_flag_is_given(worker, monkeypatch):
+def test_tpu_name_variable_is_used_without_flag(worker, monkeypatch):
     monkeypatch.setenv("TPU_NAME", f"grpc://127.0.0.1:{worker(1, 8)}")
     assert connect() == topology.Topology("1x8", 1, 8, 0)
 
 
-def test_another_slice_than_the_flag_says_is_refused(worker):
-    with pytest.raises(TPUError, match=r"=v3-32 has 4 hosts of 8 cores, but .* has 1 of 8"):
+def test_topology_mismatch_raises(worker):
+    with pytest.raises(TPUError, match=r"=v3-32 has 4 hosts x 8 cores, but .* has 1 x 8"):
         connect(f"127.0.0.1:{worker(1, 8)}", topology="v3-32")
 
 
-def test_without_the_flag_the_batch_is_checked_once_the_slice_is_known(worker):
-    with pytest.raises(TPUError, match="--train_batch_size=100 cannot be cut over 1x8"):
+def test_batch_is_checked_against_the_actual_topology(worker):
+    with pytest.raises(TPUError, match="--train_batch_size=100 cannot be divided over 1x8"):
         connect(f"127.0.0.1:{worker(1, 8)}", batch_sizes={"train_batch_size": 100})
 
 
 class CredentialsError(Exception):
-    """As the clients of Google's APIs raise it."""
+    """Like exceptions of Google's API clients."""
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, CredentialsError])
-def test_a_name_that_the_cloud_does_not_know_is_one_error(monkeypatch, kind):
-    monkeypatch.setattr(environment, "of_address", lambda *args: [])
+def test_unknown_tpu_name_raises_one_error(monkeypatch, kind):
+    monkeypatch.setattr(environment, "check_address", lambda *args: [])
 
-    def refuse(self, tpu, zone, project):
+    def fail(self, tpu, zone, project):
         assert (tpu, zone, project) == ("mine", "us-central1-b", None)
         raise kind('TPU "mine" is unhealthy: "TIMEOUT"')
 
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver
-    monkeypatch.setattr(resolver, "__init__", refuse)
+    monkeypatch.setattr(resolver, "__init__", fail)
     with pytest.raises(TPUError, match=r"--tpu=mine cannot be reached: .*TIMEOUT.*--tpu_zone"):
         connect("mine", zone="us-central1-b")
 
 
-def test_a_worker_without_a_tpu_is_refused(worker):
-    with pytest.raises(TPUError, match="there is no TPU; devices: /job:worker/replica:0/task:0/d"):
+def test_worker_without_tpu_raises(worker):
+    with pytest.raises(
+        TPUError, match="it has no TPU device; devices: /job:worker/replica:0/task:0/d"
+    ):
         connect(f"127.0.0.1:{worker(1, 0)}")
 
 
-def test_all_findings_come_in_one_message(monkeypatch):
+def test_all_findings_are_in_one_message(monkeypatch):
     monkeypatch.setenv("PJRT_DEVICE", "TPU")
     with pytest.raises(TPUError) as error:
         connect(
@@ -131,7 +133,7 @@ def test_all_findings_come_in_one_message(monkeypatch):
             on_one_host=True,
         )
     lines = str(error.value).splitlines()
-    assert lines[0] == "7 things keep this from the TPU:"
+    assert lines[0] == "cannot use the TPU, 7 problems:"
     assert [line.split(".")[0].strip() for line in lines[1:]] == list("1234567")
     for fact in ("PJRT", "cloud-tpu-client", "--data_dir=/data", "--model_dir=/model"):
         assert fact in str(error.value)
@@ -139,7 +141,7 @@ def test_all_findings_come_in_one_message(monkeypatch):
         assert fact in str(error.value)
 
 
-def test_the_emulator_ends_with_the_connection():
+def test_emulator_ends_with_the_connection():
     before = os.environ.copy()
     with pytest.raises(KeyError), connection.connect(make_request("emulator")):
         raise KeyError

@@ -1,4 +1,4 @@
-"""What keeps a program from a TPU is known before TensorFlow starts."""
+"""Checks of software, address, paths, batch sizes and mode."""
 
 import importlib.metadata
 import importlib.util
@@ -10,39 +10,44 @@ import pytest
 from tpu.connect import address, environment, topology
 
 
-def of_address(tpu, environ=None):
-    return environment.of_address(address.find(tpu, {}), environ or {})
+def check_address(tpu, environ=None):
+    return environment.check_address(address.find(tpu, {}), environ or {})
 
 
-def test_this_python_and_this_tensorflow_will_do():
-    assert environment.of_software() == []
+def test_installed_python_and_tensorflow_are_supported():
+    assert environment.check_software() == []
 
 
-def test_another_python_will_not(monkeypatch):
+def test_unsupported_python(monkeypatch):
     monkeypatch.setattr(sys, "version_info", (3, 12, 1))
-    assert "Python 3.12.1: TensorFlow 2.15 has wheels for 3.9" in environment.of_software()[0]
+    assert (
+        "Python 3.12.1 is unsupported: TensorFlow 2.15 needs 3.9" in environment.check_software()[0]
+    )
 
 
-def test_another_tensorflow_will_not(monkeypatch):
+def test_unsupported_tensorflow(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "2.16.1")
-    assert "tensorflow 2.16.1: TPUEstimator needs 2.15" in environment.of_software()[0]
+    assert (
+        "tensorflow 2.16.1 is unsupported: TPUEstimator needs 2.15"
+        in environment.check_software()[0]
+    )
 
 
-def test_a_wheel_of_pypi_cannot_drive_the_tpu_of_its_own_machine():
-    (finding,) = of_address("local")
-    assert "cannot drive a TPU in the same machine" in finding
+def test_pypi_wheel_cannot_use_a_local_tpu():
+    (finding,) = check_address("local")
+    assert "cannot use a TPU on the same machine" in finding
     assert "TENSORFLOW=system" in finding
 
 
-def test_the_wheel_of_a_tpu_image_can(monkeypatch, tmp_path):
+def test_tpu_image_wheel_can_use_a_local_tpu(monkeypatch, tmp_path):
     (tmp_path / "libtensorflow_cc.so.2").write_bytes(b"\0" * 99 + b"TPU_LIBRARY_PATH\0")
     monkeypatch.setattr(
         importlib.util,
         "find_spec",
         lambda name: importlib.machinery.ModuleSpec(name, None, origin=f"{tmp_path}/__init__.py"),
     )
-    assert of_address("local") == []
-    assert "TPU_LOAD_LIBRARY=0" in of_address("local", {"TPU_LOAD_LIBRARY": "0"})[0]
+    assert check_address("local") == []
+    assert "TPU_LOAD_LIBRARY=0" in check_address("local", {"TPU_LOAD_LIBRARY": "0"})[0]
 
 
 @pytest.mark.parametrize(
@@ -53,57 +58,57 @@ def test_the_wheel_of_a_tpu_image_can(monkeypatch, tmp_path):
         {"PJRT_DEVICE": "TPU"},
     ],
 )
-def test_the_pjrt_runtime_has_no_infeed(worker, variable):
-    (finding,) = of_address(f"grpc://127.0.0.1:{worker(1, 8)}", variable)
+def test_pjrt_runtime_is_unsupported(worker, variable):
+    (finding,) = check_address(f"grpc://127.0.0.1:{worker(1, 8)}", variable)
     assert "selects the PJRT runtime" in finding
     assert next(iter(variable)) in finding
 
 
 @pytest.mark.parametrize("kind", ["v5litepod-8", "v5p-16", "v6e-8"])
-def test_a_v5_or_later_is_refused(worker, kind):
+def test_v5_and_later_are_unsupported(worker, kind):
     port = worker(1, 8)
-    (finding,) = of_address(f"127.0.0.1:{port}", {"TPU_ACCELERATOR_TYPE": kind})
-    assert f"{kind}: from v5 on" in finding
+    (finding,) = check_address(f"127.0.0.1:{port}", {"TPU_ACCELERATOR_TYPE": kind})
+    assert f"{kind} is unsupported: v5 and later" in finding
 
 
-def test_a_v3_is_not(worker):
-    assert of_address(f"127.0.0.1:{worker(1, 8)}", {"TPU_ACCELERATOR_TYPE": "v3-8"}) == []
+def test_v3_is_supported(worker):
+    assert check_address(f"127.0.0.1:{worker(1, 8)}", {"TPU_ACCELERATOR_TYPE": "v3-8"}) == []
 
 
-def test_an_address_that_does_not_answer_is_found_in_seconds():
+def test_unreachable_address():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    (finding,) = of_address(f"grpc://127.0.0.1:{port}")
+    (finding,) = check_address(f"grpc://127.0.0.1:{port}")
     assert f"127.0.0.1:{port} does not answer" in finding
 
 
-def test_a_name_that_no_host_can_have():
-    (finding,) = of_address("10.0.0..2:8470")
+def test_invalid_host_name():
+    (finding,) = check_address("10.0.0..2:8470")
     assert "10.0.0..2:8470 does not answer" in finding
     assert "24 hours" in finding
 
 
-def test_a_name_needs_the_client_of_the_cloud_tpu_api():
-    (finding,) = of_address("mine")
+def test_tpu_name_needs_the_cloud_tpu_client():
+    (finding,) = check_address("mine")
     assert "googleapiclient and oauth2client" in finding
     assert "pip install cloud-tpu-client" in finding
 
 
-def test_a_remote_tpu_needs_every_path_in_the_cloud():
+def test_remote_tpu_needs_cloud_paths():
     paths = {"data_dir": "/data", "model_dir": "gs://bucket/model", "export_dir": "export"}
-    findings = environment.of_paths(address.find("grpc://10.0.0.2", {}), paths)
-    assert [finding.split(" is on")[0] for finding in findings] == [
+    findings = environment.check_paths(address.find("grpc://10.0.0.2", {}), paths)
+    assert [finding.split(" is a local")[0] for finding in findings] == [
         "--data_dir=/data",
         "--export_dir=export",
     ]
-    assert environment.of_paths(address.find("local", {}), paths) == []
+    assert environment.check_paths(address.find("local", {}), paths) == []
 
 
-def of_topology(
+def check_topology(
     name, mode="train", size=128, accumulate_steps=1, flag="train_batch_size", on_one_host=False
 ):
-    return environment.of_topology(
+    return environment.check_topology(
         topology.find(name), mode, {flag: size}, accumulate_steps, on_one_host
     )
 
@@ -111,49 +116,49 @@ def of_topology(
 @pytest.mark.parametrize(
     ("name", "size", "arithmetic", "valid"),
     [
-        ("v3-8", 100, "100 / 8 = 12.50", "96 or 104 can"),
-        ("v3-32", 100, "100 / 32 = 3.12", "96 or 128 can"),
-        ("v3-512", 100, "100 / 512 = 0.20", "512 can"),
+        ("v3-8", 100, "100 / 8 = 12.50", "Use 96 or 104"),
+        ("v3-32", 100, "100 / 32 = 3.12", "Use 96 or 128"),
+        ("v3-512", 100, "100 / 512 = 0.20", "Use 512"),
     ],
 )
-def test_a_batch_that_the_cores_cannot_share(name, size, arithmetic, valid):
-    (finding,) = of_topology(name, size=size)
-    assert f"--train_batch_size={size} cannot be cut over {name}" in finding
+def test_indivisible_batch_size(name, size, arithmetic, valid):
+    (finding,) = check_topology(name, size=size)
+    assert f"--train_batch_size={size} cannot be divided over {name}" in finding
     assert arithmetic in finding
     assert valid in finding
 
 
-def test_the_parts_of_a_core_count_in_training_alone():
-    (finding,) = of_topology("v3-8", size=72, accumulate_steps=2)
-    assert "72 / 8 x --accumulate_steps=2 = 4.50; 64 or 80 can" in finding
-    assert of_topology("v3-8", "eval", 72, 2, "eval_batch_size") == []
+def test_accumulate_steps_count_in_training_only():
+    (finding,) = check_topology("v3-8", size=72, accumulate_steps=2)
+    assert "72 / 8 x --accumulate_steps=2 = 4.50. Use 64 or 80" in finding
+    assert check_topology("v3-8", "eval", 72, 2, "eval_batch_size") == []
 
 
-def test_a_batch_that_the_cores_can_share():
-    assert of_topology("v3-32") == of_topology("v4-512", size=512) == []
+def test_divisible_batch_size():
+    assert check_topology("v3-32") == check_topology("v4-512", size=512) == []
 
 
 @pytest.mark.parametrize("mode", ["eval", "train_and_eval", "continuous_eval", "predict"])
-def test_many_hosts_only_train(mode):
-    (finding,) = of_topology("v3-32", mode, on_one_host=True)
+def test_multi_host_slice_only_trains(mode):
+    (finding,) = check_topology("v3-32", mode, on_one_host=True)
     assert f"--mode={mode} runs on one host only" in finding
     assert "run_cpu.py --mode=" in finding
-    assert of_topology("v3-8", mode, on_one_host=True) == []
+    assert check_topology("v3-8", mode, on_one_host=True) == []
 
 
-def test_many_hosts_export_what_they_do_not_check_by_predictions():
-    (finding,) = of_topology("v3-32", "export", on_one_host=True)
+def test_multi_host_export_needs_noexport_check():
+    (finding,) = check_topology("v3-32", "export", on_one_host=True)
     assert "run_cpu.py --mode=export on a CPU or GPU machine, or --noexport_check" in finding
-    assert of_topology("v3-32", "export") == []
+    assert check_topology("v3-32", "export") == []
 
 
-def test_a_check_of_many_hosts_asks_for_the_batch_of_training_alone():
+def test_multi_host_check_needs_only_the_train_batch_size():
     sizes = {"train_batch_size": 4096, "eval_batch_size": 100}
-    assert environment.of_topology(topology.find("v3-256"), "check", sizes) == []
-    (finding,) = environment.of_topology(topology.find("v3-8"), "check", sizes)
+    assert environment.check_topology(topology.find("v3-256"), "check", sizes) == []
+    (finding,) = environment.check_topology(topology.find("v3-8"), "check", sizes)
     assert "--eval_batch_size=100" in finding
 
 
-def test_beside_the_training_of_many_hosts_another_machine_evaluates():
-    (finding,) = of_topology("v3-32", "train_and_eval", on_one_host=True)
-    assert "--mode=train here, and beside it run_cpu.py --mode=continuous_eval" in finding
+def test_multi_host_train_and_eval_suggests_continuous_eval():
+    (finding,) = check_topology("v3-32", "train_and_eval", on_one_host=True)
+    assert "--mode=train here and run_cpu.py --mode=continuous_eval" in finding

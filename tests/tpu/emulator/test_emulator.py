@@ -1,4 +1,4 @@
-"""An unmodified TPUEstimator runs on the cores of a CPU, as it would on those of a TPU."""
+"""Unmodified TPUEstimator programs on emulated cores."""
 
 import contextlib
 import importlib.util
@@ -23,7 +23,7 @@ NUM_EXAMPLES = 96
 
 @pytest.fixture(scope="module")
 def guide():
-    """A program that is not ours."""
+    """The guide program, as a module."""
     spec = importlib.util.spec_from_file_location("guide_program", GUIDE)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -36,7 +36,7 @@ def variables(folder):
 
 
 def numbers(params):
-    """Endless batches of x, which counts from 0 to 95, as float32 `[batch, 1]`."""
+    """Endless batches of the numbers 0 to 95, float32 `[batch, 1]`."""
     x = np.arange(NUM_EXAMPLES, dtype=np.float32)[:, np.newaxis]
     context = params.get("context")
     dataset = tf.data.Dataset.from_tensor_slices((x, x))
@@ -47,14 +47,14 @@ def numbers(params):
 
 
 def mean_model_fn(features, labels, mode, params):
-    """Learns the mean of its labels; its only weight moves by a tenth of the way."""
+    """Learns the mean of its labels with a learning rate of 0.1."""
     weight = tf.compat.v1.get_variable("weight", initializer=0.0)
     loss = tf.reduce_mean((weight - labels) ** 2) / 2
     optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
     if params["use_tpu"]:
         optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)
     train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-    with tf.control_dependencies([train_op]):  # else it is read before or after the step, as comes
+    with tf.control_dependencies([train_op]):  # read after the step
         step = tf.compat.v1.train.get_global_step().read_value()
     return tf.compat.v1.estimator.tpu.TPUEstimatorSpec(
         mode,
@@ -85,7 +85,7 @@ def make_estimator(folder, model_fn=mean_model_fn, iterations=5, batch_size=32, 
 
 
 def expected_weight(steps, batch_size=32):
-    """The weight after steps over the numbers in order."""
+    """Returns the weight after training on the numbers in order."""
     weight, start = 0.0, 0
     for _ in range(steps):
         batch = np.arange(start, start + batch_size) % NUM_EXAMPLES
@@ -95,7 +95,7 @@ def expected_weight(steps, batch_size=32):
 
 
 @pytest.mark.parametrize("name", ["v3-8", slow("1x2")])
-def test_a_program_that_is_not_ours_gives_on_cores_what_it_gives_on_a_cpu(guide, tmp_path, name):
+def test_guide_program_gives_equal_results_on_emulated_cores(guide, tmp_path, name):
     cpu, tpu = tmp_path / "cpu", tmp_path / "tpu"
     metrics, predictions = guide.main([f"--model_dir={cpu}", "--use_tpu=0"])
     with emulator.emulate(name):
@@ -130,7 +130,7 @@ def test_tensorflow_2_behaviour_may_stay_on(guide, tmp_path):
     assert numerics.excess(*trained, terms=48, depth=50, magnitude=1.0) < 1
 
 
-def test_a_program_may_ask_to_compile_first(tmp_path, monkeypatch):
+def test_split_compile_and_execute(tmp_path, monkeypatch):
     monkeypatch.setenv("TPU_SPLIT_COMPILE_AND_EXECUTE", "1")
     with emulator.emulate("1x2"):
         make_estimator(tmp_path).train(numbers, max_steps=1)
@@ -138,7 +138,7 @@ def test_a_program_may_ask_to_compile_first(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("iterations", [3, slow(1), slow(7)])
-def test_training_ends_at_max_steps_whatever_the_loop(tmp_path, iterations):
+def test_training_ends_at_max_steps(tmp_path, iterations):
     with emulator.emulate("1x4"):
         make_estimator(tmp_path, iterations=iterations).train(numbers, max_steps=7)
     trained = variables(tmp_path)
@@ -154,20 +154,20 @@ def test_every_host_calls_its_input_fn(tmp_path, name):
 
 
 @pytest.mark.parametrize("pipeline", [PIPELINES.PER_HOST_V1, PIPELINES.PER_HOST_V2])
-def test_both_ways_of_feeding_a_host(tmp_path, pipeline):
+def test_per_host_v1_and_v2(tmp_path, pipeline):
     with emulator.emulate("1x4"):
         make_estimator(tmp_path, pipeline=pipeline).train(numbers, max_steps=6)
     numerics.assert_close(variables(tmp_path)["weight"], expected_weight(6), terms=32, depth=6)
 
 
-def test_a_training_goes_on_from_its_checkpoint(tmp_path):
+def test_training_resumes_from_its_checkpoint(tmp_path):
     with emulator.emulate("1x2"):
         for steps in (3, 6):
             make_estimator(tmp_path).train(numbers, max_steps=steps)
     assert variables(tmp_path)["global_step"] == 6
 
 
-def test_checkpoints_come_between_loops(tmp_path):
+def test_checkpoints_are_saved_between_loops(tmp_path):
     with emulator.emulate("1x2"):
         estimator = make_estimator(
             tmp_path, iterations=2, config={"save_checkpoints_steps": 4, "save_summary_steps": None}
@@ -177,7 +177,7 @@ def test_checkpoints_come_between_loops(tmp_path):
     assert saved == {0, 4, 8, 10}
 
 
-def test_evaluation_takes_its_metrics_from_all_cores_and_its_loss_from_one(tmp_path):
+def test_eval_metrics_are_of_all_cores_and_loss_of_core_0(tmp_path):
     with emulator.emulate("v3-8"):
         estimator = make_estimator(tmp_path)
         estimator.train(numbers, max_steps=1)
@@ -189,7 +189,7 @@ def test_evaluation_takes_its_metrics_from_all_cores_and_its_loss_from_one(tmp_p
     numerics.assert_close(metrics["loss"], expected, terms=len(of_core_0), depth=3)
 
 
-def test_prediction_keeps_the_order_and_drops_the_padding(tmp_path):
+def test_predictions_are_in_order_without_padding(tmp_path):
     def once(params):
         x = np.arange(41, dtype=np.float32)[:, np.newaxis]
         return tf.data.Dataset.from_tensor_slices(x).batch(params["batch_size"])
@@ -207,7 +207,7 @@ def test_prediction_keeps_the_order_and_drops_the_padding(tmp_path):
     assert predicted == list(range(41))
 
 
-def test_host_call_gets_every_step_from_all_cores(tmp_path):
+def test_host_call_gets_every_step_of_all_cores(tmp_path):
     def host_call(step, loss):
         def write(step, loss):
             writer = tf.summary.create_file_writer(str(tmp_path / "host"))
@@ -240,7 +240,7 @@ def test_hooks_see_every_loop(tmp_path):
     assert hook.runs == 3  # of 5, 5 and 2 steps
 
 
-def test_sums_are_over_the_groups_of_cores(tmp_path):
+def test_cross_replica_sum_with_group_assignment(tmp_path):
     groups = [[0, 2], [1, 3]]
 
     def model_fn(features, labels, mode, params):
@@ -253,9 +253,9 @@ def test_sums_are_over_the_groups_of_cores(tmp_path):
     assert variables(tmp_path)["weight"] == pytest.approx(0.1 * (4 + 8 + 4 + 8) / 4)
 
 
-def test_sums_in_a_loop_are_of_one_iteration(tmp_path):
+def test_cross_replica_sum_in_a_loop(tmp_path):
     def model_fn(features, labels, mode, params):
-        late = tf.cast(labels[0, 0] > 0, tf.int32)  # core 1 has more to do in even iterations
+        late = tf.cast(labels[0, 0] > 0, tf.int32)  # core 1 is slower in even iterations
 
         def body(i, total):
             size = tf.where(tf.equal(i % 2, 0), 1 + 700 * late, 1)
@@ -274,7 +274,7 @@ def test_sums_in_a_loop_are_of_one_iteration(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["sum", "mean", "gradient of a bias"])
-def test_bfloat16_is_added_up_in_float32(tmp_path, kind):
+def test_bfloat16_is_accumulated_in_float32(tmp_path, kind):
     def model_fn(features, labels, mode, params):
         many = tf.ones([4096, 3], tf.bfloat16) + tf.cast(0 * labels[0], tf.bfloat16)
         if kind == "sum":
@@ -292,7 +292,7 @@ def test_bfloat16_is_added_up_in_float32(tmp_path, kind):
     assert variables(tmp_path)["weight"] == pytest.approx(0.1 * 4096)
 
 
-def test_what_a_core_changes_by_itself_is_kept_from_core_0_alone(tmp_path):
+def test_unsummed_updates_are_kept_from_core_0_only(tmp_path):
     def model_fn(features, labels, mode, params):
         own = tf.compat.v1.get_variable("own", initializer=0.0, trainable=False)
         with tf.control_dependencies([own.assign_add(labels[0, 0] + 1)]):
@@ -327,15 +327,15 @@ def with_a_nan(params):
     return numbers(params).map(spoil)
 
 
-def test_an_error_on_one_core_ends_them_all(tmp_path):
-    # TPUEstimator raises what came first: the error, or that of a thread whose session it closed.
+def test_error_on_one_core_ends_all_cores(tmp_path):
+    # TPUEstimator raises the first error: that of the core, or of a thread with a closed session.
     errors = (tf.errors.InvalidArgumentError, RuntimeError)
     with emulator.emulate("v3-8"), pytest.raises(errors, match=r"a corrupt pixel|closed Session"):
         make_estimator(tmp_path, corrupt_core).train(with_a_nan, max_steps=20)
 
 
 @pytest.mark.slow
-def test_data_that_runs_out_is_an_error_as_on_a_tpu(tmp_path):
+def test_end_of_data_raises_as_on_a_tpu(tmp_path):
     def once(params):
         x = np.zeros([64, 1], np.float32)
         return tf.data.Dataset.from_tensor_slices((x, x)).batch(params["batch_size"], True)
@@ -344,7 +344,7 @@ def test_data_that_runs_out_is_an_error_as_on_a_tpu(tmp_path):
         make_estimator(tmp_path).train(once, max_steps=20)
 
 
-def test_what_cannot_be_emulated_is_refused(tmp_path):
+def test_unsupported_operation_raises(tmp_path):
     def model_fn(features, labels, mode, params):
         pairs = [[0, 1], [1, 0]]
         permuted = tf.raw_ops.CollectivePermute(input=labels, source_target_pairs=pairs)
@@ -354,7 +354,7 @@ def test_what_cannot_be_emulated_is_refused(tmp_path):
         make_estimator(tmp_path, model_fn).train(numbers, max_steps=1)
 
 
-def test_everything_is_put_back_even_after_an_error():
+def test_patches_are_removed_after_an_error():
     replacements = emulator._replacements(topology.find("1x2"))
 
     def present():
@@ -373,13 +373,13 @@ def enter_emulate():
         pass
 
 
-def test_one_emulated_tpu_at_a_time():
-    with emulator.emulate("1x2"), pytest.raises(RuntimeError, match="one emulated TPU at a time"):
+def test_nested_emulate_raises():
+    with emulator.emulate("1x2"), pytest.raises(RuntimeError, match="cannot be nested"):
         enter_emulate()
     enter_emulate()
 
 
-def test_another_tensorflow_is_refused(monkeypatch):
+def test_unsupported_tensorflow_raises(monkeypatch):
     monkeypatch.setattr(tf, "__version__", "2.16.1")
-    with pytest.raises(RuntimeError, match=r"made for TensorFlow 2\.15\.x .* 2\.16\.1"):
+    with pytest.raises(RuntimeError, match=r"needs TensorFlow 2\.15\.x .* 2\.16\.1"):
         enter_emulate()

@@ -1,4 +1,4 @@
-"""Targets: pictures in folders and in CSV files, as prepare_data.py converts them."""
+"""Targets: folders and CSV files of images, as prepare_data.py converts them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tools.fuzzing import mutations, samples
 from tools.fuzzing.case import Case
 from tools.fuzzing.conversion import Conversion, any_file, convert
 
-# Names that a file system takes; the last is not UTF-8.
+# Odd but valid file names; the last is not UTF-8.
 _FILE_NAMES = ("new\nline", "escape\x1b[31m", "-rf", "a b", "*", "%s", "\u202egnp", "\udcff")
 _SEPARATORS = ("\t", ",", '"', '"a\nb"', "\r\n", "\ufeff", "\0", "=1+1", "train", "label")
 
-# What stands in the headers of pictures: sizes, chunks, markers.
-PICTURE_TOKENS = (
+# Parts of image headers: sizes, chunks, markers.
+IMAGE_TOKENS = (
     b"\xff\xd8\xff",
     b"\xff\xd9",
     b"\xff\xc0\0\x11\x08\xff\xff\xff\xff",
@@ -39,24 +39,24 @@ PICTURE_TOKENS = (
 )
 
 
-def mutate_picture(rng, path: pathlib.Path, other: bytes) -> str:
-    """Mutates a picture file; a PNG often gets right checksums, so that its chunks are read."""
+def mutate_image_file(rng, path: pathlib.Path, other: bytes) -> str:
+    """Mutates an image file; half of the PNGs get valid checksums, so that chunks are parsed."""
 
     def mutate(data):
-        data = mutations.of_bytes(rng, data, PICTURE_TOKENS, other)
-        return mutations.png_checksums(data) if rng.random() < 0.5 else data
+        data = mutations.mutate_bytes(rng, data, IMAGE_TOKENS, other)
+        return mutations.fix_png_checksums(data) if rng.random() < 0.5 else data
 
-    return mutations.of_file(rng, path, mutate)
+    return mutations.mutate_file(rng, path, mutate)
 
 
 class ImageFolder(Conversion):
-    """Pictures in folders, in four formats."""
+    """Folders of images in four formats."""
 
     name = "image_folder"
 
     def write(self, folder):
         """Writes the source."""
-        samples.pictures(folder)
+        samples.write_images(folder)
 
     def arguments(self, folder):
         """Returns the flags."""
@@ -64,11 +64,11 @@ class ImageFolder(Conversion):
         return ["--dataset=image_folder", source, "--name=pets", "--validation_fraction=0.3"]
 
     def run(self, case: Case) -> str:
-        """Mutates one to three pictures, or gives one another name."""
+        """Mutates one to three images, or renames one."""
         folder = case.copy_base("source")
         for _ in range(case.random.randint(1, 3)):
             path = any_file(case, folder / "images")
-            mutate_picture(case.random, path, any_file(case, folder / "images").read_bytes())
+            mutate_image_file(case.random, path, any_file(case, folder / "images").read_bytes())
             if case.random.random() < 0.15 and path.is_file():
                 name = case.random.choice(_FILE_NAMES) + path.suffix
                 os.rename(path, os.path.join(path.parent, name))
@@ -83,24 +83,18 @@ class ImageFolder(Conversion):
 
 
 class ImageCsv(Conversion):
-    """A CSV file that lists pictures."""
+    """A CSV file that lists images."""
 
     name = "csv"
 
     def write(self, folder):
         """Writes the source."""
-        samples.pictures(folder)
+        samples.write_images(folder)
 
     def arguments(self, folder):
         """Returns the flags."""
-        source = [f"--source={folder}/images", f"--csv={folder}/table.csv"]
-        return [
-            "--dataset=image_csv",
-            *source,
-            "--split_column=split",
-            "--name=pets",
-            "--validation_fraction=0.3",
-        ]
+        source = [f"--source={folder}/images", f"--csv={folder}/table.csv", "--split_column=split"]
+        return ["--dataset=image_csv", *source, "--name=pets", "--validation_fraction=0.3"]
 
     def run(self, case: Case) -> str:
         """Mutates the table, as text or as bytes."""
@@ -109,10 +103,10 @@ class ImageCsv(Conversion):
 
         def mutate(data):
             if case.random.random() < 0.7:
-                return mutations.of_text(case.random, data.decode(), tokens)
-            return mutations.of_bytes(case.random, data, [token.encode() for token in tokens])
+                return mutations.mutate_text(case.random, data.decode(), tokens)
+            return mutations.mutate_bytes(case.random, data, [token.encode() for token in tokens])
 
-        mutations.of_file(case.random, folder / "table.csv", mutate)
+        mutations.mutate_file(case.random, folder / "table.csv", mutate)
         arguments = self.arguments(folder)
         if case.random.random() < 0.2:
             arguments.remove("--split_column=split")

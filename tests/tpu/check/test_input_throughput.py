@@ -1,9 +1,9 @@
-"""The speed of an input_fn, which is called as TPUEstimator calls it."""
+"""Throughput of an input_fn, called as TPUEstimator calls it."""
 
 import pytest
 import tensorflow as tf
 
-from tpu.check import feeding
+from tpu.check import input_throughput
 from tpu.connect import topology
 
 tf1 = tf.compat.v1
@@ -16,34 +16,35 @@ def batches(params):
     return dataset.repeat().batch(params["batch_size"], drop_remainder=True)
 
 
-def of_params(params):
+def takes_params(params):
     return batches(params)
 
 
-def of_mode_and_params(mode, params):
+def takes_mode_and_params(mode, params):
     assert mode == tf.estimator.ModeKeys.TRAIN
     return batches(params)
 
 
-def of_context(params):
+def uses_context(params):
     _, host, num_hosts, cores = params["context"].current_input_fn_deployment()
     assert (host, num_hosts, cores) == (0, 4, 8)
     return batches(params)
 
 
-def of_tensors(params):
+def returns_tensors(params):
     return tf1.data.make_one_shot_iterator(batches(params)).get_next()
 
 
-def of_table(params):
+def uses_lookup_table(params):
     table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([0], [7]), 0)
     return batches(params).map(lambda features: table.lookup(tf.cast(features["image"], tf.int32)))
 
 
 @pytest.mark.parametrize(
-    "input_fn", [of_params, of_mode_and_params, of_context, of_tensors, of_table]
+    "input_fn",
+    [takes_params, takes_mode_and_params, uses_context, returns_tensors, uses_lookup_table],
 )
-def test_an_input_fn_of_any_kind(input_fn):
+def test_measures_any_input_fn(input_fn):
     config = tf1.estimator.tpu.RunConfig(
         cluster=tf.distribute.cluster_resolver.TPUClusterResolver("local"),
         model_dir="/nowhere",
@@ -57,4 +58,4 @@ def test_an_input_fn_of_any_kind(input_fn):
         use_tpu=True,
         train_batch_size=3 * SLICE.num_cores,
     )
-    assert feeding.examples_per_second(estimator, input_fn, "train", SLICE, seconds=0.05) > 0
+    assert input_throughput.measure(estimator, input_fn, "train", SLICE, seconds=0.05) > 0

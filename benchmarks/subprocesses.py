@@ -1,4 +1,4 @@
-"""Runs each side of a comparison in a process of its own, and words what came out."""
+"""Runs the sides of a comparison in child processes, and formats their results."""
 
 from __future__ import annotations
 
@@ -14,11 +14,16 @@ from engine.cli import cpu_kernels
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
-def last_line(code: str, *arguments, python: str = sys.executable, environment=None):
-    """Runs Python `code` with `arguments`; returns the last line of its output, read as JSON.
+def run_python(code: str, *arguments, python: str = sys.executable, environment=None):
+    """Runs Python code in a child process; returns the last line of its output, parsed as JSON.
 
-    `environment` holds variables that are set beside those of this process. All sides of a
-    comparison have the CPU kernels that the wrappers choose.
+    All sides of a comparison get the CPU kernels that the wrappers choose.
+
+    Args:
+      code: the program.
+      *arguments: its arguments.
+      python: the interpreter.
+      environment: variables to add to the environment of this process.
     """
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **(environment or {})}
     cpu_kernels.prefer_onednn(environment)
@@ -26,12 +31,12 @@ def last_line(code: str, *arguments, python: str = sys.executable, environment=N
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     lines = done.stdout.splitlines()
     if done.returncode or not lines:
-        sys.exit(done.stderr or f"a process ended with status {done.returncode} and no result")
+        sys.exit(done.stderr or f"a process exited with status {done.returncode}, without output")
     return json.loads(lines[-1])
 
 
-def beside_keras(ours: list[float], keras: list[float]) -> str:
-    """Returns the medians of the rates of interleaved rounds, and of the ratios of each round."""
+def format_ratio(ours: list[float], keras: list[float]) -> str:
+    """Formats rates of interleaved rounds: their medians, and the median ratio of a round."""
     ratios = [a / b for a, b in zip(ours, keras)]
     return (
         f"ours {statistics.median(ours):,.0f}, keras {statistics.median(keras):,.0f}, ratio "

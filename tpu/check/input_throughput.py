@@ -1,4 +1,4 @@
-"""How fast an input_fn delivers on this machine, to be set against what a TPU would take."""
+"""Throughput of an input_fn on this machine, to compare with what a TPU consumes."""
 
 from __future__ import annotations
 
@@ -11,21 +11,18 @@ from tpu.check import graph_builder
 from tpu.connect.topology import Topology
 
 
-def examples_per_second(
-    estimator, input_fn, mode: str, tpu_topology: Topology, seconds: float = 1.0
-) -> float:
-    """Reads the batches of the slice's first host for a while.
+def measure(estimator, input_fn, mode: str, tpu_topology: Topology, seconds: float = 1.0) -> float:
+    """Returns examples/s of input_fn, called as for the first host of the slice.
 
     Args:
-      estimator: a `TPUEstimator(use_tpu=True)`, made with a resolver or master of any kind.
-      input_fn: for the mode, with any arguments that TPUEstimator knows, of a data set or of
-        tensors.
-      mode: "train", "eval" or "infer", see `tf.estimator.ModeKeys`.
+      estimator: a `TPUEstimator(use_tpu=True)`, made with any resolver or master.
+      input_fn: returns a tf.data.Dataset or tensors; takes any arguments that TPUEstimator passes.
+      mode: "train", "eval" or "infer" (`tf.estimator.ModeKeys`).
       tpu_topology: the slice.
-      seconds: how long to read, after the first batch.
+      seconds: how long to read after the first batch.
 
     Raises:
-      Whatever input_fn or its batches raise.
+      Any exception of input_fn.
     """
     with graph_builder.on_slice(estimator, tpu_topology), tf.Graph().as_default():
         batch = _batch(estimator, input_fn, mode)
@@ -34,18 +31,18 @@ def examples_per_second(
         with tf.compat.v1.Session() as session:
             session.run(tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS))
             batch_size, _ = session.run([size, step])
-            started, batches = time.monotonic(), 0
+            started, num_batches = time.monotonic(), 0
             try:
                 while time.monotonic() - started < seconds:
                     session.run(step)
-                    batches += 1
+                    num_batches += 1
             except tf.errors.OutOfRangeError:
                 pass
-            return batches * int(batch_size) / (time.monotonic() - started)
+            return num_batches * int(batch_size) / (time.monotonic() - started)
 
 
 def _batch(estimator, input_fn, mode):
-    """Returns the tensors of a batch, from an input_fn that is called as TPUEstimator does."""
+    """Returns the tensors of a batch; calls input_fn as TPUEstimator does."""
     with estimator._ctx.with_mode(mode) as context:
         host = tpu_context.TPUContext(context, "/cpu:0", invocation_index=0, host_id=0)
         batch = estimator._call_input_fn(input_fn, mode)(host)

@@ -1,0 +1,370 @@
+"""Feeds a model from a data set: training, exact evaluation, prediction, serving, host examples.
+
+A subclass replaces the stages that differ. Training and evaluation run the same stages:
+
+    decode            string [n] of serialized tf.train.Examples -> (features, labels), [n, ...]
+    draw, sample      random numbers of a batch of training examples
+    transform         one example, if `has_transform`; ops that need it, such as JPEG decoding
+    batch_transform   a batch [n, ...] -> (features, labels) of the model
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from common.constants import DROPOUT_SEED
+from input_fns import DataError, caching, images, input_context, records, serving
+from input_fns.dataset_info import DatasetInfo, Feature, flatten, nest
+from input_fns.records import PARALLEL_CALLS, no_autograph
+
+# Batch of the evaluation of examples that are transformed one by one.
+_BATCH = 64
+
+
+class RecordPipeline:
+    """Feeds any features and labels of a prepared data set; a `pipeline.Pipeline`.
+
+    Raw features are tensors of their dtype and shape, image files uint8 pixels. Names such as
+    "objects/boxes" become nested dicts. Labels are a nested dict of the features that
+    `data.labels` names, with the class as int32 "label" if there are classes; without such
+    features, the class only.
+
+    Attributes:
+      data: the data set.
+      cache: "auto", "memory", "none", or a local folder; see `caching`.
+      assets: paths of files that a SavedModel must hold.
+    """
+
+    data: DatasetInfo
+    cache: str = caching.AUTO
+    assets: Sequence[str] = ()
+
+    def __init__(self, data: DatasetInfo, cache: str = caching.AUTO):
+        """Raises `DataError` if an image feature has no static shape."""
+        self.data, self.cache = data, cache
+        for name, feature in data.features.items():
+            if not feature.is_static:
+                raise DataError(
+                    f"{data.name}: the sizes of feature '{name}' differ. Prepare the data with one "
+                    "size, or override RecordPipeline.transform and .features"
+                )
+
+    @property
+    def features(self) -> dict[str, Feature]:
+        """Features of an example in prediction, as the model gets them."""
+        return {
+            name: Feature("raw", feature.dtype, feature.shape)
+            for name, feature in self.data.features.items()
+            if name not in self.data.labels
+        }
+
+    @property
+    def properties(self) -> Mapping[str, Any]:
+        """Properties of the data set by name, such as "num_classes"; those of dataset.json too."""
+        found = dict(self.data.properties)
+        if self.data.num_classes:
+            found["num_classes"] = self.data.num_classes
+        if self.data.text:
+            found["vocab_size"] = self.data.text.vocab_size
+            found["max_length"] = self.data.text.max_length
+        if "image" in self.features:
+            found["image_size"] = tuple(self.features["image"].shape[:2])
+        return found
+
+    # Stages.
+
+    def decode(self, serialized: tf.Tensor) -> tuple[dict, Any]:
+        """Returns stored features and labels of string `[n]`; image files stay strings."""
+        stored, label = self._parse(serialized, self.data.features, bool(self.data.num_classes))
+        labels = {name: stored.pop(name) for name in self.data.labels}
+        if labels and label is not None:
+            labels["label"] = label
+        elif not labels:
+            labels = () if label is None else label
+        return nest(stored), nest(labels) if isinstance(labels, dict) else labels
+
+    def draw(self, count: int, seed: tf.Tensor) -> tf.Tensor:
+        """Returns float32 `[count, k]` random numbers, a function of `seed`, int32 `[2]`."""
+        del seed
+        # One at least: tf.data's parallel batch crashes on tensors without elements.
+        return tf.zeros([count, 1])
+
+    def sample(self, numbers: tf.Tensor) -> Any:
+        """Returns the random values that the transforms take, nested tensors `[n, ...]`.
+
+        Args:
+          numbers: float32 `[n, k]` of `draw`.
+        """
+        return numbers
+
+    def has_transform(self, spec: Any, training: bool) -> bool:
+        """Returns True if `transform` must run; it costs some ops per example.
+
+        Args:
+          spec: nested `tf.TensorSpec`s of `decode`'s features and labels.
+          training: False in evaluation and prediction.
+        """
+        del training
+        return any(part.dtype == tf.string for part in tf.nest.flatten(spec))
+
+    def transform(self, features: dict, labels: Any, random: Any) -> tuple[dict, Any]:
+        """Returns features and labels of one example; decodes image files.
+
+        Args:
+          features: nested tensors of one example of `decode`.
+          labels: the same.
+          random: one row of `sample`; None in evaluation and prediction.
+        """
+        del random
+        return self._decode_files(features, labels)
+
+    def batch_transform(self, features: dict, labels: Any, random: Any) -> tuple[dict, Any]:
+        """Returns features and labels as the model gets them.
+
+        Args:
+          features: nested tensors `[n, ...]` of `transform` if that runs, else of `decode`.
+          labels: the same.
+          random: tensors `[n, ...]` of `sample`; None in evaluation and prediction.
+        """
+        del random
+        return features, labels
+
+    # Input functions.
+
+    def train_input_fn(self, split: str, seed: int, start_step: int = 0):
+        """Returns an input_fn for training: endless, reshuffled each epoch, augmented.
+
+        Args:
+          split: name of the split.
+          seed: seed of order and augmentation, which depend on nothing else.
+          start_step: global batches to skip, those of the run that is resumed; see
+            `records.train_from_files` for large splits.
+
+        Returns:
+          `input_fn(params) -> tf.data.Dataset` of `(features, labels)` in batches of exactly
+          `params["batch_size"]`, the rows of one host: see `input_context`. `features` has
+          "dropout_seed", int32 `[batch, 2]`.
+
+        Raises:
+          DataError: the split does not fit in the memory or on the disk that `cache` names.
+        """
+        plan = self.plan(split)
+
+        def input_fn(params):
+            host_shard = input_context.from_params(params)
+            info = self.data.split(split)
+            if plan.in_memory:
+                dataset = records.train_from_memory(
+                    self.stored(split, plan.decoded),
+                    info.num_examples,
+                    self.draw,
+                    host_shard,
+                    seed,
+                    start_step,
+                )
+            else:
+                dataset = records.train_from_files(
+                    self.data.files(split),
+                    [shard.num_examples for shard in info.shards],
+                    self.decode,
+                    self.draw,
+                    host_shard,
+                    seed,
+                    start_step,
+                    info.record_bytes,
+                    plan.path,
+                )
+            return records.prefetched(self._train_examples(dataset, host_shard.batch_size))
+
+        return input_fn
+
+    def eval_input_fn(self, split: str):
+        """Returns an input_fn for exact evaluation: every example once, in order.
+
+        Returns:
+          `input_fn(params) -> tf.data.Dataset` of `(features, labels)` in batches of exactly
+          `params["batch_size"]`, the rows of one host. The final global batch is padded:
+          `features["weight"]`, float32 `[batch]`, is 1 for an example and 0 for padding.
+        """
+
+        def input_fn(params):
+            host_shard = input_context.from_params(params)
+            return records.pad_final_batch(self.in_order(split), host_shard)
+
+        return input_fn
+
+    def predict_input_fn(self, split: str):
+        """Returns an input_fn for prediction: every example once, in order, without padding.
+
+        Returns:
+          `input_fn(params) -> tf.data.Dataset` of features; the final batch may be smaller than
+          `params["batch_size"]` (a TPUEstimator pads and trims it).
+        """
+
+        def input_fn(params):
+            dataset = self.features_in_order(split).rebatch(params["batch_size"])
+            return records.disable_autotune(dataset.prefetch(2))
+
+        return input_fn
+
+    def host_input_fn(self, split: str):
+        """Returns an input_fn of features for host metrics, in the order of `host_examples`."""
+        return self.predict_input_fn(split)
+
+    def host_examples(self, split: str, batch_size: int) -> Iterator[tuple[Any, Any]]:
+        """Yields NumPy `(features, labels)` batches: every example once, without padding.
+
+        The order is that of `host_input_fn(split)`.
+        """
+        return records.iterate(lambda: self.in_order(split).rebatch(batch_size))
+
+    def file_names(self, split: str) -> Iterator[str] | None:
+        """Returns the names of the source files of the examples, in order; None without names.
+
+        It reads the shards again: a TPU takes no strings along with the features.
+        """
+        names = records.names(self.data.files(split))
+        first = next(names)
+        return (name.decode() for name in itertools.chain([first], names)) if first else None
+
+    def receivers(self, top_k: int = 0) -> dict[str, serving.Receiver]:
+        """Returns the serving input receivers by signature: features, and tf.train.Examples.
+
+        Args:
+          top_k: see `serving.class_outputs`.
+        """
+
+        def outputs(predictions):
+            return serving.class_outputs(predictions, self.data.class_names, top_k)
+
+        def first_records(split, count):
+            return {serving.EXAMPLES: serving.first_records(self.data.files(split), count)}
+
+        return {
+            serving.RAW: serving.Receiver(
+                serving.raw_inputs(self.features), nest, outputs, self._first_features
+            ),
+            serving.TF_EXAMPLE: serving.Receiver(
+                serving.string_inputs(serving.EXAMPLES),
+                self._features_from_records,
+                outputs,
+                first_records,
+            ),
+        }
+
+    # Data sets in order.
+
+    def plan(self, split: str) -> caching.Plan:
+        """Returns how a training split is cached."""
+        return caching.plan(self.data, split, self.cache)
+
+    def stored(self, split: str, decoded: bool = False) -> tf.data.Dataset:
+        """Returns `decode` of every example once, in order, in batches of any size.
+
+        Args:
+          split: name of the split.
+          decoded: decode image files too; all must have one size.
+        """
+        dataset = records.in_order(self.data.files(split), self.decode)
+        if not decoded or not RecordPipeline.has_transform(self, dataset.element_spec, True):
+            return dataset
+        dataset = dataset.unbatch().map(self._decode_files, num_parallel_calls=PARALLEL_CALLS)
+        return dataset.batch(_BATCH, num_parallel_calls=PARALLEL_CALLS)
+
+    def in_order(self, split: str) -> tf.data.Dataset:
+        """Returns every example once, in order, as evaluation gets it, in batches of any size."""
+        dataset = self.stored(split)
+
+        @no_autograph
+        def transform_one(features, labels):
+            return self.transform(features, labels, None)
+
+        @no_autograph
+        def transform_batch(features, labels):
+            return self.batch_transform(features, labels, None)
+
+        if self.has_transform(dataset.element_spec, training=False):
+            dataset = dataset.unbatch().map(transform_one, num_parallel_calls=PARALLEL_CALLS)
+            dataset = dataset.batch(_BATCH, num_parallel_calls=PARALLEL_CALLS)
+        return dataset.map(transform_batch, num_parallel_calls=PARALLEL_CALLS)
+
+    def features_in_order(self, split: str) -> tf.data.Dataset:
+        """Returns the features of `in_order` that prediction gets."""
+        names = {name.partition("/")[0] for name in self.features}
+
+        @no_autograph
+        def select(features, labels):
+            del labels
+            return {name: value for name, value in features.items() if name in names}
+
+        return self.in_order(split).map(select)
+
+    def _train_examples(self, dataset, batch_size):
+        """From `((features, labels), numbers)` to batches of features and labels of the model."""
+
+        @no_autograph
+        def sample(examples, numbers):
+            numbers, seeds = records.split_numbers(numbers)
+            return examples, self.sample(numbers), seeds
+
+        @no_autograph
+        def transform_one(example, random, seeds):
+            return self.transform(*example, random), random, seeds
+
+        @no_autograph
+        def transform_batch(examples, random, seeds):
+            features, labels = self.batch_transform(*examples, random)
+            return {**features, DROPOUT_SEED: seeds[DROPOUT_SEED]}, labels
+
+        if not self.has_transform(dataset.element_spec[0], training=True):
+            return dataset.map(
+                no_autograph(lambda *batch: transform_batch(*sample(*batch))),
+                num_parallel_calls=PARALLEL_CALLS,
+            )
+        dataset = dataset.map(sample).unbatch()
+        dataset = dataset.map(transform_one, num_parallel_calls=PARALLEL_CALLS)
+        dataset = dataset.batch(batch_size, drop_remainder=True, num_parallel_calls=PARALLEL_CALLS)
+        return dataset.map(transform_batch, num_parallel_calls=PARALLEL_CALLS)
+
+    # Parts of stages.
+
+    def _parse(self, serialized, features, has_labels=False, may_be_empty=False):
+        """Returns `{name: [n, ...]}`, image files as strings, and int32 `[n]` classes or None."""
+        parse = images.stored_fn(features, has_labels, self.data.num_classes, may_be_empty)
+        stored, labels = parse(serialized)
+        for name, feature in features.items():
+            if not feature.is_image_file:
+                stored[name] = images.decode_raw(stored[name], feature)
+        return stored, labels
+
+    @no_autograph
+    def _decode_files(self, features, labels):
+        def decode(values):
+            by_name = flatten(values)
+            for name, value in by_name.items():
+                if value.dtype == tf.string:
+                    by_name[name] = images.decode(value, self.data.features[name])
+            return nest(by_name)
+
+        return decode(features), decode(labels) if isinstance(labels, dict) else labels
+
+    def _features_from_records(self, inputs):
+        stored = {name: self.data.features[name] for name in self.features}
+        features, _ = self._parse(inputs[serving.EXAMPLES], stored, may_be_empty=True)
+        features = nest(features)
+        if self.has_transform(features, training=False):
+            output = {name: tf.TensorSpec(f.shape, f.dtype) for name, f in self.features.items()}
+            features = tf.map_fn(
+                lambda example: self.transform(example, (), None)[0],
+                features,
+                fn_output_signature=nest(output),
+            )
+        return self.batch_transform(features, (), None)[0]
+
+    def _first_features(self, split, count):
+        first = serving.first_of(lambda: self.features_in_order(split), count)
+        return flatten(first)

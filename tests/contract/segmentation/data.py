@@ -6,8 +6,6 @@ from input_fns.array_pipeline import ArrayPipeline
 
 
 def make_pipeline(data_dir):
-    splits = {}
-    for name in ("train", "test"):
-        arrays = np.load(f"{data_dir}/{name}.npz")
-        splits[name] = {"image": arrays["image"]}, arrays["classes"]  # features, labels
+    arrays = {name: np.load(f"{data_dir}/{name}.npz") for name in ("train", "test")}
+    splits = {name: ({"image": a["image"]}, a["classes"]) for name, a in arrays.items()}
     return ArrayPipeline("shapes", splits)

@@ -49,8 +49,9 @@ class MeanIoU:
         np.add.at(self._confusion, (labels[is_labeled], predictions["classes"][is_labeled]), 1)
 
     def result(self):
-        hits, counts = np.diag(self._confusion), self._confusion.sum(0) + self._confusion.sum(1)
-        return {"mean_iou": float(np.mean(hits / np.maximum(counts - hits, 1)))}
+        hits = np.diag(self._confusion)
+        union = self._confusion.sum(0) + self._confusion.sum(1) - hits
+        return {"mean_iou": float(np.mean(hits[union > 0] / union[union > 0]))}
 
 
 def host_metrics(params, pipeline):

@@ -13,10 +13,9 @@ def default_params():
 
 
 def inference(features, params, training):
-    layers = tf.compat.v1.layers
     x = tf.cast(features["image"], tf.float32) / 127.5 - 1
-    x = layers.conv2d(x, params["filters"], 3, padding="same", activation=tf.nn.relu, name="conv")
-    return {"logits": layers.conv2d(x, params["num_classes"], 1, name="logits")}
+    x = tf.compat.v1.layers.conv2d(x, params["filters"], 3, padding="same", activation=tf.nn.relu)
+    return {"logits": tf.compat.v1.layers.conv2d(x, params["num_classes"], 1, name="logits")}
 
 
 def losses(features, labels, outputs, params):
@@ -39,6 +38,8 @@ def metrics(features, labels, outputs, weights, params):
 
 
 class MeanIoU:
+    """Mean intersection over union of the classes, over all labeled pixels of a split."""
+
     names = ("mean_iou",)
 
     def __init__(self, num_classes):

@@ -1,5 +1,5 @@
-"""What is fed: files in, batches out."""
+"""Input pipelines: from files to batches."""
 
 
 class DataError(ValueError):
-    """Data that is missing, broken, or not what was asked for."""
+    """Data is missing, corrupted, or does not match the flags."""

@@ -1,4 +1,4 @@
-"""Where the examples of a training split wait between epochs."""
+"""Caches a training split: in memory, or as a local copy of its records."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from input_fns import DataError, memory
 from input_fns.dataset_info import DatasetInfo
 
 AUTO, MEMORY, NONE = "auto", "memory", "none"
-# By itself a split is held in memory if it takes no more than this: not a share of what the machine
-# has, or the order of the examples would depend on the machine.
+# With "auto", splits up to this size are cached in memory. A constant: the order of the examples
+# must not depend on the machine's memory.
 AUTO_BYTES = 2**30
-# Of the available memory; the rest is for the model, and for batches on their way.
+# Fraction of the available memory; the rest is for the model and for prefetched batches.
 _SHARE = 0.5
-_FINISHED = ".index"  # what tf.data writes last
-_locks: dict[str, IO] = {}  # of the copies that this process makes
+_FINISHED = ".index"  # written last by tf.data
+_locks: dict[str, IO] = {}  # of the copies that this process writes
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """How a split is kept.
+    """How a split is cached.
 
     Attributes:
-      in_memory: the whole split, perfectly shuffled; else it is read anew each epoch.
-      decoded: images are kept as pixels and decoded once.
-      path: of a local copy of the records, or "".
+      in_memory: the whole split is in memory and shuffled uniformly; else it is read each epoch.
+      decoded: images are decoded once and kept as pixels.
+      path: prefix of a local copy of the records, or "".
     """
 
     in_memory: bool
@@ -39,15 +39,15 @@ class Plan:
 
 
 def plan(data: DatasetInfo, split_name: str, cache: str) -> Plan:
-    """Returns how the training split is kept.
+    """Returns how a training split is cached.
 
     Args:
       data: the data set.
-      split_name: of the split.
+      split_name: name of the split.
       cache: "auto", "memory", "none", or a local folder.
 
     Raises:
-      DataError: the split is larger than the memory, or than the folder's disk.
+      DataError: the split does not fit in memory, or on the disk of the folder.
     """
     split = data.split(split_name)
     if cache == NONE:
@@ -63,24 +63,24 @@ def plan(data: DatasetInfo, split_name: str, cache: str) -> Plan:
     if cache == MEMORY:
         size = min(filter(None, (decoded, stored)))
         raise DataError(
-            f"--cache=memory: split '{split_name}' takes {_gib(size)}, and half of the memory that "
-            f"is available is {_gib(room)}; use --cache=none, or a local folder"
+            f"--cache=memory: split '{split_name}' needs {_gib(size)}, more than half of the "
+            f"available memory, {_gib(room)}. Use --cache=none, or a local folder"
         )
     if min(filter(None, (decoded, stored))) <= AUTO_BYTES:
         print(
-            f"half of the memory that is available is {_gib(room)}, too little for split "
-            f"'{split_name}': it is read anew each epoch, in another order than from memory"
+            f"split '{split_name}' needs more than half of the available memory, {_gib(room)}: "
+            "reading it from its files each epoch, in another order than from memory"
         )
     return Plan(in_memory=False)
 
 
 def claim(path: str) -> str:
-    """Returns `path` where this process may read or make the copy of that name, else "".
+    """Returns `path` if this process may read or write the copy with this prefix, else "".
 
-    tf.data fails beside another process that makes it, and beside what a killed one has left. So
-    one process makes it, and the others do without until it is there; what was left is removed.
+    tf.data fails if another process writes the copy, or if a killed process left a part of it. So
+    one process writes it, and others use no copy until it is complete; leftovers are removed.
     """
-    import fcntl  # not on Windows, where the rest of this package may run
+    import fcntl  # missing on Windows
 
     if os.path.exists(path + _FINISHED) or path in _locks:
         return path
@@ -89,7 +89,7 @@ def claim(path: str) -> str:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         lock.close()
-        print(f"{path}: another process makes this copy; this one reads the records where they are")
+        print(f"{path}: another process writes this copy; reading the original records")
         return ""
     _locks[path] = lock
     for left in glob.glob(f"{glob.escape(path)}_[0-9]*"):
@@ -98,7 +98,7 @@ def claim(path: str) -> str:
 
 
 def _sizes(data, split):
-    """Returns the bytes of a split as pixels, None if they differ in shape, and as stored."""
+    """Returns the bytes of a split decoded (None if shapes differ) and stored (None if raw)."""
     features = data.features.values()
     decoded = None
     if all(feature.is_static for feature in features):
@@ -114,19 +114,19 @@ def _local_copy(data, split_name, folder):
         os.makedirs(folder, exist_ok=True)
         free = shutil.disk_usage(folder).free
     except OSError as error:
-        raise DataError(f"--cache={folder} is no folder that can be made: {error}") from error
-    # The name holds the records' checksums: those of another data set are never taken for them.
+        raise DataError(f"--cache={folder} cannot be created: {error}") from error
+    # The name depends on the records' checksums: it differs between data sets.
     identity = hashlib.sha256(repr((data.data_dir, split)).encode()).hexdigest()[:12]
     name = re.sub(r"[^\w.-]", "_", data.name)  # such as "tfds:cifar10"
     path = os.path.join(folder, f"{name}-{split_name}-{identity}")
     if glob.glob(f"{glob.escape(path)}*{_FINISHED}"):
         return path
-    # What a killed process has left is removed by `claim`, or another is just writing it.
+    # `claim` removes leftovers of killed processes, and another process may be writing a copy.
     free += sum(os.path.getsize(left) for left in glob.glob(f"{glob.escape(path)}-*_[0-9]*"))
     if split.num_bytes > free:
         raise DataError(
-            f"--cache={folder}: split '{split_name}' takes {_gib(split.num_bytes)}, and the disk "
-            f"has {_gib(free)} left"
+            f"--cache={folder}: split '{split_name}' needs {_gib(split.num_bytes)}, and the disk "
+            f"has {_gib(free)} free. Use --cache=none, or another folder"
         )
     return path
 

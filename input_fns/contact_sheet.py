@@ -1,4 +1,4 @@
-"""A picture of some images of each class."""
+"""An image with examples of each class."""
 
 from __future__ import annotations
 
@@ -16,22 +16,24 @@ _MAX_ROWS = 40
 
 
 def png(data: DatasetInfo, split: str = "") -> bytes:
-    """Returns a PNG: a row a class, the first images of it in `split` (the first one), its name.
+    """Returns a PNG with one row per class: its name and its first images.
 
-    Of more than forty classes the first forty are shown.
+    Args:
+      data: the data set; only its first 40 classes are shown.
+      split: name of the split; default: the first.
     """
     rows = _first_images(data, split or next(iter(data.splits)))
     step = _CELL + _MARGIN
     sheet = Image.new("RGB", (_TEXT + _COLUMNS * step, len(rows) * step + _MARGIN), "white")
     draw = ImageDraw.Draw(sheet)
-    # Digits have pixels of 0 to 16: the brightest pixel of all is made white.
+    # Scale the brightest pixel to white: those of the digits are 0 to 16.
     brightest = max((image.max() for row in rows for image in row), default=255) or 255
     for y, (name, row) in enumerate(zip(data.class_names, rows)):
         draw.text((_MARGIN, _MARGIN + y * step + _CELL // 2), name[:26], "black")
         for x, image in enumerate(row):
             pixels = (image.astype(np.float32) * (255 / brightest)).astype(np.uint8)
-            picture = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
-            cell = picture.resize((_CELL, _CELL), Image.Resampling.BILINEAR).convert("RGB")
+            cell = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+            cell = cell.resize((_CELL, _CELL), Image.Resampling.BILINEAR).convert("RGB")
             sheet.paste(cell, (_TEXT + x * step, _MARGIN + y * step))
     encoded = io.BytesIO()
     sheet.save(encoded, "PNG")

@@ -138,7 +138,7 @@ def load(
         raise DataError(
             f"{len(broken)} shard(s) in {data_dir} are not as {FILE_NAME} says: "
             f"{'; '.join(broken[:3])}{'; ...' if broken[3:] else ''}. "
-            f"Make them anew with {_recipe(name)} --overwrite"
+            f"Prepare the data set again with {_recipe(name)} --overwrite"
         )
     return dataset
 

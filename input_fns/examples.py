@@ -1,4 +1,4 @@
-"""Parses serialized tf.train.Examples, which may be of anybody."""
+"""Parses untrusted serialized tf.train.Examples."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ import tensorflow as tf
 
 
 def parse(serialized, features, may_be_empty=False):
-    """Does what `tf.io.parse_example` does, without its fault.
+    """Parses like `tf.io.parse_example`, without its memory fault.
 
-    A bytes feature whose length is negative as an int32 makes `tf.io.parse_example` and
-    `tf.io.parse_single_example` of TensorFlow 2.15 read outside of the record and kills the
-    process (FastParseExample, example_proto_fast_parsing.cc). A tf.train.Example is a
-    tf.train.SequenceExample with nothing but a context, whose parser refuses such a record and
-    takes half the time.
+    In TensorFlow 2.15 `tf.io.parse_example` and `tf.io.parse_single_example` read out of bounds and
+    crash on a bytes feature whose length is negative as an int32 (FastParseExample,
+    example_proto_fast_parsing.cc). A tf.train.Example is a tf.train.SequenceExample with only a
+    context; its parser rejects such a record and takes half the time.
 
     Args:
       serialized: string `[batch]`.
       features: `{name: tf.io.FixedLenFeature}`.
-      may_be_empty: whether the batch may be 0, as in a request to a server. TensorFlow's parser
-        refuses that, so a record is added and taken away again.
+      may_be_empty: whether the batch may be 0, as in a serving request. TensorFlow's parser does
+        not accept that, so a record is added and removed.
 
     Returns:
-      `{name: tensor [batch, ...]}`. Running it raises InvalidArgumentError for a broken record, or
-      one that lacks a feature.
+      `{name: tensor [batch, ...]}`. Running it raises InvalidArgumentError for a corrupted record
+      or a missing feature.
     """
     if may_be_empty:
         serialized = tf.concat([serialized, [_any_example(features)]], axis=0)

@@ -110,7 +110,7 @@ class ImagePipeline(RecordPipeline):
     def batch_transform(self, features, labels, random):
         """Crops images of the stored size as in evaluation, then augments in training."""
         pixels = features["image"]
-        if tuple(pixels.shape[1:3]) != tuple(self._size):
+        if tuple(pixels.shape.as_list()[1:3]) != tuple(self._size):
             pixels = images.resize(self._center(pixels), self._size)
         if random is not None:
             pixels = self.augmentation.apply({"image": pixels}, random["numbers"])["image"]

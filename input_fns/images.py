@@ -6,24 +6,24 @@ import tensorflow as tf
 
 from input_fns import examples
 
-# The pixels of Pillow, and so of PyTorch and most servers, bit for bit; by default TensorFlow's are
-# up to nine levels off, for 4 % of the time.
+# Bit-identical to Pillow, and so to PyTorch and most servers. TensorFlow's default is up to 9
+# levels off and saves 4 % of the time.
 _ACCURATE = "INTEGER_ACCURATE"
 OUTSIDE_CLASSES = "a label in the shards is outside the classes of dataset.json"
 
 
 def stored_fn(features, has_labels, num_classes=None, may_be_empty=False):
-    """Returns a parser of a batch of serialised tf.train.Examples.
+    """Returns a parser of a batch of serialized tf.train.Examples.
 
     Args:
-      features: `{name: dataset.Feature}`.
+      features: `{name: Feature}`.
       has_labels: whether each example has an int64 `label`.
-      num_classes: labels must lie in [0, num_classes); None: they are not checked.
-      may_be_empty: of `examples.parse`.
+      num_classes: labels must be in [0, num_classes); None for no check.
+      may_be_empty: see `examples.parse`.
 
     Returns:
-      `parse(string [batch]) -> ({name: string [batch]}, int32 [batch] or None)`: each feature as it
-      is stored. Running it raises InvalidArgumentError for a label outside the classes.
+      `parse(string [batch]) -> ({name: string [batch]}, int32 [batch] or None)`: features as
+      stored. Running it raises InvalidArgumentError for a label outside the classes.
     """
     spec = {name: tf.io.FixedLenFeature([], tf.string) for name in features}
     if has_labels:
@@ -46,7 +46,7 @@ def decode_raw(stored, feature):
 
     Running it raises InvalidArgumentError for strings of another length.
     """
-    # Not -1 for the batch: strings of twice the length would be twice as many examples.
+    # Not -1 for the batch size: strings of twice the length would become two examples.
     batch = stored.shape.as_list()[0] if stored.shape.rank else None
     batch = tf.shape(stored)[0] if batch is None else batch
     return tf.reshape(tf.io.decode_raw(stored, feature.dtype), [batch, *feature.shape])
@@ -57,22 +57,22 @@ def decode(stored, feature):
     if feature.encoding == "raw":
         return decode_raw(stored[tf.newaxis], feature)[0]
     channels = feature.shape[-1]
-    # Of a PNG too; `decode_image` would not take the method.
+    # Decodes PNG too; `decode_image` has no dct_method.
     pixels = tf.io.decode_jpeg(stored, channels, dct_method=_ACCURATE)
     return tf.ensure_shape(pixels, feature.shape)
 
 
 def decode_window(encoded, feature, window_of):
-    """Returns a window of a JPEG or PNG; of a JPEG no more than its lines are decoded.
+    """Returns a window of a JPEG or PNG; of a JPEG only the rows of the window are decoded.
 
-    At the edges of the window, colours that JPEG stores at half the resolution may differ by some
-    levels from those of the whole image.
+    At the edges of the window, subsampled colors of a JPEG may differ by some levels from those of
+    the whole image.
 
     Args:
       encoded: string, one file.
-      feature: what it is a feature of.
-      window_of: from the height and width of the image to its window, int32 `[4]`: y, x, height
-        and width. The two are ints where `feature` says so, else int32 scalars.
+      feature: how the file is stored.
+      window_of: function of the image's height and width that returns the window, int32 `[4]`: y,
+        x, height, width. Its arguments are ints if `feature` is static, else int32 scalars.
 
     Returns:
       uint8 `[height, width, channels]`.
@@ -100,17 +100,17 @@ def crop(images, window):
 
 
 def center_window(height, width, image_size, share):
-    """Returns y, x, height and width of the window that evaluation looks at.
+    """Returns the center crop of evaluation, int32 `[4]`: y, x, height, width.
 
-    The largest window in the middle with the proportions of `image_size`, both sides times `share`:
-    0.875 is 224 of 256 pixels (Szegedy et al. 2015, arXiv:1512.00567, and every ImageNet
-    evaluation since). An image that has `image_size` is taken whole.
+    The largest centered window with the aspect ratio of `image_size`, both sides times `share`:
+    0.875 is 224 of 256 pixels (Szegedy et al. 2015, arXiv:1512.00567). An image of `image_size` is
+    not cropped.
 
     Args:
-      height: of the image, int32 scalar.
-      width: of the image, int32 scalar.
+      height: height of the image, int or int32 scalar.
+      width: width of the image, int or int32 scalar.
       image_size: `(height, width)`, ints.
-      share: of the sides, above 0, at most 1.
+      share: fraction of the sides, in (0, 1].
     """
     high, wide = image_size
     scale = tf.minimum(height / high, width / wide) * share
@@ -129,13 +129,13 @@ def resize(images, image_size, antialias=False):
     Args:
       images: uint8 `[..., height, width, channels]`.
       image_size: `(height, width)`, ints.
-      antialias: average over all pixels that a pixel of a smaller image covers, as
-        prepare_data.py does with --image_size; within one level of Pillow.
+      antialias: average over the covered pixels when downsampling, as prepare_data.py does with
+        --image_size; within one level of Pillow.
     """
     height, width = image_size
 
     def resized():
-        # Rounded, without a pass of its own.
+        # Rounds: the cast truncates.
         found = tf.image.resize(images, image_size, antialias=antialias)
         return tf.cast(found + 0.5, tf.uint8)
 
@@ -147,14 +147,14 @@ def resize(images, image_size, antialias=False):
 
 
 def checked(numbers, limit, what):
-    """Returns integers as they are; running it raises InvalidArgumentError for one outside.
+    """Returns `numbers` with a check: running it raises InvalidArgumentError if one is outside.
 
     Args:
-      numbers: of the type they are stored in: 2**32 + 3 cast to int32 is 3.
-      limit: they must lie in [0, limit).
-      what: the message says of them.
+      numbers: integers in their stored dtype: 2**32 + 3 cast to int32 would be 3.
+      limit: valid numbers are in [0, limit).
+      what: what is wrong, for the message.
     """
-    # On the host and once a batch: it costs nothing, and on a TPU it would not even run.
+    # On the host, once per batch: asserts are ignored on a TPU.
     inside = tf.reduce_all((numbers >= 0) & (tf.cast(numbers, tf.int64) < limit))
     facts = [f"{what}: [0, {limit}) does not hold all of", numbers]
     with tf.control_dependencies([tf.debugging.Assert(inside, facts, summarize=16)]):

@@ -1,4 +1,4 @@
-"""Reads every record of a data set and says what is there and what is wrong, and where."""
+"""Reads every record of a data set and reports its contents and its corrupted records."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from input_fns import DataError, images, records, shards
 from input_fns.dataset_info import FILE_NAME, DatasetInfo, Feature, ShardInfo, problem_of_file
 
 _BATCH = 1024
-# A shard that is broken is broken often; ten lines tell how.
+# Problems to report per shard.
 _MAX_PROBLEMS = 10
-# What a start of a training reads in about 50 ms.
+# Limits of the check when training starts, about 50 ms.
 _CHECKED_BYTES, _CHECKED_RECORDS = 16 * 2**20, 30_000
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What was found of one split.
+    """Contents of one split.
 
     Attributes:
-      lines: counts and sizes, for people.
-      problems: a line each, with the shard and, where there is one, the offset in bytes.
+      lines: counts and sizes to print.
+      problems: one line each, with the shard and the byte offset if known.
     """
 
     lines: list[str]
@@ -35,7 +35,7 @@ class Report:
 
 
 def describe_feature(feature: Feature) -> str:
-    """Returns such as "uint8 32x32x3, raw"."""
+    """Returns a description such as "uint8 32x32x3, raw"."""
     shape = "x".join("any" if size is None else str(size) for size in feature.shape)
     return ", ".join(filter(None, [f"{feature.dtype} {shape}".strip(), feature.encoding]))
 
@@ -75,7 +75,7 @@ def _lines(data, split_name, examples, counts):
         described = data.text.splits[split_name].describe(examples, data.text.max_length)
         lines.append(f"  {described}")
     if split.broken:
-        lines.append(f"  left out when it was made: {len(split.broken)}")
+        lines.append(f"  skipped when it was written: {len(split.broken)}")
     width = max(map(len, data.class_names), default=0)
     for name, count in zip(data.class_names, counts):
         bar = "#" * round(40 * count / max(1, counts.max()))
@@ -84,20 +84,20 @@ def _lines(data, split_name, examples, counts):
 
 
 def problems(data: DatasetInfo, split_names: Iterable[str]) -> Iterator[str]:
-    """Yields a line for each broken record of the splits, up to ten a shard."""
+    """Yields one line for each corrupted record of the splits, up to ten per shard."""
     if not data.data_dir:
-        return  # synthetic
+        return  # no files
     for shard in (shard for name in split_names for shard in data.split(name).shards):
         yield from _read(data, shard)[0]
 
 
 def check_contents(data: DatasetInfo, split_names: Iterable[str]) -> None:
-    """Checks the checksums of the first shards of the splits, as many as take no time to read.
+    """Checks the checksums of the first local shards of the splits.
 
-    Only local shards, up to `_CHECKED_BYTES` and `_CHECKED_RECORDS` together.
+    At most `_CHECKED_BYTES` and `_CHECKED_RECORDS` in total.
 
     Raises:
-      DataError: the records of one are not those that dataset.json names.
+      DataError: the records of a shard do not match dataset.json.
     """
     num_bytes, num_records = _CHECKED_BYTES, _CHECKED_RECORDS
     for shard in (shard for name in split_names for shard in data.split(name).shards):
@@ -120,7 +120,7 @@ def _is_as_written(shard, path):
 
 
 def is_whole(data: DatasetInfo, shard: ShardInfo) -> bool:
-    """Whether a shard is as it was written, and every record in it can be used."""
+    """Whether a shard is unchanged and every record in it is valid."""
     if problem_of_file(data, shard):
         return False
     path = data.path(shard)
@@ -131,7 +131,7 @@ def is_whole(data: DatasetInfo, shard: ShardInfo) -> bool:
 
 
 def _read(data, shard):
-    """Returns a line for each broken record of a shard, up to ten; if there is none, its counts."""
+    """Returns up to ten lines for corrupted records; number of examples and class histogram."""
     path, nothing = data.path(shard), (0, np.zeros(data.num_classes, int))
     if not folders.is_file(path):
         return [problem_of_file(data, shard)], *nothing
@@ -149,13 +149,13 @@ def _read(data, shard):
 
 
 def _count(data, path):
-    """Reads a shard in batches; raises an error, which one does not matter, if it is not well."""
+    """Reads a shard in batches and returns its counts; raises an error if a record is invalid."""
     parse = images.stored_fn(data.features, bool(data.num_classes), data.num_classes)
 
     def facts(serialized):
         stored, labels = parse(serialized)
         sizes = {name: tf.strings.length(value) for name, value in stored.items()}
-        # Decoded, so that a broken image is found; what is fetched is a number.
+        # Decode images to find corrupted ones; fetch one number per image.
         pixels = [
             tf.map_fn(
                 functools.partial(_brightest, feature=feature),
@@ -195,7 +195,7 @@ def _largest_id(stored, data, name):
 
 
 def _brightest(encoded, feature):
-    # A number that depends on the pixels: their count alone would be known without decoding.
+    # A function of the pixels, or TensorFlow would not decode them.
     return tf.cast(tf.reduce_max(images.decode(encoded, feature)), tf.int32)
 
 

@@ -1,4 +1,4 @@
-"""How much memory this host has left."""
+"""Available memory of this host."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ _CGROUP = pathlib.Path("/sys/fs/cgroup")
 
 
 def available_bytes() -> int:
-    """Returns what the machine, or the container around this process, can still give."""
-    return min([_of_machine(), *_of_container()])
+    """Returns the memory available on the machine and in the container of this process."""
+    return min([_machine_bytes(), *_container_bytes()])
 
 
-def _of_machine():
+def _machine_bytes():
     try:
         lines = pathlib.Path("/proc/meminfo").read_text().splitlines()
         fields = dict(line.split(":") for line in lines)
         return int(fields["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError):  # no Linux: what is installed
+    except (OSError, KeyError):  # not Linux: the installed memory
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def _of_container():
-    # Version 2 of cgroups, then version 1.
+def _container_bytes():
+    # cgroups version 2, then version 1.
     for limit, used, stat, idle in (
         ("memory.max", "memory.current", "memory.stat", "inactive_file"),
         (
@@ -36,7 +36,7 @@ def _of_container():
         try:
             left = int((_CGROUP / limit).read_text()) - int((_CGROUP / used).read_text())
             counts = dict(line.split() for line in (_CGROUP / stat).read_text().splitlines())
-            # Pages of files that were read, the shards among them, make way.
+            # The page cache is reclaimable.
             yield left + int(counts.get(idle, 0))
-        except (OSError, ValueError):  # not there, or "max"
+        except (OSError, ValueError):  # missing, or "max"
             continue

@@ -1,16 +1,15 @@
-"""The EXIF orientation of JPEG and PNG files, read with TensorFlow ops, so that a SavedModel can.
+"""The EXIF orientation of JPEG and PNG files, read with TensorFlow ops for SavedModels.
 
-It is the orientation that Pillow's `ImageOps.exif_transpose` applies: that of the EXIF block or, if
-that has none, of the XMP block. Files are untrusted: a block that cannot be read has no
-orientation, and no file makes a loop endless.
+Same as Pillow's `ImageOps.exif_transpose`: from the EXIF block or, without one, from the XMP block.
+Files are untrusted: an invalid block is ignored, and all loops are bounded.
 """
 
 from __future__ import annotations
 
 import tensorflow as tf
 
-# Segments before the pixels of a JPEG, chunks of a PNG. Encoders write chunks of 8 KiB or more.
 UPRIGHT = 1
+# Segments before the pixels of a JPEG, chunks of a PNG. Encoders write chunks of 8 KiB or more.
 _MAX_SEGMENTS = 1 << 16
 _TAG = 0x0112
 # TIFF types that hold one integer: SHORT and SSHORT of 2 bytes, LONG and SLONG of 4.
@@ -18,11 +17,11 @@ _SHORTS, _LONGS = (3, 8), (4, 9)
 _ENTRY = 12  # bytes: tag, type, count, value
 _EXIF = b"Exif\0\0"
 _XMP_OF_JPEG, _XMP_OF_PNG = b"http://ns.adobe.com/xap/1.0/\0", b"iTXtXML:com.adobe.xmp\0"
-# \C is any byte, RE2's dot only one of UTF-8. The first match counts.
+# \C matches any byte, RE2's dot only UTF-8. The first match counts.
 _XMP = r'^\C*?tiff:Orientation(?:="|>)([0-9])\C*$'
-# One look at the bytes spares most files without an orientation the walk over their segments.
+# Skips the loop over the segments of most files without an orientation.
 _MAY_BE_TURNED = r"\C*(?:Exif\x00\x00|eXIf|tiff:Orientation)\C*"
-# Zeros behind the bytes, so that a header at their end can be read as any other.
+# Zero padding, so that headers at the end can be read.
 _MARGIN = b"\0" * 64
 
 
@@ -46,13 +45,13 @@ def _read_blocks(encoded):
         lambda: _visit_all(_visit_jpeg, 2, data, size),
         lambda: _visit_all(_visit_png, 8, data, size),
     )
-    tagged = _of_tiff(_block(encoded, exif))
-    found = tf.cond(tagged >= 0, lambda: tagged, lambda: _of_xmp(_block(encoded, xmp)))
+    tagged = _from_tiff(_block(encoded, exif))
+    found = tf.cond(tagged >= 0, lambda: tagged, lambda: _from_xmp(_block(encoded, xmp)))
     return tf.where((found >= 1) & (found <= 8), found, 1)
 
 
 def upright(pixels, orientation):
-    """Returns `[height, width, channels]` turned as `exif_transpose` turns it."""
+    """Returns `[height, width, channels]` transposed and flipped like `exif_transpose`."""
 
     def turned_if(orientations, turn, pixels):
         is_one = tf.reduce_any(tf.equal(orientation, orientations))
@@ -67,14 +66,14 @@ def upright(pixels, orientation):
 
 
 def _visit_all(visit, start, data, size):
-    """Returns where the EXIF and the XMP block are, two int32 `[2]`: start and end.
+    """Returns the positions of the EXIF and the XMP block, two int32 `[2]`: start and end.
 
     Args:
-      visit: from data, a position and the two blocks so far to where the next segment is, and the
-        blocks with this segment.
+      visit: function of data, a position and the two blocks found so far; returns the position of
+        the next segment and the updated blocks.
       start: position of the first segment.
-      data: uint8, the file and a margin.
-      size: of the file, int32.
+      data: uint8, the file and zero padding.
+      size: size of the file, int32.
     """
 
     def has_more(count, at, exif, xmp):
@@ -83,7 +82,7 @@ def _visit_all(visit, start, data, size):
 
     def visit_next(count, at, exif, xmp):
         following, exif, xmp = visit(data, at, exif, xmp)
-        # A length of 32 bits may lead anywhere.
+        # The length is untrusted and may overflow.
         return (
             count + 1,
             tf.where((following < at) | (following > size), size, following),
@@ -95,7 +94,7 @@ def _visit_all(visit, start, data, size):
     _, at, exif, xmp = tf.while_loop(
         has_more, visit_next, (0, start, nowhere, nowhere), parallel_iterations=1
     )
-    problem = f"a picture of more than {_MAX_SEGMENTS} segments"
+    problem = f"an image file of more than {_MAX_SEGMENTS} segments"
     with tf.control_dependencies([tf.debugging.Assert(at >= size, [problem])]):
         return tf.minimum(exif, size), tf.minimum(xmp, size)
 
@@ -109,11 +108,11 @@ def _visit_jpeg(data, at, exif, xmp):
     is_marker = tf.equal(first, 0xFF)
     is_app1 = is_marker & tf.equal(code, 0xE1)
     block = tf.stack([at + 4, at + 2 + tf.maximum(length, 2)])
-    is_first = exif[1] - exif[0] <= len(_EXIF)  # none yet, or an empty one
+    is_first = exif[1] - exif[0] <= len(_EXIF)  # none yet, or empty
     exif = tf.where(is_app1 & is_first & _begins(data, at + 4, _EXIF), block, exif)
     xmp = tf.where(is_app1 & _begins(data, at + 4, _XMP_OF_JPEG), block, xmp)
     is_junk = ~is_marker | tf.equal(code, 0xFF)
-    # RST, SOI and EOI have no segment, nor has TEM.
+    # RST, SOI, EOI and TEM have no length.
     is_alone = (code >= 0xD0) & (code <= 0xD9) | (code <= 1)
     following = tf.where(is_junk, at + 1, tf.where(is_alone, at + 2, block[1]))
     is_end = is_marker & tf.equal(code, 0xDA)  # the pixels follow
@@ -127,7 +126,7 @@ def _visit_png(data, at, exif, xmp):
     return tf.where(_begins(data, at + 4, b"IEND"), -1, block[1] + 4), exif, xmp
 
 
-def _of_tiff(block):
+def _from_tiff(block):
     """Returns the orientation in the first directory of a TIFF header, int32; -1 if there is none.
 
     Args:
@@ -145,7 +144,7 @@ def _of_tiff(block):
 
     def read():
         start = integers(data[4:8], 4)
-        # One bit too many for int32 is negative.
+        # Values above int32 are negative.
         start = tf.where((start < 0) | (start > size), size, start) + 2
         count = tf.minimum(
             integers(data[start - 2 : start], 2), tf.maximum(size - start, 0) // _ENTRY
@@ -161,11 +160,11 @@ def _of_tiff(block):
         found = tf.boolean_mask(tf.maximum(values, 0), is_wanted)
         return tf.concat([found, [-1]], axis=0)[0]
 
-    # Pillow reads no XMP block either where the EXIF block is broken.
+    # Like Pillow, ignore the XMP block if the EXIF block is invalid.
     return tf.cond(is_little | is_big, read, lambda: tf.where(size > 0, 1, -1))
 
 
-def _of_xmp(block):
+def _from_xmp(block):
     """Returns the orientation in XML, string, as int32; 1 if there is none."""
     digit = tf.strings.regex_replace(block, _XMP, r"\1")
     is_found = tf.strings.regex_full_match(digit, "[0-9]")

@@ -58,7 +58,7 @@ def names(files):
 
 
 def iterate(dataset_fn):
-    """Yields each element of `dataset_fn()` as NumPy arrays, from a graph and session of its own.
+    """Yields each element of `dataset_fn()` as NumPy arrays, from a separate graph and session.
 
     The caller may have a default session, and may use it between two elements.
     """

@@ -1,4 +1,4 @@
-"""Trains on what is left of a split with broken records: copies of its shards without them."""
+"""Copies shards without their corrupted records, for --skip_bad_records."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _NAMED = 5
 def without_bad_records(
     data: DatasetInfo, split_name: str, folder: str, max_skipped: int
 ) -> tuple[DatasetInfo, int]:
-    """Reads a split whole, and copies the shards that are broken without their broken records.
+    """Reads a whole split and copies shards with corrupted records, without these.
 
-    A shard whose end is cut off, or where no next record can be found after a broken length, loses
-    all that follows. What is skipped is printed.
+    After a corrupted length or a truncated end, the rest of the shard is lost. Prints the skipped
+    records.
 
     Args:
       data: the data set.
-      split_name: of the split.
-      folder: for the copies; local or gs://.
-      max_skipped: records that may be missing from the split.
+      split_name: name of the split.
+      folder: folder of the copies, local or gs://.
+      max_skipped: maximum number of missing records.
 
     Returns:
-      The data set with the split as it is now, and how many records are missing from it.
+      The data set with the repaired split, and its number of missing records.
 
     Raises:
-      DataError: more are missing, or all.
+      DataError: more records are missing, or all.
     """
     split = data.split(split_name)
     kept, problems, missing = [], [], 0
@@ -66,7 +66,7 @@ def without_bad_records(
 
 
 def _check_content(data, shard, good):
-    """Raises DataError for a shard that has no broken records, but not those that were written."""
+    """Raises DataError if a shard without corrupted records has other records than written."""
     crc32 = functools.reduce(lambda crc32, record: zlib.crc32(record, crc32), good, 0)
     if len(good) == shard.num_examples and shard.crc32 not in (0, crc32):
         raise DataError(
@@ -77,7 +77,7 @@ def _check_content(data, shard, good):
 
 def _copy(shard, records, folder):
     path = os.path.join(folder, shard.name)
-    # The processes of a cluster may all write this same file.
+    # All processes of a cluster may write this file.
     partial = files.partial_name(path)
     tf.io.gfile.makedirs(folder)
     with tf.io.TFRecordWriter(partial) as file:

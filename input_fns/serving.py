@@ -1,4 +1,4 @@
-"""The ways into a SavedModel: from what a request holds to what the model is fed with."""
+"""Serving input receivers: from the inputs of a SavedModel signature to the model's features."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from input_fns.dataset_info import Feature
 
-# The signatures. A raw one is the default: it needs nothing that is not in every runtime.
+# Signatures. The raw one is the default: its ops exist in every runtime.
 RAW = "serving_default"
 IMAGE_BYTES = "image_bytes"
 TF_EXAMPLE = "tf_example"
@@ -22,12 +22,12 @@ EXAMPLES = "examples"
 
 @dataclasses.dataclass(frozen=True)
 class Receiver:
-    """One way into a SavedModel.
+    """A serving input receiver of one signature.
 
     Attributes:
-      inputs: `{name: spec}` of what a request holds, batch size free; no two receivers share names.
-      features: from tensors of `inputs` to what the model sees.
-      outputs: from predictions to what the SavedModel answers.
+      inputs: `{name: spec}` with a dynamic batch; names are unique over all receivers.
+      features: function from tensors of `inputs` to the features of the model.
+      outputs: function from predictions to the outputs of the signature.
       requests: `(split, count) -> {name: array [count, ...]}`, the first examples of a split.
     """
 
@@ -44,7 +44,7 @@ def first_requests(pipeline, split: str, count: int) -> dict[str, dict[str, np.n
 
 
 def raw_inputs(features: dict[str, Feature]) -> dict[str, tf.TensorSpec]:
-    """Returns the inputs of a receiver that takes what the model sees."""
+    """Returns the inputs of a receiver of the model's features."""
     return {
         name: tf.TensorSpec([None, *feature.shape], feature.dtype)
         for name, feature in features.items()
@@ -52,36 +52,34 @@ def raw_inputs(features: dict[str, Feature]) -> dict[str, tf.TensorSpec]:
 
 
 def string_inputs(name: str) -> dict[str, tf.TensorSpec]:
-    """Returns the inputs of a receiver that takes one string for each example."""
+    """Returns the inputs of a receiver of one string per example."""
     return {name: tf.TensorSpec([None], tf.string)}
 
 
 def first_of(dataset_fn: Callable[[], tf.data.Dataset], count: int):
-    """Returns the first `count` elements of a data set in batches of any size, as arrays."""
+    """Returns the first `count` examples of a batched `tf.data.Dataset`, as arrays."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         examples = dataset_fn().rebatch(count)
         return session.run(tf.compat.v1.data.make_one_shot_iterator(examples).get_next())
 
 
 def first_records(files: list[str], count: int) -> np.ndarray:
-    """Returns the first `count` records of shards, as they are stored, objects `[count]`."""
+    """Returns the first `count` serialized records of shards, objects `[count]`."""
     return first_of(lambda: tf.data.TFRecordDataset(files).batch(count), count)
 
 
 def class_outputs(predictions, class_names, top_k: int):
-    """Adds names to predictions of classes, for a SavedModel.
-
-    Text stays out of the predictions themselves, which a TPU computes.
+    """Adds class names to predictions, for a SavedModel; a TPU computes no strings.
 
     Args:
       predictions: `{"classes": int32 [batch], "probabilities": float32 [batch, num_classes]}`.
-      class_names: in the order of the probabilities; () where classes have none.
-      top_k: how many of the likeliest classes come too, likeliest first; 0 for none.
+      class_names: class names in the order of the probabilities; () without names.
+      top_k: number of most probable classes to add, most probable first; 0 for none.
 
     Returns:
-      The predictions and `class_names`, string `[batch]`; of `top_k` also `top_classes`, int32,
-      `top_class_names`, string, and `top_probabilities`, float32, all `[batch, top_k]`. What
-      predicts no classes, or some without names, stays as it is.
+      The predictions with `class_names`, string `[batch]`; with `top_k` also `top_classes`, int32,
+      `top_class_names`, string, and `top_probabilities`, float32, all `[batch, top_k]`. Without
+      "classes" or class names, the predictions unchanged.
     """
     if "classes" not in predictions or not class_names:
         return predictions

@@ -1,4 +1,4 @@
-"""Walks a shard record by record, past the broken ones, and says what is wrong with each."""
+"""Reads a shard record by record and reports corrupted records."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.lib.io import tf_record  # the reader that can go on after a broken record
+from tensorflow.python.lib.io import tf_record  # continues after a corrupted record
 
 from common import folders
 from input_fns.dataset_info import DatasetInfo
 
-# Around a record: length (8 bytes), its checksum (4), the data, their checksum (4).
+# A record: length (8 bytes), its checksum (4), data, their checksum (4).
 _HEADER, _FOOTER = 12, 4
-_MAX_LENGTH = 2**31  # of a tf.train.Example; TensorFlow allocates whatever a length says
+_MAX_LENGTH = 2**31  # of a tf.train.Example; TensorFlow allocates any length
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Record:
     """A record of a shard.
 
     Attributes:
-      data: its bytes; None if they cannot be read.
-      problem: with the shard, the number of the record and its byte; None if it is a good one.
+      data: the bytes; None if unreadable.
+      problem: description with shard, record number and byte offset; None if valid.
     """
 
     data: bytes | None
@@ -35,17 +35,17 @@ class Record:
 
 
 class FramingError(ValueError):
-    """A shard has a record that goes past its end."""
+    """A record extends past the end of its shard."""
 
 
 def scan(path: str) -> tuple[int, int]:
-    """Reads a shard without TensorFlow, which a length of 2**60 ends with a segmentation fault.
+    """Reads a shard without TensorFlow, which crashes on a length of 2**60.
 
     Returns:
-      The number of its records, and the crc32 of all of them, one after the other.
+      The number of records, and the crc32 of the concatenated records.
 
     Raises:
-      FramingError: a length is that of more than the file holds.
+      FramingError: a record extends past the end of the file.
     """
     size = tf.io.gfile.stat(path).length
     offset = count = crc32 = 0
@@ -63,10 +63,7 @@ def scan(path: str) -> tuple[int, int]:
 
 
 def walk(data: DatasetInfo, path: str) -> Iterator[Record]:
-    """Yields every record of a shard, and last the place after which no other can be found.
-
-    That is a length that is broken, or the end of a file that was cut.
-    """
+    """Yields every record of a shard, up to a corrupted length or a truncated end."""
     size = tf.io.gfile.stat(path).length
     reader, problem_of = tf_record.tf_record_random_reader(path), _Checker(data)
     offset = number = 0
@@ -83,8 +80,8 @@ def walk(data: DatasetInfo, path: str) -> Iterator[Record]:
                 record, following = reader.read(offset)
             except (tf.errors.DataLossError, IndexError) as error:
                 yield Record(None, f"{where}: {_reason(error)}")
-                # The reader names the byte where it stopped: that of the data if the length was
-                # good. If it was not, the next record cannot be found.
+                # The reader reports the offset of the data if the length was valid. If it was
+                # not, the next record cannot be found.
                 if not str(error).startswith(f"corrupted record at {offset + _HEADER}"):
                     return
                 following = offset + _HEADER + length + _FOOTER
@@ -102,7 +99,7 @@ def _reason(error):
 
 
 class _Checker:
-    """Tells what is wrong with a record, if anything."""
+    """Checks the contents of records."""
 
     def __init__(self, data):
         self._data = data
@@ -114,7 +111,7 @@ class _Checker:
     def __call__(self, record):
         try:
             stored = tf.train.Example.FromString(record).features.feature
-        except Exception:  # protobuf's own, of which there are several implementations
+        except Exception:  # differs between implementations of protobuf
             return "no tf.train.Example"
         for name, feature in self._data.features.items():
             values = stored[name].bytes_list.value if name in stored else []

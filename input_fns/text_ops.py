@@ -1,7 +1,6 @@
-"""Text to rows of token ids and back inside a graph, by the operations of TensorFlow Text.
+"""Tokenizes and detokenizes text in a graph, with ops of TensorFlow Text.
 
-Whoever loads such a graph needs `import tensorflow_text` first; a graph without these operations
-loads anywhere.
+Programs that load such a graph must `import tensorflow_text` first.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ except ModuleNotFoundError as error:
 
 
 def to_rows(text, pieces: Vocabulary, max_length: int):
-    """Returns int32 `[batch, max_length]` of string `[batch]`.
+    """Returns token ids, int32 `[batch, max_length]`, of string `[batch]`.
 
-    Running it raises InvalidArgumentError for a text of more tokens: nothing is cut.
+    Running it raises InvalidArgumentError for a text of more tokens.
     """
     tokens = _tokenizer(pieces).tokenize(text)
     longest = tf.reduce_max(tf.concat([[0], tokens.row_lengths()], axis=0))
@@ -34,7 +33,7 @@ def to_rows(text, pieces: Vocabulary, max_length: int):
 
 
 def to_text(rows, pieces: Vocabulary):
-    """Returns string `[batch]` of int32 `[batch, max_length]`, each up to its end."""
+    """Returns string `[batch]` of int32 `[batch, max_length]`, each up to its EOS or PAD."""
     ends = tf.cast(tf.equal(rows, EOS) | tf.equal(rows, PAD), tf.int32)
     kept = tf.equal(tf.cumsum(ends, axis=1), 0) & (rows < pieces.num_pieces)
     return _tokenizer(pieces).detokenize(tf.ragged.boolean_mask(rows, kept))

@@ -1,7 +1,7 @@
-"""Subwords (SentencePiece: Kudo and Richardson 2018, arXiv:1808.06226): text to ids and back.
+"""Subword vocabularies (SentencePiece: Kudo and Richardson 2018, arXiv:1808.06226).
 
-Nothing of a text is lost: it is not normalised, and what the vocabulary has no piece for becomes
-bytes. The one exception is U+2581, the mark of a space inside SentencePiece, which becomes a space.
+Tokenization is lossless: no normalization, and unknown characters become bytes. The exception is
+U+2581, SentencePiece's mark of a space, which becomes a space.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ except ModuleNotFoundError as error:
         "text needs SentencePiece: tools/setup.sh tensorflow text, or pip install '.[text]'"
     ) from error
 
-# A TPU computes in tiles of 128; the ids above the pieces are never used.
+# Vocabularies are padded to a multiple of a TPU's tile.
 _MULTIPLE = 128
-# Of a larger corpus the pieces are learnt from that many of its lines.
+# Lines to sample from a larger corpus to learn the pieces.
 _MAX_LINES = 1_000_000
 _MAX_LINE_BYTES = 4096
 _BYTE_PIECES = 256
 
 
 class Vocabulary:
-    """The pieces of a vocabulary file."""
+    """A subword vocabulary."""
 
     def __init__(self, model: bytes, name: str = "the vocabulary"):
-        """Takes what a `.model` file of SentencePiece holds.
+        """Parses the content of a `.model` file of SentencePiece.
 
         Raises:
-          DataError: it is none, or one with other ids for the padding and the end of a sentence.
+          DataError: it is invalid, or its ids of padding and end of sentence are not PAD and EOS.
         """
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -54,16 +54,16 @@ class Vocabulary:
 
     @property
     def num_pieces(self) -> int:
-        """Number of ids that mean something."""
+        """Number of pieces."""
         return len(self._processor)
 
     @property
     def size(self) -> int:
-        """Number of ids, those of pieces and unused ones, a multiple of 128."""
+        """Number of ids with padding, a multiple of 128."""
         return -(-self.num_pieces // _MULTIPLE) * _MULTIPLE
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """Returns the ids of each line, the last of which is `EOS`."""
+        """Returns the token ids of each line, with `EOS` at the end."""
         return self._processor.encode(list(lines), add_eos=True)
 
     def decode(self, ids) -> list[str]:
@@ -80,7 +80,7 @@ def load(path: str) -> Vocabulary:
     """Reads a vocabulary, local or gs://.
 
     Raises:
-      DataError: it is missing, or no vocabulary.
+      DataError: it is missing or invalid.
     """
     if not folders.is_file(path, or_missing=True):
         raise DataError(f"the vocabulary {path} is not a file")
@@ -96,12 +96,12 @@ def train(lines: Iterable[str], size: int, kind: str, seed: int) -> Vocabulary:
 
     Args:
       lines: text.
-      size: of the vocabulary, a multiple of 128; fewer pieces if the text has no more.
+      size: size of the vocabulary, a multiple of 128; a small text may have fewer pieces.
       kind: "unigram" or "bpe".
-      seed: of the choice among more than a million lines.
+      seed: seed of the sample from more than a million lines.
 
     Raises:
-      DataError: the text has more characters than there is room for, or is empty.
+      DataError: the text is empty, or has more distinct characters than `size`.
     """
     lines = [line for line in lines if line.strip()]
     if not lines:

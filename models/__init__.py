@@ -1,1 +1,1 @@
-"""What is computed: tensors in, tensors out. No flags, no files, no Estimator."""
+"""Models: inference functions, losses and metrics on tensors. No flags, files or Estimators."""

@@ -69,7 +69,7 @@ def test_the_synthetic_source_without_data(tmp_path, run_with, result):
     [
         ("--augment=flop", "--augment: 'flop' is unknown"),
         ("--augment=mixup:0.2 flip", "they come last"),
-        ("--cache=/dev/null/x", "is no folder that can be made"),
+        ("--cache=/dev/null/x", "cannot be created"),
     ],
 )
 def test_a_wrong_flag(run_in, tmp_path, flag, message):

@@ -7,6 +7,7 @@ import shlex
 import numpy as np
 import pytest
 
+from input_fns import dataset_info
 from tests import numerics
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -46,7 +47,7 @@ def test_named_files_exist(page):
 
 
 def test_own_data_example(tmp_path, monkeypatch, run_with, run_tpu_with, result):
-    (code,) = fenced(ROOT / "docs" / "own_data.md", "python")
+    code, _ = fenced(ROOT / "docs" / "own_data.md", "python")
     (tmp_path / "houses.py").write_text(code)
     monkeypatch.syspath_prepend(str(tmp_path))
     random = np.random.default_rng(1)
@@ -56,7 +57,7 @@ def test_own_data_example(tmp_path, monkeypatch, run_with, run_tpu_with, result)
         rows = np.column_stack([columns, columns[:, 0] - columns[:, 1] ** 2])
         path = tmp_path / "data" / "houses" / f"{name}.csv"
         np.savetxt(path, rows, delimiter=",", header="a,b,c,d,e,price", comments="")
-    (block,) = fenced(ROOT / "docs" / "own_data.md", "")
+    block, _ = fenced(ROOT / "docs" / "own_data.md", "")
     block = block.replace("data/", f"{tmp_path}/data/").replace("runs/", f"{tmp_path}/runs/")
     train, predict, export, evaluate = (shlex.split(line)[2:] for line in block.splitlines())
     run_with(*train, "--seed=1")
@@ -72,3 +73,23 @@ def test_own_data_example(tmp_path, monkeypatch, run_with, run_tpu_with, result)
     run_tpu_with(*evaluate)
     # Mean over 37 examples of the output of a few small layers.
     numerics.assert_close(result(model_dir, 500)["eval"]["mae"], trained["mae"], terms=37, depth=5)
+
+
+def test_own_format_example(tmp_path, monkeypatch, prepare):
+    _, code = fenced(ROOT / "docs" / "own_data.md", "python")
+    (tmp_path / "ratings.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "u.data").write_text("".join(f"{i} {i % 7} {i % 5}\n" for i in range(40)))
+    _, block = fenced(ROOT / "docs" / "own_data.md", "")
+    convert, inspect, _ = (shlex.split(line)[2:] for line in block.splitlines())
+    here = {"raw": str(tmp_path), "data/ratings": str(tmp_path / "data")}
+    for arguments in (convert, inspect):
+        parts = [argument.partition("=") for argument in arguments]
+        prepare(*(f"{name}={here.get(value, value)}" for name, _, value in parts))
+    data = dataset_info.load(str(tmp_path / "data"), "ratings")
+    assert data.properties == {"num_users": 40, "num_items": 7}
+    assert data.labels == ("rating",)
+    assert {name: split.num_examples for name, split in data.splits.items()} == {
+        "train": 36,
+        "validation": 4,
+    }

@@ -339,7 +339,7 @@ def test_image_files_cannot_be_read_for_a_remote_tpu(
     Image.new("RGB", (9, 13)).save(tmp_path / "a.png")
     remote = connection.Connection(is_remote=True)
     monkeypatch.setattr(connection, "connect", lambda request: contextlib.nullcontext(remote))
-    with pytest.raises(UsageError, match=r"which a remote TPU cannot call. Use run_cpu"):
+    with pytest.raises(UsageError, match=r"which a remote TPU cannot call\. Use run_cpu"):
         run_tpu_in(trained_dir, "--mode=predict", f"--input={tmp_path}/a.png")
 
 

@@ -31,8 +31,8 @@ def default_params():
         "rmsprop_decay": 0.9,  # of rmsprop: decay of the mean square
         "epsilon": 1e-7,  # added to the denominator of adam, adamw, lamb; in the root of rmsprop
         "trust_coefficient": 1e-3,  # of lars: update norm divided by weight norm
-        # Of kernels and embeddings, not of biases and norms. Decoupled for adamw, see there for
-        # lars and lamb; an L2 loss for the others.
+        # Decays kernels and embeddings, not biases and norms: decoupled with adamw, by their own
+        # rules with lars and lamb, as an L2 loss with the others.
         "weight_decay": 0.0,
         "clip_norm": 0.0,  # gradient clipping by global norm; 0: off
         "trainable": ".*",  # regular expression of the variables to train; the others are frozen
@@ -284,5 +284,5 @@ _OPTIMIZERS = {
     "lars": _lars,
     "lamb": _lamb,
 }
-# Of adamw_lars_lamb: they decay weights without an L2 loss and have no sparse rule.
+# These decay weights without an L2 loss and have no sparse rule.
 _DENSE_OPTIMIZERS = ("adamw", "lars", "lamb")

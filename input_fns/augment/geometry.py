@@ -175,8 +175,9 @@ def move_regions(regions, matrices, new_size):
     moved = {}
     if "mask" in regions:
         mask = regions["mask"]
-        batch, *_, channels = [*mask.shape, 1][:4] if mask.shape.rank == 3 else mask.shape
-        images = tf.reshape(mask, [-1, *mask.shape[1:3], channels])
+        batch, *old_size = mask.shape.as_list()[:3]
+        channels = mask.shape.as_list()[3:]
+        images = tf.reshape(mask, [-1, *old_size, *(channels or [1])])
         result = tf.raw_ops.ImageProjectiveTransformV3(
             images=images,
             transforms=tf.reshape(matrices, [-1, 9])[:, :8],
@@ -185,7 +186,7 @@ def move_regions(regions, matrices, new_size):
             interpolation="NEAREST",
             fill_mode="CONSTANT",
         )
-        shape = [*new_size, *mask.shape[3:]]
+        shape = [*new_size, *channels]
         moved["mask"] = tf.ensure_shape(tf.reshape(result, [-1, *shape]), [batch, *shape])
     if "boxes" in regions:
         moved["boxes"], visible = _move_boxes(regions["boxes"], matrices, new_size)

@@ -24,13 +24,13 @@ from input_fns.convert.source import Options, RawArrays, RawDataset
 
 _PIXELS = 3 * 32 * 32
 _FINE_LABEL_NAMES = b"fine_label_names"
-# The largest file of an archive has 155 MB, all of it 190 MB.
+# The unpacked archives have up to 190 MB.
 _MAX_ARCHIVE_BYTES = 2**29
 
 
 @dataclasses.dataclass(frozen=True)
 class _Version:
-    """How one of the data sets is shipped in one of the formats."""
+    """File names and parser of one data set in one format."""
 
     folder: str
     archive: str
@@ -135,11 +135,11 @@ def read(options: Options) -> RawDataset:
     """Returns the splits train and test, uint8 images `[n, 32, 32, 3]`.
 
     Args:
-      options: `source` is the folder that holds the archive or what it unpacks to, or the latter
-        itself.
+      options: `source` is the folder of the archive or of the unpacked folder, or the unpacked
+        folder.
 
     Raises:
-      DataError: a file is missing, broken, or of another size than its fellows.
+      DataError: a file is missing, corrupted or truncated.
     """
     version, files = _find(options)
     batches = [version.parse(name, files(name)) for name in (*version.train, version.test)]
@@ -173,7 +173,7 @@ def _join(batches):
 
 
 def _find(options):
-    """Returns the version that `source` holds, and a function from a file's name to its bytes."""
+    """Returns the version in `source`, and a function from file name to bytes."""
     source = options.source
     for version in _VERSIONS[options.dataset]:
         for folder in (os.path.join(source, version.folder), source):
@@ -183,7 +183,7 @@ def _find(options):
         if tf.io.gfile.exists(archive):
             return version, functools.partial(_member, archive, _unpack(archive))
     if not tf.io.gfile.isdir(source):
-        raise DataError(f"--source={source} is no folder")
+        raise DataError(f"--source={source} is not a folder")
     wanted = [name for v in _VERSIONS[options.dataset] for name in (v.archive, f"{v.folder}/")]
     raise DataError(f"--source={source} holds none of {', '.join(wanted)}")
 
@@ -193,8 +193,8 @@ def _read(folder, name):
 
 
 def _unpack(path):
-    """Returns `{file name: bytes}` of an archive; nothing is written, wherever its paths lead."""
-    # The archive's own name has it unpacked in memory, which a bomb would fill.
+    """Returns `{file name: bytes}` of an archive, unpacked in memory."""
+    # Limits the size: a decompression bomb would fill the memory.
     data = read_start(path, _MAX_ARCHIVE_BYTES + 1)
     if len(data) > _MAX_ARCHIVE_BYTES:
         raise DataError(f"{path} unpacks to more than {_MAX_ARCHIVE_BYTES} bytes: it is not CIFAR")
@@ -205,11 +205,11 @@ def _unpack(path):
                 name = os.path.basename(member.name)
                 if not member.isfile():
                     continue
-                # A sparse file has any size, and of two files one would be taken for the other.
+                # A sparse file may have any size; files with the same name are ambiguous.
                 if member.issparse() or name in files:
                     raise DataError(f"{path} has a sparse file or two files {name!a}")
                 files[name] = tar.extractfile(member).read()
-    # A broken header fails in as many ways as it has fields.
+    # An invalid header raises different errors for different fields.
     except (
         tarfile.TarError,
         OSError,

@@ -1,6 +1,6 @@
-"""One image file: checked, turned upright, and kept encoded or made into pixels.
+"""Checks an image file, applies its EXIF orientation, and stores it as a file or as pixels.
 
-Imports no TensorFlow: this runs in worker processes, many at once.
+Imports no TensorFlow: it runs in many worker processes.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import zlib
 import numpy as np
 from PIL import Image, ImageOps
 
-# Pillow reads more, some by other programs: PostScript by Ghostscript. MPO is a kind of JPEG.
+# Pillow reads more formats, some with other programs. MPO is a kind of JPEG.
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
-# What TensorFlow's decoder and Pillow read alike; other modes and formats are encoded anew.
+# Modes that TensorFlow and Pillow decode alike; other modes and formats are re-encoded.
 _KEPT_MODES = {
     "JPEG": {"L", "RGB"},
     "PNG": {"1", "L", "LA", "P", "RGB", "RGBA"},
@@ -26,18 +26,18 @@ _KEPT_MODES = {
 _MODES = {1: "L", 3: "RGB"}
 _ORIENTATION = 0x0112  # the EXIF tag
 _JPEG_QUALITY = 95
-# A file of some kilobytes may have any number of pixels, and of zeros any number of bytes.
+# Limits: a small or sparse file may have any number of pixels and bytes.
 _MAX_PIXELS, _MAX_BYTES = 10**8, 2**29
 
 
 @dataclasses.dataclass(frozen=True)
-class Picture:
-    """What is stored of an image file.
+class StoredImage:
+    """An image as it is stored.
 
     Attributes:
       data: a JPEG or PNG file, or uint8 pixels.
       encoding: "jpeg", "png" or "raw".
-      height, width: of the decoded image.
+      height, width: size of the decoded image.
     """
 
     data: bytes
@@ -46,25 +46,25 @@ class Picture:
     width: int
 
 
-def read(data: bytes, image_size: tuple[int, int] | None, channels: int) -> Picture:
-    """Decodes an image file, all of it, so that a broken one is found here.
+def read(data: bytes, image_size: tuple[int, int] | None, channels: int) -> StoredImage:
+    """Decodes a whole image file, which finds corrupted ones.
 
     Args:
-      data: the file. EXIF orientation is applied; CMYK, 16-bit and other formats become RGB or grey
-        of 8 bits. A JPEG or PNG that needs none of that is kept byte for byte.
-      image_size: `(height, width)` to resize to, the whole image, or None to keep it encoded.
-      channels: 1 or 3, of the pixels that `image_size` asks for.
+      data: the file. EXIF orientation is applied; CMYK, 16-bit and other formats are converted to
+        8-bit RGB or grey. A JPEG or PNG that needs no change is stored byte for byte.
+      image_size: `(height, width)` to resize the image to, or None to store a file.
+      channels: 1 or 3, channels of the resized pixels.
 
     Raises:
-      OSError, ValueError, SyntaxError: the file is broken, or no image.
+      OSError, ValueError, SyntaxError: the file is corrupted or not an image.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # odd metadata; broken pixels are errors
+        warnings.simplefilter("ignore")  # about metadata; corrupted pixels are errors
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             if image.width * image.height > _MAX_PIXELS:
                 raise ValueError(f"it has {image.width} x {image.height} pixels, too many")
             image.load()
-            # A photo with a second one behind it, as many phones take them: the first is a JPEG.
+            # MPO: a JPEG followed by a second image, from many phones.
             file_format = "JPEG" if image.format == "MPO" else image.format
             turned = image.getexif().get(_ORIENTATION, 1) != 1
             upright = ImageOps.exif_transpose(image) if turned else image
@@ -73,16 +73,16 @@ def read(data: bytes, image_size: tuple[int, int] | None, channels: int) -> Pict
         pixels = _eight_bits(upright, _MODES[channels])
         if pixels.size != (width, height):
             pixels = pixels.resize((width, height), Image.Resampling.BILINEAR)
-        return Picture(pixels.tobytes(), "raw", height, width)
+        return StoredImage(pixels.tobytes(), "raw", height, width)
     whole = file_format != "PNG" or _is_whole_png(data)
     new_format = "JPEG" if file_format == "JPEG" else "PNG"
     if turned or not whole or upright.mode not in _KEPT_MODES.get(file_format, ()):
         data = _encode(upright, new_format)
-    return Picture(data, new_format.lower(), upright.height, upright.width)
+    return StoredImage(data, new_format.lower(), upright.height, upright.width)
 
 
 def _is_whole_png(data):
-    """Whether all chunks of a PNG have their checksums, up to its end, as TensorFlow wants them."""
+    """Whether all chunks of a PNG have valid checksums; TensorFlow requires it."""
     place = 8
     while len(data) - place >= 12:
         (size,) = struct.unpack_from(">I", data, place)
@@ -97,8 +97,8 @@ def _is_whole_png(data):
 
 def read_many(
     names: list[str], image_size: tuple[int, int] | None, channels: int
-) -> list[Picture | str]:
-    """Reads files; in the place of a broken one stands the reason."""
+) -> list[StoredImage | str]:
+    """Reads files; returns the reason instead of the image if a file is invalid."""
     return [_read_one(name, image_size, channels) for name in names]
 
 
@@ -106,7 +106,7 @@ def _read_one(name, image_size, channels):
     try:
         data = _bytes_of(name)
         return read(data, image_size, channels) if data else "it is empty"
-    # Pillow's decoders raise these and others of files that are broken in their own way.
+    # Pillow's decoders raise many types of errors.
     except Exception as error:
         text = str(error) or type(error).__name__
         return "it is no image" if "cannot identify image" in text else text
@@ -114,18 +114,18 @@ def _read_one(name, image_size, channels):
 
 def _bytes_of(name):
     if "://" in name:
-        import tensorflow as tf  # only where the file is no local one
+        import tensorflow as tf  # for remote files only
 
         with tf.io.gfile.GFile(name, "rb") as file:
             return file.read()
-    if os.path.exists(name) and not os.path.isfile(name):  # a pipe would never end
+    if os.path.exists(name) and not os.path.isfile(name):  # such as a pipe, which never ends
         raise OSError("it is not a file")
     with open(name, "rb") as file:
         return file.read(_MAX_BYTES)
 
 
 def _eight_bits(image, mode):
-    if image.mode.startswith("I"):  # 16 bits, which Pillow would clip and not scale
+    if image.mode.startswith("I"):  # 16 bits: Pillow clips instead of scaling
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     return image if image.mode == mode else image.convert(mode)
 

@@ -1,6 +1,6 @@
-"""The 8x8 UCI handwritten digits, the data set that comes with this package.
+"""The 8x8 UCI handwritten digits, included in this package.
 
-`digits.csv.gz` is the file that scikit-learn carries: the test set of E. Alpaydin and C. Kaynak,
+`digits.csv.gz` is the file in scikit-learn: the test set of E. Alpaydin and C. Kaynak,
 "Optical Recognition of Handwritten Digits", UCI Machine Learning Repository, 1998, CC BY 4.0,
 https://doi.org/10.24432/C50P49. A row is 64 pixels of 0..16 and the digit.
 """
@@ -15,7 +15,7 @@ import numpy as np
 from input_fns.convert.source import Options, RawArrays, RawDataset
 
 _FILE = pathlib.Path(__file__).with_name("digits.csv.gz")
-# Every fifth row is a test example; the rows are in no order by class.
+# Every fifth row is a test example; the rows are not sorted by class.
 _TEST_EVERY = 5
 
 

@@ -15,10 +15,10 @@ _PIECE_BYTES = 2**24
 
 
 def read_bytes(path: str) -> bytes:
-    """Returns what a file holds, unpacked if its name ends in .gz.
+    """Returns the content of a file, unpacked if its name ends in .gz.
 
     Raises:
-      DataError: it is missing, no whole gzip file, or larger than half of the available memory.
+      DataError: it is missing, an invalid gzip file, or larger than half of the available memory.
     """
     room = memory.available_bytes() // 2
     data = read_start(path, room + 1)
@@ -28,10 +28,10 @@ def read_bytes(path: str) -> bytes:
 
 
 def read_start(path: str, num_bytes: int) -> bytes:
-    """Returns the first bytes of a file, unpacked if its name ends in .gz; fewer if it is shorter.
+    """Returns up to `num_bytes` of the start of a file, unpacked if its name ends in .gz.
 
     Raises:
-      DataError: it is missing, or no whole gzip file as far as it is read.
+      DataError: it is missing, or an invalid gzip file.
     """
     if not folders.is_file(path, or_missing=True):
         raise DataError(f"{path} is not a file")
@@ -49,7 +49,7 @@ def read_start(path: str, num_bytes: int) -> bytes:
 
 
 def _read(file, num_bytes):
-    # In pieces: some file objects allocate the whole requested size.
+    # In pieces: some file objects allocate the requested size.
     pieces = []
     while num_bytes > 0:
         piece = file.read(min(num_bytes, _PIECE_BYTES))
@@ -61,22 +61,21 @@ def _read(file, num_bytes):
 
 
 def read_text(path: str) -> str:
-    """Returns a file of UTF-8 as text.
+    """Returns the text of a UTF-8 file.
 
     Raises:
-      DataError: it is missing, no whole gzip file, or not UTF-8.
+      DataError: it is missing, an invalid gzip file, or not UTF-8.
     """
     return decode(path, read_bytes(path)).removeprefix("\ufeff")
 
 
 def read_lines(path: str) -> list[bytes]:
-    """Returns the lines of a file of UTF-8, plain or .gz.
+    """Returns the lines of a UTF-8 file, plain or .gz.
 
-    A line is what stands between two line feeds, byte for byte; the last line feed ends the last
-    line. A byte order mark before the first is no part of it, nor is a carriage return at the end.
+    Lines end at line feeds only. Removes a byte order mark and carriage returns at line ends.
 
     Raises:
-      DataError: it is missing, no whole gzip file, or not UTF-8.
+      DataError: it is missing, an invalid gzip file, or not UTF-8.
     """
     data = read_bytes(path)
     decode(path, data)
@@ -87,10 +86,10 @@ def read_lines(path: str) -> list[bytes]:
 
 
 def decode(path: str, data: bytes) -> str:
-    """Returns UTF-8 as text.
+    """Returns the text of UTF-8 bytes.
 
     Raises:
-      DataError: it is not UTF-8; the message names the line.
+      DataError: the bytes are not UTF-8; the message names the line.
     """
     try:
         return data.decode()

@@ -1,4 +1,4 @@
-"""Holds examples of the training split out, class by class, for validation and test."""
+"""Holds out examples of the training split for validation and test, stratified by class."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import numpy as np
 from input_fns import DataError
 from input_fns.convert.source import Options, RawSplit
 
-# Of a source that has a training split alone and was given no fractions; of text no more than that.
+# Default if the source has only a training split; for text at most _MAX_DEFAULT_PAIRS pairs.
 _DEFAULT_VALIDATION = 0.1
 _MAX_DEFAULT_PAIRS = 2000
 
 
 def hold_out(splits: Mapping[str, RawSplit], options: Options) -> dict[str, RawSplit]:
-    """Returns the splits, with `validation` and `test` taken out of `train` as the options say.
+    """Returns the splits, with `validation` and `test` held out of `train` as in `options`.
 
-    Each class gives its share, so that the proportions of the classes stay; examples of one group
-    go together, with the class of the group's first. Which ones is a function of `options.seed`.
+    Stratified by class; examples of one group stay together and count for the class of the first.
+    The choice is a function of `options.seed`.
 
     Raises:
-      DataError: a split that is asked for is there already, or would be empty.
+      DataError: a split to hold out exists already, or would be empty.
     """
     fractions = {"validation": options.validation_fraction, "test": options.test_fraction}
     if set(splits) == {"train"} and fractions == {"validation": None, "test": None}:
@@ -36,7 +36,7 @@ def hold_out(splits: Mapping[str, RawSplit], options: Options) -> dict[str, RawS
         raise DataError(f"there is no split 'train' to hold out of: {', '.join(splits)}")
     for name in fractions:
         if name in splits:
-            raise DataError(f"--{name}_fraction: {options.source} has a split '{name}' of its own")
+            raise DataError(f"--{name}_fraction: {options.source} already has a split '{name}'")
     train = splits["train"]
     labels = np.zeros(len(train), int) if train.labels is None else train.labels
     indices = choose(labels, train.groups, fractions, options.seed)
@@ -48,20 +48,20 @@ def hold_out(splits: Mapping[str, RawSplit], options: Options) -> dict[str, RawS
 
 
 def shuffled(split: RawSplit, seed: int) -> RawSplit:
-    """Returns the split in an order that is a function of `seed`."""
+    """Returns the split in a random order, a function of `seed`."""
     return split.take(np.random.default_rng(seed).permutation(len(split)))
 
 
 def choose(
     labels: np.ndarray, groups: np.ndarray | None, fractions: Mapping[str, float], seed: int
 ) -> dict[str, np.ndarray]:
-    """Returns the indices of "train" and of each split of `fractions`, in rising order.
+    """Returns the sorted indices of "train" and of each split of `fractions`.
 
     Args:
       labels: int64 `[size]`.
-      groups: `[size]`, equal where examples must stay together, or None.
-      fractions: `{split: share of each class}`.
-      seed: of the choice.
+      groups: `[size]`, equal for examples that must stay together, or None.
+      fractions: `{split: fraction of each class}`.
+      seed: seed of the choice.
     """
     random = np.random.default_rng(seed)
     if groups is None:
@@ -79,7 +79,7 @@ def choose(
         total, taken = sizes[of_class].sum(), np.cumsum(sizes[of_class])
         start = 0
         for number, fraction in enumerate(fractions.values(), start=1):
-            # The groups whose middle lies within the share: rounded to the nearest group.
+            # Groups whose middle is within the fraction: rounds to the nearest group.
             end = start + fraction * total
             middle = taken - sizes[of_class] / 2
             split_of_group[of_class[(middle > start) & (middle <= end)]] = number

@@ -42,10 +42,10 @@ def read(options: Options) -> RawDataset:
 
     Args:
       options: `dataset` is "mnist" or "fashion_mnist", `source` the folder with the four original
-        files, as .gz or unpacked.
+        files, .gz or unpacked.
 
     Raises:
-      DataError: a file is missing, broken, or disagrees with its partner.
+      DataError: a file is missing or corrupted, or the numbers of images and labels differ.
     """
     return RawDataset(
         name=options.dataset,

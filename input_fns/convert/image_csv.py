@@ -1,7 +1,7 @@
-"""Images listed in a CSV file with their labels, as Kaggle ships them.
+"""Images and labels listed in a CSV file, as on Kaggle.
 
-A row names a file, whose extension may be left out, and its label: in one column, or in one column
-a class that holds 1 for the true one and 0 for the others.
+A row has a file name, with or without extension, and its label: in one column, or one-hot in one
+column per class.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from common.names import is_line, repeated
 from input_fns import DataError
 from input_fns.convert import decoded_images
 from input_fns.convert.files import read_text
-from input_fns.convert.image_files import PictureFiles
+from input_fns.convert.image_files import ImageFiles
 from input_fns.convert.source import Options, RawDataset, split_names
 
 
 def read(options: Options) -> RawDataset:
-    """Returns the split "train", or those that `split_column` names.
+    """Returns the split "train", or the splits of `split_column`.
 
     Args:
-      options: `source` is the folder of the images, `csv` the file. `image_column` is the first
-        one unless given; `label_columns` are all others.
+      options: `source` is the folder of the images, `csv` the file. `image_column` defaults to the
+        first column, `label_columns` to all others.
 
     Raises:
-      DataError: a column is missing, a row has no label or an unknown one, a file is not there.
+      DataError: a column or a file is missing, or a row has no label or an unknown one.
     """
     path = options.csv
     columns, rows = _table(path)
@@ -50,13 +50,13 @@ def read(options: Options) -> RawDataset:
     paths = np.array([find(where, row[image_column]) for where, row in rows], object)
     groups = _column(rows, options.group_column)
     split_of = _column(rows, options.split_column)
-    number_of = {}  # of a file, whatever links lead to it
+    number_of = {}  # {file identity: number}
     numbers = [number_of.setdefault(folders.identity(path), len(number_of)) for path in paths]
     for values in (texts, groups, split_of):
         _check_alike(rows, paths, numbers, values)
     if groups is None and len(number_of) < len(paths):
-        groups = np.array(numbers)  # an image that is listed twice is not held out and trained on
-    split = PictureFiles(paths, _to_labels(rows, texts, class_names), options, groups)
+        groups = np.array(numbers)  # keep duplicates of an image in one split
+    split = ImageFiles(paths, _to_labels(rows, texts, class_names), options, groups)
     splits = {"train": split}
     if options.split_column:
         names = split_names(dict.fromkeys(split_of), f"{path}, column '{options.split_column}'")
@@ -67,7 +67,7 @@ def read(options: Options) -> RawDataset:
 
 
 def _table(path):
-    """Returns the names of the columns, and of each row where it stands and its values."""
+    """Returns the column names, and `(place, {column: value})` of each row."""
     text = read_text(path)
     if "\0" in text:
         raise DataError(
@@ -114,7 +114,7 @@ def _label(where, row, columns):
 
 
 def _check_alike(rows, paths, numbers, values):
-    """An image that is listed twice has one label, one group and one split."""
+    """Checks that duplicates of an image have the same label, group and split."""
     first = {}
     for (where, _), path, number, value in zip(
         rows, paths, numbers, [] if values is None else values
@@ -146,11 +146,11 @@ def _column(rows, name):
 
 
 class _Finder:
-    """Finds the image that a row names, with or without its extension."""
+    """Finds the image file of a row, with or without extension."""
 
     def __init__(self, folder):
         self._folder = folder
-        # Of gs:// too no more than the form of the path is looked at.
+        # For gs:// paths too; no file is accessed.
         self._root = os.path.abspath(folder.partition("://")[2] or folder)
         self._listed = {}
 
@@ -159,7 +159,7 @@ class _Finder:
         if os.path.commonpath([path, self._root]) != self._root:
             raise DataError(f"{where}: the image {name!a} is outside of --source={self._folder}")
         folder, base = os.path.split(os.path.join(self._folder, os.path.relpath(path, self._root)))
-        if folder not in self._listed:  # one listing a folder, and no question a file
+        if folder not in self._listed:  # list each folder once
             names = folders.names(folder)
             in_lower_case = {_in_lower_case(name): name for name in names}
             self._listed[folder] = {**in_lower_case, **{name: name for name in names}}
@@ -172,6 +172,6 @@ class _Finder:
 
 
 def _in_lower_case(name):
-    """Returns a file's name with its extension, and no more of it, in lower case."""
+    """Returns a file name with its extension in lower case."""
     stem, extension = os.path.splitext(name)
     return stem + extension.lower()

@@ -1,4 +1,4 @@
-"""A split whose examples are image files, read and checked by several processes."""
+"""A split of image files, read and checked by several processes."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from input_fns.convert.source import Broken, Options, Row
 from input_fns.dataset_info import Feature
 
 _CHUNK = 64
-# Below this the processes would take longer to start than to work.
+# With fewer files, starting processes takes longer than reading.
 _WORTH_PROCESSES = 2000
 
 
 @dataclasses.dataclass(frozen=True)
-class PictureFiles:
+class ImageFiles:
     """A `RawSplit` of image files.
 
     Attributes:
-      paths: of the files, local or gs://.
+      paths: paths of the files, local or gs://.
       labels: int64 `[size]`.
       options: `source`, `image_size`, `channels` and `workers` are used.
       groups: `[size]`, equal where examples must stay in one split; None: each is its own.
@@ -46,29 +46,29 @@ class PictureFiles:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the pixels, or of the files as they are."""
+        """Bytes of the pixels or of the files."""
         if self.options.image_size is not None:
             return len(self) * int(np.prod(self.options.image_size)) * self.options.channels
-        # A sample will do: a stat of a million files on gs:// takes an hour.
+        # From a sample: a stat of a million files on gs:// takes an hour.
         sample = self.paths[:: max(1, len(self) // 1000)]
         return round(np.mean([_size(path) for path in sample]) * len(self))
 
-    def take(self, indices: Sequence[int]) -> PictureFiles:
+    def take(self, indices: Sequence[int]) -> ImageFiles:
         """Returns the split of these examples, in the order of the indices."""
         groups = None if self.groups is None else self.groups[indices]
-        return PictureFiles(self.paths[indices], self.labels[indices], self.options, groups)
+        return ImageFiles(self.paths[indices], self.labels[indices], self.options, groups)
 
     def __iter__(self) -> Iterator[Row | Broken]:
         size, channels = self.options.image_size, self.options.channels
         chunks = [self.paths[i : i + _CHUNK].tolist() for i in range(0, len(self), _CHUNK)]
         read = _read_here if len(self) < _WORTH_PROCESSES else _read_in_processes
         for names, found in read(chunks, size, channels, self.options.workers):
-            for name, picture in zip(names, found):
-                if isinstance(picture, str):
-                    yield Broken(printable(name), picture)
+            for name, image in zip(names, found):
+                if isinstance(image, str):
+                    yield Broken(printable(name), image)
                     continue
                 relative = os.path.relpath(name, self.options.source)
-                yield row_of(picture, channels, printable(relative))
+                yield to_row(image, channels, printable(relative))
 
 
 def _size(path):
@@ -77,10 +77,10 @@ def _size(path):
     return os.path.getsize(path) if os.path.isfile(path) else 0
 
 
-def row_of(picture: decoded_images.Picture, channels: int, name: str) -> Row:
-    """Returns a picture as it is stored."""
-    feature = Feature(picture.encoding, "uint8", (picture.height, picture.width, channels))
-    return Row({"image": picture.data}, {"image": feature}, name)
+def to_row(image: decoded_images.StoredImage, channels: int, name: str) -> Row:
+    """Returns the row of an image."""
+    feature = Feature(image.encoding, "uint8", (image.height, image.width, channels))
+    return Row({"image": image.data}, {"image": feature}, name)
 
 
 def _read_here(chunks, size, channels, workers):
@@ -91,10 +91,10 @@ def _read_here(chunks, size, channels, workers):
 
 @contextlib.contextmanager
 def _in_root_folder():
-    """Starts processes from "/"; they return to the working folder after their first imports.
+    """Starts processes in "/"; they return to the working folder after their first imports.
 
-    `python -c`, by which multiprocessing starts them, looks for modules in the working folder
-    first: a pickle.py there would run.
+    multiprocessing starts them with `python -c`, which imports from the working folder first: it
+    would run a pickle.py there.
     """
     before = os.open(".", os.O_RDONLY)
     try:
@@ -106,9 +106,9 @@ def _in_root_folder():
 
 
 def _read_in_processes(chunks, size, channels, workers):
-    """Yields the chunks in order; a few are under way ahead of the one that is waited for."""
+    """Yields the chunks in order, and reads ahead."""
     workers = workers or os.cpu_count()
-    # Not by fork: what TensorFlow has started in this process would be copied in mid-flight.
+    # Not by fork: it would copy the state of TensorFlow's threads.
     context = multiprocessing.get_context("spawn")
     with _in_root_folder():
         pool = concurrent.futures.ProcessPoolExecutor(workers, context)
@@ -129,6 +129,6 @@ def _result(names, task):
         return names, task.result()
     except concurrent.futures.process.BrokenProcessPool as error:
         raise DataError(
-            f"a process that reads images was killed, perhaps for want of memory, while it read "
-            f"{len(names)} files from {printable(names[0])} on: --workers=1 takes less"
+            f"a worker process was killed, perhaps out of memory, while it read {len(names)} files "
+            f"from {printable(names[0])} on. Use --workers=1 to save memory"
         ) from error

@@ -1,7 +1,7 @@
-"""A folder of images whose sub-folders are the classes, as Keras and PyTorch read it.
+"""A folder of images with one sub-folder per class, as in Keras and PyTorch.
 
 SOURCE/CLASS/anything.jpg                one split, "train"
-SOURCE/{train,val,test}/CLASS/...        the splits that are there
+SOURCE/{train,val,test}/CLASS/...        one split per folder
 """
 
 from __future__ import annotations
@@ -14,19 +14,18 @@ from common import folders
 from common.names import is_line, printable
 from input_fns import DataError
 from input_fns.convert import decoded_images
-from input_fns.convert.image_files import PictureFiles
+from input_fns.convert.image_files import ImageFiles
 from input_fns.convert.source import Options, RawDataset, is_split, split_names
 
 
 def read(options: Options) -> RawDataset:
-    """Returns the splits, classes in the order of their names unless `class_names` gives one.
+    """Returns the splits; classes are sorted by name unless `class_names` is set.
 
-    Links are followed. A folder is visited once, however many links lead to it; a file that is
-    there twice stays in one split.
+    Follows links, visits each folder once, and keeps a file with several names in one split.
 
     Raises:
-      DataError: there are no classes, the splits have different ones, one has no image, or a file
-        is in two classes or two splits.
+      DataError: there are no classes, the splits have different classes, a class has no image, or
+        a file is in two classes or two splits.
     """
     found = _folders(options.source)
     if found and all(map(is_split, found)):
@@ -66,7 +65,7 @@ def _check_classes(folder, class_names):
 
 
 def _roots(source, splits, class_names):
-    """Returns the identities of the folders whose images have a place of their own."""
+    """Returns the identities of the folders of all classes and splits."""
     paths = [os.path.join(split, name) for split in splits for name in class_names]
     paths += [] if source in splits else splits
     path_of = {folders.identity(source): source}
@@ -94,7 +93,7 @@ def _read_split(folder, class_names, options, roots, seen):
             labels.append(label)
     twice = len(groups) < len(paths)
     numbers = np.array([groups[folders.identity(path)] for path in paths]) if twice else None
-    return PictureFiles(np.array(paths, object), np.array(labels, np.int64), options, numbers)
+    return ImageFiles(np.array(paths, object), np.array(labels, np.int64), options, numbers)
 
 
 def _images(folder, visited):
@@ -112,7 +111,7 @@ def _images(folder, visited):
 
 def _folders(path):
     if not folders.is_folder(path):
-        raise DataError(f"--source={path} is no folder")
+        raise DataError(f"--source={path} is not a folder")
     found = [
         name
         for name in folders.names(path)

@@ -1,4 +1,4 @@
-"""Parallel text: for each split two files, one a language, whose lines translate each other.
+"""Parallel text: for each split one file per language, aligned by line.
 
     SOURCE/train.en[.gz]   SOURCE/train.de[.gz]   SOURCE/val.en[.gz]   ...
 
@@ -21,12 +21,12 @@ from input_fns.convert.source import Options, RawDataset, split_names
 
 @dataclasses.dataclass(frozen=True)
 class RawText:
-    """Pairs of sentences, of which `subwords.encode` makes a `RawSplit`.
+    """Pairs of sentences; `subwords.encode` turns them into a `RawSplit`.
 
     Attributes:
-      source: UTF-8.
-      target: UTF-8.
-      numbers: of their lines, from 1.
+      source: source sentences, UTF-8.
+      target: target sentences, UTF-8.
+      numbers: line numbers, from 1.
     """
 
     source: list[bytes]
@@ -36,7 +36,7 @@ class RawText:
 
     @property
     def groups(self) -> np.ndarray:
-        """Equal sources must stay in one split: what is trained on is no test."""
+        """Groups of equal sources, which must stay in one split."""
         number_of: dict[bytes, int] = {}
         return np.array([number_of.setdefault(line, len(number_of)) for line in self.source])
 
@@ -50,10 +50,10 @@ class RawText:
 
 
 def read(options: Options) -> RawDataset:
-    """Returns a split for each pair of files, "source" and "target" in the order of `languages`.
+    """Returns one split per pair of files; `languages` are source and target.
 
     Raises:
-      DataError: a file has no partner, another number of lines than it, or is not UTF-8.
+      DataError: a file is missing or not UTF-8, or the numbers of lines differ.
     """
     if len(options.languages) != 2:
         raise DataError(f"--languages={','.join(options.languages)}: two are needed, as in en,de")

@@ -1,8 +1,7 @@
-"""Reads pickles of lists, dicts, strings and arrays of integers. Nothing of a pickle is executed.
+"""Reads untrusted pickles of lists, dicts, strings and integer arrays without executing them.
 
-A pickle is a program for a stack machine, and its usual reader calls what the program names: even
-NumPy's own functions read memory at addresses of the program's choosing. Here the machine has the
-operations that such data need, none of which calls or changes anything but the data.
+The `pickle` module calls any function that a pickle names; even NumPy's functions can read
+arbitrary memory. This stack machine implements the opcodes of plain data and calls no functions.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ _MARK = object()
 
 
 class PickleError(ValueError):
-    """A pickle is broken, or holds something else."""
+    """A pickle is invalid, or has unsupported contents."""
 
 
 class _Function:
-    """Stands for a function or class that a pickle names."""
+    """Placeholder of a function or class that a pickle names."""
 
     def __init__(self, name):
         self.name = name
@@ -40,7 +39,7 @@ _FUNCTIONS = {
 
 
 class _Dtype:
-    """A dtype as it is being made."""
+    """A dtype under construction."""
 
     def __init__(self, code):
         if code not in _INTEGERS:
@@ -48,7 +47,7 @@ class _Dtype:
         self.code, self.order = code, "|"
 
     def build(self, state):
-        """Takes `(version, byte order, ...)`."""
+        """Sets the state, `(version, byte order, ...)`."""
         order = _text(state[1]) if isinstance(state, tuple) and len(state) > 1 else None
         if order not in ("<", ">", "|", "="):
             raise PickleError("it holds a broken type of an array")
@@ -60,13 +59,13 @@ def _text(value):
 
 
 class _Array:
-    """An array as it is being made."""
+    """An array under construction."""
 
     def __init__(self):
         self.value = None
 
     def build(self, state):
-        """Takes `(version, shape, dtype, is in Fortran's order, bytes)`."""
+        """Sets the state, `(version, shape, dtype, is Fortran order, bytes)`."""
         if not isinstance(state, tuple) or len(state) != 5:
             raise PickleError("it holds a broken array")
         _, shape, dtype, is_fortran, content = state
@@ -81,12 +80,12 @@ class _Array:
 
 
 def loads(data: bytes) -> Any:
-    """Returns the value that a pickle of protocol 1 to 5 holds; strings of Python 2 are bytes.
+    """Returns the value of a pickle of protocol 1 to 5; strings of Python 2 are bytes.
 
-    Lists and dicts may hold an `_Array`, whose `value` is the array: see `array`.
+    Arrays are `_Array`s; see `array`.
 
     Raises:
-      PickleError: it is broken, or holds anything else than data.
+      PickleError: it is invalid, or has unsupported contents.
     """
     machine = _Machine(len(data))
     try:
@@ -134,7 +133,7 @@ class _Machine:
     def __init__(self, size):
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
-        self._left_to_encode = size  # bytes: what is encoded stands in the pickle, once
+        self._left_to_encode = size  # bytes; each is in the pickle once
 
     def pop(self):
         value = self._stack.pop()
@@ -143,7 +142,7 @@ class _Machine:
         return value
 
     def do(self, name, argument):
-        """Does one operation."""
+        """Executes one opcode."""
         push = self._stack.append
         if name in _STRINGS:
             push(argument.encode("latin-1"))
@@ -225,7 +224,7 @@ class _Machine:
         keys = values[::2]
         if type(self._stack[-1]) is not dict or len(values) % 2:
             raise PickleError("it sets an item of what is not a dict")
-        # The hash of a deep tuple recurses until the process ends.
+        # Hashing a deeply nested tuple overflows the stack.
         if not all(type(key) in (str, bytes, int) for key in keys):
             raise PickleError("it has a key that is not a string")
         self._stack[-1].update(zip(keys, values[1::2]))

@@ -1,8 +1,7 @@
-"""From parallel text to rows of token ids of one length.
+"""Tokenizes parallel text into rows of token ids of one length.
 
-Rows of "train" are packed: several pairs share one, the n-th sentence of the source with the n-th
-of the target, so that a TPU, which needs one shape, spends its time on few empty positions. Rows of
-other splits hold one pair each, in order.
+Rows of "train" are packed with several pairs to reduce padding: the n-th sentence of the source row
+belongs to the n-th of the target row. Rows of other splits have one pair each, in order.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from input_fns.vocabulary import Vocabulary
 
 _VOCABULARY_FILE = "vocabulary.model"
 _ENCODE_AT_ONCE = 10_000
-# A sentence goes into the first of so many rows that has room for it.
+# First-fit packing over this many open rows.
 _OPEN_ROWS = 64
 
 
@@ -32,9 +31,10 @@ class RawTokens:
     """A `RawSplit` of rows of tokens.
 
     Attributes:
-      sides: of the source and of the target, the ids of each sentence.
-      rows: the sentences of each row.
-      max_length: of a row, in tokens.
+      sides: token ids of each sentence, of the source and of the target.
+      rows: indices of the sentences of each row.
+      max_length: tokens per row.
+      dtype: dtype of the stored ids.
     """
 
     sides: tuple[list[np.ndarray], list[np.ndarray]]
@@ -72,18 +72,16 @@ def encode(
     progress=lambda line: None,
     held_out: Collection[str] = (),
 ) -> RawDataset:
-    """Returns the data set as rows of tokens.
+    """Returns the data set with rows of tokens.
 
     Args:
       raw: splits of `RawText`.
       options: `vocabulary`, or `vocab_size`, `subwords` and `seed` to learn one; `max_length`.
-      progress: called with a line now and then.
-      held_out: splits that were a part of "train": of them, too, pairs without words or with too
-        many are left out.
+      progress: function that prints a line.
+      held_out: splits held out of "train"; empty and too long pairs are skipped in them as well.
 
     Raises:
-      DataError: a pair of a split of the source's own, other than "train", is longer than
-        `max_length`.
+      DataError: a pair of another split of the source is longer than `max_length`.
     """
     if options.vocabulary:
         pieces = vocabulary.load(_vocabulary_file(options.vocabulary))
@@ -110,7 +108,7 @@ def encode(
 
 
 def _vocabulary_file(path):
-    """Returns the path of a vocabulary, given it or the folder of another data set."""
+    """Returns the path of a vocabulary file, from its path or the folder of a data set."""
     if not dataset_info.exists(path):
         return path
     text = dataset_info.read(path).text
@@ -151,14 +149,14 @@ def _encode_side(lines, pieces, dtype):
 
 
 def _pack(lengths, pairs, max_length):
-    """Returns the rows: pairs that have room for each other on both sides, first fit."""
+    """Returns the pairs of each row, packed first-fit on both sides."""
     rows, is_open = [], np.zeros(_OPEN_ROWS, int)
     room = np.zeros([_OPEN_ROWS, 2], int)
     for pair in pairs.tolist():
         fits = (room >= lengths[:, pair]).all(axis=1)
         slot = int(fits.argmax())
         if not fits[slot]:
-            # The fullest row makes way for a new one.
+            # Close the fullest row and open a new one.
             slot = int(room.min(axis=1).argmin())
             is_open[slot], room[slot] = len(rows), max_length
             rows.append([])

@@ -1,4 +1,4 @@
-"""Any image classification data set of tensorflow-datasets, where that package is installed.
+"""Image classification data sets of tensorflow-datasets, an optional dependency.
 
 https://www.tensorflow.org/datasets/catalog/overview#image_classification
 """
@@ -14,16 +14,16 @@ import tensorflow as tf
 
 from input_fns import DataError
 from input_fns.convert import decoded_images
-from input_fns.convert.image_files import row_of
+from input_fns.convert.image_files import to_row
 from input_fns.convert.source import Broken, Options, RawDataset, Row, split_names
 
 PREFIX = "tfds:"
-_UNLABELLED = -1  # in the test split of a contest, ImageNet's among them
+_UNLABELLED = -1  # in test splits of contests, such as ImageNet
 
 
 @dataclasses.dataclass(frozen=True)
 class TfdsSplit:
-    """A `RawSplit` of encoded images, read from a builder one by one."""
+    """A `RawSplit` of image files from a builder."""
 
     builder: Any
     split: str
@@ -34,7 +34,7 @@ class TfdsSplit:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the split's own files, or of the pixels."""
+        """Bytes of the pixels, or of the split's files."""
         if self.options.image_size is not None:
             return len(self) * int(np.prod(self.options.image_size)) * self.options.channels
         whole = self.builder.info.splits[self.split]
@@ -56,17 +56,17 @@ class TfdsSplit:
                 continue
             name = f"{self.split}[{i}]"
             try:
-                yield row_of(decoded_images.read(data, size, channels), channels, name)
-            except Exception as error:  # whatever Pillow says of a broken file
+                yield to_row(decoded_images.read(data, size, channels), channels, name)
+            except Exception as error:  # Pillow's decoders raise many types
                 yield Broken(name, str(error))
 
 
 def read(options: Options) -> RawDataset:
-    """Returns every split of the data set that has labels, downloading it if need be.
+    """Returns all splits with labels; downloads the data set if needed.
 
     Args:
-      options: `dataset` is "tfds:NAME", such as "tfds:cifar10"; `source` is the folder of
-        tensorflow-datasets, its own choice if empty.
+      options: `dataset` is "tfds:NAME", such as "tfds:cifar10"; `source` is the data_dir of
+        tensorflow-datasets; its default if empty.
 
     Raises:
       DataError: the package is not installed, or the data set has no image and label.
@@ -87,7 +87,7 @@ def read(options: Options) -> RawDataset:
     for ours, name in split_names(builder.info.splits, options.dataset).items():
         labels = np.fromiter(_column(builder, name, "label"), np.int64)
         if (labels == _UNLABELLED).all():
-            print(f"{ours}: left out, for its examples have no labels")
+            print(f"{ours}: skipped, its examples have no labels")
             continue
         splits[ours] = TfdsSplit(builder, name, labels, options, np.arange(len(labels)))
     return RawDataset(options.dataset, tuple(features["label"].names), splits)
@@ -97,7 +97,7 @@ def _column(builder, split, name):
     import tensorflow_datasets as tfds
 
     skip = {"image": tfds.decode.SkipDecoding()}
-    config = tfds.ReadConfig(interleave_cycle_length=1)  # the same order each time
+    config = tfds.ReadConfig(interleave_cycle_length=1)  # deterministic order
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         dataset = builder.as_dataset(
             split=split, decoders=skip, read_config=config, shuffle_files=False

@@ -1,8 +1,8 @@
-"""Writes a data set as TFRecord shards and, last of all, the `dataset.json` that completes it.
+"""Writes a data set as TFRecord shards and finally its `dataset.json`, atomically.
 
-A shard's name holds the checksum of its records: two data sets share a file only if it is the same.
-So the shards of a new data set lie beside those of the old one until `dataset.json`, one file, is
-replaced: a run that is killed anywhere leaves the old data set or the new one.
+Shards are named by the checksum of their records, so the shards of a new data set do not overwrite
+those of the old one. Replacing `dataset.json` commits: a run that is killed at any time leaves the
+old data set or the new one.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from input_fns.convert.source import Broken, RawDataset
 _SHARD_BYTES = 10 * 2**20
 _LARGEST_SHARD_BYTES = 100 * 2**20
 _MAX_SHARDS = 100
-# Around an example's features: the Example's keys and lengths, the record's length and checksums.
+# Per example: keys and lengths of the Example, length and checksums of the record.
 _OVERHEAD_BYTES = 64
-# What this module makes: shards, old and new names of their temporary files, vocabularies.
+# Files of this module: shards, their temporary files (old and new names), vocabularies.
 _OURS = re.compile(
     r".+-\d{5}-of-\d{5}-[0-9a-f]{8}\.tfrecord"
     r"|.+-\d{5}\.tfrecord\.partial(-[0-9a-f]{8})?"
@@ -46,21 +46,20 @@ def write(
 ) -> dataset_info.DatasetInfo:
     """Writes `raw` into `data_dir`, local or gs://, replacing what is there.
 
-    Every shard is written under a temporary name. When all are whole they get their names, then
-    `dataset.json` is replaced, then the files of the old data set and of runs that were killed are
-    removed.
+    Writes all shards under temporary names, renames them, replaces `dataset.json`, then removes the
+    files of the old data set and of killed runs.
 
     Args:
       raw: the data set.
-      data_dir: made if missing.
-      num_shards: of each split; 0 chooses from the bytes.
-      progress: called with a line now and then.
-      prepared_with: of the Dataset.
-      before_commit: called when all is written under temporary names; an error stops it there.
+      data_dir: folder; created if missing.
+      num_shards: shards per split; 0 chooses from the size.
+      progress: function that prints a line.
+      prepared_with: see `DatasetInfo`.
+      before_commit: called before the commit; may raise to abort.
 
     Raises:
-      DataError: a split is empty, or all broken, a label is outside the classes, or a name cannot
-        be one.
+      DataError: a split has no valid examples, a label is outside of the classes, features differ
+        between examples, or a name is invalid.
     """
     _check_names(raw)
     for name, split in raw.splits.items():
@@ -90,7 +89,7 @@ def write(
 
 
 def content_name(name: str, content: bytes) -> str:
-    """Returns the name of a file with the checksum of its content, such as "a-0123abcd.model"."""
+    """Returns a file name with the checksum of the content, such as "a-0123abcd.model"."""
     stem, extension = os.path.splitext(name)
     return f"{stem}-{zlib.crc32(content):08x}{extension}"
 
@@ -137,7 +136,7 @@ def _label_names(raw, features):
 
 
 class _SplitWriter:
-    """Writes the shards of one split under temporary names, and keeps what is known of them."""
+    """Writes the shards of one split under temporary names and collects their metadata."""
 
     def __init__(self, raw: RawDataset, name, data_dir, num_shards, progress):
         self.name = name
@@ -150,13 +149,13 @@ class _SplitWriter:
         self._rows = iter(self._split)
         self._histogram = np.zeros(len(raw.class_names), int)
         self._broken = []
-        self._contents = []  # of each shard, its number of examples and their checksum
+        self._contents = []  # (number of examples, checksum) of each shard
         self.features = {}
         self.partials = []
         self._made = []
 
     def write(self) -> None:
-        """Writes every shard; a shard whose every example is broken leaves no file."""
+        """Writes all shards; a shard without valid examples leaves no file."""
         started = time.monotonic()
         for i, (begin, end) in enumerate(zip(self._bounds, self._bounds[1:])):
             name = files.partial_name(f"{self.name}-{i:05d}.tfrecord")
@@ -183,7 +182,7 @@ class _SplitWriter:
             )
 
     def remove_partials(self) -> None:
-        """Removes the temporary files that have not become shards."""
+        """Removes the remaining temporary files."""
         for path in filter(tf.io.gfile.exists, self._made):
             tf.io.gfile.remove(path)
 
@@ -202,7 +201,7 @@ class _SplitWriter:
 
     @property
     def names(self) -> list[str]:
-        """Names of the shards when the data set is complete."""
+        """Final names of the shards."""
         count = len(self.partials)
         return [
             f"{self.name}-{i:05d}-of-{count:05d}-{crc32:08x}.tfrecord"
@@ -210,7 +209,7 @@ class _SplitWriter:
         ]
 
     def as_split(self) -> dataset_info.SplitInfo:
-        """Returns what dataset.json says of the split."""
+        """Returns the metadata of the split."""
         shards = tuple(
             dataset_info.ShardInfo(name, tf.io.gfile.stat(path).length, *content)
             for name, path, content in zip(self.names, self.partials, self._contents)
@@ -255,11 +254,11 @@ def _serialize(row, label):
     if label is not None:
         feature["label"] = tf.train.Feature(int64_list=tf.train.Int64List(value=[label]))
     example = tf.train.Example(features=tf.train.Features(feature=feature))
-    return example.SerializeToString(deterministic=True)  # its checksum is a part of a name
+    return example.SerializeToString(deterministic=True)  # the checksum is part of a file name
 
 
 def _commit(written: dataset_info.DatasetInfo, writers, others):
-    """Gives the shards their names and the data set its dataset.json; removes what is old."""
+    """Renames the shards, replaces dataset.json and removes old files."""
     data_dir = written.data_dir
     for writer in writers:
         for name, partial in zip(writer.names, writer.partials):
@@ -280,14 +279,14 @@ def _commit(written: dataset_info.DatasetInfo, writers, others):
 
 
 def _sync(path):
-    """Brings a local file to the disk: what it replaces is removed later."""
+    """Flushes a local file to disk before older files are removed."""
     if "://" not in path:
         with open(path, "rb") as file:
             os.fsync(file.fileno())
 
 
 def _replaced_names(data_dir):
-    """Returns the names of the files of the data set that is there, none if it cannot be read."""
+    """Returns the file names of the existing data set; none if it is invalid."""
     try:
         return _file_names(dataset_info.read(data_dir))
     except DataError:
@@ -297,5 +296,5 @@ def _replaced_names(data_dir):
 def _file_names(data):
     found = {shard.name for split in data.splits.values() for shard in split.shards}
     found |= {data.text.vocabulary} if data.text else set()
-    # Whoever wrote dataset.json: nothing else is removed.
+    # dataset.json is untrusted: remove no other files.
     return {name for name in found if name.endswith((".tfrecord", ".model"))}

@@ -1,1 +1,1 @@
-"""Layers, losses and cross-replica sums that several models use."""
+"""Layers, losses and the device scope that several models use."""

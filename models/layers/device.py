@@ -25,7 +25,7 @@ _THREAD = threading.local()
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """Where a part of the graph runs.
+    """The device of a part of the graph.
 
     Keep it (`here = device.current()`) for code that runs after the scope has ended, such as the
     gradient function of `tf.custom_gradient`.

@@ -100,8 +100,8 @@ def _batch_norm_from_sums(x, params, name, gamma_initializer, strides, is_cross_
     """Batch norm in training from sums over the per-replica or global batch.
 
     A TPU has no kernel for it. Forward and backward pass are one multiply-add per value, with
-    coefficients per channel, so that XLA fuses them into the adjacent convolutions; it would write
-    the gradient of its own expansion to memory.
+    coefficients per channel, so that XLA fuses them into the adjacent convolutions; otherwise it
+    would write the gradient of batch norm to memory.
     """
     with tf.compat.v1.variable_scope(name):
         gamma = _variable("gamma", x, gamma_initializer, trainable=True)

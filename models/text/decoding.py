@@ -38,7 +38,7 @@ def search(step, caches, max_length, params):
 
 
 def _greedy(step, caches, batch_size, max_length, params):
-    """Takes the most probable token at each position; see `search`."""
+    """Greedy decoding: the most probable token at each position; see `search`."""
 
     def is_unfinished(position, last, target, log_prob, caches):
         del last, log_prob, caches

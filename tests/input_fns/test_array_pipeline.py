@@ -1,5 +1,7 @@
 """Arrays in memory as a data set: of any features and labels, with what pictures have."""
 
+import importlib
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -7,6 +9,7 @@ import tensorflow as tf
 from common.constants import DROPOUT_SEED
 from input_fns import DataError
 from input_fns.array_pipeline import ArrayPipeline
+from input_fns.dataset_info import Feature
 from input_fns.pipeline import Pipeline
 
 SIZE = 23
@@ -37,7 +40,8 @@ def batches(session):
 
 def test_it_is_a_pipeline(pipeline):
     assert isinstance(pipeline, Pipeline)
-    assert pipeline.features["x"].shape == (2,)
+    assert pipeline.features["x"] == Feature("raw", "float32", (2,))
+    assert type(pipeline.features["x"].shape[0]) is int  # goes into JSON
     assert pipeline.data.split("test").num_examples == 7
 
 
@@ -99,3 +103,41 @@ def test_labels_of_classes_are_integers(labels):
     split = {"x": np.zeros([3, 2])}, np.array(labels)
     with pytest.raises(DataError, match="classes must be integers"):
         ArrayPipeline("numbers", {"test": split}, class_names=("a", "b", "c"))
+
+
+MODULE = """
+import numpy as np
+
+from input_fns.array_pipeline import ArrayPipeline
+
+SEEN = []
+ARRAYS = {"image": np.zeros([8, 3, 3, 1], np.uint8)}, np.arange(8) % 2
+
+
+def with_params(data_dir, params):
+    SEEN.append((data_dir, params["hidden_units"], params["learning_rate"]))
+    return ArrayPipeline("zeros", {"train": ARRAYS, "test": ARRAYS}, ("a", "b"), {"scale": 2.0})
+
+
+def without_params(data_dir, number=3):
+    SEEN.append((data_dir, number))
+    return ArrayPipeline("zeros", {"train": ARRAYS, "test": ARRAYS}, ("a", "b"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "seen"), [("with_params", ("d", [4], 0.25)), ("without_params", ("d", 3))]
+)
+def test_a_function_gets_the_folder_and_the_hyperparameters(
+    run_with, tmp_path, monkeypatch, function, seen
+):
+    name = f"own_{function}"
+    (tmp_path / f"{name}.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    run_with(
+        *(f"--dataset={name}:{function}", "--data_dir=d", "--model=mlp", "--mode=train"),
+        *("--params=hidden_units=[4],learning_rate=0.25", "--train_steps=1"),
+        *("--train_batch_size=4", f"--model_dir={tmp_path}/run"),
+    )
+    found = importlib.import_module(name).SEEN
+    assert [list(value) if isinstance(value, tuple) else value for value in found[0]] == list(seen)

@@ -273,9 +273,7 @@ def test_files_are_held_where_their_pixels_would_not_fit(photos, monkeypatch):
 
 def test_a_split_that_does_not_fit_is_refused_with_the_arithmetic(data_dir, monkeypatch):
     monkeypatch.setattr(caching.memory, "available_bytes", lambda: 100)
-    message = (
-        "--cache=memory: split 'train' takes 0.0 GiB, and half of the memory that is available"
-    )
+    message = "--cache=memory: split 'train' needs 0.0 GiB, more than half of the available memory"
     with pytest.raises(DataError, match=message):
         caching.plan(dataset_info.load(data_dir, "stripes"), "train", "memory")
 
@@ -283,7 +281,7 @@ def test_a_split_that_does_not_fit_is_refused_with_the_arithmetic(data_dir, monk
 def test_a_disk_that_is_full_is_seen_before_it_is(data_dir, tmp_path, monkeypatch):
     usage = type("Usage", (), {"free": 100})
     monkeypatch.setattr(caching.shutil, "disk_usage", lambda folder: usage)
-    with pytest.raises(DataError, match=r"and the disk has 0\.0 GiB left"):
+    with pytest.raises(DataError, match=r"and the disk has 0\.0 GiB free"):
         caching.plan(dataset_info.load(data_dir, "stripes"), "train", str(tmp_path))
 
 

@@ -1,4 +1,4 @@
-"""From Keras' weights to a checkpoint. tests/test_against_applications.py has what it computes."""
+"""Conversion of Keras weights; tests/test_against_applications.py compares the outputs."""
 
 import h5py
 import numpy as np
@@ -12,7 +12,7 @@ from tools import keras_weights
 
 
 def write_h5(path, arrays, nested=""):
-    """A file as Keras 2 lays it out: `{"layer/weight": array}`, a group a layer."""
+    """Writes a file in the layout of Keras 2: one group per layer; `{"layer/weight": array}`."""
     with h5py.File(path, "w") as file:
         for name, array in arrays.items():
             layer = name.split("/")[0]
@@ -26,7 +26,7 @@ def batch_norm(layer, channels):
 
 
 def mobilenet(width=0.25, top=None):
-    """The arrays of a MobileNet of Keras."""
+    """Returns the weights of a Keras MobileNet."""
     channels = [int(c * width) for c in (32, 64, *[128] * 2, *[256] * 2, *[512] * 6, *[1024] * 2)]
     arrays = {"conv1/kernel": np.ones([3, 3, 3, channels[0]])}
     arrays.update(batch_norm("conv1_bn", channels[0]))
@@ -42,7 +42,7 @@ def mobilenet(width=0.25, top=None):
 
 
 @pytest.mark.parametrize("nested", ["", "model_weights/", "model_weights/mobilenet_0.25/"])
-def test_weights_of_a_file_of_weights_of_a_model_and_of_a_model_in_a_model(tmp_path, nested):
+def test_layouts_of_weights_models_and_nested_models(tmp_path, nested):
     path = write_h5(tmp_path / "weights.h5", mobilenet(), nested)
     variables, model, params = keras_weights.convert(keras_weights.read(path))
     assert model == "mobilenet"
@@ -52,7 +52,7 @@ def test_weights_of_a_file_of_weights_of_a_model_and_of_a_model_in_a_model(tmp_p
     assert variables["block_3/pointwise_norm/moving_mean"].tolist() == [3.0] * 32
 
 
-def test_the_checkpoint_holds_them_and_the_flags_are_printed(tmp_path, capsys):
+def test_main_writes_the_checkpoint_and_prints_flags(tmp_path, capsys):
     path, checkpoint = write_h5(tmp_path / "w.h5", mobilenet(top=5)), str(tmp_path / "new" / "w")
     keras_weights.main(path, checkpoint)
     assert tf.train.load_variable(checkpoint, "logits/kernel").shape == (256, 5)
@@ -62,21 +62,21 @@ def test_the_checkpoint_holds_them_and_the_flags_are_printed(tmp_path, capsys):
     assert f"--warm_start_from={checkpoint}" in output
 
 
-def test_layers_of_a_users_own_are_left_out_and_named(tmp_path, capsys):
+def test_custom_layers_are_ignored_and_reported(tmp_path, capsys):
     arrays = {**mobilenet(), "dense_7/kernel": np.ones([256, 2])}
     keras_weights.main(write_h5(tmp_path / "w.h5", arrays), str(tmp_path / "w"))
-    assert "left out, of no layer of the network: dense_7" in capsys.readouterr().out
+    assert "ignored layers: dense_7" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("width", [slow(0.42), slow(1.23)])
-def test_a_mobilenet_v2_of_a_width_that_is_not_published(width, eager, tmp_path, capsys):
+def test_mobilenet_v2_of_unusual_width(width, eager, tmp_path, capsys):
     network = tf.keras.applications.MobileNetV2((32, 32, 3), width, weights=None, classes=5)
     network.save_weights(tmp_path / "w.h5")
     keras_weights.main(str(tmp_path / "w.h5"), str(tmp_path / "w"))
     assert "262 variables, 5 classes" in capsys.readouterr().out
 
 
-def test_of_a_mobilenet_v2_every_channel_tells_the_width():
+def test_width_of_mobilenet_v2_is_found_from_its_channels():
     for hundredths in range(10, 401):
         channels = our_mobilenet.v2_channels(hundredths / 100)
         layers = ["Conv1", "expanded_conv_project", *[f"block_{i}_project" for i in range(1, 17)]]
@@ -86,11 +86,11 @@ def test_of_a_mobilenet_v2_every_channel_tells_the_width():
         }
         _, _, params = keras_weights.convert(arrays)
         assert our_mobilenet.v2_channels(params["width"]) == channels
-        if hundredths in (35, 50, 75, 100, 130, 140):  # those with weights of ImageNet
+        if hundredths in (35, 50, 75, 100, 130, 140):  # widths with ImageNet weights
             assert params["width"] == hundredths / 100
 
 
-def test_colours_of_a_resnet_change_places_and_biases_move_into_the_mean():
+def test_resnet_kernel_is_converted_to_rgb_and_biases_are_folded():
     kernel = np.arange(7 * 7 * 3 * 64, dtype=np.float32).reshape([7, 7, 3, 64])
     arrays = {("conv1_conv", "kernel"): kernel, ("conv1_conv", "bias"): np.full([64], 0.5)}
     arrays["conv1_bn", "moving_mean"] = np.full([64], 2.0)
@@ -123,16 +123,14 @@ def without_a_layer():
         ({"conv1_conv/kernel": np.ones(8), "x_preact_bn/gamma": np.ones(8)}, "ResNet V2"),
     ],
 )  # fmt: skip
-def test_weights_of_something_else_are_refused_before_anything_is_written(
-    tmp_path, arrays, message
-):
+def test_unsupported_weights_raise_before_anything_is_written(tmp_path, arrays, message):
     path = write_h5(tmp_path / "weights.h5", arrays)
     with pytest.raises(UsageError, match=message):
         keras_weights.main(path, str(tmp_path / "weights.ckpt"))
     assert [file.name for file in tmp_path.iterdir()] == ["weights.h5"]
 
 
-def test_a_file_that_is_not_there_or_no_hdf5_is_refused(tmp_path):
+def test_missing_or_invalid_file_raises(tmp_path):
     (tmp_path / "text.h5").write_text("weights")
     for name in ("text.h5", "missing.h5"):
         with pytest.raises(UsageError, match="cannot be read as HDF5"):

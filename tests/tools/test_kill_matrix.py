@@ -1,4 +1,4 @@
-"""Kills before system calls: where they come, what counts as an end, and one real point."""
+"""Kills before system calls: the order of calls, the choice of points, and one real point."""
 
 import os
 import pathlib
@@ -23,7 +23,7 @@ def supported():
 
 
 def write_and_rename(folder):
-    """Makes the files 0, 1 and 2, each in a thread."""
+    """Creates the files 0, 1 and 2, each in a thread."""
 
     def write(name):
         (folder / "partial").write_text("content")
@@ -36,7 +36,7 @@ def write_and_rename(folder):
 
 
 def watched(folder, kill_at=None):
-    """Runs it; returns its status and its calls, the last of which killed it."""
+    """Runs `write_and_rename`; returns its status and its calls; kills it before one of them."""
     calls = []
 
     def decide(call):
@@ -48,7 +48,7 @@ def watched(folder, kill_at=None):
     return seccomp.run(lambda: write_and_rename(folder), decide), calls
 
 
-def test_the_calls_of_all_threads_are_seen_in_order(tmp_path):
+def test_calls_of_all_threads_are_in_order(tmp_path):
     one = [("openat", "partial"), ("write", "partial"), ("rename", "partial")]
     assert watched(tmp_path) == (0, 3 * one)
     assert sorted(os.listdir(tmp_path)) == ["0", "1", "2"]
@@ -57,7 +57,7 @@ def test_the_calls_of_all_threads_are_seen_in_order(tmp_path):
 @pytest.mark.parametrize(
     ("kill_at", "left"), [(3, ["0"]), (4, ["0", "partial"]), (5, ["0", "partial"])]
 )
-def test_a_killed_call_does_not_happen(kill_at, left, tmp_path):
+def test_call_does_not_happen_after_a_kill(kill_at, left, tmp_path):
     status, calls = watched(tmp_path, kill_at)
     assert (status, len(calls)) == (-9, kill_at + 1)
     assert sorted(os.listdir(tmp_path)) == left
@@ -65,11 +65,11 @@ def test_a_killed_call_does_not_happen(kill_at, left, tmp_path):
         assert (tmp_path / "partial").read_text() == ""
 
 
-def test_an_exit_status_is_that_of_the_program():
+def test_run_returns_the_exit_status():
     assert seccomp.run(lambda: sys.exit(2), lambda call: True) == 2
 
 
-def test_points_are_of_each_kind_and_hold_first_and_last():
+def test_choose_includes_the_first_and_last_call_of_each_kind():
     calls = ["write a"] * 50 + ["rename b"] * 3 + ["unlink c"]
     chosen = kill_matrix.choose(calls, 8, seed=1)
     assert {0, 49, 50, 52, 53} <= set(chosen)
@@ -78,7 +78,7 @@ def test_points_are_of_each_kind_and_hold_first_and_last():
     assert kill_matrix.choose(calls, 0, seed=1) == list(range(54))
 
 
-def test_a_summary_has_no_times(tmp_path):
+def test_summary_ignores_times(tmp_path):
     (tmp_path / "model").mkdir()
     for version in ("1700000000", "1700000009"):
         (tmp_path / "export" / version).mkdir(parents=True)
@@ -105,7 +105,7 @@ def run_matrix(*arguments):
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def test_a_data_set_that_is_killed_before_it_is_complete():
+def test_prepare_data_killed_before_completion():
     done = run_matrix("--only=prepare:14", "--workers=1")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "prepare" in done.stdout

@@ -8,7 +8,7 @@ from common.params import Ints
 from engine.train import schedules
 from tests import numerics
 
-# Share of the steps, cosine or power, its place between two rates, warm-up: two operations each.
+# Fraction of the steps, cosine or power, its place between two rates, warm-up: two operations each.
 RATE = {"depth": 8}
 STEPS = [0, 1, 5, 10, 35, 60, 99, 100, 150]
 # Parameters, and the rate at some steps.

@@ -283,3 +283,60 @@ def test_a_colon_in_the_name_is_refused(module, prepare, tmp_path):
         prepare(*arguments, "--name=a:b")
     with pytest.raises(Exception, match="needs --name"):
         prepare(*arguments)
+
+
+MODEL = """
+    import tensorflow as tf
+
+    from models.model import Loss, Model
+
+
+    def default_params():
+        return {"units": 2, "num_columns": 0}
+
+
+    def inference(features, params, training):
+        columns = tf.ensure_shape(features["columns"], [None, params["num_columns"]])
+        return {"sum": tf.compat.v1.layers.dense(columns, 1)[:, 0]}
+
+
+    def losses(features, labels, outputs, params):
+        return {"squared_error": Loss(tf.square(outputs["sum"] - labels["sum"]))}
+
+
+    def metrics(features, labels, outputs, weights, params):
+        error = tf.compat.v1.metrics.mean_absolute_error(labels["sum"], outputs["sum"], weights)
+        return {"mae": error}
+
+
+    MODEL = Model(
+        "sums",
+        default_params,
+        inference,
+        losses,
+        lambda features, outputs, params: outputs,
+        metrics,
+        dataset_properties=("num_columns",),
+    )
+    """
+
+
+@pytest.mark.parametrize("wrapper", ["cpu", "tpu"])
+def test_a_converter_and_a_model_are_enough(
+    prepared, run_with, run_tpu_with, tmp_path, monkeypatch, result, wrapper
+):
+    name = f"own_model_{abs(hash(tmp_path.name))}"
+    (tmp_path / f"{name}.py").write_text(textwrap.dedent(MODEL))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    arguments = [
+        *(f"--model={name}:MODEL", "--dataset=sums", f"--data_dir={prepared.data_dir}"),
+        *(f"--model_dir={tmp_path}/run", "--mode=train_and_eval", "--train_steps=4", "--seed=1"),
+        *("--train_batch_size=4", "--eval_batch_size=4", "--predict_batch_size=4"),
+    ]
+    if wrapper == "cpu":
+        run_with(*arguments)
+    else:
+        run_tpu_with(*arguments, "--tpu=emulator", "--tpu_topology=1x2")
+    evaluated = result(tmp_path / "run", 4)["eval"]
+    assert evaluated["examples"] == 7
+    assert evaluated["mae"] > 0

@@ -28,7 +28,7 @@ def pixels_of(data):
 def test_what_tensorflow_reads_as_pillow_does_is_kept(session, photo, encode, file_format, mode):
     data = encode(photo(9, 13).convert(mode), file_format)
     kept = decoded_images.read(data, KEPT, 3)
-    assert kept == decoded_images.Picture(data, file_format.lower(), 9, 13)
+    assert kept == decoded_images.StoredImage(data, file_format.lower(), 9, 13)
     decoded = session.run(tf.io.decode_image(kept.data, channels=3, expand_animations=False))
     np.testing.assert_allclose(decoded, pixels_of(data), atol=3)  # two JPEG decoders
 
@@ -37,7 +37,7 @@ def test_a_phone_s_jpeg_with_a_second_picture_is_kept(session, photo):
     file = io.BytesIO()
     photo(9, 13).save(file, "MPO", save_all=True, append_images=[photo(9, 13, seed=2)])
     kept = decoded_images.read(file.getvalue(), KEPT, 3)
-    assert kept == decoded_images.Picture(file.getvalue(), "jpeg", 9, 13)
+    assert kept == decoded_images.StoredImage(file.getvalue(), "jpeg", 9, 13)
     decoded = session.run(tf.io.decode_image(kept.data, channels=3))
     np.testing.assert_allclose(decoded, pixels_of(kept.data), atol=3)
 
@@ -127,7 +127,7 @@ def test_reasons_stand_in_the_place_of_broken_files(tmp_path, photo, encode):
         (tmp_path / name).write_bytes(data)
     names = [str(tmp_path / name) for name in [*contents, "missing.jpg"]]
     found = decoded_images.read_many(names, KEPT, 3)
-    assert found[0] == decoded_images.Picture(good, "jpeg", 9, 13)
+    assert found[0] == decoded_images.StoredImage(good, "jpeg", 9, 13)
     assert found[1:3] == ["it is empty", "it is no image"]
     assert "truncated" in found[3].lower()
     assert "No such file" in found[4]

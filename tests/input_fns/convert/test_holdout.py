@@ -59,7 +59,7 @@ def test_groups_stay_together_and_shares_come_close(seed):
 @pytest.mark.parametrize(
     ("splits", "options", "message"),
     [
-        (None, {"test_fraction": 0.1}, "--test_fraction: .* has a split 'test' of its own"),
+        (None, {"test_fraction": 0.1}, "--test_fraction: .* already has a split 'test'"),
         ({"test": split_of()}, {"validation_fraction": 0.1}, "no split 'train' to hold out of"),
         (None, {"validation_fraction": 0.001}, "split 'validation' would have no example"),
     ],

@@ -97,7 +97,7 @@ def test_two_names_of_one_split(read, folder, tmp_path):
 
 
 def test_a_source_that_is_no_folder(read, tmp_path):
-    with pytest.raises(DataError, match="no/such is no folder"):
+    with pytest.raises(DataError, match="no/such is not a folder"):
         read("image_folder", source=tmp_path / "no/such")
 
 

@@ -66,7 +66,7 @@ def keras_attention(values, query, memory, mask, scale_of_scores=1.0):
 def test_self_attention_is_keras(random, eager, use_tpu):
     x = random.normal(size=[BATCH, LENGTH, HIDDEN]).astype(np.float32)
     mask = random.integers(0, 2, [BATCH, LENGTH, LENGTH]).astype(bool)
-    mask[:, :, 0] = True  # of nothing at all there is no mean
+    mask[:, :, 0] = True  # at least one key per query
 
     def ours(x, mask):
         bias = attention.attention_bias(mask)[:, tf.newaxis]

@@ -12,13 +12,13 @@ CLASSES = 11
 
 @pytest.fixture
 def keras():
-    """Keras' loss of each example, and its gradient, from shares of the classes."""
+    """Keras' loss of each example, and its gradient, from class probabilities."""
 
-    def compute(shares, logits, label_smoothing):
+    def compute(probabilities, logits, label_smoothing):
         loss = tf.keras.losses.CategoricalCrossentropy(
             from_logits=True, label_smoothing=label_smoothing, reduction="none"
         )
-        value = loss(shares, logits)
+        value = loss(probabilities, logits)
         return value, tf.gradients(value, logits)[0]
 
     return compute
@@ -30,22 +30,24 @@ def one_hot(labels):
 
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("scale", [1.0, 300.0], ids=["usual logits", "huge logits"])
-@pytest.mark.parametrize("mixed", [False, True], ids=["classes", "shares of classes"])
+@pytest.mark.parametrize("mixed", [False, True], ids=["classes", "class probabilities"])
 @pytest.mark.parametrize("use_tpu", [False, True])
 def test_values_and_gradients(session, keras, label_smoothing, scale, mixed, use_tpu):
     random = np.random.default_rng(1)
     labels = random.integers(0, CLASSES, [13, 7]).astype(np.int32)
-    shares = one_hot(labels)
+    probabilities = one_hot(labels)
     if mixed:
-        labels = shares = 0.3 * shares + 0.7 * one_hot(random.integers(0, CLASSES, [13, 7]))
+        labels = probabilities = 0.3 * probabilities + 0.7 * one_hot(
+            random.integers(0, CLASSES, [13, 7])
+        )
     logits = tf.constant(scale * random.standard_normal([13, 7, CLASSES]), tf.float32)
     with device.scope({"use_tpu": use_tpu}):
         ours = losses.cross_entropy(tf.constant(labels), logits, label_smoothing)
     gradient = tf.gradients(ours, logits)[0]
     assert ours.shape == [13, 7]
-    got, expected = session.run([(ours, gradient), keras(shares, logits, label_smoothing)])
-    # Peak, power, sum, logarithm or share, product with the shares, difference. Values are sums of
-    # logits, gradients of shares from 0 to 1.
+    got, expected = session.run([(ours, gradient), keras(probabilities, logits, label_smoothing)])
+    # Peak, power, sum, logarithm or quotient, product with the probabilities, difference. Values
+    # are sums of logits, gradients are sums of probabilities.
     arithmetic = {"terms": CLASSES, "depth": 6}
     numerics.assert_close(got[0], expected[0], magnitude=np.abs(expected[0]).max(), **arithmetic)
     numerics.assert_close(got[1], expected[1], magnitude=1, **arithmetic)

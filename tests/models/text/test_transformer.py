@@ -158,7 +158,7 @@ def test_bfloat16_is_near_float32():
     rounded = logits(SOURCE, TARGET, num_layers=1, precision="bfloat16")
     assert rounded.dtype == tf.bfloat16.as_numpy_dtype
     # To bfloat16 are rounded the embedding, its scale and the position, in an attention 3 kernels,
-    # 3 biases, what is computed of both, the scores, the shares and the mean; in a feed-forward net
+    # 3 biases, their results, the scores, the softmax and the mean; in a feed-forward network
     # 2, 2 and 3 such; around each 2 sums and norms; the logits.
     roundings = 3 + 3 * (3 + 3 + 6 + 3) + 2 * (2 + 2 + 3) + 5 * 2 + 1
     arithmetic = {"terms": roundings, "dtype": "bfloat16", "sides": 1}

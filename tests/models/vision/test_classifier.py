@@ -51,23 +51,25 @@ def test_predictions_are_classes_and_probabilities(session):
     numerics.assert_close(predictions["probabilities"], softmax, **SOFTMAX)
 
 
-def test_shares_of_classes_as_labels(session):
+def test_class_probabilities_as_labels(session):
     """Mixed labels give the mix of the losses, with label smoothing too (Keras' definition)."""
     logits = np.random.default_rng(1).normal(size=[13, 5]).astype(np.float32)
-    shares = np.random.default_rng(2).dirichlet(np.ones(5), 13).astype(np.float32)
+    probabilities = np.random.default_rng(2).dirichlet(np.ones(5), 13).astype(np.float32)
     for smoothing in (0.0, 0.1):
         params = {"label_smoothing": smoothing}
         outputs = {"logits": tf.constant(logits)}
-        losses = classifier.losses({}, tf.constant(shares), outputs, params)["cross_entropy"].values
+        losses = classifier.losses({}, tf.constant(probabilities), outputs, params)[
+            "cross_entropy"
+        ].values
         wanted = tf.keras.losses.categorical_crossentropy(
-            shares, logits, from_logits=True, label_smoothing=smoothing
+            probabilities, logits, from_logits=True, label_smoothing=smoothing
         )
         numerics.assert_close(*session.run((losses, wanted)), **SOFTMAX)
 
 
 def test_the_largest_share_counts_as_the_label(session):
-    shares = tf.constant([[0.6, 0.4], [0.1, 0.9], [0.8, 0.2]])
+    probabilities = tf.constant([[0.6, 0.4], [0.1, 0.9], [0.8, 0.2]])
     logits = tf.constant([[2.0, 1.0], [2.0, 1.0], [2.0, 1.0]])
-    metrics = classifier.metrics({}, shares, {"logits": logits}, tf.ones([3]), {})
+    metrics = classifier.metrics({}, probabilities, {"logits": logits}, tf.ones([3]), {})
     session.run(tf.compat.v1.local_variables_initializer())
     numerics.assert_close(session.run(metrics["accuracy"][1]), 2 / 3)

@@ -87,17 +87,17 @@ def test_a_classifier_without_fault_confuses_nothing():
 
 
 @pytest.mark.parametrize("classes", [2, 20])
-def test_in_the_picture_cells_are_dark_where_a_row_has_its_share(classes):
-    picture = decode(np.diag([7] * classes), [f"{i}" for i in range(classes)])
-    cells = picture[-44 * classes :, -44 * classes :][3::44, 3::44]  # their corners: no digits
+def test_cells_of_the_image_are_dark_by_their_fraction_of_the_row(classes):
+    image = decode(np.diag([7] * classes), [f"{i}" for i in range(classes)])
+    cells = image[-44 * classes :, -44 * classes :][3::44, 3::44]  # their corners: no digits
     dark = (cells < 120).all(axis=-1)
     np.testing.assert_array_equal(dark, np.eye(classes, dtype=bool))
 
 
 def test_many_classes_get_a_few_pixels_each():
-    picture = decode(np.eye(100, dtype=int), ["name"] * 100)
-    assert picture.shape == (800, 800, 3)
-    np.testing.assert_array_equal((picture[::8, ::8] < 120).all(axis=-1), np.eye(100, dtype=bool))
+    image = decode(np.eye(100, dtype=int), ["name"] * 100)
+    assert image.shape == (800, 800, 3)
+    np.testing.assert_array_equal((image[::8, ::8] < 120).all(axis=-1), np.eye(100, dtype=bool))
 
 
 def test_the_report_writes_files_and_tensorboard_s_image_and_table(tmp_path):

@@ -13,9 +13,9 @@ from models.vision import gallery
 NAMES = ("cat", "dog", "a name that is much too long for a tile")
 
 
-def red(picture):
+def red(image):
     """Whether any pixel is red."""
-    pixels = np.asarray(picture).astype(int)
+    pixels = np.asarray(image).astype(int)
     return bool(((pixels[..., 0] > 200) & (pixels[..., 1] < 80)).any())
 
 

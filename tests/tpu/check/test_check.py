@@ -3,13 +3,14 @@
 import importlib.util
 import inspect
 import json
+import pathlib
 import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tpu.check import check_program, compiler, cost, format_text, to_json
+from tpu.check import check, check_program, compiler, cost, format_text, lint, to_json
 from tpu.findings import ERROR, WARNING
 
 tf1 = tf.compat.v1
@@ -106,7 +107,7 @@ def run_check(
     return check_program(estimator, input_fns, topology, compile_with_libtpu, **options)
 
 
-def line_of(function, text):
+def find_line(function, text):
     """Returns "file:line" of the line of a function that contains `text`."""
     lines, first = inspect.getsourcelines(function)
     (offset,) = [i for i, line in enumerate(lines) if text in line]
@@ -243,9 +244,17 @@ def hue(loss, images, logits):
 def test_rule_reports_the_line(change, level, code):
     report = run_check(make_model_fn(change))
     found = [finding for finding in report.findings if finding.code == code]
-    assert line_of(change, "# HERE") in [finding.where for finding in found]
+    assert find_line(change, "# HERE") in [finding.where for finding in found]
     assert {finding.level for finding in found} == {level}
     assert {finding.mode for finding in found} == {"train"}
+
+
+def test_every_code_is_documented():
+    source = inspect.getsource(lint) + inspect.getsource(check)
+    codes = set(re.findall(r'(?:ERROR|WARNING|NOTE), "([\w-]+)"', source)) | set(lint._HOST_OPS)
+    assert {"op", "hbm", "print", "batch-of-8"} <= codes
+    page = (pathlib.Path(__file__).parents[3] / "docs" / "check.md").read_text()
+    assert not [code for code in codes if f"`{code}`" not in page]
 
 
 def test_missing_kernel_message():
@@ -400,7 +409,7 @@ def mistyped(params):
 
 def test_error_in_input_fn_has_its_line():
     (finding,) = run_check(make_model_fn(), {"train": mistyped}).findings
-    assert finding.where == line_of(mistyped, "return")
+    assert finding.where == find_line(mistyped, "return")
 
 
 def test_input_fn_with_another_batch_size():
@@ -469,7 +478,7 @@ def test_update_ops_that_never_run():
     report = run_check(make_model_fn(batch_norm=True, forget=True))
     found = [f for f in report.findings if f.code == "update-never-runs"]
     assert {f.message.split("'")[1] for f in found} == {"norm/moving_mean", "norm/moving_variance"}
-    expected = line_of(make_model_fn, "batch_normalization(x, training")
+    expected = find_line(make_model_fn, "batch_normalization(x, training")
     assert {f.where for f in found} == {expected}
 
 
@@ -634,7 +643,7 @@ def test_instructions_in_loops_have_lines(monkeypatch):
 
     report = run_check(make_model_fn(change), compile_with_libtpu=True)
     places = {part.where for part in report.modes["train"].step_time.largest}
-    assert line_of(change, "tf1.layers.conv2d") in places
+    assert find_line(change, "tf1.layers.conv2d") in places
 
 
 @pytest.mark.slow
@@ -662,7 +671,7 @@ def test_step_time_is_attributed_to_lines():
     )
     assert sum(part.share for part in step_time.largest) > 0.8
     places = {part.where for part in step_time.largest}
-    assert line_of(repaired, "tf1.layers.conv2d") in places
+    assert find_line(repaired, "tf1.layers.conv2d") in places
 
 
 def test_to_json():
@@ -680,7 +689,7 @@ def test_format_text():
     assert lines[0] == "check for v3-8: 1 host x 8 cores"
     assert lines[-1] == "1 error"
     (place,) = [i for i, line in enumerate(lines) if line.startswith("error op (train): Image")]
-    assert lines[place + 1] == f"    at {line_of(rotation, '# HERE')}"
+    assert lines[place + 1] == f"    at {find_line(rotation, '# HERE')}"
     assert any(line.startswith("memory") and "about" in line for line in lines)
 
 

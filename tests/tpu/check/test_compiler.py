@@ -19,7 +19,7 @@ needs_libtpu = pytest.mark.skipif(
 )
 
 
-def hlo_of(function, *shapes):
+def lower_to_hlo(function, *shapes):
     """Returns the HLO of a function of float32 tensors."""
     with context.eager_mode():
         specs = [tf.TensorSpec(shape, tf.float32) for shape in shapes]
@@ -30,7 +30,7 @@ def hlo_of(function, *shapes):
 @pytest.fixture(scope="module")
 def product():
     """The HLO of a product of two matrices."""
-    return hlo_of(lambda a, b: tf.matmul(a, b), [256, 128], [128, 512])
+    return lower_to_hlo(lambda a, b: tf.matmul(a, b), [256, 128], [128, 512])
 
 
 @needs_libtpu
@@ -47,7 +47,7 @@ def test_matmul_compiles_for_every_generation(product, name):
 
 @needs_libtpu
 def test_out_of_memory_reports_needed_bytes():
-    hlo = hlo_of(lambda x: x + 1, [5 * 2**10, 2**20])  # 20 GiB
+    hlo = lower_to_hlo(lambda x: x + 1, [5 * 2**10, 2**20])  # 20 GiB
     compiled = compiler.compile_hlo(hlo, V3_8)
     assert not compiled.fits
     assert compiled.out_of_memory

@@ -46,15 +46,6 @@ def test_named_files_exist(page):
         assert (ROOT / name).exists(), f"{page.name} names {name}"
 
 
-@pytest.fixture
-def example(tmp_path, monkeypatch):
-    """Writes the module of docs/own_model.md to a folder on the Python path."""
-    (code,) = fenced(ROOT / "docs" / "own_model.md", "python")
-    (tmp_path / "mixer.py").write_text(code)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    return code
-
-
 def test_own_data_example(tmp_path, monkeypatch, run_with, run_tpu_with, result):
     code, _ = fenced(ROOT / "docs" / "own_data.md", "python")
     (tmp_path / "houses.py").write_text(code)
@@ -102,24 +93,3 @@ def test_own_format_example(tmp_path, monkeypatch, prepare):
         "train": 36,
         "validation": 4,
     }
-
-
-@pytest.mark.slow
-def test_own_model_example(example, digits_dir, tmp_path, run_with, run_tpu_with, result, capsys):
-    assert len(example.splitlines()) < 60
-    (block,) = fenced(ROOT / "docs" / "own_model.md", "")
-    block = block.replace("data/digits", digits_dir).replace("runs/mixer", f"{tmp_path}/mixer")
-    train, export, evaluate, check = (shlex.split(line)[2:] for line in block.splitlines())
-    run_with(*train, "--seed=1")
-    trained = result(tmp_path / "mixer", 300)["eval"]
-    assert trained["accuracy"] > 0.95
-    run_with(*export)
-    assert list((tmp_path / "mixer" / "export").glob("*/saved_model.pb"))
-    run_tpu_with(*evaluate)
-    assert result(tmp_path / "mixer", 300)["eval"]["accuracy"] == pytest.approx(
-        trained["accuracy"], abs=1e-6
-    )
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as end:
-        run_tpu_with(*check, "--check_compiler=off")
-    assert end.value.code == 0, capsys.readouterr().out

@@ -44,11 +44,12 @@ def serving_input_receiver_fn(pipeline):
             tf.compat.v1.add_to_collection(
                 tf.compat.v1.GraphKeys.ASSET_FILEPATHS, tf.constant(path)
             )
-        placeholders = {
-            name: tf.compat.v1.placeholder(spec.dtype, spec.shape, name)
-            for receiver in pipeline.receivers().values()
-            for name, spec in receiver.inputs.items()
-        }
+        with tf.name_scope("inputs"):  # a variable may have the name of a feature
+            placeholders = {
+                name: tf.compat.v1.placeholder(spec.dtype, spec.shape, name)
+                for receiver in pipeline.receivers().values()
+                for name, spec in receiver.inputs.items()
+            }
         # Placeholders of a SavedModel accept any shape: check it.
         features = {
             name: tf.ensure_shape(tensor, tensor.shape) for name, tensor in placeholders.items()

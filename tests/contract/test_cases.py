@@ -1,0 +1,65 @@
+"""Every case runs in every mode of both wrappers, from its own model and data file."""
+
+import importlib.util
+import json
+
+import numpy as np
+import pytest
+
+from tests import numerics
+from tests.contract.conftest import STEPS as CASES
+from tests.marks import slow
+
+COMPILER = "quick" if importlib.util.find_spec("libtpu") else "off"
+# Two convolutions of 16 channels and 3x3 pixels, or two layers of attention, and a softmax.
+NETWORK = {"terms": 9 * 16, "depth": 8}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_export_is_complete_and_passes_its_check(trained, case):
+    (version,) = (trained(case) / "export").iterdir()
+    assert version.name.isdigit()  # failed-<version> if the check had failed
+    check = json.loads((version / "MODEL_CARD.json").read_text())["export_check"]
+    assert check["examples"] == 13
+    assert check["problems"] == []
+
+
+@pytest.mark.parametrize(
+    "case", ["masked_lm", "embedding", slow("segmentation"), slow("detection")]
+)
+def test_a_tpu_predicts_what_a_cpu_predicts(predict, run_case_on_tpu, case):
+    cpu, tpu = predict(case), predict(case, run=run_case_on_tpu)
+    assert cpu.keys() == tpu.keys()
+    for name, values in cpu.items():
+        assert len(values) == 41
+        if values.dtype.kind == "f":
+            numerics.assert_close(tpu[name], values, **NETWORK, magnitude=1.0, name=name)
+        else:
+            np.testing.assert_array_equal(tpu[name], values, err_msg=name)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_tpu_evaluates_like_a_cpu(evaluate, run_case_on_tpu, case):
+    cpu, tpu = evaluate(case), evaluate(case, run=run_case_on_tpu)
+    assert tpu["examples"] == cpu["examples"] == 41
+    assert cpu.keys() == tpu.keys()
+    for name in cpu.keys() - {"split", "checkpoint"}:
+        numerics.assert_close(tpu[name], cpu[name], **NETWORK, magnitude=1.0, name=name)
+
+
+@pytest.mark.parametrize(
+    "case", ["masked_lm", "detection", slow("segmentation"), slow("embedding")]
+)
+def test_check_finds_no_error(run_case_on_tpu, tmp_path, case):
+    report = tmp_path / "report.json"
+    arguments = ["--mode=check", "--tpu_topology=v2-8", f"--check_report={report}"]
+    arguments += [f"--{mode}_batch_size=24" for mode in ("train", "eval", "predict")]
+    with pytest.raises(SystemExit) as end:
+        run_case_on_tpu(case, tmp_path / "model", *arguments, f"--check_compiler={COMPILER}")
+    found = json.loads(report.read_text())
+    assert end.value.code == 0, found["findings"]
+    assert [*found["modes"]] == ["train", "eval", "predict"]
+    compiled = [mode["compiled"] for mode in found["modes"].values()]
+    if COMPILER == "off":
+        pytest.skip("checked without the TPU compiler, which is not installed")
+    assert all(mode["fits"] for mode in compiled)

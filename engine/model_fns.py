@@ -53,7 +53,7 @@ def warm_start(settings: RunSettings, step: TrainStep) -> None:
 
 def train_scalars(step: TrainStep) -> dict[str, tf.Tensor]:
     """Returns the scalars of a training step for TensorBoard, `{tag: float32 scalar}`."""
-    terms = {f"{name}_loss": loss for name, loss in step.losses.items()}
+    terms = {f"{name}_loss": loss for name, loss in step.loss_means.items()}
     return {
         "loss": step.loss,
         **(terms if len(terms) > 1 else {}),

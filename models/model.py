@@ -50,7 +50,8 @@ class HostMetric(Protocol):
         """Adds a batch.
 
         Args:
-          features: NumPy arrays `[n, ...]` as the input pipeline yields them, without padding.
+          features: NumPy arrays `[n, ...]` as the input pipeline yields them, without the examples
+            that pad the final batch; sequences keep their padding tokens.
           labels: like `features`.
           predictions: what `Model.predictions` returned for these examples.
         """
@@ -132,7 +133,8 @@ class Model:
         training, evaluation, prediction and export: a pure graph function from features to
         outputs. Create variables by `tf.compat.v1.get_variable` or tf.compat.v1.layers; add
         updates of moving averages to `UPDATE_OPS`.
-      losses: `(features, labels, outputs, params) -> {name: Loss}`.
+      losses: `(features, labels, outputs, params) -> {name: Loss}`. `outputs` are float32. With
+        several terms an evaluation reports the mean of each as `<name>_loss`.
       predictions: `(features, outputs, params) -> Tensors`, what `predict` yields and the
         SavedModel returns.
       metrics: `(features, labels, outputs, weights, params) -> {name: (value, update_op)}`,
@@ -143,8 +145,8 @@ class Model:
         outputs: `[batch, ...]`. A TPU sends it to the host with each batch, so reduce large
         tensors here. Default: all outputs.
       eval_features: names of the features that `metrics` needs. A TPU sends them to the host, too.
-      host_metrics: `(params, pipeline) -> [HostMetric]`, new ones for each evaluation. They cost
-        a prediction of the whole split. `pipeline` is an `input_fns.pipeline.Pipeline`.
+      host_metrics: `(params, pipeline) -> [HostMetric]`, new ones for each evaluation. Computing
+        them requires predicting the whole split. `pipeline` is an `input_fns.pipeline.Pipeline`.
       reports: `(params, pipeline) -> [Report]`.
       checkpoint_map: `(params) -> {variable name: published name}`, so that a warm start restores
         from a checkpoint with other variable names.

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from engine.train import loss
+from engine.train import loss_reduction
 from input_fns import dataset_info
 from input_fns.text_pipeline import TextPipeline
 from tests import numerics
@@ -77,7 +77,7 @@ def test_a_mean_over_the_tokens_of_each_core_differs(excess, monkeypatch):
     def per_core(terms, params):
         return {name: tf.reduce_sum(term.weights) for name, term in terms.items()}
 
-    monkeypatch.setattr(loss, "denominators", per_core)
+    monkeypatch.setattr(loss_reduction, "denominators", per_core)
     assert excess("1x2") > 10
 
 

@@ -69,7 +69,7 @@ def latest(model_dir: str) -> str | None:
 def checkpoints_iterator(model_dir: str, timeout_secs: float) -> Iterator[str]:
     """Yields the newest valid checkpoint of a running training, whenever there is a newer one.
 
-    Ends after `timeout_secs` seconds without one. An invalid checkpoint may still be being written:
+    Ends after `timeout_secs` seconds without one. An invalid checkpoint may be incomplete:
     it is skipped until its files change.
     """
     last, invalid, waiting_since = None, {}, time.monotonic()

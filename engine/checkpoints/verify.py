@@ -1,4 +1,4 @@
-"""Verification of checkpoints: a new rule belongs into `find_problem` or `check_variables`."""
+"""Verification of checkpoints: add a new rule to `find_problem` or `check_variables`."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from common.strict_flags import MAX_INTEGER
 from engine.checkpoints import find, recovery, trained_on, warm_start
 from engine.checkpoints.model_dir_lock import BEST_LOCK, TRAIN_LOCK, ModelDirLock
 from engine.cli import hparams, pipelines, startup
-from engine.cli.flags import FLAGS, TRAINING_MODES, as_flagfile, batch_sizes
+from engine.cli.flags import FLAGS, TRAINING_MODES, as_flagfile, batch_sizes, is_own_dataset
 from engine.distribute.tf_config import Task
 from engine.evaluation import predictions
 from engine.evaluation.image_input import ImageInput
@@ -79,7 +79,9 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
     evaluates = FLAGS.mode != "train" or task.type == "evaluator"
     splits = [FLAGS.train_split] if is_training or FLAGS.mode == "check" else []
     splits += [FLAGS.eval_split] if evaluates and not FLAGS.input else []
-    requested = hparams.resolve(model, FLAGS.params, None, FLAGS.precision)
+    requested = None
+    if is_own_dataset(FLAGS.dataset):  # its function takes the hyperparameters
+        requested = hparams.resolve(model, FLAGS.params, None, FLAGS.precision)
     pipeline = pipelines.from_flags(splits, requested)
     dataset = pipeline.data
     missing = [name for name in model.features if name not in dataset.features]

@@ -11,6 +11,7 @@ from engine.evaluation import host_metrics, reports
 from engine.evaluation.eval_session import EvalSession
 from engine.hooks import progress, results
 from input_fns import DataError
+from models.model import ModelError
 
 
 class Evaluator:
@@ -39,6 +40,9 @@ class Evaluator:
         settings = self._settings
         metrics, step, examples = self._metrics(checkpoint)
         found = host_metrics.compute(settings, self._estimator, self._input_fns.host, checkpoint)
+        clash = found.keys() & metrics.keys()
+        if clash:
+            raise ModelError(f"{sorted(clash)} are host metrics and streaming metrics. Rename one")
         metrics = {**found, **metrics}
         scalars = {name: value for name, value in metrics.items() if np.ndim(value) == 0}
         section = {"split": settings.evaluation.split, "checkpoint": checkpoint, **scalars}

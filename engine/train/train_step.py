@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.ops import op_selector
 
-from engine.train import loss, optimizers, schedules
+from engine.train import loss_reduction, optimizers, schedules
 from engine.train.forward import infer
 from models.layers import device
 from models.model import ModelError
@@ -26,7 +26,7 @@ class TrainStep:
       op: runs the step.
       loss: float32 scalar without the L2 loss of weight decay. Its mean over the replicas is the
         loss of the global batch.
-      losses: `{name: float32 scalar}`, the terms of the loss, not scaled.
+      loss_means: `{name: float32 scalar}`, the terms of the loss, not scaled.
       learning_rate: float32 scalar.
       eval_outputs: `model.eval_outputs` of the per-replica batch, `[batch, ...]`.
       model_variables: variables of the inference function and global_step; no optimizer slots.
@@ -34,7 +34,7 @@ class TrainStep:
 
     op: tf.Operation
     loss: tf.Tensor
-    losses: dict[str, tf.Tensor]
+    loss_means: dict[str, tf.Tensor]
     learning_rate: tf.Tensor
     eval_outputs: dict[str, Any]
     model_variables: list[tf.Variable]
@@ -66,8 +66,10 @@ def train_step(model, features, labels, params, train):
         outputs = infer(model, features, params, training=True)
         with tf.name_scope("loss"), device.scope(params):
             terms = model.losses(features, labels, outputs, params)
-            means = loss.means(terms, divisors or loss.denominators(terms, params))
-            total = loss.total(terms, means)
+            means = loss_reduction.means(
+                terms, divisors or loss_reduction.denominators(terms, params)
+            )
+            total = loss_reduction.total(terms, means)
         pairs = optimizers.compute_gradients(optimizer, total, params)
         eval_outputs = model.eval_outputs(features, labels, outputs, params)
         return total, means, eval_outputs, [gradient for gradient, _ in pairs]
@@ -180,7 +182,7 @@ def _check_weights(name, term, outputs):
 
 
 def _divisors(model, features, labels, params, outputs_like, num_parts):
-    """Returns `loss.denominators` of the whole batch, divided by the number of micro-batches."""
+    """Returns the denominators of the whole batch, divided by the number of micro-batches."""
     batch_size = tf.nest.flatten(features)[0].shape[0]
     outputs = tf.nest.map_structure(
         # Only a shape: `_check_weights` ensures that the weights do not depend on the outputs.
@@ -189,7 +191,7 @@ def _divisors(model, features, labels, params, outputs_like, num_parts):
     )
     with tf.name_scope("loss_weights"), device.scope(params):
         terms = model.losses(features, labels, outputs, params)
-        divisors = loss.denominators(terms, params)
+        divisors = loss_reduction.denominators(terms, params)
     return {name: divisor / num_parts for name, divisor in divisors.items()}
 
 

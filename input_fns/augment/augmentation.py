@@ -4,12 +4,36 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 
 from input_fns import DataError, images
 from input_fns.augment import color, geometry, mixing, randaugment, windows
+
+
+class Operation(Protocol):
+    """One operation of `--augment`: a class whose constructor takes the arguments of the word.
+
+    A geometric operation has a method `matrix(numbers, size)` instead of `__call__`: affine
+    matrices (see `geometry`), which are applied to image, mask and boxes. A
+    photometric operation has `__call__` only. One that does both, such as RandAugment, also has
+    `region_matrices(numbers, size)`, the matrices for mask and boxes.
+
+    Attributes:
+      numbers: how many uniform random numbers it needs for each example.
+    """
+
+    numbers: int
+
+    def __call__(self, images: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
+        """Returns the augmented images.
+
+        Args:
+          images: uint8 `[batch, height, width, channels]`.
+          numbers: float32 `[batch, numbers]`, uniform in [0, 1).
+        """
+
 
 # Name -> class, and (name, minimum, maximum) of each argument.
 _OPERATIONS: dict[str, tuple[Callable, tuple]] = {
@@ -27,7 +51,7 @@ _OPERATIONS: dict[str, tuple[Callable, tuple]] = {
     "mixup": (mixing.Mixup, (("ALPHA", 0.01, 10),)),
     "cutmix": (mixing.CutMix, (("ALPHA", 0.01, 10),)),
 }
-_INTEGERS = ("PIXELS", "N")
+_INTEGERS = ("PIXELS", "N")  # names of integer arguments
 # Boxes of which a smaller fraction remains in the image become invalid.
 MIN_VISIBLE = 0.25
 

@@ -24,7 +24,8 @@ def stacks(monkeypatch):
         frames = [
             (str(path.relative_to(ROOT)), frame.name)
             for frame in traceback.extract_stack()
-            if ROOT in (path := pathlib.Path(frame.filename)).parents and "tests" not in path.parts
+            if ROOT in (path := pathlib.Path(frame.filename)).parents
+            and not {"tests", "site-packages"} & set(path.parts)
         ]
         found.append(frames)
         return model.losses(*arguments)

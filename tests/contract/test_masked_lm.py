@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from engine.train import loss, train_step
+from engine.train import loss_reduction, train_step
 from tests import numerics
 from tests.contract.masked_lm import data
 from tests.marks import slow
@@ -71,7 +71,7 @@ def test_a_mean_over_the_tokens_of_each_core_differs(excess, run_case_on_tpu, mo
     def per_core(terms, params):
         return {"token": tf.reduce_sum(terms["token"].weights), "sentence": BATCH / 2}
 
-    monkeypatch.setattr(loss, "denominators", per_core)
+    monkeypatch.setattr(loss_reduction, "denominators", per_core)
     assert excess(run_case_on_tpu) > FAR
 
 

@@ -14,7 +14,7 @@ from models.vision import mlp
 
 def check_best_metric(name):
     step = types.SimpleNamespace(
-        eval_outputs={"logits": tf.ones([13, 3])}, losses={"first": 0, "second": 0}
+        eval_outputs={"logits": tf.ones([13, 3])}, loss_means={"first": 0, "second": 0}
     )
     host_metrics = [types.SimpleNamespace(names=["bleu"])]
     metrics.check_best_metric(name, mlp.MODEL, {}, tf.range(13), step, {}, host_metrics)

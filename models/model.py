@@ -151,8 +151,8 @@ class Model:
       check_params: `(params) -> None`. Raises `ModelError` for invalid values, before any graph is
         built.
       features: names of the features that training and evaluation need; () checks nothing.
-      dataset_properties: names of hyperparameters that the data set determines, such as
-        `num_classes`.
+      dataset_properties: names of data set properties that become hyperparameters, such as
+        `num_classes`; `default_params` need not have them. `--params` sets what a data set lacks.
     """
 
     name: str

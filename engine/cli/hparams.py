@@ -48,15 +48,16 @@ def resolve(
             )
         params.update(more)
     is_known = dataset_properties is not None
-    needed = [name for name in model.dataset_properties if name in params and is_known]
+    needed = model.dataset_properties if is_known else ()
     given = {name: dataset_properties[name] for name in needed if name in dataset_properties}
-    given = {
+    for name, value in given.items():
         # A list property of a data set, such as its image size, is a plain tuple or list.
-        name: type(params[name])(value) if isinstance(params[name], TypedList) else value
-        for name, value in given.items()
-    }
+        is_list = isinstance(params.get(name), TypedList)
+        params[name] = type(params[name])(value) if is_list else value
+    given = {name: params[name] for name in given}
+    if "precision" in params:
+        params["precision"] = precision
     given["precision"] = precision
-    params.update({key: value for key, value in given.items() if key in params})
     if precision != "float32" and "precision" not in params:
         raise UsageError(
             f"--precision={precision}: model '{model.name}' has no hyperparameter 'precision', so "

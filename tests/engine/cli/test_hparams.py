@@ -115,3 +115,16 @@ def test_a_model_may_not_take_a_name_of_the_training():
     model = dataclasses.replace(mlp.MODEL, default_params=lambda: {"momentum": 0.5})
     with pytest.raises(UsageError, match=r"defines \['momentum'\], which the training defines too"):
         hparams.resolve(model, [], {"num_classes": 3})
+
+
+def test_a_property_of_the_data_set_needs_no_default():
+    model = dataclasses.replace(mlp.MODEL, dataset_properties=("num_classes", "max_boxes"))
+    params = hparams.resolve(model, [], {"num_classes": 3, "max_boxes": 7, "other": 1})
+    assert (params["num_classes"], params["max_boxes"]) == (3, 7)
+    assert "other" not in params
+
+
+def test_a_property_that_the_data_set_lacks_must_be_given():
+    with pytest.raises(UsageError, match="needs num_classes, which the data set does not define"):
+        hparams.resolve(mlp.MODEL, [], {})
+    assert hparams.resolve(mlp.MODEL, ["num_classes=5"], {})["num_classes"] == 5

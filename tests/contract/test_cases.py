@@ -50,10 +50,10 @@ def test_a_tpu_evaluates_like_a_cpu(evaluate, run_case_on_tpu, case):
 @pytest.mark.parametrize(
     ("case", "compiler"),
     [
-        ("detection", "quick"),
-        ("embedding", "off"),
+        ("segmentation", "quick"),
+        ("detection", "off"),
         slow("masked_lm", "quick"),
-        slow("segmentation", "quick"),
+        slow("detection", "quick"),
         slow("embedding", "quick"),
     ],
 )

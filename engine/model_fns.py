@@ -19,6 +19,7 @@ from engine.run_settings import RunSettings
 from engine.serving import signatures
 from engine.train.forward import infer
 from engine.train.train_step import TrainStep
+from input_fns.dataset_info import flatten, nest
 from models.layers import device
 from models.model import Loss
 
@@ -151,9 +152,9 @@ def predict(settings: RunSettings, features, params) -> tuple[dict[str, Any], di
         outputs = infer(model, features, params, training=False)
         return model.predictions(features, outputs, params)
 
-    predictions = predict_fn(features)
+    predictions = predict_fn(nest(features))  # the inputs of a SavedModel are flat
     export_outputs = signatures.export_outputs(
-        features, predictions, predict_fn, settings.pipeline, settings.export.top_k
+        flatten(features), predictions, predict_fn, settings.pipeline, settings.export.top_k
     )
     if settings.checkpoint:
         verify.check_variables(settings.checkpoint, params, training=False)

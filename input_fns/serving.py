@@ -81,7 +81,8 @@ def class_outputs(predictions, class_names, top_k: int):
       `top_class_names`, string, and `top_probabilities`, float32, all `[batch, top_k]`. Without
       "classes" or class names, the predictions unchanged.
     """
-    if "classes" not in predictions or not class_names:
+    classes = predictions.get("classes")
+    if not class_names or classes is None or classes.shape.rank != 1:
         return predictions
     names = tf.constant(class_names)
     outputs = {**predictions, "class_names": tf.gather(names, predictions["classes"])}

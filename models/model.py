@@ -135,8 +135,8 @@ class Model:
         updates of moving averages to `UPDATE_OPS`.
       losses: `(features, labels, outputs, params) -> {name: Loss}`. `outputs` are float32. With
         several terms an evaluation reports the mean of each as `<name>_loss`.
-      predictions: `(features, outputs, params) -> Tensors`, what `predict` yields and the
-        SavedModel returns.
+      predictions: `(features, outputs, params) -> {name: [batch, ...]}`, not nested: what `predict`
+        yields and the SavedModel returns.
       metrics: `(features, labels, outputs, weights, params) -> {name: (value, update_op)}`,
         streaming metrics. `features` holds `eval_features` only, `outputs` is what `eval_outputs`
         returned, and `weights`, float32 `[batch]`, is 1 for an example and 0 for padding. Metrics

@@ -68,7 +68,7 @@ def write_file(estimator, settings, predict_input_fn) -> None:
 
 def _with_names(batch, class_names, file_names):
     # A TPU computes class indices; names are added on the host, like in a SavedModel.
-    if "classes" in batch and class_names:
+    if class_names and np.ndim(batch.get("classes")) == 1:
         batch["class_names"] = np.array(class_names)[batch["classes"]]
     if file_names is None:
         return batch

@@ -14,7 +14,6 @@ from engine.serving import export_check, export_folders, model_card, signatures,
 from input_fns import serving
 
 EXTRA = "assets.extra"
-SAMPLE_FILE = "sample_{}.npy"
 _NUM_SAMPLES = 3
 
 
@@ -50,6 +49,11 @@ def export_saved_model(estimator, settings, checkpoint: str) -> str:
     return final
 
 
+def sample_file(name: str) -> str:
+    """Returns the file in assets.extra with the examples of an input; "a/b" is a nested feature."""
+    return f"sample_{name.replace('/', '_')}.npy"
+
+
 def command_line(pipeline, path: str) -> str:
     """Returns a shell command that runs a SavedModel on the sample inputs, or on text."""
     if serving.TEXT in pipeline.receivers():
@@ -60,8 +64,7 @@ def command_line(pipeline, path: str) -> str:
             "(text=tf.constant(['...']))['text'])\""
         )
     inputs = ";".join(
-        f"{name}={os.path.join(path, EXTRA, SAMPLE_FILE.format(name))}"
-        for name in pipeline.features
+        f"{name}={os.path.join(path, EXTRA, sample_file(name))}" for name in pipeline.features
     )
     program = "saved_model_cli"
     if not shutil.which(program):  # the virtual environment is not active
@@ -113,7 +116,7 @@ def _write_extras(folder, settings, requests):
             is_bytes = examples.dtype == object
             if is_bytes and name == serving.EXAMPLES:
                 continue  # astype("S") would strip NUL bytes at the end of a record
-            path = os.path.join(folder, SAMPLE_FILE.format(name))
+            path = os.path.join(folder, sample_file(name))
             np.save(path, examples.astype("S") if is_bytes else examples)
     if settings.dataset.class_names:
         with open(os.path.join(folder, "class_names.txt"), "w", encoding="utf-8") as file:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from models.layers import device
+from models.model import ModelError
 
 
 def denominators(terms, params):
@@ -17,7 +18,17 @@ def denominators(terms, params):
     Args:
       terms: `{name: models.model.Loss}` of the per-replica batch.
       params: params of the model_fn.
+
+    Raises:
+      ModelError: values or weights are not `[batch]`.
     """
+    for name, term in terms.items():
+        for tensor in (term.values, term.weights):
+            if tensor is not None and tensor.shape.rank != 1:
+                raise ModelError(
+                    f"losses: '{name}' has values or weights of shape {tensor.shape}, not [batch]. "
+                    "Reduce them to one number per example"
+                )
 
     def denominator(term):
         if term.weights is None:

@@ -11,7 +11,7 @@ from tests.marks import slow
 CASE, STEPS = "embedding", 3
 ROWS = [data.NUM_ITEMS, 8]
 # Rows that a batch of 24 uses are summed up; Adam's slots decay in all rows. Variables of size 1.
-ARITHMETIC = {"terms": 24 * data.HISTORY, "depth": STEPS, "magnitude": 1.0}
+ARITHMETIC = {"terms": 24 * 7, "depth": STEPS, "magnitude": 1.0}
 
 
 @pytest.fixture

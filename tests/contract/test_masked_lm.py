@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from engine.train import loss_reduction, train_step
+from models.model import Loss, ModelError
 from tests import numerics
 from tests.contract.masked_lm import data
 from tests.marks import slow
@@ -78,6 +79,13 @@ def test_a_mean_over_the_tokens_of_each_core_differs(excess, run_case_on_tpu, mo
 def test_a_mean_over_the_tokens_of_each_micro_batch_differs(excess, run_case, monkeypatch):
     monkeypatch.setattr(train_step, "_divisors", lambda *_: None)
     assert excess(run_case, "--accumulate_steps=3") > FAR
+
+
+@pytest.mark.parametrize(("values", "weights"), [([24, 7], None), ([24], [24, 7]), slow([], None)])
+def test_losses_that_are_not_one_number_per_example_are_an_error(values, weights):
+    term = Loss(tf.ones(values), None if weights is None else tf.ones(weights))
+    with pytest.raises(ModelError, match=r"losses: 'token' has values or weights of shape \("):
+        loss.denominators({"token": term}, {})
 
 
 @pytest.mark.parametrize("batch_size", [13, slow(1), slow(41)])

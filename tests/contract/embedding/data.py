@@ -1,20 +1,22 @@
-"""Ratings of items by users."""
+"""Ratings of a user, whose history is a list of items. Features are a nested dict."""
 
 import numpy as np
 
 from input_fns.array_pipeline import ArrayPipeline
 
-NUM_ITEMS, HISTORY = 200_000, 7
+NUM_ITEMS = 200_000
 
 
-def make_pipeline(data_dir):
+def make_pipeline(data_dir, params):
     """Returns the pipeline; the ratings are random, so `data_dir` is not used."""
     del data_dir
-    return ArrayPipeline("ratings", {"train": _split(97, seed=1), "test": _split(41, seed=2)})
+    splits = {"train": _split(97, 1, params["history"]), "test": _split(41, 2, params["history"])}
+    return ArrayPipeline("ratings", splits, properties={"num_items": NUM_ITEMS})
 
 
-def _split(size, seed):
+def _split(size, seed, history):
     random = np.random.default_rng(seed)
-    items = random.integers(0, NUM_ITEMS, [size, HISTORY], np.int32)
-    items[:, 0] = items[::-1, 1]  # some rows of the embedding are used twice in a batch
-    return {"items": items}, (items.mean(axis=1) / NUM_ITEMS).astype(np.float32)
+    items = random.integers(0, NUM_ITEMS, [size, history], np.int32)
+    items[:, 0] = items[::-1, 1]  # a batch uses some rows of the embedding twice
+    features = {"user": {"items": items}, "day": random.random([size], np.float32)}
+    return features, (items.mean(axis=1) / NUM_ITEMS).astype(np.float32)

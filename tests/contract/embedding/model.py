@@ -3,17 +3,23 @@
 import tensorflow as tf
 
 from models.model import Loss, Model
-from tests.contract.embedding.data import NUM_ITEMS
 
 
 def default_params():
-    return {"embedding_size": 8}
+    return {"num_items": 0, "embedding_size": 8, "history": 7}
 
 
 def inference(features, params, training):
-    """Returns `{"rating": float32 [batch]}` of `{"items": int32 [batch, history]}`."""
-    table = tf.compat.v1.get_variable("items", [NUM_ITEMS, params["embedding_size"]])
-    x = tf.reduce_mean(tf.nn.embedding_lookup(table, features["items"]), axis=1)
+    """Returns `{"rating": float32 [batch]}`.
+
+    Args:
+      features: `{"user": {"items": int32 [batch, history]}, "day": float32 [batch]}`.
+      params: hyperparameters.
+      training: bool.
+    """
+    table = tf.compat.v1.get_variable("items", [params["num_items"], params["embedding_size"]])
+    x = tf.reduce_mean(tf.nn.embedding_lookup(table, features["user"]["items"]), axis=1)
+    x = tf.concat([x, features["day"][:, tf.newaxis]], axis=1)
     return {"rating": tf.compat.v1.layers.dense(x, 1, name="rating")[:, 0]}
 
 
@@ -25,4 +31,12 @@ def predictions(features, outputs, params):
     return outputs
 
 
-MODEL = Model("embedding", default_params, inference, losses, predictions, features=("items",))
+MODEL = Model(
+    "embedding",
+    default_params,
+    inference,
+    losses,
+    predictions,
+    features=("user/items", "day"),
+    dataset_properties=("num_items",),
+)

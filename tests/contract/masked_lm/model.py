@@ -28,7 +28,8 @@ def inference(features, params, training):
       `{"tokens": {"logits": [batch, length, vocab_size]}, "sentence": {"logits": [batch]}}`.
     """
     tokens, hidden_size = features["tokens"], params["hidden_size"]
-    embeddings = tf.compat.v1.get_variable("embeddings", [VOCAB_SIZE, hidden_size])
+    # The name of a variable may be that of a feature.
+    embeddings = tf.compat.v1.get_variable("tokens", [VOCAB_SIZE, hidden_size])
     positions = tf.compat.v1.get_variable("positions", [tokens.shape[1], hidden_size])
     x = tf.gather(embeddings, tokens) + positions
     bias = tf.where(tf.equal(tokens, PADDING), -1e9, 0.0)[:, tf.newaxis, tf.newaxis]

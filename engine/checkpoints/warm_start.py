@@ -51,7 +51,7 @@ def init_from_checkpoint(
     checkpoint_map = checkpoint_map or {}
     sources, skipped, missing, mismatched = [], [], [], []
     for variable in variables:
-        name, shape = variable.op.name, variable.shape.as_list()
+        name, shape = re.sub(r"/replica_\d+$", "", variable.op.name), variable.shape.as_list()
         if name == tf.compat.v1.GraphKeys.GLOBAL_STEP or not re.fullmatch(include, name):
             continue
         source = name if name in stored else checkpoint_map.get(name, name)

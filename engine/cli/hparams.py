@@ -7,6 +7,7 @@ separated by spaces, the form of older flags.cfg files; so a single value is a l
 
 from __future__ import annotations
 
+import contextlib
 import types
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -51,9 +52,7 @@ def resolve(
     needed = model.dataset_properties if is_known else ()
     given = {name: dataset_properties[name] for name in needed if name in dataset_properties}
     for name, value in given.items():
-        # A list property of a data set, such as its image size, is a plain tuple or list.
-        is_list = isinstance(params.get(name), TypedList)
-        params[name] = type(params[name])(value) if is_list else value
+        params[name] = _as_default(name, value, params.get(name, value))
     given = {name: params[name] for name in given}
     if "precision" in params:
         params["precision"] = precision
@@ -65,9 +64,12 @@ def resolve(
         )
     set_by_flag = set()
     for key, text in _pairs(overrides):
-        if key not in params:
+        if key in model.dataset_properties and key not in params:
+            params[key] = _guess(text)  # the model has no default, whose type would decide
+        elif key not in params:
             raise UsageError(f"--params: '{key}' is unknown.{did_you_mean(key, params)}")
-        params[key] = _convert(key, text, type(params[key]))
+        else:
+            params[key] = _convert(key, text, type(params[key]))
         set_by_flag.add(key)
     if not is_known:
         return params
@@ -85,6 +87,23 @@ def resolve(
     optimizers.check_params(params)
     schedules.check_params(params)
     return params
+
+
+def _as_default(name, value, default):
+    """Returns a data set property as the type of the model's default."""
+    kind = type(default)
+    if isinstance(default, TypedList):
+        with contextlib.suppress(TypeError, ValueError):
+            if isinstance(value, (list, tuple)) and kind(value) == tuple(value):
+                return kind(value)
+    elif kind is float and type(value) is int:
+        return float(value)
+    elif type(value) is kind:
+        return value
+    raise UsageError(
+        f"the data set has the property {name}={value!r}, but the model's default is a "
+        f"{kind.__name__}. Correct one of the two"
+    )
 
 
 def _pairs(overrides):
@@ -143,6 +162,14 @@ def _convert(key, text, kind):
         raise UsageError(
             f"--params: {shown} is not a list of {kind.element.__name__}. Write {key}={example}"
         ) from error
+
+
+def _guess(text):
+    """Returns `text` as an int, else as a float, else as it is."""
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return _SCALARS[kind](text)
+    return text
 
 
 def _items(text, kind):

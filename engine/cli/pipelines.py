@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 from typing import Any
@@ -65,8 +66,15 @@ def _own(params):
     try:
         signature = inspect.signature(make)
         second = list(signature.parameters.values())[1:2]
-        has_params = any(p.name == "params" or p.default is p.empty for p in second)
+        by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        has_params = any(
+            p.kind in by_position and (p.name == "params" or p.default is p.empty) for p in second
+        )
         arguments = (FLAGS.data_dir, params) if has_params else (FLAGS.data_dir,)
+        parameter = signature.parameters.get("params")
+        if parameter is not None and parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            make = functools.partial(make, params=params)
+            signature = inspect.signature(make)
         signature.bind(*arguments)
     except TypeError as error:
         raise UsageError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 import os
@@ -84,7 +85,9 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
         requested = hparams.resolve(model, FLAGS.params, None, FLAGS.precision)
     pipeline = pipelines.from_flags(splits, requested)
     dataset = pipeline.data
-    missing = [name for name in model.features if name not in dataset.features]
+    known = {*dataset.features, *pipeline.features}
+    known |= {name.partition("/")[0] for name in known}  # the dict of a nested feature
+    missing = [name for name in model.features if name not in known]
     if missing:
         raise UsageError(
             f"--model={FLAGS.model} needs {' and '.join(model.features)}, but the data set "
@@ -286,7 +289,8 @@ def _without_bad_records(settings):
         settings.dataset, settings.train.split, folder, FLAGS.skip_bad_records
     )
     train = dataclasses.replace(settings.train, skipped_records=skipped, steps=_train_steps(data))
-    pipeline = dataclasses.replace(settings.pipeline, data=data)
+    pipeline = copy.copy(settings.pipeline)
+    object.__setattr__(pipeline, "data", data)  # some pipelines are frozen dataclasses
     return dataclasses.replace(settings, pipeline=pipeline, train=train)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from engine.checkpoints import find
 from engine.evaluation import host_metrics, reports
 from engine.evaluation.eval_session import EvalSession
-from engine.hooks import progress, results
+from engine.hooks import progress, results, summaries
 from input_fns import DataError
 from models.model import ModelError
 
@@ -55,6 +55,8 @@ class Evaluator:
             predictions=examples.get("predictions", {}),
         )
         model_reports = settings.model.reports(settings.params, settings.pipeline)
+        if found:
+            summaries.write_scalars(evaluation.folder, step, found)
         for report in model_reports:
             section.update(report.write(evaluation))
         name = results.evaluation_section(settings.model_dir, checkpoint)

@@ -78,13 +78,14 @@ def check_best_metric(name: str, model, features, labels, step, params, host_met
     """
     if not name:
         return
+    batch_size = tf.nest.flatten((features, labels, step.eval_outputs))[0].shape[0]
     features = {key: features[key] for key in model.eval_features}
     with tf.Graph().as_default():  # the training graph of a TPU cannot hold metrics
         like = tf.nest.map_structure(
             lambda tensor: tf.compat.v1.placeholder(tensor.dtype, tensor.shape),
             (features, labels, step.eval_outputs),
         )
-        weights = tf.ones([tf.nest.flatten(like)[0].shape[0]])
+        weights = tf.ones([batch_size])
         metrics = model.metrics(*like, weights, params)
         scalars = {key for key, (value, _) in metrics.items() if value.shape.rank == 0}
     scalars.add("average_loss")

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from common import files
@@ -61,7 +62,7 @@ def keep_first_examples(settings, features, labels, predict) -> None:
         return
     examples = {"features": features, "labels": labels, "predictions": predict()}
     first = tf.nest.map_structure(lambda tensor: tensor[:count], examples)
-    tf.compat.v1.add_to_collection(_COLLECTION, first)
+    tf.compat.v1.add_to_collection(_COLLECTION, (first, count))
 
 
 class FirstExamplesHook(tf.estimator.SessionRunHook):
@@ -75,20 +76,24 @@ class FirstExamplesHook(tf.estimator.SessionRunHook):
     def begin(self):
         """Looks up the tensors; called at the start of each evaluation."""
         kept = tf.compat.v1.get_collection(_COLLECTION)
-        self._fetches = kept[0] if kept else None
+        self._fetches, self._count = kept[0] if kept else (None, 0)
         self.examples = {}
 
     def before_run(self, run_context):
-        """Fetches the tensors with the first batch."""
+        """Fetches the tensors while examples are missing."""
         del run_context
-        return tf.estimator.SessionRunArgs(self._fetches) if self._fetches else None
+        return tf.estimator.SessionRunArgs(self._fetches) if self._count else None
 
     def after_run(self, run_context, run_values):
-        """Keeps the examples, without padding."""
+        """Adds the examples, without padding."""
         del run_context
-        if run_values.results:
-            is_example = run_values.results["features"][EXAMPLE_WEIGHT] > 0
-            self.examples = tf.nest.map_structure(
-                lambda array: array[is_example], run_values.results
-            )
-        self._fetches = None
+        if not run_values.results:
+            return
+        is_example = run_values.results["features"][EXAMPLE_WEIGHT] > 0
+        new = tf.nest.map_structure(
+            lambda array: array[is_example][: self._count], run_values.results
+        )
+        self._count -= min(self._count, int(is_example.sum()))
+        if self.examples:
+            new = tf.nest.map_structure(lambda *parts: np.concatenate(parts), self.examples, new)
+        self.examples = new

@@ -146,6 +146,11 @@ def host_call(scalars, train_op, model_dir, every_steps):
     return write_on_host, {"global_step": tf.reshape(step, [1]), **per_core}
 
 
+def write_scalars(directory, step, values):
+    """Writes `{tag: number}`."""
+    _write(directory, step, _scalars(values))
+
+
 def write_image(directory, step, tag, png):
     """Writes an RGB PNG (bytes) for TensorBoard's images tab."""
     _write(directory, step, _image(tag, png))

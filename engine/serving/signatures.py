@@ -6,6 +6,8 @@ for JPEG or text (TensorFlow Lite, ONNX) can load the raw signature.
 
 from __future__ import annotations
 
+import re
+
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
@@ -46,7 +48,9 @@ def serving_input_receiver_fn(pipeline):
             )
         with tf.name_scope("inputs"):  # a variable may have the name of a feature
             placeholders = {
-                name: tf.compat.v1.placeholder(spec.dtype, spec.shape, name)
+                name: tf.compat.v1.placeholder(
+                    spec.dtype, spec.shape, re.sub(r"[^A-Za-z0-9_./-]", "_", name)
+                )
                 for receiver in pipeline.receivers().values()
                 for name, spec in receiver.inputs.items()
             }

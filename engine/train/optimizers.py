@@ -107,11 +107,10 @@ def create(params, learning_rate):
 def compute_gradients(optimizer, loss, params):
     """Returns `[(gradient, variable)]` of the trainable variables; L2 weight decay is included.
 
-    Gradients of embeddings stay sparse (`tf.IndexedSlices`) where the optimizer has a sparse rule:
-    TensorFlow's for sgd, momentum, adagrad, adam and rmsprop. Momentum and rmsprop then leave the
-    rows that a batch does not use as they are. Gradients are dense on a TPU, for its all-reduce;
-    with adamw, lars and lamb, whose decay and norms need every row; with L2 weight decay; and with
-    gradient clipping on several replicas.
+    Gradients of embeddings stay sparse (`tf.IndexedSlices`); the update is that of the dense
+    gradient (see `_DenseUpdate`). Gradients are dense on a TPU, for its all-reduce; with adamw,
+    lars and lamb, whose decay and norms need every row; with L2 weight decay; and with gradient
+    clipping on several replicas.
 
     Args:
       optimizer: from `create`, on a TPU inside a CrossShardOptimizer.
@@ -168,7 +167,7 @@ class ClippedOptimizer(tf.compat.v1.train.Optimizer):
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         """Clips the gradients and applies them."""
-        gradients, variables = zip(*grads_and_vars)
+        gradients, variables = zip(*(pair for pair in grads_and_vars if pair[0] is not None))
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         if replicas > 1:
             gradients = device.sum_over_strategy(list(gradients))
@@ -227,6 +226,31 @@ class GroupedOptimizer(tf.compat.v1.train.Optimizer):
             return global_step.assign_add(1, name=name, read_value=False)
 
 
+class _DenseUpdate:
+    """Applies sparse gradients by the dense rule.
+
+    TensorFlow's sparse rules of momentum and rmsprop skip the rows that a batch does not use, so
+    that a model would train differently on a TPU or with gradient accumulation. That of adam is
+    equal but makes several passes over the variable.
+    """
+
+    def _resource_apply_sparse_duplicate_indices(self, grad, handle, indices):
+        gradient = tf.math.unsorted_segment_sum(grad, indices, handle.shape[0])
+        return self._resource_apply_dense(gradient, handle)
+
+
+class _MomentumOptimizer(_DenseUpdate, tf.compat.v1.train.MomentumOptimizer):
+    pass
+
+
+class _AdamOptimizer(_DenseUpdate, tf.compat.v1.train.AdamOptimizer):
+    pass
+
+
+class _RMSPropOptimizer(_DenseUpdate, tf.compat.v1.train.RMSPropOptimizer):
+    pass
+
+
 def _sgd(params, learning_rate):
     del params
     return tf.compat.v1.train.GradientDescentOptimizer(learning_rate)
@@ -238,9 +262,7 @@ def _adagrad(params, learning_rate):
 
 
 def _momentum(params, learning_rate):
-    return tf.compat.v1.train.MomentumOptimizer(
-        learning_rate, params["momentum"], use_nesterov=params["nesterov"]
-    )
+    return _MomentumOptimizer(learning_rate, params["momentum"], use_nesterov=params["nesterov"])
 
 
 def _adam_arguments(params):
@@ -248,7 +270,7 @@ def _adam_arguments(params):
 
 
 def _adam(params, learning_rate):
-    return tf.compat.v1.train.AdamOptimizer(learning_rate, **_adam_arguments(params))
+    return _AdamOptimizer(learning_rate, **_adam_arguments(params))
 
 
 def _adamw(params, learning_rate):
@@ -266,7 +288,7 @@ def _lamb(params, learning_rate):
 
 
 def _rmsprop(params, learning_rate):
-    return tf.compat.v1.train.RMSPropOptimizer(
+    return _RMSPropOptimizer(
         learning_rate,
         decay=params["rmsprop_decay"],
         momentum=params["momentum"],

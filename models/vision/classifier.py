@@ -120,8 +120,7 @@ def predictions(features, outputs, params):
 
 def reports(params, pipeline):
     """Confusion matrix, and the first images with their predictions."""
-    del params
-    class_names = pipeline.data.class_names
+    class_names = pipeline.data.class_names or tuple(map(str, range(params["num_classes"])))
     return [ConfusionMatrix(class_names), Gallery(class_names)]
 
 

@@ -128,3 +128,14 @@ def test_a_property_that_the_data_set_lacks_must_be_given():
     with pytest.raises(UsageError, match="needs num_classes, which the data set does not define"):
         hparams.resolve(mlp.MODEL, [], {})
     assert hparams.resolve(mlp.MODEL, ["num_classes=5"], {})["num_classes"] == 5
+
+
+def test_a_property_without_a_default_can_be_given_by_the_flag():
+    model = dataclasses.replace(mlp.MODEL, dataset_properties=("depth",))
+    assert hparams.resolve(model, ["depth=3"], {})["depth"] == 3
+
+
+@pytest.mark.parametrize("value", ["x", None, 1.5])
+def test_a_property_of_another_type_than_the_default_is_an_error(value):
+    with pytest.raises(UsageError, match="the data set has the property num_classes="):
+        hparams.resolve(mlp.MODEL, [], {"num_classes": value})

@@ -1,5 +1,6 @@
 """Loss and metrics of an exact evaluation."""
 
+import dataclasses
 import types
 
 import numpy as np
@@ -73,3 +74,10 @@ def test_known_metrics_are_accepted(name):
 def test_unknown_metrics_are_rejected():
     with pytest.raises(UsageError, match=r"=acuracy is unknown\. Did you mean 'accuracy'"):
         check_best_metric("acuracy")
+
+
+def test_a_model_without_labels_and_outputs_may_name_its_loss(session):
+    model = dataclasses.replace(mlp.MODEL, metrics=lambda *_: {})
+    step = types.SimpleNamespace(eval_outputs={}, loss_means={"loss": 0})
+    features = {"image": tf.ones([13, 7])}
+    metrics.check_best_metric("average_loss", model, features, (), step, {}, [])

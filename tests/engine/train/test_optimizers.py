@@ -230,7 +230,6 @@ def train_embedding(params, make_dense=False, rows=200_000, steps=3):
     "changes",
     [
         {"optimizer": "sgd"},
-        {"optimizer": "momentum"},
         {"optimizer": "adagrad"},
         {"optimizer": "sgd", "clip_norm": 0.5},
         {"optimizer": "sgd", "learning_rate_factors": ["tab.*:2"]},
@@ -248,7 +247,7 @@ def test_the_gradient_of_an_embedding_stays_sparse(changes):
 @pytest.mark.parametrize(
     "changes",
     [{"optimizer": "sgd"}, {"optimizer": "sgd", "clip_norm": 0.5}, {"optimizer": "adagrad"},
-     {"optimizer": "adam"}],
+     {"optimizer": "adam"}, {"optimizer": "momentum"}, {"optimizer": "rmsprop"}],
     ids=str,
 )  # fmt: skip
 def test_a_sparse_update_equals_the_dense_update(changes):

@@ -1,5 +1,7 @@
 """Loss, metrics and predictions of classifiers, judged by Keras and scikit-learn."""
 
+import types
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -73,3 +75,10 @@ def test_the_largest_share_counts_as_the_label(session):
     metrics = classifier.metrics({}, probabilities, {"logits": logits}, tf.ones([3]), {})
     session.run(tf.compat.v1.local_variables_initializer())
     numerics.assert_close(session.run(metrics["accuracy"][1]), 2 / 3)
+
+
+def test_classes_without_names_are_reported_by_number():
+    pipeline = types.SimpleNamespace(data=types.SimpleNamespace(class_names=()))
+    matrix, _ = classifier.reports({"num_classes": 3}, pipeline)
+    evaluation = types.SimpleNamespace(metrics={"confusion_matrix": np.eye(3, dtype=int)})
+    assert matrix.text(evaluation).splitlines()[1].startswith("0 ")

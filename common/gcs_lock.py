@@ -105,7 +105,7 @@ class _GcsLock(locks.Lock):
                 continue  # retried at the next renewal
             if generation is None:
                 # The response to an earlier, successful renewal may have been lost.
-                generation = self._object.generation_of_this_process()
+                generation = self._object.own_generation()
             if generation is None:
                 self._lost = True
                 return
@@ -150,7 +150,7 @@ class _Object:
         done = self._request("POST", f"upload/{self._objects}", query, body)
         return None if done.status_code == 412 else int(done.json()["generation"])
 
-    def generation_of_this_process(self) -> int | None:
+    def own_generation(self) -> int | None:
         """Returns the current generation if this process wrote it, else None."""
         with contextlib.suppress(OSError):
             state = self.read()

@@ -47,7 +47,7 @@ def repeated(names) -> list[str]:
     return [name for name, count in seen.items() if count > 1]
 
 
-def problem_of_class_names(names) -> str | None:
+def find_class_name_problem(names) -> str | None:
     """Returns an error message if a class name is empty, repeated or has control characters."""
     for name in names:
         if not name or not is_line(name):

@@ -33,10 +33,10 @@ __all__ = [
     "TextSplit",
     "broken_shards",
     "exists",
+    "find_file_problem",
     "flatten",
     "load",
     "nest",
-    "problem_of_file",
     "read",
     "splits_without_files",
     "to_json",
@@ -154,7 +154,7 @@ def broken_shards(
       any_size_in: split whose shards may have any size.
     """
     lines = (
-        problem_of_file(dataset, shard, any_size=name == any_size_in)
+        find_file_problem(dataset, shard, any_size=name == any_size_in)
         for name, split in dataset.splits.items()
         if splits is None or name in splits
         for shard in split.shards
@@ -162,10 +162,10 @@ def broken_shards(
     return [line for line in lines if line]
 
 
-def problem_of_file(dataset: DatasetInfo, shard: ShardInfo, any_size: bool = False) -> str | None:
+def find_file_problem(dataset: DatasetInfo, shard: ShardInfo, any_size: bool = False) -> str | None:
     """Returns what is wrong with a shard's name or size, None if nothing; does not read it."""
     path = dataset.path(shard)
-    if not shard.has_name_of_content:
+    if not shard.is_named_by_content:
         return f"{shard.name} is not the name of records with crc32 {shard.crc32:08x}"
     if not tf.io.gfile.exists(path):
         return f"{shard.name} is missing"

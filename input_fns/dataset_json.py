@@ -60,13 +60,13 @@ def parse(content: str) -> dict[str, Any]:
             "with prepare_data.py"
         )
     class_names = fields.texts("class_names")
-    wrong = names.problem_of_class_names(class_names)
+    wrong = names.find_class_name_problem(class_names)
     if wrong:
         raise DataError(f"class_names: {wrong}")
     features = fields.named("features", _feature, "/")
     if not features:
         raise DataError("features is empty")
-    problem = problem_of_names(features)
+    problem = find_name_problem(features)
     if problem:
         raise DataError(f"features: {problem}")
     labels = fields.optional("labels", strings) or ()
@@ -93,7 +93,7 @@ def parse(content: str) -> dict[str, Any]:
     }
 
 
-def problem_of_names(features: Iterable[str]) -> str | None:
+def find_name_problem(features: Iterable[str]) -> str | None:
     """Returns what is wrong with the names of features, which may be nested: "a/b"."""
     flat = list(features)
     for name in flat:

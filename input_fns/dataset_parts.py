@@ -85,7 +85,7 @@ class ShardInfo:
     path: str = ""
 
     @property
-    def has_name_of_content(self) -> bool:
+    def is_named_by_content(self) -> bool:
         """Whether the checksum in the name, if any, is that of the records."""
         found = _CRC32_IN_NAME.search(self.name)
         return not found or self.crc32 in (0, int(found[1], 16))

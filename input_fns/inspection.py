@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from common import folders
 from input_fns import DataError, images, records, shards
-from input_fns.dataset_info import FILE_NAME, DatasetInfo, Feature, ShardInfo, problem_of_file
+from input_fns.dataset_info import FILE_NAME, DatasetInfo, Feature, ShardInfo, find_file_problem
 
 _BATCH = 1024
 # Problems to report per shard.
@@ -46,7 +46,7 @@ def inspect(data: DatasetInfo, split_name: str) -> Report:
     counts = np.zeros(data.num_classes, int)
     problems, examples = [], 0
     for shard in split.shards:
-        path, of_file = data.path(shard), problem_of_file(data, shard)
+        path, of_file = data.path(shard), find_file_problem(data, shard)
         if of_file:
             problems.append(of_file)
         if not folders.is_file(path):
@@ -121,7 +121,7 @@ def _is_as_written(shard, path):
 
 def is_whole(data: DatasetInfo, shard: ShardInfo) -> bool:
     """Whether a shard is unchanged and every record in it is valid."""
-    if problem_of_file(data, shard):
+    if find_file_problem(data, shard):
         return False
     path = data.path(shard)
     try:
@@ -134,7 +134,7 @@ def _read(data, shard):
     """Returns up to ten lines for corrupted records; number of examples and class histogram."""
     path, nothing = data.path(shard), (0, np.zeros(data.num_classes, int))
     if not folders.is_file(path):
-        return [problem_of_file(data, shard)], *nothing
+        return [find_file_problem(data, shard)], *nothing
     try:
         _, crc32 = shards.scan(path)
         counts = _count(data, path)

@@ -128,7 +128,10 @@ def tree(path):
         (["--dataset=no_such_module:read"], "--dataset=no_such_module:read: no module"),
         (["--dataset=models.vision.mlp:MODEL"], "models.vision.mlp:MODEL is not a function"),
         (["--dataset=builtins:str"], "returns str, which lacks assets"),
-        (["--dataset=builtins:str", "--augment=flip"], "--augment is not for a --dataset"),
+        (
+            ["--dataset=builtins:str", "--augment=flip"],
+            "--augment is not valid with a custom --dataset",
+        ),
         (["--model=:MODEL"], "--model=:MODEL must be package.module:ATTRIBUTE"),
         (["--model=convnet", "--params=layers=[pool:9,flatten]"], "'pool:9' gets images of"),
         (["--mode=predict", "--max_restarts=2"], "Use --mode=train or --mode=train_and_eval"),

@@ -136,8 +136,8 @@ def test_export_text_maps_text_to_text(run_text_in, translator, translated, pair
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--augment=flip"], "--augment is for images, and pairs is text"),
-        (["--image_size=8"], "--image_size is for images, and pairs is text"),
+        (["--augment=flip"], "--augment needs images, but pairs is text"),
+        (["--image_size=8"], "--image_size needs images, but pairs is text"),
         (["--model=mlp"], "--model=mlp needs image, but the data set pairs holds source, target"),
         (["--params=vocab_size=512"], "vocab_size=512, but the data set has 384"),
         (["--best_metric=blue"], "--best_metric=blue is unknown. Did you mean 'bleu'"),

@@ -1,4 +1,4 @@
-"""The input pipeline that the flags ask for: images, text, random numbers, or the user's own."""
+"""Creates the input pipeline of --dataset: images, text, records, synthetic or custom data."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def from_flags(splits: list[str], params: dict[str, Any] | None = None) -> Pipel
       UsageError, DataError, ModelError: the flags or the data set are invalid.
     """
     if is_own_dataset(FLAGS.dataset):
-        return _own(params or {})
+        return _custom_pipeline(params or {})
     is_synthetic = FLAGS.dataset == synthetic.NAME
     data = _dataset(is_synthetic, splits)
     if data.text:
-        return _of_text(data, is_synthetic)
+        return _text_pipeline(data, is_synthetic)
     if data.labels or set(data.features) != {"image"} or not data.num_classes:
-        return _of_records(data, is_synthetic)
+        return _record_pipeline(data, is_synthetic)
     augmentation = augment.parse(FLAGS.augment)
     pipeline = ImagePipeline(data, FLAGS.image_size, augmentation, FLAGS.center_crop, _cache())
     if is_synthetic:
@@ -43,23 +43,23 @@ def from_flags(splits: list[str], params: dict[str, Any] | None = None) -> Pipel
     return pipeline
 
 
-def _of_records(data, is_synthetic):
+def _record_pipeline(data, is_synthetic):
     if is_synthetic:
         raise UsageError(f"--dataset={synthetic.NAME} imitates images and text, not {data.name}")
     for name in ("augment", "image_size"):
         if FLAGS[name].value:
             raise UsageError(
-                f"--{name} is for images with classes, and {data.name} has the features "
+                f"--{name} needs images with classes, but {data.name} has the features "
                 f"{', '.join(data.features)}"
             )
     return RecordPipeline(data, _cache())
 
 
-def _own(params):
-    """Calls the user's function with the folder of the data, None if unset, and `params`."""
+def _custom_pipeline(params):
+    """Calls the function of a custom --dataset with --data_dir, None if unset, and `params`."""
     for name in ("augment", "image_size", "skip_bad_records"):
         if FLAGS[name].value:
-            raise UsageError(f"--{name} is not for a --dataset of one's own")
+            raise UsageError(f"--{name} is not valid with a custom --dataset. Remove it")
     make = registry.attribute("dataset", FLAGS.dataset)
     if not callable(make):
         raise UsageError(f"--dataset={FLAGS.dataset} is not a function of data_dir and params")
@@ -112,10 +112,10 @@ def _dataset(is_synthetic, splits):
     return synthetic.dataset(FLAGS.image_size, FLAGS.synthetic_classes)
 
 
-def _of_text(data, is_synthetic):
+def _text_pipeline(data, is_synthetic):
     for name in ("augment", "image_size"):
         if FLAGS[name].value:
-            raise UsageError(f"--{name} is for images, and {data.name} is text")
+            raise UsageError(f"--{name} needs images, but {data.name} is text")
     if is_synthetic:
         return SyntheticPipeline(data, {"source": data.features["source"]})
     from input_fns.text_pipeline import TextPipeline  # SentencePiece is not installed everywhere

@@ -138,7 +138,7 @@ for _name in ("data_dir", "source", "csv", "vocabulary", "contact_sheet", "name"
 
 @flags.validator("class_names", flag_values=FLAGS)
 def _check_class_names(class_names):
-    wrong = names.problem_of_class_names(class_names)
+    wrong = names.find_class_name_problem(class_names)
     if wrong:
         raise flags.ValidationError(wrong)
     return True

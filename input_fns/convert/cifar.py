@@ -78,11 +78,11 @@ def _unpickle(path, data):
     return value
 
 
-def _names_of_text(path, data):
+def _names_from_text(path, data):
     return decode(path, data).split()
 
 
-def _names_of_pickle(path, data):
+def _names_from_pickle(path, data):
     found = _unpickle(path, data).get(_FINE_LABEL_NAMES)
     if not isinstance(found, list) or not all(isinstance(name, bytes) for name in found):
         raise DataError(f"{path} has no list of names {_FINE_LABEL_NAMES}")
@@ -157,7 +157,7 @@ def read(options: Options) -> RawDataset:
         )
     names = _CIFAR10_NAMES.split()
     if version.class_names:
-        parse = _names_of_text if version.class_names.endswith(".txt") else _names_of_pickle
+        parse = _names_from_text if version.class_names.endswith(".txt") else _names_from_pickle
         names = parse(version.class_names, files(version.class_names))
     return RawDataset(
         options.dataset,

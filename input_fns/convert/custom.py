@@ -90,7 +90,7 @@ class RawExamples:
             values[name], features[name] = _encode(
                 value, f"{where}, feature '{name}'", self.options
             )
-        problem = dataset_json.problem_of_names(features)
+        problem = dataset_json.find_name_problem(features)
         if problem or not features:
             raise DataError(f"{where}: {problem or 'it has no features'}")
         return Row(values, features)

@@ -95,7 +95,7 @@ def content_name(name: str, content: bytes) -> str:
 
 
 def _check_names(raw):
-    wrong = names.problem_of_class_names(raw.class_names)
+    wrong = names.find_class_name_problem(raw.class_names)
     if wrong:
         raise DataError(f"the classes of {raw.name}: {wrong}")
     for name in (*raw.splits, *raw.files):

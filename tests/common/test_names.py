@@ -28,5 +28,5 @@ def test_printable_escapes_control_characters():
 
 @pytest.mark.parametrize("wrong", [["a", ""], ["a", "a"], ["a\tb"], ["\ud800"], [3]])
 def test_invalid_class_names(wrong):
-    assert names.problem_of_class_names(["b", *wrong])
-    assert names.problem_of_class_names(["a", "b"]) is None
+    assert names.find_class_name_problem(["b", *wrong])
+    assert names.find_class_name_problem(["a", "b"]) is None

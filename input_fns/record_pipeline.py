@@ -10,6 +10,8 @@ A subclass replaces the stages that differ. Training and evaluation run the same
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -55,6 +57,14 @@ class RecordPipeline:
                     f"{data.name}: the sizes of feature '{name}' differ. Prepare the data with one "
                     "size, or override RecordPipeline.transform and .features"
                 )
+
+    def with_data(self, data: DatasetInfo) -> RecordPipeline:
+        """Returns this pipeline for `data`: the same data set with other shards."""
+        if dataclasses.is_dataclass(self):
+            return dataclasses.replace(self, data=data)  # without cached properties
+        pipeline = copy.copy(self)
+        pipeline.data = data
+        return pipeline
 
     @property
     def features(self) -> dict[str, Feature]:

@@ -80,6 +80,13 @@ def test_host_examples_are_read_once_and_in_the_order_of_the_model(pipeline, ses
     assert reads == ["test"]
 
 
+def test_a_pipeline_with_other_data_reads_again(pipeline):
+    assert len(list(pipeline.host_examples("test", 1))) == 11
+    validation = {"test": pipeline.data.splits["val"]}
+    other = pipeline.with_data(dataclasses.replace(pipeline.data, splits=validation))
+    assert len(list(other.host_examples("test", 1))) == 13
+
+
 def test_lines_become_the_rows_that_the_converter_made(pipeline, pair_files, session):
     lines = (pair_files / "test.en").read_text().splitlines()
     rows = pipeline.rows(pipeline.vocabulary.encode(lines))

@@ -82,7 +82,7 @@ def test_host_examples_are_read_once_and_in_the_order_of_the_model(pipeline, ses
 
 def test_a_pipeline_with_other_data_reads_again(pipeline):
     assert len(list(pipeline.host_examples("test", 1))) == 11
-    validation = {"test": pipeline.data.splits["val"]}
+    validation = {"test": pipeline.data.splits["validation"]}
     other = pipeline.with_data(dataclasses.replace(pipeline.data, splits=validation))
     assert len(list(other.host_examples("test", 1))) == 13
 

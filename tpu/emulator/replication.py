@@ -39,7 +39,8 @@ def run_on_cores(operations, num_cores):
       NotImplementedError: an operation that is not emulated.
     """
     graph = tf.compat.v1.get_default_graph()
-    program = ReplicatedGraph(variable_order.add_edges(graph, operations))
+    _order_variables(ReplicatedGraph(operations))
+    program = ReplicatedGraph([op for op in graph.get_operations() if op._id >= operations[0]._id])
     template = _Template(graph, program, num_cores)
     with graph.control_dependencies(None), graph.name_scope(None), graph.device(core_builder.DEVICE):
         variables, ready = _copy_variables(program, num_cores)
@@ -50,6 +51,11 @@ def run_on_cores(operations, num_cores):
             [_group([tensor for result in results for tensor in result])]
         ):
             return [tf.identity(tensor) for tensor in results[0]]
+
+
+def _order_variables(program):
+    live = [op for name, op in program.operations.items() if name in program.live]
+    variable_order.add_edges(live, sequential_loops=True)
 
 
 def _group(dependencies):

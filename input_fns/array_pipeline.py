@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from input_fns import DataError, caching, serving
+from input_fns import DataError, caching
 from input_fns.dataset_info import DatasetInfo, Feature, flatten, splits_without_files
 from input_fns.record_pipeline import RecordPipeline
 
@@ -18,6 +18,8 @@ _BLOCK = 1024
 
 class ArrayPipeline(RecordPipeline):
     """Feeds NumPy arrays."""
+
+    has_records = False
 
     def __init__(
         self,
@@ -77,15 +79,6 @@ class ArrayPipeline(RecordPipeline):
                 yield tf.nest.map_structure(operator.itemgetter(rows), arrays)
 
         return tf.data.Dataset.from_generator(blocks, output_signature=_specs(arrays))
-
-    def file_names(self, split: str) -> None:
-        """Returns None: arrays have no file names."""
-        del split
-
-    def receivers(self, top_k: int = 0) -> dict[str, serving.Receiver]:
-        """Returns the serving input receiver of the features."""
-        receivers = RecordPipeline.receivers(self, top_k)
-        return {serving.RAW: receivers[serving.RAW]}
 
 
 def _spec(name, split, arrays, class_names):

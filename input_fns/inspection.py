@@ -169,24 +169,19 @@ def _count(data, path):
             pixels += [_largest_id(stored[name], data, name) for name in data.features]
         return sizes, labels if labels is not None else tf.zeros([0], tf.int32), pixels
 
+    def batches():
+        dataset = tf.data.TFRecordDataset(path).batch(_BATCH if not _is_encoded(data) else 64)
+        return dataset.map(facts, num_parallel_calls=records.PARALLEL_CALLS)
+
     examples, histogram = 0, np.zeros(data.num_classes, int)
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        batches = tf.data.TFRecordDataset(path).batch(_BATCH if not _is_encoded(data) else 64)
-        batches = records.disable_autotune(
-            batches.map(facts, num_parallel_calls=records.PARALLEL_CALLS)
-        )
-        element = tf.compat.v1.data.make_one_shot_iterator(batches).get_next()
-        while True:
-            try:
-                sizes, labels, _ = session.run(element)
-            except tf.errors.OutOfRangeError:
-                return examples, histogram
-            for name, feature in data.features.items():
-                if feature.encoding == "raw" and (sizes[name] != feature.num_bytes).any():
-                    raise ValueError(name)
-            if len(labels):
-                histogram += np.bincount(labels, minlength=len(histogram))
-            examples += len(next(iter(sizes.values())))
+    for sizes, labels, _ in records.iterate(batches):
+        for name, feature in data.features.items():
+            if feature.encoding == "raw" and (sizes[name] != feature.num_bytes).any():
+                raise ValueError(name)
+        if len(labels):
+            histogram += np.bincount(labels, minlength=len(histogram))
+        examples += len(next(iter(sizes.values())))
+    return examples, histogram
 
 
 def _largest_id(stored, data, name):

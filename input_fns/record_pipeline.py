@@ -10,6 +10,8 @@ A subclass replaces the stages that differ. Training and evaluation run the same
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -37,11 +39,14 @@ class RecordPipeline:
       data: the data set.
       cache: "auto", "memory", "none", or a local folder; see `caching`.
       assets: paths of files that a SavedModel must hold.
+      has_records: False if the examples are not in shards: they have no file names then, and a
+        SavedModel takes no tf.train.Examples.
     """
 
     data: DatasetInfo
     cache: str = caching.AUTO
     assets: Sequence[str] = ()
+    has_records = True
 
     def __init__(self, data: DatasetInfo, cache: str = caching.AUTO):
         """Raises `DataError` if an image feature has no static shape."""
@@ -52,6 +57,14 @@ class RecordPipeline:
                     f"{data.name}: the sizes of feature '{name}' differ. Prepare the data with one "
                     "size, or override RecordPipeline.transform and .features"
                 )
+
+    def with_data(self, data: DatasetInfo) -> RecordPipeline:
+        """Returns this pipeline for `data`: the same data set with other shards."""
+        if dataclasses.is_dataclass(self):
+            return dataclasses.replace(self, data=data)  # without cached properties
+        pipeline = copy.copy(self)
+        pipeline.data = data
+        return pipeline
 
     @property
     def features(self) -> dict[str, Feature]:
@@ -227,12 +240,14 @@ class RecordPipeline:
 
         It reads the shards again: a TPU takes no strings along with the features.
         """
+        if not self.has_records:
+            return None
         names = records.names(self.data.files(split))
         first = next(names)
         return (name.decode() for name in itertools.chain([first], names)) if first else None
 
     def receivers(self, top_k: int = 0) -> dict[str, serving.Receiver]:
-        """Returns the serving input receivers by signature: features, and tf.train.Examples.
+        """Returns the serving input receivers by signature: features; tf.train.Examples of records.
 
         Args:
           top_k: see `serving.class_outputs`.
@@ -244,17 +259,19 @@ class RecordPipeline:
         def first_records(split, count):
             return {serving.EXAMPLES: serving.first_records(self.data.files(split), count)}
 
-        return {
+        receivers = {
             serving.RAW: serving.Receiver(
                 serving.raw_inputs(self.features), nest, outputs, self._first_features
-            ),
-            serving.TF_EXAMPLE: serving.Receiver(
+            )
+        }
+        if self.has_records:
+            receivers[serving.TF_EXAMPLE] = serving.Receiver(
                 serving.string_inputs(serving.EXAMPLES),
                 self._features_from_records,
                 outputs,
                 first_records,
-            ),
-        }
+            )
+        return receivers
 
     # Data sets in order.
 

@@ -8,6 +8,7 @@ from typing import Callable
 import numpy as np
 import tensorflow as tf
 
+from input_fns import records
 from input_fns.dataset_info import Feature
 
 # Signatures. The raw one is the default: its ops exist in every runtime.
@@ -58,9 +59,7 @@ def string_inputs(name: str) -> dict[str, tf.TensorSpec]:
 
 def first_of(dataset_fn: Callable[[], tf.data.Dataset], count: int):
     """Returns the first `count` examples of a batched `tf.data.Dataset`, as arrays."""
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        examples = dataset_fn().rebatch(count)
-        return session.run(tf.compat.v1.data.make_one_shot_iterator(examples).get_next())
+    return next(records.iterate(lambda: dataset_fn().rebatch(count)))
 
 
 def first_records(files: list[str], count: int) -> np.ndarray:

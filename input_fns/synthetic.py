@@ -6,7 +6,6 @@ import numpy as np
 import tensorflow as tf
 
 from common.constants import DROPOUT_SEED, EOS
-from input_fns import serving
 from input_fns.dataset_info import DatasetInfo, Feature, Text, splits_without_files
 from input_fns.record_pipeline import RecordPipeline
 
@@ -33,6 +32,8 @@ def text_dataset(max_length: int, vocab_size: int) -> DatasetInfo:
 
 class SyntheticPipeline(RecordPipeline):
     """Feeds random examples with the shapes and sizes of a data set."""
+
+    has_records = False
 
     def __init__(self, data: DatasetInfo, features: dict[str, Feature], mixes: bool = False):
         """Feeds examples like those of `data`.
@@ -71,15 +72,6 @@ class SyntheticPipeline(RecordPipeline):
         blocks = _repeated(features, labels).take(whole)
         features = {name: values[:rest] for name, values in features.items()}
         return blocks.concatenate(_repeated(features, labels[:rest]).take(int(rest > 0)))
-
-    def file_names(self, split: str) -> None:
-        """Returns None: random examples have no file names."""
-        del split
-
-    def receivers(self, top_k: int = 0) -> dict[str, serving.Receiver]:
-        """Returns the serving input receiver of the features."""
-        receivers = RecordPipeline.receivers(self, top_k)
-        return {serving.RAW: receivers[serving.RAW]}
 
     def _batch(self, size, seed):
         random = np.random.default_rng(seed)

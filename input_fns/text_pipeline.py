@@ -21,6 +21,11 @@ OUTSIDE_VOCABULARY = "a token id in the shards is outside the vocabulary of data
 _MAX_ROWS_BYTES = 2**30
 
 
+def longest_first(rows: np.ndarray) -> np.ndarray:
+    """Returns the order of int32 `[sentences, max_length]` by length, longest first, stable."""
+    return np.argsort(-np.count_nonzero(rows, axis=1), kind="stable")
+
+
 @dataclasses.dataclass(frozen=True)
 class TextPipeline(RecordPipeline):
     """Feeds rows of token ids: features "source" and "target", and the target as labels.
@@ -81,10 +86,17 @@ class TextPipeline(RecordPipeline):
             batch = {name: array[start : start + batch_size] for name, array in rows.items()}
             yield batch, batch["target"]
 
+    @functools.cached_property
+    def _sorted_rows(self):
+        return {}
+
     def _longest_first(self, split):
-        rows = self.stored_rows(split)
-        order = np.argsort(-np.count_nonzero(rows["source"], axis=1), kind="stable")
-        return {name: array[order] for name, array in rows.items()}
+        # An evaluation needs the rows twice, for the model and for the host metrics.
+        if split not in self._sorted_rows:
+            rows = self.stored_rows(split)
+            order = longest_first(rows["source"])
+            self._sorted_rows[split] = {name: array[order] for name, array in rows.items()}
+        return self._sorted_rows[split]
 
     def rows_input_fn(self, rows: np.ndarray):
         """Returns an input_fn for prediction of int32 `[sentences, max_length]`, in order."""

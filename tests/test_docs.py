@@ -13,6 +13,7 @@ from tests import numerics
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = [
     *(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")),
+    ROOT / "tpu" / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 

@@ -12,6 +12,7 @@ import os
 import re
 from typing import Any, Callable
 
+import numpy as np
 import tensorflow as tf
 
 from common import files
@@ -101,13 +102,14 @@ class BestCheckpoint:
         that is repeated is counted once.
 
         Raises:
-          UsageError: the metric is not one of `metrics`.
+          UsageError: the metric is not a scalar of `metrics`.
           NotFoundError: `checkpoint` was removed in the meantime.
         """
-        if self._metric not in metrics:
-            scalars = sorted(name for name in metrics if name != "confusion_matrix")
+        scalars = sorted(name for name, value in metrics.items() if np.ndim(value) == 0)
+        if self._metric not in scalars:
+            problem = "not a scalar" if self._metric in metrics else "unknown"
             raise UsageError(
-                f"--best_metric={self._metric} is unknown; valid: {', '.join(scalars)}"
+                f"--best_metric={self._metric} is {problem}; valid: {', '.join(scalars)}"
             )
         value = float(metrics[self._metric])
         if not self._is_gain(value):
@@ -169,11 +171,11 @@ class BestCheckpoint:
         path = os.path.join(self._dir, _FILE)
         step = checkpoint_files.newest_step(self._dir)
         value = metrics_of_step(step).get(self._metric) if step >= 0 else None
-        if not isinstance(value, float):
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
             print(f"{path} cannot be read: the best of the evaluations from now on is kept")
             return record
         print(f"{path} cannot be read: the kept checkpoint has {self._metric} {value:.4f}")
-        return {**record, "value": value, "step": step, "last_step": step}
+        return {**record, "value": float(value), "step": step, "last_step": step}
 
 
 def _read(folder):

@@ -32,8 +32,12 @@ def variables_to_restore(params, training):
     if params["ema_decay"] and not training:
         return tf.train.ExponentialMovingAverage(params["ema_decay"]).variables_to_restore()
     names = {variable.op.name: variable for variable in tf.compat.v1.global_variables()}
-    # tf.distribute saves the copies of a mirrored variable as one.
-    return {name: names[name] for name in names if not _MIRRORED_COPY.search(name)}
+    return {name: names[name] for name in names if saved_name(names[name]) == name}
+
+
+def saved_name(variable):
+    """Returns the name of `variable` in checkpoints; tf.distribute saves its copies as one."""
+    return _MIRRORED_COPY.sub("", variable.op.name)
 
 
 def find_average(variable):

@@ -33,9 +33,9 @@ def init_from_checkpoint(
 
     Call it when the default graph is complete; on a TPU in scaffold_fn. A variable is restored from
     its own name, or, if the checkpoint has no such name, from its name in `checkpoint_map`. Its EMA
-    starts at the same value. Prints which variables keep their initial values: those that are
-    missing from the checkpoint, or have another shape under their own name. The global step starts
-    at 0.
+    starts at the same value. Replica 0 prints which variables keep their initial values: those that
+    are missing from the checkpoint, or have another shape under their own name. The global step
+    starts at 0.
 
     Args:
       checkpoint: path.
@@ -51,7 +51,7 @@ def init_from_checkpoint(
     checkpoint_map = checkpoint_map or {}
     sources, skipped, missing, mismatched = [], [], [], []
     for variable in variables:
-        name, shape = re.sub(r"/replica_\d+$", "", variable.op.name), variable.shape.as_list()
+        name, shape = ema.saved_name(variable), variable.shape.as_list()
         if name == tf.compat.v1.GraphKeys.GLOBAL_STEP or not re.fullmatch(include, name):
             continue
         source = name if name in stored else checkpoint_map.get(name, name)
@@ -78,6 +78,9 @@ def init_from_checkpoint(
     averages = [(source, average) for source, average in averages if average is not None]
     # Pairs, not a dict: two variables may have the same source.
     tf.compat.v1.train.init_from_checkpoint(checkpoint, sources + averages)
+    replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+    if tf.get_static_value(replica) != 0:
+        return
     print(f"warm start: restored {len(sources)} variables from {checkpoint}")
     for reason, names in (("shape differs", skipped), ("missing from it", missing)):
         if names:

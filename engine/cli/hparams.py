@@ -50,18 +50,18 @@ def resolve(
         params.update(more)
     is_known = dataset_properties is not None
     needed = model.dataset_properties if is_known else ()
-    given = {name: dataset_properties[name] for name in needed if name in dataset_properties}
-    for name, value in given.items():
-        params[name] = _as_default(name, value, params.get(name, value))
-    given = {name: params[name] for name in given}
+    found = {name: dataset_properties[name] for name in needed if name in dataset_properties}
+    given = {
+        name: _as_default(name, value, params.get(name, value)) for name, value in found.items()
+    }
     if "precision" in params:
-        params["precision"] = precision
-    given["precision"] = precision
-    if precision != "float32" and "precision" not in params:
+        given["precision"] = precision
+    elif precision != "float32":
         raise UsageError(
             f"--precision={precision}: model '{model.name}' has no hyperparameter 'precision', so "
             "it computes in float32 only"
         )
+    params.update(given)
     set_by_flag = set()
     for key, text in _pairs(overrides):
         if key in model.dataset_properties and key not in params:
@@ -80,7 +80,7 @@ def resolve(
                 f"Set it by --params={name}=..."
             )
     for key, value in given.items():
-        if params.get(key, value) != value:
+        if params[key] != value:
             source = "--precision is" if key == "precision" else "the data set has"
             raise UsageError(f"--params: {key}={params[key]}, but {source} {value}")
     model.check_params(params)

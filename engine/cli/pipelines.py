@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import inspect
 from typing import Any
@@ -46,43 +45,30 @@ def from_flags(splits: list[str], params: dict[str, Any] | None = None) -> Pipel
 def _record_pipeline(data, is_synthetic):
     if is_synthetic:
         raise UsageError(f"--dataset={synthetic.NAME} imitates images and text, not {data.name}")
-    for name in ("augment", "image_size"):
-        if FLAGS[name].value:
-            raise UsageError(
-                f"--{name} needs images with classes, but {data.name} has the features "
-                f"{', '.join(data.features)}"
-            )
+    features = ", ".join(data.features)
+    _reject_flags(
+        ("augment", "image_size"),
+        f"needs images with classes, but {data.name} has the features {features}",
+    )
     return RecordPipeline(data, _cache())
 
 
 def _custom_pipeline(params):
     """Calls the function of a custom --dataset with --data_dir, None if unset, and `params`."""
-    for name in ("augment", "image_size", "skip_bad_records"):
-        if FLAGS[name].value:
-            raise UsageError(f"--{name} is not valid with a custom --dataset. Remove it")
+    _reject_flags(
+        ("augment", "image_size", "skip_bad_records"),
+        "is not valid with a custom --dataset. Remove it",
+    )
     make = registry.attribute("dataset", FLAGS.dataset)
     if not callable(make):
         raise UsageError(f"--dataset={FLAGS.dataset} is not a function of data_dir and params")
     try:
-        signature = inspect.signature(make)
-        second = list(signature.parameters.values())[1:2]
-        by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        has_params = any(
-            p.kind in by_position and (p.name == "params" or p.default is p.empty) for p in second
-        )
-        arguments = (FLAGS.data_dir, params) if has_params else (FLAGS.data_dir,)
-        parameter = signature.parameters.get("params")
-        if parameter is not None and parameter.kind is inspect.Parameter.KEYWORD_ONLY:
-            make = functools.partial(make, params=params)
-            signature = inspect.signature(make)
-        signature.bind(*arguments)
+        args, kwargs = _arguments(make, params)
     except TypeError as error:
         raise UsageError(
             f"--dataset={FLAGS.dataset} must be a function that takes data_dir and params: {error}"
         ) from error
-    except ValueError:  # some built-in functions have no signature
-        arguments = (FLAGS.data_dir,)
-    pipeline = make(*arguments)
+    pipeline = make(*args, **kwargs)
     members = {*Pipeline.__annotations__, *vars(Pipeline)}
     wanted = {name for name in members if not name.startswith("_")}
     missing = sorted(name for name in wanted if not hasattr(pipeline, name))
@@ -99,6 +85,33 @@ def _custom_pipeline(params):
     return pipeline
 
 
+def _arguments(make, params):
+    """Returns args and kwargs of a call of `make`: --data_dir, and `params` if it takes them.
+
+    Raises:
+      TypeError: it takes others.
+    """
+    args, kwargs = (FLAGS.data_dir,), {}
+    try:
+        signature = inspect.signature(make)
+    except ValueError:  # some built-in functions have no signature
+        return args, kwargs
+    for position, (name, p) in enumerate(signature.parameters.items()):
+        if p.kind is p.KEYWORD_ONLY and name == "params":
+            kwargs = {"params": params}
+        elif position == 1 and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
+            # Another second argument is left alone if it has a default.
+            args += (params,) if name == "params" or p.default is p.empty else ()
+    signature.bind(*args, **kwargs)
+    return args, kwargs
+
+
+def _reject_flags(names, reason):
+    for name in names:
+        if FLAGS[name].value:
+            raise UsageError(f"--{name} {reason}")
+
+
 def _dataset(is_synthetic, splits):
     if FLAGS.data_dir is not None:
         if is_synthetic:
@@ -113,9 +126,7 @@ def _dataset(is_synthetic, splits):
 
 
 def _text_pipeline(data, is_synthetic):
-    for name in ("augment", "image_size"):
-        if FLAGS[name].value:
-            raise UsageError(f"--{name} needs images, but {data.name} is text")
+    _reject_flags(("augment", "image_size"), f"needs images, but {data.name} is text")
     if is_synthetic:
         return SyntheticPipeline(data, {"source": data.features["source"]})
     from input_fns.text_pipeline import TextPipeline  # SentencePiece is not installed everywhere

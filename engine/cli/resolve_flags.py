@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import math
 import os
@@ -289,8 +288,7 @@ def _without_bad_records(settings):
         settings.dataset, settings.train.split, folder, FLAGS.skip_bad_records
     )
     train = dataclasses.replace(settings.train, skipped_records=skipped, steps=_train_steps(data))
-    pipeline = copy.copy(settings.pipeline)
-    object.__setattr__(pipeline, "data", data)  # some pipelines are frozen dataclasses
+    pipeline = settings.pipeline.with_data(data)
     return dataclasses.replace(settings, pipeline=pipeline, train=train)
 
 

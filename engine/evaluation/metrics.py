@@ -19,7 +19,7 @@ def mean_loss(terms, weights):
     """
 
     def mean(term):
-        counted = weights if term.weights is None else weights * term.weights
+        counted = _counted(term, weights)
         total = tf.reduce_sum(term.values * counted)
         return tf.math.divide_no_nan(total, tf.reduce_sum(counted)) * term.scale
 
@@ -42,9 +42,7 @@ def streaming(model, features, labels, outputs, terms, weights, params):
       params: all hyperparameters.
     """
     means = {
-        name: tf.compat.v1.metrics.mean(
-            term.values, weights if term.weights is None else weights * term.weights
-        )
+        name: tf.compat.v1.metrics.mean(term.values, _counted(term, weights))
         for name, term in terms.items()
     }
     scales = [term.scale for term in terms.values()]
@@ -94,6 +92,11 @@ def check_best_metric(name: str, model, features, labels, step, params, host_met
     scalars.update(key for metric in host_metrics for key in metric.names)
     if name not in scalars:
         raise UsageError(f"--best_metric={name} is unknown.{did_you_mean(name, scalars)}")
+
+
+def _counted(term, weights):
+    """Returns the weights of the values of a `models.model.Loss`: 0 for padded examples."""
+    return weights if term.weights is None else weights * term.weights
 
 
 def _count(weights):

@@ -14,7 +14,7 @@ from engine.checkpoints import find
 from engine.hooks import progress
 from input_fns import DataError
 from input_fns.convert.files import read_lines
-from input_fns.text_pipeline import TextPipeline
+from input_fns.text_pipeline import TextPipeline, longest_first
 
 _NAMED_LINES = 10
 
@@ -109,5 +109,5 @@ def write_file(estimator, settings, predict_input_fn) -> None:
 
 
 def _longest_first(rows, lines, num_lines):
-    order = np.argsort(-np.count_nonzero(rows, axis=1), kind="stable")
+    order = longest_first(rows)
     return TextInput(rows[order], lines[order], num_lines)

@@ -178,7 +178,7 @@ class Augmentation:
                 continue
             moves = [] if pending is None else [pending]
             image = operation(_move(image, pending, only_flip), own)
-            if hasattr(operation, "region_matrices"):
+            if regions and hasattr(operation, "region_matrices"):
                 moves += operation.region_matrices(own, size)
             regions = _move_regions(regions, moves, size)
             pending = None

@@ -146,16 +146,21 @@ def transform(images, matrices, new_size, fill="NEAREST", fill_value=0.0):
       fill_value: value of pixels from outside of the image.
     """
     # In float32: with uint8 the op truncates, and is slower.
-    moved = tf.raw_ops.ImageProjectiveTransformV3(
-        images=tf.cast(images, tf.float32),
+    pixels = tf.cast(images, tf.float32)
+    moved = _project(pixels, matrices, new_size, "BILINEAR", fill, fill_value)
+    moved = tf.ensure_shape(moved, [images.shape[0], *new_size, images.shape.as_list()[-1]])
+    return tf.cast(moved + 0.5, tf.uint8)
+
+
+def _project(images, matrices, new_size, interpolation, fill, fill_value):
+    return tf.raw_ops.ImageProjectiveTransformV3(
+        images=images,
         transforms=tf.reshape(matrices, [-1, 9])[:, :8],
         output_shape=new_size,
         fill_value=fill_value,
-        interpolation="BILINEAR",
+        interpolation=interpolation,
         fill_mode=fill,
     )
-    moved = tf.ensure_shape(moved, [images.shape[0], *new_size, images.shape.as_list()[-1]])
-    return tf.cast(moved + 0.5, tf.uint8)
 
 
 def move_regions(regions, matrices, new_size):
@@ -178,14 +183,7 @@ def move_regions(regions, matrices, new_size):
         batch, *old_size = mask.shape.as_list()[:3]
         channels = mask.shape.as_list()[3:]
         images = tf.reshape(mask, [-1, *old_size, *(channels or [1])])
-        result = tf.raw_ops.ImageProjectiveTransformV3(
-            images=images,
-            transforms=tf.reshape(matrices, [-1, 9])[:, :8],
-            output_shape=new_size,
-            fill_value=float(IGNORE),
-            interpolation="NEAREST",
-            fill_mode="CONSTANT",
-        )
+        result = _project(images, matrices, new_size, "NEAREST", "CONSTANT", float(IGNORE))
         shape = [*new_size, *channels]
         moved["mask"] = tf.ensure_shape(tf.reshape(result, [-1, *shape]), [batch, *shape])
     if "boxes" in regions:

@@ -64,6 +64,29 @@ def test_prediction_sees_sources_alone(pipeline, session):
     assert [len(batch["source"]) for batch in batches] == [4, 4, 3]
 
 
+def test_host_examples_are_read_once_and_in_the_order_of_the_model(pipeline, session, monkeypatch):
+    reads, stored_rows = [], TextPipeline.stored_rows
+
+    def counted(self, split, count=None):
+        reads.append(split)
+        return stored_rows(self, split, count)
+
+    monkeypatch.setattr(TextPipeline, "stored_rows", counted)
+    fed = [batch["source"] for batch in fetch(pipeline.host_input_fn("test"), session, 4, 3)]
+    labeled = [features["source"] for features, _ in pipeline.host_examples("test", 4)]
+    np.testing.assert_array_equal(np.concatenate(fed), np.concatenate(labeled))
+    lengths = np.count_nonzero(np.concatenate(fed), axis=1)
+    assert (np.diff(lengths) <= 0).all()
+    assert reads == ["test"]
+
+
+def test_a_pipeline_with_other_data_reads_again(pipeline):
+    assert len(list(pipeline.host_examples("test", 1))) == 11
+    validation = {"test": pipeline.data.splits["validation"]}
+    other = pipeline.with_data(dataclasses.replace(pipeline.data, splits=validation))
+    assert len(list(other.host_examples("test", 1))) == 13
+
+
 def test_lines_become_the_rows_that_the_converter_made(pipeline, pair_files, session):
     lines = (pair_files / "test.en").read_text().splitlines()
     rows = pipeline.rows(pipeline.vocabulary.encode(lines))

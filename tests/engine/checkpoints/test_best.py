@@ -113,6 +113,12 @@ def test_an_unknown_metric_is_an_error(tmp_path):
         keeper.update("unused", 1, {"accuracy": 0.1, "confusion_matrix": [[1]]})
 
 
+def test_a_metric_that_is_not_a_scalar_is_an_error(tmp_path):
+    keeper = BestCheckpoint(str(tmp_path), "recalls")
+    with pytest.raises(UsageError, match="recalls is not a scalar; valid: accuracy"):
+        keeper.update("unused", 1, {"accuracy": 0.1, "recalls": np.ones(3)})
+
+
 def best_step(folder):
     return find.read_step(find.find_checkpoint(str(folder), "best"))
 
@@ -166,6 +172,16 @@ def test_a_broken_best_json_is_rebuilt_from_the_evaluation(tmp_path, content, ca
     assert not keeper.update(save(tmp_path, 2, 2.0), 2, {"accuracy": 0.4})
     assert keeper.update(save(tmp_path, 3, 3.0), 3, {"accuracy": 0.6})
     assert best_step(tmp_path) == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "is_used"), [(7, True), (0.5, True), (True, False), ("7", False), (None, False)]
+)
+def test_any_number_of_the_evaluation_rebuilds_a_broken_best_json(tmp_path, value, is_used, capsys):
+    BestCheckpoint(str(tmp_path), "examples").update(save(tmp_path, 1, 1.0), 1, {"examples": 7})
+    (tmp_path / "best" / "best.json").write_bytes(b"")
+    BestCheckpoint(str(tmp_path), "examples", lambda step: {"examples": value})
+    assert ("the kept checkpoint has examples" in capsys.readouterr().out) == is_used
 
 
 def test_a_broken_best_checkpoint_is_replaced_by_the_next(tmp_path, capsys):

@@ -53,6 +53,20 @@ def test_matching_variables_are_restored_and_the_others_are_listed(tmp_path, ses
     assert "missing from it: new" in out
 
 
+def test_one_replica_prints_for_all(tmp_path, capsys):
+    checkpoint = save(tmp_path, a=5.0)
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
+
+    def replica():
+        tf.compat.v1.get_variable("a", initializer=0.0)
+        variables = tf.compat.v1.global_variables()
+        warm_start.init_from_checkpoint(checkpoint, ".*", variables)
+
+    with strategy.scope():
+        strategy.extended.call_for_each_replica(replica)
+    assert capsys.readouterr().out.count("restored") == 1
+
+
 def test_include_matches_whole_names(tmp_path):
     encoder = tf.compat.v1.get_variable("encoder", initializer=0.0)
     with pytest.raises(UsageError, match="matches no variable"):

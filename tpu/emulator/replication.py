@@ -134,11 +134,9 @@ class _Template:
 
     def copy(self, core, inputs):
         """Imports the program of one core into the default graph; returns its results."""
-        graph_def = graph_pb2.GraphDef()
+        builder = core_builder.CoreBuilder(core, self._num_cores, self._library, self._nodes)
+        graph_def = builder.graph_def
         graph_def.CopyFrom(self._common)
-        builder = core_builder.CoreBuilder(
-            core, self._num_cores, self._library, self._nodes, graph_def=graph_def
-        )
         for node in self._different:
             builder.add_copy(node)
         inputs = {name: tensor for name, tensor in inputs.items() if name in self._used}

@@ -114,8 +114,8 @@ def _order(edges, level, variable, accesses):
         for other, other_writes in before:
             if is_write or other_writes:
                 edges.add(level, variable, other, unit)
-        # What runs only together with this write needs no further edges. The Exits of a loop without
-        # iterations may not depend on what the loop waits for.
+        # What runs only together with this write needs no further edges. The Exits of a loop
+        # without iterations may not depend on what the loop waits for.
         if is_write and isinstance(unit, tf.Operation):
             own = edges.conditions(unit)
             before = [other for other in before if not own <= edges.conditions(other[0])]
@@ -181,7 +181,8 @@ class _Edges:
         own = self._analysis.conditions[op]
         if any((predicate, 1 - branch) in conditions for predicate, branch in own):
             return None  # never in the same step
-        branches = [(self._analysis.find_switch(key, level), branch) for key, branch in own - conditions]
+        missing = own - conditions
+        branches = [(self._analysis.find_switch(key, level), branch) for key, branch in missing]
         if any(switch is None for switch, _ in branches):
             return None
         # Innermost first: the predicate of an inner conditional may be dead.

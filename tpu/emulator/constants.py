@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
+from tensorflow.python.framework import function_def_to_graph
 
 _ARGUMENT = "Placeholder"
+_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 
 
 class Constants:
     """Evaluates constant inputs of the nodes of a graph or function."""
 
-    def __init__(self, nodes, find_argument=None):
+    def __init__(self, nodes, library, find_argument=None):
         """Evaluates nothing yet.
 
         Args:
           nodes: `{name: NodeDef}`; inputs named as in a GraphDef.
+          library: the `functions.Library`.
           find_argument: a function from the name of a Placeholder to its value, or None.
         """
         self._nodes = nodes
+        self._library = library
         self._find_argument = find_argument
         self._found = {}
 
@@ -36,8 +40,19 @@ class Constants:
         if node is not None and node.op == "Const":
             return tf.make_ndarray(node.attr["value"].tensor)
         if name not in self._found:
-            self._found[name] = self._evaluate(name)
+            is_call = node is not None and node.op in _CALLS
+            self._found[name] = self._find_in_call(node, name) if is_call else self._evaluate(name)
         return self._found[name]
+
+    def _find_in_call(self, call, name):
+        """Returns the value of a result of a function, such as what it keeps for its gradient."""
+        definition = self._library.find(call.attr["f"].func.name)
+        body, flat = function_def_to_graph.function_def_to_graph_def(definition)
+        passed = dict(zip((a.name for a in definition.signature.input_arg), call.input))
+        result = definition.signature.output_arg[int(name.split(":")[1])].name
+        nodes = {node.name: node for node in body.node}
+        inside = Constants(nodes, self._library, lambda argument: self.find(passed[argument]))
+        return inside.find(flat[definition.ret[result]])
 
     def _evaluate(self, name):
         graph_def, seen, pending = graph_pb2.GraphDef(), set(), [name.split(":")[0]]

@@ -49,7 +49,7 @@ class CoreBuilder:
         self.num_cores = num_cores
         self.library = library
         self.path = path
-        self._constants = constants.Constants(nodes, find_argument)
+        self._constants = constants.Constants(nodes, library, find_argument)
 
     def add_copy(self, original):
         """Adds a copy of a NodeDef, rewritten if needed."""

@@ -23,8 +23,6 @@ class OwnResolver(Resolver):
         super().__init__(tpu=[name], zone="us-central1-b", project="mine")
 
 
-
-
 @pytest.mark.parametrize(
     "find",
     [
@@ -69,8 +67,10 @@ def test_train_and_evaluate_ignores_tf_config(tmp_path, monkeypatch):
 def test_session_lists_the_devices(monkeypatch):
     monkeypatch.delenv("COLAB_TPU_ADDR", raising=False)
     with emulator.emulate("v2-8"):
-        with tf.Graph().as_default(), tf1.Session("grpc://" + os.environ["COLAB_TPU_ADDR"]) as s:
-            names = [device.name for device in s.list_devices() if device.device_type == "TPU"]
+        address = "grpc://" + os.environ["COLAB_TPU_ADDR"]
+        with tf.Graph().as_default(), tf1.Session(address) as session:
+            devices = session.list_devices()
+    names = [device.name for device in devices if device.device_type == "TPU"]
     assert names == [f"/job:worker/replica:0/task:0/device:TPU:{i}" for i in range(8)]
 
 
@@ -103,9 +103,9 @@ def test_tpu_strategy_is_refused():
 
 
 def test_devices_of_other_jobs_are_of_this_process():
-    with emulator.emulate("2x2"), tf.Graph().as_default(), tf1.Session(ADDRESS) as session:
-        with tf.device("/job:worker/task:1/device:CPU:0"):
-            assert session.run(tf.constant(1) + 1) == 2
+    device = tf.device("/job:worker/task:1/device:CPU:0")
+    with emulator.emulate("2x2"), tf.Graph().as_default(), device, tf1.Session(ADDRESS) as session:
+        assert session.run(tf.constant(1) + 1) == 2
 
 
 @pytest.mark.parametrize("name", ["v2-8", "v3-32", "v3-2048", "v4-16", "1x1", "1x3", "4x2"])

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from unittest import mock
 
 import tensorflow as tf
+from tensorflow.python.client import session as session_lib
 from tensorflow.python.ops import control_flow_ops, control_flow_util
 from tensorflow.python.tpu import tpu_system_metadata, training_loop
 from tensorflow_estimator.python.estimator.tpu import error_handling, tpu_context
@@ -48,9 +49,18 @@ def on_slice(estimator, tpu_topology: Topology):
 
 
 def _metadata(tpu_topology):
-    """Returns the metadata of a slice, with the mesh that model parallelism needs."""
+    """Returns the metadata of a slice, with what model parallelism and TPU embeddings need."""
     metadata = emulator.metadata(tpu_topology)
-    return metadata if metadata.topology else metadata._replace(topology=_mesh(tpu_topology))
+    if metadata.topology is None:
+        metadata = metadata._replace(topology=_mesh(tpu_topology))
+    if not any("device:CPU:" in device.name for device in metadata.devices):
+        names = [device.name for device in metadata.devices if device.name.endswith("TPU:0")]
+        hosts = [
+            session_lib._DeviceAttributes(name.replace("TPU:0", "CPU:0"), "CPU", 0, 0)
+            for name in names
+        ]
+        metadata = metadata._replace(devices=(*metadata.devices, *hosts))
+    return metadata
 
 
 def _mesh(tpu_topology):

@@ -86,6 +86,8 @@ class ModeChecker:
                 )
             with self._stage("batch size of input_fn"):
                 self._check_batch_size(step[1].infeed, per_core)
+            if self._uses_embeddings():
+                self._skip("TPU embeddings: their tables, lookups and updates")
             with self._stage("sizes"):
                 measured = sizes.measure(*step)
             if self._can_lower():
@@ -113,7 +115,7 @@ class ModeChecker:
             built = graph_builder.build(*arguments)
         except (Exception, SystemExit) as error:  # any exception of the program is a finding
             if self._uses_embeddings():
-                self._skip(f"TPU embeddings (embedding_config_spec): {_first_line(error)}")
+                self._skip(f"TPU embeddings cannot be built here: {_first_line(error)}")
                 return None
             place = user_line_in(traceback.extract_tb(error.__traceback__))
             self._add(ERROR, "graph", explanations.explain_error(error), place)
@@ -152,13 +154,13 @@ class ModeChecker:
     def _check_export(self):
         """Builds the graphs of export_saved_model; returns the outputs of the SavedModel."""
         try:
-            graph, outputs = export.build(self._estimator, self._input_fn, self._topology)
+            graphs, outputs = export.build(self._estimator, self._input_fn, self._topology)
         except (Exception, SystemExit) as error:  # any exception of the program is a finding
             place = user_line_in(traceback.extract_tb(error.__traceback__))
             self._add(ERROR, "graph", explanations.explain_error(error), place)
             return None
         with self._stage("lint of the graph for TPUs"):
-            for code, message, op in export.find_faults(graph):
+            for code, message, op in export.find_faults(graphs):
                 self._add(ERROR, code, message, user_line(op))
         return outputs
 

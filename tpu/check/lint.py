@@ -167,6 +167,7 @@ def check_captures(step):
 def check_tiles(step):
     """Layers whose channels do not fill the tiles of 8 x 128."""
     layers = [op for op in step.find_ops(*_LAYER_OPS) if not GRADIENTS.search(op.name)]
+    layers = [op for op in layers if _is_variable(op.inputs[1])]
     for op in layers[1:-1]:  # the data determines the sizes of the first and the last layer
         shape = op.inputs[1].shape
         sizes = shape.as_list()[-2:] if shape.rank else [None]
@@ -182,6 +183,13 @@ def check_tiles(step):
 
 
 # ---- Helpers of the rules ----
+
+
+def _is_variable(tensor):
+    """Returns True if a tensor is the value of a variable, possibly cast or reshaped."""
+    while tensor.op.type in ("Cast", "Identity", "Reshape", "Transpose", "Enter", "Switch"):
+        tensor = tensor.op.inputs[0]
+    return tensor.op.type == "ReadVariableOp"
 
 
 def _is_dynamic(tensor):

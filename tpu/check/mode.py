@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable
 
 import tensorflow as tf
+from tensorflow.python.ops import control_flow_util
 
 from tpu.check import (
     batch_size,
@@ -125,9 +126,21 @@ class ModeChecker:
         return built
 
     def _build_step(self):
+        """Returns `graph_builder.build_step`; None if it fails, with a finding or a reason."""
         arguments = (self._estimator, self._input_fn, self._estimator_mode, self._topology)
-        with self._stage("lint, sizes and the TPU compiler"):
+        stages = "lint, sizes and the TPU compiler"
+        try:
             return graph_builder.build_step(*arguments)
+        except Exception as error:  # the graph with the loop could be built
+            if not control_flow_util.ENABLE_CONTROL_FLOW_V2:
+                self._skip(f"{stages}: {_first_line(error)}")
+                return None
+            if explanations.is_estimator_error(error):  # TPUEstimator checks only version 1
+                place = user_line_in(traceback.extract_tb(error.__traceback__))
+                self._add(ERROR, "graph", explanations.explain_error(error), place)
+                return None
+        with self._stage(stages):  # loops and conditionals of version 1 accept less
+            return graph_builder.build_step(*arguments, control_flow_v2=True)
         return None
 
     def _check_hooks(self, built):

@@ -58,9 +58,13 @@ class Placement:
 
         Includes the identities of their results, which are used for control only.
         """
-        found = set()
-        for op in self.on_core.values():
-            if op.type in ("If", "StatelessIf") and _only_writes(op):
+        conditionals = [op for op in self.on_core.values() if op.type in ("If", "StatelessIf")]
+        if not conditionals:
+            return set()
+        found, library = set(), conditionals[0].graph.as_graph_def().library.function
+        functions = {function.signature.name: function for function in library}
+        for op in conditionals:
+            if _only_writes(op, functions):
                 passed = [r for tensor in op.outputs for r in tensor.consumers()]
                 if all(r.type == "Identity" and not r.outputs[0].consumers() for r in passed):
                     found |= {op.name, *(reader.name for reader in passed)}
@@ -78,12 +82,10 @@ def used_inputs(op: tf.Operation) -> list[tf.Tensor]:
     return [] if op.type in DROPPED_OPS else list(op.inputs)
 
 
-def _only_writes(conditional):
+def _only_writes(conditional, functions):
     """Returns True if the only effects of a conditional's branches are those of host operations."""
-    branches = [conditional.get_attr(name) for name in ("then_branch", "else_branch")]
-    functions = conditional.graph.as_graph_def().library.function
-    names = {branch.name for branch in branches}
-    nodes = [node for f in functions if f.signature.name in names for node in f.node_def]
+    branches = [conditional.get_attr(name).name for name in ("then_branch", "else_branch")]
+    nodes = [node for name in branches for node in functions[name].node_def]
     on_host = [node for node in nodes if _OUTSIDE in node.attr or not kernels.has_kernel(node.op)]
     others = [node for node in nodes if node not in on_host and node.op != "ReadVariableOp"]
     stateful = [node for node in others if op_def_registry.get(node.op).is_stateful]

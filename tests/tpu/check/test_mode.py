@@ -179,3 +179,38 @@ def test_a_title_says_what_was_checked():
     )
     title = "check of main.py:7 train for 1x2: 1 host x 2 cores"
     assert format_text(report).splitlines()[0] == title
+
+
+# ---- Control flow of version 2 ----
+
+
+@pytest.fixture
+def control_flow_v2():
+    tf1.enable_control_flow_v2()
+    yield
+    tf1.disable_control_flow_v2()
+
+
+def test_loop_that_only_version_2_accepts_is_checked(control_flow_v2):
+    """The body returns a tuple for a list."""
+
+    def loss(features, labels):
+        i, x = tf.while_loop(
+            lambda i, x: i < 3,
+            lambda i, x: (i + 1, x * 2),
+            [tf.constant(0), tf.stop_gradient(features)],
+        )
+        return squares(x, labels)
+
+    report = check(make_model_fn(loss))
+    assert (report.findings, report.not_checked) == ((), ("TPU compiler: skipped",))
+
+
+def test_missing_sum_is_found_with_version_2(control_flow_v2):
+    def train(loss):
+        step = tf1.train.get_global_step()
+        return tf1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
+
+    (finding,) = check(make_model_fn(train=train)).findings
+    assert finding.level == ERROR
+    assert "CrossShardOptimizer must be used" in finding.message

@@ -53,15 +53,19 @@ def run(request, build_estimator, build_input_fns) -> int:
             estimator = build_estimator(settings, state, tpu)
             modes.train(estimator, settings, state, build_input_fns(settings))
 
+    checked = {"train": input_fns.train(0)}
+    if tpu.topology.num_hosts == 1:  # of several hosts, one at a time evaluates and predicts
+        checked.update(eval=input_fns.evaluate, predict=input_fns.predict)
     with _ended_by_sigterm():
         report = check_program(
             build_estimator(settings, state, tpu),
-            {"train": input_fns.train(0), "eval": input_fns.evaluate, "predict": input_fns.predict},
+            checked,
             tpu.topology,
             compile_with_libtpu=FLAGS.check_compiler != "off",
             with_batch=with_batch_size,
             accumulate_steps=settings.train.accumulate_steps,
             findings=findings,
+            memory_advice=_advise_on_memory,
             effort=compiler.FULL if FLAGS.check_compiler == "full" else compiler.QUICK,
             rehearse=(
                 (lambda: _compare_wrappers(settings, train_on_emulator))
@@ -74,6 +78,14 @@ def run(request, build_estimator, build_input_fns) -> int:
         with files.atomic_write(FLAGS.check_report) as file:
             file.write(to_json(report))
     return int(report.num_errors > 0)
+
+
+def _advise_on_memory(mode, fits):
+    """Returns the flags that make a step need less memory; see `check_program`."""
+    fitting = f"--{mode}_batch_size={fits} fits; " if fits else ""
+    if mode == "train":
+        return f"{fitting}--accumulate_steps and --precision=bfloat16 need less"
+    return f"{fitting}--precision=bfloat16 needs less"
 
 
 @contextlib.contextmanager

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import importlib.util
 import os
+import sysconfig
 
 import tensorflow as tf
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
 _THIS_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_LIBRARY_FOLDERS = ("site-packages", "dist-packages")
+# Packages that call model_fn or that model_fn calls; a program may be installed beside them.
+_LIBRARIES = (
+    *("tensorflow", "tensorflow_estimator", "keras", "tf_keras", "tf_slim", "tensorflow_hub"),
+    *("tensorflow_probability", "tensorflow_addons", "tensorflow_datasets", "tensorflow_text"),
+    *("tensorboard", "absl", "numpy", "six", "wrapt", "decorator"),
+)
+_SITE_FOLDERS = ("site-packages", "dist-packages")
+_GENERATED = "__autograph_generated_file"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +31,8 @@ class Finding:
       code: stable name of the rule, listed in docs/check.md.
       message: what is wrong, and what to do.
       where: "file:line" in the user's code; "" if unknown.
-      mode: "train", "eval" or "predict"; "" for all.
+      mode: "train", "eval", "predict" or "export"; "" for all.
+      waste: bytes of padding, infeed or memory that it costs; 0 if unknown.
     """
 
     level: str
@@ -29,6 +40,7 @@ class Finding:
     message: str
     where: str = ""
     mode: str = ""
+    waste: int = 0
 
 
 def user_line(op: tf.Operation) -> str:
@@ -43,9 +55,41 @@ def user_line(op: tf.Operation) -> str:
 def user_line_in(frames) -> str:
     """Returns the innermost "file:line" of user code in a stack (outermost frame first)."""
     for frame in reversed(frames):
-        path = os.path.abspath(frame.filename)
-        is_internal = path.startswith(_THIS_PACKAGE) or frame.filename.startswith("<")
-        if not is_internal and not any(folder in path for folder in _LIBRARY_FOLDERS):
-            relative = os.path.relpath(path)
-            return f"{path if relative.startswith('..') else relative}:{frame.lineno}"
+        path = _user_path(frame.filename)
+        if path:
+            return f"{path}:{frame.lineno}"
     return ""
+
+
+@functools.cache
+def _user_path(filename):
+    """Returns the path of user code, relative if below the current folder; "" for a library."""
+    path = os.path.abspath(filename)
+    if filename.startswith("<") or os.path.basename(path).startswith(_GENERATED):
+        return ""
+    if any(path.startswith(folder) for folder in (_THIS_PACKAGE, *_library_folders())):
+        return ""
+    is_site = any(f"{os.sep}{folder}{os.sep}" in path for folder in _SITE_FOLDERS)
+    if not is_site and any(path.startswith(folder) for folder in _standard_library()):
+        return ""
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else relative
+
+
+@functools.cache
+def _library_folders():
+    folders = []
+    for name in _LIBRARIES:
+        spec = importlib.util.find_spec(name)
+        if spec is not None:
+            locations = spec.submodule_search_locations
+            # A folder with its separator, or the file of a module.
+            paths = [os.path.abspath(path) + os.sep for path in locations or ()]
+            folders += paths or [os.path.abspath(spec.origin)]
+    return tuple(folders)
+
+
+@functools.cache
+def _standard_library():
+    paths = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
+    return tuple({os.path.abspath(path) + os.sep for path in paths})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import tensorflow as tf
+
 # Pattern of a TPUEstimator error -> explanation.
 _ESTIMATOR_ERRORS = (
     (
@@ -27,6 +29,14 @@ _ESTIMATOR_ERRORS = (
         "the train_op or the loss is None",
     ),
     (
+        r"TPUEstimator\.evaluate is only supported under three conditions",
+        "the slice has several hosts. Evaluate on one host, such as a v3-8, or with PER_HOST_V2",
+    ),
+    (
+        r"TPUEstimator\.predict is only supported under three conditions",
+        "the slice has several hosts. Predict on one host, such as a v3-8, or with use_tpu=False",
+    ),
+    (
         r"maximum_iterations was not passed to the tf.while_loop",
         "a loop with gradients needs maximum_iterations",
     ),
@@ -45,7 +55,7 @@ _XLA_ERRORS = (
 )
 
 
-def explain(error):
+def explain_error(error):
     """Returns the message of a TPUEstimator or user error, with an explanation if known."""
     text = " ".join(str(error).split())
     hints = [hint for pattern, hint in _ESTIMATOR_ERRORS if re.search(pattern, text)]
@@ -62,13 +72,32 @@ def explain_xla_error(error, line_of_op):
     return [(f"XLA cannot compile the step: {text[:400]}", "")]
 
 
-def explain_out_of_memory(compiled, mode, fits):
-    """Returns by how much a step does not fit, and the batch size that does (0: unknown)."""
-    advice = "--precision=bfloat16 needs less"
-    if mode == "train":
-        advice = "--accumulate_steps and --precision=bfloat16 need less"
-    if fits:
-        advice = f"--{mode}_batch_size={fits} fits; {advice}"
+def is_xla_error(error) -> bool:
+    """Returns True if XLA refuses the step; False for a fault of the check."""
+    return isinstance(error, tf.errors.OpError) or "Failed getting HLO text" in str(error)
+
+
+def missing_kernels(error) -> list[str]:
+    """Returns the types of the operations for which XLA says that it has no kernel."""
+    pattern = _XLA_ERRORS[0][0]
+    text = " ".join(str(error).split())
+    return list(dict.fromkeys(match["kind"] for match in re.finditer(pattern, text)))
+
+
+def advise_on_memory(mode, fits):
+    """Returns what to do if a step does not fit.
+
+    Args:
+      mode: "train", "eval" or "predict".
+      fits: the largest global batch size that fits; 0 if unknown.
+    """
+    fitting = f"a global batch of {fits} fits; " if fits else ""
+    smaller = "gradient accumulation and bfloat16" if mode == "train" else "a smaller batch"
+    return f"{fitting}{smaller} need{'' if mode == 'train' else 's'} less"
+
+
+def explain_out_of_memory(compiled, advice):
+    """Returns by how much a step does not fit, and what to do."""
     if compiled.hbm_needed is None:
         return f"does not fit into memory: {compiled.error[:400]}. {advice}"
     over = compiled.hbm_needed - compiled.hbm_limit

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from typing import NamedTuple
 from unittest import mock
 
 import tensorflow as tf
-from tensorflow.python.ops import control_flow_util
+from tensorflow.python.ops import control_flow_ops, control_flow_util
 from tensorflow.python.tpu import tpu_system_metadata, training_loop
-from tensorflow_estimator.python.estimator.tpu import error_handling
+from tensorflow_estimator.python.estimator.tpu import error_handling, tpu_context
 
 from tpu.connect.topology import Topology
 from tpu.emulator import emulator
@@ -40,10 +41,35 @@ def on_slice(estimator, tpu_topology: Topology):
         query = mock.patch.object(
             tpu_system_metadata,
             "_query_tpu_system_metadata",
-            return_value=emulator.metadata(tpu_topology),
+            return_value=_metadata(tpu_topology),
         )
         stack.enter_context(query)
         yield
+
+
+def _metadata(tpu_topology):
+    """Returns the metadata of a slice, with the mesh that model parallelism needs."""
+    metadata = emulator.metadata(tpu_topology)
+    return metadata if metadata.topology else metadata._replace(topology=_mesh(tpu_topology))
+
+
+def _mesh(tpu_topology):
+    """Returns the `tf.tpu.experimental.Topology` of a slice: hosts with 2 x 2 chips in a column."""
+    cores_per_chip = 1 if tpu_topology.generation == "v4" else 2
+    chips = max(1, tpu_topology.cores_per_host // cores_per_chip)
+    cores_per_chip = tpu_topology.cores_per_host // chips
+    width = 2 if chips % 2 == 0 else 1
+    coordinates = [
+        [
+            [x, host * (chips // width) + y, 0, core]
+            for y, x, core in itertools.product(
+                range(chips // width), range(width), range(cores_per_chip)
+            )
+        ]
+        for host in range(tpu_topology.num_hosts)
+    ]
+    shape = [width, tpu_topology.num_hosts * (chips // width), 1, cores_per_chip]
+    return tf.tpu.experimental.Topology(mesh_shape=shape, device_coordinates=coordinates)
 
 
 def build(estimator, input_fn, mode: str, tpu_topology: Topology, steps: int = 100) -> BuiltGraph:
@@ -74,6 +100,17 @@ def build(estimator, input_fn, mode: str, tpu_topology: Topology, steps: int = 1
     return BuiltGraph(graph, spec)
 
 
+def call_input_fn(estimator, input_fn, mode: str):
+    """Calls input_fn as TPUEstimator does for the first host; call it inside `on_slice`.
+
+    Returns:
+      What input_fn returns, in the default graph: a Dataset or tensors.
+    """
+    with estimator._ctx.with_mode(mode) as context:
+        host = tpu_context.TPUContext(context, "/cpu:0", invocation_index=0, host_id=0)
+        return estimator._call_input_fn(input_fn, mode)(host)
+
+
 def build_step(
     estimator, input_fn, mode: str, tpu_topology: Topology, control_flow_v2: bool = False
 ) -> tuple[tf.Graph, ReplicatedGraph]:
@@ -100,11 +137,64 @@ def build_step(
     return graph, ReplicatedGraph(graph.get_operations())
 
 
+class _LoopContext(control_flow_ops.ControlFlowContext):
+    """Looks like the context of the training loop, but adds no operations.
+
+    TensorFlow builds some operations differently inside a loop: `dynamic_rnn`, for example, caches
+    variables only outside of one.
+    """
+
+    back_prop = True
+    parallel_iterations = 1
+    swap_memory = False
+    maximum_iterations = None
+    _is_open = True
+
+    def __init__(self):
+        super().__init__()
+        self._name = "training_loop"
+
+    def close(self):
+        """Ends the loop: its operations are now outside of any loop."""
+        self._is_open = False
+
+    def IsWhileContext(self):  # noqa: N802
+        return self._is_open
+
+    def GetWhileContext(self):  # noqa: N802
+        return self if self._is_open else super().GetWhileContext()
+
+    def GetControlPivot(self):  # noqa: N802
+        return self._outer_context.GetControlPivot() if self._outer_context else None
+
+    def AddOp(self, op):  # noqa: N802
+        if self._outer_context:
+            self._outer_context.AddOp(op)
+
+    def AddInnerOp(self, op):  # noqa: N802
+        if self._outer_context:
+            self._outer_context.AddInnerOp(op)
+
+    def AddValue(self, value):  # noqa: N802
+        return self._outer_context.AddValue(value) if self._outer_context else value
+
+    def to_control_flow_context_def(self, context_def, export_scope=None):
+        raise NotImplementedError
+
+
 def _once(condition, body, inputs=None, infeed_queue=None, name=None):
     """Replaces `training_loop.while_loop`: runs the body once."""
     del condition, infeed_queue, name
-    results = body(*[tf.convert_to_tensor(value) for value in inputs])
-    return list(results) if isinstance(results, (list, tuple)) else [results]
+    loop = _LoopContext()
+    inputs = [tf.convert_to_tensor(value) for value in inputs]
+    loop.Enter()
+    try:
+        results = body(*inputs)
+        results = list(results) if isinstance(results, (list, tuple)) else [results]
+        return [tf.convert_to_tensor(value) for value in results]
+    finally:
+        loop.Exit()
+        loop.close()
 
 
 def _repeat_once(n, body, inputs=None, infeed_queue=None, name=None):

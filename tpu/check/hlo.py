@@ -2,6 +2,8 @@
 
 CrossReplicaSum has no CPU kernel. It is replaced by CollectiveReduceV2, which XLA lowers to the
 same all-reduce; the replica groups are then set in the HLO, as TensorFlow's TPU kernel does.
+`substitutes` replaces other operations that only a TPU has a kernel for. What outside compilation
+returns is an argument, like the infeed.
 """
 
 from __future__ import annotations
@@ -15,9 +17,12 @@ from tensorflow.compiler.xla.service import hlo_pb2
 from tensorflow.core.framework import graph_pb2
 from tensorflow.python.eager import context
 
+from tpu.check import kernels, substitutes
+from tpu.check.placement import DROPPED_OPS, Placement
 from tpu.emulator.replicated_graph import ReplicatedGraph, copy_node, group_assignment
 
 _DROPPED = ("InfeedDequeueTuple", "OutfeedEnqueueTuple")
+_OUTSIDE = "_xla_outside_compilation"
 _COUNTER = itertools.count()
 
 
@@ -29,24 +34,28 @@ def lower(graph: tf.Graph, program: ReplicatedGraph) -> bytes:
       variables of one core.
 
     Raises:
+      NotImplementedError: XLA on a CPU lacks an operation that a TPU has.
       ValueError: an external resource that is not a variable.
       tf.errors.InvalidArgumentError and others: XLA cannot compile the step; the message names the
         nodes.
     """
-    outfeed = program.find_op("OutfeedEnqueueTuple")
-    graph_def, groups = _graph_def(graph, program)
-    results = program.results + ([tensor.name for tensor in outfeed.inputs] if outfeed else [])
-    fetches = _add_identities(graph_def, graph, results)
-    signature = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in program.infeed]
+    placement = Placement(program)
+    graph_def, groups = _graph_def(graph, program, placement)
+    fetches = _add_identities(graph_def, graph, _results(program, placement))
+    received = [*program.infeed, *placement.received()]
+    dynamic = [tensor for tensor in received if not tensor.shape.is_fully_defined()]
+    if dynamic:
+        raise NotImplementedError(f"outside compilation returns '{dynamic[0].name}' of any shape")
+    signature = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in received]
     used = {_tensor_name(name) for node in graph_def.node for name in node.input if name[0] != "^"}
 
     def step(*arguments):
-        inputs = dict(zip((tensor.name for tensor in program.infeed), arguments))
+        inputs = dict(zip((tensor.name for tensor in received), arguments))
         capture = tf.compat.v1.get_default_graph().capture
         for name, tensor in program.external_tensors.items():
             if name in variables:
                 inputs[name] = capture(variables[name].handle)
-            else:
+            elif name in used:
                 inputs[name] = _constant(tensor)
         inputs = {name: tensor for name, tensor in inputs.items() if name in used}
         return tf.import_graph_def(graph_def, inputs, fetches, name="")
@@ -54,7 +63,7 @@ def lower(graph: tf.Graph, program: ReplicatedGraph) -> bytes:
     with context.eager_mode():
         for called in graph_def.library.function:
             context.context().add_function_def(called)
-        variables = _variables(program)
+        variables = _variables(program, used)
         function = tf.function(step, input_signature=signature, jit_compile=True, autograph=False)
         ir = function.experimental_get_compiler_ir(*signature)
         module = hlo_pb2.HloModuleProto.FromString(ir(stage="hlo_serialized"))
@@ -70,15 +79,24 @@ def _constant(tensor):
     """Returns the static value of an external tensor; zeros if unknown."""
     value = tf.get_static_value(tensor)
     if value is None:
-        value = np.zeros([size or 1 for size in tensor.shape], tensor.dtype.as_numpy_dtype)
+        shape = [size or 1 for size in tensor.shape] if tensor.shape.rank else []
+        value = np.zeros(shape, tensor.dtype.as_numpy_dtype)
     return tf.constant(value, tensor.dtype)
 
 
-def _variables(program):
+def _results(program, placement):
+    """Returns the names of the tensors that the step returns."""
+    outfeed = program.find_op("OutfeedEnqueueTuple")
+    outfed = [tensor.name for tensor in outfeed.inputs] if outfeed else []
+    inside = [name for name in outfed if name.split(":")[0] not in placement.on_host]
+    return program.results + inside
+
+
+def _variables(program, used):
     """Returns `{name of an external handle: new variable of its shape and dtype}`."""
     variables = {}
     for name, tensor in program.external_tensors.items():
-        if tensor.dtype == tf.resource:
+        if tensor.dtype == tf.resource and name in used:
             if tensor.op.type != "VarHandleOp":
                 raise ValueError(f"'{tensor.op.name}' is a {tensor.op.type}, not a variable")
             shape, dtype = tensor.op.get_attr("shape"), tensor.op.get_attr("dtype")
@@ -86,13 +104,13 @@ def _variables(program):
     return variables
 
 
-def _graph_def(graph, program):
+def _graph_def(graph, program, placement):
     """Returns the GraphDef of the step, and `{name of a CrossReplicaSum: its groups}`."""
     graph_def, groups = graph_pb2.GraphDef(), {}
     whole = graph.as_graph_def()
     graph_def.versions.CopyFrom(whole.versions)
     graph_def.library.CopyFrom(whole.library)
-    kept = [name for name, op in program.operations.items() if op.type not in _DROPPED]
+    kept = [name for name, op in placement.on_core.items() if op.type not in _DROPPED]
     kept = dict.fromkeys(kept)  # an ordered set
     for name in kept:
         op, node = program.operations[name], graph_def.node.add()
@@ -100,10 +118,65 @@ def _graph_def(graph, program):
         if op.type == "CrossReplicaSum":
             groups[op.name] = group_assignment(op)
             _make_collective(node, graph_def.node, "{}")
+        elif op.type in DROPPED_OPS:
+            _make_no_op(node)
+        elif op.type in substitutes.TPU_ONLY:
+            is_replaced = substitutes.substitute(op, node, graph_def.node)
+            if not is_replaced:
+                raise NotImplementedError(missing_kernel(op.type))
+    called = _called(graph_def)
+    names = {function.signature.name for function in called}
+    for function in called:
+        _check_function(function, names if placement.is_automatic else None)
     for function in graph_def.library.function:
         _rewrite_function(function, groups)
     _rename_functions(graph_def)
     return graph_def, groups
+
+
+def missing_kernel(kind: str) -> str:
+    """Returns why a step with an operation that only a TPU has a kernel for is not lowered."""
+    return f"{kind} has a kernel on a TPU, but not in XLA on a CPU, which lowers the step here"
+
+
+def _make_no_op(node):
+    """Replaces an operation that XLA drops."""
+    controls = [name for name in node.input if name.startswith("^")]
+    name = node.name
+    node.Clear()
+    node.name, node.op = name, "NoOp"
+    node.input.extend(controls)
+
+
+def _called(graph_def):
+    """Returns the functions that the step calls, directly or not."""
+    functions = {function.signature.name: function for function in graph_def.library.function}
+    found, pending = {}, list(graph_def.node)
+    while pending:
+        node = pending.pop()
+        names = {node.op}
+        for attribute in node.attr.values():
+            names.add(attribute.func.name)
+            names.update(called.name for called in attribute.list.func)
+        for name in names & functions.keys() - found.keys():
+            found[name] = functions[name]
+            pending += functions[name].node_def
+    return list(found.values())
+
+
+def _check_function(function, others):
+    """Raises NotImplementedError for what cannot be lowered inside a function.
+
+    Args:
+      function: a FunctionDef.
+      others: names of all functions, if outside compilation is automatic, else None.
+    """
+    for node in function.node_def:
+        if node.op in substitutes.TPU_ONLY:
+            raise NotImplementedError(missing_kernel(node.op))
+        is_known = kernels.has_kernel(node.op) or node.op in kernels.RUNTIME_OPS
+        if _OUTSIDE in node.attr or (others is not None and not is_known | (node.op in others)):
+            raise NotImplementedError(f"outside compilation of {node.op} in a loop or conditional")
 
 
 def _rename_functions(graph_def):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 import tensorflow as tf
-from tensorflow_estimator.python.estimator.tpu import tpu_context
 
 from tpu.check import graph_builder
 from tpu.connect.topology import Topology
@@ -25,12 +24,13 @@ def measure(estimator, input_fn, mode: str, tpu_topology: Topology, seconds: flo
       Any exception of input_fn.
     """
     with graph_builder.on_slice(estimator, tpu_topology), tf.Graph().as_default():
+        with estimator._ctx.with_mode(mode) as context:
+            batch_size = context.batch_size_for_input_fn
         batch = _batch(estimator, input_fn, mode)
-        size = tf.shape(tf.nest.flatten(batch)[0])[0]
         step = tf.group(*tf.nest.flatten(batch), name="batch")
         with tf.compat.v1.Session() as session:
             session.run(tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS))
-            batch_size, _ = session.run([size, step])
+            session.run(step)
             started, num_batches = time.monotonic(), 0
             try:
                 while time.monotonic() - started < seconds:
@@ -38,14 +38,12 @@ def measure(estimator, input_fn, mode: str, tpu_topology: Topology, seconds: flo
                     num_batches += 1
             except tf.errors.OutOfRangeError:
                 pass
-            return num_batches * int(batch_size) / (time.monotonic() - started)
+            return num_batches * batch_size / (time.monotonic() - started)
 
 
 def _batch(estimator, input_fn, mode):
     """Returns the tensors of a batch; calls input_fn as TPUEstimator does."""
-    with estimator._ctx.with_mode(mode) as context:
-        host = tpu_context.TPUContext(context, "/cpu:0", invocation_index=0, host_id=0)
-        batch = estimator._call_input_fn(input_fn, mode)(host)
+    batch = graph_builder.call_input_fn(estimator, input_fn, mode)
     if not isinstance(batch, (tf.data.Dataset, tf.compat.v1.data.Dataset)):
         return batch
     iterator = tf.compat.v1.data.make_initializable_iterator(batch)

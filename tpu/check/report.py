@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import json
 
-from tpu.check import lint
+from tpu.check import kernels
 from tpu.check.compiler import Compiled
 from tpu.check.cost import StepTime
 from tpu.check.sizes import Sizes
@@ -14,6 +15,7 @@ from tpu.findings import ERROR, NOTE, WARNING, Finding
 
 _COLORS = {ERROR: "\033[31m", WARNING: "\033[33m", NOTE: "\033[36m"}
 _BOLD, _RESET = "\033[1m", "\033[0m"
+_MESSAGES_PER_RULE, _PLACES_PER_MESSAGE = 3, 3
 _NEVER_CHECKED = (
     "the older compiler of a TPU VM; the speed of the TPU's host; memory near its limit; quota and "
     "access to gs://; numerical results"
@@ -31,6 +33,8 @@ class ModeReport:
       compiled: None if the compiler did not run.
       step_time: None if the step did not compile, or its cost is unknown.
       host_examples_per_second: throughput of input_fn on this machine; None if not measured.
+      outputs: names of the metrics for "eval"; `{name: (dtype, shape of an example)}` for "predict"
+        and "export"; None for "train" or if the graph could not be built.
     """
 
     batch_size: int
@@ -39,6 +43,7 @@ class ModeReport:
     compiled: Compiled | None = None
     step_time: StepTime | None = None
     host_examples_per_second: float | None = None
+    outputs: dict[str, tuple] | tuple[str, ...] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,12 +55,14 @@ class Report:
       findings: all findings, errors first.
       modes: `{mode: ModeReport}`.
       not_checked: what was skipped, and why.
+      title: what was checked; "" for the only program.
     """
 
     topology: Topology
     findings: tuple[Finding, ...]
     modes: dict[str, ModeReport]
     not_checked: tuple[str, ...]
+    title: str = ""
 
     @property
     def num_errors(self) -> int:
@@ -76,23 +83,60 @@ def format_text(report: Report, color: bool = False) -> str:
 
     topology = report.topology
     hosts = f"{topology.num_hosts} host{'s' if topology.num_hosts > 1 else ''}"
-    lines = [paint(_BOLD, f"check for {topology.name}: {hosts} x {topology.cores_per_host} cores")]
-    lines += ["", *_table(report)] if report.modes else []
+    subject = f"check of {report.title}" if report.title else "check"
+    title = f"{subject} for {topology.name}: {hosts} x {topology.cores_per_host} cores"
+    lines = [paint(_BOLD, title)]
+    lines += _table(report) if report.modes else []
     lines += _largest_costs(report.modes.get("train"))
-    grouped = {}
-    for finding in report.findings:
-        key = (finding.level, finding.code, finding.message, finding.where)
-        grouped.setdefault(key, []).append(finding.mode)
-    lines += [""] if grouped else []
-    for (level, code, message, where), modes in grouped.items():
-        place = f"\n    at {where}" if where else ""
-        in_modes = f" ({', '.join(filter(None, modes))})" if any(modes) else ""
-        lines.append(f"{paint(_COLORS[level], level)} {code}{in_modes}: {message}{place}")
+    rules = _by_rule(report.findings)
+    lines += [""] if rules else []
+    for (level, code), entries in rules.items():
+        name, *rest = _rule_lines(code, entries)
+        lines += [f"{paint(_COLORS[level], level)} {name}", *rest]
     lines.append("")
     lines += [f"not checked: {reason}" for reason in report.not_checked]
     lines.append(f"never checked: {_NEVER_CHECKED}")
     lines.append(paint(_BOLD, _verdict(report.num_errors, report.num_warnings)))
     return "\n".join(lines)
+
+
+def _by_rule(findings):
+    """Returns `{(level, code): {(message, where): [findings that differ in the mode]}}`."""
+    rules = {}
+    for found in findings:
+        entries = rules.setdefault((found.level, found.code), {})
+        entries.setdefault((found.message, found.where), []).append(found)
+    return rules
+
+
+def _rule_lines(code, entries):
+    """Returns the lines about the findings of one rule, which are sorted by cost."""
+    modes = dict.fromkeys(found.mode for same in entries.values() for found in same if found.mode)
+    in_modes = f" ({', '.join(modes)})" if modes else ""
+    waste = sum(max(found.waste for found in same) for same in entries.values())
+    count = f"{len(entries)} x: " if len(entries) > 1 else ""
+    total = f" ({_bytes(waste)} in all)" if waste and count else ""
+    by_message = {}
+    for message, where in entries:
+        by_message.setdefault(message, []).append(where)
+    first, *others = by_message.items()
+    lines = [f"{code}{in_modes}: {count}{first[0]}{total}"]
+    lines += [f"    {_places(first[1])}"] if any(first[1]) else []
+    for message, places in others[:_MESSAGES_PER_RULE]:
+        place = f" {_places(places)}" if any(places) else ""
+        lines.append(f"  {message}{place}")
+    if others[_MESSAGES_PER_RULE:]:
+        lines.append(f"  and {len(others) - _MESSAGES_PER_RULE} more")
+    return lines
+
+
+def _places(places):
+    """Returns the most frequent places as "at a.py:3 (8 x), b.py:4 and 2 more places"."""
+    counts = collections.Counter(filter(None, places)).most_common()
+    shown = [f"{place} ({n} x)" if n > 1 else place for place, n in counts[:_PLACES_PER_MESSAGE]]
+    more = len(counts) - len(shown)
+    rest = f" and {more} more place{'s' if more > 1 else ''}" if more > 0 else ""
+    return f"at {', '.join(shown)}{rest}"
 
 
 def _verdict(errors, warnings):
@@ -109,7 +153,7 @@ def to_json(report: Report) -> str:
         if mode["compiled"]:
             del mode["compiled"]["optimized"]
     fields.update(num_errors=report.num_errors, num_warnings=report.num_warnings)
-    fields["kernels"] = lint.kernels_provenance()
+    fields["kernels"] = kernels.provenance()
     return json.dumps(fields, indent=1) + "\n"
 
 

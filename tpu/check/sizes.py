@@ -116,14 +116,20 @@ def _variables(graph, program):
     """Returns the trainable and the other variables of the step."""
     keys = tf.compat.v1.GraphKeys
     known = {
-        variable.handle.name: variable
+        handle_name(variable): variable
         for key in (keys.GLOBAL_VARIABLES, keys.LOCAL_VARIABLES)
         for variable in graph.get_collection(key)
     }
     used = [known[name] for name in program.external_tensors if name in known]
-    names = {variable.handle.name for variable in graph.get_collection(keys.TRAINABLE_VARIABLES)}
-    trainable = [variable for variable in used if variable.handle.name in names]
-    return trainable, [variable for variable in used if variable.handle.name not in names]
+    names = {handle_name(variable) for variable in graph.get_collection(keys.TRAINABLE_VARIABLES)}
+    trainable = [variable for variable in used if handle_name(variable) in names]
+    return trainable, [variable for variable in used if handle_name(variable) not in names]
+
+
+def handle_name(variable) -> str | None:
+    """Returns the name of a variable's handle; None for a reference variable, as on the host."""
+    handle = getattr(variable, "handle", None)
+    return None if handle is None else handle.name
 
 
 def _kept_activations(program):

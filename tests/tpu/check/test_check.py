@@ -10,7 +10,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tpu.check import check, check_program, compiler, cost, format_text, lint, to_json
+from tpu.check import (
+    check,
+    check_program,
+    codes,
+    compiler,
+    cost,
+    explain,
+    format_text,
+    kernels,
+    to_json,
+)
 from tpu.findings import ERROR, WARNING
 
 tf1 = tf.compat.v1
@@ -19,7 +29,7 @@ needs_libtpu = pytest.mark.skipif(
     reason="libtpu is not installed: Linux, x86-64, Python 3.11 and the 'check' extra",
 )
 BATCH = 128  # 16 a core of a v3-8
-SKIPPED = "TPU compiler: skipped (--check_compiler=off)"
+SKIPPED = "TPU compiler: skipped"
 
 
 def dense(x, units, name):
@@ -149,6 +159,11 @@ def summary(loss, images, logits):
     return loss
 
 
+def awaited_summary(loss, images, logits):
+    with tf.control_dependencies([tf1.summary.scalar("loss", loss)]):  # HERE
+        return tf.identity(loss)
+
+
 def printing(loss, images, logits):
     return tf1.Print(loss, [loss])  # HERE
 
@@ -223,7 +238,8 @@ def hue(loss, images, logits):
     [
         (rotation, ERROR, "op"),
         (python, ERROR, "py_func"),
-        (summary, ERROR, "summary"),
+        (summary, WARNING, "summary"),
+        (awaited_summary, ERROR, "summary"),
         (printing, ERROR, "print"),
         (placeholder, ERROR, "placeholder"),
         (text, ERROR, "string"),
@@ -249,12 +265,28 @@ def test_rule_reports_the_line(change, level, code):
     assert {finding.mode for finding in found} == {"train"}
 
 
+def codes_in_source():
+    """Returns the codes of all findings that the package can yield."""
+    paths = pathlib.Path(check.__file__).parent.glob("*.py")
+    source = "".join(path.read_text() for path in paths)
+    return set(re.findall(r'(?:ERROR|WARNING|NOTE), "([\w-]+)"', source)) | set(kernels.HOST_OPS)
+
+
 def test_every_code_is_documented():
-    source = inspect.getsource(lint) + inspect.getsource(check)
-    codes = set(re.findall(r'(?:ERROR|WARNING|NOTE), "([\w-]+)"', source)) | set(lint._HOST_OPS)
-    assert {"op", "hbm", "print", "batch-of-8"} <= codes
+    found = codes_in_source() | set(codes.codes())
+    assert {"op", "hbm", "print", "batch-of-8", "clip-before-sum"} <= found
     page = (pathlib.Path(__file__).parents[3] / "docs" / "check.md").read_text()
-    assert not [code for code in codes if f"`{code}`" not in page]
+    assert not [code for code in found if f"`{code}`" not in page]
+
+
+def test_every_code_is_explained():
+    for code in codes_in_source():
+        assert len(explain(code).split()) > 20
+
+
+def test_unknown_code_has_no_explanation():
+    with pytest.raises(ValueError, match=r"unknown code 'oops'\. Valid: augmentation, batch"):
+        explain("oops")
 
 
 def test_missing_kernel_message():
@@ -415,7 +447,7 @@ def test_error_in_input_fn_has_its_line():
 def test_input_fn_with_another_batch_size():
     report = run_check(make_model_fn(), {"train": make_input_fn(batch_size=32)})
     messages = [f.message for f in report.findings if f.code == "batch"]
-    assert any("(32, 8, 8, 3) per core, but params['batch_size'] is 16" in m for m in messages)
+    assert any("(32, 8, 8, 3) whatever params['batch_size'] is, which is 16" in m for m in messages)
 
 
 def test_batch_not_divisible_by_cores():
@@ -502,11 +534,14 @@ def test_float32_images_are_a_note():
     assert [f.code for f in report.findings] == ["infeed-float"]
 
 
-def test_multi_host_slice_is_checked_for_training_only():
-    input_fns = {"train": make_input_fn(), "eval": make_input_fn()}
+def test_prediction_on_several_hosts_is_an_error():
+    input_fns = {mode: make_input_fn() for mode in ("train", "eval")}
+    input_fns["predict"] = make_input_fn(labels=False)
     report = run_check(make_model_fn(), input_fns, topology="v3-32", batch_size=512)
-    assert list(report.modes) == ["train"]
-    assert report.not_checked == (SKIPPED, "eval: TPUEstimator supports it on one host only")
+    (error,) = report.findings
+    assert (error.level, error.code, error.mode) == (ERROR, "graph", "predict")
+    assert "Predict on one host, such as a v3-8" in error.message
+    assert report.modes["eval"].sizes is not None  # PER_HOST_V2 evaluates on all hosts
 
 
 def test_sizes_equal_hand_computed_values():

@@ -344,14 +344,17 @@ def test_end_of_data_raises_as_on_a_tpu(tmp_path):
         make_estimator(tmp_path).train(once, max_steps=20)
 
 
-def test_unsupported_operation_raises(tmp_path):
+def test_operation_without_kernel_is_refused_with_its_line(tmp_path):
     def model_fn(features, labels, mode, params):
-        pairs = [[0, 1], [1, 0]]
-        permuted = tf.raw_ops.CollectivePermute(input=labels, source_target_pairs=pairs)
-        return mean_model_fn(features, permuted, mode, params)
+        received = tf.raw_ops.XlaRecv(dtype=tf.float32, tensor_name="x", shape=[4, 1])  # this line
+        return mean_model_fn(features, labels + received, mode, params)
 
-    with emulator.emulate("1x2"), pytest.raises(NotImplementedError, match="CollectivePermute"):
-        make_estimator(tmp_path, model_fn).train(numbers, max_steps=1)
+    with open(__file__) as file:
+        line = next(i for i, text in enumerate(file, 1) if text.endswith("# this line\n"))
+    with emulator.emulate("1x2"), pytest.raises(
+        NotImplementedError, match=rf"does not support XlaRecv .*test_emulator\.py:{line}\)"
+    ):
+        make_estimator(tmp_path, model_fn, batch_size=8).train(numbers, max_steps=1)
 
 
 def test_patches_are_removed_after_an_error():

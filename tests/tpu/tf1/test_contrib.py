@@ -1,0 +1,270 @@
+"""Values of the functions of tf.contrib."""
+
+import importlib
+import pkgutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests import numerics
+from tpu.tf1 import areas
+from tpu.tf1 import contrib as contrib_package
+
+v1 = tf.compat.v1
+
+AREAS = sorted(module.name for module in pkgutil.iter_modules(contrib_package.__path__))
+
+
+def test_areas_are_those_of_1_15():
+    assert set(AREAS) <= areas.NAMES
+
+
+@pytest.mark.parametrize("area", AREAS)
+def test_every_listed_name_exists(contrib, area):
+    module = importlib.import_module(f"tpu.tf1.contrib.{area}")
+    names = list(getattr(module, "__all__", ()))
+    for listed in getattr(module, "NAMES", {}).values():
+        names += [entry.partition("=")[0] for entry in listed.split()]
+    for name in names:
+        assert getattr(getattr(contrib, area), name) is not None
+
+
+def batches(dataset):
+    iterator = v1.data.make_one_shot_iterator(dataset).get_next()
+    found = []
+    with v1.Session() as session:
+        while True:
+            try:
+                found.append(session.run(iterator))
+            except tf.errors.OutOfRangeError:
+                return found
+
+
+class TestData:
+    """Transformations of data sets."""
+
+    def test_batch_and_drop_remainder(self, contrib):
+        dataset = v1.data.Dataset.range(5).apply(contrib.data.batch_and_drop_remainder(2))
+        assert np.array_equal(batches(dataset), [[0, 1], [2, 3]])
+
+    def test_padded_batch_and_drop_remainder(self, contrib):
+        dataset = v1.data.Dataset.range(1, 4).map(lambda n: tf.fill([n], n))
+        dataset = dataset.apply(contrib.data.padded_batch_and_drop_remainder(2, [3]))
+        assert np.array_equal(batches(dataset), [[[1, 0, 0], [2, 2, 0]]])
+
+    def test_map_and_batch(self, contrib):
+        transformation = contrib.data.map_and_batch(lambda n: n * n, 2, drop_remainder=True)
+        dataset = v1.data.Dataset.range(5).apply(transformation)
+        assert np.array_equal(batches(dataset), [[0, 1], [4, 9]])
+
+    def test_sloppy_interleave(self, contrib):
+        interleave = contrib.data.sloppy_interleave(
+            lambda n: tf.data.Dataset.from_tensors(n).repeat(2), cycle_length=2
+        )
+        dataset = v1.data.Dataset.range(3).apply(interleave)
+        assert sorted(batches(dataset)) == [0, 0, 1, 1, 2, 2]
+
+    def test_enumerate_dataset(self, contrib):
+        dataset = v1.data.Dataset.from_tensor_slices([7, 8]).apply(contrib.data.enumerate_dataset())
+        assert batches(dataset) == [(0, 7), (1, 8)]
+
+    def test_reduce_dataset(self, contrib):
+        reducer = contrib.data.Reducer(
+            lambda _: tf.constant(1, tf.int64), lambda s, n: s + n, lambda s: -s
+        )
+        with v1.Session() as session:
+            total = contrib.data.reduce_dataset(v1.data.Dataset.range(4), reducer)
+            assert session.run(total) == -7
+
+
+class TestLayers:
+    """Layer normalization."""
+
+    def test_layer_norm(self, contrib, session):
+        inputs = np.random.default_rng(0).normal(3, 2, [4, 5, 6]).astype(np.float32)
+        outputs = contrib.layers.layer_norm(tf.constant(inputs), begin_norm_axis=-1, scope="norm")
+        session.run(v1.global_variables_initializer())
+        centered = inputs - inputs.mean(-1, keepdims=True)
+        expected = centered / np.sqrt((centered**2).mean(-1, keepdims=True))
+        # Subtraction of the mean, division by the root of a mean of 6 squares.
+        np.testing.assert_allclose(
+            session.run(outputs), expected, atol=numerics.tolerance(6, depth=4) * 8
+        )
+        assert [v.op.name for v in v1.trainable_variables()] == ["norm/beta", "norm/gamma"]
+        assert v1.model_variables() == v1.trainable_variables()
+
+    def test_layer_norm_over_all_axes_has_parameters_of_the_last(self, contrib):
+        contrib.layers.layer_norm(tf.zeros([4, 5, 6]), center=False)
+        (gamma,) = v1.trainable_variables()
+        assert gamma.op.name == "LayerNorm/gamma"
+        assert gamma.shape == [6]
+
+    def test_layer_norm_applies_the_activation(self, contrib, session):
+        outputs = contrib.layers.layer_norm(tf.constant([[1.0, 3.0]]), activation_fn=tf.nn.relu)
+        session.run(v1.global_variables_initializer())
+        assert session.run(outputs).tolist() == [[0, 1]]
+
+
+class TestOptimizers:
+    """Updates of variables, and decay."""
+
+    def minimize(self, session, optimizer, steps=2, **kwargs):
+        """Returns a variable and a bias after steps with gradients [3, 4] and 1."""
+        weights = v1.get_variable("weights", initializer=[6.0, 8.0])
+        bias = v1.get_variable("bias", initializer=[2.0])
+        loss = tf.reduce_sum(weights * [3.0, 4.0]) + tf.reduce_sum(bias)
+        if "decay_var_list" in kwargs:
+            kwargs = {"decay_var_list": [weights]}
+        step = optimizer.minimize(loss, **kwargs)
+        session.run(v1.global_variables_initializer())
+        for _ in range(steps):
+            session.run(step)
+        return session.run([weights, bias])
+
+    @pytest.mark.parametrize("use_resource", [False, True])
+    def test_lars(self, contrib, session, use_resource):
+        optimizer = contrib.opt.LARSOptimizer(
+            0.5, momentum=0.5, weight_decay=0.1, eeta=0.2, skip_list=["bias"]
+        )
+        with v1.variable_scope("", use_resource=use_resource):
+            weights, bias = self.minimize(session, optimizer)
+        expected, velocity = np.array([6.0, 8.0]), 0
+        for _ in range(2):
+            gradient, norm = np.array([3.0, 4.0]), np.linalg.norm(expected)
+            rate = 0.5 * 0.2 * norm / (5 + 0.1 * norm)
+            velocity = 0.5 * velocity + rate * (gradient + 0.1 * expected)
+            expected = expected - velocity
+        np.testing.assert_allclose(weights, expected, rtol=numerics.tolerance(2, depth=8))
+        assert bias == [2 - 0.5 - 0.5 * (1 + 0.5)]
+
+    def test_decoupled_weight_decay(self, contrib, session):
+        momentum = v1.train.MomentumOptimizer
+        optimizer = contrib.opt.extend_with_decoupled_weight_decay(momentum)(
+            0.25, learning_rate=0.5, momentum=0.0
+        )
+        weights, bias = self.minimize(session, optimizer, steps=1, decay_var_list=True)
+        assert weights.tolist() == [6 * 0.75 - 1.5, 8 * 0.75 - 2]
+        assert bias.tolist() == [1.5]
+
+    def test_adamw_decays_all_variables(self, contrib, session):
+        optimizer = contrib.opt.AdamWOptimizer(0.25, learning_rate=0.0)
+        weights, bias = self.minimize(session, optimizer, steps=1)
+        assert weights.tolist() == [4.5, 6]
+        assert bias.tolist() == [1.5]
+
+    def test_decay_of_looked_up_rows(self, contrib, session):
+        table = v1.get_variable("table", initializer=[[4.0], [8.0]], use_resource=True)
+        loss = tf.reduce_sum(tf.nn.embedding_lookup(table, [1]))
+        step = contrib.opt.MomentumWOptimizer(0.5, 1.0, 0.0).minimize(loss)
+        session.run(v1.global_variables_initializer())
+        session.run(step)
+        assert session.run(table).tolist() == [[4], [3]]
+
+    def test_moving_average(self, contrib, session, tmp_path):
+        optimizer = contrib.opt.MovingAverageOptimizer(
+            v1.train.GradientDescentOptimizer(1.0), average_decay=0.5
+        )
+        weights, _ = self.minimize(session, optimizer, steps=1)
+        assert weights.tolist() == [3, 4]
+        path = optimizer.swapping_saver().save(session, str(tmp_path / "model"))
+        assert v1.train.load_variable(path, "weights").tolist() == [4.5, 6]
+
+
+class TestImage:
+    """Geometric transforms."""
+
+    def test_rotate_counterclockwise(self, contrib, session):
+        image = np.arange(9.0).reshape(3, 3)
+        rotated = contrib.image.rotate(image, np.pi / 2)
+        assert np.array_equal(session.run(rotated), np.rot90(image))
+
+    def test_translate(self, contrib, session):
+        image = np.arange(4.0).reshape(1, 2, 2, 1)
+        moved = contrib.image.translate(image, [1, 0])
+        assert session.run(moved)[0, :, :, 0].tolist() == [[0, 0], [0, 2]]
+
+    def test_compose_transforms(self, contrib, session):
+        one = contrib.image.translations_to_projective_transforms([1.0, 2.0])
+        two = contrib.image.translations_to_projective_transforms([3.0, 4.0])
+        composed = contrib.image.compose_transforms(one, two)
+        assert session.run(composed).tolist() == [[1, 0, -4, 0, 1, -6, 0, 0]]
+
+    def test_output_shape(self, contrib, session):
+        cropped = contrib.image.transform(
+            np.arange(4.0).reshape(2, 2, 1), [1, 0, 1, 0, 1, 0, 0, 0], output_shape=[2, 1]
+        )
+        assert session.run(cropped)[:, :, 0].tolist() == [[1], [3]]
+
+
+class TestRnn:
+    """Recurrent networks."""
+
+    def inputs(self):
+        return tf.constant(np.random.default_rng(0).normal(size=[2, 3, 4]).astype(np.float32))
+
+    def test_functional_rnn_is_dynamic_rnn(self, contrib, session):
+        cell = v1.nn.rnn_cell.BasicLSTMCell(5)
+        outputs = contrib.recurrent.functional_rnn(cell, self.inputs(), use_tpu=True)
+        expected = v1.nn.dynamic_rnn(cell, self.inputs(), dtype=tf.float32)
+        session.run(v1.global_variables_initializer())
+        found, expected = session.run([tf.nest.flatten(outputs), tf.nest.flatten(expected)])
+        for one, other in zip(found, expected):
+            assert np.array_equal(one, other)
+
+    def test_reverse(self, contrib, session):
+        cell = v1.nn.rnn_cell.BasicRNNCell(5)
+        forward, _ = contrib.recurrent.functional_rnn(cell, self.inputs()[:, ::-1])
+        backward, _ = contrib.recurrent.functional_rnn(cell, self.inputs(), reverse=True)
+        session.run(v1.global_variables_initializer())
+        forward, backward = session.run([forward, backward])
+        assert np.array_equal(forward[:, ::-1], backward)
+
+    def test_bidirectional(self, contrib, session):
+        cells = [v1.nn.rnn_cell.BasicRNNCell(5) for _ in range(2)]
+        outputs, states = contrib.recurrent.bidirectional_functional_rnn(*cells, self.inputs())
+        session.run(v1.global_variables_initializer())
+        outputs, states = session.run([outputs, states])
+        assert np.array_equal(outputs[0][:, -1], states[0])
+        assert np.array_equal(outputs[1][:, 0], states[1])
+
+
+def test_sequence_loss(contrib, session):
+    logits, targets = tf.math.log([[[0.25, 0.75], [0.5, 0.5]]]), tf.constant([[1, 0]])
+    weights = tf.constant([[1.0, 3.0]])
+    loss = session.run(contrib.seq2seq.sequence_loss(logits, targets, weights))
+    expected = -(np.log(0.75) + 3 * np.log(0.5)) / 4
+    assert loss == pytest.approx(expected, rel=numerics.tolerance(2, depth=3))
+
+
+def test_lookup_tables(contrib, session):
+    table = contrib.lookup.index_table_from_tensor(mapping=["a", "b"], num_oov_buckets=1)
+    back = contrib.lookup.index_to_string_table_from_tensor(["a", "b"])
+    ids, words = table.lookup(tf.constant(["b", "c"])), back.lookup(tf.constant([1, 5], tf.int64))
+    session.run(v1.tables_initializer())
+    ids, words = session.run([ids, words])
+    assert ids.tolist() == [1, 2]
+    assert words.tolist() == [b"b", b"UNK"]
+
+
+def test_stateless_random_uniform_repeats(contrib, session):
+    one, other = (contrib.stateless.stateless_random_uniform([3], seed=[1, 2]) for _ in range(2))
+    one, other = session.run([one, other])
+    assert np.array_equal(one, other)
+
+
+def test_summaries_are_written(contrib, session, tmp_path):
+    writer = contrib.summary.create_file_writer(str(tmp_path))
+    with writer.as_default(), contrib.summary.always_record_summaries():
+        contrib.summary.scalar("loss", 0.25, step=tf.constant(3, tf.int64))
+        summaries = contrib.summary.all_summary_ops()
+        session.run(contrib.summary.summary_writer_initializer_op())
+        session.run(summaries)
+        session.run(contrib.summary.flush())
+    (path,) = tmp_path.iterdir()
+    events = [e for e in v1.train.summary_iterator(str(path)) if e.summary.value]
+    assert [(e.step, e.summary.value[0].tag) for e in events] == [(3, "loss")]
+
+
+def test_aggregate_metric_map(contrib):
+    assert contrib.metrics.aggregate_metric_map({"a": (1, 2)}) == ({"a": 1}, {"a": 2})

@@ -1,0 +1,147 @@
+"""What the codes of findings mean: texts of `python -m tpu check --explain CODE`."""
+
+from __future__ import annotations
+
+import textwrap
+
+_TEXTS = {
+    "augmentation": """
+        Images are augmented inside model_fn. The TPU runs image operations slowly, while the CPUs
+        of its host wait. Move the operation to the dataset: `dataset.map(augment,
+        num_parallel_calls=tf.data.AUTOTUNE)` in input_fn, before `batch`.""",
+    "batch": """
+        input_fn does not return params['batch_size'] examples. TPUEstimator divides the global
+        batch size of its constructor by the number of cores or hosts, and passes the result as
+        params['batch_size']; it does not divide what input_fn returns (PER_HOST_V2). With another
+        size the global batch, the learning rate and examples/s are not what you configured. Use
+        `dataset.batch(params['batch_size'], drop_remainder=True)`.""",
+    "batch-of-8": """
+        A TPU stores arrays in tiles of 8 x 128 elements. A per-core batch that is not a multiple
+        of 8 fills the last tile with padding, which takes memory and time. Use a global batch that
+        is a multiple of 8 x number of cores: 1024, not 1000, on 8 cores.""",
+    "capture": """
+        The model uses a tensor that was created outside of model_fn or under tf.init_scope. An
+        error for tables, iterators, strings and placeholders, which cannot enter a TPU program:
+        look words up in input_fn instead. A warning for numbers: the host computes them once per
+        session.run, so all iterations_per_loop steps see the same value. Create the tensor inside
+        model_fn.""",
+    "clip-before-sum": """
+        Gradients are clipped on each core before CrossShardOptimizer sums them. The norm of a
+        core's gradient is larger than that of the average, so the same limit clips more on more
+        cores, and results differ from one device. Many published programs (BERT) do it on purpose
+        or by accident. To clip the summed gradient, do it inside the wrapped optimizer, or sum
+        first: `gradients = [tf.compat.v1.tpu.cross_replica_sum(g) / num_cores for g in
+        gradients]`, and then use the optimizer without CrossShardOptimizer.""",
+    "dtype": """
+        The operation has a TPU kernel, but not for this dtype. Cast its input, for example
+        `tf.cast(x, tf.float32)` instead of float64 or complex128, or compute it in input_fn.""",
+    "dynamic-shape": """
+        The shape of the result depends on data, such as `tf.boolean_mask` or `tf.where(x)`. XLA
+        compiles programs of static shapes: it pads the result to its largest size, or fails, most
+        often in the gradient. Use a mask: `tf.reduce_sum(tf.where(keep, x, 0))` instead of
+        `tf.reduce_sum(tf.boolean_mask(x, keep))`.""",
+    "environment": """
+        A flag, a version or a path of the run is invalid; the message says which. It is found
+        before any graph is built.""",
+    "float64": """
+        A TPU has no float64 units; the compiler emulates them with several float32 operations.
+        It comes from NumPy arrays and Python floats in `np.float64`. Cast: `tf.constant(array,
+        tf.float32)`.""",
+    "generation": """
+        TPUs from v5e on have no infeed in TensorFlow's runtime, which TPUEstimator needs. Only the
+        figures of the compiler apply. Run on v2, v3 or v4.""",
+    "graph": """
+        TPUEstimator, input_fn or model_fn raises while it builds the graph for the slice. The run
+        would end with the same message. It includes TPUEstimator's own rules: static shapes
+        (`drop_remainder=True`), batch sizes divisible by the number of cores, `params` arguments,
+        evaluation and prediction on one host.""",
+    "hbm": """
+        The step needs more memory than a core has (error), or more than 90 % of it (warning), as
+        reported by the TPU compiler. Use a smaller batch, bfloat16 activations, gradient
+        accumulation, or `tf.recompute_grad` for large layers.""",
+    "hook": """
+        A hook reads a tensor of the training loop, such as LoggingTensorHook on the learning rate.
+        The loop runs on the TPU for iterations_per_loop steps, so its tensors cannot be fetched.
+        Pass the tensor to host_call, which receives it every step: `host_call=(log, [step, lr])`,
+        each reshaped to `[1]`.""",
+    "host": """
+        input_fn delivers fewer examples/s on this machine than the cores of one TPU host consume
+        in the modeled step time. The TPU waits for input unless its host is faster. Use
+        `prefetch`, parallel `map` and `interleave`, `cache`, and decode less.""",
+    "infeed-float": """
+        Images cross the infeed as float32. uint8 images take a quarter of the bytes, and scaling
+        them on the TPU costs almost nothing: `tf.cast(images, tf.float32) / 255` in model_fn.""",
+    "no-cross-replica-sum": """
+        A variable is updated with the gradient of one core. Each core then trains on its own
+        shard of the batch, and the weights of core 0 are saved. Wrap the optimizer:
+        `optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)` if params['use_tpu'].""",
+    "op": """
+        TensorFlow has no TPU kernel for the operation (list of tensorflow-tpu 2.16.1), so
+        compilation fails when the first step starts. Use another operation, or compute it in
+        input_fn on the host.""",
+    "outside-compilation": """
+        The operation runs on the host, because of tf.tpu.outside_compilation or because soft
+        device placement places what has no TPU kernel there (`tf.config.set_soft_device_placement
+        (True)`). At every step the core sends the inputs to the host and waits for the result. It
+        is correct, but slow for anything that runs each step. For summaries use host_call.""",
+    "placeholder": """
+        A placeholder inside model_fn. The training loop runs on the TPU and cannot be fed. Return
+        the value from input_fn as a feature, or pass it in `params`.""",
+    "print": """
+        tf.print and tf.compat.v1.Print run on a host only. An error if the step depends on it, a
+        warning if nothing does, since a TPU then leaves it out. Pass the tensor to host_call.""",
+    "py_func": """
+        tf.py_func and tf.numpy_function call Python, which a TPU cannot. Call the function in
+        input_fn, in `dataset.map`, or write it with TensorFlow operations that have TPU
+        kernels.""",
+    "run": """
+        The difference between a few steps on one CPU and on emulated cores, or the error that
+        ended them. Rounding is below 1e-4; dropout and per-core batch norm differ by design.""",
+    "string": """
+        An operation on strings inside model_fn. A TPU has numbers only. Convert strings in
+        input_fn, and return indices instead of names from predict. The messages of asserts are no
+        problem: XLA drops asserts.""",
+    "summary": """
+        tf.summary inside model_fn. A warning if nothing depends on it: a TPU leaves it out, and
+        nothing is written. An error if the step depends on it. Write summaries in host_call:
+        `host_call=(write, [tf.reshape(step, [1]), tf.reshape(loss, [1])])`.""",
+    "tiles": """
+        A layer whose numbers of channels are not multiples of 8. A TPU stores arrays in tiles of
+        8 x 128 elements and multiplies matrices of 128 x 128; the rest is padding. Use multiples
+        of 128 for wide layers and of 8 for narrow ones: 128 filters cost no more than 100.""",
+    "tpu-compiler": """
+        The TPU compiler (libtpu) cannot compile the step, although TensorFlow's list of kernels
+        allows all operations. The message is the compiler's. Find the operation that it names, and
+        replace it.""",
+    "unordered-update": """
+        A variable is read to compute an update and changed in the same step, and neither waits for
+        the other. The order is then chosen by the compiler: a learning rate may see the old or the
+        new global_step, so results differ between CPU, TPU and versions. Add an order:
+        `with tf.control_dependencies([train_op]): step = global_step.assign_add(1)`.""",
+    "update-never-runs": """
+        Nothing runs the update of a variable, such as the moving averages of batch norm, so
+        evaluation uses their initial values. `with tf.control_dependencies(tf.compat.v1.
+        get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)): train_op = optimizer.minimize(...)`.
+        Keras layers do not fill UPDATE_OPS: use `layer.updates`.""",
+    "xla": """
+        TensorFlow cannot lower the step to XLA, which the TPU's compiler takes as its input. The
+        message names the operation: most often a shape that depends on data, a loop with gradients
+        without maximum_iterations, or an operation without a kernel in a function.""",
+}
+
+
+def codes() -> list[str]:
+    """Returns the codes of all findings."""
+    return sorted(_TEXTS)
+
+
+def explain(code: str) -> str:
+    """Returns what a finding means, why it matters on a TPU, and how to mend it.
+
+    Raises:
+      ValueError: an unknown code.
+    """
+    if code not in _TEXTS:
+        raise ValueError(f"unknown code '{code}'. Valid: {', '.join(codes())}")
+    words = " ".join(_TEXTS[code].split())
+    return f"{code}\n{textwrap.fill(words, 96, break_on_hyphens=False)}"

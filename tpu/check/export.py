@@ -1,0 +1,84 @@
+"""Builds the graphs of `TPUEstimator.export_saved_model`, without a checkpoint."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+from tensorflow_estimator.python.estimator.export import export_lib
+from tensorflow_estimator.python.estimator.tpu import tpu_estimator
+
+from tpu.check import graph_builder, kernels
+from tpu.check.placement import Placement
+from tpu.connect.topology import Topology
+from tpu.emulator.replicated_graph import ReplicatedGraph
+
+
+def build(estimator, serving_input_receiver_fn, tpu_topology: Topology):
+    """Builds the serving graph for CPUs, and the one for TPUs if the estimator exports it.
+
+    Returns:
+      (graph for TPUs or None, {name of an output: (dtype, shape of an example)}).
+
+    Raises:
+      Any exception of TPUEstimator, model_fn or serving_input_receiver_fn.
+    """
+    outputs, tpu_graph = {}, None
+    if estimator._export_to_cpu:
+        mode = tf.estimator.ModeKeys.PREDICT
+        _, outputs = _build(estimator, serving_input_receiver_fn, tpu_topology, mode)
+    if estimator._export_to_tpu:
+        mode = tpu_estimator._INFERENCE_ON_TPU_MODE
+        tpu_graph, of_tpu = _build(estimator, serving_input_receiver_fn, tpu_topology, mode)
+        outputs = outputs or of_tpu
+    return tpu_graph, outputs
+
+
+def find_faults(graph: tf.Graph | None):
+    """Yields (code, message, operation) for what a TPU cannot run in the graph for TPUs."""
+    for inner in _graphs(graph):
+        program = ReplicatedGraph(inner.get_operations())
+        for op in Placement(program).on_core.values():
+            fault = kernels.find_fault(op)
+            if fault:
+                yield *fault, op
+
+
+def _build(estimator, serving_input_receiver_fn, tpu_topology, mode):
+    with graph_builder.on_slice(estimator, tpu_topology), tf.Graph().as_default() as graph:
+        estimator._is_input_fn_invoked = None
+        estimator._create_and_assert_global_step(graph)
+        tf.compat.v1.set_random_seed(estimator.config.tf_random_seed)
+        receiver = serving_input_receiver_fn()
+        labels = getattr(receiver, "labels", None)
+        spec = estimator._call_model_fn(receiver.features, labels, mode, estimator.config)
+        exported = export_lib.export_outputs_for_mode(
+            mode=tf.estimator.ModeKeys.PREDICT,
+            serving_export_outputs=spec.export_outputs,
+            predictions=spec.predictions,
+        )
+        export_lib.build_all_signature_defs(
+            receiver.receiver_tensors,
+            exported,
+            getattr(receiver, "receiver_tensors_alternatives", None),
+            serving_only=True,
+        )
+    return graph, _describe(spec.predictions)
+
+
+def _describe(predictions):
+    if not isinstance(predictions, dict):
+        predictions = {"output": predictions}
+    return {
+        name: (tensor.dtype.name, tuple(tensor.shape.as_list()[1:]) if tensor.shape.rank else None)
+        for name, tensor in predictions.items()
+    }
+
+
+def _graphs(graph):
+    """Yields the graphs of the functions that run on a TPU, and the graph itself."""
+    if graph is None:
+        return
+    yield graph
+    for function in graph._functions.values():
+        inner = getattr(function, "graph", None)
+        if inner is not None:
+            yield inner

@@ -1,0 +1,114 @@
+"""Which operations have a TPU kernel, and what to do about those that have none.
+
+`kernels.json.gz` lists the operations with TPU kernels; `tools/kernel_table.py` wrote it.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+import os
+
+import tensorflow as tf
+
+_PATH = os.path.join(os.path.dirname(__file__), "kernels.json.gz")
+# Operations without a kernel that the TPU runtime or the compiler handles.
+RUNTIME_OPS = (
+    *("InfeedDequeueTuple", "OutfeedEnqueueTuple", "TPUReplicatedInput", "TPUReplicatedOutput"),
+    *("TPUPartitionedInput", "TPUPartitionedInputV2", "TPUPartitionedOutput"),
+    *("TPUPartitionedOutputV2", "TPUEmbeddingActivations", "VarHandleOp"),
+    *("RecvTPUEmbeddingActivations", "SendTPUEmbeddingGradients"),
+    *("Enter", "Exit", "Merge", "Switch", "NextIteration", "LoopCond"),
+    *("While", "StatelessWhile", "If", "StatelessIf"),
+)
+# `{code: (operation types, what to do)}` of operations that only a host can run.
+HOST_OPS = {
+    "summary": (
+        (
+            *("ScalarSummary", "HistogramSummary", "ImageSummary", "AudioSummary"),
+            *("AudioSummaryV2", "TensorSummary", "TensorSummaryV2", "MergeSummary"),
+            *("WriteSummary", "WriteScalarSummary", "WriteImageSummary", "WriteHistogramSummary"),
+            *("WriteAudioSummary", "WriteGraphSummary", "WriteRawProtoSummary"),
+        ),
+        "a TPU cannot write summaries. Pass the tensor to host_call",
+    ),
+    "py_func": (
+        ("PyFunc", "PyFuncStateless", "EagerPyFunc"),
+        "a TPU cannot run Python. Call it in the input_fn, or use TensorFlow operations",
+    ),
+    "print": (
+        ("Print", "PrintV2", "StringFormat"),
+        "a TPU cannot print. Pass the tensor to host_call",
+    ),
+    "placeholder": (
+        ("Placeholder", "PlaceholderV2"),
+        "a TPU loop cannot be fed. Use features or params",
+    ),
+}
+# Host operations without effect if no other operation depends on them.
+SILENT_IF_UNUSED = ("summary", "print")
+AUGMENTATION_OPS = (
+    *("ImageProjectiveTransformV2", "ImageProjectiveTransformV3", "CropAndResize"),
+    *("AdjustContrastv2", "AdjustHue", "AdjustSaturation", "RGBToHSV", "HSVToRGB"),
+    *("SampleDistortedBoundingBox", "SampleDistortedBoundingBoxV2", "RandomCrop"),
+)
+
+
+def provenance() -> str:
+    """Returns the source of the table."""
+    return _table()["provenance"]
+
+
+def has_kernel(op_type: str) -> bool:
+    """Returns True if a TPU has a kernel for an operation, of some dtype."""
+    return op_type in _table()["kernels"]
+
+
+def host_code(op: tf.Operation) -> str:
+    """Returns the code of `HOST_OPS` of an operation; "" if it is none of them."""
+    return _host_codes().get(op.type, "")
+
+
+def find_fault(op: tf.Operation) -> tuple[str, str] | None:
+    """Returns (code, message) if a TPU cannot run an operation, else None."""
+    kernels, code = _table()["kernels"], host_code(op)
+    if code:
+        return code, f"{op.type} '{op.name}': {HOST_OPS[code][1]}"
+    if any(tensor.dtype == tf.string for tensor in op.outputs):
+        return "string", f"{op.type} returns a string, which a TPU does not support"
+    if op.type in RUNTIME_OPS or _is_function(op):
+        return None
+    if op.type not in kernels:
+        hint = ". Use it in the input_fn" if op.type in AUGMENTATION_OPS else ""
+        return "op", f"{op.type} has no TPU kernel{hint}"
+    for name, allowed in kernels[op.type].items():
+        for dtype in _dtypes(op, name):
+            if dtype.base_dtype.name not in allowed:
+                return "dtype", f"{op.type} of {dtype.name} has no TPU kernel"
+    return None
+
+
+@functools.cache
+def _table():
+    with gzip.open(_PATH) as file:
+        return json.load(file)
+
+
+@functools.cache
+def _host_codes():
+    return {kind: code for code, (kinds, _) in HOST_OPS.items() for kind in kinds}
+
+
+def _is_function(op):
+    """True for a call of a function by its own name, as of a Defun."""
+    return op.graph._is_function(op.type)
+
+
+def _dtypes(op, attribute):
+    try:
+        value = op.get_attr(attribute)
+    except ValueError:
+        return []
+    values = value if isinstance(value, list) else [value]
+    return [value for value in values if isinstance(value, tf.DType)]

@@ -1,0 +1,87 @@
+"""Where the operations of a step run: on a core, on the host, or not at all.
+
+A TPU runs what its results and the outfeed depend on. XLA drops asserts, and with them what only
+they use. Outside compilation, explicit or automatic (soft device placement), moves operations to
+the host, which the core then waits for at every step.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tpu.check import kernels
+from tpu.emulator.replicated_graph import ReplicatedGraph
+
+_OUTSIDE = "_xla_outside_compilation"
+_HOST_DTYPES = {tf.string, tf.resource, tf.variant}
+# XLA compiles them to nothing.
+DROPPED_OPS = ("Assert",)
+
+
+class Placement:
+    """The operations of a step by place.
+
+    Attributes:
+      on_core: `{name: operation}` that the compiled program contains.
+      on_host: `{name: operation}` that outside compilation places on the host.
+      is_automatic: True if operations without a TPU kernel are placed on the host automatically.
+    """
+
+    def __init__(self, program: ReplicatedGraph):
+        self.is_automatic = _has_soft_placement(program)
+        names = _reachable(program)
+        live = {name: op for name, op in program.operations.items() if name in names}
+        self.on_host = {name: op for name, op in live.items() if self._is_outside(op)}
+        self._follow_to_host(live)
+        self.on_core = {name: op for name, op in live.items() if name not in self.on_host}
+
+    def _is_outside(self, op):
+        if _OUTSIDE in op.node_def.attr:
+            return True
+        fault = kernels.find_fault(op) if self.is_automatic else None
+        return fault is not None and fault[0] != "placeholder"
+
+    def _follow_to_host(self, live):
+        """Moves what passes only strings and resources to the host, such as a summary writer."""
+        for op in reversed(live.values()):
+            kinds = {tensor.dtype for tensor in op.outputs}
+            if kinds and kinds <= _HOST_DTYPES and op.name not in self.on_host:
+                readers = {
+                    r.name for tensor in op.outputs for r in tensor.consumers()
+                } & live.keys()
+                if readers and readers <= self.on_host.keys():
+                    self.on_host[op.name] = op
+
+    def received(self) -> list[tf.Tensor]:
+        """Returns the tensors that the core receives from outside compilation."""
+        inputs = [tensor for op in self.on_core.values() for tensor in used_inputs(op)]
+        named = {tensor.name: tensor for tensor in inputs if tensor.op.name in self.on_host}
+        return list(named.values())
+
+
+def used_inputs(op: tf.Operation) -> list[tf.Tensor]:
+    """Returns the inputs of an operation that a TPU computes."""
+    return [] if op.type in DROPPED_OPS else list(op.inputs)
+
+
+def _reachable(program):
+    """Returns the names of the operations that the results and the outfeed depend on."""
+    names = [name.split(":")[0] for name in program.results]
+    pending = [program.operations[name] for name in names if name in program.operations]
+    ends = ("OutfeedEnqueueTuple", "OutfeedEnqueue")
+    pending += [op for op in program.operations.values() if op.type in ends]
+    seen = set()
+    while pending:
+        op = pending.pop()
+        if op.name not in seen:
+            seen.add(op.name)
+            pending += [tensor.op for tensor in used_inputs(op)]
+            pending += op.control_inputs
+    return seen
+
+
+def _has_soft_placement(program):
+    """Returns True for a graph built after `tf.config.set_soft_device_placement(True)`."""
+    graph = next((op.graph for op in program.operations.values()), tf.Graph())
+    metadata = [op for op in graph.get_operations() if op.type == "TPUReplicateMetadata"]
+    return any(op.get_attr("allow_soft_placement") for op in metadata)

@@ -1,0 +1,92 @@
+"""Equivalents, for XLA on a CPU, of operations that only a TPU has a kernel for.
+
+XLA on a CPU lowers the step, and refuses what it has no kernel for. An equivalent of the same
+values keeps the step compilable; its cost on a TPU may differ from that of the TPU's kernel.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework import graph_pb2
+
+# Operations with a TPU kernel but none of XLA on a CPU, other than CrossReplicaSum.
+TPU_ONLY = (
+    *("AllToAll", "CollectivePermute", "XlaAllReduce", "XlaReduceScatter", "KthOrderStatistic"),
+    *("MakeUnique", "TopKUnique", "TopKWithUnique", "ResizeNearestNeighborGrad"),
+    *("ComputeDedupDataSize", "ComputeDedupDataTupleMask", "MergeDedupData", "SplitDedupData"),
+    *("XlaRecvTPUEmbeddingActivations", "XlaRecvTPUEmbeddingDeduplicationData"),
+    *("XlaSendTPUEmbeddingGradients", "RecvTPUEmbeddingActivations", "SendTPUEmbeddingGradients"),
+)
+
+
+def substitute(op: tf.Operation, node, nodes) -> bool:
+    """Replaces the node of an operation by an equivalent.
+
+    Args:
+      op: the operation of the step.
+      node: its NodeDef, a copy.
+      nodes: the nodes around it, to which others are added.
+
+    Returns:
+      False if there is no equivalent; `node` is unchanged then.
+    """
+    compute = _SUBSTITUTES.get(op.type)
+    if compute is None or not op.inputs[0].shape.is_fully_defined():
+        return False
+    controls = [name for name in node.input if name.startswith("^")]
+    with tf.Graph().as_default() as graph:
+        value = tf.compat.v1.placeholder(op.inputs[0].dtype, op.inputs[0].shape, "value")
+        result = compute(op, value)
+        if result is None:
+            return False
+        result = tf.identity(result, "result")
+    names = {"value": node.input[0], "result": node.name}
+    for part in graph.as_graph_def().node:
+        if part.name != "value":
+            nodes.append(_renamed(part, node.name, names))
+    node.Clear()
+    node.CopyFrom(nodes.pop())  # the result is the last
+    node.input.extend(controls)
+    return True
+
+
+def _renamed(part, prefix, names):
+    """Returns a copy of a node with names below `prefix`."""
+    copy = graph_pb2.GraphDef().node.add()
+    copy.CopyFrom(part)
+    copy.name = names.get(part.name, f"{prefix}/{part.name}")
+    inputs = [names.get(name, f"{prefix}/{name}") for name in part.input]
+    del copy.input[:]
+    copy.input.extend(inputs)
+    return copy
+
+
+def _resize_nearest_neighbor_grad(op, gradient):
+    """Sums the gradient over the pixels that copy each input pixel."""
+    size = tf.get_static_value(op.inputs[1])
+    if size is None:
+        return None
+    options = [op.get_attr(name) for name in ("align_corners", "half_pixel_centers")]
+    batch, height, width, channels = gradient.shape.as_list()
+    rows, columns = map(int, size)
+    down, right = height / rows, width / columns
+    if down.is_integer() and right.is_integer() and not options[0]:
+        parts = tf.reshape(gradient, [batch, rows, int(down), columns, int(right), channels])
+        return tf.reduce_sum(parts, [2, 4])
+    vertical = _copies(height, rows, *options).astype(gradient.dtype.as_numpy_dtype)
+    horizontal = _copies(width, columns, *options).astype(gradient.dtype.as_numpy_dtype)
+    return tf.einsum("bhwc,hy,wx->byxc", gradient, vertical, horizontal)
+
+
+def _copies(num_out, num_in, align_corners, half_pixel_centers):
+    """Returns the 0-1 matrix [num_out, num_in] of which input pixel an output pixel copies."""
+    out = np.arange(num_out) + (0.5 if half_pixel_centers else 0)
+    if align_corners and num_out > 1:
+        index = np.round(out * (num_in - 1) / (num_out - 1))
+    else:
+        index = np.floor(out * num_in / num_out)
+    return np.eye(num_in)[np.minimum(index.astype(int), num_in - 1)]
+
+
+_SUBSTITUTES = {"ResizeNearestNeighborGrad": _resize_nearest_neighbor_grad}

@@ -1,0 +1,163 @@
+"""Collectives between emulated cores: the cores of a group exchange values through queues.
+
+The first core of a group dequeues the values of the others, computes the result of each core in the
+order of the group, which makes sums deterministic, and enqueues it for each of them.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+# XlaAllReduce and XlaReduceScatter: their reduction, and the operation for two values.
+_REDUCTIONS = {"Add": "AddV2", "Mul": "Mul", "Min": "Minimum", "Max": "Maximum"}
+
+
+def rewrite(builder, node):
+    """Rewrites the NodeDef of a collective, with the `core_builder.CoreBuilder` of a core."""
+    groups, combine = KINDS[node.op](builder, node)
+    group = next((group for group in groups if builder.core in group), [builder.core])
+    _Exchange(builder, node, group).run(combine)
+
+
+class _Exchange:
+    """The part of one core in a collective."""
+
+    def __init__(self, builder, node, group):
+        self._builder = builder
+        self._node = node
+        self._group = group
+        self._value = node.input[0]
+        self._dtype = tf.as_dtype(node.attr["T"].type)
+        self._controls = [name for name in node.input if name[0] == "^"]
+
+    def run(self, combine):
+        """Replaces the node. `combine` returns the result of each core, given the values of all."""
+        builder, own = self._builder, self._builder.core
+        first, *others = self._group
+        types = {"component_types": [self._dtype]}
+        if own != first:
+            sent = self._enqueue("sent", own, self._value)
+            inputs = [self._queue("received", own), f"^{sent}", *self._controls]
+            builder.replace(self._node, "QueueDequeueV2", inputs, **types)
+            return
+        values = [self._value]
+        for member in others:
+            name = f"{self._node.name}/sent_{member}/dequeue"
+            values.append(
+                builder.add(name, "QueueDequeueV2", [self._queue("sent", member)], **types)
+            )
+        results = combine(self._group, values)
+        sent = [self._enqueue("received", *pair) for pair in zip(others, results[1:])]
+        inputs = [results[0], *(f"^{name}" for name in sent), *self._controls]
+        builder.replace(self._node, "Identity", inputs, T=self._dtype)
+
+    def _enqueue(self, kind, member, tensor):
+        name = f"{self._node.name}/{kind}_{member}/enqueue"
+        inputs = [self._queue(kind, member), tensor]
+        return self._builder.add(name, "QueueEnqueueV2", inputs, Tcomponents=[self._dtype])
+
+    def _queue(self, kind, member):
+        name = f"{self._node.name}/{kind}_{member}"
+        after = [f"^{self._value.split(':')[0]}"]  # places it in the same loop
+        return self._builder.add_queue(
+            f"{name}/queue", f"{self._builder.path}{name}", [self._dtype], after
+        )
+
+
+def _cross_replica_sum(builder, node):
+    def add(group, values):
+        attributes = {"T": tf.as_dtype(node.attr["T"].type), "N": len(values)}
+        total = builder.add(f"{node.name}/add", "AddN", values, **attributes)
+        return [total] * len(group)
+
+    return _groups(builder, node), add
+
+
+def _all_reduce(builder, node):
+    def reduce(group, values):
+        return [_reduce(builder, node, values)] * len(group)
+
+    return _groups(builder, node), reduce
+
+
+def _reduce(builder, node, values):
+    """Adds nodes that reduce values of several cores; returns the name of the result."""
+    reduction = node.attr["reduce_op"].s.decode()
+    dtype = tf.as_dtype(node.attr["T"].type)
+    total = values[0]
+    for i, value in enumerate(values[1:]):
+        kind = _REDUCTIONS.get(reduction, "AddV2")
+        total = builder.add(f"{node.name}/reduce_{i}", kind, [total, value], T=dtype)
+    if reduction == "Mean":
+        after = [f"^{values[0].split(':')[0]}"]
+        count = builder.add_constant(f"{node.name}/count", len(values), dtype, after)
+        total = builder.add(f"{node.name}/mean", "RealDiv", [total, count], T=dtype)
+    return total
+
+
+def _reduce_scatter(builder, node):
+    def scatter(group, values):
+        dimension = int(builder.constant(node.input[2]))
+        total = _reduce(builder, node, values)
+        return _split(builder, node, total, dimension, len(group), "scatter")
+
+    return _groups(builder, node), scatter
+
+
+def _all_to_all(builder, node):
+    dtype = tf.as_dtype(node.attr["T"].type)
+    split, concat = node.attr["split_dimension"].i, node.attr["concat_dimension"].i
+
+    def transpose(group, values):
+        parts = [
+            _split(builder, node, value, split, len(group), f"part_{i}")
+            for i, value in enumerate(values)
+        ]
+        after = [f"^{values[0].split(':')[0]}"]
+        axis = builder.add_constant(f"{node.name}/concat_dimension", concat, tf.int32, after)
+        attributes = {"T": dtype, "N": len(group), "Tidx": tf.int32}
+        return [
+            builder.add(
+                f"{node.name}/concat_{i}", "ConcatV2", [*(part[i] for part in parts), axis],
+                **attributes,
+            )
+            for i in range(len(group))
+        ]
+
+    return _groups(builder, node), transpose
+
+
+def _split(builder, node, value, dimension, count, name):
+    """Adds a split of a tensor into equal parts; returns their names."""
+    after = [f"^{value.split(':')[0]}"]
+    axis = builder.add_constant(f"{node.name}/{name}/dimension", dimension, tf.int32, after)
+    dtype = tf.as_dtype(node.attr["T"].type)
+    split = builder.add(f"{node.name}/{name}", "Split", [axis, value], T=dtype, num_split=count)
+    return [f"{split}:{i}" for i in range(count)]
+
+
+def _collective_permute(builder, node):
+    sources = {target: source for source, target in builder.constant(node.input[1]).tolist()}
+    cores = sorted({*sources, *sources.values(), *range(builder.num_cores)})
+    dtype = tf.as_dtype(node.attr["T"].type)
+
+    def permute(group, values):
+        value = dict(zip(group, values))
+        # Cores that no core sends to get zeros.
+        zeros = builder.add(f"{node.name}/zeros", "ZerosLike", [values[0]], T=dtype)
+        return [value[sources[core]] if core in sources else zeros for core in group]
+
+    return [cores], permute
+
+
+def _groups(builder, node):
+    return builder.constant(node.input[1]).tolist()
+
+
+KINDS = {
+    "CrossReplicaSum": _cross_replica_sum,
+    "AllToAll": _all_to_all,
+    "CollectivePermute": _collective_permute,
+    "XlaAllReduce": _all_reduce,
+    "XlaReduceScatter": _reduce_scatter,
+}

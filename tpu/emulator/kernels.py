@@ -1,0 +1,113 @@
+"""Which operations a CPU can run, and the compilation of those that only XLA can."""
+
+from __future__ import annotations
+
+import functools
+
+import tensorflow as tf
+from tensorflow.core.framework import function_pb2
+from tensorflow.python.eager import context
+from tensorflow.python.framework import kernels, op_def_registry
+
+_CPU = ("CPU", "DEFAULT")
+_XLA = ("XLA_CPU_JIT",)
+# Their kernels need a caller that XLA compiles, or a part of the program of a TPU.
+_WITHOUT_KERNEL = ("XlaIf", "XlaLaunch", "XlaLaunchV2", "XlaRecv", "XlaSend", "XlaWhile")
+
+
+def has_cpu_kernel(node) -> bool:
+    """True if a CPU runs a NodeDef as it is."""
+    return node.op not in _WITHOUT_KERNEL and _has_kernel(node, _CPU)
+
+
+def can_compile(node) -> bool:
+    """True if XLA compiles a NodeDef for a CPU."""
+    _register_xla_kernels()
+    types = [*input_types(node), *output_types(node)]
+    plain = not {tf.resource, tf.variant, tf.string} & {tf.as_dtype(i).base_dtype for i in types}
+    return plain and node.op not in _WITHOUT_KERNEL and _has_kernel(node, _XLA)
+
+
+def compiled_function(node) -> function_pb2.FunctionDef:
+    """Returns a function of one operation, which XLA compiles when it is called."""
+    op_def = op_def_registry.get(node.op)
+    function = function_pb2.FunctionDef()
+    function.signature.name = f"compiled_{node.name.replace('/', '_').replace('.', '_')}"
+    function.signature.is_stateful = op_def.is_stateful
+    body = function.node_def.add()
+    body.CopyFrom(node)
+    body.name, body.device = "operation", ""
+    del body.input[:]
+    for i, dtype in enumerate(input_types(node)):
+        function.signature.input_arg.add(name=f"input_{i}", type=dtype)
+        body.input.append(f"input_{i}")
+    outputs = output_names(node, op_def)
+    for i, dtype in enumerate(output_types(node)):
+        function.signature.output_arg.add(name=f"output_{i}", type=dtype)
+        function.ret[f"output_{i}"] = f"operation:{outputs[i]}"
+    function.attr["_XlaMustCompile"].b = True
+    function.attr["_noinline"].b = True
+    return function
+
+
+def input_types(node) -> list[int]:
+    """Returns the DataTypes of the inputs of a NodeDef."""
+    return _types(node, op_def_registry.get(node.op).input_arg)
+
+
+def output_types(node) -> list[int]:
+    """Returns the DataTypes of the outputs of a NodeDef."""
+    return _types(node, op_def_registry.get(node.op).output_arg)
+
+
+def output_names(node, op_def) -> list[str]:
+    """Returns "argument:index" of each output of a node, as functions name them."""
+    return [
+        f"{argument.name}:{i}"
+        for argument in op_def.output_arg
+        for i in range(len(_types(node, [argument])))
+    ]
+
+
+def _types(node, arguments):
+    types = []
+    for argument in arguments:
+        if argument.type_list_attr:
+            types += node.attr[argument.type_list_attr].list.type
+            continue
+        dtype = argument.type or node.attr[argument.type_attr].type
+        types += [dtype] * (node.attr[argument.number_attr].i if argument.number_attr else 1)
+    return types
+
+
+def _has_kernel(node, devices):
+    return any(
+        device in devices and all(_allows(types, node, name) for name, types in constraints)
+        for device, constraints in _registered(node.op)
+    )
+
+
+def _allows(allowed, node, name):
+    """True if the attribute `name` of a node has only types of `allowed`."""
+    value = node.attr.get(name)
+    if value is None:
+        return True  # a default
+    return {value.type, *value.list.type} - {0} <= allowed
+
+
+@functools.lru_cache(maxsize=None)
+def _registered(op_type):
+    """Returns the kernels of an operation: [(device, [(attribute, allowed types)])]."""
+    return [
+        (kernel.device_type, [(c.name, {*c.allowed_values.list.type}) for c in kernel.constraint])
+        for kernel in kernels.get_registered_kernels_for_op(op_type).kernel
+        if not kernel.label
+    ]
+
+
+@functools.lru_cache(maxsize=None)
+def _register_xla_kernels():
+    """TensorFlow registers the kernels of XLA when it first compiles a function."""
+    with context.eager_mode():
+        tf.function(lambda: tf.constant(0), jit_compile=True, autograph=False)()
+    _registered.cache_clear()

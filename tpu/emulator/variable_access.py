@@ -1,0 +1,94 @@
+"""Finds the operations that read or write a variable, in a resource or by reference."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tpu.emulator.graph_analysis import GraphAnalysis, kind_of
+
+_VARIABLES = ("TemporaryVariable", "VarHandleOp", "Variable", "VariableV2")
+_READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "_ReadVariablesOp")
+_NEITHER = ("IsVariableInitialized", "VarIsInitializedOp", "VariableShape", "DestroyResourceOp")
+# Operations that pass a handle or reference on.
+_PASSED = ("Enter", "Exit", "Identity", "Merge", "NextIteration", "Switch")
+# Operations whose result may share memory with a reference that they read.
+_VIEWS = ("ExpandDims", "Identity", "Reshape", "Squeeze", "StopGradient", "Switch")
+
+
+def find(analysis: GraphAnalysis, origins: Origins) -> dict[tuple, list]:
+    """Returns `{variable: [(operation, whether it writes)]}`, operations in order."""
+    accesses = {}
+    for op in analysis.operations:
+        written = {}
+        for i, tensor in enumerate(op.inputs):
+            if tensor.dtype != tf.resource and not tensor.dtype._is_ref_dtype:
+                continue
+            is_write = _is_write(op, i)
+            for variable in origins.find(tensor) if is_write is not None else ():
+                written[variable] = written.get(variable, False) or is_write
+        for variable, is_write in written.items():
+            accesses.setdefault(variable, {})[op] = is_write
+            if not is_write and op.inputs[0].dtype._is_ref_dtype:
+                for reader in _readers_of_views(op):
+                    if reader in analysis.position:
+                        accesses[variable].setdefault(reader, False)
+    return {
+        variable: sorted(ops.items(), key=lambda item: analysis.position[item[0]])
+        for variable, ops in accesses.items()
+    }
+
+
+class Origins:
+    """Finds the variables that a handle or reference may be of."""
+
+    def __init__(self):
+        self._found = {}
+
+    def find(self, tensor) -> frozenset:
+        """Returns the variables, as (container, name)."""
+        if tensor.name not in self._found:
+            self._found[tensor.name] = frozenset()  # for the back edge of a loop
+            self._found[tensor.name] = self._trace(tensor)
+        return self._found[tensor.name]
+
+    def _trace(self, tensor):
+        op = tensor.op
+        if op.type in _VARIABLES:
+            name = op.get_attr("var_name" if op.type == "TemporaryVariable" else "shared_name")
+            container = b"" if op.type == "TemporaryVariable" else op.get_attr("container")
+            return frozenset([(container.decode(), name.decode() or op.name)])
+        if kind_of(op) in _PASSED:
+            return frozenset().union(*map(self.find, op.inputs))
+        # An assignment by reference returns the reference.
+        passes_reference = tensor.dtype._is_ref_dtype and op.inputs
+        return self.find(op.inputs[0]) if passes_reference else frozenset()
+
+
+def _is_write(op, index):
+    """Returns whether an operation writes to its input; None if it does not access it."""
+    if op.type in _NEITHER:
+        return None
+    if op.inputs[index].dtype._is_ref_dtype:
+        if kind_of(op) in _PASSED and op.outputs[0].dtype._is_ref_dtype:
+            return None
+        return bool(op.op_def.input_arg[0].is_ref) and index == 0
+    if kind_of(op) in _PASSED:
+        return None
+    return op.type not in _READS and index not in _read_only_inputs(op)
+
+
+def _read_only_inputs(op):
+    """Returns the inputs that a call of a function only reads."""
+    try:
+        return op.get_attr("_read_only_resource_inputs")
+    except ValueError:
+        return ()
+
+
+def _readers_of_views(op):
+    """Yields the operations that read memory of a variable through a view of it."""
+    if op.type in _VIEWS:
+        for tensor in op.outputs:
+            for consumer in tensor.consumers():
+                yield consumer
+                yield from _readers_of_views(consumer)

@@ -1,0 +1,5 @@
+"""tf.contrib.checkpoint."""
+
+from __future__ import annotations
+
+NAMES = {"tensorflow.python.trackable.data_structures": "List NoDependency"}

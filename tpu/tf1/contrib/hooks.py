@@ -1,0 +1,5 @@
+"""tf.contrib.hooks."""
+
+from __future__ import annotations
+
+NAMES = {"v1.train": "ProfilerHook"}

@@ -1,0 +1,5 @@
+"""tf.contrib.linalg."""
+
+from __future__ import annotations
+
+SOURCES = ("v1.linalg",)

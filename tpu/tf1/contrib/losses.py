@@ -1,0 +1,5 @@
+"""tf.contrib.losses."""
+
+from __future__ import annotations
+
+SOURCES = ("tf_slim.losses",)

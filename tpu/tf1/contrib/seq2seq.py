@@ -1,0 +1,58 @@
+"""tf.contrib.seq2seq: the loss; its decoders are in no package for TensorFlow 2.15."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+__all__ = ["sequence_loss", "tile_batch"]
+
+
+def sequence_loss(
+    logits,
+    targets,
+    weights,
+    average_across_timesteps=True,
+    average_across_batch=True,
+    softmax_loss_function=None,
+    name=None,
+):
+    """Returns the weighted cross entropy of sequences.
+
+    Args:
+      logits: float, [batch, time, classes].
+      targets: int, [batch, time].
+      weights: float, [batch, time].
+      average_across_timesteps: whether to divide by the weights of a sequence.
+      average_across_batch: whether to divide by the weights of a batch.
+      softmax_loss_function: function of (labels, logits), each a keyword; default cross entropy.
+      name: name scope.
+
+    Returns:
+      float, scalar; [time] or [batch] if one average is off, [batch, time] if both are.
+    """
+    ranks = logits.shape.rank, targets.shape.rank, weights.shape.rank
+    if ranks != (3, 2, 2):
+        raise ValueError(
+            f"sequence_loss: logits, targets and weights have ranks {ranks}, not 3, 2, 2"
+        )
+    with tf.name_scope(name or "sequence_loss"):
+        loss_function = softmax_loss_function or tf.nn.sparse_softmax_cross_entropy_with_logits
+        flat = tf.reshape(logits, [-1, tf.shape(logits)[2]])
+        losses = loss_function(labels=tf.reshape(targets, [-1]), logits=flat)
+        losses = tf.reshape(losses, tf.shape(targets)) * weights
+        losses.set_shape(targets.shape)
+        # 1.x divided by the weights plus this, against a division by 0.
+        small = 1e-12
+        if average_across_timesteps and average_across_batch:
+            return tf.reduce_sum(losses) / (tf.reduce_sum(weights) + small)
+        if average_across_timesteps:
+            return tf.reduce_sum(losses, 1) / (tf.reduce_sum(weights, 1) + small)
+        if average_across_batch:
+            return tf.reduce_sum(losses, 0) / (tf.reduce_sum(weights, 0) + small)
+        return losses
+
+
+def tile_batch(t, multiplier, name=None):
+    """Returns tensors with each example of the batch repeated `multiplier` times."""
+    with tf.name_scope(name or "tile_batch"):
+        return tf.nest.map_structure(lambda tensor: tf.repeat(tensor, multiplier, axis=0), t)

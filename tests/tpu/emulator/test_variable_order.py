@@ -64,13 +64,11 @@ WRITTEN = {"taken branch": 1, "constant predicate": 1, "loop": 3, "loop in a bra
 WRITTEN["branch in a loop"] = 1
 
 
-@pytest.mark.parametrize("use_resource", [True, False])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_order_is_that_of_creation(name, use_resource):
+def test_order_is_that_of_creation(name):
     build, expected = PROGRAMS[name]
     with tf.Graph().as_default() as graph:
-        flags = {"use_resource": use_resource, "initializer": tf1.ones_initializer()}
-        variable = tf1.get_variable("v", [], **flags)
+        variable = tf1.get_variable("v", initializer=1.0, use_resource=True)
         created = len(graph.get_operations())
         results = [2 * variable, build(variable), add(variable, 10.0), 2 * variable]
         variable_order.add_edges(graph.get_operations()[created:])
@@ -80,11 +78,25 @@ def test_order_is_that_of_creation(name, use_resource):
     assert (first, result, last) == (2, expected, 2 * (11 + WRITTEN.get(name, 0)))
 
 
+def test_reference_variable():
+    with tf.Graph().as_default() as graph:
+        variable = tf1.get_variable("v", initializer=1.0, use_resource=False)
+        created = len(graph.get_operations())
+        results = []
+        for _ in range(3):
+            results.append(2 * variable.read_value())
+            results.append(after([add(variable, 10.0)], 0.0))
+        variable_order.add_edges(graph.get_operations()[created:])
+        with tf1.Session() as session:
+            session.run(tf1.variables_initializer([variable]))
+            assert session.run(results[::2] + results[1::2])[:3] == [2, 22, 42]
+
+
 def test_reads_between_two_writes_are_not_ordered():
     with tf.Graph().as_default() as graph:
         variable = tf1.get_variable("v", [], use_resource=True)
         created = len(graph.get_operations())
-        reads = [variable.read_value().op for _ in range(3)]
+        reads = [variable.read_value().op.inputs[0].op for _ in range(3)]
         write = variable.assign(1.0, read_value=False)
         edges = variable_order.order_accesses(graph.get_operations()[created:])
     assert {(first, later) for first, later in edges} == {(read, write) for read in reads}

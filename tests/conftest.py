@@ -3,6 +3,8 @@
 import json
 import os
 import sys
+import tempfile
+from unittest import mock
 
 from engine.cli import cpu_kernels
 
@@ -19,6 +21,7 @@ import prepare_data
 import run_cpu
 import run_tpu
 from engine.cli import prepare_data_flags, runtime, startup
+from engine.serving import array_file, export_check
 from engine.train import optimizers
 from input_fns import convert
 from input_fns.convert import digits, source, subwords, writer
@@ -198,6 +201,19 @@ def exit_status(monkeypatch):
         return 0
 
     return run_wrapper
+
+
+@pytest.fixture(scope="session")
+def serve_in_this_process():
+    """Returns a context in which the export check starts no process."""
+
+    def serve(path, requests):
+        with tempfile.TemporaryDirectory() as folder:
+            array_file.save(os.path.join(folder, export_check._REQUESTS), requests)
+            export_check.serve(path, folder)
+            return array_file.load(os.path.join(folder, export_check._ANSWERS))
+
+    return lambda: mock.patch.object(export_check, "run_in_new_process", serve)
 
 
 @pytest.fixture(scope="session")

@@ -176,6 +176,7 @@ def test_transient_errors_are_retried(trained, storage, run):
     assert storage.num_faults_left == 0
 
 
+@pytest.mark.slow
 def test_a_forbidden_folder_is_a_one_line_error(trained, storage, run):
     storage.fail(10**6, 403, "forbidden")
     done = run("run_cpu.py", *trained, "--data_dir=gs://bucket/forbidden", "--mode=eval")

@@ -67,6 +67,7 @@ def test_training_saves_before_it_exits(
     assert (tmp_path / "model" / f"result_{step}.json").exists()
 
 
+@pytest.mark.slow  # like that of tests/test_run_cpu.py
 def test_a_resumed_training_ends_with_bit_identical_weights(
     interrupted, run_in, variables, tmp_path
 ):

@@ -73,6 +73,7 @@ def test_gradient_accumulation_with_unequal_numbers_of_tokens(excess):
     assert excess("1x2", "--accumulate_steps=4") < 1
 
 
+@pytest.mark.slow  # like that of tests/contract/test_masked_lm.py
 def test_a_mean_over_the_tokens_of_each_core_differs(excess, monkeypatch):
     def per_core(terms, params):
         return {name: tf.reduce_sum(term.weights) for name, term in terms.items()}

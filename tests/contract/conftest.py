@@ -52,19 +52,15 @@ def run_case_on_tpu(run_tpu_with, contract_data_dir):
 
 
 @pytest.fixture(scope="session")
-def trained(run_case, tmp_path_factory):
+def trained(run_case, tmp_path_factory, serve_in_this_process):
     """Returns the model_dir of a case after training, evaluation and export: `trained(case)`."""
 
     @functools.cache
     def train(case):
         model_dir = tmp_path_factory.mktemp(case)
-        run_case(
-            case,
-            model_dir,
-            f"--train_steps={STEPS[case]}",
-            "--params=learning_rate=0.01",
-            f"--export_dir={model_dir}/export",
-        )
+        arguments = [f"--train_steps={STEPS[case]}", "--params=learning_rate=0.01"]
+        with serve_in_this_process():
+            run_case(case, model_dir, *arguments, f"--export_dir={model_dir}/export")
         return model_dir
 
     return train

@@ -29,7 +29,7 @@ def mean_iou(labels, classes):
     return np.mean(ious)
 
 
-@pytest.mark.parametrize("batch_size", [5, 41, slow(1), slow(100)])
+@pytest.mark.parametrize("batch_size", [5, slow(1), slow(41), slow(100)])
 def test_mean_iou_is_exact_at_any_batch_size(evaluate, predict, labels, batch_size):
     sizes = [f"--{mode}_batch_size={batch_size}" for mode in ("eval", "predict")]
     metrics, classes = evaluate(CASE, *sizes), predict(CASE)["classes"]

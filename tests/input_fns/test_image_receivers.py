@@ -12,6 +12,7 @@ from input_fns.convert import decoded_images
 from input_fns.dataset_info import DatasetInfo, Feature, splits_without_files
 from input_fns.image_pipeline import ImagePipeline
 from tests.exif_files import EXIF, app, chunk, jpeg, plain, png, tiff
+from tests.marks import slow
 
 SMOOTH = np.asarray(
     Image.fromarray(np.random.default_rng(1).integers(0, 256, [5, 5, 3], dtype=np.uint8)).resize(
@@ -102,13 +103,13 @@ def test_a_served_picture_is_seen_as_a_predicted_one(session, pipeline, name):
     ("file", "message"),
     [
         (encoded("P", "GIF"), "neither a JPEG nor a PNG"),
-        (encoded("P", "GIF")[:-30], "neither a JPEG nor a PNG"),
-        (encoded("RGB", "BMP"), "neither a JPEG nor a PNG"),
-        (b"RIFF\0\0\0\0WEBPVP8 ", "neither a JPEG nor a PNG"),
+        slow(encoded("P", "GIF")[:-30], "neither a JPEG nor a PNG"),
+        slow(encoded("RGB", "BMP"), "neither a JPEG nor a PNG"),
+        slow(b"RIFF\0\0\0\0WEBPVP8 ", "neither a JPEG nor a PNG"),
         (b"", "neither a JPEG nor a PNG"),
         (plain("jpeg", SMOOTH)[:-2], "Invalid JPEG"),
-        (plain("jpeg", SMOOTH)[:-200], "Invalid JPEG"),
-        (encoded("RGB", "JPEG", progressive=True)[:-200], "Invalid JPEG"),
+        slow(plain("jpeg", SMOOTH)[:-200], "Invalid JPEG"),
+        slow(encoded("RGB", "JPEG", progressive=True)[:-200], "Invalid JPEG"),
         (plain("png", SMOOTH)[:-20], "Invalid PNG"),
     ],
     ids=lambda value: None,

@@ -9,6 +9,7 @@ import tensorflow as tf
 from input_fns import dataset_info, inspection
 from input_fns.input_context import HostShard
 from input_fns.text_pipeline import TextPipeline
+from tests.marks import slow
 
 LENGTH = 32
 
@@ -121,7 +122,7 @@ def test_streaming_hosts_read_disjoint_rows(pairs_dir, session, monkeypatch):
     assert sorted(labels[0].tolist() for _, labels in seen) == sorted(rows.tolist())
 
 
-@pytest.mark.parametrize("cache", ["memory", "none"])
+@pytest.mark.parametrize("cache", ["none", slow("memory")])
 def test_a_token_id_outside_the_vocabulary_is_an_error(pairs_dir, session, cache):
     data = dataset_info.load(pairs_dir, "pairs")
     small = dataclasses.replace(data, text=dataclasses.replace(data.text, vocab_size=5))

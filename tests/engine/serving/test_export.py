@@ -33,6 +33,20 @@ def read_card(tmp_path):
         return json.load(file)
 
 
+@pytest.fixture(scope="module")
+def checked_export(run_in, trained_dir, tmp_path_factory):
+    """The folder of an export with its check, from a working folder with modules of other names."""
+    folder, exports = tmp_path_factory.mktemp("working"), tmp_path_factory.mktemp("exports")
+    (folder / "engine").mkdir()
+    for name in ("engine/__init__", "numpy", "json", "pickle", "sitecustomize", "tensorflow"):
+        (folder / f"{name}.py").write_text("raise SystemExit('imported from the working folder')\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("PYTHONPATH", f".{os.pathsep}")
+        run_in(trained_dir, "--mode=export", f"--export_dir={exports}", "--export_check")
+    return exports
+
+
 def test_a_second_export_is_a_newer_version(run_export):
     (first,) = run_export()
     versions = run_export()
@@ -46,9 +60,8 @@ def test_a_version_is_above_all_existing_versions(run_export, tmp_path):
     assert "100000000000" in run_export()
 
 
-def test_the_check_compares_all_signatures(run_export, tmp_path):
-    run_export("--export_check")
-    found = read_card(tmp_path)["export_check"]
+def test_the_check_compares_all_signatures(checked_export):
+    found = read_card(checked_export)["export_check"]
     assert found["examples"] == 13
     assert set(found["differences"]) == {
         "serving_default", "tf_example", "image_bytes", "classify"
@@ -104,7 +117,9 @@ def test_top_k_above_the_number_of_classes_is_rejected(run_export):
         run_export("--export_top_k=4")
 
 
-def test_an_export_with_other_predictions_is_not_published(run_export, monkeypatch, tmp_path):
+def test_an_export_with_other_predictions_is_not_published(
+    run_export, serve_in_this_process, monkeypatch, tmp_path
+):
     predict_batch = export_check.predict_batch
 
     def wrong(*arguments):
@@ -112,7 +127,10 @@ def test_an_export_with_other_predictions_is_not_published(run_export, monkeypat
         return {**predictions, "probabilities": predictions["probabilities"] + np.float32(0.01)}
 
     monkeypatch.setattr(export_check, "predict_batch", wrong)
-    with pytest.raises(ExportError, match=r"serving_default: probabilities differs by up to 0\.01"):
+    with (
+        serve_in_this_process(),
+        pytest.raises(ExportError, match=r"serving_default: probabilities differs by up to 0\.01"),
+    ):
         run_export("--export_check")
     (name,) = os.listdir(tmp_path)
     assert name.startswith("failed-")
@@ -128,14 +146,8 @@ def test_an_export_that_ignores_orientations_is_not_published(
         run_in(uncertain_dir, "--mode=export", f"--export_dir={tmp_path}", "--export_check")
 
 
-def test_modules_in_the_working_folder_are_not_imported(run_export, monkeypatch, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("working")
-    (folder / "engine").mkdir()
-    for name in ("engine/__init__", "numpy", "json", "pickle", "sitecustomize", "tensorflow"):
-        (folder / f"{name}.py").write_text("raise SystemExit('imported from the working folder')\n")
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("PYTHONPATH", f".{os.pathsep}")
-    (name,) = run_export("--export_check")
+def test_modules_in_the_working_folder_are_not_imported(checked_export):
+    (name,) = os.listdir(checked_export)
     assert name.isdigit()
 
 

@@ -10,6 +10,7 @@ from engine.cli import hparams
 from engine.train import train_step
 from models.vision import convnet, mlp
 from tests import numerics
+from tests.marks import slow
 
 BATCH_SIZE, PIXELS, STEPS = 12, 7 * 5, 3
 # Each step: the scaled pixels, two layers with bias and six operations of the loss, forward and
@@ -46,7 +47,7 @@ def variables_of(train):
     return {variable.op.name: variable for variable in trained}
 
 
-@pytest.mark.parametrize("accumulate_steps", [2, 4, 12])
+@pytest.mark.parametrize("accumulate_steps", [4, slow(2), slow(12)])
 @pytest.mark.parametrize(
     ("model", "overrides"),
     [

@@ -12,6 +12,7 @@ from input_fns import DataError, dataset_info, record_pipeline
 from input_fns.convert import custom, writer
 from input_fns.convert.source import Options, RawDataset
 from models.model import ModelError
+from tests.marks import slow
 
 SIZE = 23
 MODULE = '''
@@ -125,7 +126,7 @@ def test_host_examples_come_in_the_order_of_prediction(prepared, session):
     assert sorted(columns[:, 0]) == list(range(SIZE))
 
 
-@pytest.mark.parametrize("cache", ["memory", "none"])
+@pytest.mark.parametrize("cache", ["memory", slow("none")])
 def test_four_hosts_read_disjoint_examples_whose_union_is_the_split(prepared, session, cache):
     pipeline = record_pipeline.RecordPipeline(prepared, cache)
     input_fn, seen = pipeline.train_input_fn("train", seed=1), []

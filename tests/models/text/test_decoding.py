@@ -9,12 +9,13 @@ import tensorflow as tf
 from common.constants import EOS, PAD
 from models.text import decoding
 from tests import numerics
+from tests.marks import slow
 
 BATCH, VOCAB, MAX_LENGTH = 5, 9, 7
 BEFORE = np.random.default_rng(9).normal(size=[VOCAB, VOCAB]).astype(np.float32)
 
 
-@pytest.fixture(scope="module", params=[0, 1, 2])
+@pytest.fixture(scope="module", params=[0, slow(1), slow(2)])
 def table(request):
     """Logits of the next token by sentence, position and last token."""
     random = np.random.default_rng(request.param)

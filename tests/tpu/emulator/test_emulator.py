@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from tests import numerics
 from tests.marks import slow
@@ -346,13 +347,16 @@ def test_end_of_data_raises_as_on_a_tpu(tmp_path):
 
 def test_operation_without_kernel_is_refused_with_its_line(tmp_path):
     def model_fn(features, labels, mode, params):
-        received = tf.raw_ops.XlaRecv(dtype=tf.float32, tensor_name="x", shape=[4, 1])  # this line
+        received = gen_xla_ops.xla_recv(tf.float32, "x", [4, 1])  # this line
         return mean_model_fn(features, labels + received, mode, params)
 
     with open(__file__) as file:
         line = next(i for i, text in enumerate(file, 1) if text.endswith("# this line\n"))
-    with emulator.emulate("1x2"), pytest.raises(
-        NotImplementedError, match=rf"does not support XlaRecv .*test_emulator\.py:{line}\)"
+    with (
+        emulator.emulate("1x2"),
+        pytest.raises(
+            NotImplementedError, match=rf"does not support XlaRecv .*test_emulator\.py:{line}\)"
+        ),
     ):
         make_estimator(tmp_path, model_fn, batch_size=8).train(numbers, max_steps=1)
 

@@ -41,7 +41,6 @@ MOVED = {
     "contrib.tensorboard.plugins": ("tensorboard.plugins",),
     "contrib.tpu.proto": ("tensorflow.core.protobuf.tpu",),
     "contrib.tpu.python.ops": ("tensorflow.python.tpu.ops",),
-    "contrib.tpu.python.profiler": ("tensorflow.python.tpu.profiler",),
     "contrib.tpu.python.tpu": (f"{_ESTIMATOR}.tpu", "tensorflow.python.tpu"),
     "keras": ("keras.api._v1.keras",),
     "python.distribute.distribution_strategy_context": (

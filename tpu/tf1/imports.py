@@ -13,6 +13,7 @@ import importlib
 import os
 import sys
 import sysconfig
+import warnings
 from unittest import mock
 
 from tpu.tf1 import namespace, old_python, old_tensorflow
@@ -53,6 +54,8 @@ def old_names(packages: tuple[str, ...] = ()):
         # An old program cannot follow the advice to use another name, which fills its log.
         stack.enter_context(mock.patch.object(deprecation, "_PRINT_DEPRECATION_WARNINGS", False))
         stack.enter_context(mock.patch.object(module_wrapper, "_PER_MODULE_WARNING_LIMIT", 0))
+        stack.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", r"`tf\.(layers|nn\.rnn_cell)\..* is deprecated")
         stack.enter_context(mock.patch.object(builtins, "__import__", importer.import_statement))
         stack.enter_context(mock.patch.object(importlib, "import_module", importer.import_module))
         stack.enter_context(old_python.names())

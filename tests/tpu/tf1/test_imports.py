@@ -8,6 +8,8 @@ import types
 import pytest
 import tensorflow as tf
 from tensorflow.python.framework import ops as tf_ops
+from tensorflow.python.platform import tf_logging
+from tensorflow.python.util import deprecation
 
 from tpu import tf1
 from tpu.tf1 import imports
@@ -29,6 +31,21 @@ def test_flags_of_tf_app(run_old):
     found = run_old("import tensorflow as tf; x, run = tf.app.flags, tf.app.run")
     assert found["x"] is tf.compat.v1.flags
     assert found["run"] is tf.compat.v1.app.run
+
+
+def test_no_advice_to_use_other_names(run_old, monkeypatch, recwarn):
+    logged = []
+    monkeypatch.setattr(tf_logging, "warning", lambda *args: logged.append(args))
+    monkeypatch.setattr(deprecation, "_PRINTED_WARNING", {})
+    run_old(
+        """
+        import tensorflow as tf
+        tf.layers.dense(tf.to_float(tf.zeros([2, 3])), 4)
+        tf.contrib.tpu.TPUConfig
+        """
+    )
+    assert not logged
+    assert not recwarn.list
 
 
 @pytest.mark.parametrize(

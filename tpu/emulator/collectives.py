@@ -118,7 +118,9 @@ def _all_to_all(builder, node):
         attributes = {"T": dtype, "N": len(group), "Tidx": tf.int32}
         return [
             builder.add(
-                f"{node.name}/concat_{i}", "ConcatV2", [*(part[i] for part in parts), axis],
+                f"{node.name}/concat_{i}",
+                "ConcatV2",
+                [*(part[i] for part in parts), axis],
                 **attributes,
             )
             for i in range(len(group))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import tensorflow as tf
 from tensorflow.python.ops import gen_data_flow_ops
 from tensorflow.python.tpu import tpu_feed
 from tensorflow.python.tpu.ops import tpu_ops

@@ -95,7 +95,7 @@ def _allows(allowed, node, name):
     return {value.type, *value.list.type} - {0} <= allowed
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _registered(op_type):
     """Returns the kernels of an operation: [(device, [(attribute, allowed types)])]."""
     return [
@@ -105,7 +105,7 @@ def _registered(op_type):
     ]
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _register_xla_kernels():
     """TensorFlow registers the kernels of XLA when it first compiles a function."""
     with context.eager_mode():

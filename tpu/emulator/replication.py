@@ -42,7 +42,11 @@ def run_on_cores(operations, num_cores):
     _order_variables(ReplicatedGraph(operations))
     program = ReplicatedGraph([op for op in graph.get_operations() if op._id >= operations[0]._id])
     template = _Template(graph, program, num_cores)
-    with graph.control_dependencies(None), graph.name_scope(None), graph.device(core_builder.DEVICE):
+    with (
+        graph.control_dependencies(None),
+        graph.name_scope(None),
+        graph.device(core_builder.DEVICE),
+    ):
         variables, ready = _copy_variables(program, num_cores)
         with graph.control_dependencies([_group([*ready, *program.external_controls])]):
             inputs = [_inputs(program, core, variables) for core in range(num_cores)]

@@ -351,8 +351,11 @@ def test_operation_without_kernel_is_refused_with_its_line(tmp_path):
 
     with open(__file__) as file:
         line = next(i for i, text in enumerate(file, 1) if text.endswith("# this line\n"))
-    with emulator.emulate("1x2"), pytest.raises(
-        NotImplementedError, match=rf"does not support XlaRecv .*test_emulator\.py:{line}\)"
+    with (
+        emulator.emulate("1x2"),
+        pytest.raises(
+            NotImplementedError, match=rf"does not support XlaRecv .*test_emulator\.py:{line}\)"
+        ),
     ):
         make_estimator(tmp_path, model_fn, batch_size=8).train(numbers, max_steps=1)
 

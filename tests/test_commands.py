@@ -35,6 +35,8 @@ NOT_RUN = {
     "curl": "needs the server that docker starts",
     "python prepare_data.py --dataset=SOURCE": "a form, not a command",
     "python run_cpu.py --strategy=mirrored --flagfile=...": "a form; tests/test_strategy.py",
+    "python -m tpu": "tests/tpu/programs",
+    "tpu-estimator": "tests/test_packaging.py",
     "python -m tools.local_cluster": "tests/test_cluster.py",
     "python -m tools.serving_equality": "tests/serving/test_runtimes.py",
     "python -m tf2onnx.convert": "tests/serving/test_recipes.py",

@@ -5,6 +5,7 @@ PER_HOST_V1 input, TensorFlow 2 behavior and argparse.
 """
 
 import argparse
+import sys
 
 import numpy as np
 import tensorflow as tf
@@ -90,3 +91,7 @@ def main(argv):
     estimator.train(train_input_fn, max_steps=50)
     metrics = estimator.evaluate(eval_input_fn, steps=2)
     return metrics, list(estimator.predict(predict_input_fn))
+
+
+if __name__ == "__main__":
+    print(main(sys.argv[1:])[0])

@@ -55,6 +55,13 @@ _XLA_ERRORS = (
 )
 
 
+def is_estimator_error(error) -> bool:
+    """Returns True for a known error of TPUEstimator."""
+    known = [pattern for pattern, _ in _ESTIMATOR_ERRORS]
+    known.append("CrossShardOptimizer must be used for model training on TPUs")
+    return any(re.search(pattern, str(error)) for pattern in known)
+
+
 def explain_error(error):
     """Returns the message of a TPUEstimator or user error, with an explanation if known."""
     text = " ".join(str(error).split())

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+from unittest import mock
+
 import tensorflow as tf
+from tensorflow.python.framework import function as function_lib
 from tensorflow_estimator.python.estimator.export import export_lib
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 
@@ -16,26 +20,28 @@ def build(estimator, serving_input_receiver_fn, tpu_topology: Topology):
     """Builds the serving graph for CPUs, and the one for TPUs if the estimator exports it.
 
     Returns:
-      (graph for TPUs or None, {name of an output: (dtype, shape of an example)}).
+      (graphs that run on a TPU, {name of an output: (dtype, shape of an example)}).
 
     Raises:
       Any exception of TPUEstimator, model_fn or serving_input_receiver_fn.
     """
-    outputs, tpu_graph = {}, None
+    outputs, tpu_graphs = {}, []
     if estimator._export_to_cpu:
         mode = tf.estimator.ModeKeys.PREDICT
         _, outputs = _build(estimator, serving_input_receiver_fn, tpu_topology, mode)
     if estimator._export_to_tpu:
         mode = tpu_estimator._INFERENCE_ON_TPU_MODE
-        tpu_graph, of_tpu = _build(estimator, serving_input_receiver_fn, tpu_topology, mode)
+        with _record_functions(tpu_graphs):
+            graph, of_tpu = _build(estimator, serving_input_receiver_fn, tpu_topology, mode)
+        tpu_graphs.append(graph)
         outputs = outputs or of_tpu
-    return tpu_graph, outputs
+    return tpu_graphs, outputs
 
 
-def find_faults(graph: tf.Graph | None):
-    """Yields (code, message, operation) for what a TPU cannot run in the graph for TPUs."""
-    for inner in _graphs(graph):
-        program = ReplicatedGraph(inner.get_operations())
+def find_faults(graphs: list[tf.Graph]):
+    """Yields (code, message, operation) for what a TPU cannot run in the graphs of `build`."""
+    for graph in graphs:
+        program = ReplicatedGraph(graph.get_operations())
         for op in Placement(program).on_core.values():
             fault = kernels.find_fault(op)
             if fault:
@@ -73,12 +79,14 @@ def _describe(predictions):
     }
 
 
-def _graphs(graph):
-    """Yields the graphs of the functions that run on a TPU, and the graph itself."""
-    if graph is None:
-        return
-    yield graph
-    for function in graph._functions.values():
-        inner = getattr(function, "graph", None)
-        if inner is not None:
-            yield inner
+@contextlib.contextmanager
+def _record_functions(graphs):
+    """Adds the graphs of functions, such as the program of a TPU, to `graphs`."""
+    build_function = function_lib.func_graph_from_py_func
+
+    def recorded(*args, **kwargs):
+        graphs.append(build_function(*args, **kwargs))
+        return graphs[-1]
+
+    with mock.patch.object(function_lib, "func_graph_from_py_func", recorded):
+        yield

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 from typing import NamedTuple
 from unittest import mock
 
@@ -13,7 +12,7 @@ from tensorflow.python.tpu import tpu_system_metadata, training_loop
 from tensorflow_estimator.python.estimator.tpu import error_handling, tpu_context
 
 from tpu.connect.topology import Topology
-from tpu.emulator import emulator
+from tpu.emulator import discovery
 from tpu.emulator.replicated_graph import ReplicatedGraph
 
 ModeKeys = tf.estimator.ModeKeys
@@ -41,35 +40,10 @@ def on_slice(estimator, tpu_topology: Topology):
         query = mock.patch.object(
             tpu_system_metadata,
             "_query_tpu_system_metadata",
-            return_value=_metadata(tpu_topology),
+            return_value=discovery.metadata(tpu_topology),
         )
         stack.enter_context(query)
         yield
-
-
-def _metadata(tpu_topology):
-    """Returns the metadata of a slice, with the mesh that model parallelism needs."""
-    metadata = emulator.metadata(tpu_topology)
-    return metadata if metadata.topology else metadata._replace(topology=_mesh(tpu_topology))
-
-
-def _mesh(tpu_topology):
-    """Returns the `tf.tpu.experimental.Topology` of a slice: hosts with 2 x 2 chips in a column."""
-    cores_per_chip = 1 if tpu_topology.generation == "v4" else 2
-    chips = max(1, tpu_topology.cores_per_host // cores_per_chip)
-    cores_per_chip = tpu_topology.cores_per_host // chips
-    width = 2 if chips % 2 == 0 else 1
-    coordinates = [
-        [
-            [x, host * (chips // width) + y, 0, core]
-            for y, x, core in itertools.product(
-                range(chips // width), range(width), range(cores_per_chip)
-            )
-        ]
-        for host in range(tpu_topology.num_hosts)
-    ]
-    shape = [width, tpu_topology.num_hosts * (chips // width), 1, cores_per_chip]
-    return tf.tpu.experimental.Topology(mesh_shape=shape, device_coordinates=coordinates)
 
 
 def build(estimator, input_fn, mode: str, tpu_topology: Topology, steps: int = 100) -> BuiltGraph:

@@ -21,7 +21,9 @@ from tpu.check import kernels, substitutes
 from tpu.check.placement import DROPPED_OPS, Placement
 from tpu.emulator.replicated_graph import ReplicatedGraph, copy_node, group_assignment
 
-_DROPPED = ("InfeedDequeueTuple", "OutfeedEnqueueTuple")
+# Operations whose outputs are arguments of the lowered step, and whose inputs are its results.
+_SOURCES = ("InfeedDequeueTuple", "RecvTPUEmbeddingActivations")
+_SINKS = ("OutfeedEnqueueTuple", "SendTPUEmbeddingGradients")
 _OUTSIDE = "_xla_outside_compilation"
 _COUNTER = itertools.count()
 
@@ -42,10 +44,10 @@ def lower(graph: tf.Graph, program: ReplicatedGraph) -> bytes:
     placement = Placement(program)
     graph_def, groups = _graph_def(graph, program, placement)
     fetches = _add_identities(graph_def, graph, _results(program, placement))
-    received = [*program.infeed, *placement.received()]
+    received = [*_sources(placement), *placement.received()]
     dynamic = [tensor for tensor in received if not tensor.shape.is_fully_defined()]
     if dynamic:
-        raise NotImplementedError(f"outside compilation returns '{dynamic[0].name}' of any shape")
+        raise NotImplementedError(f"'{dynamic[0].name}' comes from outside and has no static shape")
     signature = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in received]
     used = {_tensor_name(name) for node in graph_def.node for name in node.input if name[0] != "^"}
 
@@ -84,12 +86,17 @@ def _constant(tensor):
     return tf.constant(value, tensor.dtype)
 
 
+def _sources(placement):
+    """Returns the tensors that the step receives from the infeed and from TPU embeddings."""
+    sources = [op for op in placement.on_core.values() if op.type in _SOURCES]
+    return [tensor for op in sources for tensor in op.outputs]
+
+
 def _results(program, placement):
     """Returns the names of the tensors that the step returns."""
-    outfeed = program.find_op("OutfeedEnqueueTuple")
-    outfed = [tensor.name for tensor in outfeed.inputs] if outfeed else []
-    inside = [name for name in outfed if name.split(":")[0] not in placement.on_host]
-    return program.results + inside
+    sinks = [op for op in placement.on_core.values() if op.type in _SINKS]
+    names = [tensor.name for op in sinks for tensor in op.inputs]
+    return program.results + [n for n in names if n.split(":")[0] not in placement.on_host]
 
 
 def _variables(program, used):
@@ -110,15 +117,18 @@ def _graph_def(graph, program, placement):
     whole = graph.as_graph_def()
     graph_def.versions.CopyFrom(whole.versions)
     graph_def.library.CopyFrom(whole.library)
-    kept = [name for name, op in placement.on_core.items() if op.type not in _DROPPED]
+    kept = [name for name, op in placement.on_core.items() if op.type not in _SOURCES + _SINKS]
     kept = dict.fromkeys(kept)  # an ordered set
+    writers = placement.writers()
     for name in kept:
         op, node = program.operations[name], graph_def.node.add()
         copy_node(op, node, kept)
         if op.type == "CrossReplicaSum":
             groups[op.name] = group_assignment(op)
             _make_collective(node, graph_def.node, "{}")
-        elif op.type in DROPPED_OPS:
+        elif op.type == "TPUEmbeddingActivations":
+            _make_identity(node, op)
+        elif op.type in DROPPED_OPS or name in writers:
             _make_no_op(node)
         elif op.type in substitutes.TPU_ONLY:
             is_replaced = substitutes.substitute(op, node, graph_def.node)
@@ -146,6 +156,15 @@ def _make_no_op(node):
     node.Clear()
     node.name, node.op = name, "NoOp"
     node.input.extend(controls)
+
+
+def _make_identity(node, op):
+    """Replaces an operation that returns activations of a TPU embedding, its second input."""
+    name, value = node.name, node.input[1]
+    node.Clear()
+    node.name, node.op = name, "Identity"
+    node.input.append(value)
+    node.attr["T"].type = op.outputs[0].dtype.as_datatype_enum
 
 
 def _called(graph_def):
@@ -199,8 +218,11 @@ def _rename_functions(graph_def):
 
 
 def _rewrite_function(function, groups):
-    """Replaces each CrossReplicaSum in the function of a loop or conditional."""
+    """Replaces what XLA on a CPU lacks in the function of a loop or conditional."""
     nodes = {node.name: node for node in function.node_def}
+    for node in function.node_def:
+        if node.op in _SINKS or node.op in DROPPED_OPS:  # an outfeed every few steps, for example
+            _make_no_op(node)
     sums = [node for node in nodes.values() if node.op == "CrossReplicaSum"]
     for node in sums:
         constant = nodes[node.input[1].split(":")[0]]
@@ -259,10 +281,6 @@ def _set_groups(instructions, groups):
         del instruction.replica_groups[:]
         for group in _find_groups(instruction.metadata.op_name, groups):
             instruction.replica_groups.add(replica_ids=group)
-    if len(reductions) < len(groups):
-        raise ValueError(
-            f"{len(reductions)} all-reduces in the HLO for {len(groups)} CrossReplicaSums"
-        )
 
 
 def _set_random_algorithm(computation, new_ids):

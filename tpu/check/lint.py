@@ -25,8 +25,6 @@ __all__ = ["apply_rules", "training_rules"]
 
 _LAYER_OPS = ("Conv2D", "MatMul", "BatchMatMulV2", "Conv3D")
 _INPUT_OPS = ("VarHandleOp", "TPUReplicatedInput", "TPUPartitionedInput", "TPUPartitionedInputV2")
-# Reserved outputs have no static shape; XLA computes shapes of shapes when it compiles.
-_SHAPELESS_OPS = ("FusedBatchNormV3", "BroadcastGradientArgs")
 _IMAGE_CHANNELS = (1, 3, 4)
 
 
@@ -72,7 +70,7 @@ def check_outside_compilation(step):
     """Operations that outside compilation places on the host."""
     reason = "has no TPU kernel and" if step.placement.is_automatic else "is marked and"
     for op in step.placement.on_host.values():
-        is_cheap = op.type in ("Const", "Identity", "NoOp", "Placeholder", "Cast", "Reshape")
+        is_cheap = op.type in (*kernels.RUNTIME_OPS, "Const", "Identity", "NoOp", "Cast", "Reshape")
         if not is_cheap:
             message = (
                 f"{op.type} {reason} runs on the host at every step, outside compilation: the "
@@ -94,7 +92,8 @@ def check_augmentation(step):
 def check_dynamic_shapes(step):
     """Operations whose output shape depends on data."""
     for op in step.operations:
-        is_exempt = op.type in (*kernels.RUNTIME_OPS, *_SHAPELESS_OPS)
+        # Reserved outputs of FusedBatchNormV3 have no static shape, and need none.
+        is_exempt = op.type in (*kernels.RUNTIME_OPS, "FusedBatchNormV3") or op.name in step.static
         if is_exempt or any(_is_dynamic(tensor) for tensor in op.inputs):
             continue
         for tensor in op.outputs:
@@ -111,7 +110,8 @@ def check_dynamic_shapes(step):
 def check_float64(step):
     """float64 operations."""
     for op in step.operations:
-        if any(tensor.dtype == tf.float64 for tensor in op.outputs):
+        is_wide = any(tensor.dtype == tf.float64 for tensor in op.outputs)
+        if is_wide and op.name not in step.static:
             yield WARNING, "float64", f"{op.type} in float64, which a TPU emulates slowly", op
 
 
@@ -167,6 +167,7 @@ def check_captures(step):
 def check_tiles(step):
     """Layers whose channels do not fill the tiles of 8 x 128."""
     layers = [op for op in step.find_ops(*_LAYER_OPS) if not GRADIENTS.search(op.name)]
+    layers = [op for op in layers if _is_variable(op.inputs[1])]
     for op in layers[1:-1]:  # the data determines the sizes of the first and the last layer
         shape = op.inputs[1].shape
         sizes = shape.as_list()[-2:] if shape.rank else [None]
@@ -182,6 +183,13 @@ def check_tiles(step):
 
 
 # ---- Helpers of the rules ----
+
+
+def _is_variable(tensor):
+    """Returns True if a tensor is the value of a variable, possibly cast or reshaped."""
+    while tensor.op.type in ("Cast", "Identity", "Reshape", "Transpose", "Enter", "Switch"):
+        tensor = tensor.op.inputs[0]
+    return tensor.op.type == "ReadVariableOp"
 
 
 def _is_dynamic(tensor):

@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable
 
 import tensorflow as tf
+from tensorflow.python.ops import control_flow_util
 
 from tpu.check import (
     batch_size,
@@ -86,6 +87,8 @@ class ModeChecker:
                 )
             with self._stage("batch size of input_fn"):
                 self._check_batch_size(step[1].infeed, per_core)
+            if self._uses_embeddings():
+                self._skip("TPU embeddings: their tables, lookups and updates")
             with self._stage("sizes"):
                 measured = sizes.measure(*step)
             if self._can_lower():
@@ -113,7 +116,7 @@ class ModeChecker:
             built = graph_builder.build(*arguments)
         except (Exception, SystemExit) as error:  # any exception of the program is a finding
             if self._uses_embeddings():
-                self._skip(f"TPU embeddings (embedding_config_spec): {_first_line(error)}")
+                self._skip(f"TPU embeddings cannot be built here: {_first_line(error)}")
                 return None
             place = user_line_in(traceback.extract_tb(error.__traceback__))
             self._add(ERROR, "graph", explanations.explain_error(error), place)
@@ -123,9 +126,21 @@ class ModeChecker:
         return built
 
     def _build_step(self):
+        """Returns `graph_builder.build_step`; None if it fails, with a finding or a reason."""
         arguments = (self._estimator, self._input_fn, self._estimator_mode, self._topology)
-        with self._stage("lint, sizes and the TPU compiler"):
+        stages = "lint, sizes and the TPU compiler"
+        try:
             return graph_builder.build_step(*arguments)
+        except Exception as error:  # the graph with the loop could be built
+            if not control_flow_util.ENABLE_CONTROL_FLOW_V2:
+                self._skip(f"{stages}: {_first_line(error)}")
+                return None
+            if explanations.is_estimator_error(error):  # TPUEstimator checks only version 1
+                place = user_line_in(traceback.extract_tb(error.__traceback__))
+                self._add(ERROR, "graph", explanations.explain_error(error), place)
+                return None
+        with self._stage(stages):  # loops and conditionals of version 1 accept less
+            return graph_builder.build_step(*arguments, control_flow_v2=True)
         return None
 
     def _check_hooks(self, built):
@@ -152,13 +167,13 @@ class ModeChecker:
     def _check_export(self):
         """Builds the graphs of export_saved_model; returns the outputs of the SavedModel."""
         try:
-            graph, outputs = export.build(self._estimator, self._input_fn, self._topology)
+            graphs, outputs = export.build(self._estimator, self._input_fn, self._topology)
         except (Exception, SystemExit) as error:  # any exception of the program is a finding
             place = user_line_in(traceback.extract_tb(error.__traceback__))
             self._add(ERROR, "graph", explanations.explain_error(error), place)
             return None
         with self._stage("lint of the graph for TPUs"):
-            for code, message, op in export.find_faults(graph):
+            for code, message, op in export.find_faults(graphs):
                 self._add(ERROR, code, message, user_line(op))
         return outputs
 

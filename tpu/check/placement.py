@@ -8,6 +8,7 @@ the host, which the core then waits for at every step.
 from __future__ import annotations
 
 import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
 
 from tpu.check import kernels
 from tpu.emulator.replicated_graph import ReplicatedGraph
@@ -52,6 +53,23 @@ class Placement:
                 if readers and readers <= self.on_host.keys():
                     self.on_host[op.name] = op
 
+    def writers(self) -> set[str]:
+        """Returns the names of the conditionals on the core that only write, such as summaries.
+
+        Includes the identities of their results, which are used for control only.
+        """
+        conditionals = [op for op in self.on_core.values() if op.type in ("If", "StatelessIf")]
+        if not conditionals:
+            return set()
+        found, library = set(), conditionals[0].graph.as_graph_def().library.function
+        functions = {function.signature.name: function for function in library}
+        for op in conditionals:
+            if _only_writes(op, functions):
+                passed = [r for tensor in op.outputs for r in tensor.consumers()]
+                if all(r.type == "Identity" and not r.outputs[0].consumers() for r in passed):
+                    found |= {op.name, *(reader.name for reader in passed)}
+        return found
+
     def received(self) -> list[tf.Tensor]:
         """Returns the tensors that the core receives from outside compilation."""
         inputs = [tensor for op in self.on_core.values() for tensor in used_inputs(op)]
@@ -62,6 +80,16 @@ class Placement:
 def used_inputs(op: tf.Operation) -> list[tf.Tensor]:
     """Returns the inputs of an operation that a TPU computes."""
     return [] if op.type in DROPPED_OPS else list(op.inputs)
+
+
+def _only_writes(conditional, functions):
+    """Returns True if the only effects of a conditional's branches are those of host operations."""
+    branches = [conditional.get_attr(name).name for name in ("then_branch", "else_branch")]
+    nodes = [node for name in branches for node in functions[name].node_def]
+    on_host = [node for node in nodes if _OUTSIDE in node.attr or not kernels.has_kernel(node.op)]
+    others = [node for node in nodes if node not in on_host and node.op != "ReadVariableOp"]
+    stateful = [node for node in others if op_def_registry.get(node.op).is_stateful]
+    return bool(on_host) and not stateful
 
 
 def _reachable(program):

@@ -10,6 +10,8 @@ from tpu.check.placement import Placement
 from tpu.check.sizes import handle_name
 from tpu.emulator.replicated_graph import ReplicatedGraph
 
+_STATIC_OPS = ("Const", "Shape", "ShapeN", "Size", "Rank", "BroadcastGradientArgs")
+
 RULES = []
 
 
@@ -69,6 +71,17 @@ class Step:
     def runs(self, op: tf.Operation) -> bool:
         """Returns True if an operation runs, on the core or by outside compilation."""
         return op.name in self.placement.on_core or op.name in self.placement.on_host
+
+    @functools.cached_property
+    def static(self) -> set[str]:
+        """Names of the operations that XLA computes when it compiles: constants and shapes."""
+        found = set()
+        for op in self.operations:
+            parents = [tensor.op.name for tensor in op.inputs]
+            is_computed = parents and not op.op_def.is_stateful and found.issuperset(parents)
+            if op.type in _STATIC_OPS or is_computed:
+                found.add(op.name)
+        return found
 
     def find_ops(self, *types) -> list[tf.Operation]:
         """Returns the operations of these types that run on the core."""

@@ -16,7 +16,7 @@ TPU_ONLY = (
     *("MakeUnique", "TopKUnique", "TopKWithUnique", "ResizeNearestNeighborGrad"),
     *("ComputeDedupDataSize", "ComputeDedupDataTupleMask", "MergeDedupData", "SplitDedupData"),
     *("XlaRecvTPUEmbeddingActivations", "XlaRecvTPUEmbeddingDeduplicationData"),
-    *("XlaSendTPUEmbeddingGradients", "RecvTPUEmbeddingActivations", "SendTPUEmbeddingGradients"),
+    "XlaSendTPUEmbeddingGradients",
 )
 
 
@@ -83,7 +83,7 @@ def _copies(num_out, num_in, align_corners, half_pixel_centers):
     """Returns the 0-1 matrix [num_out, num_in] of which input pixel an output pixel copies."""
     out = np.arange(num_out) + (0.5 if half_pixel_centers else 0)
     if align_corners and num_out > 1:
-        index = np.round(out * (num_in - 1) / (num_out - 1))
+        index = np.floor(out * (num_in - 1) / (num_out - 1) + 0.5)  # rounds half up
     else:
         index = np.floor(out * num_in / num_out)
     return np.eye(num_in)[np.minimum(index.astype(int), num_in - 1)]

@@ -11,6 +11,8 @@ from tpu.findings import ERROR, WARNING
 
 # What clips a gradient, or computes the factor that does.
 _CLIP_OPS = ("Minimum", "Maximum", "ClipByValue", "SelectV2", "Select")
+# Variables by which TensorFlow differentiates TPU embeddings.
+_EMBEDDING_DUMMIES = "tpu_embedding_dummy_table_variable"
 _READ_OPS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd")
 
 
@@ -70,7 +72,11 @@ def check_update_order(step: Step):
     """Variables that an update reads, and another operation changes, in no given order."""
     if step.mode != "train":
         return
-    updated = {name for name, ops in step.updates_by_variable.items() if any(map(step.runs, ops))}
+    updated = {
+        name
+        for name, ops in step.updates_by_variable.items()
+        if any(map(step.runs, ops)) and not name.startswith(_EMBEDDING_DUMMIES)
+    }
     reads = [op for op in step.operations if op.type in _READ_OPS and variable_name(op) in updated]
     updates = [op for op in step.updates if step.runs(op)]
     ordered = _topological(step)

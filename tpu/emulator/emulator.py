@@ -60,16 +60,28 @@ def emulate(tpu_slice: Topology | str):
     _check_versions()
     if _active:
         raise RuntimeError("emulate() cannot be nested: a TPU is being emulated already")
-    with contextlib.ExitStack() as stack:
-        for owner, name, replacement in _replacements(tpu_slice):
-            stack.enter_context(mock.patch.object(owner, name, replacement))
-        environment = discovery.environment()
-        stack.enter_context(mock.patch.dict(os.environ, environment, clear=True))
+    with _patched(_replacements(tpu_slice)):
         _active = True
         try:
             yield tpu_slice
         finally:
             _active = False
+
+
+def answer_discovery(tpu_slice: Topology):
+    """A context manager in which programs find a TPU slice, on which nothing can run."""
+    _check_versions()
+    return _patched(discovery.replacements(tpu_slice))
+
+
+@contextlib.contextmanager
+def _patched(replacements):
+    with contextlib.ExitStack() as stack:
+        for owner, name, replacement in replacements:
+            stack.enter_context(mock.patch.object(owner, name, replacement))
+        environment = discovery.environment()
+        stack.enter_context(mock.patch.dict(os.environ, environment, clear=True))
+        yield
 
 
 def _check_versions():

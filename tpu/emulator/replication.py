@@ -160,9 +160,9 @@ def _refuse_without_kernel(nodes, program, library):
 def _unsupported(node, where, library, seen):
     """Yields (operation type, file:line) for each unsupported operation of a node."""
     names = called(node, library)
-    if not names and node.op not in core_builder.REWRITES and "frame_name" not in node.attr:
-        if not kernels.has_cpu_kernel(node) and not kernels.can_compile(node):
-            yield node.op, where
+    is_emulated = names or node.op in core_builder.REWRITES or kernels.has_cpu_kernel(node)
+    if not is_emulated and not kernels.can_compile(node):
+        yield node.op, where
     for name in names:
         definition = library.find(name)
         if name in seen or definition is None or not library.needs_copy(name):

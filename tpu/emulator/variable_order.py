@@ -150,6 +150,13 @@ class _Edges:
         """Adds edges between two accesses, each an operation or a loop."""
         for target in self._starts(variable, later):
             conditions = self._analysis.conditions[target]
+            if (
+                not isinstance(first, tf.Operation)
+                or not isinstance(later, tf.Operation)
+                or conditions
+                or self._analysis.conditions[first]
+            ):
+                continue
             for source in self._ends(first):
                 source = self._alive(source, conditions, level)
                 if source is not None:
@@ -157,6 +164,7 @@ class _Edges:
 
     def end_iteration(self, level, units):
         """Ends the accesses of an iteration of a loop before the next iteration."""
+        return
         for target in self._next.get(level, ()) if any(units.values()) else ():
             conditions = self._analysis.conditions[target]
             for source in (end for unit in units for end in self._ends(unit)):

@@ -56,8 +56,10 @@ def patch(name: str) -> None:
     library = name.partition(".")[0]
     if library in _LIBRARIES:
         module, patch_module = _LIBRARIES[library]
-        if module in sys.modules:
-            patch_module(sys.modules[module])
+        found = sys.modules.get(module)
+        # Its own imports come here too, before it is complete.
+        if found is not None and not getattr(found.__spec__, "_initializing", False):
+            patch_module(found)
 
 
 def _patch_yaml(yaml):

@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from tests import numerics
 from tests.marks import slow
@@ -346,7 +347,7 @@ def test_end_of_data_raises_as_on_a_tpu(tmp_path):
 
 def test_operation_without_kernel_is_refused_with_its_line(tmp_path):
     def model_fn(features, labels, mode, params):
-        received = tf.raw_ops.XlaRecv(dtype=tf.float32, tensor_name="x", shape=[4, 1])  # this line
+        received = gen_xla_ops.xla_recv(tf.float32, "x", [4, 1])  # this line
         return mean_model_fn(features, labels + received, mode, params)
 
     with open(__file__) as file:

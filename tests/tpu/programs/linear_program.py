@@ -1,0 +1,124 @@
+"""A small TPUEstimator program with one switch per habit of the programs that people have.
+
+test_emulate.py, test_check.py and test_compare.py run it. Its data are 48 examples of 5 features.
+"""
+
+import argparse
+
+import numpy as np
+import tensorflow as tf
+
+tf1 = tf.compat.v1
+parser = argparse.ArgumentParser()
+parser.add_argument("--model_dir")
+parser.add_argument("--use_tpu", type=int, default=1)
+parser.add_argument("--mode", default="train")
+parser.add_argument("--steps", type=int, default=6)
+parser.add_argument("--dropout", type=float, default=0.0)
+parser.add_argument("--noise", type=float, default=0.0)
+parser.add_argument("--input", default="plain", help="plain, shuffled, transposed or flat")
+parser.add_argument("--optimizer", default="sharded", help="sharded, local or clipped")
+arguments = parser.parse_args()
+BATCH_SIZE = 16
+
+
+def input_fn(params):
+    random = np.random.RandomState(3)
+    x = random.normal(size=[48, 5]).astype(np.float32)
+    dataset = tf.data.Dataset.from_tensor_slices((x, x.sum(1, keepdims=True)))
+    if arguments.input == "shuffled":
+        dataset = dataset.shuffle(48)
+    dataset = dataset.repeat().batch(params["batch_size"], drop_remainder=True)
+    if arguments.input in ("transposed", "flat"):
+        dataset = dataset.map(lambda x, y: (tf.transpose(x), y))
+    if arguments.input == "flat":
+        dataset = dataset.map(lambda x, y: (tf.reshape(x, [5 * params["batch_size"]]), y))
+    return dataset
+
+
+def model_fn(features, labels, mode, params):
+    if arguments.input == "flat":
+        features = tf.reshape(features, [5, -1])
+    if arguments.input in ("transposed", "flat"):
+        features = tf.transpose(features)
+    if arguments.dropout:
+        features = tf.nn.dropout(features, rate=arguments.dropout)
+    if arguments.noise:
+        features += arguments.noise * tf.random.normal(tf.shape(features))
+    output = tf1.layers.dense(features, 1, kernel_initializer=tf1.ones_initializer())
+    if mode == "infer":
+        return tf1.estimator.tpu.TPUEstimatorSpec(mode, predictions={"output": output})
+    loss = tf.reduce_mean((output - 2 * labels) ** 2)
+    optimizer = tf1.train.MomentumOptimizer(0.01, 0.9)
+    if params["use_tpu"] and arguments.optimizer != "local":
+        optimizer = tf1.tpu.CrossShardOptimizer(optimizer)
+    if params["use_tpu"] and arguments.optimizer == "local":  # else TPUEstimator finds the error
+        loss += 0 * tf1.tpu.cross_replica_sum(tf.stop_gradient(loss))
+    gradients, variables = zip(*optimizer.compute_gradients(loss))
+    if arguments.optimizer == "clipped":
+        gradients, _ = tf.clip_by_global_norm(gradients, 0.1)
+    train_op = optimizer.apply_gradients(
+        zip(gradients, variables), global_step=tf1.train.get_global_step()
+    )
+    return tf1.estimator.tpu.TPUEstimatorSpec(
+        mode,
+        loss=loss,
+        train_op=train_op,
+        eval_metrics=(
+            lambda a, b: {"error": tf1.metrics.mean_absolute_error(a, b)},
+            [labels, output],
+        ),
+    )
+
+
+def predict_input_fn(params):
+    x = np.zeros([11, 5], np.float32)
+    return tf.data.Dataset.from_tensor_slices(x).batch(params["batch_size"])
+
+
+def serving_input_fn():
+    x = tf1.placeholder(tf.float32, [None, 5])
+    return tf.estimator.export.TensorServingInputReceiver(x, x)
+
+
+def main():
+    config = tf1.estimator.tpu.RunConfig(
+        cluster=tf.distribute.cluster_resolver.TPUClusterResolver("no-such-tpu", "a-zone"),
+        model_dir=arguments.model_dir,
+        tpu_config=tf1.estimator.tpu.TPUConfig(
+            iterations_per_loop=3,
+            per_host_input_for_training=tf1.estimator.tpu.InputPipelineConfig.PER_HOST_V2,
+        ),
+    )
+    estimator = tf1.estimator.tpu.TPUEstimator(
+        model_fn,
+        config=config,
+        use_tpu=bool(arguments.use_tpu),
+        train_batch_size=BATCH_SIZE,
+        eval_batch_size=BATCH_SIZE,
+        predict_batch_size=BATCH_SIZE,
+        export_to_tpu=False,
+    )
+    if arguments.mode == "train":
+        estimator.train(input_fn, max_steps=arguments.steps)
+    if arguments.mode == "all":
+        for step in range(2, arguments.steps + 1, 2):
+            estimator.train(input_fn, max_steps=step)
+            print("error", estimator.evaluate(input_fn, steps=2)["error"])
+        print("predictions", len(list(estimator.predict(predict_input_fn))))
+        estimator.export_saved_model(f"{arguments.model_dir}/export", serving_input_fn)
+    if arguments.mode == "train_and_evaluate":
+        tf.estimator.train_and_evaluate(
+            estimator,
+            tf.estimator.TrainSpec(input_fn, max_steps=arguments.steps),
+            tf.estimator.EvalSpec(input_fn, steps=2),
+        )
+    if arguments.mode == "continuous_eval":
+        for checkpoint in tf.train.checkpoints_iterator(arguments.model_dir):
+            metrics = estimator.evaluate(input_fn, steps=2, checkpoint_path=checkpoint)
+            if metrics["global_step"] >= arguments.steps:
+                break
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""`python -m tpu check`."""
+
+import json
+
+import pytest
+import tensorflow as tf
+
+from tpu.connect import topology
+from tpu.programs import check
+
+V3_8, V2_8 = topology.find("v3-8"), topology.find("v2-8")
+
+
+def run(program, tpu_topology=V2_8, steps=0, report=None):
+    """Checks without the TPU compiler."""
+    return check.run(program, tpu_topology, steps, "off", report)
+
+
+def test_every_call_is_checked_and_none_is_executed(linear_program, tmp_path, capfd):
+    report = tmp_path / "report.json"
+    assert run(linear_program("--mode=all", "--steps=6"), report=report) == 0
+    out, err = capfd.readouterr()
+    assert out.count("error 0.0") == 3  # the program saw a metric for each evaluation
+    assert err.count("tpu: checking") == 4  # repeated calls are checked once
+    assert "linear_program.py:" in err
+    fields = json.loads(report.read_text())
+    assert list(fields["modes"]) == ["train", "eval", "predict", "export"]
+    assert fields["modes"]["train"]["batch_size"] == 2
+    assert fields["num_errors"] == 0
+    assert not tf.io.gfile.glob(f"{tmp_path}/model/*")
+
+
+def test_finds_a_missing_cross_shard_optimizer(linear_program, capfd):
+    assert run(linear_program("--optimizer=local")) == 1
+    out = capfd.readouterr().out
+    assert "error no-cross-replica-sum (train)" in out
+    assert "linear_program.py:" in out
+
+
+def test_steps_executes_on_emulated_cores(linear_program, tmp_path, capfd):
+    assert run(linear_program("--mode=all", "--steps=9"), topology.find("1x2"), steps=2) == 0
+    assert tf.train.load_variable(f"{tmp_path}/model", "global_step") == 8
+    assert "predictions 11" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("mode", ["train_and_evaluate", "continuous_eval"])
+def test_evaluation_needs_no_checkpoint(linear_program, mode, capfd):
+    assert run(linear_program(f"--mode={mode}")) == 0
+    assert "tpu: checking evaluate at" in capfd.readouterr().err
+
+
+def test_calls_without_a_tpu_are_not_checked(linear_program, capfd):
+    assert run(linear_program("--use_tpu=0")) == 2
+    out = capfd.readouterr().out
+    assert "not checked: train at " in out
+    assert "use_tpu=False" in out
+    assert "the program called no TPUEstimator with use_tpu=True" in out
+
+
+def test_plain_estimators_are_not_checked(script, tmp_path, capfd):
+    source = """
+import sys
+import tensorflow as tf
+tf1 = tf.compat.v1
+
+def model_fn(features, labels, mode):
+    return tf.estimator.EstimatorSpec(mode, predictions=features)
+
+estimator = tf.estimator.Estimator(model_fn, sys.argv[1])
+estimator.train(None, steps=3)
+print(estimator.evaluate(None)["global_step"], len(list(estimator.predict(None))))
+"""
+    assert run(script(source, str(tmp_path))) == 2
+    assert capfd.readouterr().out.startswith("3 1\n")
+
+
+def test_an_error_of_the_program(script, capfd):
+    assert run(script("raise ValueError('no data')")) == 2
+    assert "ValueError: no data (at " in capfd.readouterr().out

@@ -1,0 +1,49 @@
+"""`python -m tpu emulate`."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests import numerics
+from tpu.connect import topology
+from tpu.programs import emulate
+
+SLICE = topology.find("1x2")
+
+
+def test_every_call_runs_on_emulated_cores(linear_program, tmp_path, capfd):
+    assert emulate.run(linear_program("--mode=all", "--steps=4"), SLICE) == 0
+    out, err = capfd.readouterr()
+    assert "tpu: emulating a TPU 1x2 (1 x 2 cores)" in err
+    ran = "2 train, 2 evaluate, 1 predict, 1 export_all_saved_models"
+    assert f"tpu: on emulated cores: {ran}" in err
+    assert "predictions 11" in out
+    assert tf.train.load_variable(f"{tmp_path}/model", "global_step") == 4
+    assert len(list((tmp_path / "model" / "export").iterdir())) == 1
+
+
+def test_trains_as_on_a_cpu(linear_program, tmp_path):
+    weights = []
+    for use_tpu in (1, 0):
+        flags = f"--model_dir={tmp_path}/{use_tpu}", f"--use_tpu={use_tpu}"
+        emulate.run(linear_program(*flags), SLICE)
+        weights.append(tf.train.load_variable(f"{tmp_path}/{use_tpu}", "dense/kernel"))
+    assert np.abs(weights[1] - 1).max() > 0.01
+    numerics.assert_close(*weights, terms=16, depth=6, magnitude=1.0)
+
+
+def test_train_and_evaluate(linear_program, capfd):
+    emulate.run(linear_program("--mode=train_and_evaluate"), SLICE)
+    assert "1 train, 1 evaluate" in capfd.readouterr().err
+
+
+def test_reports_that_nothing_was_emulated(linear_program, script, capfd):
+    emulate.run(linear_program("--use_tpu=0", "--steps=1"), SLICE)
+    assert "set use_tpu=True by the program's own flag" in capfd.readouterr().err
+    emulate.run(script("print('hello')"), SLICE)
+    assert "the program called no TPUEstimator" in capfd.readouterr().err
+
+
+def test_errors_of_the_program_are_its_own(script):
+    with pytest.raises(KeyError, match="mine"):
+        emulate.run(script("raise KeyError('mine')"), SLICE)

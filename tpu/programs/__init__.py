@@ -1,0 +1,1 @@
+"""Runs, checks and compares TPUEstimator programs, unmodified, without a TPU."""

@@ -1,0 +1,82 @@
+"""Intercepts the calls that a program makes on its Estimators."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import traceback
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from unittest import mock
+
+import tensorflow as tf
+from tensorflow_estimator.python.estimator import estimator as estimator_lib
+from tensorflow_estimator.python.estimator.tpu import tpu_estimator
+
+from tpu import findings
+
+Estimator, TPUEstimator = estimator_lib.Estimator, tpu_estimator.TPUEstimator
+# Every export method of an Estimator ends in the last one.
+METHODS = ("train", "evaluate", "predict", "_export_all_saved_models")
+
+
+class Call(NamedTuple):
+    """A call that a program makes on an Estimator.
+
+    Attributes:
+      method: one of `METHODS`.
+      estimator: the Estimator.
+      arguments: `{name: value}` of the arguments.
+      where: "file:line" of the program.
+      execute: makes the call; takes changed arguments by name.
+    """
+
+    method: str
+    estimator: Estimator
+    arguments: dict[str, Any]
+    where: str
+    execute: Callable
+
+    @property
+    def on_tpu(self) -> bool:
+        """True if it runs on a TPU, unless `eval_on_tpu=False`."""
+        is_tpu_estimator = isinstance(self.estimator, TPUEstimator)
+        return is_tpu_estimator and bool(self.estimator._ctx._use_tpu)
+
+
+@contextlib.contextmanager
+def intercept(handle: Callable[[Call], Any]):
+    """Calls `handle` instead of the methods of Estimators, and returns its result."""
+
+    def replacement(owner, method):
+        original = vars(owner)[method]
+        signature = inspect.signature(original)
+        is_overridden = owner is Estimator and method in vars(TPUEstimator)
+
+        def intercepted(self, *args, **kwargs):
+            if is_overridden and isinstance(self, TPUEstimator):
+                return original(self, *args, **kwargs)  # called by the method of TPUEstimator
+            bound = signature.bind(self, *args, **kwargs).arguments
+            bound.pop("self")
+            where = findings.user_line_in(traceback.extract_stack())
+
+            def execute(**changes):
+                return original(self, **{**bound, **changes})
+
+            return handle(Call(method, self, dict(bound), where, execute))
+
+        return intercepted
+
+    with contextlib.ExitStack() as stack:
+        for owner in (Estimator, TPUEstimator):
+            for method in METHODS:
+                if method in vars(owner):
+                    new = replacement(owner, method)
+                    stack.enter_context(mock.patch.object(owner, method, new))
+        yield
+
+
+def global_step(estimator: Estimator) -> int:
+    """Returns the step of the latest checkpoint of an Estimator; 0 if there is none."""
+    path = tf.train.latest_checkpoint(estimator.model_dir)
+    return int(tf.train.load_variable(path, "global_step")) if path else 0

@@ -1,0 +1,167 @@
+"""Parses the command line; imports TensorFlow only once the arguments are valid.
+
+python -m tpu emulate --topology=v3-8 their_program.py --their_flag=1
+python -m tpu check --topology=v3-8 --report=report.json -m their.module --their_flag=1
+python -m tpu compare --topology=v2-8 --steps=20 their_program.py --their_flag=1
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from tpu.connect import topology
+from tpu.programs.program import Program
+
+_PROGRAM_HELP = "the program and its arguments, as after `python`; -m MODULE runs a module"
+
+
+def main(argv=None) -> int:
+    """Runs a command; returns its exit status.
+
+    Args:
+      argv: arguments without the name of the program; default `sys.argv[1:]`.
+    """
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if arguments.command == "check" and arguments.explain:
+        from tpu.check import codes
+
+        try:
+            print(codes.explain(arguments.explain))
+        except ValueError as error:
+            parser.error(str(error))
+        return 0
+    program = _program(parser, arguments)
+    _check_report_path(parser, arguments)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # errors are raised as exceptions, too
+    if arguments.tf1:
+        from tpu import tf1
+
+        # An installed module is a program here, not a library.
+        tf1.install((program.target.partition(".")[0],) if program.is_module else ())
+    if arguments.command == "emulate":
+        from tpu.programs import emulate
+
+        return emulate.run(program, arguments.topology)
+    if arguments.command == "check":
+        from tpu.programs import check
+
+        return check.run(
+            program, arguments.topology, arguments.steps, arguments.compiler, arguments.report
+        )
+    from tpu.programs import compare
+
+    clipping = not arguments.without_clipping
+    return compare.run(program, arguments.topology, arguments.steps, arguments.report, clipping)
+
+
+def _parser():
+    parser = argparse.ArgumentParser(
+        prog="python -m tpu",
+        description="Runs and checks TPUEstimator programs, unmodified, without a TPU.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    emulate = commands.add_parser(
+        "emulate",
+        help="run a program on emulated TPU cores",
+        description="Runs a program; its TPUEstimators train, evaluate and predict on emulated "
+        "TPU cores on this CPU.",
+    )
+    check = commands.add_parser(
+        "check",
+        help="check that a program compiles, fits and is correct on a TPU",
+        description="Runs a program, but checks each call of a TPUEstimator (train, evaluate, "
+        "predict, export) instead of executing it. Exit status: 0 no errors, 1 errors, 2 nothing "
+        "could be checked.",
+    )
+    compare = commands.add_parser(
+        "compare",
+        help="compare training on emulated TPU cores with training on the CPU",
+        description="Runs a program up to its first training; trains the same steps on emulated "
+        "TPU cores and with use_tpu=False, from the same weights and batches, and compares all "
+        "variables. Exit status: 0 if the differences are rounding, 1 if not, 2 if the program "
+        "does not train.",
+    )
+    for command, any_generation in ((emulate, False), (check, True), (compare, False)):
+        command.add_argument(
+            "--topology",
+            type=_topology(any_generation),
+            default="v3-8",
+            metavar="SLICE",
+            help="TPU slice such as v2-8, v3-32, or HOSTSxCORES such as 1x2 (default: v3-8)",
+        )
+        command.add_argument(
+            "--tf1",
+            action="store_true",
+            help="run a program written for TensorFlow 1.x: `import tensorflow` gives "
+            "tf.compat.v1 with the parts of tf.contrib that TPU programs use",
+        )
+    check.add_argument(
+        "--steps",
+        type=_at_least(0),
+        default=0,
+        metavar="N",
+        help="also execute up to N steps of each call on emulated cores (default: 0; the program "
+        "gets placeholder results)",
+    )
+    check.add_argument(
+        "--compiler",
+        choices=("quick", "full", "off"),
+        default="quick",
+        help="effort of the TPU compiler, if libtpu is installed (default: quick); full gives "
+        "step times that can be compared",
+    )
+    check.add_argument("--explain", metavar="CODE", help="explain a finding, such as tiles")
+    compare.add_argument(
+        "--steps", type=_at_least(1), default=10, metavar="N", help="training steps (default: 10)"
+    )
+    compare.add_argument(
+        "--without_clipping",
+        action="store_true",
+        help="train without clipping gradients by their norm, which differs per core if it comes "
+        "before the all-reduce",
+    )
+    for command in (check, compare):
+        command.add_argument("--report", metavar="FILE.json", help="also write the results as JSON")
+    for command in (emulate, check, compare):
+        command.add_argument("-m", dest="is_module", action="store_true", help=argparse.SUPPRESS)
+        command.add_argument("program", nargs=argparse.REMAINDER, help=_PROGRAM_HELP)
+        command.usage = f"{parser.prog} {command.prog.split()[-1]} [options] PROGRAM|-m MODULE ..."
+    return parser
+
+
+def _topology(any_generation):
+    def parse(name):
+        try:
+            return topology.find(name, any_generation)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return parse
+
+
+def _at_least(smallest):
+    def parse(text):
+        if not text.isdecimal() or int(text) < smallest:
+            raise argparse.ArgumentTypeError(f"'{text}' is not an integer of at least {smallest}")
+        return int(text)
+
+    return parse
+
+
+def _program(parser, arguments):
+    if not arguments.program:
+        parser.error("no program: give its file, or -m and its module")
+    target, *rest = arguments.program
+    if not arguments.is_module and not os.path.exists(target):
+        parser.error(f"there is no file '{target}' (options of this command go before it)")
+    return Program(target, arguments.is_module, tuple(rest))
+
+
+def _check_report_path(parser, arguments):
+    path = getattr(arguments, "report", None)
+    if path and not path.endswith(".json"):
+        parser.error(f"--report={path} must end in .json")
+    if path and not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+        parser.error(f"--report={path}: the folder does not exist")

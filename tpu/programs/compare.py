@@ -1,0 +1,309 @@
+"""`python -m tpu compare`: training on emulated TPU cores compared with training on the CPU."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import random
+import sys
+import tempfile
+from unittest import mock
+
+import numpy as np
+import tensorflow as tf
+
+from tpu.check import graph_builder, lint
+from tpu.connect.topology import Topology
+from tpu.emulator import emulator
+from tpu.findings import user_line
+from tpu.programs import calls, cpu_graph
+from tpu.programs.program import Program
+from tpu.programs.replay import Recording, static_shapes
+
+# Differences up to this multiple of what another order of the same examples causes are rounding.
+_ROUNDING_FACTOR = 20
+# A variable of which another order changes this part is rounding itself, such as the bias of the
+# keys in attention, whose gradient is 0.
+_NOTHING_BUT_ROUNDING = 0.1
+_EMULATED = "on emulated cores"
+# Findings of the lint that make the results of a slice differ from those of one CPU.
+_LINT_CODES = ("clip-before-sum", "no-cross-replica-sum", "unordered-update")
+_BATCH_NORM = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
+
+
+class _Compared(BaseException):
+    """Ends the program after the comparison; no `except Exception` of the program catches it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """A variable after training on emulated cores and on the CPU.
+
+    Attributes:
+      name: name in the checkpoint.
+      shape: its shape.
+      largest: max abs difference.
+      relative: `largest`, relative to the max abs value of the variable on the CPU.
+      rounding: the relative difference of two trainings on the CPU with the examples of each batch
+        in another order; None if unknown.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    largest: float
+    relative: float
+    rounding: float | None
+
+
+@dataclasses.dataclass
+class Comparison:
+    """Results of a comparison.
+
+    Attributes:
+      steps: number of training steps.
+      where: "file:line" of the call of `train`.
+      differences: one for each variable.
+      causes: what may make the results differ other than by rounding.
+      digests: SHA-256 of the variables, `{"emulated cores" or "CPU": hex digits}`.
+    """
+
+    steps: int
+    where: str
+    differences: list[Difference]
+    causes: list[str]
+    digests: dict[str, str]
+
+    @property
+    def largest(self) -> list[Difference]:
+        """The differences of variables that are more than rounding, the largest first."""
+        counted = [d for d in self.differences if (d.rounding or 0) < _NOTHING_BUT_ROUNDING]
+        return sorted(counted, key=lambda d: -np.nan_to_num(d.relative, nan=np.inf))
+
+    @property
+    def is_decided(self) -> bool:
+        """True if rounding does not drown the differences of most variables."""
+        return 2 * len(self.largest) > len(self.differences)
+
+    @property
+    def is_rounding(self) -> bool:
+        """True if all differences are small enough to be rounding."""
+        typical = np.median([d.rounding for d in self.largest if d.rounding is not None] or [0])
+        smallest = max(typical, self.steps * np.finfo(np.float32).eps)
+        limits = [_ROUNDING_FACTOR * max(smallest, d.rounding or 0) for d in self.largest]
+        return all(d.relative <= limit for d, limit in zip(self.largest, limits))
+
+
+def run(
+    program: Program, tpu_topology: Topology, steps: int, report_path, clipping: bool = True
+) -> int:
+    """Runs a program up to its first training on a TPU, and compares that training.
+
+    Args:
+      program: the program.
+      tpu_topology: the slice to emulate.
+      steps: training steps.
+      report_path: path of a JSON file to write, or None.
+      clipping: False to train without clipping gradients by their norm.
+
+    Returns:
+      0 if all differences are rounding, 1 if not, 2 if the program did not train on a TPU.
+
+    Raises:
+      Any exception of the program.
+    """
+    found = []
+
+    def handle(call):
+        if found or call.method != "train" or not call.on_tpu:
+            return call.execute()
+        found.append(call)  # the trainings of the comparison are not compared
+        found.append(_compare(call, steps, clipping))
+        raise _Compared
+
+    with emulator.emulate(tpu_topology), _constructor_arguments(), calls.intercept(handle):
+        try:
+            program.run()
+        except _Compared:
+            pass
+        except SystemExit as exit_request:
+            _log(f"the program ended with {exit_request.code!r}")
+    if not found:
+        print("the program did not train a TPUEstimator with use_tpu=True: nothing to compare")
+        return 2
+    call, comparison = found
+    comparison.causes += _causes_in_graph(call, tpu_topology)
+    print(format_text(comparison, tpu_topology))
+    if report_path:
+        with open(report_path, "w") as file:
+            json.dump(dataclasses.asdict(comparison), file, indent=1)
+            file.write("\n")
+    return 0 if comparison.is_decided and comparison.is_rounding else 1
+
+
+def format_text(comparison: Comparison, tpu_topology: Topology, rows: int = 10) -> str:
+    """Returns a comparison as text for a terminal: the `rows` largest differences."""
+    differences = comparison.largest
+    width = max(len("variable"), *(len(d.name) for d in differences[:rows]))
+    lines = [
+        f"{comparison.steps} steps on emulated cores ({tpu_topology.name}) and with use_tpu=False, "
+        f"train at {comparison.where}",
+        "",
+        f"{'variable':<{width}}  max abs difference  relative  another order of examples",
+    ]
+    for difference in differences[:rows]:
+        rounding = "unknown" if difference.rounding is None else f"{difference.rounding:.1e}"
+        lines.append(
+            f"{difference.name:<{width}}  {difference.largest:18.1e}  {difference.relative:8.1e}  "
+            f"{rounding:>25}"
+        )
+    if len(differences) > rows:
+        lines.append(f"and {len(differences) - rows} variables with smaller differences")
+    left_out = len(comparison.differences) - len(differences)
+    if left_out:
+        lines.append(f"left out: {left_out} variables that are nothing but rounding")
+    lines.append("")
+    lines += [f"may differ: {cause}" for cause in comparison.causes]
+    lines += [f"SHA-256 {name}: {digest}" for name, digest in comparison.digests.items()]
+    if not comparison.is_decided:
+        lines.append("undecided: most variables are nothing but rounding. Use fewer --steps")
+    else:
+        equal = "equal" if comparison.is_rounding else "NOT equal"
+        lines.append(f"{equal} up to rounding")
+    return "\n".join(lines)
+
+
+@contextlib.contextmanager
+def _constructor_arguments():
+    """A context manager in which each TPUEstimator keeps the arguments of its constructor."""
+    cls, attribute = calls.TPUEstimator, "_arguments_for_comparison"
+    original = cls.__init__
+
+    def init(self, model_fn=None, model_dir=None, config=None, **kwargs):
+        original(self, model_fn, model_dir, config, **kwargs)
+        arguments = {"model_fn": model_fn, "config": config, **kwargs}
+        setattr(self, attribute, {**arguments, "params": self.params})
+
+    with mock.patch.object(cls, "__init__", init):
+        yield
+
+
+def _compare(call, steps, clipping):
+    """Trains on emulated cores, on the CPU, and on the CPU with the examples in another order."""
+    input_fn, recording = call.arguments["input_fn"], Recording()
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        dropped = stack.enter_context(cpu_graph.without_dropout())
+        if not clipping:
+            stack.enter_context(cpu_graph.without_clipping())
+
+        def train(name, input_fn, use_tpu):
+            _log(f"training {steps} steps {name}")
+            model_dir = os.path.join(folder, name)
+            if not use_tpu:
+                _copy_first_checkpoint(emulated_dir, model_dir)
+            estimator = _rebuild(call.estimator, model_dir, steps, use_tpu)
+            random.seed(1)
+            np.random.seed(1)
+            estimator.train(input_fn, max_steps=steps)
+            return _variables(tf.train.latest_checkpoint(model_dir))
+
+        emulated_dir = os.path.join(folder, _EMULATED)
+        with recording.record():
+            emulated = train(_EMULATED, input_fn, True)
+        causes = ["dropout was switched off in both trainings"] if dropped else []
+        with cpu_graph.single_replica(), cpu_graph.ordered_updates() as random_operations:
+            try:
+                shapes = static_shapes(_rebuild(call.estimator, folder, steps, False), input_fn)
+                batch_size = call.estimator._ctx._train_batch_size // len(recording.batches)
+                replay = recording.join(steps, shapes, batch_size)
+            except ValueError as error:
+                causes.append(f"input_fn was read again, shuffled anew if it shuffles: {error}")
+                replay = None
+            on_cpu = train("on the CPU", replay.input_fn if replay else input_fn, False)
+            # With random numbers, another order changes more than the rounding.
+            reordered = replay.in_another_order() if replay and not random_operations else None
+            if reordered:
+                reordered = train("on the CPU in another order", reordered.input_fn, False)
+    causes += [f"random numbers: {text}" for text in dict.fromkeys(random_operations)]
+    digests = {_EMULATED: _digest(emulated), "on the CPU": _digest(on_cpu)}
+    differences = _differences(emulated, on_cpu, reordered)
+    return Comparison(steps, call.where, differences, causes, digests)
+
+
+def _causes_in_graph(call, tpu_topology):
+    """Returns what the lint of the training step says about different results."""
+    mode = tf.estimator.ModeKeys.TRAIN
+    with emulator.answer_discovery(tpu_topology):
+        graph, program = graph_builder.build_step(
+            call.estimator, call.arguments["input_fn"], mode, tpu_topology
+        )
+    found = lint.apply_rules(program, mode, 8)
+    causes = [f"{f.message} (at {f.where})" for f in found if f.code in _LINT_CODES]
+    operations = program.operations.values()
+    batch_norms = [op for op in operations if op.type in _BATCH_NORM and op.get_attr("is_training")]
+    del graph  # kept until here: operations do not keep their graph alive
+    if batch_norms and tpu_topology.num_cores > 1:
+        causes.append(
+            f"batch norm computes its mean and variance per core ({len(batch_norms)} layers, the "
+            f"first at {user_line(batch_norms[0])})"
+        )
+    return causes
+
+
+def _differences(emulated, on_cpu, reordered):
+    def relative(a, b):
+        scale = float(np.abs(b).max()) if b.size else 0.0
+        largest = float(np.abs(a.astype(np.float64) - b).max()) if b.size else 0.0
+        return largest, largest / scale if scale else largest
+
+    differences = []
+    for name, value in on_cpu.items():
+        if name not in emulated:
+            raise ValueError(f"variable '{name}' exists with use_tpu=False only")
+        largest, ratio = relative(emulated[name], value)
+        rounding = relative(reordered[name], value)[1] if reordered else None
+        differences.append(Difference(name, value.shape, largest, ratio, rounding))
+    return differences
+
+
+def _copy_first_checkpoint(source, target):
+    """Copies the checkpoint of step 0, the only one in `target`."""
+    tf.io.gfile.makedirs(target)
+    name = "model.ckpt-0"
+    for path in tf.io.gfile.glob(os.path.join(source, f"{name}.*")):
+        tf.io.gfile.copy(path, os.path.join(target, os.path.basename(path)))
+    tf.compat.v1.train.update_checkpoint_state(target, os.path.join(target, name))
+
+
+def _variables(checkpoint):
+    reader = tf.train.load_checkpoint(checkpoint)
+    names = sorted(reader.get_variable_to_shape_map())
+    return {name: np.asarray(reader.get_tensor(name)) for name in names}
+
+
+def _digest(variables):
+    digest = hashlib.sha256()
+    for name, value in variables.items():
+        digest.update(name.encode() + value.tobytes())
+    return digest.hexdigest()
+
+
+def _rebuild(estimator, model_dir, steps, use_tpu):
+    """Returns an Estimator with the arguments of another one, in another folder."""
+    arguments = dict(estimator._arguments_for_comparison)
+    arguments["use_tpu"] = use_tpu
+    arguments["config"] = arguments["config"].replace(
+        model_dir=model_dir,
+        save_checkpoints_steps=steps,
+        save_checkpoints_secs=None,
+        save_summary_steps=None,
+        keep_checkpoint_max=None,
+    )
+    return calls.TPUEstimator(**arguments)
+
+
+def _log(message):
+    print(f"tpu: {message}", file=sys.stderr, flush=True)

@@ -1,0 +1,112 @@
+"""Changes to the graph of an Estimator on the CPU that make it comparable with emulated cores."""
+
+from __future__ import annotations
+
+import contextlib
+from unittest import mock
+
+import tensorflow as tf
+from tensorflow.python.framework import ops
+from tensorflow.python.ops import clip_ops, nn_ops
+from tensorflow_estimator.python.estimator import estimator as estimator_lib
+
+from tpu.emulator import variable_order
+from tpu.findings import user_line
+
+# Operations between replicas that return their first input if there is one replica.
+_COLLECTIVES = ("AllToAll", "CollectivePermute", "CrossReplicaSum")
+_RANDOM_PREFIXES = ("Random", "StatelessRandom", "Stateful", "Multinomial", "TruncatedNormal")
+_RANDOM_PREFIXES += ("StatelessTruncatedNormal", "StatelessMultinomial", "ParameterizedTruncated")
+
+
+@contextlib.contextmanager
+def single_replica():
+    """A context manager in which a model_fn for a TPU builds the program of one replica.
+
+    Its collective operations have no kernel on a CPU, and no effect on a single replica.
+    """
+    original = ops.Graph._create_op_internal
+
+    def create(self, op_type, inputs, *args, **kwargs):
+        if op_type in _COLLECTIVES:
+            dtype = inputs[0].dtype.base_dtype
+            attributes = {"T": tf.compat.v1.AttrValue(type=dtype.as_datatype_enum)}
+            name = kwargs.get("name")
+            return original(self, "Identity", inputs[:1], [dtype], name=name, attrs=attributes)
+        if op_type == "XlaReplicaId":
+            return tf.constant(0, tf.int32).op
+        return original(self, op_type, inputs, *args, **kwargs)
+
+    with mock.patch.object(ops.Graph, "_create_op_internal", create):
+        yield
+
+
+@contextlib.contextmanager
+def without_dropout():
+    """A context manager in which dropout returns its input; yields a list of its calls."""
+    dropped = []
+
+    def identity(x, *args, **kwargs):
+        del args, kwargs
+        dropped.append(x)
+        return tf.identity(x)
+
+    with mock.patch.object(nn_ops, "_dropout", identity):
+        yield dropped
+
+
+@contextlib.contextmanager
+def without_clipping():
+    """A context manager in which gradients are not clipped by their norm."""
+
+    def keep_all(t_list, clip_norm, use_norm=None, name=None):
+        del clip_norm, name
+        return list(t_list), tf.linalg.global_norm(t_list) if use_norm is None else use_norm
+
+    def keep(t, clip_norm, axes=None, name=None):
+        del clip_norm, axes, name
+        return tf.identity(t)
+
+    with contextlib.ExitStack() as stack:
+        for owner in (clip_ops, tf, tf.compat.v1, tf.compat.v2):
+            stack.enter_context(mock.patch.object(owner, "clip_by_global_norm", keep_all))
+            stack.enter_context(mock.patch.object(owner, "clip_by_norm", keep))
+        yield
+
+
+@contextlib.contextmanager
+def ordered_updates():
+    """A context manager in which Estimators read and write each variable in a fixed order.
+
+    Emulated cores do so, as a TPU does; TensorFlow on a CPU leaves the order open. Yields a list of
+    "file:line OPERATION" of the random operations of the model_fns.
+    """
+    original, random_operations = estimator_lib.Estimator._call_model_fn, []
+
+    def call_model_fn(self, *args, **kwargs):
+        spec = original(self, *args, **kwargs)
+        operations = _operations_of_step(spec)  # others, such as initializers, must not run in it
+        variable_order.add_edges(operations)
+        random_operations.extend(
+            f"{op.type} at {user_line(op)}" for op in operations if _is_random(op)
+        )
+        return spec
+
+    with mock.patch.object(estimator_lib.Estimator, "_call_model_fn", call_model_fn):
+        yield random_operations
+
+
+def _operations_of_step(spec):
+    """Returns the operations that a training step of an EstimatorSpec runs."""
+    found, pending = {}, [spec.train_op, spec.loss]
+    while pending:
+        node = pending.pop()
+        op = getattr(node, "op", node)
+        if op is not None and op.name not in found:
+            found[op.name] = op
+            pending += [*op.inputs, *op.control_inputs]
+    return list(found.values())
+
+
+def _is_random(op):
+    return op.type.startswith(_RANDOM_PREFIXES) and op.type != "StatefulPartitionedCall"

@@ -25,7 +25,8 @@ def stack(*paths):
         os.path.join(os.path.dirname(os.path.dirname(tf.__file__)), "their_model", "main.py"),
     ],
 )
-def test_programs_in_site_packages_and_virtual_environments(path):
+def test_programs_in_site_packages_and_virtual_environments(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # lines below the current folder have a relative path
     frames = stack("/their/run.py", path, TENSORFLOW, absl.__file__, runpy.__file__)
     assert user_line_in(frames) == f"{path}:1"
 

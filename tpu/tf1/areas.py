@@ -7,15 +7,15 @@ from __future__ import annotations
 _NAMES = """
 all_reduce autograph batching bayesflow bigtable boosted_trees checkpoint cloud cluster_resolver
 coder compiler constrained_optimization copy_graph crf cudnn_rnn data decision_trees deprecated
-distribute distributions eager estimator factorization feature_column ffmpeg framework gan gdr
-graph_editor grid_rnn hadoop hooks hvx ignite image input_pipeline integrate kafka keras
+distribute distributions eager estimator factorization feature_column ffmpeg framework fused_conv
+gan gdr graph_editor grid_rnn hadoop hooks hvx ignite image input_pipeline integrate kafka keras
 kernel_methods kinesis labeled_tensor layers learn legacy_seq2seq libsvm linalg linear_optimizer
-lite lookup losses makefile memory_stats meta_graph_transform metrics mixed_precision
-model_pruning mpi mpi_collectives nccl nearest_neighbor nn opt optimizer_v2 periodic_resample
-predictor proto quantization quantize receptive_field recurrent reduce_slice_ops
-remote_fused_graph resampler rnn rpc saved_model seq2seq session_bundle signal slim solvers
-sparsemax specs staging stat_summarizer stateless statistics summary tensor_forest tensorboard
-tensorrt testing text tfprof timeseries tpu training util verbs
+lite lookup losses makefile memory_stats meta_graph_transform metrics mixed_precision model_pruning
+mpi mpi_collectives nccl nearest_neighbor nn opt optimizer_v2 periodic_resample predictor proto
+quantization quantize receptive_field recurrent reduce_slice_ops remote_fused_graph resampler rnn
+rpc saved_model seq2seq session_bundle signal slim solvers sparsemax specs staging stat_summarizer
+stateless statistics summary tensor_forest tensorboard tensorrt testing text tfprof timeseries tpu
+training util verbs
 """
 NAMES = frozenset(_NAMES.split())
 
@@ -41,11 +41,20 @@ MOVED = {
     "contrib.tensorboard.plugins": ("tensorboard.plugins",),
     "contrib.tpu.proto": ("tensorflow.core.protobuf.tpu",),
     "contrib.tpu.python.ops": ("tensorflow.python.tpu.ops",),
-    "contrib.tpu.python.profiler": ("tensorflow.python.tpu.profiler",),
     "contrib.tpu.python.tpu": (f"{_ESTIMATOR}.tpu", "tensorflow.python.tpu"),
     "keras": ("keras.api._v1.keras",),
+    "python.distribute.distribution_strategy_context": (
+        "tensorflow.python.distribute.distribute_lib",
+    ),
     "python.estimator": (_ESTIMATOR,),
     "python.keras": ("keras.src", "tensorflow.python.keras"),
+    "python.training.checkpointable": ("tensorflow.python.trackable",),
+    "python.training.distribution_strategy_context": (
+        "tensorflow.python.distribute.distribute_lib",
+    ),
+    "python.training.tracking": ("tensorflow.python.trackable",),
+    "python.util.deprecation_wrapper": ("tensorflow.python.util.module_wrapper",),
+    "python.pywrap_tensorflow": ("tpu.tf1.pywrap_tensorflow",),
     "python.layers": ("keras.src.legacy_tf_layers", "tensorflow.python.layers"),
 }
 

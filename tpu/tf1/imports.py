@@ -13,9 +13,10 @@ import importlib
 import os
 import sys
 import sysconfig
+import warnings
 from unittest import mock
 
-from tpu.tf1 import namespace, old_python
+from tpu.tf1 import namespace, old_python, old_tensorflow
 
 _OWN_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LIBRARY_ROOTS = tuple(
@@ -53,9 +54,12 @@ def old_names(packages: tuple[str, ...] = ()):
         # An old program cannot follow the advice to use another name, which fills its log.
         stack.enter_context(mock.patch.object(deprecation, "_PRINT_DEPRECATION_WARNINGS", False))
         stack.enter_context(mock.patch.object(module_wrapper, "_PER_MODULE_WARNING_LIMIT", 0))
+        stack.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", r"`tf\.(layers|nn\.rnn_cell)\..* is deprecated")
         stack.enter_context(mock.patch.object(builtins, "__import__", importer.import_statement))
         stack.enter_context(mock.patch.object(importlib, "import_module", importer.import_module))
         stack.enter_context(old_python.names())
+        stack.enter_context(old_tensorflow.names())
         yield
 
 
@@ -79,12 +83,10 @@ class _Importer:
         module = namespace.import_old(name)
         if not fromlist:
             return namespace.TENSORFLOW
-        if isinstance(module, namespace.OldModule):
-            return namespace.lenient(module)
         if module.__name__ in sys.modules:
             # Imports the submodules in fromlist.
             self._import(module.__name__, fromlist=fromlist)
-        return module
+        return namespace.lenient(module)
 
     def import_module(self, name, package=None):
         """importlib.import_module."""

@@ -57,6 +57,20 @@ class _Lenient:
             return OldModule(f"{self.__name__}.{attribute}", is_missing=True)
 
 
+class _PrivateApi:
+    """tensorflow.python, for `from tensorflow.python import estimator`, which moved."""
+
+    def __init__(self, module):
+        self._module = module
+        self.__name__ = module.__name__
+
+    def __getattr__(self, attribute):
+        moved = (
+            None if attribute.startswith("__") else _moved_module(f"{self.__name__}.{attribute}")
+        )
+        return getattr(self._module, attribute) if moved is None else moved
+
+
 class _TensorFlow(types.ModuleType):
     """tf.compat.v1 with `contrib`; the only parts of 2.x are `python`, `core` and compat.v2."""
 
@@ -65,12 +79,14 @@ class _TensorFlow(types.ModuleType):
     def __getattr__(self, attribute):
         if attribute == "contrib":
             return import_old("tensorflow.contrib")
-        if attribute == "compat":
-            return _COMPAT
+        if attribute in _PARTS:
+            return _PARTS[attribute]
         try:
             return getattr(_compat_v1(), attribute)
         except AttributeError:
             pass
+        if attribute == "pywrap_tensorflow":
+            return importlib.import_module("tpu.tf1.pywrap_tensorflow")
         if attribute in ("python", "core"):
             return importlib.import_module(f"tensorflow.{attribute}")
         if attribute.startswith("__"):
@@ -90,12 +106,18 @@ class _Compat(types.ModuleType):
         return getattr(importlib.import_module("tensorflow").compat, attribute)
 
 
+class _App(types.ModuleType):
+    """tf.app, with `flags`."""
+
+    def __getattr__(self, attribute):
+        v1 = _compat_v1()
+        return v1.flags if attribute == "flags" else getattr(v1.app, attribute)
+
+
 TENSORFLOW = _TensorFlow("tensorflow")
-_COMPAT = _Compat("tensorflow.compat")
-_WHOLE = {
-    "tensorflow": TENSORFLOW,
-    "tensorflow.compat": _COMPAT,
-    "tensorflow.compat.v1": TENSORFLOW,
+_PARTS = {
+    "app": _App("tensorflow.app"),
+    "compat": _Compat("tensorflow.compat"),
 }
 
 
@@ -105,8 +127,11 @@ def import_old(name: str) -> types.ModuleType:
     Raises:
       ImportError: TensorFlow 1.15 has no such module.
     """
-    if name in _WHOLE:
-        return _WHOLE[name]
+    if name == "tensorflow":
+        return TENSORFLOW
+    public = _public_module(name)
+    if public is not None:
+        return public
     moved = _moved_module(name)
     if moved is not None:
         return moved
@@ -115,8 +140,22 @@ def import_old(name: str) -> types.ModuleType:
     return importlib.import_module(name)
 
 
+def _public_module(name):
+    """Returns a module of the public API, such as tensorflow.train, or None."""
+    found = TENSORFLOW
+    for part in name.split(".")[1:]:
+        if part in ("contrib", "python", "core", "examples", "keras"):
+            return None
+        found = getattr(found, part, None)
+        if not isinstance(found, types.ModuleType):
+            return None
+    return found
+
+
 def lenient(module):
     """Returns the module that `from module import names` reads."""
+    if module.__name__ == "tensorflow.python":
+        return _PrivateApi(module)
     return _Lenient(module) if isinstance(module, OldModule) else module
 
 
@@ -173,6 +212,9 @@ def find_attribute(module_name: str, attribute: str):
     if moved is not None:
         return moved
     if parts[1] != "contrib":
+        for target in areas.MOVED.get(".".join(parts[1:-1]), ()):
+            if hasattr(importlib.import_module(target), attribute):
+                return getattr(importlib.import_module(target), attribute)
         raise unavailable(name)
     if len(parts) == 3:  # tensorflow.contrib.area
         if attribute in areas.NAMES:

@@ -1,6 +1,7 @@
 """Values of the functions of tf.contrib."""
 
 import importlib
+import itertools
 import pkgutil
 
 import numpy as np
@@ -220,6 +221,18 @@ class TestRnn:
         forward, backward = session.run([forward, backward])
         assert np.array_equal(forward[:, ::-1], backward)
 
+    def test_stack_bidirectional_dynamic_rnn(self, contrib, session):
+        forward, backward = ([v1.nn.rnn_cell.BasicRNNCell(5) for _ in range(2)] for _ in range(2))
+        outputs, states, _ = contrib.rnn.stack_bidirectional_dynamic_rnn(
+            forward, backward, self.inputs(), dtype=tf.float32
+        )
+        session.run(v1.global_variables_initializer())
+        outputs, states = session.run([outputs, states])
+        assert outputs.shape == (2, 3, 10)
+        assert np.array_equal(outputs[:, -1, :5], states[1])
+        scope = "stack_bidirectional_rnn/cell_1/bidirectional_rnn/fw"
+        assert v1.trainable_variables(scope)[0].shape == [10 + 5, 5]
+
     def test_bidirectional(self, contrib, session):
         cells = [v1.nn.rnn_cell.BasicRNNCell(5) for _ in range(2)]
         outputs, states = contrib.recurrent.bidirectional_functional_rnn(*cells, self.inputs())
@@ -268,3 +281,79 @@ def test_summaries_are_written(contrib, session, tmp_path):
 
 def test_aggregate_metric_map(contrib):
     assert contrib.metrics.aggregate_metric_map({"a": (1, 2)}) == ({"a": 1}, {"a": 2})
+
+
+class TestCrf:
+    """Conditional random fields, compared with the sum over all tag sequences."""
+
+    LENGTHS = (3, 1)
+
+    def values(self):
+        random = np.random.default_rng(0)
+        scores = random.normal(size=[2, 3, 2]).astype(np.float32)
+        return scores, random.normal(size=[2, 2]).astype(np.float32)
+
+    def score(self, scores, transitions, tags):
+        unary = sum(scores[time, tag] for time, tag in enumerate(tags))
+        return unary + sum(transitions[pair] for pair in zip(tags, tags[1:]))
+
+    def all_scores(self, example):
+        scores, transitions = self.values()
+        sequences = itertools.product(range(2), repeat=self.LENGTHS[example])
+        return {tags: self.score(scores[example], transitions, tags) for tags in sequences}
+
+    def test_log_likelihood(self, contrib, session):
+        scores, transitions = self.values()
+        tags = [[1, 0, 1], [1, 0, 0]]
+        likelihood, _ = contrib.crf.crf_log_likelihood(
+            tf.constant(scores), tf.constant(tags), tf.constant(self.LENGTHS), transitions
+        )
+        expected = []
+        for example, length in enumerate(self.LENGTHS):
+            found = self.all_scores(example)
+            total = np.log(np.sum(np.exp(list(found.values()))))
+            expected.append(found[tuple(tags[example][:length])] - total)
+        limit = numerics.tolerance(8, depth=8)
+        np.testing.assert_allclose(session.run(likelihood), expected, rtol=limit, atol=limit)
+
+    def test_decode(self, contrib, session):
+        scores, transitions = self.values()
+        tags, best = session.run(
+            contrib.crf.crf_decode(tf.constant(scores), transitions, tf.constant(self.LENGTHS))
+        )
+        for example, length in enumerate(self.LENGTHS):
+            found = self.all_scores(example)
+            expected = max(found, key=found.get)
+            assert tags[example].tolist() == [*expected, *[0] * (3 - length)]
+            assert best[example] == pytest.approx(found[expected], rel=numerics.tolerance(5))
+
+    def test_viterbi_decode(self, contrib):
+        scores, transitions = self.values()
+        tags, best = contrib.crf.viterbi_decode(scores[0], transitions)
+        found = self.all_scores(0)
+        assert tuple(tags) == max(found, key=found.get)
+        assert best == pytest.approx(max(found.values()), rel=numerics.tolerance(5))
+
+    def test_transitions_are_a_variable(self, contrib):
+        contrib.crf.crf_log_likelihood(tf.zeros([1, 2, 3]), tf.zeros([1, 2], tf.int32), [2])
+        (variable,) = v1.trainable_variables()
+        assert variable.op.name == "transitions"
+        assert variable.shape == [3, 3]
+
+
+def test_predictor_of_a_saved_model(contrib, session, tmp_path):
+    x = v1.placeholder(tf.float32, [None])
+    y = x * v1.get_variable("factor", initializer=3.0)
+    session.run(v1.global_variables_initializer())
+    path = str(tmp_path / "export")
+    v1.saved_model.simple_save(session, path, {"x": x}, {"y": y})
+    predict = contrib.predictor.from_saved_model(path)
+    assert predict({"x": [1, 2]})["y"].tolist() == [3, 6]
+    with pytest.raises(ValueError, match=r"unknown inputs \['z'\]; the model has \['x'\]"):
+        predict({"z": [1]})
+
+
+def test_flipped_cross_entropy(contrib, session):
+    flipped = contrib.nn.deprecated_flipped_sparse_softmax_cross_entropy_with_logits
+    loss = flipped(tf.zeros([1, 4]), tf.constant([2]))
+    assert session.run(loss)[0] == pytest.approx(np.log(4), rel=numerics.tolerance(4))

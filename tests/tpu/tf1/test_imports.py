@@ -7,6 +7,9 @@ import types
 
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework import ops as tf_ops
+from tensorflow.python.platform import tf_logging
+from tensorflow.python.util import deprecation
 
 from tpu import tf1
 from tpu.tf1 import imports
@@ -22,6 +25,54 @@ def test_a_program_gets_the_names_of_1_15(run_old):
     assert found["add"] is tf.compat.v1.to_float
     assert found["estimator"] is tf.compat.v1.estimator.tpu.TPUEstimator
     assert found["version"] == "1.15.5"
+
+
+def test_flags_of_tf_app(run_old):
+    found = run_old("import tensorflow as tf; x, run = tf.app.flags, tf.app.run")
+    assert found["x"] is tf.compat.v1.flags
+    assert found["run"] is tf.compat.v1.app.run
+
+
+def test_no_advice_to_use_other_names(run_old, monkeypatch, recwarn):
+    logged = []
+    monkeypatch.setattr(tf_logging, "warning", lambda *args: logged.append(args))
+    monkeypatch.setattr(deprecation, "_PRINTED_WARNING", {})
+    run_old(
+        """
+        import tensorflow as tf
+        tf.layers.dense(tf.to_float(tf.zeros([2, 3])), 4)
+        tf.contrib.tpu.TPUConfig
+        """
+    )
+    assert not logged
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import tensorflow as tf; read = tf.pywrap_tensorflow.NewCheckpointReader",
+        "from tensorflow.python import pywrap_tensorflow as p; read = p.NewCheckpointReader",
+        "from tensorflow.python.pywrap_tensorflow import NewCheckpointReader as read",
+    ],
+)
+def test_checkpoint_reader(run_old, source):
+    assert run_old(source)["read"] is tf.compat.v1.train.NewCheckpointReader
+
+
+def test_private_names_that_moved(run_old):
+    before = hasattr(tf_ops, "Tensor")
+    found = run_old(
+        """
+        from tensorflow.python.framework import ops
+        from tensorflow.python.ops import array_ops, control_flow_ops
+        tensor, stack, cond = ops.Tensor, array_ops.stack, control_flow_ops.cond
+        """
+    )
+    assert found["tensor"] is tf.Tensor
+    assert found["stack"] is tf.stack
+    assert found["cond"] is tf.compat.v1.cond
+    assert hasattr(tf_ops, "Tensor") is before
 
 
 def test_libraries_get_2_15(run_old, tmp_path, monkeypatch):
@@ -77,6 +128,10 @@ IMPORTS = {
         "tensorflow.core.protobuf.tpu.topology_pb2"
     ),
     "from tensorflow.python.estimator import estimator as x": f"{ESTIMATOR}.estimator",
+    "from tensorflow.python import estimator as x": ESTIMATOR,
+    "from tensorflow.python import keras as x": "tensorflow.python.keras",
+    "from tensorflow.python import ops as x": "tensorflow.python.ops",
+    "from tensorflow.python.keras import Model as x": "keras.src.engine.training",
     "import tensorflow.python.estimator.run_config as x": f"{ESTIMATOR}.run_config",
     "from tensorflow.python.keras.layers import LSTM as x": "keras.src.layers.rnn.lstm",
     "from tensorflow.python.layers import core as x": "keras.src.legacy_tf_layers.core",
@@ -86,6 +141,11 @@ IMPORTS = {
     "from tensorflow.python.framework import ops as x": "tensorflow.python.framework.ops",
     "import tensorflow.python.ops.array_ops as x": "tensorflow.python.ops.array_ops",
     "import tensorflow.core.framework.summary_pb2 as x": "tensorflow.core.framework.summary_pb2",
+    "import tensorflow.train as x": "tensorflow._api.v2.compat.v1.train",
+    "from tensorflow.train import GradientDescentOptimizer as x": (
+        "tensorflow.python.training.gradient_descent"
+    ),
+    "from tensorflow import pywrap_tensorflow as x": "tpu.tf1.pywrap_tensorflow",
     "import importlib; x = importlib.import_module('tensorflow')": "tensorflow",
     "import importlib; x = importlib.import_module('tensorflow.contrib')": "tensorflow.contrib",
 }

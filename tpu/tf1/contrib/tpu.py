@@ -17,6 +17,7 @@ NAMES = {
         outfeed_dequeue_tuple outfeed_enqueue outfeed_enqueue_tuple""",
     "tensorflow.python.tpu.tpu_embedding": "TPUEmbedding TableConfig FeatureConfig",
     "tensorflow.python.tpu.topology": "Topology",
+    "tensorflow.python.tpu.tpu_feed": "InfeedQueue",
     "tensorflow.python.tpu.training_loop": "repeat while_loop",
     "tensorflow_estimator.python.estimator.tpu.tpu_estimator": "export_estimator_savedmodel",
 }

@@ -11,5 +11,5 @@ NAMES = {
         StopAfterNEvalsHook=_StopAfterNEvalsHook
         get_or_create_eval_step=_get_or_create_eval_step""",
 }
-SOURCES = ("tf_slim.training", "tf_slim.evaluation")
+SOURCES = ("tf_slim.training.training", "tf_slim.evaluation")
 __all__ = ["HParams", "parse_values"]

@@ -92,6 +92,18 @@ def test_reference_variable():
             assert session.run(results[::2] + results[1::2])[:3] == [2, 22, 42]
 
 
+def test_loop_that_reads_a_reference_variable():
+    with tf.Graph().as_default() as graph:
+        variable = tf1.get_variable("v", initializer=1.0, use_resource=False)
+        results = [loop(3, lambda x: x + 2 * variable), add(variable, 10.0)]
+        operations = graph.get_operations()
+        operations.remove(variable.initializer)
+        variable_order.add_edges(operations)
+        with tf1.Session() as session:
+            session.run(tf1.variables_initializer([variable]))
+            assert session.run(results) == [6, 11]
+
+
 def test_reads_between_two_writes_are_not_ordered():
     with tf.Graph().as_default() as graph:
         variable = tf1.get_variable("v", [], use_resource=True)

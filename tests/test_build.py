@@ -32,8 +32,8 @@ ENGINE_ALLOWED = {
 
 
 def glob(patterns, exclude=()):
-    del exclude
-    return sorted(str(path.relative_to(ROOT)) for p in patterns for path in ROOT.glob(p))
+    found, excluded = ({path for p in ps for path in ROOT.glob(p)} for ps in (patterns, exclude))
+    return sorted(str(path.relative_to(ROOT)) for path in found - excluded)
 
 
 @pytest.fixture(scope="module")

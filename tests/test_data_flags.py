@@ -44,14 +44,14 @@ def test_evaluation_is_not_augmented(trained_dir, run_in, result, capsys):
     assert result(trained_dir, 40)["eval"] == plain
 
 
-@pytest.mark.parametrize("cache", ["none", "folder", slow("memory")])
+@pytest.mark.parametrize("cache", ["folder", slow("none"), slow("memory")])
 def test_training_from_wherever_examples_wait(run_in, result, tmp_path, cache):
     cache = str(tmp_path / "copies") if cache == "folder" else cache
     run_in(tmp_path / "model", "--train_steps=20", f"--cache={cache}")
     assert result(tmp_path / "model", 20)["eval"]["examples"] == 41
 
 
-@pytest.mark.parametrize("wrapper", ["run_in", "run_tpu_in"])
+@pytest.mark.parametrize("wrapper", ["run_in", slow("run_tpu_in")])
 def test_the_synthetic_source_has_the_shapes_of_the_data(request, wrapper, result, tmp_path):
     run = request.getfixturevalue(wrapper)
     run(tmp_path / "model", "--dataset=synthetic", "--train_steps=3")

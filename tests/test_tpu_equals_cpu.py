@@ -157,7 +157,7 @@ FAR = 20
 
 def test_batch_norm_per_core_differs(excess):
     own = ["--params=batch_norm_cross_replica=false"]
-    assert excess(BATCH_NORM, "1x2", tpu=own) > FAR
+    assert excess(BATCH_NORM, "1x8", tpu=own) > FAR
 
 
 def test_gradients_without_a_cross_replica_sum_differ(excess, monkeypatch):

@@ -18,13 +18,13 @@ LENGTH = 32
 
 @pytest.fixture(scope="module")
 def translator(run_text_in, tmp_path_factory):
-    """A model_dir with checkpoints and evaluations of steps 40, 80 and 120."""
+    """A model_dir with checkpoints and evaluations of steps 60 and 120."""
     path = str(tmp_path_factory.mktemp("translator"))
     run_text_in(
         path,
         "--mode=train_and_eval",
         "--train_steps=120",
-        "--save_checkpoints_steps=40",
+        "--save_checkpoints_steps=60",
         "--eval_split=validation",
         "--best_metric=bleu",
     )
@@ -40,7 +40,7 @@ def test_eval_reports_bleu_and_token_metrics(translator, result):
 
 
 def test_perplexity_decreases(translator, result):
-    first, last = (result(translator, step)["eval"] for step in (40, 120))
+    first, last = (result(translator, step)["eval"] for step in (60, 120))
     assert last["perplexity"] < first["perplexity"] < 384 / 10
 
 

@@ -186,6 +186,7 @@ def test_four_hosts_read_disjoint_examples_whose_union_is_the_split(
     assert set(seen) == images
 
 
+@pytest.mark.slow  # like those of test_records.py
 def test_hosts_that_stream_photos_share_none(photos, session):
     pipeline = ImagePipeline(photos, (24, 24), cache="none")
     size, seen = photos.split("train").num_examples, []

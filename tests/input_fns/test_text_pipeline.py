@@ -108,6 +108,7 @@ def test_hosts_deliver_rows_of_the_same_batch(pipeline, session, monkeypatch):
     np.testing.assert_array_equal(np.concatenate(parts), whole)
 
 
+@pytest.mark.slow  # like those of test_records.py
 def test_streaming_hosts_read_disjoint_rows(pairs_dir, session, monkeypatch):
     pipeline = TextPipeline(dataset_info.load(pairs_dir, "pairs"), cache="none")
     size, seen = pipeline.data.split("train").num_examples, []

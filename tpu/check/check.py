@@ -13,7 +13,6 @@ time, `input_throughput` measures input_fn.
 from __future__ import annotations
 
 import functools
-import traceback
 from collections.abc import Callable, Iterable, Mapping
 
 from tpu.check import compiler, explanations
@@ -21,7 +20,7 @@ from tpu.check.mode import ModeChecker, Options
 from tpu.check.report import Report
 from tpu.connect import topology
 from tpu.connect.topology import Topology
-from tpu.findings import ERROR, NOTE, WARNING, Finding, user_line_in
+from tpu.findings import ERROR, NOTE, WARNING, Finding
 
 
 def check_program(
@@ -96,6 +95,6 @@ def _run_rehearsal(rehearse, is_built, findings, not_checked):
     try:
         findings.append(rehearse())
     except Exception as error:  # any exception of the user's program is a finding
-        place = user_line_in(traceback.extract_tb(error.__traceback__))
+        place = explanations.place_of(error)
         message = f"the rehearsal failed: {explanations.explain_error(error)}"
         findings.append(Finding(ERROR, "run", message, place, "train"))

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import re
+import traceback
 
 import tensorflow as tf
 
+from tpu.findings import user_line_in
+
+# How AutoGraph begins the message of an error in a function that it has converted.
+_AUTOGRAPH = "in user code:"
+_AUTOGRAPH_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 # Pattern of a TPUEstimator error -> explanation.
 _ESTIMATOR_ERRORS = (
     (
@@ -64,9 +70,21 @@ def is_estimator_error(error) -> bool:
 
 def explain_error(error):
     """Returns the message of a TPUEstimator or user error, with an explanation if known."""
-    text = " ".join(str(error).split())
+    text = str(error)
+    if text.startswith(_AUTOGRAPH):  # a traceback, and then the message
+        text = text.rstrip().rpartition("\n\n")[2]
+    text = " ".join(text.split())
     hints = [hint for pattern, hint in _ESTIMATOR_ERRORS if re.search(pattern, text)]
     return f"{hints[0]} ({text[:200]})" if hints else f"{type(error).__name__}: {text[:400]}"
+
+
+def place_of(error) -> str:
+    """Returns "file:line" of the program's code that raised an error; "" if unknown."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if str(error).startswith(_AUTOGRAPH):
+        for path, line in _AUTOGRAPH_FRAME.findall(str(error)):
+            frames.append(traceback.FrameSummary(path, int(line), ""))
+    return user_line_in(frames)
 
 
 def explain_xla_error(error, line_of_op):

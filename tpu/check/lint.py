@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from tpu.check import kernels, training_rules
-from tpu.check.placement import used_inputs
+from tpu.check.placement import is_outside, nested_operations, used_inputs
 from tpu.check.sizes import GRADIENTS
 from tpu.check.step import RULES, Step, rule
 from tpu.emulator.replicated_graph import ReplicatedGraph
@@ -53,6 +53,12 @@ def check_kernels(step) -> Iterator[tuple]:
         fault = kernels.find_fault(op)
         if fault:
             yield ERROR, *fault, op
+        for inner in nested_operations(op):
+            fault = kernels.find_fault(inner)
+            if is_outside(inner) or (fault and step.placement.is_automatic):
+                yield WARNING, "outside-compilation", _waits(inner, "in a function"), op
+            elif fault:
+                yield ERROR, *fault, op
 
 
 @rule
@@ -72,11 +78,7 @@ def check_outside_compilation(step):
     for op in step.placement.on_host.values():
         is_cheap = op.type in (*kernels.RUNTIME_OPS, "Const", "Identity", "NoOp", "Cast", "Reshape")
         if not is_cheap:
-            message = (
-                f"{op.type} {reason} runs on the host at every step, outside compilation: the "
-                "core waits for it. Use host_call or the input_fn"
-            )
-            yield WARNING, "outside-compilation", message, op
+            yield WARNING, "outside-compilation", _waits(op, reason), op
 
 
 @rule
@@ -183,6 +185,13 @@ def check_tiles(step):
 
 
 # ---- Helpers of the rules ----
+
+
+def _waits(op, reason):
+    return (
+        f"{op.type} {reason} runs on the host at every step, outside compilation: the core waits "
+        "for it. Use host_call or the input_fn"
+    )
 
 
 def _is_variable(tensor):

@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import math
 import time
-import traceback
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -31,7 +30,7 @@ from tpu.check import (
 )
 from tpu.check.compiler import CompilerUnavailableError
 from tpu.check.report import ModeReport
-from tpu.findings import ERROR, NOTE, WARNING, Finding, user_line, user_line_in
+from tpu.findings import ERROR, NOTE, WARNING, Finding, user_line
 
 _ESTIMATOR_MODES = {"train": "train", "eval": "eval", "predict": "infer", "export": "infer"}
 # Lint errors after which XLA surely fails as well.
@@ -118,7 +117,7 @@ class ModeChecker:
             if self._uses_embeddings():
                 self._skip(f"TPU embeddings cannot be built here: {_first_line(error)}")
                 return None
-            place = user_line_in(traceback.extract_tb(error.__traceback__))
+            place = explanations.place_of(error)
             self._add(ERROR, "graph", explanations.explain_error(error), place)
             return None
         with self._stage("hooks"):
@@ -136,7 +135,7 @@ class ModeChecker:
                 self._skip(f"{stages}: {_first_line(error)}")
                 return None
             if explanations.is_estimator_error(error):  # TPUEstimator checks only version 1
-                place = user_line_in(traceback.extract_tb(error.__traceback__))
+                place = explanations.place_of(error)
                 self._add(ERROR, "graph", explanations.explain_error(error), place)
                 return None
         with self._stage(stages):  # loops and conditionals of version 1 accept less
@@ -169,7 +168,7 @@ class ModeChecker:
         try:
             graphs, outputs = export.build(self._estimator, self._input_fn, self._topology)
         except (Exception, SystemExit) as error:  # any exception of the program is a finding
-            place = user_line_in(traceback.extract_tb(error.__traceback__))
+            place = explanations.place_of(error)
             self._add(ERROR, "graph", explanations.explain_error(error), place)
             return None
         with self._stage("lint of the graph for TPUs"):

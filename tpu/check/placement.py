@@ -37,7 +37,7 @@ class Placement:
         self.on_core = {name: op for name, op in live.items() if name not in self.on_host}
 
     def _is_outside(self, op):
-        if _OUTSIDE in op.node_def.attr:
+        if is_outside(op):
             return True
         fault = kernels.find_fault(op) if self.is_automatic else None
         return fault is not None and fault[0] != "placeholder"
@@ -77,6 +77,38 @@ class Placement:
         return list(named.values())
 
 
+def nested_operations(op: tf.Operation) -> list[tf.Operation]:
+    """Returns the operations that run in the functions that an operation calls, at any depth.
+
+    They have no lines of user code.
+    """
+    found, pending, seen = [], [op], set()
+    while pending:
+        for name in _called_functions(pending.pop()) - seen:
+            seen.add(name)
+            graph = getattr(op.graph._get_function(name), "graph", None)
+            if graph is not None:
+                arguments = {tensor.op.name for tensor in graph.inputs}
+                ends = [tensor.op for tensor in graph.outputs] + graph.control_outputs
+                inner = [o for o in _ancestors(ends).values() if o.name not in arguments]
+                found += inner
+                pending += inner
+    return found
+
+
+def is_outside(op: tf.Operation) -> bool:
+    """Returns True if an operation is marked by `tf.tpu.outside_compilation`."""
+    return _OUTSIDE in op.node_def.attr
+
+
+def _called_functions(op):
+    names = set()
+    for attribute in op.node_def.attr.values():
+        names.update(called.name for called in attribute.list.func)
+        names.add(attribute.func.name)
+    return names - {""}
+
+
 def used_inputs(op: tf.Operation) -> list[tf.Tensor]:
     """Returns the inputs of an operation that a TPU computes."""
     return [] if op.type in DROPPED_OPS else list(op.inputs)
@@ -98,14 +130,19 @@ def _reachable(program):
     pending = [program.operations[name] for name in names if name in program.operations]
     ends = ("OutfeedEnqueueTuple", "OutfeedEnqueue")
     pending += [op for op in program.operations.values() if op.type in ends]
-    seen = set()
+    return _ancestors(pending)
+
+
+def _ancestors(operations):
+    """Returns `{name: operation}` of operations and of all that they depend on."""
+    found, pending = {}, list(operations)
     while pending:
         op = pending.pop()
-        if op.name not in seen:
-            seen.add(op.name)
+        if op.name not in found:
+            found[op.name] = op
             pending += [tensor.op for tensor in used_inputs(op)]
             pending += op.control_inputs
-    return seen
+    return found
 
 
 def _has_soft_placement(program):

@@ -28,6 +28,8 @@ _ROUNDING_FACTOR = 20
 # A variable of which another order changes this part is rounding itself, such as the bias of the
 # keys in attention, whose gradient is 0.
 _NOTHING_BUT_ROUNDING = 0.1
+# A factor is a finding only if the values agree this well.
+_NEARLY_EQUAL = 1e-2
 _EMULATED = "on emulated cores"
 # Findings of the lint that make the results of a slice differ from those of one CPU.
 _LINT_CODES = ("clip-before-sum", "no-cross-replica-sum", "unordered-update")
@@ -45,6 +47,8 @@ class Difference:
     Attributes:
       name: name in the checkpoint.
       shape: its shape.
+      factor: what the CPU's values are multiplied by first. Not 1 if that makes all values equal:
+        an optimizer's moments, if gradients are summed over the cores and not averaged.
       largest: max abs difference.
       relative: `largest`, relative to the max abs value of the variable on the CPU.
       rounding: the relative difference of two trainings on the CPU with the examples of each batch
@@ -53,6 +57,7 @@ class Difference:
 
     name: str
     shape: tuple[int, ...]
+    factor: int
     largest: float
     relative: float
     rounding: float | None
@@ -151,13 +156,13 @@ def format_text(comparison: Comparison, tpu_topology: Topology, rows: int = 10) 
         f"{comparison.steps} steps on emulated cores ({tpu_topology.name}) and with use_tpu=False, "
         f"train at {comparison.where}",
         "",
-        f"{'variable':<{width}}  max abs difference  relative  another order of examples",
+        f"{'variable':<{width}}  factor  max abs difference  relative  another order of examples",
     ]
     for difference in differences[:rows]:
         rounding = "unknown" if difference.rounding is None else f"{difference.rounding:.1e}"
         lines.append(
-            f"{difference.name:<{width}}  {difference.largest:18.1e}  {difference.relative:8.1e}  "
-            f"{rounding:>25}"
+            f"{difference.name:<{width}}  {difference.factor:6}  {difference.largest:18.1e}  "
+            f"{difference.relative:8.1e}  {rounding:>25}"
         )
     if len(differences) > rows:
         lines.append(f"and {len(differences) - rows} variables with smaller differences")
@@ -165,13 +170,20 @@ def format_text(comparison: Comparison, tpu_topology: Topology, rows: int = 10) 
     if left_out:
         lines.append(f"left out: {left_out} variables that are nothing but rounding")
     lines.append("")
+    if any(difference.factor != 1 for difference in differences):
+        lines.append(
+            "factors: gradients are summed over the cores, not averaged: CrossShardOptimizer "
+            "averages in compute_gradients and minimize, not in apply_gradients. Adam does not "
+            "depend on the scale, except for its epsilon"
+        )
     lines += [f"may differ: {cause}" for cause in comparison.causes]
     lines += [f"SHA-256 {name}: {digest}" for name, digest in comparison.digests.items()]
     if not comparison.is_decided:
         lines.append("undecided: most variables are nothing but rounding. Use fewer --steps")
     else:
         equal = "equal" if comparison.is_rounding else "NOT equal"
-        lines.append(f"{equal} up to rounding")
+        has_factors = any(difference.factor != 1 for difference in differences)
+        lines.append(f"{equal} up to rounding{' and the factors' if has_factors else ''}")
     return "\n".join(lines)
 
 
@@ -229,7 +241,7 @@ def _compare(call, steps, clipping):
                 reordered = train("on the CPU in another order", reordered.input_fn, False)
     causes += [f"random numbers: {text}" for text in dict.fromkeys(random_operations)]
     digests = {_EMULATED: _digest(emulated), "on the CPU": _digest(on_cpu)}
-    differences = _differences(emulated, on_cpu, reordered)
+    differences = _differences(emulated, on_cpu, reordered, len(recording.batches))
     return Comparison(steps, call.where, differences, causes, digests)
 
 
@@ -253,20 +265,29 @@ def _causes_in_graph(call, tpu_topology):
     return causes
 
 
-def _differences(emulated, on_cpu, reordered):
-    def relative(a, b):
-        scale = float(np.abs(b).max()) if b.size else 0.0
-        largest = float(np.abs(a.astype(np.float64) - b).max()) if b.size else 0.0
-        return largest, largest / scale if scale else largest
-
+def _differences(emulated, on_cpu, reordered, num_replicas):
     differences = []
     for name, value in on_cpu.items():
         if name not in emulated:
             raise ValueError(f"variable '{name}' exists with use_tpu=False only")
-        largest, ratio = relative(emulated[name], value)
-        rounding = relative(reordered[name], value)[1] if reordered else None
-        differences.append(Difference(name, value.shape, largest, ratio, rounding))
+        rounding = _difference(reordered[name], value)[1] if reordered else None
+        # Sums of gradients are num_replicas times their mean, sums of squares its square.
+        found = {
+            factor: _difference(emulated[name], factor * value)
+            for factor in (1, num_replicas, num_replicas**2)
+        }
+        factor = min(found, key=lambda factor: (found[factor][1] > _NEARLY_EQUAL, factor))
+        differences.append(Difference(name, value.shape, factor, *found[factor], rounding))
     return differences
+
+
+def _difference(a, b):
+    """Returns the max abs difference of two arrays, also relative to the max abs value of `b`."""
+    if not b.size:
+        return 0.0, 0.0
+    largest = float(np.abs(a.astype(np.float64) - b).max())
+    scale = float(np.abs(b).max())
+    return largest, largest / scale if scale else largest
 
 
 def _copy_first_checkpoint(source, target):

@@ -320,3 +320,42 @@ def test_findings_of_one_rule_are_one_entry():
         else "warning tiles (train): 4 x: MatMul from 17 to 33"
     )
     assert first.endswith("KiB in all)")
+
+
+# ---- Functions ----
+
+
+def test_faults_in_functions_are_found():
+    @tf.function
+    def inner(value):
+        return tf.strings.to_number(tf.strings.as_string(value))
+
+    @tf.function
+    def outer(value):
+        tf.debugging.Assert(value < 9, [tf.strings.as_string(value)])
+        return inner(value)
+
+    def loss(features, labels):
+        value = squares(features, labels)
+        return value + tf.reshape(outer(tf.stop_gradient(value)), [])  # HERE
+
+    found = check(make_model_fn(loss)).findings
+    assert {(finding.level, finding.code) for finding in found} == {
+        (ERROR, "string"),
+        (ERROR, "op"),
+    }
+    assert {finding.where.partition(":")[0] for finding in found} == {
+        "tests/tpu/check/test_lint.py"
+    }
+
+
+def test_functions_without_faults():
+    @tf.function
+    def scaled(value):
+        tf.debugging.assert_less(value, 1e9, message="too large")
+        return value * 2
+
+    def loss(features, labels):
+        return scaled(squares(features, labels))
+
+    assert_clean(check(make_model_fn(loss)))

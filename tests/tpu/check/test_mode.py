@@ -195,7 +195,7 @@ def test_loop_that_only_version_2_accepts_is_checked(control_flow_v2):
     """The body returns a tuple for a list."""
 
     def loss(features, labels):
-        i, x = tf.while_loop(
+        _, x = tf.while_loop(
             lambda i, x: i < 3,
             lambda i, x: (i + 1, x * 2),
             [tf.constant(0), tf.stop_gradient(features)],

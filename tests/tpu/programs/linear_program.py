@@ -17,7 +17,7 @@ parser.add_argument("--steps", type=int, default=6)
 parser.add_argument("--dropout", type=float, default=0.0)
 parser.add_argument("--noise", type=float, default=0.0)
 parser.add_argument("--input", default="plain", help="plain, shuffled, transposed or flat")
-parser.add_argument("--optimizer", default="sharded", help="sharded, local or clipped")
+parser.add_argument("--optimizer", default="sharded", help="sharded, summed, local or clipped")
 arguments = parser.parse_args()
 BATCH_SIZE = 16
 
@@ -50,11 +50,15 @@ def model_fn(features, labels, mode, params):
         return tf1.estimator.tpu.TPUEstimatorSpec(mode, predictions={"output": output})
     loss = tf.reduce_mean((output - 2 * labels) ** 2)
     optimizer = tf1.train.MomentumOptimizer(0.01, 0.9)
+    if arguments.optimizer == "summed":
+        optimizer = tf1.train.AdamOptimizer(0.01, epsilon=1e-30)
     if params["use_tpu"] and arguments.optimizer != "local":
         optimizer = tf1.tpu.CrossShardOptimizer(optimizer)
     if params["use_tpu"] and arguments.optimizer == "local":  # else TPUEstimator finds the error
         loss += 0 * tf1.tpu.cross_replica_sum(tf.stop_gradient(loss))
     gradients, variables = zip(*optimizer.compute_gradients(loss))
+    if arguments.optimizer == "summed":  # CrossShardOptimizer averages in compute_gradients
+        gradients = tf.gradients(loss, variables)
     if arguments.optimizer == "clipped":
         gradients, _ = tf.clip_by_global_norm(gradients, 0.1)
     train_op = optimizer.apply_gradients(

@@ -50,6 +50,16 @@ def test_differences_and_their_causes(linear_program, capfd, flag, cause):
     assert re.search(f"may differ: .*{cause}", out)
 
 
+def test_summed_gradients_change_the_moments_by_a_factor(linear_program, capfd):
+    status, out = run(linear_program("--optimizer=summed"), capfd)
+    factors = {line.split()[0]: line.split()[1] for line in out.splitlines() if "dense/" in line}
+    assert factors["dense/kernel"] == factors["dense/bias"] == "1"
+    assert factors["dense/kernel/Adam"] == "2"
+    assert factors["dense/kernel/Adam_1"] == "4"
+    assert out.endswith("\nequal up to rounding and the factors\n")
+    assert status == 0
+
+
 def test_without_clipping(linear_program, capfd):
     assert (
         compare.run(linear_program("--optimizer=clipped"), TWO_CORES, 3, None, clipping=False) == 0
@@ -90,7 +100,7 @@ def test_program_that_does_not_train_on_a_tpu(linear_program, capfd):
 def test_verdict(rounding, verdict):
     relative = (1e-6, 1e-6, 1e-3)
     differences = [
-        compare.Difference(f"v{i}", (), r, r, limit)
+        compare.Difference(f"v{i}", (), 1, r, r, limit)
         for i, (r, limit) in enumerate(zip(relative, rounding))
     ]
     comparison = compare.Comparison(1, "program.py:1", differences, [], {})

@@ -18,7 +18,7 @@ from unittest import mock
 
 from tpu.tf1 import namespace, old_python, old_tensorflow
 
-_OWN_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_OWN_ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + os.sep
 _LIBRARY_ROOTS = tuple(
     os.path.realpath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib")
 )

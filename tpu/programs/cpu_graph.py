@@ -7,7 +7,7 @@ from typing import NamedTuple
 from unittest import mock
 
 import tensorflow as tf
-from tensorflow.python.framework import ops
+from tensorflow.python.framework import config, ops
 from tensorflow.python.ops import clip_ops, nn_ops
 from tensorflow_estimator.python.estimator import estimator as estimator_lib
 
@@ -52,6 +52,16 @@ def single_replica():
 
     with mock.patch.object(ops.Graph, "_create_op_internal", create):
         yield
+
+
+@contextlib.contextmanager
+def deterministic_operations():
+    """A context manager in which operations, sloppy input pipelines too, are deterministic."""
+    config.enable_op_determinism()
+    try:
+        yield
+    finally:
+        config.disable_op_determinism()
 
 
 @contextlib.contextmanager

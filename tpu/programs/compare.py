@@ -228,6 +228,7 @@ def _compare(call, steps, clipping):
     input_fn, recording = call.arguments["input_fn"], Recording()
     with contextlib.ExitStack() as stack:
         stack.enter_context(cpu_graph.deterministic_operations())
+        stack.enter_context(cpu_graph.resource_variables())
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         dropped = stack.enter_context(cpu_graph.without_dropout())
         if not clipping:

@@ -55,6 +55,18 @@ def single_replica():
 
 
 @contextlib.contextmanager
+def resource_variables():
+    """A context manager in which variables are resources, as on a TPU; references lack an order."""
+    was_enabled = tf.compat.v1.resource_variables_enabled()
+    tf.compat.v1.enable_resource_variables()
+    try:
+        yield
+    finally:
+        if not was_enabled:
+            tf.compat.v1.disable_resource_variables()
+
+
+@contextlib.contextmanager
 def deterministic_operations():
     """A context manager in which operations, sloppy input pipelines too, are deterministic."""
     config.enable_op_determinism()

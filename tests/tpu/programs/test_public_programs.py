@@ -117,23 +117,32 @@ def test_emulate_refuses_embeddings(run):
     assert "embedding_config_spec=...): TPU embeddings" in done.stderr.splitlines()[-1]
 
 
+@pytest.fixture
+def check(run, tmp_path):
+    """`check(case)` yields `(expected calls, fields of the report)` for each run of a case."""
+
+    def check_all(case):
+        report = tmp_path / "report.json"
+        effort = "quick" if importlib.util.find_spec("libtpu") else "off"
+        for calls, done in run(case, "check", f"--report={report}", f"--compiler={effort}"):
+            assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+            yield calls, json.loads(report.read_text())
+
+    return check_all
+
+
 @pytest.mark.parametrize("case", programs.CASES, ids=str)
-def test_check(case, run, tmp_path):
-    report = tmp_path / "report.json"
-    effort = "quick" if importlib.util.find_spec("libtpu") else "off"
-    options = (f"--report={report}", f"--compiler={effort}")
-    for calls, done in run(case, "check", *options):
-        assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+def test_check(case, check):
+    for calls, report in check(case):
         names = [call.split()[1] for call in calls.split(", ")]
-        modes = json.loads(report.read_text())["modes"]
-        assert list(modes) == [MODES[name] for name in names]
-        assert all(mode["sizes"] for mode in modes.values())
+        assert list(report["modes"]) == [MODES[name] for name in names]
+        assert all(mode["sizes"] for mode in report["modes"].values())
 
 
-def test_check_does_not_check_embeddings(run):
-    [(_, done)] = run(programs.EMBEDDING, "check")
-    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
-    assert "embedding" in done.stdout.partition("not checked")[2]
+def test_check_reports_that_embeddings_are_not_checked(check):
+    [(_, report)] = check(programs.EMBEDDING)
+    assert list(report["modes"]) == ["train", "eval"]
+    assert any("TPU embeddings" in line for line in report["not_checked"])
 
 
 @pytest.mark.parametrize(

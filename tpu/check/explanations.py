@@ -75,7 +75,10 @@ def explain_error(error):
         text = text.rstrip().rpartition("\n\n")[2]
     text = " ".join(text.split())
     hints = [hint for pattern, hint in _ESTIMATOR_ERRORS if re.search(pattern, text)]
-    return f"{hints[0]} ({text[:200]})" if hints else f"{type(error).__name__}: {text[:400]}"
+    if hints:
+        return f"{hints[0]} ({text[:200]})"
+    kind = f"{type(error).__name__}: "
+    return f"{kind}{text.removeprefix(kind)[:400]}"
 
 
 def place_of(error) -> str:

@@ -99,8 +99,7 @@ def check_dynamic_shapes(step):
         if is_exempt or any(_is_dynamic(tensor) for tensor in op.inputs):
             continue
         for tensor in op.outputs:
-            readers = [reader for reader in tensor.consumers() if _reads(step, reader, tensor)]
-            if _is_dynamic(tensor) and readers:
+            if _is_dynamic(tensor) and _is_read(step, tensor):
                 message = (
                     f"{op.type} has the dynamic shape {tensor.shape}: XLA may fail or pad it. Use "
                     "a static shape and a mask"
@@ -205,7 +204,7 @@ def _is_dynamic(tensor):
     return tensor.dtype not in (tf.resource, tf.variant) and not tensor.shape.is_fully_defined()
 
 
-def _reads(step, op, tensor):
+def _is_read(step, tensor):
     """Returns True if an operation on the core uses the values of a tensor."""
-    on_core = op.name in step.placement.on_core
-    return on_core and any(used is tensor for used in used_inputs(op))
+    readers = [op for op in tensor.consumers() if op.name in step.placement.on_core]
+    return any(used is tensor for op in readers for used in used_inputs(op))

@@ -104,6 +104,7 @@ class ModeChecker:
             step_time,
             throughput,
             self._outputs(built),
+            self._global_batch(),
         )
 
     # ---- Stages ----
@@ -185,8 +186,7 @@ class ModeChecker:
         except Exception as error:  # the data may be readable on the TPU host only
             self._skip(f"speed of input_fn: {explanations.explain_error(error)}")
             return None
-        with self._estimator._ctx.with_mode(self._estimator_mode) as context:
-            demand = context.global_batch_size / self._topology.num_hosts / step_time.seconds
+        demand = self._global_batch() / self._topology.num_hosts / step_time.seconds
         if demand > supply:
             message = (
                 f"the cores of a host can consume {demand:,.0f} examples/s, but input_fn delivers "
@@ -313,6 +313,10 @@ class ModeChecker:
                 return context.batch_size_for_model_fn or 0
         except Exception:  # reported by `_build`
             return 0
+
+    def _global_batch(self):
+        with self._estimator._ctx.with_mode(self._estimator_mode) as context:
+            return context.global_batch_size or 0
 
     def _num_replicas(self):
         cores_per_replica = self._estimator.config.tpu_config.num_cores_per_replica or 1

@@ -7,6 +7,8 @@ the host, which the core then waits for at every step.
 
 from __future__ import annotations
 
+import functools
+
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
@@ -101,7 +103,15 @@ def is_outside(op: tf.Operation) -> bool:
     return _OUTSIDE in op.node_def.attr
 
 
+@functools.cache
+def _takes_functions(op_type):
+    op_def = op_def_registry.get(op_type)
+    return op_def is None or any(attr.type in ("func", "list(func)") for attr in op_def.attr)
+
+
 def _called_functions(op):
+    if not _takes_functions(op.type):  # reading the attributes of every operation is slow
+        return set()
     names = set()
     for attribute in op.node_def.attr.values():
         names.update(called.name for called in attribute.list.func)

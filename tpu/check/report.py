@@ -15,7 +15,7 @@ from tpu.findings import ERROR, NOTE, WARNING, Finding
 
 _COLORS = {ERROR: "\033[31m", WARNING: "\033[33m", NOTE: "\033[36m"}
 _BOLD, _RESET = "\033[1m", "\033[0m"
-_MESSAGES_PER_RULE, _PLACES_PER_MESSAGE = 3, 3
+_MESSAGES_PER_RULE, _PLACES_PER_MESSAGE = 5, 3
 _NEVER_CHECKED = (
     "the older compiler of a TPU VM; the speed of the TPU's host; memory near its limit; quota and "
     "access to gs://; numerical results"
@@ -29,6 +29,7 @@ class ModeReport:
     Attributes:
       batch_size: per core.
       seconds: duration of the check.
+      global_batch_size: examples per step of the slice.
       sizes: None if the graph could not be built.
       compiled: None if the compiler did not run.
       step_time: None if the step did not compile, or its cost is unknown.
@@ -44,6 +45,7 @@ class ModeReport:
     step_time: StepTime | None = None
     host_examples_per_second: float | None = None
     outputs: dict[str, tuple] | tuple[str, ...] | None = None
+    global_batch_size: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,12 +88,12 @@ def format_text(report: Report, color: bool = False) -> str:
     subject = f"check of {report.title}" if report.title else "check"
     title = f"{subject} for {topology.name}: {hosts} x {topology.cores_per_host} cores"
     lines = [paint(_BOLD, title)]
-    lines += _table(report) if report.modes else []
+    lines += ["", *_table(report)] if report.modes else []
     lines += _largest_costs(report.modes.get("train"))
     rules = _by_rule(report.findings)
     lines += [""] if rules else []
     for (level, code), entries in rules.items():
-        name, *rest = _rule_lines(code, entries)
+        name, *rest = _rule_lines(level, code, entries)
         lines += [f"{paint(_COLORS[level], level)} {name}", *rest]
     lines.append("")
     lines += [f"not checked: {reason}" for reason in report.not_checked]
@@ -109,8 +111,11 @@ def _by_rule(findings):
     return rules
 
 
-def _rule_lines(code, entries):
-    """Returns the lines about the findings of one rule, which are sorted by cost."""
+def _rule_lines(level, code, entries):
+    """Returns the lines about the findings of one rule, which are sorted by cost.
+
+    Each error is named; of warnings and notes the costliest, and all places.
+    """
     modes = dict.fromkeys(found.mode for same in entries.values() for found in same if found.mode)
     in_modes = f" ({', '.join(modes)})" if modes else ""
     waste = sum(max(found.waste for found in same) for same in entries.values())
@@ -120,6 +125,8 @@ def _rule_lines(code, entries):
     for message, where in entries:
         by_message.setdefault(message, []).append(where)
     first, *others = by_message.items()
+    if level != ERROR:
+        first, others = (first[0], [where for _, where in entries]), []
     lines = [f"{code}{in_modes}: {count}{first[0]}{total}"]
     lines += [f"    {_places(first[1])}"] if any(first[1]) else []
     for message, places in others[:_MESSAGES_PER_RULE]:
@@ -131,8 +138,8 @@ def _rule_lines(code, entries):
 
 
 def _places(places):
-    """Returns the most frequent places as "at a.py:3 (8 x), b.py:4 and 2 more places"."""
-    counts = collections.Counter(filter(None, places)).most_common()
+    """Returns the first places and their counts as "at a.py:3 (8 x), b.py:4 and 2 more places"."""
+    counts = list(collections.Counter(filter(None, places)).items())
     shown = [f"{place} ({n} x)" if n > 1 else place for place, n in counts[:_PLACES_PER_MESSAGE]]
     more = len(counts) - len(shown)
     rest = f" and {more} more place{'s' if more > 1 else ''}" if more > 0 else ""
@@ -167,8 +174,8 @@ def _table(report):
     def timed(format_cell):
         return {m: format_cell(found) for m, found in modes.items() if found.step_time}
 
-    def examples_per_second(found, num_cores):
-        return f"{found.batch_size * num_cores / found.step_time.seconds:,.0f}"
+    def examples_per_second(found, examples):
+        return f"{examples / found.step_time.seconds:,.0f}"
 
     def infeed_per_second(found):
         return f"{_bytes(found.sizes.infeed_bytes * cores / found.step_time.seconds)}/s"
@@ -186,10 +193,10 @@ def _table(report):
     optional_rows = [
         ("step time, modeled", timed(lambda found: _seconds(found.step_time.seconds))),
         ("share of peak", timed(lambda found: f"{found.step_time.share_of_peak:.1%}")),
-        ("examples/s per core", timed(lambda found: examples_per_second(found, 1))),
+        ("examples/s per core", timed(lambda found: examples_per_second(found, found.batch_size))),
         (
             "examples/s, slice",
-            timed(lambda found: examples_per_second(found, report.topology.num_cores)),
+            timed(lambda found: examples_per_second(found, found.global_batch_size)),
         ),
         ("infeed needed per host", timed(infeed_per_second)),
         (

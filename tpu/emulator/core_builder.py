@@ -16,7 +16,7 @@ from __future__ import annotations
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
-from tpu.emulator import collectives, functions, kernels
+from tpu.emulator import collectives, constants, functions, kernels
 
 DEVICE = "/device:CPU:0"
 QUEUE_CAPACITY = 4
@@ -32,23 +32,24 @@ class CoreBuilder:
       core: index of the core.
     """
 
-    def __init__(self, core, num_cores, library, constants, path="", graph_def=None):
+    def __init__(self, core, num_cores, library, nodes, path="", find_argument=None):
         """Starts an empty GraphDef.
 
         Args:
           core: index of the core.
           num_cores: number of cores.
           library: a `functions.Library`.
-          constants: `{name of a node: NodeDef}`, to find the groups of collectives.
+          nodes: `{name: NodeDef}` of the original, to find the groups of collectives.
           path: names the call of the function that is built; "" for the program itself.
-          graph_def: GraphDef to add to.
+          find_argument: a function from the name of an argument of the function to its constant
+            value; None for the program itself.
         """
-        self.graph_def = graph_pb2.GraphDef() if graph_def is None else graph_def
+        self.graph_def = graph_pb2.GraphDef()
         self.core = core
         self.num_cores = num_cores
         self.library = library
         self.path = path
-        self._constants = constants
+        self._constants = constants.Constants(nodes, library, find_argument)
 
     def add_copy(self, original):
         """Adds a copy of a NodeDef, rewritten if needed."""
@@ -97,17 +98,8 @@ class CoreBuilder:
         return self.add(name, "FIFOQueueV2", controls, component_types=dtypes, **attributes)
 
     def constant(self, tensor_name):
-        """Returns the value of a constant input, as an array.
-
-        Raises:
-          NotImplementedError: it is not a constant.
-        """
-        node = self._constants.get(op_name(tensor_name))
-        while node is not None and node.op in ("Enter", "Identity"):
-            node = self._constants.get(op_name(node.input[0]))
-        if node is None or node.op != "Const":
-            raise NotImplementedError(f"'{tensor_name}' must be a constant")
-        return tf.make_ndarray(node.attr["value"].tensor)
+        """Returns the value of a constant input of a node, as an array."""
+        return self._constants.find(tensor_name)
 
     def _infeed(self, node):
         controls = list(node.input)
@@ -150,7 +142,7 @@ class CoreBuilder:
     def _compile(self, node):
         """Calls a function of this operation that XLA compiles."""
         function = kernels.compiled_function(node)
-        function.signature.name += f"{self.path.replace('/', '_')}_core_{self.core}"
+        function.signature.name = self.library.new_name(function.signature.name, self.core)
         self.graph_def.library.function.add().CopyFrom(function)
         types = kernels.input_types(node), kernels.output_types(node)
         stateful = "Stateful" if function.signature.is_stateful else ""

@@ -138,10 +138,8 @@ class _LocalClusterSpec(tf.train.ClusterSpec):
 
 def _resolver_init(real_init):
     def init(self, tpu=None, zone=None, project=None, job_name="worker", *args, **kwargs):
-        del args, kwargs
+        del tpu, zone, project, args, kwargs
         real_init(self, "local", job_name=job_name)
-        # The name that the program gave; "" for that of the environment.
-        self._emulated_name = os.fsdecode(tpu) if tpu else ""
 
     return init
 

@@ -5,7 +5,7 @@ A function is copied for each call, so that the queues of its collectives belong
 
 from __future__ import annotations
 
-from tensorflow.core.framework import function_pb2, graph_pb2
+from tensorflow.core.framework import function_pb2
 from tensorflow.python.framework import function_def_to_graph, op_def_registry
 
 from tpu import findings
@@ -28,6 +28,7 @@ class Library:
         self._num_cores = num_cores
         self._needs_copy = {}
         self._definitions = {}
+        self._num_copies = 0
 
     def find(self, name: str):
         """Returns the FunctionDef of a name, or None."""
@@ -36,6 +37,11 @@ class Library:
             definition = None if function is None else function.cached_definition
             self._definitions[name] = definition
         return self._definitions[name]
+
+    def new_name(self, name: str, core: int) -> str:
+        """Returns a new name for a copy of a function."""
+        self._num_copies += 1
+        return f"{name}_core_{core}_{self._num_copies}"
 
     def add_copy(self, name: str, original):
         """Remembers the signature of a copy."""
@@ -98,32 +104,38 @@ def call_copies(builder, node):
     node.attr.pop("_XlaMustCompile", None)
     path = f"{builder.path}{node.name}/"
     if library.find(node.op) is not None:
-        node.op = _copy(builder, node.op, path)
+        node.op = _copy(builder, node, node.op, path)
     for name, value in node.attr.items():
         kind = value.WhichOneof("value")
         attributes = [value.func] if kind == "func" else []
         attributes += value.list.func if kind == "list" else []
         for i, function in enumerate(attributes):
             if function.name and library.needs_copy(function.name):
-                function.name = _copy(builder, function.name, f"{path}{name}_{i}/")
+                function.name = _copy(builder, node, function.name, f"{path}{name}_{i}/")
 
 
-def _copy(builder, name, path):
-    """Adds a copy of a function to the library of a core; returns its name."""
+def _copy(builder, call, name, path):
+    """Adds a copy of a function that `call` calls to the library of a core; returns its name."""
     definition = builder.library.find(name)
     body, flat = function_def_to_graph.function_def_to_graph_def(definition)
     arguments = {argument.name for argument in definition.signature.input_arg}
     nodes = {node.name: node for node in body.node}
-    copied = graph_pb2.GraphDef()
+    # The first input of a conditional is its predicate.
+    passed = list(call.input)[1 if call.op in ("Case", "If") else 0 :]
+    values = dict(zip((a.name for a in definition.signature.input_arg), passed))
+
+    def find_argument(argument):
+        return builder.constant(values[argument])
+
     inner = core_builder.CoreBuilder(
-        builder.core, builder.num_cores, builder.library, nodes, path, copied
+        builder.core, builder.num_cores, builder.library, nodes, path, find_argument
     )
     for node in body.node:
         if node.name not in arguments:
             inner.add_copy(node)
-    builder.graph_def.library.MergeFrom(copied.library)
-    new = _to_function(definition, copied, arguments, flat, builder.library)
-    new.signature.name = f"{name}_{len(builder.graph_def.library.function)}_core_{builder.core}"
+    builder.graph_def.library.MergeFrom(inner.graph_def.library)
+    new = _to_function(definition, inner.graph_def, arguments, flat, builder.library)
+    new.signature.name = builder.library.new_name(name, builder.core)
     builder.graph_def.library.function.add().CopyFrom(new)
     builder.library.add_copy(new.signature.name, definition)
     return new.signature.name

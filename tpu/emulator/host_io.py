@@ -27,7 +27,11 @@ def replacements() -> list:
     broadcast = tpu_estimator.generate_broadcast_enqueue_ops_fn
     return [
         (internal_context, "tpu_ordinal_function", _tpu_ordinal_function),
-        (internal_context, "device_for_replica", lambda self, i: ("/device:CPU:0", i)),
+        (
+            internal_context,
+            "device_for_replica",
+            _number_replicas(internal_context.device_for_replica),
+        ),
         (tpu_estimator, "generate_broadcast_enqueue_ops_fn", _number_all_replicas(broadcast)),
         (tpu_feed._PartitionedInfeedQueue, "generate_enqueue_ops", _enqueue_whole_tensors),
         (tpu_ops, "infeed_enqueue_tuple", _infeed_enqueue_tuple),
@@ -56,6 +60,14 @@ def _tpu_ordinal_function(self, host_id):
         return lambda shard: replicas[shard]
     cores_per_host = self.num_of_cores_per_host
     return lambda shard: host_id * cores_per_host + shard % cores_per_host
+
+
+def _number_replicas(real_device_for_replica):
+    def device_for_replica(self, replica_id):
+        device, _ = real_device_for_replica(self, replica_id)
+        return device, replica_id
+
+    return device_for_replica
 
 
 def _number_all_replicas(real_generate):

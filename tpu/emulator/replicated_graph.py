@@ -68,6 +68,12 @@ class ReplicatedGraph:
         updates = [op for op in updates if op.name in self.live]
         return self.ancestors([*self._ends(), *updates], controls=False)
 
+    @functools.cached_property
+    def used(self) -> set[str]:
+        """Names of the tensors that live operations have as inputs."""
+        live = (op for name, op in self.operations.items() if name in self.live)
+        return {tensor.name for op in live for tensor in op.inputs}
+
     def _ends(self):
         results = [self.operations[name.split(":")[0]] for name in self.results]
         return [*results, self.find_op("OutfeedEnqueueTuple")]

@@ -12,8 +12,11 @@ as tables and summary writers, are shared by all cores.
 
 from __future__ import annotations
 
+from unittest import mock
+
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2, node_def_pb2
+from tensorflow.python.framework import importer
 from tensorflow.python.ops import gen_resource_variable_ops
 
 from tpu import findings
@@ -42,19 +45,32 @@ def run_on_cores(operations, num_cores):
     _order_variables(ReplicatedGraph(operations))
     program = ReplicatedGraph([op for op in graph.get_operations() if op._id >= operations[0]._id])
     template = _Template(graph, program, num_cores)
-    with (
-        graph.control_dependencies(None),
-        graph.name_scope(None),
-        graph.device(core_builder.DEVICE),
-    ):
-        variables, ready = _copy_variables(program, num_cores)
-        with graph.control_dependencies([_group([*ready, *program.external_controls])]):
-            inputs = [_inputs(program, core, variables) for core in range(num_cores)]
-        results = [template.copy(core, inputs[core]) for core in range(num_cores)]
-        with graph.control_dependencies(
-            [_group([tensor for result in results for tensor in result])]
-        ):
-            return [tf.identity(tensor) for tensor in results[0]]
+    on_host = graph.device(core_builder.DEVICE)
+    with graph.control_dependencies(None), graph.name_scope(None), on_host:
+        values = _variable_values(program)
+        started = _after([*values.values(), *program.external_controls], tf.constant(0))
+        results = [template.copy(core, values, started) for core in range(num_cores)]
+        done = [tensor for result in results for tensor in result]
+        return [_after(done, tensor) for tensor in results[0]]
+
+
+def _after(dependencies, tensor):
+    """Returns a tensor that is available after all dependencies."""
+    with tf.control_dependencies(dependencies):
+        return tf.identity(tensor)
+
+
+def _variable_values(program):
+    """Returns `{name of a handle: value of the variable}`; other resources are shared."""
+    handles = {
+        name: tensor
+        for name, tensor in program.external_tensors.items()
+        if tensor.op.type == "VarHandleOp" and name in program.used
+    }
+    return {
+        name: gen_resource_variable_ops.read_variable_op(handle, handle.op.get_attr("dtype"))
+        for name, handle in handles.items()
+    }
 
 
 def _order_variables(program):
@@ -62,56 +78,22 @@ def _order_variables(program):
     variable_order.add_edges(live, sequential_loops=True)
 
 
-def _group(dependencies):
-    """Returns one operation that runs after all dependencies (fewer edges than all pairs)."""
-    with tf.control_dependencies(dependencies):
-        return tf.no_op()
-
-
-def _copy_variables(program, num_cores):
-    """Returns `{name of a handle: [handle of core i]}`, and the ops that create the copies."""
-    variables, ready = {}, []
-    for name, handle in program.external_tensors.items():
-        if handle.dtype != tf.resource or handle.op.type != "VarHandleOp":
-            continue
-        dtype, shape = handle.op.get_attr("dtype"), handle.op.get_attr("shape")
-        variables[name] = [handle]
-        if num_cores > 1:
-            value = gen_resource_variable_ops.read_variable_op(handle, dtype)
-        for core in range(1, num_cores):
-            copy = gen_resource_variable_ops.var_handle_op(
-                dtype, shape, shared_name=f"core_{core}/{handle.op.name}", name=f"core_{core}_copy"
-            )
-            variables[name].append(copy)
-            ready.append(gen_resource_variable_ops.assign_variable_op(copy, value))
-    return variables, ready
-
-
-def _inputs(program, core, variables):
-    """Returns `{name of an external tensor: its value on one core}`."""
-
-    def value_on_core(name, tensor):
-        if name in program.replicated_inputs:
-            return program.replicated_inputs[name][core]
-        return variables[name][core] if name in variables else tensor
-
-    # tf.identity adds the surrounding control dependencies.
-    return {
-        name: tf.identity(value_on_core(name, tensor))
-        for name, tensor in program.external_tensors.items()
-    }
-
-
 class _Template:
     """The nodes of the program, to copy for each core."""
 
     def __init__(self, graph, program, num_cores):
         self._results = program.results
+        self._external = {
+            name: tensor
+            for name, tensor in program.external_tensors.items()
+            if name in program.used
+        }
+        self._replicated = program.replicated_inputs
         self._num_cores = num_cores
         self._library = Library(graph, num_cores)
         self._common = graph_pb2.GraphDef()  # nodes that are equal on all cores
         self._common.versions.producer = graph.graph_def_versions.producer
-        self._nodes, self._different, self._used = {}, [], set()
+        self._nodes, self._different = {}, []
         for name, op in program.operations.items():
             if name in program.live:
                 self._add(op, program.operations)
@@ -126,23 +108,61 @@ class _Template:
         if "parallel_iterations" in node.attr:
             node.attr["parallel_iterations"].i = 1  # keeps sums of two iterations apart
         self._nodes[node.name] = node
-        self._used.update(tensor.name for tensor in op.inputs)
         if core_builder.differs(node, self._library, self._num_cores):
             self._different.append(node)
         else:
             self._common.node.add().CopyFrom(node)
 
-    def copy(self, core, inputs):
-        """Imports the program of one core into the default graph; returns its results."""
-        graph_def = graph_pb2.GraphDef()
-        graph_def.CopyFrom(self._common)
-        builder = core_builder.CoreBuilder(
-            core, self._num_cores, self._library, self._nodes, graph_def=graph_def
-        )
+    def copy(self, core, values, started):
+        """Imports the program of one core into the default graph; returns its results.
+
+        Args:
+          core: index of the core.
+          values: `{name of a handle: value of the variable}`.
+          started: a tensor that is available when the cores may start.
+        """
+        builder = core_builder.CoreBuilder(core, self._num_cores, self._library, self._nodes)
+        builder.graph_def.CopyFrom(self._common)
         for node in self._different:
             builder.add_copy(node)
-        inputs = {name: tensor for name, tensor in inputs.items() if name in self._used}
-        return tf.import_graph_def(graph_def, inputs, self._results, name=f"core_{core}")
+        inputs = self._add_inputs(builder, values)
+        inputs["external/started:0"] = started
+        # The nodes have their devices: Python need not set them one by one.
+        with mock.patch.object(importer, "_ProcessNewOps", _add_operations):
+            return tf.import_graph_def(
+                builder.graph_def, inputs, self._results, name=f"core_{core}"
+            )
+
+    def _add_inputs(self, builder, values):
+        """Adds a node for each external tensor; returns the input map of the import.
+
+        Cores other than 0 have copies of the variables, which are assigned before the start.
+        """
+        core, inputs, assigned = builder.core, {}, []
+        for i, (name, tensor) in enumerate(self._external.items()):
+            source = f"external/{i}:0"
+            inputs[source] = self._replicated.get(name, [tensor] * self._num_cores)[core]
+            if core and name in values:
+                inputs[source] = values[name]
+                copied = builder.add(f"external/copy_{i}", "VarHandleOp", [])
+                handle = builder.graph_def.node[-1]
+                for attribute in ("dtype", "shape"):
+                    handle.attr[attribute].CopyFrom(tensor.op.node_def.attr[attribute])
+                handle.attr["shared_name"].s = f"core_{core}/{tensor.op.name}".encode()
+                dtype = tf.as_dtype(handle.attr["dtype"].type)
+                assign = f"external/assign_{i}"
+                builder.add(assign, "AssignVariableOp", [copied, source], dtype=dtype)
+                assigned.append(f"^{assign}")
+                source = copied
+            # Named as the external operation, so that it is the input of its consumers.
+            builder.add(tensor.op.name, "Identity", [source, "^external/start"], T=tensor.dtype)
+        start = ["external/started:0", *assigned]
+        builder.add("external/start", "Identity", start, T=tf.int32)
+        return inputs
+
+
+def _add_operations(graph):
+    graph._add_new_tf_operations(compute_devices=False)
 
 
 def _refuse_without_kernel(nodes, program, library):

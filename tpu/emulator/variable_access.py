@@ -87,8 +87,10 @@ def _read_only_inputs(op):
 
 def _readers_of_views(op):
     """Yields the operations that read memory of a variable through a view of it."""
-    if op.type in _VIEWS:
+    if op.type in (*_VIEWS, "Enter"):
         for tensor in op.outputs:
             for consumer in tensor.consumers():
-                yield consumer
+                # The output of an Enter is inside the loop already, and so are its readers.
+                if consumer.type != "Enter":
+                    yield consumer
                 yield from _readers_of_views(consumer)

@@ -114,7 +114,9 @@ def _order(edges, level, variable, accesses):
         for other, other_writes in before:
             if is_write or other_writes:
                 edges.add(level, variable, other, unit)
-        if is_write:  # what runs only together with this write need not be ordered further
+        # What runs only together with this write needs no further edges. The Exits of a loop
+        # without iterations may not depend on what the loop waits for.
+        if is_write and isinstance(unit, tf.Operation):
             own = edges.conditions(unit)
             before = [other for other in before if not own <= edges.conditions(other[0])]
         before.append((unit, is_write))
@@ -150,13 +152,6 @@ class _Edges:
         """Adds edges between two accesses, each an operation or a loop."""
         for target in self._starts(variable, later):
             conditions = self._analysis.conditions[target]
-            if (
-                not isinstance(first, tf.Operation)
-                or not isinstance(later, tf.Operation)
-                or conditions
-                or self._analysis.conditions[first]
-            ):
-                continue
             for source in self._ends(first):
                 source = self._alive(source, conditions, level)
                 if source is not None:
@@ -164,7 +159,6 @@ class _Edges:
 
     def end_iteration(self, level, units):
         """Ends the accesses of an iteration of a loop before the next iteration."""
-        return
         for target in self._next.get(level, ()) if any(units.values()) else ():
             conditions = self._analysis.conditions[target]
             for source in (end for unit in units for end in self._ends(unit)):
@@ -187,12 +181,15 @@ class _Edges:
         own = self._analysis.conditions[op]
         if any((predicate, 1 - branch) in conditions for predicate, branch in own):
             return None  # never in the same step
-        for predicate, branch in sorted(own - conditions):
-            key = (op, predicate, branch)
+        missing = own - conditions
+        branches = [(self._analysis.find_switch(key, level), branch) for key, branch in missing]
+        if any(switch is None for switch, _ in branches):
+            return None
+        # Innermost first: the predicate of an inner conditional may be dead.
+        branches.sort(key=lambda b: (-len(self._analysis.conditions[b[0]]), b[0]._id))
+        for switch, branch in branches:
+            key = (op, switch, branch)
             if key not in self._merges:
-                switch = self._analysis.find_switch(predicate, level)
-                if switch is None:
-                    return None
                 self._merges[key] = _merge_branches(op, switch.inputs[1], branch)
             op = self._merges[key]
         return op

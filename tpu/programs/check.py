@@ -6,6 +6,8 @@ import contextlib
 import functools
 import itertools
 import sys
+import threading
+import time
 import traceback
 from unittest import mock
 
@@ -47,6 +49,8 @@ def run(program: Program, tpu_topology: Topology, steps: int, effort: str, repor
         except SystemExit as exit_request:
             if exit_request.code not in (None, 0):
                 error = f"SystemExit: {exit_request.code}"
+        except (KeyboardInterrupt, _Waiting) as stop:
+            error = str(stop) or "Ctrl-C"
         except Exception as raised:  # any exception of the program is reported
             traceback.print_exc()
             place = user_line_in(traceback.extract_tb(raised.__traceback__))
@@ -60,6 +64,10 @@ def run(program: Program, tpu_topology: Topology, steps: int, effort: str, repor
     return int(report.num_errors > 0)
 
 
+class _Waiting(BaseException):
+    """Ends a program that waits; no `except Exception` of the program catches it."""
+
+
 class _CallCheck:
     """Checks calls instead of executing them."""
 
@@ -67,7 +75,7 @@ class _CallCheck:
         self._topology, self._steps, self._effort = tpu_topology, steps, effort
         self._reports = {}  # {identity of a call: (its mode, its Report)}
         self._last_step = 0
-        self._has_placeholders = False
+        self._has_placeholders = self._is_waiting = False
         self._skipped: list[str] = []
 
     @contextlib.contextmanager
@@ -77,8 +85,9 @@ class _CallCheck:
             stack.enter_context(emulator.answer_discovery(self._topology))
             stack.enter_context(calls.intercept(self._handle))
             if not self._steps:
-                # Without training there are no checkpoints: neither wait for one, nor leave out
-                # the evaluation that train_and_evaluate starts after each checkpoint.
+                # Without training there are no checkpoints: do not wait for one, and do not leave
+                # out the evaluation that train_and_evaluate starts after each checkpoint.
+                stack.enter_context(mock.patch.object(time, "sleep", self._sleep))
                 stack.enter_context(
                     mock.patch.object(training._TrainingExecutor, "run", _train_and_evaluate)
                 )
@@ -124,7 +133,18 @@ class _CallCheck:
         print(f"\n{format_text(report, color=sys.stdout.isatty())}", flush=True)
         return report
 
+    def _sleep(self, seconds, _sleep=time.sleep):
+        """Replaces time.sleep: a program that sleeps twice between two calls waits for results."""
+        where = user_line_in(traceback.extract_stack()[-2:-1])
+        if threading.current_thread() is not threading.main_thread() or not where or seconds < 1:
+            return _sleep(seconds)
+        if self._is_waiting:
+            raise _Waiting(f"it waits for results at {where}")
+        self._is_waiting = True
+        return None
+
     def _handle(self, call):
+        self._is_waiting = False
         mode = _MODES.get(call.method, "export")
         name = call.method if mode != "export" else "export"
         runs_on_tpu = call.on_tpu
@@ -184,6 +204,7 @@ class _CallCheck:
     def _train_result(self, call):
         steps = call.arguments.get("steps") or 0
         self._last_step = call.arguments.get("max_steps") or self._last_step + steps
+        tf.io.gfile.makedirs(call.estimator.model_dir)  # programs write their results there
         return call.estimator
 
     def _evaluate_result(self, call):

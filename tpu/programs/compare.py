@@ -46,7 +46,7 @@ class Difference:
 
     Attributes:
       name: name in the checkpoint.
-      shape: its shape.
+      is_trainable: False for the state of the optimizer, moving averages and counters.
       factor: what the CPU's values are multiplied by first. Not 1 if that makes all values equal:
         an optimizer's moments, if gradients are summed over the cores and not averaged.
       largest: max abs difference.
@@ -56,7 +56,7 @@ class Difference:
     """
 
     name: str
-    shape: tuple[int, ...]
+    is_trainable: bool
     factor: int
     largest: float
     relative: float
@@ -83,9 +83,10 @@ class Comparison:
 
     @property
     def largest(self) -> list[Difference]:
-        """The differences of variables that are more than rounding, the largest first."""
+        """The differences of variables that are more than rounding, the largest weights first."""
         counted = [d for d in self.differences if (d.rounding or 0) < _NOTHING_BUT_ROUNDING]
-        return sorted(counted, key=lambda d: -np.nan_to_num(d.relative, nan=np.inf))
+        key = lambda d: (not d.is_trainable, -np.nan_to_num(d.relative, nan=np.inf))  # noqa: E731
+        return sorted(counted, key=key)
 
     @property
     def is_decided(self) -> bool:
@@ -93,12 +94,15 @@ class Comparison:
         return 2 * len(self.largest) > len(self.differences)
 
     @property
-    def is_rounding(self) -> bool:
-        """True if all differences are small enough to be rounding."""
+    def not_rounding(self) -> list[Difference]:
+        """The differences that are too large to be rounding."""
         typical = np.median([d.rounding for d in self.largest if d.rounding is not None] or [0])
         smallest = max(typical, self.steps * np.finfo(np.float32).eps)
-        limits = [_ROUNDING_FACTOR * max(smallest, d.rounding or 0) for d in self.largest]
-        return all(d.relative <= limit for d, limit in zip(self.largest, limits))
+        return [
+            d
+            for d in self.largest
+            if not d.relative <= _ROUNDING_FACTOR * max(smallest, d.rounding or 0)
+        ]
 
 
 def run(
@@ -145,46 +149,63 @@ def run(
         with open(report_path, "w") as file:
             json.dump(dataclasses.asdict(comparison), file, indent=1)
             file.write("\n")
-    return 0 if comparison.is_decided and comparison.is_rounding else 1
+    return int(not comparison.is_decided or bool(comparison.not_rounding))
 
 
-def format_text(comparison: Comparison, tpu_topology: Topology, rows: int = 10) -> str:
-    """Returns a comparison as text for a terminal: the `rows` largest differences."""
+def format_text(comparison: Comparison, tpu_topology: Topology, rows: int = 8) -> str:
+    """Returns a comparison as text for a terminal: the `rows` largest differences of each kind."""
     differences = comparison.largest
-    width = max(len("variable"), *(len(d.name) for d in differences[:rows]))
+    parts = [
+        (name, [d for d in differences if d.is_trainable == is_trainable])
+        for name, is_trainable in (("weights", True), ("other variables", False))
+    ]
+    shown = [d for _, part in parts for d in part[:rows]]
+    width = max(len("other variables"), *(len(d.name) for d in shown))
     lines = [
         f"{comparison.steps} steps on emulated cores ({tpu_topology.name}) and with use_tpu=False, "
-        f"train at {comparison.where}",
-        "",
-        f"{'variable':<{width}}  factor  max abs difference  relative  another order of examples",
+        f"train at {comparison.where}"
     ]
-    for difference in differences[:rows]:
-        rounding = "unknown" if difference.rounding is None else f"{difference.rounding:.1e}"
-        lines.append(
-            f"{difference.name:<{width}}  {difference.factor:6}  {difference.largest:18.1e}  "
-            f"{difference.relative:8.1e}  {rounding:>25}"
-        )
-    if len(differences) > rows:
-        lines.append(f"and {len(differences) - rows} variables with smaller differences")
-    left_out = len(comparison.differences) - len(differences)
+    for name, part in parts:
+        lines += ["", f"{name:<{width}}  factor  max abs difference  relative  another order"]
+        for difference in part[:rows]:
+            rounding = "unknown" if difference.rounding is None else f"{difference.rounding:.1e}"
+            lines.append(
+                f"{difference.name:<{width}}  {difference.factor:6}  {difference.largest:18.1e}  "
+                f"{difference.relative:8.1e}  {rounding:>13}"
+            )
+        if len(part) > rows:
+            lines.append(f"and {len(part) - rows} with smaller differences")
+    lines += ["", *_notes(comparison), _verdict(comparison)]
+    return "\n".join(lines)
+
+
+def _notes(comparison):
+    notes = []
+    left_out = len(comparison.differences) - len(comparison.largest)
     if left_out:
-        lines.append(f"left out: {left_out} variables that are nothing but rounding")
-    lines.append("")
-    if any(difference.factor != 1 for difference in differences):
-        lines.append(
+        notes.append(f"left out: {left_out} variables that are nothing but rounding")
+    if any(difference.factor != 1 for difference in comparison.largest):
+        notes.append(
             "factors: gradients are summed over the cores, not averaged: CrossShardOptimizer "
             "averages in compute_gradients and minimize, not in apply_gradients. Adam does not "
             "depend on the scale, except for its epsilon"
         )
-    lines += [f"may differ: {cause}" for cause in comparison.causes]
-    lines += [f"SHA-256 {name}: {digest}" for name, digest in comparison.digests.items()]
+    notes += [f"may differ: {cause}" for cause in comparison.causes]
+    return notes + [f"SHA-256 {name}: {digest}" for name, digest in comparison.digests.items()]
+
+
+def _verdict(comparison):
     if not comparison.is_decided:
-        lines.append("undecided: most variables are nothing but rounding. Use fewer --steps")
-    else:
-        equal = "equal" if comparison.is_rounding else "NOT equal"
-        has_factors = any(difference.factor != 1 for difference in differences)
-        lines.append(f"{equal} up to rounding{' and the factors' if has_factors else ''}")
-    return "\n".join(lines)
+        return "undecided: most variables are nothing but rounding. Use fewer --steps"
+    different = comparison.not_rounding
+    if different:
+        weights = sum(d.is_trainable for d in different)
+        return (
+            f"NOT equal up to rounding: {weights} weights, {len(different) - weights} other "
+            "variables"
+        )
+    has_factors = any(difference.factor != 1 for difference in comparison.largest)
+    return f"equal up to rounding{' and the factors' if has_factors else ''}"
 
 
 @contextlib.contextmanager
@@ -206,6 +227,7 @@ def _compare(call, steps, clipping):
     """Trains on emulated cores, on the CPU, and on the CPU with the examples in another order."""
     input_fn, recording = call.arguments["input_fn"], Recording()
     with contextlib.ExitStack() as stack:
+        stack.enter_context(cpu_graph.deterministic_operations())
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         dropped = stack.enter_context(cpu_graph.without_dropout())
         if not clipping:
@@ -226,7 +248,7 @@ def _compare(call, steps, clipping):
         with recording.record():
             emulated = train(_EMULATED, input_fn, True)
         causes = ["dropout was switched off in both trainings"] if dropped else []
-        with cpu_graph.single_replica(), cpu_graph.ordered_updates() as random_operations:
+        with cpu_graph.single_replica(), cpu_graph.ordered_updates() as training:
             try:
                 shapes = static_shapes(_rebuild(call.estimator, folder, steps, False), input_fn)
                 batch_size = call.estimator._ctx._train_batch_size // len(recording.batches)
@@ -236,12 +258,16 @@ def _compare(call, steps, clipping):
                 replay = None
             on_cpu = train("on the CPU", replay.input_fn if replay else input_fn, False)
             # With random numbers, another order changes more than the rounding.
-            reordered = replay.in_another_order() if replay and not random_operations else None
+            reordered = (
+                replay.in_another_order() if replay and not training.random_operations else None
+            )
             if reordered:
                 reordered = train("on the CPU in another order", reordered.input_fn, False)
-    causes += [f"random numbers: {text}" for text in dict.fromkeys(random_operations)]
+    causes += [f"random numbers: {text}" for text in dict.fromkeys(training.random_operations)]
     digests = {_EMULATED: _digest(emulated), "on the CPU": _digest(on_cpu)}
-    differences = _differences(emulated, on_cpu, reordered, len(recording.batches))
+    differences = _differences(
+        emulated, on_cpu, reordered, training.trainable, len(recording.batches)
+    )
     return Comparison(steps, call.where, differences, causes, digests)
 
 
@@ -265,7 +291,7 @@ def _causes_in_graph(call, tpu_topology):
     return causes
 
 
-def _differences(emulated, on_cpu, reordered, num_replicas):
+def _differences(emulated, on_cpu, reordered, trainable, num_replicas):
     differences = []
     for name, value in on_cpu.items():
         if name not in emulated:
@@ -277,7 +303,7 @@ def _differences(emulated, on_cpu, reordered, num_replicas):
             for factor in (1, num_replicas, num_replicas**2)
         }
         factor = min(found, key=lambda factor: (found[factor][1] > _NEARLY_EQUAL, factor))
-        differences.append(Difference(name, value.shape, factor, *found[factor], rounding))
+        differences.append(Difference(name, name in trainable, factor, *found[factor], rounding))
     return differences
 
 
@@ -316,12 +342,14 @@ def _rebuild(estimator, model_dir, steps, use_tpu):
     """Returns an Estimator with the arguments of another one, in another folder."""
     arguments = dict(estimator._arguments_for_comparison)
     arguments["use_tpu"] = use_tpu
-    arguments["config"] = arguments["config"].replace(
+    config = arguments["config"]
+    arguments["config"] = config.replace(
         model_dir=model_dir,
         save_checkpoints_steps=steps,
         save_checkpoints_secs=None,
         save_summary_steps=None,
         keep_checkpoint_max=None,
+        tf_random_seed=config.tf_random_seed or 1,
     )
     return calls.TPUEstimator(**arguments)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+from typing import NamedTuple
 from unittest import mock
 
 import tensorflow as tf
-from tensorflow.python.framework import ops
+from tensorflow.python.framework import config, ops
 from tensorflow.python.ops import clip_ops, nn_ops
 from tensorflow_estimator.python.estimator import estimator as estimator_lib
 
@@ -17,6 +18,18 @@ from tpu.findings import user_line
 _COLLECTIVES = ("AllToAll", "CollectivePermute", "CrossReplicaSum")
 _RANDOM_PREFIXES = ("Random", "StatelessRandom", "Stateful", "Multinomial", "TruncatedNormal")
 _RANDOM_PREFIXES += ("StatelessTruncatedNormal", "StatelessMultinomial", "ParameterizedTruncated")
+
+
+class Training(NamedTuple):
+    """Facts about training graphs.
+
+    Attributes:
+      random_operations: "OPERATION at file:line" of the random operations of a step.
+      trainable: names of the trainable variables.
+    """
+
+    random_operations: list[str]
+    trainable: set[str]
 
 
 @contextlib.contextmanager
@@ -39,6 +52,16 @@ def single_replica():
 
     with mock.patch.object(ops.Graph, "_create_op_internal", create):
         yield
+
+
+@contextlib.contextmanager
+def deterministic_operations():
+    """A context manager in which operations, sloppy input pipelines too, are deterministic."""
+    config.enable_op_determinism()
+    try:
+        yield
+    finally:
+        config.disable_op_determinism()
 
 
 @contextlib.contextmanager
@@ -78,22 +101,23 @@ def without_clipping():
 def ordered_updates():
     """A context manager in which Estimators read and write each variable in a fixed order.
 
-    Emulated cores do so, as a TPU does; TensorFlow on a CPU leaves the order open. Yields a list of
-    "file:line OPERATION" of the random operations of the model_fns.
+    Emulated cores do so, as a TPU does; TensorFlow on a CPU leaves the order open. Yields a
+    `Training` of the model_fns that were called.
     """
-    original, random_operations = estimator_lib.Estimator._call_model_fn, []
+    original, training = estimator_lib.Estimator._call_model_fn, Training([], set())
 
     def call_model_fn(self, *args, **kwargs):
         spec = original(self, *args, **kwargs)
         operations = _operations_of_step(spec)  # others, such as initializers, must not run in it
         variable_order.add_edges(operations)
-        random_operations.extend(
+        training.random_operations.extend(
             f"{op.type} at {user_line(op)}" for op in operations if _is_random(op)
         )
+        training.trainable.update(v.op.name for v in tf.compat.v1.trainable_variables())
         return spec
 
     with mock.patch.object(estimator_lib.Estimator, "_call_model_fn", call_model_fn):
-        yield random_operations
+        yield training
 
 
 def _operations_of_step(spec):

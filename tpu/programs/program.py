@@ -8,6 +8,8 @@ import runpy
 import sys
 from unittest import mock
 
+import tpu
+
 
 @dataclasses.dataclass(frozen=True)
 class Program:
@@ -41,7 +43,10 @@ class Program:
         folder = os.getcwd() if self.is_module else os.path.dirname(os.path.abspath(self.target))
         argv = mock.patch.object(sys, "argv", [self.target, *self.arguments])
         path = mock.patch.object(sys, "path", [folder, *sys.path[1:]])
-        with argv, path:
+        # A program may have a package `tpu` too, such as tensorflow/tpu's EfficientNet.
+        theirs = [os.path.join(entry, "tpu") for entry in (folder, *sys.path[1:])]
+        package = mock.patch.object(tpu, "__path__", [*tpu.__path__, *theirs])
+        with argv, path, package:
             if self.is_module:
                 runpy.run_module(self.target, run_name="__main__", alter_sys=True)
             else:

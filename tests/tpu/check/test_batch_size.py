@@ -3,6 +3,7 @@
 import pytest
 import tensorflow as tf
 
+from tests.marks import slow
 from tests.tpu.check.regression import (
     NUM_FEATURES,
     InputConfig,
@@ -60,8 +61,8 @@ def loss_of_dict(features, labels):
         (rows, squares),
         (flattened, loss_of_flat),
         (with_constant, loss_of_dict),
-        (with_flat_positions, loss_of_dict),
-        (with_weights, loss_of_dict),
+        slow(with_flat_positions, loss_of_dict),
+        slow(with_weights, loss_of_dict),
         (batched_by(lambda size: 8), squares),  # the right size by chance
     ],
 )
@@ -76,7 +77,7 @@ def tensors(params):
 @pytest.mark.parametrize(
     ("config", "input_fn"),
     [
-        (InputConfig.PER_HOST_V1, rows),
+        slow(InputConfig.PER_HOST_V1, rows),
         (InputConfig.PER_HOST_V1, tensors),
         (InputConfig.PER_SHARD_V1, tensors),
         (InputConfig.BROADCAST, rows),
@@ -88,7 +89,7 @@ def test_every_input_pipeline_has_its_batch(config, input_fn):
     assert report.modes["train"].batch_size == (16 if config == InputConfig.BROADCAST else 8)
 
 
-@pytest.mark.parametrize(("size", "level"), [(6, ERROR), (32, ERROR)])
+@pytest.mark.parametrize(("size", "level"), [slow(6, ERROR), (32, ERROR)])
 def test_hard_coded_batch(size, level):
     (finding,) = check(make_model_fn(), batched_by(lambda _: size)).findings
     assert (finding.level, finding.code) == (level, "batch")

@@ -3,6 +3,7 @@
 import pytest
 import tensorflow as tf
 
+from tests.marks import slow
 from tests.tpu.check.regression import check, codes, make_model_fn, rows, squares
 from tpu.check import format_text
 from tpu.findings import ERROR, WARNING
@@ -38,7 +39,7 @@ def assert_with_text(features, labels):
         return tf.identity(loss)
 
 
-@pytest.mark.parametrize("loss", [static_assert, dynamic_assert, assert_with_text])
+@pytest.mark.parametrize("loss", [slow(static_assert), slow(dynamic_assert), assert_with_text])
 def test_asserts_and_what_only_they_use_are_no_findings(loss):
     assert_clean(check(make_model_fn(loss)))
 
@@ -86,7 +87,7 @@ def test_updates_of_metrics_that_never_run_are_no_findings():
 # ---- Tensors from outside ----
 
 
-@pytest.mark.parametrize("cell", [tf1.nn.rnn_cell.LSTMCell, tf1.nn.rnn_cell.GRUCell])
+@pytest.mark.parametrize("cell", [tf1.nn.rnn_cell.LSTMCell, slow(tf1.nn.rnn_cell.GRUCell)])
 def test_recurrent_networks_capture_nothing(cell):
     def loss(features, labels):
         steps = tf.stack([features] * 3, axis=1)

@@ -3,6 +3,7 @@
 import pytest
 import tensorflow as tf
 
+from tests.marks import slow
 from tests.tpu.check.regression import (
     InputConfig,
     check,
@@ -123,7 +124,7 @@ def test_evaluation_on_several_hosts_needs_per_host_v2(config):
 # ---- Model parallelism and embeddings ----
 
 
-@pytest.mark.parametrize("config", [{}, {"input_partition_dims": [[1, 1], None]}])
+@pytest.mark.parametrize("config", [slow({}), {"input_partition_dims": [[1, 1], None]}])
 def test_model_parallelism_is_checked_but_for_the_compiler(config):
     report = check(make_model_fn(), tpu_slice="v3-8", num_cores_per_replica=2, **config)
     assert not [finding for finding in report.findings if finding.level == ERROR]

@@ -4,6 +4,7 @@ test_emulate.py, test_check.py and test_compare.py run it. Its data are 48 examp
 """
 
 import argparse
+import time
 
 import numpy as np
 import tensorflow as tf
@@ -117,6 +118,10 @@ def main():
             tf.estimator.TrainSpec(input_fn, max_steps=arguments.steps),
             tf.estimator.EvalSpec(input_fn, steps=2),
         )
+    if arguments.mode == "wait":
+        estimator.train(input_fn, max_steps=arguments.steps)
+        while not tf.io.gfile.glob(f"{arguments.model_dir}/model.ckpt-*"):
+            time.sleep(30)
     if arguments.mode == "continuous_eval":
         for checkpoint in tf.train.checkpoints_iterator(arguments.model_dir):
             metrics = estimator.evaluate(input_fn, steps=2, checkpoint_path=checkpoint)

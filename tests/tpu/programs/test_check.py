@@ -27,7 +27,7 @@ def test_every_call_is_checked_and_none_is_executed(linear_program, tmp_path, ca
     assert list(fields["modes"]) == ["train", "eval", "predict", "export"]
     assert fields["modes"]["train"]["batch_size"] == 2
     assert fields["num_errors"] == 0
-    assert not tf.io.gfile.glob(f"{tmp_path}/model/*")
+    assert not list((tmp_path / "model").iterdir())
 
 
 def test_finds_a_missing_cross_shard_optimizer(linear_program, capfd):
@@ -47,6 +47,13 @@ def test_steps_executes_on_emulated_cores(linear_program, tmp_path, capfd):
 def test_evaluation_needs_no_checkpoint(linear_program, mode, capfd):
     assert run(linear_program(f"--mode={mode}")) == 0
     assert "tpu: checking evaluate at" in capfd.readouterr().err
+
+
+def test_program_that_waits_for_a_checkpoint_is_stopped(linear_program, capfd):
+    assert run(linear_program("--mode=wait")) == 0
+    out = capfd.readouterr().out
+    assert "it waits for results at tests/tpu/programs/linear_program.py:" in out
+    assert "no error" in out or "no problem found" in out
 
 
 def test_calls_without_a_tpu_are_not_checked(linear_program, capfd):

@@ -45,7 +45,7 @@ def test_right_programs_are_equal_up_to_rounding(linear_program, capfd, flags, t
 )
 def test_differences_and_their_causes(linear_program, capfd, flag, cause):
     status, out = run(linear_program(flag), capfd)
-    assert out.endswith("\nNOT equal up to rounding\n")
+    assert "\nNOT equal up to rounding: 2 weights, 2 other variables\n" in out
     assert status == 1
     assert re.search(f"may differ: .*{cause}", out)
 
@@ -100,7 +100,7 @@ def test_program_that_does_not_train_on_a_tpu(linear_program, capfd):
 def test_verdict(rounding, verdict):
     relative = (1e-6, 1e-6, 1e-3)
     differences = [
-        compare.Difference(f"v{i}", (), 1, r, r, limit)
+        compare.Difference(f"v{i}", True, 1, r, r, limit)
         for i, (r, limit) in enumerate(zip(relative, rounding))
     ]
     comparison = compare.Comparison(1, "program.py:1", differences, [], {})

@@ -32,3 +32,10 @@ def test_exit_status_of_the_program(script):
 def test_main_module_is_the_program(script, capsys):
     script("import sys\nvalue = 7\nprint(sys.modules['__main__'].value)").run()
     assert capsys.readouterr().out == "7\n"
+
+
+def test_program_with_a_package_of_the_same_name(script, tmp_path, capsys):
+    (tmp_path / "tpu").mkdir()
+    (tmp_path / "tpu" / "their_module.py").write_text("value = 5")
+    script("from tpu import their_module\nprint(their_module.value)").run()
+    assert capsys.readouterr().out == "5\n"

@@ -1,0 +1,179 @@
+"""Operations of TPU programs on 4 emulated cores; core i has the features 2i and 2i + 1."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+from tensorflow.compiler.tf2xla.python import xla
+from tensorflow.python.framework import function
+from tensorflow.python.ops import control_flow_util
+from tensorflow.python.tpu.ops import tpu_ops
+
+from tests.tpu.emulator import tiny
+from tpu.emulator import emulator
+
+tf1 = tf.compat.v1
+ALL = [[0, 1, 2, 3]]
+CASES = {}
+
+
+def case(*expected):
+    """Registers a function of the features `[2, 1]`; `expected` is its result on each core."""
+
+    def register(build):
+        CASES[build.__name__] = (build, np.reshape(expected, [4, -1]))
+        return build
+
+    return register
+
+
+def core_tens(features):
+    """Returns 10i to 10i + 3 on core i, `[4, 1]`."""
+    return tf.reshape(tf.range(4.0) + 5 * features[0, 0], [4, 1])
+
+
+@case(0, 1, 2, 3)
+def replica_id(features):
+    return xla.replica_id()
+
+
+@case([0, 10, 20, 30], [1, 11, 21, 31], [2, 12, 22, 32], [3, 13, 23, 33])
+def all_to_all(features):
+    return tpu_ops.all_to_all(core_tens(features), 1, 0, 4, ALL)
+
+
+@case([0, 2, 4, 6], [20, 22, 24, 26], [40, 42, 44, 46], [60, 62, 64, 66])
+def gradient_of_all_to_all(features):
+    values = core_tens(features)
+    (gradient,) = tf.gradients(tpu_ops.all_to_all(values, 1, 0, 4, ALL) ** 2, [values])
+    return gradient
+
+
+@case([4, 5], [0, 1], [2, 3], [0, 0])
+def collective_permute(features):
+    return tpu_ops.collective_permute(features, [[0, 1], [1, 2], [2, 0]])
+
+
+@case([0, 2], [4, 6], [8, 10], [12, 14])
+def gradient_of_collective_permute(features):
+    permuted = tpu_ops.collective_permute(features, [[0, 1], [1, 2], [2, 0], [3, 3]])
+    return tf.gradients(permuted**2, [features])[0]
+
+
+@case([2, 3], [2, 3], [6, 7], [6, 7])
+def all_reduce_max(features):
+    return gen_xla_ops.xla_all_reduce(features, [[0, 1], [2, 3]], "Max", "CrossReplica")
+
+
+@case([3, 4], [3, 4], [3, 4], [3, 4])
+def all_reduce_mean(features):
+    return gen_xla_ops.xla_all_reduce(features, ALL, "Mean", "CrossReplica")
+
+
+@case(12, 16, 20, 24)
+def reduce_scatter(features):
+    values = tf.range(4.0) + features[0, 0]
+    return gen_xla_ops.xla_reduce_scatter(values, ALL, 0, "Add")
+
+
+@case(*[[56, 72]] * 4)
+def sum_in_two_calls_of_a_function(features):
+    doubled = tf.function(lambda x: 2 * tf1.tpu.cross_replica_sum(x))
+    return doubled(features) + doubled(features + 1)
+
+
+@case(*[[96, 128]] * 4)
+def gradient_of_a_sum_in_a_function(features):
+    squared = tf.function(lambda x: tf1.tpu.cross_replica_sum(x) ** 2)
+    return tf.gradients(squared(features), [features])[0]
+
+
+@case([12, 17], [14, 21], [16, 25], [18, 29])
+def sum_in_a_compiled_function(features):
+    def both(x):
+        return tf.cumsum(x) + tf1.tpu.cross_replica_sum(x)
+
+    return tf.function(both, jit_compile=True)(features)
+
+
+@case(*[[12, 16]] * 4)
+def sum_in_a_version_1_function(features):
+    @function.Defun(tf.float32)
+    def total(x):
+        return tf1.tpu.cross_replica_sum(x)
+
+    result = total(features)
+    result.set_shape([2, 1])
+    return result
+
+
+@case(*[[44, 56]] * 4)
+def sum_in_a_branch_in_a_loop_in_nested_functions(features):
+    def body(i, x):
+        return i + 1, tf.cond(i > 0, lambda: tf1.tpu.cross_replica_sum(x), lambda: x + 1)
+
+    inner = tf.function(lambda x: tf.while_loop(lambda i, _: i < 2, body, (0, x))[1])
+    return tf.function(lambda x: inner(x) + inner(2 * x))(features)
+
+
+@case([0, 1], [2, 3], [4, 5], [6, 7])
+def xla_sort(features):
+    return gen_xla_ops.xla_sort(features)
+
+
+@case([0, 1], [2, 5], [4, 9], [6, 13])
+def bfloat16_without_cpu_kernel(features):
+    return tf.cast(tf.cumsum(tf.cast(features, tf.bfloat16)), tf.float32)
+
+
+@case([0, 2], [4, 6], [8, 10], [12, 14])
+def hash_table(features):
+    pairs = tf.lookup.KeyValueTensorInitializer(np.arange(8), 2 * np.arange(8.0, dtype=np.float32))
+    return tf.lookup.StaticHashTable(pairs, -1.0).lookup(tf.cast(features, tf.int64))
+
+
+@case([0, 1], [2, 3], [4, 5], [6, 7])
+def summary_writer(features):
+    with tf.summary.create_noop_writer().as_default():
+        tf.summary.scalar("x", features[0, 0], step=0)
+    return features
+
+
+@case([0, 1], [2, 3], [4, 5], [6, 7])
+def outside_compilation(features):
+    return tf1.tpu.outside_compilation(tf.identity, features)
+
+
+@pytest.fixture(scope="module", params=["version 1", "version 2"])
+def results(request, tmp_path_factory):
+    """`{case: its predictions}` with control flow of a version."""
+
+    def predict(features):
+        rows = {name: tf.reshape(build(features), [1, -1]) for name, (build, _) in CASES.items()}
+        # Each of the two examples of a core gets the result of the core.
+        return {name: tf.tile(row, [2, 1]) for name, row in rows.items()}
+
+    patch = pytest.MonkeyPatch()
+    with patch.context() as patch, emulator.emulate("1x4"):
+        patch.setattr(control_flow_util, "ENABLE_CONTROL_FLOW_V2", request.param == "version 2")
+        config = tiny.config(tmp_path_factory.mktemp("operations"), master="grpc://tpu")
+        estimator = tiny.estimator(config, predict=predict)
+        estimator.train(tiny.numbers, steps=1)
+        rows = list(estimator.predict(tiny.numbers_once))
+    return {name: np.stack([row[name] for row in rows[::2]]) for name in CASES}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_operation(results, name):
+    np.testing.assert_array_equal(results[name], CASES[name][1])
+
+
+def test_cores_draw_different_numbers_in_functions(tmp_path):
+    def predict(features):
+        return {"x": features * 0 + tf.function(lambda: tf.random.uniform([], seed=3))()}
+
+    with emulator.emulate("1x4"):
+        estimator = tiny.estimator(tiny.config(tmp_path, master="grpc://tpu"), predict=predict)
+        estimator.train(tiny.numbers, steps=1)
+        drawn = {float(row["x"].item()) for row in estimator.predict(tiny.numbers_once)}
+    assert len(drawn) == 4

@@ -1,0 +1,94 @@
+"""Constant inputs of nodes, such as the groups of a collective."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+from tensorflow.core.framework import graph_pb2
+from tensorflow.python.framework import function_def_to_graph
+
+_ARGUMENT = "Placeholder"
+_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+
+
+class Constants:
+    """Evaluates constant inputs of the nodes of a graph or function."""
+
+    def __init__(self, nodes, library, find_argument=None):
+        """Evaluates nothing yet.
+
+        Args:
+          nodes: `{name: NodeDef}`; inputs named as in a GraphDef.
+          library: the `functions.Library`.
+          find_argument: a function from the name of a Placeholder to its value, or None.
+        """
+        self._nodes = nodes
+        self._library = library
+        self._find_argument = find_argument
+        self._found = {}
+
+    def find(self, tensor_name: str):
+        """Returns the value of a tensor, as an array.
+
+        Raises:
+          NotImplementedError: it is not a constant.
+        """
+        name = tensor_name if ":" in tensor_name else f"{tensor_name}:0"
+        node = self._nodes.get(name.split(":")[0])
+        while node is not None and node.op in ("Enter", "Identity"):
+            name = node.input[0]
+            node = self._nodes.get(name.split(":")[0])
+        if node is not None and node.op == "Const":
+            return tf.make_ndarray(node.attr["value"].tensor)
+        if name not in self._found:
+            is_call = node is not None and node.op in _CALLS
+            self._found[name] = self._find_in_call(node, name) if is_call else self._evaluate(name)
+        return self._found[name]
+
+    def _find_in_call(self, call, name):
+        """Returns the value of a result of a function, such as what it keeps for its gradient."""
+        definition = self._library.find(call.attr["f"].func.name)
+        body, flat = function_def_to_graph.function_def_to_graph_def(definition)
+        passed = dict(zip((a.name for a in definition.signature.input_arg), call.input))
+        result = definition.signature.output_arg[int(name.split(":")[1])].name
+        nodes = {node.name: node for node in body.node}
+        inside = Constants(nodes, self._library, lambda argument: self.find(passed[argument]))
+        return inside.find(flat[definition.ret[result]])
+
+    def _evaluate(self, name):
+        graph_def, seen, pending = graph_pb2.GraphDef(), set(), [name.split(":")[0]]
+        while pending:
+            node_name = pending.pop()
+            if node_name in seen:
+                continue
+            seen.add(node_name)
+            node = graph_def.node.add()
+            node.CopyFrom(self._constant_node(node_name))
+            pending += [tensor.split(":")[0] for tensor in node.input]
+        with tf.Graph().as_default() as graph:
+            (tensor,) = tf.import_graph_def(graph_def, {}, [name], name="")
+            with tf.compat.v1.Session(graph=graph) as session:
+                return session.run(tensor)
+
+    def _constant_node(self, name):
+        """Returns a node without control inputs, loops and arguments."""
+        node = graph_pb2.GraphDef().node.add()
+        original = self._nodes.get(name)
+        if original is None or original.op in ("Merge", "VarHandleOp"):
+            raise NotImplementedError(f"the emulator needs a constant instead of '{name}'")
+        node.CopyFrom(original)
+        if node.op == _ARGUMENT:
+            if self._find_argument is None:
+                raise NotImplementedError(f"the emulator needs a constant instead of '{name}'")
+            value = self._find_argument(name)
+            node.op = "Const"
+            node.attr.clear()
+            node.attr["dtype"].CopyFrom(original.attr["dtype"])
+            node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
+        if node.op == "Enter":
+            node.op = "Identity"
+            for attribute in ("frame_name", "is_constant", "parallel_iterations"):
+                node.attr.pop(attribute, None)
+        inputs = [tensor for tensor in node.input if tensor[0] != "^"]
+        del node.input[:]
+        node.input.extend(inputs)
+        return node

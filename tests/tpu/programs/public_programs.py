@@ -26,6 +26,7 @@ class Case:
       python_path: folder in TPU_PROGRAMS that it needs in PYTHONPATH, or None.
       packages: modules of third parties that it imports.
       topology: slice; one with fewer cores builds faster.
+      check_steps: steps that `check` executes, for a program that waits for a checkpoint.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Case:
     python_path: str | None = None
     packages: tuple[str, ...] = ()
     topology: str = "v2-8"
+    check_steps: int = 0
 
     def __str__(self):
         return self.name
@@ -164,6 +166,7 @@ ALBERT_PRETRAINING = Case(
     runs={"1 train, 1 evaluate": ""},
     is_tf1=True,
     python_path=".",
+    check_steps=4,
 )
 ELECTRA_PRETRAINING = Case(
     "electra_pretraining",

@@ -124,7 +124,8 @@ def check(run, tmp_path):
     def check_all(case):
         report = tmp_path / "report.json"
         effort = "quick" if importlib.util.find_spec("libtpu") else "off"
-        for calls, done in run(case, "check", f"--report={report}", f"--compiler={effort}"):
+        options = (f"--report={report}", f"--compiler={effort}", f"--steps={case.check_steps}")
+        for calls, done in run(case, "check", *options):
             assert done.returncode == 0, done.stdout + done.stderr[-3000:]
             yield calls, json.loads(report.read_text())
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
-from tpu.emulator import collectives, constants, functions, kernels
+from tpu.emulator import collectives, constants, copies, functions, kernels
 
 DEVICE = "/device:CPU:0"
 QUEUE_CAPACITY = 4
@@ -57,12 +57,12 @@ class CoreBuilder:
         node.CopyFrom(original)
         if "frame_name" in node.attr:
             node.attr["frame_name"].s += f"/core_{self.core}".encode()
-        if has_seed(node):
+        if copies.has_seed(node):
             node.attr["seed2"].i += _SEED_STRIDE * self.core
-        rewrite = REWRITES.get(node.op)
+        rewrite = _REWRITES.get(node.op)
         if rewrite:
             rewrite(self, node)
-        elif self.library.is_call(node):
+        elif self.library.called(node):
             functions.call_copies(self, node)
         elif not kernels.has_cpu_kernel(node):
             self._compile(node)
@@ -152,22 +152,6 @@ class CoreBuilder:
         node.attr["_XlaMustCompile"].b = True
 
 
-def differs(node, library, num_cores) -> bool:
-    """True if the copies of a NodeDef differ, or only a TPU has a kernel for it."""
-    if node.op in _SUMS:
-        return node.attr["T"].type == tf.bfloat16
-    if "frame_name" in node.attr or node.op in REWRITES or (num_cores > 1 and has_seed(node)):
-        return True
-    if library.is_call(node):
-        return any(library.needs_copy(name) for name in functions.called(node, library))
-    return not kernels.has_cpu_kernel(node)
-
-
-def has_seed(node) -> bool:
-    """True if a NodeDef draws random numbers from a seed."""
-    return "seed2" in node.attr and bool(node.attr["seed"].i or node.attr["seed2"].i)
-
-
 def split_inputs(node):
     """Returns the data inputs and the control inputs of a node."""
     return [i for i in node.input if i[0] != "^"], [i for i in node.input if i[0] == "^"]
@@ -189,12 +173,11 @@ def _set(attribute, value):
         attribute.list.type.extend(tf.as_dtype(dtype).as_datatype_enum for dtype in value)
 
 
-_SUMS = ("BiasAddGrad", "Mean", "Sum")
-REWRITES = {
+_REWRITES = {
     "InfeedDequeueTuple": CoreBuilder._infeed,
     "OutfeedEnqueueTuple": CoreBuilder._outfeed,
     "XlaReplicaId": CoreBuilder._replica_id,
     "XlaSharding": CoreBuilder._identity,
     **dict.fromkeys(collectives.KINDS, CoreBuilder._collective),
-    **dict.fromkeys(_SUMS, CoreBuilder._sum_in_float32),
+    **dict.fromkeys(copies.SUMS, CoreBuilder._sum_in_float32),
 }

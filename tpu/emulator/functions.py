@@ -9,7 +9,7 @@ from tensorflow.core.framework import function_pb2
 from tensorflow.python.framework import function_def_to_graph, op_def_registry
 
 from tpu import findings
-from tpu.emulator import core_builder, kernels
+from tpu.emulator import copies, kernels
 
 # Calls of functions whose copies have state: the queues of collectives.
 _STATEFUL = {
@@ -56,9 +56,16 @@ class Library:
         except (AttributeError, KeyError, ValueError):
             return ""
 
-    def is_call(self, node) -> bool:
-        """True if a NodeDef calls functions."""
-        return bool(called(node, self))
+    def called(self, node) -> list[str]:
+        """Returns the names of the functions that a NodeDef calls."""
+        names = [node.op] if self.find(node.op) is not None else []
+        for value in node.attr.values():
+            kind = value.WhichOneof("value")
+            if kind == "func":
+                names.append(value.func.name)
+            elif kind == "list":
+                names += [function.name for function in value.list.func]
+        return [name for name in names if name]
 
     def needs_copy(self, name: str) -> bool:
         """True if a function needs a copy for each core."""
@@ -72,25 +79,13 @@ class Library:
     def _any_differs(self, definition):
         compiled = definition.attr["_XlaMustCompile"].b if definition.attr else False
         for node in definition.node_def:
-            if core_builder.differs(node, self, self._num_cores):
+            if copies.differs(node, self, self._num_cores):
                 only_kernel = compiled and not (
-                    node.op in core_builder.REWRITES or core_builder.has_seed(node)
+                    node.op in copies.TPU_OPERATIONS or copies.has_seed(node)
                 )
-                if not only_kernel or self.is_call(node):
+                if not only_kernel or self.called(node):
                     return True
         return False
-
-
-def called(node, library) -> list[str]:
-    """Returns the names of the functions that a NodeDef calls."""
-    names = [node.op] if library.find(node.op) is not None else []
-    for value in node.attr.values():
-        kind = value.WhichOneof("value")
-        if kind == "func":
-            names.append(value.func.name)
-        elif kind == "list":
-            names += [function.name for function in value.list.func]
-    return [name for name in names if name]
 
 
 def call_copies(builder, node):
@@ -98,7 +93,7 @@ def call_copies(builder, node):
     library = builder.library
     if "parallel_iterations" in node.attr:
         node.attr["parallel_iterations"].i = 1  # keeps the sums of two iterations apart
-    if not any(library.needs_copy(name) for name in called(node, library)):
+    if not any(library.needs_copy(name) for name in library.called(node)):
         return
     node.op = _STATEFUL.get(node.op, node.op)
     node.attr.pop("_XlaMustCompile", None)
@@ -127,7 +122,7 @@ def _copy(builder, call, name, path):
     def find_argument(argument):
         return builder.constant(values[argument])
 
-    inner = core_builder.CoreBuilder(
+    inner = type(builder)(
         builder.core, builder.num_cores, builder.library, nodes, path, find_argument
     )
     for node in body.node:

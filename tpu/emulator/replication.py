@@ -20,8 +20,8 @@ from tensorflow.python.framework import importer
 from tensorflow.python.ops import gen_resource_variable_ops
 
 from tpu import findings
-from tpu.emulator import core_builder, kernels, variable_order
-from tpu.emulator.functions import Library, called
+from tpu.emulator import copies, core_builder, kernels, variable_order
+from tpu.emulator.functions import Library
 from tpu.emulator.replicated_graph import ReplicatedGraph, copy_node
 
 # Attributes of operations that a CPU has no use for.
@@ -108,7 +108,7 @@ class _Template:
         if "parallel_iterations" in node.attr:
             node.attr["parallel_iterations"].i = 1  # keeps sums of two iterations apart
         self._nodes[node.name] = node
-        if core_builder.differs(node, self._library, self._num_cores):
+        if copies.differs(node, self._library, self._num_cores):
             self._different.append(node)
         else:
             self._common.node.add().CopyFrom(node)
@@ -179,8 +179,10 @@ def _refuse_without_kernel(nodes, program, library):
 
 def _unsupported(node, where, library, seen):
     """Yields (operation type, file:line) for each unsupported operation of a node."""
-    names = called(node, library)
-    is_emulated = names or node.op in core_builder.REWRITES or kernels.has_cpu_kernel(node)
+    names = library.called(node)
+    is_emulated = (
+        names or node.op in (*copies.TPU_OPERATIONS, *copies.SUMS) or kernels.has_cpu_kernel(node)
+    )
     if not is_emulated and not kernels.can_compile(node):
         yield node.op, where
     for name in names:

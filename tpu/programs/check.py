@@ -215,7 +215,9 @@ class _CallCheck:
 
     def _evaluate_result(self, call):
         names = self._outputs(call) or ()
-        return {**dict.fromkeys(names, 0.0), "loss": 0.0, "global_step": self._last_step}
+        # NumPy scalars, as of Estimator: programs call their methods.
+        metrics = dict.fromkeys((*names, "loss"), np.float32(0))
+        return {**metrics, "global_step": np.int64(self._last_step)}
 
     def _predict_result(self, call):
         zeros = {

@@ -232,6 +232,8 @@ def _compare(call, steps, clipping):
     """Trains on emulated cores, on the CPU, and on the CPU with the examples in another order."""
     input_fn, recording = call.arguments["input_fn"], Recording()
     with contextlib.ExitStack() as stack:
+        stack.enter_context(cpu_graph.deterministic_operations())
+        stack.enter_context(cpu_graph.resource_variables())
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         dropped = stack.enter_context(cpu_graph.without_dropout())
         if not clipping:
@@ -346,12 +348,14 @@ def _rebuild(estimator, model_dir, steps, use_tpu):
     """Returns an Estimator with the arguments of another one, in another folder."""
     arguments = dict(estimator._arguments_for_comparison)
     arguments["use_tpu"] = use_tpu
-    arguments["config"] = arguments["config"].replace(
+    config = arguments["config"]
+    arguments["config"] = config.replace(
         model_dir=model_dir,
         save_checkpoints_steps=steps,
         save_checkpoints_secs=None,
         save_summary_steps=None,
         keep_checkpoint_max=None,
+        tf_random_seed=config.tf_random_seed or 1,
     )
     return calls.TPUEstimator(**arguments)
 

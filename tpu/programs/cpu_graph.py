@@ -7,7 +7,7 @@ from typing import NamedTuple
 from unittest import mock
 
 import tensorflow as tf
-from tensorflow.python.framework import ops
+from tensorflow.python.framework import config, ops
 from tensorflow.python.ops import clip_ops, nn_ops
 from tensorflow_estimator.python.estimator import estimator as estimator_lib
 
@@ -52,6 +52,28 @@ def single_replica():
 
     with mock.patch.object(ops.Graph, "_create_op_internal", create):
         yield
+
+
+@contextlib.contextmanager
+def resource_variables():
+    """A context manager in which variables are resources, as on a TPU; references lack an order."""
+    was_enabled = tf.compat.v1.resource_variables_enabled()
+    tf.compat.v1.enable_resource_variables()
+    try:
+        yield
+    finally:
+        if not was_enabled:
+            tf.compat.v1.disable_resource_variables()
+
+
+@contextlib.contextmanager
+def deterministic_operations():
+    """A context manager in which operations, sloppy input pipelines too, are deterministic."""
+    config.enable_op_determinism()
+    try:
+        yield
+    finally:
+        config.disable_op_determinism()
 
 
 @contextlib.contextmanager

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import collections
+import os
 import sys
+import traceback
 
 from tpu.connect.topology import Topology
 from tpu.emulator import emulator
+from tpu.findings import user_line_in
 from tpu.programs import calls
 from tpu.programs.program import Program
+
+_EMULATOR_FOLDER = os.path.dirname(emulator.__file__) + os.sep
 
 
 def run(program: Program, tpu_topology: Topology) -> int:
@@ -17,7 +22,7 @@ def run(program: Program, tpu_topology: Topology) -> int:
     Prints a summary of the calls of Estimators to stderr.
 
     Returns:
-      The exit status of the program.
+      0; 1 after an error line if the program needs what the emulator does not support.
 
     Raises:
       Any exception of the program.
@@ -31,10 +36,17 @@ def run(program: Program, tpu_topology: Topology) -> int:
     cores = f"{tpu_topology.num_hosts} x {tpu_topology.cores_per_host} cores"
     _log(f"emulating a TPU {tpu_topology.name} ({cores}); not emulated: {emulator.NOT_EMULATED}")
     try:
-        with emulator.emulate(tpu_topology), calls.intercept(execute):
-            program.run()
-    finally:
-        _log(_summary(counts))
+        try:
+            with emulator.emulate(tpu_topology), calls.intercept(execute):
+                program.run()
+        finally:
+            _log(_summary(counts))
+    except NotImplementedError as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        if not frames[-1].filename.startswith(_EMULATOR_FOLDER):
+            raise
+        _log(f"error: {error} (at {user_line_in(frames)})")
+        return 1
     return 0
 
 

@@ -126,6 +126,7 @@ class Replay(NamedTuple):
 def static_shapes(estimator, input_fn) -> list[tf.TensorShape]:
     """Returns the shapes of the flat features and labels that input_fn gives an Estimator."""
     with tf.Graph().as_default():
+        tf.compat.v1.set_random_seed(1)
         inputs = estimator._call_input_fn(input_fn, tf.estimator.ModeKeys.TRAIN)
         specs = getattr(inputs, "element_spec", inputs)
         return [spec.shape for spec in nest.flatten(specs) if spec is not None]

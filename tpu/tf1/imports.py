@@ -116,10 +116,11 @@ class _Importer:
 
 def is_program_file(path: str) -> bool:
     """Returns whether a source file belongs to the program, not to a library or to this package."""
-    path = os.path.realpath(path)
-    parts = path.split(os.sep)
+    real_path = os.path.realpath(path)
+    # Installers may link site-packages to a cache, and a checkout may be linked into site-packages.
+    parts = {*path.split(os.sep), *real_path.split(os.sep)}
     return not (
-        "site-packages" in parts
-        or "dist-packages" in parts
-        or path.startswith((*_LIBRARY_ROOTS, _OWN_ROOT, "<frozen"))
+        parts & {"site-packages", "dist-packages"}
+        or real_path.startswith((*_LIBRARY_ROOTS, _OWN_ROOT))
+        or path.startswith("<frozen")
     )

@@ -102,6 +102,18 @@ def test_interrupted_check_reports_what_it_checked(script, linear_program, tmp_p
     assert "Ctrl-C" in out
 
 
+def test_placeholder_metrics_are_numpy_scalars():
+    call = Call("evaluate", None, {"input_fn": None}, "", None)
+    checked = check._CallCheck(V2_8, 0, "off")
+    checked._outputs = lambda call: {"accuracy": None}
+    metrics = checked._evaluate_result(call)
+    assert {name: value.item() for name, value in metrics.items()} == {
+        "accuracy": 0.0,
+        "loss": 0.0,
+        "global_step": 0,
+    }
+
+
 def test_params_may_be_hparams():
     estimator = tf.compat.v1.estimator.tpu.TPUEstimator(
         model_fn=lambda features, labels, mode, params: None,

@@ -47,3 +47,14 @@ def test_reports_that_nothing_was_emulated(linear_program, script, capfd):
 def test_errors_of_the_program_are_its_own(script):
     with pytest.raises(KeyError, match="mine"):
         emulate.run(script("raise KeyError('mine')"), SLICE)
+
+
+def test_unsupported_programs_get_one_line(script, capfd):
+    source = """
+import tensorflow as tf
+tf.distribute.TPUStrategy(tf.distribute.cluster_resolver.TPUClusterResolver("any"))
+"""
+    assert emulate.run(script(source), SLICE) == 1
+    *_, last = capfd.readouterr().err.splitlines()
+    assert last.startswith("tpu: error: TPUStrategy is not emulated")
+    assert last.endswith("script.py:3)")

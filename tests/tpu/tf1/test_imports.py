@@ -259,6 +259,19 @@ def test_is_program_file(path, is_program):
     assert imports.is_program_file(path) is is_program
 
 
+def test_links_to_a_library_are_a_library(tmp_path):
+    cache = tmp_path / "cache" / "library.py"
+    link = tmp_path / "site-packages" / "library.py"
+    for path in (cache, link):
+        path.parent.mkdir()
+    cache.write_text("")
+    link.symlink_to(cache)
+    assert not imports.is_program_file(str(link))
+    own = tmp_path / "tpu"
+    own.symlink_to(os.path.dirname(os.path.dirname(imports.__file__)))
+    assert not imports.is_program_file(str(own / "tf1" / "imports.py"))
+
+
 def test_importing_the_package_does_not_import_tensorflow():
     code = "import sys, tpu.tf1; print('tensorflow' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,0 +1,156 @@
+"""Public TPUEstimator programs run unmodified, on tiny data.
+
+The environment variable TPU_PROGRAMS is a folder with checkouts of tensorflow/tpu and of
+google-research/bert, albert, electra and simclr on GitHub, in folders named tpu, bert and so on.
+Some programs need PyYAML, tensorflow-datasets or tensorflow-hub.
+"""
+
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.tpu.programs import public_programs as programs
+
+ROOT = pathlib.Path(__file__).parents[3]
+# Names of the calls in the report of `check`.
+MODES = {
+    "train": "train",
+    "evaluate": "eval",
+    "predict": "predict",
+    "export_all_saved_models": "export",
+}
+TIME_LIMIT = 1800  # seconds; minutes are usual
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        "TPU_PROGRAMS" not in os.environ,
+        reason="TPU_PROGRAMS is not set: a folder with checkouts of tensorflow/tpu, bert, ...",
+    ),
+]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """`run(case, command, *options)` yields `(expected calls, process)` for each run of a case."""
+
+    def run_all(case, command, *options):
+        checkouts = pathlib.Path(os.environ["TPU_PROGRAMS"]).resolve()
+        for package in case.packages:
+            pytest.importorskip(package)
+        if not (checkouts / case.path).exists():
+            pytest.skip(f"{checkouts} has no {case.path}")
+        (tmp_path / "data").mkdir()
+        case.write_data(tmp_path / "data")
+        program = checkouts / case.path
+        python_path = [str(checkouts / case.python_path)] if case.python_path else []
+        environment = {}
+        if program.suffix == ".ipynb":
+            program = write_script(program, programs.SHAKESPEARE_REPLACEMENTS, tmp_path)
+            environment["COLAB_TPU_ADDR"] = "10.0.0.2:8470"
+        # The folder of the program comes first: tensorflow/tpu has a package `common`, too.
+        environment["PYTHONPATH"] = os.pathsep.join([*python_path, str(ROOT)])
+        options = [f"--topology={case.topology}", *options, *["--tf1"] * case.is_tf1]
+        for calls, more_arguments in case.runs.items():
+            arguments = in_folders(f"{case.arguments} {more_arguments}", tmp_path).split()
+            done = subprocess.run(
+                [sys.executable, "-m", "tpu", command, *options, str(program), *arguments],
+                env={**os.environ, **environment},
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+                timeout=TIME_LIMIT,
+            )
+            yield calls, done
+
+    return run_all
+
+
+def in_folders(text, folder):
+    """Replaces the placeholders of the folders."""
+    folders = {"DATA": f"{folder}/data", "OUT": f"{folder}/out"}
+    return re.sub("DATA|OUT", lambda match: folders[match[0]], text)
+
+
+def write_script(notebook, replacements, folder):
+    """Writes the code cells of a notebook as a script, and a stub of google.colab next to it.
+
+    Args:
+      notebook: path of the notebook.
+      replacements: `{regular expression: replacement}`; each must occur in the cells.
+      folder: folder of the script.
+
+    Returns:
+      The path of the script.
+    """
+    cells = json.loads(notebook.read_text())["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    lines = [line for line in "\n".join(code).splitlines() if not line.lstrip().startswith("!")]
+    source = "\n".join(lines)
+    for pattern, replacement in replacements.items():
+        source, count = re.subn(pattern, in_folders(replacement, folder), source, flags=re.M)
+        assert count, f"{notebook} has no {pattern}"
+    script = folder / "notebook.py"
+    script.write_text(source)
+    colab = folder / "google" / "colab"
+    colab.mkdir(parents=True)
+    (colab / "__init__.py").touch()
+    (colab / "auth.py").write_text("def authenticate_user():\n    pass\n")
+    return script
+
+
+@pytest.mark.parametrize("case", programs.CASES, ids=str)
+def test_emulate(case, run):
+    for calls, done in run(case, "emulate"):
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert done.stderr.splitlines()[-1] == f"tpu: on emulated cores: {calls}"
+
+
+def test_emulate_refuses_embeddings(run):
+    [(_, done)] = run(programs.EMBEDDING, "emulate")
+    assert done.returncode == 1
+    assert "embedding_config_spec=...): TPU embeddings" in done.stderr.splitlines()[-1]
+
+
+@pytest.fixture
+def check(run, tmp_path):
+    """`check(case)` yields `(expected calls, fields of the report)` for each run of a case."""
+
+    def check_all(case):
+        report = tmp_path / "report.json"
+        effort = "quick" if importlib.util.find_spec("libtpu") else "off"
+        options = (f"--report={report}", f"--compiler={effort}", f"--steps={case.check_steps}")
+        for calls, done in run(case, "check", *options):
+            assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+            yield calls, json.loads(report.read_text())
+
+    return check_all
+
+
+@pytest.mark.parametrize("case", programs.CASES, ids=str)
+def test_check(case, check):
+    for calls, report in check(case):
+        names = [call.split()[1] for call in calls.split(", ")]
+        assert list(report["modes"]) == [MODES[name] for name in names]
+        for mode, fields in report["modes"].items():
+            assert fields["outputs" if mode == "export" else "sizes"], mode
+
+
+def test_check_reports_that_embeddings_are_not_checked(check):
+    [(_, report)] = check(programs.EMBEDDING)
+    assert list(report["modes"]) == ["train", "eval"]
+    assert any("TPU embeddings" in line for line in report["not_checked"])
+
+
+@pytest.mark.parametrize(
+    "case", [programs.MNIST, programs.BERT_PRETRAINING, programs.SHAKESPEARE], ids=str
+)
+def test_compare(case, run):
+    [(_, done)] = run(case, "compare", "--steps=4", "--without_clipping")
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    assert "\nequal up to rounding" in done.stdout

@@ -12,6 +12,11 @@ from tpu.findings import user_line_in
 # How AutoGraph begins the message of an error in a function that it has converted.
 _AUTOGRAPH = "in user code:"
 _AUTOGRAPH_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+# An error at run time is a stack, the message, and the stack again; \1 is the message.
+_GRAPH_ERROR = re.compile(
+    r"^Graph execution error:.*?^Node: '[^\n]*\n(.*?)(?:\n\t [^\n]*)?\n\nOriginal stack trace.*",
+    re.DOTALL | re.MULTILINE,
+)
 # Pattern of a TPUEstimator error -> explanation.
 _ESTIMATOR_ERRORS = (
     (
@@ -41,6 +46,10 @@ _ESTIMATOR_ERRORS = (
     (
         r"TPUEstimator\.predict is only supported under three conditions",
         "the slice has several hosts. Predict on one host, such as a v3-8, or with use_tpu=False",
+    ),
+    (
+        r"^End of sequence",
+        "input_fn ended before the last step. It needs more examples, or repeat()",
     ),
     (
         r"maximum_iterations was not passed to the tf.while_loop",
@@ -73,6 +82,7 @@ def explain_error(error):
     text = str(error)
     if text.startswith(_AUTOGRAPH):  # a traceback, and then the message
         text = text.rstrip().rpartition("\n\n")[2]
+    text = _GRAPH_ERROR.sub(r"\1", text)
     text = " ".join(text.split())
     hints = [hint for pattern, hint in _ESTIMATOR_ERRORS if re.search(pattern, text)]
     if hints:

@@ -181,7 +181,7 @@ def _table(report):
         return f"{_bytes(found.sizes.infeed_bytes * cores / found.step_time.seconds)}/s"
 
     rows = [
-        ("batch per core", {mode: str(found.batch_size) for mode, found in modes.items()}),
+        ("batch per core", {mode: str(found.batch_size or "-") for mode, found in modes.items()}),
         ("parameters", sized(lambda sizes: f"{sizes.parameters:,}")),
         ("slots, state", sized(lambda sizes: _bytes(sizes.slot_bytes))),
         ("kept activations", sized(lambda sizes: _bytes(sizes.kept_bytes))),

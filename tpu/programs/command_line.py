@@ -81,7 +81,7 @@ def _parser():
         description="Runs a program up to its first training; trains the same steps on emulated "
         "TPU cores and with use_tpu=False, from the same weights and batches, and compares all "
         "variables. Exit status: 0 if the differences are rounding, 1 if not, 2 if the program "
-        "does not train.",
+        "does not train, or fails.",
     )
     for command, any_generation in ((emulate, False), (check, True), (compare, False)):
         command.add_argument(

@@ -11,6 +11,7 @@ import os
 import random
 import sys
 import tempfile
+import traceback
 from unittest import mock
 
 import numpy as np
@@ -121,10 +122,8 @@ def run(
       clipping: False to train without clipping gradients by their norm.
 
     Returns:
-      0 if all differences are rounding, 1 if not, 2 if the program did not train on a TPU.
-
-    Raises:
-      Any exception of the program.
+      0 if all differences are rounding, 1 if not, 2 if the program did not train on a TPU
+      or failed.
     """
     found = []
 
@@ -142,6 +141,10 @@ def run(
             pass
         except SystemExit as exit_request:
             _log(f"the program ended with {exit_request.code!r}")
+        except Exception:  # status 1 means that the variables differ
+            traceback.print_exc()
+            print("not compared: the program or a training of the comparison failed")
+            return 2
     if not found:
         print("the program did not train a TPUEstimator with use_tpu=True: nothing to compare")
         return 2

@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from tpu.check import input_throughput
+from tpu.check import explanations, input_throughput
 from tpu.connect import topology
 
 tf1 = tf.compat.v1
@@ -59,3 +59,25 @@ def test_measures_any_input_fn(input_fn):
         train_batch_size=3 * SLICE.num_cores,
     )
     assert input_throughput.measure(estimator, input_fn, "train", SLICE, seconds=0.05) > 0
+
+
+def test_error_of_an_input_fn_that_ends():
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        dataset = tf.data.Dataset.range(1).take(0)
+        value = tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()
+        with pytest.raises(tf.errors.OutOfRangeError) as error:
+            session.run(value)
+    explained = explanations.explain_error(error.value)
+    assert explained.startswith("input_fn ended before the last step")
+    assert "File" not in explained  # no stack
+
+
+def test_message_of_an_error_at_run_time():
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        value = tf.compat.v1.placeholder_with_default([1.0, 2.0], [None])
+        value = tf.reshape(value, [3])
+        with pytest.raises(tf.errors.InvalidArgumentError) as error:
+            session.run(value)
+    explained = explanations.explain_error(error.value)
+    assert explained.startswith("InvalidArgumentError: Input to reshape is a tensor with 2 values")
+    assert "File" not in explained

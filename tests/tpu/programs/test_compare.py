@@ -89,6 +89,12 @@ def test_program_that_does_not_train_on_a_tpu(linear_program, capfd):
     assert "nothing to compare" in out
 
 
+def test_program_that_fails(script, capfd):
+    status, out = run(script("raise KeyError('mine')"), capfd)
+    assert status == 2
+    assert "not compared" in out
+
+
 def test_constructor_with_positional_arguments():
     with compare._constructor_arguments():
         estimator = tf.compat.v1.estimator.tpu.TPUEstimator(

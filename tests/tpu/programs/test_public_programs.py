@@ -23,7 +23,7 @@ MODES = {
     "train": "train",
     "evaluate": "eval",
     "predict": "predict",
-    "export_all_saved_models": "export",
+    "export": "export",
 }
 TIME_LIMIT = 1800  # seconds; minutes are usual
 pytestmark = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import signal
 import sys
 import threading
 import time
@@ -39,18 +40,21 @@ def run(program: Program, tpu_topology: Topology, steps: int, effort: str, repor
       report_path: path of a JSON file to write, or None.
 
     Returns:
-      0 if no call has errors, 1 if one has, 2 if the program made no call that could be checked.
+      0 if no call has errors, 1 if one has, 2 if the program made no call that could be checked,
+      130 after Ctrl-C.
     """
     check = _CallCheck(tpu_topology, steps, effort)
-    error = None
+    error, is_interrupted = None, False
     with check.in_place_of_calls():
         try:
             program.run()
         except SystemExit as exit_request:
             if exit_request.code not in (None, 0):
                 error = f"SystemExit: {exit_request.code}"
-        except (KeyboardInterrupt, _Waiting) as stop:
-            error = str(stop) or "Ctrl-C"
+        except _Waiting as waiting:
+            error = str(waiting)
+        except KeyboardInterrupt:
+            is_interrupted, error = True, "Ctrl-C"
         except Exception as raised:  # any exception of the program is reported
             traceback.print_exc()
             place = user_line_in(traceback.extract_tb(raised.__traceback__))
@@ -59,6 +63,8 @@ def run(program: Program, tpu_topology: Topology, steps: int, effort: str, repor
     if report_path and report:
         with open(report_path, "w") as file:
             file.write(to_json(report))
+    if is_interrupted:
+        return 128 + signal.SIGINT
     if report is None:
         return 2
     return int(report.num_errors > 0)
@@ -208,7 +214,9 @@ class _CallCheck:
 
     def _evaluate_result(self, call):
         names = self._outputs(call) or ()
-        return {**dict.fromkeys(names, 0.0), "loss": 0.0, "global_step": self._last_step}
+        # NumPy scalars, as of Estimator: programs call their methods.
+        metrics = dict.fromkeys((*names, "loss"), np.float32(0))
+        return {**metrics, "global_step": np.int64(self._last_step)}
 
     def _predict_result(self, call):
         zeros = {
@@ -256,7 +264,7 @@ def _identity(call):
     input_fn = call.arguments.get("input_fn", call.arguments.get("input_receiver_fn_map"))
     context = getattr(estimator, "_ctx", None)
     sizes = [getattr(context, f"_{mode}_batch_size", None) for mode in _MODES.values()]
-    params = tuple(sorted((name, repr(value)) for name, value in estimator.params.items()))
+    params = repr(estimator.params)  # a dict or HParams
     return call.method, estimator.model_dir, params, tuple(sizes), _describe(input_fn)
 
 

@@ -163,5 +163,12 @@ def _check_report_path(parser, arguments):
     path = getattr(arguments, "report", None)
     if path and not path.endswith(".json"):
         parser.error(f"--report={path} must end in .json")
-    if path and not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+    if not path:
+        return
+    arguments.report = os.path.abspath(path)  # the program may change the current folder
+    if not os.path.isdir(os.path.dirname(arguments.report)):
         parser.error(f"--report={path}: the folder does not exist")
+    if os.path.isdir(arguments.report):
+        parser.error(f"--report={path} is a folder")
+    if os.path.exists(arguments.report):
+        os.remove(arguments.report)  # a command that fails must not leave the report of another

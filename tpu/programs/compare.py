@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import inspect
 import json
 import os
 import random
@@ -34,6 +35,8 @@ _EMULATED = "on emulated cores"
 # Findings of the lint that make the results of a slice differ from those of one CPU.
 _LINT_CODES = ("clip-before-sum", "no-cross-replica-sum", "unordered-update")
 _BATCH_NORM = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
+# Of the real constructor: the emulator replaces it.
+_CONSTRUCTOR = inspect.signature(calls.TPUEstimator.__init__)
 
 
 class _Compared(BaseException):
@@ -214,9 +217,11 @@ def _constructor_arguments():
     cls, attribute = calls.TPUEstimator, "_arguments_for_comparison"
     original = cls.__init__
 
-    def init(self, model_fn=None, model_dir=None, config=None, **kwargs):
-        original(self, model_fn, model_dir, config, **kwargs)
-        arguments = {"model_fn": model_fn, "config": config, **kwargs}
+    def init(self, *args, **kwargs):
+        original(self, *args, **kwargs)
+        arguments = _CONSTRUCTOR.bind(self, *args, **kwargs).arguments
+        del arguments["self"]
+        arguments.pop("model_dir", None)
         setattr(self, attribute, {**arguments, "params": self.params})
 
     with mock.patch.object(cls, "__init__", init):

@@ -7,6 +7,8 @@ import tensorflow as tf
 
 from tpu.connect import topology
 from tpu.programs import check
+from tpu.programs.calls import Call
+from tpu.tf1.hparams import HParams
 
 V3_8, V2_8 = topology.find("v3-8"), topology.find("v2-8")
 
@@ -84,3 +86,41 @@ print(estimator.evaluate(None)["global_step"], len(list(estimator.predict(None))
 def test_an_error_of_the_program(script, capfd):
     assert run(script("raise ValueError('no data')")) == 2
     assert "ValueError: no data (at " in capfd.readouterr().out
+
+
+def test_interrupted_check_reports_what_it_checked(script, linear_program, tmp_path, capfd):
+    program = script(
+        "import runpy, sys\n"
+        "runpy.run_path(sys.argv.pop(1), run_name='__main__')\n"
+        "raise KeyboardInterrupt",
+        linear_program().target,
+        f"--model_dir={tmp_path}/model",
+    )
+    assert run(program) == 130
+    out = capfd.readouterr().out
+    assert "batch per core" in out
+    assert "Ctrl-C" in out
+
+
+def test_placeholder_metrics_are_numpy_scalars():
+    call = Call("evaluate", None, {"input_fn": None}, "", None)
+    checked = check._CallCheck(V2_8, 0, "off")
+    checked._outputs = lambda call: {"accuracy": None}
+    metrics = checked._evaluate_result(call)
+    assert {name: value.item() for name, value in metrics.items()} == {
+        "accuracy": 0.0,
+        "loss": 0.0,
+        "global_step": 0,
+    }
+
+
+def test_params_may_be_hparams():
+    estimator = tf.compat.v1.estimator.tpu.TPUEstimator(
+        model_fn=lambda features, labels, mode, params: None,
+        config=tf.compat.v1.estimator.tpu.RunConfig(),
+        params=HParams(rate=0.1),
+        use_tpu=False,
+        train_batch_size=8,
+    )
+    made = [Call("train", estimator, {"input_fn": None}, "", None) for _ in range(2)]
+    assert check._identity(made[0]) == check._identity(made[1])

@@ -44,6 +44,16 @@ def test_options_after_the_program_are_its_own():
     assert arguments.program == ["their.module", "--topology=theirs", "--steps", "3"]
 
 
+def test_report_path_does_not_depend_on_the_folder_of_the_program(tmp_path, monkeypatch):
+    (tmp_path / "a.json").write_text("an old report")
+    monkeypatch.chdir(tmp_path)
+    parser = command_line._parser()
+    arguments = parser.parse_args(["check", "--report=a.json", __file__])
+    command_line._check_report_path(parser, arguments)
+    assert arguments.report == str(tmp_path / "a.json")
+    assert not (tmp_path / "a.json").exists()
+
+
 def test_help_does_not_import_tensorflow():
     code = (
         "import sys; from tpu.programs import command_line\n"

@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+import tensorflow as tf
 
 from tests.marks import slow
 from tpu.connect import topology
@@ -86,6 +87,21 @@ def test_program_that_does_not_train_on_a_tpu(linear_program, capfd):
     status, out = run(linear_program("--use_tpu=0", "--steps=1"), capfd)
     assert status == 2
     assert "nothing to compare" in out
+
+
+def test_constructor_with_positional_arguments():
+    with compare._constructor_arguments():
+        estimator = tf.compat.v1.estimator.tpu.TPUEstimator(
+            _model_fn, "folder", tf.compat.v1.estimator.tpu.RunConfig(), {"rate": 1}, False, 16
+        )
+    again = compare._rebuild(estimator, "another", 2, False)
+    assert again.model_dir == "another"
+    assert again.params["rate"] == 1
+    assert again._ctx._train_batch_size == 16
+
+
+def _model_fn(features, labels, mode, params):
+    del features, labels, mode, params
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
 """Programs run in this process as Python runs them."""
 
+import os
 import sys
 
 import pytest
 
+import tpu
 from tpu.programs.program import Program
 
 
@@ -38,4 +40,46 @@ def test_program_with_a_package_of_the_same_name(script, tmp_path, capsys):
     (tmp_path / "tpu").mkdir()
     (tmp_path / "tpu" / "their_module.py").write_text("value = 5")
     script("from tpu import their_module\nprint(their_module.value)").run()
+    assert capsys.readouterr().out == "5\n"
+
+
+def test_program_finds_its_files_after_chdir(script, tmp_path, monkeypatch, capsys):
+    source = "import os\nos.chdir('/')\nprint(os.path.dirname(os.path.abspath(__file__)))"
+    path = script(source).target
+    monkeypatch.chdir(tmp_path)
+    Program(path.rpartition("/")[2], False, ()).run()
+    assert capsys.readouterr().out == f"{tmp_path}\n"
+
+
+def test_link_to_a_program_finds_its_siblings(script, tmp_path, capsys):
+    (tmp_path / "sibling_for_test.py").write_text("value = 5")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "link").symlink_to(
+        script("import sibling_for_test\nprint(sibling_for_test.value)").target
+    )
+    Program(str(tmp_path / "bin" / "link"), False, ()).run()
+    assert capsys.readouterr().out == "5\n"
+
+
+def test_threads_of_the_program_end_first(script, capsys):
+    program = script(
+        "import sys, threading, time\n"
+        "def work():\n"
+        "    time.sleep(0.2)\n"
+        "    print('done')\n"
+        "threading.Thread(target=work).start()\n"
+        "sys.exit(0)"
+    )
+    with pytest.raises(SystemExit):
+        program.run()
+    assert capsys.readouterr().out == "done\n"
+
+
+def test_packages_of_the_program_are_not_hidden(script, tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(os.path.dirname(os.path.dirname(tpu.__file__)))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "models"]:
+        monkeypatch.delitem(sys.modules, name)
+    (tmp_path / "models" / "theirs").mkdir(parents=True)
+    (tmp_path / "models" / "theirs" / "net.py").write_text("value = 5")
+    script("from models.theirs import net\nprint(net.value)").run()
     assert capsys.readouterr().out == "5\n"

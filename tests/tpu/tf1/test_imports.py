@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import pathlib
 import subprocess
 import sys
 import types
@@ -275,3 +276,16 @@ def test_importing_the_package_does_not_import_tensorflow():
     code = "import sys, tpu.tf1; print('tensorflow' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_package_behind_a_link(tmp_path):
+    (tmp_path / "tpu").symlink_to(pathlib.Path(tf1.__file__).parents[1])
+    code = "from tpu import tf1; tf1.install()"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr

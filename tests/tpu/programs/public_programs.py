@@ -135,6 +135,12 @@ BERT_PRETRAINING = Case(
     runs={"1 train, 1 evaluate": ""},
     is_tf1=True,
 )
+BERT_ON_ONE_CORE = dataclasses.replace(
+    BERT_PRETRAINING,
+    name="bert_on_one_core",
+    arguments=f"{BERT_PRETRAINING.arguments} --num_tpu_cores=1",
+    topology="1x1",
+)
 BERT_CLASSIFIER = Case(
     "bert_classifier",
     "bert/run_classifier.py",

@@ -38,6 +38,11 @@ class Call(NamedTuple):
     execute: Callable
 
     @property
+    def name(self) -> str:
+        """One of "train", "evaluate", "predict" and "export"."""
+        return "export" if self.method == METHODS[-1] else self.method
+
+    @property
     def on_tpu(self) -> bool:
         """True if it runs on a TPU, unless `eval_on_tpu=False`."""
         is_tpu_estimator = isinstance(self.estimator, TPUEstimator)

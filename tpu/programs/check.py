@@ -24,7 +24,7 @@ from tpu.findings import ERROR, NOTE, WARNING, Finding, user_line_in
 from tpu.programs import calls
 from tpu.programs.program import Program
 
-_MODES = {"train": "train", "evaluate": "eval", "predict": "predict"}
+_MODES = {"train": "train", "evaluate": "eval", "predict": "predict", "export": "export"}
 _LEVELS = (ERROR, WARNING, NOTE)
 
 
@@ -151,8 +151,7 @@ class _CallCheck:
 
     def _handle(self, call):
         self._is_waiting = False
-        mode = _MODES.get(call.method, "export")
-        name = call.method if mode != "export" else "export"
+        mode, name = _MODES[call.name], call.name
         runs_on_tpu = call.on_tpu
         if runs_on_tpu and mode != "export":
             with call.estimator._ctx.with_mode({"predict": "infer"}.get(mode, mode)) as context:

@@ -30,7 +30,7 @@ def run(program: Program, tpu_topology: Topology) -> int:
     counts = collections.Counter()
 
     def execute(call):
-        counts[call.method.strip("_"), call.on_tpu] += 1
+        counts[call.name, call.on_tpu] += 1
         return call.execute()
 
     cores = f"{tpu_topology.num_hosts} x {tpu_topology.cores_per_host} cores"

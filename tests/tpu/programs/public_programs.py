@@ -104,7 +104,7 @@ RESNET = Case(
     --eval_batch_size=16 --train_steps=4 --steps_per_eval=4 --iterations_per_loop=2
     --num_train_images=64 --num_eval_images=32 --num_label_classes=10 --image_size=64
     --resnet_depth=18 --precision=float32 --num_parallel_calls=2""",
-    runs={"1 train, 1 evaluate, 1 export_all_saved_models": ""},
+    runs={"1 train, 1 evaluate, 1 export": ""},
     python_path=MODELS,
     packages=("yaml",),
 )
@@ -134,6 +134,12 @@ BERT_PRETRAINING = Case(
     f"{PRETRAINING_FLAGS} --bert_config_file=DATA/bert_config.json",
     runs={"1 train, 1 evaluate": ""},
     is_tf1=True,
+)
+BERT_ON_ONE_CORE = dataclasses.replace(
+    BERT_PRETRAINING,
+    name="bert_on_one_core",
+    arguments=f"{BERT_PRETRAINING.arguments} --num_tpu_cores=1",
+    topology="1x1",
 )
 BERT_CLASSIFIER = Case(
     "bert_classifier",

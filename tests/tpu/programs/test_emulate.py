@@ -15,7 +15,7 @@ def test_every_call_runs_on_emulated_cores(linear_program, tmp_path, capfd):
     assert emulate.run(linear_program("--mode=all", "--steps=4"), SLICE) == 0
     out, err = capfd.readouterr()
     assert "tpu: emulating a TPU 1x2 (1 x 2 cores)" in err
-    ran = "2 train, 2 evaluate, 1 predict, 1 export_all_saved_models"
+    ran = "2 train, 2 evaluate, 1 predict, 1 export"
     assert f"tpu: on emulated cores: {ran}" in err
     assert "predictions 11" in out
     assert tf.train.load_variable(f"{tmp_path}/model", "global_step") == 4

@@ -288,7 +288,12 @@ def _causes_in_graph(call, tpu_topology):
             call.estimator, call.arguments["input_fn"], mode, tpu_topology
         )
     found = lint.apply_rules(program, mode, 8)
-    causes = [f"{f.message} (at {f.where})" for f in found if f.code in _LINT_CODES]
+    causes = []
+    for code in _LINT_CODES:
+        same = [finding for finding in found if finding.code == code]
+        if same:
+            number = f"{len(same)} x: " if len(same) > 1 else ""
+            causes.append(f"{number}{same[0].message} (at {same[0].where})")
     operations = program.operations.values()
     batch_norms = [op for op in operations if op.type in _BATCH_NORM and op.get_attr("is_training")]
     del graph  # kept until here: operations do not keep their graph alive

@@ -149,7 +149,8 @@ def run(
         print("the program did not train a TPUEstimator with use_tpu=True: nothing to compare")
         return 2
     call, comparison = found
-    comparison.causes += _causes_in_graph(call, tpu_topology)
+    with contextlib.nullcontext() if clipping else cpu_graph.without_clipping():
+        comparison.causes += _causes_in_graph(call, tpu_topology)
     print(format_text(comparison, tpu_topology))
     if report_path:
         with open(report_path, "w") as file:

@@ -65,7 +65,9 @@ def test_without_clipping(linear_program, capfd):
     assert (
         compare.run(linear_program("--optimizer=clipped"), TWO_CORES, 3, None, clipping=False) == 0
     )
-    assert "dense/kernel/Momentum" in capfd.readouterr().out
+    out = capfd.readouterr().out
+    assert "dense/kernel/Momentum" in out
+    assert "clip" not in out
 
 
 def test_two_runs_are_bit_identical(linear_program, capfd):

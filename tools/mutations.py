@@ -148,9 +148,9 @@ FAULTS = [
         "tests/test_interruption.py",
     ),
     Fault(
-        "tpu/emulator/replication.py",
-        '"AddN", summands, T=dtype, N=len(summands)',
-        '"AddN", [*summands, summands[0]], T=dtype, N=len(summands) + 1',
+        "tpu/emulator/collectives.py",
+        '"AddN", values, **attributes',
+        '"AddN", [values[0], *values[:-1]], **attributes',
         "tests/tpu/emulator/test_emulator.py",
     ),
     Fault("tpu/check/lint.py", "if step.batch_size % 8:", "if step.batch_size % 4:", "tests/tpu"),

@@ -12,7 +12,8 @@ ROOT = pathlib.Path(__file__).parents[2]
 CASE = "masked_lm"
 MAX_FRAMES = 10
 # They call the model_fn in the loop of a session.run: several steps on a CPU, the emulated cores.
-LOOPS = ("engine/train/host_loop.py", "tpu/emulator/emulator.py")
+EMULATOR = ("tpu/emulator/control_flow.py", "tpu/emulator/emulator.py")
+LOOPS = ("engine/train/host_loop.py", *EMULATOR)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from tpu.check import Report, check_program, compiler, format_text, to_json
 from tpu.connect.topology import Topology
 from tpu.emulator import emulator
 from tpu.findings import ERROR, NOTE, WARNING, Finding, user_line_in
-from tpu.programs import calls
+from tpu.programs import calls, report_file
 from tpu.programs.program import Program
 
 _MODES = {"train": "train", "evaluate": "eval", "predict": "predict", "export": "export"}
@@ -56,13 +56,13 @@ def run(program: Program, tpu_topology: Topology, steps: int, effort: str, repor
         except KeyboardInterrupt:
             is_interrupted, error = True, "Ctrl-C"
         except Exception as raised:  # any exception of the program is reported
-            traceback.print_exc()
+            if not check.has_placeholders:  # else the stack of a program that is right
+                traceback.print_exc()
             place = user_line_in(traceback.extract_tb(raised.__traceback__))
             error = f"{type(raised).__name__}: {raised} (at {place})"
     report = check.report(error)
     if report_path and report:
-        with open(report_path, "w") as file:
-            file.write(to_json(report))
+        report_file.write(report_path, to_json(report))
     if is_interrupted:
         return 128 + signal.SIGINT
     if report is None:
@@ -75,13 +75,17 @@ class _Waiting(BaseException):
 
 
 class _CallCheck:
-    """Checks calls instead of executing them."""
+    """Checks calls instead of executing them.
+
+    Attributes:
+      has_placeholders: True if the program got a placeholder result.
+    """
 
     def __init__(self, tpu_topology, steps, effort):
         self._topology, self._steps, self._effort = tpu_topology, steps, effort
         self._reports = {}  # {identity of a call: (its mode, its Report)}
         self._last_step = 0
-        self._has_placeholders = self._is_waiting = False
+        self.has_placeholders = self._is_waiting = False
         self._skipped: list[str] = []
 
     @contextlib.contextmanager
@@ -118,7 +122,7 @@ class _CallCheck:
                 calls_of_mode = sum(name.split()[0] == mode for name in modes)
                 name = f"{mode} {calls_of_mode + 1}" if calls_of_mode else mode
                 modes[name] = report.modes[mode]
-        if error and self._has_placeholders:
+        if error and self.has_placeholders:
             not_checked.append(
                 f"calls after this error of the program, which ran with placeholder results: "
                 f"{error}. --steps=N executes its calls"
@@ -162,7 +166,7 @@ class _CallCheck:
             self._skipped.append(f"{name} at {call.where}: it runs without a TPU (use_tpu=False)")
         if self._steps:
             return self._execute(call)
-        self._has_placeholders = True
+        self.has_placeholders = True
         return getattr(self, f"_{name}_result")(call)
 
     def _check(self, call, mode, name):

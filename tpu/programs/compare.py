@@ -21,7 +21,7 @@ from tpu.check import graph_builder, lint
 from tpu.connect.topology import Topology
 from tpu.emulator import emulator
 from tpu.findings import user_line
-from tpu.programs import calls, cpu_graph
+from tpu.programs import calls, cpu_graph, report_file
 from tpu.programs.program import Program
 from tpu.programs.replay import Recording, static_shapes
 
@@ -153,9 +153,8 @@ def run(
         comparison.causes += _causes_in_graph(call, tpu_topology)
     print(format_text(comparison, tpu_topology))
     if report_path:
-        with open(report_path, "w") as file:
-            json.dump(dataclasses.asdict(comparison), file, indent=1)
-            file.write("\n")
+        fields = dataclasses.asdict(comparison)
+        report_file.write(report_path, f"{json.dumps(fields, indent=1)}\n")
     return int(not comparison.is_decided or bool(comparison.not_rounding))
 
 

@@ -27,11 +27,14 @@ def run(program: Program, tpu_topology: Topology) -> int:
     Raises:
       Any exception of the program.
     """
-    counts = collections.Counter()
+    counts, failed = collections.Counter(), []
 
     def execute(call):
+        failed.append(call.name)
+        result = call.execute()
+        failed.pop()
         counts[call.name, call.on_tpu] += 1
-        return call.execute()
+        return result
 
     cores = f"{tpu_topology.num_hosts} x {tpu_topology.cores_per_host} cores"
     _log(f"emulating a TPU {tpu_topology.name} ({cores}); not emulated: {emulator.NOT_EMULATED}")
@@ -40,7 +43,7 @@ def run(program: Program, tpu_topology: Topology) -> int:
             with emulator.emulate(tpu_topology), calls.intercept(execute):
                 program.run()
         finally:
-            _log(_summary(counts))
+            _log(_summary(counts, failed))
     except NotImplementedError as error:
         frames = traceback.extract_tb(error.__traceback__)
         if not frames[-1].filename.startswith(_EMULATOR_FOLDER):
@@ -50,8 +53,9 @@ def run(program: Program, tpu_topology: Topology) -> int:
     return 0
 
 
-def _summary(counts):
+def _summary(counts, failed):
     on_tpu = [f"{number} {name}" for (name, is_tpu), number in counts.items() if is_tpu]
+    on_tpu += [f"{name} failed" for name in failed]
     if on_tpu:
         return f"on emulated cores: {', '.join(on_tpu)}"
     if counts:

@@ -49,6 +49,12 @@ def test_errors_of_the_program_are_its_own(script):
         emulate.run(script("raise KeyError('mine')"), SLICE)
 
 
+def test_reports_a_call_that_failed(linear_program, capfd):
+    with pytest.raises(ValueError, match="divisible by number of replicas 3"):
+        emulate.run(linear_program(), topology.find("1x3"))
+    assert capfd.readouterr().err.endswith("tpu: on emulated cores: train failed\n")
+
+
 def test_unsupported_programs_get_one_line(script, capfd):
     source = """
 import tensorflow as tf

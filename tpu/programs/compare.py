@@ -166,7 +166,7 @@ def format_text(comparison: Comparison, tpu_topology: Topology, rows: int = 8) -
         for name, is_trainable in (("weights", True), ("other variables", False))
     ]
     shown = [d for _, part in parts for d in part[:rows]]
-    width = max(len("other variables"), *(len(d.name) for d in shown))
+    width = max(map(len, ("other variables", *(d.name for d in shown))))
     lines = [
         f"{comparison.steps} steps on emulated cores ({tpu_topology.name}) and with use_tpu=False, "
         f"train at {comparison.where}"
@@ -313,7 +313,7 @@ def _differences(emulated, on_cpu, reordered, trainable, num_replicas):
         rounding = _difference(reordered[name], value)[1] if reordered else None
         # Sums of gradients are num_replicas times their mean, sums of squares its square.
         found = {
-            factor: _difference(emulated[name], factor * value)
+            factor: _difference(emulated[name], factor * value.astype(np.float64))
             for factor in (1, num_replicas, num_replicas**2)
         }
         factor = min(found, key=lambda factor: (found[factor][1] > _NEARLY_EQUAL, factor))
@@ -325,8 +325,8 @@ def _difference(a, b):
     """Returns the max abs difference of two arrays, also relative to the max abs value of `b`."""
     if not b.size:
         return 0.0, 0.0
-    largest = float(np.abs(a.astype(np.float64) - b).max())
-    scale = float(np.abs(b).max())
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    largest, scale = float(np.abs(a - b).max()), float(np.abs(b).max())
     return largest, largest / scale if scale else largest
 
 
@@ -340,9 +340,12 @@ def _copy_first_checkpoint(source, target):
 
 
 def _variables(checkpoint):
+    """Returns the numbers of a checkpoint, `{name: array}`, without its strings."""
     reader = tf.train.load_checkpoint(checkpoint)
-    names = sorted(reader.get_variable_to_shape_map())
-    return {name: np.asarray(reader.get_tensor(name)) for name in names}
+    dtypes = sorted(reader.get_variable_to_dtype_map().items())
+    return {
+        name: np.asarray(reader.get_tensor(name)) for name, dtype in dtypes if dtype != tf.string
+    }
 
 
 def _digest(variables):

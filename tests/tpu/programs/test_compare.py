@@ -118,6 +118,7 @@ def _model_fn(features, labels, mode, params):
         ((1e-6, 1e-6, 1e-6), "NOT equal up to rounding"),
         ((1e-6, 1e-6, 0.5), "equal up to rounding"),  # the third is rounding itself
         ((1e-6, 0.5, 0.5), "undecided"),
+        ((0.5, 0.5, 0.5), "undecided"),
         ((None, None, None), "NOT equal up to rounding"),
     ],
 )

@@ -25,7 +25,7 @@ def run(program, capfd, tpu_topology=TWO_CORES, steps=3):
         (("--input=shuffled",), ONE_CORE),
         (("--input=shuffled", "--dropout=0.5"), TWO_CORES),
         slow(("--input=transposed",), TWO_CORES),
-        (("--input=flat",), TWO_CORES),
+        slow(("--input=flat",), TWO_CORES),
     ],
 )
 def test_right_programs_are_equal_up_to_rounding(linear_program, capfd, flags, tpu_topology):

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import numpy as np
 import tensorflow as tf
@@ -58,6 +60,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_an_old_program_trains_and_evaluates(tmp_path):
     path = tmp_path / "program.py"
     path.write_text(PROGRAM)

@@ -30,11 +30,13 @@ def run(program: Program, tpu_topology: Topology) -> int:
     counts, failed = collections.Counter(), []
 
     def execute(call):
-        failed.append(call.name)
-        result = call.execute()
-        failed.pop()
         counts[call.name, call.on_tpu] += 1
-        return result
+        try:
+            return call.execute()
+        except BaseException:
+            counts[call.name, call.on_tpu] -= 1
+            failed.append(call.name)
+            raise
 
     cores = f"{tpu_topology.num_hosts} x {tpu_topology.cores_per_host} cores"
     _log(f"emulating a TPU {tpu_topology.name} ({cores}); not emulated: {emulator.NOT_EMULATED}")
@@ -54,7 +56,7 @@ def run(program: Program, tpu_topology: Topology) -> int:
 
 
 def _summary(counts, failed):
-    on_tpu = [f"{number} {name}" for (name, is_tpu), number in counts.items() if is_tpu]
+    on_tpu = [f"{number} {name}" for (name, is_tpu), number in counts.items() if is_tpu and number]
     on_tpu += [f"{name} failed" for name in failed]
     if on_tpu:
         return f"on emulated cores: {', '.join(on_tpu)}"

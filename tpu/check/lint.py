@@ -3,7 +3,7 @@
 To add a rule, write a generator with the decorator `@rule` in the section "Rules", or in
 `training_rules` if it is about updates of variables. It takes a `Step` and yields (level, code,
 message, operation or None), and optionally the wasted bytes; the line of the user's code is added
-from the operation. Explain a new code in explanations.py, list it in the table of findings in
+from the operation. Explain a new code in codes.py, list it in the table of findings in
 docs/check.md, and test it in tests/tpu/check/test_lint.py.
 """
 

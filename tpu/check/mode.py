@@ -1,6 +1,6 @@
 """Checks one mode of a program: runs the stages, collects findings and what was not checked.
 
-A stage that fails for a reason of its own is listed as not checked; the other stages run.
+A stage that raises an unexpected exception is listed as not checked; the other stages run.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from tpu.connect.topology import Topology
 from tpu.emulator import emulator
 from tpu.findings import ERROR, NOTE, WARNING, Finding, user_line_in
 from tpu.programs import calls, report_file
-from tpu.programs.program import Program
+from tpu.programs.program import Program, log
 
 _MODES = {"train": "train", "evaluate": "eval", "predict": "predict", "export": "export"}
 _LEVELS = (ERROR, WARNING, NOTE)
@@ -114,7 +114,7 @@ class _CallCheck:
           error: why the program stopped early, or None.
         """
         findings, modes = [], {}
-        not_checked = self._skipped
+        not_checked = [*self._skipped]
         for mode, report in self._reports.values():
             findings += report.findings
             not_checked += report.not_checked
@@ -173,7 +173,7 @@ class _CallCheck:
         identity = _identity(call)
         if identity in self._reports:
             return
-        _log(f"checking {name} at {call.where}")
+        log(f"checking {name} at {call.where}")
         if mode == "export":
             receivers = call.arguments["input_receiver_fn_map"]
             input_fns = {"export": receivers["infer"]} if "infer" in receivers else {}
@@ -281,7 +281,3 @@ def _describe(function):
     plain = [repr(value) for value in held if isinstance(value, (str, int, float, bool, tuple))]
     owner = id(getattr(function, "__self__", None))
     return getattr(function, "__code__", None) or repr(function), tuple(plain), owner
-
-
-def _log(message):
-    print(f"tpu: {message}", file=sys.stderr, flush=True)

@@ -155,7 +155,7 @@ def _program(parser, arguments):
         parser.error("no program: give its file, or -m and its module")
     target, *rest = arguments.program
     if not arguments.is_module and not os.path.exists(target):
-        parser.error(f"there is no file '{target}' (options of this command go before it)")
+        parser.error(f"program '{target}' does not exist (options of this command go before it)")
     return Program(target, arguments.is_module, tuple(rest))
 
 

@@ -9,7 +9,6 @@ import inspect
 import json
 import os
 import random
-import sys
 import tempfile
 import traceback
 from unittest import mock
@@ -22,7 +21,7 @@ from tpu.connect.topology import Topology
 from tpu.emulator import emulator
 from tpu.findings import user_line
 from tpu.programs import calls, cpu_graph, report_file
-from tpu.programs.program import Program
+from tpu.programs.program import Program, log
 from tpu.programs.replay import Recording, static_shapes
 
 # Differences up to this multiple of what another order of the same examples causes are rounding.
@@ -140,7 +139,7 @@ def run(
         except _Compared:
             pass
         except SystemExit as exit_request:
-            _log(f"the program ended with {exit_request.code!r}")
+            log(f"the program ended with {exit_request.code!r}")
         except Exception:  # status 1 means that the variables differ
             traceback.print_exc()
             print("not compared: the program or a training of the comparison failed")
@@ -243,7 +242,7 @@ def _compare(call, steps, clipping):
             stack.enter_context(cpu_graph.without_clipping())
 
         def train(name, input_fn, use_tpu):
-            _log(f"training {steps} steps {name}")
+            log(f"training {steps} steps {name}")
             model_dir = os.path.join(folder, name)
             if not use_tpu:
                 _copy_first_checkpoint(emulated_dir, model_dir)
@@ -263,7 +262,7 @@ def _compare(call, steps, clipping):
                 batch_size = call.estimator._ctx._train_batch_size // len(recording.batches)
                 replay = recording.join(steps, shapes, batch_size)
             except ValueError as error:
-                causes.append(f"input_fn was read again, shuffled anew if it shuffles: {error}")
+                causes.append(f"input_fn was read again, in another order if it shuffles: {error}")
                 replay = None
             on_cpu = train("on the CPU", replay.input_fn if replay else input_fn, False)
             # With random numbers, another order changes more than the rounding.
@@ -369,7 +368,3 @@ def _rebuild(estimator, model_dir, steps, use_tpu):
         tf_random_seed=config.tf_random_seed or 1,
     )
     return calls.TPUEstimator(**arguments)
-
-
-def _log(message):
-    print(f"tpu: {message}", file=sys.stderr, flush=True)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import collections
 import os
-import sys
 import traceback
 
 from tpu.connect.topology import Topology
 from tpu.emulator import emulator
 from tpu.findings import user_line_in
 from tpu.programs import calls
-from tpu.programs.program import Program
+from tpu.programs.program import Program, log
 
 _EMULATOR_FOLDER = os.path.dirname(emulator.__file__) + os.sep
 
@@ -39,18 +38,18 @@ def run(program: Program, tpu_topology: Topology) -> int:
             raise
 
     cores = f"{tpu_topology.num_hosts} x {tpu_topology.cores_per_host} cores"
-    _log(f"emulating a TPU {tpu_topology.name} ({cores}); not emulated: {emulator.NOT_EMULATED}")
+    log(f"emulating a TPU {tpu_topology.name} ({cores}); not emulated: {emulator.NOT_EMULATED}")
     try:
         try:
             with emulator.emulate(tpu_topology), calls.intercept(execute):
                 program.run()
         finally:
-            _log(_summary(counts, failed))
+            log(_summary(counts, failed))
     except NotImplementedError as error:
         frames = traceback.extract_tb(error.__traceback__)
         if not frames[-1].filename.startswith(_EMULATOR_FOLDER):
             raise
-        _log(f"error: {error} (at {user_line_in(frames)})")
+        log(f"error: {error} (at {user_line_in(frames)})")
         return 1
     return 0
 
@@ -63,7 +62,3 @@ def _summary(counts, failed):
     if counts:
         return "nothing ran on emulated cores: set use_tpu=True by the program's own flag"
     return "nothing ran on emulated cores: the program called no TPUEstimator"
-
-
-def _log(message):
-    print(f"tpu: {message}", file=sys.stderr, flush=True)

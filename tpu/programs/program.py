@@ -60,6 +60,11 @@ class Program:
                 runpy.run_path(path, run_name="__main__")
 
 
+def log(message: str) -> None:
+    """Prints a line of a command to stderr, apart from the output of the program."""
+    print(f"tpu: {message}", file=sys.stderr, flush=True)
+
+
 def _without_checkout(entries):
     """Returns entries of `sys.path` without that of this package, if it hides theirs.
 

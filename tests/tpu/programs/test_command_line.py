@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).parents[3]
         ([], "required: COMMAND"),
         (["emulat", "x.py"], "invalid choice: 'emulat'"),
         (["emulate"], "no program: give its file, or -m and its module"),
-        (["emulate", "missing.py"], "there is no file 'missing.py'"),
+        (["emulate", "missing.py"], "program 'missing.py' does not exist"),
         (["emulate", "--topology=v3-7", "x.py"], "unknown TPU slice 'v3-7'. Valid: v2-8"),
         (["emulate", "--topology=v5e-8", "x.py"], "only the PJRT runtime"),
         (["compare", "--steps=0", "x.py"], "'0' is not an integer of at least 1"),

@@ -18,13 +18,12 @@ from tensorflow.core.framework import graph_pb2
 from tensorflow.python.eager import context
 
 from tpu.check import kernels, substitutes
-from tpu.check.placement import DROPPED_OPS, Placement
+from tpu.check.placement import DROPPED_OPS, OUTSIDE, Placement
 from tpu.emulator.replicated_graph import ReplicatedGraph, copy_node, group_assignment
 
 # Operations whose outputs are arguments of the lowered step, and whose inputs are its results.
 _SOURCES = ("InfeedDequeueTuple", "RecvTPUEmbeddingActivations")
 _SINKS = ("OutfeedEnqueueTuple", "SendTPUEmbeddingGradients")
-_OUTSIDE = "_xla_outside_compilation"
 _COUNTER = itertools.count()
 
 
@@ -194,7 +193,7 @@ def _check_function(function, others):
         if node.op in substitutes.TPU_ONLY:
             raise NotImplementedError(missing_kernel(node.op))
         is_known = kernels.has_kernel(node.op) or node.op in kernels.RUNTIME_OPS
-        if _OUTSIDE in node.attr or (others is not None and not is_known | (node.op in others)):
+        if OUTSIDE in node.attr or (others is not None and not is_known | (node.op in others)):
             raise NotImplementedError(f"outside compilation of {node.op} in a loop or conditional")
 
 

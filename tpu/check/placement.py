@@ -15,7 +15,8 @@ from tensorflow.python.framework import op_def_registry
 from tpu.check import kernels
 from tpu.emulator.replicated_graph import ReplicatedGraph
 
-_OUTSIDE = "_xla_outside_compilation"
+# Attribute of operations that `tf.tpu.outside_compilation` marks.
+OUTSIDE = "_xla_outside_compilation"
 _HOST_DTYPES = {tf.string, tf.resource, tf.variant}
 # XLA compiles them to nothing.
 DROPPED_OPS = ("Assert",)
@@ -100,7 +101,7 @@ def nested_operations(op: tf.Operation) -> list[tf.Operation]:
 
 def is_outside(op: tf.Operation) -> bool:
     """Returns True if an operation is marked by `tf.tpu.outside_compilation`."""
-    return _OUTSIDE in op.node_def.attr
+    return OUTSIDE in op.node_def.attr
 
 
 @functools.cache
@@ -128,7 +129,7 @@ def _only_writes(conditional, functions):
     """Returns True if the only effects of a conditional's branches are those of host operations."""
     branches = [conditional.get_attr(name).name for name in ("then_branch", "else_branch")]
     nodes = [node for name in branches for node in functions[name].node_def]
-    on_host = [node for node in nodes if _OUTSIDE in node.attr or not kernels.has_kernel(node.op)]
+    on_host = [node for node in nodes if OUTSIDE in node.attr or not kernels.has_kernel(node.op)]
     others = [node for node in nodes if node not in on_host and node.op != "ReadVariableOp"]
     stateful = [node for node in others if op_def_registry.get(node.op).is_stateful]
     return bool(on_host) and not stateful

@@ -15,12 +15,21 @@ FROM ${BASE} AS python
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends ca-certificates python3.11 tini \
     && rm -rf /var/lib/apt/lists/* /var/cache/debconf/*-old /var/log/*.log /var/log/apt
-# Kubernetes' runAsNonRoot needs a number. The entry in passwd gives it a name; any other uid works too.
+
+FROM python AS pip
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends python3.11-venv \
+    && rm -rf /var/lib/apt/lists/*
+WORKDIR /opt/python
+COPY tools/setup.sh tools/image/trim.sh tools/
+
+FROM python AS runtime
+# USER is a number for Kubernetes' runAsNonRoot; this gives it a name. Any other uid works, too.
 RUN useradd --uid 1000 --user-group --no-create-home --home-dir /tmp models
-# HOME: programs run as any uid and on a read-only root file system; only /tmp and volumes are written.
+# HOME: programs run as any uid on a read-only root file system and write only /tmp and volumes.
 ENV HOME=/tmp \
     LANG=C.UTF-8 \
-    PATH=/opt/python/.venv/bin:/usr/local/bin:/usr/bin:/bin \
+    PATH=/opt/python/.venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONPATH=/app \
     PYTHONUNBUFFERED=1 \
@@ -35,36 +44,16 @@ LABEL org.opencontainers.image.title="estimator-models" \
       org.opencontainers.image.version="0.1.0" \
       org.opencontainers.image.base.name="docker.io/library/debian:bookworm-20261005-slim"
 
-FROM python AS pip
-RUN apt-get update \
-    && apt-get install --yes --no-install-recommends python3.11-venv \
-    && rm -rf /var/lib/apt/lists/*
-WORKDIR /opt/python
-COPY tools/setup.sh tools/image/trim.sh tools/
-
 # The secrets are optional: a pip.conf for a private index, and CA certificates that it names.
 FROM pip AS packages-cpu
 COPY requirements/cpu.txt requirements/text.txt requirements/
 RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
     --mount=type=secret,id=ca_certificates \
-    --mount=type=cache,target=/tmp/.cache/pip \
+    --mount=type=cache,target=/root/.cache/pip \
     sh tools/setup.sh cpu text && sh tools/trim.sh
 
-FROM pip AS packages-gpu
-COPY requirements/gpu.txt requirements/text.txt requirements/
-RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
-    --mount=type=secret,id=ca_certificates \
-    --mount=type=cache,target=/tmp/.cache/pip \
-    sh tools/setup.sh gpu text && sh tools/trim.sh
-
-FROM pip AS packages-dev
-COPY requirements requirements
-RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
-    --mount=type=secret,id=ca_certificates \
-    --mount=type=cache,target=/tmp/.cache/pip \
-    sh tools/setup.sh tensorflow dev check text_ops serving
-
 FROM python AS code
+WORKDIR /app
 COPY prepare_data.py run_check.py run_cpu.py run_tpu.py ./
 COPY common common
 COPY configs configs
@@ -78,7 +67,38 @@ COPY tpu tpu
 RUN chmod -R u=rwX,go=rX . \
     && python3.11 -m compileall -q --invalidation-mode checked-hash .
 
-FROM python AS dev
+FROM runtime AS cpu
+COPY --from=packages-cpu /opt/python /opt/python
+COPY --from=code /app /app
+USER 1000:1000
+ARG REVISION=unknown
+LABEL org.opencontainers.image.revision="${REVISION}"
+
+FROM pip AS packages-gpu
+COPY requirements/gpu.txt requirements/text.txt requirements/
+RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
+    --mount=type=secret,id=ca_certificates \
+    --mount=type=cache,target=/root/.cache/pip \
+    sh tools/setup.sh gpu text && sh tools/trim.sh
+
+FROM runtime AS gpu
+COPY --from=packages-gpu /opt/python /opt/python
+COPY --from=code /app /app
+# Read by the NVIDIA container toolkit, which mounts the driver.
+ENV NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility
+USER 1000:1000
+ARG REVISION=unknown
+LABEL org.opencontainers.image.revision="${REVISION}"
+
+FROM pip AS packages-dev
+COPY requirements requirements
+RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
+    --mount=type=secret,id=ca_certificates \
+    --mount=type=cache,target=/root/.cache/pip \
+    sh tools/setup.sh tensorflow dev check text_ops serving
+
+FROM runtime AS dev
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends gcc libc6-dev make \
     && rm -rf /var/lib/apt/lists/*
@@ -91,19 +111,6 @@ CMD ["make", "test"]
 ARG REVISION=unknown
 LABEL org.opencontainers.image.revision="${REVISION}"
 
-FROM python AS gpu
-COPY --from=packages-gpu /opt/python /opt/python
-COPY --from=code /app /app
-# Read by the NVIDIA container toolkit, which mounts the driver.
-ENV NVIDIA_VISIBLE_DEVICES=all \
-    NVIDIA_DRIVER_CAPABILITIES=compute,utility
-USER 1000:1000
-ARG REVISION=unknown
-LABEL org.opencontainers.image.revision="${REVISION}"
-
-FROM python AS cpu
-COPY --from=packages-cpu /opt/python /opt/python
-COPY --from=code /app /app
-USER 1000:1000
-ARG REVISION=unknown
-LABEL org.opencontainers.image.revision="${REVISION}"
+# The target of `docker build .`. The others come before it, because Podman 4 builds all stages up to
+# its target.
+FROM cpu AS default

@@ -37,7 +37,8 @@ def build(engine: Engine, target: str, context: pathlib.Path, options: list[str]
     image = f"estimator-models:{target}"
     started = time.monotonic()
     engine.call("build", f"--target={target}", "--tag", image, *options, str(context))
-    print(f"{target}: built in {time.monotonic() - started:.0f} s. Layers:")
+    seconds, size = time.monotonic() - started, engine.size(image)
+    print(f"{target}: built in {seconds:.0f} s, {size / 1e9:.2f} GB. Layers:")
     for size, instruction in engine.history(image):
         instruction = re.sub(r"^(/bin/sh -c )?(#\(nop\) )?(RUN )?(/bin/sh -c )?", "", instruction)
         print(f"  {size:>8}  {' '.join(instruction.split())[:80] or 'base image'}")

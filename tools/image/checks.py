@@ -96,7 +96,7 @@ class Checks:
         return (*_CONFINED, f"--user={user}:{user}", f"--volume={self.work}:/work")
 
     def help(self):
-        """The entry point answers; a mistyped flag is one line with status 2."""
+        """The entry point runs programs and Python; a mistyped flag has status 2."""
         shown = self.run("run_cpu.py", "--help")
         require("--model_dir" in shown, f"run_cpu.py --help printed {shown!r}")
         require(self.run() == shown, "an image without arguments must print run_cpu.py --help")
@@ -118,15 +118,21 @@ class Checks:
                 last = self.run(*program, user=user).splitlines()[-1]
         return f"uid 1000 and {_UID}, read-only root: {last.replace('/work/', '')}"
 
-    def files(self):
-        """Nothing of the checkout but code is in the image; no file of it may be changed."""
-        found = self.shell("grep -rIl . /etc/pip.conf /run/secrets 2>/dev/null; true", user=0)
+    def secrets(self):
+        """No planted file, pip.conf or build secret is in the image."""
         places = "/app /opt /home /root /tmp /var /etc /usr/local"
-        found += self.shell(f"grep -rl {SECRET} {places} 2>/dev/null; true", user=0)
-        require(not found, f"files of the checkout or secrets are in the image: {found}")
-        writable = self.shell("find /app /opt /usr -writable -not -type l", options=())
-        require(not writable, f"uid {_UID} may write {writable}")
+        found = self.shell(f"grep -rl {SECRET} {places} 2>/dev/null; true")
+        found += self.shell("grep -rl . /etc/pip.conf /run/secrets 2>/dev/null; true")
+        require(not found, f"the image has files that it must not have: {found}")
         return f"{len(SECRET_FILES)} planted files (data, .git, keys) are not in it"
+
+    def code(self):
+        """Programs cannot change the code and the packages."""
+        writable = self.run(
+            "find", "/app", "/opt", "/usr", "-writable", "-not", "-type", "l", options=()
+        )
+        require(not writable, f"uid {_UID} may write {writable}")
+        return f"uid {_UID} may not write to /app, /opt, /usr"
 
     def stop(self):
         """SIGTERM saves and ends with status 143; the resumed training is bit-identical."""
@@ -226,9 +232,9 @@ class Checks:
         tests = ("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/common")
         return self.run(*tests, options=("--tmpfs=/tmp",), user=1000).strip().splitlines()[-1]
 
-    def shell(self, command, options=_READ_ONLY, user=_UID):
-        """Runs a shell command in a container; returns its stdout."""
-        return self.run("sh", "-c", command, options=options, user=user).strip()
+    def shell(self, command, options=_READ_ONLY):
+        """Runs a shell command as root without capabilities; returns its stdout."""
+        return self.run("sh", "-c", command, options=options, user=0).strip()
 
     def empty_work(self):
         """Empties the folder: files of other uids are removed by a container."""
@@ -236,8 +242,12 @@ class Checks:
         self.engine.call("run", *options, self.image, "find", "/work", "-mindepth", "1", "-delete")
 
 
-CPU_CHECKS = ("help", "files", "make_run", "stop", "stop_other_programs", "tpu", "own_model")
-CHECKS = {"cpu": CPU_CHECKS, "gpu": ("help", "files", "gpu", "make_run"), "dev": ("dev",)}
+_ALL = ("help", "secrets", "code", "make_run")
+CHECKS = {
+    "cpu": (*_ALL, "stop", "stop_other_programs", "tpu", "own_model"),
+    "gpu": (*_ALL, "gpu"),
+    "dev": ("secrets", "dev"),
+}
 
 
 def newest_step(folder: pathlib.Path) -> int:

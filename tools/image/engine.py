@@ -59,6 +59,10 @@ class Engine:
         """Returns the digests of the layers of an image, the lowest first."""
         return json.loads(self.call("inspect", "--format={{json .RootFS.Layers}}", image))
 
+    def size(self, image: str) -> int:
+        """Returns the bytes of an image, uncompressed."""
+        return int(self.call("inspect", "--format={{.Size}}", image))
+
     def history(self, image: str) -> list[tuple[str, str]]:
         """Returns (size, instruction) of each layer that is not empty, the lowest first."""
         form = "--format={{.Size}}\t{{.CreatedBy}}"

@@ -229,7 +229,7 @@ class Checks:
     def dev(self):
         """`make lint` and some tests run without a network."""
         self.run("make", "lint", options=("--tmpfs=/tmp",), user=1000)
-        tests = ("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/common")
+        tests = ("python", "-m", "pytest", "-p", "no:cacheprovider", "tests/common")
         return self.run(*tests, options=("--tmpfs=/tmp",), user=1000).strip().splitlines()[-1]
 
     def shell(self, command, options=_READ_ONLY):

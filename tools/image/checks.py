@@ -93,7 +93,7 @@ class Checks:
 
     def confined(self, user):
         """Returns the options of a container without network and capabilities."""
-        return (*_CONFINED, f"--user={user}:{user}", f"--volume={self.work}:/work")
+        return (*_CONFINED, f"--user={user}:{user}", f"--volume={self.work}:/work:z")
 
     def help(self):
         """The entry point runs programs and Python; a mistyped flag has status 2."""
@@ -238,7 +238,7 @@ class Checks:
 
     def empty_work(self):
         """Empties the folder: files of other uids are removed by a container."""
-        options = (f"--volume={self.work}:/work", "--user=0", "--rm", "--network=none")
+        options = (f"--volume={self.work}:/work:z", "--user=0", "--rm", "--network=none")
         self.engine.call("run", *options, self.image, "find", "/work", "-mindepth", "1", "-delete")
 
 

@@ -37,6 +37,7 @@ NOT_RUN = {
     "python run_cpu.py --strategy=mirrored --flagfile=...": "a form; tests/test_strategy.py",
     "python -m tpu": "tests/tpu/programs",
     "tpu-estimator": "tests/test_packaging.py",
+    "python -m tools.tpu_vm": "tests/tpu/vm",
     "python -m tools.local_cluster": "tests/test_cluster.py",
     "python -m tools.serving_equality": "tests/serving/test_runtimes.py",
     "python -m tf2onnx.convert": "tests/serving/test_recipes.py",

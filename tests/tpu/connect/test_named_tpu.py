@@ -1,0 +1,118 @@
+"""`python run_tpu.py --tpu=NAME` against a fake Cloud TPU API, in processes of their own."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import run_tpu
+from tests import gcs
+from tests.tpu.fake_cloud import READY
+
+ROOT = pathlib.Path(__file__).parents[3]
+
+
+@pytest.fixture
+def endpoints(worker):
+    """The networkEndpoints of a fake worker with 2 cores."""
+    return [{"ipAddress": "127.0.0.1", "port": worker(1, 2)}]
+
+
+def test_run_tpu_goes_as_far_as_a_worker_without_a_tpu_does(cloud, endpoints, tmp_path):
+    """It finds the worker, builds its program, opens a session and runs the initializers."""
+    cloud.set(node={"networkEndpoints": endpoints})
+    flags = ["--tpu=mine", "--mode=train", "--model=mlp", "--dataset=synthetic", "--image_size=8",
+             "--train_batch_size=16", "--train_steps=5", "--model_dir=gs://bucket/run"]  # fmt: skip
+    with gcs.serve(str(tmp_path), "bucket") as storage:
+        done = subprocess.run(
+            [sys.executable, "run_tpu.py", *flags],
+            cwd=ROOT,
+            env={**os.environ, **storage.environment, **cloud.environment},
+            capture_output=True,
+            text=True,
+        )
+        assert "run/flags.cfg" in storage.names("bucket")
+    assert done.stdout == "TPU mine (1 host x 2 cores)\n"
+    assert done.stderr.splitlines()[-1] == "Method not found!"  # RunStep, of the fake worker
+    assert done.returncode == 1
+
+
+def test_a_failed_lookup_is_one_line_and_writes_nothing(
+    cloud, exit_status, tiny_flags, capsys, tmp_path
+):
+    place = ["--tpu=other", "--tpu_zone=us-east1-c", "--gcp_project=p", "--data_dir=gs://a/b"]
+    training = ["--mode=train", "--train_steps=5", "--model_dir=gs://no-such-bucket/run"]
+    assert exit_status(run_tpu, *tiny_flags, *place, *training) == 2
+    printed = capsys.readouterr()
+    (line,) = printed.err.splitlines()
+    assert line.startswith(
+        "run_tpu.py: error: --tpu=other: there is no TPU other in zone us-east1-c of project p. "
+    )
+    assert not printed.out
+
+
+class Output:
+    """The lines of a process, read in a thread."""
+
+    def __init__(self, process):
+        self.lines = []
+        self._process = process
+        self._changed = threading.Condition()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self._process.stdout:
+            with self._changed:
+                self.lines.append(line.rstrip())
+                self._changed.notify_all()
+
+    def wait_for(self, text):
+        """Waits for a line that contains `text`."""
+        with self._changed:
+            found = self._changed.wait_for(lambda: any(text in x for x in self.lines), timeout=120)
+        assert found, "\n".join(self.lines)
+
+
+def test_a_preempted_training_ends_with_the_same_weights(
+    cloud, endpoints, command, run_tpu_in, variables, tmp_path
+):
+    steps = ["--mode=train", "--train_steps=600", "--save_checkpoints_steps=30"]
+    steps += ["--params=dropout=0", "--train_batch_size=14"]
+    cloud.set(node={"state": "CREATING"})
+    supervised = command("tests/tpu/named_tpu_program.py", "--tpu=mine", *steps)
+    process = subprocess.Popen(
+        [*supervised, "--max_restarts=2", "--tpu_wait_minutes=5"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    with process:
+        output = Output(process)
+        output.wait_for("the TPU is CREATING; waiting, 5 minutes left")
+        cloud.set(node={"networkEndpoints": endpoints})
+        while not (tmp_path / "model" / "checkpoint").exists():
+            assert process.poll() is None, output.lines
+        cloud.set(node={"state": "PREEMPTED"})
+        output.wait_for("--tpu=mine: the TPU is PREEMPTED. This program ends")
+        output.wait_for("training ended with status 1")
+        output.wait_for("the TPU is PREEMPTED; waiting")
+        cloud.set(status=404, error={"error": {"message": "deleted"}})
+        output.wait_for("there is no TPU mine")
+        created = {"createTime": "2026-11-23T12:00:00Z", "networkEndpoints": endpoints}
+        cloud.set(node={**created, "state": "CREATING"})
+        output.wait_for("the TPU is CREATING; waiting")
+        cloud.set(node=created)
+        process.wait()
+    assert process.returncode == 0, output.lines
+    assert created["createTime"] != READY["createTime"]
+    run_tpu_in(tmp_path / "undisturbed", *steps)
+    preempted, undisturbed = variables(tmp_path / "model"), variables(tmp_path / "undisturbed")
+    assert preempted.keys() == undisturbed.keys()
+    for name, value in undisturbed.items():
+        assert np.array_equal(preempted[name], value), name

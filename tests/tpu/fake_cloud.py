@@ -21,6 +21,7 @@ import urllib.request
 
 NAME, ZONE, PROJECT = "mine", "us-central1-b", "my-project"
 FULL_NAME = f"projects/{PROJECT}/locations/{ZONE}/nodes/{NAME}"
+TOKEN = {"access_token": "valid", "expires_in": 3600, "token_type": "Bearer"}
 READY = {
     "name": FULL_NAME,
     "state": "READY",
@@ -178,15 +179,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self._answer(200, {})
         self.server.state.requests.append(f"POST {self.path}")
         status = self.server.state.token_status
-        token = {"access_token": "valid", "expires_in": 3600, "token_type": "Bearer"}
         denied = {"error": "invalid_grant", "error_description": "Invalid JWT Signature."}
-        return self._answer(status, token if status == 200 else denied)
+        return self._answer(status, TOKEN if status == 200 else denied)
 
     def _answer_metadata(self, path):
         values = {
             "": "",
             "computeMetadata/v1/project/project-id": PROJECT,
             "computeMetadata/v1/instance/zone": f"projects/123/zones/{ZONE}",
+            "computeMetadata/v1/instance/service-accounts/default": {"email": "vm", "scopes": []},
+            "computeMetadata/v1/instance/service-accounts/default/token": TOKEN,
         }
         found = path in values and self.headers.get("Metadata-Flavor") == "Google"
         status = self.server.state.metadata_status

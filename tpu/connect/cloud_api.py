@@ -21,6 +21,7 @@ import tensorflow as tf
 from tpu.connect.address import Address
 from tpu.connect.api_errors import DISCOVERY_VARIABLE, LOGIN, NodeNotFoundError, describe, reason_of
 from tpu.connect.node import (
+    READY,
     NotReadyError,
     Place,
     ran_out_of_memory,
@@ -32,7 +33,8 @@ from tpu.connect.request import TPUError
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _TIMEOUT_SECONDS, _RETRIES = 10.0, 3
 _POLL_SECONDS = 10.0
-_ENDS = ("PREEMPTED", "TERMINATED")  # states at which it ends programs
+# States at which TPUEstimator's poller ends programs.
+_ENDS = ("PREEMPTED", "TERMINATED")
 _LOST = {"state": "TERMINATED"}
 # Zones and projects, such as us-central1-b and example.com:my-project.
 _NAME = re.compile(r"[\w.:-]+", re.ASCII)
@@ -116,8 +118,8 @@ class NodeClient:
         """From now on, answers TPUEstimator's poller of preemptions, and prints each new state.
 
         The poller ends the program if the node is PREEMPTED or TERMINATED, but stops polling after
-        any error. So it gets TERMINATED for a node that was deleted or created again, whose workers
-        this program has lost, and the last answer if the API is unavailable.
+        any error. So it gets TERMINATED for a node whose workers this program has lost, because the
+        node was deleted, created again or moved, and the last answer if the API is unavailable.
         """
         self._polled, self._status = node, f"the TPU is {text(node.get('state'))}"
         self._connected = node
@@ -150,8 +152,9 @@ class NodeClient:
         try:
             node = self._fetch(execute)
             status = f"the TPU is {text(node.get('state'))}"
-            if node.get("createTime") != self._connected.get("createTime"):
-                status, node = "the TPU was created again", _LOST
+            lost = _find_loss(self._connected, node)
+            if lost:
+                status, node = lost, _LOST
             elif ran_out_of_memory(node):
                 status = "the TPU ran out of memory"
         except NodeNotFoundError:
@@ -164,6 +167,15 @@ class NodeClient:
             print(f"{self.place.source}: {status}{advice}", flush=True)
         self._polled, self._status = node, status
         return node
+
+
+def _find_loss(before, after):
+    """Returns why a node that is READY again has other workers; "" if it has the same."""
+    if before.get("createTime") and after.get("createTime") not in (None, before["createTime"]):
+        return "the TPU was created again"
+    # TPUEstimator keeps the addresses that it had at the start.
+    moved = after.get("networkEndpoints") not in (None, before.get("networkEndpoints"))
+    return "the TPU has new addresses" if moved and after.get("state") == READY else ""
 
 
 def _find_credentials(found):

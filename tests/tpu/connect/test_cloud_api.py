@@ -4,6 +4,7 @@ import time
 
 import pytest
 from absl import flags
+from google.auth.compute_engine import _metadata
 
 from tests.tpu.fake_cloud import NAME, PROJECT, READY, ZONE
 from tpu.connect import address, cloud_api
@@ -165,6 +166,15 @@ def test_an_error_without_a_message(client, cloud):
     assert "--tpu=mine cannot be looked up in the Cloud TPU API" in str(failure(client))
 
 
+def test_a_vm_uses_its_service_account(client, cloud, monkeypatch, tmp_path):
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS")
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))  # no gcloud login
+    monkeypatch.setattr(_metadata, "_GCE_METADATA_HOST", f"127.0.0.1:{cloud.port}")
+    monkeypatch.setattr(_metadata, "_NO_GCE_CHECK", False)
+    assert client().get()["state"] == "READY"
+    assert cloud.count("service-accounts/default/token")
+
+
 def test_missing_credentials(client, monkeypatch):
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/no/such/key.json")
     message = str(failure(client))
@@ -285,6 +295,14 @@ def test_the_poller_ends_the_program_of_a_node_that_was_created_again(poll):
     recoverable, (line,) = poll(node={"createTime": "2026-11-23T11:00:00Z"})
     assert not recoverable
     assert line.startswith("--tpu=mine: the TPU was created again. This program ends")
+
+
+def test_the_poller_ends_the_program_of_a_node_with_new_addresses(poll):
+    endpoints = [{"ipAddress": "10.0.0.9", "port": 8470}]
+    assert poll(node={"state": "REPAIRING", "networkEndpoints": endpoints})[0]
+    recoverable, (line,) = poll(node={"networkEndpoints": endpoints})
+    assert not recoverable
+    assert line.startswith("--tpu=mine: the TPU has new addresses. This program ends")
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,13 @@ def test_every_health_of_the_api_has_a_meaning(public_api):
     assert values == {*node._HEALTHY, *node._HEALTH}
 
 
+def test_the_page_lists_each_state_and_health():
+    commands = {verb: verb.upper() for verb in ("start", "stop", "delete", "describe")}
+    page = (pathlib.Path(__file__).parents[3] / "docs" / "tpu_states.md").read_text()
+    for name, (meaning, advice) in {**node._STATES, **node._HEALTH}.items():
+        assert f"| `{name}` | {meaning} | {advice.format(**commands)} |" in page
+
+
 @pytest.mark.parametrize("health", ["HEALTHY", "HEALTH_UNSPECIFIED", "", None])
 def test_a_ready_and_healthy_node_is_no_problem(health):
     node.check_ready(PLACE, {**READY, "health": health})

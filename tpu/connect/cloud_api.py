@@ -6,6 +6,7 @@ adds a timeout, retries and one line for each failure.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import http.client
 import logging
@@ -164,7 +165,8 @@ class NodeClient:
         if status != self._status:
             ends = node.get("state") in _ENDS or "memory" in status
             advice = ". This program ends; run the same command again to resume" if ends else ""
-            print(f"{self.place.source}: {status}{advice}", flush=True)
+            with contextlib.suppress(OSError):  # an error would end the poller
+                print(f"{self.place.source}: {status}{advice}", flush=True)
         self._polled, self._status = node, status
         return node
 

@@ -157,14 +157,15 @@ def _query_node(request, found, wanted):
         silent = environment.check_endpoints(found.source, endpoints)
         if silent:
             raise node.NotReadyError("the TPU is READY, but a worker does not answer", silent[0])
-        return answer, kind
+        try:
+            return answer, client.resolver.get_tpu_system_metadata(), kind
+        except Exception as error:  # TensorFlow raises exceptions with no common base
+            status = "the TPU is READY, but a worker cannot be reached"
+            raise node.NotReadyError(status, str(_unreachable(found, error))) from error
 
-    answer, kind = cloud_api.wait(attempt, request.wait_minutes, found.source)
+    answer, metadata, kind = cloud_api.wait(attempt, request.wait_minutes, found.source)
     client.follow(answer)
-    try:
-        return client.resolver, client.resolver.get_tpu_system_metadata(), kind
-    except Exception as error:  # TensorFlow raises exceptions with no common base
-        raise _unreachable(found, error) from error
+    return client.resolver, metadata, kind
 
 
 def _query(request, found, wanted):

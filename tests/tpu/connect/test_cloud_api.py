@@ -1,5 +1,6 @@
 """NodeClient looks up a TPU in a fake Cloud TPU API: places, credentials, failures, polling."""
 
+import socket
 import time
 
 import pytest
@@ -54,6 +55,14 @@ def test_without_metadata_server_the_flags_are_needed(client, monkeypatch, flags
     message = str(failure(client, **flags))
     assert "--tpu=mine: the GCE metadata server does not give the place of the TPU: " in message
     assert message.endswith(f". Set {missing}")
+
+
+def test_a_metadata_server_that_hangs_is_given_up(client, monkeypatch):
+    monkeypatch.setattr(cloud_api, "_TIMEOUT_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("GCE_METADATA_HOST", f"127.0.0.1:{silent.getsockname()[1]}")
+        assert "timed out. Set --tpu_zone and --gcp_project" in str(failure(client))
+    assert socket.getdefaulttimeout() is None
 
 
 @pytest.mark.parametrize("flags", [{"zone": "a/b"}, {"zone": "a b"}, {"project": "p\x1b[31m"}])

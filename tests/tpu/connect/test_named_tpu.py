@@ -5,11 +5,15 @@ import pathlib
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
 
 import run_tpu
+from engine.checkpoints import checkpoint_files
+from tests.marks import slow
+from tpu.connect import flags as tpu_flags
 
 ROOT = pathlib.Path(__file__).parents[3]
 
@@ -68,12 +72,29 @@ def test_invalid_minutes_are_one_line(exit_status, tiny_flags, capsys, value, me
     assert message in line
 
 
+@pytest.mark.parametrize(
+    ("arguments", "flags"),
+    [
+        ([], ["--tpu_wait_minutes=60"]),
+        (["--tpu_wait_minutes=0"], []),
+        (["--tpu_wait_minutes=5"], []),
+    ],
+)
+def test_a_restart_waits_for_the_tpu(arguments, flags):
+    values = tpu_flags.FLAGS
+    values.unparse_flags()
+    values(["run_tpu.py", "--mode=train", "--model=mlp", "--dataset=digits", "--model_dir=m",
+            "--data_dir=d", "--train_steps=5", *arguments])  # fmt: skip
+    assert tpu_flags.restart_flags() == flags
+
+
 class Output:
     """The lines of a process, read in a thread."""
 
     def __init__(self, process):
         self.lines = []
         self._process = process
+        self._next = 0
         self._changed = threading.Condition()
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -84,21 +105,28 @@ class Output:
                 self._changed.notify_all()
 
     def wait_for(self, text):
-        """Waits for a line that contains `text`."""
+        """Waits for the next line that contains `text`."""
+
+        def is_found():
+            lines = self.lines[self._next :]
+            places = [i for i, line in enumerate(lines, self._next + 1) if text in line]
+            self._next = places[0] if places else self._next
+            return bool(places)
+
         with self._changed:
-            found = self._changed.wait_for(lambda: any(text in x for x in self.lines), timeout=120)
-        assert found, "\n".join(self.lines)
+            assert self._changed.wait_for(is_found, timeout=120), "\n".join([text, *self.lines])
 
 
+@pytest.mark.parametrize("preemptions", [1, slow(3)])
 def test_a_preempted_training_ends_with_the_same_weights(
-    cloud, endpoints, command, run_tpu_in, variables, tmp_path
+    cloud, endpoints, command, run_tpu_in, variables, tmp_path, preemptions
 ):
-    steps = ["--mode=train", "--train_steps=600", "--save_checkpoints_steps=30"]
+    steps = ["--mode=train", "--train_steps=400", "--save_checkpoints_steps=20"]
     steps += ["--params=dropout=0", "--train_batch_size=14"]
     cloud.set(node={"state": "CREATING"})
     supervised = command("tests/tpu/named_tpu_program.py", "--tpu=mine", *steps)
     process = subprocess.Popen(
-        [*supervised, "--max_restarts=2", "--tpu_wait_minutes=5"],
+        [*supervised, "--max_restarts=5", "--tpu_wait_minutes=5"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE,
@@ -108,18 +136,20 @@ def test_a_preempted_training_ends_with_the_same_weights(
     with process:
         output = Output(process)
         output.wait_for("the TPU is CREATING; waiting, 5 minutes left")
-        cloud.set(node={"networkEndpoints": endpoints})
-        while not (tmp_path / "model" / "checkpoint").exists():
-            assert process.poll() is None, output.lines
-        cloud.set(node={"state": "PREEMPTED"})
-        output.wait_for("--tpu=mine: the TPU is PREEMPTED. This program ends")
-        output.wait_for("training ended with status 1")
-        output.wait_for("the TPU is PREEMPTED; waiting")
-        cloud.set(status=404, error={"error": {"message": "deleted"}})
-        output.wait_for("there is no TPU mine")
-        created = {"createTime": "2026-11-23T12:00:00Z", "networkEndpoints": endpoints}
-        cloud.set(node={**created, "state": "CREATING"})
-        output.wait_for("the TPU is CREATING; waiting")
+        created = {"networkEndpoints": endpoints}
+        for i in range(preemptions):
+            cloud.set(node=created)
+            output.wait_for("training 19,971 parameters")
+            wait_for_checkpoint(process, tmp_path / "model", after=20 * i)
+            cloud.set(node={**created, "state": "PREEMPTED"})
+            output.wait_for("--tpu=mine: the TPU is PREEMPTED. This program ends")
+            output.wait_for("training ended with status 1")
+            output.wait_for("the TPU is PREEMPTED; waiting")
+            cloud.set(status=404, error={"error": {"message": "deleted"}})
+            output.wait_for("there is no TPU mine")
+            created["createTime"] = f"2026-11-23T12:0{i}:00Z"
+            cloud.set(node={**created, "state": "CREATING"})
+            output.wait_for("the TPU is CREATING; waiting")
         cloud.set(node=created)
         process.wait()
     assert process.returncode == 0, output.lines
@@ -129,3 +159,10 @@ def test_a_preempted_training_ends_with_the_same_weights(
     assert preempted.keys() == undisturbed.keys()
     for name, value in undisturbed.items():
         assert np.array_equal(preempted[name], value), name
+
+
+def wait_for_checkpoint(process, model_dir, after):
+    """Waits for a checkpoint of a step after `after`."""
+    while checkpoint_files.newest_step(str(model_dir)) <= after:
+        assert process.poll() is None
+        time.sleep(0.01)

@@ -27,6 +27,7 @@ PROGRAM_FLAGS = {
 NOT_RUN = {
     "make": "CI is `make test`; the others take minutes or a machine that may be changed",
     "tools/setup.sh": "`make test` runs it",
+    "tools/image/base.sh": "needs root, debootstrap and a container engine",
     "tensorboard": "serves until it is stopped",
     "saved_model_cli": "tests/test_run_cpu.py runs the line that an export prints",
     "gcloud": "needs Google Cloud",

@@ -41,6 +41,8 @@ NOT_RUN = {
     "tpu-estimator": "tests/test_packaging.py",
     "python -m tools.tpu_vm": "tests/tpu/vm",
     "python -m tools.local_cluster": "tests/test_cluster.py",
+    "python -m tools.job_manifest": "tests/tools/test_job_manifest.py",
+    "python -m tools.local_pods": "tests/tools/test_local_pods.py",
     "python -m tools.serving_equality": "tests/serving/test_runtimes.py",
     "python -m tf2onnx.convert": "tests/serving/test_recipes.py",
 }

@@ -37,8 +37,12 @@ NOT_RUN = {
     "python prepare_data.py --dataset=SOURCE": "a form, not a command",
     "python run_cpu.py --strategy=mirrored --flagfile=...": "a form; tests/test_strategy.py",
     "python -m tpu": "tests/tpu/programs",
+    "python run_tpu.py --tpu=my-tpu": "tests/tpu/connect/test_named_tpu.py",
     "tpu-estimator": "tests/test_packaging.py",
+    "python -m tools.tpu_vm": "tests/tpu/vm",
     "python -m tools.local_cluster": "tests/test_cluster.py",
+    "python -m tools.job_manifest": "tests/tools/test_job_manifest.py",
+    "python -m tools.local_pods": "tests/tools/test_local_pods.py",
     "python -m tools.serving_equality": "tests/serving/test_runtimes.py",
     "python -m tf2onnx.convert": "tests/serving/test_recipes.py",
 }

@@ -61,6 +61,11 @@ import tensorflow as tf
 assert tf.sysconfig.get_build_info()["is_cuda_build"]
 print(f"{len(paths)} CUDA libraries load (without a GPU and its driver)")
 """
+_CLOUD_API = """
+from googleapiclient import discovery
+import httplib2
+discovery.build("tpu", "v1", http=httplib2.Http())
+"""
 _ARRAYS = """
 import numpy as np
 random = np.random.default_rng(1)
@@ -185,7 +190,8 @@ class Checks:
         return seconds
 
     def tpu(self):
-        """The TPU emulator runs, and finds the program's TPUEstimator calls."""
+        """The TPU emulator and the check run; the client of the Cloud TPU API has what it reads."""
+        self.run("-c", _CLOUD_API)
         flags = ("--data_dir=/work/data/digits", "--train_steps=4", "--iterations_per_loop=2")
         flags += ("--save_checkpoints_steps=4", "--train_batch_size=16", "--mode=train")
         train = ("run_tpu.py", "--flagfile=configs/digits.cfg", *flags)

@@ -97,7 +97,8 @@ def expand_env(variables: list[dict], index: int) -> dict[str, str]:
         if "value" in variable:
             env[variable["name"]] = expand(variable["value"], env)
         else:
-            assert variable["valueFrom"]["fieldRef"]["fieldPath"] == _INDEX_ANNOTATION
+            if variable["valueFrom"]["fieldRef"]["fieldPath"] != _INDEX_ANNOTATION:
+                raise ValueError(f"{variable['name']} is not the completion index")
             env[variable["name"]] = str(index)
     return env
 
@@ -192,20 +193,23 @@ def _to_local(argument, volumes):
 
 def main() -> int:
     """Runs the manifest of the command line; returns the exit status of the pod that failed."""
-    import yaml
-
     try:
-        path, *others = FLAGS(sys.argv)[1:]
-        if others:
-            raise ValueError
+        arguments = FLAGS(sys.argv)[1:]
     except flags.Error as error:
         sys.exit(f"{error}\n{FLAGS.get_help()}")
-    except ValueError:
-        sys.exit(f"local_pods.py needs one manifest\n{FLAGS.get_help()}")
-    with open(path, encoding="utf-8") as file:
-        documents = list(yaml.safe_load_all(file))
+    if len(arguments) != 1:
+        sys.exit(f"local_pods.py needs the path of one manifest\n{FLAGS.get_help()}")
+    import yaml
+
     volumes = dict(each.partition("=")[::2] for each in FLAGS.volume)
-    pods = LocalPods(documents, FLAGS.logs, volumes)
+    try:
+        with open(arguments[0], encoding="utf-8") as file:
+            documents = list(yaml.safe_load_all(file))
+        pods = LocalPods(documents, FLAGS.logs, volumes)
+    except (OSError, yaml.YAMLError, ValueError) as error:
+        sys.exit(f"local_pods.py: error: {arguments[0]}: {' '.join(str(error).split())}")
+    except (AttributeError, IndexError, KeyError, TypeError):
+        sys.exit(f"local_pods.py: error: {arguments[0]} is not a manifest of tools/job_manifest.py")
     print(f"logs of {', '.join(pods.names)}: {FLAGS.logs}", flush=True)
     return pods.run()
 

@@ -113,11 +113,11 @@ def cluster(tiny_flags, tmp_path):
     """Builds the pods of a cluster of chief, worker, parameter server and evaluator."""
     groups = []
 
-    def build(kind, *arguments):
+    def build(kind, num_ps, *arguments):
         documents = make(
             kind,
             "--workers=1",
-            "--ps=1",
+            f"--ps={num_ps}",
             "--volume=claim:/runs",
             arguments=[*tiny_flags, "--model_dir=/runs/model", *arguments],
         )
@@ -129,12 +129,20 @@ def cluster(tiny_flags, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["indexed_jobs", "jobset", "tfjob"])
+@pytest.mark.parametrize(
+    ("kind", "num_ps", "arguments"),
+    [
+        ("indexed_jobs", 1, []),
+        ("jobset", 1, []),
+        ("tfjob", 1, []),
+        ("jobset", 0, ["--strategy=multi_worker_mirrored", "--train_batch_size=14"]),
+    ],
+)
 def test_a_cluster_trains_to_the_end_after_its_worker_is_killed(
-    cluster, kind, tmp_path, variables, result
+    cluster, kind, num_ps, arguments, tmp_path, variables, result
 ):
     steps = ["--train_steps=2000", "--save_checkpoints_steps=500", "--eval_timeout_secs=600"]
-    pods = cluster(kind, *steps)
+    pods = cluster(kind, num_ps, *steps, *arguments)
     (worker,) = (name for name in pods.names if "worker" in name)
     killed = []
 

@@ -59,13 +59,27 @@ class LocalPods(ProcessGroup):
             if job["tf_config"]:
                 env["TF_CONFIG"] = job["tf_config"](index)
             if "TF_CONFIG" in env:
-                env["TF_CONFIG"] = _to_loopback(env["TF_CONFIG"], ports)
+                env["TF_CONFIG"] = self._resolve(env["TF_CONFIG"], ports)
             program, *arguments = (expand(each, env) for each in container["args"])
             arguments = [_to_local(each, volumes) for each in arguments]
             commands[name] = ([sys.executable, program, *arguments], env)
         self._pods = pods
         self._failures = {job["name"]: 0 for job in jobs}
         super().__init__(commands, log_dir, any(job["restarts_all"] for job in jobs), cwd=_ROOT)
+
+    def _resolve(self, config, ports):
+        """Returns TF_CONFIG with the address of each pod on this machine."""
+
+        def address(found):
+            if found[1] not in ports:
+                raise ValueError(f"no pod of the manifest has the host name {found[1]}")
+            return f'"127.0.0.1:{ports[found[1]]}"'
+
+        return re.sub(r'"([^":]+):2222"', address, config)
+
+    def host(self, name: str) -> str:
+        """Returns the host name of a pod."""
+        return _host(name, self._pods[name][0])
 
     def may_restart(self, name: str, status: int) -> bool:
         """Returns True if the pod's Job replaces it."""
@@ -170,17 +184,6 @@ def _action(job, status):
         if status in rule.get("onExitCodes", {}).get("values", []):
             return rule["action"]
     return "Count"
-
-
-def _to_loopback(config, ports):
-    """Returns TF_CONFIG with the address of each pod on this machine."""
-
-    def address(found):
-        if found[1] not in ports:
-            raise ValueError(f"no pod of the manifest has the host name {found[1]}")
-        return f'"127.0.0.1:{ports[found[1]]}"'
-
-    return re.sub(r'"([^":]+):2222"', address, config)
 
 
 def _to_local(argument, volumes):

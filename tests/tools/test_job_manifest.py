@@ -299,6 +299,11 @@ def test_strings_reach_the_program_unchanged(manifest, tmp_path):
     assert list(env.values()) == NASTY
 
 
+@pytest.mark.parametrize("text", ["y", "off", "NO", "1e3", "0o17", "null", "~", "2026-01-01"])
+def test_strings_that_yaml_reads_as_other_values_are_quoted(text):
+    assert job_manifest.to_yaml([[text, "run", "a/b.c"]]) == f"- '{text}'\n- run\n- a/b.c\n"
+
+
 def test_kubectl_reads_the_same_strings(run):
     schemas.require_command("kubectl")
     options = ["--kind=job", "--name=x", f"--image={IMAGE}", "--program=p.py", "--env=A=y"]

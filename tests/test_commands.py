@@ -37,6 +37,7 @@ NOT_RUN = {
     "python run_cpu.py --strategy=mirrored --flagfile=...": "a form; tests/test_strategy.py",
     "python -m tpu": "tests/tpu/programs",
     "tpu-estimator": "tests/test_packaging.py",
+    "python -m tools.tpu_vm": "tests/tpu/vm",
     "python -m tools.local_cluster": "tests/test_cluster.py",
     "python -m tools.job_manifest": "tests/tools/test_job_manifest.py",
     "python -m tools.local_pods": "tests/tools/test_local_pods.py",

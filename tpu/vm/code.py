@@ -23,7 +23,7 @@ def default_setup(folder: str) -> str:
     return ""
 
 
-def bundle(folder: str, path: pathlib.Path, gcloud: Gcloud) -> str:
+def bundle(folder: str, path: pathlib.Path, gcloud: Gcloud) -> tuple[str, list[str]]:
     """Writes the tracked files of `folder`, with uncommitted changes, to a git bundle.
 
     The bundle holds one commit without history.
@@ -34,7 +34,7 @@ def bundle(folder: str, path: pathlib.Path, gcloud: Gcloud) -> str:
       gcloud: runs the commands.
 
     Returns:
-      A description of what the bundle holds, in one line.
+      (description of the commit, paths of untracked files, which are not in the bundle).
 
     Raises:
       VmError: no git repository, or one without a commit.
@@ -64,8 +64,4 @@ def bundle(folder: str, path: pathlib.Path, gcloud: Gcloud) -> str:
         git("bundle", "create", str(path.absolute()), REF)
     finally:
         git("update-ref", "-d", REF)
-    described = f"commit {head}" + (" with uncommitted changes" if changed else "")
-    if untracked:
-        names = ", ".join(untracked[:5]) + (", ..." if len(untracked) > 5 else "")
-        described += f"; without {len(untracked)} untracked files: {names} (git add them)"
-    return described
+    return f"commit {head}" + (" with uncommitted changes" if changed else ""), untracked

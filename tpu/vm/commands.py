@@ -76,16 +76,19 @@ class Launcher:
         if data:
             project = [f"--project={self._vm.project}"] if self._vm.project else []
             self._print(f"copying {data} to {bucket}")
-            sync = ["gcloud", "storage", "rsync", "--recursive", data, bucket, *project, "--quiet"]
+            sync = ["gcloud", "storage", "rsync", data, bucket, "--recursive", *project, "--quiet"]
             self._gcloud.run(sync, timeout=24 * 3600)
         if not folder:
             return
-        settings.RECORDS.mkdir(exist_ok=True)
+        self._raise_if_not_ready()
         self._retry(self._raise_if_job_runs)
-        described = code.bundle(folder, self._vm.bundle, self._gcloud)
-        setup = code.default_setup(folder) if setup is None else setup
-        self._print(f"copying {described}")
-        self._vm.push = Push(described, setup)
+        self._save()  # creates the folder of the bundle
+        commit, untracked = code.bundle(folder, self._vm.bundle, self._gcloud)
+        self._print(f"copying {commit}")
+        if untracked:
+            names = ", ".join(untracked[:5]) + (", ..." if len(untracked) > 5 else "")
+            self._print(f"not copied, because untracked (git add): {names}")
+        self._vm.push = Push(commit, code.default_setup(folder) if setup is None else setup)
         self._install()
         self._save()
 
@@ -103,6 +106,7 @@ class Launcher:
             raise VmError(f"{self._vm.name} has no code. Copy it: tpu_vm push")
         started = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
         job = Job(started, command, max_restarts, max_recreations)
+        self._raise_if_not_ready()
         self._retry(lambda: self._remote.start(job))
         self._vm.job = job
         self._save()
@@ -162,11 +166,13 @@ class Launcher:
 
     def logs(self, lines: int, follow: bool) -> int:
         """Prints the end of the program's log; with `follow` also each new line."""
+        self._raise_if_not_ready()
         end = f"-n {lines} " + ("-F " if follow else "")
         return self._interact(f"tail {end}~/tpu_job/log")
 
     def tensorboard(self, logdir: str, port: int) -> int:
         """Runs TensorBoard on the VM, and forwards its port to this machine."""
+        self._raise_if_not_ready()
         self._print(f"TensorBoard: http://localhost:{port} (Ctrl-C ends it)")
         command = f"exec tensorboard --logdir={shlex.quote(logdir)} --port={port} --load_fast=false"
         return self._interact(_IN_CODE + command, f"--ssh-flag=-L {port}:localhost:{port}")
@@ -189,6 +195,7 @@ class Launcher:
 
     def stop(self) -> int:
         """Sends SIGTERM to the program and waits until it has saved; returns its exit status."""
+        self._raise_if_not_ready()
         self._remote.stop()
         self._print("stopping: the program saves and exits")
         end = time.monotonic() + _STOP_SECONDS
@@ -232,9 +239,7 @@ class Launcher:
         if progress is None or (progress.state == "running" and progress.id == self._vm.job.id):
             return ""
         if progress.state == "running":
-            raise VmError(
-                f"{self._vm.name} runs another program: {progress.id}. See tpu_vm logs"
-            )
+            raise VmError(f"{self._vm.name} runs another program: {progress.id}. See tpu_vm logs")
         return "the program ended without a status, as after a restart of the VM"
 
     def _recreate(self):
@@ -274,6 +279,11 @@ class Launcher:
                 if attempt == 1:
                     self._print(f"{error}. Trying again for {_ATTEMPTS} times")
                 time.sleep(self._poll_seconds)
+
+    def _raise_if_not_ready(self):
+        state = self._nodes.describe()["state"]
+        if state != nodes.READY:
+            raise VmError(f"{self._vm.name} is {state}. Run: tpu_vm up")
 
     def _raise_if_job_runs(self):
         if self._remote.poll(_END).state == "running":

@@ -31,7 +31,12 @@ class VmError(ValueError):
 
 @dataclasses.dataclass
 class Push:
-    """Code on a VM: the bundle's commit, and the command that installs its dependencies."""
+    """Code on a VM.
+
+    Attributes:
+      commit: description of the commit.
+      setup: command that installs the dependencies; "" for none.
+    """
 
     commit: str
     setup: str
@@ -188,6 +193,7 @@ def _check_type_and_version(vm):
 def save(vm: Vm) -> None:
     """Writes the record of a VM, atomically, to `.tpu_vm/NAME.json`."""
     RECORDS.mkdir(exist_ok=True)
+    (RECORDS / ".gitignore").write_text("*\n")  # records are of this machine
     path = RECORDS / f"{vm.name}.json"
     partial = path.with_suffix(".json.partial")
     with open(partial, "w") as file:

@@ -134,7 +134,9 @@ def test_push_takes_changes_and_names_untracked_files(tpu_vm, cloud, project):
     (project / "new.py").write_text("")
     status, out, _ = tpu_vm("push", "--setup=")
     assert status == 0
-    assert "with uncommitted changes; without 1 untracked files: new.py (git add them)" in out
+    assert (
+        "with uncommitted changes\nmy-tpu: not copied, because untracked (git add): new.py" in out
+    )
     assert (cloud.home("my-tpu") / "tpu_code/program.py").read_text() == "changed = True\n"
     assert (project / "program.py").read_text() == "changed = True\n"  # unchanged here
     log = ["git", "-C", str(cloud.home("my-tpu") / "tpu_code"), "log", "--format=%s"]
@@ -183,6 +185,13 @@ def test_run_needs_code_and_a_program(tpu_vm):
     assert "my-tpu has no code. Copy it: tpu_vm push" in error(tpu_vm("run", "--", "true"))
     assert "no program was started on my-tpu" in error(tpu_vm("watch"))
     assert "no program is running" in error(tpu_vm("stop"))
+
+
+@pytest.mark.parametrize("command", ["push", "run", "logs", "stop"])
+def test_preempted_vm_is_reported_at_once(ready, cloud, command):
+    cloud.preempt("my-tpu")
+    extra = ["--", "true"] if command == "run" else []
+    assert error(ready(command, *extra)).endswith(": my-tpu is PREEMPTED. Run: tpu_vm up\n")
 
 
 def test_down_needs_a_confirmation(ready, cloud, monkeypatch):

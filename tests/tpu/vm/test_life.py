@@ -48,7 +48,7 @@ def test_training_that_is_preempted_twice_ends_as_if_undisturbed(tpu_vm, cloud, 
     assert "deleted; READY for 0.00 h, about " in out
     with cloud.state() as state:
         assert not state["nodes"]
-    assert not list(pathlib.Path(".tpu_vm").iterdir())
+    assert not list(pathlib.Path(".tpu_vm").glob("my-tpu*"))
 
 
 def test_every_new_vm_gets_the_code_that_was_pushed(ready, cloud, project, tmp_path):

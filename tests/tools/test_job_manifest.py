@@ -304,6 +304,12 @@ def test_strings_that_yaml_reads_as_other_values_are_quoted(text):
     assert job_manifest.to_yaml([[text, "run", "a/b.c"]]) == f"- '{text}'\n- run\n- a/b.c\n"
 
 
+def test_pyyaml_is_missing(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    status, _, errors = run("--kind=job", "--name=x", f"--image={IMAGE}", program=PROGRAM)
+    assert (status, "pip install pyyaml" in errors) == (2, True)
+
+
 def test_kubectl_reads_the_same_strings(run):
     schemas.require_command("kubectl")
     options = ["--kind=job", "--name=x", f"--image={IMAGE}", "--program=p.py", "--env=A=y"]

@@ -15,7 +15,7 @@ WITH_TENSORFLOW := $(if $(filter tensorflow,$(TENSORFLOW)),text_ops serving)
 # Settings of make test-kernels: Eigen kernels; oneDNN kernels limited to AVX2.
 KERNELS ?= TF_ENABLE_ONEDNN_OPTS=0 TF_ENABLE_ONEDNN_OPTS=1,ONEDNN_MAX_CPU_ISA=AVX2
 
-.PHONY: run test test-all test-kernels lint format lock bench-train bench-keras bench-input bench-memory bench-serving chaos fuzz kill-matrix mutations report bazel clean setup setup-dev
+.PHONY: run test test-all test-kernels lint format lock bench-train bench-keras bench-input bench-memory bench-serving chaos fuzz kill-matrix mutations report bazel image-check clean setup setup-dev
 
 run: setup
 	@$(IN_VENV) prepare_data.py --dataset=digits --data_dir=$(DATA)/digits
@@ -73,6 +73,12 @@ bazel: setup-dev
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" bazel build //...
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" bazel test $(TARGETS)
 
+# Builds container images and runs them (docs/containers.md): make image-check IMAGES=cpu,gpu,dev
+# BASE=  base image, for a machine without a registry of images (tools/image/base.sh)
+IMAGES ?= cpu
+image-check:
+	@python3 -m tools.image_check --targets=$(IMAGES) $(if $(BASE),--base=$(BASE))
+
 # Writes one HTML page about a run: make report MODEL_DIR=runs/digits
 report: setup
 	@$(IN_VENV) -m tools.report $(MODEL_DIR)
@@ -98,7 +104,7 @@ lock: setup-dev
 	@for extra in tensorflow cpu gpu; do \
 	  $(IN_VENV) -m uv pip compile --quiet --universal --python-version 3.9 --no-header --no-annotate \
 	    --extra $$extra -o requirements/$$extra.txt pyproject.toml || exit 1; done
-	@for extra in text text_ops serving dev; do \
+	@for extra in text text_ops cloud serving dev; do \
 	  $(IN_VENV) -m uv pip compile --quiet --universal --python-version 3.9 --no-header --no-annotate \
 	    --extra $$extra -c requirements/tensorflow.txt -o requirements/$$extra.txt pyproject.toml || exit 1; done
 

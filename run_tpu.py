@@ -11,7 +11,9 @@ from engine.cli import startup, supervisor
 if __name__ == "__main__":
     # Parse flags before the import of TensorFlow, which takes seconds.
     flag_values = startup.start(sys.argv, __doc__, "engine.cli.flags", "tpu.connect.flags")
-    supervisor.start(sys.argv, flag_values)
+    from tpu.connect.flags import restart_flags
+
+    supervisor.start(sys.argv, flag_values, restart_flags())
 
 import tensorflow as tf
 

@@ -27,6 +27,7 @@ PROGRAM_FLAGS = {
 NOT_RUN = {
     "make": "CI is `make test`; the others take minutes or a machine that may be changed",
     "tools/setup.sh": "`make test` runs it",
+    "tools/image/base.sh": "needs root, debootstrap and a container engine",
     "tensorboard": "serves until it is stopped",
     "saved_model_cli": "tests/test_run_cpu.py runs the line that an export prints",
     "gcloud": "needs Google Cloud",
@@ -36,6 +37,7 @@ NOT_RUN = {
     "python prepare_data.py --dataset=SOURCE": "a form, not a command",
     "python run_cpu.py --strategy=mirrored --flagfile=...": "a form; tests/test_strategy.py",
     "python -m tpu": "tests/tpu/programs",
+    "python run_tpu.py --tpu=my-tpu": "tests/tpu/connect/test_named_tpu.py",
     "tpu-estimator": "tests/test_packaging.py",
     "python -m tools.tpu_vm": "tests/tpu/vm",
     "python -m tools.local_cluster": "tests/test_cluster.py",

@@ -311,8 +311,8 @@ def _allow_only_in(modes, name):
 
 
 # Flags that apply to one run only: flags.cfg does not store them.
-_ONCE = ("max_restarts", "profile")
-for _name in _ONCE:
+_ONCE = ("max_restarts", "profile", "tpu_wait_minutes")
+for _name in ("max_restarts", "profile"):
     _allow_only_in(TRAINING_MODES, _name)
 for _name in ("input", "predict_output"):
     _allow_only_in(("predict",), _name)

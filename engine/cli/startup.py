@@ -14,6 +14,7 @@ import re
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Sequence
 from typing import Callable
 
@@ -57,6 +58,8 @@ def start(argv: list[str], doc: str, *flags_modules: str):
     standard_streams.protect()
     _use_utf8()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # errors are raised as exceptions, too
+    # TensorFlow imports Google's API client, if installed, which warns about older Python versions.
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"google\.")
     cpu_kernels.prefer_onednn()
     try:
         check_versions()

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from typing import Callable
 
 from engine.checkpoints.checkpoint_files import newest_step
@@ -28,6 +29,7 @@ def supervise(
     model_dir: str,
     max_restarts: int,
     sleep: Callable[[float], None] = time.sleep,
+    restart_flags: Sequence[str] = (),
 ) -> int:
     """Runs `command`, and restarts it up to `max_restarts` times if it dies.
 
@@ -38,6 +40,7 @@ def supervise(
       model_dir: folder of its checkpoints.
       max_restarts: maximum number of restarts.
       sleep: function that waits for a number of seconds.
+      restart_flags: additional arguments of restarts.
 
     Returns:
       The exit status of the last run; 128 + signal if a signal killed it.
@@ -45,7 +48,7 @@ def supervise(
     without_progress = 0
     for restart in range(max_restarts + 1):
         before = newest_step(model_dir)
-        status = _run(command)
+        status = _run([*command, *restart_flags] if restart else command)
         if status in _FINAL_STATUSES:
             return status
         reached = newest_step(model_dir)
@@ -108,8 +111,15 @@ def _request_parent_death_signal(parent):
     return request_signal
 
 
-def start(argv: list[str], flag_values) -> None:
-    """Runs the program of `argv` under the supervisor and exits, if --max_restarts is above 0."""
+def start(argv: list[str], flag_values, restart_flags: Sequence[str] = ()) -> None:
+    """Runs the program of `argv` under the supervisor and exits, if --max_restarts is above 0.
+
+    Args:
+      argv: the command line.
+      flag_values: its flags.
+      restart_flags: additional flags of restarts.
+    """
     if flag_values.max_restarts:
         command = [sys.executable, *argv, "--max_restarts=0"]
-        sys.exit(supervise(command, flag_values.model_dir, flag_values.max_restarts))
+        model_dir, max_restarts = flag_values.model_dir, flag_values.max_restarts
+        sys.exit(supervise(command, model_dir, max_restarts, restart_flags=restart_flags))

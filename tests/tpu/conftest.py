@@ -7,6 +7,9 @@ import sys
 
 import pytest
 
+from tests.tpu.fake_cloud import FakeCloud
+from tpu.connect import cloud_api
+
 HERE = pathlib.Path(__file__).parent
 
 
@@ -28,3 +31,20 @@ def worker():
     for process in processes:
         process.kill()
         process.wait()
+
+
+@pytest.fixture(scope="session")
+def cloud_process(tmp_path_factory):
+    """A fake Google Cloud in its own process."""
+    with FakeCloud(tmp_path_factory.mktemp("cloud")) as cloud:
+        yield cloud
+
+
+@pytest.fixture
+def cloud(cloud_process, monkeypatch):
+    """A fake Google Cloud with one READY TPU, "mine"; programs in this process use it."""
+    for name, value in cloud_process.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(cloud_api, "_POLL_SECONDS", 0.05)
+    cloud_process.set(node={})
+    return cloud_process

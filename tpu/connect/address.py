@@ -27,10 +27,13 @@ class Address:
     Attributes:
       text: "local", "emulator", a TPU name, or `grpc://host:port[,grpc://host:port...]`.
       source: the flag, variable or device it comes from, for messages.
+      zone, project: of a name in TPU_CONFIG; else "".
     """
 
     text: str
     source: str
+    zone: str = ""
+    project: str = ""
 
     @property
     def is_grpc(self) -> bool:
@@ -72,10 +75,13 @@ def find(tpu: str, environ: Mapping[str, str]) -> Address | None:
     """
     candidates = [(tpu, f"--tpu={tpu}")]
     candidates += [(environ.get(name, ""), name) for name in _NAME_VARIABLES]
-    candidates.append((_name_in_config(environ), _CONFIG_VARIABLE))
     for text, source in candidates:
         if text.strip():
             return Address(_normalize(text.strip(), source), source)
+    config = _config(environ)
+    if config["tpu_node_name"]:
+        name = _normalize(config["tpu_node_name"], _CONFIG_VARIABLE)
+        return Address(name, _CONFIG_VARIABLE, config["zone"], config["project"])
     devices = local_devices()
     return Address(LOCAL, devices[0]) if devices else None
 
@@ -85,14 +91,19 @@ def local_devices() -> list[str]:
     return sorted(glob.glob("/dev/accel[0-9]*"))
 
 
-def _name_in_config(environ):
+def _config(environ):
+    """Returns the values of TPU_CONFIG that TPUClusterResolver reads; "" if unset."""
     try:
         config = json.loads(environ.get(_CONFIG_VARIABLE) or "{}")
     except json.JSONDecodeError as error:
         raise ValueError(f"{_CONFIG_VARIABLE} is not valid JSON: {error}") from error
     if not isinstance(config, dict):
         raise ValueError(f"{_CONFIG_VARIABLE} is not a JSON object: {config}")
-    return config.get("tpu_node_name") or ""
+    fields = {name: config.get(name) or "" for name in ("tpu_node_name", "zone", "project")}
+    for name, value in fields.items():
+        if not isinstance(value, str):
+            raise ValueError(f"{_CONFIG_VARIABLE}: {name} is not a string: {value}")
+    return {name: value.strip() for name, value in fields.items()}
 
 
 def _normalize(text, source):

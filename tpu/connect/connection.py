@@ -8,7 +8,7 @@ import os
 
 import tensorflow as tf
 
-from tpu.connect import address, environment, topology
+from tpu.connect import address, cloud_api, environment, node, topology
 from tpu.connect.address import Address
 from tpu.connect.request import Request, TPUError
 from tpu.connect.topology import Topology
@@ -65,12 +65,15 @@ def connect(request: Request):
     wanted = topology.find(request.topology) if request.topology else None
     if found.text == address.EMULATOR:
         wanted = wanted or topology.find(_DEFAULT_EMULATED_SLICE)
+    if found.is_grpc:
+        _wait_for_endpoints(request, found)
     _raise_if_any(_check(request, found, wanted))
     with contextlib.ExitStack() as stack:
         if found.text == address.EMULATOR:
             stack.enter_context(emulator.emulate(wanted))
-        resolver, metadata = _query(request, found)
-        actual = _actual_topology(metadata, found, wanted)
+        find_workers = _query_node if found.is_named else _query
+        resolver, metadata, node_topology = find_workers(request, found, wanted)
+        actual = _actual_topology(metadata, found, wanted, node_topology)
         if wanted is None:
             _raise_if_any(_check_topology(request, actual))
         print(_describe(found, actual), flush=True)
@@ -124,38 +127,80 @@ def _raise_if_any(findings):
         raise TPUError("\n".join([f"cannot use the TPU, {len(findings)} problems:", *lines]))
 
 
-def _query(request, found):
-    """Returns the resolver of a TPU and its `TPUSystemMetadata`."""
+def _wait_for_endpoints(request, found):
+    """Waits until the workers at `found` accept connections, if the request allows to wait."""
+
+    def attempt():
+        findings = environment.check_endpoints(found.source, found.endpoints)
+        if findings:
+            raise node.NotReadyError("a worker does not answer", findings[0])
+
+    if request.wait_minutes:
+        cloud_api.wait(attempt, request.wait_minutes, found.source)
+
+
+def _query_node(request, found, wanted):
+    """Returns the resolver of a named TPU, its `TPUSystemMetadata`, and its slice if known."""
+    client = cloud_api.NodeClient(
+        found, request.zone or found.zone, request.project or found.project
+    )
+
+    def attempt():
+        answer = client.get()
+        findings = node.check_hardware(client.place, answer, wanted)
+        kind = node.find_topology(answer)
+        if kind is not None and wanted is None:
+            findings += _check_topology(request, kind)
+        _raise_if_any(findings)
+        node.check_ready(client.place, answer)
+        endpoints = node.endpoints(client.place, answer)
+        silent = environment.check_endpoints(found.source, endpoints)
+        if silent:
+            raise node.NotReadyError("the TPU is READY, but a worker does not answer", silent[0])
+        try:
+            return answer, client.resolver.get_tpu_system_metadata(), kind
+        except Exception as error:  # TensorFlow raises exceptions with no common base
+            status = "the TPU is READY, but a worker cannot be reached"
+            raise node.NotReadyError(status, str(_unreachable(found, error))) from error
+
+    answer, metadata, kind = cloud_api.wait(attempt, request.wait_minutes, found.source)
+    client.follow(answer)
+    return client.resolver, metadata, kind
+
+
+def _query(request, found, wanted):
+    """Returns the resolver of a TPU, its `TPUSystemMetadata`, and None."""
     try:
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
-            found.text, request.zone or None, request.project or None
-        )
-        return resolver, resolver.get_tpu_system_metadata()
-    except Exception as error:  # Google's API clients raise exceptions with no common base
-        hint = (
-            "Check that it exists and is READY (gcloud compute tpus tpu-vm list), and set "
-            "--tpu_zone and --gcp_project if this machine is in another zone or project"
-            if found.is_named
-            else "Check that its runtime is running and is that of TensorFlow 2.15"
-        )
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise TPUError(f"{found.source} cannot be reached: {reason}. {hint}") from error
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(found.text)
+        return resolver, resolver.get_tpu_system_metadata(), None
+    except Exception as error:  # TensorFlow raises exceptions with no common base
+        raise _unreachable(found, error) from error
 
 
-def _actual_topology(metadata, found, wanted):
-    """Returns the topology of the TPU; raises TPUError if it is not the requested one."""
+def _unreachable(found, error):
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return TPUError(
+        f"{found.source} cannot be reached: {reason}. Check that its runtime is running and "
+        "is that of TensorFlow 2.15"
+    )
+
+
+def _actual_topology(metadata, found, wanted, node_topology):
+    """Returns the topology of the TPU; raises TPUError if it is not the expected one."""
     hosts, cores = metadata.num_hosts, metadata.num_of_cores_per_host
     if not metadata.num_cores:
         devices = ", ".join(device.name for device in metadata.devices)
         raise TPUError(f"{found.source}: connected, but it has no TPU device; devices: {devices}")
-    if wanted is None:
+    expected = wanted or node_topology
+    if expected is None:
         return Topology(f"{hosts}x{cores}", hosts, cores, 0)
-    if (hosts, cores) != (wanted.num_hosts, wanted.cores_per_host):
+    if (hosts, cores) != (expected.num_hosts, expected.cores_per_host):
+        name = f"--tpu_topology={wanted.name}" if wanted else f"{found.source}: a {expected.name}"
         raise TPUError(
-            f"--tpu_topology={wanted.name} has {wanted.num_hosts} hosts x {wanted.cores_per_host} "
-            f"cores, but {found.source} has {hosts} x {cores}"
+            f"{name} has {expected.num_hosts} hosts x {expected.cores_per_host} cores, but "
+            f"{found.source} has {hosts} x {cores}"
         )
-    return wanted
+    return expected
 
 
 def _describe(found, actual):

@@ -13,13 +13,17 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent import futures
 
 from tpu.connect.address import LOCAL, Address
 from tpu.connect.topology import Topology
 
 IMAGE = "tpu-vm-tf-2.15.1-se"
 _PROBE_SECONDS = 3.0
+_MAX_PROBES = 32
+_API_MODULES = ("googleapiclient", "google_auth_httplib2")
+_NODE_NAME = re.compile(r"[\w.-]+", re.ASCII)
 _WHEELS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu")
 _PJRT = {
     "NEXT_PLUGGABLE_DEVICE_USE_C_API": ("1", "true"),
@@ -49,25 +53,45 @@ def check_address(address: Address, environ: Mapping[str, str] = os.environ) -> 
     findings = [*_check_runtime(environ), *_check_generation(environ)]
     if address.text == LOCAL:
         findings += _check_local(environ)
-    for host, port in address.endpoints:
-        try:
-            socket.create_connection((host, port), _PROBE_SECONDS).close()
-        except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
-            findings.append(
-                f"{address.source}: {host}:{port} does not answer ({error}); TPUEstimator would "
-                "retry for 24 hours. Check that the TPU is READY (gcloud compute tpus tpu-vm list) "
-                "and in this network"
-            )
+    findings += check_endpoints(address.source, address.endpoints)
     if address.is_named:
-        modules = ("googleapiclient", "oauth2client")
-        missing = [name for name in modules if importlib.util.find_spec(name) is None]
+        if not _NODE_NAME.fullmatch(address.text):
+            findings.append(
+                f"{address.source}: '{address.text}' is not the name of a TPU. Use the last "
+                "part of its full name; its zone and project are --tpu_zone and --gcp_project"
+            )
+        missing = [name for name in _API_MODULES if importlib.util.find_spec(name) is None]
         if missing:
             findings.append(
                 f"{address.source} is looked up in the Cloud TPU API, but the module "
-                f"{' and '.join(missing)} is missing. Run pip install cloud-tpu-client, or set "
-                "--tpu=grpc://IP:8470, or --tpu=local on the TPU VM itself"
+                f"{' and '.join(missing)} is missing. Run pip install google-api-python-client (in "
+                "a clone: tools/setup.sh tensorflow cloud), or set --tpu=grpc://IP:8470, or "
+                "--tpu=local on the TPU VM itself"
             )
     return findings
+
+
+def check_endpoints(source: str, endpoints: Sequence[tuple[str, int]]) -> list[str]:
+    """Checks that each worker accepts connections; `source` names the TPU."""
+    if not endpoints:
+        return []
+    with futures.ThreadPoolExecutor(_MAX_PROBES) as pool:
+        errors = list(pool.map(_probe, endpoints))
+    return [
+        f"{source}: {host}:{port} does not answer ({error}); TPUEstimator would retry for 24 "
+        "hours. Check that the TPU is READY (gcloud compute tpus tpu-vm list) and in this network"
+        for (host, port), error in zip(endpoints, errors)
+        if error
+    ]
+
+
+def _probe(endpoint):
+    """Returns why a worker does not accept connections; None if it does."""
+    try:
+        socket.create_connection(endpoint, _PROBE_SECONDS).close()
+    except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
+        return str(error)
+    return None
 
 
 def check_paths(address: Address, paths: Mapping[str, str]) -> list[str]:

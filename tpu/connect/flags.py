@@ -10,6 +10,7 @@ from tpu.connect.request import Request, TPUError
 FLAGS = flags.FLAGS
 # Steps per session.run: the largest default, and the number below which a hint is printed.
 _MAX_ITERATIONS, _MIN_ITERATIONS = 100, 50
+_RESTART_MINUTES = 60
 
 flags.DEFINE_string(
     "tpu",
@@ -20,6 +21,13 @@ flags.DEFINE_string(
 flags.DEFINE_string("tpu_zone", "", "Zone of a named TPU. Default: the zone of this machine.")
 flags.DEFINE_string(
     "gcp_project", "", "Project of a named TPU. Default: the project of this machine."
+)
+flags.DEFINE_float(
+    "tpu_wait_minutes",
+    None,
+    "How long to wait for a TPU that is not READY, does not exist yet or does not answer. Default: "
+    f"0, and {_RESTART_MINUTES} at a restart by --max_restarts.",
+    lower_bound=0,
 )
 flags.DEFINE_string(
     "tpu_topology",
@@ -87,7 +95,13 @@ def request(mode, paths, batch_sizes, accumulate_steps, on_one_host) -> Request:
         batch_sizes=batch_sizes,
         accumulate_steps=accumulate_steps,
         on_one_host=on_one_host,
+        wait_minutes=FLAGS.tpu_wait_minutes or 0,
     )
+
+
+def restart_flags() -> list[str]:
+    """Returns the additional flags of a restarted training: it waits for a preempted TPU."""
+    return [] if FLAGS.tpu_wait_minutes is not None else [f"--tpu_wait_minutes={_RESTART_MINUTES}"]
 
 
 def iterations_per_loop(save_checkpoints_steps: int) -> int:

@@ -23,6 +23,7 @@ class Request:
       batch_sizes: `{flag: global batch size}` that the mode uses.
       accumulate_steps: micro-batches per training step.
       on_one_host: True if the mode evaluates or predicts, which TPUEstimator does on one host only.
+      wait_minutes: how long to wait for a TPU that is not READY or does not answer.
     """
 
     tpu: str
@@ -35,3 +36,4 @@ class Request:
     batch_sizes: dict[str, int]
     accumulate_steps: int = 1
     on_one_host: bool = False
+    wait_minutes: float = 0

@@ -16,6 +16,7 @@ _HBM_GIB = {"v2": 8, "v3": 16, "v4": 32, "v5e": 16, "v5p": 95, "v6e": 32}
 # Later generations, for `--mode=check` only: `{size: devices}`, all on one host.
 _LATER = {"v5e": {4: 4, 8: 8}, "v5p": {8: 4}, "v6e": {4: 4, 8: 8}}
 _CUSTOM = re.compile(r"(\d+)x(\d+)")
+_LATER_NAME = re.compile(r"v([5-9]|\d\d)\w*(-.*)?")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +57,11 @@ def names() -> list[str]:
     return [f"{generation}-{size}" for generation, sizes in _SIZES.items() for size in sizes]
 
 
+def is_later(name: str) -> bool:
+    """Returns True for the name of a slice of v5 or later, such as "v5litepod-8"."""
+    return _LATER_NAME.fullmatch(name) is not None
+
+
 def find(name: str, any_generation: bool = False) -> Topology:
     """Returns a slice by name.
 
@@ -75,7 +81,7 @@ def find(name: str, any_generation: bool = False) -> Topology:
     devices = {str(later): count for later, count in _LATER.get(generation, {}).items()}
     if any_generation and size in devices:
         return Topology(name, 1, devices[size], _HBM_GIB[generation])
-    if re.fullmatch(r"v[5-9]\w*|v\d\d\w*", generation):
+    if is_later(name):
         raise ValueError(
             f"TPU slice '{name}' is unsupported: v5 and later have only the PJRT runtime, which "
             "TPUEstimator cannot use. Use v2, v3 or v4"

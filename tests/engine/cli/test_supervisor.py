@@ -64,6 +64,13 @@ def test_max_restarts(supervise, capfd):
     assert "Not restarted: limit of --max_restarts=2" in capfd.readouterr().out
 
 
+def test_restarts_get_additional_flags(tmp_path):
+    code = "import pathlib, sys; pathlib.Path(sys.argv[1], f'{len(sys.argv)}').touch(); sys.exit(1)"
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    supervisor.supervise(command, str(tmp_path), 1, lambda seconds: None, ["--a", "--b"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["2", "4"]
+
+
 def catches(pid, number):
     """Whether a process has a handler for a signal (proc(5), SigCgt)."""
     status = pathlib.Path(f"/proc/{pid}/status").read_text()

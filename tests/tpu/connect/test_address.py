@@ -1,5 +1,7 @@
 """The TPU address from --tpu and the environment."""
 
+import json
+
 import pytest
 
 from tpu.connect import address
@@ -61,6 +63,20 @@ def test_invalid_tpu_config_raises():
         address.find("", {"TPU_CONFIG": "{mine"})
     with pytest.raises(ValueError, match=r"TPU_CONFIG is not a JSON object: \[\]"):
         address.find("", {"TPU_CONFIG": "[]"})
+
+
+def test_tpu_config_gives_the_zone_and_project_of_its_name():
+    config = {"tpu_node_name": "mine", "zone": "us-central1-b", "project": "my-project"}
+    found = address.find("", {"TPU_CONFIG": json.dumps(config)})
+    assert (found.text, found.zone, found.project) == ("mine", "us-central1-b", "my-project")
+    found = address.find("other", {"TPU_CONFIG": json.dumps(config)})
+    assert (found.text, found.zone, found.project) == ("other", "", "")
+
+
+@pytest.mark.parametrize("name", ["tpu_node_name", "zone", "project"])
+def test_tpu_config_with_a_number_raises(name):
+    with pytest.raises(ValueError, match=f"TPU_CONFIG: {name} is not a string: 7"):
+        address.find("", {"TPU_CONFIG": json.dumps({name: 7})})
 
 
 def test_endpoints_are_host_and_port():

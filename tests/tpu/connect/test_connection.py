@@ -5,7 +5,7 @@ import os
 import pytest
 import tensorflow as tf
 
-from tpu.connect import address, connection, environment, topology
+from tpu.connect import address, cloud_api, connection, environment, topology
 from tpu.connect.request import Request, TPUError
 
 ADDRESS_VARIABLES = ["TPU_NAME", "TPU_CONFIG", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS"]
@@ -96,22 +96,28 @@ def test_batch_is_checked_against_the_actual_topology(worker):
         connect(f"127.0.0.1:{worker(1, 8)}", batch_sizes={"train_batch_size": 100})
 
 
-class CredentialsError(Exception):
-    """Like exceptions of Google's API clients."""
-
-
-@pytest.mark.parametrize("kind", [RuntimeError, CredentialsError])
-def test_unknown_tpu_name_raises_one_error(monkeypatch, kind):
-    monkeypatch.setattr(environment, "check_address", lambda *args: [])
-
-    def fail(self, tpu, zone, project):
-        assert (tpu, zone, project) == ("mine", "us-central1-b", None)
-        raise kind('TPU "mine" is unhealthy: "TIMEOUT"')
+@pytest.mark.parametrize("kind", [RuntimeError, KeyError])
+def test_an_unusable_worker_raises_one_error(worker, monkeypatch, kind):
+    def fail(self):
+        raise kind("no session\nfor you")
 
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver
-    monkeypatch.setattr(resolver, "__init__", fail)
-    with pytest.raises(TPUError, match=r"--tpu=mine cannot be reached: .*TIMEOUT.*--tpu_zone"):
-        connect("mine", zone="us-central1-b")
+    monkeypatch.setattr(resolver, "get_tpu_system_metadata", fail)
+    with pytest.raises(TPUError, match=r"cannot be reached: .*no session.* of TensorFlow 2\.15"):
+        connect(f"127.0.0.1:{worker(1, 8)}")
+
+
+def test_waits_for_endpoints_that_do_not_answer(worker, monkeypatch, capsys):
+    address_text, answers = f"127.0.0.1:{worker(1, 8)}", [["down"], ["down"], []]
+    check = environment.check_endpoints
+    monkeypatch.setattr(cloud_api, "_POLL_SECONDS", 0)
+    monkeypatch.setattr(
+        environment,
+        "check_endpoints",
+        lambda *args: answers.pop(0) if answers else check(*args),
+    )
+    assert connect(address_text, wait_minutes=1).num_cores == 8
+    assert "a worker does not answer; waiting, 1 minutes left" in capsys.readouterr().out
 
 
 def test_worker_without_tpu_raises(worker):
@@ -123,6 +129,7 @@ def test_worker_without_tpu_raises(worker):
 
 def test_all_findings_are_in_one_message(monkeypatch):
     monkeypatch.setenv("PJRT_DEVICE", "TPU")
+    monkeypatch.setattr(environment, "_API_MODULES", ("no_such_module",))
     with pytest.raises(TPUError) as error:
         connect(
             "mine",
@@ -135,7 +142,7 @@ def test_all_findings_are_in_one_message(monkeypatch):
     lines = str(error.value).splitlines()
     assert lines[0] == "cannot use the TPU, 7 problems:"
     assert [line.split(".")[0].strip() for line in lines[1:]] == list("1234567")
-    for fact in ("PJRT", "cloud-tpu-client", "--data_dir=/data", "--model_dir=/model"):
+    for fact in ("PJRT", "google-api-python-client", "--data_dir=/data", "--model_dir=/model"):
         assert fact in str(error.value)
     for fact in ("--train_batch_size=100", "--eval_batch_size=7", "one host only"):
         assert fact in str(error.value)
@@ -147,3 +154,119 @@ def test_emulator_ends_with_the_connection():
         raise KeyError
     assert os.environ.copy() == before
     assert connect("emulator") == topology.find("v3-8")
+
+
+@pytest.fixture
+def named(cloud, worker):
+    """Sets the node of "mine", with a fake worker of 8 cores: `named(state="CREATING")`."""
+
+    def set_node(**fields):
+        endpoints = [{"ipAddress": "127.0.0.1", "port": worker(1, 8)}]
+        cloud.set(node={"networkEndpoints": endpoints, **fields})
+
+    set_node()
+    return set_node
+
+
+@pytest.mark.parametrize(
+    ("tpu", "environ"),
+    [
+        ("mine", {}),
+        ("", {"TPU_NAME": "mine"}),
+        ("", {"TPU_CONFIG": '{"tpu_node_name": "mine", "zone": "us-central1-b"}'}),
+        ("mine", {"TPU_NAME": "other"}),
+    ],
+)
+def test_a_name_is_resolved_to_its_workers(named, monkeypatch, capsys, tpu, environ):
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert connect(tpu) == topology.Topology("1x8", 1, 8, 0)
+    assert capsys.readouterr().out == "TPU mine (1 host x 8 cores)\n"
+
+
+def test_endpoints_of_kubernetes_need_no_api(named, worker, cloud, monkeypatch):
+    requests = cloud.count("v1/projects")
+    monkeypatch.setenv("TPU_NAME", "mine")
+    monkeypatch.setenv("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", f"grpc://127.0.0.1:{worker(1, 8)}")
+    assert connect().num_cores == 8
+    assert cloud.count("v1/projects") == requests
+
+
+def test_all_workers_of_a_slice(worker, cloud, capsys):
+    port = worker(4, 8)
+    cloud.set(node={"networkEndpoints": [{"ipAddress": "127.0.0.1", "port": port}] * 4})
+    assert connect("mine", batch_sizes={"train_batch_size": 320}).num_hosts == 4
+    assert "TPU mine (4 hosts x 8 cores)" in capsys.readouterr().out
+
+
+def test_the_node_tells_its_slice(named):
+    named(acceleratorType="v2-8")
+    assert connect("mine") == topology.find("v2-8")
+
+
+def test_a_batch_is_checked_before_the_tpu_is_ready(named):
+    named(acceleratorType="v2-8", state="CREATING")
+    with pytest.raises(TPUError, match="=100 cannot be divided over v2-8"):
+        connect("mine", wait_minutes=1, batch_sizes={"train_batch_size": 100})
+
+
+def test_a_wrong_generation_is_not_waited_for(named):
+    named(acceleratorType="v5litepod-8", state="CREATING", tensorflowVersion="v2-alpha-tpuv5-lite")
+    with pytest.raises(TPUError, match=r"2 problems:\n  1\. --tpu=mine is a v5.*\n  2\. the runti"):
+        connect("mine", wait_minutes=1)
+
+
+def test_a_slice_of_another_generation_raises(named):
+    named(acceleratorType="v2-8")
+    with pytest.raises(TPUError, match="--tpu_topology=v3-8, but --tpu=mine is a v2-8"):
+        connect("mine", topology="v3-8")
+
+
+def test_workers_that_differ_from_the_node_raise(named):
+    named(acceleratorType="v3-32")
+    with pytest.raises(TPUError, match="a v3-32 has 4 hosts x 8 cores, but --tpu=mine has 1 x 8"):
+        connect("mine")
+
+
+def test_a_state_is_one_line(named):
+    named(state="CREATING")
+    with pytest.raises(TPUError, match=r"^--tpu=mine: the TPU is CREATING: .*--tpu_wait_minutes"):
+        connect("mine")
+
+
+def test_endpoints_of_a_name_are_probed(cloud):
+    cloud.set(node={"networkEndpoints": [{"ipAddress": "127.0.0.1", "port": 1}]})
+    with pytest.raises(TPUError, match=r"--tpu=mine: 127\.0\.0\.1:1 does not answer"):
+        connect("mine")
+
+
+@pytest.mark.parametrize("name", ["projects/p/locations/z/nodes/n", "a b", "mine?x=1", "mïne"])
+def test_an_invalid_name_is_not_looked_up(cloud, name):
+    with pytest.raises(TPUError, match=r"is not the name of a TPU\. Use the last part"):
+        connect(name)
+
+
+def test_waits_until_the_tpu_is_ready(named, cloud, capsys, monkeypatch):
+    named(state="CREATING")
+    polls = []
+
+    def sleep(seconds):
+        polls.append(seconds)
+        if len(polls) == 2:
+            cloud.set(node={"state": "READY"})  # without endpoints
+        if len(polls) == 3:
+            named()
+
+    monkeypatch.setattr(cloud_api.time, "sleep", sleep)
+    assert connect("mine", wait_minutes=5).num_cores == 8
+    assert capsys.readouterr().out.splitlines() == [
+        "--tpu=mine: the TPU is CREATING; waiting, 5 minutes left",
+        "--tpu=mine: the TPU is READY, but has no network endpoint; waiting, 5 minutes left",
+        "TPU mine (1 host x 8 cores)",
+    ]
+
+
+def test_a_tpu_that_stays_preempted_is_given_up(named):
+    named(state="PREEMPTED")
+    with pytest.raises(TPUError, match=r"create it again: gcloud .*Waited 0.002 minutes \(--tpu_w"):
+        connect("mine", wait_minutes=0.002)

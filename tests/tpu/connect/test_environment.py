@@ -89,10 +89,11 @@ def test_invalid_host_name():
     assert "24 hours" in finding
 
 
-def test_tpu_name_needs_the_cloud_tpu_client():
+def test_tpu_name_needs_the_client_of_the_cloud_tpu_api(monkeypatch):
+    monkeypatch.setattr(environment, "_API_MODULES", ("no_such_module", "json", "nor_this"))
     (finding,) = check_address("mine")
-    assert "googleapiclient and oauth2client" in finding
-    assert "pip install cloud-tpu-client" in finding
+    assert "pip install google-api-python-client" in finding
+    assert "tools/setup.sh tensorflow cloud" in finding
 
 
 def test_remote_tpu_needs_cloud_paths():

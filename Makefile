@@ -15,7 +15,7 @@ WITH_TENSORFLOW := $(if $(filter tensorflow,$(TENSORFLOW)),text_ops serving)
 # Settings of make test-kernels: Eigen kernels; oneDNN kernels limited to AVX2.
 KERNELS ?= TF_ENABLE_ONEDNN_OPTS=0 TF_ENABLE_ONEDNN_OPTS=1,ONEDNN_MAX_CPU_ISA=AVX2
 
-.PHONY: run test test-all test-kernels lint format lock bench-train bench-keras bench-input bench-memory bench-serving chaos fuzz kill-matrix mutations report bazel clean setup setup-dev
+.PHONY: run test test-all test-kernels lint format lock bench-train bench-keras bench-input bench-memory bench-serving chaos fuzz kill-matrix mutations report bazel image-check clean setup setup-dev
 
 run: setup
 	@$(IN_VENV) prepare_data.py --dataset=digits --data_dir=$(DATA)/digits
@@ -72,6 +72,12 @@ bazel: setup-dev
 	@command -v bazel > /dev/null || { echo "bazel is missing: apt-get install bazel-bootstrap"; exit 1; }
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" bazel build //...
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" bazel test $(TARGETS)
+
+# Builds container images and runs them (docs/containers.md): make image-check IMAGES=cpu,gpu,dev
+# BASE=  base image, for a machine without a registry of images (tools/image/base.sh)
+IMAGES ?= cpu
+image-check:
+	@python3 -m tools.image_check --targets=$(IMAGES) $(if $(BASE),--base=$(BASE))
 
 # Writes one HTML page about a run: make report MODEL_DIR=runs/digits
 report: setup

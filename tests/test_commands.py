@@ -27,6 +27,7 @@ PROGRAM_FLAGS = {
 NOT_RUN = {
     "make": "CI is `make test`; the others take minutes or a machine that may be changed",
     "tools/setup.sh": "`make test` runs it",
+    "tools/image/base.sh": "needs root, debootstrap and a container engine",
     "tensorboard": "serves until it is stopped",
     "saved_model_cli": "tests/test_run_cpu.py runs the line that an export prints",
     "gcloud": "needs Google Cloud",
@@ -38,7 +39,10 @@ NOT_RUN = {
     "python -m tpu": "tests/tpu/programs",
     "python run_tpu.py --tpu=my-tpu": "tests/tpu/connect/test_named_tpu.py",
     "tpu-estimator": "tests/test_packaging.py",
+    "python -m tools.tpu_vm": "tests/tpu/vm",
     "python -m tools.local_cluster": "tests/test_cluster.py",
+    "python -m tools.job_manifest": "tests/tools/test_job_manifest.py",
+    "python -m tools.local_pods": "tests/tools/test_local_pods.py",
     "python -m tools.serving_equality": "tests/serving/test_runtimes.py",
     "python -m tf2onnx.convert": "tests/serving/test_recipes.py",
 }

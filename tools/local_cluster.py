@@ -34,47 +34,58 @@ _ROOT = pathlib.Path(__file__).resolve().parent.parent
 _FINAL = (0, 2)
 
 
-class LocalCluster:
-    """Processes of one cluster, by name: "chief", "worker-0", "ps-0", "evaluator"."""
+class ProcessGroup:
+    """Processes that belong together, by name. One that crashes or is killed is restarted."""
 
-    def __init__(self, arguments, log_dir, workers=2, ps=1, evaluator=True):
-        """Initializes without starting processes; `arguments` are flags of run_cpu.py."""
-        self._command = [sys.executable, str(_ROOT / "run_cpu.py"), *arguments]
-        self._log_dir = pathlib.Path(log_dir)
-        ports = _free_ports(1 + workers + ps)
-        addresses = [f"127.0.0.1:{port}" for port in ports]
-        roles = {"chief": addresses[:1], "worker": addresses[1 : 1 + workers]}
-        roles["ps"] = addresses[1 + workers :]
-        self._cluster = {role: places for role, places in roles.items() if places}
-        self.names = [f"ps-{i}" for i in range(ps)] + ["chief"]
-        self.names += [f"worker-{i}" for i in range(workers)]
-        self.names += ["evaluator"] if evaluator else []
+    def __init__(self, commands, log_dir, restarts_all=False, cwd=None):
+        """Initializes without starting processes.
+
+        Args:
+          commands: `{name: (command line, environment variables to add)}`.
+          log_dir: folder of the logs.
+          restarts_all: True if one process cannot rejoin the others.
+          cwd: working folder of the processes; default: that of this process.
+        """
+        self.names = list(commands)
         self.processes: dict[str, subprocess.Popen] = {}
-        # A worker of MultiWorkerMirroredStrategy cannot rejoin the others.
-        self._restarts_all = "--strategy=multi_worker_mirrored" in arguments
+        self._commands = commands
+        self._log_dir = pathlib.Path(log_dir)
+        self._restarts_all = restarts_all
+        self._cwd = cwd
+        self._restarts_left = 0
 
     def start(self, name: str) -> None:
         """Starts a process; appends to its log."""
-        kind, _, index = name.partition("-")
-        task = {"type": kind, "index": int(index or 0)}
-        config = json.dumps({"cluster": self._cluster, "task": task})
+        command, env = self._commands[name]
         self._log_dir.mkdir(parents=True, exist_ok=True)
         with open(self.log(name), "a") as log:
             self.processes[name] = subprocess.Popen(
-                self._command, env={**os.environ, "TF_CONFIG": config}, stdout=log, stderr=log
+                command, env={**os.environ, **env}, cwd=self._cwd, stdout=log, stderr=log
             )
 
     def log(self, name: str) -> pathlib.Path:
         """Returns the path of the log of a process."""
         return self._log_dir / f"{name}.log"
 
-    def run(self, max_restarts: int, poll_seconds: float = 0.5) -> int:
+    def may_restart(self, name: str, status: int) -> bool:
+        """Returns True if a process that failed is restarted.
+
+        Args:
+          name: of the process.
+          status: exit status; 128 + signal if a signal killed it.
+        """
+        del name
+        self._restarts_left -= 1
+        return status not in _FINAL and self._restarts_left >= 0
+
+    def run(self, max_restarts: int = 0, poll_seconds: float = 0.5) -> int:
         """Runs all processes until they end, and restarts those that fail.
 
         Returns:
           0 if all succeed; else the exit status of the process that failed, after killing the
           others.
         """
+        self._restarts_left = max_restarts
         try:
             for name in self.names:
                 self.start(name)
@@ -86,10 +97,10 @@ class LocalCluster:
                 for name, status in statuses.items():
                     if status in (None, 0):
                         continue
-                    if status in _FINAL or not max_restarts:
+                    status = status if status > 0 else 128 - status
+                    if not self.may_restart(name, status):
                         print(f"{name} exited with status {status}: see {self.log(name)}")
-                        return status if status > 0 else 128 - status
-                    max_restarts -= 1
+                        return status
                     self._restart(name, status)
                     break
         finally:
@@ -110,7 +121,30 @@ class LocalCluster:
             process.wait()
 
 
-def _free_ports(count):
+class LocalCluster(ProcessGroup):
+    """Processes of one cluster: "chief", "worker-0", "ps-0", "evaluator"."""
+
+    def __init__(self, arguments, log_dir, workers=2, ps=1, evaluator=True):
+        """Initializes without starting processes; `arguments` are flags of run_cpu.py."""
+        addresses = [f"127.0.0.1:{port}" for port in free_ports(1 + workers + ps)]
+        roles = {"chief": addresses[:1], "worker": addresses[1 : 1 + workers]}
+        roles["ps"] = addresses[1 + workers :]
+        cluster = {role: places for role, places in roles.items() if places}
+        names = [f"ps-{i}" for i in range(ps)] + ["chief"]
+        names += [f"worker-{i}" for i in range(workers)]
+        names += ["evaluator"] if evaluator else []
+        command = [sys.executable, str(_ROOT / "run_cpu.py"), *arguments]
+        commands = {}
+        for name in names:
+            role, _, index = name.partition("-")
+            config = {"cluster": cluster, "task": {"type": role, "index": int(index or 0)}}
+            commands[name] = (command, {"TF_CONFIG": json.dumps(config)})
+        # A worker of MultiWorkerMirroredStrategy cannot rejoin the others.
+        super().__init__(commands, log_dir, "--strategy=multi_worker_mirrored" in arguments)
+
+
+def free_ports(count: int) -> list[int]:
+    """Returns ports of this machine that are unused now."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [each.getsockname()[1] for each in sockets]
     for each in sockets:

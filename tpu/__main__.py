@@ -1,4 +1,4 @@
-"""Command line of the package: `python -m tpu emulate|check|compare PROGRAM ARGS...`."""
+"""Command line of the package: `python -m tpu emulate|check|compare|vm ...`."""
 
 import sys
 

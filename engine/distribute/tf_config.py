@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 import socket
 import time
@@ -56,6 +57,9 @@ class Task:
 def from_environment(is_synchronous: bool = False) -> Task:
     """Returns the task of this process from the environment variable TF_CONFIG.
 
+    Rewrites TF_CONFIG of Kubeflow and Vertex AI as TensorFlow expects it, for the RunConfigs that
+    follow.
+
     Args:
       is_synchronous: True for --strategy=multi_worker_mirrored.
 
@@ -64,6 +68,7 @@ def from_environment(is_synchronous: bool = False) -> Task:
     """
     if not os.environ.get("TF_CONFIG"):
         return Task()
+    os.environ["TF_CONFIG"] = _normalize(os.environ["TF_CONFIG"])
     try:
         config = tf.estimator.RunConfig()
     except (ValueError, TypeError, AttributeError) as error:
@@ -72,8 +77,6 @@ def from_environment(is_synchronous: bool = False) -> Task:
         return Task("evaluator", in_cluster=True)
     if not config.cluster_spec or not config.master:
         return Task()
-    if config.task_type == "master":
-        raise UsageError("TF_CONFIG: task type 'master' is unsupported. Use 'chief'")
     if is_synchronous and config.num_ps_replicas:
         raise UsageError(
             "TF_CONFIG: --strategy=multi_worker_mirrored has no parameter servers. Remove 'ps'"
@@ -85,6 +88,25 @@ def from_environment(is_synchronous: bool = False) -> Task:
         )
     worker = config.task_id + 1 if config.task_type == "worker" else 0
     return Task(config.task_type, worker, in_cluster=True, is_synchronous=is_synchronous)
+
+
+def _normalize(text):
+    """Returns TF_CONFIG with a "chief", and without the evaluator in the cluster.
+
+    Kubeflow's training operator lists the evaluator, which is not a member of TensorFlow's cluster.
+    Kubeflow and Vertex AI may call the chief "master", with which RunConfig allows no evaluator.
+    """
+    try:
+        config = json.loads(text)
+        cluster, task = dict(config["cluster"]), dict(config["task"])
+    except (ValueError, TypeError, KeyError):
+        return text  # RunConfig reports what is wrong
+    cluster.pop("evaluator", None)
+    if "chief" not in cluster and "master" in cluster:
+        cluster["chief"] = cluster.pop("master")
+        if task.get("type") == "master":
+            task["type"] = "chief"
+    return json.dumps({**config, "cluster": cluster, "task": task})
 
 
 def train(estimator, input_fn, end_step: int, hooks) -> None:

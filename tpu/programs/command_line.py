@@ -3,12 +3,14 @@
 python -m tpu emulate --topology=v3-8 their_program.py --their_flag=1
 python -m tpu check --topology=v3-8 --report=report.json -m their.module --their_flag=1
 python -m tpu compare --topology=v2-8 --steps=20 their_program.py --their_flag=1
+python -m tpu vm up --name=my-tpu
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import sys
 
 from tpu.connect import topology
 from tpu.programs.program import Program
@@ -22,6 +24,11 @@ def main(argv=None) -> int:
     Args:
       argv: arguments without the name of the program; default `sys.argv[1:]`.
     """
+    argv = sys.argv[1:] if argv is None else argv
+    if argv[:1] == ["vm"]:
+        from tpu.vm import command_line
+
+        return command_line.main(argv[1:], "tpu-estimator vm")
     parser = _parser()
     arguments = parser.parse_args(argv)
     if arguments.command == "check" and arguments.explain:
@@ -83,6 +90,7 @@ def _parser():
         "variables. Exit status: 0 if the differences are rounding, 1 if not, 2 if the program "
         "does not train, or fails.",
     )
+    commands.add_parser("vm", help="create, use and delete a Cloud TPU VM", add_help=False)
     for command, any_generation in ((emulate, False), (check, True), (compare, False)):
         command.add_argument(
             "--topology",

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import tensorflow as tf
 
 from common.errors import UsageError
 from engine.distribute import tf_config
@@ -50,6 +51,38 @@ def test_a_cluster_of_one_process_is_ignored(configure):
     assert not tf_config.from_environment().in_cluster
 
 
+# As the training operator of Kubeflow writes it: the evaluator is in the cluster.
+KUBEFLOW = """{"cluster":{"MASTER":["x-MASTER-0.ns.svc:2222"],
+"evaluator":["x-evaluator-0.ns.svc:2222"],"ps":["x-ps-0.ns.svc:2222"],"worker":["x-worker-0.ns.svc:2222"]},
+"task":{"type":"ROLE","index":0},"environment":"cloud"}"""
+# As Vertex AI writes it.
+VERTEX = """{"cluster":{"MASTER":["training-workerpool0-ab-0:2222"],
+"ps":["training-workerpool2-ab-0:2222"],"worker":["training-workerpool1-ab-0:2222"]},
+"environment":"cloud","job":{"workerPoolSpecs":[{"replicaCount":"1"}]},
+"task":{"cloud":"ab","index":0,"trial":"1","type":"ROLE"}}"""
+
+
+@pytest.mark.parametrize("text", [KUBEFLOW, VERTEX], ids=["Kubeflow", "Vertex AI"])
+@pytest.mark.parametrize("chief", ["chief", "master"])
+@pytest.mark.parametrize(
+    ("role", "task"),
+    [
+        ("MASTER", tf_config.Task("chief", 0, in_cluster=True)),
+        ("worker", tf_config.Task("worker", 1, in_cluster=True)),
+        ("ps", tf_config.Task("ps", 0, in_cluster=True)),
+        ("evaluator", tf_config.Task("evaluator", 0, in_cluster=True)),
+    ],
+)
+def test_the_formats_of_kubeflow_and_vertex_ai(configure, text, chief, role, task):
+    configure(text=text.replace("ROLE", role).replace("MASTER", chief))
+    assert tf_config.from_environment() == task
+    # RunConfig reads TF_CONFIG again for the Estimator.
+    config = tf.estimator.RunConfig()
+    assert config.task_type == task.type
+    if role != "evaluator":
+        assert sorted(config.cluster_spec.jobs) == ["chief", "ps", "worker"]
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [
@@ -63,7 +96,7 @@ def test_a_cluster_of_one_process_is_ignored(configure):
             "Add one, or use",
         ),
         ({"task_type": "boss"}, "boss"),
-        ({"task_type": "master", "cluster": {"master": ["a:1"], "ps": ["d:1"]}}, "Use 'chief'"),
+        ({"task_type": "master", "cluster": {**CLUSTER, "master": ["e:1"]}}, "not supported"),
         ({"text": json.dumps({"cluster": CLUSTER})}, "task"),
     ],
 )

@@ -1,0 +1,284 @@
+"""Parses the command line of tpu_vm."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+
+from tpu.connect import topology
+from tpu.vm import settings
+from tpu.vm.commands import Launcher
+from tpu.vm.gcloud import Gcloud, GcloudError
+from tpu.vm.settings import Vm, VmError
+
+_PLACE = ("name", "zone", "project")
+_PROVISIONING = ("queued", "spot", "preemptible", "reserved", "internal_ips")
+_TEXTS = ("service_account", "network", "subnetwork", "startup_script")
+
+
+def main(argv: list[str] | None = None, prog: str = "tpu_vm") -> int:
+    """Runs a command; returns its exit status: 2 for an error, else the one of the program.
+
+    Args:
+      argv: arguments without the name of the program; default `sys.argv[1:]`.
+      prog: name of the program, for its help.
+    """
+    argv = sys.argv[1:] if argv is None else argv
+    # argparse would take flags of the user's program for its own.
+    split = argv.index("--") if "--" in argv else len(argv)
+    parser = _parser(prog)
+    arguments = parser.parse_args(argv[:split])
+    arguments.program = argv[split + 1 :]
+    if arguments.program and arguments.command != "run":
+        parser.error("unexpected arguments after --: only run takes a program")
+    try:
+        return _COMMANDS[arguments.command](arguments) or 0
+    except VmError as error:
+        print(f"{prog} {arguments.command}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(
+            f"\ninterrupted. A program that was started continues: {prog} watch follows it again, "
+            f"{prog} down deletes the VM",
+            file=sys.stderr,
+        )
+        return 130
+
+
+def _up(arguments):
+    vm = _recorded(arguments)
+    if vm is None:
+        vm = _new(arguments)
+    _launcher(vm, arguments).up()
+
+
+def _push(arguments):
+    vm = _known(arguments)
+    folder = "" if arguments.nocode else arguments.code
+    _launcher(vm, arguments).push(folder, arguments.setup, arguments.data, arguments.bucket)
+
+
+def _run(arguments):
+    launcher = _launcher(_known(arguments), arguments)
+    launcher.run(arguments.program, arguments.max_restarts, arguments.max_recreations)
+    return 0 if arguments.detach else launcher.watch()
+
+
+def _watch(arguments):
+    return _launcher(_known(arguments), arguments).watch()
+
+
+def _logs(arguments):
+    return _launcher(_known(arguments), arguments).logs(arguments.lines, arguments.follow)
+
+
+def _tensorboard(arguments):
+    return _launcher(_known(arguments), arguments).tensorboard(arguments.logdir, arguments.port)
+
+
+def _status(arguments):
+    _launcher(_known(arguments), arguments).status()
+
+
+def _stop(arguments):
+    return _launcher(_known(arguments), arguments).stop()
+
+
+def _down(arguments):
+    vm = _known(arguments)
+    if not (arguments.yes or arguments.dry_run):
+        if not sys.stdin.isatty():
+            raise VmError(f"this deletes {vm.name}. Confirm it with --yes")
+        answer = input(f"Delete {vm.name} ({vm.type} in {vm.zone}) with its disk? [y/N] ")
+        if answer.strip().lower() not in ("y", "yes"):
+            print("not deleted")
+            return 1
+    _launcher(vm, arguments).down(arguments.now)
+    return 0
+
+
+_COMMANDS = {
+    "up": _up,
+    "push": _push,
+    "run": _run,
+    "watch": _watch,
+    "logs": _logs,
+    "tensorboard": _tensorboard,
+    "status": _status,
+    "stop": _stop,
+    "down": _down,
+}
+
+
+def _launcher(vm, arguments):
+    return Launcher(vm, arguments.dry_run, arguments.poll_seconds)
+
+
+def _recorded(arguments):
+    """Returns the recorded VM of --name, or of the only record; None if it is not recorded.
+
+    Raises:
+      VmError: another flag contradicts the record.
+    """
+    vm = settings.load(arguments.name or settings.only_name())
+    if vm is None:
+        return None
+    if arguments.price_per_hour is not None:
+        vm.price_per_hour = arguments.price_per_hour
+    for flag in (*_PLACE, "type", "version", *_PROVISIONING, *_TEXTS):
+        value = getattr(arguments, flag, None)
+        if flag == "startup_script" and value:
+            value = os.path.abspath(value)
+        if value and value != getattr(vm, flag):
+            recorded = getattr(vm, flag)
+            raise VmError(
+                f"--{flag}={value} contradicts the record of {vm.name}: {recorded}. Use another "
+                "--name, or delete this VM first: tpu_vm down"
+            )
+    settings.validate(vm)
+    return vm
+
+
+def _new(arguments):
+    """Returns the VM that the flags of `up` describe."""
+    try:
+        version = arguments.version or settings.default_version(topology.find(arguments.type))
+    except ValueError as error:
+        raise VmError(f"--type={arguments.type}: {error}") from error
+    settings.check_name(arguments.name)
+    vm = Vm(
+        arguments.name,
+        arguments.zone or _default("compute/zone", arguments),
+        arguments.project or _default("core/project", arguments),
+        arguments.type,
+        version,
+        price_per_hour=arguments.price_per_hour or 0.0,
+    )
+    for flag in (*_PROVISIONING, *_TEXTS):
+        setattr(vm, flag, getattr(arguments, flag))
+    if vm.startup_script:
+        vm.startup_script = os.path.abspath(vm.startup_script)
+    settings.validate(vm)
+    return vm
+
+
+def _known(arguments):
+    """Returns the recorded VM, or the one that --name, --zone and --project name.
+
+    Raises:
+      VmError: there is no such VM.
+    """
+    vm = _recorded(arguments)
+    if vm is not None:
+        return vm
+    zone = arguments.zone or _default("compute/zone", arguments)
+    project = arguments.project or _default("core/project", arguments)
+    vm = Vm(arguments.name, zone, project, "v3-8", "tpu-vm-tf-2.15.1-se")
+    settings.validate(vm)
+    text = Gcloud(project, zone, arguments.dry_run).tpu(
+        "tpu-vm", "describe", vm.name, "--format=json", assume="{}"
+    )
+    node = json.loads(text)
+    vm.type = str(node.get("acceleratorType", vm.type))
+    vm.version = str(node.get("runtimeVersion", vm.version))
+    for flag in ("spot", "preemptible", "reserved"):
+        setattr(vm, flag, bool(node.get("schedulingConfig", {}).get(flag)))
+    vm.queued = "queuedResource" in node
+    vm.price_per_hour = arguments.price_per_hour or 0.0
+    if arguments.command != "down":  # deletes any VM
+        settings.validate(vm)
+    return vm
+
+
+def _default(name, arguments):
+    """Returns a property of gcloud's configuration, which a dry run reads, too; "" if unset."""
+    try:
+        return Gcloud("", "").run(["gcloud", "config", "get", name, "--quiet"]).strip()
+    except GcloudError as error:
+        if arguments.dry_run and error.kind == "missing":
+            return ""
+        raise
+
+
+def _parser(prog):
+    parser = argparse.ArgumentParser(
+        prog=prog, description="Trains on a Cloud TPU VM: creates, uses and deletes it."
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    add = {
+        name: commands.add_parser(name, help=text[0].lower() + text[1:-1], description=text)
+        for name, text in {
+            "up": "Create a TPU VM and wait until it is READY.",
+            "push": "Copy code to the VM, data to a bucket, and install dependencies.",
+            "run": "Start a program on the VM and follow it; create the VM again when preempted.",
+            "watch": "Follow a program that was started.",
+            "logs": "Print the end of the program's log.",
+            "tensorboard": "Run TensorBoard on the VM and forward its port.",
+            "status": "Print state, cost so far, and the state of the program.",
+            "stop": "Stop the program with SIGTERM, which saves a checkpoint.",
+            "down": "Stop the program and delete the VM.",
+        }.items()
+    }
+    for command in add.values():
+        command.add_argument("--name", default="", help="name of the VM (default: the only one)")
+        command.add_argument("--zone", default="", help="zone (default: gcloud's)")
+        command.add_argument("--project", default="", help="project (default: gcloud's)")
+        command.add_argument(
+            "--price_per_hour", type=float, help="price of the whole slice, for the cost so far"
+        )
+        command.add_argument(
+            "--poll_seconds", type=float, default=30.0, help="time between queries (default: 30)"
+        )
+        command.add_argument(
+            "--dry_run", action="store_true", help="print the commands instead of running them"
+        )
+    _add_up(add["up"])
+    _add_push(add["push"])
+    run = add["run"]
+    run.usage = f"{prog} run [options] -- PROGRAM [ARGUMENT ...]"
+    run.add_argument("--detach", action="store_true", help="return after the start")
+    run.add_argument(
+        "--max_restarts", type=int, default=3, help="restarts after a failure (default: 3)"
+    )
+    run.add_argument(
+        "--max_recreations", type=int, default=10, help="VMs after preemptions (default: 10)"
+    )
+    add["logs"].add_argument("--lines", type=int, default=50, help="lines (default: 50)")
+    add["logs"].add_argument("--follow", action="store_true", help="print new lines, too")
+    add["tensorboard"].add_argument("--logdir", required=True, help="such as gs://BUCKET/runs")
+    add["tensorboard"].add_argument("--port", type=int, default=6006, help="default: 6006")
+    add["down"].add_argument("--yes", action="store_true", help="do not ask")
+    add["down"].add_argument("--now", action="store_true", help="do not stop the program first")
+    return parser
+
+
+def _add_up(up):
+    up.add_argument("--type", default="v3-8", help="TPU slice, v2 to v4 (default: v3-8)")
+    up.add_argument("--version", default="", help="software version (default: by --type)")
+    up.add_argument("--queued", action="store_true", help="request a queued resource")
+    up.add_argument("--spot", action="store_true", help="cheaper; may be preempted")
+    up.add_argument(
+        "--preemptible", action="store_true", help="cheaper; may be preempted, at most 24 hours"
+    )
+    up.add_argument("--reserved", action="store_true", help="use a reservation")
+    up.add_argument("--internal_ips", action="store_true", help="no external IP addresses")
+    up.add_argument("--service_account", default="", help="e-mail (default: Compute Engine's)")
+    up.add_argument("--network", default="", help="network (default: default)")
+    up.add_argument("--subnetwork", default="", help="subnetwork")
+    up.add_argument("--startup_script", default="", help="file to run at each start of the VM")
+
+
+def _add_push(push):
+    push.add_argument(
+        "--code", default=".", help="folder of a git repository (default: .); tracked files only"
+    )
+    push.add_argument("--nocode", action="store_true", help="copy only data")
+    push.add_argument(
+        "--setup",
+        help="command that installs dependencies (default: tools/setup.sh system or "
+        "requirements.txt, if the code has it; '' for none)",
+    )
+    push.add_argument("--data", default="", help="folder to copy to --bucket")
+    push.add_argument("--bucket", default="", help="gs://BUCKET/FOLDER for --data")

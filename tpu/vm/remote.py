@@ -1,0 +1,165 @@
+"""Runs commands on a TPU VM over ssh: receives code, starts a job, reads its log, stops it.
+
+A job is a shell script in the folder ~/tpu_job, with its log and exit status; it survives the
+connection. It holds a lock while it runs, so that its state is known without guessing from process
+numbers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+
+from tpu.vm.gcloud import Gcloud, GcloudError
+from tpu.vm.settings import Job, Vm, VmError
+
+# A connection that hangs must end.
+_SSH_FLAGS = [
+    f"--ssh-flag=-o {option}"
+    for option in ("ConnectTimeout=30", "ServerAliveInterval=15", "ServerAliveCountMax=4")
+]
+REF = "refs/tpu_vm/code"
+_COPY_SECONDS, _POLL_SECONDS = 3600.0, 120.0
+_MAX_LOG_BYTES = 64 * 1024
+_DONE = re.compile(r"\ntpu_vm exit status (\d+)\s*$")
+
+# $1: maximum number of restarts; $2...: the program. `stop` signals the whole process group: the
+# program saves and exits, the script records its status. Statuses without a restart are those of
+# --max_restarts of run_tpu.py: success, invalid flags, and signals that ask a program to end.
+_JOB_SCRIPT = r"""
+echo $$ > ~/tpu_job/pid
+mkdir -p ~/tpu_code && cd ~/tpu_code
+[ ! -f .venv/bin/activate ] || . .venv/bin/activate
+trap : TERM INT HUP
+restarts_left=$1; shift
+delay=1
+while :; do
+  "$@"
+  status=$?
+  case $status in 0|2|129|130|141|143) break;; esac
+  [ "$restarts_left" -gt 0 ] || break
+  restarts_left=$((restarts_left - 1))
+  echo "tpu_vm: the program ended with status $status; restarts left: $restarts_left"
+  sleep $delay
+  delay=$((delay * 2))
+done
+echo $status > ~/tpu_job/status.partial && mv ~/tpu_job/status.partial ~/tpu_job/status
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """State of the job on a VM.
+
+    Attributes:
+      id: of the job; "-" if there is none.
+      state: "running", "ended", "died" (without an exit status, as after a reboot) or "none".
+      status: exit status of a job that ended.
+      log: bytes of the log from the requested offset on, decoded.
+      offset: of the end of `log`, in bytes.
+      is_complete: True if `log` reaches the end of the log.
+    """
+
+    id: str
+    state: str
+    status: int
+    log: str
+    offset: int
+    is_complete: bool
+
+
+class Remote:
+    """Commands on worker 0 of a TPU VM, where TPUEstimator programs run."""
+
+    def __init__(self, vm: Vm, gcloud: Gcloud):
+        """Initializes without any call."""
+        self._vm, self._gcloud = vm, gcloud
+        self._address = ["--internal-ip"] if vm.internal_ips else []
+
+    def shell(self, script: str, timeout: float = 300.0, assume: str = "") -> str:
+        """Runs a shell script; returns what it prints.
+
+        Raises:
+          GcloudError: no connection.
+          VmError: the script failed; with the last line it printed.
+        """
+        command = f"({script}\n) 2>&1; status=$?; echo; echo tpu_vm exit status $status"
+        assume = f"{assume}\ntpu_vm exit status 0"
+        output = self._gcloud.run(self.command(command), assume, timeout)
+        match = _DONE.search(output)
+        if not match:
+            raise GcloudError("ssh", f"{self._vm.name}: the ssh connection ended early. Try again")
+        printed = output[: match.start()]
+        if match[1] != "0":
+            last = (printed.strip().splitlines() or [f"exit status {match[1]}"])[-1]
+            raise VmError(f"{self._vm.name}: {last}")
+        return printed
+
+    def command(self, shell_command: str, *flags: str) -> list[str]:
+        """Returns the gcloud command line that runs a command on the VM."""
+        flags = ("--worker=0", *self._address, *_SSH_FLAGS, *flags, f"--command={shell_command}")
+        return self._gcloud.command("tpu-vm", "ssh", self._vm.name, *flags)
+
+    def receive(self, bundle: str) -> None:
+        """Copies a git bundle to the VM and checks its commit out in ~/tpu_code."""
+        copy = f"{self._vm.name}:tpu_code.bundle"
+        flags = ["--worker=0", *self._address]
+        self._gcloud.tpu("tpu-vm", "scp", bundle, copy, *flags, timeout=_COPY_SECONDS)
+        self.shell(
+            "set -e; mkdir -p ~/tpu_code; cd ~/tpu_code; git init -q .; "
+            f"git fetch -q ~/tpu_code.bundle {REF}; git checkout -q --force --detach FETCH_HEAD"
+        )
+
+    def set_up(self, command: str) -> None:
+        """Runs the command that installs dependencies, in ~/tpu_code."""
+        self.shell(f"cd ~/tpu_code && {command}", timeout=_COPY_SECONDS)
+
+    def start(self, job: Job) -> None:
+        """Starts a job.
+
+        Raises:
+          VmError: another job is running.
+        """
+        one_host = self._vm.topology.num_hosts == 1
+        # A process that leads several hosts connects to their TPU workers.
+        environment = (
+            ["TPU_NAME=local"] if one_host else [f"TPU_NAME={self._vm.name}", "TPU_LOAD_LIBRARY=0"]
+        )
+        program = shlex.join(["env", *environment, *job.command])
+        self.shell(
+            "mkdir -p ~/tpu_job && cd ~/tpu_job && exec 9> lock || exit 1\n"
+            "flock -n 9 || { echo 'a program is running. Stop it: tpu_vm stop'; exit 1; }\n"
+            f"rm -f status; : > log; echo {job.id} > id\n"
+            f"nohup setsid sh -c {shlex.quote(_JOB_SCRIPT)} tpu_job {job.max_restarts} {program} "
+            ">> log 2>&1 < /dev/null &"
+        )
+
+    def poll(self, offset: int = 0) -> Progress:
+        """Returns the state of the job and its log from byte `offset` on."""
+        printed = self.shell(
+            "cd ~/tpu_job 2> /dev/null || { echo - none 0 0; exit 0; }\n"
+            "if [ -f status ]; then state=ended; elif flock -n lock true; then state=died; "
+            "else state=running; fi\n"
+            "echo $(cat id) $state $(cat status 2> /dev/null || echo 0) $(wc -c < log)\n"
+            f"tail -c +{offset + 1} log | head -c {_MAX_LOG_BYTES}",
+            timeout=_POLL_SECONDS,
+            assume="- ended 0 0\n",
+        )
+        head, _, log = printed.partition("\n")
+        try:
+            job_id, state, status, size = head.split()
+            end = max(offset, min(int(size), offset + _MAX_LOG_BYTES))
+            return Progress(job_id, state, int(status), log, end, end >= int(size))
+        except ValueError:
+            raise GcloudError(
+                "ssh", f"{self._vm.name}: unexpected answer over ssh: {head[:200]!r}. Try again"
+            ) from None
+
+    def stop(self) -> None:
+        """Sends SIGTERM to the job's processes."""
+        self.shell(
+            "cd ~/tpu_job 2> /dev/null && ! flock -n lock true || "
+            "{ echo 'no program is running'; exit 1; }\n"
+            "kill -TERM -- -$(cat pid)"
+        )

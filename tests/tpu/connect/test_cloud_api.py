@@ -5,6 +5,7 @@ import time
 
 import pytest
 from absl import flags
+from google.auth import _exponential_backoff
 from google.auth.compute_engine import _metadata
 
 from tests.tpu.fake_cloud import NAME, PROJECT, READY, ZONE
@@ -216,6 +217,12 @@ def test_expired_credentials(client, cloud):
     assert (
         "the Google credentials are invalid: invalid_grant: Invalid JWT Signature. Run" in message
     )
+
+
+def test_an_unavailable_token_server_may_come_back(client, cloud, monkeypatch):
+    monkeypatch.setattr(_exponential_backoff.time, "sleep", lambda seconds: None)
+    cloud.set(token_status=503)
+    assert isinstance(failure(client), NotReadyError)
 
 
 def test_a_wrong_discovery_url(client, cloud, monkeypatch):

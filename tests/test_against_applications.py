@@ -192,13 +192,8 @@ def networks(session, tmp_path):
         theirs.close()
 
 
-SLOW = pytest.mark.slow
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["mobilenet", pytest.param("resnet50", marks=SLOW), pytest.param("mobilenet_v2", marks=SLOW)],
-)
+@pytest.mark.slow  # like those of images of odd sizes of tests/models/vision/test_mobilenet.py
+@pytest.mark.parametrize("name", ["mobilenet", "resnet50", "mobilenet_v2"])
 def test_logits_match_keras(name, networks):
     images, labels = make_batch()
     ours, theirs, pixels = networks(name, images, labels)
@@ -226,10 +221,7 @@ def test_logits_of_imagenet_weights_match_keras(name, weights, networks):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    ["mobilenet", pytest.param("resnet50", marks=SLOW), pytest.param("mobilenet_v2", marks=SLOW)],
-)
+@pytest.mark.parametrize("name", ["mobilenet", "resnet50", "mobilenet_v2"])
 def test_gradients_and_moving_statistics_match_keras(name, networks):
     images, labels = make_batch()
     ours, theirs, pixels = networks(name, images, labels, training=True)

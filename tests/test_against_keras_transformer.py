@@ -9,7 +9,7 @@ from tensorflow.python.eager import context
 
 from benchmarks import keras_transformer
 from models.text import seq2seq, transformer
-from tests import numerics
+from tests import numerics, variable_values
 
 LENGTH, HEADS, SIZE, LAYERS = 13, 2, 16, 2
 PARAMS = {
@@ -46,10 +46,12 @@ def ours():
         variables = tf.compat.v1.trainable_variables()
         gradients = map(tf.convert_to_tensor, tf.gradients(loss, variables))
         random = np.random.default_rng(0)
-        for variable in variables:
-            noise = random.normal(size=variable.shape, scale=0.3)
-            variable.load(noise + ("gamma" in variable.op.name), session)
-        values = {variable.op.name: session.run(variable) for variable in variables}
+
+        def value_of(variable):
+            noise = random.normal(size=variable.shape, scale=0.3).astype(np.float32)
+            return noise + ("gamma" in variable.op.name)
+
+        values = variable_values.assign_all(session, value_of)
         names = [variable.op.name for variable in variables]
         logits, loss, gradients = session.run([outputs["logits"], loss, list(gradients)])
         return logits, loss, dict(zip(names, gradients)), values

@@ -116,7 +116,7 @@ def test_rehearsal_compares_the_wrappers(check, params, level, monkeypatch):
     monkeypatch.setattr(tf.nn, "relu", tf.nn.softplus)  # as conftest.smooth_activations
     sizes = [f"--{mode}_batch_size=64" for mode in ("train", "eval", "predict")]
     arguments = [f"--params={params}", "--check_run_steps=3", "--train_steps=9", *sizes]
-    status, report = check("--tpu_topology=v3-8", "--check_compiler=off", *arguments)
+    status, report = check("--tpu_topology=1x2", "--check_compiler=off", *arguments)
     assert status == 0
     (found,) = [finding for finding in report["findings"] if finding["code"] == "run"]
     assert found["level"] == level
@@ -141,6 +141,7 @@ def test_exit_status_is_1_on_errors(check):
     assert any("divisible by number of replicas 8" in message for message in messages)
 
 
+@pytest.mark.slow  # like test_check_finds_no_error of tests/contract/test_cases.py
 def test_other_stages_run_without_compiler(check):
     sizes = [f"--{mode}_batch_size=64" for mode in ("train", "eval", "predict")]
     status, report = check("--tpu_topology=v3-8", "--check_compiler=off", "--train_steps=9", *sizes)

@@ -48,6 +48,7 @@ def trained(storage, run, raw_dataset, tmp_path_factory):
         "--channels=1",
         "--image_size=7x5",
         "--shards=2",
+        "--workers=1",
     )
     assert done.returncode == 0, done.stderr
     flags = [
@@ -205,6 +206,7 @@ def test_a_missing_bucket_is_a_one_line_error(trained, run, flag):
     assert f"--{flag}=gs://no-such-bucket/x" in line
 
 
+@pytest.mark.slow  # like test_a_data_dir_that_cannot_be_written of test_prepare_data.py
 def test_a_missing_bucket_is_an_error_before_conversion(run):
     done = run("prepare_data.py", "--dataset=digits", "--data_dir=gs://no-such-bucket/x")
     assert done.returncode == 2

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import shlex
+import shutil
 import stat
 import subprocess
 import sys
@@ -45,9 +46,17 @@ def tags(directory):
     return {value.tag for event in events for value in event.summary.value}
 
 
-def test_train_ends_at_train_steps(run, variables):
-    model_dir = run("--mode=train", "--train_steps=5")
-    assert variables(model_dir)["global_step"] == 5
+@pytest.fixture(scope="module")
+def nine_steps_dir(run_in, tmp_path_factory):
+    """A model_dir trained to step 9, with the last 2 of its checkpoints. Read-only."""
+    path = str(tmp_path_factory.mktemp("nine_steps"))
+    saving = ["--save_checkpoints_steps=2", "--keep_checkpoint_max=2"]
+    run_in(path, "--mode=train", "--train_steps=9", *saving)
+    return path
+
+
+def test_train_ends_at_train_steps(nine_steps_dir, variables):
+    assert variables(nine_steps_dir)["global_step"] == 9
 
 
 def test_train_epochs_rounds_up_to_whole_batches(run, variables):
@@ -62,19 +71,18 @@ def test_the_last_of_train_steps_and_train_epochs_wins(run, variables):
 
 
 def test_train_and_eval_evaluates_every_checkpoint(run, result):
-    model_dir = run("--mode=train_and_eval", "--train_steps=50", "--save_checkpoints_steps=20")
-    accuracies = [result(model_dir, step)["eval"]["accuracy"] for step in (20, 40, 50)]
+    model_dir = run("--mode=train_and_eval", "--train_steps=50", "--save_checkpoints_steps=30")
+    accuracies = [result(model_dir, step)["eval"]["accuracy"] for step in (30, 50)]
     assert accuracies[-1] > 0.95
     assert not os.path.exists(os.path.join(model_dir, "result_0.json"))
 
 
-def test_train_records_throughput_and_flags(run, result):
-    model_dir = run("--mode=train", "--train_steps=5")
-    record = result(model_dir, 5)["train"]
+def test_train_records_throughput_and_flags(nine_steps_dir, result):
+    record = result(nine_steps_dir, 9)["train"]
     assert record["examples_per_second"] > 0
     assert record["seconds_to_first_step"] > 0
-    with open(os.path.join(model_dir, "flags.cfg")) as file:
-        assert "--train_steps=5\n" in file.read()
+    with open(os.path.join(nine_steps_dir, "flags.cfg")) as file:
+        assert "--train_steps=9\n" in file.read()
 
 
 @pytest.mark.slow
@@ -85,6 +93,7 @@ def test_flags_cfg_repeats_the_run(run_in, tmp_path, variables):
     assert_same_variables(variables(tmp_path / "a"), variables(tmp_path / "b"))
 
 
+@pytest.mark.slow  # like a resumed training and an undisturbed one
 def test_runs_with_one_seed_are_bit_identical(run_in, tmp_path, variables):
     for name in "ab":
         run_in(
@@ -107,17 +116,17 @@ def test_runs_with_two_seeds_differ(run_in, tmp_path, variables):
 
 def test_a_resumed_training_ends_with_bit_identical_weights(run_in, tmp_path, variables, capsys):
     for arguments in (["--train_steps=11"], ["--train_steps=20"]):
-        run_in(tmp_path / "twice", "--mode=train", *arguments)
+        run_in(tmp_path / "twice", "--mode=train", *CONVNET, *arguments)
     assert "parameters from step 11 up to step 20" in capsys.readouterr().out
-    run_in(tmp_path / "once", "--mode=train", "--train_steps=20")
+    run_in(tmp_path / "once", "--mode=train", *CONVNET, "--train_steps=20")
     assert_same_variables(variables(tmp_path / "once"), variables(tmp_path / "twice"))
 
 
 def test_a_resumed_training_may_delete_its_first_checkpoint(run, result):
     saving = ["--save_checkpoints_steps=2", "--keep_checkpoint_max=1"]
     run("--mode=train", "--train_steps=2", *saving)
-    model_dir = run("--mode=train_and_eval", "--train_steps=6", *saving)
-    assert result(model_dir, 6)["eval"]["examples"] == 41
+    model_dir = run("--mode=train_and_eval", "--train_steps=4", *saving)
+    assert result(model_dir, 4)["eval"]["examples"] == 41
 
 
 def test_at_train_steps_nothing_is_trained(run_in, trained_dir, capsys):
@@ -127,7 +136,7 @@ def test_at_train_steps_nothing_is_trained(run_in, trained_dir, capsys):
     assert sorted(os.listdir(trained_dir)) == before
 
 
-@pytest.mark.parametrize("batch_size", [13, 100, slow(1), slow(41)])
+@pytest.mark.parametrize("batch_size", [13, slow(100), slow(1), slow(41)])
 def test_eval_counts_each_example_once_for_any_batch_size(run_in, trained_dir, result, batch_size):
     run_in(trained_dir, "--mode=eval", f"--eval_batch_size={batch_size}")
     metrics = result(trained_dir, 40)["eval"]
@@ -269,12 +278,12 @@ def test_predict_writes_into_model_dir_by_default(run_in, trained_dir):
 def test_the_best_checkpoint_is_kept_and_can_be_used(run, result):
     model_dir = run(
         "--mode=train_and_eval",
-        "--train_steps=40",
+        "--train_steps=30",
         "--save_checkpoints_steps=10",
         "--keep_checkpoint_max=1",
         "--best_metric=average_loss",
     )
-    losses = {s: result(model_dir, s)["eval"]["average_loss"] for s in (10, 20, 30, 40)}
+    losses = {s: result(model_dir, s)["eval"]["average_loss"] for s in (10, 20, 30)}
     best = min(losses, key=losses.get)
     run("--mode=eval", "--checkpoint=best", "--eval_batch_size=5")
     again = result(model_dir, best)["eval"]["average_loss"]
@@ -360,11 +369,8 @@ def test_flags_cfg_of_a_training_works_in_other_modes(run, own_data_dir, result)
     assert result(model_dir, 7)["eval"]["examples"] == 41
 
 
-def test_keep_checkpoint_max(run):
-    model_dir = run(
-        "--mode=train", "--train_steps=9", "--save_checkpoints_steps=2", "--keep_checkpoint_max=2"
-    )
-    kept = [name for name in os.listdir(model_dir) if name.endswith(".index")]
+def test_keep_checkpoint_max(nine_steps_dir):
+    kept = [name for name in os.listdir(nine_steps_dir) if name.endswith(".index")]
     assert sorted(kept) == ["model.ckpt-8.index", "model.ckpt-9.index"]
 
 
@@ -409,6 +415,7 @@ def test_a_resumed_training_ignores_warm_start(run_in, trained_dir, tmp_path, ca
     assert "is resumed from its own" in capsys.readouterr().out
 
 
+@pytest.mark.slow  # like the models of tests/contract
 def test_a_model_given_by_module_and_attribute(run, tmp_path, monkeypatch, result):
     (tmp_path / "own_model.py").write_text(
         "import dataclasses\n"
@@ -445,17 +452,26 @@ def test_a_model_without_a_precision_param_uses_float32(run, tmp_path, monkeypat
     assert result(model_dir, 3)["eval"]["examples"] == 41
 
 
-def test_another_optimizer_cannot_resume(run):
-    run("--mode=train", "--train_steps=4")
+def test_another_optimizer_cannot_resume(run_in, nine_steps_dir, tmp_path):
+    model_dir = shutil.copytree(nine_steps_dir, tmp_path / "model")
     with pytest.raises(ValueError, match=r"dense_0/bias/Momentum \[512\] is missing from"):
-        run("--mode=train", "--train_steps=6", "--params=optimizer=momentum")
+        run_in(model_dir, "--mode=train", "--train_steps=11", "--params=optimizer=momentum")
 
 
-def test_exported_outputs_match_predict(run_in, uncertain_dir, raw_dataset, tmp_path, eager):
-    run_in(uncertain_dir, "--mode=export", f"--export_dir={tmp_path}/export")
+@pytest.fixture(scope="module")
+def export_path(run_in, uncertain_dir, tmp_path_factory):
+    """The folder of an export of `uncertain_dir`. Read-only."""
+    folder = tmp_path_factory.mktemp("export")
+    run_in(uncertain_dir, "--mode=export", f"--export_dir={folder}")
+    (path,) = folder.iterdir()
+    return path
+
+
+def test_exported_outputs_match_predict(
+    run_in, uncertain_dir, export_path, raw_dataset, tmp_path, eager
+):
     run_in(uncertain_dir, "--mode=predict", f"--predict_output={tmp_path}/p.npz")
-    (version,) = os.listdir(tmp_path / "export")
-    serve = tf.saved_model.load(f"{tmp_path}/export/{version}").signatures["serving_default"]
+    serve = tf.saved_model.load(str(export_path)).signatures["serving_default"]
     answer = serve(image=tf.constant(raw_dataset.splits["test"].images))
     with np.load(tmp_path / "p.npz") as rows:
         # One batch of 41 against batches of 13.
@@ -465,6 +481,7 @@ def test_exported_outputs_match_predict(run_in, uncertain_dir, raw_dataset, tmp_
     assert answer["class_names"].numpy().tolist() == names
 
 
+@pytest.mark.slow  # tests/engine/checkpoints/test_ema.py restores the EMA
 def test_export_uses_ema(run, tmp_path, eager):
     average = "--params=ema_decay=0.99"
     run("--mode=train", "--train_steps=15", average)
@@ -489,12 +506,10 @@ def test_the_printed_command_runs(run_in, trained_dir, tmp_path, capsys, monkeyp
     assert "[b'stripe 0' b'stripe 1' b'stripe 2']" in done.stdout
 
 
-def test_export_contains_class_names_and_a_sample(run_in, trained_dir, raw_dataset, tmp_path):
-    run_in(trained_dir, "--mode=export", f"--export_dir={tmp_path}/export")
-    (version,) = (tmp_path / "export").iterdir()
-    names = (version / "assets.extra" / "class_names.txt").read_text()
+def test_export_contains_class_names_and_a_sample(export_path, raw_dataset):
+    names = (export_path / "assets.extra" / "class_names.txt").read_text()
     assert names == "stripe 0\nstripe 1\nstripe 2\n"
-    sample = np.load(version / "assets.extra" / "sample_image.npy")
+    sample = np.load(export_path / "assets.extra" / "sample_image.npy")
     np.testing.assert_array_equal(sample, raw_dataset.splits["test"].images[:3])
 
 

@@ -255,6 +255,7 @@ def test_eval_uses_ema(run_tpu_in, run_in, result, tmp_path):
     assert result(tmp_path, 15)["eval"]["average_loss"] < cpu - 0.01
 
 
+@pytest.mark.slow  # tests/engine/train/test_forward.py compares bfloat16 with float32
 def test_bfloat16_reaches_the_accuracy_of_float32(run_tpu, result):
     model_dir = run_tpu("--train_steps=50", "--precision=bfloat16")
     assert result(model_dir, 50)["eval"]["accuracy"] > 0.95
@@ -344,16 +345,15 @@ def test_image_files_cannot_be_read_for_a_remote_tpu(
         run_tpu_in(trained_dir, "--mode=predict", f"--input={tmp_path}/a.png")
 
 
-def test_a_pod_exports_only_without_the_export_check(run_tpu, tmp_path):
-    pod = ["--tpu_topology=2x2", "--train_batch_size=16"]
-    run_tpu("--mode=train", "--train_steps=1", *pod)
-    export = ["--mode=export", f"--export_dir={tmp_path}/export", "--predict_batch_size=16", *pod]
+def test_a_pod_exports_only_without_the_export_check(run_tpu_in, trained_dir, tmp_path):
+    export = ["--mode=export", f"--export_dir={tmp_path}/export", "--predict_batch_size=16"]
+    export.append("--tpu_topology=2x2")
     with pytest.raises(
         TPUError, match=r"one host only.*run_cpu\.py --mode=export.*--noexport_check"
     ):
-        run_tpu(*export, "--export_check")
+        run_tpu_in(trained_dir, *export, "--export_check")
     assert not (tmp_path / "export").exists()
-    run_tpu(*export, "--noexport_check")
+    run_tpu_in(trained_dir, *export, "--noexport_check")
     assert len(list((tmp_path / "export").iterdir())) == 1
 
 

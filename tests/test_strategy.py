@@ -85,11 +85,12 @@ def test_sentences_of_unequal_lengths(run_text_in, variables, tmp_path):
 
 
 def test_train_evaluate_export_and_resume(run_in, result, tmp_path):
-    arguments = ["--mode=train_and_eval", "--train_batch_size=14", "--save_checkpoints_steps=10"]
+    arguments = ["--train_batch_size=14", *TWO]
     model_dir = tmp_path / "model"
-    run_in(model_dir, *arguments, "--train_steps=10", *TWO)
-    run_in(model_dir, *arguments, "--train_steps=20", f"--export_dir={tmp_path}/export", *TWO)
-    assert result(model_dir, 10)["eval"]["examples"] == 41
+    run_in(model_dir, "--mode=train", *arguments, "--train_steps=10")
+    export = ["--train_steps=20", f"--export_dir={tmp_path}/export"]
+    run_in(model_dir, "--mode=train_and_eval", *arguments, *export)
+    assert result(model_dir, 20)["eval"]["examples"] == 41
     assert result(model_dir, 20)["train"]["start_step"] == 10
     assert len(list((tmp_path / "export").iterdir())) == 1
 

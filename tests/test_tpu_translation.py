@@ -1,4 +1,7 @@
-"""A Transformer on emulated cores matches run_cpu.py in training, evaluation and decoding."""
+"""A Transformer on emulated cores matches run_cpu.py in training, evaluation and decoding.
+
+Like tests/contract/test_masked_lm.py in training, and test_run_tpu.py in evaluation: slow.
+"""
 
 import numpy as np
 import pytest
@@ -8,7 +11,6 @@ from engine.train import loss_reduction
 from input_fns import dataset_info
 from input_fns.text_pipeline import TextPipeline
 from tests import numerics
-from tests.marks import slow
 
 BATCH, STEPS = 16, 5
 # Each step sums the gradients of the tokens of a global batch; variables of magnitude 1.
@@ -34,6 +36,14 @@ def trained_on_cpu(run_text_in, variables, tmp_path_factory, smooth_activations)
     return folder, variables(folder / "end")
 
 
+@pytest.fixture(scope="module")
+def model_dir(run_text_in, tmp_path_factory):
+    """A model_dir after a training with run_cpu.py."""
+    folder = tmp_path_factory.mktemp("model")
+    run_text_in(folder, *TRAIN)
+    return folder
+
+
 @pytest.fixture
 def excess(run_tpu_text_in, trained_on_cpu, variables, tmp_path):
     """Trains with run_tpu.py on a topology; returns the difference in tolerances."""
@@ -57,7 +67,8 @@ def test_cores_have_unequal_numbers_of_tokens(pairs_dir, session):
     assert tokens.min() < 0.6 * tokens.max()
 
 
-@pytest.mark.parametrize("topology", ["1x2", slow("1x8")])
+@pytest.mark.slow
+@pytest.mark.parametrize("topology", ["1x2", "1x8"])
 def test_all_variables_are_equal(excess, topology):
     assert excess(topology) < 1
 
@@ -82,17 +93,20 @@ def test_a_mean_over_the_tokens_of_each_core_differs(excess, monkeypatch):
     assert excess("1x2") > 10
 
 
-def test_evaluation_and_translations_match(
-    run_text_in, run_tpu_text_in, trained_on_cpu, pair_files, result, tmp_path
-):
-    folder, _ = trained_on_cpu
-    checkpoint = f"--checkpoint={folder}/end/model.ckpt-{STEPS}"
-    predict = [checkpoint, "--mode=predict", f"--input={pair_files}/test.en"]
+@pytest.mark.slow
+def test_evaluations_match(run_text_in, run_tpu_text_in, model_dir, result, tmp_path):
+    checkpoint = f"--checkpoint={model_dir}/model.ckpt-{STEPS}"
     for run, name in ((run_text_in, "cpu"), (run_tpu_text_in, "tpu")):
         run(tmp_path / name, checkpoint, "--mode=eval")
-        run(tmp_path / name, *predict, f"--predict_output={tmp_path}/{name}.txt")
-    on_cpu, on_tpu = (result(tmp_path / name, STEPS)["eval_end"] for name in ("cpu", "tpu"))
+    key = f"eval_{model_dir.name}"
+    on_cpu, on_tpu = (result(tmp_path / name, STEPS)[key] for name in ("cpu", "tpu"))
     for name in ("bleu", "average_loss", "perplexity", "token_accuracy", "examples"):
         # Sums over the tokens of the split, of the outputs of layers of 32 units.
         numerics.assert_close(on_tpu[name], on_cpu[name], terms=13 * 32, depth=8, name=name)
+
+
+def test_translations_match(run_text_in, run_tpu_text_in, model_dir, pair_files, tmp_path):
+    for run, name in ((run_text_in, "cpu"), (run_tpu_text_in, "tpu")):
+        output = [f"--input={pair_files}/test.en", f"--predict_output={tmp_path}/{name}.txt"]
+        run(model_dir, "--mode=predict", *output)
     assert (tmp_path / "tpu.txt").read_text() == (tmp_path / "cpu.txt").read_text()

@@ -46,17 +46,16 @@ def test_gradients_stay_sparse_on_a_cpu(run_case, gradients, tmp_path, params):
 
 @pytest.mark.parametrize("params", ["optimizer=adam,epsilon=0.01", slow("optimizer=sgd")])
 def test_sparse_updates_of_a_cpu_equal_dense_updates_of_a_tpu(
-    run_case, run_case_on_tpu, gradients, variables, tmp_path, params
+    run_case, run_case_on_tpu, trained, gradients, variables, tmp_path, params
 ):
     train = ["--mode=train", f"--train_steps={STEPS}", "--train_batch_size=24"]
     train.append(f"--params=learning_rate=0.1,{params}")
-    run_case(CASE, tmp_path / "start", *train, "--train_steps=1")
-    train.append(f"--warm_start_from={tmp_path}/start")
+    train.append(f"--warm_start_from={trained(CASE)}")
     run_case(CASE, tmp_path / "cpu", *train)
     assert isinstance(gradients["items"], tf.IndexedSlices)
     run_case_on_tpu(CASE, tmp_path / "tpu", *train)
     assert isinstance(gradients["items"], tf.Tensor)
     cpu, tpu = variables(tmp_path / "cpu"), variables(tmp_path / "tpu")
     assert numerics.excess(tpu, cpu, **ARITHMETIC) < 1
-    start = variables(tmp_path / "start")
+    start = variables(trained(CASE))
     assert numerics.excess({**cpu, "items": start["items"]}, cpu, **ARITHMETIC) > 10

@@ -24,11 +24,10 @@ FAR = 10
 
 
 @pytest.fixture(scope="module")
-def start(run_case, variables, tmp_path_factory):
+def start(run_case, trained, variables, tmp_path_factory):
     """Returns the checkpoint that the trainings start from, and the variables of one core."""
     folder = tmp_path_factory.mktemp("start")
-    run_case(CASE, folder / "start", *TRAIN, "--train_steps=1")
-    warm_start = f"--warm_start_from={folder}/start"
+    warm_start = f"--warm_start_from={trained(CASE)}"
     run_case(CASE, folder / "end", *TRAIN, warm_start)
     return warm_start, variables(folder / "end")
 

@@ -50,15 +50,10 @@ def test_python(cnn, tmp_path, digits_dir, capsys):
 
 
 @pytest.mark.usefixtures("eager")
-def test_lite_float32(cnn, raw, tmp_path, digits_dir, assert_predicted):
-    run_recipe(recipes("TensorFlow Lite", "python")[0], cnn, tmp_path, digits_dir)
-    assert_predicted(cnn, run_lite(tmp_path / "model.tflite", raw(cnn)))
-
-
-@pytest.mark.usefixtures("eager")
-def test_lite_int8(cnn, raw, tmp_path, digits_dir):
+def test_lite_float32_and_int8(cnn, raw, tmp_path, digits_dir, assert_predicted):
     for code in recipes("TensorFlow Lite", "python"):
         run_recipe(code, cnn, tmp_path, digits_dir)
+    assert_predicted(cnn, run_lite(tmp_path / "model.tflite", raw(cnn)))
     answer = run_lite(tmp_path / "model_int8.tflite", raw(cnn))
     np.testing.assert_allclose(answer["probabilities"], cnn.predictions["probabilities"], atol=0.1)
     assert np.mean(answer["classes"] == cnn.predictions["classes"]) > 0.95

@@ -11,8 +11,12 @@ from PIL import Image
 
 from input_fns import serving
 from tests import numerics
+from tests.marks import slow
 from tools import runtimes
 from tools.c_runtime import ServingError
+
+# Exports for tests whose code is that of any signature.
+ONE = ["translator", slow("cnn"), slow("mobilenet")]
 
 
 def encode_image(height, width, kind, mode="L", seed=0):
@@ -66,7 +70,7 @@ def test_classify_scores_all_classes_in_order(mobilenet, c_api, arithmetic):
     assert answer["classes"].tolist() == [[b"%d" % i for i in range(10)]] * 3
 
 
-@pytest.mark.parametrize("kind", ["jpeg", "png"])
+@pytest.mark.parametrize("kind", ["jpeg", slow("png")])
 def test_image_files_of_any_size(cnn, c_api, kind):
     files = [
         encode_image(50, 41, kind),
@@ -77,11 +81,14 @@ def test_image_files_of_any_size(cnn, c_api, kind):
     assert answer["probabilities"].shape == (3, 10)
 
 
+@pytest.mark.parametrize("exported", ONE, indirect=True)
 def test_a_batch_of_one(exported, raw, c_api, assert_predicted):
     one = {name: array[:1] for name, array in raw(exported).items()}
     assert_predicted(exported, c_api(exported)(one), rows=np.s_[:1])
 
 
+# A convolution of an empty batch may fail.
+@pytest.mark.parametrize("exported", ["cnn", slow("translator"), slow("mobilenet")], indirect=True)
 def test_an_empty_batch_has_empty_outputs(exported, c_api):
     runtime = c_api(exported)
     for signature, inputs in exported.requests.items():
@@ -101,9 +108,9 @@ def test_an_empty_batch_has_empty_outputs(exported, c_api):
     ("file", "message"),
     [
         (b"not an image", "Unknown image file format"),
-        (b"", "Unknown image file format|Input is empty"),
+        slow(b"", "Unknown image file format|Input is empty"),
         (encode_image(50, 41, "jpeg")[:200], "Invalid JPEG"),
-        (encode_image(30, 30, "png")[:100], "Invalid PNG"),
+        slow(encode_image(30, 30, "png")[:100], "Invalid PNG"),
     ],
     ids=["text", "empty", "truncated JPEG", "truncated PNG"],
 )
@@ -123,7 +130,7 @@ def test_a_huge_image_is_an_error(cnn, c_api):
         c_api(cnn).run(serving.IMAGE_BYTES, {"image_bytes": strings(file)})
 
 
-@pytest.mark.parametrize("shape", [(3, 9, 8, 1), (3, 8, 8, 3), (3, 64)])
+@pytest.mark.parametrize("shape", [(3, 9, 8, 1), slow((3, 8, 8, 3)), slow((3, 64))])
 def test_pixels_of_another_shape_are_an_error(cnn, c_api, shape):
     with pytest.raises(ServingError, match=r"is not compatible with expected shape \[\?,8,8,1\]"):
         c_api(cnn)({"image": np.zeros(shape, np.uint8)})
@@ -134,11 +141,13 @@ def test_rows_of_another_length_are_an_error(translator, c_api):
         c_api(translator)({"source": np.ones([3, 31], np.int32)})
 
 
+@pytest.mark.parametrize("exported", ONE, indirect=True)
 def test_an_invalid_record_is_an_error(exported, c_api):
     with pytest.raises(ServingError, match="Invalid protocol message"):
         c_api(exported).run(serving.TF_EXAMPLE, {serving.EXAMPLES: strings(b"not a record")})
 
 
+@pytest.mark.parametrize("exported", ONE, indirect=True)
 def test_a_record_without_the_feature_is_an_error(exported, c_api):
     empty = tf.train.Example().SerializeToString()
     with pytest.raises(ServingError, match="is required but could not be found"):

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from engine.serving import export, warm_up
 from input_fns import serving
+from tests.marks import slow
 
 
 def logs(exported):
@@ -56,6 +57,7 @@ def test_classify_has_a_classify_log(cnn):
     assert set(kinds.values()) == {"predict_log"}
 
 
+@pytest.mark.parametrize("exported", ["translator", slow("cnn"), slow("mobilenet")], indirect=True)
 def test_the_requests_can_be_replayed(exported, c_api):
     runtime = c_api(exported)
     for log in logs(exported):

@@ -117,7 +117,9 @@ def without_a_layer():
         ({"dense/kernel": np.ones([2, 2])}, "its layers are dense ..."),
         ({"vars/0": np.ones([2, 2])}, "saved by Keras 2: its layers are vars"),
         (without_a_layer(), r"depthwise_kernel: None in the file, \(3, 3, 32, 1\)"),
-        ({**mobilenet(), "conv1/kernel": np.ones([3, 3, 1, 8])}, r"conv/kernel: \(3, 3, 1, 8\)"),
+        slow(
+            {**mobilenet(), "conv1/kernel": np.ones([3, 3, 1, 8])}, r"conv/kernel: \(3, 3, 1, 8\)"
+        ),
         ({"conv1/kernel": np.ones([3, 3, 3, 8])}, "a MobileNet without block 13"),
         ({"conv1_conv/kernel": np.ones([7, 7, 3, 8])}, r"a ResNet with \[0, 0, 0, 0\] blocks"),
         ({"conv1_conv/kernel": np.ones(8), "x_preact_bn/gamma": np.ones(8)}, "ResNet V2"),

@@ -8,6 +8,7 @@ import shutil
 import pytest
 
 from common.errors import UsageError
+from tests.marks import slow
 from tools import report
 
 
@@ -23,10 +24,17 @@ class Tags(html.parser.HTMLParser):
         self.sources += [value for name, value in attributes if name in ("src", "href")]
 
 
-def test_report_shows_the_run_without_external_resources(run, tmp_path):
-    model_dir = run("--train_steps=20", "--save_checkpoints_steps=10", "--summary_steps=5")
-    run("--mode=predict")
-    report.main(model_dir, str(tmp_path / "page.html"))
+@pytest.fixture(scope="module")
+def reported(run_in, tmp_path_factory):
+    """A model_dir with everything that a report shows. Read only."""
+    path = tmp_path_factory.mktemp("reported")
+    run_in(path, "--train_steps=20", "--save_checkpoints_steps=10", "--summary_steps=5")
+    run_in(path, "--mode=predict")
+    return path
+
+
+def test_report_shows_the_run_without_external_resources(reported, tmp_path):
+    report.main(str(reported), str(tmp_path / "page.html"))
     page = (tmp_path / "page.html").read_text()
     tags = Tags()
     tags.feed(page)
@@ -52,15 +60,6 @@ def test_report_of_training_only(run, tmp_path):
         assert re.findall("<h2>(.*?)</h2>", file.read()) == ["Curves", "Speed", "Flags"]
 
 
-@pytest.fixture(scope="module")
-def reported(run_in, tmp_path_factory):
-    """A model_dir with everything that a report shows. Read only."""
-    path = tmp_path_factory.mktemp("reported")
-    run_in(path, "--train_steps=20", "--save_checkpoints_steps=10", "--summary_steps=5")
-    run_in(path, "--mode=predict")
-    return path
-
-
 def headings(model_dir):
     report.main(str(model_dir))
     return re.findall("<h2>(.*?)</h2>", (model_dir / "report.html").read_text())
@@ -72,13 +71,13 @@ ALL = ["Curves", "Evaluation", "Predictions of step 20", "Speed", "Flags"]
 @pytest.mark.parametrize(
     ("name", "content", "missing"),
     [
-        ("result_20.json", b"", {"Speed"}),
+        slow("result_20.json", b"", {"Speed"}),
         ("result_20.json", b'{"step": 20, "tra', {"Speed"}),
-        ("result_20.json", b"\xff\xfe", {"Speed"}),
-        ("result_20.json", b"null", {"Speed"}),
-        ("result_20.json", b"[" * 10**5, {"Speed"}),
+        slow("result_20.json", b"\xff\xfe", {"Speed"}),
+        slow("result_20.json", b"null", {"Speed"}),
+        slow("result_20.json", b"[" * 10**5, {"Speed"}),
         ("flags.cfg", b"\xff\xfe", {"Flags", "Predictions of step 20"}),
-        ("predictions_test_20.jsonl", b'{"index": 0, "cl', {"Predictions of step 20"}),
+        slow("predictions_test_20.jsonl", b'{"index": 0, "cl', {"Predictions of step 20"}),
         ("predictions_test_20.jsonl", b'{"probabilities": 3}\n', {"Predictions of step 20"}),
         ("events.out.tfevents.9", b"no record" * 9, set()),
     ],
@@ -89,7 +88,7 @@ def test_broken_file_is_listed_in_the_report(reported, tmp_path, name, content, 
     assert headings(model_dir) == [part for part in ALL if part not in missing] + ["Not shown"]
 
 
-@pytest.mark.parametrize("content", [b"{}", b'{"step": "x", "train": 3, "eval": []}'])
+@pytest.mark.parametrize("content", [slow(b"{}"), b'{"step": "x", "train": 3, "eval": []}'])
 def test_result_without_sections_is_ignored(reported, tmp_path, content):
     model_dir = shutil.copytree(reported, tmp_path / "a [b]* ?")
     for path in model_dir.glob("result_*.json"):

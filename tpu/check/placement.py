@@ -13,6 +13,7 @@ import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
 from tpu.check import kernels
+from tpu.emulator.graph_analysis import ancestors
 from tpu.emulator.replicated_graph import ReplicatedGraph
 
 # Attribute of operations that `tf.tpu.outside_compilation` marks.
@@ -93,7 +94,9 @@ def nested_operations(op: tf.Operation) -> list[tf.Operation]:
             if graph is not None:
                 arguments = {tensor.op.name for tensor in graph.inputs}
                 ends = [tensor.op for tensor in graph.outputs] + graph.control_outputs
-                inner = [o for o in _ancestors(ends).values() if o.name not in arguments]
+                inner = [
+                    o for o in ancestors(ends, _used_parents).values() if o.name not in arguments
+                ]
                 found += inner
                 pending += inner
     return found
@@ -141,19 +144,11 @@ def _reachable(program):
     pending = [program.operations[name] for name in names if name in program.operations]
     ends = ("OutfeedEnqueueTuple", "OutfeedEnqueue")
     pending += [op for op in program.operations.values() if op.type in ends]
-    return _ancestors(pending)
+    return ancestors(pending, _used_parents)
 
 
-def _ancestors(operations):
-    """Returns `{name: operation}` of operations and of all that they depend on."""
-    found, pending = {}, list(operations)
-    while pending:
-        op = pending.pop()
-        if op.name not in found:
-            found[op.name] = op
-            pending += [tensor.op for tensor in used_inputs(op)]
-            pending += op.control_inputs
-    return found
+def _used_parents(op):
+    return [*(tensor.op for tensor in used_inputs(op)), *op.control_inputs]
 
 
 def _has_soft_placement(program):

@@ -7,6 +7,7 @@ import tensorflow as tf
 from tpu.check.placement import used_inputs
 from tpu.check.sizes import GRADIENTS
 from tpu.check.step import Step, rule, variable_name
+from tpu.emulator.graph_analysis import topological_order
 from tpu.findings import ERROR, WARNING
 
 # What clips a gradient, or computes the factor that does.
@@ -79,7 +80,9 @@ def check_update_order(step: Step):
     }
     reads = [op for op in step.operations if op.type in _READ_OPS and variable_name(op) in updated]
     updates = [op for op in step.updates if step.runs(op)]
-    ordered = _topological(step)
+    running = [*step.placement.on_core.values(), *step.placement.on_host.values()]
+    inputs = {op: set(_parents(step, op, controls=True)) for op in running}
+    ordered = topological_order(inputs, {op: op._id for op in running})
     bits = {op.name: 1 << i for i, op in enumerate([*reads, *updates])}
     before = _ancestor_bits(step, ordered, bits, controls=True)
     values = _ancestor_bits(step, ordered, bits, controls=False)
@@ -156,26 +159,10 @@ def _reaches(op, region, ends):
 
 
 def _parents(step, op, controls):
+    """Returns the operations of the step that an operation depends on, without back edges."""
     parents = [tensor.op for tensor in used_inputs(op) if tensor.op.type != "NextIteration"]
     parents += op.control_inputs if controls else []
     return [parent for parent in parents if parent.name in step.program.operations]
-
-
-def _topological(step):
-    """Returns the operations that run, each after its inputs; loops are cut."""
-    ordered, state = [], {}
-    running = [*step.placement.on_core.values(), *step.placement.on_host.values()]
-    for first in running:
-        stack = [(first, False)]
-        while stack:
-            op, is_done = stack.pop()
-            if is_done:
-                ordered.append(op)
-            elif op.name not in state:
-                state[op.name] = True
-                stack.append((op, True))
-                stack += [(parent, False) for parent in _parents(step, op, True)]
-    return ordered
 
 
 def _ancestor_bits(step, ordered, bits, controls):

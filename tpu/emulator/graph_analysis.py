@@ -78,6 +78,27 @@ class GraphAnalysis:
         return self.conditions[op] | {(predicate.name, tensor.value_index)}
 
 
+def parents_of(op: tf.Operation) -> list[tf.Operation]:
+    """Returns the operations that an operation depends on directly."""
+    return [*(tensor.op for tensor in op.inputs), *op.control_inputs]
+
+
+def ancestors(operations, parents=parents_of) -> dict[str, tf.Operation]:
+    """Returns `{name: operation}` of `operations` and of all that they depend on.
+
+    Args:
+      operations: operations; None is ignored.
+      parents: function from an operation to the operations that it depends on directly.
+    """
+    found, pending = {}, [op for op in operations if op is not None]
+    while pending:
+        op = pending.pop()
+        if op.name not in found:
+            found[op.name] = op
+            pending += parents(op)
+    return found
+
+
 def topological_order(inputs: dict, priority: dict) -> list:
     """Returns the keys of `inputs` in topological order, those with low priority values first.
 

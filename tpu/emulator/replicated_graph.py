@@ -10,6 +10,8 @@ import functools
 
 import tensorflow as tf
 
+from tpu.emulator.graph_analysis import ancestors
+
 _REPLICATE = "_tpu_replicate"
 # Operations that carry the attribute, but that no core runs.
 _METADATA_OPS = ("TPUReplicateMetadata", "TPUCompilationResult")
@@ -59,14 +61,15 @@ class ReplicatedGraph:
     @functools.cached_property
     def live(self) -> set[str]:
         """Names of the operations that run: results and outfeed depend on them."""
-        return self.ancestors(self._ends())
+        return {*ancestors(self._ends())}
 
     @functools.cached_property
     def computed(self) -> set[str]:
         """Names of the operations whose values are used. XLA drops pure control dependencies."""
         updates = [op for op in self.operations.values() if op.op_def.is_stateful]
         updates = [op for op in updates if op.name in self.live]
-        return self.ancestors([*self._ends(), *updates], controls=False)
+        ends = [*self._ends(), *updates]
+        return {*ancestors(ends, parents=lambda op: [tensor.op for tensor in op.inputs])}
 
     @functools.cached_property
     def used(self) -> set[str]:
@@ -77,17 +80,6 @@ class ReplicatedGraph:
     def _ends(self):
         results = [self.operations[name.split(":")[0]] for name in self.results]
         return [*results, self.find_op("OutfeedEnqueueTuple")]
-
-    def ancestors(self, operations, controls: bool = True) -> set[str]:
-        """Returns the names of `operations` and of all operations they depend on."""
-        seen, pending = set(), [op for op in operations if op is not None]
-        while pending:
-            op = pending.pop()
-            if op.name not in seen:
-                seen.add(op.name)
-                pending += [tensor.op for tensor in op.inputs]
-                pending += op.control_inputs if controls else []
-        return seen
 
     @property
     def infeed(self) -> list[tf.Tensor]:

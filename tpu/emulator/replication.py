@@ -180,9 +180,7 @@ def _refuse_without_kernel(nodes, program, library):
 def _unsupported(node, where, library, seen):
     """Yields (operation type, file:line) for each unsupported operation of a node."""
     names = library.called(node)
-    is_emulated = (
-        names or node.op in (*copies.TPU_OPERATIONS, *copies.SUMS) or kernels.has_cpu_kernel(node)
-    )
+    is_emulated = names or node.op in copies.TPU_OPERATIONS or kernels.has_cpu_kernel(node)
     if not is_emulated and not kernels.can_compile(node):
         yield node.op, where
     for name in names:

@@ -31,7 +31,10 @@ _ROUNDING_FACTOR = 20
 _NOTHING_BUT_ROUNDING = 0.1
 # A factor is a finding only if the values agree this well.
 _NEARLY_EQUAL = 1e-2
+# Names of the trainings.
 _EMULATED = "on emulated cores"
+_ON_CPU = "on the CPU"
+_REORDERED = "on the CPU in another order"
 # Findings of the lint that make the results of a slice differ from those of one CPU.
 _LINT_CODES = ("clip-before-sum", "no-cross-replica-sum", "unordered-update")
 _BATCH_NORM = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
@@ -236,47 +239,65 @@ def _compare(call, steps, clipping):
     with contextlib.ExitStack() as stack:
         stack.enter_context(cpu_graph.deterministic_operations())
         stack.enter_context(cpu_graph.resource_variables())
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
         dropped = stack.enter_context(cpu_graph.without_dropout())
         if not clipping:
             stack.enter_context(cpu_graph.without_clipping())
-
-        def train(name, input_fn, use_tpu):
-            log(f"training {steps} steps {name}")
-            model_dir = os.path.join(folder, name)
-            if not use_tpu:
-                _copy_first_checkpoint(emulated_dir, model_dir)
-            estimator = _rebuild(call.estimator, model_dir, steps, use_tpu)
-            random.seed(1)
-            np.random.seed(1)
-            estimator.train(input_fn, max_steps=steps)
-            return _variables(tf.train.latest_checkpoint(model_dir))
-
-        emulated_dir = os.path.join(folder, _EMULATED)
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
         with recording.record():
-            emulated = train(_EMULATED, input_fn, True)
+            emulated = _train(call.estimator, folder, _EMULATED, input_fn, steps)
         causes = ["dropout was switched off in both trainings"] if dropped else []
         with cpu_graph.single_replica(), cpu_graph.ordered_updates() as training:
             try:
-                shapes = static_shapes(_rebuild(call.estimator, folder, steps, False), input_fn)
-                batch_size = call.estimator._ctx._train_batch_size // len(recording.batches)
-                replay = recording.join(steps, shapes, batch_size)
+                replay = _replay(call, recording, steps, folder)
             except ValueError as error:
                 causes.append(f"input_fn was read again, in another order if it shuffles: {error}")
                 replay = None
-            on_cpu = train("on the CPU", replay.input_fn if replay else input_fn, False)
+            first = replay.input_fn if replay else input_fn
+            on_cpu = _train(call.estimator, folder, _ON_CPU, first, steps)
             # With random numbers, another order changes more than the rounding.
-            reordered = (
-                replay.in_another_order() if replay and not training.random_operations else None
-            )
-            if reordered:
-                reordered = train("on the CPU in another order", reordered.input_fn, False)
+            other = replay.in_another_order() if replay and not training.random_operations else None
+            reordered = None
+            if other:
+                reordered = _train(call.estimator, folder, _REORDERED, other.input_fn, steps)
     causes += [f"random numbers: {text}" for text in dict.fromkeys(training.random_operations)]
-    digests = {_EMULATED: _digest(emulated), "on the CPU": _digest(on_cpu)}
-    differences = _differences(
-        emulated, on_cpu, reordered, training.trainable, len(recording.batches)
-    )
+    digests = {_EMULATED: _digest(emulated), _ON_CPU: _digest(on_cpu)}
+    num_replicas = len(recording.batches)
+    differences = _differences(emulated, on_cpu, reordered, training.trainable, num_replicas)
     return Comparison(steps, call.where, differences, causes, digests)
+
+
+def _train(estimator, folder, where, input_fn, steps):
+    """Trains a copy of an Estimator and returns its variables.
+
+    Args:
+      estimator: TPUEstimator.
+      folder: folder of the trainings.
+      where: name of the training. That on emulated cores is the first; others start from its
+        initial values.
+      input_fn: input_fn.
+      steps: training steps.
+    """
+    log(f"training {steps} steps {where}")
+    model_dir = os.path.join(folder, where)
+    if where != _EMULATED:
+        _copy_first_checkpoint(os.path.join(folder, _EMULATED), model_dir)
+    copied = _rebuild(estimator, model_dir, steps, use_tpu=where == _EMULATED)
+    random.seed(1)
+    np.random.seed(1)
+    copied.train(input_fn, max_steps=steps)
+    return _variables(tf.train.latest_checkpoint(model_dir))
+
+
+def _replay(call, recording, steps, folder):
+    """Returns the recorded batches of all replicas as global batches.
+
+    Raises:
+      ValueError: the batches cannot be joined.
+    """
+    on_cpu = _rebuild(call.estimator, folder, steps, use_tpu=False)
+    shapes = static_shapes(on_cpu, call.arguments["input_fn"])
+    batch_size = call.estimator._ctx._train_batch_size // len(recording.batches)
+    return recording.join(steps, shapes, batch_size)
 
 
 def _causes_in_graph(call, tpu_topology):

@@ -12,6 +12,7 @@ from tensorflow.python.ops import clip_ops, nn_ops
 from tensorflow_estimator.python.estimator import estimator as estimator_lib
 
 from tpu.emulator import variable_order
+from tpu.emulator.graph_analysis import ancestors
 from tpu.findings import user_line
 
 # Operations between replicas that return their first input if there is one replica.
@@ -134,14 +135,8 @@ def ordered_updates():
 
 def _operations_of_step(spec):
     """Returns the operations that a training step of an EstimatorSpec runs."""
-    found, pending = {}, [spec.train_op, spec.loss]
-    while pending:
-        node = pending.pop()
-        op = getattr(node, "op", node)
-        if op is not None and op.name not in found:
-            found[op.name] = op
-            pending += [*op.inputs, *op.control_inputs]
-    return list(found.values())
+    ends = [getattr(end, "op", end) for end in (spec.train_op, spec.loss)]
+    return list(ancestors(ends).values())
 
 
 def _is_random(op):

@@ -8,6 +8,7 @@ import subprocess
 import pytest
 import tensorflow as tf
 
+import run_cpu
 from engine.cli import io_errors
 
 
@@ -86,14 +87,14 @@ def resize_disk(tmp_path):
     subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
-def test_training_resumes_after_a_full_disk(command, run_in, variables, resize_disk, tmp_path):
+def test_training_resumes_after_a_full_disk(
+    tiny_flags, exit_status, capsys, run_in, variables, resize_disk, tmp_path
+):
     resize_disk("900k")  # room for three checkpoints of 0.24 MB
     arguments = ["--mode=train", "--train_steps=50", "--save_checkpoints_steps=10"]
     model_dir = tmp_path / "disk" / "model"
-    train = command("run_cpu.py", *arguments, f"--model_dir={model_dir}")
-    full = subprocess.run(train, capture_output=True, text=True)
-    assert full.returncode == 1
-    (line,) = full.stderr.splitlines()
+    assert exit_status(run_cpu, *tiny_flags, *arguments, f"--model_dir={model_dir}") == 1
+    (line,) = capsys.readouterr().err.splitlines()
     assert f"No space left on device: {model_dir}/model.ckpt-" in line
     assert 0 < variables(model_dir)["global_step"] < 50
     resize_disk("20m")

@@ -9,6 +9,7 @@ import types
 
 import pytest
 from absl import flags
+from tensorflow.python.tpu.client import client
 
 from common.errors import RunError, UsageError
 from engine.cli import startup
@@ -137,17 +138,11 @@ def test_missing_requirements_are_reported_without_imports():
 
 def test_flags_remain_parsed_for_the_preemption_poller():
     """A thread of TPUEstimator reads absl flags; unparsed flags would stop it silently."""
-    code = (
-        "import sys\n"
-        "from engine.cli import startup\n"
-        "startup.start(['run_tpu.py', '--model=mlp', '--dataset=digits', '--data_dir=d',\n"
-        "    '--model_dir=m', '--train_steps=1'], '', 'engine.cli.flags', 'tpu.connect.flags')\n"
-        "from tensorflow.python.tpu.client import client\n"
-        "print(client.FLAGS.runtime_oom_exit, client.FLAGS.hbm_oom_exit)\n"
-    )
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.stdout == "True True\n", done.stderr
+    flags.FLAGS.unparse_flags()
+    names = ["--model=mlp", "--dataset=digits", "--data_dir=d", "--model_dir=m", "--train_steps=1"]
+    startup.start(["run_tpu.py", *names], "", "engine.cli.flags", "tpu.connect.flags")
+    assert client.FLAGS.runtime_oom_exit
+    assert client.FLAGS.hbm_oom_exit
 
 
 @pytest.mark.parametrize(

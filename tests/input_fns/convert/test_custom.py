@@ -126,7 +126,8 @@ def test_host_examples_come_in_the_order_of_prediction(prepared, session):
     assert sorted(columns[:, 0]) == list(range(SIZE))
 
 
-@pytest.mark.parametrize("cache", ["memory", slow("none")])
+@pytest.mark.slow  # like those of test_records.py
+@pytest.mark.parametrize("cache", ["memory", "none"])
 def test_four_hosts_read_disjoint_examples_whose_union_is_the_split(prepared, session, cache):
     pipeline = record_pipeline.RecordPipeline(prepared, cache)
     input_fn, seen = pipeline.train_input_fn("train", seed=1), []
@@ -322,7 +323,7 @@ MODEL = """
     """
 
 
-@pytest.mark.parametrize("wrapper", ["cpu", "tpu"])
+@pytest.mark.parametrize("wrapper", ["cpu", slow("tpu")])
 def test_a_converter_and_a_model_are_enough(
     prepared, run_with, run_tpu_with, tmp_path, monkeypatch, result, wrapper
 ):

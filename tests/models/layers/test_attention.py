@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from models.layers import attention, device
-from tests import numerics
+from tests import numerics, variable_values
 
 BATCH, LENGTH, MEMORY, HEADS, HEAD_SIZE = 3, 7, 5, 2, 4
 HIDDEN = HEADS * HEAD_SIZE
@@ -30,12 +30,9 @@ def run(build, *inputs):
     random = np.random.default_rng(2)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         result = build(*map(tf.constant, inputs))
-        variables = tf.compat.v1.trainable_variables()
-        values = {
-            v.op.name: random.normal(0, HIDDEN**-0.5, v.shape).astype(np.float32) for v in variables
-        }
-        for variable in variables:
-            variable.load(values[variable.op.name], session)
+        values = variable_values.assign_all(
+            session, lambda v: random.normal(0, HIDDEN**-0.5, v.shape).astype(np.float32)
+        )
         return session.run(result), values
 
 

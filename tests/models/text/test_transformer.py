@@ -1,6 +1,7 @@
 """The Transformer: what each output depends on, and that search and training agree."""
 
 import contextlib
+import functools
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from common.constants import EOS
 from models import registry
 from models.model import ModelError
 from models.text import seq2seq, transformer
-from tests import numerics
+from tests import numerics, variable_values
 from tests.marks import slow
 
 LENGTH, VOCAB = 11, 37
@@ -41,21 +42,30 @@ def rows(*lengths_of_rows, seed=0):
 SOURCE, TARGET = rows([4, 5], [11], [3, 3, 3]), rows([3, 6], [2], [2, 2, 5], seed=1)
 
 
+def value_of(variable):
+    """The value of a variable, a function of its name."""
+    random = np.random.default_rng(list(variable.op.name.encode()))
+    return random.normal(size=variable.shape, scale=0.4) + ("gamma" in variable.op.name)
+
+
+@functools.cache
+def build(shapes, training, hyperparameters):
+    """Builds a model once for all tests that run it; returns its session, inputs and outputs."""
+    with tf.Graph().as_default() as graph:
+        inputs = {name: tf.compat.v1.placeholder(tf.int32, shape) for name, shape in shapes}
+        is_bfloat16 = ("precision", "bfloat16") in hyperparameters
+        with tf.compat.v1.tpu.bfloat16_scope() if is_bfloat16 else contextlib.nullcontext():
+            outputs = transformer.inference(inputs, dict(hyperparameters), training)
+        session = tf.compat.v1.Session(graph=graph)
+        variable_values.assign_all(session, value_of)
+        return session, inputs, outputs
+
+
 def infer(features, training=False, **changes):
     """Outputs of a model whose variables are functions of their names."""
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        features = {name: tf.constant(value) for name, value in features.items()}
-        is_bfloat16 = changes.get("precision") == "bfloat16"
-        with tf.compat.v1.tpu.bfloat16_scope() if is_bfloat16 else contextlib.nullcontext():
-            outputs = transformer.inference(features, params(**changes), training)
-        variables = tf.compat.v1.global_variables()
-        values = {}  # of the initial values: one run of all initializers is faster than a load each
-        for variable in variables:
-            random = np.random.default_rng(list(variable.op.name.encode()))
-            noise = random.normal(size=variable.shape, scale=0.4)
-            values[variable.initializer.inputs[1]] = noise + ("gamma" in variable.op.name)
-        session.run([variable.initializer for variable in variables], values)
-        return session.run(outputs)
+    shapes = tuple((name, value.shape) for name, value in features.items())
+    session, inputs, outputs = build(shapes, training, tuple(params(**changes).items()))
+    return session.run(outputs, {inputs[name]: value for name, value in features.items()})
 
 
 def logits(source, target, **changes):

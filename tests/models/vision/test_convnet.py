@@ -9,7 +9,7 @@ from common.params import Strings
 from engine.train import optimizers
 from models.model import ModelError
 from models.vision import convnet
-from tests import numerics
+from tests import numerics, variable_values
 
 LAYERS = "conv:6:3 batch_norm relu pool:2 conv:4:2:valid relu dropout:0.5 flatten dense:9 relu"
 
@@ -74,10 +74,11 @@ def test_the_same_weights_give_the_logits_of_keras(layers, session, eager):
     params, images = make_params(layers), make_images()
     with session.graph.as_default():
         logits = logits_of(params, images)
-        session.run(tf.compat.v1.global_variables_initializer())
-        for variable in tf.compat.v1.global_variables():  # no zeros and ones: every one must count
-            variable.load(np.random.default_rng(5).uniform(0.1, 0.9, variable.shape), session)
-        variables = session.run({v.op.name: v for v in tf.compat.v1.global_variables()})
+        # No zeros and ones: every value must count.
+        variables = variable_values.assign_all(
+            session,
+            lambda v: np.random.default_rng(5).uniform(0.1, 0.9, v.shape).astype(np.float32),
+        )
         ours = session.run(logits)
     twin = keras_twin.build(params, (7, 5, 1))
     # Scaled pixels; a convolution and four operations of batch norm; three layers with bias. The

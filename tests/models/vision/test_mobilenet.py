@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from models.model import ModelError
 from models.vision import mobilenet
-from tests import numerics
+from tests import numerics, variable_values
 from tests.marks import slow
 from tools import keras_weights
 
@@ -17,7 +17,7 @@ def make_params(**changes):
     return {**mobilenet.default_params(), "num_classes": 3, **changes}
 
 
-@pytest.mark.parametrize("version", [2, slow(1)])
+@pytest.mark.parametrize("version", [1, slow(2)])
 def test_logits_have_a_row_an_example(version):
     images = tf.compat.v1.placeholder(tf.uint8, [13, 64, 32, 3])
     params = make_params(version=version, width=0.25)
@@ -75,8 +75,7 @@ def test_logits_of_odd_sizes_are_those_of_keras(version, tmp_path):
         # Pixels come in in float32, so at a scale that rounds none.
         params = make_params(**params, pixel_scale=1 / 128, precision="float64")
         logits = mobilenet.inference(features, params, training=False)["logits"]
-        for variable in tf.compat.v1.global_variables():
-            variable.load(values[variable.op.name], session)
+        variable_values.assign_all(session, lambda variable: values[variable.op.name])
         found = session.run(logits)
     assert expected.std(axis=0).min() > 1e-3  # it tells the images apart
     # The mean of the last pixels, 2x2, stays float32: cast, summed and divided.

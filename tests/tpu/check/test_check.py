@@ -1,5 +1,6 @@
 """Programs that fail on a TPU are reported with the line of the fault."""
 
+import functools
 import importlib.util
 import json
 import pathlib
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.marks import slow
 from tests.tpu.check.classifier import (
     dense,
     find_line,
@@ -147,6 +149,13 @@ def hue(loss, images, logits):
     return loss + tf.reduce_mean(changed)
 
 
+@functools.cache
+def report_of(change):
+    """Checks the classifier with a change of its loss, once for all tests."""
+    with tf.Graph().as_default():
+        return run_check(make_model_fn(change))
+
+
 @pytest.mark.parametrize(
     ("change", "level", "code"),
     [
@@ -157,22 +166,22 @@ def hue(loss, images, logits):
         (printing, ERROR, "print"),
         (placeholder, ERROR, "placeholder"),
         (text, ERROR, "string"),
-        (bicubic, ERROR, "op"),
+        slow(bicubic, ERROR, "op"),
         (complex_numbers, ERROR, "dtype"),
         (masked, WARNING, "dynamic-shape"),
-        (unique, WARNING, "dynamic-shape"),
-        (sliced, WARNING, "dynamic-shape"),
+        slow(unique, WARNING, "dynamic-shape"),
+        slow(sliced, WARNING, "dynamic-shape"),
         (random_height, WARNING, "dynamic-shape"),
         (random_height, ERROR, "xla"),
         (lookup, ERROR, "capture"),
-        (counted_range, WARNING, "dynamic-shape"),
-        (suppressed, WARNING, "dynamic-shape"),
+        slow(counted_range, WARNING, "dynamic-shape"),
+        slow(suppressed, WARNING, "dynamic-shape"),
         (double, WARNING, "float64"),
         (hue, WARNING, "augmentation"),
     ],
 )
 def test_rule_reports_the_line(change, level, code):
-    report = run_check(make_model_fn(change))
+    report = report_of(change)
     found = [finding for finding in report.findings if finding.code == code]
     assert find_line(change, "# HERE") in [finding.where for finding in found]
     assert {finding.level for finding in found} == {level}
@@ -204,7 +213,7 @@ def test_unknown_code_has_no_explanation():
 
 
 def test_missing_kernel_message():
-    (finding,) = [f for f in run_check(make_model_fn(rotation)).findings if f.code == "op"]
+    (finding,) = [f for f in report_of(rotation).findings if f.code == "op"]
     assert finding.message == "ImageProjectiveTransformV3 has no TPU kernel. Use it in the input_fn"
 
 
@@ -382,7 +391,7 @@ def test_batch_not_divisible_by_cores():
     assert "must be divisible by number of replicas 8" in finding.message
 
 
-@pytest.mark.parametrize(("size", "padding"), [(13, "19%"), (12, "25%")])
+@pytest.mark.parametrize(("size", "padding"), [(13, "19%"), slow(12, "25%")])
 def test_batch_not_a_multiple_of_eight(size, padding):
     (finding,) = run_check(make_model_fn(), batch_size=8 * size).findings
     assert (finding.code, finding.level) == ("batch-of-8", WARNING)
@@ -554,7 +563,7 @@ TIMEOUT = compiler.CompilerUnavailableError("killed after 900 s")
 @pytest.mark.parametrize(
     "results",
     [
-        (OUT_OF_MEMORY, TIMEOUT, TIMEOUT),
+        slow((OUT_OF_MEMORY, TIMEOUT, TIMEOUT)),
         (OUT_OF_MEMORY, OUT_OF_MEMORY, TIMEOUT),
     ],
 )
@@ -638,7 +647,7 @@ def test_step_time_is_attributed_to_lines():
 
 
 def test_to_json():
-    report = run_check(make_model_fn(rotation))
+    report = report_of(rotation)
     fields = json.loads(to_json(report))
     assert fields["num_errors"] == 1
     assert fields["findings"][0]["code"] == "op"
@@ -648,7 +657,7 @@ def test_to_json():
 
 
 def test_format_text():
-    lines = format_text(run_check(make_model_fn(rotation))).splitlines()
+    lines = format_text(report_of(rotation)).splitlines()
     assert lines[0] == "check for v3-8: 1 host x 8 cores"
     assert lines[-1] == "1 error"
     (place,) = [i for i, line in enumerate(lines) if line.startswith("error op (train): Image")]
@@ -657,6 +666,6 @@ def test_format_text():
 
 
 def test_format_text_in_color():
-    report = run_check(make_model_fn(rotation))
+    report = report_of(rotation)
     assert "\033[31merror\033[0m" in format_text(report, color=True)
     assert "\033" not in format_text(report)

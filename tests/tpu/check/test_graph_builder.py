@@ -60,7 +60,7 @@ def test_every_core_has_infeed_and_outfeed(build, name, batch_size):
     assert found["TPUReplicatedInput"] == 1
 
 
-@pytest.mark.parametrize(("name", "batch_size"), [("v3-32", 96), ("v4-16", 64)])
+@pytest.mark.parametrize(("name", "batch_size"), [slow("v3-32", 96), ("v4-16", 64)])
 def test_infeed_has_per_core_batch_and_stored_dtypes(build, name, batch_size):
     graph = build(ModeKeys.TRAIN, name, batch_size, "--mode=train", "--train_steps=9")
     (infeed,) = [op for op in graph.get_operations() if op.type == "InfeedDequeueTuple"]

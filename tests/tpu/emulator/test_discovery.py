@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.marks import slow
 from tests.tpu.emulator import tiny
 from tpu.connect import topology
 from tpu.emulator import discovery, emulator
@@ -26,9 +27,9 @@ class OwnResolver(Resolver):
 @pytest.mark.parametrize(
     "find",
     [
-        lambda: {"master": ADDRESS},
+        slow(lambda: {"master": ADDRESS}),
         lambda: {"master": ADDRESS, "evaluation_master": "grpc://10.0.0.3:8470"},
-        lambda: {"cluster": Resolver()},
+        slow(lambda: {"cluster": Resolver()}),
         lambda: {"cluster": Resolver(ADDRESS, credentials=None, job_name="tpu_worker")},
         lambda: {"cluster": OwnResolver("mine")},
         lambda: {"master": Resolver("mine").get_master()},

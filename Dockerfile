@@ -46,11 +46,11 @@ LABEL org.opencontainers.image.title="estimator-models" \
 
 # The secrets are optional: a pip.conf for a private index, and CA certificates that it names.
 FROM pip AS packages-cpu
-COPY requirements/cpu.txt requirements/text.txt requirements/
+COPY requirements/cpu.txt requirements/cloud.txt requirements/text.txt requirements/
 RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
     --mount=type=secret,id=ca_certificates \
     --mount=type=cache,target=/root/.cache/pip \
-    sh tools/setup.sh cpu text && sh tools/trim.sh
+    sh tools/setup.sh cpu cloud text && sh tools/trim.sh
 
 FROM python AS code
 WORKDIR /app

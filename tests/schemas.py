@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-KUBERNETES = "1.29"
+OLDEST_KUBERNETES = "1.29"
 # A folder with the CustomResourceDefinitions of JobSet and TFJob, *.yaml.
 CRDS = "JOB_CRDS"
 
@@ -44,9 +44,10 @@ def kubernetes_objects(documents):
 
 
 def validate(document):
-    """Raises if an object does not match Kubernetes' schema, or has unknown fields."""
+    """Raises unless an object matches the schemas of Kubernetes, without unknown fields."""
     package = pytest.importorskip("kubernetes_validate")
-    package.validate(document, KUBERNETES, strict=True)
+    for version in (OLDEST_KUBERNETES, package.latest_version()):
+        package.validate(document, version, strict=True)
 
 
 def invalid():

@@ -59,13 +59,27 @@ class LocalPods(ProcessGroup):
             if job["tf_config"]:
                 env["TF_CONFIG"] = job["tf_config"](index)
             if "TF_CONFIG" in env:
-                env["TF_CONFIG"] = _to_loopback(env["TF_CONFIG"], ports)
+                env["TF_CONFIG"] = self._resolve(env["TF_CONFIG"], ports)
             program, *arguments = (expand(each, env) for each in container["args"])
             arguments = [_to_local(each, volumes) for each in arguments]
             commands[name] = ([sys.executable, program, *arguments], env)
         self._pods = pods
         self._failures = {job["name"]: 0 for job in jobs}
         super().__init__(commands, log_dir, any(job["restarts_all"] for job in jobs), cwd=_ROOT)
+
+    def _resolve(self, config, ports):
+        """Returns TF_CONFIG with the address of each pod on this machine."""
+
+        def address(found):
+            if found[1] not in ports:
+                raise ValueError(f"no pod of the manifest has the host name {found[1]}")
+            return f'"127.0.0.1:{ports[found[1]]}"'
+
+        return re.sub(r'"([^":]+):2222"', address, config)
+
+    def host(self, name: str) -> str:
+        """Returns the host name of a pod."""
+        return _host(name, self._pods[name][0])
 
     def may_restart(self, name: str, status: int) -> bool:
         """Returns True if the pod's Job replaces it."""
@@ -97,7 +111,8 @@ def expand_env(variables: list[dict], index: int) -> dict[str, str]:
         if "value" in variable:
             env[variable["name"]] = expand(variable["value"], env)
         else:
-            assert variable["valueFrom"]["fieldRef"]["fieldPath"] == _INDEX_ANNOTATION
+            if variable["valueFrom"]["fieldRef"]["fieldPath"] != _INDEX_ANNOTATION:
+                raise ValueError(f"{variable['name']} is not the completion index")
             env[variable["name"]] = str(index)
     return env
 
@@ -171,17 +186,6 @@ def _action(job, status):
     return "Count"
 
 
-def _to_loopback(config, ports):
-    """Returns TF_CONFIG with the address of each pod on this machine."""
-
-    def address(found):
-        if found[1] not in ports:
-            raise ValueError(f"no pod of the manifest has the host name {found[1]}")
-        return f'"127.0.0.1:{ports[found[1]]}"'
-
-    return re.sub(r'"([^":]+):2222"', address, config)
-
-
 def _to_local(argument, volumes):
     flag, equals, value = argument.partition("=")
     for mount, folder in volumes.items():
@@ -192,20 +196,23 @@ def _to_local(argument, volumes):
 
 def main() -> int:
     """Runs the manifest of the command line; returns the exit status of the pod that failed."""
-    import yaml
-
     try:
-        path, *others = FLAGS(sys.argv)[1:]
-        if others:
-            raise ValueError
+        arguments = FLAGS(sys.argv)[1:]
     except flags.Error as error:
         sys.exit(f"{error}\n{FLAGS.get_help()}")
-    except ValueError:
-        sys.exit(f"local_pods.py needs one manifest\n{FLAGS.get_help()}")
-    with open(path, encoding="utf-8") as file:
-        documents = list(yaml.safe_load_all(file))
+    if len(arguments) != 1:
+        sys.exit(f"local_pods.py needs the path of one manifest\n{FLAGS.get_help()}")
+    import yaml
+
     volumes = dict(each.partition("=")[::2] for each in FLAGS.volume)
-    pods = LocalPods(documents, FLAGS.logs, volumes)
+    try:
+        with open(arguments[0], encoding="utf-8") as file:
+            documents = list(yaml.safe_load_all(file))
+        pods = LocalPods(documents, FLAGS.logs, volumes)
+    except (OSError, yaml.YAMLError, ValueError) as error:
+        sys.exit(f"local_pods.py: error: {arguments[0]}: {' '.join(str(error).split())}")
+    except (AttributeError, IndexError, KeyError, TypeError):
+        sys.exit(f"local_pods.py: error: {arguments[0]} is not a manifest of tools/job_manifest.py")
     print(f"logs of {', '.join(pods.names)}: {FLAGS.logs}", flush=True)
     return pods.run()
 

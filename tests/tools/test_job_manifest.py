@@ -190,7 +190,7 @@ def test_a_synchronous_cluster_restarts_as_a_whole(manifest):
         assert actions == ["FailJob"]
     assert [
         (rule["action"], rule["onJobFailureReasons"]) for rule in spec["failurePolicy"]["rules"]
-    ] == [("FailJobSet", ["PodFailurePolicy"])]
+    ] == [("FailJobSet", ["PodFailurePolicy", "DeadlineExceeded"])]
 
 
 def test_a_jobset_waits_for_the_evaluator_but_not_for_the_parameter_servers(manifest):
@@ -231,6 +231,7 @@ def test_every_pod_finds_its_task_in_tf_config(manifest, kind, monkeypatch, tmp_
 def test_indexed_jobs_have_a_headless_service_for_their_host_names(manifest):
     service, *jobs = manifest("indexed_jobs")
     assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["publishNotReadyAddresses"] is True
     for job in jobs:
         labels = job["spec"]["template"]["metadata"]["labels"]
         assert service["spec"]["selector"].items() <= labels.items()
@@ -298,6 +299,17 @@ def test_strings_reach_the_program_unchanged(manifest, tmp_path):
     assert list(env.values()) == NASTY
 
 
+@pytest.mark.parametrize("text", ["y", "off", "NO", "1e3", "0o17", "null", "~", "2026-01-01"])
+def test_strings_that_yaml_reads_as_other_values_are_quoted(text):
+    assert job_manifest.to_yaml([[text, "run", "a/b.c"]]) == f"- '{text}'\n- run\n- a/b.c\n"
+
+
+def test_pyyaml_is_missing(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    status, _, errors = run("--kind=job", "--name=x", f"--image={IMAGE}", program=PROGRAM)
+    assert (status, "pip install pyyaml" in errors) == (2, True)
+
+
 def test_kubectl_reads_the_same_strings(run):
     schemas.require_command("kubectl")
     options = ["--kind=job", "--name=x", f"--image={IMAGE}", "--program=p.py", "--env=A=y"]
@@ -327,14 +339,17 @@ INVALID = [
     ("job", ["--memory=0Gi"], "--memory=0Gi is invalid"),
     ("job", ["--workers=2"], "--workers=2 --ps=0: --kind=job has one process. Use --kind=jobset"),
     ("job", ["--gpu_type=nvidia-l4"], "needs --gpus"),
-    ("job", ["--gpus=2"], "run_cpu.py uses one GPU without a strategy"),
+    ("job", ["--gpus=2"], "Use --gpus=1, or add --strategy=mirrored after --"),
+    ("jobset", ["--gpus=2"], "Use --gpus=1, or add --strategy=multi_worker_mirrored after --"),
     ("job", ["--node_selector=x"], "it must be KEY=VALUE"),
     ("job", ["--toleration=a=b"], "it must be KEY=VALUE:EFFECT or KEY:EFFECT"),
     ("job", ["--volume=claim"], "it must be CLAIM:/PATH"),
     ("job", ["--volume=claim:/a/../b"], "it must be CLAIM:/PATH"),
     ("job", ["--volume=claim:/tmp"], "a folder other than"),
     ("job", ["--env=TF_CONFIG={}"], "TF_CONFIG is set by the manifest"),
-    ("job", ["--service_account=a@b.c"], "it must be the name of a Kubernetes service account"),
+    ("job", ["--service_account=a@b.c"], "it must be a name such as trainer"),
+    ("job", ["--gpus=1", "--gpu_type=NVIDIA_L4"], "it must be a label value such as nvidia-l4"),
+    ("job", ["--noevaluator"], "--evaluator cannot be used with --kind=job"),
     ("job", ["--machine_type=n1-standard-8"], "--machine_type cannot be used with --kind=job"),
     ("job", ["--tpu_topology=v3-8"], "--tpu_topology cannot be used with --kind=job"),
     ("jobset", ["--workers=0"], "--kind=jobset needs --workers=N"),
@@ -342,8 +357,11 @@ INVALID = [
     ("vertex", ["--ps=1"], "--kind=vertex has one process. Add --workers=N"),
     ("vertex", ["--machine_type="], "--kind=vertex needs --machine_type"),
     ("vertex", ["--gpus=1"], "needs --gpu_type"),
+    ("vertex", ["--gpus=1", "--gpu_type=nvidia-l4"], "an accelerator type such as NVIDIA_L4"),
+    ("vertex", ["--cpu=8"], "--cpu cannot be used with --kind=vertex"),
+    ("vertex", ["--max_restarts=3"], "--max_restarts cannot be used with --kind=vertex"),
     ("vertex", ["--volume=claim:/data"], "--volume cannot be used with --kind=vertex"),
-    ("vertex", ["--service_account=trainer"], "it must be the e-mail address"),
+    ("vertex", ["--service_account=trainer"], "it must be an e-mail address"),
     ("vertex", ["--env=A=$(B)"], "'$(' in a flag or variable is not supported"),
     ("tpu_job", ["--tpu_topology="], "--tpu_topology is missing. Use v3-8 or v4-8"),
     ("tpu_job", ["--tpu_topology=v2-8"], "GKE has no nodes with a TPU v2"),
@@ -351,7 +369,7 @@ INVALID = [
     ("tpu_job", ["--tpu_topology=v5e-8"], "only the PJRT runtime"),
     ("tpu_job", ["--tpu_topology=v7-8"], "v5 and later have only the PJRT runtime"),
     ("tpu_job", ["--tpu_topology=1x2"], "it is a slice of the emulator"),
-    ("tpu_job", ["--gpus=1"], "--gpus=1 cannot be used with --kind=tpu_job"),
+    ("tpu_job", ["--gpus=1"], "--gpus cannot be used with --kind=tpu_job"),
     ("pod", [], "value should be one of <job|"),
 ]
 
@@ -378,6 +396,7 @@ def test_invalid_flags(run, kind, options, message):
         ("job", [SYNCHRONOUS], "Use --kind=jobset --workers=N"),
         ("jobset", ["--mode=eval"], "--mode=eval does not run in a cluster"),
         ("jobset", ["--early_stop_evals=2"], "an evaluator cannot stop the workers"),
+        ("jobset", ["--strategy=mirrored"], "is for the GPUs of one machine"),
         ("jobset", [SYNCHRONOUS], "has no parameter servers. Remove --ps"),
         ("tpu_job", ["--tpu=local"], "--tpu=local after -- is set by --tpu_topology before it"),
     ],
@@ -387,6 +406,13 @@ def test_invalid_flags_of_the_program(run, kind, program, message):
     status, output, errors = run(*arguments, program=[*PROGRAM, *program])
     assert (status, output) == (2, "")
     assert message in errors
+
+
+def test_a_synchronous_cluster_needs_a_seed(run):
+    program = ["--model=mlp", "--dataset=digits", "--train_steps=1", *PROGRAM[1:], SYNCHRONOUS]
+    arguments = ["--kind=jobset", "--name=digits", f"--image={IMAGE}", "--workers=1"]
+    status, _, errors = run(*arguments, program=program)
+    assert (status, "needs --seed=N after --" in errors) == (2, True)
 
 
 @pytest.mark.parametrize("kind", ["indexed_jobs", "tfjob"])

@@ -1,6 +1,11 @@
 """tools/local_pods.py: the pods of a manifest as processes, restarted like pods."""
 
+import json
+import pathlib
+import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -10,6 +15,7 @@ from tools import job_manifest, local_pods
 from tools.manifests import program, request
 from tools.manifests.flags import FLAGS
 
+ROOT = pathlib.Path(__file__).parents[2]
 IMAGE = "us-docker.pkg.dev/project/images/models:1"
 
 
@@ -109,32 +115,47 @@ def test_a_host_name_without_a_pod_is_an_error(tmp_path):
 
 
 @pytest.fixture
-def cluster(tiny_flags, tmp_path):
-    """Builds the pods of a cluster of chief, worker, parameter server and evaluator."""
-    groups = []
+def documents(tiny_flags):
+    """Builds the manifest of a cluster: `documents("jobset", num_ps=1, arguments=[...])`."""
+    steps = ["--train_steps=2000", "--save_checkpoints_steps=500", "--eval_timeout_secs=600"]
 
-    def build(kind, *arguments):
-        documents = make(
-            kind,
-            "--workers=1",
-            "--ps=1",
-            "--volume=claim:/runs",
-            arguments=[*tiny_flags, "--model_dir=/runs/model", *arguments],
-        )
-        groups.append(local_pods.LocalPods(documents, tmp_path / "logs", {"/runs": tmp_path}))
-        return groups[0]
+    def build(kind, num_ps, arguments=()):
+        options = ["--workers=1", f"--ps={num_ps}", "--volume=claim:/runs"]
+        arguments = [*tiny_flags, "--model_dir=/runs/model", *steps, *arguments]
+        return make(kind, *options, arguments=arguments)
 
-    yield build
-    groups[0].stop()
+    return build
+
+
+@pytest.fixture
+def require_trained(tmp_path, variables, result):
+    """Requires that the cluster has trained to the end and that the evaluator saw it."""
+
+    def require():
+        step = int(variables(tmp_path / "model")["global_step"])
+        assert step >= 2000
+        evaluated = result(tmp_path / "model", step)["eval"]
+        assert evaluated["examples"] == 41
+        assert evaluated["accuracy"] > 0.9
+
+    return require
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["indexed_jobs", "jobset", "tfjob"])
+@pytest.mark.parametrize(
+    ("kind", "num_ps", "arguments"),
+    [
+        ("indexed_jobs", 1, []),
+        ("jobset", 1, []),
+        ("tfjob", 1, []),
+        ("jobset", 0, ["--strategy=multi_worker_mirrored", "--train_batch_size=14"]),
+    ],
+)
 def test_a_cluster_trains_to_the_end_after_its_worker_is_killed(
-    cluster, kind, tmp_path, variables, result
+    documents, require_trained, kind, num_ps, arguments, tmp_path
 ):
-    steps = ["--train_steps=2000", "--save_checkpoints_steps=500", "--eval_timeout_secs=600"]
-    pods = cluster(kind, *steps)
+    manifest = documents(kind, num_ps, arguments)
+    pods = local_pods.LocalPods(manifest, tmp_path / "logs", {"/runs": tmp_path})
     (worker,) = (name for name in pods.names if "worker" in name)
     killed = []
 
@@ -148,8 +169,19 @@ def test_a_cluster_trains_to_the_end_after_its_worker_is_killed(
     assert pods.run() == 0
     assert killed[0].returncode == -signal.SIGKILL
     assert pods.processes[worker].returncode == 0
-    step = int(variables(tmp_path / "model")["global_step"])
-    assert step >= 2000
-    evaluated = result(tmp_path / "model", step)["eval"]
-    assert evaluated["examples"] == 41
-    assert evaluated["accuracy"] > 0.9
+    require_trained()
+
+
+@pytest.mark.slow
+def test_pods_find_each_other_by_name_when_addresses_change(documents, require_trained, tmp_path):
+    in_namespaces = ["unshare", "--net", "--mount"]
+    if shutil.which("ip") is None or subprocess.run([*in_namespaces, "true"]).returncode:
+        pytest.skip("needs Linux, iproute2 and root for network namespaces")
+    (tmp_path / "manifest.json").write_text(json.dumps(documents("jobset", num_ps=1)))
+    command = [sys.executable, "-m", "tests.pod_network", str(tmp_path / "manifest.json")]
+    ended = subprocess.run(
+        [*in_namespaces, *command, str(tmp_path)], capture_output=True, text=True, cwd=ROOT
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stdout.count("exited with status 137: restarting it") == 1
+    require_trained()

@@ -23,7 +23,7 @@ Dir::Cache::srcpkgcache "";
 CONF
 for name in doc info lintian locale man; do
   echo "path-exclude /usr/share/$name/*" >> "$root/etc/dpkg/dpkg.cfg.d/docker"
-  rm -rf "$root/usr/share/$name"/*
+  rm -rf "${root:?}/usr/share/${name:?}"/*
 done
 rm -rf "$root"/var/cache/apt/* "$root"/var/lib/apt/lists/* "$root"/var/log/*.log
 tar -C "$root" --numeric-owner -c .

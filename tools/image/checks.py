@@ -61,6 +61,11 @@ import tensorflow as tf
 assert tf.sysconfig.get_build_info()["is_cuda_build"]
 print(f"{len(paths)} CUDA libraries load (without a GPU and its driver)")
 """
+_CLOUD_API = """
+from googleapiclient import discovery
+import httplib2
+discovery.build("tpu", "v1", http=httplib2.Http())
+"""
 _ARRAYS = """
 import numpy as np
 random = np.random.default_rng(1)
@@ -93,7 +98,7 @@ class Checks:
 
     def confined(self, user):
         """Returns the options of a container without network and capabilities."""
-        return (*_CONFINED, f"--user={user}:{user}", f"--volume={self.work}:/work")
+        return (*_CONFINED, f"--user={user}:{user}", f"--volume={self.work}:/work:z")
 
     def help(self):
         """The entry point runs programs and Python; a mistyped flag has status 2."""
@@ -185,7 +190,8 @@ class Checks:
         return seconds
 
     def tpu(self):
-        """The TPU emulator runs, and finds the program's TPUEstimator calls."""
+        """The TPU emulator and the check run; the client of the Cloud TPU API has what it reads."""
+        self.run("-c", _CLOUD_API)
         flags = ("--data_dir=/work/data/digits", "--train_steps=4", "--iterations_per_loop=2")
         flags += ("--save_checkpoints_steps=4", "--train_batch_size=16", "--mode=train")
         train = ("run_tpu.py", "--flagfile=configs/digits.cfg", *flags)
@@ -238,7 +244,7 @@ class Checks:
 
     def empty_work(self):
         """Empties the folder: files of other uids are removed by a container."""
-        options = (f"--volume={self.work}:/work", "--user=0", "--rm", "--network=none")
+        options = (f"--volume={self.work}:/work:z", "--user=0", "--rm", "--network=none")
         self.engine.call("run", *options, self.image, "find", "/work", "-mindepth", "1", "-delete")
 
 

@@ -13,7 +13,19 @@ LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _MAX_LABEL = 63
 # RFC 1123 subdomains: names of service accounts and of volume claims.
 SUBDOMAIN = re.compile(r"(?!.{254})[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
+_ACCELERATOR = re.compile(r"[A-Z][A-Z0-9_]*")
 _EMAIL = re.compile(r"[a-z0-9][-a-z0-9.]*@[a-z0-9][-a-z0-9.]*")
+
+_VERTEX_ONLY, _TPU_ONLY = ("machine_type",), ("tpu_topology",)
+_UNUSED = {
+    **dict.fromkeys(("job", "indexed_jobs", "jobset", "tfjob"), _VERTEX_ONLY + _TPU_ONLY),
+    "tpu_job": (*_VERTEX_ONLY, "gpus", "gpu_type", "user_id"),
+    "vertex": (
+        *_TPU_ONLY,
+        *("namespace", "node_selector", "toleration", "volume", "cpu", "memory", "user_id"),
+        *("max_restarts", "grace_period_secs", "ttl_secs"),
+    ),
+}
 
 
 def match(flag: str, text: str, pattern: re.Pattern, valid: str) -> str:
@@ -60,31 +72,26 @@ def _check_name(request):
 
 def _check_platform(request, values):
     kind = f"--kind={request.kind}"
-    if request.is_vertex:
-        unused = ("namespace", "tpu_topology", "node_selector", "toleration", "volume")
-        account, form = _EMAIL, "the e-mail address of a Google Cloud service account"
-    else:
-        unused = ("machine_type", *([] if request.kind == "tpu_job" else ["tpu_topology"]))
-        account, form = SUBDOMAIN, "the name of a Kubernetes service account"
+    unused = list(_UNUSED[request.kind]) + ([] if request.roles else ["evaluator"])
     for flag in unused:
-        if values[flag].value:
+        if values[flag].present and values[flag].value != values[flag].default:
             raise UsageError(f"--{flag} cannot be used with {kind}. Remove it")
-    match("service_account", request.service_account, account, form)
+    if request.is_vertex:
+        match("service_account", request.service_account, _EMAIL, "an e-mail address")
+        match("gpu_type", request.gpu_type, _ACCELERATOR, "an accelerator type such as NVIDIA_L4")
+        if not request.machine_type:
+            raise UsageError(f"{kind} needs --machine_type, such as --machine_type=n1-standard-8")
+        if request.gpus and not request.gpu_type:
+            raise UsageError(f"--gpus={request.gpus} with {kind} needs --gpu_type=NVIDIA_...")
+        if any("$(" in text for text in (*request.command, *request.env.values())):
+            raise UsageError(f"'$(' in a flag or variable is not supported by {kind}. Remove it")
+    else:
+        match("service_account", request.service_account, SUBDOMAIN, "a name such as trainer")
+        match("gpu_type", request.gpu_type, LABEL, "a label value such as nvidia-l4")
     if request.gpu_type and not request.gpus:
         raise UsageError(f"--gpu_type={request.gpu_type} needs --gpus")
     if request.kind == "tpu_job":
         gke_tpu.find_slice(request.tpu_topology)
-        if request.gpus:
-            raise UsageError(f"--gpus={request.gpus} cannot be used with {kind}. Remove it")
-    if request.is_vertex:
-        if not request.machine_type:
-            raise UsageError(f"{kind} needs --machine_type, such as --machine_type=n1-standard-8")
-        if request.gpus and not request.gpu_type:
-            raise UsageError(
-                f"--gpus={request.gpus} with {kind} needs --gpu_type, such as NVIDIA_L4"
-            )
-        if any("$(" in text for text in (*request.command, *request.env.values())):
-            raise UsageError(f"'$(' in a flag or variable is not supported by {kind}. Remove it")
 
 
 def _check_cluster(request, program_flags):
@@ -96,12 +103,20 @@ def _check_cluster(request, program_flags):
         return
     if "worker" not in request.roles:
         raise UsageError(f"{kind} needs --workers=N, the number of workers beside the chief")
-    if program_flags.strategy == "multi_worker_mirrored" and "ps" in request.roles:
+    is_mirrored = program_flags.strategy == "multi_worker_mirrored"
+    if is_mirrored and "ps" in request.roles:
         raise UsageError(
             f"--ps={request.roles['ps']}: {synchronous} has no parameter servers. Remove --ps"
         )
-    if program_flags.is_parsed and program_flags.strategy == "none" and request.is_synchronous:
+    if program_flags.strategy == "mirrored":
+        raise UsageError(
+            f"--strategy=mirrored is for the GPUs of one machine, but {kind} is a cluster. Use "
+            f"{synchronous}, which uses all GPUs, or --kind=job"
+        )
+    if program_flags.is_parsed and not is_mirrored and request.is_synchronous:
         raise UsageError(f"{kind} needs parameter servers: add --ps=N, or {synchronous} after --")
+    if is_mirrored and program_flags.is_parsed and program_flags.seed is None:
+        raise UsageError(f"{synchronous} needs --seed=N after --, equal on all workers")
     if request.is_synchronous and request.kind in ("indexed_jobs", "tfjob"):
         raise UsageError(
             f"{kind} restarts one process at a time, which a cluster without --ps does not "
@@ -124,9 +139,10 @@ def _check_program(request, program_flags):
     if not program_flags.is_parsed:
         return
     if request.gpus > 1 and request.command[0] == "run_cpu.py" and program_flags.strategy == "none":
+        strategy = "multi_worker_mirrored" if request.roles else "mirrored"
         raise UsageError(
             f"--gpus={request.gpus}, but run_cpu.py uses one GPU without a strategy. Use --gpus=1, "
-            "or add --strategy=mirrored after --"
+            f"or add --strategy={strategy} after --"
         )
     for flag, path in program_flags.paths.items():
         in_volume = any(f"{path}/".startswith(f"{mount}/") for mount in request.volumes)

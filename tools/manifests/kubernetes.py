@@ -61,15 +61,16 @@ def jobset(request: Request) -> list[dict]:
         "ttlSecondsAfterFinished": request.ttl_secs,
     }
     if request.is_synchronous:
-        # A restarted worker cannot rejoin: any failure restarts all, invalid flags none.
+        # A restarted worker cannot rejoin: a failure restarts all. Invalid flags and the deadline
+        # end the job.
         spec["failurePolicy"] = {
             "maxRestarts": request.max_restarts,
             "restartStrategy": "BlockingRecreate",
             "rules": [
                 {
-                    "name": "invalid_flags",
+                    "name": "final",
                     "action": "FailJobSet",
-                    "onJobFailureReasons": ["PodFailurePolicy"],
+                    "onJobFailureReasons": ["PodFailurePolicy", "DeadlineExceeded"],
                 }
             ],
         }

@@ -26,6 +26,7 @@ class ProgramFlags:
       strategy: --strategy.
       mode: --mode; "" if not parsed.
       early_stop_evals: --early_stop_evals.
+      seed: --seed.
       paths: `{flag: path}` of the flags that are set and name a folder.
     """
 
@@ -33,6 +34,7 @@ class ProgramFlags:
     strategy: str = "none"
     mode: str = ""
     early_stop_evals: int = 0
+    seed: int | None = None
     paths: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -55,6 +57,7 @@ def parse(program: str, arguments: list[str], doc: str) -> ProgramFlags:
         strategy=values.strategy if program == "run_cpu.py" else "none",
         mode=values.mode,
         early_stop_evals=values.early_stop_evals,
+        seed=values.seed,
         paths={name: values[name].value for name in _PATHS if values[name].value},
     )
 

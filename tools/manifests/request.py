@@ -106,9 +106,6 @@ def from_flags(values, arguments: list[str], program_flags: ProgramFlags) -> Req
     Raises:
       UsageError: a flag is missing or invalid, or flags contradict each other.
     """
-    for flag in ("kind", "name", "image"):
-        if not values[flag].value:
-            raise UsageError(f"--{flag} is missing. Add --{flag}=...")
     default_ttl = 3600 if values.kind == "tfjob" else 86400
     request = Request(
         kind=values.kind,
@@ -120,7 +117,7 @@ def from_flags(values, arguments: list[str], program_flags: ProgramFlags) -> Req
         cpu=match("cpu", values.cpu, _QUANTITY, "a quantity such as 4 or 500m"),
         memory=match("memory", values.memory, _QUANTITY, "a quantity such as 8Gi"),
         gpus=values.gpus,
-        gpu_type=match("gpu_type", values.gpu_type, _LABEL_VALUE, "a label value"),
+        gpu_type=values.gpu_type,
         machine_type=match("machine_type", values.machine_type, _MACHINE, "like n1-standard-8"),
         tpu_topology=values.tpu_topology,
         spot=values.spot,
@@ -140,7 +137,14 @@ def from_flags(values, arguments: list[str], program_flags: ProgramFlags) -> Req
 
 
 def program_of(values) -> str:
-    """Returns the name of the program in the image."""
+    """Returns the name of the program in the image.
+
+    Raises:
+      UsageError: a flag that every manifest needs is missing.
+    """
+    for flag in ("kind", "name", "image"):
+        if not values[flag].value:
+            raise UsageError(f"--{flag} is missing. Add --{flag}=...")
     return values.program or ("run_tpu.py" if values.kind == "tpu_job" else "run_cpu.py")
 
 

@@ -13,7 +13,8 @@ LOGIN = (
     "Run gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS to the key "
     "file of a service account"
 )
-# Reasons that the API gives for an unknown zone, and for an unknown project.
+# Codes and reasons that the API gives for a disabled API, an unknown zone, an unknown project.
+_DISABLED = re.compile(r"SERVICE_DISABLED|accessNotConfigured|API has not been used")
 _LOCATION = re.compile(r"(?i)^location\b|'locations/[^/']*'")
 _PROJECT = re.compile(r"(?i)^project\b|resource project|access to project")
 
@@ -66,7 +67,7 @@ def _describe_status(error, place):
     project = f"project {place.project}"
     if status == 401:
         problem = f"the Cloud TPU API rejects the Google credentials ({reason}). {LOGIN}"
-    elif "SERVICE_DISABLED" in codes or "accessNotConfigured" in codes or "disabled" in reason:
+    elif _DISABLED.search(codes) or _DISABLED.search(reason):
         problem = (
             f"the Cloud TPU API is disabled in {project} ({reason}). Run gcloud services enable "
             f"tpu.googleapis.com --project={place.project}, and wait some minutes"

@@ -64,9 +64,9 @@ def check_address(address: Address, environ: Mapping[str, str] = os.environ) -> 
         if missing:
             findings.append(
                 f"{address.source} is looked up in the Cloud TPU API, but the module "
-                f"{' and '.join(missing)} is missing. Run pip install google-api-python-client (in "
-                "a clone: tools/setup.sh tensorflow cloud), or set --tpu=grpc://IP:8470, or "
-                "--tpu=local on the TPU VM itself"
+                f"{' and '.join(missing)} is missing. Run pip install google-api-python-client "
+                "'protobuf<5' (in a clone: tools/setup.sh tensorflow cloud), or set "
+                "--tpu=grpc://IP:8470, or --tpu=local on the TPU VM itself"
             )
     return findings
 

@@ -5,6 +5,7 @@ import time
 
 import pytest
 from absl import flags
+from google.auth import _exponential_backoff
 from google.auth.compute_engine import _metadata
 
 from tests.tpu.fake_cloud import NAME, PROJECT, READY, ZONE
@@ -59,9 +60,11 @@ def test_without_metadata_server_the_flags_are_needed(client, monkeypatch, flags
 
 def test_a_metadata_server_that_hangs_is_given_up(client, monkeypatch):
     monkeypatch.setattr(cloud_api, "_TIMEOUT_SECONDS", 0.2)
+    start = time.monotonic()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("GCE_METADATA_HOST", f"127.0.0.1:{silent.getsockname()[1]}")
         assert "timed out. Set --tpu_zone and --gcp_project" in str(failure(client))
+    assert time.monotonic() - start < 10
     assert socket.getdefaulttimeout() is None
 
 
@@ -191,6 +194,16 @@ def test_missing_credentials(client, monkeypatch):
     assert "gcloud auth application-default login" in message
 
 
+def test_no_credentials_at_all(client, monkeypatch, tmp_path):
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS")
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))  # no gcloud login
+    monkeypatch.setattr(_metadata, "_NO_GCE_CHECK", True)
+    monkeypatch.setattr(_metadata, "detect_gce_residency_linux", lambda: False)
+    message = str(failure(client))
+    assert "--tpu=mine: no Google credentials: Your default credentials were not found" in message
+    assert message.endswith("to the key file of a service account")
+
+
 @pytest.mark.parametrize("content", [b"", b"{}", b"\xff\xfe", b'{"type": "service_account"}'])
 def test_an_invalid_key_file(client, monkeypatch, tmp_path, content):
     (tmp_path / "key.json").write_bytes(content)
@@ -204,6 +217,12 @@ def test_expired_credentials(client, cloud):
     assert (
         "the Google credentials are invalid: invalid_grant: Invalid JWT Signature. Run" in message
     )
+
+
+def test_an_unavailable_token_server_may_come_back(client, cloud, monkeypatch):
+    monkeypatch.setattr(_exponential_backoff.time, "sleep", lambda seconds: None)
+    cloud.set(token_status=503)
+    assert isinstance(failure(client), NotReadyError)
 
 
 def test_a_wrong_discovery_url(client, cloud, monkeypatch):

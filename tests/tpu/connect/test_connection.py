@@ -1,5 +1,6 @@
 """connect(): finds and checks a TPU, or falls back to GPU or CPU."""
 
+import json
 import os
 
 import pytest
@@ -182,6 +183,13 @@ def test_a_name_is_resolved_to_its_workers(named, monkeypatch, capsys, tpu, envi
         monkeypatch.setenv(name, value)
     assert connect(tpu) == topology.Topology("1x8", 1, 8, 0)
     assert capsys.readouterr().out == "TPU mine (1 host x 8 cores)\n"
+
+
+def test_tpu_config_replaces_the_metadata_server(named, cloud, monkeypatch):
+    cloud.set(metadata_status=404)
+    config = {"tpu_node_name": "mine", "zone": "us-central1-b", "project": "my-project"}
+    monkeypatch.setenv("TPU_CONFIG", json.dumps(config))
+    assert connect().num_cores == 8
 
 
 def test_endpoints_of_kubernetes_need_no_api(named, worker, cloud, monkeypatch):

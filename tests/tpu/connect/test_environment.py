@@ -92,7 +92,7 @@ def test_invalid_host_name():
 def test_tpu_name_needs_the_client_of_the_cloud_tpu_api(monkeypatch):
     monkeypatch.setattr(environment, "_API_MODULES", ("no_such_module", "json", "nor_this"))
     (finding,) = check_address("mine")
-    assert "pip install google-api-python-client" in finding
+    assert "pip install google-api-python-client 'protobuf<5'" in finding
     assert "tools/setup.sh tensorflow cloud" in finding
 
 

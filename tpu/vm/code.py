@@ -11,19 +11,28 @@ from tpu.vm.settings import VmError
 
 # `git stash create` and `git commit-tree` need a name, which a machine may not have configured.
 _GIT = ["git", "-c", "user.name=tpu_vm", "-c", "user.email=tpu_vm@localhost"]
-_SETUP_FILE, _SETUP = "tools/setup.sh", "tools/setup.sh system"
+_SETUP_FILES, _SETUP = ("tools/setup.sh", "requirements/system.txt"), "tools/setup.sh system"
+# A TensorFlow of PyPI cannot use the TPU of its machine, and would hide the one of the image: pip
+# must keep that one, or fail. Named as a requirement, it also limits its dependencies.
+_REQUIREMENTS = (
+    "python3 -m pip list --format=freeze | grep '^tensorflow==' > ~/tpu_constraints.txt "
+    "&& printf '%s==0\\n' tensorflow-cpu tensorflow-gpu tf-nightly >> ~/tpu_constraints.txt "
+    "&& python3 -m pip install --user --constraint ~/tpu_constraints.txt "
+    "--requirement requirements.txt tensorflow"
+)
+_BUNDLE_SECONDS = 3600.0
 
 
 def default_setup(folder: str) -> str:
     """Returns the command that installs the dependencies of the code in `folder`; "" if unknown."""
-    if os.path.isfile(os.path.join(folder, _SETUP_FILE)):
+    if all(os.path.isfile(os.path.join(folder, name)) for name in _SETUP_FILES):
         return _SETUP
     if os.path.isfile(os.path.join(folder, "requirements.txt")):
-        return "python3 -m pip install --user --requirement requirements.txt"
+        return _REQUIREMENTS
     return ""
 
 
-def bundle(folder: str, path: pathlib.Path, gcloud: Gcloud) -> tuple[str, list[str]]:
+def bundle(folder: str, path: pathlib.Path, gcloud: Gcloud) -> tuple[str, dict[str, list[str]]]:
     """Writes the tracked files of `folder`, with uncommitted changes, to a git bundle.
 
     The bundle holds one commit without history.
@@ -34,14 +43,14 @@ def bundle(folder: str, path: pathlib.Path, gcloud: Gcloud) -> tuple[str, list[s
       gcloud: runs the commands.
 
     Returns:
-      (description of the commit, paths of untracked files, which are not in the bundle).
+      (description of the commit, paths that are not in the bundle by the reason and the remedy).
 
     Raises:
       VmError: no git repository, or one without a commit.
     """
 
     def git(*arguments, assume=""):
-        return gcloud.run([*_GIT, "-C", folder, *arguments], assume).strip()
+        return gcloud.run([*_GIT, "-C", folder, *arguments], assume, _BUNDLE_SECONDS).strip()
 
     try:
         head = git("rev-parse", "--short", "--verify", "HEAD", assume="HEAD")
@@ -64,4 +73,14 @@ def bundle(folder: str, path: pathlib.Path, gcloud: Gcloud) -> tuple[str, list[s
         git("bundle", "create", str(path.absolute()), REF)
     finally:
         git("update-ref", "-d", REF)
-    return f"commit {head}" + (" with uncommitted changes" if changed else ""), untracked
+    entries = [line.split(maxsplit=3) for line in git("ls-tree", "-r", tree).splitlines()]
+    left_out = {
+        "untracked (git add)": untracked,
+        "submodules (push their files with a bucket)": [
+            entry[3] for entry in entries if entry[1] == "commit"
+        ],
+        "Git LFS (only its pointers; use a bucket)": git(
+            "ls-files", "--", ":(attr:filter=lfs)"
+        ).splitlines(),
+    }
+    return f"commit {head}" + (" with uncommitted changes" if changed else ""), left_out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
+import math
 import os
 import sys
 
@@ -11,6 +11,7 @@ from tpu.connect import topology
 from tpu.vm import settings
 from tpu.vm.commands import Launcher
 from tpu.vm.gcloud import Gcloud, GcloudError
+from tpu.vm.nodes import NotReadyError
 from tpu.vm.settings import Vm, VmError
 
 _PLACE = ("name", "zone", "project")
@@ -33,17 +34,18 @@ def main(argv: list[str] | None = None, prog: str = "tpu_vm") -> int:
     arguments.program = argv[split + 1 :]
     if arguments.program and arguments.command != "run":
         parser.error("unexpected arguments after --: only run takes a program")
+    if not (math.isfinite(arguments.poll_seconds) and arguments.poll_seconds > 0):
+        parser.error(f"--poll_seconds={arguments.poll_seconds} is not a number above 0")
     try:
         return _COMMANDS[arguments.command](arguments) or 0
     except VmError as error:
         print(f"{prog} {arguments.command}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(
-            f"\ninterrupted. A program that was started continues: {prog} watch follows it again, "
-            f"{prog} down deletes the VM",
-            file=sys.stderr,
-        )
+        advice = f"A VM that was requested costs money until: {prog} down"
+        if arguments.command in ("run", "watch", "stop"):
+            advice = f"The program continues: {prog} watch follows it again. {advice}"
+        print(f"\ninterrupted. {advice}", file=sys.stderr)
         return 130
 
 
@@ -62,7 +64,11 @@ def _push(arguments):
 
 def _run(arguments):
     launcher = _launcher(_known(arguments), arguments)
-    launcher.run(arguments.program, arguments.max_restarts, arguments.max_recreations)
+    try:
+        launcher.run(arguments.program, arguments.max_restarts, arguments.max_recreations)
+    except NotReadyError:
+        if arguments.detach:
+            raise
     return 0 if arguments.detach else launcher.watch()
 
 
@@ -91,7 +97,10 @@ def _down(arguments):
     if not (arguments.yes or arguments.dry_run):
         if not sys.stdin.isatty():
             raise VmError(f"this deletes {vm.name}. Confirm it with --yes")
-        answer = input(f"Delete {vm.name} ({vm.type} in {vm.zone}) with its disk? [y/N] ")
+        try:
+            answer = input(f"Delete {vm.name} ({vm.type} in {vm.zone}) with its disk? [y/N] ")
+        except EOFError:  # Ctrl-D
+            answer = ""
         if answer.strip().lower() not in ("y", "yes"):
             print("not deleted")
             return 1
@@ -138,6 +147,8 @@ def _recorded(arguments):
                 "--name, or delete this VM first: tpu_vm down"
             )
     settings.validate(vm)
+    if arguments.price_per_hour is not None and not arguments.dry_run:
+        settings.update(vm, "price_per_hour")
     return vm
 
 
@@ -160,6 +171,11 @@ def _new(arguments):
         setattr(vm, flag, getattr(arguments, flag))
     if vm.startup_script:
         vm.startup_script = os.path.abspath(vm.startup_script)
+        if not os.path.isfile(vm.startup_script) or "," in vm.startup_script:  # splits the flag
+            raise VmError(
+                f"--startup_script={vm.startup_script} is not a file, or has a comma in its path. "
+                "Use a file of this machine without a comma in its path"
+            )
     settings.validate(vm)
     return vm
 
@@ -177,14 +193,24 @@ def _known(arguments):
     project = arguments.project or _default("core/project", arguments)
     vm = Vm(arguments.name, zone, project, "v3-8", "tpu-vm-tf-2.15.1-se")
     settings.validate(vm)
-    text = Gcloud(project, zone, arguments.dry_run).tpu(
-        "tpu-vm", "describe", vm.name, "--format=json", assume="{}"
-    )
-    node = json.loads(text)
+    gcloud = Gcloud(project, zone, arguments.dry_run)
+    try:
+        node = gcloud.describe("tpu-vm", vm.name)
+    except GcloudError as error:
+        if error.kind != "not_found":
+            raise
+        try:
+            gcloud.describe("queued-resources", vm.name)
+        except GcloudError:
+            raise error from None
+        node = {"queuedResource": vm.name}  # it waits for capacity
     vm.type = str(node.get("acceleratorType", vm.type))
     vm.version = str(node.get("runtimeVersion", vm.version))
     for flag in ("spot", "preemptible", "reserved"):
         setattr(vm, flag, bool(node.get("schedulingConfig", {}).get(flag)))
+    for flag in ("network", "subnetwork"):
+        setattr(vm, flag, str(node.get("networkConfig", {}).get(flag, "")))
+    vm.service_account = str(node.get("serviceAccount", {}).get("email", ""))
     vm.queued = "queuedResource" in node
     vm.price_per_hour = arguments.price_per_hour or 0.0
     if arguments.command != "down":  # deletes any VM

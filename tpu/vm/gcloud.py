@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import json
+import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 
 from tpu.vm.settings import VmError
 
 # Kinds of errors, by what gcloud prints: (kind, pattern, advice). The first match counts.
 _ERRORS = [
+    (  # before "login": a token cannot be refreshed without a network
+        "network",
+        r"[Nn]ame or service not known|[Nn]ame resolution|NameResolutionError|Max retries exceeded|"
+        r"Unable to (find|reach) the server|Network is unreachable|Connection aborted|UNAVAILABLE|"
+        r"HTTPError 50\d|\b503\b",
+        "Check the network of this machine, and try again",
+    ),
     (
         "login",
         r"active account|auth login|refreshing your current auth tokens|Reauthentication|"
@@ -52,7 +63,7 @@ _ERRORS = [
     ),
     (
         "not_found",
-        r"NOT_FOUND|was not found|does not exist|\b404\b",
+        r"NOT_FOUND",  # a VM that does not exist is created: no other "not found" may match
         "Check --name, --zone and --project",
     ),
     (
@@ -60,13 +71,6 @@ _ERRORS = [
         r"INVALID_ARGUMENT|HttpError 400|Invalid value for",
         "Check that the zone offers this type and version: gcloud compute tpus accelerator-types "
         "list --zone=ZONE; gcloud compute tpus tpu-vm versions list --zone=ZONE",
-    ),
-    (
-        "network",
-        r"[Nn]ame or service not known|NameResolutionError|Unable to (find|reach) the server|"
-        r"Network is unreachable|Max retries exceeded|Connection aborted|UNAVAILABLE|HTTPError 50\d"
-        r"|\b503\b",
-        "Check the network of this machine, and try again",
     ),
     (
         "ssh",
@@ -82,6 +86,9 @@ _ERRORS = [
         "Update it: gcloud components update",
     ),
 ]
+# Errors that end without help: a VM that still boots, a network that fails for minutes.
+PASSING = ("ssh", "network", "slow")
+ATTEMPTS = 20
 
 
 class GcloudError(VmError):
@@ -120,6 +127,21 @@ class Gcloud:
         """
         return self.run(self.command(group, verb, *arguments), assume, timeout)
 
+    def describe(self, group, name, assume="{}") -> dict:
+        """Returns a VM or a queued resource as the API describes it."""
+        text = self.tpu(group, "describe", name, "--format=json", assume=assume)
+        try:
+            answer = json.loads(text)
+            if isinstance(answer, dict):
+                return answer
+        except ValueError:
+            pass
+        raise GcloudError(
+            "unknown",
+            f"gcloud compute tpus {group} describe {name} printed {text[:100]!r} instead of JSON. "
+            "Check the section [core] of: gcloud config list",
+        )
+
     def command(self, group, verb, *arguments) -> list[str]:
         """Returns the command line of `gcloud compute tpus GROUP VERB`."""
         command = ["gcloud", "compute", "tpus", group, verb, *arguments, f"--zone={self.zone}"]
@@ -146,30 +168,48 @@ def run(command, timeout=300.0) -> str:
             "git": "git: https://git-scm.com/downloads",
         }.get(program, program)
         raise GcloudError("missing", f"{program} is not installed. Install {place}")
+    # In its own session: Ctrl-C and a timeout end gcloud with its children, and ssh cannot ask.
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+        start_new_session=True,
+    )
     try:
-        result = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=timeout,
-            encoding="utf-8",
-            errors="replace",
-        )
+        stdout, stderr = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired as error:
+        _kill(process)
         raise GcloudError(
             "slow", f"{_shorten(command)} did not end within {timeout:.0f} s. Try again"
         ) from error
-    if result.returncode:
-        raise _error(command, result.returncode, result.stderr)
-    return result.stdout
+    except BaseException:
+        _kill(process)
+        raise
+    if process.returncode:
+        raise _error(command, process.returncode, stderr)
+    return stdout
+
+
+def _kill(process):
+    """Ends a process with its children, which would keep its pipes open."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=5)
+            return
 
 
 def _error(command, status, stderr):
     """Returns the GcloudError of a command that failed."""
     reason = _reason(stderr) or f"it exited with status {status}"
     if command[0] == "gcloud":
+        text = stderr[max(0, stderr.find("ERROR:")) :]  # warnings name quota projects and accounts
         for kind, pattern, advice in _ERRORS:
-            if re.search(pattern, stderr):
+            if re.search(pattern, text):
                 return GcloudError(kind, f"{_shorten(command)} failed: {reason}. {advice}")
     is_ssh = command[3:5] in (["tpu-vm", "ssh"], ["tpu-vm", "scp"])  # may end in any way
     return GcloudError("ssh" if is_ssh else "unknown", f"{_shorten(command)} failed: {reason}")
@@ -178,10 +218,14 @@ def _error(command, status, stderr):
 def _reason(stderr):
     """Returns the message of gcloud's first error in one printable line."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    ssh = [line for line in lines if line.startswith("ssh: ")]
+    ssh = [line for line in lines if re.match(r"ssh: |\S+: Permission denied \(", line)]
     errors = [i for i, line in enumerate(lines) if line.startswith("ERROR:")]
     text = " ".join(ssh[:1] or (lines[errors[0] :][:2] if errors else lines[-1:]))
     text = re.sub(r"^ERROR: (\([\w.-]+\) )?", "", text)
+    if text.startswith("{"):  # the error of an operation, as JSON
+        with contextlib.suppress(ValueError, KeyError):
+            start = stderr.index("{", stderr.index("ERROR:"))
+            text = str(json.JSONDecoder().raw_decode(stderr, start)[0]["message"])
     text = "".join(character for character in text if character.isprintable())
     return (text[:300] + "..." if len(text) > 300 else text).rstrip(". ")
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import calendar
 import json
 import time
 from typing import Callable
 
 from tpu.vm import settings
-from tpu.vm.gcloud import Gcloud, GcloudError
+from tpu.vm.gcloud import ATTEMPTS, PASSING, Gcloud, GcloudError
 from tpu.vm.settings import Vm, VmError
 
 READY = "READY"
 MISSING = "missing"
 # States of https://cloud.google.com/tpu/docs/reference/rest/v2/projects.locations.nodes#State
-LOST = (MISSING, "PREEMPTED", "TERMINATED", "DELETING")
+PREEMPTED = ("PREEMPTED", "TERMINATED")
+DELETED = (MISSING, "DELETING")
 _WAITING = ("CREATING", "STARTING", "RESTARTING", "REIMAGING", "REPAIRING", "UNHIDING")
 _STOPPED = ("STOPPED", "STOPPING", "HIDDEN", "HIDING")
-_QUEUE_FAILED = ("FAILED", "SUSPENDING", "SUSPENDED", "DELETING")
+QUEUE_FAILED = ("FAILED", "SUSPENDING", "SUSPENDED", "DELETING")
 _UNHEALTHY = ("TIMEOUT", "UNHEALTHY_TENSORFLOW", "UNHEALTHY_MAINTENANCE")
 _CREATE_SECONDS = 3600.0
 
@@ -32,27 +34,37 @@ class Nodes:
         """Initializes without any call; `poll_seconds` is the time between two queries."""
         self.vm, self._gcloud = vm, gcloud
         self._poll_seconds, self._sleep = poll_seconds, sleep
-        self._shown, self._belongs_to_queue = None, False
+        self._shown, self._queue = None, vm.name if vm.queued else ""
 
     def describe(self) -> dict:
         """Returns the node as the API describes it, with state "missing" if it does not exist."""
-        answer = {"state": MISSING}
         try:
-            text = self._gcloud.tpu(
-                "tpu-vm", "describe", self.vm.name, "--format=json", assume='{"state": "READY"}'
-            )
+            answer = self._gcloud.describe("tpu-vm", self.vm.name, assume='{"state": "READY"}')
         except GcloudError as error:
             if error.kind != "not_found":
                 raise
-        else:
-            answer = json.loads(text)
-            self._belongs_to_queue = "queuedResource" in answer
-        if answer.get("state") == READY:
-            self.vm.start_clock(time.time())
-        elif answer.get("state") in LOST:
-            self.vm.stop_clock(time.time())
-        self._save()
+            answer = {"state": MISSING}
+        queue = str(answer.get("queuedResource", "")).rpartition("/")[2]
+        if queue:
+            settings.check_name(queue)
+            self._queue = queue
+        if not self._gcloud.dry_run:
+            self._record_clock(answer)
         return answer
+
+    def _record_clock(self, node):
+        """Records when the VM started and ceased to cost money."""
+        vm, now = self.vm, time.time()
+        recorded = settings.load(vm.name)
+        if recorded is not None:
+            vm.ready_times = recorded.ready_times
+        before = [list(times) for times in vm.ready_times]
+        if node.get("state") == READY:
+            vm.start_clock(min(now, _seconds(node.get("createTime"), now)))
+        elif node.get("state") in (*PREEMPTED, *DELETED):
+            vm.stop_clock(now)
+        if recorded is not None and vm.ready_times != before:
+            settings.update(vm, "ready_times")
 
     def create(self) -> None:
         """Requests the VM; returns when it is created, or queued."""
@@ -70,7 +82,6 @@ class Nodes:
         ]
         if vm.startup_script:
             options.append(f"--metadata-from-file=startup-script={vm.startup_script}")
-        self._save()
         if vm.queued:
             options += [f"--runtime-version={vm.version}", f"--node-id={vm.name}", "--async"]
             self._gcloud.tpu("queued-resources", "create", vm.name, *options)
@@ -85,39 +96,83 @@ class Nodes:
         Raises:
           VmError: it will not become READY.
         """
+        failures = 0
         while True:
-            node = self.describe()
+            try:
+                node = self.describe()
+                if node.get("state") == MISSING and self._queue:
+                    self._check_queue()
+                failures = 0
+            except GcloudError as error:
+                failures += 1
+                if error.kind not in PASSING or failures == ATTEMPTS:
+                    raise
+                self._show(f"{error}. Trying again")
+                self._sleep(self._poll_seconds)
+                continue
             state, health = node.get("state"), node.get("health")
             if state == READY and health not in _UNHEALTHY:
                 self._show(f"{READY}: {self.vm.type} in {self.vm.zone}")
                 return
-            if state in _STOPPED:
-                raise VmError(
-                    f"{self.vm.name} is {state}. Start it: gcloud compute tpus tpu-vm start "
-                    f"{self.vm.name} --zone={self.vm.zone}; or delete it: tpu_vm down"
-                )
+            self.raise_if_stopped(state)
             if state in _WAITING or state == READY:
                 reason = node.get("healthDescription") or health or ""
                 self._show(_printable(f"{state} {reason}" if state == READY else state))
-            elif self.vm.queued and state == MISSING:
-                self._check_queue()
-            else:
+            elif not (self._queue and state == MISSING):
                 raise NotReadyError(
                     f"{self.vm.name} is {_printable(str(state))} before it was READY. Try again: "
                     "tpu_vm up"
                 )
             self._sleep(self._poll_seconds)
 
+    def raise_if_stopped(self, state: str) -> None:
+        """Raises VmError in a state that only the user ends."""
+        if state in _STOPPED:
+            raise VmError(
+                f"{self.vm.name} is {state}. Start it: gcloud compute tpus tpu-vm start "
+                f"{self.vm.name} --zone={self.vm.zone}; or delete it: tpu_vm down"
+            )
+
+    def show(self, state: str) -> None:
+        """Prints a state if it is new."""
+        self._show(_printable(str(state)))
+
     def delete(self) -> None:
-        """Deletes the VM and its queued resource, and waits until they do not exist."""
-        if self.vm.queued or self._belongs_to_queue:
-            self._ignore_missing("queued-resources", "delete", self.vm.name, "--force")
-        else:
+        """Deletes the VM and its queued resource, and waits until they do not exist.
+
+        Raises:
+          VmError: it still exists after an hour.
+        """
+        if self._queue:
+            self._ignore_missing("queued-resources", "delete", self._queue, "--force")
+        # A queued resource is deleted with its VM; a VM of this name may be without one.
+        if not self._queue or self._state_after_delete() not in DELETED:
             self._ignore_missing("tpu-vm", "delete", self.vm.name)
-        while not self._gcloud.dry_run and self.describe()["state"] != MISSING:
+        end = time.monotonic() + _CREATE_SECONDS
+        while self._state_after_delete() != MISSING:
+            if time.monotonic() > end:
+                raise VmError(
+                    f"{self.vm.name} still exists after its deletion, and may cost money. See "
+                    "tpu_vm status, and try again: tpu_vm down"
+                )
             self._sleep(self._poll_seconds)
         self.vm.stop_clock(time.time())
-        self._save()
+
+    def _state_after_delete(self):
+        return MISSING if self._gcloud.dry_run else self.describe().get("state")
+
+    def queue_state(self) -> str:
+        """Returns the state of the VM's queued resource; "" if it has none."""
+        return str(self._describe_queue().get("state", "")) if self._queue else ""
+
+    def _describe_queue(self):
+        """Returns the state of the queued resource with its details; {} if it does not exist."""
+        try:
+            return self._gcloud.describe("queued-resources", self._queue).get("state", {})
+        except GcloudError as error:
+            if error.kind != "not_found":
+                raise
+            return {}
 
     def _ignore_missing(self, *arguments):
         try:
@@ -128,14 +183,13 @@ class Nodes:
 
     def _check_queue(self):
         """Prints the state of the queued resource; raises VmError if it cannot become a VM."""
-        text = self._gcloud.tpu("queued-resources", "describe", self.vm.name, "--format=json")
-        state = json.loads(text).get("state", {})
-        name = _printable(str(state.get("state")))
-        if name in _QUEUE_FAILED:
+        state = self._describe_queue()
+        name = _printable(str(state.get("state", MISSING)))
+        if name in (MISSING, *QUEUE_FAILED):
             details = json.dumps({key: value for key, value in state.items() if key != "state"})
             raise NotReadyError(
-                f"queued resource {self.vm.name} is {name}: {_printable(details)[:300]}. Delete "
-                "it: tpu_vm down; then use another zone or type"
+                f"queued resource {self.vm.name} is {name}: {_printable(details)[:300]}. Request "
+                "it again: tpu_vm up; or use another zone or type"
             )
         self._show(f"queued: {name}")
 
@@ -149,9 +203,13 @@ class Nodes:
         if not self._gcloud.dry_run:
             print(f"{self.vm.name}: {text}", flush=True)
 
-    def _save(self):
-        if not self._gcloud.dry_run:
-            settings.save(self.vm)
+
+def _seconds(text, default):
+    """Returns seconds since 1970 of a time such as "2026-11-23T15:12:00.5Z"."""
+    try:
+        return float(calendar.timegm(time.strptime(str(text)[:19], "%Y-%m-%dT%H:%M:%S")))
+    except ValueError:
+        return default
 
 
 def _printable(text):

@@ -7,6 +7,7 @@ numbers.
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import re
 import shlex
@@ -21,28 +22,32 @@ _SSH_FLAGS = [
 ]
 REF = "refs/tpu_vm/code"
 _COPY_SECONDS, _POLL_SECONDS = 3600.0, 120.0
-_MAX_LOG_BYTES = 64 * 1024
+_MAX_LOG_BYTES = 1024 * 1024
+_BEGIN = "tpu_vm begin\n"
 _DONE = re.compile(r"\ntpu_vm exit status (\d+)\s*$")
 
 # $1: maximum number of restarts; $2...: the program. `stop` signals the whole process group: the
 # program saves and exits, the script records its status. Statuses without a restart are those of
 # --max_restarts of run_tpu.py: success, invalid flags, and signals that ask a program to end.
+# Only the script holds the lock (9): processes that the program leaves behind do not.
 _JOB_SCRIPT = r"""
 echo $$ > ~/tpu_job/pid
 mkdir -p ~/tpu_code && cd ~/tpu_code
 [ ! -f .venv/bin/activate ] || . .venv/bin/activate
-trap : TERM INT HUP
+stopping=
+trap 'stopping=1' TERM INT HUP
 restarts_left=$1; shift
 delay=1
 while :; do
-  "$@"
+  "$@" 9>&-
   status=$?
   case $status in 0|2|129|130|141|143) break;; esac
-  [ "$restarts_left" -gt 0 ] || break
+  [ "$restarts_left" -gt 0 ] && [ ! "$stopping" ] || break
   restarts_left=$((restarts_left - 1))
   echo "tpu_vm: the program ended with status $status; restarts left: $restarts_left"
-  sleep $delay
-  delay=$((delay * 2))
+  sleep $delay 9>&-
+  [ ! "$stopping" ] || break
+  [ $delay -ge 600 ] || delay=$((delay * 2))
 done
 echo $status > ~/tpu_job/status.partial && mv ~/tpu_job/status.partial ~/tpu_job/status
 """
@@ -56,7 +61,7 @@ class Progress:
       id: of the job; "-" if there is none.
       state: "running", "ended", "died" (without an exit status, as after a reboot) or "none".
       status: exit status of a job that ended.
-      log: bytes of the log from the requested offset on, decoded.
+      log: bytes of the log from the requested offset on.
       offset: of the end of `log`, in bytes.
       is_complete: True if `log` reaches the end of the log.
     """
@@ -64,7 +69,7 @@ class Progress:
     id: str
     state: str
     status: int
-    log: str
+    log: bytes
     offset: int
     is_complete: bool
 
@@ -80,17 +85,21 @@ class Remote:
     def shell(self, script: str, timeout: float = 300.0, assume: str = "") -> str:
         """Runs a shell script; returns what it prints.
 
+        gcloud runs the script again, up to 10 times, if the connection ends, so it must be
+        idempotent; only the output of the last time counts.
+
         Raises:
           GcloudError: no connection.
           VmError: the script failed; with the last line it printed.
         """
-        command = f"({script}\n) 2>&1; status=$?; echo; echo tpu_vm exit status $status"
-        assume = f"{assume}\ntpu_vm exit status 0"
+        done = "code=$?; echo; echo tpu_vm exit status $code"
+        command = f"echo {_BEGIN.strip()}; ({script}\n) 2>&1; {done}"
+        assume = f"{_BEGIN}{assume}\ntpu_vm exit status 0"
         output = self._gcloud.run(self.command(command), assume, timeout)
         match = _DONE.search(output)
         if not match:
             raise GcloudError("ssh", f"{self._vm.name}: the ssh connection ended early. Try again")
-        printed = output[: match.start()]
+        printed = output[: match.start()].rpartition(_BEGIN)[2]
         if match[1] != "0":
             last = (printed.strip().splitlines() or [f"exit status {match[1]}"])[-1]
             raise VmError(f"{self._vm.name}: {last}")
@@ -116,7 +125,7 @@ class Remote:
         self.shell(f"cd ~/tpu_code && {command}", timeout=_COPY_SECONDS)
 
     def start(self, job: Job) -> None:
-        """Starts a job.
+        """Starts a job, unless it runs or has ended already.
 
         Raises:
           VmError: another job is running.
@@ -127,39 +136,50 @@ class Remote:
             ["TPU_NAME=local"] if one_host else [f"TPU_NAME={self._vm.name}", "TPU_LOAD_LIBRARY=0"]
         )
         program = shlex.join(["env", *environment, *job.command])
+        job_id = shlex.quote(job.id)
         self.shell(
+            "for tool in flock setsid; do command -v $tool > /dev/null || "
+            "{ echo $tool is missing on the VM. Install util-linux there; exit 1; }; done\n"
             "mkdir -p ~/tpu_job && cd ~/tpu_job && exec 9> lock || exit 1\n"
-            "flock -n 9 || { echo 'a program is running. Stop it: tpu_vm stop'; exit 1; }\n"
-            f"rm -f status; : > log; echo {job.id} > id\n"
-            f"nohup setsid sh -c {shlex.quote(_JOB_SCRIPT)} tpu_job {job.max_restarts} {program} "
-            ">> log 2>&1 < /dev/null &"
+            f'same=; [ "$(cat id 2> /dev/null)" != {job_id} ] || same=1\n'
+            'flock -w 1 9 || { [ "$same" ] && exit 0; '
+            "echo 'a program is running. Stop it: tpu_vm stop'; exit 1; }\n"
+            '[ ! "$same" ] || [ ! -f status ] || exit 0\n'
+            f"rm -f status pid; : > log; echo {job_id} > id\n"
+            f"nohup setsid sh -c {shlex.quote(_JOB_SCRIPT)} tpu_job {job.max_restarts:d} {program} "
+            ">> log 2>&1 < /dev/null &\n"
+            "until [ -s pid ] || ! kill -0 $! 2> /dev/null; do sleep 0.1; done"
         )
 
     def poll(self, offset: int = 0) -> Progress:
         """Returns the state of the job and its log from byte `offset` on."""
         printed = self.shell(
             "cd ~/tpu_job 2> /dev/null || { echo - none 0 0; exit 0; }\n"
-            "if [ -f status ]; then state=ended; elif flock -n lock true; then state=died; "
-            "else state=running; fi\n"
-            "echo $(cat id) $state $(cat status 2> /dev/null || echo 0) $(wc -c < log)\n"
-            f"tail -c +{offset + 1} log | head -c {_MAX_LOG_BYTES}",
+            # The lock is tested first: a job writes its status before it releases the lock.
+            "if flock -n -s lock true; then state=died; else state=running; fi\n"
+            "[ ! -f status ] || state=ended\n"
+            f"size=$(wc -c < log); count=$((size - {offset}))\n"
+            f"[ $count -le {_MAX_LOG_BYTES} ] || count={_MAX_LOG_BYTES}\n"
+            "echo $(cat id || echo -) $state $(cat status 2> /dev/null || echo 0) $size\n"
+            f"[ $count -le 0 ] || tail -c +{offset + 1} log | head -c $count | base64",
             timeout=_POLL_SECONDS,
             assume="- ended 0 0\n",
         )
         head, _, log = printed.partition("\n")
         try:
             job_id, state, status, size = head.split()
-            end = max(offset, min(int(size), offset + _MAX_LOG_BYTES))
-            return Progress(job_id, state, int(status), log, end, end >= int(size))
+            data = base64.b64decode(log)
+            end = offset + len(data)
+            return Progress(job_id, state, int(status), data, end, end >= int(size))
         except ValueError:
             raise GcloudError(
                 "ssh", f"{self._vm.name}: unexpected answer over ssh: {head[:200]!r}. Try again"
             ) from None
 
-    def stop(self) -> None:
-        """Sends SIGTERM to the job's processes."""
-        self.shell(
-            "cd ~/tpu_job 2> /dev/null && ! flock -n lock true || "
-            "{ echo 'no program is running'; exit 1; }\n"
+    def stop(self) -> bool:
+        """Sends SIGTERM to the job's processes; returns False if no job is running."""
+        printed = self.shell(
+            "cd ~/tpu_job 2> /dev/null && ! flock -n -s lock true || { echo none; exit 0; }\n"
             "kill -TERM -- -$(cat pid)"
         )
+        return printed.strip() != "none"

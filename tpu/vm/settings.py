@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fcntl
 import json
 import math
 import os
@@ -47,16 +49,18 @@ class Job:
     """A program that runs on a VM.
 
     Attributes:
-      id: start time, such as "20261123-151200".
+      id: start time, such as "20261123-151200-123456".
       command: program and arguments.
       max_restarts: restarts on the VM after a failure.
       max_recreations: VMs created again after a preemption.
+      stopped: True after `stop`: it is not resumed.
     """
 
     id: str
     command: list[str]
     max_restarts: int
     max_recreations: int
+    stopped: bool = False
 
 
 @dataclasses.dataclass
@@ -76,6 +80,7 @@ class Vm:
       price_per_hour: of the whole slice, in any currency; 0 if unknown.
       push, job: the latest ones.
       ready_times: `[start, end]` of each VM in seconds since 1970; end is None while it lives.
+      deleting: True from the start of `down`: no command creates it again.
     """
 
     name: str
@@ -96,6 +101,7 @@ class Vm:
     push: typing.Optional[Push] = None  # noqa: UP045 (Python 3.9 evaluates it)
     job: typing.Optional[Job] = None  # noqa: UP045
     ready_times: list[list] = dataclasses.field(default_factory=list)
+    deleting: bool = False
 
     @property
     def topology(self) -> Topology:
@@ -107,10 +113,11 @@ class Vm:
         """Path of the pushed code on this machine."""
         return RECORDS / f"{self.name}.bundle"
 
-    def start_clock(self, now: float) -> None:
-        """Records that the VM is READY, which is when it starts to cost money."""
+    def start_clock(self, created: float) -> None:
+        """Records that a VM created at `created` is READY: it costs money."""
         if not self.ready_times or self.ready_times[-1][1] is not None:
-            self.ready_times.append([now, None])
+            last_end = self.ready_times[-1][1] if self.ready_times else created
+            self.ready_times.append([max(created, last_end), None])
 
     def stop_clock(self, now: float) -> None:
         """Records that the VM was deleted or preempted."""
@@ -119,7 +126,7 @@ class Vm:
 
     def hours(self, now: float) -> float:
         """Returns the hours for which VMs of this record were READY."""
-        return sum((end or now) - start for start, end in self.ready_times) / 3600
+        return sum(max(0.0, (end or now) - start) for start, end in self.ready_times) / 3600
 
 
 def validate(vm: Vm) -> None:
@@ -145,8 +152,6 @@ def validate(vm: Vm) -> None:
         raise VmError(f"--{chosen[0]} and --{chosen[1]} exclude each other. Remove one")
     if vm.queued and vm.preemptible:
         raise VmError("--queued does not support --preemptible. Use --spot")
-    if vm.startup_script and not os.path.isfile(vm.startup_script):
-        raise VmError(f"--startup_script={vm.startup_script} is not a file")
     if not (math.isfinite(vm.price_per_hour) and vm.price_per_hour >= 0):
         raise VmError(f"--price_per_hour={vm.price_per_hour} is not a number of at least 0")
     _check_type_and_version(vm)
@@ -190,17 +195,69 @@ def _check_type_and_version(vm):
         raise VmError(f"--version={vm.version} does not fit {vm.type} with {hosts}. {advice}")
 
 
+@contextlib.contextmanager
+def lock(name: str, wait: bool = True) -> typing.Iterator[bool]:
+    """Holds a lock of the records; yields False if another command holds it and `wait` is False.
+
+    Args:
+      name: of the lock.
+      wait: wait until no other command holds it.
+    """
+    with contextlib.ExitStack() as stack:
+        with _errors_of_records():
+            RECORDS.mkdir(exist_ok=True)
+            (RECORDS / ".gitignore").write_text("*\n")  # records are of this machine
+            file = stack.enter_context(open(RECORDS / f".{name}.lock", "w"))
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
 def save(vm: Vm) -> None:
     """Writes the record of a VM, atomically, to `.tpu_vm/NAME.json`."""
-    RECORDS.mkdir(exist_ok=True)
-    (RECORDS / ".gitignore").write_text("*\n")  # records are of this machine
+    with lock("_records"):
+        _write(vm)
+
+
+def update(vm: Vm, *fields: str) -> bool:
+    """Writes fields of a VM to its record; keeps what other commands wrote to the others.
+
+    Returns:
+      False if there is no record, as after `down`; it is not created again.
+    """
+    with lock("_records"):
+        recorded = load(vm.name)
+        if recorded is None:
+            return False
+        for field in fields:
+            setattr(recorded, field, getattr(vm, field))
+        _write(recorded)
+    return True
+
+
+def _write(vm):
     path = RECORDS / f"{vm.name}.json"
     partial = path.with_suffix(".json.partial")
-    with open(partial, "w") as file:
+    with _errors_of_records(), open(partial, "w") as file:
         json.dump(dataclasses.asdict(vm), file, indent=1)
         file.flush()
         os.fsync(file.fileno())
-    partial.replace(path)
+        partial.replace(path)
+
+
+@contextlib.contextmanager
+def _errors_of_records():
+    """Converts errors of the file system to VmError."""
+    try:
+        yield
+    except OSError as error:
+        raise VmError(
+            f"the record in {RECORDS.absolute()} cannot be written: {error.strerror}. Free space, "
+            "or use a folder that you may write to"
+        ) from error
 
 
 def remove(vm: Vm) -> None:
@@ -221,6 +278,7 @@ def load(name: str) -> Vm | None:
         values = json.loads(path.read_text())
         push, job = values.pop("push"), values.pop("job")
         vm = Vm(**values, push=push and Push(**push), job=job and Job(**job))
+        vm.hours(0.0)  # raises for other types
         validate(vm)
     except FileNotFoundError:
         return None

@@ -1,5 +1,7 @@
 """Fixtures: a fake Google Cloud, a project of a user, and the commands of tpu_vm."""
 
+import contextlib
+import io
 import os
 import pathlib
 import shutil
@@ -8,8 +10,9 @@ import sys
 
 import pytest
 
+from tests.tpu.vm import fake_gcloud
 from tests.tpu.vm.fake_cloud import FakeCloud
-from tpu.vm import code, command_line, settings
+from tpu.vm import code, command_line, gcloud, settings
 from tpu.vm.gcloud import Gcloud
 from tpu.vm.settings import Push, Vm
 
@@ -72,7 +75,31 @@ def project(repository, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def tpu_vm(cloud, project, capsys):
+def processes():
+    """Calls the fake `gcloud` as a process, as users do: 50 ms per call."""
+
+
+@pytest.fixture
+def calls(cloud, request, monkeypatch):
+    """Calls the fake `gcloud` in this process, unless the test needs processes."""
+    run = gcloud.run
+
+    def call(command, timeout=300.0):
+        if command[0] != "gcloud":
+            return run(command, timeout)
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            status = fake_gcloud.main(command[1:])
+        if status:
+            raise gcloud._error(command, status, err.getvalue())
+        return out.getvalue()
+
+    if not {"processes", "real_gcloud"} & set(request.fixturenames):
+        monkeypatch.setattr(gcloud, "run", call)
+
+
+@pytest.fixture
+def tpu_vm(calls, project, capsys):
     """Runs a command of tpu_vm; returns (exit status, standard output, standard error)."""
 
     def run(command, *arguments):

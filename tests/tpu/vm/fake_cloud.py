@@ -11,6 +11,7 @@ import os
 import pathlib
 import shutil
 import signal
+import subprocess
 
 
 class CloudError(Exception):
@@ -65,6 +66,7 @@ class FakeCloud:
 
         Args:
           call: "create" and "describe" (errors as (code, status, message)), "ssh" (errors of ssh),
+            "again" (errors of a connection that ends: gcloud runs the command again),
             "queue" (states of a queued resource), "boot" (states of a new node before READY),
             "health" (dicts that change the description of a node).
           *outcomes: their outcomes, or None for success.
@@ -162,13 +164,13 @@ class FakeCloud:
 
     def describe_queued(self, name):
         """Returns a queued resource; creates its node after the planned states."""
-        planned = self.next_outcome("queue")
         with self.state() as state:
             if name not in state["queue"]:
                 raise CloudError(404, "NOT_FOUND", f"Resource '{name}' was not found")
             queued = state["queue"][name]
+            planned = state["plan"].get("queue")
             if planned:
-                queued["state"] = {"state": planned}
+                queued["state"] = {"state": planned.pop(0)}
             elif queued["state"]["state"] != "SUSPENDED":
                 queued["state"] = {"state": "ACTIVE"}
             queued, active = dict(queued), queued["state"]["state"] == "ACTIVE"
@@ -195,12 +197,23 @@ class FakeCloud:
                     os.kill(int(folder.name), signal.SIGKILL)
 
     def shell(self, name, command):
-        """Runs a command on a VM, as ssh does; returns its exit status."""
+        """Runs a command on a VM, as ssh does; returns (exit status, output, errors)."""
         error = self.next_outcome("ssh")
         if error or not self.home(name).is_dir():
-            os.write(2, f"{error or 'ssh: connect to host: Connection refused'}\n".encode())
-            return 255
+            return 255, "", f"{error or 'ssh: connect to host: Connection refused'}\n"
         environment = {**os.environ, "HOME": str(self.home(name))}
-        os.chdir(self.home(name))
-        status = os.spawnvpe(os.P_WAIT, "bash", ["bash", "-c", command], environment)
-        return 255 if status < 0 else status
+        again = self.next_outcome("again")
+        if again:
+            first = self.shell(name, command)[1][:-5]
+            status, out, err = self.shell(name, command)
+            return status, first + out, f"{again}\n{err}"
+        result = subprocess.run(
+            ["bash", "-c", command],
+            cwd=self.home(name),
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+        )
+        return 255 if result.returncode < 0 else result.returncode, result.stdout, result.stderr

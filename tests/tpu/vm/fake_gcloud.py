@@ -10,7 +10,10 @@ import os
 import shutil
 import sys
 
-from fake_cloud import CloudError, FakeCloud
+try:
+    from tests.tpu.vm.fake_cloud import CloudError, FakeCloud
+except ImportError:  # as a process
+    from fake_cloud import CloudError, FakeCloud
 
 # Flags with a value end in "=". From `gcloud COMMAND --help`.
 _ALL = ["project=", "quiet", "format="]
@@ -85,7 +88,9 @@ def run(cloud, command, names, flags):
         name, _, path = names[1].partition(":")
         shutil.copy(names[0], cloud.home(name) / path)
     elif verb == "ssh":
-        status = cloud.shell(names[0], flags["command"])
+        status, out, err = cloud.shell(names[0], flags["command"])
+        print(out, end="", flush=True)
+        print(err, end="", file=sys.stderr)
         if status:
             return fail(
                 "compute.tpus.tpu-vm.ssh", f"[/usr/bin/ssh] exited with return code [{status}].", 1

@@ -14,7 +14,10 @@ from fake_cloud import FakeCloud
 def main(words):
     cloud = FakeCloud(os.environ["FAKE_CLOUD"])
     if "--" in words:
-        return cloud.shell("my-tpu", " ".join(words[words.index("--") + 1 :]))
+        status, out, err = cloud.shell("my-tpu", " ".join(words[words.index("--") + 1 :]))
+        print(out, end="", flush=True)
+        print(err, end="", file=sys.stderr)
+        return status
     shutil.copy(words[-2], cloud.home("my-tpu") / words[-1].partition(":")[2])
     return 0
 

@@ -1,14 +1,16 @@
 """Errors of gcloud, git, flags and states, each as one line with what to do."""
 
 import json
+import os
 import pathlib
 import shutil
 import subprocess
 
 import pytest
 
+from tests.marks import slow
 from tests.tpu.vm.fake_cloud import CAPACITY, DENIED, DISABLED, QUOTA
-from tpu.vm import command_line
+from tpu.vm import code, command_line
 
 UP = ("up", "--name=my-tpu", "--zone=us-central1-a", "--project=my-project")
 
@@ -89,7 +91,7 @@ def test_older_image_is_accepted(tpu_vm):
     assert tpu_vm(*UP, "--version=tpu-vm-tf-2.12.0", "--dry_run")[0] == 0
 
 
-def test_missing_gcloud(tpu_vm, monkeypatch):
+def test_missing_gcloud(processes, tpu_vm, monkeypatch):
     monkeypatch.setenv("PATH", "/nonexistent")
     assert error(tpu_vm(*UP)) == (
         "tpu_vm up: gcloud is not installed. Install the Google Cloud CLI: "
@@ -143,6 +145,39 @@ def test_push_takes_changes_and_names_untracked_files(tpu_vm, cloud, project):
     assert subprocess.check_output(log, text=True).startswith("Pushed by tpu_vm from ")
 
 
+def test_push_names_submodules_and_git_lfs_files(tpu_vm, project):
+    tpu_vm(*UP)
+    (project / ".gitattributes").write_text("*.bin filter=lfs\n")
+    (project / "weights.bin").write_text("oid sha256:0")
+    subprocess.run(["git", "add", ".gitattributes", "weights.bin"], check=True)
+    entry = ["--cacheinfo", f"160000,{'1' * 40},part"]
+    subprocess.run(["git", "update-index", "--add", *entry], check=True)
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@localhost"]
+    subprocess.run([*git, "commit", "-qm", "second"], check=True)
+    (project / "part").mkdir()
+    out = tpu_vm("push")[1]
+    assert "not copied, because submodules (push their files with a bucket): part\n" in out
+    assert "not copied, because Git LFS (only its pointers; use a bucket): weights.bin\n" in out
+
+
+def test_default_setup_keeps_the_tensorflow_of_the_image(tmp_path, monkeypatch):
+    (tmp_path / "requirements.txt").write_text("tensorflow==1.0\n")
+    (tmp_path / "python3").write_text(
+        "#!/bin/sh\n[ $3 != list ] || echo tensorflow==2.15.1\necho $@ >> ~/calls\n"
+    )
+    (tmp_path / "python3").chmod(0o755)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    subprocess.run(code.default_setup(str(tmp_path)), shell=True, check=True)
+    assert (tmp_path / "tpu_constraints.txt").read_text() == (
+        "tensorflow==2.15.1\ntensorflow-cpu==0\ntensorflow-gpu==0\ntf-nightly==0\n"
+    )
+    assert (tmp_path / "calls").read_text().splitlines()[-1] == (
+        f"-m pip install --user --constraint {tmp_path}/tpu_constraints.txt "
+        "--requirement requirements.txt tensorflow"
+    )
+
+
 def test_push_of_a_folder_of_a_repository(tpu_vm, cloud, project):
     (project / "part").mkdir()
     (project / "part/inner.py").write_text("")
@@ -187,7 +222,7 @@ def test_run_needs_code_and_a_program(tpu_vm):
     assert "no program is running" in error(tpu_vm("stop"))
 
 
-@pytest.mark.parametrize("command", ["push", "run", "logs", "stop"])
+@pytest.mark.parametrize("command", ["run", slow("push"), slow("logs"), slow("stop")])
 def test_preempted_vm_is_reported_at_once(ready, cloud, command):
     cloud.preempt("my-tpu")
     extra = ["--", "true"] if command == "run" else []
@@ -258,7 +293,8 @@ def test_ctrl_c_leaves_the_program_running(ready, cloud, monkeypatch):
     monkeypatch.setattr("time.sleep", interrupt)
     status, _, err = ready("watch")
     assert status == 130
-    assert "A program that was started continues: tpu_vm watch follows it again" in err
+    assert "The program continues: tpu_vm watch follows it again" in err
+    assert "costs money until: tpu_vm down" in err
 
 
 @pytest.mark.parametrize("command", ["push", "run", "watch", "logs", "status", "stop", "down"])

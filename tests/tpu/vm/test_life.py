@@ -9,6 +9,7 @@ import unittest.mock
 
 import pytest
 
+from tests.marks import slow
 from tests.tpu.vm.fake_cloud import CAPACITY, QUOTA
 
 
@@ -80,7 +81,7 @@ def test_failing_program_is_restarted_on_the_vm(ready, tmp_path):
     assert "tpu_vm: the program ended with status 1; restarts left: 0" in out
 
 
-@pytest.mark.parametrize("number", [0, 2, 143])
+@pytest.mark.parametrize("number", [slow(0), 2, slow(143)])
 def test_final_status_is_not_restarted(ready, tmp_path, number):
     status, _, _ = ready("run", "--", "sh", "-c", f"echo run >> {tmp_path}/runs; exit {number}")
     assert status == number
@@ -198,3 +199,10 @@ def test_logs_prints_the_end(ready, capsys, tmp_path):
         subprocess.run(*call.call_args.args, stdout=out, check=True)
         out.seek(0)
         assert out.read() == "8\n9\n"
+
+
+def test_gcloud_is_a_process(processes, tpu_vm, cloud):
+    assert tpu_vm("up", "--name=my-tpu")[0] == 0
+    assert tpu_vm("down", "--yes")[0] == 0
+    verbs = [call[3] for call in cloud.calls if call[:2] == ["compute", "tpus"]]
+    assert [verb for verb in verbs if verb in ("create", "delete")] == ["create", "delete"]

@@ -14,11 +14,8 @@ import pytest
 
 from tests.tpu.vm import fake_api
 from tests.tpu.vm.fake_cloud import QUOTA
+from tests.tpu.vm.fake_gcloud import FLAGS
 from tpu.vm import command_line
-
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-
-from fake_gcloud import FLAGS
 
 pytestmark = [
     pytest.mark.slow,
@@ -31,7 +28,7 @@ KEY = "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAQQ me@localhost"
 @pytest.fixture
 def real_gcloud(cloud, tmp_path, monkeypatch):
     """Replaces the fake `gcloud` on the PATH by fakes of the `ssh` and `scp` that gcloud calls."""
-    monkeypatch.setattr("tpu.vm.commands._ATTEMPTS", 2)
+    monkeypatch.setattr("tpu.vm.commands.ATTEMPTS", 2)
     (tmp_path / "bin/gcloud").unlink()
     for name in ("ssh", "scp"):
         script = tmp_path / "bin" / name

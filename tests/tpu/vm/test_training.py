@@ -32,7 +32,7 @@ def variables(model_dir):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="this is not a git repository")
-def test_training_of_run_tpu_that_is_preempted_twice(tpu_vm, cloud, tmp_path):
+def test_training_of_run_tpu_that_is_preempted_twice(processes, tpu_vm, cloud, tmp_path):
     data_dir = tmp_path / "data"
     prepare = ["prepare_data.py", "--dataset=digits", f"--data_dir={data_dir}"]
     subprocess.run([sys.executable, *prepare], cwd=ROOT, check=True, capture_output=True)

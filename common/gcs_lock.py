@@ -215,6 +215,8 @@ def _session():
 def _is_dead(state):
     """Returns True if the owner of a lock is dead or has not renewed its lease."""
     owner = state["owner"]
-    if owner.get("host") == socket.gethostname() and isinstance(owner.get("pid"), int):
+    place = (owner.get("host"), owner.get("pid_namespace"))
+    is_visible = place == (socket.gethostname(), locks.pid_namespace())
+    if is_visible and isinstance(owner.get("pid"), int):
         return locks.start_time(owner["pid"]) != owner.get("started")
     return state["age"] > LEASE_SECONDS

@@ -117,9 +117,21 @@ def owner(purpose: str) -> dict[str, object]:
         "purpose": purpose,
         "host": socket.gethostname(),
         "pid": os.getpid(),
+        "pid_namespace": pid_namespace(),
         "started": start_time(os.getpid()),
         "since": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     }
+
+
+def pid_namespace() -> str:
+    """Returns the namespace of process numbers: containers may share a host name, but not these.
+
+    "" on systems without it.
+    """
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
 
 
 def start_time(pid: int) -> str:

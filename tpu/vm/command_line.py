@@ -8,7 +8,7 @@ import os
 import sys
 
 from tpu.connect import topology
-from tpu.vm import settings
+from tpu.vm import settings, zones
 from tpu.vm.commands import Launcher
 from tpu.vm.gcloud import Gcloud, GcloudError
 from tpu.vm.nodes import NotReadyError
@@ -159,9 +159,16 @@ def _new(arguments):
     except ValueError as error:
         raise VmError(f"--type={arguments.type}: {error}") from error
     settings.check_name(arguments.name)
+    zone, note = arguments.zone, ""
+    if not zone:
+        zone, note = zones.choose(arguments.type, _default("compute/zone", arguments))
+    elif zone not in zones.find(arguments.type):
+        note = f"zone {zone} may not offer {arguments.type}, as these do: " + ", ".join(
+            zones.find(arguments.type)
+        )
     vm = Vm(
         arguments.name,
-        arguments.zone or _default("compute/zone", arguments),
+        zone,
         arguments.project or _default("core/project", arguments),
         arguments.type,
         version,
@@ -177,6 +184,8 @@ def _new(arguments):
                 "Use a file of this machine without a comma in its path"
             )
     settings.validate(vm)
+    if note:
+        print(f"{vm.name}: {note}", file=sys.stderr)
     return vm
 
 
@@ -249,7 +258,7 @@ def _parser(prog):
     }
     for command in add.values():
         command.add_argument("--name", default="", help="name of the VM (default: the only one)")
-        command.add_argument("--zone", default="", help="zone (default: gcloud's)")
+        command.add_argument("--zone", default="", help="zone (default: gcloud's, or by --type)")
         command.add_argument("--project", default="", help="project (default: gcloud's)")
         command.add_argument(
             "--price_per_hour", type=float, help="price of the whole slice, for the cost so far"

@@ -87,6 +87,28 @@ def test_version_follows_from_the_type(tpu_vm, slice_name, version):
     assert f"--version={version}" in out
 
 
+@pytest.mark.parametrize(
+    ("arguments", "zone", "note"),
+    [
+        (["--type=v3-8"], "us-central1-a", ""),  # gcloud's zone
+        (
+            ["--type=v4-16"],
+            "us-central2-b",
+            "gcloud's zone us-central1-a does not offer v4-16; using us-central2-b (others: none)",
+        ),
+        (
+            ["--type=v3-32", "--zone=us-east1-d"],
+            "us-east1-d",
+            "zone us-east1-d may not offer v3-32, as these do: europe-west4-a",
+        ),
+    ],
+)
+def test_zone_follows_from_the_type(tpu_vm, arguments, zone, note):
+    _, out, err = tpu_vm("up", "--name=my-tpu", "--dry_run", *arguments)
+    assert f"--zone={zone} " in out
+    assert err == (f"my-tpu: {note}\n" if note else "")
+
+
 def test_older_image_is_accepted(tpu_vm):
     assert tpu_vm(*UP, "--version=tpu-vm-tf-2.12.0", "--dry_run")[0] == 0
 

@@ -64,19 +64,11 @@ def test_the_lock_of_a_dead_process_of_this_host_is_free(storage):
     acquire(sleep=None).release()
 
 
-def test_the_lock_of_another_container_of_this_host_is_free_when_its_lease_expires(storage):
-    foreign = {"started": "not visible here", "pid_namespace": "pid:[1]"}
-    leave(storage, {**locks.owner("train"), **foreign})
-
-    def wait(seconds):
-        raise LookupError
-
-    with pytest.raises(LookupError):  # it waits for the lease
-        acquire(wait)
-
-
-def test_the_lock_of_another_host_is_free_when_its_lease_expires(storage, monkeypatch):
-    leave(storage, DEAD)
+@pytest.mark.parametrize("place", [{"host": "another"}, {"pid_namespace": "pid:[1]"}])
+def test_the_lock_of_another_host_or_container_is_free_when_its_lease_expires(
+    storage, monkeypatch, place
+):
+    leave(storage, {**locks.owner("train"), "started": "not visible here", **place})
     waits = []
 
     def wait(seconds):

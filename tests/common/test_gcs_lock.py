@@ -12,7 +12,6 @@ from common import gcs_lock, locks
 from tests import gcs as loopback
 
 NAME = "model/.lock"
-DEAD = {"host": "another host", "pid": 7, "started": "1", "purpose": "train", "since": "then"}
 
 
 @pytest.fixture(scope="module")

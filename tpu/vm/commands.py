@@ -68,7 +68,7 @@ class Launcher:
             )
         if not self._dry_run:
             vm.deleting = False
-            settings.save(vm)  # before its creation, so that `down` knows it after Ctrl-C
+            self._record("deleting")  # before its creation, so that `down` knows it after Ctrl-C
         try:
             self._make_ready(node["state"])
         except GcloudError as error:
@@ -179,11 +179,13 @@ class Launcher:
             raise VmError(f"no program was started on {self._vm.name}. Start one: tpu_vm run")
         offset, recreations, failures = 0, 0, 0
         while True:
-            state, progress = nodes.READY, None
+            state, queue, progress = nodes.READY, "", None
             try:
                 state = self._nodes.describe()["state"]
                 if state == nodes.READY:
                     progress = self._remote.poll(offset)
+                elif state in nodes.DELETED:
+                    queue = self._nodes.queue_state()
                 failures = 0
             except GcloudError as error:
                 failures += error.kind != "network"  # of this machine: it may last for hours
@@ -202,7 +204,7 @@ class Launcher:
                     return progress.status
             # One command creates the VM again, even if several watch it.
             with settings.lock(self._vm.name, wait=False) as is_alone:
-                lost = self._reason_lost(state, progress) if is_alone else ""
+                lost = self._reason_lost(state, queue, progress) if is_alone else ""
                 if lost:
                     recreations += 1
                     self._raise_if_given_up(lost, recreations)
@@ -246,7 +248,7 @@ class Launcher:
         vm, state = self._vm, node["state"]
         self._print(f"{state} {node.get('health', '')}".strip() + f", {vm.type} in {vm.zone}")
         if node.get("healthDescription"):
-            self._print(str(node["healthDescription"]))
+            self._print(nodes.printable(node["healthDescription"]))
         self._print(self._cost() + ("" if vm.price_per_hour else " (cost: set --price_per_hour)"))
         if vm.push:
             self._print(f"code: {vm.push.commit}")
@@ -266,9 +268,13 @@ class Launcher:
             settings.update(self._vm, "job")
         if not self._remote.stop() and not self._dry_run:
             raise VmError(f"{self._vm.name}: no program is running. See tpu_vm status")
-        return self._wait_until_stopped()
+        status = self._wait_until_stopped()
+        if status is None:
+            raise self._still_runs()
+        return status
 
     def _wait_until_stopped(self):
+        """Returns the exit status of the program; None if it still runs after the time limit."""
         self._print("stopping: the program saves and exits")
         end = time.monotonic() + _STOP_SECONDS
         while time.monotonic() < end and not self._dry_run:
@@ -282,9 +288,10 @@ class Launcher:
                     raise
                 self._raise_if_lost()
             time.sleep(min(self._poll_seconds, 5.0))
-        if self._dry_run:
-            return 0
-        raise VmError(
+        return 0 if self._dry_run else None
+
+    def _still_runs(self):
+        return VmError(
             f"{self._vm.name}: the program still runs {_STOP_SECONDS:.0f} s after SIGTERM. See "
             "tpu_vm logs; tpu_vm down --now deletes the VM all the same"
         )
@@ -292,15 +299,18 @@ class Launcher:
     def down(self, now: bool) -> None:
         """Stops the program, unless `now`, deletes the VM and checks that it is gone."""
         node = {"state": nodes.READY} if self._dry_run else self._nodes.describe()
-        if node["state"] == nodes.READY and not now:
-            try:
-                if self._remote.poll(_END).state == "running" and self._remote.stop():
-                    self._wait_until_stopped()
-            except (GcloudError, NotReadyError) as error:
-                self._print(f"{error}. Deleting it without waiting for the program")
         if not self._dry_run:
             self._vm.deleting = True  # `watch` elsewhere must not create it again
             settings.update(self._vm, "deleting")
+        if node["state"] == nodes.READY and not now:
+            status = 0
+            try:
+                if self._remote.poll(_END).state == "running" and self._remote.stop():
+                    status = self._wait_until_stopped()
+            except VmError as error:
+                self._print(f"{error}. Deleting it without waiting for the program")
+            if status is None:
+                raise self._still_runs()
         self._nodes.delete()
         self._print(f"deleted; {self._cost()}")
         if not self._dry_run:
@@ -312,13 +322,12 @@ class Launcher:
         cost = f", about {hours * price:.2f} at {price:g} per hour" if price else ""
         return f"READY for {hours:.2f} h{cost}"
 
-    def _reason_lost(self, state, progress):
+    def _reason_lost(self, state, queue, progress):
         """Returns why the program has to be started again; "" if it runs, or may run."""
         name, job = self._vm.name, self._vm.job
         if state in nodes.PREEMPTED:
             return f"the VM is {state}"
         if state in nodes.DELETED:
-            queue = self._nodes.queue_state()
             if queue in nodes.QUEUE_FAILED:  # which deletes a preempted VM
                 return f"the queued resource is {queue}"
             if queue:

@@ -117,10 +117,10 @@ class Nodes:
             self.raise_if_stopped(state)
             if state in _WAITING or state == READY:
                 reason = node.get("healthDescription") or health or ""
-                self._show(_printable(f"{state} {reason}" if state == READY else state))
+                self._show(printable(f"{state} {reason}" if state == READY else state))
             elif not (self._queue and state == MISSING):
                 raise NotReadyError(
-                    f"{self.vm.name} is {_printable(str(state))} before it was READY. Try again: "
+                    f"{self.vm.name} is {printable(state)} before it was READY. Try again: "
                     "tpu_vm up"
                 )
             self._sleep(self._poll_seconds)
@@ -135,7 +135,7 @@ class Nodes:
 
     def show(self, state: str) -> None:
         """Prints a state if it is new."""
-        self._show(_printable(str(state)))
+        self._show(printable(state))
 
     def delete(self) -> None:
         """Deletes the VM and its queued resource, and waits until they do not exist.
@@ -184,11 +184,11 @@ class Nodes:
     def _check_queue(self):
         """Prints the state of the queued resource; raises VmError if it cannot become a VM."""
         state = self._describe_queue()
-        name = _printable(str(state.get("state", MISSING)))
+        name = printable(str(state.get("state", MISSING)))
         if name in (MISSING, *QUEUE_FAILED):
             details = json.dumps({key: value for key, value in state.items() if key != "state"})
             raise NotReadyError(
-                f"queued resource {self.vm.name} is {name}: {_printable(details)[:300]}. Request "
+                f"queued resource {self.vm.name} is {name}: {printable(details)[:300]}. Request "
                 "it again: tpu_vm up; or use another zone or type"
             )
         self._show(f"queued: {name}")
@@ -212,5 +212,6 @@ def _seconds(text, default):
         return default
 
 
-def _printable(text):
-    return "".join(character for character in text if character.isprintable())
+def printable(text: object) -> str:
+    """Returns a text of the API without control characters."""
+    return "".join(character for character in str(text) if character.isprintable())

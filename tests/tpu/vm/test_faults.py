@@ -228,6 +228,15 @@ def test_stop_between_two_restarts(ready, cloud, tmp_path):
     assert (tmp_path / "runs").read_text() == "run\n"
 
 
+def test_down_deletes_a_vm_whose_program_cannot_be_stopped(ready, cloud):
+    ready("run", "--detach", "--", "sleep", "60")
+    (cloud.home("my-tpu") / "tpu_job/pid").write_text("none")
+    status, out, _ = ready("down", "--yes")
+    assert status == 0
+    assert "Deleting it without waiting for the program" in out
+    assert not names(cloud)
+
+
 def test_cost_counts_from_the_creation_of_the_vm(ready, cloud):
     created = time.strftime("%Y-%m-%dT%H:%M:%S.123456789Z", time.gmtime(time.time() - 7200))
     cloud.set_state("my-tpu", "READY", createTime=created)

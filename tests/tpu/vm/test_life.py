@@ -118,14 +118,13 @@ def test_reboot_of_the_vm_starts_the_program_again(ready, cloud, tmp_path):
     assert path.read_text() == "30"
 
 
-def test_limit_of_recreations(ready, cloud, tmp_path):
-    path = tmp_path / "steps"
-    preempt_at(cloud, path, (1,))
-    command = [sys.executable, "program.py", str(path), "1000000"]
-    status, _, err = ready("run", "--max_recreations=0", "--", *command)
+def test_limit_of_recreations(ready, cloud):
+    ready("run", "--detach", "--max_recreations=0", "--", "sleep", "60")
+    cloud.preempt("my-tpu")
+    status, _, err = ready("watch")
     assert status == 2
     assert err == (
-        "tpu_vm run: my-tpu: the VM is PREEMPTED. Not resumed: limit of --max_recreations=0. "
+        "tpu_vm watch: my-tpu: the VM is PREEMPTED. Not resumed: limit of --max_recreations=0. "
         "Resume it: tpu_vm watch\n"
     )
 

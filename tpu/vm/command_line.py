@@ -13,6 +13,7 @@ from tpu.vm.commands import Launcher
 from tpu.vm.gcloud import Gcloud, GcloudError
 from tpu.vm.nodes import NotReadyError
 from tpu.vm.settings import Vm, VmError
+from tpu.vm.training import Training
 
 _PLACE = ("name", "zone", "project")
 _PROVISIONING = ("queued", "spot", "preemptible", "reserved", "internal_ips")
@@ -63,17 +64,17 @@ def _push(arguments):
 
 
 def _run(arguments):
-    launcher = _launcher(_known(arguments), arguments)
+    training = _training(arguments)
     try:
-        launcher.run(arguments.program, arguments.max_restarts, arguments.max_recreations)
+        training.run(arguments.program, arguments.max_restarts, arguments.max_recreations)
     except NotReadyError:
         if arguments.detach:
             raise
-    return 0 if arguments.detach else launcher.watch()
+    return 0 if arguments.detach else training.watch()
 
 
 def _watch(arguments):
-    return _launcher(_known(arguments), arguments).watch()
+    return _training(arguments).watch()
 
 
 def _logs(arguments):
@@ -123,6 +124,10 @@ _COMMANDS = {
 
 def _launcher(vm, arguments):
     return Launcher(vm, arguments.dry_run, arguments.poll_seconds)
+
+
+def _training(arguments):
+    return Training(_known(arguments), arguments.dry_run, arguments.poll_seconds)
 
 
 def _recorded(arguments):

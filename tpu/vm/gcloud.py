@@ -88,6 +88,9 @@ _ERRORS = [
 ]
 # Errors that end without help: a VM that still boots, a network that fails for minutes.
 PASSING = ("ssh", "network", "slow")
+# Errors that need the user; all others may end while a VM is created again: the quota of a
+# preempted VM is released late, and capacity returns.
+FINAL = ("login", "api", "project", "permission", "invalid", "usage", "missing")
 ATTEMPTS = 20
 
 

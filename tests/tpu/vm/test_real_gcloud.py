@@ -28,7 +28,7 @@ KEY = "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAQQ me@localhost"
 @pytest.fixture
 def real_gcloud(cloud, tmp_path, monkeypatch):
     """Replaces the fake `gcloud` on the PATH by fakes of the `ssh` and `scp` that gcloud calls."""
-    monkeypatch.setattr("tpu.vm.commands.ATTEMPTS", 2)
+    monkeypatch.setattr("tpu.vm.session.ATTEMPTS", 2)
     (tmp_path / "bin/gcloud").unlink()
     for name in ("ssh", "scp"):
         script = tmp_path / "bin" / name

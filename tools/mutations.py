@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from absl import app, flags
 
 flags.DEFINE_string("only", "", "Only faults in files with this in their path.")
 
+_MAX_SECONDS = 1200.0  # of the tests of one fault
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
@@ -184,10 +186,20 @@ def _is_detected(fault):
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow"]
         command += ["-p", "no:cacheprovider", *fault.tests.split()]
         environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-        done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True)
-        if done.returncode not in (0, 1):
-            sys.exit(done.stdout + done.stderr)
-        return done.returncode == 1
+        output = copy.with_name("output")
+        with open(output, "w") as file:
+            tests = subprocess.Popen(
+                command, cwd=copy, env=environment, stdout=file, stderr=file, start_new_session=True
+            )
+        try:
+            status = tests.wait(_MAX_SECONDS)
+        except subprocess.TimeoutExpired:  # tests that hang detect a fault, too
+            os.killpg(tests.pid, signal.SIGKILL)
+            tests.wait()
+            return True
+        if status not in (0, 1):
+            sys.exit(output.read_text())
+        return status == 1
 
 
 if __name__ == "__main__":

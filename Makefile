@@ -6,7 +6,7 @@
 # PYTHON=      interpreter for .venv; default: the first of python3.11, python3.10, python3.9
 TENSORFLOW ?= tensorflow
 IN_VENV := .venv/bin/python
-PYTEST := $(IN_VENV) -m pytest -n 2 --dist worksteal
+PYTEST := $(IN_VENV) -m pytest -n 2 --dist loadfile
 DATA := data
 RUNS := runs
 # These extras depend on the wheel `tensorflow` and would install it next to another one.

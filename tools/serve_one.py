@@ -5,11 +5,14 @@ python tools/serve_one.py runs/digits/export
 
 import os
 import sys
+import warnings
 
+# As in engine/cli/startup.py: of Google's API client, which TensorFlow imports if it is installed.
+warnings.filterwarnings("ignore", category=FutureWarning, module=r"google\.")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-import numpy as np
-import tensorflow as tf
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
 
 
 def main(export_dir):

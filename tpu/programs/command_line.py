@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import warnings
 
 from tpu.connect import topology
 from tpu.programs.program import Program
@@ -42,6 +43,8 @@ def main(argv=None) -> int:
     program = _program(parser, arguments)
     _check_report_path(parser, arguments)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # errors are raised as exceptions, too
+    # Of Google's API client, which TensorFlow imports if it is installed.
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"google\.")
     if arguments.tf1:
         from tpu import tf1
 

@@ -319,7 +319,7 @@ def test_kubectl_reads_the_same_strings(run):
     container = read["spec"]["template"]["spec"]["containers"][0]
     assert container["args"] == written["spec"]["template"]["spec"]["containers"][0]["args"]
     assert container["env"] == [{"name": "A", "value": "y"}]
-    # A number in the place of a string is an error.
+    # A number instead of a string is an error.
     with pytest.raises(subprocess.CalledProcessError):
         schemas.kubectl_read(output.replace("value: 'y'", "value: y"))
 

@@ -33,7 +33,7 @@ READY = {
 
 
 class FakeCloud:
-    """The server in a process of its own; a context manager.
+    """The server in a separate process; a context manager.
 
     Args:
       folder: where to write the key file of the service account.

@@ -1,4 +1,4 @@
-"""Which operations need a copy of their own on each emulated core."""
+"""Operations that need a separate copy on each emulated core."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ other zones are accepted.
 
 from __future__ import annotations
 
-# Types with an entry of their own, then generations.
+# Slices whose zones differ from those of their generation, then generations.
 _ZONES = {
     "v2-8": ("us-central1-b", "us-central1-c", "europe-west4-a", "asia-east1-c"),
     "v3-8": ("us-central1-a", "us-central1-b", "europe-west4-a"),

@@ -1,4 +1,4 @@
-"""`python run_tpu.py --tpu=NAME` against a fake Cloud TPU API, in processes of their own."""
+"""`python run_tpu.py --tpu=NAME` against a fake Cloud TPU API, in separate processes."""
 
 import os
 import pathlib

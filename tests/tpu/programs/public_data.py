@@ -186,7 +186,7 @@ def cifar10(folder):
 
     class Cifar10(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         VERSION = tfds.core.Version("3.0.2")
-        code_path = None  # it has no file of checksums
+        code_path = None  # checksums are missing
 
         def _info(self):
             features = {

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from concurrent import futures
 
+from tpu.connect import topology
 from tpu.connect.address import LOCAL, Address
 from tpu.connect.topology import Topology
 
@@ -165,7 +166,7 @@ def _check_runtime(environ):
 
 def _check_generation(environ):
     kind = environ.get("TPU_ACCELERATOR_TYPE", "")
-    if not re.fullmatch(r"v([5-9]|\d\d).*", kind):
+    if not topology.is_later(kind):
         return []
     return [
         f"TPU_ACCELERATOR_TYPE={kind} is unsupported: v5 and later have only the PJRT runtime, "

@@ -205,7 +205,7 @@ def _known(arguments):
         return vm
     zone = arguments.zone or _default("compute/zone", arguments)
     project = arguments.project or _default("core/project", arguments)
-    vm = Vm(arguments.name, zone, project, "v3-8", "tpu-vm-tf-2.15.1-se")
+    vm = Vm(arguments.name, zone, project, "v3-8", settings.default_version(topology.find("v3-8")))
     settings.validate(vm)
     gcloud = Gcloud(project, zone, arguments.dry_run)
     try:

@@ -9,7 +9,7 @@ import subprocess
 import time
 
 from tpu.vm import code, nodes, settings
-from tpu.vm.gcloud import FINAL, PASSING, GcloudError
+from tpu.vm.gcloud import FINAL, PASSING, GcloudError, printable
 from tpu.vm.session import Session
 from tpu.vm.settings import Push, VmError
 
@@ -113,7 +113,7 @@ class Launcher(Session):
         vm, state = self._vm, node["state"]
         self._print(f"{state} {node.get('health', '')}".strip() + f", {vm.type} in {vm.zone}")
         if node.get("healthDescription"):
-            self._print(nodes.printable(node["healthDescription"]))
+            self._print(printable(node["healthDescription"]))
         self._print(self._cost() + ("" if vm.price_per_hour else " (cost: set --price_per_hour)"))
         if vm.push:
             self._print(f"code: {vm.push.commit}")

@@ -44,7 +44,7 @@ _ERRORS = [
         "quota",
         r"[Qq]uota",
         "Request more quota for this TPU type and zone in the console (IAM & Admin > Quotas), or "
-        "use another zone or --spot, which have quotas of their own",
+        "use another zone or --spot, which have separate quotas",
     ),
     (
         "capacity",
@@ -229,8 +229,13 @@ def _reason(stderr):
         with contextlib.suppress(ValueError, KeyError):
             start = stderr.index("{", stderr.index("ERROR:"))
             text = str(json.JSONDecoder().raw_decode(stderr, start)[0]["message"])
-    text = "".join(character for character in text if character.isprintable())
+    text = printable(text)
     return (text[:300] + "..." if len(text) > 300 else text).rstrip(". ")
+
+
+def printable(text: object) -> str:
+    """Returns a text of gcloud or of the API without control characters."""
+    return "".join(character for character in str(text) if character.isprintable())
 
 
 def _shorten(command):

@@ -8,7 +8,7 @@ import time
 from typing import Callable
 
 from tpu.vm import settings
-from tpu.vm.gcloud import ATTEMPTS, PASSING, Gcloud, GcloudError
+from tpu.vm.gcloud import ATTEMPTS, PASSING, Gcloud, GcloudError, printable
 from tpu.vm.settings import Vm, VmError
 
 READY = "READY"
@@ -107,17 +107,17 @@ class Nodes:
                 failures += 1
                 if error.kind not in PASSING or failures == ATTEMPTS:
                     raise
-                self._show(f"{error}. Trying again")
+                self.show(f"{error}. Trying again")
                 self._sleep(self._poll_seconds)
                 continue
             state, health = node.get("state"), node.get("health")
             if state == READY and health not in _UNHEALTHY:
-                self._show(f"{READY}: {self.vm.type} in {self.vm.zone}")
+                self.show(f"{READY}: {self.vm.type} in {self.vm.zone}")
                 return
             self.raise_if_stopped(state)
             if state in _WAITING or state == READY:
                 reason = node.get("healthDescription") or health or ""
-                self._show(printable(f"{state} {reason}" if state == READY else state))
+                self.show(f"{state} {reason}" if state == READY else state)
             elif not (self._queue and state == MISSING):
                 raise NotReadyError(
                     f"{self.vm.name} is {printable(state)} before it was READY. Try again: "
@@ -134,8 +134,11 @@ class Nodes:
             )
 
     def show(self, state: str) -> None:
-        """Prints a state if it is new."""
-        self._show(printable(state))
+        """Prints a state without control characters, if it is new."""
+        text = printable(state)
+        if text != self._shown:
+            self._print(text)
+        self._shown = text
 
     def delete(self) -> None:
         """Deletes the VM and its queued resource, and waits until they do not exist.
@@ -191,13 +194,7 @@ class Nodes:
                 f"queued resource {self.vm.name} is {name}: {printable(details)[:300]}. Request "
                 "it again: tpu_vm up; or use another zone or type"
             )
-        self._show(f"queued: {name}")
-
-    def _show(self, text):
-        """Prints a state if it is new."""
-        if text != self._shown:
-            self._print(text)
-        self._shown = text
+        self.show(f"queued: {name}")
 
     def _print(self, text):
         if not self._gcloud.dry_run:
@@ -210,8 +207,3 @@ def _seconds(text, default):
         return float(calendar.timegm(time.strptime(str(text)[:19], "%Y-%m-%dT%H:%M:%S")))
     except ValueError:
         return default
-
-
-def printable(text: object) -> str:
-    """Returns a text of the API without control characters."""
-    return "".join(character for character in str(text) if character.isprintable())

@@ -13,6 +13,7 @@ from models.layers.dropout import dropout
 from models.layers.losses import cross_entropy
 from models.model import Loss, Model, ModelError
 from models.text import bert
+from models.text.entity_f1 import EntityF1
 
 
 def default_params(size):
@@ -78,8 +79,6 @@ def host_metrics(params, pipeline):
     tag_names = pipeline.properties.get("tag_names", ())
     if len(tag_names) != params["num_tags"] or not any(name.startswith("B-") for name in tag_names):
         return []
-    from models.text.entity_f1 import EntityF1  # seqeval is an optional dependency
-
     return [EntityF1(tag_names)]
 
 

@@ -8,6 +8,7 @@ characters that differ. Text never yields the ids of special tokens: "[SEP]" in 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -28,9 +29,11 @@ PAD, UNKNOWN, CLS, SEP, MASK = SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[
 _CONTINUATION = "##"
 # Longer words become [UNK], as in google-research/bert.
 _MAX_WORD_CHARACTERS = 200
-# The library removes private-use characters, which google-research/bert keeps in their word. A
-# noncharacter is kept by both, and is in no vocabulary.
-_PRIVATE_USE = re.compile("[\ue000-\uf8ff\U000f0000-\U000ffffd\U00100000-\U0010fffd]")
+# Distinct characters of a learnt vocabulary; rarer ones become [UNK].
+_MAX_ALPHABET = 1000
+# The library removes private-use characters, and fails for surrogates without a partner, which
+# google-research/bert keeps in their word. A noncharacter is kept by both, and in no vocabulary.
+_PRIVATE_USE = re.compile("[\ud800-\uf8ff\U000f0000-\U000ffffd\U00100000-\U0010fffd]")
 _NONCHARACTER = "\ufdd0"
 # str.lower lower-cases a sigma by its word, the library by the character alone.
 _WORD_WITH_SIGMA = re.compile(r"\S*Σ\S*")
@@ -86,8 +89,8 @@ class WordPieceTokenizer:
         missing = [piece for piece in SPECIAL if piece not in numbers]
         if missing:
             raise DataError(
-                f"{name} has {len(self.pieces)} lines, and none is {' or '.join(missing)}: it must "
-                "be a vocab.txt of BERT, with one piece per line"
+                f"{name} is a file of {len(self.pieces)} lines without {', '.join(missing)}: use "
+                "a vocab.txt of BERT, which has one piece per line"
             )
         special = [numbers[piece] for piece in SPECIAL]
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = special
@@ -143,7 +146,7 @@ class WordPieceTokenizer:
 
 
 def _lower_sigmas(match):
-    """Lower-cases each capital sigma of a word: "ς" at the end of the word, else "σ"."""
+    """Lower-cases each capital sigma of a word: to the final form only at the end of the word."""
     word = match[0]
     lower = "".join(c if c == "Σ" else c.lower()[0] for c in word).lower()
     return "".join(small if big == "Σ" else big for big, small in zip(word, lower))
@@ -172,24 +175,52 @@ def load(path: str, lower_case: bool) -> WordPieceTokenizer:
 
 
 def train(texts: Iterable[str], size: int, lower_case: bool) -> WordPieceTokenizer:
-    """Learns a vocabulary.
+    """Learns a vocabulary, the same one from the same texts.
 
     Args:
-      texts: text to learn from; read once.
+      texts: text to learn from; iterated twice.
       size: number of pieces with the special tokens; a small text may have fewer.
       lower_case: see `WordPieceTokenizer`.
 
     Raises:
-      DataError: the text is empty.
+      DataError: the text is empty, or has more distinct characters than `size`.
     """
     trained = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token=UNKNOWN))
     _set_words(trained, lower_case)
+    # The library numbers characters in the order of a hash table, which differs between runs, and
+    # breaks ties by these numbers. Those of "special tokens" are fixed.
+    first = [*SPECIAL, *_alphabet(texts, trained)]
+    if len(first) == len(SPECIAL):
+        raise DataError("there is no text to learn a vocabulary from")
+    if len(first) > size:
+        raise DataError(
+            f"the text has {len(first)} special tokens, first and other characters of words, and "
+            f"the vocabulary room for {size}: use a larger one"
+        )
     trainer = tokenizers.trainers.WordPieceTrainer(
-        vocab_size=size, special_tokens=list(SPECIAL), show_progress=False
+        vocab_size=size, special_tokens=first, limit_alphabet=0, show_progress=False
     )
     trained.train_from_iterator(texts, trainer)
     numbers = trained.get_vocab()
-    if len(numbers) == len(SPECIAL):
-        raise DataError("there is no text to learn a vocabulary from")
     pieces = sorted(numbers, key=numbers.__getitem__)
     return WordPieceTokenizer("".join(f"{piece}\n" for piece in pieces).encode(), lower_case)
+
+
+def _alphabet(texts, tokenizer):
+    """Returns the most frequent characters as pieces: "a", and "##a" if it can continue a word."""
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(text)
+    of_words: Counter[str] = Counter()
+    for character, count in counts.items():
+        for part in tokenizer.normalizer.normalize_str(character):
+            of_words[part] += 0 if part.isspace() else count
+    frequent = sorted((+of_words).items(), key=lambda item: (-item[1], item[0]))
+    characters = sorted(character for character, _ in frequent[:_MAX_ALPHABET])
+    in_words = [tokenizer.normalizer.normalize_str(f"a{character}a") for character in characters]
+    continuing = [
+        f"{_CONTINUATION}{character}"
+        for character, word in zip(characters, in_words)
+        if len(tokenizer.pre_tokenizer.pre_tokenize_str(word)) == 1
+    ]
+    return characters + continuing

@@ -87,8 +87,8 @@ def resolve(
     optimizers.check_params(params)
     if params["layer_decay"] != 1 and not model.layer_variables(params):
         raise UsageError(
-            f"layer_decay={params['layer_decay']}: model '{model.name}' does not define its layers. "
-            "Use learning_rate_factors"
+            f"layer_decay={params['layer_decay']}: model '{model.name}' does not define its layers."
+            " Use learning_rate_factors"
         )
     schedules.check_params(params)
     return params

@@ -239,8 +239,8 @@ class GroupedOptimizer(tf.compat.v1.train.Optimizer):
                 raise UsageError(f"learning_rate_factors: '{pattern}' matches no trained variable")
         if self._layer_factors and {layer for _, layer in groups} == {len(self._layer_factors)}:
             raise UsageError(
-                f"layer_decay={self._layer_factors[-1][1]} decays the layers below the head, but none "
-                "of them is trained. Set layer_decay=1, or train more variables (trainable)"
+                f"layer_decay={self._layer_factors[-1][1]} decays the layers below the head, but "
+                "none of them is trained. Set layer_decay=1, or train more variables (trainable)"
             )
         updates = []
         for (i, layer), pairs in sorted(groups.items()):  # the order names variables such as beta1

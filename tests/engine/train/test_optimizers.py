@@ -20,7 +20,17 @@ STEPS = 5
 TRAINING = {"terms": 6, "depth": STEPS * (6 + 4 + 10)}
 
 
-OPTIMIZERS = ["sgd", "momentum", "adagrad", "adam", "adamw", "bert_adamw", "rmsprop", "lars", "lamb"]
+OPTIMIZERS = [
+    "sgd",
+    "momentum",
+    "adagrad",
+    "adam",
+    "adamw",
+    "bert_adamw",
+    "rmsprop",
+    "lars",
+    "lamb",
+]
 
 
 def make_params(**changes):
@@ -385,7 +395,7 @@ def test_layer_decay_is_multiplied_by_the_factor_of_a_variable(minimize):
 
 
 def test_layer_decay_of_frozen_layers_is_refused(minimize):
-    with pytest.raises(UsageError, match="layer_decay=0.5 .* none of them is trained"):
+    with pytest.raises(UsageError, match=r"layer_decay=0\.5 .* none of them is trained"):
         train_layers(minimize, LAYERS[3:], layer_decay=0.5)
 
 

@@ -33,7 +33,9 @@ def load(name: str) -> types.ModuleType:
     shim.__dict__.update({key: getattr(tf.compat.v1, key) for key in dir(tf.compat.v1)})
     layers = types.SimpleNamespace(layer_norm=_layer_norm)
     shim.contrib = types.SimpleNamespace(layers=layers, tpu=tf.compat.v1.tpu)
-    with mock.patch.dict(sys.modules, tensorflow=shim):
+    shim.flags = mock.MagicMock()  # the flags of its programs would clash with ours
+    own = {other: load(other) for other in ("modeling", "optimization") if name.startswith("run_")}
+    with mock.patch.dict(sys.modules, tensorflow=shim, **own):
         spec.loader.exec_module(module)
     return module
 

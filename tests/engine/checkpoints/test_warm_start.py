@@ -167,9 +167,9 @@ def warm_start_encoder(checkpoint, include=".*", **sizes):
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ({"num_layers": 12}, "this model: 2 bert/encoder/layer_* in the checkpoint, 12 in this model. Set"),
+        ({"num_layers": 12}, ": 2 bert/encoder/layer_* in the checkpoint, 12 in this model. Set"),
         ({"num_layers": 1}, ": 2 bert/encoder/layer_* in the checkpoint, 1 in this model. Set"),
-        ({"vocab_size": 8}, ": bert/embeddings/words is [7, 3] in the checkpoint, [8, 3] in this model. "),
+        ({"vocab_size": 8}, "embeddings/words is [7, 3] in the checkpoint, [8, 3] in this model."),
         ({"hidden_size": 4}, "layer_0/output/bias is [3] in the checkpoint, [4] in this model"),
     ],
     ids=str,

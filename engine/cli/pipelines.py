@@ -145,6 +145,13 @@ def _token_pipeline(data, is_synthetic):
         raise UsageError(
             f"--dataset={synthetic.NAME} imitates images and parallel text, not {data.name}"
         )
+    if FLAGS.export_text:
+        if data.wordpiece.task not in ("classification", "regression"):
+            raise UsageError(
+                f"--export_text needs texts with classes or scores; {data.name} is a data set of "
+                f"{data.wordpiece.task}"
+            )
+        importlib.import_module("input_fns.wordpiece_ops")  # raises what is missing, before all
     return TokenPipeline(data, _cache(), FLAGS.export_text)
 
 

@@ -164,7 +164,7 @@ def _lock(task):
 
 def _check_prediction(pipeline):
     data = pipeline.data
-    if FLAGS.export_text and not data.text:
+    if FLAGS.export_text and not (data.text or data.wordpiece):
         raise UsageError(f"--export_text needs a text data set; {data.name} is not one")
     if FLAGS.input and not (data.text or hasattr(pipeline, "files_input_fn")):
         raise UsageError(

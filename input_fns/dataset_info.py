@@ -18,6 +18,8 @@ from input_fns.dataset_parts import (
     SplitInfo,
     Text,
     TextSplit,
+    WordPiece,
+    WordPieceSplit,
     flatten,
     nest,
 )
@@ -31,6 +33,8 @@ __all__ = [
     "SplitInfo",
     "Text",
     "TextSplit",
+    "WordPiece",
+    "WordPieceSplit",
     "broken_shards",
     "exists",
     "find_file_problem",
@@ -42,6 +46,8 @@ __all__ = [
     "to_json",
 ]
 FILE_NAME = "dataset.json"
+# Features of WordPiece text that hold token ids.
+_TOKEN_IDS = ("input_ids", "masked_lm_ids")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,10 +60,11 @@ class DatasetInfo:
       features: `{name: Feature}` of each example; "a/b" is the name of a nested feature.
       class_names: class names in the order of the labels; () without classes.
       splits: `{name: SplitInfo}`.
-      text: metadata of text, else None.
+      text: metadata of parallel text, else None.
       prepared_with: options of prepare_data.py; {} if unknown.
       labels: names of the features that are labels; the class is not one of them.
       properties: free-form properties that models may read, JSON scalars or lists of them.
+      wordpiece: metadata of WordPiece text, else None.
     """
 
     name: str
@@ -69,6 +76,17 @@ class DatasetInfo:
     prepared_with: dict[str, Any] = dataclasses.field(default_factory=dict)
     labels: tuple[str, ...] = ()
     properties: dict[str, Any] = dataclasses.field(default_factory=dict)
+    wordpiece: WordPiece | None = None
+
+    @property
+    def vocab_sizes(self) -> dict[str, int]:
+        """`{feature: vocab_size}` of the features that hold token ids."""
+        if self.text:
+            return dict.fromkeys(self.features, self.text.vocab_size)
+        if self.wordpiece:
+            names = [name for name in self.features if name in _TOKEN_IDS]
+            return dict.fromkeys(names, self.wordpiece.vocab_size)
+        return {}
 
     @property
     def num_classes(self) -> int:

@@ -13,7 +13,16 @@ import numpy as np
 from common import names
 from common.constants import DROPOUT_SEED, EXAMPLE_WEIGHT
 from input_fns import DataError
-from input_fns.dataset_parts import Feature, ShardInfo, SplitInfo, Text, TextSplit
+from input_fns.dataset_parts import (
+    TASKS,
+    Feature,
+    ShardInfo,
+    SplitInfo,
+    Text,
+    TextSplit,
+    WordPiece,
+    WordPieceSplit,
+)
 from input_fns.json_fields import Fields, integer, loads, mapping, strings
 
 if TYPE_CHECKING:
@@ -36,7 +45,7 @@ def to_json(dataset: DatasetInfo) -> str:
     """Returns the text of `dataset.json`."""
     fields = {"format": FORMAT, **dataclasses.asdict(dataset)}
     del fields["data_dir"]
-    for name in ("labels", "properties"):
+    for name in ("labels", "properties", "wordpiece"):
         if not fields[name]:
             del fields[name]
     for name, split in dataset.splits.items():
@@ -87,6 +96,9 @@ def parse(content: str) -> dict[str, Any]:
         "class_names": class_names,
         "splits": splits,
         "text": fields.optional("text", lambda value, where: _text(value, where, features)),
+        "wordpiece": fields.optional(
+            "wordpiece", lambda value, where: _wordpiece(value, where, features)
+        ),
         "prepared_with": fields.optional("prepared_with", mapping) or {},
         "labels": labels,
         "properties": properties,
@@ -163,13 +175,42 @@ def _text(value: Any, where: str, features: Mapping[str, Feature]) -> Text:
         max_length=fields.integer("max_length", low=1, high=_MAX_EXAMPLE_BYTES),
         splits=fields.named("splits", _text_split),
     )
-    for side in ("source", "target"):
-        feature = features.get(side)
-        if feature is None or feature.encoding != "raw" or feature.shape != (text.max_length,):
-            raise DataError(f"features.{side} is not raw [{text.max_length}], as text is")
-        if np.dtype(feature.dtype).kind not in "iu":
-            raise DataError(f"features.{side}.dtype is {feature.dtype}, and must be of integers")
+    _check_tokens(features, ("source", "target"), text.max_length)
     return text
+
+
+def _wordpiece(value: Any, where: str, features: Mapping[str, Feature]) -> WordPiece:
+    fields = Fields(value, where)
+    wordpiece = WordPiece(
+        task=fields.one_of("task", TASKS),
+        vocabulary=fields.file_name("vocabulary"),
+        vocab_size=fields.integer("vocab_size", low=1, high=2**31 - 1),
+        max_length=fields.integer("max_length", low=1, high=_MAX_EXAMPLE_BYTES),
+        lower_case=fields.boolean("lower_case"),
+        has_pairs=fields.boolean("has_pairs"),
+        splits=fields.named("splits", _wordpiece_split),
+    )
+    _check_tokens(features, ("input_ids", "input_mask", "segment_ids"), wordpiece.max_length)
+    return wordpiece
+
+
+def _wordpiece_split(value: Any, where: str) -> WordPieceSplit:
+    fields = Fields(value, where)
+    numbers = (fields.integer(name) for name in ("num_texts", "num_tokens", "num_truncated"))
+    left_out = fields.named("left_out", lambda value, where: integer(value, where))
+    side_file = fields.text("side_file")
+    if side_file:
+        fields.file_name("side_file")
+    return WordPieceSplit(*numbers, left_out, side_file)
+
+
+def _check_tokens(features, names, max_length):
+    for name in names:
+        feature = features.get(name)
+        if feature is None or feature.encoding != "raw" or feature.shape != (max_length,):
+            raise DataError(f"features.{name} is not raw [{max_length}], as text is")
+        if np.dtype(feature.dtype).kind not in "iu":
+            raise DataError(f"features.{name}.dtype is {feature.dtype}, and must be of integers")
 
 
 def _text_split(value: Any, where: str) -> TextSplit:

@@ -1,4 +1,4 @@
-"""Metadata of a prepared data set: features, shards, splits, text."""
+"""Metadata of a prepared data set: features, shards, splits, parallel text, WordPiece text."""
 
 from __future__ import annotations
 
@@ -165,3 +165,62 @@ class Text:
     vocab_size: int
     max_length: int
     splits: dict[str, TextSplit]
+
+
+@dataclasses.dataclass(frozen=True)
+class WordPieceSplit:
+    """Texts and tokens of a split of WordPiece text.
+
+    Attributes:
+      num_texts: number of texts, pairs of texts, sentences or questions in the source.
+      num_tokens: number of stored tokens, without padding.
+      num_truncated: number of texts that were truncated to max_length.
+      left_out: number of texts that are not stored, by reason.
+      side_file: name of a file in the folder of the data set with what the host needs to interpret
+        predictions, such as the questions of SQuAD; "" without one.
+    """
+
+    num_texts: int
+    num_tokens: int
+    num_truncated: int = 0
+    left_out: dict[str, int] = dataclasses.field(default_factory=dict)
+    side_file: str = ""
+
+    def describe(self, num_rows: int, max_length: int) -> str:
+        """Returns one line about the split, stored in `num_rows` rows of `max_length` tokens."""
+        full = self.num_tokens / (num_rows * max_length)
+        line = (
+            f"{self.num_texts} texts, {self.num_tokens} tokens, in {num_rows} rows of "
+            f"{max_length}, {full:.0%} full, {self.num_truncated} truncated"
+        )
+        left_out = ", ".join(f"{count} {reason}" for reason, count in self.left_out.items())
+        return f"{line}; left out: {left_out}" if left_out else line
+
+
+@dataclasses.dataclass(frozen=True)
+class WordPiece:
+    """Vocabulary and sizes of a data set of WordPiece text, for BERT.
+
+    Its features are "input_ids", "input_mask" and "segment_ids", integers `[max_length]`, and those
+    of the task; see `token_pipeline`.
+
+    Attributes:
+      task: one of `TASKS`.
+      vocabulary: name of the vocab.txt in the folder of the data set.
+      vocab_size: number of lines of vocab.txt.
+      max_length: tokens per row, with [CLS] and [SEP].
+      lower_case: whether text is lower-cased and loses its accents.
+      has_pairs: whether an example has two texts.
+      splits: `{name: WordPieceSplit}`.
+    """
+
+    task: str
+    vocabulary: str
+    vocab_size: int
+    max_length: int
+    lower_case: bool
+    has_pairs: bool
+    splits: dict[str, WordPieceSplit]
+
+
+TASKS = ("classification", "regression", "token_classification", "squad", "pretraining")

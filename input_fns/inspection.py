@@ -71,9 +71,9 @@ def _lines(data, split_name, examples, counts):
         f"{split_name}: {examples} examples in {len(split.shards)} shard(s) of {sizes[0]:.1f} to "
         f"{sizes[-1]:.1f} MB, {sum(sizes):.1f} MB in all"
     ]
-    if data.text and split_name in data.text.splits:
-        described = data.text.splits[split_name].describe(examples, data.text.max_length)
-        lines.append(f"  {described}")
+    text = data.text or data.wordpiece
+    if text and split_name in text.splits:
+        lines.append(f"  {text.splits[split_name].describe(examples, text.max_length)}")
     if split.broken:
         lines.append(f"  skipped when it was written: {len(split.broken)}")
     width = max(map(len, data.class_names), default=0)
@@ -165,8 +165,7 @@ def _count(data, path):
             for name, feature in data.features.items()
             if feature.is_image_file
         ]
-        if data.text:
-            pixels += [_largest_id(stored[name], data, name) for name in data.features]
+        pixels += [_largest_id(stored[name], data, name) for name in data.vocab_sizes]
         return sizes, labels if labels is not None else tf.zeros([0], tf.int32), pixels
 
     def batches():
@@ -186,7 +185,7 @@ def _count(data, path):
 
 def _largest_id(stored, data, name):
     ids = images.decode_raw(stored, data.features[name])
-    return tf.reduce_max(images.checked(ids, data.text.vocab_size, name))
+    return tf.reduce_max(images.checked(ids, data.vocab_sizes[name], name))
 
 
 def _brightest(encoded, feature):

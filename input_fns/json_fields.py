@@ -37,6 +37,11 @@ class Fields:
         is_valid = isinstance(value, str) and value in valid
         return _check(value, self._path(name), is_valid, f"one of {', '.join(valid)}")
 
+    def boolean(self, name: str) -> bool:
+        """Returns true or false."""
+        value = self._get(name)
+        return _check(value, self._path(name), isinstance(value, bool), "true or false")
+
     def integer(self, name: str, low: int = 0, high: int = MAX_INT) -> int:
         """Returns an integer in [low, high]."""
         return integer(self._get(name), self._path(name), low, high)

@@ -81,9 +81,10 @@ class RecordPipeline:
         found = dict(self.data.properties)
         if self.data.num_classes:
             found["num_classes"] = self.data.num_classes
-        if self.data.text:
-            found["vocab_size"] = self.data.text.vocab_size
-            found["max_length"] = self.data.text.max_length
+        text = self.data.text or self.data.wordpiece
+        if text:
+            found["vocab_size"] = text.vocab_size
+            found["max_length"] = text.max_length
         if "image" in self.features:
             found["image_size"] = tuple(self.features["image"].shape[:2])
         return found

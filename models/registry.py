@@ -19,6 +19,11 @@ MODELS = {
     "transformer_small": "models.text.transformer:SMALL",
     "transformer_base": "models.text.transformer:BASE",
     "transformer_big": "models.text.transformer:BIG",
+    **{
+        f"bert_{size}_{task}": f"models.text.bert_{task}:{size.upper()}"
+        for size in ("tiny", "mini", "minilm", "small", "medium", "base", "large")
+        for task in ("pretraining", "classifier", "regressor", "token_classifier", "squad")
+    },
 }
 
 

@@ -14,6 +14,7 @@ from input_fns.image_pipeline import ImagePipeline
 from input_fns.pipeline import Pipeline
 from input_fns.record_pipeline import RecordPipeline
 from input_fns.synthetic import SyntheticPipeline
+from input_fns.token_pipeline import TokenPipeline
 from models import registry
 
 
@@ -33,6 +34,8 @@ def from_flags(splits: list[str], params: dict[str, Any] | None = None) -> Pipel
     data = _dataset(is_synthetic, splits)
     if data.text:
         return _text_pipeline(data, is_synthetic)
+    if data.wordpiece:
+        return _token_pipeline(data, is_synthetic)
     if data.labels or set(data.features) != {"image"} or not data.num_classes:
         return _record_pipeline(data, is_synthetic)
     augmentation = augment.parse(FLAGS.augment)
@@ -134,6 +137,15 @@ def _text_pipeline(data, is_synthetic):
     if FLAGS.export_text:
         importlib.import_module("input_fns.text_ops")  # raises what is missing, before all else
     return TextPipeline(data, _cache(), FLAGS.export_text)
+
+
+def _token_pipeline(data, is_synthetic):
+    _reject_flags(("augment", "image_size"), f"needs images, but {data.name} is text")
+    if is_synthetic:
+        raise UsageError(
+            f"--dataset={synthetic.NAME} imitates images and parallel text, not {data.name}"
+        )
+    return TokenPipeline(data, _cache(), FLAGS.export_text)
 
 
 def _cache():

@@ -10,7 +10,7 @@ import numpy as np
 
 from common.names import is_plain_name
 from input_fns import DataError
-from input_fns.dataset_info import Feature, Text
+from input_fns.dataset_info import Feature, Text, WordPiece
 
 # Name of a split in folders, files and columns -> name in this package.
 _SPLIT_NAMES = {
@@ -158,10 +158,11 @@ class RawDataset:
       class_names: class names in the order of the labels; () without classes.
       splits: `{name: RawSplit}`. The function of a custom format may give examples instead: see
         `custom.RawExamples`.
-      text: metadata of text, else None.
+      text: metadata of parallel text, else None.
       files: other files of the data set, `{name: content}`.
       labels: names of the features that are labels; "a" also names all features "a/...".
       properties: free-form properties that models may read, JSON scalars or lists of them.
+      wordpiece: metadata of WordPiece text, else None.
     """
 
     name: str
@@ -171,3 +172,4 @@ class RawDataset:
     files: dict[str, bytes] = dataclasses.field(default_factory=dict)
     labels: tuple[str, ...] = ()
     properties: dict[str, Any] = dataclasses.field(default_factory=dict)
+    wordpiece: WordPiece | None = None

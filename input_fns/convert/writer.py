@@ -28,11 +28,13 @@ _LARGEST_SHARD_BYTES = 100 * 2**20
 _MAX_SHARDS = 100
 # Per example: keys and lengths of the Example, length and checksums of the record.
 _OVERHEAD_BYTES = 64
-# Files of this module: shards, their temporary files (old and new names), vocabularies.
+# Files of this module: shards, their temporary files (old and new names), vocabularies, questions.
 _OURS = re.compile(
     r".+-\d{5}-of-\d{5}-[0-9a-f]{8}\.tfrecord"
     r"|.+-\d{5}\.tfrecord\.partial(-[0-9a-f]{8})?"
     r"|vocabulary-[0-9a-f]{8}\.model"
+    r"|vocab-[0-9a-f]{8}\.txt"
+    r"|questions-.+-[0-9a-f]{8}\.json"
 )
 
 
@@ -79,6 +81,7 @@ def write(
             prepared_with=prepared_with or {},
             labels=_label_names(raw, writers[0].features),
             properties=raw.properties,
+            wordpiece=raw.wordpiece,
         )
         before_commit()
         _commit(complete, writers, raw.files)

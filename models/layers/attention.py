@@ -45,7 +45,24 @@ def self_attention(x, bias, params, training):
     """
     query, key, value = _project(x, 3, params, "query_key_value")
     heads = attend(query, key, value, bias, params["attention_dropout"], training)
-    return _project_output(heads)
+    return project_output(heads, "output")
+
+
+def project(x, names, params):
+    """Projects `x` to queries, keys or values, each with a kernel and a bias in a scope.
+
+    Args:
+      x: `[batch, length, hidden_size]`.
+      names: variable scopes of the projections.
+      params: see `self_attention`.
+
+    Returns:
+      A tensor `[batch, num_heads, length, head_size]` per name.
+    """
+    size = x.shape.as_list()[-1]
+    kernels, biases = zip(*(_weights(name, size, size, x.dtype) for name in names))
+    # One matrix product for all.
+    return _split_heads(x, tf.concat(kernels, 1), tf.concat(biases, 0), len(names), params)
 
 
 def cross_attention(x, key, value, bias, params, training):
@@ -64,7 +81,7 @@ def cross_attention(x, key, value, bias, params, training):
     """
     (query,) = _project(x, 1, params, "query")
     heads = attend(query, key, value, bias, params["attention_dropout"], training)
-    return _project_output(heads)
+    return project_output(heads, "output")
 
 
 def cached_self_attention(x, cache, position, params):
@@ -91,7 +108,7 @@ def cached_self_attention(x, cache, position, params):
     )
     key, value = (tf.reshape(tensor, [-1, num_heads, length, head_size]) for tensor in cache)
     causal_bias = attention_bias(positions <= position)  # [max_length]
-    x = _project_output(attend(query, key, value, causal_bias))
+    x = project_output(attend(query, key, value, causal_bias), "output")
     return tf.reshape(x, [-1, beams, num_heads * head_size]), cache
 
 
@@ -131,11 +148,19 @@ def attend(query, key, value, bias, dropout_rate=0.0, training=False):
     return tf.matmul(weights, value)
 
 
-def _project_output(heads):
-    """Projects `[batch, num_heads, length, head_size]` to `[batch, length, hidden_size]`."""
+def project_output(heads, name):
+    """Projects the heads of `attend` to the output of multi-head attention.
+
+    Args:
+      heads: `[batch, num_heads, length, head_size]`.
+      name: variable scope of the kernel and the bias.
+
+    Returns:
+      `[batch, length, hidden_size]`.
+    """
     batch, num_heads, length, head_size = heads.shape.as_list()
     size = num_heads * head_size
-    kernel, bias = _weights("output", size, size, heads.dtype)
+    kernel, bias = _weights(name, size, size, heads.dtype)
     if device.is_tpu():
         kernel = tf.reshape(kernel, [num_heads, head_size, size])
         return tf.einsum("bhtd,hdc->btc", heads, kernel) + bias
@@ -145,7 +170,14 @@ def _project_output(heads):
 
 
 def _project(x, num_parts, params, name):
-    """Projects `x` to queries, keys or values; one variable holds the kernels of all parts.
+    """Projects `x` like `project`; one variable holds the kernels of all parts."""
+    size = x.shape.as_list()[-1]
+    kernel, bias = _weights(name, size, num_parts * size, x.dtype)
+    return _split_heads(x, kernel, bias, num_parts, params)
+
+
+def _split_heads(x, kernel, bias, num_parts, params):
+    """Computes `x kernel + bias`, split into parts and heads.
 
     A TPU splits the kernel into parts and heads before the product, because XLA would have to copy
     the result. Elsewhere one matrix product is faster, and its bits do not depend on the batch
@@ -153,9 +185,10 @@ def _project(x, num_parts, params, name):
 
     Args:
       x: `[batch, length, hidden_size]`.
+      kernel: `[hidden_size, num_parts * hidden_size]`.
+      bias: `[num_parts * hidden_size]`.
       num_parts: number of projections.
       params: see `self_attention`.
-      name: variable scope.
 
     Returns:
       `num_parts` tensors `[batch, num_heads, length, head_size]`.
@@ -163,7 +196,6 @@ def _project(x, num_parts, params, name):
     batch, length, size = x.shape.as_list()
     num_heads = params["num_heads"]
     shape = [num_heads, size // num_heads]
-    kernel, bias = _weights(name, size, num_parts * size, x.dtype)
     if device.is_tpu():
         kernel = tf.reshape(kernel, [size, num_parts, *shape])
         parts = tf.unstack(tf.einsum("btc,cphd->pbhtd", x, kernel))

@@ -1,7 +1,6 @@
-"""Image classifiers: hyperparameters, input scaling, loss, metrics and predictions that they share.
+"""Image classifiers: hyperparameters, input scaling and reports that they share.
 
-`outputs` is `{"logits": float32 [batch, num_classes]}`. Labels are int32 `[batch]`, or float32
-`[batch, num_classes]`, probabilities of the classes as mixup makes them.
+Loss, metrics and predictions are those of `models.classification`.
 """
 
 from __future__ import annotations
@@ -9,10 +8,10 @@ from __future__ import annotations
 import tensorflow as tf
 
 from common.params import Floats
+from models import classification
+from models.confusion_matrix import ConfusionMatrix
 from models.layers.dropout import dropout
-from models.layers.losses import cross_entropy
-from models.model import Loss, Model, ModelError, check_fractions
-from models.vision.confusion_matrix import ConfusionMatrix
+from models.model import Model, ModelError, check_fractions
 from models.vision.gallery import Gallery
 
 
@@ -87,37 +86,6 @@ def global_pool(x, name):
         return tf.cast(tf.reduce_mean(tf.cast(x, tf.float32), axis=[1, 2]), x.dtype)
 
 
-def losses(features, labels, outputs, params):
-    """Softmax cross-entropy with `params["label_smoothing"]`."""
-    del features
-    return {
-        "cross_entropy": Loss(cross_entropy(labels, outputs["logits"], params["label_smoothing"]))
-    }
-
-
-def metrics(features, labels, outputs, weights, params):
-    """Streaming top-1 `accuracy`, and `confusion_matrix`, int32, for its report."""
-    del features, params
-    logits = outputs["logits"]
-    classes = tf.argmax(logits, axis=-1, output_type=tf.int32)
-    if labels.shape.rank == 2:
-        labels = tf.argmax(labels, axis=-1, output_type=tf.int32)
-    return {
-        "accuracy": tf.compat.v1.metrics.accuracy(labels, classes, weights),
-        "confusion_matrix": _confusion_matrix(labels, classes, weights, logits.shape.as_list()[-1]),
-    }
-
-
-def predictions(features, outputs, params):
-    """Returns `{"classes": int32 [batch], "probabilities": float32 [batch, num_classes]}`."""
-    del features, params
-    logits = outputs["logits"]
-    return {
-        "classes": tf.argmax(logits, axis=-1, output_type=tf.int32),
-        "probabilities": tf.nn.softmax(logits),
-    }
-
-
 def reports(params, pipeline):
     """Confusion matrix, and the first images with their predictions."""
     class_names = pipeline.data.class_names or tuple(map(str, range(params["num_classes"])))
@@ -130,29 +98,11 @@ def model(name, default_params, inference, check_params=check_params):
         name=name,
         default_params=default_params,
         inference=inference,
-        losses=losses,
-        predictions=predictions,
-        metrics=metrics,
+        losses=classification.losses,
+        predictions=classification.predictions,
+        metrics=classification.metrics,
         reports=reports,
         check_params=check_params,
         features=("image",),
         dataset_properties=("num_classes",),
     )
-
-
-def _confusion_matrix(labels, classes, weights, num_classes):
-    """Streaming confusion matrix, int32 `[num_classes, num_classes]`, labels as rows."""
-    total = tf.compat.v1.get_local_variable(
-        "confusion_matrix/total",
-        shape=[num_classes, num_classes],
-        dtype=tf.int32,
-        initializer=tf.compat.v1.zeros_initializer(),
-        collections=[
-            tf.compat.v1.GraphKeys.LOCAL_VARIABLES,
-            tf.compat.v1.GraphKeys.METRIC_VARIABLES,
-        ],
-    )
-    # As tf.math.confusion_matrix, whose assertions would be a tenth of a small training graph.
-    cells = tf.stack([tf.cast(labels, tf.int32), classes], axis=1)
-    counted = tf.scatter_nd(cells, tf.cast(weights, tf.int32), [num_classes, num_classes])
-    return total.read_value(), total.assign_add(counted)

@@ -26,7 +26,7 @@ from models.vision import classifier
 
 
 def default_params():
-    """Returns the hyperparameters of `inference` and `classifier.losses`."""
+    """Returns the hyperparameters of `inference` and `classification.losses`."""
     return {
         **classifier.default_params(),
         **normalization.default_params(),

@@ -11,7 +11,7 @@ from models.vision import classifier
 
 
 def default_params():
-    """Returns the hyperparameters of `inference` and `classifier.losses`."""
+    """Returns the hyperparameters of `inference` and `classification.losses`."""
     return {
         **classifier.default_params(),
         "hidden_units": Ints([512]),  # units of each hidden layer

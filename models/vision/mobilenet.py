@@ -26,7 +26,7 @@ _EXPANSION = 6  # v2: expansion factor of inverted residuals, 1 in the first blo
 
 
 def default_params():
-    """Returns the hyperparameters of `inference` and `classifier.losses`."""
+    """Returns the hyperparameters of `inference` and `classification.losses`."""
     return {
         **classifier.default_params(),
         "pixel_mean": Floats([127.5]),

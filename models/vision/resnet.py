@@ -26,7 +26,7 @@ _EXPANSION = 4  # output channels of a bottleneck divided by those of its 3x3 co
 
 
 def default_params():
-    """Returns the hyperparameters of `inference` and `classifier.losses`."""
+    """Returns the hyperparameters of `inference` and `classification.losses`."""
     return {
         **classifier.default_params(),
         **normalization.default_params(),

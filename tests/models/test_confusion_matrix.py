@@ -9,7 +9,7 @@ from PIL import Image
 from sklearn import metrics
 
 from engine.evaluation.reports import Evaluation
-from models.vision import confusion_matrix
+from models import confusion_matrix
 
 NAMES = ("healthy", "black rot", "rust", "scab")
 MATRIX = np.array([[30, 1, 0, 1], [0, 33, 0, 0], [12, 0, 15, 0], [0, 0, 0, 32]])

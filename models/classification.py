@@ -1,0 +1,97 @@
+"""Loss, metrics and predictions of classifiers, of images or of text.
+
+`outputs` is `{"logits": float32 [batch, num_classes]}`. Labels are int32 `[batch]`, or float32
+`[batch, num_classes]`, probabilities of the classes as mixup makes them.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from models.layers.losses import cross_entropy
+from models.model import Loss
+
+
+def losses(features, labels, outputs, params):
+    """Softmax cross-entropy with `params["label_smoothing"]`."""
+    del features
+    return {
+        "cross_entropy": Loss(cross_entropy(labels, outputs["logits"], params["label_smoothing"]))
+    }
+
+
+def metrics(features, labels, outputs, weights, params):
+    """Streaming top-1 `accuracy`, and `confusion_matrix`, int32, for its report."""
+    del features, params
+    logits = outputs["logits"]
+    classes = tf.argmax(logits, axis=-1, output_type=tf.int32)
+    if labels.shape.rank == 2:
+        labels = tf.argmax(labels, axis=-1, output_type=tf.int32)
+    return {
+        "accuracy": tf.compat.v1.metrics.accuracy(labels, classes, weights),
+        "confusion_matrix": _confusion_matrix(labels, classes, weights, logits.shape.as_list()[-1]),
+    }
+
+
+def predictions(features, outputs, params):
+    """Returns `{"classes": int32 [batch], "probabilities": float32 [batch, num_classes]}`."""
+    del features, params
+    logits = outputs["logits"]
+    return {
+        "classes": tf.argmax(logits, axis=-1, output_type=tf.int32),
+        "probabilities": tf.nn.softmax(logits),
+    }
+
+
+def f1(matrix):
+    """F1 of the second of two classes, as GLUE computes it; of more classes the mean (macro F1).
+
+    The F1 of a class without examples and predictions is 0, as in scikit-learn.
+
+    Args:
+      matrix: confusion matrix, int32 `[num_classes, num_classes]`, labels as rows.
+
+    Returns:
+      float64 scalar tensor.
+    """
+    matrix = tf.cast(matrix, tf.float64)
+    found = tf.reduce_sum(matrix, axis=0) + tf.reduce_sum(matrix, axis=1)
+    scores = tf.math.divide_no_nan(2 * tf.linalg.diag_part(matrix), found)
+    return scores[1] if matrix.shape[0] == 2 else tf.reduce_mean(scores)
+
+
+def matthews_correlation(matrix):
+    """Matthews correlation coefficient, for any number of classes (Gorodkin 2004).
+
+    0 if all labels or all predictions are of one class, as in scikit-learn.
+
+    Args:
+      matrix: confusion matrix, int32 `[num_classes, num_classes]`, labels as rows.
+
+    Returns:
+      float64 scalar tensor.
+    """
+    matrix = tf.cast(matrix, tf.float64)
+    labels, predicted = tf.reduce_sum(matrix, axis=1), tf.reduce_sum(matrix, axis=0)
+    total, correct = tf.reduce_sum(matrix), tf.linalg.trace(matrix)
+    covariance = correct * total - tf.reduce_sum(labels * predicted)
+    variances = [total**2 - tf.reduce_sum(counts**2) for counts in (labels, predicted)]
+    return tf.math.divide_no_nan(covariance, tf.sqrt(variances[0]) * tf.sqrt(variances[1]))
+
+
+def _confusion_matrix(labels, classes, weights, num_classes):
+    """Streaming confusion matrix, int32 `[num_classes, num_classes]`, labels as rows."""
+    total = tf.compat.v1.get_local_variable(
+        "confusion_matrix/total",
+        shape=[num_classes, num_classes],
+        dtype=tf.int32,
+        initializer=tf.compat.v1.zeros_initializer(),
+        collections=[
+            tf.compat.v1.GraphKeys.LOCAL_VARIABLES,
+            tf.compat.v1.GraphKeys.METRIC_VARIABLES,
+        ],
+    )
+    # As tf.math.confusion_matrix, whose assertions would be a tenth of a small training graph.
+    cells = tf.stack([tf.cast(labels, tf.int32), classes], axis=1)
+    counted = tf.scatter_nd(cells, tf.cast(weights, tf.int32), [num_classes, num_classes])
+    return total.read_value(), total.assign_add(counted)

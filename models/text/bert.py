@@ -1,0 +1,197 @@
+"""BERT encoder (Devlin et al. 2018, arXiv:1810.04805).
+
+Variables have the names and shapes of google-research/bert, so that its released checkpoints can be
+fine-tuned as they are, and what this package trains loads in that code and in converters that were
+written for it. The heads are in `bert_pretraining`, `bert_classifier`, `bert_regressor`,
+`bert_token_classifier` and `bert_squad`.
+
+Sizes: batch; length, tokens of a row; hidden_size. Features of all tasks:
+
+    input_ids    int32 [batch, length]   WordPiece ids; [CLS] first, [SEP] after each text
+    input_mask   int32 [batch, length]   1 for a token, 0 for padding
+    segment_ids  int32 [batch, length]   0 for the first text, 1 for the second
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from models.layers import attention, normalization
+from models.layers.dropout import dropout
+from models.model import ModelError, check_fractions
+
+FEATURES = ("input_ids", "input_mask", "segment_ids")
+# Sizes of google-research/bert; minilm is that of sentence-transformers' all-MiniLM-L6.
+SIZES = {
+    "tiny": {"num_layers": 2, "hidden_size": 128, "num_heads": 2, "ffn_size": 512},
+    "mini": {"num_layers": 4, "hidden_size": 256, "num_heads": 4, "ffn_size": 1024},
+    "minilm": {"num_layers": 6, "hidden_size": 384, "num_heads": 12, "ffn_size": 1536},
+    "small": {"num_layers": 4, "hidden_size": 512, "num_heads": 8, "ffn_size": 2048},
+    "medium": {"num_layers": 8, "hidden_size": 512, "num_heads": 8, "ffn_size": 2048},
+    "base": {"num_layers": 12, "hidden_size": 768, "num_heads": 12, "ffn_size": 3072},
+    "large": {"num_layers": 24, "hidden_size": 1024, "num_heads": 16, "ffn_size": 4096},
+}
+_NORM_EPSILON = 1e-12
+
+
+def default_params(size):
+    """Returns the hyperparameters of the encoder, of one of `SIZES`."""
+    return {
+        **SIZES[size],
+        "vocab_size": 30522,  # set by the data set
+        "max_positions": 512,  # rows of the position embeddings: the longest row of tokens
+        "type_vocab_size": 2,  # rows of the token type embeddings
+        "dropout": 0.1,  # of embeddings, sublayers and the pooled output
+        "attention_dropout": 0.1,  # of attention weights
+        "initializer_range": 0.02,  # standard deviation of the truncated normal initializer
+        "precision": "float32",  # or bfloat16, of the layers; set by --precision
+    }
+
+
+def check_params(params):
+    """Raises `ModelError` for a value of `default_params` out of range."""
+    for name in (*SIZES["base"], "vocab_size", "max_positions", "type_vocab_size"):
+        if params[name] < 1:
+            raise ModelError(f"{name}={params[name]} must be at least 1")
+    if params["hidden_size"] % params["num_heads"]:
+        raise ModelError(
+            f"hidden_size={params['hidden_size']} must be a multiple of "
+            f"num_heads={params['num_heads']}"
+        )
+    if params["initializer_range"] <= 0:
+        raise ModelError(f"initializer_range={params['initializer_range']} must be above 0")
+    check_fractions(params, "dropout", "attention_dropout")
+    if params.get("max_length", 0) > params["max_positions"]:
+        raise ModelError(
+            f"the data set has rows of {params['max_length']} tokens, but the model "
+            f"max_positions={params['max_positions']}: prepare the data with a smaller --max_length"
+        )
+
+
+def initializer(params):
+    """Returns the initializer of kernels and embeddings."""
+    return tf.compat.v1.truncated_normal_initializer(stddev=params["initializer_range"])
+
+
+def encode(features, params, training):
+    """Runs the encoder, in the variable scope "bert".
+
+    Args:
+      features: see `FEATURES`; others are ignored.
+      params: see `default_params`.
+      training: True turns dropout on.
+
+    Returns:
+      The sequence output, `[batch, length, hidden_size]` of `params["precision"]`.
+    """
+    # Keys that are padding are masked, for all heads and queries: [batch, 1, 1, length].
+    mask = tf.cast(features["input_mask"], tf.bool)[:, tf.newaxis, tf.newaxis]
+    bias = attention.attention_bias(mask)
+    with tf.compat.v1.variable_scope("bert", initializer=initializer(params)):
+        with tf.compat.v1.variable_scope("embeddings"):
+            x = _embed(features, params, training)
+        for i in range(params["num_layers"]):
+            with tf.compat.v1.variable_scope(f"encoder/layer_{i}"):
+                x = _layer(x, bias, params, training)
+    return x
+
+
+def pool(sequence_output, params):
+    """Returns the pooled output, `[batch, hidden_size]`: a dense layer with tanh of [CLS].
+
+    Args:
+      sequence_output: `[batch, length, hidden_size]`, from `encode`.
+      params: see `default_params`.
+    """
+    with tf.compat.v1.variable_scope("bert/pooler", initializer=initializer(params)):
+        return tf.compat.v1.layers.dense(
+            sequence_output[:, 0], params["hidden_size"], tf.tanh, name="dense"
+        )
+
+
+def project(x, num_outputs, params):
+    """Returns `x output_weights^T + output_bias`, the last layer of every head but that of tokens.
+
+    Args:
+      x: `[..., hidden_size]`.
+      num_outputs: number of logits.
+      params: see `default_params`.
+
+    Returns:
+      `[..., num_outputs]` of the dtype of `x`.
+    """
+    hidden_size = params["hidden_size"]
+    weights = tf.compat.v1.get_variable(
+        "output_weights", [num_outputs, hidden_size], x.dtype, initializer=initializer(params)
+    )
+    bias = tf.compat.v1.get_variable(
+        "output_bias", [num_outputs], x.dtype, initializer=tf.zeros_initializer()
+    )
+    rows = tf.reshape(x, [-1, hidden_size])
+    logits = tf.nn.bias_add(tf.matmul(rows, weights, transpose_b=True), bias)
+    sizes = [-1 if size is None else size for size in x.shape.as_list()[:-1]]
+    return tf.reshape(logits, [*sizes, num_outputs])
+
+
+def word_embeddings(params):
+    """Returns the word embeddings, `[vocab_size, hidden_size]`; call it in the root scope."""
+    with tf.compat.v1.variable_scope("bert/embeddings", reuse=tf.compat.v1.AUTO_REUSE):
+        return _embedding("word_embeddings", params["vocab_size"], params)
+
+
+def gelu(x):
+    """Gaussian error linear unit, the tanh form (Hendrycks and Gimpel 2016, arXiv:1606.08415)."""
+    return tf.nn.gelu(x, approximate=True)
+
+
+def layer_norm(x):
+    """Layer norm with the name and the epsilon of google-research/bert."""
+    return normalization.layer_norm(x, "LayerNorm", _NORM_EPSILON)
+
+
+def _embed(features, params, training):
+    """Sums word, token type and position embeddings; `[batch, length, hidden_size]`."""
+    input_ids, segment_ids = features["input_ids"], features["segment_ids"]
+    length = input_ids.shape.as_list()[1]
+    x = tf.gather(_embedding("word_embeddings", params["vocab_size"], params), input_ids)
+    types = _embedding("token_type_embeddings", params["type_vocab_size"], params)
+    positions = _embedding("position_embeddings", params["max_positions"], params)
+    # By a product with one-hot rows: the gradient of a gather adds row after row into few rows.
+    x += tf.tensordot(tf.one_hot(segment_ids, params["type_vocab_size"], dtype=x.dtype), types, 1)
+    x += positions[:length]
+    return dropout(layer_norm(x), params["dropout"], training)
+
+
+def _layer(x, bias, params, training):
+    """One layer of the encoder: self-attention and a feed-forward network, each with post-norm.
+
+    Args:
+      x: `[batch, length, hidden_size]`.
+      bias: attention bias, float32 `[batch, 1, 1, length]`.
+      params: see `default_params`.
+      training: True turns dropout on.
+
+    Returns:
+      `[batch, length, hidden_size]`.
+    """
+    with tf.compat.v1.variable_scope("attention"):
+        with tf.compat.v1.variable_scope("self"):
+            query, key, value = attention.project(x, ("query", "key", "value"), params)
+        heads = attention.attend(query, key, value, bias, params["attention_dropout"], training)
+        with tf.compat.v1.variable_scope("output"):
+            attended = attention.project_output(heads, "dense")
+            x = layer_norm(x + dropout(attended, params["dropout"], training))
+    with tf.compat.v1.variable_scope("intermediate"):
+        hidden = tf.compat.v1.layers.dense(x, params["ffn_size"], gelu, name="dense")
+    with tf.compat.v1.variable_scope("output"):
+        hidden = tf.compat.v1.layers.dense(hidden, params["hidden_size"], name="dense")
+        return layer_norm(x + dropout(hidden, params["dropout"], training))
+
+
+def _embedding(name, num_rows, params):
+    return tf.compat.v1.get_variable(
+        name,
+        [num_rows, params["hidden_size"]],
+        dtype=params["precision"],
+        initializer=initializer(params),
+    )

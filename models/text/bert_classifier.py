@@ -1,0 +1,77 @@
+"""BERT for classification of a text or a pair of texts, such as sentiment or entailment."""
+
+from __future__ import annotations
+
+import functools
+
+from models import classification
+from models.confusion_matrix import ConfusionMatrix
+from models.layers.dropout import dropout
+from models.model import Model, ModelError, check_fractions
+from models.text import bert
+
+
+def default_params(size):
+    """Returns the hyperparameters of `inference` and `classification.losses`."""
+    return {
+        **bert.default_params(size),
+        "num_classes": 2,  # set by the data set
+        "label_smoothing": 0.0,
+    }
+
+
+def check_params(params):
+    """Raises `ModelError` for a value of `default_params` out of range."""
+    bert.check_params(params)
+    if params["num_classes"] < 2:
+        raise ModelError(f"num_classes={params['num_classes']} must be at least 2")
+    check_fractions(params, "label_smoothing")
+
+
+def inference(features, params, training):
+    """Computes the logits of the classes from the pooled output.
+
+    Args:
+      features: see `bert.FEATURES`.
+      params: see `default_params`.
+      training: True turns dropout on.
+
+    Returns:
+      `{"logits": [batch, num_classes]}` of `params["precision"]`.
+    """
+    x = bert.pool(bert.encode(features, params, training), params)
+    x = dropout(x, params["dropout"], training)
+    return {"logits": bert.project(x, params["num_classes"], params)}
+
+
+def metrics(features, labels, outputs, weights, params):
+    """Streaming `accuracy`, `f1`, `matthews_correlation`, and `confusion_matrix` for its report."""
+    found = classification.metrics(features, labels, outputs, weights, params)
+    matrices = found["confusion_matrix"]  # the total, and its update
+    for function in (classification.f1, classification.matthews_correlation):
+        found[function.__name__] = tuple(function(matrix) for matrix in matrices)
+    return found
+
+
+def reports(params, pipeline):
+    """Confusion matrix."""
+    class_names = pipeline.data.class_names or tuple(map(str, range(params["num_classes"])))
+    return [ConfusionMatrix(class_names)]
+
+
+def _model(size):
+    return Model(
+        name=f"bert_{size}_classifier",
+        default_params=functools.partial(default_params, size),
+        inference=inference,
+        losses=classification.losses,
+        predictions=classification.predictions,
+        metrics=metrics,
+        reports=reports,
+        check_params=check_params,
+        features=bert.FEATURES,
+        dataset_properties=("num_classes", "vocab_size", "max_length"),
+    )
+
+
+TINY, MINI, MINILM, SMALL, MEDIUM, BASE, LARGE = map(_model, bert.SIZES)

@@ -1,0 +1,132 @@
+"""BERT pre-training: masked language model and next sentence prediction (Devlin et al. 2018, 3.1).
+
+Features besides those of `bert`: `masked_lm_positions`, int32 `[batch, predictions]`. Labels:
+
+    masked_lm_ids          int32 [batch, predictions]   the tokens at these positions
+    masked_lm_weights      int32 [batch, predictions]   1 for a prediction, 0 for padding
+    next_sentence_labels   int32 [batch]                0: the second text follows the first
+"""
+
+from __future__ import annotations
+
+import functools
+
+import tensorflow as tf
+
+from models.layers.losses import cross_entropy
+from models.model import Loss, Model
+from models.text import bert
+
+
+def inference(features, params, training):
+    """Computes the logits of masked tokens and of the next sentence.
+
+    Args:
+      features: see the module.
+      params: see `bert.default_params`.
+      training: True turns dropout on.
+
+    Returns:
+      `{"masked_lm_logits": [batch, predictions, vocab_size], "next_sentence_logits": [batch, 2]}`
+      of `params["precision"]`.
+    """
+    sequence_output = bert.encode(features, params, training)
+    pooled_output = bert.pool(sequence_output, params)
+    word_embeddings = bert.word_embeddings(params)
+    with tf.compat.v1.variable_scope("cls/predictions"):
+        masked = tf.gather(sequence_output, features["masked_lm_positions"], batch_dims=1)
+        masked_lm_logits = _masked_lm_logits(masked, word_embeddings, params)
+    with tf.compat.v1.variable_scope("cls/seq_relationship"):
+        next_sentence_logits = bert.project(pooled_output, 2, params)
+    return {"masked_lm_logits": masked_lm_logits, "next_sentence_logits": next_sentence_logits}
+
+
+def _masked_lm_logits(x, word_embeddings, params):
+    """Returns logits `[batch, predictions, vocab_size]` of `[batch, predictions, hidden_size]`."""
+    with tf.compat.v1.variable_scope("transform", initializer=bert.initializer(params)):
+        x = tf.compat.v1.layers.dense(x, params["hidden_size"], bert.gelu, name="dense")
+        x = bert.layer_norm(x)
+    vocab_size, num_predictions = params["vocab_size"], x.shape.as_list()[1]
+    bias = tf.compat.v1.get_variable(
+        "output_bias", [vocab_size], x.dtype, initializer=tf.zeros_initializer()
+    )
+    rows = tf.reshape(x, [-1, params["hidden_size"]])
+    logits = tf.matmul(rows, word_embeddings, transpose_b=True)
+    return tf.reshape(tf.nn.bias_add(logits, bias), [-1, num_predictions, vocab_size])
+
+
+def losses(features, labels, outputs, params):
+    """Cross-entropy of the masked tokens, a mean over the tokens, and of the next sentence."""
+    del features, params
+    per_token = cross_entropy(labels["masked_lm_ids"], outputs["masked_lm_logits"], 0.0)
+    mask = tf.cast(labels["masked_lm_weights"], tf.float32)
+    num_tokens = tf.reduce_sum(mask, axis=1)
+    masked_lm = tf.math.divide_no_nan(tf.reduce_sum(per_token * mask, axis=1), num_tokens)
+    next_sentence = cross_entropy(
+        labels["next_sentence_labels"], outputs["next_sentence_logits"], 0.0
+    )
+    return {"masked_lm": Loss(masked_lm, num_tokens), "next_sentence": Loss(next_sentence)}
+
+
+def eval_outputs(features, labels, outputs, params):
+    """Returns the number of correct masked tokens and next sentences, float32 `[batch]`."""
+    del features, params
+    ids = tf.argmax(outputs["masked_lm_logits"], axis=-1, output_type=tf.int32)
+    mask = tf.cast(labels["masked_lm_weights"], tf.float32)
+    classes = tf.argmax(outputs["next_sentence_logits"], axis=-1, output_type=tf.int32)
+    is_correct = tf.cast(tf.equal(ids, labels["masked_lm_ids"]), tf.float32)
+    return {
+        "masked_lm_correct": tf.reduce_sum(is_correct * mask, axis=1),
+        "next_sentence_correct": tf.cast(
+            tf.equal(classes, labels["next_sentence_labels"]), tf.float32
+        ),
+    }
+
+
+def metrics(features, labels, outputs, weights, params):
+    """Streaming `masked_lm_accuracy` and `next_sentence_accuracy`."""
+    del features, params
+    num_tokens = tf.reduce_sum(tf.cast(labels["masked_lm_weights"], tf.float32), axis=1)
+    accuracy = tf.math.divide_no_nan(outputs["masked_lm_correct"], num_tokens)
+    return {
+        "masked_lm_accuracy": tf.compat.v1.metrics.mean(
+            accuracy, num_tokens * weights, name="masked_lm_accuracy"
+        ),
+        "next_sentence_accuracy": tf.compat.v1.metrics.mean(
+            outputs["next_sentence_correct"], weights, name="next_sentence_accuracy"
+        ),
+    }
+
+
+def predictions(features, outputs, params):
+    """Returns the most probable masked tokens, and the probabilities of the next sentence.
+
+    Returns:
+      `{"masked_lm_ids": int32 [batch, predictions], "masked_lm_probabilities": float32 [batch,
+      predictions], "next_sentence_probabilities": float32 [batch, 2]}`.
+    """
+    del features, params
+    logits = outputs["masked_lm_logits"]
+    return {
+        "masked_lm_ids": tf.argmax(logits, axis=-1, output_type=tf.int32),
+        "masked_lm_probabilities": tf.reduce_max(tf.nn.softmax(logits), axis=-1),
+        "next_sentence_probabilities": tf.nn.softmax(outputs["next_sentence_logits"]),
+    }
+
+
+def _model(size):
+    return Model(
+        name=f"bert_{size}_pretraining",
+        default_params=functools.partial(bert.default_params, size),
+        inference=inference,
+        losses=losses,
+        predictions=predictions,
+        metrics=metrics,
+        eval_outputs=eval_outputs,
+        check_params=bert.check_params,
+        features=(*bert.FEATURES, "masked_lm_positions"),
+        dataset_properties=("vocab_size", "max_length"),
+    )
+
+
+TINY, MINI, MINILM, SMALL, MEDIUM, BASE, LARGE = map(_model, bert.SIZES)

@@ -1,0 +1,78 @@
+"""BERT for regression of a text or a pair of texts, such as similarity (STS-B).
+
+Labels are `{"score": float32 [batch]}`.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import tensorflow as tf
+
+from models.layers.dropout import dropout
+from models.model import Loss, Model
+from models.text import bert
+
+
+def inference(features, params, training):
+    """Computes a score from the pooled output.
+
+    Args:
+      features: see `bert.FEATURES`.
+      params: see `bert.default_params`.
+      training: True turns dropout on.
+
+    Returns:
+      `{"scores": [batch]}` of `params["precision"]`.
+    """
+    x = bert.pool(bert.encode(features, params, training), params)
+    x = dropout(x, params["dropout"], training)
+    return {"scores": tf.squeeze(bert.project(x, 1, params), axis=1)}
+
+
+def losses(features, labels, outputs, params):
+    """Squared error."""
+    del features, params
+    return {"squared_error": Loss(tf.square(outputs["scores"] - labels["score"]))}
+
+
+def metrics(features, labels, outputs, weights, params):
+    """Streaming `mean_absolute_error`."""
+    del features, params
+    return {
+        "mean_absolute_error": tf.compat.v1.metrics.mean_absolute_error(
+            labels["score"], outputs["scores"], weights
+        )
+    }
+
+
+def host_metrics(params, pipeline):
+    """Pearson and Spearman correlation."""
+    del params, pipeline
+    from models.text.correlation import Correlation  # SciPy is an optional dependency
+
+    return [Correlation()]
+
+
+def predictions(features, outputs, params):
+    """Returns `{"scores": float32 [batch]}`."""
+    del features, params
+    return {"scores": outputs["scores"]}
+
+
+def _model(size):
+    return Model(
+        name=f"bert_{size}_regressor",
+        default_params=functools.partial(bert.default_params, size),
+        inference=inference,
+        losses=losses,
+        predictions=predictions,
+        metrics=metrics,
+        host_metrics=host_metrics,
+        check_params=bert.check_params,
+        features=bert.FEATURES,
+        dataset_properties=("vocab_size", "max_length"),
+    )
+
+
+TINY, MINI, MINILM, SMALL, MEDIUM, BASE, LARGE = map(_model, bert.SIZES)

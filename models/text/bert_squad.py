@@ -1,0 +1,88 @@
+"""BERT for question answering: the span of a context that answers a question (SQuAD 1.1 and 2.0).
+
+A row holds a question and a window of its context. Labels are int32 `[batch]`, `start_positions`
+and `end_positions`: the first and the last token of the answer, or 0, [CLS], for none.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import tensorflow as tf
+
+from models.layers.losses import cross_entropy
+from models.model import Loss, Model
+from models.text import bert
+
+
+def inference(features, params, training):
+    """Computes the logits of the first and the last token of the answer.
+
+    Args:
+      features: see `bert.FEATURES`.
+      params: see `bert.default_params`.
+      training: True turns dropout on.
+
+    Returns:
+      `{"start_logits": [batch, length], "end_logits": [batch, length]}` of `params["precision"]`.
+    """
+    sequence_output = bert.encode(features, params, training)
+    with tf.compat.v1.variable_scope("cls/squad"):
+        logits = bert.project(sequence_output, 2, params)
+    start_logits, end_logits = tf.unstack(logits, axis=-1)
+    return {"start_logits": start_logits, "end_logits": end_logits}
+
+
+def losses(features, labels, outputs, params):
+    """Mean of the cross-entropy of the first and of the last token."""
+    del features, params
+    start = cross_entropy(labels["start_positions"], outputs["start_logits"], 0.0)
+    end = cross_entropy(labels["end_positions"], outputs["end_logits"], 0.0)
+    return {"cross_entropy": Loss((start + end) / 2)}
+
+
+def eval_outputs(features, labels, outputs, params):
+    """Returns the most probable first and last token of each window, int32 `[batch]`."""
+    del features, labels, params
+    return {
+        name: tf.argmax(outputs[f"{name}_logits"], axis=-1, output_type=tf.int32)
+        for name in ("start", "end")
+    }
+
+
+def metrics(features, labels, outputs, weights, params):
+    """Streaming `window_accuracy`: windows whose first and last token are both correct."""
+    del features, params
+    is_correct = tf.logical_and(
+        tf.equal(outputs["start"], labels["start_positions"]),
+        tf.equal(outputs["end"], labels["end_positions"]),
+    )
+    return {
+        "window_accuracy": tf.compat.v1.metrics.mean(
+            tf.cast(is_correct, tf.float32), weights, name="window_accuracy"
+        )
+    }
+
+
+def predictions(features, outputs, params):
+    """Returns `{"start_logits": float32 [batch, length], "end_logits": ...}`."""
+    del features, params
+    return {name: outputs[name] for name in ("start_logits", "end_logits")}
+
+
+def _model(size):
+    return Model(
+        name=f"bert_{size}_squad",
+        default_params=functools.partial(bert.default_params, size),
+        inference=inference,
+        losses=losses,
+        predictions=predictions,
+        metrics=metrics,
+        eval_outputs=eval_outputs,
+        check_params=bert.check_params,
+        features=bert.FEATURES,
+        dataset_properties=("vocab_size", "max_length"),
+    )
+
+
+TINY, MINI, MINILM, SMALL, MEDIUM, BASE, LARGE = map(_model, bert.SIZES)

@@ -1,0 +1,124 @@
+"""BERT for classification of each word, such as named entity recognition.
+
+Labels are `{"tag_ids": int32 [batch, length]}`: the tag of the first piece of a word, -1 elsewhere.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import tensorflow as tf
+
+from models.layers.dropout import dropout
+from models.layers.losses import cross_entropy
+from models.model import Loss, Model, ModelError
+from models.text import bert
+from models.text.entity_f1 import EntityF1
+
+
+def default_params(size):
+    """Returns the hyperparameters of `inference`."""
+    return {**bert.default_params(size), "num_tags": 9}  # set by the data set
+
+
+def check_params(params):
+    """Raises `ModelError` for a value of `default_params` out of range."""
+    bert.check_params(params)
+    if params["num_tags"] < 2:
+        raise ModelError(f"num_tags={params['num_tags']} must be at least 2")
+
+
+def inference(features, params, training):
+    """Computes the logits of the tags of each token.
+
+    Args:
+      features: see `bert.FEATURES`.
+      params: see `default_params`.
+      training: True turns dropout on.
+
+    Returns:
+      `{"logits": [batch, length, num_tags]}` of `params["precision"]`.
+    """
+    x = bert.encode(features, params, training)
+    x = dropout(x, params["dropout"], training)
+    return {"logits": bert.project(x, params["num_tags"], params)}
+
+
+def losses(features, labels, outputs, params):
+    """Cross-entropy, a mean over the words of the batch."""
+    del features, params
+    mask, tag_ids = _mask(labels)
+    per_token = cross_entropy(tag_ids, outputs["logits"], 0.0)
+    num_words = tf.reduce_sum(mask, axis=1)
+    values = tf.math.divide_no_nan(tf.reduce_sum(per_token * mask, axis=1), num_words)
+    return {"cross_entropy": Loss(values, num_words)}
+
+
+def eval_outputs(features, labels, outputs, params):
+    """Returns the number of correct words, float32 `[batch]`."""
+    del features, params
+    mask, tag_ids = _mask(labels)
+    best = tf.argmax(outputs["logits"], axis=-1, output_type=tf.int32)
+    return {"correct": tf.reduce_sum(tf.cast(tf.equal(best, tag_ids), tf.float32) * mask, axis=1)}
+
+
+def metrics(features, labels, outputs, weights, params):
+    """Streaming `word_accuracy`."""
+    del features, params
+    num_words = tf.reduce_sum(_mask(labels)[0], axis=1)
+    accuracy = tf.math.divide_no_nan(outputs["correct"], num_words)
+    return {
+        "word_accuracy": tf.compat.v1.metrics.mean(
+            accuracy, num_words * weights, name="word_accuracy"
+        )
+    }
+
+
+def host_metrics(params, pipeline):
+    """Precision, recall and F1 of entities, if the tags of the data set have the form B-X, I-X."""
+    tag_names = pipeline.properties.get("tag_names", ())
+    if len(tag_names) != params["num_tags"] or not any(name.startswith("B-") for name in tag_names):
+        return []
+    return [EntityF1(tag_names)]
+
+
+def predictions(features, outputs, params):
+    """Returns the most probable tags.
+
+    Returns:
+      `{"tag_ids": int32 [batch, length], "tag_probabilities": float32 [batch, length]}`, with -1
+      and 0 for padding.
+    """
+    del params
+    probabilities = tf.nn.softmax(outputs["logits"])
+    is_token = features["input_mask"] > 0
+    tag_ids = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
+    return {
+        "tag_ids": tf.where(is_token, tag_ids, -1),
+        "tag_probabilities": tf.where(is_token, tf.reduce_max(probabilities, axis=-1), 0.0),
+    }
+
+
+def _mask(labels):
+    """Returns float32 `[batch, length]`, 1 for words, and tag ids without the -1."""
+    tag_ids = labels["tag_ids"]
+    return tf.cast(tag_ids >= 0, tf.float32), tf.maximum(tag_ids, 0)
+
+
+def _model(size):
+    return Model(
+        name=f"bert_{size}_token_classifier",
+        default_params=functools.partial(default_params, size),
+        inference=inference,
+        losses=losses,
+        predictions=predictions,
+        metrics=metrics,
+        eval_outputs=eval_outputs,
+        host_metrics=host_metrics,
+        check_params=check_params,
+        features=bert.FEATURES,
+        dataset_properties=("num_tags", "vocab_size", "max_length"),
+    )
+
+
+TINY, MINI, MINILM, SMALL, MEDIUM, BASE, LARGE = map(_model, bert.SIZES)

@@ -13,6 +13,7 @@ from input_fns import dataset_info as datasets
 from input_fns.image_pipeline import ImagePipeline
 from input_fns.pipeline import Pipeline
 from input_fns.record_pipeline import RecordPipeline
+from input_fns.squad_pipeline import SquadPipeline
 from input_fns.synthetic import SyntheticPipeline
 from input_fns.token_pipeline import TokenPipeline
 from models import registry
@@ -145,7 +146,8 @@ def _token_pipeline(data, is_synthetic):
         raise UsageError(
             f"--dataset={synthetic.NAME} imitates images and parallel text, not {data.name}"
         )
-    return TokenPipeline(data, _cache(), FLAGS.export_text)
+    pipeline = SquadPipeline if data.wordpiece.task == "squad" else TokenPipeline
+    return pipeline(data, _cache(), FLAGS.export_text)
 
 
 def _cache():

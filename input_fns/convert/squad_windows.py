@@ -8,6 +8,7 @@ window does not hold it whole.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import re
 from collections import Counter
@@ -67,6 +68,8 @@ class Windows(NamedTuple):
         after it; the first of equal windows counts. google-research/bert weighs the length of the
         window, too, which matters for the last one only.
         """
+        if self.length <= self.capacity:
+            return np.ones(self.length, bool)
         reach = -(-self.capacity // self.stride)
         neighbors = np.array(self.starts[max(0, number - reach) : number + reach + 1])[:, None]
         lengths = np.minimum(self.capacity, self.length - neighbors)
@@ -83,7 +86,7 @@ class RawWindows:
 
     Attributes:
       split: the questions.
-      numbers: `[size of split]`, the number of each question in the side file.
+      numbers: `[size of split]`, the number of each question in the data set: side files in order.
       questions: tokens of each question, truncated.
       contexts: `{paragraph: tokens}`.
       answers: `(first, last)` token of the context, or None, for each question.
@@ -108,7 +111,7 @@ class RawWindows:
         """Bytes of the rows."""
         return self.num_windows * sum(feature.num_bytes for feature in self._features.values())
 
-    @property
+    @functools.cached_property
     def num_windows(self) -> int:
         """Number of rows to store."""
         stored = (i for i in range(len(self.split)) if i not in self.problems)
@@ -118,14 +121,13 @@ class RawWindows:
         return self.num_windows + len(self.problems)
 
     def __iter__(self) -> Iterator[Row | Broken]:
-        unique_id = 0
         for i in range(len(self.split)):
             if i in self.problems:
                 name = f"{os.path.basename(self.split.path)}: {printable(self.question(i).id)}"
                 yield Broken(name, self.problems[i])
                 continue
             for number in range(len(self.windows(i).starts)):
-                values = {**self._row(i, number), "unique_ids": unique_id}
+                values = self._row(i, number)
                 yield Row(
                     {
                         name: np.asarray(values[name], feature.dtype).tobytes()
@@ -133,7 +135,6 @@ class RawWindows:
                     },
                     self._features,
                 )
-                unique_id += 1
 
     def question(self, i: int) -> squad.Question:
         """Returns a question of the split."""
@@ -156,7 +157,6 @@ class RawWindows:
             "input_ids": Feature("raw", self.tokenizer.dtype, length),
             "input_mask": Feature("raw", "uint8", length),
             "segment_ids": Feature("raw", "uint8", length),
-            "unique_ids": Feature("raw", "int32", ()),
             "question_index": Feature("raw", "int32", ()),
             "token_starts": Feature("raw", "int32", length),
             "token_ends": Feature("raw", "int32", length),
@@ -225,13 +225,14 @@ def encode(
     tokenizer = wordpiece.load(options.vocabulary, options.lower_case)
     vocabulary = content_name("vocab.txt", tokenizer.vocab)
     is_v2 = any(q.is_impossible for split in raw.splits.values() for q in split.questions)
-    splits, described, files = {}, {}, {vocabulary: tokenizer.vocab}
+    splits, described, files, num_questions = {}, {}, {vocabulary: tokenizer.vocab}, 0
     for name, split in raw.splits.items():
         in_order = np.sort(split.indices)
         content = squad.to_json((split.questions[i] for i in in_order), "v2.0" if is_v2 else "1.1")
         side_file = content_name(f"questions-{name}.json", content)
         files[side_file] = content
-        numbers = np.searchsorted(in_order, split.indices)
+        numbers = num_questions + np.searchsorted(in_order, split.indices)
+        num_questions += len(numbers)
         splits[name], described[name] = _encode_split(
             name, split, numbers, tokenizer, options, side_file, progress
         )
@@ -241,7 +242,11 @@ def encode(
         splits=splits,
         files=files,
         labels=("start_positions", "end_positions"),
-        properties={"has_impossible": is_v2},
+        properties={
+            "has_impossible": is_v2,
+            "doc_stride": options.doc_stride,
+            "max_query_length": options.max_query_length,
+        },
         wordpiece=WordPiece(
             task="squad",
             vocabulary=vocabulary,
@@ -273,6 +278,9 @@ def _encode_split(name, split, numbers, tokenizer, options, side_file, progress)
             windows.problems[i] = problem
         elif problem:
             unlabeled[i] = problem
+    if not windows.num_windows:
+        reasons = dict(Counter(windows.problems.values()))
+        raise DataError(f"{split.path}: no question of '{name}' can be used: {reasons}")
     _report(name, windows, unlabeled, progress)
     stored = [i for i in range(len(questions)) if i not in windows.problems]
     num_tokens = sum(

@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from input_fns import DataError, records, serving
 from input_fns.convert import squad
+from input_fns.record_pipeline import RecordPipeline
 from input_fns.token_pipeline import TokenPipeline
 
 HOST_FEATURES = ("question_index", "token_starts", "token_ends", "is_max_context")
@@ -87,7 +88,7 @@ class SquadPipeline(TokenPipeline):
 
     def receivers(self, top_k: int = 0) -> dict[str, serving.Receiver]:
         """Returns the serving input receivers, with one for text if `serves_text`."""
-        receivers = TokenPipeline.receivers(self, top_k)
+        receivers = RecordPipeline.receivers(self, top_k)
         if self.serves_text:
             receivers[serving.TEXT] = serving.Receiver(
                 {**serving.string_inputs("question"), **serving.string_inputs("context")},

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from input_fns import wordpiece
-from input_fns.text_ops import tensorflow_text
+from input_fns import wordpiece_ops
 
 _NUM_SPECIAL = 3  # [CLS] and two [SEP]
-_MAX_WORD_BYTES = 200
 
 
 def windows(question, context, pipeline):
@@ -30,13 +28,8 @@ def windows(question, context, pipeline):
     """
     data = pipeline.data
     length, doc_stride = data.wordpiece.max_length, data.properties["doc_stride"]
-    vocabulary = wordpiece.load(pipeline.vocabulary_path, data.wordpiece.lower_case)
-    tokenizer = tensorflow_text.FastBertTokenizer(
-        vocabulary.pieces,
-        max_bytes_per_word=_MAX_WORD_BYTES,
-        token_out_type=tf.int32,
-        lower_case_nfd_strip_accents=data.wordpiece.lower_case,
-    )
+    vocabulary = pipeline.tokenizer
+    tokenizer = wordpiece_ops.tokenizer(vocabulary)
     query = tokenizer.tokenize(question)[:, : data.properties["max_query_length"]]
     tokens, starts, ends = tokenizer.tokenize_with_offsets(context)
 

@@ -146,6 +146,13 @@ def _token_pipeline(data, is_synthetic):
         raise UsageError(
             f"--dataset={synthetic.NAME} imitates images and parallel text, not {data.name}"
         )
+    if FLAGS.export_text:
+        if data.wordpiece.task not in ("classification", "regression", "squad"):
+            raise UsageError(
+                "--export_text needs texts with classes or scores, or questions about texts; "
+                f"{data.name} is a data set of {data.wordpiece.task}"
+            )
+        importlib.import_module("input_fns.wordpiece_ops")  # raises what is missing, before all
     pipeline = SquadPipeline if data.wordpiece.task == "squad" else TokenPipeline
     return pipeline(data, _cache(), FLAGS.export_text)
 

@@ -1,0 +1,226 @@
+"""WordPiece tokens of BERT, by Hugging Face `tokenizers`.
+
+Token ids equal those of google-research/bert's `tokenization.py`; docs/data.md lists the rare
+characters that differ. Text never yields the ids of special tokens: "[SEP]" in a review becomes
+"[", "sep", "]".
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from common import folders
+from input_fns import DataError
+
+try:
+    import tokenizers
+except ModuleNotFoundError as error:
+    raise DataError(
+        "WordPiece needs Hugging Face tokenizers: tools/setup.sh tensorflow text, or "
+        "pip install '.[text]'"
+    ) from error
+
+PAD, UNKNOWN, CLS, SEP, MASK = SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_CONTINUATION = "##"
+# Longer words become [UNK], as in google-research/bert.
+MAX_WORD_CHARACTERS = 200
+# Distinct characters of a learnt vocabulary; rarer ones become [UNK].
+_MAX_ALPHABET = 1000
+# The library removes private-use characters, and fails for surrogates without a partner, which
+# google-research/bert keeps in their word. A noncharacter is kept by both, and in no vocabulary.
+_PRIVATE_USE = re.compile("[\ud800-\uf8ff\U000f0000-\U000ffffd\U00100000-\U0010fffd]")
+_NONCHARACTER = "\ufdd0"
+# str.lower lower-cases a sigma by its word, the library by the character alone.
+_WORD_WITH_SIGMA = re.compile(r"\S*Σ\S*")
+# Both remove these; only the soft hyphen is invisible to str.lower, too.
+_CONTROL = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffd]")
+_SOFT_HYPHEN = "\xad"
+
+
+class Encoding(NamedTuple):
+    """Tokens of a text, without [CLS] and [SEP].
+
+    Attributes:
+      ids: token ids.
+      starts: code point in the text where each token starts.
+      ends: code point in the text after each token.
+    """
+
+    ids: list[int]
+    starts: list[int]
+    ends: list[int]
+
+
+class WordPieceTokenizer:
+    """Splits text into the pieces of a `vocab.txt`, one per line.
+
+    Attributes:
+      vocab: content of the vocabulary file.
+      lower_case: whether text is lower-cased and its accents removed ("uncased" models).
+      pieces: pieces in the order of their ids.
+      pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
+    """
+
+    def __init__(self, vocab: bytes, lower_case: bool, name: str = "the vocabulary"):
+        """Parses the content of a vocab.txt.
+
+        Args:
+          vocab: UTF-8 text with one piece per line; the line number, from 0, is the id.
+          lower_case: `do_lower_case` of google-research/bert.
+          name: path for errors.
+
+        Raises:
+          DataError: it is not UTF-8, or lacks a special token.
+        """
+        self.vocab, self.lower_case = vocab, lower_case
+        try:
+            lines = vocab.decode().split("\n")
+        except UnicodeDecodeError as error:
+            raise DataError(f"{name} is not UTF-8 text, as a vocab.txt is: {error}") from error
+        # As in google-research/bert: spaces around a piece are removed, the last of equal pieces
+        # counts.
+        self.pieces = [line.strip() for line in (lines if lines[-1] else lines[:-1])]
+        numbers = {piece: number for number, piece in enumerate(self.pieces)}
+        missing = [piece for piece in SPECIAL if piece not in numbers]
+        if missing:
+            raise DataError(
+                f"{name} is a file of {len(self.pieces)} lines without {', '.join(missing)}: use "
+                "a vocab.txt of BERT, which has one piece per line"
+            )
+        special = [numbers[piece] for piece in SPECIAL]
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = special
+        self._tokenizer = tokenizers.Tokenizer(
+            tokenizers.models.WordPiece(
+                numbers, unk_token=UNKNOWN, max_input_chars_per_word=MAX_WORD_CHARACTERS
+            )
+        )
+        _set_words(self._tokenizer, lower_case)
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of lines of the vocabulary."""
+        return len(self.pieces)
+
+    @property
+    def dtype(self) -> str:
+        """Dtype in which token ids are stored."""
+        return "uint16" if self.vocab_size <= 2**16 else "int32"
+
+    def encode(self, texts: Iterable[str]) -> list[Encoding]:
+        """Returns the tokens of each text with their places."""
+        encoded = self._tokenizer.encode_batch(self._prepared(texts), add_special_tokens=False)
+        return [
+            Encoding(one.ids, *([place[i] for place in one.offsets] for i in (0, 1)))
+            for one in encoded
+        ]
+
+    def encode_ids(self, texts: Iterable[str]) -> list[list[int]]:
+        """Returns the token ids of each text; faster than `encode`."""
+        # encode_batch_fast does not track offsets.
+        encode = getattr(self._tokenizer, "encode_batch_fast", self._tokenizer.encode_batch)
+        return [one.ids for one in encode(self._prepared(texts), add_special_tokens=False)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Returns readable text of token ids, without [PAD]."""
+        pieces = [self.pieces[i] for i in ids if i != self.pad_id]
+        return " ".join(pieces).replace(f" {_CONTINUATION}", "")
+
+    def is_continuation(self, piece_id: int) -> bool:
+        """Whether a piece continues a word: "##ing"."""
+        return self.pieces[piece_id].startswith(_CONTINUATION)
+
+    def _prepared(self, texts):
+        return [text if text.isascii() else self._like_google(text) for text in texts]
+
+    def _like_google(self, text):
+        """Replaces characters on which the library and google-research/bert differ, one by one."""
+        text = _PRIVATE_USE.sub(_NONCHARACTER, text)
+        if self.lower_case and "Σ" in text:
+            text = _WORD_WITH_SIGMA.sub(_lower_sigmas, _CONTROL.sub(_SOFT_HYPHEN, text))
+        return text
+
+
+def _lower_sigmas(match):
+    """Lower-cases each capital sigma of a word: to the final form only at the end of the word."""
+    word = match[0]
+    lower = "".join(c if c == "Σ" else c.lower()[0] for c in word).lower()
+    return "".join(small if big == "Σ" else big for big, small in zip(word, lower))
+
+
+def _set_words(tokenizer, lower_case):
+    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=True, strip_accents=lower_case, lowercase=lower_case
+    )
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+
+
+def load(path: str, lower_case: bool) -> WordPieceTokenizer:
+    """Reads a vocab.txt, local or gs://.
+
+    Raises:
+      DataError: it is missing or invalid.
+    """
+    if not folders.is_file(path, or_missing=True):
+        raise DataError(f"the vocabulary {path} is not a file")
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            return WordPieceTokenizer(file.read(), lower_case, path)
+    except tf.errors.NotFoundError as error:
+        raise DataError(f"the vocabulary {path} is not there") from error
+
+
+def train(texts: Iterable[str], size: int, lower_case: bool) -> WordPieceTokenizer:
+    """Learns a vocabulary, the same one from the same texts.
+
+    Args:
+      texts: text to learn from; iterated twice.
+      size: number of pieces with the special tokens; a small text may have fewer.
+      lower_case: see `WordPieceTokenizer`.
+
+    Raises:
+      DataError: the text is empty, or has more distinct characters than `size`.
+    """
+    trained = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token=UNKNOWN))
+    _set_words(trained, lower_case)
+    # The library numbers characters in the order of a hash table, which differs between runs, and
+    # breaks ties by these numbers. Those of "special tokens" are fixed.
+    first = [*SPECIAL, *_alphabet(texts, trained)]
+    if len(first) == len(SPECIAL):
+        raise DataError("there is no text to learn a vocabulary from")
+    if len(first) > size:
+        raise DataError(
+            f"the text has {len(first)} special tokens, first and other characters of words, and "
+            f"the vocabulary room for {size}: use a larger one"
+        )
+    trainer = tokenizers.trainers.WordPieceTrainer(
+        vocab_size=size, special_tokens=first, limit_alphabet=0, show_progress=False
+    )
+    trained.train_from_iterator(texts, trainer)
+    numbers = trained.get_vocab()
+    pieces = sorted(numbers, key=numbers.__getitem__)
+    return WordPieceTokenizer("".join(f"{piece}\n" for piece in pieces).encode(), lower_case)
+
+
+def _alphabet(texts, tokenizer):
+    """Returns the most frequent characters as pieces: "a", and "##a" if it can continue a word."""
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(text)
+    of_words: Counter[str] = Counter()
+    for character, count in counts.items():
+        for part in tokenizer.normalizer.normalize_str(character):
+            of_words[part] += 0 if part.isspace() else count
+    frequent = sorted((+of_words).items(), key=lambda item: (-item[1], item[0]))
+    characters = sorted(character for character, _ in frequent[:_MAX_ALPHABET])
+    in_words = [tokenizer.normalizer.normalize_str(f"a{character}a") for character in characters]
+    continuing = [
+        f"{_CONTINUATION}{character}"
+        for character, word in zip(characters, in_words)
+        if len(tokenizer.pre_tokenizer.pre_tokenize_str(word)) == 1
+    ]
+    return characters + continuing

@@ -1,0 +1,38 @@
+"""Entities as conlleval finds them, and their scores."""
+
+import numpy as np
+import pytest
+
+from models.text.entity_f1 import EntityF1, entities
+
+TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
+
+
+@pytest.mark.parametrize(
+    ("tags", "expected"),
+    [
+        ("O B-PER I-PER O", {(1, 2, "PER")}),
+        ("B-PER B-PER", {(0, 0, "PER"), (1, 1, "PER")}),
+        ("B-PER I-LOC", {(0, 0, "PER"), (1, 1, "LOC")}),
+        ("I-PER I-PER O I-LOC", {(0, 1, "PER"), (3, 3, "LOC")}),
+        ("O O", set()),
+        ("", set()),
+    ],
+)
+def test_entities_of_a_sentence(tags, expected):
+    assert entities(tags.split()) == expected
+
+
+def test_scores_count_whole_entities_and_only_words():
+    metric = EntityF1(TAGS)
+    labels = np.array([[-1, 1, 2, 0, 3, -1], [-1, 3, 0, -1, -1, -1]])
+    predicted = np.array([[4, 1, 2, 0, 0, 4], [3, 1, 3, 3, 0, 0]])
+    metric.update({}, {"tag_ids": labels}, {"tag_ids": predicted})
+    # Three entities, three predicted, of which one is correct.
+    assert metric.result() == pytest.approx(
+        {"entity_precision": 1 / 3, "entity_recall": 1 / 3, "entity_f1": 1 / 3}
+    )
+
+
+def test_no_entities_score_0():
+    assert set(EntityF1(TAGS).result().values()) == {0.0}

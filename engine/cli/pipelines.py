@@ -13,6 +13,7 @@ from input_fns import dataset_info as datasets
 from input_fns.image_pipeline import ImagePipeline
 from input_fns.pipeline import Pipeline
 from input_fns.record_pipeline import RecordPipeline
+from input_fns.squad_pipeline import SquadPipeline
 from input_fns.synthetic import SyntheticPipeline
 from input_fns.token_pipeline import TokenPipeline
 from models import registry
@@ -146,13 +147,14 @@ def _token_pipeline(data, is_synthetic):
     if is_synthetic:
         return SyntheticPipeline(data, TokenPipeline(data).features)
     if FLAGS.export_text:
-        if data.wordpiece.task not in ("classification", "regression"):
+        if data.wordpiece.task not in ("classification", "regression", "squad"):
             raise UsageError(
-                f"--export_text needs texts with classes or scores; {data.name} is a data set of "
-                f"{data.wordpiece.task}"
+                "--export_text needs texts with classes or scores, or questions about texts; "
+                f"{data.name} is a data set of {data.wordpiece.task}"
             )
         importlib.import_module("input_fns.wordpiece_ops")  # raises what is missing, before all
-    return TokenPipeline(data, _cache(), FLAGS.export_text)
+    pipeline = SquadPipeline if data.wordpiece.task == "squad" else TokenPipeline
+    return pipeline(data, _cache(), FLAGS.export_text)
 
 
 def _cache():

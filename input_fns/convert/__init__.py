@@ -15,21 +15,31 @@ class Source:
       needs: required flags of prepare_data.py.
       takes: optional flags.
       is_shuffled: whether training examples are shuffled before they are written.
-      is_text: whether it yields text, which is then split into subwords.
+      encoder: module of `input_fns.convert` whose `encode` turns the text that it yields, in the
+        final splits, into rows of token ids; "" if it yields no text.
     """
 
     module: str
     needs: tuple[str, ...] = ()
     takes: tuple[str, ...] = ()
     is_shuffled: bool = False
-    is_text: bool = False
+    encoder: str = ""
 
 
 # SentencePiece model types.
 SUBWORDS = ("unigram", "bpe")
 _ORDER = {"train": 0, "validation": 1, "test": 2}
 _HOLD_OUT = ("validation_fraction", "test_fraction", "seed")
+_WORDPIECE = ("vocabulary", "vocab_size", "lower_case", "max_length", "name", *_HOLD_OUT)
 _IMAGES = ("image_size", "channels", "workers", "name", *_HOLD_OUT)
+
+
+def _text(module, needs=(), takes=()):
+    """Returns a source of text for BERT."""
+    takes = (*takes, *_WORDPIECE)
+    return Source(module, ("source", *needs), takes, is_shuffled=True, encoder="token_rows")
+
+
 SOURCES = {
     "digits": Source("digits", takes=_HOLD_OUT),
     "mnist": Source("idx", ("source",), _HOLD_OUT),
@@ -57,8 +67,20 @@ SOURCES = {
         ("source", "languages"),
         ("vocabulary", "vocab_size", "subwords", "max_length", "name", *_HOLD_OUT),
         is_shuffled=True,
-        is_text=True,
+        encoder="subwords",
     ),
+    "text_files": _text(
+        "text_files",
+        needs=("text_columns", "label_columns"),
+        takes=("columns", "split_column", "group_column", "class_names", "task"),
+    ),
+    "text_folder": _text("text_folder", takes=("class_names",)),
+    "imdb": _text("imdb"),
+    "trec": _text("trec"),
+    **{
+        name: _text("glue")
+        for name in ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")
+    },
     "tfds": Source("tfds", takes=("source", *_IMAGES)),
 }
 # A function of the user, package.module:FUNCTION.
@@ -113,9 +135,8 @@ def read(options, progress=lambda line: None, function=None):
     raw = dataclasses.replace(
         raw, name=options.name or raw.name, splits={name: splits[name] for name in in_order}
     )
-    if source.is_text:
-        # SentencePiece is an optional dependency.
-        from input_fns.convert import subwords
-
-        raw = subwords.encode(raw, options, progress, held_out)
+    if source.encoder:
+        # Tokenizers are optional dependencies.
+        encoder = importlib.import_module(f"input_fns.convert.{source.encoder}")
+        raw = encoder.encode(raw, options, progress, held_out)
     return raw

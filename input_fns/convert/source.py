@@ -72,6 +72,10 @@ class Options:
     vocab_size: int = 8192
     subwords: str = "unigram"
     max_length: int = 128
+    task: str = "classification"
+    columns: tuple[str, ...] = ()
+    text_columns: tuple[str, ...] = ()
+    lower_case: bool = True
     validation_fraction: float | None = None
     test_fraction: float | None = None
     seed: int = 0

@@ -20,11 +20,13 @@ By task, labels (and features):
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 
+import numpy as np
 import tensorflow as tf
 
-from input_fns import caching, images
+from input_fns import caching, images, serving
 from input_fns.dataset_info import DatasetInfo, Feature
 from input_fns.record_pipeline import RecordPipeline
 from input_fns.records import no_autograph
@@ -57,6 +59,13 @@ class TokenPipeline(RecordPipeline):
         """Path of the vocab.txt."""
         return os.path.join(self.data.data_dir, self.data.wordpiece.vocabulary)
 
+    @functools.cached_property
+    def tokenizer(self):
+        """The tokenizer with the vocabulary of the data set, a `wordpiece.WordPieceTokenizer`."""
+        from input_fns import wordpiece  # Hugging Face tokenizers are an optional dependency
+
+        return wordpiece.load(self.vocabulary_path, self.data.wordpiece.lower_case)
+
     @property
     def assets(self) -> tuple[str, ...]:
         """Paths of files that a SavedModel must hold."""
@@ -76,6 +85,39 @@ class TokenPipeline(RecordPipeline):
         """Returns features and labels with int32 instead of other integers."""
         del random
         return tf.nest.map_structure(_as_int32, (features, labels))
+
+    def receivers(self, top_k: int = 0) -> dict[str, serving.Receiver]:
+        """Returns the serving input receivers by signature, with one for text if `serves_text`.
+
+        Its inputs are string `[batch]`, `text` and for pairs `text_pair`.
+        """
+        receivers = RecordPipeline.receivers(self, top_k)
+        if self.serves_text:
+            names = ("text", "text_pair")[: 1 + self.data.wordpiece.has_pairs]
+            receivers[serving.TEXT] = serving.Receiver(
+                {name: tf.TensorSpec([None], tf.string) for name in names},
+                lambda inputs: self._features_from_text([inputs[name] for name in names]),
+                receivers[serving.RAW].outputs,
+                lambda split, count: dict(zip(names, self._first_texts(split, count))),
+            )
+        return receivers
+
+    def _features_from_text(self, texts):
+        from input_fns import wordpiece_ops  # TensorFlow Text is an optional dependency
+
+        return wordpiece_ops.to_rows(texts, self.tokenizer, self.data.wordpiece.max_length)
+
+    def _first_texts(self, split, count):
+        """Returns the first and the second texts of the first examples, objects `[count]`."""
+        features = self._first_features(split, count)
+        special = (self.tokenizer.cls_id, self.tokenizer.sep_id)
+        is_word = (features["input_mask"] > 0) & ~np.isin(features["input_ids"], special)
+        for segment in (0, 1):
+            kept = is_word & (features["segment_ids"] == segment)
+            texts = [
+                self.tokenizer.decode(ids[row]) for ids, row in zip(features["input_ids"], kept)
+            ]
+            yield np.array([text.encode() for text in texts], object)
 
 
 def _as_int32(tensor):

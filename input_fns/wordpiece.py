@@ -28,7 +28,7 @@ except ModuleNotFoundError as error:
 PAD, UNKNOWN, CLS, SEP, MASK = SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _CONTINUATION = "##"
 # Longer words become [UNK], as in google-research/bert.
-_MAX_WORD_CHARACTERS = 200
+MAX_WORD_CHARACTERS = 200
 # Distinct characters of a learnt vocabulary; rarer ones become [UNK].
 _MAX_ALPHABET = 1000
 # The library removes private-use characters, and fails for surrogates without a partner, which
@@ -96,7 +96,7 @@ class WordPieceTokenizer:
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = special
         self._tokenizer = tokenizers.Tokenizer(
             tokenizers.models.WordPiece(
-                numbers, unk_token=UNKNOWN, max_input_chars_per_word=_MAX_WORD_CHARACTERS
+                numbers, unk_token=UNKNOWN, max_input_chars_per_word=MAX_WORD_CHARACTERS
             )
         )
         _set_words(self._tokenizer, lower_case)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+from collections.abc import Mapping
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,7 +17,8 @@ class Source:
       takes: optional flags.
       is_shuffled: whether training examples are shuffled before they are written.
       encoder: module of `input_fns.convert` whose `encode` turns the text that it yields, in the
-        final splits, into rows of token ids; "" if it yields no text.
+        final splits, into rows of tokens; "" if it yields rows.
+      defaults: `{flag: default}`, if it differs from that of the flag.
     """
 
     module: str
@@ -24,6 +26,7 @@ class Source:
     takes: tuple[str, ...] = ()
     is_shuffled: bool = False
     encoder: str = ""
+    defaults: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 # SentencePiece model types.
@@ -68,6 +71,14 @@ SOURCES = {
         ("vocabulary", "vocab_size", "subwords", "max_length", "name", *_HOLD_OUT),
         is_shuffled=True,
         encoder="subwords",
+    ),
+    "squad": Source(
+        "squad",
+        ("source", "vocabulary"),
+        ("lower_case", "max_length", "doc_stride", "max_query_length", "name", *_HOLD_OUT),
+        is_shuffled=True,
+        encoder="squad_windows",
+        defaults={"max_length": 384},
     ),
     "text_files": _text(
         "text_files",
@@ -136,7 +147,7 @@ def read(options, progress=lambda line: None, function=None):
         raw, name=options.name or raw.name, splits={name: splits[name] for name in in_order}
     )
     if source.encoder:
-        # Tokenizers are optional dependencies.
+        # Its tokenizer is an optional dependency.
         encoder = importlib.import_module(f"input_fns.convert.{source.encoder}")
         raw = encoder.encode(raw, options, progress, held_out)
     return raw

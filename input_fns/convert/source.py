@@ -76,6 +76,8 @@ class Options:
     columns: tuple[str, ...] = ()
     text_columns: tuple[str, ...] = ()
     lower_case: bool = True
+    doc_stride: int = 128
+    max_query_length: int = 64
     validation_fraction: float | None = None
     test_fraction: float | None = None
     seed: int = 0

@@ -14,11 +14,13 @@ Sizes: batch; length, tokens of a row; hidden_size. Features of all tasks:
 
 from __future__ import annotations
 
+import functools
+
 import tensorflow as tf
 
 from models.layers import attention, normalization
 from models.layers.dropout import dropout
-from models.model import ModelError, check_fractions
+from models.model import Model, ModelError, check_fractions
 
 FEATURES = ("input_ids", "input_mask", "segment_ids")
 # Sizes of google-research/bert; minilm is that of sentence-transformers' all-MiniLM-L6.
@@ -66,6 +68,33 @@ def check_params(params):
             f"the data set has rows of {params['max_length']} tokens, but the model "
             f"max_positions={params['max_positions']}: prepare the data with a smaller --max_length"
         )
+
+
+def model(size, task, inference, **more):
+    """Returns the Model `bert_<size>_<task>`.
+
+    Args:
+      size: one of `SIZES`.
+      task: name of the head.
+      inference: see `models.model.Model`.
+      **more: other arguments of `Model`; `dataset_properties` adds to those of the encoder, and
+        `default_params` takes `size`.
+    """
+    make_params = more.pop("default_params", default_params)
+    return Model(
+        name=f"bert_{size}_{task}",
+        default_params=functools.partial(make_params, size),
+        inference=inference,
+        warm_start_scope="bert/(embeddings|encoder)/.*",
+        layer_variables=_layer_variables,
+        dataset_properties=(*more.pop("dataset_properties", ()), "vocab_size", "max_length"),
+        **{"check_params": check_params, "features": FEATURES, **more},
+    )
+
+
+def _layer_variables(params):
+    layers = (f"encoder/layer_{i}" for i in range(params["num_layers"]))
+    return [f"bert/{scope}/.*" for scope in ("embeddings", *layers)]
 
 
 def initializer(params):

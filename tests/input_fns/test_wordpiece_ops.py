@@ -1,0 +1,50 @@
+"""WordPiece tokens in a graph are those of prepare_data.py."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from input_fns import wordpiece
+
+wordpiece_ops = pytest.importorskip("input_fns.wordpiece_ops")
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+VOCABULARY = wordpiece.WordPieceTokenizer(
+    "".join(f"{piece}\n" for piece in [*SPECIAL, "[", "]", "sep", "a", "##b", ",", "é"]).encode(),
+    lower_case=True,
+)
+CLS, SEP = VOCABULARY.cls_id, VOCABULARY.sep_id
+
+
+def rows(texts, max_length):
+    """Rows in Python; pairs are truncated token by token."""
+    segments = [VOCABULARY.encode_ids([text])[0] for text in texts]
+    while sum(map(len, segments)) > max_length - 1 - len(segments):
+        longest = segments[0] if len(segments[0]) > len(segments[-1]) else segments[-1]
+        longest.pop()
+    ids, segment_ids = [CLS], [0]
+    for number, segment in enumerate(segments):
+        ids += [*segment, SEP]
+        segment_ids += [number] * (len(segment) + 1)
+    padding = [0] * (max_length - len(ids))
+    return ids + padding, [1] * len(ids) + padding, segment_ids + padding
+
+
+@pytest.mark.parametrize(
+    "texts", [["A ab, é [SEP]", "", "a " * 9, "x" * 300], ["ABAB", "aab,", "a", ","]]
+)
+def test_a_text_has_the_tokens_of_prepare_data(session, texts):
+    found = session.run(wordpiece_ops.to_rows([tf.constant(texts)], VOCABULARY, 7))
+    expected = [rows([text], 7) for text in texts]
+    for name, wanted in zip(("input_ids", "input_mask", "segment_ids"), zip(*expected)):
+        np.testing.assert_array_equal(found[name], wanted)
+
+
+@pytest.mark.parametrize("max_length", [7, 8])
+def test_pairs_are_truncated_like_google_research_bert(session, max_length):
+    pairs = [("a " * i, "ab " * j) for i in range(8) for j in range(8)]
+    first, second = map(tf.constant, zip(*pairs))
+    found = session.run(wordpiece_ops.to_rows([first, second], VOCABULARY, max_length))
+    expected = [rows(pair, max_length) for pair in pairs]
+    for name, wanted in zip(("input_ids", "input_mask", "segment_ids"), zip(*expected)):
+        np.testing.assert_array_equal(found[name], wanted)

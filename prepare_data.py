@@ -93,6 +93,9 @@ def _check_same(ready, prepared_with):
 
 def _options():
     values = {field.name: FLAGS[field.name].value for field in dataclasses.fields(source.Options)}
+    for name, default in convert.source_of(FLAGS.dataset).defaults.items():
+        if not FLAGS[name].present:
+            values[name] = default
     lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
     return source.Options(**{**values, **lists})
 

@@ -76,15 +76,18 @@ class PredictSettings:
 
     Attributes:
       batch_size: global batch size.
-      output: path of the file with the predictions; "": in model_dir.
+      output: path of the file with the predictions, or of a folder if there are several files;
+        "": in model_dir.
       text_input: sentences to predict instead of the evaluation split, or None.
       image_input: image files to predict instead of the evaluation split, or None.
+      has_files: whether the host metrics of the model write the predictions; see `FileMetric`.
     """
 
     batch_size: int
     output: str
     text_input: TextInput | None
     image_input: ImageInput | None
+    has_files: bool
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ def from_files(pipeline, outputs) -> serving.Receiver:
 
     Args:
       pipeline: an `ImagePipeline` of uint8 grey or RGB images.
-      outputs: from predictions to the outputs of the SavedModel.
+      outputs: from predictions and features to the outputs of the SavedModel.
     """
     shape = pipeline.features["image"].shape
 

@@ -56,7 +56,7 @@ class Fields:
 
     def items(self, name: str, read: Read) -> tuple:
         """Returns `read(value, where)` of each value of a list."""
-        return _items(self._get(name), self._path(name), read)
+        return items(self._get(name), self._path(name), read)
 
     def named(self, name: str, read: Read, separator: str | None = None) -> dict[str, Any]:
         """Returns `read(value, where)` of each field of an object.
@@ -70,6 +70,10 @@ class Fields:
             is_valid = all(map(names.is_plain_name, parts))
             _check(key, f"a key of {path}", is_valid, "a plain name")
         return {key: read(value, f"{path}.{key}") for key, value in values.items()}
+
+    def required(self, name: str, read: Read) -> Any:
+        """Returns `read(value, where)`."""
+        return read(self._get(name), self._path(name))
 
     def optional(self, name: str, read: Read) -> Any:
         """Returns `read(value, where)`; None if the field is missing or null."""
@@ -94,7 +98,7 @@ def integer(value: Any, where: str, low: int = 0, high: int = MAX_INT) -> int:
 
 def strings(value: Any, where: str) -> tuple[str, ...]:
     """Returns `value`, a list of strings."""
-    return _items(value, where, lambda v, path: _check(v, path, isinstance(v, str), "a string"))
+    return items(value, where, lambda v, path: _check(v, path, isinstance(v, str), "a string"))
 
 
 def mapping(value: Any, where: str) -> dict[str, Any]:
@@ -138,7 +142,8 @@ def _refuse_constant(name):
     raise DataError(f"{name} is not a number")
 
 
-def _items(values, where, read):
+def items(values: Any, where: str, read: Read) -> tuple:
+    """Returns `read(value, where)` of each value of a list."""
     _check(values, where, isinstance(values, list), "a list")
     return tuple(read(value, f"{where}[{i}]") for i, value in enumerate(values))
 

@@ -254,7 +254,8 @@ class RecordPipeline:
           top_k: see `serving.class_outputs`.
         """
 
-        def outputs(predictions):
+        def outputs(predictions, features):
+            del features
             return serving.class_outputs(predictions, self.data.class_names, top_k)
 
         def first_records(split, count):

@@ -28,13 +28,13 @@ class Receiver:
     Attributes:
       inputs: `{name: spec}` with a dynamic batch; names are unique over all receivers.
       features: function from tensors of `inputs` to the features of the model.
-      outputs: function from predictions to the outputs of the signature.
+      outputs: function from predictions and these features to the outputs of the signature.
       requests: `(split, count) -> {name: array [count, ...]}`, the first examples of a split.
     """
 
     inputs: dict[str, tf.TensorSpec]
     features: Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]]
-    outputs: Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]]
+    outputs: Callable[[dict[str, tf.Tensor], dict[str, tf.Tensor]], dict[str, tf.Tensor]]
     requests: Callable[[str, int], dict[str, np.ndarray]]
 
 

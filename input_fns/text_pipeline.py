@@ -143,7 +143,8 @@ class TextPipeline(RecordPipeline):
         max_length = self.data.text.max_length
         return {"source": text_ops.to_rows(inputs["text"], self.vocabulary, max_length)}
 
-    def _text_outputs(self, predictions):
+    def _text_outputs(self, predictions, features):
+        del features
         from input_fns import text_ops
 
         text = text_ops.to_text(predictions["target"], self.vocabulary)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 # A dict of tensors, which may be nested; the first dimension of every tensor is the batch.
 Tensors = dict
@@ -58,6 +58,18 @@ class HostMetric(Protocol):
 
     def result(self) -> dict[str, float]:
         """Returns the metrics of all batches."""
+
+
+@runtime_checkable
+class FileMetric(HostMetric, Protocol):
+    """A host metric that turns the predictions of a split into files, such as answers as JSON.
+
+    An evaluation writes them into its folder; `--mode=predict` writes them instead of the
+    predictions.
+    """
+
+    def files(self) -> dict[str, str]:
+        """Returns `{name: content}` for all batches."""
 
 
 class Evaluation(Protocol):

@@ -14,7 +14,7 @@ from engine.checkpoints import find
 from engine.checkpoints.best import BEST_DIR, BestCheckpoint
 from engine.cli import run_errors
 from engine.distribute import tf_config
-from engine.evaluation import predictions
+from engine.evaluation import host_metrics, predictions
 from engine.evaluation.evaluator import Evaluator
 from engine.hooks import results
 from engine.run_settings import RunSettings, TrainingState
@@ -154,12 +154,14 @@ def continuous_eval(estimator, settings, state, input_fns):
 
 
 def predict(estimator, settings, state, input_fns):
-    """Writes a file with the predictions of a split, of `--input` images or of lines of text."""
+    """Writes the predictions of a split, of `--input` images or of lines of text."""
     del state
     if settings.prediction.text_input is not None:
         from engine.evaluation import translation  # SentencePiece is an optional dependency
 
         translation.write_file(estimator, settings, input_fns.predict)
+    elif settings.prediction.has_files:
+        host_metrics.write_predictions(settings, estimator, input_fns.host)
     else:
         predictions.write_file(estimator, settings, input_fns.predict)
 

@@ -7,12 +7,13 @@ import inspect
 from typing import Any
 
 from common.errors import UsageError
-from engine.cli.flags import FLAGS, is_own_dataset
+from engine.cli.flags import FLAGS, TRANSLATION, is_own_dataset
 from input_fns import augment, caching, inspection, synthetic
 from input_fns import dataset_info as datasets
 from input_fns.image_pipeline import ImagePipeline
 from input_fns.pipeline import Pipeline
 from input_fns.record_pipeline import RecordPipeline
+from input_fns.squad_pipeline import SquadPipeline
 from input_fns.synthetic import SyntheticPipeline
 from input_fns.token_pipeline import TokenPipeline
 from models import registry
@@ -123,8 +124,10 @@ def _dataset(is_synthetic, splits):
         data = datasets.load(FLAGS.data_dir, FLAGS.dataset, splits, repaired_split)
         inspection.check_contents(data, [split for split in splits if split != repaired_split])
         return data
-    if FLAGS.synthetic_text is not None:
+    if FLAGS.synthetic_text is not None and FLAGS.synthetic_task == TRANSLATION:
         return synthetic.text_dataset(*FLAGS.synthetic_text)
+    if FLAGS.synthetic_text is not None:
+        return synthetic.token_dataset(FLAGS.synthetic_task, *FLAGS.synthetic_text)
     return synthetic.dataset(FLAGS.image_size, FLAGS.synthetic_classes)
 
 
@@ -142,17 +145,16 @@ def _text_pipeline(data, is_synthetic):
 def _token_pipeline(data, is_synthetic):
     _reject_flags(("augment", "image_size"), f"needs images, but {data.name} is text")
     if is_synthetic:
-        raise UsageError(
-            f"--dataset={synthetic.NAME} imitates images and parallel text, not {data.name}"
-        )
+        return SyntheticPipeline(data, TokenPipeline(data).features)
     if FLAGS.export_text:
-        if data.wordpiece.task not in ("classification", "regression"):
+        if data.wordpiece.task not in ("classification", "regression", "squad"):
             raise UsageError(
-                f"--export_text needs texts with classes or scores; {data.name} is a data set of "
-                f"{data.wordpiece.task}"
+                "--export_text needs texts with classes or scores, or questions about texts; "
+                f"{data.name} is a data set of {data.wordpiece.task}"
             )
         importlib.import_module("input_fns.wordpiece_ops")  # raises what is missing, before all
-    return TokenPipeline(data, _cache(), FLAGS.export_text)
+    pipeline = SquadPipeline if data.wordpiece.task == "squad" else TokenPipeline
+    return pipeline(data, _cache(), FLAGS.export_text)
 
 
 def _cache():

@@ -85,6 +85,28 @@ _define(
     lower_bound=8,
     upper_bound=2**16,
 )
+_define(
+    flags.DEFINE_boolean,
+    "lower_case",
+    True,
+    "Lower-case text and remove its accents, as for uncased BERT models.",
+)
+_define(
+    flags.DEFINE_integer,
+    "doc_stride",
+    128,
+    "Tokens from the start of a window of a context to that of the next.",
+    lower_bound=1,
+    upper_bound=2**16,
+)
+_define(
+    flags.DEFINE_integer,
+    "max_query_length",
+    64,
+    "Tokens of a question; longer ones are truncated.",
+    lower_bound=1,
+    upper_bound=2**16,
+)
 for _name in ("validation", "test"):
     _define(
         flags.DEFINE_float,

@@ -7,7 +7,7 @@ import math
 import os
 import secrets
 
-from common import files
+from common import files, folders
 from common.errors import UsageError
 from common.strict_flags import MAX_INTEGER
 from engine.checkpoints import find, recovery, trained_on, warm_start
@@ -15,7 +15,7 @@ from engine.checkpoints.model_dir_lock import BEST_LOCK, TRAIN_LOCK, ModelDirLoc
 from engine.cli import hparams, pipelines, startup
 from engine.cli.flags import FLAGS, TRAINING_MODES, as_flagfile, batch_sizes, is_own_dataset
 from engine.distribute.tf_config import Task
-from engine.evaluation import predictions
+from engine.evaluation import host_metrics, predictions
 from engine.evaluation.image_input import ImageInput
 from engine.hooks import memory_check
 from engine.hooks.progress import Clock, StepCounter
@@ -95,12 +95,14 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
     params = hparams.resolve(model, FLAGS.params, pipeline.properties, FLAGS.precision)
     for split in splits:
         dataset.split(split)
-    _check_prediction(pipeline)
+    has_files = FLAGS.mode == "predict" and host_metrics.has_files(model, params, pipeline)
+    _check_prediction(pipeline, has_files)
     prediction = PredictSettings(
         FLAGS.predict_batch_size,
         FLAGS.predict_output,
         _text_input(pipeline),
         _image_input(pipeline),
+        has_files,
     )
     _check_cluster(task, is_training)
     lock.lock_existing()
@@ -162,7 +164,7 @@ def _lock(task):
     return ModelDirLock(FLAGS.model_dir, FLAGS.mode, tuple(names))
 
 
-def _check_prediction(pipeline):
+def _check_prediction(pipeline, has_files):
     data = pipeline.data
     if FLAGS.export_text and not (data.text or data.wordpiece):
         raise UsageError(f"--export_text needs a text data set; {data.name} is not one")
@@ -174,13 +176,21 @@ def _check_prediction(pipeline):
         raise UsageError(
             f"--export_top_k={FLAGS.export_top_k}, but {data.name} has {data.num_classes} classes"
         )
+    if not FLAGS.predict_output:
+        return
+    if has_files:
+        if folders.is_file(FLAGS.predict_output):
+            raise UsageError(
+                f"--predict_output={FLAGS.predict_output} is a file, but --model={FLAGS.model} "
+                "writes several: give the name of a folder"
+            )
+        return
     endings = (".txt",) if data.text else (".jsonl", ".npz")
-    if FLAGS.predict_output and not FLAGS.predict_output.endswith(endings):
+    if not FLAGS.predict_output.endswith(endings):
         raise UsageError(
             f"--predict_output={FLAGS.predict_output} must end in {' or '.join(endings)}"
         )
-    if FLAGS.predict_output:
-        predictions.check_output(FLAGS.predict_output)
+    predictions.check_output(FLAGS.predict_output)
 
 
 def _text_input(pipeline):

@@ -39,7 +39,8 @@ class Evaluator:
         """
         settings = self._settings
         metrics, step, examples = self._metrics(checkpoint)
-        found = host_metrics.compute(settings, self._estimator, self._input_fns.host, checkpoint)
+        updated = host_metrics.predict(settings, self._estimator, self._input_fns.host, checkpoint)
+        found = {name: value for metric in updated for name, value in metric.result().items()}
         clash = found.keys() & metrics.keys()
         if clash:
             raise ModelError(f"{sorted(clash)} are host metrics and streaming metrics. Rename one")
@@ -54,6 +55,7 @@ class Evaluator:
             labels=examples.get("labels"),
             predictions=examples.get("predictions", {}),
         )
+        host_metrics.write_files(updated, evaluation.folder)
         model_reports = settings.model.reports(settings.params, settings.pipeline)
         if found:
             summaries.write_scalars(evaluation.folder, step, found)

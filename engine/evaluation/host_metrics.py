@@ -1,18 +1,22 @@
-"""Computes the host metrics of a model, such as BLEU, from the predictions of a whole split."""
+"""Feeds the host metrics of a model, such as BLEU, with the predictions of a whole split."""
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from common import files
+from engine.checkpoints import find
 from engine.hooks import progress
 from input_fns import DataError
+from models.model import FileMetric, HostMetric
 
 
-def compute(settings, estimator, host_input_fn, checkpoint: str) -> dict[str, Any]:
-    """Predicts every example of the evaluation split; returns the host metrics.
+def predict(settings, estimator, host_input_fn, checkpoint: str) -> Sequence[HostMetric]:
+    """Predicts every example of the evaluation split; returns the updated host metrics.
 
     Args:
       settings: `RunSettings`.
@@ -25,7 +29,7 @@ def compute(settings, estimator, host_input_fn, checkpoint: str) -> dict[str, An
     """
     host_metrics = settings.model.host_metrics(settings.params, settings.pipeline)
     if not host_metrics:
-        return {}
+        return ()
     split, batch_size = settings.evaluation.split, settings.prediction.batch_size
     size = settings.dataset.split(split).num_examples
     predictions = estimator.predict(
@@ -43,7 +47,37 @@ def compute(settings, estimator, host_input_fn, checkpoint: str) -> dict[str, An
         count += num_examples
     if count != size or next(predictions, None) is not None:
         raise DataError(f"the predictions do not match the {size} examples of split '{split}'")
-    return {name: value for metric in host_metrics for name, value in metric.result().items()}
+    return host_metrics
+
+
+def has_files(model, params, pipeline) -> bool:
+    """Whether the model writes its predictions of a split as files of host metrics."""
+    return any(isinstance(metric, FileMetric) for metric in model.host_metrics(params, pipeline))
+
+
+def write_files(host_metrics: Sequence[HostMetric], folder: str) -> list[str]:
+    """Writes the files of the host metrics atomically; returns their names."""
+    contents = {
+        name: content
+        for metric in host_metrics
+        if isinstance(metric, FileMetric)
+        for name, content in metric.files().items()
+    }
+    for name, content in contents.items():
+        with files.atomic_write(os.path.join(folder, name)) as file:
+            file.write(content)
+    return list(contents)
+
+
+def write_predictions(settings, estimator, host_input_fn) -> None:
+    """Writes the files of the host metrics for the evaluation split: `--mode=predict`."""
+    split = settings.evaluation.split
+    name = f"predictions_{split}_{settings.start_step}"
+    name = find.add_label(name, settings.model_dir, settings.checkpoint)
+    folder = settings.prediction.output or os.path.join(settings.model_dir, name)
+    host_metrics = predict(settings, estimator, host_input_fn, settings.checkpoint)
+    written = ", ".join(write_files(host_metrics, folder))
+    print(f"predictions of {split} by {settings.checkpoint}: {folder}: {written}")
 
 
 def _take(batches, num_examples):

@@ -93,11 +93,13 @@ def export_outputs(features, predictions, predict, pipeline, top_k: int):
     for name, receiver in pipeline.receivers(top_k).items():
         if not receiver.inputs.keys() <= features.keys():
             continue
+        receiver_features = features
         if name != serving.RAW:
             with tf.compat.v1.variable_scope(tf.compat.v1.get_variable_scope(), reuse=True):
                 inputs = {key: features[key] for key in receiver.inputs}
-                predictions = _predict_with_padding(predict, receiver.features(inputs))
-        outputs = receiver.outputs(predictions)
+                receiver_features = receiver.features(inputs)
+                predictions = _predict_with_padding(predict, receiver_features)
+        outputs = receiver.outputs(predictions, receiver_features)
         signatures[name] = _Predict(list(receiver.inputs), outputs)
         if name == serving.TF_EXAMPLE and "probabilities" in outputs:
             signatures[serving.CLASSIFY] = _classify(outputs, pipeline.data.class_names)

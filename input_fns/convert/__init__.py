@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+from collections.abc import Mapping
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,14 +16,17 @@ class Source:
       needs: required flags of prepare_data.py.
       takes: optional flags.
       is_shuffled: whether training examples are shuffled before they are written.
-      is_text: whether it yields text, which is then split into subwords.
+      encoder: module of `input_fns.convert` whose `encode` turns the text that it yields into rows
+        of tokens; "" if it yields rows.
+      defaults: `{flag: default}`, if it differs from that of the flag.
     """
 
     module: str
     needs: tuple[str, ...] = ()
     takes: tuple[str, ...] = ()
     is_shuffled: bool = False
-    is_text: bool = False
+    encoder: str = ""
+    defaults: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 # SentencePiece model types.
@@ -57,7 +61,15 @@ SOURCES = {
         ("source", "languages"),
         ("vocabulary", "vocab_size", "subwords", "max_length", "name", *_HOLD_OUT),
         is_shuffled=True,
-        is_text=True,
+        encoder="subwords",
+    ),
+    "squad": Source(
+        "squad",
+        ("source", "vocabulary"),
+        ("lower_case", "max_length", "doc_stride", "max_query_length", "name", *_HOLD_OUT),
+        is_shuffled=True,
+        encoder="squad_windows",
+        defaults={"max_length": 384},
     ),
     "tfds": Source("tfds", takes=("source", *_IMAGES)),
 }
@@ -113,9 +125,8 @@ def read(options, progress=lambda line: None, function=None):
     raw = dataclasses.replace(
         raw, name=options.name or raw.name, splits={name: splits[name] for name in in_order}
     )
-    if source.is_text:
-        # SentencePiece is an optional dependency.
-        from input_fns.convert import subwords
-
-        raw = subwords.encode(raw, options, progress, held_out)
+    if source.encoder:
+        # Its tokenizer is an optional dependency.
+        encoder = importlib.import_module(f"input_fns.convert.{source.encoder}")
+        raw = encoder.encode(raw, options, progress, held_out)
     return raw

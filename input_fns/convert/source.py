@@ -72,6 +72,9 @@ class Options:
     vocab_size: int = 8192
     subwords: str = "unigram"
     max_length: int = 128
+    lower_case: bool = True
+    doc_stride: int = 128
+    max_query_length: int = 64
     validation_fraction: float | None = None
     test_fraction: float | None = None
     seed: int = 0

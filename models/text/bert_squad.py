@@ -6,13 +6,11 @@ and `end_positions`: the first and the last token of the answer, or 0, [CLS], fo
 
 from __future__ import annotations
 
-import functools
-
 import tensorflow as tf
 
 from models.layers.losses import cross_entropy
 from models.model import Loss, Model
-from models.text import bert
+from models.text import bert, squad_answers, squad_spans
 
 
 def inference(features, params, training):
@@ -65,21 +63,40 @@ def metrics(features, labels, outputs, weights, params):
 
 
 def predictions(features, outputs, params):
-    """Returns `{"start_logits": float32 [batch, length], "end_logits": ...}`."""
-    del features, params
-    return {name: outputs[name] for name in ("start_logits", "end_logits")}
+    """Returns `{"start_logits": float32 [batch, length], "end_logits": ...}`.
+
+    With the features of a signature that takes text, also the best span of each window.
+    """
+    logits = {name: outputs[name] for name in ("start_logits", "end_logits")}
+    if squad_spans.NEEDS <= features.keys():
+        return {**logits, **squad_spans.best_spans(features, logits, params)}
+    return logits
+
+
+def host_metrics(params, pipeline):
+    """Exact match and F1, if the pipeline has the questions."""
+    if not hasattr(pipeline, "questions_around"):
+        return []
+    return [squad_answers.SquadAnswers(params, pipeline)]
+
+
+def check_params(params):
+    """Raises `ModelError` for a hyperparameter out of range."""
+    bert.check_params(params)
+    squad_answers.check_params(params)
 
 
 def _model(size):
     return Model(
         name=f"bert_{size}_squad",
-        default_params=functools.partial(bert.default_params, size),
+        default_params=lambda: {**bert.default_params(size), **squad_answers.default_params()},
         inference=inference,
         losses=losses,
         predictions=predictions,
         metrics=metrics,
         eval_outputs=eval_outputs,
-        check_params=bert.check_params,
+        host_metrics=host_metrics,
+        check_params=check_params,
         features=bert.FEATURES,
         dataset_properties=("vocab_size", "max_length"),
     )

@@ -31,6 +31,8 @@ SIZES = {
     "base": {"num_layers": 12, "hidden_size": 768, "num_heads": 12, "ffn_size": 3072},
     "large": {"num_layers": 24, "hidden_size": 1024, "num_heads": 16, "ffn_size": 4096},
 }
+# A warm start restores all of these; heads and the pooler may be new.
+WARM_START_SCOPE = "bert/(embeddings|encoder)/.*"
 _NORM_EPSILON = 1e-12
 
 
@@ -66,6 +68,12 @@ def check_params(params):
             f"the data set has rows of {params['max_length']} tokens, but the model "
             f"max_positions={params['max_positions']}: prepare the data with a smaller --max_length"
         )
+
+
+def layer_variables(params):
+    """Returns a regular expression of the variables of each layer, the embeddings first."""
+    layers = [f"bert/encoder/layer_{i}/.*" for i in range(params["num_layers"])]
+    return ["bert/embeddings/.*", *layers]
 
 
 def initializer(params):

@@ -8,7 +8,7 @@ from models import classification
 from models.confusion_matrix import ConfusionMatrix
 from models.layers.dropout import dropout
 from models.model import Model, ModelError, check_fractions
-from models.text import bert
+from models.text import bert, bert_files
 
 
 def default_params(size):
@@ -68,6 +68,9 @@ def _model(size):
         predictions=classification.predictions,
         metrics=metrics,
         reports=reports,
+        warm_start_scope=bert.WARM_START_SCOPE,
+        check_warm_start=bert_files.check_warm_start,
+        layer_variables=bert.layer_variables,
         check_params=check_params,
         features=bert.FEATURES,
         dataset_properties=("num_classes", "vocab_size", "max_length"),

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from models.layers.losses import cross_entropy
 from models.model import Loss, Model
-from models.text import bert
+from models.text import bert, bert_files
 
 
 def inference(features, params, training):
@@ -123,6 +123,9 @@ def _model(size):
         predictions=predictions,
         metrics=metrics,
         eval_outputs=eval_outputs,
+        warm_start_scope=bert.WARM_START_SCOPE,
+        check_warm_start=bert_files.check_warm_start,
+        layer_variables=bert.layer_variables,
         check_params=bert.check_params,
         features=(*bert.FEATURES, "masked_lm_positions"),
         dataset_properties=("vocab_size", "max_length"),

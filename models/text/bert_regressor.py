@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from models.layers.dropout import dropout
 from models.model import Loss, Model
-from models.text import bert
+from models.text import bert, bert_files
 
 
 def inference(features, params, training):
@@ -69,6 +69,9 @@ def _model(size):
         predictions=predictions,
         metrics=metrics,
         host_metrics=host_metrics,
+        warm_start_scope=bert.WARM_START_SCOPE,
+        check_warm_start=bert_files.check_warm_start,
+        layer_variables=bert.layer_variables,
         check_params=bert.check_params,
         features=bert.FEATURES,
         dataset_properties=("vocab_size", "max_length"),

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from models.layers.losses import cross_entropy
 from models.model import Loss, Model
-from models.text import bert, squad_answers, squad_spans
+from models.text import bert, bert_files, squad_answers, squad_spans
 
 
 def inference(features, params, training):
@@ -96,6 +96,9 @@ def _model(size):
         metrics=metrics,
         eval_outputs=eval_outputs,
         host_metrics=host_metrics,
+        warm_start_scope=bert.WARM_START_SCOPE,
+        check_warm_start=bert_files.check_warm_start,
+        layer_variables=bert.layer_variables,
         check_params=check_params,
         features=bert.FEATURES,
         dataset_properties=("vocab_size", "max_length"),

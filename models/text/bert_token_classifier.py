@@ -12,7 +12,7 @@ import tensorflow as tf
 from models.layers.dropout import dropout
 from models.layers.losses import cross_entropy
 from models.model import Loss, Model, ModelError
-from models.text import bert
+from models.text import bert, bert_files
 from models.text.entity_f1 import EntityF1
 
 
@@ -115,6 +115,9 @@ def _model(size):
         metrics=metrics,
         eval_outputs=eval_outputs,
         host_metrics=host_metrics,
+        warm_start_scope=bert.WARM_START_SCOPE,
+        check_warm_start=bert_files.check_warm_start,
+        layer_variables=bert.layer_variables,
         check_params=check_params,
         features=bert.FEATURES,
         dataset_properties=("num_tags", "vocab_size", "max_length"),

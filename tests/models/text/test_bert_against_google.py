@@ -7,7 +7,7 @@ import tensorflow as tf
 from engine.train import loss_reduction
 from models.text import bert, bert_pretraining
 from tests import google_bert, minilm
-from tools import bert_checkpoint
+from tools import bert_hugging_face
 
 pytestmark = google_bert.needs_checkout
 # Largest difference, relative to the largest number of an array, but at least to 1.
@@ -83,7 +83,7 @@ def build_ours(features, labels, params):
 def build_google(features, labels, params):
     modeling, program = google_bert.load("modeling"), google_bert.load("run_pretraining")
     config = modeling.BertConfig(
-        **{theirs: params[ours] for ours, theirs in bert_checkpoint._PARAMS.items()}
+        **{theirs: params[ours] for ours, theirs in bert_hugging_face.PARAMS.items()}
     )
     model = modeling.BertModel(
         config,
@@ -123,7 +123,6 @@ def compare(params, values=None, **sizes):
     features, labels = make_features(params, **sizes)
     theirs, values = run(build_google, params, features, labels, values)
     ours, _ = run(build_ours, params, features, labels, values)
-    return largest_difference(ours, theirs)
     return largest_difference(ours, theirs)
 
 

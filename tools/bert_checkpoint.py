@@ -24,10 +24,10 @@ import numpy as np
 import tensorflow as tf
 
 from common import files
-from common.errors import DataError, UsageError
+from common.errors import UsageError
 from engine.checkpoints import find, writer
 from engine.cli import hparams, runtime
-from input_fns import dataset_info
+from input_fns import DataError, dataset_info
 from models import registry
 from models.model import ModelError
 from models.text import bert

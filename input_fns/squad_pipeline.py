@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from input_fns import DataError, records, serving
 from input_fns.convert import squad

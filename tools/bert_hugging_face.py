@@ -84,8 +84,8 @@ def to_variables(tensors, params, num_tokens):
     }
     if len(numbers) != params["num_layers"]:
         raise UsageError(
-            f"config.json says num_hidden_layers={params['num_layers']}, but the number of layers in "
-            f"the weights is {len(numbers)}"
+            f"config.json says num_hidden_layers={params['num_layers']}, but the number of layers "
+            f"in the weights is {len(numbers)}"
         )
     if num_tokens > params["vocab_size"]:
         raise UsageError(

@@ -72,6 +72,9 @@ class Options:
     vocab_size: int = 8192
     subwords: str = "unigram"
     max_length: int = 128
+    task: str = "classification"
+    columns: tuple[str, ...] = ()
+    text_columns: tuple[str, ...] = ()
     lower_case: bool = True
     doc_stride: int = 128
     max_query_length: int = 64

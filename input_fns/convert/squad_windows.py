@@ -236,7 +236,9 @@ def encode(
         splits[name], described[name] = _encode_split(
             name, split, numbers, tokenizer, options, side_file, progress
         )
-        progress(f"{name}: {described[name].describe(splits[name].num_windows, options.max_length)}")
+        progress(
+            f"{name}: {described[name].describe(splits[name].num_windows, options.max_length)}"
+        )
     return dataclasses.replace(
         raw,
         splits=splits,

@@ -14,11 +14,14 @@ Sizes: batch; length, tokens of a row; hidden_size. Features of all tasks:
 
 from __future__ import annotations
 
+import functools
+
 import tensorflow as tf
 
 from models.layers import attention, normalization
 from models.layers.dropout import dropout
-from models.model import ModelError, check_fractions
+from models.model import Model, ModelError, check_fractions
+from models.text import bert_files
 
 FEATURES = ("input_ids", "input_mask", "segment_ids")
 # Sizes of google-research/bert; minilm is that of sentence-transformers' all-MiniLM-L6.
@@ -31,8 +34,6 @@ SIZES = {
     "base": {"num_layers": 12, "hidden_size": 768, "num_heads": 12, "ffn_size": 3072},
     "large": {"num_layers": 24, "hidden_size": 1024, "num_heads": 16, "ffn_size": 4096},
 }
-# A warm start restores all of these; heads and the pooler may be new.
-WARM_START_SCOPE = "bert/(embeddings|encoder)/.*"
 _NORM_EPSILON = 1e-12
 
 
@@ -70,10 +71,32 @@ def check_params(params):
         )
 
 
-def layer_variables(params):
-    """Returns a regular expression of the variables of each layer, the embeddings first."""
-    layers = [f"bert/encoder/layer_{i}/.*" for i in range(params["num_layers"])]
-    return ["bert/embeddings/.*", *layers]
+def model(size, task, inference, **more):
+    """Returns the Model `bert_<size>_<task>`.
+
+    Args:
+      size: one of `SIZES`.
+      task: name of the head.
+      inference: see `models.model.Model`.
+      **more: other arguments of `Model`; `dataset_properties` adds to those of the encoder, and
+        `default_params` takes `size`.
+    """
+    make_params = more.pop("default_params", default_params)
+    return Model(
+        name=f"bert_{size}_{task}",
+        default_params=functools.partial(make_params, size),
+        inference=inference,
+        warm_start_scope="bert/(embeddings|encoder)/.*",
+        check_warm_start=bert_files.check_warm_start,
+        layer_variables=_layer_variables,
+        dataset_properties=(*more.pop("dataset_properties", ()), "vocab_size", "max_length"),
+        **{"check_params": check_params, "features": FEATURES, **more},
+    )
+
+
+def _layer_variables(params):
+    layers = (f"encoder/layer_{i}" for i in range(params["num_layers"]))
+    return [f"bert/{scope}/.*" for scope in ("embeddings", *layers)]
 
 
 def initializer(params):

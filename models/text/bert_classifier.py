@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-
 from models import classification
 from models.confusion_matrix import ConfusionMatrix
 from models.layers.dropout import dropout
-from models.model import Model, ModelError, check_fractions
-from models.text import bert, bert_files
+from models.model import ModelError, check_fractions
+from models.text import bert
 
 
 def default_params(size):
@@ -60,20 +58,17 @@ def reports(params, pipeline):
 
 
 def _model(size):
-    return Model(
-        name=f"bert_{size}_classifier",
-        default_params=functools.partial(default_params, size),
-        inference=inference,
+    return bert.model(
+        size,
+        "classifier",
+        inference,
+        default_params=default_params,
         losses=classification.losses,
         predictions=classification.predictions,
         metrics=metrics,
         reports=reports,
-        warm_start_scope=bert.WARM_START_SCOPE,
-        check_warm_start=bert_files.check_warm_start,
-        layer_variables=bert.layer_variables,
         check_params=check_params,
-        features=bert.FEATURES,
-        dataset_properties=("num_classes", "vocab_size", "max_length"),
+        dataset_properties=("num_classes",),
     )
 
 

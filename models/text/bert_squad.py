@@ -9,8 +9,8 @@ from __future__ import annotations
 import tensorflow as tf
 
 from models.layers.losses import cross_entropy
-from models.model import Loss, Model
-from models.text import bert, bert_files, squad_answers, squad_spans
+from models.model import Loss
+from models.text import bert, squad_answers, squad_spans
 
 
 def inference(features, params, training):
@@ -68,7 +68,7 @@ def predictions(features, outputs, params):
     With the features of a signature that takes text, also the best span of each window.
     """
     logits = {name: outputs[name] for name in ("start_logits", "end_logits")}
-    if squad_spans.NEEDS <= features.keys():
+    if features.keys() >= squad_spans.NEEDS:
         return {**logits, **squad_spans.best_spans(features, logits, params)}
     return logits
 
@@ -86,22 +86,23 @@ def check_params(params):
     squad_answers.check_params(params)
 
 
+def default_params(size):
+    """Returns the hyperparameters of the encoder, the head and the answers."""
+    return {**bert.default_params(size), **squad_answers.default_params()}
+
+
 def _model(size):
-    return Model(
-        name=f"bert_{size}_squad",
-        default_params=lambda: {**bert.default_params(size), **squad_answers.default_params()},
-        inference=inference,
+    return bert.model(
+        size,
+        "squad",
+        inference,
+        default_params=default_params,
         losses=losses,
         predictions=predictions,
         metrics=metrics,
         eval_outputs=eval_outputs,
         host_metrics=host_metrics,
-        warm_start_scope=bert.WARM_START_SCOPE,
-        check_warm_start=bert_files.check_warm_start,
-        layer_variables=bert.layer_variables,
         check_params=check_params,
-        features=bert.FEATURES,
-        dataset_properties=("vocab_size", "max_length"),
     )
 
 

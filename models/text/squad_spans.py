@@ -44,5 +44,7 @@ def best_spans(features, logits, params):
         "last_token": tf.gather(last, best % count, batch_dims=1),
         "answer_score": tf.reduce_max(scores, axis=1),
         "null_score": null_score,
-        "null_threshold": tf.fill(tf.shape(null_score), tf.cast(params["null_threshold"], tf.float64)),
+        "null_threshold": tf.fill(
+            tf.shape(null_score), tf.cast(params["null_threshold"], tf.float64)
+        ),
     }

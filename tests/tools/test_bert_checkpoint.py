@@ -126,8 +126,8 @@ def test_rows_without_a_token_are_left_out():
     ("change", "message"),
     [
         (
-            lambda t: t.pop("bert.encoder.layer.1.output.dense.bias"),
-            "1.output.dense.bias is missing",
+            lambda t: t.pop("bert.encoder.layer.0.output.dense.bias"),
+            "0.output.dense.bias is missing",
         ),
         (lambda t: t.update({"bert.encoder.adapter": np.ones(2)}), "encoder.adapter is unknown"),
         (

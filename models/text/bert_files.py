@@ -16,6 +16,13 @@ import tensorflow as tf
 
 from models.model import ModelError
 
+# Hyperparameter: its name in bert_config.json.
+_SIZES = {
+    "num_layers": "num_hidden_layers",
+    "hidden_size": "hidden_size",
+    "num_heads": "num_attention_heads",
+    "ffn_size": "intermediate_size",
+}
 _UNUSED = re.compile(r"\[unused\d+\]")
 
 
@@ -33,7 +40,8 @@ def check_warm_start(checkpoint, include, params, pipeline):
     """
     folder = os.path.dirname(checkpoint)
     if re.fullmatch(include, "bert/encoder/layer_0/attention/self/query/kernel"):
-        _check_config(os.path.join(folder, "bert_config.json"), params)
+        sizes = _SIZES if include == ".*" else {"num_heads": _SIZES["num_heads"]}
+        _check_config(os.path.join(folder, "bert_config.json"), sizes, params)
     path = getattr(pipeline, "vocabulary_path", None)
     if path and re.fullmatch(include, "bert/embeddings/word_embeddings"):
         _check_vocabulary(os.path.join(folder, "vocab.txt"), path)
@@ -41,13 +49,17 @@ def check_warm_start(checkpoint, include, params, pipeline):
             _check_trained_on(os.path.join(parent, "trained_on.json"), path)
 
 
-def _check_config(path, params):
+def _check_config(path, sizes, params):
     config = _read_json(path)
-    num_heads = config.get("num_attention_heads", params["num_heads"])
-    if num_heads != params["num_heads"]:
+    found = {name: config[key] for name, key in sizes.items() if key in config}
+    wrong = [name for name, value in found.items() if value != params[name]]
+    if wrong:
+        theirs = " and ".join(f"{sizes[name]}={found[name]!r}" for name in wrong)
+        ours = " and ".join(f"{name}={params[name]}" for name in wrong)
+        needed = ",".join(f"{name}={found[name]}" for name in wrong)
         raise ModelError(
-            f"--warm_start_from: {path} has num_attention_heads={num_heads}, but this model "
-            f"num_heads={params['num_heads']}. Set --params=num_heads={num_heads}"
+            f"--warm_start_from: {path} has {theirs}, but this model has {ours}. Use the --model of "
+            f"this size, or --params={needed}"
         )
     activation = config.get("hidden_act", "gelu")
     if activation not in ("gelu", "gelu_new"):
@@ -60,13 +72,20 @@ def _check_vocabulary(theirs_path, ours_path):
     """Compares the tokens; those that the checkpoint did not use may have been given a meaning."""
     if not tf.io.gfile.exists(theirs_path):
         return
-    theirs, ours = (_read(path).split(b"\n") for path in (theirs_path, ours_path))
+    contents = _read(theirs_path), _read(ours_path)
+    theirs, ours = (content.rstrip(b"\r\n").split(b"\n") for content in contents)
+    advice = "Prepare the data with the vocabulary of the checkpoint (--vocabulary)"
+    if len(theirs) != len(ours):
+        raise ModelError(
+            f"--warm_start_from: {theirs_path} has {len(theirs)} tokens, and {ours_path} "
+            f"{len(ours)}. {advice}"
+        )
     for number, (their, our) in enumerate(zip(theirs, ours)):
         their, our = (token.strip().decode(errors="replace") for token in (their, our))
         if their != our and not _UNUSED.fullmatch(their):
             raise ModelError(
                 f"--warm_start_from: token {number} is {their!r} in {theirs_path}, and {our!r} in "
-                f"{ours_path}. Prepare the data with the vocabulary of the checkpoint"
+                f"{ours_path}. {advice}"
             )
 
 

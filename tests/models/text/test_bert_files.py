@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import types
 
 import pytest
@@ -43,11 +44,19 @@ def test_missing_files_are_not_compared(check):
 
 def test_another_number_of_heads(check, released):
     (released / "bert_config.json").write_text('{"num_attention_heads": 4, "hidden_act": "gelu"}')
-    with pytest.raises(
-        ModelError, match=r"num_attention_heads=4, but this model num_heads=2\. Set"
-    ):
+    with pytest.raises(ModelError, match="num_attention_heads=4, but this model has num_heads=2"):
         check()
+    with pytest.raises(ModelError, match="--params=num_heads=4"):
+        check(include="bert/encoder/layer_0/.*")
     check(include="bert/embeddings/.*")
+
+
+def test_another_depth_and_width(check, released):
+    (released / "bert_config.json").write_text('{"num_hidden_layers": 12, "hidden_size": 768}')
+    message = "has num_hidden_layers=12 and hidden_size=768, but .* has num_layers=2 and hidden_"
+    with pytest.raises(ModelError, match=re.compile(message)):
+        check()
+    check(include="bert/encoder/layer_[01]/.*")
 
 
 def test_another_activation(check, released):
@@ -70,6 +79,13 @@ def test_another_vocabulary_of_the_same_size(check, released):
     ):
         check([*TOKENS[:4], "c", "##b"])
     check([*TOKENS[:4], "c", "##b"], include="bert/encoder/.*")
+
+
+def test_a_vocabulary_of_another_size(check, released):
+    with pytest.raises(
+        ModelError, match=r"vocab\.txt has 6 tokens, and .*vocab-0123\.txt 7\. Prep"
+    ):
+        check([*TOKENS, "c"])
 
 
 def test_unused_tokens_may_become_words(check, released):

@@ -21,6 +21,7 @@ import tensorflow as tf
 from models.layers import attention, normalization
 from models.layers.dropout import dropout
 from models.model import Model, ModelError, check_fractions
+from models.text import bert_files
 
 FEATURES = ("input_ids", "input_mask", "segment_ids")
 # Sizes of google-research/bert; minilm is that of sentence-transformers' all-MiniLM-L6.
@@ -86,6 +87,7 @@ def model(size, task, inference, **more):
         default_params=functools.partial(make_params, size),
         inference=inference,
         warm_start_scope="bert/(embeddings|encoder)/.*",
+        check_warm_start=bert_files.check_warm_start,
         layer_variables=_layer_variables,
         dataset_properties=(*more.pop("dataset_properties", ()), "vocab_size", "max_length"),
         **{"check_params": check_params, "features": FEATURES, **more},

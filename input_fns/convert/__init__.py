@@ -89,6 +89,10 @@ SOURCES = {
         needs=("text_columns", "label_columns"),
         takes=("columns", "split_column", "group_column", "class_names", "task"),
     ),
+    "token_files": dataclasses.replace(
+        _text("token_files", takes=("columns", "text_columns", "label_columns")),
+        encoder="token_files",
+    ),
     "pretraining_text": dataclasses.replace(
         _text("pretraining_text", takes=_PRETRAINING),
         encoder="pretraining_rows",

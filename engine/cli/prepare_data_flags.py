@@ -122,6 +122,37 @@ _define(
     lower_bound=1,
     upper_bound=2**16,
 )
+_define(
+    flags.DEFINE_integer,
+    "max_predictions_per_seq",
+    0,
+    "Most masked tokens of a row of pretraining_text; 0: masked_lm_prob times max_length.",
+    lower_bound=0,
+)
+_define(
+    flags.DEFINE_float,
+    "masked_lm_prob",
+    0.15,
+    "Fraction of the tokens to mask.",
+    lower_bound=0.0,
+    upper_bound=1.0,
+)
+_define(flags.DEFINE_boolean, "whole_word_mask", False, "Mask all tokens of a word together.")
+_define(
+    flags.DEFINE_integer,
+    "dupe_factor",
+    10,
+    "How often each training document is cut into pairs, with other masks each time.",
+    lower_bound=1,
+)
+_define(
+    flags.DEFINE_float,
+    "short_seq_prob",
+    0.1,
+    "Probability that a document is cut into shorter pairs.",
+    lower_bound=0.0,
+    upper_bound=1.0,
+)
 for _name in ("validation", "test"):
     _define(
         flags.DEFINE_float,
@@ -132,7 +163,11 @@ for _name in ("validation", "test"):
         upper_bound=0.9,
     )
 _define(
-    flags.DEFINE_integer, "seed", 0, "Seed of the held-out split and of the shuffle.", lower_bound=0
+    flags.DEFINE_integer,
+    "seed",
+    0,
+    "Seed of the held-out split, the shuffle, and the pairs and masks of pretraining_text.",
+    lower_bound=0,
 )
 _define(
     flags.DEFINE_integer,

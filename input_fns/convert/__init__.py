@@ -34,6 +34,10 @@ SUBWORDS = ("unigram", "bpe")
 _ORDER = {"train": 0, "validation": 1, "test": 2}
 _HOLD_OUT = ("validation_fraction", "test_fraction", "seed")
 _WORDPIECE = ("vocabulary", "vocab_size", "lower_case", "max_length", "name", *_HOLD_OUT)
+_PRETRAINING = (
+    *("max_predictions_per_seq", "masked_lm_prob", "whole_word_mask", "dupe_factor"),
+    "short_seq_prob",
+)
 _IMAGES = ("image_size", "channels", "workers", "name", *_HOLD_OUT)
 
 
@@ -84,6 +88,15 @@ SOURCES = {
         "text_files",
         needs=("text_columns", "label_columns"),
         takes=("columns", "split_column", "group_column", "class_names", "task"),
+    ),
+    "token_files": dataclasses.replace(
+        _text("token_files", takes=("columns", "text_columns", "label_columns")),
+        encoder="token_files",
+    ),
+    "pretraining_text": dataclasses.replace(
+        _text("pretraining_text", takes=_PRETRAINING),
+        encoder="pretraining_rows",
+        is_shuffled=False,  # by its encoder
     ),
     "text_folder": _text("text_folder", takes=("class_names",)),
     "imdb": _text("imdb"),

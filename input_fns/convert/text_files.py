@@ -21,6 +21,7 @@ from input_fns.convert.files import PACKED
 from input_fns.convert.source import Options, RawDataset, split_names
 from input_fns.convert.token_rows import RawTexts
 
+_LARGEST_SCORE = float(np.finfo(np.float32).max)
 CLASSIFICATION, REGRESSION = TASKS = ("classification", "regression")
 
 
@@ -164,6 +165,9 @@ def to_dataset(
     labelled = {name: table for name, table in tables_of.items() if name not in without}
     if not labelled:
         raise DataError(f"--source={options.source}: no file has labels: {', '.join(tables_of)}")
+    for name, table in labelled.items():
+        if not table.places:
+            raise DataError(f"split '{name}' of --source={options.source} has no texts")
     if task == CLASSIFICATION and not class_names:
         class_names = _class_names(labelled)
     splits = {}
@@ -215,12 +219,13 @@ def _scores(table):
     scores = np.zeros(len(table.labels), np.float32)
     for row, (place, label) in enumerate(zip(table.places, table.labels)):
         try:
-            scores[row] = float(label)
-        except (TypeError, ValueError) as error:
-            shown = "no score" if label is None else f"the score {label[:60]!a}"
-            raise DataError(f"{place}: {shown}, and must be a number") from error
-        if not math.isfinite(scores[row]):
-            raise DataError(f"{place}: the score {label[:60]!a} is not a finite float32")
+            score = float(label or "")
+        except ValueError:
+            score = math.nan
+        if not abs(score) <= _LARGEST_SCORE:
+            shown = f"the score {label[:60]!a}" if label else "no score"
+            raise DataError(f"{place}: {shown}, which must be a number of float32")
+        scores[row] = score
     return scores
 
 

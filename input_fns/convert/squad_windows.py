@@ -18,8 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from common.names import printable
-from input_fns import DataError, wordpiece
-from input_fns.convert import squad
+from input_fns import DataError, squad_json, wordpiece
 from input_fns.convert.source import Broken, Options, RawDataset, Row
 from input_fns.convert.squad import RawQuestions
 from input_fns.convert.writer import content_name
@@ -136,7 +135,7 @@ class RawWindows:
                     self._features,
                 )
 
-    def question(self, i: int) -> squad.Question:
+    def question(self, i: int) -> squad_json.Question:
         """Returns a question of the split."""
         return self.split.questions[self.split.indices[i]]
 
@@ -228,7 +227,9 @@ def encode(
     splits, described, files, num_questions = {}, {}, {vocabulary: tokenizer.vocab}, 0
     for name, split in raw.splits.items():
         in_order = np.sort(split.indices)
-        content = squad.to_json((split.questions[i] for i in in_order), "v2.0" if is_v2 else "1.1")
+        content = squad_json.to_json(
+            (split.questions[i] for i in in_order), "v2.0" if is_v2 else "1.1"
+        )
         side_file = content_name(f"questions-{name}.json", content)
         files[side_file] = content
         numbers = num_questions + np.searchsorted(in_order, split.indices)
@@ -236,7 +237,8 @@ def encode(
         splits[name], described[name] = _encode_split(
             name, split, numbers, tokenizer, options, side_file, progress
         )
-        progress(f"{name}: {described[name].describe(splits[name].num_windows, options.max_length)}")
+        num_windows = splits[name].num_windows
+        progress(f"{name}: {described[name].describe(num_windows, options.max_length)}")
     return dataclasses.replace(
         raw,
         splits=splits,

@@ -68,7 +68,7 @@ def predictions(features, outputs, params):
     With the features of a signature that takes text, also the best span of each window.
     """
     logits = {name: outputs[name] for name in ("start_logits", "end_logits")}
-    if squad_spans.NEEDS <= features.keys():
+    if features.keys() >= squad_spans.NEEDS:
         return {**logits, **squad_spans.best_spans(features, logits, params)}
     return logits
 

@@ -6,3 +6,12 @@ DROPOUT_SEED = "dropout_seed"
 EXAMPLE_WEIGHT = "weight"
 # Token ids: padding and end of sentence.
 PAD, EOS = 0, 1
+
+# Tasks of a data set of WordPiece text, for BERT.
+WORDPIECE_TASKS = (
+    "classification",
+    "regression",
+    "token_classification",
+    "squad",
+    "pretraining",
+)

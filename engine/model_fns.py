@@ -49,6 +49,7 @@ def warm_start(settings: RunSettings, step: TrainStep) -> None:
                 train.warm_start_include,
                 step.model_variables,
                 settings.model.checkpoint_map(settings.params),
+                settings.model.warm_start_scope,
             )
 
 

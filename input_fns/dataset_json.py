@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from common import names
-from common.constants import DROPOUT_SEED, EXAMPLE_WEIGHT
+from common.constants import DROPOUT_SEED, EXAMPLE_WEIGHT, WORDPIECE_TASKS
 from input_fns import DataError
 from input_fns.dataset_parts import (
-    TASKS,
     Feature,
     ShardInfo,
     SplitInfo,
@@ -182,7 +181,7 @@ def _text(value: Any, where: str, features: Mapping[str, Feature]) -> Text:
 def _wordpiece(value: Any, where: str, features: Mapping[str, Feature]) -> WordPiece:
     fields = Fields(value, where)
     wordpiece = WordPiece(
-        task=fields.one_of("task", TASKS),
+        task=fields.one_of("task", WORDPIECE_TASKS),
         vocabulary=fields.file_name("vocabulary"),
         vocab_size=fields.integer("vocab_size", low=1, high=2**31 - 1),
         max_length=fields.integer("max_length", low=1, high=_MAX_EXAMPLE_BYTES),

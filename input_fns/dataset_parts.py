@@ -205,7 +205,7 @@ class WordPiece:
     of the task; see `token_pipeline`.
 
     Attributes:
-      task: one of `TASKS`.
+      task: one of `common.constants.WORDPIECE_TASKS`.
       vocabulary: name of the vocab.txt in the folder of the data set.
       vocab_size: number of lines of vocab.txt.
       max_length: tokens per row, with [CLS] and [SEP].
@@ -221,6 +221,3 @@ class WordPiece:
     lower_case: bool
     has_pairs: bool
     splits: dict[str, WordPieceSplit]
-
-
-TASKS = ("classification", "regression", "token_classification", "squad", "pretraining")

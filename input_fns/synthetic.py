@@ -1,12 +1,14 @@
-"""Random images and text at no input cost: an upper bound of the throughput of any data set."""
+"""Random images and tokens at no input cost: an upper bound of the throughput of any data set."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import tensorflow as tf
 
 from common.constants import DROPOUT_SEED, EOS
-from input_fns.dataset_info import DatasetInfo, Feature, Text, splits_without_files
+from input_fns.dataset_info import DatasetInfo, Feature, Text, WordPiece, splits_without_files
 from input_fns.record_pipeline import RecordPipeline
 
 NAME = "synthetic"
@@ -28,6 +30,39 @@ def text_dataset(max_length: int, vocab_size: int) -> DatasetInfo:
     features = {"source": feature, "target": feature}
     text = Text((), "", vocab_size, max_length, {})
     return DatasetInfo(NAME, "", features, (), splits_without_files(_SPLITS), text)
+
+
+def token_dataset(task: str, max_length: int, vocab_size: int) -> DatasetInfo:
+    """Returns a data set of WordPiece ids without files, for one of WORDPIECE_TASKS.
+
+    Pre-training predicts 15 % of the tokens. There are 2 classes, or 9 tags.
+    """
+    row, number = Feature("raw", "int32", (max_length,)), Feature("raw", "int32", ())
+    predictions = Feature("raw", "int32", (math.ceil(0.15 * max_length),))
+    labels = {
+        "classification": {},
+        "regression": {"score": Feature("raw", "float32", ())},
+        "token_classification": {"tag_ids": row},
+        "squad": {"start_positions": number, "end_positions": number},
+        "pretraining": {
+            "masked_lm_ids": predictions,
+            "masked_lm_weights": predictions,
+            "next_sentence_labels": number,
+        },
+    }[task]
+    features = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), row)
+    if task == "pretraining":
+        features["masked_lm_positions"] = predictions
+    return DatasetInfo(
+        NAME,
+        "",
+        {**features, **labels},
+        ("0", "1") if task == "classification" else (),
+        splits_without_files(_SPLITS),
+        labels=tuple(labels),
+        properties={"num_tags": 9} if task == "token_classification" else {},
+        wordpiece=WordPiece(task, "", vocab_size, max_length, True, False, {}),
+    )
 
 
 class SyntheticPipeline(RecordPipeline):
@@ -68,10 +103,10 @@ class SyntheticPipeline(RecordPipeline):
     def in_order(self, split: str) -> tf.data.Dataset:
         """Returns as many examples as the split has, in batches of any size."""
         whole, rest = divmod(self.data.split(split).num_examples, _EVAL_BLOCK)
-        features, labels = self._batch(_EVAL_BLOCK, seed=0)
-        blocks = _repeated(features, labels).take(whole)
-        features = {name: values[:rest] for name, values in features.items()}
-        return blocks.concatenate(_repeated(features, labels[:rest]).take(int(rest > 0)))
+        batch = self._batch(_EVAL_BLOCK, seed=0)
+        blocks = _repeated(*batch).take(whole)
+        first = tf.nest.map_structure(lambda values: values[:rest], batch)
+        return blocks.concatenate(_repeated(*first).take(int(rest > 0)))
 
     def _batch(self, size, seed):
         random = np.random.default_rng(seed)
@@ -81,11 +116,36 @@ class SyntheticPipeline(RecordPipeline):
             )
             rows[..., _SENTENCE_TOKENS - 1 :: _SENTENCE_TOKENS] = rows[..., -1] = EOS
             return {"source": rows[0], "target": rows[1]}, rows[1]
+        if self.data.wordpiece:
+            return self._tokens(size, random)
         features = {
             name: random.integers(0, 256, [size, *feature.shape]).astype(feature.dtype)
             for name, feature in self.features.items()
         }
         return features, random.integers(0, self.data.num_classes, size).astype(np.int32)
+
+    def _tokens(self, size, random):
+        """Returns rows without padding and random labels of the task."""
+        data = self.data
+        limits = {
+            **dict.fromkeys(data.features, data.wordpiece.max_length),  # positions
+            **data.vocab_sizes,
+            **dict.fromkeys(("segment_ids", "next_sentence_labels"), 2),
+            "tag_ids": data.properties.get("num_tags", 1),
+        }
+        values = {
+            name: random.integers(0, limits[name], [size, *feature.shape], np.int32)
+            for name, feature in data.features.items()
+        }
+        for name in ("input_mask", "masked_lm_weights"):
+            if name in values:
+                values[name] = np.ones_like(values[name])
+        labels = {name: values.pop(name) for name in data.labels}
+        if "score" in labels:
+            labels["score"] = labels["score"].astype(np.float32)
+        if data.num_classes:
+            return values, random.integers(0, data.num_classes, size).astype(np.int32)
+        return values, labels
 
 
 def _repeated(features, labels):

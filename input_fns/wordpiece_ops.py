@@ -48,15 +48,13 @@ def to_rows(texts, vocabulary: WordPieceTokenizer, max_length: int):
 
 def _truncated(segments, limit):
     """Removes the last token of the longer text, of the second one of equal ones, until all fit."""
-    lengths = [segment.row_lengths() for segment in segments]
+    lengths = [tf.cast(segment.row_lengths(), tf.int32) for segment in segments]
     if len(segments) == 1:
         kept = [tf.minimum(lengths[0], limit)]
     else:
         first = tf.minimum(lengths[0], tf.maximum((limit + 1) // 2, limit - lengths[1]))
         kept = [first, tf.minimum(lengths[1], limit - first)]
     return [
-        tf.ragged.boolean_mask(
-            segment, tf.ragged.range(length) < tf.cast(keep, tf.int64)[:, tf.newaxis]
-        )
+        tf.ragged.boolean_mask(segment, tf.ragged.range(length) < keep[:, tf.newaxis])
         for segment, length, keep in zip(segments, lengths, kept)
     ]

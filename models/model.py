@@ -162,6 +162,12 @@ class Model:
       reports: `(params, pipeline) -> [Report]`.
       checkpoint_map: `(params) -> {variable name: published name}`, so that a warm start restores
         from a checkpoint with other variable names.
+      warm_start_scope: regular expression of whole variable names. A warm start restores these
+        variables completely: it is an error if one is missing from the checkpoint or from the
+        model, or has another shape. "": such variables keep their initial values.
+      layer_variables: `(params) -> [regular expression]`, the variables of each layer, from the
+        input up, for layer-wise learning rate decay (`layer_decay`). Variables that match none,
+        such as those of the head, have the full learning rate.
       check_params: `(params) -> None`. Raises `ModelError` for invalid values, before any graph is
         built.
       features: names of the features that training and evaluation need; () checks nothing.
@@ -180,6 +186,8 @@ class Model:
     host_metrics: Callable[[Params, Any], Sequence[HostMetric]] = lambda *_: ()
     reports: Callable[[Params, Any], Sequence[Report]] = lambda *_: ()
     checkpoint_map: Callable[[Params], dict[str, str]] = lambda _: {}
+    warm_start_scope: str = ""
+    layer_variables: Callable[[Params], Sequence[str]] = lambda _: ()
     check_params: Callable[[Params], None] = lambda _: None
     features: tuple[str, ...] = ()
     dataset_properties: tuple[str, ...] = ()

@@ -72,10 +72,10 @@ def smooth_activations():
 
 @pytest.fixture(scope="session")
 def minimize():
-    """Builds the op of a training step: `minimize(scalar_loss, params, learning_rate)`."""
+    """Builds the op of a training step: `minimize(scalar_loss, params, learning_rate, layers)`."""
 
-    def build(loss, params, learning_rate):
-        optimizer = optimizers.create(params, learning_rate)
+    def build(loss, params, learning_rate, layers=()):
+        optimizer = optimizers.create(params, learning_rate, layers)
         gradients = optimizers.compute_gradients(optimizer, loss, params)
         return optimizers.apply_gradients(optimizer, gradients, params)
 

@@ -125,6 +125,7 @@ def test_two_steps_of_a_deep_network(excess, depth):
 @pytest.mark.parametrize(
     "params",
     [
+        slow("optimizer=bert_adamw,epsilon=0.01,weight_decay=0.1"),
         slow("optimizer=lamb,epsilon=0.01,weight_decay=0.1"),
         "clip_norm=0.1,ema_decay=0.9,nesterov=true,warmup_steps=5,label_smoothing=0.1",
         slow("optimizer=adam,epsilon=0.01"),

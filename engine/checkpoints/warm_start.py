@@ -10,6 +10,9 @@ import tensorflow as tf
 from common.errors import UsageError
 from engine.checkpoints import ema, find, verify
 
+# The numbered scope of a variable: ("bert/encoder/layer_", "11") of "bert/encoder/layer_11/bias".
+_NUMBERED = re.compile(r"(.*?[^0-9])([0-9]+)(?=/|$)")
+
 
 def find_checkpoint(path: str) -> str:
     """Returns the checkpoint `path`, or the newest in the folder `path`, written by any program.
@@ -28,6 +31,7 @@ def init_from_checkpoint(
     include: str,
     variables: list[tf.Variable],
     checkpoint_map: Mapping[str, str] | None = None,
+    scope: str = "",
 ) -> None:
     """Makes the initializers of `variables` restore their values from `checkpoint`.
 
@@ -43,12 +47,17 @@ def init_from_checkpoint(
         initial values.
       variables: of the model, without those of the optimizer: momentum is not restored.
       checkpoint_map: `{name of a variable in the graph: name in a published checkpoint}`.
+      scope: regular expression of the whole names of variables that must all be restored, see
+        `Model.warm_start_scope`; `include` narrows it.
 
     Raises:
-      UsageError: no variable can be restored, or shapes of mapped variables differ.
+      UsageError: no variable can be restored, shapes of mapped variables differ, or the variables
+        in `scope` are not those of the checkpoint.
     """
     stored = dict(tf.train.list_variables(checkpoint))
     checkpoint_map = checkpoint_map or {}
+    if scope:
+        _check_scope(checkpoint, stored, include, scope, variables, checkpoint_map)
     sources, skipped, missing, mismatched = [], [], [], []
     for variable in variables:
         name, shape = ema.saved_name(variable), variable.shape.as_list()
@@ -85,3 +94,57 @@ def init_from_checkpoint(
     for reason, names in (("shape differs", skipped), ("missing from it", missing)):
         if names:
             print(f"warm start: initialized {len(names)}, {reason}: {verify.shorten(names)}")
+
+
+def _check_scope(checkpoint, stored, include, scope, variables, checkpoint_map):
+    """Raises `UsageError` unless checkpoint and model have the same variables in `scope`.
+
+    Slots and averages in the checkpoint, `<variable>/<slot>`, are not counted.
+    """
+
+    def in_scope(name):
+        return re.fullmatch(scope, name) and re.fullmatch(include, name)
+
+    names = {ema.saved_name(variable): variable.shape.as_list() for variable in variables}
+    ours = {
+        name if name in stored else checkpoint_map.get(name, name): shape
+        for name, shape in names.items()
+        if in_scope(name)
+    }
+    mapped = set(checkpoint_map.values())
+    theirs = {
+        name: shape
+        for name, shape in stored.items()
+        if name in ours
+        or (in_scope(name) and name not in mapped and name.rpartition("/")[0] not in stored)
+    }
+    lines, counted = [], set()
+    # One line for the layers that one side lacks, such as layer_6 to layer_11, not one for each
+    # variable of them.
+    found = {match[1] for match in map(_NUMBERED.match, {*ours, *theirs}) if match}
+    for prefix in sorted(found):
+        numbers = [
+            {match[2] for match in map(_NUMBERED.match, side) if match and match[1] == prefix}
+            for side in (theirs, ours)
+        ]
+        if numbers[0] != numbers[1]:
+            lines.append(
+                f"{len(numbers[0])} {prefix}* in the checkpoint, {len(numbers[1])} in this model"
+            )
+            counted |= {prefix + number for number in numbers[0] ^ numbers[1]}
+    for name in sorted({*ours, *theirs}):
+        match = _NUMBERED.match(name)
+        if match and match[0] in counted:
+            continue
+        if name not in theirs:
+            lines.append(f"{name} {ours[name]} is missing from the checkpoint")
+        elif name not in ours:
+            lines.append(f"{name} {theirs[name]} is missing from this model")
+        elif theirs[name] != ours[name]:
+            lines.append(f"{name} is {theirs[name]} in the checkpoint, {ours[name]} in this model")
+    if lines:
+        raise UsageError(
+            f"--warm_start_from={checkpoint} does not match this model: {verify.shorten(lines)}. "
+            "Set --model, --params and the vocabulary of the data set to those of the checkpoint, "
+            "or use --warm_start_include to restore only some of the variables"
+        )

@@ -7,6 +7,7 @@ import re
 from absl import flags
 
 from common import names, strict_flags
+from common.constants import WORDPIECE_TASKS
 from common.messages import did_you_mean
 from engine.cli.size_flag import SizeParser, SizeSerializer
 from models import registry
@@ -15,6 +16,7 @@ MODES = ("train", "eval", "train_and_eval", "continuous_eval", "predict", "expor
 TRAINING_MODES = ("train", "train_and_eval")
 
 FLAGS = flags.FLAGS
+TRANSLATION = "translation"
 # Upper bounds of --synthetic_text.
 _MOST_TOKENS, _MOST_SUBWORDS = 2**16, 2**20
 
@@ -81,6 +83,12 @@ flags.DEFINE(
     "Row length and vocabulary size of synthetic text for --dataset=synthetic without data_dir: "
     "TOKENSxVOCABULARY, such as 128x32768.",
     serializer=SizeSerializer(),
+)
+flags.DEFINE_enum(
+    "synthetic_task",
+    TRANSLATION,
+    [TRANSLATION, *WORDPIECE_TASKS],
+    "Task of --synthetic_text: translation, or a task of BERT.",
 )
 
 flags.DEFINE_string("model_dir", None, "Folder for checkpoints and results, local or gs://.")

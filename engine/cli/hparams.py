@@ -85,6 +85,11 @@ def resolve(
             raise UsageError(f"--params: {key}={params[key]}, but {source} {value}")
     model.check_params(params)
     optimizers.check_params(params)
+    if params["layer_decay"] != 1 and not model.layer_variables(params):
+        raise UsageError(
+            f"layer_decay={params['layer_decay']}: model '{model.name}' does not define its layers."
+            " Use learning_rate_factors"
+        )
     schedules.check_params(params)
     return params
 

@@ -7,7 +7,7 @@ import inspect
 from typing import Any
 
 from common.errors import UsageError
-from engine.cli.flags import FLAGS, is_own_dataset
+from engine.cli.flags import FLAGS, TRANSLATION, is_own_dataset
 from input_fns import augment, caching, inspection, synthetic
 from input_fns import dataset_info as datasets
 from input_fns.image_pipeline import ImagePipeline
@@ -124,8 +124,10 @@ def _dataset(is_synthetic, splits):
         data = datasets.load(FLAGS.data_dir, FLAGS.dataset, splits, repaired_split)
         inspection.check_contents(data, [split for split in splits if split != repaired_split])
         return data
-    if FLAGS.synthetic_text is not None:
+    if FLAGS.synthetic_text is not None and FLAGS.synthetic_task == TRANSLATION:
         return synthetic.text_dataset(*FLAGS.synthetic_text)
+    if FLAGS.synthetic_text is not None:
+        return synthetic.token_dataset(FLAGS.synthetic_task, *FLAGS.synthetic_text)
     return synthetic.dataset(FLAGS.image_size, FLAGS.synthetic_classes)
 
 
@@ -143,9 +145,7 @@ def _text_pipeline(data, is_synthetic):
 def _token_pipeline(data, is_synthetic):
     _reject_flags(("augment", "image_size"), f"needs images, but {data.name} is text")
     if is_synthetic:
-        raise UsageError(
-            f"--dataset={synthetic.NAME} imitates images and parallel text, not {data.name}"
-        )
+        return SyntheticPipeline(data, TokenPipeline(data).features)
     if FLAGS.export_text:
         if data.wordpiece.task not in ("classification", "regression", "squad"):
             raise UsageError(

@@ -7,6 +7,7 @@ learning rate schedule in `engine/train/schedules.py`.
 
 from __future__ import annotations
 
+import functools
 import re
 
 import tensorflow as tf
@@ -17,28 +18,33 @@ from common.messages import did_you_mean
 from common.params import Strings
 from engine.checkpoints import ema
 from engine.train.adamw_lars_lamb import AdamWOptimizer, LAMBOptimizer, LARSOptimizer, is_decayed
+from engine.train.bert_adamw import BertAdamWOptimizer
 from models.layers import device
 
 
 def default_params():
     """Returns the hyperparameters of this module."""
     return {
-        "optimizer": "adam",  # sgd, momentum, adagrad, adam, adamw, rmsprop, lars or lamb
+        "optimizer": "adam",  # sgd, momentum, adagrad, adam, adamw, bert_adamw, rmsprop, lars, lamb
         "momentum": 0.9,  # of momentum, rmsprop, lars
         "nesterov": False,  # Nesterov momentum; of momentum
-        "beta1": 0.9,  # of adam, adamw, lamb
-        "beta2": 0.999,  # of adam, adamw, lamb
+        "beta1": 0.9,  # of adam, adamw, bert_adamw, lamb
+        "beta2": 0.999,  # of adam, adamw, bert_adamw, lamb
         "rmsprop_decay": 0.9,  # of rmsprop: decay of the mean square
-        "epsilon": 1e-7,  # added to the denominator of adam, adamw, lamb; in the root of rmsprop
+        # Added to the denominator of adam, adamw, bert_adamw, lamb; in the root of rmsprop.
+        "epsilon": 1e-7,
         "trust_coefficient": 1e-3,  # of lars: update norm divided by weight norm
-        # Decays kernels and embeddings, not biases and norms: decoupled with adamw, by their own
-        # rules with lars and lamb, as an L2 loss with the others.
+        # Decays kernels and embeddings, not biases and norms: decoupled with adamw and bert_adamw,
+        # by their own rules with lars and lamb, as an L2 loss with the others.
         "weight_decay": 0.0,
         "clip_norm": 0.0,  # gradient clipping by global norm; 0: off
         "trainable": ".*",  # regular expression of the variables to train; the others are frozen
         # Factors of the learning rate, REGEX:FACTOR, such as [logits/.*:10,stage_1/.*:0.1]. The
         # first regular expression that matches the name of a variable counts.
         "learning_rate_factors": Strings(),
+        # Layer-wise learning rate decay (Clark et al. 2020, arXiv:2003.10555): the layer n layers
+        # below the head has the learning rate times layer_decay ** n; 1: off.
+        "layer_decay": 1.0,
         # Exponential moving average (EMA) of the weights, for evaluation and export; 0: off.
         "ema_decay": 0.0,
     }
@@ -58,6 +64,8 @@ def check_params(params):
     for key in ("epsilon", "trust_coefficient"):
         if params[key] <= 0:
             raise UsageError(f"{key}={params[key]} must be above 0")
+    if not 0 < params["layer_decay"] <= 1:
+        raise UsageError(f"layer_decay={params['layer_decay']} must be above 0 and at most 1")
     _check_pattern("trainable", params["trainable"])
     for pattern, _ in _learning_rate_factors(params):
         _check_pattern("learning_rate_factors", pattern)
@@ -88,19 +96,22 @@ def _learning_rate_factors(params):
     return factors
 
 
-def create(params, learning_rate):
+def create(params, learning_rate, layers=()):
     """Returns the `tf.compat.v1.train.Optimizer` that `params` define.
 
     Args:
       params: see `default_params`.
       learning_rate: float or float32 scalar tensor.
+      layers: regular expressions of the variables of each layer, see `Model.layer_variables`.
     """
-    make = _OPTIMIZERS[params["optimizer"]]
-    optimizer = make(params, learning_rate)
+    make = functools.partial(_OPTIMIZERS[params["optimizer"]], params)
     factors = _learning_rate_factors(params)
-    if factors:
-        groups = [(pattern, make(params, learning_rate * factor)) for pattern, factor in factors]
-        optimizer = GroupedOptimizer(groups, optimizer)
+    decay = params["layer_decay"]
+    if factors or decay != 1:
+        depths = [(pattern, decay ** (len(layers) - i)) for i, pattern in enumerate(layers)]
+        optimizer = GroupedOptimizer(make, learning_rate, factors, depths if decay != 1 else ())
+    else:
+        optimizer = make(learning_rate)
     return ClippedOptimizer(optimizer, params["clip_norm"]) if params["clip_norm"] else optimizer
 
 
@@ -108,9 +119,9 @@ def compute_gradients(optimizer, loss, params):
     """Returns `[(gradient, variable)]` of the trainable variables; L2 weight decay is included.
 
     Gradients of embeddings stay sparse (`tf.IndexedSlices`); the update is that of the dense
-    gradient (see `_DenseUpdate`). Gradients are dense on a TPU, for its all-reduce; with adamw,
-    lars and lamb, whose decay and norms need every row; with L2 weight decay; and with gradient
-    clipping on several replicas.
+    gradient (see `_DenseUpdate`). Gradients are dense on a TPU, for its all-reduce; with
+    `_DENSE_OPTIMIZERS`, whose decay and norms need every row; with L2 weight decay; and with
+    gradient clipping on several replicas.
 
     Args:
       optimizer: from `create`, on a TPU inside a CrossShardOptimizer.
@@ -187,43 +198,66 @@ def _unique_rows(gradient):
 
 
 class GroupedOptimizer(tf.compat.v1.train.Optimizer):
-    """Optimizers with different learning rates for different variables."""
+    """Optimizers with different learning rates for different variables.
 
-    def __init__(self, groups, optimizer):
+    The learning rate of a variable is multiplied by its factor and by the factor of its layer.
+    """
+
+    def __init__(self, make, learning_rate, factors, layer_factors):
         """Creates a GroupedOptimizer.
 
         Args:
-          groups: `[(regular expression, optimizer)]`; the first one that matches a variable's name
-            updates it.
-          optimizer: updates all other variables.
+          make: `learning_rate -> optimizer`.
+          learning_rate: of variables without a factor, float or float32 scalar tensor.
+          factors: `[(regular expression of a variable's name, factor)]`. The first that matches
+            counts.
+          layer_factors: like `factors`, of `layer_decay`.
         """
         super().__init__(use_locking=False, name="Grouped")
-        self._groups = groups
-        self._optimizer = optimizer
-
-    def compute_gradients(self, loss, var_list=None, **kwargs):
-        """Returns gradients, which are the same for all optimizers."""
-        return self._optimizer.compute_gradients(loss, var_list=var_list, **kwargs)
+        self._make = make
+        self._learning_rate = learning_rate
+        self._factors = factors
+        self._layer_factors = layer_factors
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
-        """Updates each variable by its optimizer, then increments the global step.
+        """Updates each variable by the optimizer of its group, then increments the global step.
 
         Raises:
-          UsageError: a regular expression matches no variable that is left.
+          UsageError: a regular expression of `factors`, or every one of `layer_factors`, matches no
+            variable that is left.
         """
-        rest, updates = list(grads_and_vars), []
-        for pattern, optimizer in self._groups:
-            group = [pair for pair in rest if re.fullmatch(pattern, pair[1].op.name)]
-            rest = [pair for pair in rest if not re.fullmatch(pattern, pair[1].op.name)]
-            if not group:
+        groups = {}
+        for pair in grads_and_vars:
+            variable = ema.saved_name(pair[1])
+            i, layer = (
+                _first_match(table, variable) for table in (self._factors, self._layer_factors)
+            )
+            groups.setdefault((i, layer), []).append(pair)
+        found = {group for group, _ in groups}
+        for i, (pattern, _) in enumerate(self._factors):
+            if i not in found:
                 raise UsageError(f"learning_rate_factors: '{pattern}' matches no trained variable")
-            updates.append(optimizer.apply_gradients(group))
-        if rest:
-            updates.append(self._optimizer.apply_gradients(rest))
+        if self._layer_factors and {layer for _, layer in groups} == {len(self._layer_factors)}:
+            raise UsageError(
+                f"layer_decay={self._layer_factors[-1][1]} decays the layers below the head, but "
+                "none of them is trained. Set layer_decay=1, or train more variables (trainable)"
+            )
+        updates = []
+        for (i, layer), pairs in sorted(groups.items()):  # the order names variables such as beta1
+            factor = [*self._factors, (None, 1.0)][i][1]
+            factor *= [*self._layer_factors, (None, 1.0)][layer][1]
+            rate = self._learning_rate if factor == 1 else self._learning_rate * factor
+            updates.append(self._make(rate).apply_gradients(pairs))
         with tf.control_dependencies(updates):
             if global_step is None:
                 return tf.no_op(name)
             return global_step.assign_add(1, name=name, read_value=False)
+
+
+def _first_match(factors, name):
+    """Returns the index of the first regular expression that matches `name`, or `len(factors)`."""
+    matches = (i for i, (pattern, _) in enumerate(factors) if re.fullmatch(pattern, name))
+    return next(matches, len(factors))
 
 
 class _DenseUpdate:
@@ -277,6 +311,10 @@ def _adamw(params, learning_rate):
     return AdamWOptimizer(learning_rate, params["weight_decay"], **_adam_arguments(params))
 
 
+def _bert_adamw(params, learning_rate):
+    return BertAdamWOptimizer(learning_rate, params["weight_decay"], **_adam_arguments(params))
+
+
 def _lars(params, learning_rate):
     return LARSOptimizer(
         learning_rate, params["momentum"], params["weight_decay"], params["trust_coefficient"]
@@ -302,9 +340,10 @@ _OPTIMIZERS = {
     "adagrad": _adagrad,
     "adam": _adam,
     "adamw": _adamw,
+    "bert_adamw": _bert_adamw,
     "rmsprop": _rmsprop,
     "lars": _lars,
     "lamb": _lamb,
 }
 # These decay weights without an L2 loss and have no sparse rule.
-_DENSE_OPTIMIZERS = ("adamw", "lars", "lamb")
+_DENSE_OPTIMIZERS = ("adamw", "bert_adamw", "lars", "lamb")

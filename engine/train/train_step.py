@@ -58,7 +58,7 @@ def train_step(model, features, labels, params, train):
     global_step = tf.compat.v1.train.get_or_create_global_step()
     with tf.name_scope("learning_rate"):
         learning_rate = schedules.learning_rate(params, global_step, train.steps, train.batch_size)
-    optimizer = optimizers.create(params, learning_rate)
+    optimizer = optimizers.create(params, learning_rate, model.layer_variables(params))
     if device.from_params(params).is_tpu:
         optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)  # all-reduce of the gradients
 

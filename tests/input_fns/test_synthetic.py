@@ -1,11 +1,15 @@
 """Random images in the place of real ones."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
+from common.constants import WORDPIECE_TASKS
 from input_fns import dataset_info, synthetic
 from input_fns.image_pipeline import ImagePipeline
 from input_fns.text_pipeline import TextPipeline
+from input_fns.token_pipeline import TokenPipeline
+from models import registry
 
 
 def fetch(input_fn, session, batch_size, count):
@@ -74,3 +78,26 @@ def test_rows_of_text_are_shaped_as_the_real_ones(pairs_dir, session):
 def test_its_numbers_are_no_constants_of_the_graph(data_dir, graph):
     like(data_dir).train_input_fn("train", 1)({"batch_size": 4096})
     assert len(graph.as_graph_def().SerializeToString()) < 50_000
+
+
+@pytest.mark.parametrize("task", WORDPIECE_TASKS)
+def test_tokens_and_labels_are_those_of_the_task(session, task):
+    data = synthetic.token_dataset(task, max_length=7, vocab_size=37)
+    pipeline = synthetic.SyntheticPipeline(data, TokenPipeline(data).features)
+    model = registry.find(
+        {
+            "classification": "bert_tiny_classifier",
+            "regression": "bert_tiny_regressor",
+            "token_classification": "bert_tiny_token_classifier",
+            "squad": "bert_tiny_squad",
+            "pretraining": "bert_tiny_pretraining",
+        }[task]
+    )
+    params = {**model.default_params(), **pipeline.properties, "hidden_size": 8}
+    batches = pipeline.train_input_fn("train", seed=1)({"batch_size": 3})
+    features, labels = tf.compat.v1.data.make_one_shot_iterator(batches).get_next()
+    terms = model.losses(features, labels, model.inference(features, params, True), params)
+    session.run(tf.compat.v1.global_variables_initializer())
+    for term in session.run([term.values for term in terms.values()]):
+        assert term.shape == (3,)
+        assert np.isfinite(term).all()

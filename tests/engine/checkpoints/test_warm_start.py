@@ -1,5 +1,7 @@
 """Warm start from checkpoints of our models and of published ones."""
 
+import re
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -131,3 +133,76 @@ def test_any_name_is_accepted_without_a_global_step(bert, tmp_path):
     assert warm_start.find_checkpoint(path) == path
     with pytest.raises(UsageError, match="global_step is missing"):
         find.find_checkpoint("elsewhere", path)
+
+
+def make_encoder(num_layers=2, hidden_size=3, vocab_size=7):
+    """The shapes of a small encoder, `{name: shape}`."""
+    layers = {
+        f"bert/encoder/layer_{i}/output/{name}": shape
+        for i in range(num_layers)
+        for name, shape in (("kernel", [5, hidden_size]), ("bias", [hidden_size]))
+    }
+    return {"bert/embeddings/words": [vocab_size, hidden_size], **layers}
+
+
+def save_shapes(folder, shapes):
+    path = str(folder / "bert_model.ckpt")
+    writer.write(path, {name: np.ones(shape, np.float32) for name, shape in shapes.items()})
+    return path
+
+
+def warm_start_encoder(checkpoint, include=".*", **sizes):
+    """Warm-starts an encoder and a head; returns the names of the variables that are restored."""
+    shapes = {**make_encoder(**sizes), "head/kernel": [3, 2]}
+    variables = [
+        tf.compat.v1.get_variable(name, shape, initializer=tf.zeros_initializer())
+        for name, shape in shapes.items()
+    ]
+    warm_start.init_from_checkpoint(checkpoint, include, variables, scope="bert/.*")
+    with tf.compat.v1.Session() as session:
+        session.run(tf.compat.v1.global_variables_initializer())
+        return {v.op.name for v in variables if session.run(v).all()}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"num_layers": 12}, ": 2 bert/encoder/layer_* in the checkpoint, 12 in this model. Set"),
+        ({"num_layers": 1}, ": 2 bert/encoder/layer_* in the checkpoint, 1 in this model. Set"),
+        ({"vocab_size": 8}, "embeddings/words is [7, 3] in the checkpoint, [8, 3] in this model."),
+        ({"hidden_size": 4}, "layer_0/output/bias is [3] in the checkpoint, [4] in this model"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_encoder_of_another_size_is_an_error_that_names_both(tmp_path, sizes, message):
+    with pytest.raises(UsageError, match=re.escape(message)):
+        warm_start_encoder(save_shapes(tmp_path, make_encoder()), **sizes)
+
+
+@pytest.mark.parametrize("side", ["the checkpoint", "this model"])
+def test_a_single_variable_that_one_side_lacks_is_an_error(tmp_path, side):
+    shapes, name = make_encoder(), "bert/encoder/layer_1/output/bias"
+    if side == "the checkpoint":
+        del shapes[name]
+    else:
+        shapes[f"{name}_2"] = shapes[name]
+    with pytest.raises(UsageError, match=rf"/bias(_2)? \[3\] is missing from {side}\."):
+        warm_start_encoder(save_shapes(tmp_path, shapes))
+
+
+def test_slots_and_other_heads_in_the_checkpoint_are_ignored(tmp_path):
+    encoder = make_encoder()
+    slots = {
+        f"{name}/{slot}": shape
+        for name, shape in encoder.items()
+        for slot in ("adam_m", "adam_v", "Momentum", "ExponentialMovingAverage")
+    }
+    more = {"cls/predictions/output_bias": [7], "global_step": []}
+    path = save_shapes(tmp_path, {**encoder, **slots, **more})
+    assert warm_start_encoder(path) == {*encoder}
+
+
+def test_include_narrows_what_must_match(tmp_path):
+    path = save_shapes(tmp_path, make_encoder(num_layers=3))
+    include = "bert/(embeddings|encoder/layer_[01])/.*"
+    assert warm_start_encoder(path, include) == {*make_encoder()}

@@ -139,3 +139,12 @@ def test_a_property_without_a_default_can_be_given_by_the_flag():
 def test_a_property_of_another_type_than_the_default_is_an_error(value):
     with pytest.raises(UsageError, match="the data set has the property num_classes="):
         hparams.resolve(mlp.MODEL, [], {"num_classes": value})
+
+
+def test_layer_decay_needs_a_model_with_layers():
+    with pytest.raises(
+        UsageError, match=r"layer_decay=0.5: model 'mlp' does not define its layers"
+    ):
+        resolve("layer_decay=0.5")
+    layered = dataclasses.replace(mlp.MODEL, layer_variables=lambda params: ["dense_0/.*"])
+    assert hparams.resolve(layered, ["layer_decay=0.5"], {"num_classes": 3})["layer_decay"] == 0.5

@@ -20,7 +20,17 @@ STEPS = 5
 TRAINING = {"terms": 6, "depth": STEPS * (6 + 4 + 10)}
 
 
-OPTIMIZERS = ["sgd", "momentum", "adagrad", "adam", "adamw", "rmsprop", "lars", "lamb"]
+OPTIMIZERS = [
+    "sgd",
+    "momentum",
+    "adagrad",
+    "adam",
+    "adamw",
+    "bert_adamw",
+    "rmsprop",
+    "lars",
+    "lamb",
+]
 
 
 def make_params(**changes):
@@ -262,8 +272,8 @@ def test_a_sparse_update_equals_the_dense_update(changes):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"optimizer": "adamw"}, {"optimizer": "lars"}, {"optimizer": "lamb"},
-     {"weight_decay": 0.1}, {"use_tpu": True}],
+    [{"optimizer": "adamw"}, {"optimizer": "bert_adamw"}, {"optimizer": "lars"},
+     {"optimizer": "lamb"}, {"weight_decay": 0.1}, {"use_tpu": True}],
     ids=str,
 )  # fmt: skip
 def test_the_gradient_of_an_embedding_is_dense(changes):
@@ -280,7 +290,7 @@ def train_embedding_on(devices, params):
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         own = tf.gather(tf.reshape(ids, [len(devices), -1]), replica)
         loss = tf.reduce_sum(tf.gather(table, own) ** 2)
-        optimizer = optimizers.create(params, 0.1)
+        optimizer = optimizers.create(params, 0.1, layers=["table"])
         gradients = optimizers.compute_gradients(optimizer, loss, params)
         return optimizers.apply_gradients(optimizer, gradients, params)
 
@@ -296,9 +306,17 @@ def train_embedding_on(devices, params):
         return session.run(variables["table"])
 
 
-@pytest.mark.parametrize("clip_norm", [0.0, 0.5])
-def test_replicas_train_an_embedding_as_one_device_does(clip_norm):
-    params = make_params(optimizer="sgd", clip_norm=clip_norm)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"optimizer": "sgd"},
+        {"optimizer": "sgd", "clip_norm": 0.5},
+        {"optimizer": "bert_adamw", "clip_norm": 0.5, "layer_decay": 0.5},
+    ],
+    ids=str,
+)
+def test_replicas_train_an_embedding_as_one_device_does(changes):
+    params = make_params(**changes)
     one = train_embedding_on(["/cpu:0"], params)
     two = train_embedding_on(["/cpu:0", "/cpu:1"], params)
     numerics.assert_close(two, one, **TRAINING)
@@ -350,6 +368,37 @@ def test_the_first_pattern_that_matches_counts(session, minimize):
         numerics.assert_close(found[own], plain[own], **TRAINING)
 
 
+LAYERS = ["layer_0/bias", "layer_1/bias", "layer_2/bias", "head/bias"]
+
+
+def train_layers(minimize, names=LAYERS, **changes):
+    """How far the weights of a head over three layers move in a step of Adam at a rate of 0.1."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        variables = [tf.compat.v1.get_variable(name, initializer=0.0) for name in names]
+        params = make_params(optimizer="adam", **changes)
+        layers = [f"layer_{i}/.*" for i in range(3)]
+        train_op = minimize(tf.add_n(variables), params, 0.1, layers)
+        session.run(tf.compat.v1.global_variables_initializer())
+        session.run(train_op)
+        return -np.array(session.run(variables)) / 0.1
+
+
+def test_layer_decay_lowers_the_learning_rate_of_each_layer_below_the_head(minimize):
+    moved = train_layers(minimize, layer_decay=0.5)
+    np.testing.assert_allclose(moved, [0.125, 0.25, 0.5, 1.0], rtol=1e-5)
+
+
+def test_layer_decay_is_multiplied_by_the_factor_of_a_variable(minimize):
+    factors = Strings(["head/.*:10", "layer_1/.*:3"])
+    moved = train_layers(minimize, layer_decay=0.5, learning_rate_factors=factors)
+    np.testing.assert_allclose(moved, [0.125, 0.75, 0.5, 10.0], rtol=1e-5)
+
+
+def test_layer_decay_of_frozen_layers_is_refused(minimize):
+    with pytest.raises(UsageError, match=r"layer_decay=0\.5 .* none of them is trained"):
+        train_layers(minimize, LAYERS[3:], layer_decay=0.5)
+
+
 def test_a_factor_for_nothing_is_refused(train):
     with pytest.raises(UsageError, match=r"learning_rate_factors: 'head/.*' matches no trained"):
         train(make_params(learning_rate_factors=Strings(["head/.*:2"])))
@@ -363,6 +412,7 @@ def test_a_factor_for_nothing_is_refused(train):
         ({"ema_decay": -0.1}, "ema_decay=-0.1 must be in"),
         ({"clip_norm": -1.0}, "clip_norm=-1.0 must not be below 0"),
         ({"epsilon": 0.0}, "epsilon=0.0 must be above 0"),
+        ({"layer_decay": 0.0}, "layer_decay=0.0 must be above 0 and at most 1"),
         ({"trainable": "logits/("}, r"trainable: 'logits/\(' is not a regular expression"),
         ({"learning_rate_factors": ["a(:2"]}, r"learning_rate_factors: 'a\(' is not a regular"),
         ({"learning_rate_factors": ["logits/.*"]}, "'logits/.*' must be REGEX:FACTOR"),

@@ -89,7 +89,9 @@ class SquadPipeline(TokenPipeline):
             if first <= index < first + split.num_texts:
                 return first, self.questions(name)
             first += split.num_texts
-        raise DataError(f"the question {index} in the shards is not in dataset.json: {first} are")
+        raise DataError(
+            f"the question {index} in the shards is not among the {first} of dataset.json"
+        )
 
     def receivers(self, top_k: int = 0) -> dict[str, serving.Receiver]:
         """Returns the serving input receivers, with one for text if `serves_text`."""

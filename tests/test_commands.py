@@ -15,6 +15,7 @@ from PIL import Image
 
 from engine.cli import flags, prepare_data_flags
 from tests import formats
+from tests.input_fns.convert import text_data
 from tools import keras_weights
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -158,6 +159,21 @@ def write_one_hot_labels(table):
     table.write_text("\n".join(lines))
 
 
+def write_texts(folder):
+    """Writes the vocabulary and the texts for BERT that docs/data.md names."""
+    for name in ("BERT", "GLUE/SST-2", "reviews", "wiki"):
+        (folder / name).mkdir(parents=True)
+    text_data.vocab_file(folder / "BERT")
+    sentences = [f"the film is {word} {i}" for i, word in enumerate(["good", "bad"] * 20)]
+    for split in ("train", "dev"):
+        rows = [f"{sentence}\t{i % 2}" for i, sentence in enumerate(sentences)]
+        table = "\n".join(["sentence\tlabel", *rows])
+        (folder / "GLUE" / "SST-2" / f"{split}.tsv").write_text(table)
+    rows = [f"film {i},{sentence},{i % 5}" for i, sentence in enumerate(sentences)]
+    (folder / "reviews" / "train.csv").write_text("\n".join(["title,review,stars", *rows]))
+    (folder / "wiki" / "a.txt").write_text("\n\n".join([*sentences, "\n".join(sentences)]))
+
+
 @pytest.fixture
 def _files(tmp_path, monkeypatch, pair_files):
     """Changes to a folder that holds the files that the commands of the pages read."""
@@ -172,6 +188,7 @@ def _files(tmp_path, monkeypatch, pair_files):
     write_one_hot_labels(tmp_path / "labels.csv")
     for folder in ("texts", "raw", "wmt14"):
         (tmp_path / folder).symlink_to(pair_files)
+    write_texts(tmp_path)
     (tmp_path / "new.en").symlink_to(pair_files / "test.en")
     with tf.Graph().as_default(), tf.compat.v1.Session():
         network = tf.keras.applications.MobileNet(weights=None, include_top=False, alpha=0.75)

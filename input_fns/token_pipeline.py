@@ -26,11 +26,12 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from input_fns import caching, images, serving
+from input_fns import caching, images, records, serving
 from input_fns.dataset_info import DatasetInfo, Feature
 from input_fns.record_pipeline import RecordPipeline
 from input_fns.records import no_autograph
 
+_LENGTH_MULTIPLE = 8  # of rows with dynamic padding
 OUTSIDE_VOCABULARY = "a token id in the shards is outside the vocabulary of dataset.json"
 
 
@@ -42,11 +43,14 @@ class TokenPipeline(RecordPipeline):
       data: the data set.
       cache: "auto", "memory", "none", or a local folder; see `caching`.
       serves_text: whether a SavedModel has a text signature, with ops of TensorFlow Text.
+      dynamic_padding: whether batches for a CPU or GPU are as long as their longest row, rounded
+        up to a multiple of 8, instead of max_length.
     """
 
     data: DatasetInfo
     cache: str = caching.AUTO
     serves_text: bool = False
+    dynamic_padding: bool = False
 
     @property
     def features(self) -> dict[str, Feature]:
@@ -85,6 +89,48 @@ class TokenPipeline(RecordPipeline):
         """Returns features and labels with int32 instead of other integers."""
         del random
         return tf.nest.map_structure(_as_int32, (features, labels))
+
+    def train_input_fn(self, split: str, seed: int, start_step: int = 0):
+        """Returns an input_fn for training; see `RecordPipeline`."""
+        return self._dynamically_padded(
+            RecordPipeline.train_input_fn(self, split, seed, start_step)
+        )
+
+    def eval_input_fn(self, split: str):
+        """Returns an input_fn for exact evaluation; see `RecordPipeline`."""
+        return self._dynamically_padded(RecordPipeline.eval_input_fn(self, split))
+
+    def predict_input_fn(self, split: str):
+        """Returns an input_fn for prediction; see `RecordPipeline`."""
+        input_fn = RecordPipeline.predict_input_fn(self, split)
+        # Predictions of each token must have one length.
+        has_tokens = self.data.wordpiece.task not in ("classification", "regression")
+        return input_fn if has_tokens else self._dynamically_padded(input_fn)
+
+    def _dynamically_padded(self, input_fn):
+        def padded_input_fn(params):
+            dataset = input_fn(params)
+            if params.get("use_tpu") or not self.dynamic_padding:
+                return dataset
+            return records.disable_autotune(dataset.map(self._without_padding).prefetch(2))
+
+        return padded_input_fn
+
+    @no_autograph
+    def _without_padding(self, features, *labels):
+        num_tokens = tf.reduce_sum(features["input_mask"], axis=1)
+        length = -(-tf.maximum(tf.reduce_max(num_tokens), 1) // _LENGTH_MULTIPLE) * _LENGTH_MULTIPLE
+        max_length = self.data.wordpiece.max_length
+
+        def cut(tensor):
+            has_length = tensor.shape.rank == 2 and tensor.shape[1] == max_length
+            return tensor[:, :length] if has_length else tensor
+
+        kept = {name: cut(features[name]) for name in ("input_ids", "input_mask", "segment_ids")}
+        features = {**features, **kept}
+        if labels and self.data.wordpiece.task == "token_classification":
+            labels = ({"tag_ids": cut(labels[0]["tag_ids"])},)
+        return (features, *labels) if labels else features
 
     def receivers(self, top_k: int = 0) -> dict[str, serving.Receiver]:
         """Returns the serving input receivers by signature, with one for text if `serves_text`.

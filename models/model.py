@@ -165,6 +165,9 @@ class Model:
       warm_start_scope: regular expression of whole variable names. A warm start restores these
         variables completely: it is an error if one is missing from the checkpoint or from the
         model, or has another shape. "": such variables keep their initial values.
+      check_warm_start: `(checkpoint, include, params, pipeline) -> None`. Raises `ModelError` if
+        files beside the checkpoint, such as a vocabulary, contradict the run. `include` is the
+        regular expression of the variables that are restored.
       layer_variables: `(params) -> [regular expression]`, the variables of each layer, from the
         input up, for layer-wise learning rate decay (`layer_decay`). Variables that match none,
         such as those of the head, have the full learning rate.
@@ -187,6 +190,7 @@ class Model:
     reports: Callable[[Params, Any], Sequence[Report]] = lambda *_: ()
     checkpoint_map: Callable[[Params], dict[str, str]] = lambda _: {}
     warm_start_scope: str = ""
+    check_warm_start: Callable[[str, str, Params, Any], None] = lambda *_: None
     layer_variables: Callable[[Params], Sequence[str]] = lambda _: ()
     check_params: Callable[[Params], None] = lambda _: None
     features: tuple[str, ...] = ()

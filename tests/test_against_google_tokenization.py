@@ -4,6 +4,8 @@ BERT_CHECKOUT is a folder of that repository. BERT_TEXT, if set, is a text file,
 each line of which is compared as well, and BERT_VOCAB the vocab.txt to use for it.
 """
 
+# ruff: noqa: RUF001 - letters that look like others
+
 import gzip
 import importlib.util
 import lzma

@@ -18,7 +18,7 @@ from models.text import (
     bert_squad,
     bert_token_classifier,
 )
-from tools import bert_checkpoint
+from tools import bert_checkpoint, bert_hugging_face
 
 pytestmark = pytest.mark.skipif(
     not all(map(importlib.util.find_spec, ("torch", "transformers", "safetensors"))),
@@ -37,7 +37,7 @@ CONFIG = {
 }
 PARAMS = {
     **bert.default_params("base"),
-    **{name: CONFIG[key] for name, key in bert_checkpoint._PARAMS.items() if key in CONFIG},
+    **{name: CONFIG[key] for name, key in bert_hugging_face.PARAMS.items() if key in CONFIG},
     "dropout": 0.0,
     "attention_dropout": 0.0,
     "num_classes": 3,
@@ -183,7 +183,7 @@ def test_our_weights_in_their_classes(tmp_path, architecture, monkeypatch):
     write_beside(tmp_path)
     ours = run_ours(module, save=str(tmp_path / "model.ckpt-3"), num_steps=3)
     if module is bert_token_classifier:  # a model_dir says so
-        monkeypatch.setattr(bert_checkpoint, "_architecture", lambda *_: architecture)
+        monkeypatch.setattr(bert_hugging_face, "architecture", lambda *_: architecture)
     bert_checkpoint.main("to_hugging_face", str(tmp_path), str(tmp_path / "theirs"))
     model, report = getattr(transformers, architecture).from_pretrained(
         tmp_path / "theirs", output_loading_info=True

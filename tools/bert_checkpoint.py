@@ -27,41 +27,14 @@ from common import files
 from common.errors import UsageError
 from engine.checkpoints import find, writer
 from engine.cli import hparams, runtime
-from input_fns import dataset_info
+from input_fns import DataError, dataset_info
 from models import registry
 from models.model import ModelError
-from models.text import bert, bert_pretraining
+from models.text import bert
+from tools import bert_hugging_face as hugging_face
 
-CHECKPOINT, CONFIG, VOCABULARY = "bert_model.ckpt", "bert_config.json", "vocab.txt"
-# Our hyperparameter: the name in bert_config.json and config.json.
-_PARAMS = {
-    "vocab_size": "vocab_size",
-    "num_layers": "num_hidden_layers",
-    "hidden_size": "hidden_size",
-    "num_heads": "num_attention_heads",
-    "ffn_size": "intermediate_size",
-    "max_positions": "max_position_embeddings",
-    "type_vocab_size": "type_vocab_size",
-    "dropout": "hidden_dropout_prob",
-    "attention_dropout": "attention_probs_dropout_prob",
-    "initializer_range": "initializer_range",
-}
+CHECKPOINT, CONFIG = "bert_model.ckpt", "bert_config.json"
 _MODEL_VARIABLE = re.compile(r"(bert|cls)/.+|output_weights|output_bias")
-# Variables of heads whose names in Hugging Face follow no rule.
-_HEADS = {
-    "cls/predictions/output_bias": "cls.predictions.bias",
-    "cls/seq_relationship/output_weights": "cls.seq_relationship.weight",
-    "cls/seq_relationship/output_bias": "cls.seq_relationship.bias",
-    "cls/squad/output_weights": "qa_outputs.weight",
-    "cls/squad/output_bias": "qa_outputs.bias",
-    "output_weights": "classifier.weight",
-    "output_bias": "classifier.bias",
-}
-_TIED = {
-    "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
-    "cls.predictions.decoder.bias": "cls.predictions.bias",
-}
-_DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
 def main(command: str, source: str, out: str) -> None:
@@ -76,9 +49,10 @@ def main(command: str, source: str, out: str) -> None:
 
 def from_hugging_face(folder: str, out: str) -> None:
     """Converts a folder of Hugging Face to bert_model.ckpt, bert_config.json and vocab.txt."""
-    params = _read_params(folder, "config.json")
-    tokens = _read_vocabulary(folder)
-    variables, left_out = to_variables(_read_safetensors(folder), params, len(tokens))
+    params = hugging_face.read_params(folder, "config.json")
+    tokens = hugging_face.read_vocabulary(folder)
+    tensors = hugging_face.read_safetensors(folder)
+    variables, left_out = hugging_face.to_variables(tensors, params, len(tokens))
     if left_out:
         print(f"left out, unknown to BERT: {', '.join(left_out)}")
     if params["vocab_size"] != len(tokens):
@@ -94,25 +68,24 @@ def to_google(source: str, out: str) -> None:
 
 def to_hugging_face(source: str, out: str) -> None:
     """Writes the weights of `source` as a folder that `transformers` loads."""
-    import safetensors.numpy
-
+    safetensors = hugging_face.import_safetensors()
     variables, params, tokens, found = _read_source(source)
-    architecture = _architecture(variables, found)
+    architecture = hugging_face.architecture(variables, found)
     tensors = {}
     for name, value in variables.items():
         in_encoder = name.startswith("bert/") and architecture != "BertModel"
-        key = ("bert." if in_encoder else "") + hugging_face_name(name)
+        key = ("bert." if in_encoder else "") + hugging_face.name_of(name)
         tensors[key] = np.ascontiguousarray(value.T if name.endswith("/kernel") else value)
     config = {
         "architectures": [architecture],
         "model_type": "bert",
-        **{theirs: params[ours] for ours, theirs in _PARAMS.items()},
+        **{theirs: params[ours] for ours, theirs in hugging_face.PARAMS.items()},
         "hidden_act": "gelu_new",  # the tanh form, which google-research/bert names gelu
         "layer_norm_eps": 1e-12,
         "pad_token_id": 0,
     }
     if "output_bias" in variables:
-        labels = found.get("labels") or range(len(variables["output_bias"]))
+        labels = found.get("labels") or range(len(variables["output_bias"]))  # of a regression: 1
         config["id2label"] = {str(i): str(label) for i, label in enumerate(labels)}
         config["label2id"] = {label: int(i) for i, label in config["id2label"].items()}
     tokenizer = {"tokenizer_class": "BertTokenizer", "model_max_length": params["max_positions"]}
@@ -131,182 +104,6 @@ _COMMANDS = {
     "to_google": to_google,
     "to_hugging_face": to_hugging_face,
 }
-
-
-def hugging_face_name(variable: str) -> str:
-    """Returns the name of a variable in Hugging Face, without the prefix "bert."."""
-    if variable in _HEADS:
-        return _HEADS[variable]
-    name = re.sub(r"/layer_(\d+)/", r"/layer/\1/", variable.removeprefix("bert/"))
-    if name.endswith("_embeddings"):
-        name += "/weight"
-    name = re.sub("/(kernel|gamma)$", "/weight", name)
-    return re.sub("/beta$", "/bias", name).replace("/", ".")
-
-
-def to_variables(tensors, params, num_tokens):
-    """Returns variables of google-research/bert, and the names of tensors that are none.
-
-    Args:
-      tensors: `{name in Hugging Face: array}`.
-      params: hyperparameters.
-      num_tokens: tokens of the vocabulary; rows of the word embeddings after these are left out.
-
-    Returns:
-      `({name: float32 array}, [name])`.
-
-    Raises:
-      UsageError: tensors are missing, unknown in the encoder, or have another shape.
-    """
-    named = {}
-    for name, value in tensors.items():
-        name = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
-        named[name.removeprefix("bert.")] = value
-    named.pop("embeddings.position_ids", None)  # a constant
-    named.setdefault("cls.predictions.bias", named.get("cls.predictions.decoder.bias"))
-    for name, source in _TIED.items():
-        if name in named and not np.array_equal(named.pop(name), named.get(source)):
-            raise UsageError(f"{name} differs from {source}: weights that are not tied do not fit")
-    named = {name: value for name, value in named.items() if value is not None}
-    variables, wrong = {}, []
-    for name, shape in _expected(params, named).items():
-        value = named.pop(hugging_face_name(name), None)
-        if value is None:
-            wrong.append(f"{hugging_face_name(name)} is missing")
-            continue
-        value = value.T if name.endswith("/kernel") else value
-        if list(value.shape) != shape:
-            wrong.append(f"{hugging_face_name(name)} is {list(value.shape)} instead of {shape}")
-        elif name in ("bert/embeddings/word_embeddings", "cls/predictions/output_bias"):
-            value = value[:num_tokens]
-        variables[name] = value
-    wrong += [f"{name} is unknown" for name in named if re.match("embeddings|encoder|pooler", name)]
-    if wrong:
-        raise UsageError(
-            f"the weights are not those of the BERT that config.json describes: "
-            f"{'; '.join(sorted(wrong)[:5])}"
-        )
-    return variables, sorted(named)
-
-
-def _expected(params, tensors):
-    """Returns `{variable: shape}` of the encoder, and of those heads of which there is a tensor."""
-    with tf.Graph().as_default():
-        names = (*bert.FEATURES, "masked_lm_positions")
-        features = {name: tf.zeros([1, 1], tf.int32) for name in names}
-        bert_pretraining.inference(features, params, training=False)
-        shapes = {v.op.name: v.shape.as_list() for v in tf.compat.v1.global_variables()}
-    for name in _HEADS:
-        tensor = tensors.get(_HEADS[name])
-        if name not in shapes and tensor is not None:
-            rows = [2] if "squad" in name else list(tensor.shape[:1])
-            shapes[name] = rows + [params["hidden_size"]] * name.endswith("weights")
-    optional = ("bert/pooler/", "cls/predictions/", "cls/seq_relationship/")
-    absent = tuple(
-        scope
-        for scope in optional
-        if not any(hugging_face_name(n) in tensors for n in shapes if n.startswith(scope))
-    )
-    return {name: shape for name, shape in shapes.items() if not name.startswith(absent)}
-
-
-def _read_json(path):
-    try:
-        value = json.loads(files.read_text(path))
-    except (OSError, tf.errors.OpError, ValueError, RecursionError) as error:
-        raise UsageError(f"{path} cannot be read as JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise UsageError(f"{path} is not a JSON object")
-    return value
-
-
-def _read_params(folder, name):
-    """Returns the hyperparameters of bert_config.json or of Hugging Face's config.json.
-
-    Raises:
-      UsageError: one is missing or invalid, or the encoder is not that of google-research/bert.
-    """
-    path = f"{folder}/{name}"
-    config, params = _read_json(path), {"precision": "float32"}
-    for ours, default in bert.default_params("base").items():
-        if ours not in _PARAMS:
-            continue
-        value = config.get(_PARAMS[ours], default if isinstance(default, float) else None)
-        if isinstance(value, bool) or not isinstance(value, (int, type(default))):
-            raise UsageError(f"{path}: {_PARAMS[ours]}={value!r} is not a number")
-        params[ours] = type(default)(value)
-    try:
-        bert.check_params(params)
-    except ModelError as error:
-        raise UsageError(f"{path}: {error}") from error
-    # The exact GELU differs from the tanh form by less than 5e-4.
-    for key, valid in {
-        "model_type": ("bert",),
-        "hidden_act": ("gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_python"),
-        "layer_norm_eps": (1e-12,),
-        "position_embedding_type": ("absolute",),
-        "is_decoder": (False,),
-        "add_cross_attention": (False,),
-    }.items():
-        if key in config and config[key] not in valid:
-            raise UsageError(f"{path}: {key}={config[key]!r} is unsupported. Valid: {valid}")
-    return params
-
-
-def _read_vocabulary(folder):
-    """Returns the tokens of vocab.txt, or of tokenizer.json."""
-    path = f"{folder}/{VOCABULARY}"
-    try:
-        if tf.io.gfile.exists(path):
-            tokens = files.read_text(path).splitlines()
-        else:
-            path = f"{folder}/tokenizer.json"
-            model = _read_json(path).get("model")
-            if not isinstance(model, dict) or model.get("type") != "WordPiece":
-                raise ValueError("its model is not WordPiece")
-            ids = model["vocab"]
-            tokens = sorted(ids, key=ids.get)
-            if [ids[token] for token in tokens] != list(range(len(tokens))):
-                raise ValueError("the ids of its vocabulary are not 0, 1, 2, ...")
-    except (OSError, tf.errors.OpError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"{path} is not a vocabulary: {error}") from error
-    return tokens
-
-
-def _read_safetensors(folder):
-    """Returns `{name: float32 array}` of model.safetensors.
-
-    Pickles are refused: a file of PyTorch can execute any code.
-    """
-    path = f"{folder}/model.safetensors"
-    if not tf.io.gfile.exists(path):
-        raise UsageError(
-            f"{path} is missing. Weights in other formats, such as pytorch_model.bin, can execute "
-            "code when they are read. If you trust them, convert them with transformers: "
-            "AutoModelForPreTraining.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER)"
-        )
-    try:
-        import safetensors
-    except ImportError as error:
-        raise UsageError(
-            "safetensors is not installed. Install it: pip install safetensors"
-        ) from error
-    with tf.io.gfile.GFile(path, "rb") as file:
-        content = file.read()
-    try:
-        tensors = safetensors.deserialize(content)
-    except safetensors.SafetensorError as error:
-        raise UsageError(f"{path} cannot be read as safetensors: {error}") from error
-    arrays = {}
-    for name, tensor in tensors:
-        if tensor["dtype"] in _DTYPES:
-            array = np.frombuffer(tensor["data"], _DTYPES[tensor["dtype"]])
-            if tensor["dtype"] == "BF16":  # the upper half of a float32
-                array = (array.astype(np.uint32) << 16).view(np.float32)
-            arrays[name] = array.astype(np.float32).reshape(tensor["shape"])
-        elif not name.endswith("position_ids"):
-            raise UsageError(f"{path}: {name} is {tensor['dtype']}, not floating point")
-    return arrays
 
 
 def _read_source(source):
@@ -331,14 +128,14 @@ def _read_source(source):
     folder = os.path.dirname(checkpoint)
     for candidate in (folder, os.path.dirname(folder)):
         if tf.io.gfile.exists(f"{candidate}/{CONFIG}"):
-            params, found = _read_params(candidate, CONFIG), {}
-            tokens = _read_vocabulary(candidate)
+            params, found = hugging_face.read_params(candidate, CONFIG), {}
+            tokens = hugging_face.read_vocabulary(candidate)
             break
         if tf.io.gfile.exists(f"{candidate}/flags.cfg"):
             params, tokens, found = _read_run(candidate)
             break
     else:
-        raise UsageError(f"{folder} has neither {CONFIG} and {VOCABULARY} nor flags.cfg")
+        raise UsageError(f"{folder} has neither {CONFIG} and vocab.txt nor flags.cfg")
     rows = len(variables["bert/embeddings/word_embeddings"])
     if not rows == len(tokens) == params["vocab_size"]:
         raise UsageError(
@@ -361,28 +158,12 @@ def _read_run(model_dir):
     found = {"model": given["model"], "lower_case": data.wordpiece.lower_case}
     found["labels"] = data.class_names or data.properties.get("tag_names", ())
     path = os.path.join(data.data_dir, data.wordpiece.vocabulary)
-    tokens = files.read_text(path).splitlines()
+    tokens = hugging_face.parse_vocabulary(files.read_text(path))
     return {**params, "vocab_size": data.wordpiece.vocab_size}, tokens, found
 
 
-def _architecture(variables, found):
-    """Returns the class of `transformers` that has these variables."""
-    if "cls/predictions/output_bias" in variables:
-        return "BertForPreTraining" if _has_next_sentence(variables) else "BertForMaskedLM"
-    if "cls/squad/output_weights" in variables:
-        return "BertForQuestionAnswering"
-    if "output_weights" in variables:
-        is_token = found.get("model", "").endswith("token_classifier")
-        return f"BertFor{'Token' if is_token else 'Sequence'}Classification"
-    return "BertModel"
-
-
-def _has_next_sentence(variables):
-    return "cls/seq_relationship/output_weights" in variables
-
-
 def _write_google(out, variables, params, tokens):
-    config = {theirs: params[ours] for ours, theirs in _PARAMS.items()}
+    config = {theirs: params[ours] for ours, theirs in hugging_face.PARAMS.items()}
     _write(
         out,
         {CONFIG: {**config, "hidden_act": "gelu"}},
@@ -403,7 +184,7 @@ def _write(out, texts, tokens, write_weights):
         tf.io.gfile.makedirs(partial)
         write_weights(partial)
         content = {name: json.dumps(value, indent=2) for name, value in texts.items()}
-        content[VOCABULARY] = "\n".join(tokens)
+        content[hugging_face.VOCABULARY] = "\n".join(tokens)
         for name, text in content.items():
             _write_bytes(f"{partial}/{name}", f"{text}\n".encode())
         tf.io.gfile.rename(partial, out)
@@ -423,5 +204,5 @@ if __name__ == "__main__":
         sys.exit(__doc__)
     try:
         main(*sys.argv[1:])
-    except UsageError as error:
+    except (UsageError, ModelError, DataError) as error:
         sys.exit(f"bert_checkpoint: error: {error}")

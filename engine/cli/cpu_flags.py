@@ -26,6 +26,12 @@ flags.DEFINE_integer(
     "all GPUs.",
     lower_bound=0,
 )
+flags.DEFINE_boolean(
+    "dynamic_padding",
+    True,
+    "Text for BERT: pads each batch to its longest row instead of the max_length of the data set. "
+    "False keeps the static shapes of a TPU.",
+)
 strict_flags.harden(FLAGS, __name__)
 
 

@@ -154,7 +154,12 @@ def _token_pipeline(data, is_synthetic):
                 f"{data.name} is a data set of {data.wordpiece.task}"
             )
         importlib.import_module("input_fns.wordpiece_ops")  # raises what is missing, before all
-    return pipeline(data, _cache(), FLAGS.export_text)
+    return pipeline(data, _cache(), FLAGS.export_text, _dynamic_padding())
+
+
+def _dynamic_padding():
+    """Returns --dynamic_padding, a flag of run_cpu.py; a TPU needs static shapes."""
+    return "dynamic_padding" in FLAGS and FLAGS.dynamic_padding
 
 
 def _cache():

@@ -29,7 +29,9 @@ _define(
 _define(
     flags.DEFINE_string, "data_dir", None, "Folder of the shards and dataset.json, local or gs://."
 )
-_define(flags.DEFINE_string, "source", "", "Folder with the raw files, local or gs://.")
+_define(
+    flags.DEFINE_string, "source", "", "Folder with the raw files (or one file), local or gs://."
+)
 _define(flags.DEFINE_string, "name", "", "Value of --dataset for run_*.py; default: --dataset.")
 _define(
     flags.DEFINE_integer, "shards", 0, "Shards per split; 0: chosen from its size.", lower_bound=0
@@ -53,7 +55,20 @@ _define(
     flags.DEFINE_list,
     "label_columns",
     [],
-    "Column of the labels, or one 0/1 column per class; default: all others.",
+    "Column of the labels, or, of images, one 0/1 column per class; default: all others.",
+)
+_define(
+    flags.DEFINE_list, "text_columns", [], "Columns of text_files: of the text, or of two texts."
+)
+_define(
+    flags.DEFINE_list, "columns", [], "Names of the columns of .tsv and .csv without a header line."
+)
+flags.DEFINE_enum(
+    "task",
+    "classification",
+    ("classification", "regression"),
+    "Whether the labels of text_files are classes or numbers.",
+    flag_values=FLAGS,
 )
 _define(flags.DEFINE_string, "group_column", "", "Column whose equal values stay in one split.")
 _define(flags.DEFINE_string, "split_column", "", "Column of the split names.")
@@ -62,8 +77,14 @@ _define(
     flags.DEFINE_string,
     "vocabulary",
     "",
-    "Existing vocabulary file, or the folder of a prepared data set, local or gs://; default: a "
-    "new vocabulary.",
+    "Existing vocabulary (vocab.txt of BERT, or .model of SentencePiece for parallel_text), or the "
+    "folder of a prepared data set, local or gs://; default: a new vocabulary.",
+)
+_define(
+    flags.DEFINE_boolean,
+    "lower_case",
+    True,
+    "Lower-case text for BERT and remove its accents (do_lower_case of uncased models).",
 )
 _define(
     flags.DEFINE_integer,
@@ -80,16 +101,10 @@ _define(
     flags.DEFINE_integer,
     "max_length",
     128,
-    "Tokens per row. Longer sentences are skipped in 'train' and in splits held out of it; in "
-    "other splits they are an error.",
+    "Tokens per row. Longer texts for BERT are truncated. Longer sentences of parallel_text are "
+    "skipped in 'train' and in splits held out of it; in other splits they are an error.",
     lower_bound=8,
     upper_bound=2**16,
-)
-_define(
-    flags.DEFINE_boolean,
-    "lower_case",
-    True,
-    "Lower-case text and remove its accents, as for uncased BERT models.",
 )
 _define(
     flags.DEFINE_integer,
@@ -107,6 +122,37 @@ _define(
     lower_bound=1,
     upper_bound=2**16,
 )
+_define(
+    flags.DEFINE_integer,
+    "max_predictions_per_seq",
+    0,
+    "Most masked tokens of a row of pretraining_text; 0: masked_lm_prob times max_length.",
+    lower_bound=0,
+)
+_define(
+    flags.DEFINE_float,
+    "masked_lm_prob",
+    0.15,
+    "Fraction of the tokens to mask.",
+    lower_bound=0.0,
+    upper_bound=1.0,
+)
+_define(flags.DEFINE_boolean, "whole_word_mask", False, "Mask all tokens of a word together.")
+_define(
+    flags.DEFINE_integer,
+    "dupe_factor",
+    10,
+    "How often each training document is cut into pairs, with other masks each time.",
+    lower_bound=1,
+)
+_define(
+    flags.DEFINE_float,
+    "short_seq_prob",
+    0.1,
+    "Probability that a document is cut into shorter pairs.",
+    lower_bound=0.0,
+    upper_bound=1.0,
+)
 for _name in ("validation", "test"):
     _define(
         flags.DEFINE_float,
@@ -117,7 +163,11 @@ for _name in ("validation", "test"):
         upper_bound=0.9,
     )
 _define(
-    flags.DEFINE_integer, "seed", 0, "Seed of the held-out split and of the shuffle.", lower_bound=0
+    flags.DEFINE_integer,
+    "seed",
+    0,
+    "Seed of the held-out split, the shuffle, and the pairs and masks of pretraining_text.",
+    lower_bound=0,
 )
 _define(
     flags.DEFINE_integer,
@@ -172,7 +222,7 @@ def _check_list(values):
     return True
 
 
-for _name in ("label_columns", "languages"):
+for _name in ("label_columns", "text_columns", "columns", "languages"):
     flags.register_validator(_name, _check_list, flag_values=FLAGS)
 
 

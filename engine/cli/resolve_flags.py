@@ -131,7 +131,7 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
             iterations_per_loop=iterations_per_loop,
             save_checkpoints_steps=FLAGS.save_checkpoints_steps,
             keep_checkpoint_max=FLAGS.keep_checkpoint_max,
-            warm_start_from=_warm_start(is_training, checkpoint),
+            warm_start_from=_warm_start(is_training, checkpoint, model, params, pipeline),
             warm_start_include=FLAGS.warm_start_include,
             summary_steps=FLAGS.summary_steps,
             profile_steps=FLAGS.profile,
@@ -263,13 +263,15 @@ def _checkpoint(is_training, task):
     return find.find_checkpoint(FLAGS.model_dir, FLAGS.checkpoint)
 
 
-def _warm_start(is_training, checkpoint):
+def _warm_start(is_training, checkpoint, model, params, pipeline):
     if not is_training or not FLAGS.warm_start_from:
         return None
     if checkpoint is not None:
         print(f"--warm_start_from is ignored: training resumes from {checkpoint}")
         return None
-    return warm_start.find_checkpoint(FLAGS.warm_start_from)
+    found = warm_start.find_checkpoint(FLAGS.warm_start_from)
+    model.check_warm_start(found, FLAGS.warm_start_include, params, pipeline)
+    return found
 
 
 def _train_steps(dataset):

@@ -16,8 +16,8 @@ class Source:
       needs: required flags of prepare_data.py.
       takes: optional flags.
       is_shuffled: whether training examples are shuffled before they are written.
-      encoder: module of `input_fns.convert` whose `encode` turns the text that it yields into rows
-        of tokens; "" if it yields rows.
+      encoder: module of `input_fns.convert` whose `encode` turns the text that it yields, in the
+        final splits, into rows of tokens; "" if it yields rows.
       defaults: `{flag: default}`, if it differs from that of the flag.
     """
 
@@ -33,7 +33,20 @@ class Source:
 SUBWORDS = ("unigram", "bpe")
 _ORDER = {"train": 0, "validation": 1, "test": 2}
 _HOLD_OUT = ("validation_fraction", "test_fraction", "seed")
+_WORDPIECE = ("vocabulary", "vocab_size", "lower_case", "max_length", "name", *_HOLD_OUT)
+_PRETRAINING = (
+    *("max_predictions_per_seq", "masked_lm_prob", "whole_word_mask", "dupe_factor"),
+    "short_seq_prob",
+)
 _IMAGES = ("image_size", "channels", "workers", "name", *_HOLD_OUT)
+
+
+def _text(module, needs=(), takes=()):
+    """Returns a source of text for BERT."""
+    takes = (*takes, *_WORDPIECE)
+    return Source(module, ("source", *needs), takes, is_shuffled=True, encoder="token_rows")
+
+
 SOURCES = {
     "digits": Source("digits", takes=_HOLD_OUT),
     "mnist": Source("idx", ("source",), _HOLD_OUT),
@@ -71,6 +84,27 @@ SOURCES = {
         encoder="squad_encode",
         defaults={"max_length": 384},
     ),
+    "text_files": _text(
+        "text_files",
+        needs=("text_columns", "label_columns"),
+        takes=("columns", "split_column", "group_column", "class_names", "task"),
+    ),
+    "token_files": dataclasses.replace(
+        _text("token_files", takes=("columns", "text_columns", "label_columns")),
+        encoder="token_files",
+    ),
+    "pretraining_text": dataclasses.replace(
+        _text("pretraining_text", takes=_PRETRAINING),
+        encoder="pretraining_rows",
+        is_shuffled=False,  # by its encoder
+    ),
+    "text_folder": _text("text_folder", takes=("class_names",)),
+    "imdb": _text("imdb"),
+    "trec": _text("trec"),
+    **{
+        name: _text("glue")
+        for name in ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")
+    },
     "tfds": Source("tfds", takes=("source", *_IMAGES)),
 }
 # A function of the user, package.module:FUNCTION.

@@ -1,24 +1,30 @@
-"""Raw files, plain or .gz, local or gs://."""
+"""Raw files, plain, .gz or .xz, local or gs://."""
 
 from __future__ import annotations
 
 import codecs
+import contextlib
 import gzip
+import lzma
 import zlib
+from collections.abc import Iterator
 
 import tensorflow as tf
 
 from common import folders
 from input_fns import DataError, memory
 
+PACKED = (".gz", ".xz")
 _PIECE_BYTES = 2**24
+# A longer line is rather a file of another kind.
+_MAX_LINE_BYTES = 2**26
 
 
 def read_bytes(path: str) -> bytes:
-    """Returns the content of a file, unpacked if its name ends in .gz.
+    """Returns the content of a file, unpacked if its name ends in .gz or .xz.
 
     Raises:
-      DataError: it is missing, an invalid gzip file, or larger than half of the available memory.
+      DataError: it is missing, an invalid packed file, or larger than half of the available memory.
     """
     room = memory.available_bytes() // 2
     data = read_start(path, room + 1)
@@ -28,24 +34,69 @@ def read_bytes(path: str) -> bytes:
 
 
 def read_start(path: str, num_bytes: int) -> bytes:
-    """Returns up to `num_bytes` of the start of a file, unpacked if its name ends in .gz.
+    """Returns up to `num_bytes` of the start of a file, unpacked if its name ends in .gz or .xz.
 
     Raises:
-      DataError: it is missing, or an invalid gzip file.
+      DataError: it is missing, or an invalid packed file.
     """
+    with _opened(path) as file:
+        return _read(file, num_bytes)
+
+
+def split_packed(name: str) -> tuple[str, str]:
+    """Returns a file name without .gz or .xz, and that ending or ""."""
+    ending = next((ending for ending in PACKED if name.endswith(ending)), "")
+    return name[: len(name) - len(ending)], ending
+
+
+@contextlib.contextmanager
+def _opened(path):
+    """Opens a file that may be packed; errors while it is read become `DataError`s."""
     if not folders.is_file(path, or_missing=True):
         raise DataError(f"{path} is not a file")
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
-            if not path.endswith(".gz"):
-                return _read(file, num_bytes)
-            with gzip.GzipFile(fileobj=file) as unpacked:
-                return _read(unpacked, num_bytes)
+            if path.endswith(".gz"):
+                with gzip.GzipFile(fileobj=file) as unpacked:
+                    yield unpacked
+            elif path.endswith(".xz"):
+                with lzma.LZMAFile(file) as unpacked:
+                    yield unpacked
+            else:
+                yield file
     except tf.errors.NotFoundError as error:
         raise DataError(f"{path} is not there") from error
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
         size = tf.io.gfile.stat(path).length
-        raise DataError(f"{path} ({size} bytes) is no whole gzip file: {error}") from error
+        kind = "gzip" if path.endswith(".gz") else "xz"
+        raise DataError(f"{path} ({size} bytes) is no whole {kind} file: {error}") from error
+
+
+def iterate_lines(path: str) -> Iterator[str]:
+    """Yields the lines of a UTF-8 file of any size, as `read_lines`.
+
+    Raises:
+      DataError: see `read_lines`, or a line is longer than 64 MiB.
+    """
+    with _opened(path) as file:
+        rest, number = b"", 0
+        while True:
+            piece = file.read(_PIECE_BYTES)
+            *lines, rest = (rest + piece).split(b"\n")
+            if not piece and rest:
+                lines, rest = [rest], b""
+            if len(rest) > _MAX_LINE_BYTES:
+                raise DataError(f"{path}, line {number + 1 + len(lines)}: over 64 MiB")
+            for line in lines:
+                number += 1
+                if number == 1:
+                    line = line.removeprefix(codecs.BOM_UTF8)
+                try:
+                    yield line.removesuffix(b"\r").decode()
+                except UnicodeDecodeError as error:
+                    raise DataError(f"{path}, line {number}: no UTF-8 ({error.reason})") from error
+            if not piece:
+                return
 
 
 def _read(file, num_bytes):
@@ -64,18 +115,18 @@ def read_text(path: str) -> str:
     """Returns the text of a UTF-8 file.
 
     Raises:
-      DataError: it is missing, an invalid gzip file, or not UTF-8.
+      DataError: it is missing, an invalid packed file, or not UTF-8.
     """
     return decode(path, read_bytes(path)).removeprefix("\ufeff")
 
 
 def read_lines(path: str) -> list[bytes]:
-    """Returns the lines of a UTF-8 file, plain or .gz.
+    """Returns the lines of a UTF-8 file, plain, .gz or .xz.
 
     Lines end at line feeds only. Removes a byte order mark and carriage returns at line ends.
 
     Raises:
-      DataError: it is missing, an invalid gzip file, or not UTF-8.
+      DataError: it is missing, an invalid packed file, or not UTF-8.
     """
     data = read_bytes(path)
     decode(path, data)

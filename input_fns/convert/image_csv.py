@@ -6,8 +6,6 @@ column per class.
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 
 import numpy as np
@@ -15,8 +13,7 @@ import numpy as np
 from common import folders
 from common.names import is_line, repeated
 from input_fns import DataError
-from input_fns.convert import decoded_images
-from input_fns.convert.files import read_text
+from input_fns.convert import decoded_images, tables
 from input_fns.convert.image_files import ImageFiles
 from input_fns.convert.source import Options, RawDataset, split_names
 
@@ -68,29 +65,17 @@ def read(options: Options) -> RawDataset:
 
 def _table(path):
     """Returns the column names, and `(place, {column: value})` of each row."""
-    text = read_text(path)
-    if "\0" in text:
-        raise DataError(
-            f"{path}, line {text.count(chr(10), 0, text.index(chr(0))) + 1}: a NUL byte"
-        )
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    rows, last = [], 0
-    try:
-        columns = next(reader, [])
-        last = reader.line_num
-        twice = repeated(filter(None, columns))
-        if twice:
-            raise DataError(f"{path} has more than one column '{twice[0]}'")
-        for values in filter(None, reader):
-            last = reader.line_num
-            where = f"{path}, line {last}"
-            if len(values) != len(columns):
-                raise DataError(f"{where}: {len(values)} values in {len(columns)} columns")
-            rows.append((where, dict(zip(columns, values))))
-    except csv.Error as error:
-        raise DataError(
-            f"{path}, after line {last}: no CSV ({error}); a quote may have no other"
-        ) from error
+    lines = tables.read_csv(path)
+    columns = lines.pop(0)[1] if lines else []
+    twice = repeated(filter(None, columns))
+    if twice:
+        raise DataError(f"{path} has more than one column '{twice[0]}'")
+    rows = []
+    for number, values in lines:
+        where = f"{path}, line {number}"
+        if len(values) != len(columns):
+            raise DataError(f"{where}: {len(values)} values in {len(columns)} columns")
+        rows.append((where, dict(zip(columns, values))))
     return columns, rows
 
 

@@ -72,7 +72,15 @@ class Options:
     vocab_size: int = 8192
     subwords: str = "unigram"
     max_length: int = 128
+    task: str = "classification"
+    columns: tuple[str, ...] = ()
+    text_columns: tuple[str, ...] = ()
     lower_case: bool = True
+    max_predictions_per_seq: int = 0
+    masked_lm_prob: float = 0.15
+    whole_word_mask: bool = False
+    dupe_factor: int = 10
+    short_seq_prob: float = 0.1
     doc_stride: int = 128
     max_query_length: int = 64
     validation_fraction: float | None = None

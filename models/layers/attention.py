@@ -166,6 +166,7 @@ def project_output(heads, name):
         return tf.einsum("bhtd,hdc->btc", heads, kernel) + bias
     joined = tf.reshape(tf.transpose(heads, [0, 2, 1, 3]), [-1, size])
     joined = tf.nn.bias_add(tf.matmul(joined, kernel), bias)
+    length = tf.shape(heads)[2] if length is None else length
     return tf.reshape(joined, [batch or -1, length, size])
 
 
@@ -203,6 +204,7 @@ def _split_heads(x, kernel, bias, num_parts, params):
         biases = tf.unstack(tf.reshape(bias, [num_parts, shape[0], 1, shape[1]]))
         return [part + bias for part, bias in zip(parts, biases)]
     projected = tf.nn.bias_add(tf.matmul(tf.reshape(x, [-1, size]), kernel), bias)
+    length = tf.shape(x)[1] if length is None else length
     projected = tf.reshape(projected, [batch or -1, length, num_parts, *shape])
     return tf.unstack(tf.transpose(projected, [2, 0, 3, 1, 4]))
 

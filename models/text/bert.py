@@ -14,11 +14,14 @@ Sizes: batch; length, tokens of a row; hidden_size. Features of all tasks:
 
 from __future__ import annotations
 
+import functools
+
 import tensorflow as tf
 
 from models.layers import attention, normalization
 from models.layers.dropout import dropout
-from models.model import ModelError, check_fractions
+from models.model import Model, ModelError, check_fractions
+from models.text import bert_files
 
 FEATURES = ("input_ids", "input_mask", "segment_ids")
 # Sizes of google-research/bert; minilm is that of sentence-transformers' all-MiniLM-L6.
@@ -68,6 +71,34 @@ def check_params(params):
         )
 
 
+def model(size, task, inference, **more):
+    """Returns the Model `bert_<size>_<task>`.
+
+    Args:
+      size: one of `SIZES`.
+      task: name of the head.
+      inference: see `models.model.Model`.
+      **more: other arguments of `Model`; `dataset_properties` adds to those of the encoder, and
+        `default_params` takes `size`.
+    """
+    make_params = more.pop("default_params", default_params)
+    return Model(
+        name=f"bert_{size}_{task}",
+        default_params=functools.partial(make_params, size),
+        inference=inference,
+        warm_start_scope="bert/(embeddings|encoder)/.*",
+        check_warm_start=bert_files.check_warm_start,
+        layer_variables=_layer_variables,
+        dataset_properties=(*more.pop("dataset_properties", ()), "vocab_size", "max_length"),
+        **{"check_params": check_params, "features": FEATURES, **more},
+    )
+
+
+def _layer_variables(params):
+    layers = (f"encoder/layer_{i}" for i in range(params["num_layers"]))
+    return [f"bert/{scope}/.*" for scope in ("embeddings", *layers)]
+
+
 def initializer(params):
     """Returns the initializer of kernels and embeddings."""
     return tf.compat.v1.truncated_normal_initializer(stddev=params["initializer_range"])
@@ -113,12 +144,12 @@ def project(x, num_outputs, params):
     """Returns `x output_weights^T + output_bias`, the last layer of every head but that of tokens.
 
     Args:
-      x: `[..., hidden_size]`.
+      x: `[batch, hidden_size]` or `[batch, length, hidden_size]`.
       num_outputs: number of logits.
       params: see `default_params`.
 
     Returns:
-      `[..., num_outputs]` of the dtype of `x`.
+      `[batch, num_outputs]` or `[batch, length, num_outputs]` of the dtype of `x`.
     """
     hidden_size = params["hidden_size"]
     weights = tf.compat.v1.get_variable(
@@ -129,8 +160,7 @@ def project(x, num_outputs, params):
     )
     rows = tf.reshape(x, [-1, hidden_size])
     logits = tf.nn.bias_add(tf.matmul(rows, weights, transpose_b=True), bias)
-    sizes = [-1 if size is None else size for size in x.shape.as_list()[:-1]]
-    return tf.reshape(logits, [*sizes, num_outputs])
+    return logits if x.shape.rank == 2 else tf.reshape(logits, [-1, _length(x), num_outputs])
 
 
 def word_embeddings(params):
@@ -152,13 +182,12 @@ def layer_norm(x):
 def _embed(features, params, training):
     """Sums word, token type and position embeddings; `[batch, length, hidden_size]`."""
     input_ids, segment_ids = features["input_ids"], features["segment_ids"]
-    length = input_ids.shape.as_list()[1]
     x = tf.gather(_embedding("word_embeddings", params["vocab_size"], params), input_ids)
     types = _embedding("token_type_embeddings", params["type_vocab_size"], params)
     positions = _embedding("position_embeddings", params["max_positions"], params)
     # By a product with one-hot rows: the gradient of a gather adds row after row into few rows.
     x += tf.tensordot(tf.one_hot(segment_ids, params["type_vocab_size"], dtype=x.dtype), types, 1)
-    x += positions[:length]
+    x += positions[: _length(input_ids)]
     return dropout(layer_norm(x), params["dropout"], training)
 
 
@@ -186,6 +215,12 @@ def _layer(x, bias, params, training):
     with tf.compat.v1.variable_scope("output"):
         hidden = tf.compat.v1.layers.dense(hidden, params["hidden_size"], name="dense")
         return layer_norm(x + dropout(hidden, params["dropout"], training))
+
+
+def _length(x):
+    """Returns the length of `[batch, length, ...]`, an int if it is static."""
+    length = x.shape.as_list()[1]
+    return tf.shape(x)[1] if length is None else length
 
 
 def _embedding(name, num_rows, params):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-
 from models import classification
 from models.confusion_matrix import ConfusionMatrix
 from models.layers.dropout import dropout
-from models.model import Model, ModelError, check_fractions
+from models.model import ModelError, check_fractions
 from models.text import bert
 
 
@@ -60,17 +58,17 @@ def reports(params, pipeline):
 
 
 def _model(size):
-    return Model(
-        name=f"bert_{size}_classifier",
-        default_params=functools.partial(default_params, size),
-        inference=inference,
+    return bert.model(
+        size,
+        "classifier",
+        inference,
+        default_params=default_params,
         losses=classification.losses,
         predictions=classification.predictions,
         metrics=metrics,
         reports=reports,
         check_params=check_params,
-        features=bert.FEATURES,
-        dataset_properties=("num_classes", "vocab_size", "max_length"),
+        dataset_properties=("num_classes",),
     )
 
 

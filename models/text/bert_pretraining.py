@@ -9,12 +9,10 @@ Features besides those of `bert`: `masked_lm_positions`, int32 `[batch, predicti
 
 from __future__ import annotations
 
-import functools
-
 import tensorflow as tf
 
 from models.layers.losses import cross_entropy
-from models.model import Loss, Model
+from models.model import Loss
 from models.text import bert
 
 
@@ -115,17 +113,15 @@ def predictions(features, outputs, params):
 
 
 def _model(size):
-    return Model(
-        name=f"bert_{size}_pretraining",
-        default_params=functools.partial(bert.default_params, size),
-        inference=inference,
+    return bert.model(
+        size,
+        "pretraining",
+        inference,
         losses=losses,
         predictions=predictions,
         metrics=metrics,
         eval_outputs=eval_outputs,
-        check_params=bert.check_params,
         features=(*bert.FEATURES, "masked_lm_positions"),
-        dataset_properties=("vocab_size", "max_length"),
     )
 
 

@@ -5,12 +5,10 @@ Labels are `{"score": float32 [batch]}`.
 
 from __future__ import annotations
 
-import functools
-
 import tensorflow as tf
 
 from models.layers.dropout import dropout
-from models.model import Loss, Model
+from models.model import Loss
 from models.text import bert
 
 
@@ -61,17 +59,14 @@ def predictions(features, outputs, params):
 
 
 def _model(size):
-    return Model(
-        name=f"bert_{size}_regressor",
-        default_params=functools.partial(bert.default_params, size),
-        inference=inference,
+    return bert.model(
+        size,
+        "regressor",
+        inference,
         losses=losses,
         predictions=predictions,
         metrics=metrics,
         host_metrics=host_metrics,
-        check_params=bert.check_params,
-        features=bert.FEATURES,
-        dataset_properties=("vocab_size", "max_length"),
     )
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import tensorflow as tf
 
 from models.layers.losses import cross_entropy
-from models.model import Loss, Model
+from models.model import Loss
 from models.text import bert, squad_answers, squad_spans
+
+PADDING_LOGIT = -1e4
 
 
 def inference(features, params, training):
@@ -63,11 +65,25 @@ def metrics(features, labels, outputs, weights, params):
 
 
 def predictions(features, outputs, params):
-    """Returns `{"start_logits": float32 [batch, length], "end_logits": ...}`.
+    """Returns `{"start_logits": float32 [batch, max_length], "end_logits": ...}`.
 
-    With the features of a signature that takes text, also the best span of each window.
+    Logits of padding are `PADDING_LOGIT`, also of the padding that dynamic padding left out. With
+    the features of a signature that takes text, also the best span of each window.
     """
-    logits = {name: outputs[name] for name in ("start_logits", "end_logits")}
+    is_token = tf.cast(features["input_mask"], tf.bool)
+    logits = {
+        name: tf.where(is_token, outputs[name], PADDING_LOGIT)
+        for name in ("start_logits", "end_logits")
+    }
+    if is_token.shape[1] is None:
+        missing = [[0, 0], [0, params["max_length"] - tf.shape(is_token)[1]]]
+        logits = {
+            name: tf.ensure_shape(
+                tf.pad(values, missing, constant_values=PADDING_LOGIT),
+                [None, params["max_length"]],
+            )
+            for name, values in logits.items()
+        }
     if features.keys() >= squad_spans.NEEDS:
         return {**logits, **squad_spans.best_spans(features, logits, params)}
     return logits
@@ -86,19 +102,23 @@ def check_params(params):
     squad_answers.check_params(params)
 
 
+def default_params(size):
+    """Returns the hyperparameters of the encoder, the head and the answers."""
+    return {**bert.default_params(size), **squad_answers.default_params()}
+
+
 def _model(size):
-    return Model(
-        name=f"bert_{size}_squad",
-        default_params=lambda: {**bert.default_params(size), **squad_answers.default_params()},
-        inference=inference,
+    return bert.model(
+        size,
+        "squad",
+        inference,
+        default_params=default_params,
         losses=losses,
         predictions=predictions,
         metrics=metrics,
         eval_outputs=eval_outputs,
         host_metrics=host_metrics,
         check_params=check_params,
-        features=bert.FEATURES,
-        dataset_properties=("vocab_size", "max_length"),
     )
 
 

@@ -5,13 +5,11 @@ Labels are `{"tag_ids": int32 [batch, length]}`: the tag of the first piece of a
 
 from __future__ import annotations
 
-import functools
-
 import tensorflow as tf
 
 from models.layers.dropout import dropout
 from models.layers.losses import cross_entropy
-from models.model import Loss, Model, ModelError
+from models.model import Loss, ModelError
 from models.text import bert
 from models.text.entity_f1 import EntityF1
 
@@ -106,18 +104,18 @@ def _mask(labels):
 
 
 def _model(size):
-    return Model(
-        name=f"bert_{size}_token_classifier",
-        default_params=functools.partial(default_params, size),
-        inference=inference,
+    return bert.model(
+        size,
+        "token_classifier",
+        inference,
+        default_params=default_params,
         losses=losses,
         predictions=predictions,
         metrics=metrics,
         eval_outputs=eval_outputs,
         host_metrics=host_metrics,
         check_params=check_params,
-        features=bert.FEATURES,
-        dataset_properties=("num_tags", "vocab_size", "max_length"),
+        dataset_properties=("num_tags",),
     )
 
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from engine.train import loss_reduction
+from engine.train import loss_reduction, optimizers
 from models.text import bert, bert_pretraining
 from tests import google_bert, minilm
-from tools import bert_checkpoint
+from tools import bert_hugging_face
 
 pytestmark = google_bert.needs_checkout
 # Largest difference, relative to the largest number of an array, but at least to 1.
@@ -83,7 +83,7 @@ def build_ours(features, labels, params):
 def build_google(features, labels, params):
     modeling, program = google_bert.load("modeling"), google_bert.load("run_pretraining")
     config = modeling.BertConfig(
-        **{theirs: params[ours] for ours, theirs in bert_checkpoint._PARAMS.items()}
+        **{theirs: params[ours] for ours, theirs in bert_hugging_face.PARAMS.items()}
     )
     model = modeling.BertModel(
         config,
@@ -124,7 +124,6 @@ def compare(params, values=None, **sizes):
     theirs, values = run(build_google, params, features, labels, values)
     ours, _ = run(build_ours, params, features, labels, values)
     return largest_difference(ours, theirs)
-    return largest_difference(ours, theirs)
 
 
 @pytest.mark.parametrize("length", [13, 1, 40])
@@ -141,3 +140,26 @@ def test_outputs_loss_and_gradients_with_released_weights(tmp_path):
 def test_the_exact_gelu_exceeds_the_tolerance(monkeypatch):
     monkeypatch.setattr(bert, "gelu", tf.nn.gelu)
     assert compare(ODD) > TOLERANCE
+
+
+def test_their_training_resumes_here(tmp_path):
+    """All variables of their checkpoint are ours: weights, slots and the global step."""
+    rates = {"dropout": 0.0, "attention_dropout": 0.0}
+    params = {**bert.default_params("base"), **ODD, **rates}
+    features, labels = make_features(ODD)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        _, loss = build_google(*tf.nest.map_structure(tf.constant, (features, labels)), params)
+        create_optimizer = google_bert.load("optimization").create_optimizer
+        train_op = create_optimizer(loss, 1e-3, 10, 2, False)
+        session.run(tf.compat.v1.global_variables_initializer())
+        session.run(train_op)
+        saver = tf.compat.v1.train.Saver()
+        checkpoint = saver.save(session, f"{tmp_path}/model.ckpt", write_meta_graph=False)
+    with tf.Graph().as_default():
+        _, loss = build_ours(*tf.nest.map_structure(tf.constant, (features, labels)), params)
+        params = {**optimizers.default_params(), "optimizer": "bert_adamw"}
+        optimizer = optimizers.create(params, 1e-3)
+        gradients = optimizers.compute_gradients(optimizer, loss, params)
+        optimizers.apply_gradients(optimizer, gradients, params)
+        ours = {v.op.name: v.shape.as_list() for v in tf.compat.v1.global_variables()}
+    assert ours == dict(tf.train.list_variables(checkpoint))

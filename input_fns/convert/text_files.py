@@ -1,0 +1,240 @@
+"""Texts with labels in tables, one file for each split: SOURCE/train.tsv, SOURCE/dev.jsonl.gz, ...
+
+`tables` says which formats. Also the parts that other sources of text share.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from common import folders
+from common.names import is_line
+from input_fns import DataError
+from input_fns.convert import tables, token_rows
+from input_fns.convert.files import PACKED
+from input_fns.convert.source import Options, RawDataset, split_names
+from input_fns.convert.token_rows import RawTexts
+
+_LARGEST_SCORE = float(np.finfo(np.float32).max)
+CLASSIFICATION, REGRESSION = TASKS = ("classification", "regression")
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelledTable:
+    """Texts and labels of a split, as text.
+
+    Attributes:
+      places: place of each text, for errors.
+      texts: the texts, and the second texts of pairs.
+      labels: label of each text, or None if the file has none.
+      groups: values that are equal for texts that must stay in one split, or None.
+      left_out: number of rows that the source does not yield, by reason.
+    """
+
+    places: Sequence[str]
+    texts: tuple[list[str], ...]
+    labels: list[str] | None
+    groups: np.ndarray | None = None
+    left_out: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+    def take(self, indices: Sequence[int], left_out: Mapping[str, int]) -> LabelledTable:
+        """Returns these rows."""
+        return LabelledTable(
+            [self.places[i] for i in indices],
+            tuple([side[i] for i in indices] for side in self.texts),
+            None if self.labels is None else [self.labels[i] for i in indices],
+            None if self.groups is None else self.groups[indices],
+            left_out,
+        )
+
+
+def read(options: Options) -> RawDataset:
+    """Returns one split per file, or the splits of `split_column`.
+
+    Args:
+      options: `source` is a folder or a file; `columns` names the columns of files without a header
+        line; `text_columns`, `label_columns`, `split_column`, `group_column`, `class_names`; `task`
+        is "classification" or "regression".
+
+    Raises:
+      DataError: a file, a column or a value is missing or invalid.
+    """
+    if len(options.text_columns) > 2:
+        raise DataError(
+            f"--text_columns={','.join(options.text_columns)}: an example has one or two texts"
+        )
+    if len(options.label_columns) != 1:
+        raise DataError(f"--label_columns={','.join(options.label_columns)}: one column is needed")
+    found = {}
+    for stem, path in table_files(options.source).items():
+        table = tables.read(path, options.columns)
+        if options.split_column:
+            found.update(_by_column(table, options, found))
+        else:
+            found[stem] = _labelled(table, options)
+    names = split_names(found, f"--source={options.source}")
+    splits = {ours: found[name] for ours, name in names.items()}
+    return to_dataset(options, splits, options.task, options.class_names)
+
+
+def table_files(source: str) -> dict[str, str]:
+    """Returns `{stem: path}` of the tables in a folder, or of one file.
+
+    Raises:
+      DataError: there is none, or two have the same stem.
+    """
+    if folders.is_file(source):
+        if not tables.split_name(source)[1]:
+            raise DataError(
+                f"--source={source} ends in none of {', '.join(tables.EXTENSIONS)}, plain or with "
+                f"{' or '.join(PACKED)}"
+            )
+        return {"train": source}
+    found = {}
+    for name in folders.names(source):
+        stem, extension = tables.split_name(name)
+        if extension and stem in found:
+            raise DataError(f"{source} has both {os.path.basename(found[stem])} and {name}")
+        if extension:
+            found[stem] = os.path.join(source, name)
+    if not found:
+        raise DataError(
+            f"--source={source} has no file that ends in {', '.join(tables.EXTENSIONS)}, plain or "
+            f"with {' or '.join(PACKED)}"
+        )
+    return found
+
+
+def _labelled(table, options, split=None):
+    """Returns texts and labels of a table, those of one split if `split` is given."""
+    texts = tuple(table.column(name) for name in options.text_columns)
+    (label_column,) = options.label_columns
+    labels = table.column(label_column) if label_column in table.columns else None
+    groups = None
+    if options.group_column:
+        groups = np.array([str(value) for value in table.column(options.group_column)])
+    places = [table.where(row) for row in range(len(table.rows))]
+    whole = LabelledTable(places, texts, labels, groups)
+    for name, column in zip(options.text_columns, texts):
+        for place, text in zip(places, column):
+            if text is None or not text.strip():
+                raise DataError(f"{place}: no text in column '{name}'. Remove the row, or add text")
+    if split is None:
+        return whole
+    column = table.column(options.split_column)
+    return whole.take([i for i, value in enumerate(column) if value == split], {})
+
+
+def _by_column(table, options, before):
+    names = list(dict.fromkeys(table.column(options.split_column)))
+    for name in names:
+        if not name or name in before:
+            raise DataError(
+                f"{table.path}, column '{options.split_column}': the split {name!a} is "
+                f"{'in another file, too' if name else 'empty'}"
+            )
+    return {name: _labelled(table, options, name) for name in names}
+
+
+def to_dataset(
+    options: Options,
+    tables_of: Mapping[str, LabelledTable],
+    task: str,
+    class_names: Sequence[str] = (),
+    shown_as: Sequence[str] = (),
+) -> RawDataset:
+    """Returns the data set of texts; splits without labels are left out and listed.
+
+    Args:
+      options: `dataset` is used.
+      tables_of: `{split: LabelledTable}`.
+      task: "classification" or "regression".
+      class_names: labels in the order of the classes; () for those of "train", sorted.
+      shown_as: names of the classes, if they are not the labels.
+
+    Raises:
+      DataError: a label is unknown or not a number, or no split has labels.
+    """
+    without = [name for name, table in tables_of.items() if table.labels is None]
+    labelled = {name: table for name, table in tables_of.items() if name not in without}
+    if not labelled:
+        raise DataError(f"--source={options.source}: no file has labels: {', '.join(tables_of)}")
+    for name, table in labelled.items():
+        if not table.places:
+            raise DataError(f"split '{name}' of --source={options.source} has no texts")
+    if task == CLASSIFICATION and not class_names:
+        class_names = _class_names(labelled)
+    splits = {}
+    for name, table in labelled.items():
+        if task == REGRESSION:
+            splits[name] = RawTexts(table.texts, None, _scores(table), table.groups)
+        else:
+            splits[name] = RawTexts(table.texts, _classes(table, class_names), None, table.groups)
+    has_pairs = len(next(iter(labelled.values())).texts) == 2
+    left_out = {name: dict(table.left_out) for name, table in labelled.items()}
+    return RawDataset(
+        options.dataset,
+        tuple(shown_as or class_names) if task == CLASSIFICATION else (),
+        splits,
+        labels=("score",) if task == REGRESSION else (),
+        properties={token_rows.WITHOUT_LABELS: without} if without else {},
+        wordpiece=token_rows.draft(task, has_pairs, left_out),
+    )
+
+
+def _class_names(labelled):
+    """Returns the labels of "train", sorted as numbers if all are."""
+    table = labelled.get("train") or next(iter(labelled.values()))
+    found = sorted(set(filter(None, table.labels)))
+    try:
+        return sorted(found, key=int)
+    except ValueError:
+        return found
+
+
+def _classes(table, class_names):
+    numbers = {name: number for number, name in enumerate(class_names)}
+    classes = np.zeros(len(table.labels), np.int64)
+    for row, (place, label) in enumerate(zip(table.places, table.labels)):
+        if not label:
+            raise DataError(f"{place}: no label. Remove the row, or the labels of the whole file")
+        if not is_line(label):
+            raise DataError(f"{place}: the label {label!a} has control characters")
+        if label not in numbers:
+            shown = ", ".join([*class_names[:10], *(["..."] if class_names[10:] else [])])
+            raise DataError(
+                f"{place}: unknown label '{label[:60]}'; the {len(class_names)} classes are {shown}"
+            )
+        classes[row] = numbers[label]
+    return classes
+
+
+def _scores(table):
+    scores = np.zeros(len(table.labels), np.float32)
+    for row, (place, label) in enumerate(zip(table.places, table.labels)):
+        try:
+            score = float(label or "")
+        except ValueError:
+            score = math.nan
+        if not abs(score) <= _LARGEST_SCORE:
+            shown = f"the score {label[:60]!a}" if label else "no score"
+            raise DataError(f"{place}: {shown}, which must be a number of float32")
+        scores[row] = score
+    return scores
+
+
+def without_rows(table: LabelledTable, reasons: Mapping[int, str]) -> LabelledTable:
+    """Returns a table without some rows, which are counted by reason.
+
+    Args:
+      table: the table.
+      reasons: `{row: reason}`.
+    """
+    kept = [row for row in range(len(table.places)) if row not in reasons]
+    return table.take(kept, dict(Counter(reasons.values())))

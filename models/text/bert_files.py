@@ -1,0 +1,117 @@
+"""Files beside a BERT checkpoint, which say what the shapes of its variables do not.
+
+bert_config.json has the number of attention heads and the activation; vocab.txt has the tokens;
+trained_on.json, of a model_dir of this package, has a checksum of the vocabulary. With others than
+those of the checkpoint a warm start succeeds, and the encoder computes something else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+
+import tensorflow as tf
+
+from models.model import ModelError
+
+# Hyperparameter: its name in bert_config.json.
+_SIZES = {
+    "num_layers": "num_hidden_layers",
+    "hidden_size": "hidden_size",
+    "num_heads": "num_attention_heads",
+    "ffn_size": "intermediate_size",
+}
+_UNUSED = re.compile(r"\[unused\d+\]")
+
+
+def check_warm_start(checkpoint, include, params, pipeline):
+    """Compares the files beside a checkpoint with the run; missing files are not compared.
+
+    Args:
+      checkpoint: path, local or gs://.
+      include: regular expression of the variables that are restored.
+      params: see `bert.default_params`.
+      pipeline: the pipeline of the data set; its `vocabulary_path` is read, if it has one.
+
+    Raises:
+      ModelError: they differ, or a file is invalid.
+    """
+    folder = os.path.dirname(checkpoint)
+    if re.fullmatch(include, "bert/encoder/layer_0/attention/self/query/kernel"):
+        sizes = _SIZES if include == ".*" else {"num_heads": _SIZES["num_heads"]}
+        _check_config(os.path.join(folder, "bert_config.json"), sizes, params)
+    path = getattr(pipeline, "vocabulary_path", None)
+    if path and re.fullmatch(include, "bert/embeddings/word_embeddings"):
+        _check_vocabulary(os.path.join(folder, "vocab.txt"), path)
+        for parent in (folder, os.path.dirname(folder)):  # of a model_dir, or of its folder best
+            _check_trained_on(os.path.join(parent, "trained_on.json"), path)
+
+
+def _check_config(path, sizes, params):
+    config = _read_json(path)
+    found = {name: config[key] for name, key in sizes.items() if key in config}
+    wrong = [name for name, value in found.items() if value != params[name]]
+    if wrong:
+        theirs = " and ".join(f"{sizes[name]}={found[name]!r}" for name in wrong)
+        ours = " and ".join(f"{name}={params[name]}" for name in wrong)
+        needed = ",".join(f"{name}={found[name]}" for name in wrong)
+        raise ModelError(
+            f"--warm_start_from: {path} has {theirs}, but this model has {ours}. Use the --model of "
+            f"this size, or --params={needed}"
+        )
+    activation = config.get("hidden_act", "gelu")
+    if activation not in ("gelu", "gelu_new"):
+        raise ModelError(
+            f"--warm_start_from: {path} has hidden_act={activation!r}, but this model computes GELU"
+        )
+
+
+def _check_vocabulary(theirs_path, ours_path):
+    """Compares the tokens; those that the checkpoint did not use may have been given a meaning."""
+    if not tf.io.gfile.exists(theirs_path):
+        return
+    contents = _read(theirs_path), _read(ours_path)
+    theirs, ours = (content.rstrip(b"\r\n").split(b"\n") for content in contents)
+    advice = "Prepare the data with the vocabulary of the checkpoint (--vocabulary)"
+    if len(theirs) != len(ours):
+        raise ModelError(
+            f"--warm_start_from: {theirs_path} has {len(theirs)} tokens, and {ours_path} "
+            f"{len(ours)}. {advice}"
+        )
+    for number, (their, our) in enumerate(zip(theirs, ours)):
+        their, our = (token.strip().decode(errors="replace") for token in (their, our))
+        if their != our and not _UNUSED.fullmatch(their):
+            raise ModelError(
+                f"--warm_start_from: token {number} is {their!r} in {theirs_path}, and {our!r} in "
+                f"{ours_path}. {advice}"
+            )
+
+
+def _check_trained_on(theirs_path, ours_path):
+    known = _read_json(theirs_path).get("assets")
+    if known and hashlib.sha256(_read(ours_path)).hexdigest() not in known:
+        raise ModelError(
+            f"--warm_start_from: {theirs_path} lists another vocabulary than {ours_path}. Prepare "
+            "the data with the vocabulary of the checkpoint"
+        )
+
+
+def _read_json(path):
+    """Returns the object in a file; {} if it is missing."""
+    if not tf.io.gfile.exists(path):
+        return {}
+    try:
+        value = json.loads(_read(path))
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{path} cannot be read as JSON: {error}") from error
+    return value if isinstance(value, dict) else {}
+
+
+def _read(path):
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            return file.read()
+    except tf.errors.OpError as error:
+        raise ModelError(f"{path} cannot be read: {error.message}") from error

@@ -1,0 +1,182 @@
+"""Tables of text with labels."""
+
+import gzip
+import lzma
+
+import pytest
+
+from input_fns import DataError
+from input_fns.convert import writer
+from tests.input_fns.convert import text_data
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "texts"
+    path.mkdir()
+    text_data.vocab_file(tmp_path)
+    return path
+
+
+def read(folder, **options):
+    options = {"text_columns": ("text",), "label_columns": ("label",), **options}
+    options = {"validation_fraction": 0.0, **options}
+    vocabulary = options.pop("vocabulary", folder.parent / "vocab.txt")
+    return text_data.read("text_files", folder, vocabulary, **options)
+
+
+ROWS = {
+    "tsv": 'text\tlabel\n"good" film\tgood\nbad, film\tbad\n',
+    "csv": 'text,label\n"""good"" film",good\n"bad, film",bad\n',
+    "jsonl": '{"text": "\\"good\\" film", "label": "good"}\n{"label": "bad", "text": "bad, film"}',
+}
+
+
+@pytest.mark.parametrize("extension", ROWS)
+@pytest.mark.parametrize("pack", [None, gzip.compress, lzma.compress])
+def test_formats_hold_the_same_texts(folder, extension, pack):
+    content, ending = ROWS[extension].encode(), {gzip.compress: ".gz", lzma.compress: ".xz"}
+    name = f"train.{extension}{ending.get(pack, '')}"
+    (folder / name).write_bytes(pack(content) if pack else content)
+    raw, _ = read(folder)
+    assert raw.class_names == ("bad", "good")
+    split = raw.splits["train"]
+    found = {(text, raw.class_names[i]) for text, i in zip(text_data.texts(split), split.labels)}
+    assert found == {
+        ("[CLS] [UNK] good [UNK] film [SEP]", "good"),
+        ("[CLS] bad , film [SEP]", "bad"),
+    }
+
+
+def test_the_name_of_a_file_is_its_split(folder):
+    for name in ("train.tsv", "dev.csv", "other.jsonl"):
+        (folder / name).write_text(ROWS[name.split(".")[-1]])
+    (folder / "README.md").write_text("no table")
+    assert set(read(folder)[0].splits) == {"train", "validation", "other"}
+
+
+def test_one_file_may_be_the_source(folder):
+    (folder / "reviews.csv").write_text(ROWS["csv"])
+    raw, _ = read(folder / "reviews.csv", vocabulary=folder.parent / "vocab.txt")
+    assert len(raw.splits["train"]) == 2
+
+
+def test_columns_names_the_columns_of_files_without_a_header_line(folder):
+    (folder / "train.tsv").write_text("1\tx\tgood film\tis good\n0\ty\tbad\tfilm\n")
+    (folder / "test.tsv").write_text("1\tx\tgood\tfilm\n")
+    columns = ("label", "id", "a", "b")
+    raw, _ = read(folder, columns=columns, text_columns=("a", "b"))
+    assert raw.wordpiece.has_pairs
+    assert text_data.texts(raw.splits["test"]) == ["[CLS] good [SEP] film [SEP]"]
+    assert raw.splits["test"].labels.tolist() == [1]
+
+
+def test_classes_that_are_numbers_are_in_their_order(folder):
+    rows = "".join(f"dog {i}\t{i}\n" for i in (10, 9, 2))
+    (folder / "train.tsv").write_text("text\tlabel\n" + rows)
+    assert read(folder)[0].class_names == ("2", "9", "10")
+
+
+def test_a_column_may_name_the_splits(folder):
+    rows = "good\tg\ttrain\nbad\tb\ttrain\nfilm\tg\tdev\n"
+    (folder / "all.tsv").write_text("text\tlabel\tpart\n" + rows)
+    raw, _ = read(folder, split_column="part")
+    assert {name: len(split) for name, split in raw.splits.items()} == {
+        "train": 2,
+        "validation": 1,
+    }
+
+
+def test_equal_texts_stay_in_one_split(folder):
+    rows = "".join(f"dog {i % 10}\t{i % 2}\n" for i in range(40))
+    (folder / "train.tsv").write_text("text\tlabel\n" + rows)
+    splits = read(folder, validation_fraction=0.3)[0].splits
+    train, validation = (set(text_data.texts(splits[name])) for name in ("train", "validation"))
+    assert validation
+    assert not train & validation
+
+
+def test_a_split_without_labels_is_left_out_and_listed(folder):
+    (folder / "train.tsv").write_text(ROWS["tsv"])
+    (folder / "test.tsv").write_text("id\ttext\n0\tgood\n")
+    raw, lines = read(folder)
+    assert list(raw.splits) == ["train"]
+    assert raw.properties == {"splits_without_labels": ["test"]}
+    assert "test: not stored, as its file has no labels" in lines
+
+
+HEADER = "text\tlabel\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (HEADER + "good\tg\nbad\n", r"train\.tsv, line 3: 1 values instead of 2: text, label"),
+        (HEADER + "good\tg\nbad\tb\tx\n", r"line 3: 3 values instead of 2"),
+        (HEADER + "good\tg\n\nbad\tb\n", r"line 3: 1 values instead of 2"),
+        (HEADER + "good\tg\n  \tb\n", r"line 3: no text in column 'text'"),
+        (HEADER + "good\tg\nbad\t\n", r"line 3: no label"),
+        (HEADER + "good\tg\nbad\tb\x1b[1m\n", r"line 3: the label 'b\\x1b\[1m' has control"),
+        (HEADER.encode() + b"good\tg\nb\xe4d\tb\n", r"train\.tsv, line 3, byte 19: no UTF-8"),
+        ("text\ttext\ngood\tg\n", r"more than one column 'text'"),
+        ("label\tid\ng\t1\n", r"no column 'text'; it has: label, id"),
+        ("", r"train\.tsv is empty"),
+        (HEADER, r"split 'train' of .* has no texts"),
+    ],
+)
+def test_a_bad_table_is_an_error(folder, content, message):
+    data = content if isinstance(content, bytes) else content.encode()
+    (folder / "train.tsv").write_bytes(data)
+    with pytest.raises(DataError, match=message):
+        writer.write(read(folder)[0], str(folder / "out"))
+    assert not (folder / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("[1]", "line 2: a JSON list instead of an object"),
+        ("{", "line 2: it is not JSON"),
+        ("[" * 100_000, "line 2: it is nested too deep"),
+        ('{"text": null, "label": "a"}', "line 2: no text in column 'text'"),
+        ('{"label": "a"}', "line 2: no text in column 'text'"),
+        ('{"text": "dog"}', "line 2: no label"),
+        ('{"text": "a", "text": "b", "label": "a"}', "line 2: the key .text. is repeated"),
+    ],
+)
+def test_a_bad_json_line_is_an_error(folder, line, message):
+    (folder / "train.jsonl").write_text('{"text": "dog", "label": "a"}\n' + line)
+    with pytest.raises(DataError, match=message):
+        read(folder)
+
+
+def test_a_label_that_training_does_not_have_is_an_error(folder):
+    (folder / "train.tsv").write_text(ROWS["tsv"])
+    (folder / "dev.tsv").write_text("text\tlabel\nfilm\tugly\n")
+    message = r"dev\.tsv, line 2: unknown label 'ugly'; the 2 classes are bad, good"
+    with pytest.raises(DataError, match=message):
+        read(folder)
+
+
+@pytest.mark.parametrize("score", ["", "high", "nan", "1e99"])
+def test_a_score_that_is_no_number_is_an_error(folder, score):
+    (folder / "train.tsv").write_text(f"text\tlabel\ngood\t1\nbad\t{score}\n")
+    with pytest.raises(DataError, match=r"line 3: (no|the) score.* number of float32"):
+        read(folder, task="regression")
+
+
+def test_sources_without_tables_are_errors(folder):
+    with pytest.raises(DataError, match=r"has no file that ends in \.tsv, \.csv, \.jsonl"):
+        read(folder)
+    (folder / "train.tsv").write_text(ROWS["tsv"])
+    (folder / "train.csv").write_text(ROWS["csv"])
+    with pytest.raises(DataError, match=r"has both train\.csv and train\.tsv"):
+        read(folder)
+
+
+@pytest.mark.parametrize("ending", [".gz", ".xz"])
+def test_a_packed_file_that_is_cut_off_is_an_error(folder, ending):
+    pack = gzip.compress if ending == ".gz" else lzma.compress
+    (folder / f"train.tsv{ending}").write_bytes(pack(ROWS["tsv"].encode())[:-9])
+    with pytest.raises(DataError, match="no whole"):
+        read(folder)

@@ -1,0 +1,101 @@
+"""Files beside a BERT checkpoint: other heads and other vocabularies are errors."""
+
+import hashlib
+import json
+import re
+import types
+
+import pytest
+
+from models.model import ModelError
+from models.text import bert, bert_files
+
+PARAMS = bert.default_params("tiny")
+TOKENS = ["[PAD]", "[unused0]", "[unused1]", "[CLS]", "a", "##b"]
+
+
+@pytest.fixture
+def check(tmp_path):
+    """Checks a warm start with a vocabulary: `check(tokens, include)`."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "released").mkdir()
+
+    def check_with(tokens=TOKENS, include=".*"):
+        path = tmp_path / "data" / "vocab-0123.txt"
+        path.write_text("".join(f"{token}\n" for token in tokens))
+        pipeline = types.SimpleNamespace(vocabulary_path=str(path))
+        checkpoint = str(tmp_path / "released" / "bert_model.ckpt")
+        bert_files.check_warm_start(checkpoint, include, PARAMS, pipeline)
+
+    return check_with
+
+
+@pytest.fixture
+def released(tmp_path, check):
+    """The folder of the checkpoint, with its vocabulary."""
+    folder = tmp_path / "released"
+    (folder / "vocab.txt").write_text("\r\n".join(TOKENS))
+    return folder
+
+
+def test_missing_files_are_not_compared(check):
+    check()
+
+
+def test_another_number_of_heads(check, released):
+    (released / "bert_config.json").write_text('{"num_attention_heads": 4, "hidden_act": "gelu"}')
+    with pytest.raises(ModelError, match="num_attention_heads=4, but this model has num_heads=2"):
+        check()
+    with pytest.raises(ModelError, match="--params=num_heads=4"):
+        check(include="bert/encoder/layer_0/.*")
+    check(include="bert/embeddings/.*")
+
+
+def test_another_depth_and_width(check, released):
+    (released / "bert_config.json").write_text('{"num_hidden_layers": 12, "hidden_size": 768}')
+    message = "has num_hidden_layers=12 and hidden_size=768, but .* has num_layers=2 and hidden_"
+    with pytest.raises(ModelError, match=re.compile(message)):
+        check()
+    check(include="bert/encoder/layer_[01]/.*")
+
+
+def test_another_activation(check, released):
+    (released / "bert_config.json").write_text('{"num_attention_heads": 2, "hidden_act": "relu"}')
+    with pytest.raises(ModelError, match="hidden_act='relu'"):
+        check()
+
+
+@pytest.mark.parametrize("content", ["{", "[" * 100_000, "\x00"])
+def test_an_invalid_configuration(check, released, content):
+    (released / "bert_config.json").write_text(content)
+    with pytest.raises(ModelError, match=r"bert_config\.json cannot be read as JSON"):
+        check()
+
+
+def test_another_vocabulary_of_the_same_size(check, released):
+    check()
+    with pytest.raises(
+        ModelError, match=r"token 4 is 'a' in .*vocab\.txt, and 'c' in .*vocab-0123"
+    ):
+        check([*TOKENS[:4], "c", "##b"])
+    check([*TOKENS[:4], "c", "##b"], include="bert/encoder/.*")
+
+
+def test_a_vocabulary_of_another_size(check, released):
+    with pytest.raises(
+        ModelError, match=r"vocab\.txt has 6 tokens, and .*vocab-0123\.txt 7\. Prep"
+    ):
+        check([*TOKENS, "c"])
+
+
+def test_unused_tokens_may_become_words(check, released):
+    check(["[PAD]", "word", *TOKENS[2:]])
+
+
+def test_the_vocabulary_of_another_training(check, tmp_path):
+    text = "".join(f"{token}\n" for token in TOKENS)
+    record = {"assets": [hashlib.sha256(text.encode()).hexdigest()]}
+    (tmp_path / "released" / "trained_on.json").write_text(json.dumps(record))
+    check()
+    with pytest.raises(ModelError, match=r"trained_on\.json lists another vocabulary than"):
+        check([*TOKENS, "c"])

@@ -1,0 +1,243 @@
+"""Conversion of BERT checkpoints; tests/test_bert_against_transformers.py compares the outputs."""
+
+import functools
+import importlib.util
+import json
+import pickle
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from common.errors import UsageError
+from engine.checkpoints import writer
+from models.text import bert, bert_pretraining
+from tools import bert_checkpoint, bert_hugging_face
+
+CONFIG = {
+    "vocab_size": 11,
+    "num_hidden_layers": 1,
+    "hidden_size": 6,
+    "num_attention_heads": 3,
+    "intermediate_size": 5,
+    "max_position_embeddings": 7,
+    "type_vocab_size": 2,
+}
+PARAMS = {
+    **bert.default_params("base"),
+    **{ours: CONFIG[key] for ours, key in bert_hugging_face.PARAMS.items() if key in CONFIG},
+}
+TOKENS = [f"token{i}" for i in range(CONFIG["vocab_size"])]
+needs_safetensors = pytest.mark.skipif(
+    not importlib.util.find_spec("safetensors"), reason="safetensors is not installed"
+)
+
+
+@functools.cache
+def make_variables():
+    """Random values of all variables of pre-training."""
+    with tf.Graph().as_default():
+        names = (*bert.FEATURES, "masked_lm_positions")
+        features = {name: tf.zeros([1, 4], tf.int32) for name in names}
+        bert_pretraining.inference(features, PARAMS, training=False)
+        shapes = {v.op.name: v.shape.as_list() for v in tf.compat.v1.global_variables()}
+    random = np.random.default_rng(0)
+    return {name: random.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def make_tensors(variables):
+    """The tensors of Hugging Face with the values of `variables`."""
+    tensors = {
+        f"bert.{bert_hugging_face.name_of(name)}" if name.startswith("bert/")
+        else bert_hugging_face.name_of(name): value.T if name.endswith("/kernel") else value
+        for name, value in variables.items()
+    }  # fmt: skip
+    words = tensors["bert.embeddings.word_embeddings.weight"]
+    return {**tensors, "cls.predictions.decoder.weight": words}
+
+
+@pytest.fixture
+def released(tmp_path):
+    """A folder as google-research/bert releases them; returns it and the variables."""
+    folder, variables = tmp_path / "released", make_variables()
+    writer.write(str(folder / "bert_model.ckpt"), variables)
+    (folder / "bert_config.json").write_text(json.dumps({**CONFIG, "hidden_act": "gelu"}))
+    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in TOKENS))
+    return str(folder), variables
+
+
+def convert(tensors, **changes):
+    return bert_hugging_face.to_variables(tensors, {**PARAMS, **changes}, len(TOKENS))
+
+
+def read(folder):
+    reader = tf.train.load_checkpoint(f"{folder}/bert_model.ckpt")
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def assert_equal(found, expected):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def test_names_of_hugging_face():
+    names = {
+        "bert/embeddings/token_type_embeddings": "embeddings.token_type_embeddings.weight",
+        "bert/embeddings/LayerNorm/gamma": "embeddings.LayerNorm.weight",
+        "bert/encoder/layer_11/attention/self/key/bias": "encoder.layer.11.attention.self.key.bias",
+        "bert/pooler/dense/kernel": "pooler.dense.weight",
+        "cls/predictions/transform/LayerNorm/beta": "cls.predictions.transform.LayerNorm.bias",
+        "cls/squad/output_weights": "qa_outputs.weight",
+    }
+    assert {name: bert_hugging_face.name_of(name) for name in names} == names
+
+
+def test_tensors_become_variables_and_kernels_are_transposed():
+    variables = make_variables()
+    found, left_out = convert(make_tensors(variables))
+    assert_equal(found, variables)
+    assert not left_out
+
+
+def test_an_encoder_without_heads_and_with_old_names():
+    variables = {n: v for n, v in make_variables().items() if n.startswith(("bert/em", "bert/en"))}
+    tensors = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("Norm.bias", "Norm.beta"): value
+        for name, value in make_tensors(variables).items()
+        if not name.startswith("cls")
+    }
+    tensors["bert.embeddings.position_ids"] = np.arange(7.0)
+    assert_equal(convert(tensors)[0], variables)
+
+
+def test_rows_without_a_token_are_left_out():
+    tensors = make_tensors(make_variables())
+    padding = np.zeros([5, CONFIG["hidden_size"]], np.float32)
+    for name in ("bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"):
+        tensors[name] = np.concatenate([tensors[name], padding])
+    tensors["cls.predictions.bias"] = np.zeros([16], np.float32)
+    variables, _ = convert(tensors, vocab_size=16)
+    assert variables["bert/embeddings/word_embeddings"].shape == (11, 6)
+    assert variables["cls/predictions/output_bias"].shape == (11,)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda t: t.pop("bert.encoder.layer.0.output.dense.bias"),
+            "0.output.dense.bias is missing",
+        ),
+        (lambda t: t.update({"bert.encoder.adapter": np.ones(2)}), "encoder.adapter is unknown"),
+        (
+            lambda t: t.update({"bert.pooler.dense.bias": np.ones([7])}),
+            r"pooler.dense.bias is \[7\] instead of \[6\]",
+        ),
+        (
+            lambda t: t.update({"cls.predictions.decoder.weight": np.ones([11, 6])}),
+            "decoder.weight differs from embeddings.word_embeddings.weight",
+        ),
+        (lambda t: t.pop("cls.seq_relationship.bias"), "cls.seq_relationship.bias is missing"),
+    ],
+)
+def test_other_networks_are_refused(change, message):
+    tensors = make_tensors(make_variables())
+    change(tensors)
+    with pytest.raises(UsageError, match=message):
+        convert(tensors)
+
+
+def test_another_depth_is_refused():
+    tensors = make_tensors(make_variables())
+    with pytest.raises(
+        UsageError, match=r"num_hidden_layers=900000000, but .* in the weights is 1"
+    ):
+        convert(tensors, num_layers=900000000)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "roberta"}, "model_type='roberta' is unsupported"),
+        ({"hidden_act": "relu"}, "hidden_act='relu' is unsupported"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type='relative_key'"),
+        ({"layer_norm_eps": 1e-5}, "layer_norm_eps=1e-05 is unsupported"),
+        ({"hidden_size": 7}, "hidden_size=7 must be a multiple of num_heads=3"),
+        ({"hidden_size": True}, "hidden_size=True is not a number"),
+        ({"num_hidden_layers": None}, "num_hidden_layers=None is not a number"),
+        ({"vocab_size": -1}, "vocab_size=-1 must be at least 1"),
+        ({"hidden_dropout_prob": float("nan")}, r"dropout=nan must be in \[0, 1\)"),
+    ],
+)
+def test_an_invalid_configuration(tmp_path, changes, message):
+    (tmp_path / "config.json").write_text(json.dumps({**CONFIG, **changes}))
+    with pytest.raises(UsageError, match=message):
+        bert_hugging_face.read_params(str(tmp_path), "config.json")
+
+
+def test_a_vocabulary_of_tokenizer_json(tmp_path):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps({"model": {"type": "WordPiece", "vocab": {"b": 1, "a": 0}}}))
+    assert bert_hugging_face.read_vocabulary(str(tmp_path)) == ["a", "b"]
+    path.write_text(json.dumps({"model": {"type": "BPE", "vocab": {}}}))
+    with pytest.raises(UsageError, match="its model is not WordPiece"):
+        bert_hugging_face.read_vocabulary(str(tmp_path))
+
+
+def test_a_pickle_is_refused_unread(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in TOKENS))
+    (tmp_path / "pytorch_model.bin").write_bytes(pickle.dumps(print))
+    with pytest.raises(UsageError, match="can execute code when they are read"):
+        bert_checkpoint.main("from_hugging_face", str(tmp_path), str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_training_checkpoint_becomes_a_released_one(tmp_path, released):
+    folder, variables = released
+    slots = {f"{name}/adam_m": value + 1 for name, value in variables.items()}
+    optimizer = {"beta1_power": np.float32(0.5), "global_step": np.int64(3)}
+    writer.write(f"{folder}/model.ckpt-3", {**variables, **slots, **optimizer})
+    bert_checkpoint.main("to_google", f"{folder}/model.ckpt-3", str(tmp_path / "out"))
+    assert_equal(read(tmp_path / "out"), variables)
+    config = json.loads((tmp_path / "out" / "bert_config.json").read_text())
+    assert config == {**config, **CONFIG, "hidden_act": "gelu"}
+    assert (tmp_path / "out" / "vocab.txt").read_text().split() == TOKENS
+
+
+def test_the_moving_average_takes_the_place_of_the_weights(tmp_path, released):
+    folder, variables = released
+    averages = {f"{name}/ExponentialMovingAverage": value + 1 for name, value in variables.items()}
+    writer.write(f"{folder}/model.ckpt-3", {**variables, **averages, "global_step": np.int64(3)})
+    bert_checkpoint.main("to_google", f"{folder}/model.ckpt-3", str(tmp_path / "out"))
+    assert_equal(read(tmp_path / "out"), {name: value + 1 for name, value in variables.items()})
+
+
+def test_an_existing_folder_is_left_alone(tmp_path, released):
+    with pytest.raises(UsageError, match=r"exists\. Choose a new folder"):
+        bert_checkpoint.main("to_google", released[0], str(tmp_path))
+
+
+def test_a_vocabulary_of_another_size(tmp_path, released):
+    with open(f"{released[0]}/vocab.txt", "a") as file:
+        file.write("more\n")
+    with pytest.raises(UsageError, match="has 11 word embeddings, but its vocabulary 12 tokens"):
+        bert_checkpoint.main("to_google", released[0], str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+@needs_safetensors
+def test_there_and_back(tmp_path, released):
+    folder, variables = released
+    bert_checkpoint.main("to_hugging_face", folder, str(tmp_path / "theirs"))
+    bert_checkpoint.main("from_hugging_face", str(tmp_path / "theirs"), str(tmp_path / "ours"))
+    assert_equal(read(tmp_path / "ours"), variables)
+
+
+@needs_safetensors
+@pytest.mark.parametrize("content", [b"", b"\xff" * 100, b"\x10" + bytes(7) + b"{" * 16])
+def test_an_invalid_safetensors_file(tmp_path, content):
+    (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(UsageError, match="cannot be read as safetensors"):
+        bert_hugging_face.read_safetensors(str(tmp_path))

@@ -119,7 +119,8 @@ def _encode_split(name, split, numbers, tokenizer, options, side_file, progress)
             )
     left_out = dict(Counter(problems.values()))
     if len(problems) == len(questions):
-        raise DataError(f"{split.path}: no question of '{name}' can be used: {left_out}")
+        reasons = "; ".join(f"{count}: {reason}" for reason, count in left_out.items())
+        raise DataError(f"{split.path}: no question of '{name}' can be used: {reasons}")
     _report(name, split.path, questions, unlabeled, progress)
     num_truncated = sum(len(ids) > options.max_query_length for ids in encoded)
     return (

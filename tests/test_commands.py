@@ -19,6 +19,7 @@ from input_fns import wordpiece
 from models import registry
 from models.text import bert
 from tests import formats
+from tests.input_fns.convert import text_data
 from tools import keras_weights
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -183,6 +184,21 @@ def write_sst2(folder):
         (folder / f"{split}.tsv").write_text(f"sentence\tlabel\n{rows}")
 
 
+def write_texts(folder):
+    """Writes the vocabulary and the texts for BERT that docs/data.md names."""
+    for name in ("BERT", "GLUE/SST-2", "reviews", "wiki"):
+        (folder / name).mkdir(parents=True)
+    text_data.vocab_file(folder / "BERT")
+    sentences = [f"the film is {word} {i}" for i, word in enumerate(["good", "bad"] * 20)]
+    for split in ("train", "dev"):
+        rows = [f"{sentence}\t{i % 2}" for i, sentence in enumerate(sentences)]
+        table = "\n".join(["sentence\tlabel", *rows])
+        (folder / "GLUE" / "SST-2" / f"{split}.tsv").write_text(table)
+    rows = [f"film {i},{sentence},{i % 5}" for i, sentence in enumerate(sentences)]
+    (folder / "reviews" / "train.csv").write_text("\n".join(["title,review,stars", *rows]))
+    (folder / "wiki" / "a.txt").write_text("\n\n".join([*sentences, "\n".join(sentences)]))
+
+
 @pytest.fixture
 def _files(tmp_path, monkeypatch, pair_files):
     """Changes to a folder that holds the files that the commands of the pages read."""
@@ -199,6 +215,7 @@ def _files(tmp_path, monkeypatch, pair_files):
         (tmp_path / folder).symlink_to(pair_files)
     write_released_bert(tmp_path / "uncased_L-2_H-128_A-2")
     write_sst2(tmp_path / "SST-2")
+    write_texts(tmp_path)
     (tmp_path / "new.en").symlink_to(pair_files / "test.en")
     with tf.Graph().as_default(), tf.compat.v1.Session():
         network = tf.keras.applications.MobileNet(weights=None, include_top=False, alpha=0.75)

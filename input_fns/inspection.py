@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import os
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 import tensorflow as tf
 
-from common import folders
-from input_fns import DataError, images, records, shards
+from common import folders, names
+from input_fns import DataError, images, records, serving, shards
 from input_fns.dataset_info import FILE_NAME, DatasetInfo, Feature, ShardInfo, find_file_problem
 
 _BATCH = 1024
@@ -61,7 +62,10 @@ def inspect(data: DatasetInfo, split_name: str) -> Report:
             f"split '{split_name}' has the labels {counts.tolist()}, "
             f"not {list(split.label_histogram)} as dataset.json says"
         )
-    return Report(_lines(data, split_name, examples, counts), problems)
+    lines = _lines(data, split_name, examples, counts)
+    if data.wordpiece and not problems:
+        lines += _first_tokens(data, split_name)
+    return Report(lines, problems)
 
 
 def _lines(data, split_name, examples, counts):
@@ -80,6 +84,35 @@ def _lines(data, split_name, examples, counts):
     for name, count in zip(data.class_names, counts):
         bar = "#" * round(40 * count / max(1, counts.max()))
         lines.append(f"  {name:{width}} {count:9,d} {bar}")
+    return lines
+
+
+def _first_tokens(data, split_name):
+    """Returns the tokens of the first example as text, and its labels."""
+    from input_fns import wordpiece  # an optional dependency
+
+    tokenizer = wordpiece.load(
+        os.path.join(data.data_dir, data.wordpiece.vocabulary), data.wordpiece.lower_case
+    )
+    (record,) = serving.first_records(data.files(split_name), 1)
+    stored = tf.train.Example.FromString(record).features.feature
+    values = {
+        name: np.frombuffer(
+            stored[name].bytes_list.value[0], np.dtype(feature.dtype).newbyteorder("<")
+        )
+        for name, feature in data.features.items()
+    }
+    lines = [f"  first: {names.shown(tokenizer.decode(values['input_ids'].tolist()))}"]
+    if data.num_classes:
+        label = stored["label"].int64_list.value[0]
+        lines.append(f"    label = {data.class_names[label]}")
+    for name in data.labels:
+        row = values[name].tolist()
+        if name == "masked_lm_ids":
+            row = [names.shown(tokenizer.pieces[i]) for i in row if i != tokenizer.pad_id]
+        elif name == "tag_ids":
+            row = [data.properties["tag_names"][i] for i in row if i >= 0]
+        lines.append(f"    {name} = {row[0] if len(row) == 1 else row}")
     return lines
 
 

@@ -17,12 +17,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
-from input_fns import DataError, records, serving
-from input_fns.convert import squad
+from common import files
+from input_fns import DataError, records, serving, squad_json
 from input_fns.record_pipeline import RecordPipeline
 from input_fns.token_pipeline import TokenPipeline
 
+_MAX_BYTES = 2**31  # of the questions of a split
 HOST_FEATURES = ("question_index", "token_starts", "token_ends", "is_max_context")
 
 
@@ -54,7 +56,7 @@ class SquadPipeline(TokenPipeline):
         pipeline = dataclasses.replace(self, keeps_host_features=True)
         return records.iterate(lambda: pipeline.in_order(split).rebatch(batch_size))
 
-    def questions(self, split: str) -> list[squad.Question]:
+    def questions(self, split: str) -> list[squad_json.Question]:
         """Returns all questions of a split, in the order of their source.
 
         Raises:
@@ -63,7 +65,11 @@ class SquadPipeline(TokenPipeline):
         if split not in self._questions:
             described = self.data.wordpiece.splits[split]
             path = os.path.join(self.data.data_dir, described.side_file)
-            found = squad.read_questions(path)
+            try:
+                text = files.read_text(path, _MAX_BYTES)
+            except (OSError, tf.errors.OpError, ValueError) as error:
+                raise DataError(f"{path} cannot be read: {error}") from error
+            found = squad_json.parse(text, path)
             if len(found) != described.num_texts:
                 raise DataError(
                     f"{path} has {len(found)} questions, and dataset.json {described.num_texts}: "
@@ -72,7 +78,7 @@ class SquadPipeline(TokenPipeline):
             self._questions[split] = found
         return self._questions[split]
 
-    def questions_around(self, index: int) -> tuple[int, list[squad.Question]]:
+    def questions_around(self, index: int) -> tuple[int, list[squad_json.Question]]:
         """Returns the questions of the split that holds a question, and the index of the first.
 
         Raises:
@@ -83,7 +89,9 @@ class SquadPipeline(TokenPipeline):
             if first <= index < first + split.num_texts:
                 return first, self.questions(name)
             first += split.num_texts
-        raise DataError(f"the question {index} in the shards is not in dataset.json: {first} are")
+        raise DataError(
+            f"the question {index} in the shards is not among the {first} of dataset.json"
+        )
 
     def receivers(self, top_k: int = 0) -> dict[str, serving.Receiver]:
         """Returns the serving input receivers, with one for text if `serves_text`."""

@@ -110,7 +110,8 @@ class TokenPipeline(RecordPipeline):
     def _dynamically_padded(self, input_fn):
         def padded_input_fn(params):
             dataset = input_fn(params)
-            if params.get("use_tpu") or not self.dynamic_padding:
+            is_tpu_estimator = "context" in params
+            if is_tpu_estimator or not self.dynamic_padding:
                 return dataset
             return records.disable_autotune(dataset.map(self._without_padding).prefetch(2))
 

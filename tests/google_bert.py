@@ -34,7 +34,13 @@ def load(name: str) -> types.ModuleType:
     layers = types.SimpleNamespace(layer_norm=_layer_norm)
     shim.contrib = types.SimpleNamespace(layers=layers, tpu=tf.compat.v1.tpu)
     shim.flags = mock.MagicMock()  # the flags of its programs would clash with ours
-    own = {other: load(other) for other in ("modeling", "optimization") if name.startswith("run_")}
+    imported = {"run_": ("modeling", "optimization"), "create_": ("tokenization",)}
+    own = {
+        other: load(other)
+        for start, others in imported.items()
+        for other in others
+        if name.startswith(start)
+    }
     with mock.patch.dict(sys.modules, tensorflow=shim, **own):
         spec.loader.exec_module(module)
     return module

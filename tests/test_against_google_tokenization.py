@@ -7,7 +7,6 @@ each line of which is compared as well, and BERT_VOCAB the vocab.txt to use for 
 # ruff: noqa: RUF001 - letters that look like others
 
 import gzip
-import importlib.util
 import lzma
 import os
 import pathlib
@@ -17,11 +16,9 @@ import unicodedata
 import pytest
 
 from input_fns import wordpiece
+from tests import google_bert
 
-CHECKOUT = os.environ.get("BERT_CHECKOUT", "")
-pytestmark = pytest.mark.skipif(
-    not CHECKOUT, reason="BERT_CHECKOUT, a folder of google-research/bert, is not set"
-)
+pytestmark = google_bert.needs_checkout
 TEXTS = [
     "Hello, [SEP] world [MASK]! [CLS] [UNK] [PAD] ##ing # ##",
     *["a" * length for length in (199, 200, 201, 100_000)],
@@ -38,11 +35,7 @@ TEXTS = [
 @pytest.fixture(scope="module")
 def google():
     """The module tokenization.py."""
-    path = pathlib.Path(CHECKOUT) / "tokenization.py"
-    spec = importlib.util.spec_from_file_location("google_tokenization", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return google_bert.load("tokenization")
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,13 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from engine.checkpoints import writer
 from engine.cli import flags, prepare_data_flags
+from input_fns import wordpiece
+from models import registry
+from models.text import bert
 from tests import formats
+from tests.input_fns.convert import text_data
 from tools import keras_weights
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -41,6 +46,7 @@ NOT_RUN = {
     "tpu-estimator": "tests/test_packaging.py",
     "python -m tools.tpu_vm": "tests/tpu/vm",
     "python -m tools.local_cluster": "tests/test_cluster.py",
+    "python -m tools.bert_checkpoint": "tests/tools/test_bert_checkpoint.py",
     "python -m tools.job_manifest": "tests/tools/test_job_manifest.py",
     "python -m tools.local_pods": "tests/tools/test_local_pods.py",
     "python -m tools.serving_equality": "tests/serving/test_runtimes.py",
@@ -158,6 +164,41 @@ def write_one_hot_labels(table):
     table.write_text("\n".join(lines))
 
 
+def write_released_bert(folder, network="bert_tiny_classifier"):
+    """Writes a checkpoint with the files beside it, for a vocabulary of single letters."""
+    params = registry.find(network).default_params()
+    letters = [chr(ord("a") + i) for i in range(26)]
+    tokens = [*wordpiece.SPECIAL, *letters, *(f"##{letter}" for letter in letters)]
+    with tf.Graph().as_default():
+        features = {name: tf.zeros([1, 2], tf.int32) for name in bert.FEATURES}
+        bert.pool(bert.encode(features, {**params, "vocab_size": len(tokens)}, False), params)
+        shapes = {v.op.name: v.shape.as_list() for v in tf.compat.v1.global_variables()}
+    writer.write(f"{folder}/bert_model.ckpt", {n: np.zeros(s, "f4") for n, s in shapes.items()})
+    (folder / "vocab.txt").write_text("\n".join(tokens))
+
+
+def write_sst2(folder):
+    folder.mkdir()
+    for split in ("train", "dev"):
+        rows = "".join(f"a {word} film\t{int(word == 'fine')}\n" for word in ("fine", "bad") * 20)
+        (folder / f"{split}.tsv").write_text(f"sentence\tlabel\n{rows}")
+
+
+def write_texts(folder):
+    """Writes the vocabulary and the texts for BERT that docs/data.md names."""
+    for name in ("BERT", "GLUE/SST-2", "reviews", "wiki"):
+        (folder / name).mkdir(parents=True)
+    text_data.vocab_file(folder / "BERT")
+    sentences = [f"the film is {word} {i}" for i, word in enumerate(["good", "bad"] * 20)]
+    for split in ("train", "dev"):
+        rows = [f"{sentence}\t{i % 2}" for i, sentence in enumerate(sentences)]
+        table = "\n".join(["sentence\tlabel", *rows])
+        (folder / "GLUE" / "SST-2" / f"{split}.tsv").write_text(table)
+    rows = [f"film {i},{sentence},{i % 5}" for i, sentence in enumerate(sentences)]
+    (folder / "reviews" / "train.csv").write_text("\n".join(["title,review,stars", *rows]))
+    (folder / "wiki" / "a.txt").write_text("\n\n".join([*sentences, "\n".join(sentences)]))
+
+
 @pytest.fixture
 def _files(tmp_path, monkeypatch, pair_files):
     """Changes to a folder that holds the files that the commands of the pages read."""
@@ -172,6 +213,9 @@ def _files(tmp_path, monkeypatch, pair_files):
     write_one_hot_labels(tmp_path / "labels.csv")
     for folder in ("texts", "raw", "wmt14"):
         (tmp_path / folder).symlink_to(pair_files)
+    write_released_bert(tmp_path / "uncased_L-2_H-128_A-2")
+    write_sst2(tmp_path / "SST-2")
+    write_texts(tmp_path)
     (tmp_path / "new.en").symlink_to(pair_files / "test.en")
     with tf.Graph().as_default(), tf.compat.v1.Session():
         network = tf.keras.applications.MobileNet(weights=None, include_top=False, alpha=0.75)

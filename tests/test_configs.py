@@ -8,10 +8,13 @@ from absl import flags
 
 from engine.cli import hparams
 from engine.train import forward
+from input_fns import synthetic
 from models import registry
 from tests.marks import slow
 
-CONFIGS = sorted((pathlib.Path(__file__).parents[1] / "configs").glob("*.cfg"))
+_ALL = sorted((pathlib.Path(__file__).parents[1] / "configs").glob("*.cfg"))
+BERT = [path for path in _ALL if path.stem.startswith("bert_")]
+CONFIGS = [path for path in _ALL if path not in BERT]
 # Trainable parameters, worked out layer by layer.
 PARAMETERS = {
     "digits": 9 * 32 + 64 + 9 * 32 * 32 + 64 + (4 * 4 * 32 + 1) * 128 + 129 * 10,
@@ -64,3 +67,56 @@ def test_a_recipe_is_built(path, like_real):
     variables = tf.compat.v1.trainable_variables()
     parameters = sum(variable.shape.num_elements() for variable in variables)
     assert parameters == PARAMETERS.get(path.stem, parameters)
+
+
+# --max_length of the data set of each recipe, and the number of classes.
+TEXT = {"sst2": (64, 2), "cola": (48, 2), "trec": (40, 6), "imdb": (256, 2)}
+LIKE_SQUAD1 = ("trec", "imdb", "cola", "-8", "-32")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [slow(path) if path.stem.endswith(LIKE_SQUAD1) else path for path in BERT],
+    ids=lambda path: path.stem,
+)
+def test_a_recipe_of_bert_is_built(path):
+    recipe = flags.FLAGS
+    recipe.unparse_flags()
+    recipe(["program", f"--flagfile={path}", "--data_dir=d", "--model_dir=m"])
+    model = registry.find(recipe.model)
+    length, num_classes = TEXT.get(recipe.dataset, (512 if "512" in path.stem else 384, 2))
+    task = {"squad": "squad", "pretraining_text": "pretraining"}.get(
+        recipe.dataset, "classification"
+    )
+    data = synthetic.token_dataset(task, length, 30522)
+    properties = {"vocab_size": 30522, "max_length": length, "num_classes": num_classes}
+    params = hparams.resolve(model, recipe.params, properties, recipe.precision)
+    features = {
+        name: tf.compat.v1.placeholder(tf.int32, [recipe.train_batch_size, *feature.shape])
+        for name, feature in data.features.items()
+        if name not in data.labels
+    }
+    forward.infer(model, features, params, training=True)
+    sizes = (variable.shape.num_elements() for variable in tf.compat.v1.trainable_variables())
+    parameters = sum(sizes)
+    assert parameters == (_bert_base(task) if "base" in path.stem else _minilm(task, num_classes))
+
+
+def _encoder(layers, hidden):
+    """Returns the parameters of an encoder with feed-forward networks of four times its size."""
+    embeddings = (30522 + 2 + 512 + 2) * hidden
+    return embeddings + layers * (12 * hidden**2 + 13 * hidden)
+
+
+def _minilm(task, num_classes):
+    pooler = 0 if task == "squad" else 385 * 384
+    return _encoder(6, 384) + pooler + 385 * num_classes
+
+
+def _bert_base(task):
+    heads = {
+        "squad": 769 * 2,
+        # Pooler; the transform of masked tokens, its norm and its bias; the next sentence.
+        "pretraining": 769 * 768 + 769 * 768 + 2 * 768 + 30522 + 769 * 2,
+    }
+    return _encoder(12, 768) + heads[task]

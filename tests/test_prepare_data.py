@@ -107,6 +107,18 @@ def test_the_folder_of_another_data_set_is_not_touched(prepare, own_data_dir, ov
             ["--dataset=parallel_text", "--source=s", "--data_dir=d", "--languages=en,en"],
             "a value of the list is empty or repeated",
         ),
+        (
+            ["--dataset=text_files", "--source=s", "--data_dir=d", "--label_columns=l"],
+            "--dataset=text_files needs --text_columns",
+        ),
+        (
+            ["--dataset=sst2", "--source=s", "--data_dir=d", "--task=regression"],
+            "--task is not valid for --dataset=sst2, only for text_files",
+        ),
+        (
+            ["--dataset=pretraining_text", "--source=s", "--data_dir=d", "--masked_lm_prob=2"],
+            "2.0 is not a",
+        ),
         (["--dataset=digits", "--data_dir=d", "--channels=2"], "it must be 1 or 3"),
         (["--dataset=digits", "--data_dir=d", "--image_size=3x"], "must be SIZE or HEIGHTx"),
         (["--dataset=digits", "--data_dir=d", "--shards=-1"], "-1 is not a non-negative integer"),
@@ -118,6 +130,36 @@ def test_a_wrong_flag_is_one_line_and_status_2(arguments, message):
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert message in line
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (b"film\tugly", r"dev\.tsv, line 2: unknown label 'ugly'; the 2 classes are bad, good"),
+        (b"film", r"dev\.tsv, line 2: 1 values instead of 2: text, label"),
+        (b"\tgood", r"dev\.tsv, line 2: no text in column 'text'"),
+        (b"f\xfflm\tgood", r"dev\.tsv, line 2, byte 12: no UTF-8"),
+    ],
+)
+def test_nothing_is_written_of_text_with_a_bad_row(prepare, tmp_path, row, message):
+    (tmp_path / "train.tsv").write_text("text\tlabel\ndog\tgood\nfilm\tbad\n")
+    (tmp_path / "dev.tsv").write_bytes(b"text\tlabel\n" + row + b"\n")
+    source = [f"--source={tmp_path}", "--text_columns=text", "--label_columns=label"]
+    with pytest.raises(DataError, match=message) as found:
+        prepare("--dataset=text_files", *source, f"--data_dir={tmp_path}/data")
+    assert "\n" not in str(found.value)
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_text_of_100000_characters_is_truncated(prepare, tmp_path, capsys):
+    lines = ["text\tlabel", "dog " * 25_000 + "\tgood", "d" * 100_000 + "\tbad", "film\tbad"]
+    (tmp_path / "train.tsv").write_text("\n".join(lines))
+    source = [f"--source={tmp_path}", "--text_columns=text", "--label_columns=label"]
+    options = ["--validation_fraction=0", "--vocab_size=512", f"--data_dir={tmp_path}/data"]
+    prepare("--dataset=text_files", *source, *options)
+    assert "train: 3 texts, 134 tokens, in 3 rows of 128, 35% full, 1 truncated" in (
+        capsys.readouterr().out
+    )
 
 
 def test_a_data_dir_that_cannot_be_written(prepare):

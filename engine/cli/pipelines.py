@@ -144,8 +144,9 @@ def _text_pipeline(data, is_synthetic):
 
 def _token_pipeline(data, is_synthetic):
     _reject_flags(("augment", "image_size"), f"needs images, but {data.name} is text")
+    pipeline = SquadPipeline if data.wordpiece.task == "squad" else TokenPipeline
     if is_synthetic:
-        return SyntheticPipeline(data, TokenPipeline(data).features)
+        return SyntheticPipeline(data, pipeline(data).features)
     if FLAGS.export_text:
         if data.wordpiece.task not in ("classification", "regression", "squad"):
             raise UsageError(
@@ -153,7 +154,6 @@ def _token_pipeline(data, is_synthetic):
                 f"{data.name} is a data set of {data.wordpiece.task}"
             )
         importlib.import_module("input_fns.wordpiece_ops")  # raises what is missing, before all
-    pipeline = SquadPipeline if data.wordpiece.task == "squad" else TokenPipeline
     return pipeline(data, _cache(), FLAGS.export_text, _dynamic_padding())
 
 

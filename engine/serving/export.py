@@ -56,12 +56,13 @@ def sample_file(name: str) -> str:
 
 def command_line(pipeline, path: str) -> str:
     """Returns a shell command that runs a SavedModel on the sample inputs, or on text."""
-    if serving.TEXT in pipeline.receivers():
+    text = pipeline.receivers().get(serving.TEXT)
+    if text:
         # saved_model_cli does not load the ops of TensorFlow Text.
+        inputs = ", ".join(f"{name}=tf.constant(['...'])" for name in text.inputs)
         return (
             'python -c "import tensorflow as tf, tensorflow_text; '
-            f"print(tf.saved_model.load('{path}').signatures['{serving.TEXT}']"
-            "(text=tf.constant(['...']))['text'])\""
+            f"print(tf.saved_model.load('{path}').signatures['{serving.TEXT}']({inputs}))\""
         )
     inputs = ";".join(
         f"{name}={os.path.join(path, EXTRA, sample_file(name))}" for name in pipeline.features

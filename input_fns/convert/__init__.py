@@ -81,7 +81,7 @@ SOURCES = {
         ("source", "vocabulary"),
         ("lower_case", "max_length", "doc_stride", "max_query_length", "name", *_HOLD_OUT),
         is_shuffled=True,
-        encoder="squad_windows",
+        encoder="squad_encode",
         defaults={"max_length": 384},
     ),
     "text_files": _text(

@@ -8,43 +8,19 @@ A split is the part of the name before the first "-" or "."; "dev" is the split 
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from common import folders, names
-from input_fns import DataError
+from common import folders
+from input_fns import DataError, squad_json
 from input_fns.convert.files import read_text
 from input_fns.convert.source import Options, RawDataset, split_names
-from input_fns.json_fields import Fields, items, loads
+from input_fns.squad_json import Question
 
 _FILE = re.compile(r"(?P<split>[^-.]+)(-.*)?\.json(\.gz|\.xz)?")
-
-
-@dataclasses.dataclass(frozen=True)
-class Question:
-    """A question about a context.
-
-    Attributes:
-      id: unique in its file.
-      text: the question.
-      article: title and number of the article that the context is a part of.
-      paragraph: number of the context in its file.
-      context: the text that answers it.
-      answers: `(text, start)` of each correct answer; start is in code points of the context.
-      is_impossible: whether the context has no answer (SQuAD 2.0).
-    """
-
-    id: str
-    text: str
-    article: tuple[int, str]
-    paragraph: int
-    context: str
-    answers: tuple[tuple[str, int], ...]
-    is_impossible: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,96 +73,11 @@ def read(options: Options) -> RawDataset:
             f"--source={options.source} has no file such as train-v1.1.json or dev-v2.0.json.gz"
         )
     splits = split_names(paths, f"--source={options.source}")
-    questions = {ours: read_questions(paths[name]) for ours, name in splits.items()}
     return RawDataset(
-        options.dataset,
-        (),
-        {
-            name: RawQuestions(paths[splits[name]], found, np.arange(len(found)))
-            for name, found in questions.items()
-        },
+        options.dataset, (), {ours: _read_split(paths[name]) for ours, name in splits.items()}
     )
 
 
-def read_questions(path: str) -> list[Question]:
-    """Returns the questions of a file, in order.
-
-    Raises:
-      DataError: a field is missing or invalid, or an id is repeated; the message names it.
-    """
-    text = read_text(path)
-    try:
-        questions = list(_questions(loads(text)))
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from error
-    if not questions:
-        raise DataError(f"{path} has no question")
-    repeated = names.repeated(question.id for question in questions)
-    if repeated:
-        raise DataError(f"{path} has {len(repeated)} id(s) twice; the first is {repeated[0]!a}")
-    return questions
-
-
-def to_json(questions: Iterable[Question], version: str) -> bytes:
-    """Returns questions in the JSON of SQuAD, in order, as the official scripts read them."""
-    data, last = [], None
-    for question in questions:
-        if not last or question.article != last.article:
-            data.append({"title": question.article[1], "paragraphs": []})
-        paragraphs = data[-1]["paragraphs"]
-        if not last or question.paragraph != last.paragraph:
-            paragraphs.append({"context": question.context, "qas": []})
-        answers = [{"text": text, "answer_start": start} for text, start in question.answers]
-        fields = {"id": question.id, "question": question.text, "answers": answers}
-        if version != "1.1":
-            fields["is_impossible"] = question.is_impossible
-        paragraphs[-1]["qas"].append(fields)
-        last = question
-    return json.dumps({"version": version, "data": data}).encode()
-
-
-def _questions(content):
-    paragraph_number = 0
-    for number, article in enumerate(Fields(content, "").items("data", Fields)):
-        title = article.optional("title", _text) or ""
-        for paragraph in article.items("paragraphs", Fields):
-            context = paragraph.required("context", _text)
-            for fields in paragraph.items("qas", Fields):
-                question = Question(
-                    fields.text("id"),
-                    fields.required("question", _text),
-                    (number, title),
-                    paragraph_number,
-                    context,
-                    fields.optional("answers", _answers) or (),
-                    fields.optional("is_impossible", _boolean) or False,
-                )
-                if question.is_impossible and question.answers:
-                    raise DataError(f"the question {question.id} has an answer and is_impossible")
-                yield question
-            paragraph_number += 1
-
-
-def _answers(value, where):
-    return items(value, where, _answer)
-
-
-def _answer(value, where):
-    fields = Fields(value, where)
-    return fields.required("text", _text), fields.integer("answer_start")
-
-
-def _text(value, where):
-    try:
-        if isinstance(value, str):
-            value.encode()
-            return value
-    except UnicodeEncodeError as error:
-        raise DataError(f"{where} has a lone surrogate, which no UTF-8 text has") from error
-    raise DataError(f"{where} must be text")
-
-
-def _boolean(value, where):
-    if not isinstance(value, bool):
-        raise DataError(f"{where} must be true or false")
-    return value
+def _read_split(path):
+    questions = squad_json.parse(read_text(path), path)
+    return RawQuestions(path, questions, np.arange(len(questions)))

@@ -1,4 +1,4 @@
-"""Splits contexts into windows of tokens, and maps the answers of questions to them.
+"""Rows of a question and a window of its context.
 
 A row is [CLS] question [SEP] window of the context [SEP]. Windows overlap: they start every
 `doc_stride` tokens. The label is the first and the last token of the answer, or 0, [CLS], if the
@@ -10,28 +10,19 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import re
-from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from common.names import printable
-from input_fns import DataError, wordpiece
-from input_fns.convert import squad
-from input_fns.convert.source import Broken, Options, RawDataset, Row
+from input_fns.convert.source import Broken, Options, Row
 from input_fns.convert.squad import RawQuestions
-from input_fns.convert.writer import content_name
-from input_fns.dataset_info import Feature, WordPiece, WordPieceSplit
+from input_fns.dataset_info import Feature
+from input_fns.squad_json import Question
+from input_fns.wordpiece import WordPieceTokenizer
 
-_NUM_SPECIAL = 3  # [CLS] and two [SEP]
-_ENCODE_AT_ONCE = 1000
-_NUM_NAMED = 10
-_NO_TOKENS = "the context has no tokens"
-_NO_ANSWER = "no answer is given"
-_NOT_IN_CONTEXT = "the answer is not in the context where answer_start says"
-_IN_NO_WINDOW = "no window holds the whole answer"
+NUM_SPECIAL = 3  # [CLS] and two [SEP]
 
 
 class Tokens(NamedTuple):
@@ -61,23 +52,33 @@ class Windows(NamedTuple):
         more = max(0, -(-(self.length - self.capacity) // self.stride))
         return range(0, (more + 1) * self.stride, self.stride) if self.length else range(0)
 
+    def tokens(self, number: int) -> range:
+        """The tokens of the context in a window."""
+        first = self.starts[number]
+        return range(first, min(first + self.capacity, self.length))
+
     def has_most_context(self, number: int) -> np.ndarray:
         """Returns whether each token of a window has more context there than in others, bool.
 
         The context of a token in a window is the smaller of the numbers of tokens before and
-        after it; the first of equal windows counts. google-research/bert weighs the length of the
-        window, too, which matters for the last one only.
+        after it, plus a hundredth of the length of the window, as in google-research/bert; the
+        first of equal windows counts.
         """
         if self.length <= self.capacity:
             return np.ones(self.length, bool)
         reach = -(-self.capacity // self.stride)
         neighbors = np.array(self.starts[max(0, number - reach) : number + reach + 1])[:, None]
         lengths = np.minimum(self.capacity, self.length - neighbors)
-        first = self.starts[number]
-        tokens = np.arange(first, min(first + self.capacity, self.length))
+        tokens = np.array(self.tokens(number))
         context = np.minimum(tokens - neighbors, neighbors + lengths - 1 - tokens)
         score = np.where(context < 0, -np.inf, context + 0.01 * lengths)
-        return neighbors[np.argmax(score, axis=0), 0] == first
+        return neighbors[np.argmax(score, axis=0), 0] == tokens[0]
+
+
+def find_windows(question: np.ndarray, context: Tokens, options: Options) -> Windows:
+    """Returns the windows of a context beside the ids of a question."""
+    capacity = options.max_length - len(question) - NUM_SPECIAL
+    return Windows(capacity, min(capacity, options.doc_stride), len(context.ids))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,12 +98,12 @@ class RawWindows:
 
     split: RawQuestions
     numbers: np.ndarray
-    questions: list[np.ndarray]
-    contexts: dict[int, Tokens]
-    answers: list[tuple[int, int] | None]
-    problems: dict[int, str]
+    questions: Sequence[np.ndarray]
+    contexts: Mapping[int, Tokens]
+    answers: Sequence[tuple[int, int] | None]
+    problems: Mapping[int, str]
     options: Options
-    tokenizer: wordpiece.WordPieceTokenizer
+    tokenizer: WordPieceTokenizer
     labels: None = None
     groups: None = None
 
@@ -136,7 +137,7 @@ class RawWindows:
                     self._features,
                 )
 
-    def question(self, i: int) -> squad.Question:
+    def question(self, i: int) -> Question:
         """Returns a question of the split."""
         return self.split.questions[self.split.indices[i]]
 
@@ -146,9 +147,7 @@ class RawWindows:
 
     def windows(self, i: int) -> Windows:
         """Returns the windows of a question."""
-        capacity = self.options.max_length - len(self.questions[i]) - _NUM_SPECIAL
-        stride = min(capacity, self.options.doc_stride)
-        return Windows(capacity, stride, len(self.context(i).ids))
+        return find_windows(self.questions[i], self.context(i), self.options)
 
     @property
     def _features(self):
@@ -167,10 +166,10 @@ class RawWindows:
 
     def _row(self, i, number):
         question, context, windows = self.questions[i], self.context(i), self.windows(i)
-        first = windows.starts[number]
-        of_context = slice(first, min(first + windows.capacity, windows.length))
+        tokens = windows.tokens(number)
+        of_context = slice(tokens.start, tokens.stop)
         offset = len(question) + 2
-        end = offset + of_context.stop - first
+        end = offset + len(tokens)
         length = self.options.max_length
         names = ("input_ids", "token_starts", "token_ends", "is_max_context")
         values = {name: np.zeros(length, np.int32) for name in names}
@@ -183,8 +182,9 @@ class RawWindows:
         values["is_max_context"][offset:end] = windows.has_most_context(number)
         positions = np.arange(length)
         start_position = end_position = 0
-        if self.answers[i] and first <= self.answers[i][0] and self.answers[i][1] < of_context.stop:
-            start_position, end_position = (place - first + offset for place in self.answers[i])
+        answer = self.answers[i]
+        if answer and answer[0] >= tokens.start and answer[1] < tokens.stop:
+            start_position, end_position = (place - tokens.start + offset for place in answer)
         return {
             **values,
             "input_mask": positions <= end,
@@ -193,153 +193,3 @@ class RawWindows:
             "start_positions": start_position,
             "end_positions": end_position,
         }
-
-
-def encode(
-    raw: RawDataset,
-    options: Options,
-    progress=lambda line: None,
-    held_out: Collection[str] = (),
-) -> RawDataset:
-    """Returns the data set with windows of tokens.
-
-    Questions of "train" without an answer to learn are left out. Other splits keep every question
-    whose context has tokens. The side file of a split has every question.
-
-    Args:
-      raw: splits of `RawQuestions`.
-      options: `vocabulary`, `lower_case`, `max_length`, `doc_stride` and `max_query_length`.
-      progress: function that prints a line.
-      held_out: unused; a held-out split is evaluated like others.
-
-    Raises:
-      DataError: the vocabulary or an option is invalid.
-    """
-    del held_out
-    if options.max_query_length + _NUM_SPECIAL >= options.max_length:
-        raise DataError(
-            f"--max_query_length={options.max_query_length} leaves no room for a context in "
-            f"--max_length={options.max_length}: it must be at most "
-            f"{options.max_length - _NUM_SPECIAL - 1}"
-        )
-    tokenizer = wordpiece.load(options.vocabulary, options.lower_case)
-    vocabulary = content_name("vocab.txt", tokenizer.vocab)
-    is_v2 = any(q.is_impossible for split in raw.splits.values() for q in split.questions)
-    splits, described, files, num_questions = {}, {}, {vocabulary: tokenizer.vocab}, 0
-    for name, split in raw.splits.items():
-        in_order = np.sort(split.indices)
-        content = squad.to_json((split.questions[i] for i in in_order), "v2.0" if is_v2 else "1.1")
-        side_file = content_name(f"questions-{name}.json", content)
-        files[side_file] = content
-        numbers = num_questions + np.searchsorted(in_order, split.indices)
-        num_questions += len(numbers)
-        splits[name], described[name] = _encode_split(
-            name, split, numbers, tokenizer, options, side_file, progress
-        )
-        progress(
-            f"{name}: {described[name].describe(splits[name].num_windows, options.max_length)}"
-        )
-    return dataclasses.replace(
-        raw,
-        splits=splits,
-        files=files,
-        labels=("start_positions", "end_positions"),
-        properties={
-            "has_impossible": is_v2,
-            "doc_stride": options.doc_stride,
-            "max_query_length": options.max_query_length,
-        },
-        wordpiece=WordPiece(
-            task="squad",
-            vocabulary=vocabulary,
-            vocab_size=tokenizer.vocab_size,
-            max_length=options.max_length,
-            lower_case=options.lower_case,
-            has_pairs=True,
-            splits=described,
-        ),
-    )
-
-
-def _encode_split(name, split, numbers, tokenizer, options, side_file, progress):
-    questions = [split.questions[i] for i in split.indices]
-    texts = {question.paragraph: question.context for question in questions}
-    contexts = dict(zip(texts, _encode_texts(list(texts.values()), tokenizer)))
-    of_questions = _encode_texts([question.text for question in questions], tokenizer)
-    truncated = [tokens.ids[: options.max_query_length] for tokens in of_questions]
-    windows = RawWindows(
-        split, numbers, truncated, contexts, [], {}, options=options, tokenizer=tokenizer
-    )
-    unlabeled = {}
-    for i, question in enumerate(questions):
-        answer, problem = _find_answer(question, contexts[question.paragraph], windows.windows(i))
-        windows.answers.append(answer)
-        if not len(windows.context(i).ids):
-            windows.problems[i] = _NO_TOKENS
-        elif problem and name == "train":
-            windows.problems[i] = problem
-        elif problem:
-            unlabeled[i] = problem
-    if not windows.num_windows:
-        reasons = dict(Counter(windows.problems.values()))
-        raise DataError(f"{split.path}: no question of '{name}' can be used: {reasons}")
-    _report(name, windows, unlabeled, progress)
-    stored = [i for i in range(len(questions)) if i not in windows.problems]
-    num_tokens = sum(
-        sum(
-            len(truncated[i]) + _NUM_SPECIAL + min(of_one.capacity, of_one.length - start)
-            for start in of_one.starts
-        )
-        for i in stored
-        for of_one in [windows.windows(i)]
-    )
-    return windows, WordPieceSplit(
-        num_texts=len(questions),
-        num_tokens=num_tokens,
-        num_truncated=sum(len(tokens.ids) > options.max_query_length for tokens in of_questions),
-        left_out=dict(Counter(windows.problems.values())),
-        side_file=side_file,
-    )
-
-
-def _encode_texts(texts, tokenizer):
-    found = []
-    for start in range(0, len(texts), _ENCODE_AT_ONCE):
-        for encoding in tokenizer.encode(texts[start : start + _ENCODE_AT_ONCE]):
-            found.append(Tokens(*(np.array(values, np.int32) for values in encoding)))
-    return found
-
-
-def _find_answer(question, tokens, windows):
-    """Returns the first and the last token of an answer, or None and what is wrong."""
-    if question.is_impossible:
-        return None, None
-    problem = _NO_ANSWER
-    for text, start in question.answers:
-        # Spaces may differ, as in google-research/bert.
-        words = r"\s+".join(map(re.escape, text.split()))
-        found = re.compile(rf"\s*({words})").match(question.context, start)
-        if not words or not found:
-            problem = problem if problem == _IN_NO_WINDOW else _NOT_IN_CONTEXT
-            continue
-        # The tokens that overlap the answer.
-        first = int(np.searchsorted(tokens.ends, found.start(1), side="right"))
-        last = int(np.searchsorted(tokens.starts, found.end(1), side="left")) - 1
-        if first > last:
-            problem = _NOT_IN_CONTEXT
-            continue
-        if any(start <= first and last < start + windows.capacity for start in windows.starts):
-            return (first, last), None
-        problem = _IN_NO_WINDOW
-    return None, problem
-
-
-def _report(name, windows, unlabeled, progress):
-    """Lists the questions whose windows are labelled as if they had no answer."""
-    for reason in dict.fromkeys(unlabeled.values()):
-        ids = [printable(windows.question(i).id) for i, why in unlabeled.items() if why == reason]
-        more = ", ..." if ids[_NUM_NAMED:] else ""
-        progress(
-            f"{name}: {len(ids)} question(s) of {windows.split.path} are asked, but their windows "
-            f"have the labels of no answer, because {reason}: {', '.join(ids[:_NUM_NAMED])}{more}"
-        )

@@ -58,8 +58,8 @@ def _check_config(path, sizes, params):
         ours = " and ".join(f"{name}={params[name]}" for name in wrong)
         needed = ",".join(f"{name}={found[name]}" for name in wrong)
         raise ModelError(
-            f"--warm_start_from: {path} has {theirs}, but this model has {ours}. Use the --model of "
-            f"this size, or --params={needed}"
+            f"--warm_start_from: {path} has {theirs}, but this model has {ours}. Use the --model "
+            f"of this size, or --params={needed}"
         )
     activation = config.get("hidden_act", "gelu")
     if activation not in ("gelu", "gelu_new"):

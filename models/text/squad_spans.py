@@ -39,12 +39,11 @@ def best_spans(features, logits, params):
     scores = tf.reshape(scores, [-1, count * count])
     best = tf.argmax(scores, axis=1, output_type=tf.int32)
     null_score = starts[:, 0] + ends[:, 0]
+    threshold = tf.constant(params["null_threshold"], tf.float64)
     return {
         "first_token": tf.gather(first, best // count, batch_dims=1),
         "last_token": tf.gather(last, best % count, batch_dims=1),
         "answer_score": tf.reduce_max(scores, axis=1),
         "null_score": null_score,
-        "null_threshold": tf.fill(
-            tf.shape(null_score), tf.cast(params["null_threshold"], tf.float64)
-        ),
+        "null_threshold": tf.fill(tf.shape(null_score), threshold),
     }

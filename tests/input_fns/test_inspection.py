@@ -13,6 +13,7 @@ from PIL import Image
 
 from input_fns import DataError, contact_sheet, dataset_info, inspection
 from input_fns.convert import source, writer
+from tests.input_fns.convert import text_data
 from tests.marks import slow
 
 SHARD = "train-00001-of-00003-e45eb784.tfrecord"
@@ -256,3 +257,25 @@ def test_a_shard_that_is_not_a_file(stripes, make):
     assert inspection.inspect(stripes, "train").problems == [f"{SHARD} is not a file"]
     with pytest.raises(DataError, match=f"{SHARD} is not a file"):
         dataset_info.load(stripes.data_dir, "stripes")
+
+
+def test_the_tokens_of_wordpiece_text_are_shown(tmp_path):
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    vocabulary = text_data.vocab_file(tmp_path)
+    (folder / "train.txt").write_text("Good JJ\ndogs NN\n\nthe DT\n")
+    raw, _ = text_data.read("token_files", folder, vocabulary, validation_fraction=0.0)
+    written = writer.write(dataclasses.replace(raw, splits=raw.splits), str(tmp_path / "out"))
+    lines = "\n".join(inspection.inspect(written, "train").lines)
+    assert "first: [CLS] good dogs [SEP]\n    tag_ids = ['JJ', 'NN']" in lines
+
+
+def test_the_class_of_wordpiece_text_is_shown(tmp_path):
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    vocabulary = text_data.vocab_file(tmp_path)
+    (folder / "train.tsv").write_text("sentence\tlabel\ngood dogs\t1\n")
+    raw, _ = text_data.read("sst2", folder, vocabulary, validation_fraction=0.0)
+    written = writer.write(raw, str(tmp_path / "out"))
+    lines = "\n".join(inspection.inspect(written, "train").lines)
+    assert "first: [CLS] good dogs [SEP]\n    label = positive" in lines

@@ -1,0 +1,168 @@
+"""Encodes questions and contexts as WordPiece ids, and maps answers to tokens."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections import Counter
+from collections.abc import Collection
+
+import numpy as np
+
+from common.names import printable
+from input_fns import DataError, squad_json, wordpiece
+from input_fns.convert import squad_windows
+from input_fns.convert.source import Options, RawDataset
+from input_fns.convert.squad_windows import NUM_SPECIAL, RawWindows, Tokens
+from input_fns.convert.writer import content_name
+from input_fns.dataset_info import WordPiece, WordPieceSplit
+
+_ENCODE_AT_ONCE = 1000
+_NUM_NAMED = 10
+_NO_TOKENS = "the context has no tokens"
+_NO_ANSWER = "no answer is given"
+_NOT_IN_CONTEXT = "the answer is not in the context where answer_start says"
+_IN_NO_WINDOW = "no window holds the whole answer"
+
+
+def encode(
+    raw: RawDataset,
+    options: Options,
+    progress=lambda line: None,
+    held_out: Collection[str] = (),
+) -> RawDataset:
+    """Returns the data set with windows of tokens.
+
+    Questions of "train" without an answer to learn are left out. Other splits keep every question
+    whose context has tokens. The side file of a split has every question.
+
+    Args:
+      raw: splits of `RawQuestions`.
+      options: `vocabulary`, `lower_case`, `max_length`, `doc_stride` and `max_query_length`.
+      progress: function that prints a line.
+      held_out: unused; a held-out split is evaluated like others.
+
+    Raises:
+      DataError: the vocabulary or an option is invalid.
+    """
+    del held_out
+    if options.max_query_length + NUM_SPECIAL >= options.max_length:
+        raise DataError(
+            f"--max_query_length={options.max_query_length} leaves no room for a context in "
+            f"--max_length={options.max_length}: it must be at most "
+            f"{options.max_length - NUM_SPECIAL - 1}"
+        )
+    tokenizer = wordpiece.load(options.vocabulary, options.lower_case)
+    vocabulary = content_name("vocab.txt", tokenizer.vocab)
+    is_v2 = any(q.is_impossible for split in raw.splits.values() for q in split.questions)
+    splits, described, files, num_questions = {}, {}, {vocabulary: tokenizer.vocab}, 0
+    for name, split in raw.splits.items():
+        in_order = np.sort(split.indices)
+        content = squad_json.to_json(
+            (split.questions[i] for i in in_order), "v2.0" if is_v2 else "1.1"
+        )
+        side_file = content_name(f"questions-{name}.json", content)
+        files[side_file] = content
+        numbers = num_questions + np.searchsorted(in_order, split.indices)
+        num_questions += len(numbers)
+        splits[name], described[name] = _encode_split(
+            name, split, numbers, tokenizer, options, side_file, progress
+        )
+        num_windows = splits[name].num_windows
+        progress(f"{name}: {described[name].describe(num_windows, options.max_length)}")
+    return dataclasses.replace(
+        raw,
+        splits=splits,
+        files=files,
+        labels=("start_positions", "end_positions"),
+        properties={
+            "has_impossible": is_v2,
+            "doc_stride": options.doc_stride,
+            "max_query_length": options.max_query_length,
+        },
+        wordpiece=WordPiece(
+            task="squad",
+            vocabulary=vocabulary,
+            vocab_size=tokenizer.vocab_size,
+            max_length=options.max_length,
+            lower_case=options.lower_case,
+            has_pairs=True,
+            splits=described,
+        ),
+    )
+
+
+def _encode_split(name, split, numbers, tokenizer, options, side_file, progress):
+    questions = [split.questions[i] for i in split.indices]
+    texts = {question.paragraph: question.context for question in questions}
+    contexts = dict(zip(texts, _encode_texts(list(texts.values()), tokenizer)))
+    encoded = [one.ids for one in _encode_texts([one.text for one in questions], tokenizer)]
+    truncated = [ids[: options.max_query_length] for ids in encoded]
+    answers, problems, unlabeled, num_tokens = [], {}, {}, 0
+    for i, question in enumerate(questions):
+        context = contexts[question.paragraph]
+        windows = squad_windows.find_windows(truncated[i], context, options)
+        answer, problem = _find_answer(question, context, windows)
+        answers.append(answer)
+        if not windows.length:
+            problems[i] = _NO_TOKENS
+            continue
+        if problem:
+            (problems if name == "train" else unlabeled)[i] = problem
+        if i not in problems:
+            beside = len(truncated[i]) + NUM_SPECIAL
+            num_tokens += sum(
+                beside + len(windows.tokens(number)) for number in range(len(windows.starts))
+            )
+    left_out = dict(Counter(problems.values()))
+    if len(problems) == len(questions):
+        raise DataError(f"{split.path}: no question of '{name}' can be used: {left_out}")
+    _report(name, split.path, questions, unlabeled, progress)
+    num_truncated = sum(len(ids) > options.max_query_length for ids in encoded)
+    return (
+        RawWindows(split, numbers, truncated, contexts, answers, problems, options, tokenizer),
+        WordPieceSplit(len(questions), num_tokens, num_truncated, left_out, side_file),
+    )
+
+
+def _encode_texts(texts, tokenizer):
+    found = []
+    for start in range(0, len(texts), _ENCODE_AT_ONCE):
+        for encoding in tokenizer.encode(texts[start : start + _ENCODE_AT_ONCE]):
+            found.append(Tokens(*(np.array(values, np.int32) for values in encoding)))
+    return found
+
+
+def _find_answer(question, tokens, windows):
+    """Returns the first and the last token of an answer, or None and what is wrong."""
+    if question.is_impossible:
+        return None, None
+    problem = _NO_ANSWER
+    for text, start in question.answers:
+        # Spaces may differ, as in google-research/bert.
+        words = r"\s+".join(map(re.escape, text.split()))
+        found = re.compile(rf"\s*({words})").match(question.context, start)
+        if not words or not found:
+            problem = problem if problem == _IN_NO_WINDOW else _NOT_IN_CONTEXT
+            continue
+        # The tokens that overlap the answer.
+        first = int(np.searchsorted(tokens.ends, found.start(1), side="right"))
+        last = int(np.searchsorted(tokens.starts, found.end(1), side="left")) - 1
+        if first > last:
+            problem = _NOT_IN_CONTEXT
+            continue
+        if any(start <= first and last < start + windows.capacity for start in windows.starts):
+            return (first, last), None
+        problem = _IN_NO_WINDOW
+    return None, problem
+
+
+def _report(name, path, questions, unlabeled, progress):
+    """Lists the questions whose windows are labelled as if they had no answer."""
+    for reason in dict.fromkeys(unlabeled.values()):
+        ids = [printable(questions[i].id) for i, why in unlabeled.items() if why == reason]
+        more = ", ..." if ids[_NUM_NAMED:] else ""
+        progress(
+            f"{name}: {len(ids)} question(s) of {path} are asked, but have the labels of no answer "
+            f"in the loss, because {reason}: {', '.join(ids[:_NUM_NAMED])}{more}"
+        )

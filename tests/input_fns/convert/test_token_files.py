@@ -1,0 +1,107 @@
+"""Words with tags."""
+
+import pytest
+
+from input_fns import DataError
+from tests.input_fns.convert import text_data
+
+CONLL = """-DOCSTART- -X- -X- O
+
+The DT B-NP O
+dog NN I-NP B-ANIMAL
+is VB O O
+
+good JJ O O
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "raw"
+    path.mkdir()
+    text_data.vocab_file(tmp_path)
+    return path
+
+
+def read(folder, **options):
+    options = {"validation_fraction": 0.0, **options}
+    return text_data.read("token_files", folder, folder.parent / "vocab.txt", **options)
+
+
+def tagged(raw, split="train"):
+    """Returns the set of sentences, as tuples of (token, tag or "")."""
+    sentences = set()
+    for row in raw.splits[split]:
+        values = text_data.decoded(row)
+        tokens = [text_data.TOKENIZER.pieces[i] for i in values["input_ids"]]
+        names = [*raw.properties["tag_names"], ""]
+        tags = [names[i] for i in values["tag_ids"]]
+        length = int(values["input_mask"].sum())
+        assert set(tags[length:]) <= {""}
+        sentences.add(tuple(zip(tokens[:length], tags)))
+    return sentences
+
+
+def test_the_first_token_of_a_word_has_its_tag(folder):
+    (folder / "train.txt").write_text(CONLL.replace("dog NN", "dogs NN"))
+    raw, _ = read(folder)
+    assert raw.properties == {"num_tags": 2, "tag_names": ["B-ANIMAL", "O"]}
+    assert raw.labels == ("tag_ids",)
+    assert tagged(raw) == {
+        (
+            *(("[CLS]", ""), ("the", "O"), ("dog", "B-ANIMAL"), ("##s", ""), ("is", "O")),
+            ("[SEP]", ""),
+        ),
+        (("[CLS]", ""), ("good", "O"), ("[SEP]", "")),
+    }
+
+
+def test_columns_may_be_named(folder):
+    (folder / "train.tsv").write_text("1\tthe\tO\t_\n2\tdog \tA\t_\n")
+    options = {"columns": ("id", "word", "tag", "rest")}
+    raw, _ = read(folder, text_columns=("word",), label_columns=("tag",), **options)
+    assert tagged(raw) == {(("[CLS]", ""), ("the", "O"), ("dog", "A"), ("[SEP]", ""))}
+    with pytest.raises(DataError, match=r"--label_columns=tags must be one of --columns=id,word"):
+        read(folder, label_columns=("tags",), **options)
+
+
+def test_words_at_the_end_of_a_truncated_sentence_are_counted(folder):
+    (folder / "train.conll").write_text("".join(f"dogs {i % 2}\n" for i in range(5)))
+    raw, lines = read(folder, max_length=8)
+    ((sentence),) = tagged(raw)
+    assert [tag for _, tag in sentence] == ["", "0", "", "1", "", "0", "", ""]
+    assert raw.wordpiece.splits["train"].num_truncated == 1
+    assert lines[-1] == "train: 2 words at the ends of truncated sentences have no tag"
+
+
+def test_a_word_without_tokens_keeps_its_tag(folder):
+    (folder / "train.txt").write_text("\u200b A\nx B\n")
+    assert tagged(read(folder)[0]) == {
+        (("[CLS]", ""), ("[UNK]", "A"), ("x", "B"), ("[SEP]", "")),
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a O\nb\n", r"train\.txt, line 2: 1 columns instead of 2"),
+        ("a O\nb O O\n", r"train\.txt, line 2: 3 columns instead of 2"),
+        ("alone\n", r"train\.txt, line 1: 1 columns instead of 2"),
+        ("a O\nb \x07\n", r"line 2: the tag '\\x07' has control characters"),
+        ("\n\n", r"train\.txt has no words"),
+        (b"a O\n\xff O\n", r"train\.txt, line 2: no UTF-8"),
+    ],
+)
+def test_a_bad_file_is_an_error(folder, content, message):
+    data = content if isinstance(content, bytes) else content.encode()
+    (folder / "train.txt").write_bytes(data)
+    with pytest.raises(DataError, match=message):
+        read(folder)
+
+
+def test_a_tag_that_training_does_not_have_is_an_error(folder):
+    (folder / "train.txt").write_text(CONLL)
+    (folder / "dev.txt").write_text("is O\n\ngood O\ndog B-DOG\n")
+    message = r"from .*dev\.txt, line 3 on: unknown tag 'B-DOG' of 'dog'; .* are B-ANIMAL, O"
+    with pytest.raises(DataError, match=message):
+        read(folder)

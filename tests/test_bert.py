@@ -1,0 +1,218 @@
+"""BERT from text files to a SavedModel that takes text; pre-training on one core and on many."""
+
+import importlib.util
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from sklearn import metrics
+
+from engine.train import loss_reduction
+from input_fns import dataset_info
+from input_fns.token_pipeline import TokenPipeline
+from tests import bert_data, numerics
+from tests.marks import slow
+
+STEPS = 100
+# The longest sum is over the tokens of a row; attention, feed-forward net and norms follow.
+NETWORK = {"terms": 24, "depth": 60, "magnitude": 4.0}
+
+
+@pytest.fixture(scope="module")
+def sst2(tmp_path_factory):
+    return bert_data.prepare_sst2(tmp_path_factory.mktemp("sst2"))
+
+
+@pytest.fixture(scope="module")
+def run_classifier(run_with, sst2):
+    """Runs run_cpu.py with a tiny classifier: `run_classifier(model_dir, "--mode=eval", ...)`."""
+
+    def run(model_dir, *arguments):
+        run_with(
+            "--model=bert_tiny_classifier",
+            "--dataset=sst2",
+            f"--data_dir={sst2}",
+            f"--model_dir={model_dir}",
+            *bert_data.TINY,
+            "--params=learning_rate=0.003",
+            *("--seed=1", "--train_batch_size=16", f"--train_steps={STEPS}"),
+            *("--eval_split=validation", "--eval_batch_size=13", "--predict_batch_size=13"),
+            *arguments,
+        )
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def classifier(run_classifier, serve_in_this_process, tmp_path_factory):
+    """A model_dir after training, evaluation, prediction and export."""
+    path = tmp_path_factory.mktemp("classifier")
+    has_text = importlib.util.find_spec("tensorflow_text") is not None
+    with serve_in_this_process():
+        run_classifier(path, f"--export_dir={path}/export", f"--export_text={has_text}")
+    run_classifier(path, "--mode=predict", f"--predict_output={path}/predictions.jsonl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def predictions(classifier):
+    with open(classifier / "predictions.jsonl") as file:
+        return [json.loads(line) for line in file]
+
+
+def test_a_classifier_learns(classifier, result):
+    assert result(classifier, STEPS)["eval"]["accuracy"] > 0.95
+
+
+def test_metrics_are_those_of_scikit_learn_over_the_split(classifier, result, predictions):
+    labels = [label for _, label in bert_data.sentences(41, seed=2)]
+    classes = [row["classes"] for row in predictions]
+    found = result(classifier, STEPS)["eval"]
+    assert found["examples"] == 41
+    assert found["accuracy"] == pytest.approx(metrics.accuracy_score(labels, classes), abs=1e-6)
+    assert found["f1"] == pytest.approx(metrics.f1_score(labels, classes))
+    correlation = metrics.matthews_corrcoef(labels, classes)
+    assert found["matthews_correlation"] == pytest.approx(correlation)
+
+
+def test_predictions_have_class_names(predictions):
+    assert {row["class_names"] for row in predictions} == {"negative", "positive"}
+
+
+def test_static_padding_gives_the_same_predictions(
+    run_classifier, classifier, predictions, tmp_path
+):
+    path = tmp_path / "static.jsonl"
+    flags = ("--mode=predict", f"--predict_output={path}", "--dynamic_padding=false")
+    run_classifier(classifier, *flags)
+    static = [json.loads(line)["probabilities"] for line in path.read_text().splitlines()]
+    numerics.assert_close([row["probabilities"] for row in predictions], static, **NETWORK)
+
+
+def test_an_export_takes_ids_and_text(classifier, predictions):
+    pytest.importorskip("tensorflow_text")
+    (path,) = (classifier / "export").iterdir()
+    texts = [text for text, _ in bert_data.sentences(41, seed=2)][:5]
+    expected = [row["probabilities"] for row in predictions[:5]]
+    with tf.compat.v1.Session(graph=tf.Graph()) as session:
+        graph = tf.compat.v1.saved_model.load(session, ["serve"], str(path))
+        signature = graph.signature_def["text"]
+        fetches = {name: signature.outputs[name].name for name in ("probabilities", "class_names")}
+        found = session.run(fetches, {signature.inputs["text"].name: texts})
+    numerics.assert_close(found["probabilities"], expected, **NETWORK)
+    assert found["class_names"].tolist() == [row["class_names"].encode() for row in predictions[:5]]
+    assert (path / "assets").is_dir()
+    (vocabulary,) = (path / "assets").glob("vocab-*.txt")
+    assert vocabulary.read_bytes() == bert_data.VOCAB
+
+
+def test_batches_are_as_long_as_their_longest_row(sst2, session):
+    data = dataset_info.read(sst2)
+    params = {"batch_size": 3}
+    lengths = {}
+    for is_dynamic in (True, False):
+        dataset = TokenPipeline(data, dynamic_padding=is_dynamic).eval_input_fn("validation")
+        element = tf.compat.v1.data.make_one_shot_iterator(dataset(params)).get_next()
+        batches = [session.run(element)[0] for _ in range(14)]
+        lengths[is_dynamic] = {batch["input_ids"].shape[1] for batch in batches}
+        for batch in batches:
+            assert batch["input_ids"].shape == batch["input_mask"].shape
+            np.testing.assert_array_equal(batch["input_mask"] > 0, batch["input_ids"] > 0)
+    assert lengths[False] == {24}
+    assert len(lengths[True]) > 1
+    assert lengths[True] <= {8, 16, 24}
+
+
+BATCH, UPDATES = 16, 10
+PRETRAIN = (
+    "--model=bert_tiny_pretraining",
+    "--dataset=pretraining_text",
+    "--mode=train",
+    "--seed=1",
+    *(f"--{mode}_batch_size={BATCH}" for mode in ("train", "eval", "predict")),
+    f"--train_steps={UPDATES}",
+    *bert_data.TINY,
+    "--params=epsilon=0.01,learning_rate=0.01,weight_decay=0.01,clip_norm=1",
+)
+# Tokens of a global batch, whose gradients are summed in every step; variables of size 1.
+TRAINING = {"terms": BATCH * 24, "depth": UPDATES, "magnitude": 1.0}
+
+
+@pytest.fixture(scope="module")
+def pretraining(tmp_path_factory):
+    return bert_data.prepare_pretraining(tmp_path_factory.mktemp("pretraining"))
+
+
+@pytest.fixture(scope="module")
+def pretrain(run_with, pretraining):
+    return lambda model_dir, *flags: run_with(
+        *PRETRAIN, f"--data_dir={pretraining}", f"--model_dir={model_dir}", *flags
+    )
+
+
+@pytest.fixture(scope="module")
+def pretrained(pretrain, tmp_path_factory):
+    """The checkpoint that trainings start from, and the model_dir of one on one core."""
+    folder = tmp_path_factory.mktemp("pretrained")
+    pretrain(folder / "start", "--train_steps=1")
+    warm_start = f"--warm_start_from={folder}/start"
+    pretrain(folder / "end", warm_start)
+    return warm_start, folder / "end"
+
+
+@pytest.fixture
+def excess(run_tpu_with, pretraining, pretrained, variables, tmp_path):
+    """Trains on emulated cores; returns the difference from one core in tolerances."""
+
+    def measure(topology):
+        warm_start, end = pretrained
+        folders = (f"--data_dir={pretraining}", f"--model_dir={tmp_path}/tpu")
+        tpu = ("--tpu=emulator", f"--tpu_topology={topology}")
+        run_tpu_with(*PRETRAIN, *folders, *tpu, warm_start)
+        return numerics.excess(variables(tmp_path / "tpu"), variables(end), **TRAINING)
+
+    return measure
+
+
+def test_cores_have_unequal_numbers_of_masked_tokens(pretraining, session):
+    batches = TokenPipeline(dataset_info.read(pretraining)).train_input_fn("train", seed=1)
+    element = tf.compat.v1.data.make_one_shot_iterator(batches({"batch_size": BATCH})).get_next()
+    _, labels = session.run(element)
+    counts = labels["masked_lm_weights"].reshape(8, -1).sum(axis=1)
+    assert counts.min() < counts.max()
+
+
+@pytest.mark.parametrize("topology", ["1x2", slow("v2-8")])
+def test_pre_training_on_cores_equals_one_core(excess, topology):
+    assert excess(topology) < 1
+
+
+@pytest.mark.slow  # like that of tests/contract/test_masked_lm.py
+def test_a_mean_over_the_masked_tokens_of_each_core_differs(excess, monkeypatch):
+    def per_core(terms, params):
+        return {"masked_lm": tf.reduce_sum(terms["masked_lm"].weights), "next_sentence": BATCH / 2}
+
+    monkeypatch.setattr(loss_reduction, "denominators", per_core)
+    assert excess("1x2") > numerics.FAR
+
+
+@pytest.mark.slow  # tests/test_interruption.py resumes other models
+def test_a_resumed_pre_training_is_bit_identical(pretrain, variables, tmp_path):
+    dropout = "--params=dropout=0.1,attention_dropout=0.1"
+    pretrain(tmp_path / "whole", dropout)
+    pretrain(tmp_path / "parts", dropout, "--train_steps=4")
+    pretrain(tmp_path / "parts", dropout)
+    whole, parts = variables(tmp_path / "whole"), variables(tmp_path / "parts")
+    assert whole.keys() == parts.keys()
+    for name, value in whole.items():
+        np.testing.assert_array_equal(parts[name], value, name)
+
+
+def test_evaluation_of_pre_training_reports_both_tasks(pretrain, pretrained, result):
+    _, model_dir = pretrained
+    pretrain(model_dir, "--mode=eval", "--eval_split=validation", "--eval_batch_size=13")
+    found = result(model_dir, UPDATES)["eval"]
+    assert {"masked_lm_loss", "next_sentence_loss"} < found.keys()
+    assert 0 <= found["masked_lm_accuracy"] <= 1
+    assert 0 <= found["next_sentence_accuracy"] <= 1

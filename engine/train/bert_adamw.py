@@ -29,15 +29,23 @@ class BertAdamWOptimizer(tf.compat.v1.train.Optimizer):
             self._zeros_slot(variable, "v", "adam_v")
 
     def _resource_apply_dense(self, grad, handle):
-        beta1, beta2 = self._betas
-        m, v = self.get_slot(handle, "m"), self.get_slot(handle, "v")
-        new_m = beta1 * m + (1 - beta1) * grad
-        new_v = beta2 * v + (1 - beta2) * tf.square(grad)
-        update = new_m / (tf.sqrt(new_v) + self._epsilon)
+        decay = []
         if self._weight_decay and is_decayed(handle):
-            update += self._weight_decay * handle
-        return tf.group(
-            m.assign(new_m, read_value=False),
-            v.assign(new_v, read_value=False),
-            handle.assign_sub(self._rate * update, read_value=False),
-        )
+            with tf.control_dependencies([grad]):  # the forward pass has read the variable
+                decay = [
+                    handle.assign_sub(self._rate * self._weight_decay * handle, read_value=False)
+                ]
+        with tf.control_dependencies(decay):
+            # One pass over the variable and its slots. Without powers there is no bias correction.
+            return tf.raw_ops.ResourceApplyAdam(
+                var=handle.handle,
+                m=self.get_slot(handle, "m").handle,
+                v=self.get_slot(handle, "v").handle,
+                beta1_power=0.0,
+                beta2_power=0.0,
+                lr=self._rate,
+                beta1=self._betas[0],
+                beta2=self._betas[1],
+                epsilon=self._epsilon,
+                grad=grad,
+            )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from models.layers import device
-from models.layers.dropout import dropout
+from models.layers.dropout import dropout, keep_mask
 
 # Score of a masked position; bfloat16 can represent it.
 _MASKED = -1e9
@@ -60,8 +60,11 @@ def project(x, names, params):
       A tensor `[batch, num_heads, length, head_size]` per name.
     """
     size = x.shape.as_list()[-1]
-    kernels, biases = zip(*(_weights(name, size, size, x.dtype) for name in names))
+    weights = [_weights(name, size, size, x.dtype) for name in names]
+    if device.is_tpu():
+        return [_split_heads(x, kernel, bias, 1, params)[0] for kernel, bias in weights]
     # One matrix product for all.
+    kernels, biases = zip(*weights)
     return _split_heads(x, tf.concat(kernels, 1), tf.concat(biases, 0), len(names), params)
 
 
@@ -142,10 +145,59 @@ def attend(query, key, value, bias, dropout_rate=0.0, training=False):
       `[batch, num_heads, length, head_size]`.
     """
     query *= query.shape.as_list()[-1] ** -0.5
+    if training and device.is_tpu():
+        return _attend_on_tpu(query, key, value, bias, dropout_rate)
     scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)
     weights = tf.cast(tf.nn.softmax(scores + bias), value.dtype)
     weights = dropout(weights, dropout_rate, training)
     return tf.matmul(weights, value)
+
+
+def _attend_on_tpu(query, key, value, bias, dropout_rate):
+    """Computes `attend` in training, of scaled queries, with few passes over the scores.
+
+    Divides by the sums of the softmax after the product with the values. In bfloat16 the sums of
+    its gradient are sums over the outputs (Dao et al. 2022, arXiv:2205.14135, appendix B.2), not
+    over the scores.
+    """
+    batch, num_heads, length, _ = query.shape.as_list()
+    mask, scale = None, 1.0
+    if dropout_rate:
+        # XLA lays out the scores with the queries last.
+        shape = [batch, num_heads, key.shape.as_list()[2], length]
+        mask, scale = keep_mask(shape, dropout_rate)
+        mask = tf.transpose(mask, [0, 1, 3, 2])
+
+    def keep(values):
+        return values if mask is None else tf.where(mask, values, 0.0)
+
+    @tf.custom_gradient
+    def attended(query, key, value):
+        scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32) + bias
+        powers = tf.exp(scores - tf.reduce_max(scores, -1, keepdims=True))
+        factor = scale / tf.reduce_sum(powers, -1, keepdims=True)
+        kept = tf.cast(keep(powers), value.dtype)
+        outputs = tf.cast(tf.matmul(kept, value), tf.float32) * factor
+
+        def gradient(upstream):
+            upstream = tf.cast(upstream, tf.float32)
+            scaled = tf.cast(upstream * factor, value.dtype)
+            kept_gradient = keep(tf.cast(tf.matmul(scaled, value, transpose_b=True), tf.float32))
+            if value.dtype == tf.bfloat16:
+                sums = tf.reduce_sum(upstream * outputs, -1, keepdims=True)
+            else:  # without the outputs, which XLA keeps in bfloat16 for the next product alone
+                sums = tf.reduce_sum(kept_gradient * powers, -1, keepdims=True)
+            sums *= factor / scale
+            scores_gradient = tf.cast(powers * (kept_gradient - sums), value.dtype)
+            return (
+                tf.matmul(scores_gradient, key),
+                tf.matmul(scores_gradient, query, transpose_a=True),
+                tf.matmul(kept, scaled, transpose_a=True),
+            )
+
+        return tf.cast(outputs, value.dtype), gradient
+
+    return attended(query, key, value)
 
 
 def project_output(heads, name):

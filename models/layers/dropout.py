@@ -54,22 +54,30 @@ def dropout(x, rate, training, noise_shape=None):
     if not training or not rate:
         return x
     with tf.name_scope("dropout"):
-        threshold = min(round(rate * 2**_BITS), 2**_BITS - 1)
-        mask = _random_mask(_shape(x) if noise_shape is None else noise_shape, threshold)
-        return x * (tf.cast(mask, x.dtype) * (1 / (1 - threshold / 2**_BITS)))
+        mask, scale = keep_mask(_shape(x) if noise_shape is None else noise_shape, rate)
+        return x * (tf.cast(mask, x.dtype) * scale)
 
 
-def _random_mask(shape, threshold):
-    """Returns a bool mask, False with probability threshold / 2 ** 16, different in each call.
+def keep_mask(shape, rate):
+    """Returns a bool mask, False with probability `rate`, different in each call, and the scale.
 
     Random numbers are the cost of dropout, so each 32-bit word is used twice: its upper half for
     the first half of the batch, its lower half for the second one.
+
+    Args:
+      shape: `[batch, ...]`, int or int32 scalar tensors.
+      rate: float in (0, 1), rounded to a multiple of 2 ** -16.
+
+    Returns:
+      The mask, and the float 1 / (1 - rate).
     """
+    threshold = min(round(rate * 2**_BITS), 2**_BITS - 1)
     batch_size, *rest = shape
     words = _random_words([(batch_size + 1) // 2, *rest])
     limit = tf.constant(threshold << _BITS, tf.uint32)
     lower = tf.bitwise.left_shift(words, tf.constant(_BITS, tf.uint32))
-    return tf.concat([words >= limit, lower >= limit], 0)[:batch_size]
+    mask = tf.concat([words >= limit, lower >= limit], 0)[:batch_size]
+    return mask, 1 / (1 - threshold / 2**_BITS)
 
 
 def _random_words(shape):

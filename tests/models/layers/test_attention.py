@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from models.layers import attention, device
+from models.layers import attention, device, dropout
 from tests import numerics, variable_values
 
 BATCH, LENGTH, MEMORY, HEADS, HEAD_SIZE = 3, 7, 5, 2, 4
@@ -145,3 +145,33 @@ def test_dropout_is_of_the_weights_and_in_training_alone(random):
     numerics.assert_close(
         trained[~dropped], expected[~dropped] / kept_share, **of_scores_and_softmax
     )
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
+def test_in_training_a_tpu_computes_the_same_outputs_and_gradients(random, dtype):
+    tensors = random.normal(size=[4, BATCH, HEADS, LENGTH, LENGTH]).astype(np.float32)
+    visible = random.integers(0, 2, [BATCH, 1, 1, LENGTH]) > 0
+    rate = 0.5
+
+    def both(query, key, value, upstream):
+        seeds, bias = {"dropout_seed": tf.constant([[5, 6]])}, attention.attention_bias(visible)
+
+        def attend(value):
+            with device.scope({"use_tpu": True}), dropout.seeded(seeds):
+                inputs = (tf.cast(tensor, dtype) for tensor in (query, key, value))
+                return tf.cast(attention.attend(*inputs, bias, rate, training=True), tf.float32)
+
+        # Of an identity, the outputs are the weights: 0 where dropout dropped them.
+        scale = tf.where(attend(tf.eye(LENGTH, batch_shape=[BATCH, HEADS])) > 0, 1 / rate, 0.0)
+        scores = tf.matmul(query, key, transpose_b=True) / LENGTH**0.5 + bias
+        plain = tf.matmul(tf.nn.softmax(scores) * scale, value)
+        return [
+            [outputs, *tf.gradients(outputs, [query, key, value], upstream)]
+            for outputs in (attend(value), plain)
+        ]
+
+    ((found, expected), _) = run(both, *tensors)
+    for tensor, like in zip(found, expected):
+        # bfloat16 has 8 bits; a value has passed five roundings, in sums of LENGTH terms.
+        step = np.finfo(np.float32).eps if dtype == tf.float32 else 2.0**-8
+        np.testing.assert_allclose(tensor, like, rtol=0, atol=5 * LENGTH * step * np.ptp(like))

@@ -46,8 +46,9 @@ __all__ = [
     "to_json",
 ]
 FILE_NAME = "dataset.json"
-# Features of WordPiece text that hold token ids.
-_TOKEN_IDS = ("input_ids", "masked_lm_ids")
+# Features of WordPiece text that hold places in a row, and those that are 0 or 1.
+_PLACES = ("masked_lm_positions", "start_positions", "end_positions")
+_FLAGS = ("input_mask", "segment_ids", "masked_lm_weights", "next_sentence_labels")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,14 +80,19 @@ class DatasetInfo:
     wordpiece: WordPiece | None = None
 
     @property
-    def vocab_sizes(self) -> dict[str, int]:
-        """`{feature: vocab_size}` of the features that hold token ids."""
+    def limits(self) -> dict[str, int]:
+        """`{feature: limit}` of the features whose values must be in [0, limit): tokens, places."""
         if self.text:
             return dict.fromkeys(self.features, self.text.vocab_size)
-        if self.wordpiece:
-            names = [name for name in self.features if name in _TOKEN_IDS]
-            return dict.fromkeys(names, self.wordpiece.vocab_size)
-        return {}
+        if not self.wordpiece:
+            return {}
+        max_length = self.wordpiece.max_length
+        limits = {
+            **dict.fromkeys(("input_ids", "masked_lm_ids"), self.wordpiece.vocab_size),
+            **dict.fromkeys(_PLACES, max_length),
+            **dict.fromkeys(_FLAGS, 2),
+        }
+        return {name: limits[name] for name in self.features if name in limits}
 
     @property
     def num_classes(self) -> int:

@@ -36,6 +36,13 @@ DTYPES = (
 _MAX_RANK = 8
 # Keys of a stored example, and features that the input pipeline adds.
 _RESERVED = ("label", "name", EXAMPLE_WEIGHT, DROPOUT_SEED)
+_TASK_LABELS = {
+    "classification": (),
+    "regression": ("score",),
+    "token_classification": ("tag_ids",),
+    "squad": ("start_positions", "end_positions"),
+    "pretraining": ("masked_lm_ids", "masked_lm_weights", "next_sentence_labels"),
+}
 _MAX_EXAMPLE_BYTES = 2**31 - 1  # limit of a tf.train.Example
 _RECORD_BYTES = 16  # framing of a record
 
@@ -96,7 +103,7 @@ def parse(content: str) -> dict[str, Any]:
         "splits": splits,
         "text": fields.optional("text", lambda value, where: _text(value, where, features)),
         "wordpiece": fields.optional(
-            "wordpiece", lambda value, where: _wordpiece(value, where, features)
+            "wordpiece", lambda value, where: _wordpiece(value, where, features, labels)
         ),
         "prepared_with": fields.optional("prepared_with", mapping) or {},
         "labels": labels,
@@ -178,7 +185,9 @@ def _text(value: Any, where: str, features: Mapping[str, Feature]) -> Text:
     return text
 
 
-def _wordpiece(value: Any, where: str, features: Mapping[str, Feature]) -> WordPiece:
+def _wordpiece(
+    value: Any, where: str, features: Mapping[str, Feature], labels: tuple[str, ...]
+) -> WordPiece:
     fields = Fields(value, where)
     wordpiece = WordPiece(
         task=fields.one_of("task", WORDPIECE_TASKS),
@@ -190,6 +199,14 @@ def _wordpiece(value: Any, where: str, features: Mapping[str, Feature]) -> WordP
         splits=fields.named("splits", _wordpiece_split),
     )
     _check_tokens(features, ("input_ids", "input_mask", "segment_ids"), wordpiece.max_length)
+    needed = _TASK_LABELS[wordpiece.task]
+    if set(labels) != set(needed):
+        raise DataError(
+            f"labels are {', '.join(labels) or 'missing'}, and must be "
+            f"{', '.join(needed) or 'classes'} for {where}.task {wordpiece.task}"
+        )
+    if wordpiece.task == "pretraining" and "masked_lm_positions" not in features:
+        raise DataError(f"features lack masked_lm_positions, which {where}.task needs")
     return wordpiece
 
 

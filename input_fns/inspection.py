@@ -198,7 +198,7 @@ def _count(data, path):
             for name, feature in data.features.items()
             if feature.is_image_file
         ]
-        pixels += [_largest_id(stored[name], data, name) for name in data.vocab_sizes]
+        pixels += [_largest_id(stored[name], data, name) for name in data.limits]
         return sizes, labels if labels is not None else tf.zeros([0], tf.int32), pixels
 
     def batches():
@@ -218,7 +218,7 @@ def _count(data, path):
 
 def _largest_id(stored, data, name):
     ids = images.decode_raw(stored, data.features[name])
-    return tf.reduce_max(images.checked(ids, data.vocab_sizes[name], name))
+    return tf.cast(tf.reduce_max(images.checked(ids, data.limits[name], name)), tf.int32)
 
 
 def _brightest(encoded, feature):

@@ -102,7 +102,7 @@ class _Checker:
     """Checks the contents of records."""
 
     def __init__(self, data):
-        self._data, self._vocab_sizes = data, data.vocab_sizes
+        self._data, self._limits = data, data.limits
         with tf.Graph().as_default():
             self._encoded = tf.compat.v1.placeholder(tf.string, [])
             self._decode = tf.io.decode_image(self._encoded, expand_animations=False)
@@ -121,9 +121,9 @@ class _Checker:
                 return f"'{name}' has {len(values[0])} bytes instead of {feature.num_bytes}"
             if feature.is_image_file and not self._decodes(values[0]):
                 return f"'{name}' is no whole JPEG or PNG"
-            vocab_size = self._vocab_sizes.get(name)
-            if vocab_size and not _are_ids(values[0], feature, vocab_size):
-                return f"'{name}' has ids that are none of the {vocab_size}"
+            limit = self._limits.get(name)
+            if limit and not _are_below(values[0], feature, limit):
+                return f"'{name}' has values outside of 0 to {limit - 1}"
         if self._data.num_classes:
             labels = stored["label"].int64_list.value if "label" in stored else []
             if len(labels) != 1 or not 0 <= labels[0] < self._data.num_classes:
@@ -138,6 +138,6 @@ class _Checker:
             return False
 
 
-def _are_ids(encoded, feature, vocab_size):
-    ids = np.frombuffer(encoded, np.dtype(feature.dtype).newbyteorder("<"))
-    return ids.min() >= 0 and ids.max() < vocab_size
+def _are_below(encoded, feature, limit):
+    numbers = np.frombuffer(encoded, np.dtype(feature.dtype).newbyteorder("<"))
+    return numbers.min() >= 0 and numbers.max() < limit

@@ -127,12 +127,7 @@ class SyntheticPipeline(RecordPipeline):
     def _tokens(self, size, random):
         """Returns rows without padding and random labels of the task."""
         data = self.data
-        limits = {
-            **dict.fromkeys(data.features, data.wordpiece.max_length),  # positions
-            **data.vocab_sizes,
-            **dict.fromkeys(("segment_ids", "next_sentence_labels"), 2),
-            "tag_ids": data.properties.get("num_tags", 1),
-        }
+        limits = {"tag_ids": data.properties.get("num_tags", 1), "score": 2, **data.limits}
         values = {
             name: random.integers(0, limits[name], [size, *feature.shape], np.int32)
             for name, feature in data.features.items()

@@ -32,7 +32,7 @@ from input_fns.record_pipeline import RecordPipeline
 from input_fns.records import no_autograph
 
 _LENGTH_MULTIPLE = 8  # of rows with dynamic padding
-OUTSIDE_VOCABULARY = "a token id in the shards is outside the vocabulary of dataset.json"
+OUTSIDE = "a token id or a place in the shards does not match dataset.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,12 +76,12 @@ class TokenPipeline(RecordPipeline):
         return (self.vocabulary_path,)
 
     def decode(self, serialized):
-        """Returns stored features and labels, after a check of their token ids."""
+        """Returns stored features and labels, after a check of token ids and places."""
         features, labels = RecordPipeline.decode(self, serialized)
         for values in (features, labels):
-            for name, vocab_size in self.data.vocab_sizes.items():
+            for name, limit in self.data.limits.items():
                 if isinstance(values, dict) and name in values:
-                    values[name] = images.checked(values[name], vocab_size, OUTSIDE_VOCABULARY)
+                    values[name] = images.checked(values[name], limit, f"{name}: {OUTSIDE}")
         return features, labels
 
     @no_autograph

@@ -6,6 +6,7 @@ import os
 import pytest
 
 from input_fns import DataError, dataset_info
+from tests import bert_data
 
 
 def change(data_dir, **fields):
@@ -156,3 +157,47 @@ def test_a_dataset_json_that_is_not_a_file(tmp_path, make):
     make(tmp_path / "dataset.json")
     with pytest.raises(DataError, match=r"dataset\.json is not a file"):
         dataset_info.read(str(tmp_path))
+
+
+@pytest.fixture(scope="module")
+def documents_dir(tmp_path_factory):
+    return bert_data.prepare_pretraining(tmp_path_factory.mktemp("documents"))
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "problem"),
+    [
+        (("wordpiece", "task"), "translation", r"wordpiece\.task is .translation., and"),
+        (
+            ("wordpiece", "task"),
+            "squad",
+            "labels are masked_lm_ids, .* must be start_positions",
+        ),
+        (("wordpiece", "max_length"), 23, r"features\.input_ids is not raw \[23\]"),
+        (("wordpiece", "vocab_size"), 0, r"wordpiece\.vocab_size is 0"),
+        (
+            ("wordpiece", "vocabulary"),
+            "../vocab.txt",
+            r"wordpiece\.vocabulary .* plain file name",
+        ),
+        (("wordpiece", "lower_case"), 1, r"wordpiece\.lower_case is 1, and must be true or false"),
+        (("wordpiece", "splits"), {"train": {}}, r"wordpiece\.splits\.train\.left_out is missing"),
+    ],
+)
+def test_a_field_of_wordpiece_text_that_is_wrong_is_named(
+    documents_dir, tmp_path, place, value, problem
+):
+    with open(os.path.join(documents_dir, "dataset.json")) as file:
+        content = json.load(file)
+    content[place[0]][place[1]] = value
+    (tmp_path / "dataset.json").write_text(json.dumps(content))
+    with pytest.raises(DataError, match=problem):
+        dataset_info.read(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "limit"),
+    [("input_ids", len(bert_data.VOCAB.splitlines())), ("masked_lm_positions", 24)],
+)
+def test_tokens_and_places_have_limits(documents_dir, name, limit):
+    assert dataset_info.read(documents_dir).limits[name] == limit

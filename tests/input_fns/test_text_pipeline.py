@@ -132,4 +132,4 @@ def test_a_token_id_outside_the_vocabulary_is_an_error(pairs_dir, session, cache
     with pytest.raises(tf.errors.InvalidArgumentError, match="outside the vocabulary"):
         TextPipeline(small).stored_rows("test")
     (problem, *_) = inspection.problems(small, ["test"])
-    assert "'source' has ids that are none of the 5" in problem
+    assert "'source' has values outside of 0 to 4" in problem

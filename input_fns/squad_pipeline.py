@@ -51,6 +51,10 @@ class SquadPipeline(TokenPipeline):
             features = {name: features[name] for name in features if name not in HOST_FEATURES}
         return features, labels
 
+    def predict_input_fn(self, split: str):
+        """Returns an input_fn for prediction; the model pads its predictions to max_length."""
+        return self._dynamically_padded(RecordPipeline.predict_input_fn(self, split))
+
     def host_examples(self, split: str, batch_size: int) -> Iterator[tuple[Any, Any]]:
         """Yields NumPy `(features, labels)` batches with the features for the host."""
         pipeline = dataclasses.replace(self, keeps_host_features=True)

@@ -10,15 +10,31 @@ import tensorflow as tf
 from input_fns.text_ops import tensorflow_text
 from input_fns.wordpiece import MAX_WORD_CHARACTERS, WordPieceTokenizer
 
+_MAX_BYTES_PER_CHARACTER = 4  # UTF-8
+
 
 def tokenizer(vocabulary: WordPieceTokenizer):
     """Returns the tokenizer of a vocabulary; its methods take string `[batch]`, UTF-8."""
+    return _tokenizer(vocabulary, vocabulary.lower_case)
+
+
+def _tokenizer(vocabulary, lower_case_nfd_strip_accents):
     return tensorflow_text.FastBertTokenizer(
         vocabulary.pieces,
-        max_bytes_per_word=MAX_WORD_CHARACTERS,
+        max_bytes_per_word=_MAX_BYTES_PER_CHARACTER * MAX_WORD_CHARACTERS,
         token_out_type=tf.int32,
-        lower_case_nfd_strip_accents=vocabulary.lower_case,
+        lower_case_nfd_strip_accents=lower_case_nfd_strip_accents,
     )
+
+
+def _normalized(text, lower_case):
+    """Returns text without control characters and, in lower case, without accents."""
+    text = tf.strings.regex_replace(text, r"[\t\n\r]", " ")
+    text = tf.strings.regex_replace(text, r"[\p{Cc}\p{Cf}\x{fffd}]", "")
+    if not lower_case:
+        return text
+    text = tensorflow_text.normalize_utf8(tf.strings.lower(text, encoding="utf-8"), "NFD")
+    return tf.strings.regex_replace(text, r"\p{Mn}", "")
 
 
 def to_rows(texts, vocabulary: WordPieceTokenizer, max_length: int):
@@ -32,8 +48,10 @@ def to_rows(texts, vocabulary: WordPieceTokenizer, max_length: int):
     Returns:
       `input_ids`, `input_mask` and `segment_ids`, int32 `[batch, max_length]`.
     """
-    tokenize = tokenizer(vocabulary).tokenize
-    segments = _truncated([tokenize(text) for text in texts], max_length - 1 - len(texts))
+    # FastBertTokenizer would fold more characters than lower case does, such as "½" and "ß".
+    tokenize = _tokenizer(vocabulary, lower_case_nfd_strip_accents=False).tokenize
+    tokens = [tokenize(_normalized(text, vocabulary.lower_case)) for text in texts]
+    segments = _truncated(tokens, max_length - 1 - len(texts))
     ids, segment_ids = tensorflow_text.combine_segments(
         segments, vocabulary.cls_id, vocabulary.sep_id
     )

@@ -34,7 +34,8 @@ def load(name: str) -> types.ModuleType:
     layers = types.SimpleNamespace(layer_norm=_layer_norm)
     shim.contrib = types.SimpleNamespace(layers=layers, tpu=tf.compat.v1.tpu)
     shim.flags = mock.MagicMock()  # the flags of its programs would clash with ours
-    imported = {"run_": ("modeling", "optimization"), "create_": ("tokenization",)}
+    programs = ("modeling", "optimization", "tokenization")
+    imported = {"run_": programs, "create_": ("tokenization",)}
     own = {
         other: load(other)
         for start, others in imported.items()

@@ -158,8 +158,8 @@ def _token_pipeline(data, is_synthetic):
 
 
 def _dynamic_padding():
-    """Returns --dynamic_padding, a flag of run_cpu.py; a TPU needs static shapes."""
-    return "dynamic_padding" in FLAGS and FLAGS.dynamic_padding
+    """Returns --dynamic_padding of run_cpu.py; a TPU and micro-batches need static shapes."""
+    return "dynamic_padding" in FLAGS and FLAGS.dynamic_padding and FLAGS.accumulate_steps == 1
 
 
 def _cache():

@@ -78,8 +78,8 @@ SOURCES = {
     ),
     "squad": Source(
         "squad",
-        ("source", "vocabulary"),
-        ("lower_case", "max_length", "doc_stride", "max_query_length", "name", *_HOLD_OUT),
+        ("source",),
+        ("doc_stride", "max_query_length", *_WORDPIECE),
         is_shuffled=True,
         encoder="squad_encode",
         defaults={"max_length": 384},

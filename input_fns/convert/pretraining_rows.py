@@ -2,7 +2,8 @@
 
 Pairs and masks are distributed as by google-research/bert's create_pretraining_data.py. Unlike
 there, memory does not grow with the tokens: they and the places of the pairs are in temporary
-files, and a pair is masked when it is written. The memory holds 8 bytes per sentence and 4 per row.
+files, and a pair is masked when it is written. The memory holds about 8 bytes per sentence,
+4 per row and 50 per document.
 """
 
 from __future__ import annotations
@@ -204,7 +205,7 @@ def _tokenize(name, split: RawDocuments, tokenizer, progress):
             )
         file.flush()
         ids = np.memmap(file, tokenizer.dtype, "r", shape=(end,))  # keeps the file
-    return Tokens(ids, np.array(starts), np.array(documents)), num_empty
+    return Tokens(ids, *(np.frombuffer(a, np.int64) for a in (starts, documents))), num_empty
 
 
 def _in_batches(documents):

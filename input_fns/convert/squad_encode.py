@@ -10,12 +10,12 @@ from collections.abc import Collection
 import numpy as np
 
 from common.names import printable
-from input_fns import DataError, squad_json, wordpiece
-from input_fns.convert import squad_windows
+from input_fns import DataError, squad_json
+from input_fns.convert import squad_windows, token_rows
 from input_fns.convert.source import Options, RawDataset
 from input_fns.convert.squad_windows import NUM_SPECIAL, RawWindows, Tokens
 from input_fns.convert.writer import content_name
-from input_fns.dataset_info import WordPiece, WordPieceSplit
+from input_fns.dataset_info import WordPieceSplit
 
 _ENCODE_AT_ONCE = 1000
 _NUM_NAMED = 10
@@ -38,7 +38,8 @@ def encode(
 
     Args:
       raw: splits of `RawQuestions`.
-      options: `vocabulary`, `lower_case`, `max_length`, `doc_stride` and `max_query_length`.
+      options: see `token_rows.tokenizer_from_options`; `max_length`, `doc_stride` and
+        `max_query_length`.
       progress: function that prints a line.
       held_out: unused; a held-out split is evaluated like others.
 
@@ -52,10 +53,9 @@ def encode(
             f"--max_length={options.max_length}: it must be at most "
             f"{options.max_length - NUM_SPECIAL - 1}"
         )
-    tokenizer = wordpiece.load(options.vocabulary, options.lower_case)
-    vocabulary = content_name("vocab.txt", tokenizer.vocab)
+    tokenizer = token_rows.tokenizer_from_options(options, _train_texts(raw), progress)
     is_v2 = any(q.is_impossible for split in raw.splits.values() for q in split.questions)
-    splits, described, files, num_questions = {}, {}, {vocabulary: tokenizer.vocab}, 0
+    splits, described, files, num_questions = {}, {}, {}, 0
     for name, split in raw.splits.items():
         in_order = np.sort(split.indices)
         content = squad_json.to_json(
@@ -70,7 +70,7 @@ def encode(
         )
         num_windows = splits[name].num_windows
         progress(f"{name}: {described[name].describe(num_windows, options.max_length)}")
-    return dataclasses.replace(
+    raw = dataclasses.replace(
         raw,
         splits=splits,
         files=files,
@@ -80,16 +80,19 @@ def encode(
             "doc_stride": options.doc_stride,
             "max_query_length": options.max_query_length,
         },
-        wordpiece=WordPiece(
-            task="squad",
-            vocabulary=vocabulary,
-            vocab_size=tokenizer.vocab_size,
-            max_length=options.max_length,
-            lower_case=options.lower_case,
-            has_pairs=True,
-            splits=described,
-        ),
     )
+    draft = token_rows.draft("squad", has_pairs=True, left_out={})
+    return token_rows.with_vocabulary(raw, draft, tokenizer, options, described)
+
+
+def _train_texts(raw):
+    """Returns the contexts and questions of "train", None without one."""
+    if "train" not in raw.splits:
+        return None
+    split = raw.splits["train"]
+    questions = [split.questions[i] for i in split.indices]
+    contexts = {question.paragraph: question.context for question in questions}
+    return [*contexts.values(), *(question.text for question in questions)]
 
 
 def _encode_split(name, split, numbers, tokenizer, options, side_file, progress):
@@ -116,7 +119,8 @@ def _encode_split(name, split, numbers, tokenizer, options, side_file, progress)
             )
     left_out = dict(Counter(problems.values()))
     if len(problems) == len(questions):
-        raise DataError(f"{split.path}: no question of '{name}' can be used: {left_out}")
+        reasons = "; ".join(f"{count}: {reason}" for reason, count in left_out.items())
+        raise DataError(f"{split.path}: no question of '{name}' can be used: {reasons}")
     _report(name, split.path, questions, unlabeled, progress)
     num_truncated = sum(len(ids) > options.max_query_length for ids in encoded)
     return (

@@ -21,15 +21,15 @@ def cross_entropy(labels, logits, label_smoothing):
     Returns:
       float32 `[...]`, the loss of each example.
     """
+    if labels.dtype.is_integer and not label_smoothing:
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
     num_classes = logits.shape.as_list()[-1]
     off = label_smoothing / num_classes
     if not labels.dtype.is_integer:
         targets = labels * (1.0 - label_smoothing) + off
-    elif label_smoothing:
+    else:
         # In one op: with a large vocabulary each pass over the targets takes time.
         targets = tf.one_hot(labels, num_classes, 1.0 - label_smoothing + off, off)
-    else:
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
     return _with_targets(logits, targets)
 
 

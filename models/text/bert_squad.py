@@ -12,6 +12,9 @@ from models.layers.losses import cross_entropy
 from models.model import Loss
 from models.text import bert, squad_answers, squad_spans
 
+# Logit of padding: the loss and the answers do not depend on the padding of a batch.
+PADDING_LOGIT = -1e4
+
 
 def inference(features, params, training):
     """Computes the logits of the first and the last token of the answer.
@@ -22,12 +25,17 @@ def inference(features, params, training):
       training: True turns dropout on.
 
     Returns:
-      `{"start_logits": [batch, length], "end_logits": [batch, length]}` of `params["precision"]`.
+      `{"start_logits": [batch, length], "end_logits": [batch, length]}` of `params["precision"]`;
+      `PADDING_LOGIT` for padding.
     """
     sequence_output = bert.encode(features, params, training)
     with tf.compat.v1.variable_scope("cls/squad"):
         logits = bert.project(sequence_output, 2, params)
-    start_logits, end_logits = tf.unstack(logits, axis=-1)
+    is_token = tf.cast(features["input_mask"], tf.bool)
+    padding = tf.constant(PADDING_LOGIT, logits.dtype)
+    start_logits, end_logits = (
+        tf.where(is_token, values, padding) for values in tf.unstack(logits, axis=-1)
+    )
     return {"start_logits": start_logits, "end_logits": end_logits}
 
 
@@ -63,11 +71,18 @@ def metrics(features, labels, outputs, weights, params):
 
 
 def predictions(features, outputs, params):
-    """Returns `{"start_logits": float32 [batch, length], "end_logits": ...}`.
+    """Returns `{"start_logits": float32 [batch, max_length], "end_logits": ...}`.
 
-    With the features of a signature that takes text, also the best span of each window.
+    Dynamic padding makes batches of different lengths: they are padded to max_length. With the
+    features of a signature that takes text, also the best span of each window.
     """
     logits = {name: outputs[name] for name in ("start_logits", "end_logits")}
+    if features["input_mask"].shape[1] is None:
+        max_length = params["max_length"]
+        missing = [[0, 0], [0, max_length - tf.shape(features["input_mask"])[1]]]
+        for name, values in logits.items():
+            padded = tf.pad(values, missing, constant_values=PADDING_LOGIT)
+            logits[name] = tf.ensure_shape(padded, [None, max_length])
     if features.keys() >= squad_spans.NEEDS:
         return {**logits, **squad_spans.best_spans(features, logits, params)}
     return logits

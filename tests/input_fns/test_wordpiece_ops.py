@@ -31,7 +31,13 @@ def rows(texts, max_length):
 
 
 @pytest.mark.parametrize(
-    "texts", [["A ab, é [SEP]", "", "a " * 9, "x" * 300], ["ABAB", "aab,", "a", ","]]
+    "texts",
+    [
+        ["A ab, é [SEP]", "", "a " * 9, "x" * 300],
+        ["ABAB", "aab,", "a", ","],
+        # Neither case folding nor spaces in place of control characters.
+        ["a\x85b a\0b", "½ ß", "É e\u0301\xad", "\ufffda\u200bb", "a\tb\nab"],
+    ],
 )
 def test_a_text_has_the_tokens_of_prepare_data(session, texts):
     found = session.run(wordpiece_ops.to_rows([tf.constant(texts)], VOCABULARY, 7))

@@ -18,13 +18,8 @@ import tempfile
 
 from absl import app, flags
 
+from benchmarks import hlo_table
 from benchmarks.subprocesses import ROOT, run_python
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-from tensorflow.compiler.xla.service import hlo_pb2
-
-from tpu.check import compiler, cost
 from tpu.connect import topology
 
 flags.DEFINE_list("steps", ["resnet", "transformer"], "Networks.")
@@ -40,29 +35,6 @@ RECIPES = {
     ],
     "transformer": ["--flagfile=configs/wmt14_base.cfg", "--synthetic_text=128x32768"],
 }
-
-OURS = """
-import sys
-import tensorflow as tf
-from engine.cli import resolve_flags, runtime
-runtime.prepare()
-import run_tpu
-from tpu.connect import connection, topology
-from tpu.check import graph_builder, hlo
-from engine.cli.flags import FLAGS
-path, slice_name, *arguments = sys.argv[1:]
-arguments += ["--dataset=synthetic", "--eval_split=test", "--best_metric=", "--model_dir=none"]
-FLAGS(["run_tpu", f"--tpu_topology={slice_name}", *arguments])
-settings, state = resolve_flags.resolve(iterations_per_loop=10)
-found = topology.find(slice_name)
-resolver = tf.distribute.cluster_resolver.TPUClusterResolver("local")
-estimator = run_tpu.build_estimator(settings, state, connection.Connection(found, resolver))
-input_fn = run_tpu.build_input_fns(settings).train(0)
-step = graph_builder.build_step(estimator, input_fn, "train", found, True)
-with open(path, "wb") as file:
-    file.write(hlo.lower(*step))
-print("null")
-"""
 
 KERAS = """
 import sys
@@ -108,14 +80,14 @@ print("null")
 
 def main(_):
     """Prints a row per network, generation and program."""
-    print("| step, program | core | time | ours / this | memory | bytes accessed | not counted |")
+    print(hlo_table.HEADER)
     with tempfile.TemporaryDirectory() as folder:
         for network in flags.FLAGS.steps:
             peers = _write_peers(network, folder)
             for name in flags.FLAGS.topologies:
                 ours = os.path.join(folder, f"{network}_{name}")
-                run_python(OURS, ours, name, *RECIPES[network])
-                _compare(network, topology.find(name), {"ours": ours, **peers})
+                run_python(hlo_table.OURS, ours, name, *RECIPES[network])
+                hlo_table.print_rows(network, topology.find(name), {"ours": ours, **peers})
 
 
 def _write_peers(network, folder):
@@ -128,46 +100,6 @@ def _write_peers(network, folder):
     script = ROOT / "benchmarks" / "flax_resnet.py"
     subprocess.run([flags.FLAGS.flax_python, script, flax], check=True)
     return {"Keras": keras, "Flax": flax}
-
-
-def _compare(network, found, programs):
-    """Prints a row per program, `{name: path}`, ours first."""
-    ours = None
-    for name, path in programs.items():
-        compiled = _compile(path, found)
-        time = cost.estimate_step_time(compiled.optimized, found.generation, compiled.flops, str)
-        ours = ours or time.seconds
-        print(
-            f"| {network}, {name} | {found.generation} | {time.seconds * 1e3:.1f} ms | "
-            f"{ours / time.seconds:.2f} | {compiled.memory['peak'] / 2**30:.2f} GiB | "
-            f"{compiled.bytes_accessed / 2**30:.1f} GiB | {time.not_counted} |",
-            flush=True,
-        )
-
-
-def _compile(path, found):
-    with open(path, "rb") as file:
-        step = _remove_all_reduces(file.read())
-    compiled = compiler.compile_hlo(step, compiler.get_target(found), compiler.FULL)
-    if not compiled.fits:
-        raise RuntimeError(compiled.error)
-    return compiled
-
-
-def _remove_all_reduces(hlo):
-    """Returns the step with each all-reduce replaced by its operand; the peers have none."""
-    module = hlo_pb2.HloModuleProto.FromString(hlo)
-    for computation in module.computations:
-        sums = [i for i in computation.instructions if i.opcode == "all-reduce"]
-        replacements = {}
-        for instruction in sums:
-            (operand,) = instruction.operand_ids
-            replacements[instruction.id] = replacements.get(operand, operand)
-        for instruction in computation.instructions:
-            instruction.operand_ids[:] = [replacements.get(i, i) for i in instruction.operand_ids]
-        for instruction in sums:
-            computation.instructions.remove(instruction)
-    return module.SerializeToString()
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 """
 
 import gzip
+import json
 import pathlib
 import re
 import shlex
@@ -15,7 +16,6 @@ from PIL import Image
 
 from engine.checkpoints import writer
 from engine.cli import flags, prepare_data_flags
-from input_fns import wordpiece
 from models import registry
 from models.text import bert
 from tests import formats
@@ -165,16 +165,18 @@ def write_one_hot_labels(table):
 
 
 def write_released_bert(folder, network="bert_tiny_classifier"):
-    """Writes a checkpoint with the files beside it, for a vocabulary of single letters."""
-    params = registry.find(network).default_params()
-    letters = [chr(ord("a") + i) for i in range(26)]
-    tokens = [*wordpiece.SPECIAL, *letters, *(f"##{letter}" for letter in letters)]
+    """Writes a checkpoint with the vocabulary beside it."""
+    folder.mkdir(exist_ok=True)
+    text_data.vocab_file(folder)
+    params = {
+        **registry.find(network).default_params(),
+        "vocab_size": text_data.TOKENIZER.vocab_size,
+    }
     with tf.Graph().as_default():
         features = {name: tf.zeros([1, 2], tf.int32) for name in bert.FEATURES}
-        bert.pool(bert.encode(features, {**params, "vocab_size": len(tokens)}, False), params)
+        bert.pool(bert.encode(features, params, False), params)
         shapes = {v.op.name: v.shape.as_list() for v in tf.compat.v1.global_variables()}
     writer.write(f"{folder}/bert_model.ckpt", {n: np.zeros(s, "f4") for n, s in shapes.items()})
-    (folder / "vocab.txt").write_text("\n".join(tokens))
 
 
 def write_sst2(folder):
@@ -184,11 +186,27 @@ def write_sst2(folder):
         (folder / f"{split}.tsv").write_text(f"sentence\tlabel\n{rows}")
 
 
+def write_squad2(folder):
+    folder.mkdir()
+    for split in ("train", "dev"):
+        questions = [
+            {
+                "id": f"{split}-{i}",
+                "question": "is the film good?",
+                "answers": [{"text": "good", "answer_start": 12}] if i % 2 else [],
+                "is_impossible": not i % 2,
+            }
+            for i in range(8)
+        ]
+        paragraph = {"context": "the film is good.", "qas": questions}
+        content = {"version": "v2.0", "data": [{"title": "films", "paragraphs": [paragraph]}]}
+        (folder / f"{split}-v2.0.json").write_text(json.dumps(content))
+
+
 def write_texts(folder):
-    """Writes the vocabulary and the texts for BERT that docs/data.md names."""
-    for name in ("BERT", "GLUE/SST-2", "reviews", "wiki"):
+    """Writes the texts for BERT that docs/data.md and docs/text.md name."""
+    for name in ("GLUE/SST-2", "reviews", "wiki"):
         (folder / name).mkdir(parents=True)
-    text_data.vocab_file(folder / "BERT")
     sentences = [f"the film is {word} {i}" for i, word in enumerate(["good", "bad"] * 20)]
     for split in ("train", "dev"):
         rows = [f"{sentence}\t{i % 2}" for i, sentence in enumerate(sentences)]
@@ -213,7 +231,10 @@ def _files(tmp_path, monkeypatch, pair_files):
     write_one_hot_labels(tmp_path / "labels.csv")
     for folder in ("texts", "raw", "wmt14"):
         (tmp_path / folder).symlink_to(pair_files)
-    write_released_bert(tmp_path / "uncased_L-2_H-128_A-2")
+    for folder in ("uncased_L-2_H-128_A-2", "uncased"):
+        write_released_bert(tmp_path / folder)
+    write_released_bert(tmp_path / "BERT", "bert_small_classifier")
+    write_squad2(tmp_path / "squad2")
     write_sst2(tmp_path / "SST-2")
     write_texts(tmp_path)
     (tmp_path / "new.en").symlink_to(pair_files / "test.en")

@@ -15,7 +15,8 @@ environment that has them:
     peers/bin/pip install --no-deps tf-models-official==2.15.0
 
 Examples/s are from the end of the second step to the end of the last. Prints medians, and the
-median ratio of a round.
+median ratio of a round. On a machine with other load, run it on one core (`taskset -c 0`):
+PyTorch's threads wait for each other, and lose more than their share.
 """
 
 from __future__ import annotations

@@ -84,8 +84,9 @@ def _types(node, arguments):
 
 def _is_refused_when_run(node):
     """True for attributes with which the kernels for a CPU raise an error when they run."""
-    is_dilated = any(rate > 1 for rate in node.attr["dilations"].list.i)
-    channels_first = node.attr["data_format"].s.startswith(b"NC")
+    # Not attr[name], which would add the attribute.
+    is_dilated = "dilations" in node.attr and max(node.attr["dilations"].list.i, default=1) > 1
+    channels_first = "data_format" in node.attr and node.attr["data_format"].s.startswith(b"NC")
     return (is_dilated and node.op != "Conv2D") or (channels_first and node.op != "BiasAdd")
 
 

@@ -15,3 +15,8 @@ WORDPIECE_TASKS = (
     "squad",
     "pretraining",
 )
+
+# Tasks of a data set of annotated images.
+ANNOTATION_TASKS = ("detection", "segmentation")
+# Value of a mask where a pixel has no class: it counts neither in the loss nor in metrics.
+IGNORED_CLASS = 255

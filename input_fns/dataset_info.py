@@ -13,6 +13,8 @@ from common import files, folders
 from input_fns import DataError, dataset_json
 from input_fns.dataset_json import FORMAT, to_json
 from input_fns.dataset_parts import (
+    Annotations,
+    AnnotationsSplit,
     Feature,
     ShardInfo,
     SplitInfo,
@@ -27,6 +29,8 @@ from input_fns.dataset_parts import (
 __all__ = [
     "FILE_NAME",
     "FORMAT",
+    "Annotations",
+    "AnnotationsSplit",
     "DatasetInfo",
     "Feature",
     "ShardInfo",
@@ -66,6 +70,7 @@ class DatasetInfo:
       labels: names of the features that are labels; the class is not one of them.
       properties: free-form properties that models may read, JSON scalars or lists of them.
       wordpiece: metadata of WordPiece text, else None.
+      annotations: metadata of boxes or masks of images, else None.
     """
 
     name: str
@@ -78,6 +83,7 @@ class DatasetInfo:
     labels: tuple[str, ...] = ()
     properties: dict[str, Any] = dataclasses.field(default_factory=dict)
     wordpiece: WordPiece | None = None
+    annotations: Annotations | None = None
 
     @property
     def limits(self) -> dict[str, int]:

@@ -11,9 +11,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from common import names
-from common.constants import DROPOUT_SEED, EXAMPLE_WEIGHT, WORDPIECE_TASKS
+from common.constants import (
+    ANNOTATION_TASKS,
+    DROPOUT_SEED,
+    EXAMPLE_WEIGHT,
+    IGNORED_CLASS,
+    WORDPIECE_TASKS,
+)
 from input_fns import DataError
 from input_fns.dataset_parts import (
+    Annotations,
+    AnnotationsSplit,
     Feature,
     ShardInfo,
     SplitInfo,
@@ -43,6 +51,13 @@ _TASK_LABELS = {
     "squad": ("start_positions", "end_positions"),
     "pretraining": ("masked_lm_ids", "masked_lm_weights", "next_sentence_labels"),
 }
+# Labels of object detection: dtype, and shape after the number of boxes.
+_BOX_LABELS = {
+    "boxes": ("float32", (4,)),
+    "classes": ("int32", ()),
+    "is_crowd": ("uint8", ()),
+    "areas": ("float32", ()),
+}
 _MAX_EXAMPLE_BYTES = 2**31 - 1  # limit of a tf.train.Example
 _RECORD_BYTES = 16  # framing of a record
 
@@ -51,7 +66,7 @@ def to_json(dataset: DatasetInfo) -> str:
     """Returns the text of `dataset.json`."""
     fields = {"format": FORMAT, **dataclasses.asdict(dataset)}
     del fields["data_dir"]
-    for name in ("labels", "properties", "wordpiece"):
+    for name in ("labels", "properties", "wordpiece", "annotations"):
         if not fields[name]:
             del fields[name]
     for name, split in dataset.splits.items():
@@ -89,7 +104,12 @@ def parse(content: str) -> dict[str, Any]:
     if wrong:
         raise DataError(f"labels: {wrong[0]!a} is not a feature, or is repeated")
     properties = fields.optional("properties", check_properties) or {}
-    _check_num_classes(properties, class_names)
+    annotations = fields.optional(
+        "annotations", lambda value, where: _annotations(value, where, features, labels)
+    )
+    if annotations and class_names:
+        raise DataError("class_names must be empty: the class names are those of annotations")
+    _check_num_classes(properties, annotations.class_names if annotations else class_names)
     splits = fields.named("splits", _split)
     if not splits:
         raise DataError("splits is empty")
@@ -105,6 +125,7 @@ def parse(content: str) -> dict[str, Any]:
         "wordpiece": fields.optional(
             "wordpiece", lambda value, where: _wordpiece(value, where, features, labels)
         ),
+        "annotations": annotations,
         "prepared_with": fields.optional("prepared_with", mapping) or {},
         "labels": labels,
         "properties": properties,
@@ -227,6 +248,73 @@ def _check_tokens(features, names, max_length):
             raise DataError(f"features.{name} is not raw [{max_length}], as text is")
         if np.dtype(feature.dtype).kind not in "iu":
             raise DataError(f"features.{name}.dtype is {feature.dtype}, and must be of integers")
+
+
+def _annotations(
+    value: Any, where: str, features: Mapping[str, Feature], labels: tuple[str, ...]
+) -> Annotations:
+    fields = Fields(value, where)
+    class_names = fields.texts("class_names")
+    wrong = names.find_class_name_problem(class_names)
+    if wrong or not class_names:
+        raise DataError(f"{where}.class_names: {wrong or 'there is none'}")
+    annotations = Annotations(
+        task=fields.one_of("task", ANNOTATION_TASKS),
+        class_names=class_names,
+        max_boxes=fields.integer("max_boxes", high=2**20),
+        splits=fields.named(
+            "splits", lambda value, where: _annotations_split(value, where, len(class_names))
+        ),
+    )
+    image = features.get("image")
+    if image is None or len(image.shape) != 3 or image.dtype != "uint8":
+        raise DataError(f"features.image is not uint8 [height, width, channels], as {where} needs")
+    if annotations.task == "segmentation":
+        _check_mask(annotations, features, labels, where)
+    else:
+        _check_boxes(annotations, features, labels, where)
+    return annotations
+
+
+def _check_mask(annotations, features, labels, where):
+    mask = features.get("mask")
+    if labels != ("mask",) or mask is None or mask.shape[2:] != (1,) or mask.dtype != "uint8":
+        raise DataError(
+            f"the labels of {where}.task segmentation must be mask, uint8 [height, width, 1]"
+        )
+    if mask.encoding not in ("raw", "png") or mask.shape[:2] != features["image"].shape[:2]:
+        raise DataError("features.mask is not raw or png, or has another size than the image")
+    if annotations.num_classes > IGNORED_CLASS:
+        raise DataError(
+            f"{where}.class_names has {annotations.num_classes}, and masks hold up to "
+            f"{IGNORED_CLASS}"
+        )
+
+
+def _check_boxes(annotations, features, labels, where):
+    found = {name: features[name] for name in labels}
+    needed = {
+        name: Feature("raw", dtype, (annotations.max_boxes, *shape))
+        for name, (dtype, shape) in _BOX_LABELS.items()
+    }
+    needed["image_id"] = Feature("raw", "int64", ())
+    if not annotations.max_boxes or found != needed:
+        raise DataError(
+            f"the labels of {where}.task detection must be {', '.join(needed)}, raw, with "
+            f"{where}.max_boxes rows of boxes"
+        )
+
+
+def _annotations_split(value: Any, where: str, num_classes: int) -> AnnotationsSplit:
+    fields = Fields(value, where)
+    counts = fields.integers("counts")
+    if len(counts) != num_classes:
+        raise DataError(f"{where}.counts has {len(counts)} numbers for {num_classes} classes")
+    reasons = (
+        fields.named(name, lambda value, where: integer(value, where))
+        for name in ("corrected", "left_out")
+    )
+    return AnnotationsSplit(fields.integer("num_images"), counts, *reasons)
 
 
 def _text_split(value: Any, where: str) -> TextSplit:

@@ -1,4 +1,4 @@
-"""Metadata of a prepared data set: features, shards, splits, parallel text, WordPiece text."""
+"""Metadata of a prepared data set: features, shards, splits, text, annotations of images."""
 
 from __future__ import annotations
 
@@ -221,3 +221,54 @@ class WordPiece:
     lower_case: bool
     has_pairs: bool
     splits: dict[str, WordPieceSplit]
+
+
+@dataclasses.dataclass(frozen=True)
+class AnnotationsSplit:
+    """Annotations of a split.
+
+    Attributes:
+      num_images: number of images.
+      counts: number of boxes, or of pixels of the masks, of each class.
+      corrected: number of annotations that were corrected, by reason.
+      left_out: number of annotations that are not stored, by reason.
+    """
+
+    num_images: int
+    counts: tuple[int, ...]
+    corrected: dict[str, int] = dataclasses.field(default_factory=dict)
+    left_out: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    def describe(self, task: str) -> str:
+        """Returns one line about the split."""
+        what = "boxes" if task == "detection" else "pixels"
+        parts = [f"{self.num_images} images, {sum(self.counts)} {what}"]
+        for verb, reasons in (("corrected", self.corrected), ("left out", self.left_out)):
+            listed = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+            parts += [f"{verb}: {listed}"] if listed else []
+        return "; ".join(parts)
+
+
+@dataclasses.dataclass(frozen=True)
+class Annotations:
+    """Boxes or masks of images.
+
+    Detection has the labels "boxes", "classes", "is_crowd", "areas" and "image_id", segmentation
+    the label "mask"; see `detection_pipeline` and `segmentation_pipeline`.
+
+    Attributes:
+      task: one of `common.constants.ANNOTATION_TASKS`.
+      class_names: class names in the order of the classes, without a background class.
+      max_boxes: rows of boxes per example; 0 for segmentation.
+      splits: `{name: AnnotationsSplit}`.
+    """
+
+    task: str
+    class_names: tuple[str, ...]
+    max_boxes: int
+    splits: dict[str, AnnotationsSplit]
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes."""
+        return len(self.class_names)

@@ -81,6 +81,9 @@ class RecordPipeline:
         found = dict(self.data.properties)
         if self.data.num_classes:
             found["num_classes"] = self.data.num_classes
+        if self.data.annotations:
+            found["num_classes"] = self.data.annotations.num_classes
+            found["max_boxes"] = self.data.annotations.max_boxes
         text = self.data.text or self.data.wordpiece
         if text:
             found["vocab_size"] = text.vocab_size

@@ -159,7 +159,7 @@ class Augmentation:
           numbers: float32 `[batch, numbers]` of `draw`.
 
         Returns:
-          The same. Mask pixels from outside of the image are `geometry.IGNORE`, 255. Boxes are
+          The same. Mask pixels from outside of the image are `IGNORED_CLASS`, 255. Boxes are
           clipped; `"valid"` is False, and the box 0, for padding (boxes without area), for boxes
           that were invalid, and if less than `MIN_VISIBLE` of the area remains in the image.
         """

@@ -11,8 +11,7 @@ import math
 
 import tensorflow as tf
 
-# Mask value of pixels that come from outside of the image.
-IGNORE = 255
+from common.constants import IGNORED_CLASS
 
 
 class Flip:
@@ -174,8 +173,8 @@ def move_regions(regions, matrices, new_size):
       new_size: `(height, width)` of the result.
 
     Returns:
-      The same: masks by nearest neighbor, `IGNORE` outside of the old image; boxes as the bounding
-      boxes of their moved corners, clipped to the image.
+      The same: masks by nearest neighbor, `IGNORED_CLASS` outside of the old image; boxes as the
+      bounding boxes of their moved corners, clipped to the image.
     """
     moved = {}
     if "mask" in regions:
@@ -183,7 +182,7 @@ def move_regions(regions, matrices, new_size):
         batch, *old_size = mask.shape.as_list()[:3]
         channels = mask.shape.as_list()[3:]
         images = tf.reshape(mask, [-1, *old_size, *(channels or [1])])
-        result = _project(images, matrices, new_size, "NEAREST", "CONSTANT", float(IGNORE))
+        result = _project(images, matrices, new_size, "NEAREST", "CONSTANT", float(IGNORED_CLASS))
         shape = [*new_size, *channels]
         moved["mask"] = tf.ensure_shape(tf.reshape(result, [-1, *shape]), [batch, *shape])
     if "boxes" in regions:

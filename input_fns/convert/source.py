@@ -10,7 +10,7 @@ import numpy as np
 
 from common.names import is_plain_name
 from input_fns import DataError
-from input_fns.dataset_info import Feature, Text, WordPiece
+from input_fns.dataset_info import Annotations, Feature, Text, WordPiece
 
 # Name of a split in folders, files and columns -> name in this package.
 _SPLIT_NAMES = {
@@ -175,6 +175,7 @@ class RawDataset:
       labels: names of the features that are labels; "a" also names all features "a/...".
       properties: free-form properties that models may read, JSON scalars or lists of them.
       wordpiece: metadata of WordPiece text, else None.
+      annotations: metadata of boxes or masks of images, else None.
     """
 
     name: str
@@ -185,3 +186,4 @@ class RawDataset:
     labels: tuple[str, ...] = ()
     properties: dict[str, Any] = dataclasses.field(default_factory=dict)
     wordpiece: WordPiece | None = None
+    annotations: Annotations | None = None

@@ -82,6 +82,7 @@ def write(
             labels=_label_names(raw, writers[0].features),
             properties=raw.properties,
             wordpiece=raw.wordpiece,
+            annotations=raw.annotations,
         )
         before_commit()
         _commit(complete, writers, raw.files)

@@ -8,7 +8,7 @@ import tensorflow as tf
 _INITIALIZER = tf.compat.v1.variance_scaling_initializer(2.0, "fan_out", "untruncated_normal")
 
 
-def conv2d(x, filters, kernel_size, strides=1, padding="same", name="conv"):
+def conv2d(x, filters, kernel_size, strides=1, padding="same", name="conv", dilation=1):
     """2-D convolution.
 
     Args:
@@ -19,6 +19,8 @@ def conv2d(x, filters, kernel_size, strides=1, padding="same", name="conv"):
       padding: "same" as in TensorFlow; "symmetric" pads `kernel_size // 2` zeros on each side, as
         in the original ResNets.
       name: variable scope of `kernel`, `[kernel_size, kernel_size, channels, filters]`.
+      dilation: distance between the inputs of the kernel, with strides of 1 only (atrous
+        convolution, Chen et al. 2017, arXiv:1706.05587).
 
     Returns:
       `[batch, ceil(height / strides), ceil(width / strides), filters]`, of the dtype of `x`.
@@ -26,6 +28,8 @@ def conv2d(x, filters, kernel_size, strides=1, padding="same", name="conv"):
     shape = [kernel_size, kernel_size, x.shape.as_list()[-1], filters]
     with tf.compat.v1.variable_scope(name):
         kernel = tf.compat.v1.get_variable("kernel", shape, x.dtype, initializer=_INITIALIZER)
+        if dilation > 1:  # not tf.nn.conv2d, whose gradients have no kernel for a CPU
+            return tf.nn.convolution(x, kernel, strides, "SAME", dilations=dilation)
         if padding == "same" or strides == 1:
             return tf.nn.conv2d(x, kernel, strides, "SAME")
         # oneDNN has no gradients for explicit padding of the convolution: it would be four times
@@ -35,7 +39,7 @@ def conv2d(x, filters, kernel_size, strides=1, padding="same", name="conv"):
         return tf.nn.conv2d(x, kernel, strides, "VALID")
 
 
-def depthwise_conv2d(x, strides=1, padding="same", name="depthwise"):
+def depthwise_conv2d(x, strides=1, padding="same", name="depthwise", dilation=1):
     """3x3 depthwise convolution.
 
     Args:
@@ -44,6 +48,7 @@ def depthwise_conv2d(x, strides=1, padding="same", name="depthwise"):
       padding: "same"; or "after", for strides of 2, which pads one zero after the last row and
         column, but a dimension of size 1 as "same" does.
       name: variable scope of `depthwise_kernel`, `[3, 3, channels, 1]`.
+      dilation: see `conv2d`.
 
     Returns:
       `[batch, new_height, new_width, channels]`, of the dtype of `x`.
@@ -64,4 +69,7 @@ def depthwise_conv2d(x, strides=1, padding="same", name="depthwise"):
             x.dtype,
             initializer=tf.compat.v1.random_normal_initializer(stddev=(2 / 9) ** 0.5),
         )
-        return tf.nn.depthwise_conv2d(x, kernel, [1, strides, strides, 1], padding.upper())
+        rates = None if dilation == 1 else [dilation, dilation]
+        return tf.nn.depthwise_conv2d(
+            x, kernel, [1, strides, strides, 1], padding.upper(), dilations=rates
+        )

@@ -28,13 +28,18 @@ def default_params():
 
 def check_params(params):
     """Raises `ModelError` for a value of `default_params` out of range."""
+    check_scaling(params)
+    check_fractions(params, "label_smoothing")
+
+
+def check_scaling(params):
+    """Raises `ModelError` for hyperparameters of `scaled_images` out of range."""
     if len(params["pixel_mean"]) not in (1, 3):
         raise ModelError(
             f"pixel_mean={params['pixel_mean']} must be one number, or three such as [123,117,104]"
         )
     if params["pixel_scale"] <= 0:
         raise ModelError(f"pixel_scale={params['pixel_scale']} must be above 0")
-    check_fractions(params, "label_smoothing")
 
 
 def scaled_images(features, params):

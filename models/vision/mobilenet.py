@@ -61,25 +61,58 @@ def inference(features, params, training):
     Returns:
       `{"logits": [batch, num_classes]}` of `params["precision"]`.
     """
-    x = classifier.scaled_images(features, params)
-    x = (_v1 if params["version"] == 1 else _v2)(x, params, training)
+    images = classifier.scaled_images(features, params)
+    x = feature_maps(images, params, training)[5]
+    if params["version"] == 2:
+        with tf.compat.v1.variable_scope("head"):
+            x = conv2d(x, v2_channels(params["width"])[-1], 1)
+            x = tf.nn.relu6(normalization.batch_norm(x, params, training))
     return {"logits": classifier.pooled_logits(x, params, training)}
 
 
-def _v1(x, params, training):
-    """Depthwise separable convolutions, `[batch, height, width, 3]` to the last feature map."""
+def feature_maps(images, params, training, output_stride=32):
+    """Computes the feature maps of the blocks before each downsampling, without the head of v2.
+
+    Args:
+      images: float32 or bfloat16 `[batch, height, width, channels]`, see
+        `classifier.scaled_images`.
+      params: see `default_params`.
+      training: see `inference`.
+      output_stride: 32, 16 or 8. With 16 or 8 blocks that would exceed it have stride 1, and those
+        that follow dilated convolutions (Sandler et al. 2018, section 6.3).
+
+    Returns:
+      `{1: map, ..., 5: map}`; map i is `[batch, ceil(height / s), ceil(width / s), channels]` for
+      s = min(2**i, output_stride), for images of at least 31x31.
+    """
+    is_v1 = params["version"] == 1
+    channels = v1_channels(params["width"]) if is_v1 else v2_channels(params["width"])[:-1]
+    all_strides = [strides for _, strides in (_V1_BLOCKS if is_v1 else _V2_BLOCKS)]
     with tf.compat.v1.variable_scope("stem"):
-        x = conv2d(x, int(32 * params["width"]), 3, strides=2)
+        x = conv2d(images, channels[0], 3, strides=2)
         x = tf.nn.relu6(normalization.batch_norm(x, params, training))
-    for i, (channels, strides) in enumerate(_V1_BLOCKS, start=1):
+    maps, level, total_stride, dilation = {}, 1, 2, 1
+    for i, (filters, strides) in enumerate(zip(channels[1:], all_strides), start=1):
+        level += strides == 2
+        own_dilation = dilation
+        if total_stride * strides > output_stride:
+            strides, dilation = 1, dilation * 2  # the dilation of the blocks that follow
+        total_stride *= strides
         with tf.compat.v1.variable_scope(f"block_{i}"):
-            # As Keras: pads strided layers after the last row even if that loses a row. Unlike
-            # Keras, images below 31x31 are possible and end as a single row.
-            x = depthwise_conv2d(x, strides, "after" if strides == 2 else "same")
-            x = tf.nn.relu6(normalization.batch_norm(x, params, training, "depthwise_norm"))
-            x = conv2d(x, int(channels * params["width"]), 1, name="pointwise")
-            x = tf.nn.relu6(normalization.batch_norm(x, params, training, "pointwise_norm"))
-    return x
+            if is_v1:
+                x = _separable(x, filters, strides, own_dilation, params, training)
+            else:
+                expansion = 1 if i == 1 else _EXPANSION
+                x = _inverted_residual(
+                    x, filters, strides, own_dilation, expansion, params, training
+                )
+        maps[level] = x
+    return maps
+
+
+def v1_channels(width):
+    """Returns the output channels of v1's stem and of each block."""
+    return [int(channels * width) for channels in (32, *(channels for channels, _ in _V1_BLOCKS))]
 
 
 def v2_channels(width):
@@ -88,28 +121,24 @@ def v2_channels(width):
     return [_divisible(32 * width), *blocks, _divisible(1280 * max(1.0, width))]
 
 
-def _v2(x, params, training):
-    """Inverted residuals, `[batch, height, width, 3]` to the last feature map."""
-    stem, *blocks, head = v2_channels(params["width"])
-    with tf.compat.v1.variable_scope("stem"):
-        x = conv2d(x, stem, 3, strides=2)
-        x = tf.nn.relu6(normalization.batch_norm(x, params, training))
-    for i, (channels, (_, strides)) in enumerate(zip(blocks, _V2_BLOCKS), start=1):
-        with tf.compat.v1.variable_scope(f"block_{i}"):
-            expansion = 1 if i == 1 else _EXPANSION
-            x = _inverted_residual(x, channels, strides, expansion, params, training)
-    with tf.compat.v1.variable_scope("head"):
-        x = conv2d(x, head, 1)
-        return tf.nn.relu6(normalization.batch_norm(x, params, training))
+def _separable(x, channels, strides, dilation, params, training):
+    """Depthwise separable convolution of v1; arguments as of `_inverted_residual`."""
+    # As Keras: pads strided layers after the last row even if that loses a row. Unlike Keras,
+    # images below 31x31 are possible and end as a single row.
+    x = depthwise_conv2d(x, strides, "after" if strides == 2 else "same", dilation=dilation)
+    x = tf.nn.relu6(normalization.batch_norm(x, params, training, "depthwise_norm"))
+    x = conv2d(x, channels, 1, name="pointwise")
+    return tf.nn.relu6(normalization.batch_norm(x, params, training, "pointwise_norm"))
 
 
-def _inverted_residual(x, channels, strides, expansion, params, training):
+def _inverted_residual(x, channels, strides, dilation, expansion, params, training):
     """Inverted residual with linear bottleneck (Sandler et al. 2018, section 3.3).
 
     Args:
       x: float32 or bfloat16 `[batch, height, width, channels_in]`.
       channels: number of output channels.
       strides: of the depthwise convolution, 1 or 2.
+      dilation: of the depthwise convolution.
       expansion: channels of the depthwise convolution divided by channels_in.
       params: see `default_params`.
       training: see `inference`.
@@ -121,7 +150,7 @@ def _inverted_residual(x, channels, strides, expansion, params, training):
     if expansion > 1:
         x = conv2d(x, expansion * channels_in, 1, name="expand")
         x = tf.nn.relu6(normalization.batch_norm(x, params, training, "expand_norm"))
-    x = depthwise_conv2d(x, strides)
+    x = depthwise_conv2d(x, strides, dilation=dilation)
     x = tf.nn.relu6(normalization.batch_norm(x, params, training, "depthwise_norm"))
     x = conv2d(x, channels, 1, name="project")
     x = normalization.batch_norm(x, params, training, "project_norm")

@@ -65,17 +65,53 @@ def inference(features, params, training):
     Returns:
       `{"logits": [batch, num_classes]}` of `params["precision"]`.
     """
-    x = _stem(classifier.scaled_images(features, params), params, training)
+    images = classifier.scaled_images(features, params)
+    x = _stages(images, params, training, 32, only_last=True)[5]
+    return {"logits": classifier.pooled_logits(x, params, training)}
+
+
+def feature_maps(images, params, training, output_stride=32):
+    """Computes the feature maps of the stem and of the four stages.
+
+    Args:
+      images: float32 or bfloat16 `[batch, height, width, channels]`, see
+        `classifier.scaled_images`.
+      params: see `default_params`.
+      training: see `inference`.
+      output_stride: 32, 16 or 8. With 16 or 8 the last one or two stages keep the resolution of the
+        stage before, and have dilated convolutions (Chen et al. 2017, arXiv:1706.05587).
+
+    Returns:
+      `{1: stem before max pooling, 2: stage 1, 3: stage 2, 4: stage 3, 5: stage 4}`. With the
+      imagenet stem, map i is `[batch, ceil(height / s), ceil(width / s), channels]` for
+      s = min(2**i, output_stride).
+    """
+    return _stages(images, params, training, output_stride, only_last=False)
+
+
+def _stages(x, params, training, output_stride, only_last):
+    """Returns `feature_maps`; with `only_last` the other maps may be smaller."""
+    x, maps = _stem(x, params, training)
     counts, bottleneck = DEPTHS[params["depth"]]
     block = _bottleneck if bottleneck else _basic
+    in_1x1 = bottleneck and params["stride_in_1x1"]
     num_blocks, built = sum(counts), 0
-    for stage, all_strides in enumerate(_strides(counts, bottleneck and params["stride_in_1x1"])):
+    total_stride, dilation = 4 if params["stem"] == "imagenet" else 1, 1
+    for stage, all_strides in enumerate(_strides(counts, in_1x1 and only_last)):
         for i, strides in enumerate(all_strides):
             built += 1
             skip = params["stochastic_depth"] * built / num_blocks
+            own_dilation = dilation
+            if total_stride * strides > output_stride:
+                strides, dilation = 1, dilation * 2  # the dilation of the blocks that follow
+            total_stride *= strides
             with tf.compat.v1.variable_scope(f"stage_{stage + 1}/block_{i + 1}"):
-                x = block(x, params["width"] * 2**stage, strides, skip, params, training)
-    return {"logits": classifier.pooled_logits(x, params, training)}
+                if in_1x1 and not only_last:
+                    x, strides = normalization.every(x, strides), 1
+                filters = params["width"] * 2**stage
+                x = block(x, filters, strides, own_dilation, skip, params, training)
+        maps[stage + 2] = x
+    return maps
 
 
 def _strides(counts, in_1x1):
@@ -94,26 +130,29 @@ def _strides(counts, in_1x1):
 
 
 def _stem(x, params, training):
-    """First convolution; the imagenet stem divides height and width by 4."""
+    """First convolution, and its map; the imagenet stem divides height and width by 4."""
     with tf.compat.v1.variable_scope("stem"):
         if params["stem"] == "cifar":
             x = conv2d(x, params["width"], 3)
-            return tf.nn.relu(normalization.batch_norm(x, params, training))
+            x = tf.nn.relu(normalization.batch_norm(x, params, training))
+            return x, {1: x}
         x = conv2d(x, params["width"], 7, strides=2, padding="symmetric")
         x = normalization.batch_norm(x, params, training)
+        maps = {1: tf.nn.relu(x)}
         # ReLU after max pooling, on a quarter of the values: it commutes with the maximum and keeps
         # the zeros of the padding. XLA does not support pooling with explicit padding.
         x = tf.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]])
-        return tf.nn.relu(tf.nn.max_pool2d(x, 3, 2, "VALID"))
+        return tf.nn.relu(tf.nn.max_pool2d(x, 3, 2, "VALID")), maps
 
 
-def _basic(x, filters, strides, skip, params, training):
+def _basic(x, filters, strides, dilation, skip, params, training):
     """Basic block: two 3x3 convolutions and a shortcut.
 
     Args:
       x: float32 or bfloat16 `[batch, height, width, channels]`.
       filters: number of output channels.
       strides: of the first convolution.
+      dilation: of the 3x3 convolutions.
       skip: drop rate of stochastic depth.
       params: see `default_params`.
       training: see `inference`.
@@ -122,14 +161,14 @@ def _basic(x, filters, strides, skip, params, training):
       `[batch, ceil(height / strides), ceil(width / strides), filters]`.
     """
     shortcut = _shortcut(x, filters, strides, params, training)
-    x = conv2d(x, filters, 3, strides, "symmetric", name="conv_1")
+    x = conv2d(x, filters, 3, strides, "symmetric", "conv_1", dilation)
     x = tf.nn.relu(normalization.batch_norm(x, params, training, "batch_norm_1"))
-    x = conv2d(x, filters, 3, name="conv_2")
+    x = conv2d(x, filters, 3, name="conv_2", dilation=dilation)
     x = _last_norm(x, params, training, "batch_norm_2")
     return tf.nn.relu(shortcut + _drop_path(x, skip, training))
 
 
-def _bottleneck(x, filters, strides, skip, params, training):
+def _bottleneck(x, filters, strides, dilation, skip, params, training):
     """Bottleneck block: 1x1, 3x3 and 1x1 convolutions and a shortcut.
 
     The stride is in the 3x3 convolution; with `stride_in_1x1` it is applied to the output, see
@@ -143,7 +182,7 @@ def _bottleneck(x, filters, strides, skip, params, training):
     shortcut = normalization.every(shortcut, end)
     x = conv2d(x, filters, 1, name="conv_1")
     x = tf.nn.relu(normalization.batch_norm(x, params, training, "batch_norm_1"))
-    x = conv2d(x, filters, 3, middle, "symmetric", name="conv_2")
+    x = conv2d(x, filters, 3, middle, "symmetric", "conv_2", dilation)
     x = tf.nn.relu(normalization.batch_norm(x, params, training, "batch_norm_2"))
     x = conv2d(x, _EXPANSION * filters, 1, name="conv_3")
     x = _last_norm(x, params, training, "batch_norm_3", strides=end)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from common.constants import IGNORED_CLASS
 from input_fns import augment
-from input_fns.augment import geometry
 from tests.marks import slow
 
 BATCH, HEIGHT, WIDTH = 12, 16, 20
@@ -78,17 +78,17 @@ def test_masks_move_by_nearest_neighbor(apply, session, text):
     (operation,) = augment.parse(text).operations
     matrices = session.run(operation.matrix(tf.constant(numbers), SIZE)).astype(np.float64)
     for mask, moved, matrix in zip(EXAMPLES["mask"], done["mask"], matrices):
-        by_hand = moved_by_hand(mask, matrix, geometry.IGNORE)
+        by_hand = moved_by_hand(mask, matrix, IGNORED_CLASS)
         assert (moved != by_hand).mean() < 0.01  # float32 may round a tie to the other pixel
     if text != "flip":
-        assert (done["mask"] == geometry.IGNORE).any()
+        assert (done["mask"] == IGNORED_CLASS).any()
 
 
 @pytest.mark.parametrize("text", ["flip", "crop:4", "flip crop:3"])
 def test_the_mask_stays_on_the_image(apply, text):
     """Without interpolation every pixel of the image is its class times 80, or outside."""
     done, _ = apply(text)
-    inside = done["mask"] != geometry.IGNORE
+    inside = done["mask"] != IGNORED_CLASS
     np.testing.assert_array_equal(done["image"][..., 0][inside], (done["mask"] * 80)[inside])
     assert not done["image"][~inside].any()
 

@@ -17,7 +17,9 @@ _WITHOUT_KERNEL = ("XlaIf", "XlaLaunch", "XlaLaunchV2", "XlaRecv", "XlaSend", "X
 
 def has_cpu_kernel(node) -> bool:
     """True if a CPU runs a NodeDef as it is."""
-    return node.op not in _WITHOUT_KERNEL and _has_kernel(node, _CPU)
+    if node.op in _WITHOUT_KERNEL or not _has_kernel(node, _CPU):
+        return False
+    return not (_is_refused_when_run(node) and can_compile(node))
 
 
 def can_compile(node) -> bool:
@@ -78,6 +80,14 @@ def _types(node, arguments):
         dtype = argument.type or node.attr[argument.type_attr].type
         types += [dtype] * (node.attr[argument.number_attr].i if argument.number_attr else 1)
     return types
+
+
+def _is_refused_when_run(node):
+    """True for attributes with which the kernels for a CPU raise an error when they run."""
+    # Not attr[name], which would add the attribute.
+    is_dilated = "dilations" in node.attr and max(node.attr["dilations"].list.i, default=1) > 1
+    channels_first = "data_format" in node.attr and node.attr["data_format"].s.startswith(b"NC")
+    return (is_dilated and node.op != "Conv2D") or (channels_first and node.op != "BiasAdd")
 
 
 def _has_kernel(node, devices):

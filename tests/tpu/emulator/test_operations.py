@@ -126,6 +126,22 @@ def bfloat16_without_cpu_kernel(features):
     return tf.cast(tf.cumsum(tf.cast(features, tf.bfloat16)), tf.float32)
 
 
+@case([0, 18], [36, 54], [72, 90], [108, 126])
+def gradient_of_a_dilated_convolution(features):
+    images = tf.ones([2, 5, 5, 1]) * tf.reshape(features, [2, 1, 1, 1])
+    kernel = tf.ones([3, 3, 1, 1])
+    convolved = tf.nn.conv2d(images, kernel, 1, "SAME", dilations=2)
+    (gradient,) = tf.gradients(convolved[:, 2, 2], [images])
+    return 2 * features * tf.reduce_sum(gradient, [1, 2])
+
+
+@case([0, 9], [18, 27], [36, 45], [54, 63])
+def convolution_with_channels_first(features):
+    images = tf.ones([2, 1, 3, 3]) * tf.reshape(features, [2, 1, 1, 1])
+    convolved = tf.nn.conv2d(images, tf.ones([3, 3, 1, 1]), 1, "VALID", data_format="NCHW")
+    return tf.reshape(convolved, [2, 1])
+
+
 @case([0, 2], [4, 6], [8, 10], [12, 14])
 def hash_table(features):
     pairs = tf.lookup.KeyValueTensorInitializer(np.arange(8), 2 * np.arange(8.0, dtype=np.float32))

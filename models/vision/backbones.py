@@ -1,0 +1,69 @@
+"""Backbones of detection and segmentation: the feature maps of image classifiers.
+
+Their variables have the names that they have in the classifiers, so that `--warm_start_from` of a
+checkpoint of `--model=resnet` or `--model=mobilenet`, or of one that tools/keras_weights.py wrote,
+restores them.
+"""
+
+from __future__ import annotations
+
+from models.layers import normalization
+from models.model import ModelError
+from models.vision import classifier, mobilenet, resnet
+
+# Name -> module, and hyperparameters of the module.
+_BACKBONES = {
+    **{f"resnet{depth}": (resnet, {"depth": depth}) for depth in (18, 34, 50, 101)},
+    **{f"mobilenet_v{version}": (mobilenet, {"version": version}) for version in (1, 2)},
+}
+NAMES = tuple(_BACKBONES)
+
+
+def default_params(backbone="resnet50"):
+    """Returns the hyperparameters of `feature_maps`."""
+    scaling = classifier.default_params()
+    return {
+        "backbone": backbone,  # one of NAMES
+        "backbone_width": 1.0,  # multiplies the channels of every layer
+        "stride_in_1x1": False,  # see resnet; True for weights of tf.keras.applications
+        **{name: scaling[name] for name in ("pixel_mean", "pixel_scale", "precision")},
+        **normalization.default_params(momentum=0.99, epsilon=1e-3),
+    }
+
+
+def check_params(params, names=NAMES):
+    """Raises `ModelError` for a value of `default_params` out of range.
+
+    Args:
+      params: see `default_params`.
+      names: valid values of `backbone`.
+    """
+    if params["backbone"] not in names:
+        raise ModelError(f"backbone={params['backbone']} must be one of {', '.join(names)}")
+    if not 0.1 <= params["backbone_width"] <= 4:
+        raise ModelError(f"backbone_width={params['backbone_width']} must be in [0.1, 4]")
+    classifier.check_scaling(params)
+    normalization.check_params(params)
+
+
+def feature_maps(features, params, training, output_stride=32):
+    """Computes the feature maps of images at each resolution.
+
+    Args:
+      features: `{"image": uint8 or float32 [batch, height, width, channels]}`.
+      params: see `default_params`.
+      training: True lets batch norm use batch statistics and update its moving averages.
+      output_stride: 32, 16 or 8; below 32 the last maps keep their resolution, with dilated
+        convolutions (Chen et al. 2017, arXiv:1706.05587).
+
+    Returns:
+      `{level: [batch, height / s, width / s, channels]}` of `params["precision"]` for the levels 1
+      to 5, with s = min(2**level, output_stride). Sides that s does not divide are rounded up, by
+      mobilenet_v1 in part down.
+    """
+    module, own = _BACKBONES[params["backbone"]]
+    all_params = {**module.default_params(), **params, **own}
+    width = params["backbone_width"]
+    all_params["width"] = max(1, round(64 * width)) if module is resnet else width
+    images = classifier.scaled_images(features, params)
+    return module.feature_maps(images, all_params, training, output_stride)

@@ -109,6 +109,7 @@ def _model(size):
         size,
         "token_classifier",
         inference,
+        labels=("tag_ids",),
         default_params=default_params,
         losses=losses,
         predictions=predictions,

@@ -39,8 +39,8 @@ needs_torchvision = pytest.mark.skipif(
 @pytest.fixture(autouse=True)
 def stubs(monkeypatch):
     """Stubs for what tf-models-official imports, but does not use here."""
-    for name in ("cv2", "immutabledict", "tensorflow_datasets"):
-        if importlib.util.find_spec(name) is None:
+    for name in ("cv2", "immutabledict", "matplotlib", "matplotlib.pyplot", "tensorflow_datasets"):
+        if importlib.util.find_spec(name.partition(".")[0]) is None:
             monkeypatch.setitem(sys.modules, name, mock.MagicMock())
 
 
@@ -126,7 +126,7 @@ def test_codes_equal_those_of_torchvision():
     from torchvision.models.detection._utils import BoxCoder
 
     random = np.random.default_rng(0)
-    around, wanted = (random_boxes(random, 50) + [0, 0, 1, 1] for _ in range(2))
+    around, wanted = (np.add(random_boxes(random, 50), [0, 0, 1, 1]) for _ in range(2))
     around, wanted = around.astype(np.float32), wanted.astype(np.float32)
     coder = BoxCoder((1.0, 1.0, 1.0, 1.0))
     theirs = [torch.from_numpy(swapped(array)) for array in (wanted, around)]
@@ -170,7 +170,9 @@ def test_focal_loss_equals_that_of_torchvision(alpha, gamma):
     theirs = sigmoid_focal_loss(
         torch.from_numpy(values), torch.from_numpy(is_class.astype(np.float32)), alpha, gamma
     )
-    assert_near(run(losses.sigmoid_focal(is_class, tf.constant(values), alpha, gamma)), theirs.numpy())
+    assert_near(
+        run(losses.sigmoid_focal(is_class, tf.constant(values), alpha, gamma)), theirs.numpy()
+    )
 
 
 @needs_models
@@ -249,7 +251,9 @@ def test_detections_of_all_levels_equal_those_of_tf_models(version):
     )
     # It leaves out the first class, the background.
     with_background = {
-        str(level): np.concatenate([-50 * np.ones([*x.shape[:3], 9, 1]), x.reshape(*x.shape[:3], 9, -1)], -1)
+        str(level): np.concatenate(
+            [-50 * np.ones([*x.shape[:3], 9, 1]), x.reshape(*x.shape[:3], 9, -1)], -1
+        )
         .reshape(*x.shape[:3], -1)
         .astype(np.float32)
         for level, x in scores.items()

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 _NUM_EXAMPLES = 8  # pairs of pictures of an image
-_SIDE = 320  # pixels: the longest side of a picture
+_SIDE = 360  # pixels: the longest side of a picture
 _LINE, _MARGIN = 14, 4  # pixels
 # A detection is drawn, and counts among the errors of an image, from this score.
 _MIN_SCORE = 0.3
@@ -77,7 +77,7 @@ class Examples:
     def _pair(self, number, image, truth, found):
         """Draws the predictions of an image, and on their right its boxes."""
         picture = _open(image)
-        scale = min(1.0, _SIDE / max(picture.size))
+        scale = _SIDE / max(picture.size)
         size = [max(1, round(side * scale)) for side in picture.size]
         picture = picture.resize(size)
         captions = [f"{self._name(c)} {s:.2f}" for c, s in zip(found["classes"], found["scores"])]
@@ -165,9 +165,12 @@ def draw_curves(curves: Mapping[str, np.ndarray]) -> Image.Image:
         canvas.line((x, top, x, top + _PLOT), "lightgray")
         canvas.text((_LEFT - 6, y), f"{i / 5:.1f}", "black", anchor="rm")
         canvas.text((x, top + _PLOT + 4), f"{i / 5:.1f}", "black", anchor="ma")
-    canvas.text((_LEFT + _PLOT / 2, top + _PLOT + 20), "recall (precision upwards)", "black", anchor="ma")
+    canvas.text(
+        (_LEFT + _PLOT / 2, top + _PLOT + 20), "recall (precision upwards)", "black", anchor="ma"
+    )
+    colors = {name: class_color(number) for number, name in enumerate(curves)}
     for i, (name, curve) in enumerate(shown.items()):
-        color = "black" if name == "mean" else class_color(i)
+        color = colors.get(name, "black")
         points = [
             (_LEFT + _PLOT * j / (len(curve) - 1), top + _PLOT * (1 - value))
             for j, value in enumerate(curve.tolist())

@@ -28,8 +28,8 @@ def test_iou_of_boxes_that_touch_or_have_no_area_is_zero(session):
 
 def test_decode_inverts_encode(session):
     random = np.random.default_rng(0)
-    around = random_boxes(random, 7) + [0, 0, 1, 1]
-    wanted = random_boxes(random, 3, 7) + [0, 0, 1, 1]
+    around = np.add(random_boxes(random, 7), [0, 0, 1, 1])
+    wanted = np.add(random_boxes(random, 3, 7), [0, 0, 1, 1])
     decoded = boxes.decode(boxes.encode(tf.constant(wanted), around), around)
     # Each coordinate is a center, up to 64, plus half a side, up to 65: some roundings of 2**-24.
     np.testing.assert_allclose(session.run(decoded), wanted, atol=8 * 64 * 2**-24)
@@ -65,7 +65,9 @@ def test_flat_anchors_are_in_the_order_of_the_levels():
     found = anchors.flat((130, 64), params)
     assert found.dtype == np.float32
     assert len(found) == 9 * (17 * 8 + 9 * 4 + 5 * 2 + 3 * 1 + 2 * 1)
-    np.testing.assert_array_equal(found[9 * 17 * 8], anchors.by_level((130, 64), params)[4][0, 0, 0])
+    np.testing.assert_array_equal(
+        found[9 * 17 * 8], anchors.by_level((130, 64), params)[4][0, 0, 0]
+    )
 
 
 @pytest.mark.parametrize(

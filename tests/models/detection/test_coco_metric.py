@@ -33,7 +33,9 @@ def image_of(number=1, boxes=BOXES, classes=(0, 1, 0), is_crowd=(0, 0, 0)):
     sides = boxes[:, 2:] - boxes[:, :2]
     return {
         "boxes": np.pad(boxes, [(0, missing), (0, 0)])[np.newaxis],
-        "classes": np.pad(np.array(classes, np.int32), (0, missing), constant_values=-1)[np.newaxis],
+        "classes": np.pad(np.array(classes, np.int32), (0, missing), constant_values=-1)[
+            np.newaxis
+        ],
         "is_crowd": np.pad(np.array(is_crowd, np.uint8), (0, missing))[np.newaxis],
         "areas": np.pad(sides.prod(axis=1), (0, missing))[np.newaxis],
         "image_id": np.array([number]),
@@ -65,7 +67,9 @@ def random_image(random, number=None):
     classes = random.integers(0, 3, 5)
     return (
         image_of(number, corners, classes, random.uniform(size=5) < 0.2),
-        detections(found, np.where(random.uniform(size=5) < 0.2, 0, classes), random.uniform(size=5)),
+        detections(
+            found, np.where(random.uniform(size=5) < 0.2, 0, classes), random.uniform(size=5)
+        ),
     )
 
 
@@ -169,7 +173,7 @@ def test_detections_json_has_the_official_form():
 
 def test_pycocotools_is_missing(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pycocotools", None)
-    with pytest.raises(ModelError, match="average precision needs pycocotools: tools/setup.sh"):
+    with pytest.raises(ModelError, match=r"average precision needs pycocotools: tools/setup\.sh"):
         make_metric()
 
 
@@ -213,7 +217,13 @@ def test_the_report_shows_curves_and_pictures():
     for png in evaluation.images.values():
         assert Image.open(io.BytesIO(png)).mode == "RGB"
     assert evaluation.texts["detection/classes"].count("\n") == 1 + len(NAMES)
-    assert metric.text(evaluation).splitlines()[0].split() == ["class", "AP", "AP50", "AP75", "boxes"]
+    assert metric.text(evaluation).splitlines()[0].split() == [
+        "class",
+        "AP",
+        "AP50",
+        "AP75",
+        "boxes",
+    ]
 
 
 def test_without_pictures_only_the_curves_are_drawn():

@@ -90,7 +90,9 @@ def test_gradients_are_finite_for_boxes_without_an_area(session):
     logits = tf.zeros([1, 4, 2])
     terms = losses.detection_losses(tf.constant(ANCHORS), labels, logits, codes, PARAMS)
     total = tf.add_n([term.values for term in terms.values()])
-    assert all(np.isfinite(array).all() for array in session.run(tf.gradients(total, [codes, logits])))
+    assert all(
+        np.isfinite(array).all() for array in session.run(tf.gradients(total, [codes, logits]))
+    )
 
 
 @pytest.mark.parametrize(

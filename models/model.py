@@ -100,8 +100,11 @@ class Evaluation(Protocol):
         """Writes Markdown to TensorBoard."""
 
 
+@runtime_checkable
 class Report(Protocol):
     """Images and tables of an evaluation, such as a confusion matrix.
+
+    A host metric with these methods is a report too: it has seen the whole split.
 
     Attributes:
       num_examples: how many of the first examples of the split `write` needs.

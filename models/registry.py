@@ -15,6 +15,8 @@ MODELS = {
     "convnet": "models.vision.convnet:MODEL",
     "resnet": "models.vision.resnet:MODEL",
     "mobilenet": "models.vision.mobilenet:MODEL",
+    "unet": "models.segmentation.unet:MODEL",
+    "deeplab": "models.segmentation.deeplab:MODEL",
     "transformer_tiny": "models.text.transformer:TINY",
     "transformer_small": "models.text.transformer:SMALL",
     "transformer_base": "models.text.transformer:BASE",

@@ -45,6 +45,12 @@ class ImagePipeline(RecordPipeline):
             raise DataError(
                 f"the images of {self.data.name} differ in size: set --image_size=HEIGHTxWIDTH"
             )
+        needs_regions = ("box_crop", "scale_jitter", "mosaic")
+        if any(getattr(self.augmentation, name) for name in needs_regions):
+            raise DataError(
+                f"--augment: {', '.join(needs_regions)} need boxes or masks, but {self.data.name} "
+                "has a class for each image. Use resize_crop"
+            )
         is_resized = tuple(self._size) != tuple(self._stored.shape[:2])
         if (is_resized or self.augmentation != Augmentation()) and self._stored.dtype != "uint8":
             raise DataError(f"--augment and --image_size need uint8, not {self._stored.dtype}")
@@ -62,6 +68,11 @@ class ImagePipeline(RecordPipeline):
         """Features of an example in prediction, as the model gets them."""
         shape = (*self._size, self._stored.shape[-1])
         return {"image": Feature("raw", self._stored.dtype, shape)}
+
+    @property
+    def file_features(self) -> dict[str, Feature]:
+        """What `features_from_pixels` returns."""
+        return self.features
 
     @property
     def image_file(self) -> Feature | None:
@@ -173,16 +184,16 @@ class ImagePipeline(RecordPipeline):
         """
         return images.resize(self._center(images.decode(encoded, feature)), self._size)
 
-    def eval_image_from_pixels(self, pixels: tf.Tensor) -> tf.Tensor:
-        """Returns the evaluation crop of a decoded image, uint8 `[height, width, channels]`.
+    def features_from_pixels(self, pixels: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns the features of a decoded image, which hold its evaluation crop.
 
         Args:
           pixels: uint8 `[height, width, channels]` of any size, upright.
         """
         if self._stored.encoding != "raw":
-            return images.resize(self._center(pixels), self._size)
-        stored_size = self._stored.shape[:2]
-        return self._eval_image_from_stored(images.resize(pixels, stored_size, antialias=True))
+            return {"image": images.resize(self._center(pixels), self._size)}
+        resized = images.resize(pixels, self._stored.shape[:2], antialias=True)
+        return {"image": self._eval_image_from_stored(resized)}
 
     def _eval_image_from_stored(self, pixels):
         return self.batch_transform({"image": pixels[tf.newaxis]}, (), None)[0]["image"][0]

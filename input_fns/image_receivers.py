@@ -13,16 +13,16 @@ def from_files(pipeline, outputs) -> serving.Receiver:
     """Returns a receiver of image files, which the model gets as prepare_data.py stores them.
 
     Args:
-      pipeline: an `ImagePipeline` of uint8 grey or RGB images.
+      pipeline: an `ImagePipeline` of uint8 grey or RGB images, or an `AnnotatedPipeline`.
       outputs: from predictions and features to the outputs of the SavedModel.
     """
-    shape = pipeline.features["image"].shape
+    signature = {
+        name: tf.TensorSpec(feature.shape, feature.dtype)
+        for name, feature in pipeline.file_features.items()
+    }
 
     def features(inputs):
-        decoded = tf.map_fn(
-            decode, inputs[_BYTES], fn_output_signature=tf.TensorSpec(shape, tf.uint8)
-        )
-        return {"image": decoded}
+        return tf.map_fn(decode, inputs[_BYTES], fn_output_signature=signature)
 
     def decode(file):
         # tf.io.decode_image also reads GIF, and fills the missing end of truncated ones.
@@ -33,7 +33,7 @@ def from_files(pipeline, outputs) -> serving.Receiver:
         ):
             pixels = images.decode(file, pipeline.image_file)
         upright = orientation.upright(pixels, orientation.read(file))
-        return pipeline.eval_image_from_pixels(upright)
+        return pipeline.features_from_pixels(upright)
 
     def first_files(split, count):
         return {_BYTES: serving.first_of(lambda: _files(pipeline.data, split), count)}

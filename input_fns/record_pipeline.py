@@ -375,7 +375,8 @@ class RecordPipeline:
         return decode(features), decode(labels) if isinstance(labels, dict) else labels
 
     def _features_from_records(self, inputs):
-        stored = {name: self.data.features[name] for name in self.features}
+        wanted = self.data.features.items()
+        stored = {name: feature for name, feature in wanted if name in self.features}
         features, _ = self._parse(inputs[serving.EXAMPLES], stored, may_be_empty=True)
         features = nest(features)
         if self.has_transform(features, training=False):

@@ -1,4 +1,4 @@
-"""Random images and tokens at no input cost: an upper bound of the throughput of any data set."""
+"""Random images, boxes, masks and tokens at no input cost: an upper bound of the throughput."""
 
 from __future__ import annotations
 
@@ -8,13 +8,22 @@ import numpy as np
 import tensorflow as tf
 
 from common.constants import DROPOUT_SEED, EOS
-from input_fns.dataset_info import DatasetInfo, Feature, Text, WordPiece, splits_without_files
+from input_fns.dataset_info import (
+    Annotations,
+    DatasetInfo,
+    Feature,
+    Text,
+    WordPiece,
+    splits_without_files,
+)
 from input_fns.record_pipeline import RecordPipeline
 
 NAME = "synthetic"
 _SPLITS = {"train": 50_000, "test": 10_000}
 _EVAL_BLOCK = 1024
 _SENTENCE_TOKENS = 16
+# Rows of boxes; COCO's images have up to 93.
+_MAX_BOXES = 100
 
 
 def dataset(image_size: tuple[int, int], num_classes: int) -> DatasetInfo:
@@ -22,6 +31,36 @@ def dataset(image_size: tuple[int, int], num_classes: int) -> DatasetInfo:
     feature = Feature("raw", "uint8", (*image_size, 3))
     class_names = tuple(f"class {number}" for number in range(num_classes))
     return DatasetInfo(NAME, "", {"image": feature}, class_names, splits_without_files(_SPLITS))
+
+
+def annotated_dataset(task: str, image_size: tuple[int, int], num_classes: int) -> DatasetInfo:
+    """Returns a data set of RGB images with 100 boxes each, or with masks, without files.
+
+    Args:
+      task: one of ANNOTATION_TASKS.
+      image_size: `(height, width)`.
+      num_classes: number of classes.
+    """
+    max_boxes = _MAX_BOXES if task == "detection" else 0
+    labels = {"mask": Feature("raw", "uint8", (*image_size, 1))}
+    if max_boxes:
+        labels = {
+            "boxes": Feature("raw", "float32", (max_boxes, 4)),
+            "classes": Feature("raw", "int32", (max_boxes,)),
+            "is_crowd": Feature("raw", "uint8", (max_boxes,)),
+            "areas": Feature("raw", "float32", (max_boxes,)),
+            "image_id": Feature("raw", "int64", ()),
+        }
+    class_names = tuple(f"class {number}" for number in range(num_classes))
+    return DatasetInfo(
+        NAME,
+        "",
+        {"image": Feature("raw", "uint8", (*image_size, 3)), **labels},
+        (),
+        splits_without_files(_SPLITS),
+        labels=tuple(labels),
+        annotations=Annotations(task, class_names, max_boxes, {}),
+    )
 
 
 def text_dataset(max_length: int, vocab_size: int) -> DatasetInfo:
@@ -76,7 +115,8 @@ class SyntheticPipeline(RecordPipeline):
         Args:
           data: data set whose splits, sizes and classes are imitated.
           features: features of an example in prediction.
-          mixes: whether training labels are float32 `[batch, num_classes]`.
+          mixes: whether the augmentation mixes images: training labels are then float32
+            `[batch, num_classes]`, or four times as many boxes.
         """
         self.data, self._features, self._mixes = data, features, mixes
 
@@ -94,7 +134,9 @@ class SyntheticPipeline(RecordPipeline):
             features, labels = self._batch(size, seed)
             seeds = np.random.default_rng(seed).integers(0, 2**24, [size, 2], np.int32)
             features = {**features, DROPOUT_SEED: seeds}
-            if self._mixes:
+            if self._mixes and self.data.annotations:
+                labels = {name: np.concatenate([rows] * 4, 1) for name, rows in labels.items()}
+            elif self._mixes:
                 labels = np.eye(self.data.num_classes, dtype=np.float32)[labels]
             return _repeated(features, labels)
 
@@ -118,11 +160,43 @@ class SyntheticPipeline(RecordPipeline):
             return {"source": rows[0], "target": rows[1]}, rows[1]
         if self.data.wordpiece:
             return self._tokens(size, random)
+        if self.data.annotations:
+            return self._annotated(size, random)
         features = {
             name: random.integers(0, 256, [size, *feature.shape]).astype(feature.dtype)
             for name, feature in self.features.items()
         }
         return features, random.integers(0, self.data.num_classes, size).astype(np.int32)
+
+    def host_examples(self, split: str, batch_size: int):
+        """Yields NumPy `(features, labels)`; for boxes as `DetectionPipeline.host_examples`."""
+        first = 0
+        for features, labels in RecordPipeline.host_examples(self, split, batch_size):
+            if "boxes" in labels:
+                image_id = np.arange(first, first + len(labels["boxes"]))
+                first += len(image_id)
+                areas = np.prod(labels["boxes"][..., 2:] - labels["boxes"][..., :2], axis=-1)
+                yield {"image_id": image_id}, {**labels, "areas": areas, "image_id": image_id}
+            else:
+                yield features, labels
+
+    def _annotated(self, size, random):
+        """Returns images as large as their originals; boxes of up to half the sides, or masks."""
+        annotations, image = self.data.annotations, self.features["image"]
+        features = {"image": random.integers(0, 256, [size, *image.shape], np.uint8)}
+        height, width = image.shape[:2]
+        if annotations.task == "segmentation":
+            mask = random.integers(0, annotations.num_classes, [size, height, width], np.uint8)
+            return features, {"mask": mask}
+        features["image_info"] = np.tile(np.float32([height, width, 1]), [size, 1])
+        rows = [size, annotations.max_boxes]
+        low, sides = random.uniform(size=[2, *rows, 2]) * 0.5
+        corners = np.concatenate([low, low + sides], axis=-1)
+        return features, {
+            "boxes": (corners * [height, width, height, width]).astype(np.float32),
+            "classes": random.integers(0, annotations.num_classes, rows, np.int32),
+            "is_crowd": np.zeros(rows, np.int32),
+        }
 
     def _tokens(self, size, random):
         """Returns rows without padding and random labels of the task."""

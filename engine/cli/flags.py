@@ -7,7 +7,7 @@ import re
 from absl import flags
 
 from common import names, strict_flags
-from common.constants import WORDPIECE_TASKS
+from common.constants import ANNOTATION_TASKS, WORDPIECE_TASKS
 from common.messages import did_you_mean
 from engine.cli.size_flag import SizeParser, SizeSerializer
 from models import registry
@@ -87,8 +87,9 @@ flags.DEFINE(
 flags.DEFINE_enum(
     "synthetic_task",
     TRANSLATION,
-    [TRANSLATION, *WORDPIECE_TASKS],
-    "Task of --synthetic_text: translation, or a task of BERT.",
+    [TRANSLATION, *WORDPIECE_TASKS, *ANNOTATION_TASKS],
+    "Task of --synthetic_text: translation, or a task of BERT; or detection or segmentation, for "
+    "images of --image_size with boxes or masks.",
 )
 
 flags.DEFINE_string("model_dir", None, "Folder for checkpoints and results, local or gs://.")
@@ -364,6 +365,16 @@ def _check_data(values):
     if all(values[name] is None for name in shapes):
         raise flags.ValidationError(
             "--dataset=synthetic needs --image_size, --synthetic_text or --data_dir"
+        )
+    return True
+
+
+@flags.multi_flags_validator(["synthetic_task", "synthetic_text"])
+def _check_synthetic_task(values):
+    if values["synthetic_task"] in ANNOTATION_TASKS and values["synthetic_text"] is not None:
+        raise flags.ValidationError(
+            f"--synthetic_task={values['synthetic_task']} is of images. Use --image_size instead "
+            "of --synthetic_text"
         )
     return True
 

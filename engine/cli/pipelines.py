@@ -6,13 +6,16 @@ import importlib
 import inspect
 from typing import Any
 
+from common.constants import ANNOTATION_TASKS
 from common.errors import UsageError
 from engine.cli.flags import FLAGS, TRANSLATION, is_own_dataset
 from input_fns import augment, caching, inspection, synthetic
 from input_fns import dataset_info as datasets
+from input_fns.detection_pipeline import DetectionPipeline
 from input_fns.image_pipeline import ImagePipeline
 from input_fns.pipeline import Pipeline
 from input_fns.record_pipeline import RecordPipeline
+from input_fns.segmentation_pipeline import SegmentationPipeline
 from input_fns.squad_pipeline import SquadPipeline
 from input_fns.synthetic import SyntheticPipeline
 from input_fns.token_pipeline import TokenPipeline
@@ -37,6 +40,8 @@ def from_flags(splits: list[str], params: dict[str, Any] | None = None) -> Pipel
         return _text_pipeline(data, is_synthetic)
     if data.wordpiece:
         return _token_pipeline(data, is_synthetic)
+    if data.annotations:
+        return _annotated_pipeline(data, is_synthetic)
     if data.labels or set(data.features) != {"image"} or not data.num_classes:
         return _record_pipeline(data, is_synthetic)
     augmentation = augment.parse(FLAGS.augment)
@@ -55,6 +60,16 @@ def _record_pipeline(data, is_synthetic):
         f"needs images with classes, but {data.name} has the features {features}",
     )
     return RecordPipeline(data, _cache())
+
+
+def _annotated_pipeline(data, is_synthetic):
+    is_detection = data.annotations.task == "detection"
+    make = DetectionPipeline if is_detection else SegmentationPipeline
+    augmentation = augment.parse(FLAGS.augment)
+    pipeline = make(data, FLAGS.image_size, augmentation, _cache())
+    if is_synthetic:
+        return SyntheticPipeline(data, pipeline.features, bool(augmentation.mosaic))
+    return pipeline
 
 
 def _custom_pipeline(params):
@@ -128,6 +143,9 @@ def _dataset(is_synthetic, splits):
         return synthetic.text_dataset(*FLAGS.synthetic_text)
     if FLAGS.synthetic_text is not None:
         return synthetic.token_dataset(FLAGS.synthetic_task, *FLAGS.synthetic_text)
+    if FLAGS.synthetic_task in ANNOTATION_TASKS:
+        make = synthetic.annotated_dataset
+        return make(FLAGS.synthetic_task, FLAGS.image_size, FLAGS.synthetic_classes)
     return synthetic.dataset(FLAGS.image_size, FLAGS.synthetic_classes)
 
 

@@ -95,7 +95,8 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
     params = hparams.resolve(model, FLAGS.params, pipeline.properties, FLAGS.precision)
     for split in splits:
         dataset.split(split)
-    has_files = FLAGS.mode == "predict" and host_metrics.has_files(model, params, pipeline)
+    predicts_split = FLAGS.mode == "predict" and not FLAGS.input
+    has_files = predicts_split and host_metrics.has_files(model, params, pipeline)
     _check_prediction(pipeline, has_files)
     prediction = PredictSettings(
         FLAGS.predict_batch_size,
@@ -207,7 +208,9 @@ def _image_input(pipeline):
     if not FLAGS.input or pipeline.data.text:
         return None
     stored = pipeline.data.features["image"]
-    image_size = stored.shape[:2] if stored.encoding == "raw" else None
+    # Boxes and masks are of the original size, classes of the stored one.
+    is_resized = stored.encoding == "raw" and not pipeline.data.annotations
+    image_size = stored.shape[:2] if is_resized else None
     return ImageInput(FLAGS.input, image_size, stored.shape[-1])
 
 

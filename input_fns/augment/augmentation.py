@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from input_fns import DataError, images
-from input_fns.augment import color, geometry, mixing, randaugment, windows
+from input_fns import DataError
+from input_fns.augment import color, geometry, mixing, mosaic, placement, randaugment, windows
 
 
 class Operation(Protocol):
@@ -45,12 +45,20 @@ _OPERATIONS: dict[str, tuple[Callable, tuple]] = {
     "scale": (geometry.Scale, (("FRACTION", 0, 0.9),)),
     "resize_crop": (windows.ResizeCrop, (("AREA", 0.01, 1),)),
     "random_crop": (windows.RandomCrop, ()),
+    "box_crop": (windows.BoxCrop, (("PROBABILITY", 0, 1), ("OVERLAP", 0.01, 1))),
+    "scale_jitter": (windows.ScaleJitter, (("LOW", 0.1, 10), ("HIGH", 0.1, 10))),
     "jitter": (color.Jitter, (("STRENGTH", 0, 1),)),
     "erase": (color.Erase, (("PROBABILITY", 0, 1),)),
     "randaugment": (randaugment.RandAugment, (("N", 1, 8), ("LEVEL", 0, 10))),
     "mixup": (mixing.Mixup, (("ALPHA", 0.01, 10),)),
     "cutmix": (mixing.CutMix, (("ALPHA", 0.01, 10),)),
+    "mosaic": (mosaic.Mosaic, (("PROBABILITY", 0, 1),)),
 }
+_WINDOWS = (windows.ResizeCrop, windows.RandomCrop)
+_MIXERS = (mixing.Mixup, mixing.CutMix)
+# Operations with a fixed place: before all others, or after them.
+_FIRST = (_WINDOWS, (windows.BoxCrop,), (windows.ScaleJitter,))
+_LAST = ((mosaic.Mosaic,), _MIXERS)
 _INTEGERS = ("PIXELS", "N")  # names of integer arguments
 # Boxes of which a smaller fraction remains in the image become invalid.
 MIN_VISIBLE = 0.25
@@ -62,18 +70,38 @@ def parse(text: str) -> Augmentation:
     Raises:
       DataError: an operation is unknown, or its arguments or its position are invalid.
     """
-    operations = tuple(_operation(word) for word in text.split())
-    mixes = [isinstance(op, (mixing.Mixup, mixing.CutMix)) for op in operations]
-    if mixes != sorted(mixes):
-        raise DataError(f"--augment={text}: put mixup and cutmix last, they mix whole batches")
-    crops = [isinstance(op, (windows.ResizeCrop, windows.RandomCrop)) for op in operations]
-    if any(crops[1:]):
+    operations = [_operation(word) for word in text.split()]
+    ranks = [_rank(operation) for operation in operations]
+    if ranks != sorted(ranks):
         raise DataError(
-            f"--augment={text}: use one of resize_crop and random_crop, and put it first"
+            f"--augment={text}: put resize_crop, random_crop, box_crop and scale_jitter first, in "
+            "this order, and mosaic, mixup and cutmix last"
         )
-    first, last = sum(crops), len(operations) - sum(mixes)
-    window = operations[0] if any(crops) else None
-    return Augmentation(window, operations[first:last], operations[last:])
+    by_rank = [[op for op, r in zip(operations, ranks) if r == rank] for rank in range(6)]
+    for used in (*by_rank[: len(_FIRST)], by_rank[-2]):
+        if len(used) > 1:
+            kinds = {type(operation) for operation in used}
+            found = " and ".join(name for name, (kind, _) in _OPERATIONS.items() if kind in kinds)
+            raise DataError(f"--augment={text}: {found} cannot be combined or repeated")
+    window, box_crop, scale_jitter, others, mosaics, mixers = by_rank
+    return Augmentation(
+        window=next(iter(window), None),
+        operations=tuple(others),
+        mixers=tuple(mixers),
+        box_crop=next(iter(box_crop), None),
+        scale_jitter=next(iter(scale_jitter), None),
+        mosaic=next(iter(mosaics), None),
+    )
+
+
+def _rank(operation):
+    for rank, kinds in enumerate(_FIRST):
+        if isinstance(operation, kinds):
+            return rank
+    for rank, kinds in enumerate(_LAST):
+        if isinstance(operation, kinds):
+            return len(_FIRST) + 1 + rank
+    return len(_FIRST)
 
 
 def _operation(text):
@@ -106,11 +134,17 @@ class Augmentation:
       window: random crop of each image, resized to the model's size, or None.
       operations: operations on images of one size, in order.
       mixers: mixup and cutmix; each image gets one of them.
+      box_crop: random crop that keeps a box, or None.
+      scale_jitter: random scale of the image on the canvas of the model, or None.
+      mosaic: mosaic of four images with boxes, or None.
     """
 
     window: Any = None
     operations: tuple[Any, ...] = ()
     mixers: tuple[Any, ...] = ()
+    box_crop: Any = None
+    scale_jitter: Any = None
+    mosaic: Any = None
 
     @property
     def mixes(self) -> bool:
@@ -125,29 +159,43 @@ class Augmentation:
           seed: int32 `[2]`; equal seeds give equal numbers.
         """
         # One at least: tf.data's parallel batch crashes on tensors without elements.
-        uniform = tf.random.stateless_uniform([count, max(1, sum(self._sizes()))], seed)
+        needed = self._columns()["mixers"].stop
+        uniform = tf.random.stateless_uniform([count, max(1, needed)], seed)
         betas = [_beta(count, seed, i, mixer.alpha) for i, mixer in enumerate(self.mixers)]
         return tf.concat([uniform, *betas], axis=1)
 
     def window_numbers(self, numbers):
         """Returns the columns of `[..., numbers]` that the random window uses."""
-        return numbers[..., : self._sizes()[0]]
+        return numbers[..., self._columns()["window"]]
 
-    def crop(self, example, window, size):
-        """Returns one example cropped and resized.
+    def place(self, example, numbers, canvas, keep_aspect_ratio):
+        """Returns one example on the canvas of the model; see `placement`.
 
         Args:
-          example: as in `apply`, without the batch dimension.
-          window: int32 `[4]`: y, x, height, width.
-          size: `(height, width)` of the result, ints.
+          example: as in `apply`, without the batch dimension; the image may have any size.
+          numbers: float32 `[numbers]` of `draw`; None for evaluation, without randomness.
+          canvas: `(height, width)`, ints.
+          keep_aspect_ratio: see `placement.fit`.
+
+        Returns:
+          The example, and its `placement.Placement`.
         """
-        cropped = images.resize(images.crop(example["image"], window), size)
-        regions = {name: value[tf.newaxis] for name, value in _regions(example).items()}
-        if regions:
-            matrices = geometry.window_matrices(window[tf.newaxis], size)
-            regions = geometry.move_regions(regions, matrices, size)
-            regions = {name: value[0] for name, value in regions.items()}
-        return {**example, "image": cropped, **_valid_regions(regions)}
+        size, regions = tf.shape(example["image"])[:2], _regions(example)
+        if numbers is None:
+            where = placement.fit(size, canvas, keep_aspect_ratio)
+        else:
+            boxes = None
+            if "boxes" in regions:
+                boxes = tf.boolean_mask(regions["boxes"], regions["visible"] > 0)
+            random = numbers[self._columns()["placing"]], size, boxes, canvas, keep_aspect_ratio
+            where = placement.sample(*random, self.box_crop, self.scale_jitter)
+        if "mask" in regions:
+            regions["mask"] = placement.place_mask(regions["mask"], where)
+        if "boxes" in regions:
+            regions["boxes"], visible = placement.place_boxes(regions["boxes"], where)
+            regions["visible"] *= visible
+        image = placement.place_image(example["image"], where)
+        return {**example, "image": image, **_valid_regions(regions)}, where
 
     def apply(self, examples, numbers):
         """Returns augmented examples; geometric operations move image, mask and boxes alike.
@@ -165,7 +213,7 @@ class Augmentation:
         """
         image, regions = examples["image"], _regions(examples)
         size = image.shape[1:3].as_list()
-        column, pending, only_flip = self._sizes()[0], None, None
+        column, pending, only_flip = self._columns()["operations"].start, None, None
         for operation in self.operations:
             own = numbers[:, column : column + operation.numbers]
             column += operation.numbers
@@ -186,17 +234,50 @@ class Augmentation:
         regions = _move_regions(regions, [] if pending is None else [pending], size)
         return {**examples, "image": image, **_valid_regions(regions)}
 
+    def combine(self, image, rows, valid, numbers):
+        """Returns mosaics if there is `mosaic`.
+
+        Args:
+          image: uint8 `[batch, height, width, channels]`.
+          rows: `{"boxes": float32 [batch, n, 4], ...}` and other tensors `[batch, n, ...]` of the
+            boxes, such as their classes.
+          valid: bool `[batch, n]`, False for padding.
+          numbers: float32 `[batch, numbers]` of `draw`.
+
+        Returns:
+          Images, rows and valid; with `mosaic` `[batch, 4 n, ...]` instead of `[batch, n, ...]`.
+
+        Raises:
+          DataError: the batch is not a multiple of four.
+        """
+        if self.mosaic is None:
+            return image, rows, valid
+        own = numbers[:, self._columns()["mosaic"]]
+        image, rows, visible = self.mosaic(image, {**rows, "valid": valid}, own)
+        visible *= tf.cast(rows.pop("valid"), tf.float32)
+        found = _valid_regions({"boxes": rows["boxes"], "visible": visible})
+        return image, {**rows, "boxes": found["boxes"]}, found["valid"]
+
     def mix(self, images, labels, numbers):
         """Returns images, and labels as float32 `[batch, num_classes]`, of `mixing.mix`."""
-        of_window, of_operations, of_mixers = self._sizes()
-        first, last = of_window + of_operations, of_window + of_operations + of_mixers
-        return mixing.mix(self.mixers, images, labels, numbers[:, last:], numbers[:, first:last])
+        own = self._columns()["mixers"]
+        return mixing.mix(self.mixers, images, labels, numbers[:, own.stop :], numbers[:, own])
 
-    def _sizes(self):
-        """Returns how many uniform numbers the window, the operations and the mixers use."""
-        of_window = self.window.numbers if self.window else 0
-        of_mixers = 1 + sum(mixer.numbers for mixer in self.mixers) if self.mixers else 0
-        return of_window, sum(op.numbers for op in self.operations), of_mixers
+    def _columns(self):
+        """Returns the columns of the uniform numbers, `{part: slice}`; "mixers" are the last."""
+        parts = {
+            "window": [self.window],
+            "placing": [self.box_crop, self.scale_jitter],
+            "operations": self.operations,
+            "mosaic": [self.mosaic],
+            "mixers": self.mixers,
+        }
+        columns, start = {}, 0
+        for name, used in parts.items():
+            end = start + sum(operation.numbers for operation in used if operation)
+            end += int(name == "mixers" and bool(used))  # which one
+            columns[name], start = slice(start, end), end
+        return columns
 
 
 def _move(images, matrices, only_flip):

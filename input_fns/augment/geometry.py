@@ -210,18 +210,6 @@ def _move_boxes(boxes, matrices, new_size):
     return clipped, tf.math.divide_no_nan(inside, area)
 
 
-def window_matrices(windows, new_size):
-    """Returns the matrices of a crop that is resized to `new_size`.
-
-    Args:
-      windows: int32 `[batch, 4]`: y, x, height, width.
-      new_size: `(height, width)`.
-    """
-    y, x, height, width = tf.unstack(tf.cast(windows, tf.float32), axis=1)
-    down, right = height / new_size[0], width / new_size[1]
-    return to_matrices([right, 0.0, x + right / 2 - 0.5], [0.0, down, y + down / 2 - 0.5])
-
-
 def about_center(size, x_row, y_row):
     """Returns the matrices of a linear map whose fixed point is the center of the image."""
     height, width = size

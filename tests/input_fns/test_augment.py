@@ -349,9 +349,12 @@ def test_no_words_change_nothing(apply):
         ("rotate:x", "DEGREES must be a number from 0 to 180"),
         ("randaugment:2", "must be randaugment:N:LEVEL"),
         ("randaugment:2:nan", "LEVEL must be a number"),
-        ("mixup:0.2 flip", "put mixup and cutmix last, they mix whole"),
-        ("flip resize_crop:0.1", "use one of resize_crop and random_crop, and put it first"),
-        ("resize_crop:0.1 random_crop", "use one of resize_crop and random_crop, and put it first"),
+        ("mixup:0.2 flip", "and mosaic, mixup and cutmix last"),
+        ("flip resize_crop:0.1", "put resize_crop, random_crop, box_crop and scale_jitter first"),
+        ("scale_jitter:1:2 box_crop:1:0.5", "scale_jitter first, in this order"),
+        ("mosaic:1 mosaic:1", "mosaic cannot be combined or repeated"),
+        ("scale_jitter:2:1", "'scale_jitter:2:1': LOW must be up to HIGH"),
+        ("resize_crop:0.1 random_crop", "resize_crop and random_crop cannot be combined"),
     ],
 )
 def test_wrong_words(text, message):

@@ -167,18 +167,3 @@ def test_shapes_are_static():
         **{name: value.shape.as_list() for name, value in examples.items()},
         "valid": [3, 5],
     }
-
-
-@pytest.mark.parametrize("window", [(0, 0, 16, 20), (2, 3, 8, 10), (5, 1, 4, 5), (8, 10, 8, 10)])
-def test_a_random_resized_crop_moves_masks_and_boxes(session, window):
-    """Windows whose sides divide the size: each pixel becomes a block of equal ones."""
-    y, x, high, wide = window
-    example = {name: tf.constant(value[0]) for name, value in EXAMPLES.items()}
-    done = session.run(augment.Augmentation().crop(example, tf.constant(window), SIZE))
-    cropped = EXAMPLES["mask"][0, y : y + high, x : x + wide]
-    expected = cropped.repeat(HEIGHT // high, axis=0).repeat(WIDTH // wide, axis=1)
-    np.testing.assert_array_equal(done["mask"], expected)
-    assert done["image"].shape == (HEIGHT, WIDTH, 3)
-    for value in (1, 2, 3):
-        if done["valid"][value - 1]:
-            np.testing.assert_allclose(done["boxes"][value - 1], box_of(expected, value), atol=1e-4)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
+from common.constants import IGNORED_CLASS
 from models import confusion_matrix
-from models.segmentation.losses import IGNORED
 
 
 def streaming(labels, classes, weights, num_classes):
@@ -16,7 +16,7 @@ def streaming(labels, classes, weights, num_classes):
     size. Ignored pixels and padded examples are not counted.
 
     Args:
-      labels: uint8 `[batch, height, width]`, the class of each pixel, or `IGNORED`.
+      labels: uint8 `[batch, height, width]`, the class of each pixel, or `IGNORED_CLASS`.
       classes: integers `[batch, height, width]`, the predicted classes.
       weights: float32 `[batch]`, 1 for an example, 0 for padding.
       num_classes: number of classes.
@@ -35,7 +35,7 @@ def streaming(labels, classes, weights, num_classes):
             tf.compat.v1.GraphKeys.METRIC_VARIABLES,
         ],
     )
-    counted = tf.not_equal(labels, IGNORED) & (weights > 0)[:, tf.newaxis, tf.newaxis]
+    counted = tf.not_equal(labels, IGNORED_CLASS) & (weights > 0)[:, tf.newaxis, tf.newaxis]
     num_cells = num_classes**2
     cells = tf.cast(labels, tf.int32) * num_classes + tf.cast(classes, tf.int32)
     # The kernel counts no cells from num_cells on.
@@ -75,14 +75,14 @@ def image_iou(labels, classes, num_classes):
     """Mean IoU of each image over the classes that occur in it, to rank images.
 
     Args:
-      labels: uint8 `[batch, height, width]`, the class of each pixel, or `IGNORED`.
+      labels: uint8 `[batch, height, width]`, the class of each pixel, or `IGNORED_CLASS`.
       classes: integers `[batch, height, width]`, the predicted classes.
       num_classes: number of classes.
 
     Returns:
       float32 `[batch]`; 1 for an image without labeled pixels.
     """
-    is_labeled = tf.not_equal(labels, IGNORED)
+    is_labeled = tf.not_equal(labels, IGNORED_CLASS)
     labels = tf.where(is_labeled, tf.cast(labels, tf.int32), num_classes)
     classes = tf.where(is_labeled, tf.cast(classes, tf.int32), num_classes)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-IGNORED = 255  # label of a pixel that has no class (void)
+from common.constants import IGNORED_CLASS
 
 # 1 - p of the focal loss is at least this, so that its power has a finite gradient at p = 1.
 _SMALLEST = 1e-7
@@ -22,7 +22,7 @@ def cross_entropy(labels, logits, class_weights=(), focal_gamma=0.0):
     (Lin et al. 2017, arXiv:1708.02002).
 
     Args:
-      labels: uint8 `[batch, height, width]`, the class of each pixel, or `IGNORED`.
+      labels: uint8 `[batch, height, width]`, the class of each pixel, or `IGNORED_CLASS`.
       logits: float32 `[batch, height, width, num_classes]`.
       class_weights: weight of the pixels of each class; () for 1.
       focal_gamma: gamma of the focal loss; 0 is cross-entropy.
@@ -31,7 +31,7 @@ def cross_entropy(labels, logits, class_weights=(), focal_gamma=0.0):
       (values, weights), float32 `[batch]`. The weights are the sums of the weights of the labeled
       pixels; an image without labeled pixels has a value and a weight of 0.
     """
-    is_labeled = tf.not_equal(labels, IGNORED)
+    is_labeled = tf.not_equal(labels, IGNORED_CLASS)
     classes = tf.where(is_labeled, tf.cast(labels, tf.int32), 0)
     values = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=classes, logits=logits)
     if focal_gamma:
@@ -53,7 +53,7 @@ def dice(labels, logits, class_weights=()):
     pixels in the image are left out: their loss would be 1 for any small p.
 
     Args:
-      labels: uint8 `[batch, height, width]`, the class of each pixel, or `IGNORED`.
+      labels: uint8 `[batch, height, width]`, the class of each pixel, or `IGNORED_CLASS`.
       logits: float32 `[batch, height, width, num_classes]`.
       class_weights: weight of each class; () for 1.
 
@@ -62,9 +62,9 @@ def dice(labels, logits, class_weights=()):
       that the image has.
     """
     num_classes = logits.shape.as_list()[-1]
-    # All zeros for IGNORED.
+    # All zeros for IGNORED_CLASS.
     targets = tf.one_hot(tf.cast(labels, tf.int32), num_classes)
-    is_labeled = tf.cast(tf.not_equal(labels, IGNORED), tf.float32)
+    is_labeled = tf.cast(tf.not_equal(labels, IGNORED_CLASS), tf.float32)
     probabilities = tf.nn.softmax(logits) * is_labeled[..., tf.newaxis]
     sizes = tf.reduce_sum(targets, [1, 2])
     shared = tf.reduce_sum(probabilities * targets, [1, 2])

@@ -8,8 +8,8 @@ import io
 import numpy as np
 from PIL import Image, ImageDraw
 
+from common.constants import IGNORED_CLASS
 from models.segmentation import iou
-from models.segmentation.losses import IGNORED
 
 _TILE, _GAP, _LINE = 240, 4, 14  # pixels: width of an image, margin, height of a line of text
 _MAX_NAME, _LEGEND_COLUMN = 22, 160  # characters; pixels
@@ -73,7 +73,7 @@ def draw(images, labels, classes, titles, class_names) -> Image.Image:
 
     Args:
       images: uint8 `[n, height, width, 1 or 3]`.
-      labels: uint8 `[n, height, width]`, the class of each pixel, or `IGNORED`.
+      labels: uint8 `[n, height, width]`, the class of each pixel, or `IGNORED_CLASS`.
       classes: integers `[n, height, width]`, the predicted classes.
       titles: a text per image.
       class_names: one for each class.
@@ -109,12 +109,12 @@ def blend(image, classes):
 
     Args:
       image: uint8 `[height, width, 1 or 3]`.
-      classes: integers `[height, width]`; pixels of `IGNORED` are not covered.
+      classes: integers `[height, width]`; pixels of `IGNORED_CLASS` are not covered.
     """
-    colors = np.stack([color(number) for number in range(IGNORED + 1)])
+    colors = np.stack([color(number) for number in range(IGNORED_CLASS + 1)])
     image = np.broadcast_to(image, (*classes.shape, 3)).astype(np.uint16)
     mixed = (image + colors[classes]) // 2
-    return np.where((classes == IGNORED)[..., np.newaxis], image, mixed).astype(np.uint8)
+    return np.where((classes == IGNORED_CLASS)[..., np.newaxis], image, mixed).astype(np.uint8)
 
 
 def color(number: int) -> np.ndarray:

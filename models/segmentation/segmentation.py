@@ -1,14 +1,15 @@
 """Semantic segmentation: hyperparameters, losses, metrics, predictions and reports of its models.
 
 Features are `{"image": uint8 [batch, height, width, channels]}`, labels
-`{"mask": uint8 [batch, height, width]}` with the class of each pixel or `IGNORED`, and outputs
-`{"logits": float32 [batch, height, width, num_classes]}`.
+`{"mask": uint8 [batch, height, width]}` with the class of each pixel or `IGNORED_CLASS`, and
+outputs `{"logits": float32 [batch, height, width, num_classes]}`.
 """
 
 from __future__ import annotations
 
 import tensorflow as tf
 
+from common.constants import IGNORED_CLASS
 from common.params import Floats, Strings
 from models.model import Loss, Model, ModelError
 from models.segmentation import iou, losses, overlay
@@ -29,9 +30,9 @@ def default_params():
 def check_params(params):
     """Raises `ModelError` for a value of `default_params` out of range."""
     num_classes, class_weights = params["num_classes"], params["class_weights"]
-    if not 2 <= num_classes <= losses.IGNORED:
+    if not 2 <= num_classes <= IGNORED_CLASS:
         raise ModelError(
-            f"num_classes={num_classes} must be from 2 to {losses.IGNORED}. Objects on a "
+            f"num_classes={num_classes} must be from 2 to {IGNORED_CLASS}. Objects on a "
             "background are two classes"
         )
     if class_weights and len(class_weights) != num_classes:

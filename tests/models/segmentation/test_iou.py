@@ -7,16 +7,18 @@ import pytest
 import tensorflow as tf
 from sklearn import metrics as judge
 
+from common.constants import IGNORED_CLASS
 from models.segmentation import iou
-from models.segmentation.losses import IGNORED
 
 NUM_CLASSES = 5
 RANDOM = np.random.default_rng(4)
-LABELS = RANDOM.choice([0, 1, 2, IGNORED], [13, 6, 5], p=[0.4, 0.3, 0.1, 0.2]).astype(np.uint8)
+LABELS = RANDOM.choice([0, 1, 2, IGNORED_CLASS], [13, 6, 5], p=[0.4, 0.3, 0.1, 0.2]).astype(
+    np.uint8
+)
 # Class 3 is predicted but in no label, class 4 occurs nowhere.
 CLASSES = np.where(RANDOM.random(LABELS.shape) < 0.6, np.minimum(LABELS, 3), 1).astype(np.uint8)
 CLASSES[RANDOM.random(LABELS.shape) < 0.1] = 3
-LABELS[7] = IGNORED
+LABELS[7] = IGNORED_CLASS
 
 
 def evaluate(batch_size):
@@ -42,7 +44,7 @@ def evaluate(batch_size):
 @pytest.mark.parametrize("batch_size", [1, 7, 32])
 def test_metrics_are_those_of_scikit_learn_at_any_batch_size(batch_size):
     found = evaluate(batch_size)
-    is_labeled = LABELS != IGNORED
+    is_labeled = LABELS != IGNORED_CLASS
     labels, classes = LABELS[is_labeled], CLASSES[is_labeled]
     matrix = judge.confusion_matrix(labels, classes, labels=range(NUM_CLASSES))
     np.testing.assert_array_equal(found["confusion_matrix"], matrix)
@@ -66,7 +68,7 @@ def test_a_split_without_labeled_pixels_has_an_iou_of_0(session):
 def test_the_iou_of_an_image_counts_the_classes_that_occur_in_it(session):
     found = session.run(iou.image_iou(tf.constant(LABELS), tf.constant(CLASSES), NUM_CLASSES))
     for image, (labels, classes) in enumerate(zip(LABELS, CLASSES)):
-        is_labeled = labels != IGNORED
+        is_labeled = labels != IGNORED_CLASS
         if not is_labeled.any():
             assert found[image] == 1
             continue

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from common.constants import IGNORED_CLASS
 from models.segmentation import losses
 from tests import numerics
 
@@ -12,8 +13,8 @@ WEIGHTS = (0.5, 2.0, 0.0, 3.0)
 RANDOM = np.random.default_rng(3)
 LOGITS = RANDOM.normal(size=[5, 7, 3, NUM_CLASSES]).astype(np.float32)
 LABELS = RANDOM.integers(0, NUM_CLASSES, [5, 7, 3]).astype(np.uint8)
-LABELS[0] = losses.IGNORED  # an image without labeled pixels
-LABELS[1, :6] = losses.IGNORED
+LABELS[0] = IGNORED_CLASS  # an image without labeled pixels
+LABELS[1, :6] = IGNORED_CLASS
 LABELS[2][LABELS[2] == 1] = 3  # an image without a class
 PROBABILITIES = np.exp(LOGITS) / np.exp(LOGITS.astype(np.float64)).sum(-1, keepdims=True)
 # Softmax and logarithm of 4 classes, and a mean over up to 21 pixels.
@@ -27,7 +28,7 @@ def run(function, *args):
 
 def pixels_of(image):
     """Yields (class, probability of it) of the labeled pixels of an image."""
-    for row, column in np.argwhere(LABELS[image] != losses.IGNORED):
+    for row, column in np.argwhere(LABELS[image] != IGNORED_CLASS):
         label = LABELS[image, row, column]
         yield label, PROBABILITIES[image, row, column, label]
 
@@ -50,7 +51,7 @@ def test_dice_is_a_mean_over_the_classes_of_an_image(class_weights):
     values, weights = run(losses.dice, class_weights)
     table = class_weights or np.ones(NUM_CLASSES)
     for image in range(len(LABELS)):
-        is_labeled = LABELS[image] != losses.IGNORED
+        is_labeled = LABELS[image] != IGNORED_CLASS
         present = [c for c in range(NUM_CLASSES) if (LABELS[image] == c).any()]
         total = 0.0
         for c in present:
@@ -73,7 +74,7 @@ def test_ignored_pixels_get_no_gradient_and_labeled_ones_do(function, session):
     logits = tf.constant(LOGITS)
     values, weights = function(tf.constant(LABELS), logits)
     (gradient,) = session.run(tf.gradients(tf.reduce_sum(values * weights), logits))
-    is_labeled = LABELS != losses.IGNORED
+    is_labeled = LABELS != IGNORED_CLASS
     assert not gradient[~is_labeled].any()
     assert np.abs(gradient[is_labeled]).max(-1).min() > 0
 

@@ -7,22 +7,22 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from common.constants import IGNORED_CLASS
 from models.segmentation import overlay
-from models.segmentation.losses import IGNORED
 
 NAMES = ("sky", "road", "a name that is much too long for a legend")
 
 
 def test_ignored_pixels_keep_their_color_and_others_are_half_covered():
     image = np.full([2, 3, 3], 100, np.uint8)
-    classes = np.array([[0, 1, IGNORED], [1, 1, 2]], np.uint8)
+    classes = np.array([[0, 1, IGNORED_CLASS], [1, 1, 2]], np.uint8)
     mixed = overlay.blend(image, classes)
     assert mixed[0, 2].tolist() == [100, 100, 100]
     np.testing.assert_array_equal(mixed[1, 2], (100 + overlay.color(2).astype(int)) // 2)
 
 
 def test_no_two_classes_have_one_color():
-    assert len({tuple(overlay.color(number)) for number in range(IGNORED)}) == IGNORED
+    assert len({tuple(overlay.color(number)) for number in range(IGNORED_CLASS)}) == IGNORED_CLASS
 
 
 @pytest.mark.parametrize("channels", [1, 3])

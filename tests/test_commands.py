@@ -18,7 +18,7 @@ from engine.checkpoints import writer
 from engine.cli import flags, prepare_data_flags
 from models import registry
 from models.text import bert
-from tests import formats
+from tests import formats, shapes_data
 from tests.input_fns.convert import text_data
 from tools import keras_weights
 
@@ -217,6 +217,18 @@ def write_texts(folder):
     (folder / "wiki" / "a.txt").write_text("\n\n".join([*sentences, "\n".join(sentences)]))
 
 
+def write_annotated_images(folder):
+    """Writes the images with boxes and masks that docs/data.md names."""
+    shapes_data.write_coco(folder / "shapes_coco", {"train": 6, "val": 3})
+    shapes_data.write_voc(folder / "VOC2007", {"train": 6, "val": 3})
+    shapes_data.write_masks(folder / "drawn", {"train": 6, "val": 3})
+    for split in ("train", "val"):
+        for kind, suffix in (("images", ""), ("masks", "annot")):
+            place = folder / "CamVid" / f"{split}{suffix}"
+            place.parent.mkdir(exist_ok=True)
+            (folder / "drawn" / kind / split).rename(place)
+
+
 @pytest.fixture
 def _files(tmp_path, monkeypatch, pair_files):
     """Changes to a folder that holds the files that the commands of the pages read."""
@@ -237,6 +249,7 @@ def _files(tmp_path, monkeypatch, pair_files):
     write_squad2(tmp_path / "squad2")
     write_sst2(tmp_path / "SST-2")
     write_texts(tmp_path)
+    write_annotated_images(tmp_path)
     (tmp_path / "new.en").symlink_to(pair_files / "test.en")
     with tf.Graph().as_default(), tf.compat.v1.Session():
         network = tf.keras.applications.MobileNet(weights=None, include_top=False, alpha=0.75)

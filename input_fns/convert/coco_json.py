@@ -97,13 +97,8 @@ def _parse(path, content):
     images = list(content.items("images", _image))
     _require_unique(images, categories)
     categories = dict(sorted(categories))
-    objects, left_out, corrected = _group({image.id for image in images}, _annotations(content))
-    unknown = {one.category_id for found in objects.values() for one in found} - categories.keys()
-    if unknown:
-        raise DataError(
-            f"category_id {min(unknown)} of an annotation is not the id of one of the "
-            f"{len(categories)} categories"
-        )
+    annotations = _annotations(content, categories)
+    objects, left_out, corrected = _group({image.id for image in images}, annotations)
     return Instances(path, categories, images, objects, left_out, corrected)
 
 
@@ -143,7 +138,7 @@ def _side(value, where):
     return integer(value, where, 0, _MAX_SIDE)
 
 
-def _annotations(content) -> Iterator[tuple[int, int | None, Annotation]]:
+def _annotations(content, categories) -> Iterator[tuple[int, int | None, Annotation]]:
     """Yields (id of the image, id or None, annotation)."""
     for value, where in content.items("annotations", lambda value, where: (value, where)):
         fields = Fields(value, where)
@@ -154,6 +149,11 @@ def _annotations(content) -> Iterator[tuple[int, int | None, Annotation]]:
             is_crowd=fields.optional("iscrowd", _crowd) or False,
             segmentation=value.get("segmentation"),
         )
+        if annotation.category_id not in categories:
+            raise DataError(
+                f"{where}.category_id {annotation.category_id} is the id of none of the "
+                f"{len(categories)} categories"
+            )
         yield fields.integer("image_id"), fields.optional("id", integer), annotation
 
 

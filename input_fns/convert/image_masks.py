@@ -46,8 +46,14 @@ def read(options: Options) -> RawDataset:
       DataError: a folder or the class names are missing, or no image has a mask.
     """
     images, left_out = {}, {}
-    for split, (image_folder, mask_folder) in _find_folders(options).items():
+    paired, alone = _find_folders(options)
+    for split, (image_folder, mask_folder) in paired.items():
         images[split], left_out[split] = pair(image_folder, mask_folder, options)
+    first = next(iter(images))
+    for reason, folder, extensions in alone:
+        count = len(_by_stem(folder, "", extensions))
+        if count:
+            left_out[first][reason] = left_out[first].get(reason, 0) + count
     return to_dataset(options, images, left_out)
 
 
@@ -108,7 +114,10 @@ def _by_stem(folder, suffix, extensions):
 
 
 def _find_folders(options):
-    """Returns `{split: (folder of images, folder of masks)}`."""
+    """Returns `{split: (folder of images, folder of masks)}`, and folders without a partner.
+
+    Those are `(reason, folder, extensions of its files)`.
+    """
     source = options.source
     if not folders.is_folder(source):
         raise DataError(f"--source={source} is not a folder")
@@ -122,17 +131,23 @@ def _find_folders(options):
                 "one of --image_folder and --mask_folder has {split}, and not the other"
             )
     for pattern in patterns:
-        if _SPLIT not in pattern[0]:
-            found = {"train": tuple(os.path.join(source, folder) for folder in pattern)}
-        else:
-            found = {
-                name: tuple(os.path.join(source, p.replace(_SPLIT, name)) for p in pattern)
-                for name in SPLIT_NAMES
-            }
-        found = {name: pair for name, pair in found.items() if all(map(folders.is_folder, pair))}
+        names = SPLIT_NAMES if _SPLIT in pattern[0] else ("train",)
+        folders_of = {
+            name: tuple(os.path.join(source, p.replace(_SPLIT, name)) for p in pattern)
+            for name in names
+        }
+        are_there = {name: tuple(map(folders.is_folder, pair)) for name, pair in folders_of.items()}
+        found = {name: folders_of[name] for name, there in are_there.items() if all(there)}
         if found:
+            alone = [
+                (NO_MASK, folders_of[name][0], decoded_images.EXTENSIONS)
+                if there[0]
+                else (NO_IMAGE, folders_of[name][1], mask_files.EXTENSIONS)
+                for name, there in are_there.items()
+                if any(there) and not all(there)
+            ]
             names = split_names(found, f"--source={source}")
-            return {ours: found[name] for ours, name in names.items()}
+            return {ours: found[name] for ours, name in names.items()}, alone
     raise DataError(
         f"--source={source} has no folders of images and masks such as "
         f"{', '.join(f'{image} and {mask}' for image, mask in patterns[:: len(_MASK_FOLDERS)])}. "

@@ -229,7 +229,10 @@ def test_boxes_follow_the_exif_orientation_of_a_photo(read, rows, tmp_path, upri
         (lambda c: c["images"][0].update(file_name="../x.png"), "'../x.png' is outside of the"),
         (lambda c: c["images"][0].update(file_name="/etc/passwd"), "is outside of the folder"),
         (lambda c: c["images"][0].update(id="5"), r"images\[0\].id is \"5\", and must be an int"),
-        (lambda c: c["annotations"][0].update(category_id=99), "category_id 99 of an annotation"),
+        (
+            lambda c: c["annotations"][0].update(category_id=99),
+            r"annotations\[0\].category_id 99 is the id of none",
+        ),
         (lambda c: c["annotations"][0].update(bbox=[1, 2]), r"annotations\[0\].bbox has 2 numb"),
         (lambda c: c["annotations"][0].update(bbox=[1, 2, "3", 4]), r"bbox\[2\] is '3'"),
         (lambda c: c["annotations"][0].update(iscrowd=7), "iscrowd is 7"),

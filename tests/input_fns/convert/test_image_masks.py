@@ -147,6 +147,13 @@ def test_images_without_a_mask_and_masks_without_an_image_are_counted(read, shap
     }
 
 
+def test_a_split_without_masks_is_counted(read, shapes):
+    shutil.rmtree(shapes / "masks" / "val")
+    raw = read("image_masks", source=shapes, validation_fraction=0.0)
+    assert list(raw.splits) == ["train"]
+    assert raw.annotations.splits["train"].left_out == {"images without a mask": 3}
+
+
 def test_names_that_differ_by_a_suffix(read, shapes):
     """The names of Cityscapes."""
     for kind, folder, suffix in (("images", "left", "_image"), ("masks", "fine", "_ids")):

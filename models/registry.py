@@ -15,6 +15,7 @@ MODELS = {
     "convnet": "models.vision.convnet:MODEL",
     "resnet": "models.vision.resnet:MODEL",
     "mobilenet": "models.vision.mobilenet:MODEL",
+    "retinanet": "models.detection.retinanet:MODEL",
     "transformer_tiny": "models.text.transformer:TINY",
     "transformer_small": "models.text.transformer:SMALL",
     "transformer_base": "models.text.transformer:BASE",

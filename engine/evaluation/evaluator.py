@@ -11,7 +11,7 @@ from engine.evaluation import host_metrics, reports
 from engine.evaluation.eval_session import EvalSession
 from engine.hooks import progress, results, summaries
 from input_fns import DataError
-from models.model import ModelError
+from models.model import ModelError, Report
 
 
 class Evaluator:
@@ -56,7 +56,10 @@ class Evaluator:
             predictions=examples.get("predictions", {}),
         )
         host_metrics.write_files(updated, evaluation.folder)
-        model_reports = settings.model.reports(settings.params, settings.pipeline)
+        model_reports = [
+            *settings.model.reports(settings.params, settings.pipeline),
+            *(metric for metric in updated if isinstance(metric, Report)),
+        ]
         if found:
             summaries.write_scalars(evaluation.folder, step, found)
         for report in model_reports:

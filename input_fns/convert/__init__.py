@@ -168,9 +168,15 @@ def read(options, progress=lambda line: None, function=None):
       DataError: a file or an option is missing or invalid.
     """
     # Imported here: the flags of prepare_data.py read `SOURCES` without TensorFlow.
+    from common import folders
+    from input_fns import DataError
     from input_fns.convert import holdout
 
     source = source_of(options.dataset)
+    if source.encoder and not (
+        folders.is_folder(options.source) or folders.is_file(options.source)
+    ):
+        raise DataError(f"--source={options.source} is not a folder and not a file")
     module = importlib.import_module(f"input_fns.convert.{source.module}")
     raw = module.read(function, options) if source is _CUSTOM else module.read(options)
     splits = holdout.hold_out(raw.splits, options)

@@ -133,6 +133,7 @@ class RawSplit(Protocol):
       labels: classes, int64 `[size]`, or None without classes.
       num_bytes: approximate size of the rows.
       groups: `[size]`, equal for examples that must stay in one split, or None.
+      smallest: optional, number of examples that a split needs, if more than 1.
     """
 
     labels: np.ndarray | None

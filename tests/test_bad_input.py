@@ -70,6 +70,11 @@ def tree(path):
         (["--center_crop=nan"], "it is not a finite decimal number"),
         (["--image_size=99999999x99999999"], "each of at most 7 digits"),
         (["--synthetic_text=8x9999999"], "it must be at most 65536x1048576"),
+        (
+            ["--synthetic_text=8x99", "--synthetic_task=detection"],
+            "--synthetic_task=detection is of images. Use --image_size",
+        ),
+        (["--augment=mosaic:1"], "--augment: box_crop, scale_jitter, mosaic need boxes or masks"),
         (["--model_dir=~unknown_user/x"], "the home folder of '~' is unknown"),
         (["--best_metric= accuracy"], "it begins or ends with a space"),
         (["--mode=eval", "--checkpoint="], "flag --checkpoint=: it is empty"),

@@ -114,7 +114,7 @@ def _inspect():
     data = dataset_info.read(data_dir)
     if FLAGS.contact_sheet:
         files.require_writable("contact_sheet", os.path.dirname(FLAGS.contact_sheet) or ".")
-    problems = []
+    problems = list(inspection.file_problems(data, data.splits))
     print(f"{data_dir}: {_describe(data)}")
     for name, value in data.properties.items():
         print(f"{name} = {value}")

@@ -86,10 +86,10 @@ class DatasetInfo:
     annotations: Annotations | None = None
 
     @property
-    def limits(self) -> dict[str, int]:
-        """`{feature: limit}` of the features whose values must be in [0, limit): tokens, places."""
+    def limits(self) -> dict[str, tuple[int, int]]:
+        """`{feature: (lowest, limit)}` of features with values in [lowest, limit): ids, places."""
         if self.text:
-            return dict.fromkeys(self.features, self.text.vocab_size)
+            return dict.fromkeys(self.features, (0, self.text.vocab_size))
         if not self.wordpiece:
             return {}
         max_length = self.wordpiece.max_length
@@ -98,7 +98,10 @@ class DatasetInfo:
             **dict.fromkeys(_PLACES, max_length),
             **dict.fromkeys(_FLAGS, 2),
         }
-        return {name: limits[name] for name in self.features if name in limits}
+        found = {name: (0, limits[name]) for name in self.features if name in limits}
+        if self.wordpiece.task == "token_classification":
+            found["tag_ids"] = -1, self.properties["num_tags"]  # -1: no word starts there
+        return found
 
     @property
     def num_classes(self) -> int:
@@ -112,8 +115,10 @@ class DatasetInfo:
           DataError: the split is missing or empty.
         """
         if name not in self.splits:
+            without_labels = name in (self.properties.get("splits_without_labels") or ())
+            reason = ", as its file had no labels" if without_labels else ""
             raise DataError(
-                f"{self.name} in {self.data_dir} has no split '{name}'; "
+                f"{self.name} in {self.data_dir} has no split '{name}'{reason}; "
                 f"it has: {', '.join(self.splits)}"
             )
         if not self.splits[name].num_examples:

@@ -58,6 +58,12 @@ _BOX_LABELS = {
     "is_crowd": ("uint8", ()),
     "areas": ("float32", ()),
 }
+# Features that a task needs besides those of all tasks; features and labels of each token.
+_TASK_FEATURES = {
+    "squad": ("question_index", "token_starts", "token_ends", "is_max_context"),
+    "pretraining": ("masked_lm_positions",),
+}
+_ROWS = ("tag_ids", "token_starts", "token_ends", "is_max_context")
 _MAX_EXAMPLE_BYTES = 2**31 - 1  # limit of a tf.train.Example
 _RECORD_BYTES = 16  # framing of a record
 
@@ -123,7 +129,8 @@ def parse(content: str) -> dict[str, Any]:
         "splits": splits,
         "text": fields.optional("text", lambda value, where: _text(value, where, features)),
         "wordpiece": fields.optional(
-            "wordpiece", lambda value, where: _wordpiece(value, where, features, labels)
+            "wordpiece",
+            lambda value, where: _wordpiece(value, where, features, labels, properties),
         ),
         "annotations": annotations,
         "prepared_with": fields.optional("prepared_with", mapping) or {},
@@ -207,7 +214,11 @@ def _text(value: Any, where: str, features: Mapping[str, Feature]) -> Text:
 
 
 def _wordpiece(
-    value: Any, where: str, features: Mapping[str, Feature], labels: tuple[str, ...]
+    value: Any,
+    where: str,
+    features: Mapping[str, Feature],
+    labels: tuple[str, ...],
+    properties: Mapping[str, Any],
 ) -> WordPiece:
     fields = Fields(value, where)
     wordpiece = WordPiece(
@@ -226,9 +237,29 @@ def _wordpiece(
             f"labels are {', '.join(labels) or 'missing'}, and must be "
             f"{', '.join(needed) or 'classes'} for {where}.task {wordpiece.task}"
         )
-    if wordpiece.task == "pretraining" and "masked_lm_positions" not in features:
-        raise DataError(f"features lack masked_lm_positions, which {where}.task needs")
+    more = _TASK_FEATURES.get(wordpiece.task, ())
+    for name in (*needed, *more):
+        shape = features[name].shape if name in features else None
+        num_predictions = features["masked_lm_ids"].shape if "masked_lm_ids" in features else None
+        valid = num_predictions if name.startswith("masked_lm") else ()
+        if name in _ROWS:
+            valid = (wordpiece.max_length,)
+        if shape is None or shape != valid or features[name].encoding != "raw":
+            raise DataError(f"features.{name} must be raw {list(valid or ())} for {where}.task")
+    _check_task_properties(wordpiece, properties)
     return wordpiece
+
+
+def _check_task_properties(wordpiece, properties):
+    fields = Fields(properties, "properties")
+    if wordpiece.task == "token_classification":
+        num_tags = fields.integer("num_tags", 1)
+        if len(fields.texts("tag_names")) != num_tags:
+            raise DataError(f"properties.tag_names are not num_tags={num_tags} names")
+    if wordpiece.task == "squad":
+        fields.boolean("has_impossible")
+        fields.integer("doc_stride", 1, _MAX_EXAMPLE_BYTES)
+        fields.integer("max_query_length", 1, max(1, wordpiece.max_length - 4))
 
 
 def _wordpiece_split(value: Any, where: str) -> WordPieceSplit:

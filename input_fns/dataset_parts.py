@@ -139,7 +139,7 @@ class TextSplit:
 
     def describe(self, num_rows: int, max_length: int) -> str:
         """Returns one line about the split, stored in `num_rows` rows of `max_length` tokens."""
-        full = max(self.source_tokens, self.target_tokens) / (num_rows * max_length)
+        full = max(self.source_tokens, self.target_tokens) / max(1, num_rows * max_length)
         line = (
             f"{self.pairs} pairs, {self.source_tokens} + {self.target_tokens} tokens, in "
             f"{num_rows} rows of {max_length}, {full:.0%} full"
@@ -188,7 +188,7 @@ class WordPieceSplit:
 
     def describe(self, num_rows: int, max_length: int) -> str:
         """Returns one line about the split, stored in `num_rows` rows of `max_length` tokens."""
-        full = self.num_tokens / (num_rows * max_length)
+        full = self.num_tokens / max(1, num_rows * max_length)
         line = (
             f"{self.num_texts} texts, {self.num_tokens} tokens, in {num_rows} rows of "
             f"{max_length}, {full:.0%} full, {self.num_truncated} truncated"

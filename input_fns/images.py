@@ -146,16 +146,18 @@ def resize(images, image_size, antialias=False):
     )
 
 
-def checked(numbers, limit, what):
+def checked(numbers, limit, what, lowest=0):
     """Returns `numbers` with a check: running it raises InvalidArgumentError if one is outside.
 
     Args:
       numbers: integers in their stored dtype: 2**32 + 3 cast to int32 would be 3.
-      limit: valid numbers are in [0, limit).
+      limit: valid numbers are in [lowest, limit).
       what: what is wrong, for the message.
+      lowest: see limit.
     """
     # On the host, once per batch: asserts are ignored on a TPU.
-    inside = tf.reduce_all((numbers >= 0) & (tf.cast(numbers, tf.int64) < limit))
-    facts = [f"{what}: [0, {limit}) does not hold all of", numbers]
+    wide = tf.cast(numbers, tf.int64)
+    inside = tf.reduce_all((wide >= lowest) & (wide < limit))
+    facts = [f"{what}: [{lowest}, {limit}) does not hold all of", numbers]
     with tf.control_dependencies([tf.debugging.Assert(inside, facts, summarize=16)]):
         return tf.identity(numbers)

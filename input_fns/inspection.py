@@ -6,6 +6,8 @@ import dataclasses
 import functools
 import itertools
 import os
+import re
+import zlib
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -16,6 +18,7 @@ from input_fns import DataError, images, records, serving, shards
 from input_fns.dataset_info import FILE_NAME, DatasetInfo, Feature, ShardInfo, find_file_problem
 
 _BATCH = 1024
+_CRC32_IN_NAME = re.compile(r"-([0-9a-f]{8})\.\w+$")
 # Problems to report per shard.
 _MAX_PROBLEMS = 10
 # Limits of the check when training starts, about 50 ms.
@@ -125,13 +128,15 @@ def problems(data: DatasetInfo, split_names: Iterable[str]) -> Iterator[str]:
 
 
 def check_contents(data: DatasetInfo, split_names: Iterable[str]) -> None:
-    """Checks the checksums of the first local shards of the splits.
+    """Checks the vocabulary, and the checksums of the first local shards of the splits.
 
-    At most `_CHECKED_BYTES` and `_CHECKED_RECORDS` in total.
+    Of shards, at most `_CHECKED_BYTES` and `_CHECKED_RECORDS` in total.
 
     Raises:
-      DataError: the records of a shard do not match dataset.json.
+      DataError: a file does not match dataset.json.
     """
+    for problem in file_problems(data, split_names):
+        raise DataError(f"{problem}. Prepare the data set again with prepare_data.py --overwrite")
     num_bytes, num_records = _CHECKED_BYTES, _CHECKED_RECORDS
     for shard in (shard for name in split_names for shard in data.split(name).shards):
         path = data.path(shard)
@@ -142,6 +147,27 @@ def check_contents(data: DatasetInfo, split_names: Iterable[str]) -> None:
         if not _is_as_written(shard, path):
             problem = next(iter(_read(data, shard)[0]), f"{shard.name} has changed")
             raise DataError(f"{problem} (prepare_data.py --mode=inspect lists all)")
+
+
+def file_problems(data: DatasetInfo, split_names: Iterable[str]) -> Iterator[str]:
+    """Yields one line for each wrong file that is not a shard: vocabulary, questions of splits."""
+    found = [text.vocabulary for text in (data.text, data.wordpiece) if text]
+    splits = data.wordpiece.splits if data.wordpiece else {}
+    found += [splits[name].side_file for name in split_names if name in splits]
+    for name in filter(None, found):
+        path = os.path.join(data.data_dir, name)
+        if not folders.is_file(path):
+            yield f"{path} is missing, or not a file"
+            continue
+        with tf.io.gfile.GFile(path, "rb") as file:
+            content = file.read()
+        expected = _CRC32_IN_NAME.search(name)
+        if expected and zlib.crc32(content) != int(expected[1], 16):
+            yield f"{path} has changed: its checksum is {zlib.crc32(content):08x}"
+        elif data.wordpiece and name == data.wordpiece.vocabulary:
+            num_lines = content.count(b"\n") + (not content.endswith(b"\n"))
+            if num_lines != data.wordpiece.vocab_size:
+                yield f"{path} has {num_lines} lines, not vocab_size={data.wordpiece.vocab_size}"
 
 
 def _is_as_written(shard, path):
@@ -218,7 +244,8 @@ def _count(data, path):
 
 def _largest_id(stored, data, name):
     ids = images.decode_raw(stored, data.features[name])
-    return tf.cast(tf.reduce_max(images.checked(ids, data.limits[name], name)), tf.int32)
+    lowest, limit = data.limits[name]
+    return tf.cast(tf.reduce_max(images.checked(ids, limit, name, lowest)), tf.int32)
 
 
 def _brightest(encoded, feature):

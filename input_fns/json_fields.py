@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, Callable
 
 from common import names
@@ -96,6 +97,17 @@ def integer(value: Any, where: str, low: int = 0, high: int = MAX_INT) -> int:
     return _check(value, where, is_valid, f"an integer {limit}")
 
 
+def utf8_text(value: Any, where: str) -> str:
+    """Returns `value`, text of any characters that UTF-8 can store."""
+    try:
+        if isinstance(value, str):
+            value.encode()
+            return value
+    except UnicodeEncodeError as error:
+        raise DataError(f"{where} has a lone surrogate, which no UTF-8 text has") from error
+    raise DataError(f"{where} must be text")
+
+
 def strings(value: Any, where: str) -> tuple[str, ...]:
     """Returns `value`, a list of strings."""
     return items(value, where, lambda v, path: _check(v, path, isinstance(v, str), "a string"))
@@ -106,18 +118,31 @@ def mapping(value: Any, where: str) -> dict[str, Any]:
     return _check(value, where, isinstance(value, dict), "an object")
 
 
-def loads(content: str) -> Any:
+def loads(
+    content: str, is_strict: bool = True, change: Callable[[dict], dict] | None = None
+) -> Any:
     """Returns the value of a JSON text.
+
+    Args:
+      content: the text.
+      is_strict: whether NaN, Infinity and numbers that are too large are errors instead of floats.
+      change: applied to each object, innermost first; it may drop fields to save memory.
 
     Raises:
       DataError: it is not JSON, is nested too deep, has NaN, or repeats a key.
     """
+
+    def to_object(pairs):
+        value = _object(pairs)
+        return change(value) if change else value
+
     try:
         return json.loads(
             content,
-            object_pairs_hook=_object,
+            object_pairs_hook=to_object,
             parse_int=_parse_int,
-            parse_constant=_refuse_constant,
+            parse_float=_parse_float if is_strict else float,
+            parse_constant=_refuse_constant if is_strict else float,
         )
     except RecursionError as error:
         raise DataError("it is nested too deep") from error
@@ -136,6 +161,13 @@ def _parse_int(digits):
     if len(digits) > _MAX_DIGITS:
         raise DataError(f"the number {digits[:_MAX_DIGITS]}... is too large")
     return int(digits)
+
+
+def _parse_float(digits):
+    value = float(digits)
+    if not math.isfinite(value):
+        raise DataError(f"the number {digits[:_MAX_DIGITS]}... is too large")
+    return value
 
 
 def _refuse_constant(name):

@@ -121,9 +121,9 @@ class _Checker:
                 return f"'{name}' has {len(values[0])} bytes instead of {feature.num_bytes}"
             if feature.is_image_file and not self._decodes(values[0]):
                 return f"'{name}' is no whole JPEG or PNG"
-            limit = self._limits.get(name)
-            if limit and not _are_below(values[0], feature, limit):
-                return f"'{name}' has values outside of 0 to {limit - 1}"
+            lowest, limit = self._limits.get(name, (0, 0))
+            if limit and not _are_within(values[0], feature, lowest, limit):
+                return f"'{name}' has values outside of {lowest} to {limit - 1}"
         if self._data.num_classes:
             labels = stored["label"].int64_list.value if "label" in stored else []
             if len(labels) != 1 or not 0 <= labels[0] < self._data.num_classes:
@@ -138,6 +138,6 @@ class _Checker:
             return False
 
 
-def _are_below(encoded, feature, limit):
+def _are_within(encoded, feature, lowest, limit):
     numbers = np.frombuffer(encoded, np.dtype(feature.dtype).newbyteorder("<"))
-    return numbers.min() >= 0 and numbers.max() < limit
+    return numbers.min() >= lowest and numbers.max() < limit

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from common import names
 from input_fns import DataError
-from input_fns.json_fields import Fields, items, loads
+from input_fns.json_fields import Fields, items, loads, utf8_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,13 +77,13 @@ def to_json(questions: Iterable[Question], version: str) -> bytes:
 def _questions(content):
     paragraph_number = 0
     for number, article in enumerate(Fields(content, "").items("data", Fields)):
-        title = article.optional("title", _text) or ""
+        title = article.optional("title", utf8_text) or ""
         for paragraph in article.items("paragraphs", Fields):
-            context = paragraph.required("context", _text)
+            context = paragraph.required("context", utf8_text)
             for fields in paragraph.items("qas", Fields):
                 question = Question(
                     fields.text("id"),
-                    fields.required("question", _text),
+                    fields.required("question", utf8_text),
                     (number, title),
                     paragraph_number,
                     context,
@@ -102,17 +102,7 @@ def _answers(value, where):
 
 def _answer(value, where):
     fields = Fields(value, where)
-    return fields.required("text", _text), fields.integer("answer_start")
-
-
-def _text(value, where):
-    try:
-        if isinstance(value, str):
-            value.encode()
-            return value
-    except UnicodeEncodeError as error:
-        raise DataError(f"{where} has a lone surrogate, which no UTF-8 text has") from error
-    raise DataError(f"{where} must be text")
+    return fields.required("text", utf8_text), fields.integer("answer_start")
 
 
 def _boolean(value, where):

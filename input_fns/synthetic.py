@@ -201,7 +201,7 @@ class SyntheticPipeline(RecordPipeline):
     def _tokens(self, size, random):
         """Returns rows without padding and random labels of the task."""
         data = self.data
-        limits = {"tag_ids": data.properties.get("num_tags", 1), "score": 2, **data.limits}
+        limits = {"score": 2, **{name: limit for name, (_, limit) in data.limits.items()}}
         values = {
             name: random.integers(0, limits[name], [size, *feature.shape], np.int32)
             for name, feature in data.features.items()

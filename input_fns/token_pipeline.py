@@ -79,9 +79,10 @@ class TokenPipeline(RecordPipeline):
         """Returns stored features and labels, after a check of token ids and places."""
         features, labels = RecordPipeline.decode(self, serialized)
         for values in (features, labels):
-            for name, limit in self.data.limits.items():
+            for name, (lowest, limit) in self.data.limits.items():
                 if isinstance(values, dict) and name in values:
-                    values[name] = images.checked(values[name], limit, f"{name}: {OUTSIDE}")
+                    what = f"{name}: {OUTSIDE}"
+                    values[name] = images.checked(values[name], limit, what, lowest)
         return features, labels
 
     @no_autograph

@@ -195,7 +195,7 @@ def train(texts: Iterable[str], size: int, lower_case: bool) -> WordPieceTokeniz
     if len(first) > size:
         raise DataError(
             f"the text has {len(first)} special tokens, first and other characters of words, and "
-            f"the vocabulary room for {size}: use a larger one"
+            f"the vocabulary room for {size}: use a larger --vocab_size"
         )
     trainer = tokenizers.trainers.WordPieceTrainer(
         vocab_size=size, special_tokens=first, limit_alphabet=0, show_progress=False

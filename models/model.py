@@ -177,6 +177,7 @@ class Model:
       check_params: `(params) -> None`. Raises `ModelError` for invalid values, before any graph is
         built.
       features: names of the features that training and evaluation need; () checks nothing.
+      labels: names of the labels that they need, "label" for the class; () checks nothing.
       dataset_properties: names of data set properties that become hyperparameters, such as
         `num_classes`; `default_params` need not have them. `--params` sets what a data set lacks.
     """
@@ -197,4 +198,5 @@ class Model:
     layer_variables: Callable[[Params], Sequence[str]] = lambda _: ()
     check_params: Callable[[Params], None] = lambda _: None
     features: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
     dataset_properties: tuple[str, ...] = ()

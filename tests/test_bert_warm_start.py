@@ -97,6 +97,13 @@ def test_another_encoder_is_one_error_line(train, release, tmp_path, wrapper, si
     assert not os.path.exists(tmp_path / "model")
 
 
+def test_a_data_set_of_another_task_is_one_error_line(exit_status, tmp_path, capsys):
+    flags = [*FLAGS, f"--model_dir={tmp_path}/model", "--model=bert_tiny_regressor"]
+    assert exit_status(run_cpu, *flags) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "needs the labels score, but the data set synthetic has label" in line
+
+
 def test_other_heads_beside_the_checkpoint(train, release, tmp_path):
     checkpoint = release()
     (tmp_path / "released" / "bert_config.json").write_text(json.dumps({"num_attention_heads": 2}))

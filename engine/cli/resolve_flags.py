@@ -92,6 +92,14 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
             f"--model={FLAGS.model} needs {' and '.join(model.features)}, but the data set "
             f"{dataset.name} holds {', '.join(dataset.features)}"
         )
+    labels = {name.partition("/")[0] for name in dataset.labels}
+    if dataset.num_classes and not labels:
+        labels = {"label"}
+    if requested is None and not set(model.labels) <= labels:
+        raise UsageError(
+            f"--model={FLAGS.model} needs the labels {' and '.join(model.labels)}, but the data "
+            f"set {dataset.name} has {', '.join(sorted(labels)) or 'none'}"
+        )
     params = hparams.resolve(model, FLAGS.params, pipeline.properties, FLAGS.precision)
     for split in splits:
         dataset.split(split)

@@ -35,6 +35,8 @@ _TPU_PATH_FLAGS = ("check_report",)
 _SECRET = re.compile(
     r"(?i)\b([\w-]*(?:signature|token|credential|secret|password))[=:]\s*[^\s&,;]+"
 )
+# Of an error message, which may have a name or a value from a file.
+_MAX_LINE = 2000
 # absl puts all flags of a multi-flag validator, with their values, before its message.
 _FLAGS_PREFIX = re.compile(r"^flags .*?: (?=--|Flag )")
 # Names of the distributions that contain TensorFlow.
@@ -184,6 +186,7 @@ def _version(distribution: str) -> str | None:
 
 def _exit(error: Exception, lines: Sequence[str] = (), status: int = 2) -> None:
     lines = [names.shown(line) for line in lines] or [names.shown(" ".join(str(error).split()))]
+    lines = [line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}..." for line in lines]
     message = _SECRET.sub(r"\1=...", "\n".join(lines))
     print(f"{os.path.basename(sys.argv[0])}: error: {message}", file=sys.stderr)
     sys.exit(status)

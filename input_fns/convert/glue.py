@@ -71,8 +71,7 @@ TASKS = {
     "rte": Task(("sentence1", "sentence2"), "label", _ENTAILMENT),
     "wnli": Task(("sentence1", "sentence2"), "label", {"0": "not_entailment", "1": "entailment"}),
 }
-# File name without .tsv -> split. The last ones are those of the archives of CoLA and MRPC before
-# GLUE; GLUE's dev.tsv of CoLA holds both of its parts.
+# File name without .tsv -> split.
 _SPLITS = {
     "train": "train",
     "dev": "validation",
@@ -81,6 +80,10 @@ _SPLITS = {
     "test": "test",
     "test_matched": "test",
     "test_mismatched": "test_mismatched",
+}
+# Files of the archives of CoLA and MRPC before GLUE, which are not read beside those of GLUE: its
+# script leaves them in the folder of MRPC, and its dev.tsv of CoLA holds both parts.
+_SPLITS_BEFORE_GLUE = {
     "in_domain_train": "train",
     "in_domain_dev": "validation",
     "out_of_domain_dev": "validation_out_of_domain",
@@ -96,14 +99,7 @@ def read(options: Options) -> RawDataset:
       DataError: a file is missing or not as the task's, or has an unknown label.
     """
     task = TASKS[options.dataset]
-    found: dict[str, str] = {}
-    for name in folders.names(options.source):
-        stem, extension = os.path.splitext(split_packed(name)[0])
-        split = _SPLITS.get(stem) if extension in (".tsv", ".txt") else None
-        if split in found:
-            raise DataError(f"{options.source} has both {found[split]} and {name}")
-        if split:
-            found[split] = name
+    found = _files(options.source, _SPLITS) or _files(options.source, _SPLITS_BEFORE_GLUE)
     if not found:
         raise DataError(
             f"--source={options.source} has no train.tsv, dev.tsv or test.tsv, plain or with "
@@ -115,6 +111,19 @@ def read(options: Options) -> RawDataset:
     kind = CLASSIFICATION if task.classes else REGRESSION
     shown_as = tuple(task.classes.values())
     return text_files.to_dataset(options, splits, kind, tuple(task.classes), shown_as)
+
+
+def _files(source, split_of):
+    """Returns `{split: file name}`."""
+    found: dict[str, str] = {}
+    for name in folders.names(source):
+        stem, extension = os.path.splitext(split_packed(name)[0])
+        split = split_of.get(stem) if extension in (".tsv", ".txt") else None
+        if split in found:
+            raise DataError(f"{source} has both {found[split]} and {name}")
+        if split:
+            found[split] = name
+    return found
 
 
 def _read_file(path, task):
@@ -136,7 +145,8 @@ def _read_file(path, task):
                 reasons[row] = "texts without a gold label"
     texts = tuple(table.column(name) for name in task.texts)
     places = [table.where(row) for row in range(len(rows))]
-    return text_files.without_rows(LabelledTable(places, texts, labels), reasons)
+    labelled = LabelledTable(places, texts, labels, columns=table.columns)
+    return text_files.without_rows(labelled, reasons)
 
 
 def _columns(path, task):

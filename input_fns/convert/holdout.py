@@ -28,7 +28,8 @@ def hold_out(splits: Mapping[str, RawSplit], options: Options) -> dict[str, RawS
         fractions["validation"] = _DEFAULT_VALIDATION
         if splits["train"].labels is None:
             share = _MAX_DEFAULT_PAIRS / max(1, len(splits["train"]))
-            fractions["validation"] = min(_DEFAULT_VALIDATION, share)
+            smallest = _smallest(splits["train"]) / max(1, len(splits["train"]))
+            fractions["validation"] = max(min(_DEFAULT_VALIDATION, share), smallest)
     fractions = {name: fraction for name, fraction in fractions.items() if fraction}
     if not fractions:
         return dict(splits)
@@ -42,9 +43,19 @@ def hold_out(splits: Mapping[str, RawSplit], options: Options) -> dict[str, RawS
     indices = choose(labels, train.groups, fractions, options.seed)
     held_out = {name: train.take(chosen) for name, chosen in indices.items()}
     for name, split in held_out.items():
-        if not len(split):
-            raise DataError(f"split '{name}' would have no example: {fractions} of {len(train)}")
+        if len(split) < _smallest(train):
+            raise DataError(
+                f"split '{name}' would have {len(split) or 'no'} example"
+                f"{'s' * (len(split) > 1)} of {len(train)}, and needs {_smallest(train)}; those of "
+                f"one group, such as equal texts, stay together. Set --validation_fraction or "
+                "--test_fraction, to 0 to hold nothing out, or add examples"
+            )
     return {**splits, **held_out}
+
+
+def _smallest(split):
+    """Returns the number of examples that a split needs."""
+    return getattr(split, "smallest", 1)
 
 
 def shuffled(split: RawSplit, seed: int) -> RawSplit:

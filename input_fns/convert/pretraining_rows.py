@@ -153,6 +153,13 @@ def encode(
       DataError: the vocabulary is invalid, or a split has fewer than two documents.
     """
     del held_out
+    if options.masked_lm_prob == 0:
+        raise DataError("--masked_lm_prob=0 masks no token: it must be above 0")
+    if num_predictions(options) > options.max_length:
+        raise DataError(
+            f"--max_predictions_per_seq={options.max_predictions_per_seq} is more than "
+            f"--max_length={options.max_length}"
+        )
     train = raw.splits.get("train")
     tokenizer = token_rows.tokenizer_from_options(options, train and train.sentences, progress)
     splits, described = {}, {}

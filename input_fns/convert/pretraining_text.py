@@ -28,12 +28,14 @@ class RawDocuments:
     Attributes:
       paths: the files, in order.
       indices: sorted numbers of the documents of this split, int64 `[size]`.
+      smallest: number of documents that a split needs: the second text of a pair may be of another.
     """
 
     paths: tuple[str, ...]
     indices: np.ndarray
     labels: None = None
     groups: None = None
+    smallest: int = 2
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -81,6 +83,11 @@ def read(options: Options) -> RawDataset:
         count = sum(1 for _ in _documents(paths))
         if not count:
             raise DataError(f"split '{name}' of --source={options.source} has no text")
+        if count == 1:
+            raise DataError(
+                f"split '{name}' of --source={options.source} is one document, and needs two: the "
+                "second text of a pair may be of another. Put empty lines between documents"
+            )
         splits[name] = RawDocuments(tuple(paths), np.arange(count))
     return RawDataset(
         options.dataset,

@@ -18,6 +18,7 @@ from input_fns.convert.files import iterate_lines, read_lines, read_text, split_
 EXTENSIONS = (".tsv", ".csv", ".jsonl")
 # Of a value in a CSV file: texts may be long, file names and labels not.
 _MAX_TEXT, _MAX_VALUE = 2**31 - 1, 2**17
+_MAX_SHOWN = 60  # characters of a column's name in an error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,11 +49,17 @@ class Table:
           DataError: there is no such column.
         """
         if name not in self.columns:
-            raise DataError(
-                f"{self.path} has no column '{name}'; it has: {', '.join(self.columns)}"
-            )
+            if not self.columns:
+                raise DataError(f"{self.path} is empty")
+            raise DataError(f"{self.path} has no column '{name}'; it has: {listed(self.columns)}")
         number = self.columns.index(name)
         return [row[number] for row in self.rows]
+
+
+def listed(columns: Sequence[str]) -> str:
+    """Returns names of columns for an error, shortened: without a header they are a row of text."""
+    shown = [name if len(name) <= _MAX_SHOWN else f"{name[:_MAX_SHOWN]}..." for name in columns]
+    return ", ".join([*shown[:10], *(["..."] if shown[10:] else [])])
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -100,7 +107,7 @@ def read(
         if len(values) != len(columns):
             raise DataError(
                 f"{path}, line {number}: {len(values)} values instead of {len(columns)}: "
-                f"{', '.join(columns)}"
+                f"{listed(columns)}"
             )
     numbers, values = zip(*rows) if rows else ((), ())
     return Table(path, tuple(columns), list(values), list(numbers))
@@ -156,6 +163,9 @@ def _read_json(path):
             raise DataError(f"{where}: {error}") from error
         if not isinstance(found, dict):
             raise DataError(f"{where}: a JSON {type(found).__name__} instead of an object")
+        for name, value in found.items():
+            for text in (name, value) if isinstance(value, str) else (name,):
+                json_fields.utf8_text(text, f"{where}: {name[:_MAX_SHOWN]!a}")
         objects.append(found)
         numbers.append(number)
     columns = tuple(dict.fromkeys(name for found in objects for name in found))

@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from common import folders
+from common import folders, strict_flags
 from common.names import is_line
 from input_fns import DataError
 from input_fns.convert import tables, token_rows
 from input_fns.convert.files import PACKED
-from input_fns.convert.source import Options, RawDataset, split_names
+from input_fns.convert.source import Options, RawDataset, is_split, split_names
 from input_fns.convert.token_rows import RawTexts
 
 _LARGEST_SCORE = float(np.finfo(np.float32).max)
@@ -35,6 +35,7 @@ class LabelledTable:
       labels: label of each text, or None if the file has none.
       groups: values that are equal for texts that must stay in one split, or None.
       left_out: number of rows that the source does not yield, by reason.
+      columns: names of the columns of the file, for errors.
     """
 
     places: Sequence[str]
@@ -42,6 +43,7 @@ class LabelledTable:
     labels: list[str] | None
     groups: np.ndarray | None = None
     left_out: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    columns: Sequence[str] = ()
 
     def take(self, indices: Sequence[int], left_out: Mapping[str, int]) -> LabelledTable:
         """Returns these rows."""
@@ -51,6 +53,7 @@ class LabelledTable:
             None if self.labels is None else [self.labels[i] for i in indices],
             None if self.groups is None else self.groups[indices],
             left_out,
+            self.columns,
         )
 
 
@@ -86,6 +89,8 @@ def read(options: Options) -> RawDataset:
 def table_files(source: str) -> dict[str, str]:
     """Returns `{stem: path}` of the tables in a folder, or of one file.
 
+    One table alone is "train", unless its name is that of another split.
+
     Raises:
       DataError: there is none, or two have the same stem.
     """
@@ -108,6 +113,8 @@ def table_files(source: str) -> dict[str, str]:
             f"--source={source} has no file that ends in {', '.join(tables.EXTENSIONS)}, plain or "
             f"with {' or '.join(PACKED)}"
         )
+    if len(found) == 1 and not is_split(*found):
+        return {"train": next(iter(found.values()))}
     return found
 
 
@@ -120,7 +127,7 @@ def _labelled(table, options, split=None):
     if options.group_column:
         groups = np.array([str(value) for value in table.column(options.group_column)])
     places = [table.where(row) for row in range(len(table.rows))]
-    whole = LabelledTable(places, texts, labels, groups)
+    whole = LabelledTable(places, texts, labels, groups, columns=table.columns)
     for name, column in zip(options.text_columns, texts):
         for place, text in zip(places, column):
             if text is None or not text.strip():
@@ -163,8 +170,12 @@ def to_dataset(
     """
     without = [name for name, table in tables_of.items() if table.labels is None]
     labelled = {name: table for name, table in tables_of.items() if name not in without}
-    if not labelled:
-        raise DataError(f"--source={options.source}: no file has labels: {', '.join(tables_of)}")
+    if "train" in without or not labelled:
+        name = "train" if "train" in without else without[0]
+        raise DataError(
+            f"--source={options.source}: split '{name}' has no labels; its columns are "
+            f"{tables.listed(tables_of[name].columns)}"
+        )
     for name, table in labelled.items():
         if not table.places:
             raise DataError(f"split '{name}' of --source={options.source} has no texts")
@@ -190,10 +201,19 @@ def to_dataset(
 
 def _class_names(labelled):
     """Returns the labels of "train", sorted as numbers if all are."""
-    table = labelled.get("train") or next(iter(labelled.values()))
-    found = sorted(set(filter(None, table.labels)))
+    split = "train" if "train" in labelled else next(iter(labelled))
+    found = sorted(set(filter(None, labelled[split].labels)))
+    for label in found:
+        integer, _, zeros = label.partition(".")
+        if zeros and not zeros.strip("0") and integer in found:
+            raise DataError(f"the labels '{integer}' and '{label}' of '{split}' are one number")
+    if len(found) == 1 and all(labelled[split].labels):
+        raise DataError(
+            f"all texts of '{split}' have the label '{found[0][:60]}': a classifier needs two "
+            "classes at least, which --class_names may name"
+        )
     try:
-        return sorted(found, key=int)
+        return sorted(found, key=strict_flags.to_float)
     except ValueError:
         return found
 
@@ -205,7 +225,9 @@ def _classes(table, class_names):
         if not label:
             raise DataError(f"{place}: no label. Remove the row, or the labels of the whole file")
         if not is_line(label):
-            raise DataError(f"{place}: the label {label!a} has control characters")
+            raise DataError(f"{place}: the label {label[:60]!a} has control characters")
+        if label != label.strip():
+            raise DataError(f"{place}: the label {label[:60]!a} begins or ends with a space")
         if label not in numbers:
             shown = ", ".join([*class_names[:10], *(["..."] if class_names[10:] else [])])
             raise DataError(
@@ -219,7 +241,7 @@ def _scores(table):
     scores = np.zeros(len(table.labels), np.float32)
     for row, (place, label) in enumerate(zip(table.places, table.labels)):
         try:
-            score = float(label or "")
+            score = strict_flags.to_float(label or "")
         except ValueError:
             score = math.nan
         if not abs(score) <= _LARGEST_SCORE:

@@ -32,12 +32,20 @@ def read(options: Options) -> RawDataset:
     places = {ours: os.path.join(options.source, name) for ours, name in names.items()}
     places = places or {"train": options.source}
     classes = options.class_names or sorted({c for path in places.values() for c in _folders(path)})
+    if len(classes) < 2:
+        raise DataError(
+            f"--source={options.source} should have a folder for each class, and has {len(classes)}"
+        )
     found = {ours: read_split(path, classes) for ours, path in places.items()}
     return text_files.to_dataset(options, found, CLASSIFICATION, classes)
 
 
 def _folders(path):
-    return [name for name in folders.names(path) if folders.is_folder(os.path.join(path, name))]
+    return [
+        name
+        for name in folders.names(path)
+        if not name.startswith(".") and folders.is_folder(os.path.join(path, name))
+    ]
 
 
 def read_split(path: str, classes: Sequence[str]) -> LabelledTable:

@@ -1,6 +1,7 @@
 """Words with tags, as in CoNLL 2003: a word per line, and an empty line between sentences.
 
-One file for each split: SOURCE/train.txt, SOURCE/dev.conll.gz, ... Columns are separated by tabs,
+One file for each split: SOURCE/train.txt, SOURCE/dev.conll.gz, ..., or eng.train, eng.testa and
+eng.testb, as CoNLL 2002 and 2003 name train, validation and test. Columns are separated by tabs,
 or by spaces; lines that start with -DOCSTART- are skipped. The first token of a word has its tag,
 its other tokens, [CLS], [SEP] and padding -1.
 """
@@ -23,6 +24,7 @@ from input_fns.dataset_info import Feature, WordPieceSplit
 from input_fns.wordpiece import WordPieceTokenizer
 
 _EXTENSIONS = (".txt", ".conll", ".tsv", ".bio", ".iob", ".iob2")
+_CONLL = {".train": "train", ".testa": "dev", ".testb": "test"}
 _DOCUMENT = "-DOCSTART-"
 _NO_TAG = -1
 
@@ -110,6 +112,11 @@ def read(options: Options) -> RawDataset:
     splits = {ours: found[name] for ours, name in names.items()}
     first = splits.get("train") or next(iter(splits.values()))
     tags = tuple(sorted({tag for sentence in first.tags for tag in sentence}))
+    if len(tags) < 2:
+        raise DataError(
+            f"all words from {first.places[0]} on have the tag '{tags[0][:60]}': a classifier "
+            "needs two tags at least"
+        )
     return RawDataset(
         options.dataset,
         (),
@@ -126,9 +133,11 @@ def _files(source):
     found = {}
     for name in folders.names(source):
         stem, extension = os.path.splitext(split_packed(name)[0])
-        if extension in _EXTENSIONS and stem in found:
+        stem = _CONLL.get(extension, stem)
+        is_text = extension in (*_EXTENSIONS, *_CONLL)
+        if is_text and stem in found:
             raise DataError(f"{source} has both {os.path.basename(found[stem])} and {name}")
-        if extension in _EXTENSIONS:
+        if is_text:
             found[stem] = os.path.join(source, name)
     if not found:
         raise DataError(
@@ -154,12 +163,15 @@ def _read_file(path, options):
                 f"{where}: {len(values)} columns instead of {max(2, width)}: a word and its tag, "
                 "separated by a space or a tab, are needed"
             )
+        word = values[_index(options, "text_columns", 0)]
         tag = values[_index(options, "label_columns", -1)]
+        if not word.strip() or not tag.strip():
+            raise DataError(f"{where}: {'the tag' if word.strip() else 'the word'} is empty")
         if not is_line(tag):
             raise DataError(f"{where}: the tag {tag!a} has control characters")
         if not words[-1]:
             places.append(where)
-        words[-1].append(values[_index(options, "text_columns", 0)])
+        words[-1].append(word)
         tags[-1].append(tag)
     if not words[-1]:
         words.pop()

@@ -153,6 +153,9 @@ def encode(
         left_out = raw.wordpiece.splits[name].left_out if name in raw.wordpiece.splits else {}
         splits[name], described[name] = _encode_split(split, tokenizer, options, left_out)
         progress(f"{name}: {described[name].describe(len(splits[name]), options.max_length)}")
+        num_empty = sum(not all(map(len, row)) for row in zip(*splits[name].sides))
+        if num_empty:
+            progress(f"{name}: {num_empty} of them without tokens, such as of invisible characters")
     return with_vocabulary(
         dataclasses.replace(raw, splits=splits), raw.wordpiece, tokenizer, options, described
     )

@@ -62,6 +62,7 @@ def _model(size):
         size,
         "classifier",
         inference,
+        labels=("label",),
         default_params=default_params,
         losses=classification.losses,
         predictions=classification.predictions,

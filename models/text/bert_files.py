@@ -23,6 +23,12 @@ _SIZES = {
     "num_heads": "num_attention_heads",
     "ffn_size": "intermediate_size",
 }
+# Fields of bert_config.json, also of other programs: values of the encoder of `bert`.
+_ARCHITECTURE = {
+    "hidden_act": ("gelu", "gelu_new"),
+    "model_type": ("bert",),
+    "position_embedding_type": ("absolute",),
+}
 _UNUSED = re.compile(r"\[unused\d+\]")
 
 
@@ -61,11 +67,12 @@ def _check_config(path, sizes, params):
             f"--warm_start_from: {path} has {theirs}, but this model has {ours}. Use the --model "
             f"of this size, or --params={needed}"
         )
-    activation = config.get("hidden_act", "gelu")
-    if activation not in ("gelu", "gelu_new"):
-        raise ModelError(
-            f"--warm_start_from: {path} has hidden_act={activation!r}, but this model computes GELU"
-        )
+    for name, valid in _ARCHITECTURE.items():
+        if config.get(name, valid[0]) not in valid:
+            raise ModelError(
+                f"--warm_start_from: {path} has {name}={config[name]!r}, but this model is of "
+                f"{name}={valid[0]!r}"
+            )
 
 
 def _check_vocabulary(theirs_path, ours_path):
@@ -106,7 +113,9 @@ def _read_json(path):
         value = json.loads(_read(path))
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{path} cannot be read as JSON: {error}") from error
-    return value if isinstance(value, dict) else {}
+    if not isinstance(value, dict):
+        raise ModelError(f"{path} is not a JSON object")
+    return value
 
 
 def _read(path):

@@ -117,6 +117,7 @@ def _model(size):
         size,
         "pretraining",
         inference,
+        labels=("masked_lm_ids", "masked_lm_weights", "next_sentence_labels"),
         losses=losses,
         predictions=predictions,
         metrics=metrics,

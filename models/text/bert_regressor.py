@@ -63,6 +63,7 @@ def _model(size):
         size,
         "regressor",
         inference,
+        labels=("score",),
         losses=losses,
         predictions=predictions,
         metrics=metrics,

@@ -111,6 +111,7 @@ def _model(size):
         size,
         "squad",
         inference,
+        labels=("start_positions", "end_positions"),
         default_params=default_params,
         losses=losses,
         predictions=predictions,

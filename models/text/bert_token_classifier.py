@@ -73,9 +73,10 @@ def metrics(features, labels, outputs, weights, params):
 
 
 def host_metrics(params, pipeline):
-    """Precision, recall and F1 of entities, if the tags of the data set have the form B-X, I-X."""
+    """Precision, recall and F1 of entities, if its tags have the forms B-X and I-X."""
     tag_names = pipeline.properties.get("tag_names", ())
-    if len(tag_names) != params["num_tags"] or not any(name.startswith("B-") for name in tag_names):
+    prefixes = {name.partition("-")[0] for name in tag_names if "-" in name}
+    if len(tag_names) != params["num_tags"] or not prefixes or not prefixes <= {"B", "I"}:
         return []
     return [EntityF1(tag_names)]
 
@@ -108,6 +109,7 @@ def _model(size):
         size,
         "token_classifier",
         inference,
+        labels=("tag_ids",),
         default_params=default_params,
         losses=losses,
         predictions=predictions,

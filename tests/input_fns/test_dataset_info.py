@@ -1,5 +1,7 @@
 """The contract of a prepared data set."""
 
+import contextlib
+import dataclasses
 import json
 import os
 
@@ -195,9 +197,77 @@ def test_a_field_of_wordpiece_text_that_is_wrong_is_named(
         dataset_info.read(str(tmp_path))
 
 
+def wordpiece_json(task, features, labels, properties):
+    """Returns a dataset.json of rows of 8 tokens; `features` are `{name: shape}`."""
+    shapes = {**{name: [8] for name in ("input_ids", "input_mask", "segment_ids")}, **features}
+    return json.dumps(
+        {
+            "format": dataset_info.FORMAT,
+            "name": "texts",
+            "features": {
+                name: {"encoding": "raw", "dtype": "int32", "shape": shape}
+                for name, shape in shapes.items()
+            },
+            "class_names": [],
+            "splits": {"train": {"label_histogram": [], "shards": [], "broken": []}},
+            "labels": labels,
+            "properties": properties,
+            "wordpiece": {
+                "task": task,
+                "vocabulary": "vocab.txt",
+                "vocab_size": 9,
+                "max_length": 8,
+                "lower_case": True,
+                "has_pairs": True,
+                "splits": {},
+            },
+        }
+    )
+
+
+TAGS = {"num_tags": 2, "tag_names": ["A", "B"]}
+SQUAD = {"has_impossible": False, "doc_stride": 4, "max_query_length": 4}
+POSITIONS = {"start_positions": [], "end_positions": [], "question_index": []}
+TOKENS = {name: [8] for name in ("token_starts", "token_ends", "is_max_context")}
+
+
+@pytest.mark.parametrize(
+    ("task", "features", "properties", "problem"),
+    [
+        ("token_classification", {"tag_ids": [8]}, TAGS, ""),
+        ("token_classification", {"tag_ids": [7]}, TAGS, r"features\.tag_ids must be raw \[8\]"),
+        ("token_classification", {"tag_ids": [8]}, {}, r"properties\.num_tags is missing"),
+        ("token_classification", {"tag_ids": [8]}, {**TAGS, "num_tags": 3}, "are not num_tags=3"),
+        ("squad", {**POSITIONS, **TOKENS}, SQUAD, ""),
+        (
+            "squad",
+            POSITIONS,
+            SQUAD,
+            r"features\.token_starts must be raw \[8\]",
+        ),
+        ("squad", {**POSITIONS, **TOKENS, "question_index": [2]}, SQUAD, r"index must be raw \[\]"),
+        ("squad", {**POSITIONS, **TOKENS}, {**SQUAD, "max_query_length": 5}, "is 5, .* to 4"),
+        ("squad", {**POSITIONS, **TOKENS}, {**SQUAD, "doc_stride": "4"}, "must be an integer"),
+    ],
+)
+def test_a_task_has_its_features_and_properties(tmp_path, task, features, properties, problem):
+    labels = [name for name in features if name in ("tag_ids", "start_positions", "end_positions")]
+    (tmp_path / "dataset.json").write_text(wordpiece_json(task, features, labels, properties))
+    with pytest.raises(DataError, match=problem) if problem else contextlib.nullcontext():
+        dataset_info.read(str(tmp_path))
+
+
+def test_a_split_that_was_not_stored_says_why(own_data_dir):
+    data = dataclasses.replace(
+        dataset_info.read(own_data_dir), properties={"splits_without_labels": ["official"]}
+    )
+    with pytest.raises(DataError, match="no split 'official', as its file had no labels; it has"):
+        data.split("official")
+
+
 @pytest.mark.parametrize(
     ("name", "limit"),
     [("input_ids", len(bert_data.VOCAB.splitlines())), ("masked_lm_positions", 24)],
 )
 def test_tokens_and_places_have_limits(documents_dir, name, limit):
-    assert dataset_info.read(documents_dir).limits[name] == limit
+    assert dataset_info.read(documents_dir).limits[name] == (0, limit)

@@ -11,8 +11,9 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from input_fns import DataError, contact_sheet, dataset_info, inspection
+from input_fns import DataError, contact_sheet, convert, dataset_info, inspection
 from input_fns.convert import source, writer
+from tests import bert_data
 from tests.input_fns.convert import text_data
 from tests.marks import slow
 
@@ -194,6 +195,39 @@ def test_the_start_of_a_run_checks_small_shards(stripes, monkeypatch):
         inspection.check_contents(stripes, ["train"])
     monkeypatch.setattr(inspection, "_CHECKED_BYTES", 2000)
     inspection.check_contents(stripes, ["train"])
+
+
+def test_a_vocabulary_that_is_not_that_of_dataset_json(tmp_path):
+    documents_dir = bert_data.prepare_pretraining(tmp_path)
+    data = dataset_info.read(documents_dir)
+    path = os.path.join(documents_dir, data.wordpiece.vocabulary)
+    other_size = dataclasses.replace(data.wordpiece, vocab_size=99)
+    (problem,) = inspection.file_problems(dataclasses.replace(data, wordpiece=other_size), [])
+    assert problem.endswith("has 20 lines, not vocab_size=99")
+    with open(path, "ab") as file:
+        file.write(b"more\n")
+    with pytest.raises(DataError, match=r"vocab-.*txt has changed: its checksum is .* --overwrite"):
+        inspection.check_contents(data, [])
+    os.remove(path)
+    with pytest.raises(DataError, match=r"vocab-.*txt is missing"):
+        inspection.check_contents(data, [])
+
+
+def test_tags_have_a_range(tmp_path):
+    """-1 is the tag of a token where no word starts."""
+    (tmp_path / "train.txt").write_text("a A\nb B\n")
+    (tmp_path / "vocab.txt").write_bytes(bert_data.VOCAB)
+    options = source.Options(
+        "token_files",
+        source=str(tmp_path / "train.txt"),
+        vocabulary=str(tmp_path / "vocab.txt"),
+        validation_fraction=0.0,
+    )
+    written = writer.write(convert.read(options), str(tmp_path / "data"))
+    assert inspection.inspect(written, "train").problems == []
+    fewer = dataclasses.replace(written, properties={"num_tags": 1, "tag_names": ["A"]})
+    (problem,) = inspection.inspect(fewer, "train").problems
+    assert problem.endswith("'tag_ids' has values outside of -1 to 0")
 
 
 def test_a_data_set_of_an_older_version_has_no_checksums(stripes):

@@ -128,6 +128,13 @@ def test_cola_is_read_from_the_archive_before_glue_too(folder):
     ]
 
 
+def test_files_before_glue_are_not_read_beside_those_of_glue(folder):
+    """The official script leaves them in the folder of MRPC."""
+    write(folder, "msr_paraphrase_train.txt", ["another", "file"])
+    write(folder, "train.tsv", FILES["mrpc"])
+    assert rows(read("mrpc", folder)[0], "train") == ROWS["mrpc"]
+
+
 def test_the_files_of_sst2_may_have_no_header_line_and_labels_of_the_test(folder):
     for name in ("train", "dev", "test"):
         write(folder, f"{name}.tsv", FILES["sst2"][1:])
@@ -149,7 +156,16 @@ def test_a_file_of_another_kind_is_an_error(folder, lines, message):
         read("sst2", folder)
 
 
+def test_training_needs_labels(folder):
+    write(folder, "train.tsv", ["index\tsentence1\tsentence2", "0\tdog\tdogs"])
+    write(folder, "dev.tsv", FILES["rte"])
+    with pytest.raises(DataError, match="'train' has no labels; its columns are index, sentence1"):
+        read("rte", folder)
+
+
 def test_an_empty_folder_is_an_error(folder):
+    with pytest.raises(DataError, match="should have a folder for each class, and has 0"):
+        read("text_folder", folder)
     with pytest.raises(DataError, match=r"has no train\.tsv"):
         read("rte", folder)
 
@@ -188,6 +204,7 @@ def test_a_text_folder_has_a_class_per_folder(folder):
         (folder / name).parent.mkdir(exist_ok=True)
         data = text.encode()
         (folder / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    (folder / ".git").mkdir()
     raw, _ = read("text_folder", folder)
     assert rows(raw, "train") == {("dog", "b"), ("film", "a"), ("dogs", "a")}
     (folder / "a" / "3.txt").write_text(" \n")

@@ -156,8 +156,32 @@ def test_files_are_splits_or_all_training(folder):
 
 def test_one_document_is_an_error(folder):
     (folder / "text" / "train.txt").write_text("a dog\nis good\n")
+    with pytest.raises(DataError, match=r"'train' .* is one document, and needs two"):
+        read(folder)
+    (folder / "text" / "train.txt").write_text("a dog\n\n\u200b\n\n\u200b\n")
     with pytest.raises(DataError, match=r"'train' has 1 document.* needs 2 at least"):
         read(folder)
+
+
+def test_two_documents_are_held_out_at_least(folder):
+    write_text(folder / "text" / "train.txt", 12)
+    raw, _ = read(folder, validation_fraction=None)
+    assert raw.splits["validation"].tokens.num_documents == 2
+    with pytest.raises(DataError, match="'validation' would have 1 example of 12, and needs 2"):
+        read(folder, validation_fraction=0.1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"masked_lm_prob": 0.0}, "--masked_lm_prob=0 masks no token"),
+        ({"max_predictions_per_seq": 25}, "--max_predictions_per_seq=25 is more than"),
+    ],
+)
+def test_a_row_needs_predictions_that_fit(folder, options, message):
+    write_text(folder / "text" / "train.txt", 3)
+    with pytest.raises(DataError, match=message):
+        read(folder, **options)
 
 
 @pytest.mark.parametrize(

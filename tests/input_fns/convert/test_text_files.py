@@ -61,6 +61,13 @@ def test_one_file_may_be_the_source(folder):
     assert len(raw.splits["train"]) == 2
 
 
+def test_a_table_alone_is_train_unless_it_has_the_name_of_another_split(folder):
+    (folder / "reviews.csv").write_text(ROWS["csv"])
+    assert list(read(folder)[0].splits) == ["train"]
+    (folder / "reviews.csv").rename(folder / "test.csv")
+    assert list(read(folder)[0].splits) == ["test"]
+
+
 def test_columns_names_the_columns_of_files_without_a_header_line(folder):
     (folder / "train.tsv").write_text("1\tx\tgood film\tis good\n0\ty\tbad\tfilm\n")
     (folder / "test.tsv").write_text("1\tx\tgood\tfilm\n")
@@ -72,9 +79,9 @@ def test_columns_names_the_columns_of_files_without_a_header_line(folder):
 
 
 def test_classes_that_are_numbers_are_in_their_order(folder):
-    rows = "".join(f"dog {i}\t{i}\n" for i in (10, 9, 2))
+    rows = "".join(f"dog {i}\t{i}\n" for i in (10, 9, 2.5))
     (folder / "train.tsv").write_text("text\tlabel\n" + rows)
-    assert read(folder)[0].class_names == ("2", "9", "10")
+    assert read(folder)[0].class_names == ("2.5", "9", "10")
 
 
 def test_a_column_may_name_the_splits(folder):
@@ -120,6 +127,11 @@ HEADER = "text\tlabel\n"
         (HEADER.encode() + b"good\tg\nb\xe4d\tb\n", r"train\.tsv, line 3, byte 19: no UTF-8"),
         ("text\ttext\ngood\tg\n", r"more than one column 'text'"),
         ("label\tid\ng\t1\n", r"no column 'text'; it has: label, id"),
+        ("x" * 9999 + "\tb\n", r"no column 'text'; it has: x{60}\.\.\., b$"),
+        ("text\tstars\ngood\t1\n", r"split 'train' has no labels; its columns are text, stars"),
+        (HEADER + "good\tg\nbad\tb \n", r"line 3: the label 'b ' begins or ends with a space"),
+        (HEADER + "good\t1\nbad\t1.0\n", r"labels '1' and '1\.0' of 'train' are one number"),
+        (HEADER + "good\tg\nbad\tg\n", r"all texts of 'train' have the label 'g'"),
         ("", r"train\.tsv is empty"),
         (HEADER, r"split 'train' of .* has no texts"),
     ],
@@ -142,6 +154,8 @@ def test_a_bad_table_is_an_error(folder, content, message):
         ('{"label": "a"}', "line 2: no text in column 'text'"),
         ('{"text": "dog"}', "line 2: no label"),
         ('{"text": "a", "text": "b", "label": "a"}', "line 2: the key .text. is repeated"),
+        (r'{"text": "a", "label": "\ud800"}', "line 2: 'label' has a lone surrogate"),
+        ('{"text": "a", "label": 1e999}', "line 2: the number 1e999.* is too large"),
     ],
 )
 def test_a_bad_json_line_is_an_error(folder, line, message):
@@ -158,7 +172,7 @@ def test_a_label_that_training_does_not_have_is_an_error(folder):
         read(folder)
 
 
-@pytest.mark.parametrize("score", ["", "high", "nan", "1e99"])
+@pytest.mark.parametrize("score", ["", "high", "nan", "1e99", "1_0"])
 def test_a_score_that_is_no_number_is_an_error(folder, score):
     (folder / "train.tsv").write_text(f"text\tlabel\ngood\t1\nbad\t{score}\n")
     with pytest.raises(DataError, match=r"line 3: (no|the) score.* number of float32"):
@@ -168,6 +182,12 @@ def test_a_score_that_is_no_number_is_an_error(folder, score):
 def test_sources_without_tables_are_errors(folder):
     with pytest.raises(DataError, match=r"has no file that ends in \.tsv, \.csv, \.jsonl"):
         read(folder)
+    with pytest.raises(DataError, match=r"texts/none is not a folder and not a file"):
+        read(folder / "none", vocabulary=folder.parent / "vocab.txt")
+    (folder / "train.jsonl").touch()
+    with pytest.raises(DataError, match=r"train\.jsonl is empty"):
+        read(folder)
+    (folder / "train.jsonl").unlink()
     (folder / "train.tsv").write_text(ROWS["tsv"])
     (folder / "train.csv").write_text(ROWS["csv"])
     with pytest.raises(DataError, match=r"has both train\.csv and train\.tsv"):

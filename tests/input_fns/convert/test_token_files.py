@@ -56,6 +56,12 @@ def test_the_first_token_of_a_word_has_its_tag(folder):
     }
 
 
+def test_files_may_have_the_names_of_conll_2003(folder):
+    for name in ("eng.train", "eng.testa", "eng.testb"):
+        (folder / name).write_text(CONLL)
+    assert list(read(folder)[0].splits) == ["train", "validation", "test"]
+
+
 def test_columns_may_be_named(folder):
     (folder / "train.tsv").write_text("1\tthe\tO\t_\n2\tdog \tA\t_\n")
     options = {"columns": ("id", "word", "tag", "rest")}
@@ -87,6 +93,9 @@ def test_a_word_without_tokens_keeps_its_tag(folder):
         ("a O\nb\n", r"train\.txt, line 2: 1 columns instead of 2"),
         ("a O\nb O O\n", r"train\.txt, line 2: 3 columns instead of 2"),
         ("alone\n", r"train\.txt, line 1: 1 columns instead of 2"),
+        ("a\tO\n\tO\n", r"line 2: the word is empty"),
+        ("a\tO\nb\t\n", r"line 2: the tag is empty"),
+        ("a O\n\nb O\n", r"train\.txt, line 1 on have the tag 'O': a classifier needs two"),
         ("a O\nb \x07\n", r"line 2: the tag '\\x07' has control characters"),
         ("\n\n", r"train\.txt has no words"),
         (b"a O\n\xff O\n", r"train\.txt, line 2: no UTF-8"),

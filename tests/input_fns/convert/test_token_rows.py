@@ -67,6 +67,11 @@ def test_truncated_texts_are_counted(table):
     assert "1 truncated" in lines[-1]
 
 
+def test_texts_without_tokens_are_counted(table):
+    _, lines = table([("\u200b\u200d", "a"), ("dog", "b")])
+    assert lines[-1] == "train: 1 of them without tokens, such as of invisible characters"
+
+
 def test_the_counts_are_in_dataset_json(table, tmp_path):
     raw, _ = table([("dogs " * 9, "a"), ("dog", "b")], max_length=8)
     writer.write(raw, str(tmp_path / "out"))
@@ -82,7 +87,7 @@ def test_a_vocabulary_may_be_that_of_a_prepared_data_set(table, tmp_path):
     again, _ = table([("dog", "a"), ("dog s", "b")], vocabulary=str(tmp_path / "out"))
     assert again.wordpiece.vocabulary == raw.wordpiece.vocabulary
     with pytest.raises(DataError, match="was prepared with --lower_case=true"):
-        table([("dog", "a")], vocabulary=str(tmp_path / "out"), lower_case=False)
+        table([("dog", "a"), ("a", "b")], vocabulary=str(tmp_path / "out"), lower_case=False)
 
 
 def test_a_vocabulary_may_be_learnt(table):
@@ -102,7 +107,7 @@ def test_a_vocabulary_of_the_other_case_is_an_error(table, tmp_path, pieces, low
     vocabulary = tmp_path / "other.txt"
     vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *pieces]))
     with pytest.raises(DataError, match=message):
-        table([("dog", "a")], vocabulary=str(vocabulary), lower_case=lower_case)
+        table([("dog", "a"), ("a", "b")], vocabulary=str(vocabulary), lower_case=lower_case)
 
 
 def test_a_regression_has_scores(table):

@@ -51,6 +51,20 @@ def test_another_number_of_heads(check, released):
     check(include="bert/embeddings/.*")
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"model_type": "roberta"}', "model_type='roberta', but this model is of .*='bert'"),
+        ('{"position_embedding_type": "relative_key"}', "position_embedding_type='relative_key'"),
+        ("[]", r"bert_config\.json is not a JSON object"),
+    ],
+)
+def test_another_architecture(check, released, content, message):
+    (released / "bert_config.json").write_text(content)
+    with pytest.raises(ModelError, match=message):
+        check()
+
+
 def test_another_depth_and_width(check, released):
     (released / "bert_config.json").write_text('{"num_hidden_layers": 12, "hidden_size": 768}')
     message = "has num_hidden_layers=12 and hidden_size=768, but .* has num_layers=2 and hidden_"

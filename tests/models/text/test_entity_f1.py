@@ -1,8 +1,11 @@
 """Entities as conlleval finds them, and their scores."""
 
+import types
+
 import numpy as np
 import pytest
 
+from models.text import bert_token_classifier
 from models.text.entity_f1 import EntityF1, entities
 
 TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
@@ -32,6 +35,15 @@ def test_scores_count_whole_entities_and_only_words():
     assert metric.result() == pytest.approx(
         {"entity_precision": 1 / 3, "entity_recall": 1 / 3, "entity_f1": 1 / 3}
     )
+
+
+@pytest.mark.parametrize(
+    ("tags", "count"), [(TAGS, 1), (("I-PER", "O"), 1), (("B-X", "E-X", "I-X"), 0), (("A", "B"), 0)]
+)
+def test_tags_of_another_form_have_no_entities(tags, count):
+    pipeline = types.SimpleNamespace(properties={"tag_names": list(tags)})
+    params = {"num_tags": len(tags)}
+    assert len(bert_token_classifier.host_metrics(params, pipeline)) == count
 
 
 def test_no_entities_score_0():

@@ -16,6 +16,8 @@ MODELS = {
     "resnet": "models.vision.resnet:MODEL",
     "mobilenet": "models.vision.mobilenet:MODEL",
     "retinanet": "models.detection.retinanet:MODEL",
+    "unet": "models.segmentation.unet:MODEL",
+    "deeplab": "models.segmentation.deeplab:MODEL",
     "transformer_tiny": "models.text.transformer:TINY",
     "transformer_small": "models.text.transformer:SMALL",
     "transformer_base": "models.text.transformer:BASE",

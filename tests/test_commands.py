@@ -250,6 +250,7 @@ def _files(tmp_path, monkeypatch, pair_files):
     write_sst2(tmp_path / "SST-2")
     write_texts(tmp_path)
     write_annotated_images(tmp_path)
+    shapes_data.write_coco(tmp_path / "shapes", {"train": 16, "val": 20})
     (tmp_path / "new.en").symlink_to(pair_files / "test.en")
     with tf.Graph().as_default(), tf.compat.v1.Session():
         network = tf.keras.applications.MobileNet(weights=None, include_top=False, alpha=0.75)
@@ -289,3 +290,30 @@ def test_commands_run(page, run):
             assert end.value.code == 0
         else:
             run(*words)
+
+
+@pytest.mark.slow  # two minutes: the newcomer's path
+def test_a_newcomer_reaches_ap50_of_0_9(prepare, run_with, tmp_path, result, monkeypatch):
+    shapes_data.write_coco(tmp_path / "shapes", {"train": 400, "val": 60})
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    monkeypatch.chdir(tmp_path)
+    for program, *arguments in COMMANDS["detection.md"]:
+        prepare(*arguments) if program == "prepare_data.py" else run_with(*arguments)
+    assert result("runs/shapes", 200)["eval"]["AP50"] >= 0.9
+    folders = (pathlib.Path("runs/shapes/eval"), pathlib.Path("detections"))
+    evaluated, predicted = ((folder / "detections.json").read_text() for folder in folders)
+    assert evaluated == predicted
+    assert len(pathlib.Path("new.jsonl").read_text().splitlines()) == 60
+    (path,) = pathlib.Path("runs/shapes/export").iterdir()
+    image_id, drawing = next(iter(shapes_data.drawings("val", 1).items()))
+    content = pathlib.Path("shapes", "val", shapes_data.file_name(image_id)).read_bytes()
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        model = tf.compat.v1.saved_model.load(session, ["serve"], str(path))
+        signature = model.signature_def["image_bytes"]
+        served = session.run(
+            {name: tensor.name for name, tensor in signature.outputs.items()},
+            {signature.inputs["image_bytes"].name: [content]},
+        )
+    shown = served["scores"][0] >= 0.5
+    expected = [shapes_data.CLASS_NAMES[number].encode() for number in drawing.classes]
+    assert sorted(served["class_names"][0][shown].tolist()) == sorted(expected)

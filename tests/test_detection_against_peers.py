@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from common.params import Floats
 from models.detection import anchors, assignment, boxes, fpn, losses, nms
-from tests import variable_values
-from tests.models.detection.test_boxes import random_boxes
+from tests import detection_data, variable_values
+from tests.detection_data import random_boxes
 
 TOLERANCE = 1e-5  # relative to the largest number of an array, but at least to 1
 SIZE, NUM_CLASSES = (128, 256), 5
@@ -36,12 +36,16 @@ needs_torchvision = pytest.mark.skipif(
 )
 
 
+# What tf-models-official imports, but does not use here.
+UNUSED = ("cv2", "immutabledict", "matplotlib", "matplotlib.pyplot", "tensorflow_datasets")
+MISSING = [name for name in UNUSED if importlib.util.find_spec(name.partition(".")[0]) is None]
+
+
 @pytest.fixture(autouse=True)
 def stubs(monkeypatch):
-    """Stubs for what tf-models-official imports, but does not use here."""
-    for name in ("cv2", "immutabledict", "matplotlib", "matplotlib.pyplot", "tensorflow_datasets"):
-        if importlib.util.find_spec(name.partition(".")[0]) is None:
-            monkeypatch.setitem(sys.modules, name, mock.MagicMock())
+    """Stubs for packages that tf-models-official imports."""
+    for name in MISSING:
+        monkeypatch.setitem(sys.modules, name, mock.MagicMock())
 
 
 def assert_near(found, expected):
@@ -375,13 +379,11 @@ def test_average_precision_equals_the_output_of_pycocotools(tmp_path):
     pytest.importorskip("pycocotools")
     from pycocotools import coco, cocoeval
 
-    from tests.models.detection import test_coco_metric as data
-
-    metric = data.make_metric()
+    metric = detection_data.make_metric()
     random = np.random.default_rng(0)
     for _ in range(9):
-        data.update(metric, *data.random_image(random))
-    truth, results = data.write_files(metric, tmp_path)
+        detection_data.update(metric, *detection_data.random_image(random))
+    truth, results = detection_data.write_files(metric, tmp_path)
     with contextlib.redirect_stdout(io.StringIO()):
         annotations = coco.COCO(truth)
         official = cocoeval.COCOeval(annotations, annotations.loadRes(results), "bbox")

@@ -7,11 +7,7 @@ import tensorflow as tf
 from common.params import Floats
 from models.detection import anchors, boxes
 from models.model import ModelError
-
-
-def random_boxes(random, *shape, size=64.0):
-    corners = np.sort(random.uniform(0, size, [*shape, 2, 2]), axis=-2)
-    return corners.reshape(*shape, 4).astype(np.float32)
+from tests.detection_data import random_boxes
 
 
 def test_iou_of_one_pixel_in_common(session):

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from models.detection import nms
 from models.model import ModelError
-from tests.models.detection.test_boxes import random_boxes
+from tests.detection_data import random_boxes
 
 
 def greedy(boxes, groups, valid, threshold):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from common.constants import IGNORED_CLASS
 from models.vision import resnet
 
 
@@ -11,8 +12,9 @@ def build(params, image_shape):
     """Returns the Keras model with the hyperparameters of one of our models.
 
     Args:
-      params: all hyperparameters; `hidden_units` selects an mlp, `layers` a convnet, `depth` a
-        resnet with basic blocks, and `version` a mobilenet.
+      params: all hyperparameters; `hidden_units` selects an mlp, `layers` a convnet,
+        `output_level` a unet with its own encoder, `depth` a resnet with basic blocks, and
+        `version` a mobilenet.
       image_shape: `(height, width, channels)`.
 
     Raises:
@@ -23,6 +25,8 @@ def build(params, image_shape):
     scale = params["pixel_scale"]
     offsets = [-scale * mean for mean in params["pixel_mean"]]
     x = layers.Rescaling(scale, offsets)(inputs)
+    if "output_level" in params:
+        return tf.keras.Model(inputs, _unet(x, params))
     if "depth" in params:
         x = _resnet(x, params)
     elif "version" in params:
@@ -35,12 +39,14 @@ def build(params, image_shape):
 
 def compiled(params, image_shape, **more):
     """Returns the model of `build`, compiled with a constant rate; `more` are compile arguments."""
-    if params["label_smoothing"]:
+    is_unet = "output_level" in params
+    if not is_unet and params["label_smoothing"]:
         raise ValueError(f"no twin has label_smoothing={params['label_smoothing']}")
     twin = build(params, image_shape)
+    ignored = IGNORED_CLASS if is_unet else None
     twin.compile(
         optimizer(params, params["learning_rate"]),
-        tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=ignored),
         metrics=["accuracy"],
         **more,
     )
@@ -143,6 +149,33 @@ def _conv(x, params, name, norm_name, filters, kernel_size, strides=1):
     )(x)
     momentum, epsilon = params["batch_norm_momentum"], params["batch_norm_epsilon"]
     return layers.BatchNormalization(momentum=momentum, epsilon=epsilon, name=norm_name)(x)
+
+
+def _unet(x, params):
+    layers = tf.keras.layers
+    wanted = {"backbone": "own", "output_level": 0, "dropout": 0, "class_weights": ()}
+    for name, value in {**wanted, "losses": ("cross_entropy",)}.items():
+        if params[name] != value:
+            raise ValueError(f"no twin of a unet has {name}={params[name]}")
+
+    def double_conv(x, scope, filters):
+        for i in (1, 2):
+            names = f"{scope}/conv_{i}", f"{scope}/batch_norm_{i}"
+            x = layers.ReLU()(_conv(x, params, *names, filters, 3))
+        return x
+
+    skips = []
+    for level in range(params["depth"] + 1):
+        x = layers.MaxPooling2D(2, padding="same")(x) if level else x
+        x = double_conv(x, f"encoder/level_{level}", params["width"] * 2**level)
+        skips.append(x)
+    for level in reversed(range(params["depth"])):
+        filters, scope, skip = params["width"] * 2**level, f"decoder/level_{level}", skips[level]
+        x = layers.Conv2DTranspose(filters, 2, 2, use_bias=False, name=f"{scope}/up")(x)
+        odd = [int(x.shape[axis]) - int(skip.shape[axis]) for axis in (1, 2)]
+        x = layers.Cropping2D([(0, odd[0]), (0, odd[1])])(x) if any(odd) else x
+        x = double_conv(layers.Concatenate()([x, skip]), scope, filters)
+    return layers.Conv2D(params["num_classes"], 1, name="logits")(x)
 
 
 def _mobilenet(x, params):

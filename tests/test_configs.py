@@ -8,14 +8,16 @@ from absl import flags
 
 from engine.cli import hparams
 from engine.train import forward
-from input_fns import synthetic
+from input_fns import augment, synthetic
 from models import registry
 from tests.marks import slow
 
 _ALL = sorted((pathlib.Path(__file__).parents[1] / "configs").glob("*.cfg"))
 BERT = [path for path in _ALL if path.stem.startswith("bert_")]
 DETECTION = [path for path in _ALL if "retinanet" in path.stem]
-CONFIGS = [path for path in _ALL if path not in BERT + DETECTION]
+# Number of classes of each recipe of segmentation.
+MASKS = {"camvid_unet": 11, "cityscapes_deeplab_v3-8": 19}
+CONFIGS = [path for path in _ALL if path not in BERT + DETECTION and path.stem not in MASKS]
 # Trainable parameters, worked out layer by layer.
 PARAMETERS = {
     "digits": 9 * 32 + 64 + 9 * 32 * 32 + 64 + (4 * 4 * 32 + 1) * 128 + 129 * 10,
@@ -105,6 +107,22 @@ def _retinanet_r50(num_classes):
     pyramid = (512 + 1024 + 2048 + 3) * 256 + 5 * (convolution + norm)
     heads = 2 * 4 * (convolution + 5 * norm) + (9 * 256 + 1) * 9 * (num_classes + 4)
     return backbone + pyramid + heads
+
+
+@pytest.mark.parametrize("name", ["camvid_unet", slow("cityscapes_deeplab_v3-8")])
+def test_a_recipe_of_segmentation_is_built(name):
+    recipe = flags.FLAGS
+    recipe.unparse_flags()
+    path = pathlib.Path(__file__).parents[1] / "configs" / f"{name}.cfg"
+    recipe(["program", f"--flagfile={path}", "--data_dir=d", "--model_dir=m"])
+    model, num_classes = registry.find(recipe.model), MASKS[name]
+    properties = {"num_classes": num_classes}
+    params = hparams.resolve(model, recipe.params, properties, recipe.precision)
+    shape = [recipe.train_batch_size, *recipe.image_size]
+    images = tf.compat.v1.placeholder(tf.uint8, [*shape, 3])
+    logits = forward.infer(model, {"image": images}, params, training=True)["logits"]
+    assert logits.shape.as_list() == [*shape, num_classes]
+    assert augment.parse(recipe.augment)
 
 
 # --max_length of the data set of each recipe, and the number of classes.

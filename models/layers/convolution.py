@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from models.layers import device
+
 # He initialization by fan-out (He et al. 2015, arXiv:1502.01852): keeps the norm of gradients.
 _INITIALIZER = tf.compat.v1.variance_scaling_initializer(2.0, "fan_out", "untruncated_normal")
 
@@ -28,8 +30,12 @@ def conv2d(x, filters, kernel_size, strides=1, padding="same", name="conv", dila
     shape = [kernel_size, kernel_size, x.shape.as_list()[-1], filters]
     with tf.compat.v1.variable_scope(name):
         kernel = tf.compat.v1.get_variable("kernel", shape, x.dtype, initializer=_INITIALIZER)
-        if dilation > 1:  # not tf.nn.conv2d, whose gradients have no kernel for a CPU
+        if dilation > 1 and not device.is_tpu():
+            # Gradients of a dilated tf.nn.conv2d have no kernel for a CPU. This one rearranges
+            # its input, which costs more than the convolution on a TPU.
             return tf.nn.convolution(x, kernel, strides, "SAME", dilations=dilation)
+        if dilation > 1:
+            return tf.nn.conv2d(x, kernel, strides, "SAME", dilations=dilation)
         if padding == "same" or strides == 1:
             return tf.nn.conv2d(x, kernel, strides, "SAME")
         # oneDNN has no gradients for explicit padding of the convolution: it would be four times

@@ -141,17 +141,25 @@ def _read_split(layout):
     for name in folders.names(layout.images):
         stem, extension = os.path.splitext(name)
         if extension.lower() in decoded_images.EXTENSIONS:
-            found.setdefault(stem, name)
+            found.setdefault(stem, []).append(name)
     stems = _stems(layout.xml) if layout.stems is None else layout.stems
     rows = []
     for stem in stems:
         path = os.path.join(layout.xml, f"{stem}.xml")
         one = voc_xml.parse(read_bytes(path), printable(path))
-        # Often wrong: the name of the file when it was annotated.
-        name = found.get(stem) or (one.file_name if is_plain_name(one.file_name) else f"{stem}.jpg")
-        rows.append((os.path.join(layout.images, name), one))
+        rows.append((os.path.join(layout.images, _image_name(found, stem, one, path)), one))
     without = len(found.keys() - set(stems)) if layout.stems is None else 0
     return rows, {_NO_XML: without} if without else {}
+
+
+def _image_name(found, stem, annotation, path):
+    """Returns the name of the image of an XML; of a file that is missing if there is none."""
+    names = found.get(stem, [])
+    if len(names) == 1:  # <filename> is often wrong: the name when it was annotated
+        return names[0]
+    if names and annotation.file_name not in names:
+        raise DataError(f"{printable(path)} may be of {' or of '.join(names)}: keep one of them")
+    return annotation.file_name if is_plain_name(annotation.file_name) else f"{stem}.jpg"
 
 
 def _boxes(path, number, annotation, class_names, options):

@@ -14,6 +14,7 @@ from input_fns import DataError, contact_sheet, convert, dataset_info, inspectio
 from input_fns.convert import writer
 from input_fns.convert.source import Options
 from tests import shapes_data
+from tests.marks import slow
 
 SMALL = {"size": (40, 48), "side": (9, 16)}
 
@@ -114,12 +115,12 @@ def test_statistics_of_masks(segmentation):
     ("name", "value", "problem"),
     [
         ("boxes", edit("<f4", 3, 999), "999.0] (y0, x0, y1, x1) is not in its image of 48 x 40"),
-        ("boxes", edit("<f4", 0, np.nan), "is not in its image of 48 x 40"),
+        slow("boxes", edit("<f4", 0, np.nan), "is not in its image of 48 x 40"),
         ("classes", edit("<i4", 0, 2), "'classes' has values outside of -1 to 1"),
-        ("classes", edit("<i4", 0, -1), "its boxes do not end with rows of zeros for class -1"),
-        ("areas", edit("<f4", 0, 0), "'areas' or 'is_crowd' has invalid values"),
-        ("boxes", b"short", "'boxes' has 5 bytes instead of"),
-        ("image", b"\xff\xd8 no jpeg", "'image' is no whole JPEG or PNG"),
+        slow("classes", edit("<i4", 0, -1), "its boxes do not end with rows of zeros for class -1"),
+        slow("areas", edit("<f4", 0, 0), "'areas' or 'is_crowd' has invalid values"),
+        slow("boxes", b"short", "'boxes' has 5 bytes instead of"),
+        slow("image", b"\xff\xd8 no jpeg", "'image' is no whole JPEG or PNG"),
     ],
 )
 def test_an_invalid_record_of_boxes_is_named(detection, tmp_path, name, value, problem):
@@ -133,7 +134,10 @@ def test_an_invalid_record_of_boxes_is_named(detection, tmp_path, name, value, p
     ("value", "problem"),
     [
         (png(np.full([40, 48], 3, np.uint8)), "its mask has the value 3, and 3 classes"),
-        (png(np.zeros([48, 40], np.uint8)), "its mask has 40 x 48 pixels, and its image 48 x 40"),
+        slow(
+            png(np.zeros([48, 40], np.uint8)),
+            "its mask has 40 x 48 pixels, and its image 48 x 40",
+        ),
     ],
 )
 def test_an_invalid_mask_is_named(segmentation, tmp_path, value, problem):

@@ -343,6 +343,7 @@ def test_a_folder_without_the_images_is_named(read, shapes):
         read("coco", source=shapes, task="detection")
 
 
+@pytest.mark.slow
 def test_several_processes_give_what_one_gives(read, shapes, monkeypatch):
     options = {"source": shapes, "task": "segmentation", "workers": 2}
     here = list(read("coco", **options).splits["train"])

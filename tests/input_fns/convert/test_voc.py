@@ -139,6 +139,17 @@ def test_an_image_of_another_size_than_its_boxes_is_broken(read, rows, shapes):
     assert "its annotations are of 240 x 20" in broken[0].reason
 
 
+def test_two_images_of_one_name_are_told_apart_by_the_xml(read_boxes, shapes):
+    image = sorted((shapes / "JPEGImages").iterdir())[0]
+    Image.open(image).save(image.with_suffix(".bmp"))
+    _, rows, _ = read_boxes()
+    assert f"JPEGImages/{image.name}" in {row.name for row in rows}
+    path = shapes / "Annotations" / f"{image.stem}.xml"
+    path.write_text(path.read_text().replace(image.name, "other.png"))
+    with pytest.raises(DataError, match=rf"may be of {image.stem}\.bmp or of {image.name}"):
+        read_boxes()
+
+
 def test_xml_beside_the_images_in_folders_of_splits(read, shapes, tmp_path):
     for split in ("train", "valid"):
         (tmp_path / "flat" / split).mkdir(parents=True)

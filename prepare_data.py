@@ -3,6 +3,7 @@
 python prepare_data.py --dataset=digits --data_dir=data/digits
 python prepare_data.py --dataset=cifar10 --source=folder/of/the/archive --data_dir=data/cifar10
 python prepare_data.py --dataset=image_folder --source=photos --data_dir=gs://bucket/photos
+python prepare_data.py --dataset=coco --source=folder/of/annotations/and/images --data_dir=data/coco
 python prepare_data.py --dataset=parallel_text --source=texts --languages=en,de --data_dir=data/mt
 python prepare_data.py --dataset=houses:read --source=raw --name=houses --data_dir=data/houses
 python prepare_data.py --mode=inspect --data_dir=data/cifar10
@@ -27,6 +28,9 @@ if __name__ != "__mp_main__":  # worker processes of a converter do not need the
     from input_fns import DataError, contact_sheet, convert, dataset_info, inspection
     from input_fns.convert import provenance, source, writer
     from models import registry
+
+
+_OBJECTS = {"detection": "boxes", "segmentation": "masks"}
 
 
 def main():
@@ -105,7 +109,8 @@ def _describe(data):
         f"{name} {split.num_examples} examples in {len(split.shards)} shard(s)"
         for name, split in data.splits.items()
     )
-    classes = f"{data.num_classes} classes; " if data.num_classes else ""
+    num_classes = data.annotations.num_classes if data.annotations else data.num_classes
+    classes = f"{num_classes} classes; " if num_classes else ""
     return f"{data.name}, {classes}{splits}"
 
 
@@ -125,11 +130,17 @@ def _inspect():
         report = inspection.inspect(data, name)
         problems += report.problems
         print(*report.lines, sep="\n")
-    if data.num_classes and "image" in data.features and not problems:
+    has_images = data.annotations or (data.num_classes and "image" in data.features)
+    if has_images and not problems:
         path = FLAGS.contact_sheet or os.path.join(data_dir, "contact_sheet.png")
         with files.atomic_write(path, "wb") as file:
             file.write(contact_sheet.png(data))
-        print(f"images of each class: {path}")
+        what = (
+            f"images with their {_OBJECTS[data.annotations.task]}"
+            if data.annotations
+            else ("images of each class")
+        )
+        print(f"{what}: {path}")
     if problems:
         print(*(f"problem: {problem}" for problem in problems), sep="\n")
         sys.exit(1)

@@ -133,7 +133,7 @@ def evaluate(settings: RunSettings, features, labels, params) -> EvalGraph:
         )
 
     loss = metrics.mean_loss(terms, weights)
-    reports.keep_first_examples(
+    reports.keep_examples(
         settings, features, labels, lambda: model.predictions(features, outputs, params)
     )
     if settings.checkpoint:

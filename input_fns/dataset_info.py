@@ -108,6 +108,11 @@ class DatasetInfo:
         """Number of classes; labels are int32 in [0, num_classes)."""
         return len(self.class_names)
 
+    @property
+    def all_class_names(self) -> tuple[str, ...]:
+        """Class names of the images, of their boxes or of their pixels, in the order of classes."""
+        return self.annotations.class_names if self.annotations else self.class_names
+
     def split(self, name: str) -> SplitInfo:
         """Returns the split called `name`.
 

@@ -11,7 +11,7 @@ The model gets:
     classes      int32 [batch, n]; -1 for padding, and for a box that augmentation moved out
     is_crowd     int32 [batch, n]; 1 for a box that is neither an object nor background
 
-Host metrics get the stored boxes, in pixels of the original image, and no images.
+Host metrics get the stored boxes, in pixels of the original image, and images as they are stored.
 """
 
 from __future__ import annotations
@@ -94,18 +94,12 @@ class DetectionPipeline(AnnotatedPipeline):
         return {**features, "image": image}, {**rows, "classes": classes, "is_crowd": is_crowd}
 
     def host_examples(self, split: str, batch_size: int) -> Iterator[tuple[Any, Any]]:
-        """Yields NumPy `(features, labels)` batches of stored boxes.
+        """Yields NumPy `(features, labels)` batches, as stored.
 
-        Features are `{"image_id": int64 [n]}`. Labels are `LABELS` as stored: boxes in pixels of
-        the original images.
+        Features are `{"image": files [n], or uint8 [n, height, width, channels]}`. Labels are
+        `LABELS`, with boxes in pixels of the original images.
         """
-
-        @no_autograph
-        def without_images(features, labels):
-            del features
-            return {"image_id": labels["image_id"]}, labels
-
-        return records.iterate(lambda: self.stored(split).map(without_images).rebatch(batch_size))
+        return records.iterate(lambda: self.stored(split).rebatch(batch_size))
 
     @no_autograph
     def features_from_pixels(self, pixels):

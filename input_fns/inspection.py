@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from common import folders, names
-from input_fns import DataError, images, records, serving, shards
+from input_fns import DataError, annotation_checks, images, records, serving, shards
 from input_fns.dataset_info import FILE_NAME, DatasetInfo, Feature, ShardInfo, find_file_problem
 
 _BATCH = 1024
@@ -48,6 +48,7 @@ def inspect(data: DatasetInfo, split_name: str) -> Report:
     """Reads every record of a split: checksums, features, sizes, labels; decodes every image."""
     split = data.splits[split_name]
     counts = np.zeros(data.num_classes, int)
+    statistics = annotation_checks.Statistics(data) if data.annotations else None
     problems, examples = [], 0
     for shard in split.shards:
         path, of_file = data.path(shard), find_file_problem(data, shard)
@@ -55,7 +56,7 @@ def inspect(data: DatasetInfo, split_name: str) -> Report:
             problems.append(of_file)
         if not folders.is_file(path):
             continue
-        found, number, histogram = _read(data, shard)
+        found, number, histogram = _read(data, shard, statistics)
         problems += found
         examples, counts = examples + number, counts + histogram
         if not found and number != shard.num_examples:
@@ -66,6 +67,14 @@ def inspect(data: DatasetInfo, split_name: str) -> Report:
             f"not {list(split.label_histogram)} as dataset.json says"
         )
     lines = _lines(data, split_name, examples, counts)
+    if statistics:
+        lines += statistics.lines()
+        described = data.annotations.splits.get(split_name)
+        if described and not problems and described.counts != statistics.counts:
+            problems.append(
+                f"split '{split_name}' has {list(statistics.counts)} boxes or pixels of the "
+                f"classes, not {list(described.counts)} as dataset.json says"
+            )
     if data.wordpiece and not problems:
         lines += _first_tokens(data, split_name)
     return Report(lines, problems)
@@ -81,6 +90,9 @@ def _lines(data, split_name, examples, counts):
     text = data.text or data.wordpiece
     if text and split_name in text.splits:
         lines.append(f"  {text.splits[split_name].describe(examples, text.max_length)}")
+    if data.annotations and split_name in data.annotations.splits:
+        described = data.annotations.splits[split_name]
+        lines.append(f"  {described.describe(data.annotations.task)}")
     if split.broken:
         lines.append(f"  skipped when it was written: {len(split.broken)}")
     width = max(map(len, data.class_names), default=0)
@@ -189,14 +201,14 @@ def is_whole(data: DatasetInfo, shard: ShardInfo) -> bool:
         return False
 
 
-def _read(data, shard):
+def _read(data, shard, statistics=None):
     """Returns up to ten lines for corrupted records; number of examples and class histogram."""
     path, nothing = data.path(shard), (0, np.zeros(data.num_classes, int))
     if not folders.is_file(path):
         return [find_file_problem(data, shard)], *nothing
     try:
         _, crc32 = shards.scan(path)
-        counts = _count(data, path)
+        counts = _count(data, path, statistics)
     except (tf.errors.OpError, ValueError) as error:
         found = (record.problem for record in shards.walk(data, path) if record.problem)
         lines = list(itertools.islice(found, _MAX_PROBLEMS))
@@ -207,7 +219,7 @@ def _read(data, shard):
     return [], *counts
 
 
-def _count(data, path):
+def _count(data, path, statistics=None):
     """Reads a shard in batches and returns its counts; raises an error if a record is invalid."""
     parse = images.stored_fn(data.features, bool(data.num_classes), data.num_classes)
 
@@ -222,20 +234,25 @@ def _count(data, path):
                 fn_output_signature=tf.int32,
             )
             for name, feature in data.features.items()
-            if feature.is_image_file
+            if feature.is_image_file and not data.annotations
         ]
         pixels += [_largest_id(stored[name], data, name) for name in data.limits]
-        return sizes, labels if labels is not None else tf.zeros([0], tf.int32), pixels
+        annotated = annotation_checks.facts(stored, data) if data.annotations else {}
+        return sizes, labels if labels is not None else tf.zeros([0], tf.int32), pixels, annotated
 
     def batches():
         dataset = tf.data.TFRecordDataset(path).batch(_BATCH if not _is_encoded(data) else 64)
         return dataset.map(facts, num_parallel_calls=records.PARALLEL_CALLS)
 
     examples, histogram = 0, np.zeros(data.num_classes, int)
-    for sizes, labels, _ in records.iterate(batches):
+    if data.annotations and statistics is None:
+        statistics = annotation_checks.Statistics(data)
+    for sizes, labels, _, annotated in records.iterate(batches):
         for name, feature in data.features.items():
             if feature.encoding == "raw" and (sizes[name] != feature.num_bytes).any():
                 raise ValueError(name)
+        if annotated:
+            statistics.add(annotated)
         if len(labels):
             histogram += np.bincount(labels, minlength=len(histogram))
         examples += len(next(iter(sizes.values())))

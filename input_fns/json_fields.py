@@ -118,19 +118,31 @@ def mapping(value: Any, where: str) -> dict[str, Any]:
     return _check(value, where, isinstance(value, dict), "an object")
 
 
-def loads(content: str) -> Any:
+def loads(
+    content: str, is_strict: bool = True, change: Callable[[dict], dict] | None = None
+) -> Any:
     """Returns the value of a JSON text.
+
+    Args:
+      content: the text.
+      is_strict: whether NaN, Infinity and numbers that are too large are errors instead of floats.
+      change: applied to each object, innermost first; it may drop fields to save memory.
 
     Raises:
       DataError: it is not JSON, is nested too deep, has NaN, or repeats a key.
     """
+
+    def to_object(pairs):
+        value = _object(pairs)
+        return change(value) if change else value
+
     try:
         return json.loads(
             content,
-            object_pairs_hook=_object,
+            object_pairs_hook=to_object,
             parse_int=_parse_int,
-            parse_float=_parse_float,
-            parse_constant=_refuse_constant,
+            parse_float=_parse_float if is_strict else float,
+            parse_constant=_refuse_constant if is_strict else float,
         )
     except RecursionError as error:
         raise DataError("it is nested too deep") from error

@@ -11,11 +11,15 @@ The model gets:
 from __future__ import annotations
 
 import dataclasses
+import io
+import itertools
+from collections.abc import Iterator
 
 import tensorflow as tf
+from PIL import Image
 
 from common.constants import IGNORED_CLASS
-from input_fns import DataError, images
+from input_fns import DataError, images, records
 from input_fns.annotated_pipeline import AnnotatedPipeline
 from input_fns.dataset_info import Feature
 from input_fns.records import no_autograph
@@ -67,6 +71,22 @@ class SegmentationPipeline(AnnotatedPipeline):
             return features, labels
         done = self.augmentation.apply({**features, **labels}, random)
         return {"image": done["image"]}, {"mask": done["mask"]}
+
+    def image_sizes(self, split: str) -> Iterator[tuple[int, int]]:
+        """Yields height and width of each stored image of a split, in order."""
+        if self.stored_image.is_static:
+            size = self.stored_image.shape[:2]
+            yield from itertools.repeat(size, self.data.split(split).num_examples)
+            return
+
+        def files(serialized):
+            feature = {"image": self.stored_image}
+            return images.stored_fn(feature, has_labels=False)(serialized)[0]["image"]
+
+        for batch in records.iterate(lambda: records.in_order(self.data.files(split), files)):
+            for file in batch:
+                with Image.open(io.BytesIO(file)) as image:  # reads the header only
+                    yield image.height, image.width
 
     @no_autograph
     def features_from_pixels(self, pixels):

@@ -14,6 +14,7 @@ import tensorflow as tf
 from tensorflow.python.lib.io import tf_record  # continues after a corrupted record
 
 from common import folders
+from input_fns import annotation_checks
 from input_fns.dataset_info import DatasetInfo
 
 # A record: length (8 bytes), its checksum (4), data, their checksum (4).
@@ -106,6 +107,12 @@ class _Checker:
         with tf.Graph().as_default():
             self._encoded = tf.compat.v1.placeholder(tf.string, [])
             self._decode = tf.io.decode_image(self._encoded, expand_animations=False)
+            self._annotated = self._stored = None
+            if data.annotations:
+                self._stored = {
+                    name: tf.compat.v1.placeholder(tf.string, [1]) for name in data.features
+                }
+                self._annotated = annotation_checks.facts(self._stored, data)
             self._session = tf.compat.v1.Session()
 
     def __call__(self, record):
@@ -124,11 +131,22 @@ class _Checker:
             lowest, limit = self._limits.get(name, (0, 0))
             if limit and not _are_within(values[0], feature, lowest, limit):
                 return f"'{name}' has values outside of {lowest} to {limit - 1}"
+        if self._annotated:
+            return self._annotation_problem(stored)
         if self._data.num_classes:
             labels = stored["label"].int64_list.value if "label" in stored else []
             if len(labels) != 1 or not 0 <= labels[0] < self._data.num_classes:
                 return f"its label {list(labels)} is none of the {self._data.num_classes} classes"
         return None
+
+    def _annotation_problem(self, stored):
+        fed = {self._stored[name]: list(stored[name].bytes_list.value) for name in self._stored}
+        try:
+            found = self._session.run(self._annotated, fed)
+        except tf.errors.InvalidArgumentError as error:  # another size than dataset.json says
+            return f"its image or mask is not as dataset.json says: {error.message[:100]}"
+        example = {name: values[0] for name, values in found.items()}
+        return annotation_checks.find_problem(example, self._data.annotations)
 
     def _decodes(self, encoded):
         try:

@@ -82,6 +82,9 @@ class Evaluation(Protocol):
         a TPU, where examples do not come back to the host.
       labels: like `features`.
       predictions: predictions of these examples.
+      worst: `{"features", "labels", "predictions", "scores", "indices"}` of the examples with the
+        lowest scores of a `RankingReport`, the lowest first; indices are places in the split. {}
+        without such a report, and on a TPU.
     """
 
     step: int
@@ -89,6 +92,7 @@ class Evaluation(Protocol):
     features: Tensors
     labels: Any
     predictions: Tensors
+    worst: Mapping[str, Any]
 
     def write_file(self, name: str, content: str | bytes) -> None:
         """Writes a file into the folder of the evaluation."""
@@ -100,8 +104,11 @@ class Evaluation(Protocol):
         """Writes Markdown to TensorBoard."""
 
 
+@runtime_checkable
 class Report(Protocol):
     """Images and tables of an evaluation, such as a confusion matrix.
+
+    A host metric with these methods is a report too: it has seen the whole split.
 
     Attributes:
       num_examples: how many of the first examples of the split `write` needs.
@@ -114,6 +121,20 @@ class Report(Protocol):
 
     def text(self, evaluation: Evaluation) -> str:
         """Returns what `--mode=eval` prints, or ""."""
+
+
+@runtime_checkable
+class RankingReport(Report, Protocol):
+    """A report that also needs the worst examples of the whole split. A model has at most one.
+
+    Attributes:
+      num_worst: how many of the examples with the lowest scores `write` needs.
+    """
+
+    num_worst: int
+
+    def score(self, features: Tensors, labels: Any, predictions: Tensors) -> Any:
+        """Returns the score of each example of a batch, a float32 tensor `[batch]`."""
 
 
 def check_fractions(params: Params, *names: str) -> None:

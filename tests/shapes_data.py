@@ -141,9 +141,7 @@ def coco(drawn: dict[int, Drawing]) -> dict:
                     "bbox": [x0, y0, x1 - x0, y1 - y0],
                     "area": int(mask.sum()),
                     "iscrowd": 0,
-                    "segmentation": [[x0, y0, x1, y0, x1, y1, x0, y1]]
-                    if kind
-                    else run_lengths(mask),
+                    "segmentation": [polygon] if kind else run_lengths(mask),
                 }
             )
     categories = [{"id": i, "name": name} for i, name in zip(CATEGORY_IDS, CLASS_NAMES)]

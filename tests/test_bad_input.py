@@ -9,8 +9,9 @@ import sys
 import pytest
 
 import run_cpu
-from input_fns import memory
+from input_fns import DataError, memory
 from input_fns.convert import writer
+from tests import shapes_data
 
 # `WRITE_TABLE=1 pytest -n 0 tests/test_bad_input.py` appends the rows to the table.
 ROOT = pathlib.Path(__file__).parents[1]
@@ -69,6 +70,11 @@ def tree(path):
         (["--center_crop=nan"], "it is not a finite decimal number"),
         (["--image_size=99999999x99999999"], "each of at most 7 digits"),
         (["--synthetic_text=8x9999999"], "it must be at most 65536x1048576"),
+        (
+            ["--synthetic_text=8x99", "--synthetic_task=detection"],
+            "--synthetic_task=detection is of images. Use --image_size",
+        ),
+        (["--augment=mosaic:1"], "--augment: box_crop, scale_jitter, mosaic need boxes or masks"),
         (["--model_dir=~unknown_user/x"], "the home folder of '~' is unknown"),
         (["--best_metric= accuracy"], "it begins or ends with a space"),
         (["--mode=eval", "--checkpoint="], "flag --checkpoint=: it is empty"),
@@ -148,6 +154,105 @@ def test_an_invalid_flag_and_its_message(error_line, arguments, message, data_di
     for path, name in ((data_dir, "DATA_DIR"), (f"{tmp_path}/model", "MODEL_DIR"), (ROOT, "HERE")):
         line = line.replace(str(path), name)
     row = f"| `{' '.join(arguments)}` | {line.partition('error: ')[2].replace('|', '/')} |\n"
+    if "WRITE_TABLE" in os.environ:
+        with open(TABLE, "a") as file:
+            file.write(row)
+    assert row in TABLE.read_text()
+
+
+def edit_json(name, change):
+    """Returns a function that changes the content of the JSON of drawn shapes."""
+
+    def edit(folder):
+        path = folder / "annotations" / f"instances_{name}.json"
+        content = json.loads(path.read_text())
+        change(content)
+        path.write_text(json.dumps(content))
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("dataset", "what", "edit"),
+    [
+        (
+            "coco",
+            "two images with one id",
+            edit_json("train", lambda c: c["images"].append(c["images"][0])),
+        ),
+        (
+            "coco",
+            "a class of no category",
+            edit_json("train", lambda c: c["annotations"][0].update(category_id=9)),
+        ),
+        (
+            "coco",
+            "a file outside of the folder",
+            edit_json("train", lambda c: c["images"][0].update(file_name="../x.png")),
+        ),
+        (
+            "coco",
+            "a box of three numbers",
+            edit_json("train", lambda c: c["annotations"][0].update(bbox=[1, 2, 3])),
+        ),
+        (
+            "coco",
+            "other class names in another split",
+            edit_json("val", lambda c: c["categories"][0].update(name="ring")),
+        ),
+        ("coco", "no box", edit_json("train", lambda c: c.update(annotations=[]))),
+        (
+            "coco",
+            "no images",
+            lambda folder: (folder / "train").rename(folder / "elsewhere"),
+        ),
+        (
+            "voc",
+            "a DOCTYPE",
+            lambda folder: (folder / "Annotations" / "0000005.xml").write_text(
+                '<!DOCTYPE a [<!ENTITY b "c">]>\n<annotation>&b;</annotation>'
+            ),
+        ),
+        (
+            "voc",
+            "a list of files with a path",
+            lambda folder: (folder / "ImageSets" / "Main" / "train.txt").write_text("../x\n"),
+        ),
+        (
+            "image_masks",
+            "no class names",
+            lambda folder: (folder / "classes.txt").unlink(),
+        ),
+        (
+            "image_masks",
+            "masks of other names",
+            lambda folder: [
+                path.rename(path.with_name(f"{path.stem}_mask.png"))
+                for path in (folder / "masks" / "train").iterdir()
+            ],
+        ),
+        (
+            "image_masks",
+            "too few class names",
+            lambda folder: (folder / "classes.txt").write_text("ground\n"),
+        ),
+    ],
+)
+def test_invalid_annotations_and_their_message(prepare, tmp_path, dataset, what, edit):
+    write = {
+        "coco": shapes_data.write_coco,
+        "voc": shapes_data.write_voc,
+        "image_masks": shapes_data.write_masks,
+    }[dataset]
+    folder = tmp_path / "SOURCE"
+    write(folder, {"train": 2, "val": 1}, size=(16, 16), side=(4, 6))
+    edit(folder)
+    with pytest.raises(DataError) as found:
+        prepare(f"--dataset={dataset}", f"--source={folder}", f"--data_dir={tmp_path}/data")
+    assert not (tmp_path / "data").exists()
+    line = str(found.value).replace(str(tmp_path) + "/", "")
+    assert "\n" not in line
+    row = f"| `{dataset}` | {what} | {line} |\n"
     if "WRITE_TABLE" in os.environ:
         with open(TABLE, "a") as file:
             file.write(row)

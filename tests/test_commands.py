@@ -18,7 +18,7 @@ from engine.checkpoints import writer
 from engine.cli import flags, prepare_data_flags
 from models import registry
 from models.text import bert
-from tests import formats
+from tests import formats, shapes_data
 from tests.input_fns.convert import text_data
 from tools import keras_weights
 
@@ -217,6 +217,18 @@ def write_texts(folder):
     (folder / "wiki" / "a.txt").write_text("\n\n".join([*sentences, "\n".join(sentences)]))
 
 
+def write_annotated_images(folder):
+    """Writes the images with boxes and masks that docs/data.md names."""
+    shapes_data.write_coco(folder / "shapes_coco", {"train": 6, "val": 3})
+    shapes_data.write_voc(folder / "VOC2007", {"train": 6, "val": 3})
+    shapes_data.write_masks(folder / "drawn", {"train": 6, "val": 3})
+    for split in ("train", "val"):
+        for kind, suffix in (("images", ""), ("masks", "annot")):
+            place = folder / "CamVid" / f"{split}{suffix}"
+            place.parent.mkdir(exist_ok=True)
+            (folder / "drawn" / kind / split).rename(place)
+
+
 @pytest.fixture
 def _files(tmp_path, monkeypatch, pair_files):
     """Changes to a folder that holds the files that the commands of the pages read."""
@@ -237,6 +249,8 @@ def _files(tmp_path, monkeypatch, pair_files):
     write_squad2(tmp_path / "squad2")
     write_sst2(tmp_path / "SST-2")
     write_texts(tmp_path)
+    write_annotated_images(tmp_path)
+    shapes_data.write_coco(tmp_path / "shapes", {"train": 16, "val": 20})
     (tmp_path / "new.en").symlink_to(pair_files / "test.en")
     with tf.Graph().as_default(), tf.compat.v1.Session():
         network = tf.keras.applications.MobileNet(weights=None, include_top=False, alpha=0.75)
@@ -276,3 +290,30 @@ def test_commands_run(page, run):
             assert end.value.code == 0
         else:
             run(*words)
+
+
+@pytest.mark.slow  # two minutes: the newcomer's path
+def test_a_newcomer_reaches_ap50_of_0_9(prepare, run_with, tmp_path, result, monkeypatch):
+    shapes_data.write_coco(tmp_path / "shapes", {"train": 400, "val": 60})
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    monkeypatch.chdir(tmp_path)
+    for program, *arguments in COMMANDS["detection.md"]:
+        prepare(*arguments) if program == "prepare_data.py" else run_with(*arguments)
+    assert result("runs/shapes", 200)["eval"]["AP50"] >= 0.9
+    folders = (pathlib.Path("runs/shapes/eval"), pathlib.Path("detections"))
+    evaluated, predicted = ((folder / "detections.json").read_text() for folder in folders)
+    assert evaluated == predicted
+    assert len(pathlib.Path("new.jsonl").read_text().splitlines()) == 60
+    (path,) = pathlib.Path("runs/shapes/export").iterdir()
+    image_id, drawing = next(iter(shapes_data.drawings("val", 1).items()))
+    content = pathlib.Path("shapes", "val", shapes_data.file_name(image_id)).read_bytes()
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        model = tf.compat.v1.saved_model.load(session, ["serve"], str(path))
+        signature = model.signature_def["image_bytes"]
+        served = session.run(
+            {name: tensor.name for name, tensor in signature.outputs.items()},
+            {signature.inputs["image_bytes"].name: [content]},
+        )
+    shown = served["scores"][0] >= 0.5
+    expected = [shapes_data.CLASS_NAMES[number].encode() for number in drawing.classes]
+    assert sorted(served["class_names"][0][shown].tolist()) == sorted(expected)

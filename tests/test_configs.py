@@ -14,7 +14,8 @@ from tests.marks import slow
 
 _ALL = sorted((pathlib.Path(__file__).parents[1] / "configs").glob("*.cfg"))
 BERT = [path for path in _ALL if path.stem.startswith("bert_")]
-CONFIGS = [path for path in _ALL if path not in BERT]
+DETECTION = [path for path in _ALL if "retinanet" in path.stem]
+CONFIGS = [path for path in _ALL if path not in BERT + DETECTION]
 # Trainable parameters, worked out layer by layer.
 PARAMETERS = {
     "digits": 9 * 32 + 64 + 9 * 32 * 32 + 64 + (4 * 4 * 32 + 1) * 128 + 129 * 10,
@@ -67,6 +68,43 @@ def test_a_recipe_is_built(path, like_real):
     variables = tf.compat.v1.trainable_variables()
     parameters = sum(variable.shape.num_elements() for variable in variables)
     assert parameters == PARAMETERS.get(path.stem, parameters)
+
+
+CLASSES = {"coco": 80, "bccd": 3, "shapes": 2}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path if path.stem.startswith("shapes") else slow(path) for path in DETECTION],
+    ids=lambda path: path.stem,
+)
+def test_a_recipe_of_detection_is_built(path):
+    recipe = flags.FLAGS
+    recipe.unparse_flags()
+    recipe(["program", f"--flagfile={path}", "--data_dir=d", "--model_dir=m"])
+    model = registry.find(recipe.model)
+    properties = {"num_classes": CLASSES[recipe.dataset]}
+    params = hparams.resolve(model, recipe.params, properties, recipe.precision)
+    size = [recipe.train_batch_size, *recipe.image_size, 3]
+    features = {
+        "image": tf.compat.v1.placeholder(tf.uint8, size),
+        "image_info": tf.compat.v1.placeholder(tf.float32, [size[0], 3]),
+    }
+    outputs = forward.infer(model, features, params, training=True)
+    found = model.predictions(features, outputs, params)
+    assert found["boxes"].shape.as_list() == [size[0], params["max_detections"], 4]
+    if params["backbone"] == "resnet50":
+        sizes = (variable.shape.num_elements() for variable in tf.compat.v1.trainable_variables())
+        assert sum(sizes) == _retinanet_r50(CLASSES[recipe.dataset])
+
+
+def _retinanet_r50(num_classes):
+    """Returns the parameters: backbone, 3 lateral and 5 output convolutions, heads, batch norm."""
+    convolution, norm = (9 * 256 + 1) * 256, 2 * 256
+    backbone = 25_557_032 - 2049 * 1000  # without the classifier
+    pyramid = (512 + 1024 + 2048 + 3) * 256 + 5 * (convolution + norm)
+    heads = 2 * 4 * (convolution + 5 * norm) + (9 * 256 + 1) * 9 * (num_classes + 4)
+    return backbone + pyramid + heads
 
 
 # --max_length of the data set of each recipe, and the number of classes.

@@ -36,6 +36,8 @@ _COLORS = {"training": "#1f77b4", "evaluation": "#d62728"}
 # Evaluation metric -> training summary of the same quantity, drawn in one plot.
 _SAME = {"average_loss": "loss"}
 _NUM_PREDICTIONS, _CELL = 24, 96
+# Pictures of an evaluation, and what their names do not say.
+_TITLES = {"confusion_matrix": "confusion matrix, rows are labels"}
 # Exceptions of reading a missing, truncated or invalid file.
 _BROKEN = (
     OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError,
@@ -211,11 +213,12 @@ def _evaluation(model_dir, results):
     step, figures = evaluated[-1]["step"], evaluated[-1]["eval"]
     numbers = {key: value for key, value in figures.items() if not isinstance(value, (list, dict))}
     rows = _table(["step", *numbers], [[step, *numbers.values()]])
-    for name in _names(os.path.join(model_dir, "eval"), f"confusion_matrix_{step}.png"):
+    for name in _names(os.path.join(model_dir, "eval"), rf"([a-z_]+)_{step}\.png"):
         path = os.path.join(model_dir, "eval", name[0])
         if not tf.io.gfile.isdir(path):
+            title = _TITLES.get(name[1], name[1].replace("_", " "))
             with tf.io.gfile.GFile(path, "rb") as file:
-                rows += f"<p>{_image_tag(file.read(), 'confusion matrix, rows are labels')}</p>"
+                rows += f"<p>{html.escape(title)}<br>{_image_tag(file.read(), title)}</p>"
     return rows
 
 

@@ -24,7 +24,7 @@ FILE_NAME = "trained_on.json"
 def properties(pipeline: Pipeline) -> dict[str, Any]:
     """Returns the properties of a data set that a model depends on, as JSON types."""
     return {
-        "classes": list(pipeline.data.class_names),
+        "classes": list(pipeline.data.all_class_names),
         "features": {
             name: [feature.dtype, *feature.shape]
             for name, feature in sorted(pipeline.features.items())

@@ -14,7 +14,7 @@ from engine.checkpoints import find
 from engine.checkpoints.best import BEST_DIR, BestCheckpoint
 from engine.cli import run_errors
 from engine.distribute import tf_config
-from engine.evaluation import host_metrics, predictions
+from engine.evaluation import class_maps, host_metrics, predictions
 from engine.evaluation.evaluator import Evaluator
 from engine.hooks import results
 from engine.run_settings import RunSettings, TrainingState
@@ -162,6 +162,8 @@ def predict(estimator, settings, state, input_fns):
         translation.write_file(estimator, settings, input_fns.predict)
     elif settings.prediction.has_files:
         host_metrics.write_predictions(settings, estimator, input_fns.host)
+    elif class_maps.are_predicted(settings.dataset):
+        class_maps.write_files(estimator, settings, input_fns.predict)
     else:
         predictions.write_file(estimator, settings, input_fns.predict)
 

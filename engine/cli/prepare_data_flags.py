@@ -5,6 +5,7 @@ from __future__ import annotations
 from absl import flags
 
 from common import names, strict_flags
+from common.constants import ANNOTATION_TASKS
 from common.messages import did_you_mean
 from engine.cli.size_flag import SizeParser, SizeSerializer
 from input_fns import convert
@@ -66,8 +67,9 @@ _define(
 flags.DEFINE_enum(
     "task",
     "classification",
-    ("classification", "regression"),
-    "Whether the labels of text_files are classes or numbers.",
+    ("classification", "regression", *ANNOTATION_TASKS),
+    "Whether the labels of text_files are classes or numbers; whether coco and voc have boxes "
+    "(detection, the default) or masks.",
     flag_values=FLAGS,
 )
 _define(flags.DEFINE_string, "group_column", "", "Column whose equal values stay in one split.")
@@ -153,6 +155,49 @@ _define(
     lower_bound=0.0,
     upper_bound=1.0,
 )
+_define(
+    flags.DEFINE_list,
+    "annotations",
+    [],
+    "JSON of coco: FILE, or SPLIT=FILE for each split; default: those in the folder of --source.",
+)
+_define(
+    flags.DEFINE_string,
+    "image_folder",
+    "",
+    "Folder of the images in --source; {split} is the name of a split. Default: the usual ones.",
+)
+_define(flags.DEFINE_string, "mask_folder", "", "Folder of the masks, as --image_folder.")
+_define(flags.DEFINE_string, "image_suffix", "", "End of the names of images, not of masks.")
+_define(flags.DEFINE_string, "mask_suffix", "", "End of the names of masks, not of images.")
+_define(
+    flags.DEFINE_list,
+    "mask_values",
+    [],
+    "Value of each class in the masks, in the order of the classes; default: 0,1,2,...",
+)
+_define(
+    flags.DEFINE_list,
+    "ignored",
+    [],
+    "Values or classes of masks that count neither in the loss nor in metrics; default: 255.",
+)
+_define(
+    flags.DEFINE_integer,
+    "max_boxes",
+    0,
+    "Boxes stored per image, the largest ones; 0: as many as the image with the most has.",
+    lower_bound=0,
+    upper_bound=2**16,
+)
+_define(
+    flags.DEFINE_integer,
+    "box_origin",
+    1,
+    "First pixel of the corners of voc: 1 as in Pascal VOC, or 0 if they are continuous.",
+    lower_bound=0,
+    upper_bound=1,
+)
 for _name in ("validation", "test"):
     _define(
         flags.DEFINE_float,
@@ -202,7 +247,10 @@ def _check_text(path):
     return True
 
 
-for _name in ("data_dir", "source", "csv", "vocabulary", "contact_sheet", "name"):
+for _name in (
+    *("data_dir", "source", "csv", "vocabulary", "contact_sheet", "name"),
+    *("image_folder", "mask_folder", "image_suffix", "mask_suffix"),
+):
     flags.register_validator(
         _name, lambda path: path is None or _check_text(path), flag_values=FLAGS
     )
@@ -222,7 +270,10 @@ def _check_list(values):
     return True
 
 
-for _name in ("label_columns", "text_columns", "columns", "languages"):
+for _name in (
+    *("label_columns", "text_columns", "columns", "languages"),
+    *("annotations", "mask_values", "ignored"),
+):
     flags.register_validator(_name, _check_list, flag_values=FLAGS)
 
 
@@ -276,6 +327,11 @@ def _check_source(values):
                 f"--{name} is not valid for --dataset={dataset}, only for "
                 f"{', '.join(convert.users_of(name))}"
             )
+    if FLAGS["task"].present and values["task"] not in source.tasks:
+        raise flags.ValidationError(
+            f"--task={values['task']} is not valid for --dataset={dataset}. Valid: "
+            f"{', '.join(source.tasks)}"
+        )
     if convert.is_custom(dataset) and ":" in values["name"]:
         raise flags.ValidationError(
             f"--name={values['name']} has a colon, which --dataset of run_*.py takes for a function"

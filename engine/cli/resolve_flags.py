@@ -15,7 +15,7 @@ from engine.checkpoints.model_dir_lock import BEST_LOCK, TRAIN_LOCK, ModelDirLoc
 from engine.cli import hparams, pipelines, startup
 from engine.cli.flags import FLAGS, TRAINING_MODES, as_flagfile, batch_sizes, is_own_dataset
 from engine.distribute.tf_config import Task
-from engine.evaluation import host_metrics, predictions
+from engine.evaluation import class_maps, host_metrics, predictions
 from engine.evaluation.image_input import ImageInput
 from engine.hooks import memory_check
 from engine.hooks.progress import Clock, StepCounter
@@ -187,7 +187,7 @@ def _check_prediction(pipeline, has_files):
         )
     if not FLAGS.predict_output:
         return
-    if has_files:
+    if has_files or class_maps.are_predicted(data):
         if folders.is_file(FLAGS.predict_output):
             raise UsageError(
                 f"--predict_output={FLAGS.predict_output} is a file, but --model={FLAGS.model} "

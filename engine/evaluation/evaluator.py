@@ -11,7 +11,7 @@ from engine.evaluation import host_metrics, reports
 from engine.evaluation.eval_session import EvalSession
 from engine.hooks import progress, results, summaries
 from input_fns import DataError
-from models.model import ModelError
+from models.model import ModelError, Report
 
 
 class Evaluator:
@@ -51,12 +51,16 @@ class Evaluator:
             folder=results.evaluation_dir(settings.model_dir, checkpoint),
             step=step,
             metrics=metrics,
-            features=examples.get("features", {}),
-            labels=examples.get("labels"),
-            predictions=examples.get("predictions", {}),
+            features=examples.first.get("features", {}),
+            labels=examples.first.get("labels"),
+            predictions=examples.first.get("predictions", {}),
+            worst=examples.worst,
         )
         host_metrics.write_files(updated, evaluation.folder)
-        model_reports = settings.model.reports(settings.params, settings.pipeline)
+        model_reports = [
+            *settings.model.reports(settings.params, settings.pipeline),
+            *(metric for metric in updated if isinstance(metric, Report)),
+        ]
         if found:
             summaries.write_scalars(evaluation.folder, step, found)
         for report in model_reports:
@@ -72,16 +76,16 @@ class Evaluator:
         return metrics
 
     def _metrics(self, checkpoint):
-        """Returns the metrics of the graph, the global step and the first examples of the split."""
+        """Returns the metrics of the graph, the global step and the `ExamplesHook`."""
         settings = self._settings
         split, batch_size = settings.evaluation.split, settings.evaluation.batch_size
         size = settings.dataset.split(split).num_examples
         num_batches = -(-size // batch_size)
         name = find.folder_label(settings.model_dir, checkpoint) or None
-        first = reports.FirstExamplesHook()
+        examples = reports.ExamplesHook()
         # A TPU evaluates in one session.run.
         progress_hook = progress.EvalProgressHook("eval", size, batch_size)
-        hooks = [first] if settings.use_tpu else [first, progress_hook]
+        hooks = [examples] if settings.use_tpu else [examples, progress_hook]
         if self._session is not None:
             metrics = self._session.evaluate(num_batches, hooks, checkpoint, name)
         else:
@@ -97,4 +101,4 @@ class Evaluator:
                 f"evaluated {metrics['examples']} examples, but split '{split}' has {size}: the "
                 "shards and dataset.json disagree"
             )
-        return metrics, step, first.examples
+        return metrics, step, examples

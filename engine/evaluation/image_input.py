@@ -18,6 +18,7 @@ class ImageInput:
     Attributes:
       paths: paths of all files.
       names: paths relative to the folder, of the valid images read so far.
+      sizes: `(height, width)` of these images.
     """
 
     def __init__(self, path: str, image_size: tuple[int, int] | None, channels: int):
@@ -46,6 +47,7 @@ class ImageInput:
         self._image_size, self._channels = image_size, channels
         self._num_known = 0
         self.names: list[str] = []
+        self.sizes: list[tuple[int, int]] = []
 
     def files(self) -> Iterator[bytes]:
         """Yields each image as prepare_data.py would store it; prints the names of broken ones."""
@@ -60,4 +62,5 @@ class ImageInput:
                 continue
             if is_new:
                 self.names.append(os.path.relpath(path, self._folder))
+                self.sizes.append((image.height, image.width))
             yield image.data

@@ -52,7 +52,7 @@ def write_file(estimator, settings, predict_input_fn) -> None:
         yield_single_examples=False,
     )
     names = settings.pipeline.file_names(what) if given is None else iter(given.names)
-    batches = (_with_names(batch, settings.dataset.class_names, names) for batch in batches)
+    batches = (_with_names(batch, settings.dataset.all_class_names, names) for batch in batches)
     first = next(batches, None)
     if first is None:
         raise DataError(f"none of the {size} examples of {what} can be read")
@@ -68,7 +68,7 @@ def write_file(estimator, settings, predict_input_fn) -> None:
 
 def _with_names(batch, class_names, file_names):
     # A TPU computes class indices; names are added on the host, like in a SavedModel.
-    if class_names and np.ndim(batch.get("classes")) == 1:
+    if class_names and (np.ndim(batch.get("classes")) == 1 or "num_detections" in batch):
         batch["class_names"] = np.array(class_names)[batch["classes"]]
     if file_names is None:
         return batch
@@ -81,10 +81,18 @@ def _write_jsonl(file, batches):
     for batch in batches:
         columns = {name: values.tolist() for name, values in batch.items()}
         for row in zip(*columns.values()):
-            line = {"index": written, **dict(zip(columns, row))}
+            line = _without_padding({"index": written, **dict(zip(columns, row))})
             file.write(json.dumps(line, default=results.to_json).encode() + b"\n")
             written += 1
     return written
+
+
+def _without_padding(line):
+    """Returns a line with the lists of detections cut at `num_detections`."""
+    count = line.get("num_detections")
+    if count is None:
+        return line
+    return {name: v[:count] if isinstance(v, list) else v for name, v in line.items()}
 
 
 def _write_npz(file, batches):

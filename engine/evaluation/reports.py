@@ -13,8 +13,9 @@ import tensorflow as tf
 from common import files
 from common.constants import EXAMPLE_WEIGHT
 from engine.hooks import summaries
+from models.model import RankingReport
 
-_COLLECTION = "first_examples"
+_COLLECTION = "report_examples"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Evaluation:
     features: dict[str, Any]
     labels: Any
     predictions: dict[str, Any]
+    worst: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def write_file(self, name: str, content: str | bytes) -> None:
         """Writes a file atomically."""
@@ -47,8 +49,8 @@ class Evaluation:
         summaries.write_text(self.folder, self.step, tag, markdown)
 
 
-def keep_first_examples(settings, features, labels, predict) -> None:
-    """Makes the first examples of a batch available to `FirstExamplesHook`.
+def keep_examples(settings, features, labels, predict) -> None:
+    """Makes the examples of a batch that reports show available to `ExamplesHook`.
 
     Args:
       settings: `RunSettings`; the reports of its model say how many examples they need.
@@ -57,43 +59,68 @@ def keep_first_examples(settings, features, labels, predict) -> None:
       predict: function that builds the predictions.
     """
     reports = settings.model.reports(settings.params, settings.pipeline)
-    count = max((report.num_examples for report in reports), default=0)
-    if not count or settings.use_tpu:
+    num_first = max((report.num_examples for report in reports), default=0)
+    ranking = [report for report in reports if isinstance(report, RankingReport)]
+    if settings.use_tpu or not (num_first or ranking):
         return
     examples = {"features": features, "labels": labels, "predictions": predict()}
-    first = tf.nest.map_structure(lambda tensor: tensor[:count], examples)
-    tf.compat.v1.add_to_collection(_COLLECTION, (first, count))
+    if ranking:
+        with tf.name_scope("ranking"):
+            examples["scores"] = ranking[0].score(features, labels, examples["predictions"])
+    else:
+        examples = tf.nest.map_structure(lambda tensor: tensor[:num_first], examples)
+    num_worst = max((report.num_worst for report in ranking), default=0)
+    tf.compat.v1.add_to_collection(_COLLECTION, (examples, num_first, num_worst))
 
 
-class FirstExamplesHook(tf.estimator.SessionRunHook):
-    """Fetches the first examples of an evaluation.
+class ExamplesHook(tf.estimator.SessionRunHook):
+    """Fetches the first and the worst examples of an evaluation.
 
     Attributes:
-      examples: `{"features", "labels", "predictions"}` of NumPy arrays without padding; {} if the
-        graph keeps none.
+      first: `{"features", "labels", "predictions"}` of NumPy arrays without padding, the first
+        examples; {} if the graph keeps none.
+      worst: the same of the examples with the lowest scores, in order, with `scores` and `indices`,
+        the places in the split; {} if the graph has no scores.
     """
 
     def begin(self):
         """Looks up the tensors; called at the start of each evaluation."""
         kept = tf.compat.v1.get_collection(_COLLECTION)
-        self._fetches, self._count = kept[0] if kept else (None, 0)
-        self.examples = {}
+        self._fetches, self._num_first, self._num_worst = kept[0] if kept else (None, 0, 0)
+        self._seen, self.first, self.worst = 0, {}, {}
 
     def before_run(self, run_context):
         """Fetches the tensors while examples are missing."""
         del run_context
-        return tf.estimator.SessionRunArgs(self._fetches) if self._count else None
+        needed = self._num_worst or self._seen < self._num_first
+        return tf.estimator.SessionRunArgs(self._fetches) if needed else None
 
     def after_run(self, run_context, run_values):
-        """Adds the examples, without padding."""
+        """Adds the examples of the batch, without padding."""
         del run_context
         if not run_values.results:
             return
         is_example = run_values.results["features"][EXAMPLE_WEIGHT] > 0
-        new = tf.nest.map_structure(
-            lambda array: array[is_example][: self._count], run_values.results
-        )
-        self._count -= min(self._count, int(is_example.sum()))
-        if self.examples:
-            new = tf.nest.map_structure(lambda *parts: np.concatenate(parts), self.examples, new)
-        self.examples = new
+        new = tf.nest.map_structure(lambda array: array[is_example], run_values.results)
+        count = int(is_example.sum())
+        scores = new.pop("scores", None)
+        missing = max(0, self._num_first - self._seen)
+        if missing:
+            self.first = _concatenate(self.first, _rows(new, slice(missing)))
+        if self._num_worst:
+            indices = np.arange(self._seen, self._seen + count)
+            self.worst = _concatenate(self.worst, {**new, "scores": scores, "indices": indices})
+            order = np.argsort(self.worst["scores"], kind="stable")[: self._num_worst]
+            self.worst = _rows(self.worst, order)
+        self._seen += count
+
+
+def _rows(examples, chosen):
+    """Returns copies of the chosen rows, so that the batch can be freed."""
+    return tf.nest.map_structure(lambda array: array[chosen].copy(), examples)
+
+
+def _concatenate(examples, more):
+    if not examples:
+        return more
+    return tf.nest.map_structure(lambda *parts: np.concatenate(parts), examples, more)

@@ -24,7 +24,7 @@ def export_saved_model(estimator, settings, checkpoint: str) -> str:
     (`export_check`), so a server that watches `export_dir` never loads an incomplete model.
 
     It also contains `MODEL_CARD.json` (see `model_card`) and, in `assets.extra/`:
-    `class_names.txt`, one class name per line in the order of the probabilities;
+    `class_names.txt`, one class name per line in the order of the classes;
     `sample_<input>.npy`, the first examples of the evaluation split; and warm-up requests for
     TensorFlow Serving.
 
@@ -119,7 +119,7 @@ def _write_extras(folder, settings, requests):
                 continue  # astype("S") would strip NUL bytes at the end of a record
             path = os.path.join(folder, sample_file(name))
             np.save(path, examples.astype("S") if is_bytes else examples)
-    if settings.dataset.class_names:
+    if settings.dataset.all_class_names:
         with open(os.path.join(folder, "class_names.txt"), "w", encoding="utf-8") as file:
-            file.writelines(f"{name}\n" for name in settings.dataset.class_names)
+            file.writelines(f"{name}\n" for name in settings.dataset.all_class_names)
     return {name: os.path.join(folder, name) for name in os.listdir(folder)}

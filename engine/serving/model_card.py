@@ -35,7 +35,7 @@ def write(path: str, settings, checkpoint: str, report) -> dict:
         "params": settings.params,
         "data_set": {
             "name": settings.dataset.name,
-            "classes": list(settings.dataset.class_names),
+            "classes": list(settings.dataset.all_class_names),
             "examples": {
                 name: split.num_examples for name, split in settings.dataset.splits.items()
             },

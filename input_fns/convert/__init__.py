@@ -6,6 +6,8 @@ import dataclasses
 import importlib
 from collections.abc import Mapping
 
+from common.constants import ANNOTATION_TASKS
+
 
 @dataclasses.dataclass(frozen=True)
 class Source:
@@ -19,6 +21,7 @@ class Source:
       encoder: module of `input_fns.convert` whose `encode` turns the text that it yields, in the
         final splits, into rows of tokens; "" if it yields rows.
       defaults: `{flag: default}`, if it differs from that of the flag.
+      tasks: valid values of --task, if it is taken.
     """
 
     module: str
@@ -26,7 +29,8 @@ class Source:
     takes: tuple[str, ...] = ()
     is_shuffled: bool = False
     encoder: str = ""
-    defaults: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    defaults: Mapping[str, int | str] = dataclasses.field(default_factory=dict)
+    tasks: tuple[str, ...] = ()
 
 
 # SentencePiece model types.
@@ -38,7 +42,17 @@ _PRETRAINING = (
     *("max_predictions_per_seq", "masked_lm_prob", "whole_word_mask", "dupe_factor"),
     "short_seq_prob",
 )
+_MASKS = ("mask_folder", "mask_values", "ignored")
 _IMAGES = ("image_size", "channels", "workers", "name", *_HOLD_OUT)
+
+
+def _annotated(module, tasks, takes):
+    """Returns a source of images with boxes or masks."""
+    takes = ("class_names", "channels", "workers", "name", "image_folder", *takes, *_HOLD_OUT)
+    takes = ("task", *takes) if len(tasks) > 1 else takes
+    return Source(
+        module, ("source",), takes, is_shuffled=True, defaults={"task": tasks[0]}, tasks=tasks
+    )
 
 
 def _text(module, needs=(), takes=()):
@@ -69,6 +83,11 @@ SOURCES = {
         ),
         is_shuffled=True,
     ),
+    "coco": _annotated("coco", ANNOTATION_TASKS, ("annotations", "max_boxes")),
+    "voc": _annotated("voc", ANNOTATION_TASKS, ("max_boxes", "box_origin", *_MASKS)),
+    "image_masks": _annotated(
+        "image_masks", ANNOTATION_TASKS[1:], (*_MASKS, "image_suffix", "mask_suffix")
+    ),
     "parallel_text": Source(
         "parallel_text",
         ("source", "languages"),
@@ -84,10 +103,13 @@ SOURCES = {
         encoder="squad_encode",
         defaults={"max_length": 384},
     ),
-    "text_files": _text(
-        "text_files",
-        needs=("text_columns", "label_columns"),
-        takes=("columns", "split_column", "group_column", "class_names", "task"),
+    "text_files": dataclasses.replace(
+        _text(
+            "text_files",
+            needs=("text_columns", "label_columns"),
+            takes=("columns", "split_column", "group_column", "class_names", "task"),
+        ),
+        tasks=("classification", "regression"),
     ),
     "token_files": dataclasses.replace(
         _text("token_files", takes=("columns", "text_columns", "label_columns")),

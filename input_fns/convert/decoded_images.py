@@ -38,12 +38,14 @@ class StoredImage:
       data: a JPEG or PNG file, or uint8 pixels.
       encoding: "jpeg", "png" or "raw".
       height, width: size of the decoded image.
+      orientation: EXIF orientation that was applied, 1 (none) to 8.
     """
 
     data: bytes
     encoding: str
     height: int
     width: int
+    orientation: int = 1
 
 
 def read(data: bytes, image_size: tuple[int, int] | None, channels: int) -> StoredImage:
@@ -66,19 +68,21 @@ def read(data: bytes, image_size: tuple[int, int] | None, channels: int) -> Stor
             image.load()
             # MPO: a JPEG followed by a second image, from many phones.
             file_format = "JPEG" if image.format == "MPO" else image.format
-            turned = image.getexif().get(_ORIENTATION, 1) != 1
+            tag = image.getexif().get(_ORIENTATION, 1)
+            turned = tag != 1
             upright = ImageOps.exif_transpose(image) if turned else image
+    orientation = tag if tag in range(2, 9) else 1
     if image_size is not None:
         height, width = image_size
         pixels = _eight_bits(upright, _MODES[channels])
         if pixels.size != (width, height):
             pixels = pixels.resize((width, height), Image.Resampling.BILINEAR)
-        return StoredImage(pixels.tobytes(), "raw", height, width)
+        return StoredImage(pixels.tobytes(), "raw", height, width, orientation)
     whole = file_format != "PNG" or _is_whole_png(data)
     new_format = "JPEG" if file_format == "JPEG" else "PNG"
     if turned or not whole or upright.mode not in _KEPT_MODES.get(file_format, ()):
         data = _encode(upright, new_format)
-    return StoredImage(data, new_format.lower(), upright.height, upright.width)
+    return StoredImage(data, new_format.lower(), upright.height, upright.width, orientation)
 
 
 def _is_whole_png(data):
@@ -104,15 +108,31 @@ def read_many(
 
 def _read_one(name, image_size, channels):
     try:
-        data = _bytes_of(name)
-        return read(data, image_size, channels) if data else "it is empty"
+        return read(bytes_of(name), image_size, channels)
     # Pillow's decoders raise many types of errors.
     except Exception as error:
-        text = str(error) or type(error).__name__
-        return "it is no image" if "cannot identify image" in text else text
+        return reason_of(error)
 
 
-def _bytes_of(name):
+def reason_of(error: Exception) -> str:
+    """Returns why a file could not be read, in one line."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return "it is no image" if "cannot identify image" in text else text
+
+
+def bytes_of(name: str) -> bytes:
+    """Returns the content of a file, local or gs://.
+
+    Raises:
+      OSError, ValueError: it is missing, empty or not a file.
+    """
+    data = _read_bytes(name)
+    if not data:
+        raise ValueError("it is empty")
+    return data
+
+
+def _read_bytes(name):
     if "://" in name:
         import tensorflow as tf  # for remote files only
 

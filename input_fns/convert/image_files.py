@@ -6,9 +6,11 @@ import collections
 import concurrent.futures
 import contextlib
 import dataclasses
+import functools
 import multiprocessing
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -51,7 +53,7 @@ class ImageFiles:
             return len(self) * int(np.prod(self.options.image_size)) * self.options.channels
         # From a sample: a stat of a million files on gs:// takes an hour.
         sample = self.paths[:: max(1, len(self) // 1000)]
-        return round(np.mean([_size(path) for path in sample]) * len(self))
+        return mean_file_size(sample) * len(self)
 
     def take(self, indices: Sequence[int]) -> ImageFiles:
         """Returns the split of these examples, in the order of the indices."""
@@ -59,16 +61,25 @@ class ImageFiles:
         return ImageFiles(self.paths[indices], self.labels[indices], self.options, groups)
 
     def __iter__(self) -> Iterator[Row | Broken]:
-        size, channels = self.options.image_size, self.options.channels
-        chunks = [self.paths[i : i + _CHUNK].tolist() for i in range(0, len(self), _CHUNK)]
-        read = _read_here if len(self) < _WORTH_PROCESSES else _read_in_processes
-        for names, found in read(chunks, size, channels, self.options.workers):
-            for name, image in zip(names, found):
-                if isinstance(image, str):
-                    yield Broken(printable(name), image)
-                    continue
-                relative = os.path.relpath(name, self.options.source)
-                yield to_row(image, channels, printable(relative))
+        channels = self.options.channels
+        read = functools.partial(
+            decoded_images.read_many, image_size=self.options.image_size, channels=channels
+        )
+        for name, image in each(read, self.paths.tolist(), self.options.workers):
+            if isinstance(image, str):
+                yield Broken(printable(name), image)
+            else:
+                yield to_row(image, channels, name_in(self.options.source, name))
+
+
+def mean_file_size(paths: Sequence[str]) -> int:
+    """Returns the mean size in bytes of files, local or gs://."""
+    return round(np.mean([_size(path) for path in paths]))
+
+
+def name_in(source: str, path: str) -> str:
+    """Returns the name of an example: the path of its file below `source`."""
+    return printable(os.path.relpath(path, source))
 
 
 def _size(path):
@@ -81,12 +92,6 @@ def to_row(image: decoded_images.StoredImage, channels: int, name: str) -> Row:
     """Returns the row of an image."""
     feature = Feature(image.encoding, "uint8", (image.height, image.width, channels))
     return Row({"image": image.data}, {"image": feature}, name)
-
-
-def _read_here(chunks, size, channels, workers):
-    del workers
-    for names in chunks:
-        yield names, decoded_images.read_many(names, size, channels)
 
 
 @contextlib.contextmanager
@@ -105,8 +110,28 @@ def _in_root_folder():
         os.close(before)
 
 
-def _read_in_processes(chunks, size, channels, workers):
-    """Yields the chunks in order, and reads ahead."""
+def each(
+    function: Callable[[list], list], items: Sequence, workers: int
+) -> Iterator[tuple[Any, Any]]:
+    """Yields `(item, function([item])[0])` of each item, in order, and reads ahead.
+
+    Args:
+      function: maps a list of items to a list of results; it can be pickled.
+      items: paths, or objects whose `str` is a path.
+      workers: processes; 0: one per core. A few items are read in this process.
+
+    Raises:
+      DataError: a process was killed.
+    """
+    chunks = [items[i : i + _CHUNK] for i in range(0, len(items), _CHUNK)]
+    in_order = _in_processes(function, chunks, workers)
+    if len(items) < _WORTH_PROCESSES:
+        in_order = ((chunk, function(chunk)) for chunk in chunks)
+    for chunk, results in in_order:
+        yield from zip(chunk, results)
+
+
+def _in_processes(function, chunks, workers):
     workers = workers or os.cpu_count()
     # Not by fork: it would copy the state of TensorFlow's threads.
     context = multiprocessing.get_context("spawn")
@@ -114,21 +139,21 @@ def _read_in_processes(chunks, size, channels, workers):
         pool = concurrent.futures.ProcessPoolExecutor(workers, context)
     with pool:
         under_way = collections.deque()
-        for names in chunks:
+        for chunk in chunks:
             with _in_root_folder():
-                task = pool.submit(decoded_images.read_many, names, size, channels)
-            under_way.append((names, task))
+                task = pool.submit(function, chunk)
+            under_way.append((chunk, task))
             if len(under_way) > 4 * workers:
                 yield _result(*under_way.popleft())
         while under_way:
             yield _result(*under_way.popleft())
 
 
-def _result(names, task):
+def _result(chunk, task):
     try:
-        return names, task.result()
+        return chunk, task.result()
     except concurrent.futures.process.BrokenProcessPool as error:
         raise DataError(
-            f"a worker process was killed, perhaps out of memory, while it read {len(names)} files "
-            f"from {printable(names[0])} on. Use --workers=1 to save memory"
+            f"a worker process was killed, perhaps out of memory, while it read {len(chunk)} files "
+            f"from {printable(str(chunk[0]))} on. Use --workers=1 to save memory"
         ) from error

@@ -10,10 +10,11 @@ import numpy as np
 
 from common.names import is_plain_name
 from input_fns import DataError
+from input_fns.convert.boxes import Notes
 from input_fns.dataset_info import Annotations, Feature, Text, WordPiece
 
 # Name of a split in folders, files and columns -> name in this package.
-_SPLIT_NAMES = {
+SPLIT_NAMES = {
     "train": "train",
     "training": "train",
     "val": "validation",
@@ -26,7 +27,7 @@ _SPLIT_NAMES = {
 
 def is_split(name: str) -> bool:
     """Whether `name` is a common name of a split."""
-    return name in _SPLIT_NAMES
+    return name in SPLIT_NAMES
 
 
 def split_names(found: Iterable[str], where: str) -> dict[str, str]:
@@ -45,7 +46,7 @@ def split_names(found: Iterable[str], where: str) -> dict[str, str]:
             raise DataError(f"{where}: an example has no split")
         if not is_plain_name(name):
             raise DataError(f"{where}: {name!a} cannot be a split: it must be valid in file names")
-        ours = _SPLIT_NAMES.get(name, name)
+        ours = SPLIT_NAMES.get(name, name)
         if ours in names:
             raise DataError(f"{where}: '{names[ours]}' and '{name}' both mean the split '{ours}'")
         names[ours] = name
@@ -83,6 +84,15 @@ class Options:
     short_seq_prob: float = 0.1
     doc_stride: int = 128
     max_query_length: int = 64
+    annotations: tuple[str, ...] = ()
+    image_folder: str = ""
+    mask_folder: str = ""
+    image_suffix: str = ""
+    mask_suffix: str = ""
+    mask_values: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+    max_boxes: int = 0
+    box_origin: int = 1
     validation_fraction: float | None = None
     test_fraction: float | None = None
     seed: int = 0
@@ -97,11 +107,15 @@ class Row:
       values: `{feature: bytes}`.
       features: `{feature: Feature}`; shapes of image files may differ between the rows of a split.
       name: name of the source file, "" if the example is not a file.
+      counts: boxes or pixels of each class, int64 `[classes]`, of annotated images; else None.
+      notes: annotations of the image that were corrected or left out.
     """
 
     values: dict[str, bytes]
     features: dict[str, Feature]
     name: str = ""
+    counts: np.ndarray | None = None
+    notes: Notes = dataclasses.field(default_factory=Notes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,7 +189,8 @@ class RawDataset:
       labels: names of the features that are labels; "a" also names all features "a/...".
       properties: free-form properties that models may read, JSON scalars or lists of them.
       wordpiece: metadata of WordPiece text, else None.
-      annotations: metadata of boxes or masks of images, else None.
+      annotations: metadata of boxes or masks of images, else None; its splits have the annotations
+        of no image that is there, and the writer adds those of the rows.
     """
 
     name: str

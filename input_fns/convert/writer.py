@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from common import files, folders, names
 from input_fns import DataError, dataset_info
+from input_fns.convert.annotation_counts import Counts
 from input_fns.convert.source import Broken, RawDataset
 
 # Shards of 10-100 MB, 10-100 of them, are what a TPU's hosts read best (Cloud TPU performance
@@ -82,7 +83,7 @@ def write(
             labels=_label_names(raw, writers[0].features),
             properties=raw.properties,
             wordpiece=raw.wordpiece,
-            annotations=raw.annotations,
+            annotations=_annotations(raw, writers),
         )
         before_commit()
         _commit(complete, writers, raw.files)
@@ -96,6 +97,14 @@ def content_name(name: str, content: bytes) -> str:
     """Returns a file name with the checksum of the content, such as "a-0123abcd.model"."""
     stem, extension = os.path.splitext(name)
     return f"{stem}-{zlib.crc32(content):08x}{extension}"
+
+
+def _annotations(raw, writers):
+    """Returns the metadata of boxes or masks, with the counts of all splits."""
+    if not raw.annotations:
+        return None
+    splits = {writer.name: writer.counts.as_split() for writer in writers}
+    return dataclasses.replace(raw.annotations, splits=splits)
 
 
 def _check_names(raw):
@@ -154,6 +163,7 @@ class _SplitWriter:
         self._histogram = np.zeros(len(raw.class_names), int)
         self._broken = []
         self._contents = []  # (number of examples, checksum) of each shard
+        self.counts = Counts(raw.annotations, name) if raw.annotations else None
         self.features = {}
         self.partials = []
         self._made = []
@@ -178,6 +188,8 @@ class _SplitWriter:
                 f"{self.name}: shard {i + 1}/{len(self._bounds) - 1}, {end}/{len(self._split)} "
                 f"examples, {rate:,.0f}/s, {(len(self._split) - end) / rate:.0f} s to go"
             )
+        for line in self.counts.lines() if self.counts else ():
+            self._progress(f"{self.name}: {line}")
         if not self._contents:
             name, reason = self._broken[0]
             raise DataError(
@@ -195,6 +207,8 @@ class _SplitWriter:
             if isinstance(row, Broken):
                 self._broken.append((row.name, row.reason))
                 continue
+            if self.counts:
+                self.counts.add(row)
             label = None
             if self._split.labels is not None:
                 label = int(self._split.labels[number])

@@ -4,12 +4,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from common.constants import WORDPIECE_TASKS
-from input_fns import dataset_info, synthetic
+from common.constants import ANNOTATION_TASKS, WORDPIECE_TASKS
+from input_fns import augment, dataset_info, synthetic
+from input_fns.detection_pipeline import LABELS, DetectionPipeline
 from input_fns.image_pipeline import ImagePipeline
+from input_fns.segmentation_pipeline import SegmentationPipeline
 from input_fns.text_pipeline import TextPipeline
 from input_fns.token_pipeline import TokenPipeline
 from models import registry
+from tests import annotated_data, shapes_data
 
 
 def fetch(input_fn, session, batch_size, count):
@@ -101,3 +104,33 @@ def test_tokens_and_labels_are_those_of_the_task(session, task):
     for term in session.run([term.values for term in terms.values()]):
         assert term.shape == (3,)
         assert np.isfinite(term).all()
+
+
+@pytest.mark.parametrize("task", ANNOTATION_TASKS)
+def test_boxes_and_masks_are_shaped_as_the_real_ones(tmp_path, task):
+    data = annotated_data.write(tmp_path, task, [shapes_data.draw(0)] * 4)
+    make = DetectionPipeline if task == "detection" else SegmentationPipeline
+    words = "mosaic:1" if task == "detection" else ""
+    real = make(data, (16, 24), augment.parse(words))
+    made = synthetic.SyntheticPipeline(data, real.features, mixes=bool(words))
+    params = {"batch_size": 4}
+    for name, arguments in (("train", [1]), ("eval", []), ("predict", [])):
+        expected, found = (
+            getattr(each, f"{name}_input_fn")("train", *arguments)(params).element_spec
+            for each in (real, made)
+        )
+        assert found == expected
+
+
+def test_random_boxes_have_an_area_within_the_image():
+    data = synthetic.annotated_dataset("detection", (16, 24), 3)
+    made = synthetic.SyntheticPipeline(data, DetectionPipeline(data).features)
+    features, labels = next(made.host_examples("test", 5))
+    assert features["image_id"].tolist() == [0, 1, 2, 3, 4]
+    assert set(labels) == set(LABELS)
+    y0, x0, y1, x1 = np.moveaxis(labels["boxes"], -1, 0)
+    assert (y1 > y0).all()
+    assert (x1 > x0).all()
+    assert y1.max() <= 16
+    assert x1.max() <= 24
+    assert set(labels["classes"].ravel()) == {0, 1, 2}

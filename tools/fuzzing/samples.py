@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import pathlib
 import pickle
 import struct
@@ -121,3 +122,50 @@ def write_parallel_text(folder: pathlib.Path) -> None:
         for language, step, change in (("en", 1, str.lower), ("de", -1, str.upper)):
             text = "".join(f"{change(' '.join(words[::step]))}\n" for words in lines)
             (folder / f"{split}.{language}").write_text(text)
+
+
+def write_annotated_images(folder: pathlib.Path) -> None:
+    """Writes five images with boxes and masks: as COCO JSON, as VOC XML, and as masks."""
+    random = np.random.default_rng(4)
+    for name in ("coco/images", "voc/Annotations", "voc/JPEGImages", "masks/images", "masks/masks"):
+        (folder / name).mkdir(parents=True)
+    images, annotations = [], []
+    for number in range(1, 6):
+        data = encode_image(2 * number, "PNG" if number % 2 else "JPEG")
+        name = f"{number}.{'png' if number % 2 else 'jpg'}"
+        for place in ("coco/images", "voc/JPEGImages", "masks/images"):
+            (folder / place / name).write_bytes(data)
+        x, y = (int(value) for value in random.integers(0, 4, 2))
+        label = number % 2
+        images.append({"id": number, "file_name": name, "height": 9, "width": 8})
+        mask = np.zeros([9, 8], np.uint8)
+        mask[y : y + 4, x : x + 3] = 1 + label
+        polygon = [[x, y, x + 3, y, x + 3, y + 4, x, y + 4]]
+        lengths = {"size": [9, 8], "counts": [9 * x, 36, 9 * (8 - x) - 36]}
+        annotations.append(
+            {
+                "id": number,
+                "image_id": number,
+                "category_id": 1 + label,
+                "bbox": [x, y, 3, 4],
+                "area": 12.0,
+                "iscrowd": 0,
+                "segmentation": lengths if label else polygon,
+            }
+        )
+        corners = {"xmin": x + 1, "ymin": y + 1, "xmax": x + 3, "ymax": y + 4}
+        (folder / "voc" / "Annotations" / f"{number}.xml").write_text(
+            f"<annotation>\n<filename>{name}</filename>\n<size><width>8</width>"
+            f"<height>9</height></size>\n<object><name>{'ab'[label]}</name>"
+            "<difficult>0</difficult>\n<bndbox>\n"
+            + "\n".join(f"<{side}>{value}</{side}>" for side, value in corners.items())
+            + "\n</bndbox></object>\n</annotation>\n"
+        )
+        image = Image.fromarray(mask, "P" if label else "L")
+        if label:
+            image.putpalette(bytes(range(48)))
+        image.save(folder / "masks" / "masks" / f"{number}.png")
+    (folder / "masks" / "classes.txt").write_text("ground\na\nb\n")
+    categories = [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
+    content = {"images": images, "annotations": annotations, "categories": categories}
+    (folder / "coco" / "boxes.json").write_text(json.dumps(content))

@@ -7,6 +7,7 @@ import os
 import sys
 
 from tools.fuzzing import (
+    annotation_conversion,
     checkpoint_files,
     conversion,
     image_conversion,
@@ -20,6 +21,7 @@ from tools.fuzzing import (
 _ALL = (
     conversion,
     image_conversion,
+    annotation_conversion,
     running,
     checkpoint_files,
     image_input,

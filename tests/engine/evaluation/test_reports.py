@@ -1,4 +1,4 @@
-"""The first examples of an evaluation, which reports draw."""
+"""The first and the worst examples, which reports draw."""
 
 import types
 
@@ -8,25 +8,33 @@ import tensorflow as tf
 from engine.evaluation import reports
 
 
-def first_examples(batch_size, count, size):
+def examples_of(report, batch_size, size):
     """Runs an evaluation of the numbers below `size`, the final batch padded."""
-    wanted = types.SimpleNamespace(num_examples=count)
     settings = types.SimpleNamespace(
         use_tpu=False,
         params={},
         pipeline=None,
-        model=types.SimpleNamespace(reports=lambda params, pipeline: [wanted]),
+        model=types.SimpleNamespace(reports=lambda params, pipeline: [report]),
     )
     with tf.Graph().as_default():
         numbers = tf.data.Dataset.range(-(-size // batch_size) * batch_size).batch(batch_size)
         batch = tf.compat.v1.data.make_one_shot_iterator(numbers).get_next()
         features = {"x": batch, "weight": tf.cast(batch < size, tf.float32)}
-        reports.keep_first_examples(settings, features, batch, lambda: {"twice": 2 * batch})
-        hook = reports.FirstExamplesHook()
+        reports.keep_examples(settings, features, batch, lambda: {"twice": 2 * batch})
+        hook = reports.ExamplesHook()
         with tf.compat.v1.train.MonitoredSession(hooks=[hook]) as session:
             while not session.should_stop():
                 session.run(batch)
-    return hook.examples
+    return hook
+
+
+def first_examples(batch_size, count, size):
+    return examples_of(_report(count), batch_size, size).first
+
+
+def _report(num_examples, **ranking):
+    write = text = str
+    return types.SimpleNamespace(num_examples=num_examples, write=write, text=text, **ranking)
 
 
 def test_as_many_as_a_report_needs_from_several_batches():
@@ -38,3 +46,21 @@ def test_as_many_as_a_report_needs_from_several_batches():
 def test_fewer_without_padding_if_the_split_is_smaller():
     examples = first_examples(batch_size=5, count=13, size=7)
     np.testing.assert_array_equal(examples["features"]["x"], np.arange(7))
+
+
+def test_the_examples_with_the_lowest_scores_of_all_batches():
+    def score(features, labels, predictions):
+        del features
+        return tf.abs(tf.cast(labels + predictions["twice"], tf.float32) / 3 - 17.4)
+
+    report = _report(3, num_worst=4, score=score)
+    hook = examples_of(report, batch_size=5, size=18)  # 18 and 19 are padding
+    assert hook.worst["labels"].tolist() == [17, 16, 15, 14]
+    assert hook.worst["indices"].tolist() == [17, 16, 15, 14]
+    np.testing.assert_allclose(hook.worst["scores"], [0.4, 1.4, 2.4, 3.4], rtol=1e-5)
+    assert hook.worst["predictions"]["twice"].tolist() == [34, 32, 30, 28]
+    assert hook.first["labels"].tolist() == [0, 1, 2]
+
+
+def test_no_example_is_the_worst_without_a_report_that_ranks():
+    assert examples_of(_report(3), batch_size=5, size=7).worst == {}

@@ -1,0 +1,155 @@
+"""Boxes of objects: corrects or leaves out the invalid ones, and packs the others for storage.
+
+Coordinates are continuous: pixel i reaches from i to i + 1. Imports no TensorFlow.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+# Thinner boxes have no pixel, and the logarithm of their size would dominate a loss.
+MIN_SIDE = 0.1
+# Reasons in dataset.json.
+SWAPPED, CLIPPED, NO_AREA = "with swapped corners", "clipped to the image", "without a valid area"
+NOT_FINITE, EMPTY, OUTSIDE = "not finite", "of zero width or height", "outside of the image"
+TURNED = "turned by EXIF orientation"
+# EXIF orientations that transpose an image, then mirror it horizontally or vertically.
+_TRANSPOSED, _MIRRORED, _FLIPPED = (5, 6, 7, 8), (2, 3, 6, 7), (3, 4, 7, 8)
+
+
+@dataclasses.dataclass
+class Notes:
+    """Counts of annotations that were corrected or left out, by reason."""
+
+    corrected: collections.Counter = dataclasses.field(default_factory=collections.Counter)
+    left_out: collections.Counter = dataclasses.field(default_factory=collections.Counter)
+
+
+@dataclasses.dataclass(frozen=True)
+class Box:
+    """A valid box.
+
+    Attributes:
+      corners: y0, x0, y1, x1 in pixels of the image.
+      label: class.
+      is_crowd: whether it is not trained on: a crowd (COCO) or difficult (VOC).
+      area: area of the object in pixels.
+    """
+
+    corners: tuple[float, float, float, float]
+    label: int
+    is_crowd: bool
+    area: float
+
+
+def fix(
+    corners: Sequence[float], size: tuple[float, float], notes: Notes, origin: float = 0.0
+) -> tuple[float, float, float, float] | None:
+    """Returns a valid box, or None if nothing is left of it; counts what it does in `notes`.
+
+    Args:
+      corners: y0, x0, y1, x1; of any order, inside or outside of the image, finite or not.
+      size: height and width of the image.
+      notes: counts.
+      origin: subtracted from y0 and x0: 1 if they are numbers of pixels and the first one is 1.
+    """
+    if not all(map(math.isfinite, corners)):
+        notes.left_out[NOT_FINITE] += 1
+        return None
+    y0, x0, y1, x1 = corners
+    if abs(y1 - y0) < MIN_SIDE or abs(x1 - x0) < MIN_SIDE:
+        notes.left_out[EMPTY] += 1
+        return None
+    if y0 > y1 or x0 > x1:
+        notes.corrected[SWAPPED] += 1
+        y0, y1, x0, x1 = min(y0, y1), max(y0, y1), min(x0, x1), max(x0, x1)
+    y0, x0 = y0 - origin, x0 - origin
+    height, width = size
+    inside = (max(y0, 0.0), max(x0, 0.0), min(y1, height), min(x1, width))
+    if inside[2] - inside[0] < MIN_SIDE or inside[3] - inside[1] < MIN_SIDE:
+        notes.left_out[OUTSIDE] += 1
+        return None
+    if inside != (y0, x0, y1, x1):
+        notes.corrected[CLIPPED] += 1
+    return inside
+
+
+def area_of(corners: Sequence[float]) -> float:
+    """Returns the area of y0, x0, y1, x1."""
+    y0, x0, y1, x1 = corners
+    return (y1 - y0) * (x1 - x0)
+
+
+def largest(found: Sequence[Box], count: int) -> list[Box]:
+    """Returns the `count` boxes of the largest areas, in their order."""
+    by_area = sorted(range(len(found)), key=lambda i: -area_of(found[i].corners))
+    return [found[i] for i in sorted(by_area[:count])]
+
+
+def turned(corners: np.ndarray, size: tuple[int, int], orientation: int) -> np.ndarray:
+    """Returns boxes `[n, 4]` of a stored image, for the image with its EXIF orientation applied.
+
+    Args:
+      corners: y0, x0, y1, x1, float32 `[n, 4]`.
+      size: height and width of the stored image.
+      orientation: 1 to 8.
+    """
+    (height, width), (y0, x0, y1, x1) = size, np.split(corners, 4, axis=1)
+    if orientation in _TRANSPOSED:
+        (height, width), (y0, x0, y1, x1) = (width, height), (x0, y0, x1, y1)
+    if orientation in _MIRRORED:
+        x0, x1 = width - x1, width - x0
+    if orientation in _FLIPPED:
+        y0, y1 = height - y1, height - y0
+    return np.concatenate([y0, x0, y1, x1], axis=1)
+
+
+def turned_mask(mask: np.ndarray, orientation: int) -> np.ndarray:
+    """Returns a mask `[height, width]` of a stored image, with its EXIF orientation applied."""
+    mask = mask.T if orientation in _TRANSPOSED else mask
+    mask = mask[:, ::-1] if orientation in _MIRRORED else mask
+    return mask[::-1] if orientation in _FLIPPED else mask
+
+
+def must_turn(declared: tuple[int, int], upright: tuple[int, int], orientation: int) -> bool:
+    """Returns whether annotations refer to the image before its EXIF orientation was applied.
+
+    Args:
+      declared: height and width of the image that the annotations state; (0, 0) if unknown.
+      upright: height and width of the image with its orientation applied.
+      orientation: EXIF orientation of the file, 1 to 8.
+
+    Raises:
+      ValueError: the annotations state another size.
+    """
+    # Most tools that draw annotations apply the orientation, so that is what a size means that
+    # does not tell: of a square image, or of one turned by 180 degrees.
+    if declared in ((0, 0), upright):
+        return False
+    if orientation in _TRANSPOSED and declared == upright[::-1]:
+        return True
+    raise ValueError(
+        f"it has {upright[1]} x {upright[0]} pixels (width x height), and its annotations are of "
+        f"{declared[1]} x {declared[0]}"
+    )
+
+
+def pack(found: Iterable[Box], num_rows: int) -> dict[str, np.ndarray]:
+    """Returns boxes as `[num_rows, ...]` arrays; padding has class -1 and zeros."""
+    found = list(found)
+    boxes = np.zeros([num_rows, 4], np.float32)
+    classes = np.full([num_rows], -1, np.int32)
+    is_crowd = np.zeros([num_rows], np.uint8)
+    areas = np.zeros([num_rows], np.float32)
+    if found:
+        count = len(found)
+        boxes[:count] = [box.corners for box in found]
+        classes[:count] = [box.label for box in found]
+        is_crowd[:count] = [box.is_crowd for box in found]
+        areas[:count] = [box.area for box in found]
+    return {"boxes": boxes, "classes": classes, "is_crowd": is_crowd, "areas": areas}

@@ -1,0 +1,1 @@
+"""Semantic segmentation: U-Net and DeepLabV3+, losses, exact IoU, reports."""

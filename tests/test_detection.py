@@ -1,0 +1,128 @@
+"""Trains, evaluates and serves RetinaNet on drawn circles and squares; on a TPU too."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from input_fns import convert
+from input_fns.convert import writer
+from input_fns.convert.source import Options
+from tests import numerics, shapes_data
+
+pytest.importorskip("pycocotools")
+
+SMALL = (
+    "--model=retinanet",
+    "--dataset=shapes",
+    "--image_size=64x48",
+    "--train_batch_size=8",
+    "--predict_batch_size=5",
+    "--eval_split=validation",
+    "--params=backbone=resnet18,backbone_width=0.1,fpn_channels=8,head_convs=1,max_level=5",
+    "--params=nms_candidates=60,max_detections=20,anchor_size=2,score_threshold=0.001",
+)
+
+
+@pytest.fixture(scope="module")
+def shapes_dir(tmp_path_factory):
+    """Prepared drawings: 16 for training, 11 for validation, some of them without shapes."""
+    folder = tmp_path_factory.mktemp("shapes")
+    shapes_data.write_coco(folder / "raw", {"train": 16, "val": 11})
+    options = Options("coco", name="shapes", source=str(folder / "raw"), task="detection")
+    writer.write(convert.read(options), str(folder / "data"))
+    return folder / "data"
+
+
+@pytest.fixture(scope="module")
+def model_dir(run_with, shapes_dir, tmp_path_factory):
+    """A model of two steps, evaluated."""
+    path = str(tmp_path_factory.mktemp("detector"))
+    steps = ["--train_steps=2", "--save_checkpoints_steps=2", "--eval_batch_size=7"]
+    best = ["--mode=train_and_eval", "--best_metric=AP50"]
+    run_with(f"--model_dir={path}", f"--data_dir={shapes_dir}", *SMALL, *steps, *best)
+    return path
+
+
+def read(*parts):
+    with open(os.path.join(*parts)) as file:
+        return json.load(file)
+
+
+def test_an_evaluation_writes_metrics_detections_and_pictures(model_dir, result):
+    evaluated = result(model_dir, 2)["eval"]
+    assert evaluated["examples"] == 11
+    assert 0 <= evaluated["AP"] <= evaluated["AP50"] < 1
+    assert set(evaluated["classes"]) == set(shapes_data.CLASS_NAMES)
+    names = set(os.listdir(os.path.join(model_dir, "eval")))
+    assert names >= {
+        *("detections.json", "classes_2.txt", "precision_recall_2.png"),
+        *("first_detections_2.png", "worst_detections_2.png"),
+    }
+    found = read(model_dir, "eval", "detections.json")
+    images = shapes_data.drawings("val", 11)
+    assert {one["image_id"] for one in found} <= set(images)
+    assert {one["category_id"] for one in found} <= set(shapes_data.CATEGORY_IDS)
+    for one in found:
+        x, y, width, height = one["bbox"]
+        limits = images[one["image_id"]].image.shape
+        assert 0 <= y < y + height <= limits[0] + 1e-3
+        assert 0 <= x < x + width <= limits[1] + 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch_size", [1, 7, 32])
+def test_the_batch_size_of_an_evaluation_does_not_matter(
+    run_with, shapes_dir, model_dir, result, batch_size
+):
+    before = result(model_dir, 2)["eval"]
+    batches = [f"--eval_batch_size={batch_size}", f"--predict_batch_size={batch_size}"]
+    model = [f"--model_dir={model_dir}", f"--data_dir={shapes_dir}", *SMALL]
+    run_with(*model, "--mode=eval", *batches)
+    after = result(model_dir, 2)["eval"]
+    for name in ("AP", "AP50", "AR_100", "class_loss", "box_loss"):
+        assert after[name] == pytest.approx(before[name], rel=1e-5)
+
+
+@pytest.mark.slow
+def test_a_tpu_detects_the_same(run_tpu_with, shapes_dir, model_dir, tmp_path):
+    flags = ["--mode=predict", f"--predict_output={tmp_path}", "--tpu=emulator"]
+    batches = ["--tpu_topology=1x2", "--predict_batch_size=4", "--eval_batch_size=4"]
+    model = [f"--model_dir={model_dir}", f"--data_dir={shapes_dir}", *SMALL]
+    run_tpu_with(*model, *flags, *batches)
+    expected, found = read(model_dir, "eval", "detections.json"), read(tmp_path, "detections.json")
+    assert len(found) == len(expected)
+    for ours, theirs in zip(found, expected):
+        assert (ours["image_id"], ours["category_id"]) == (
+            theirs["image_id"],
+            theirs["category_id"],
+        )
+        np.testing.assert_allclose(ours["bbox"], theirs["bbox"], atol=1e-3)
+
+
+STEPS, BATCH = 10, 16
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("smooth_activations")
+def test_training_on_cores_with_unequal_numbers_of_boxes_equals_one_device(
+    run_with, run_tpu_with, shapes_dir, variables, tmp_path
+):
+    flags = [
+        *SMALL,
+        "--mode=train",
+        f"--data_dir={shapes_dir}",
+        f"--train_batch_size={BATCH}",
+        f"--save_checkpoints_steps={STEPS}",
+        # Two images per core, with 0 to 8 boxes.
+        "--params=batch_norm_cross_replica=true,optimizer=momentum,learning_rate=0.01",
+    ]
+    run_with(*flags, f"--model_dir={tmp_path}/start", "--train_steps=1")
+    flags += [f"--warm_start_from={tmp_path}/start", f"--train_steps={STEPS}"]
+    run_with(*flags, f"--model_dir={tmp_path}/cpu")
+    cores = ["--tpu=emulator", "--tpu_topology=1x8"]
+    run_tpu_with(*flags, f"--model_dir={tmp_path}/tpu", *cores)
+    expected, got = variables(tmp_path / "cpu"), variables(tmp_path / "tpu")
+    assert got["global_step"] == expected["global_step"] == STEPS
+    assert numerics.excess(got, expected, depth=STEPS, terms=BATCH, magnitude=1.0) < 2 * 18

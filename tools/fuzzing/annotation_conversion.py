@@ -1,0 +1,131 @@
+"""Targets: images with boxes and masks, as prepare_data.py converts them."""
+
+from __future__ import annotations
+
+from tools.fuzzing import mutations, samples
+from tools.fuzzing.case import Case
+from tools.fuzzing.conversion import Conversion, any_file, convert
+from tools.fuzzing.image_conversion import mutate_image_file
+
+_TASKS = ("detection", "segmentation")
+
+
+class Coco(Conversion):
+    """A JSON of boxes, polygons and run lengths."""
+
+    name = "coco"
+    _strings = ("../../outside/x", "/etc/passwd", "1.png", "images\\1.png", "a", "PP0", "oooo")
+    _numbers = (b"NaN", b"-Infinity", b"1e400", b"-1e308", b"1" * 19, b"0.0001", b"[]", b"null")
+
+    def write(self, folder):
+        """Writes the source."""
+        samples.write_annotated_images(folder)
+
+    def arguments(self, folder):
+        """Returns the flags."""
+        return ["--dataset=coco", f"--source={folder}/coco", "--validation_fraction=0"]
+
+    def run(self, case: Case) -> str:
+        """Mutates values of the JSON, or its bytes."""
+        folder = case.copy_base("source")
+
+        def mutate(data):
+            if case.random.random() < 0.6:
+                return mutations.mutate_json(case.random, data, self._strings)
+            if case.random.random() < 0.6:
+                return _replace_number(case.random, data, self._numbers)
+            return mutations.mutate_bytes(case.random, data, self._numbers)
+
+        mutations.mutate_file(case.random, folder / "coco" / "boxes.json", mutate)
+        if case.random.random() < 0.2:
+            path = any_file(case, folder / "coco" / "images")
+            mutate_image_file(case.random, path, path.read_bytes())
+        return convert(case, *self.arguments(folder), f"--task={case.random.choice(_TASKS)}")
+
+
+class Voc(Conversion):
+    """XML of boxes."""
+
+    name = "voc"
+    _tokens = (
+        *("<object>", "</object>", "<bndbox>", "<name>a</name>", "<difficult>1</difficult>"),
+        *("<!DOCTYPE a [<!ENTITY b 'c'>]>", "&b;", "&lt;", "<![CDATA[", "]]>", "<!--", "\ufeff"),
+        *("nan", "inf", "-5", "1e300", "0", "999999999999", "5.5", "<xmin>9</xmin>", "\0", "\r"),
+    )
+
+    def write(self, folder):
+        """Writes the source."""
+        samples.write_annotated_images(folder)
+
+    def arguments(self, folder):
+        """Returns the flags."""
+        return ["--dataset=voc", f"--source={folder}/voc", "--validation_fraction=0"]
+
+    def run(self, case: Case) -> str:
+        """Mutates one or two files."""
+        folder = case.copy_base("source")
+
+        numbers = [token.encode() for token in self._tokens if token[-1].isalnum()]
+
+        def mutate(data):
+            if case.random.random() < 0.5:
+                return _replace_number(case.random, data, numbers)
+            if case.random.random() < 0.7:
+                return mutations.mutate_text(case.random, data.decode(), self._tokens)
+            return mutations.mutate_bytes(case.random, data, [t.encode() for t in self._tokens])
+
+        for path in {any_file(case, folder / "voc" / "Annotations") for _ in range(2)}:
+            mutations.mutate_file(case.random, path, mutate)
+        arguments = [*self.arguments(folder), f"--box_origin={case.random.randrange(2)}"]
+        return convert(case, *arguments)
+
+
+class Masks(Conversion):
+    """Masks of images."""
+
+    name = "masks"
+
+    def write(self, folder):
+        """Writes the source."""
+        samples.write_annotated_images(folder)
+
+    def arguments(self, folder):
+        """Returns the flags."""
+        return ["--dataset=image_masks", f"--source={folder}/masks", "--validation_fraction=0"]
+
+    def run(self, case: Case) -> str:
+        """Mutates one to three masks or images, or the list of classes."""
+        folder = case.copy_base("source")
+        for _ in range(case.random.randint(1, 3)):
+            part = case.random.choice(("masks", "masks", "images"))
+            path = any_file(case, folder / "masks" / part)
+            mutate_image_file(case.random, path, any_file(case, folder / "masks").read_bytes())
+        if case.random.random() < 0.15:
+            path = folder / "masks" / "classes.txt"
+            tokens = ("a", "\0", "b b")
+            mutations.mutate_file(
+                case.random,
+                path,
+                lambda data: mutations.mutate_text(case.random, data.decode(), tokens),
+            )
+        arguments = self.arguments(folder)
+        if case.random.random() < 0.3:
+            arguments.append(f"--ignored={case.random.choice(('b', '1', '255,0', 'no'))}")
+        if case.random.random() < 0.3:
+            values = case.random.choice(("0,1,255", "2,1,0", "0,1", "65535,0,1"))
+            arguments.append(f"--mask_values={values}")
+        return convert(case, *arguments)
+
+
+def _replace_number(rng, data, numbers):
+    """Returns text with one of its numbers replaced."""
+    places = [i for i in range(1, len(data)) if data[i : i + 1].isdigit()]
+    if not places:
+        return data
+    start = end = rng.choice(places)
+    while end < len(data) and data[end : end + 1].isdigit():
+        end += 1
+    return data[:start] + rng.choice(numbers) + data[end:]
+
+
+TARGETS = (Coco(), Voc(), Masks())

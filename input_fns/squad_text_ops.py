@@ -22,16 +22,16 @@ def windows(question, context, pipeline):
       pipeline: a `squad_pipeline.SquadPipeline`.
 
     Returns:
-      The features of the model and those for the host, int32; token_starts and token_ends are in
-      bytes, question_index is the row of the batch. `context` is that of each window, string
-      `[windows]`.
+      The features of the model and those for the host, int32; question_index is the row of the
+      batch. `context` is that of each window, string `[windows]`, as valid UTF-8.
     """
     data = pipeline.data
     length, doc_stride = data.wordpiece.max_length, data.properties["doc_stride"]
     vocabulary = pipeline.tokenizer
-    tokenizer = wordpiece_ops.tokenizer(vocabulary)
+    tokenizer = wordpiece_ops.GraphTokenizer(vocabulary)
     query = tokenizer.tokenize(question)[:, : data.properties["max_query_length"]]
-    tokens, starts, ends = tokenizer.tokenize_with_offsets(context)
+    context = wordpiece_ops.valid_utf8(context)
+    tokens, starts, ends = tokenizer.tokenize_with_places(context)
 
     query_length = tf.cast(query.row_lengths(), tf.int32)  # [batch]
     num_tokens = tf.cast(tokens.row_lengths(), tf.int32)
@@ -118,20 +118,17 @@ def answers(predictions, features, has_impossible):
         threshold = tf.gather(predictions["null_threshold"], row_starts)
         has_answer &= null_score - score <= threshold
 
-    def byte_of(place, token):
+    def code_point_of(place, token):
         return tf.gather(
             tf.gather(features[place], window), tf.gather(predictions[token], window), batch_dims=1
         )
 
-    start = tf.where(has_answer, byte_of("token_starts", "first_token"), 0)
-    end = tf.where(has_answer, byte_of("token_ends", "last_token"), 0)
+    start = tf.where(has_answer, code_point_of("token_starts", "first_token"), 0)
+    end = tf.where(has_answer, code_point_of("token_ends", "last_token"), 0)
     context = tf.gather(features["context"], window)
-    answer = tf.strings.substr(context, start, end - start)
-    before = tf.strings.substr(context, tf.zeros_like(start), start)
-    start = tf.strings.length(before, unit="UTF8_CHAR")
     return {
-        "answer": answer,
+        "answer": tf.strings.substr(context, start, end - start, unit="UTF8_CHAR"),
         "start": start,
-        "end": start + tf.strings.length(answer, unit="UTF8_CHAR"),
+        "end": end,
         "score": tf.cast(tf.where(has_answer, score, null_score), tf.float32),
     }

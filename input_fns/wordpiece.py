@@ -26,7 +26,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 PAD, UNKNOWN, CLS, SEP, MASK = SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-_CONTINUATION = "##"
+CONTINUATION = "##"
 # Longer words become [UNK], as in google-research/bert.
 MAX_WORD_CHARACTERS = 200
 # Distinct characters of a learnt vocabulary; rarer ones become [UNK].
@@ -128,11 +128,11 @@ class WordPieceTokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """Returns readable text of token ids, without [PAD]."""
         pieces = [self.pieces[i] for i in ids if i != self.pad_id]
-        return " ".join(pieces).replace(f" {_CONTINUATION}", "")
+        return " ".join(pieces).replace(f" {CONTINUATION}", "")
 
     def is_continuation(self, piece_id: int) -> bool:
         """Whether a piece continues a word: "##ing"."""
-        return self.pieces[piece_id].startswith(_CONTINUATION)
+        return self.pieces[piece_id].startswith(CONTINUATION)
 
     def _prepared(self, texts):
         return [text if text.isascii() else self._like_google(text) for text in texts]
@@ -219,7 +219,7 @@ def _alphabet(texts, tokenizer):
     characters = sorted(character for character, _ in frequent[:_MAX_ALPHABET])
     in_words = [tokenizer.normalizer.normalize_str(f"a{character}a") for character in characters]
     continuing = [
-        f"{_CONTINUATION}{character}"
+        f"{CONTINUATION}{character}"
         for character, word in zip(characters, in_words)
         if len(tokenizer.pre_tokenizer.pre_tokenize_str(word)) == 1
     ]

@@ -2,19 +2,23 @@
 
 import importlib.util
 import json
+import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from absl import flags
 from sklearn import metrics
 
+from engine.cli import pipelines
 from engine.train import loss_reduction
 from input_fns import dataset_info
 from input_fns.token_pipeline import TokenPipeline
+from models.text import bert
 from tests import bert_data, numerics
-from tests.marks import slow
 
 STEPS = 100
+REQUIRED = ("--model=bert_tiny_classifier", "--model_dir=unused", "--train_steps=1")
 # The longest sum is over the tokens of a row; attention, feed-forward net and norms follow.
 NETWORK = {"terms": 24, "depth": 60, "magnitude": 4.0}
 
@@ -45,12 +49,13 @@ def run_classifier(run_with, sst2):
 
 
 @pytest.fixture(scope="module")
-def classifier(run_classifier, serve_in_this_process, tmp_path_factory):
+def classifier(run_classifier, tmp_path_factory):
     """A model_dir after training, evaluation, prediction and export."""
     path = tmp_path_factory.mktemp("classifier")
     has_text = importlib.util.find_spec("tensorflow_text") is not None
-    with serve_in_this_process():
-        run_classifier(path, f"--export_dir={path}/export", f"--export_text={has_text}")
+    # A test below compares what the export predicts.
+    export = (f"--export_dir={path}/export", f"--export_text={has_text}", "--noexport_check")
+    run_classifier(path, *export)
     run_classifier(path, "--mode=predict", f"--predict_output={path}/predictions.jsonl")
     return path
 
@@ -124,6 +129,32 @@ def test_batches_are_as_long_as_their_longest_row(sst2, session):
     assert lengths[True] <= {8, 16, 24}
 
 
+@pytest.mark.parametrize("name", ["train", "eval"])
+def test_batches_of_a_tpu_have_static_shapes(sst2, name):
+    """A TPUEstimator gives the input_fn its context."""
+    pipeline = TokenPipeline(dataset_info.read(sst2), dynamic_padding=True)
+    input_fn = {
+        "train": lambda: pipeline.train_input_fn("train", seed=1),
+        "eval": lambda: pipeline.eval_input_fn("validation"),
+    }[name]()
+    context = types.SimpleNamespace(current_input_fn_deployment=lambda: (None, 0, 1, 2))
+    features, _ = input_fn({"batch_size": 3, "context": context}).element_spec
+    for feature in bert.FEATURES:
+        assert features[feature].shape == [3, 24]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_dynamic"),
+    [([], True), (["--accumulate_steps=2"], False), (["--nodynamic_padding"], False)],
+)
+def test_micro_batches_have_static_shapes(sst2, arguments, is_dynamic):
+    flags.FLAGS.unparse_flags()
+    flags.FLAGS(["run_cpu.py", "--dataset=sst2", f"--data_dir={sst2}", *REQUIRED, *arguments])
+    pipeline = pipelines.from_flags(["train"])
+    features, _ = pipeline.train_input_fn("train", seed=1)({"batch_size": 3}).element_spec
+    assert (features["input_ids"].shape.as_list() == [3, None]) == is_dynamic
+
+
 BATCH, UPDATES = 16, 10
 PRETRAIN = (
     "--model=bert_tiny_pretraining",
@@ -152,13 +183,20 @@ def pretrain(run_with, pretraining):
 
 
 @pytest.fixture(scope="module")
-def pretrained(pretrain, tmp_path_factory):
+def start(pretrain, tmp_path_factory):
+    """The model_dir of one step."""
+    folder = tmp_path_factory.mktemp("start")
+    pretrain(folder, "--train_steps=1")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pretrained(pretrain, start, tmp_path_factory):
     """The checkpoint that trainings start from, and the model_dir of one on one core."""
     folder = tmp_path_factory.mktemp("pretrained")
-    pretrain(folder / "start", "--train_steps=1")
-    warm_start = f"--warm_start_from={folder}/start"
-    pretrain(folder / "end", warm_start)
-    return warm_start, folder / "end"
+    warm_start = f"--warm_start_from={start}"
+    pretrain(folder, warm_start)
+    return warm_start, folder
 
 
 @pytest.fixture
@@ -175,6 +213,7 @@ def excess(run_tpu_with, pretraining, pretrained, variables, tmp_path):
     return measure
 
 
+@pytest.mark.slow  # for the next tests
 def test_cores_have_unequal_numbers_of_masked_tokens(pretraining, session):
     batches = TokenPipeline(dataset_info.read(pretraining)).train_input_fn("train", seed=1)
     element = tf.compat.v1.data.make_one_shot_iterator(batches({"batch_size": BATCH})).get_next()
@@ -183,7 +222,8 @@ def test_cores_have_unequal_numbers_of_masked_tokens(pretraining, session):
     assert counts.min() < counts.max()
 
 
-@pytest.mark.parametrize("topology", ["1x2", slow("v2-8")])
+@pytest.mark.slow  # tests/contract/test_masked_lm.py compares another model on 2 cores
+@pytest.mark.parametrize("topology", ["1x2", "v2-8"])
 def test_pre_training_on_cores_equals_one_core(excess, topology):
     assert excess(topology) < 1
 
@@ -209,10 +249,9 @@ def test_a_resumed_pre_training_is_bit_identical(pretrain, variables, tmp_path):
         np.testing.assert_array_equal(parts[name], value, name)
 
 
-def test_evaluation_of_pre_training_reports_both_tasks(pretrain, pretrained, result):
-    _, model_dir = pretrained
-    pretrain(model_dir, "--mode=eval", "--eval_split=validation", "--eval_batch_size=13")
-    found = result(model_dir, UPDATES)["eval"]
+def test_evaluation_of_pre_training_reports_both_tasks(pretrain, start, result):
+    pretrain(start, "--mode=eval", "--eval_split=validation", "--eval_batch_size=13")
+    found = result(start, 1)["eval"]
     assert {"masked_lm_loss", "next_sentence_loss"} < found.keys()
     assert 0 <= found["masked_lm_accuracy"] <= 1
     assert 0 <= found["next_sentence_accuracy"] <= 1

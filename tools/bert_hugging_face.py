@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from common import files
 from common.errors import UsageError
+from common.names import is_plain_name
 from models.model import ModelError
 from models.text import bert, bert_pretraining
 
@@ -41,6 +42,7 @@ _TIED = {
     "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
 }
+_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
@@ -152,6 +154,7 @@ def read_params(folder, name):
     """
     path = f"{folder}/{name}"
     config, params = _read_json(path), {"precision": "float32"}
+    _check_architecture(path, config)
     for ours, default in bert.default_params("base").items():
         if ours not in PARAMS:
             continue
@@ -163,6 +166,11 @@ def read_params(folder, name):
         bert.check_params(params)
     except ModelError as error:
         raise UsageError(f"{path}: {error}") from error
+    return params
+
+
+def _check_architecture(path, config):
+    """Raises `UsageError` unless a configuration is that of the encoder of google-research/bert."""
     # The exact GELU differs from the tanh form by less than 5e-4.
     for key, valid in {
         "model_type": ("bert",),
@@ -174,7 +182,6 @@ def read_params(folder, name):
     }.items():
         if key in config and config[key] not in valid:
             raise UsageError(f"{path}: {key}={config[key]!r} is unsupported. Valid: {valid}")
-    return params
 
 
 def read_vocabulary(folder):
@@ -185,6 +192,8 @@ def read_vocabulary(folder):
             tokens = parse_vocabulary(files.read_text(path))
         else:
             path = f"{folder}/tokenizer.json"
+            if not tf.io.gfile.exists(path):
+                raise UsageError(f"{folder} has neither {VOCABULARY} nor tokenizer.json")
             model = _read_json(path).get("model")
             if not isinstance(model, dict) or model.get("type") != "WordPiece":
                 raise ValueError("its model is not WordPiece")
@@ -194,6 +203,9 @@ def read_vocabulary(folder):
                 raise ValueError("the ids of its vocabulary are not 0, 1, 2, ...")
     except (OSError, tf.errors.OpError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{path} is not a vocabulary: {error}") from error
+    missing = [token for token in _SPECIAL if token not in tokens]
+    if missing:
+        raise UsageError(f"{path} is not a vocabulary of BERT: it lacks {', '.join(missing)}")
     return tokens
 
 
@@ -217,18 +229,40 @@ def import_safetensors():
 
 
 def read_safetensors(folder):
-    """Returns `{name: float32 array}` of model.safetensors.
+    """Returns `{name: float32 array}` of model.safetensors, or of the files that its index names.
 
     Pickles are refused: a file of PyTorch can execute any code.
     """
-    path = f"{folder}/model.safetensors"
-    if not tf.io.gfile.exists(path):
+    arrays = {}
+    for name in _weight_files(folder):
+        arrays.update(_read_weights(f"{folder}/{name}"))
+    return arrays
+
+
+def _weight_files(folder):
+    """Returns the names of the files in a folder that hold the weights."""
+    name = "model.safetensors"
+    if tf.io.gfile.exists(f"{folder}/{name}"):
+        return [name]
+    index = f"{folder}/{name}.index.json"
+    if not tf.io.gfile.exists(index):
         raise UsageError(
-            f"{path} is missing. Weights in other formats, such as pytorch_model.bin, can execute "
-            "code when they are read. If you trust them, convert them with transformers: "
+            f"{folder}/{name} is missing. Weights in other formats, such as pytorch_model.bin, can "
+            "execute code when they are read. If you trust them, convert them with transformers: "
             "AutoModelForPreTraining.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER)"
         )
+    weight_map = _read_json(index).get("weight_map")
+    found = list(weight_map.values()) if isinstance(weight_map, dict) else []
+    wrong = [name for name in found if not is_plain_name(name)]
+    if wrong or not found:
+        raise UsageError(f"{index}: weight_map does not name files of this folder")
+    return sorted(set(found))
+
+
+def _read_weights(path):
     safetensors = import_safetensors()
+    if not tf.io.gfile.exists(path):
+        raise UsageError(f"{path} is missing")
     with tf.io.gfile.GFile(path, "rb") as file:
         content = file.read()
     try:
@@ -242,6 +276,8 @@ def read_safetensors(folder):
             if tensor["dtype"] == "BF16":  # the upper half of a float32
                 array = (array.astype(np.uint32) << 16).view(np.float32)
             arrays[name] = array.astype(np.float32).reshape(tensor["shape"])
+            if not np.isfinite(arrays[name]).all():
+                raise UsageError(f"{path}: {name} has values that are not finite")
         elif not name.endswith("position_ids"):
             raise UsageError(f"{path}: {name} is {tensor['dtype']}, not floating point")
     return arrays

@@ -27,7 +27,8 @@ PARAMS = {
     **bert.default_params("base"),
     **{ours: CONFIG[key] for ours, key in bert_hugging_face.PARAMS.items() if key in CONFIG},
 }
-TOKENS = [f"token{i}" for i in range(CONFIG["vocab_size"])]
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+TOKENS = [*SPECIAL, *(f"token{i}" for i in range(CONFIG["vocab_size"] - len(SPECIAL)))]
 needs_safetensors = pytest.mark.skipif(
     not importlib.util.find_spec("safetensors"), reason="safetensors is not installed"
 )
@@ -159,7 +160,7 @@ def test_another_depth_is_refused():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "roberta"}, "model_type='roberta' is unsupported"),
+        ({"model_type": "roberta", "hidden_size": None}, "model_type='roberta' is unsupported"),
         ({"hidden_act": "relu"}, "hidden_act='relu' is unsupported"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type='relative_key'"),
         ({"layer_norm_eps": 1e-5}, "layer_norm_eps=1e-05 is unsupported"),
@@ -178,10 +179,18 @@ def test_an_invalid_configuration(tmp_path, changes, message):
 
 def test_a_vocabulary_of_tokenizer_json(tmp_path):
     path = tmp_path / "tokenizer.json"
-    path.write_text(json.dumps({"model": {"type": "WordPiece", "vocab": {"b": 1, "a": 0}}}))
-    assert bert_hugging_face.read_vocabulary(str(tmp_path)) == ["a", "b"]
+    ids = {token: i for i, token in reversed(list(enumerate(TOKENS)))}
+    path.write_text(json.dumps({"model": {"type": "WordPiece", "vocab": ids}}))
+    assert bert_hugging_face.read_vocabulary(str(tmp_path)) == TOKENS
+    (tmp_path / "vocab.txt").write_text("\n".join(TOKENS[1:]))
+    with pytest.raises(UsageError, match=r"not a vocabulary of BERT: it lacks \[PAD\]"):
+        bert_hugging_face.read_vocabulary(str(tmp_path))
+    (tmp_path / "vocab.txt").unlink()
     path.write_text(json.dumps({"model": {"type": "BPE", "vocab": {}}}))
     with pytest.raises(UsageError, match="its model is not WordPiece"):
+        bert_hugging_face.read_vocabulary(str(tmp_path))
+    path.unlink()
+    with pytest.raises(UsageError, match=r"has neither vocab\.txt nor tokenizer\.json"):
         bert_hugging_face.read_vocabulary(str(tmp_path))
 
 
@@ -233,6 +242,25 @@ def test_there_and_back(tmp_path, released):
     bert_checkpoint.main("to_hugging_face", folder, str(tmp_path / "theirs"))
     bert_checkpoint.main("from_hugging_face", str(tmp_path / "theirs"), str(tmp_path / "ours"))
     assert_equal(read(tmp_path / "ours"), variables)
+
+
+@needs_safetensors
+def test_weights_in_several_files(tmp_path):
+    from safetensors.numpy import save_file
+
+    parts = {"1.safetensors": {"a": np.ones(2)}, "2.safetensors": {"b": np.float32([3])}}
+    for name, tensors in parts.items():
+        save_file(tensors, tmp_path / name)
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": "1.safetensors", "b": "2.safetensors"}}))
+    assert_equal(bert_hugging_face.read_safetensors(str(tmp_path)), {"a": np.ones(2), "b": [3]})
+    save_file({"b": np.float32([np.nan])}, tmp_path / "2.safetensors")
+    with pytest.raises(UsageError, match="b has values that are not finite"):
+        bert_hugging_face.read_safetensors(str(tmp_path))
+    for name, message in {"../1": "does not name files", "3.safetensors": "3.* is missing"}.items():
+        index.write_text(json.dumps({"weight_map": {"a": name}}))
+        with pytest.raises(UsageError, match=message):
+            bert_hugging_face.read_safetensors(str(tmp_path))
 
 
 @needs_safetensors

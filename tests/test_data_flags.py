@@ -69,7 +69,7 @@ def test_the_synthetic_source_without_data(tmp_path, run_with, result):
     ("flag", "message"),
     [
         ("--augment=flop", "--augment: 'flop' is unknown"),
-        ("--augment=mixup:0.2 flip", "put mixup and cutmix last"),
+        ("--augment=mixup:0.2 flip", "mixup and cutmix last"),
         ("--cache=/dev/null/x", "cannot be created"),
     ],
 )

@@ -206,7 +206,7 @@ def test_masks_stay_on_their_objects_in_training(pipeline, session):
 
 def test_host_metrics_get_the_boxes_of_the_original_images(pipeline):
     batches = list(pipeline("detection").host_examples("train", 4))
-    assert [len(features["image_id"]) for features, _ in batches] == [4, 4, 3]
+    assert [len(features["image"]) for features, _ in batches] == [4, 4, 3]
     labels = {name: np.concatenate([found[name] for _, found in batches]) for name in LABELS}
     for i, drawing in enumerate(DRAWINGS):
         for name, value in annotated_data.stored(drawing, i).items():

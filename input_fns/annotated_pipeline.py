@@ -10,7 +10,7 @@ from input_fns import DataError, caching, image_receivers, images, records, serv
 from input_fns.augment import Augmentation
 from input_fns.dataset_info import DatasetInfo, Feature
 from input_fns.record_pipeline import RecordPipeline
-from input_fns.records import PARALLEL_CALLS, no_autograph
+from input_fns.records import no_autograph
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +63,7 @@ class AnnotatedPipeline(RecordPipeline):
 
     @property
     def file_features(self) -> dict[str, Feature]:
-        """What `features_from_pixels` returns: `features`, and what the outputs need."""
+        """Features that `features_from_pixels` returns: `features`, and those of the outputs."""
         return self.features
 
     @property
@@ -107,14 +107,7 @@ class AnnotatedPipeline(RecordPipeline):
             found = self.features_from_pixels(images.decode(file, self.image_file))
             return {name: found[name] for name in self.features}
 
-        def input_fn(params):
-            files_read = tf.data.Dataset.from_generator(
-                files, output_signature=tf.TensorSpec([], tf.string)
-            )
-            dataset = files_read.map(features, num_parallel_calls=PARALLEL_CALLS)
-            return records.disable_autotune(dataset.batch(params["batch_size"]).prefetch(2))
-
-        return input_fn
+        return lambda params: records.from_files(files, features, params["batch_size"])
 
     def receivers(self, top_k: int = 0) -> dict[str, serving.Receiver]:
         """Returns the serving input receivers by signature, with one for image files."""

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import colorsys
-import io
 
 import numpy as np
 import tensorflow as tf
 from PIL import Image, ImageDraw
 
+from common import pictures
 from common.constants import IGNORED_CLASS
 from input_fns import images, records
 from input_fns.dataset_info import DatasetInfo
 
 _COLUMNS, _CELL, _MARGIN, _TEXT = 10, 64, 4, 160
 _MAX_ROWS = 40
-# Of a sheet of annotated images: pixels of a cell and of a line of the legend; cells; width of the
+# Sizes for annotated images: pixels of a cell and of a line of the legend; cells; width of the
 # line of a box; images that are shown in any case, and those looked at to find all classes.
 _WIDE, _LEGEND, _ACROSS, _DOWN, _LINE = 300, 16, 4, 6, 2
 _FIRST, _SCANNED = 12, 500
@@ -24,14 +24,15 @@ _FIRST, _SCANNED = 12, 500
 def png(data: DatasetInfo, split: str = "") -> bytes:
     """Returns a PNG with one row per class: its name and its first images.
 
-    Of annotated images: some images with their boxes or masks, and the colors of the classes.
+    For annotated images, it shows some images with their boxes or masks, and the colors of the
+    classes.
 
     Args:
       data: the data set; only its first 40 classes are shown.
       split: name of the split; default: the first.
     """
     if data.annotations:
-        return _to_png(_annotated_sheet(data, split or next(iter(data.splits))))
+        return pictures.to_png(_annotated_sheet(data, split or next(iter(data.splits))))
     rows = _first_images(data, split or next(iter(data.splits)))
     step = _CELL + _MARGIN
     sheet = Image.new("RGB", (_TEXT + _COLUMNS * step, len(rows) * step + _MARGIN), "white")
@@ -45,13 +46,7 @@ def png(data: DatasetInfo, split: str = "") -> bytes:
             cell = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
             cell = cell.resize((_CELL, _CELL), Image.Resampling.BILINEAR).convert("RGB")
             sheet.paste(cell, (_TEXT + x * step, _MARGIN + y * step))
-    return _to_png(sheet)
-
-
-def _to_png(sheet):
-    encoded = io.BytesIO()
-    sheet.save(encoded, "PNG")
-    return encoded.getvalue()
+    return pictures.to_png(sheet)
 
 
 def color_of(label: int) -> tuple[int, int, int]:

@@ -11,7 +11,7 @@ from input_fns import DataError, caching, image_receivers, images, records, serv
 from input_fns.augment import Augmentation
 from input_fns.dataset_info import DatasetInfo, Feature
 from input_fns.record_pipeline import RecordPipeline
-from input_fns.records import PARALLEL_CALLS, no_autograph
+from input_fns.records import no_autograph
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,14 +158,7 @@ class ImagePipeline(RecordPipeline):
                 return {"image": self.eval_image_from_file(file, image_file)}
             return {"image": self._eval_image_from_stored(images.decode(file, stored))}
 
-        def input_fn(params):
-            files_read = tf.data.Dataset.from_generator(
-                files, output_signature=tf.TensorSpec([], tf.string)
-            )
-            dataset = files_read.map(eval_image, num_parallel_calls=PARALLEL_CALLS)
-            return records.disable_autotune(dataset.batch(params["batch_size"]).prefetch(2))
-
-        return input_fn
+        return lambda params: records.from_files(files, eval_image, params["batch_size"])
 
     def receivers(self, top_k: int = 0) -> dict[str, serving.Receiver]:
         """Returns the serving input receivers by signature, with one for image files."""

@@ -142,7 +142,7 @@ def problems(data: DatasetInfo, split_names: Iterable[str]) -> Iterator[str]:
 def check_contents(data: DatasetInfo, split_names: Iterable[str]) -> None:
     """Checks the vocabulary, and the checksums of the first local shards of the splits.
 
-    Of shards, at most `_CHECKED_BYTES` and `_CHECKED_RECORDS` in total.
+    At most `_CHECKED_BYTES` and `_CHECKED_RECORDS` of shards in total.
 
     Raises:
       DataError: a file does not match dataset.json.

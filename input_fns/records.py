@@ -57,6 +57,19 @@ def names(files):
         yield from batch["name"]
 
 
+def from_files(files, transform, batch_size: int) -> tf.data.Dataset:
+    """Returns batches of files that are not in a split, in order; the final one may be smaller.
+
+    Args:
+      files: function that returns an iterator of bytes.
+      transform: function from a file, a string scalar, to features.
+      batch_size: files per batch.
+    """
+    dataset = tf.data.Dataset.from_generator(files, output_signature=tf.TensorSpec([], tf.string))
+    dataset = dataset.map(transform, num_parallel_calls=PARALLEL_CALLS)
+    return disable_autotune(dataset.batch(batch_size).prefetch(2))
+
+
 def iterate(dataset_fn):
     """Yields each element of `dataset_fn()` as NumPy arrays, from a separate graph and session.
 

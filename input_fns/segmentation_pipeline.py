@@ -43,7 +43,7 @@ class SegmentationPipeline(AnnotatedPipeline):
 
     @property
     def file_features(self):
-        """What `features_from_pixels` returns."""
+        """Features that `features_from_pixels` returns."""
         return {**self.features, _SIZE: Feature("raw", "int32", (2,))}
 
     @no_autograph

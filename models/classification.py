@@ -79,18 +79,23 @@ def matthews_correlation(matrix):
     return tf.math.divide_no_nan(covariance, tf.sqrt(variances[0]) * tf.sqrt(variances[1]))
 
 
-def _confusion_matrix(labels, classes, weights, num_classes):
-    """Streaming confusion matrix, int32 `[num_classes, num_classes]`, labels as rows."""
-    total = tf.compat.v1.get_local_variable(
+def confusion_total(num_classes, dtype):
+    """Returns the local variable of a streaming confusion matrix, `[num_classes, num_classes]`."""
+    return tf.compat.v1.get_local_variable(
         "confusion_matrix/total",
         shape=[num_classes, num_classes],
-        dtype=tf.int32,
+        dtype=dtype,
         initializer=tf.compat.v1.zeros_initializer(),
         collections=[
             tf.compat.v1.GraphKeys.LOCAL_VARIABLES,
             tf.compat.v1.GraphKeys.METRIC_VARIABLES,
         ],
     )
+
+
+def _confusion_matrix(labels, classes, weights, num_classes):
+    """Streaming confusion matrix, int32 `[num_classes, num_classes]`, labels as rows."""
+    total = confusion_total(num_classes, tf.int32)
     # As tf.math.confusion_matrix, whose assertions would be a tenth of a small training graph.
     cells = tf.stack([tf.cast(labels, tf.int32), classes], axis=1)
     counted = tf.scatter_nd(cells, tf.cast(weights, tf.int32), [num_classes, num_classes])

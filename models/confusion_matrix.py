@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 from PIL import Image, ImageDraw
+
+from common import pictures
 
 # Larger matrices are left out of tables and result files; the most confused pairs are listed for
 # any number of classes.
@@ -124,9 +124,7 @@ def png(matrix, class_names):
         image = Image.fromarray(np.kron(_color(fractions), np.ones([cell, cell, 1], np.uint8)))
     else:
         image = _draw_named(matrix, fractions, [name[:_MAX_NAME] for name in class_names])
-    encoded = io.BytesIO()
-    image.save(encoded, "PNG")
-    return encoded.getvalue()
+    return pictures.to_png(image)
 
 
 def _draw_named(matrix, fractions, names):

@@ -13,7 +13,6 @@ from __future__ import annotations
 import base64
 import collections
 import html
-import io
 import json
 import os
 import re
@@ -25,7 +24,7 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
-from common import files
+from common import files, pictures
 from common.errors import UsageError
 from engine.cli import runtime, startup
 from input_fns import dataset_info, images, records, serving
@@ -270,9 +269,8 @@ def _predictions(model_dir, given):
         predicted = line.get("class_names", "")
         caption = f"{predicted} {max(line.get('probabilities', []), default=0):.2f}"
         mark = "" if predicted == data.class_names[label] else ' class="wrong"'
-        encoded = io.BytesIO()
-        Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).save(encoded, "PNG")
-        tag = _image_tag(encoded.getvalue(), data.class_names[label])
+        shown = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+        tag = _image_tag(pictures.to_png(shown), data.class_names[label])
         if mark:
             caption += f", label {data.class_names[label]}"
         cells.append(f"<figure>{tag}<br><span{mark}>{html.escape(caption)}</span></figure>")

@@ -35,7 +35,7 @@ _TPU_PATH_FLAGS = ("check_report",)
 _SECRET = re.compile(
     r"(?i)\b([\w-]*(?:signature|token|credential|secret|password))[=:]\s*[^\s&,;]+"
 )
-# Of an error message, which may have a name or a value from a file.
+# Length of a line of an error message, which may have a name or a value from a file.
 _MAX_LINE = 2000
 # absl puts all flags of a multi-flag validator, with their values, before its message.
 _FLAGS_PREFIX = re.compile(r"^flags .*?: (?=--|Flag )")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import json
 import os
@@ -10,7 +9,7 @@ import os
 import numpy as np
 from PIL import Image
 
-from common import files
+from common import files, pictures
 from common.errors import UsageError
 from engine.checkpoints import find
 from engine.hooks import progress
@@ -71,10 +70,9 @@ def write_files(estimator, settings, predict_input_fn) -> None:
         else:
             image_name, size = names[number], sizes[number]
         file = f"{number:06d}.png"  # names of images are untrusted
-        content = io.BytesIO()
-        Image.fromarray(resize(classes, size).astype(np.uint8)).save(content, "PNG")
+        content = pictures.to_png(Image.fromarray(resize(classes, size).astype(np.uint8)))
         with files.atomic_write(os.path.join(folder, file), "wb") as opened:
-            opened.write(content.getvalue())
+            opened.write(content)
         line = {"index": number, "name": image_name, "file": file}
         lines.append({**line, "height": size[0], "width": size[1]})
     expected = count if given is None else len(given.names)  # without broken images

@@ -15,7 +15,7 @@ from common.constants import IGNORED_CLASS
 
 
 class Placement(NamedTuple):
-    """Where an image is on the canvas; y comes before x.
+    """Position of an image on the canvas; y comes before x.
 
     Attributes:
       window: int32 `[4]`, the part of the image that is used: y, x, height, width.

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from PIL import Image
 
+from common import pictures
 from common.constants import IGNORED_CLASS
 from input_fns.convert import boxes, coco_masks, decoded_images
 from input_fns.convert.boxes import Notes
@@ -28,7 +29,7 @@ _SHOWN_VALUES = 8
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """What the values of masks mean.
+    """Meaning of the values of masks.
 
     Attributes:
       class_names: class names in the order of the classes.
@@ -102,9 +103,8 @@ def _read_mask(source, size, orientation, rules):
         classes = boxes.turned_mask(classes, orientation)
         notes.corrected[boxes.TURNED] += 1
     counts = np.bincount(classes.ravel(), minlength=IGNORED_CLASS + 1)
-    png = io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(classes)).save(png, "PNG")
-    return StoredMask(png.getvalue(), counts[: len(rules.class_names)], notes)
+    encoded = pictures.to_png(Image.fromarray(np.ascontiguousarray(classes)))
+    return StoredMask(encoded, counts[: len(rules.class_names)], notes)
 
 
 def read_values(data: bytes) -> np.ndarray:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from common import pictures
 from models.detection import report
 from models.model import ModelError
 
@@ -73,7 +74,7 @@ class CocoMetric:
           predictions: see `nms.detect`.
         """
         self._evaluated = None
-        pictures = features.get("image")
+        images = features.get("image")
         for i, number in enumerate(np.asarray(labels["image_id"]).tolist()):
             is_box = labels["classes"][i] >= 0
             truth = {name: labels[name][i][is_box] for name in ("boxes", "classes", "is_crowd")}
@@ -82,7 +83,7 @@ class CocoMetric:
             self._images.append({"id": number})
             self._add_truth(number, truth, labels["areas"][i][is_box])
             self._add_results(number, found)
-            self._examples.add(number, None if pictures is None else pictures[i], truth, found)
+            self._examples.add(number, None if images is None else images[i], truth, found)
 
     def result(self) -> dict[str, float]:
         """Returns the twelve metrics of COCO over all images."""
@@ -113,14 +114,14 @@ class CocoMetric:
         """Writes the curves of precision and recall, the first images and the worst ones."""
         classes = self.per_class()
         curves = self._precision()[:, _IOU_50]
-        pictures = {
+        drawings = {
             "precision_recall": report.draw_curves(dict(zip(self._class_names, curves))),
             "first_detections": self._examples.draw_first(),
             "worst_detections": self._examples.draw_worst(),
         }
-        for name, picture in pictures.items():
+        for name, picture in drawings.items():
             if picture is not None:
-                encoded = report.png(picture)
+                encoded = pictures.to_png(picture)
                 evaluation.write_file(f"{name}_{evaluation.step}.png", encoded)
                 evaluation.write_image(f"detection/{name}", encoded)
         evaluation.write_file(f"classes_{evaluation.step}.txt", report.table(classes))

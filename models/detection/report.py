@@ -105,7 +105,7 @@ def num_errors(truth: Arrays, found: Arrays, min_iou: float = 0.5) -> int:
     """Returns the number of boxes without a detection, and of detections without a box.
 
     Each detection, best score first, gets the box of its class with the largest IoU that has none
-    yet. Crowds, and detections in them, are no errors.
+    yet. Crowds, and detections in them, are not errors.
 
     Args:
       truth: `boxes`, `classes`, `is_crowd`, `[m, ...]`.
@@ -201,13 +201,6 @@ def markdown(classes: Mapping[str, Mapping[str, float]]) -> str:
         name = name.replace("|", "\\|")
         lines.append(f"| {name} | {numbers} | {row['boxes']} |")
     return "\n".join(lines)
-
-
-def png(picture: Image.Image) -> bytes:
-    """Returns a picture as a PNG."""
-    encoded = io.BytesIO()
-    picture.save(encoded, "PNG")
-    return encoded.getvalue()
 
 
 def _decimal(value):

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from common.constants import IGNORED_CLASS
-from models import confusion_matrix
+from models import classification, confusion_matrix
 
 
 def streaming(labels, classes, weights, num_classes):
@@ -25,16 +25,7 @@ def streaming(labels, classes, weights, num_classes):
       `{name: (value, update_op)}`; float64 scalars, and int64 `[num_classes, num_classes]` with
       labels as rows.
     """
-    total = tf.compat.v1.get_local_variable(
-        "confusion_matrix/total",
-        shape=[num_classes, num_classes],
-        dtype=tf.int64,
-        initializer=tf.compat.v1.zeros_initializer(),
-        collections=[
-            tf.compat.v1.GraphKeys.LOCAL_VARIABLES,
-            tf.compat.v1.GraphKeys.METRIC_VARIABLES,
-        ],
-    )
+    total = classification.confusion_total(num_classes, tf.int64)
     counted = tf.not_equal(labels, IGNORED_CLASS) & (weights > 0)[:, tf.newaxis, tf.newaxis]
     num_cells = num_classes**2
     cells = tf.cast(labels, tf.int32) * num_classes + tf.cast(classes, tf.int32)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import colorsys
-import io
 
 import numpy as np
 from PIL import Image, ImageDraw
 
+from common import pictures
 from common.constants import IGNORED_CLASS
 from models.segmentation import iou
 
@@ -62,10 +62,9 @@ class Overlays:
             return
         masks = labels["mask"], predictions["classes"]
         drawn = draw(images, *masks, titles, self._class_names)
-        encoded = io.BytesIO()
-        drawn.save(encoded, "PNG")
-        evaluation.write_file(f"{name}_{evaluation.step}.png", encoded.getvalue())
-        evaluation.write_image(f"predictions/{name}", encoded.getvalue())
+        encoded = pictures.to_png(drawn)
+        evaluation.write_file(f"{name}_{evaluation.step}.png", encoded)
+        evaluation.write_image(f"predictions/{name}", encoded)
 
 
 def draw(images, labels, classes, titles, class_names) -> Image.Image:

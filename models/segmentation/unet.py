@@ -1,4 +1,4 @@
-"""U-Net (Ronneberger et al. 2015, arXiv:1505.04597), with an encoder of its own or a backbone.
+"""U-Net (Ronneberger et al. 2015, arXiv:1505.04597), with its own encoder or a backbone.
 
 Unlike the paper, convolutions are padded and have batch norm, so the mask has the size of the image
 for any size. Scopes: `encoder/level_0` ..., or those of the backbone, `decoder/level_3` ...,
@@ -18,7 +18,7 @@ from models.segmentation import segmentation
 from models.vision import backbones, classifier
 
 OWN = "own"
-_MAX_DEPTH = 5  # of the backbones
+_MAX_DEPTH = 5  # levels of the backbones
 _TRANSPOSED = tf.compat.v1.variance_scaling_initializer(2.0, "fan_in", "untruncated_normal")
 
 

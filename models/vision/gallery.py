@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 from PIL import Image, ImageDraw
+
+from common import pictures
 
 _COLUMNS, _ROWS = 6, 4
 _TILE, _LINE = 112, 14  # pixels: the side of an image, the height of a line of text
@@ -31,9 +31,8 @@ class Gallery:
             return {}
         if probabilities.shape[1:] != (len(self._class_names),):
             return {}
-        encoded = io.BytesIO()
-        draw(images, labels, probabilities, self._class_names).save(encoded, "PNG")
-        evaluation.write_image("predictions/first_images", encoded.getvalue())
+        drawn = draw(images, labels, probabilities, self._class_names)
+        evaluation.write_image("predictions/first_images", pictures.to_png(drawn))
         return {}
 
     def text(self, evaluation):

@@ -1,5 +1,6 @@
 """Fixtures shared by all tests. TensorFlow is imported and set up as in the wrappers."""
 
+import gc
 import json
 import os
 import sys
@@ -39,6 +40,13 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if hasattr(item.module, "numerics"):
             item.add_marker("numeric")
+
+
+def pytest_collection_finish():
+    """Exempts the imported modules from garbage collection, which took 8 % of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
 
 
 @pytest.fixture(autouse=True)

@@ -66,6 +66,7 @@ def predictions(classifier):
         return [json.loads(line) for line in file]
 
 
+@pytest.mark.slow
 def test_a_classifier_learns(classifier, result):
     assert result(classifier, STEPS)["eval"]["accuracy"] > 0.95
 

@@ -59,6 +59,7 @@ def read(*parts):
         return json.load(file)
 
 
+@pytest.mark.slow
 def test_an_evaluation_writes_metrics_detections_and_pictures(model_dir, result):
     evaluated = result(model_dir, 2)["eval"]
     assert evaluated["examples"] == 11

@@ -53,7 +53,7 @@ def interrupted(command, tmp_path):
     [
         slow("run_cpu.py", signal.SIGINT, 130, ()),
         slow("run_cpu.py", signal.SIGTERM, 143, ()),
-        ("run_tpu.py", signal.SIGTERM, 143, TPU),
+        slow("run_tpu.py", signal.SIGTERM, 143, TPU),
     ],
 )
 def test_training_saves_before_it_exits(

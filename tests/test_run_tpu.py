@@ -165,6 +165,7 @@ def test_continuous_eval_ends_at_train_steps(run_tpu_in, trained_dir, capsys):
     assert "eval of step 40 on test" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_resumed_training_ends_with_the_same_weights(run_tpu_in, variables, tmp_path):
     for steps in (7, 20):
         run_tpu_in(tmp_path / "twice", "--mode=train", EXACT, f"--train_steps={steps}")

@@ -60,6 +60,7 @@ def test_two_replicas_train_as_one_device(run_in, variables, tmp_path, arguments
     assert excess(variables, tmp_path / "one", tmp_path / "two", steps=21) < 1
 
 
+@pytest.mark.slow
 def test_cross_replica_batch_norm_trains_as_one_device(run_in, one_device, variables, tmp_path):
     start, one = one_device
     shutil.copytree(start, tmp_path / "two")
@@ -67,6 +68,7 @@ def test_cross_replica_batch_norm_trains_as_one_device(run_in, one_device, varia
     assert excess(variables, one, tmp_path / "two", steps=21) < 1
 
 
+@pytest.mark.slow
 def test_batch_norm_per_replica_differs(run_in, one_device, variables, tmp_path):
     start, one = one_device
     shutil.copytree(start, tmp_path / "two")

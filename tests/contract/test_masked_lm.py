@@ -55,7 +55,7 @@ def test_cores_have_unequal_numbers_of_masked_tokens(session):
 
 
 @pytest.mark.parametrize(
-    ("topology", "parts"), [("1x2", 3), slow("v2-8", 1), slow("v2-8", 3), slow("2x2", 1)]
+    ("topology", "parts"), [slow("1x2", 3), slow("v2-8", 1), slow("v2-8", 3), slow("2x2", 1)]
 )
 def test_training_on_cores_equals_training_on_one(excess, run_case_on_tpu, topology, parts):
     arguments = [f"--tpu_topology={topology}", f"--accumulate_steps={parts}"]
@@ -75,6 +75,7 @@ def test_a_mean_over_the_tokens_of_each_core_differs(excess, run_case_on_tpu, mo
     assert excess(run_case_on_tpu) > FAR
 
 
+@pytest.mark.slow
 def test_a_mean_over_the_tokens_of_each_micro_batch_differs(excess, run_case, monkeypatch):
     monkeypatch.setattr(train_step, "_divisors", lambda *_: None)
     assert excess(run_case, "--accumulate_steps=3") > FAR

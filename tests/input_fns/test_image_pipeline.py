@@ -117,7 +117,7 @@ def test_training_without_augmentation_sees_what_evaluation_sees(photos, session
 WORDS = "resize_crop:0.3 flip mixup:1"
 
 
-@pytest.mark.parametrize("cache", [slow("memory"), "none"])
+@pytest.mark.parametrize("cache", [slow("memory"), slow("none")])
 def test_training_is_a_function_of_its_seed(photos, session, cache):
     pipeline = ImagePipeline(photos, (16, 16), augment.parse(WORDS), cache=cache)
     once, again, other = (

@@ -57,7 +57,7 @@ def test_classify_has_a_classify_log(cnn):
     assert set(kinds.values()) == {"predict_log"}
 
 
-@pytest.mark.parametrize("exported", ["translator", slow("cnn"), slow("mobilenet")], indirect=True)
+@pytest.mark.parametrize("exported", [slow("translator"), "cnn", slow("mobilenet")], indirect=True)
 def test_the_requests_can_be_replayed(exported, c_api):
     runtime = c_api(exported)
     for log in logs(exported):

@@ -1,6 +1,7 @@
 """The sheet of augmented images."""
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from input_fns.convert import writer
@@ -8,6 +9,7 @@ from input_fns.convert.source import RawArrays, RawDataset
 from tools import augmentation_sheet
 
 
+@pytest.mark.slow
 def test_sheet_of_grayscale_images(tmp_path):
     images = np.arange(9 * 8 * 6, dtype=np.uint8).reshape(9, 8, 6, 1)
     splits = {"train": RawArrays(images, np.arange(9) % 2)}

@@ -105,6 +105,7 @@ def run_matrix(*arguments):
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_prepare_data_killed_before_completion():
     done = run_matrix("--only=prepare:14", "--workers=1")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -21,14 +21,18 @@ def maps_of(name, output_stride=32, **params):
             return session.run(maps), variables
 
 
-@pytest.mark.parametrize("name", ["resnet18", slow("resnet101"), "mobilenet_v1", "mobilenet_v2"])
+@pytest.mark.parametrize(
+    "name", ["resnet18", slow("resnet101"), "mobilenet_v1", slow("mobilenet_v2")]
+)
 def test_level_i_has_a_stride_of_2_to_the_i(name):
     maps, _ = maps_of(name)
     found = {level: value.shape[1:3] for level, value in maps.items()}
     assert found == {1: (48, 32), 2: (24, 16), 3: (12, 8), 4: (6, 4), 5: (3, 2)}
 
 
-@pytest.mark.parametrize("name", ["resnet18", slow("resnet50"), "mobilenet_v1", "mobilenet_v2"])
+@pytest.mark.parametrize(
+    "name", ["resnet18", slow("resnet50"), slow("mobilenet_v1"), slow("mobilenet_v2")]
+)
 def test_a_smaller_output_stride_keeps_the_resolution_and_the_variables(name):
     _, variables = maps_of(name)
     dense, dilated_variables = maps_of(name, output_stride=8)
@@ -49,7 +53,7 @@ def test_maps_with_the_stride_in_the_1x1_convolution_keep_their_resolution():
 
 
 @pytest.mark.parametrize(
-    ("name", "module", "width"), [("resnet18", resnet, 8), ("mobilenet_v2", mobilenet, 0.125)]
+    ("name", "module", "width"), [("resnet18", resnet, 8), slow("mobilenet_v2", mobilenet, 0.125)]
 )
 def test_variables_are_those_of_the_classifier(name, module, width):
     _, variables = maps_of(name)

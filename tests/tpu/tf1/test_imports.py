@@ -278,6 +278,7 @@ def test_importing_the_package_does_not_import_tensorflow():
     assert done.stdout == "False\n"
 
 
+@pytest.mark.slow
 def test_package_behind_a_link(tmp_path):
     (tmp_path / "tpu").symlink_to(pathlib.Path(tf1.__file__).parents[1])
     code = "from tpu import tf1; tf1.install()"

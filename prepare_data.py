@@ -111,6 +111,8 @@ def _describe(data):
     )
     num_classes = data.annotations.num_classes if data.annotations else data.num_classes
     classes = f"{num_classes} classes; " if num_classes else ""
+    if data.ratings:
+        classes = f"{data.ratings.describe()}; "
     return f"{data.name}, {classes}{splits}"
 
 

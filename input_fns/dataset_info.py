@@ -16,6 +16,7 @@ from input_fns.dataset_parts import (
     Annotations,
     AnnotationsSplit,
     Feature,
+    Ratings,
     ShardInfo,
     SplitInfo,
     Text,
@@ -33,6 +34,7 @@ __all__ = [
     "AnnotationsSplit",
     "DatasetInfo",
     "Feature",
+    "Ratings",
     "ShardInfo",
     "SplitInfo",
     "Text",
@@ -71,6 +73,7 @@ class DatasetInfo:
       properties: free-form properties that models may read, JSON scalars or lists of them.
       wordpiece: metadata of WordPiece text, else None.
       annotations: metadata of boxes or masks of images, else None.
+      ratings: metadata of interactions of users and items, else None.
     """
 
     name: str
@@ -84,12 +87,15 @@ class DatasetInfo:
     properties: dict[str, Any] = dataclasses.field(default_factory=dict)
     wordpiece: WordPiece | None = None
     annotations: Annotations | None = None
+    ratings: Ratings | None = None
 
     @property
     def limits(self) -> dict[str, tuple[int, int]]:
         """`{feature: (lowest, limit)}` of features with values in [lowest, limit): ids, places."""
         if self.text:
             return dict.fromkeys(self.features, (0, self.text.vocab_size))
+        if self.ratings:
+            return {"user": (0, self.ratings.num_users), "item": (0, self.ratings.num_items)}
         if not self.wordpiece:
             return {}
         max_length = self.wordpiece.max_length

@@ -23,6 +23,7 @@ from input_fns.dataset_parts import (
     Annotations,
     AnnotationsSplit,
     Feature,
+    Ratings,
     ShardInfo,
     SplitInfo,
     Text,
@@ -72,7 +73,7 @@ def to_json(dataset: DatasetInfo) -> str:
     """Returns the text of `dataset.json`."""
     fields = {"format": FORMAT, **dataclasses.asdict(dataset)}
     del fields["data_dir"]
-    for name in ("labels", "properties", "wordpiece", "annotations"):
+    for name in ("labels", "properties", "wordpiece", "annotations", "ratings"):
         if not fields[name]:
             del fields[name]
     for name, split in dataset.splits.items():
@@ -133,6 +134,9 @@ def parse(content: str) -> dict[str, Any]:
             lambda value, where: _wordpiece(value, where, features, labels, properties),
         ),
         "annotations": annotations,
+        "ratings": fields.optional(
+            "ratings", lambda value, where: _ratings(value, where, features, splits)
+        ),
         "prepared_with": fields.optional("prepared_with", mapping) or {},
         "labels": labels,
         "properties": properties,
@@ -346,6 +350,31 @@ def _annotations_split(value: Any, where: str, num_classes: int) -> AnnotationsS
         for name in ("corrected", "left_out")
     )
     return AnnotationsSplit(fields.integer("num_images"), counts, *reasons)
+
+
+def _ratings(
+    value: Any, where: str, features: Mapping[str, Feature], splits: Mapping[str, SplitInfo]
+) -> Ratings:
+    fields = Fields(value, where)
+
+    def file_name(value, where):
+        return Fields({"name": value}, where).file_name("name")
+
+    ratings = Ratings(
+        num_users=fields.integer("num_users", low=1, high=2**31 - 1),
+        num_items=fields.integer("num_items", low=1, high=2**31 - 1),
+        num_negatives=fields.integer("num_negatives", low=1, high=2**16),
+        users=fields.file_name("users"),
+        items=fields.file_name("items"),
+        negatives=fields.named("negatives", file_name),
+        left_out=fields.named("left_out", lambda value, where: integer(value, where)),
+    )
+    if features != dict.fromkeys(("user", "item"), Feature("raw", "int32", ())):
+        raise DataError(f"features must be user and item, raw int32 scalars, as {where} needs")
+    unknown = [name for name in ratings.negatives if name not in splits]
+    if unknown:
+        raise DataError(f"{where}.negatives has {unknown[0]!a}, which is not a split")
+    return ratings
 
 
 def _text_split(value: Any, where: str) -> TextSplit:

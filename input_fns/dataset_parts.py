@@ -1,4 +1,4 @@
-"""Metadata of a prepared data set: features, shards, splits, text, annotations of images."""
+"""Metadata of a prepared data set: features, shards, splits, text, annotations, ratings."""
 
 from __future__ import annotations
 
@@ -272,3 +272,41 @@ class Annotations:
     def num_classes(self) -> int:
         """Number of classes."""
         return len(self.class_names)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ratings:
+    """Interactions of users and items.
+
+    Its features are "user" and "item", int32 scalars, indices; see `ratings_pipeline`.
+
+    Attributes:
+      num_users: number of users.
+      num_items: number of items.
+      num_negatives: negatives of each evaluation row.
+      users: name of a file with the id of each user, one per line, in the order of the indices.
+      items: name of a file with the id of each item and, after a tab, its interactions in "train".
+        The most popular item is the first.
+      negatives: `{split: name of a file}` of evaluation splits: int32 `[rows, num_negatives]`,
+        little-endian; -1 where a user has no more items left.
+      left_out: number of interactions that are not stored, by reason.
+    """
+
+    num_users: int
+    num_items: int
+    num_negatives: int
+    users: str
+    items: str
+    negatives: dict[str, str]
+    left_out: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Names of all files, in the folder of the data set."""
+        return (self.users, self.items, *self.negatives.values())
+
+    def describe(self) -> str:
+        """Returns one line about the data set."""
+        line = f"{self.num_users} users, {self.num_items} items"
+        left_out = ", ".join(f"{count} {reason}" for reason, count in self.left_out.items())
+        return f"{line}; left out: {left_out}" if left_out else line

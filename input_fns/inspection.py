@@ -162,10 +162,11 @@ def check_contents(data: DatasetInfo, split_names: Iterable[str]) -> None:
 
 
 def file_problems(data: DatasetInfo, split_names: Iterable[str]) -> Iterator[str]:
-    """Yields one line for each wrong file that is not a shard: vocabulary, questions of splits."""
+    """Yields one line for each wrong file that is not a shard, such as a vocabulary."""
     found = [text.vocabulary for text in (data.text, data.wordpiece) if text]
     splits = data.wordpiece.splits if data.wordpiece else {}
     found += [splits[name].side_file for name in split_names if name in splits]
+    found += data.ratings.files if data.ratings else ()
     for name in filter(None, found):
         path = os.path.join(data.data_dir, name)
         if not folders.is_file(path):

@@ -11,7 +11,7 @@ import numpy as np
 from common.names import is_plain_name
 from input_fns import DataError
 from input_fns.convert.boxes import Notes
-from input_fns.dataset_info import Annotations, Feature, Text, WordPiece
+from input_fns.dataset_info import Annotations, Feature, Ratings, Text, WordPiece
 
 # Name of a split in folders, files and columns -> name in this package.
 SPLIT_NAMES = {
@@ -191,6 +191,7 @@ class RawDataset:
       wordpiece: metadata of WordPiece text, else None.
       annotations: metadata of boxes or masks of images, else None; its splits have the annotations
         of no image that is there, and the writer adds those of the rows.
+      ratings: metadata of interactions of users and items, else None.
     """
 
     name: str
@@ -202,3 +203,4 @@ class RawDataset:
     properties: dict[str, Any] = dataclasses.field(default_factory=dict)
     wordpiece: WordPiece | None = None
     annotations: Annotations | None = None
+    ratings: Ratings | None = None

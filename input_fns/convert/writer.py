@@ -29,13 +29,15 @@ _LARGEST_SHARD_BYTES = 100 * 2**20
 _MAX_SHARDS = 100
 # Per example: keys and lengths of the Example, length and checksums of the record.
 _OVERHEAD_BYTES = 64
-# Files of this module: shards, their temporary files (old and new names), vocabularies, questions.
+# Files of this module: shards, their temporary files (old and new names), and other files.
 _OURS = re.compile(
     r".+-\d{5}-of-\d{5}-[0-9a-f]{8}\.tfrecord"
     r"|.+-\d{5}\.tfrecord\.partial(-[0-9a-f]{8})?"
     r"|vocabulary-[0-9a-f]{8}\.model"
     r"|vocab-[0-9a-f]{8}\.txt"
     r"|questions-.+-[0-9a-f]{8}\.json"
+    r"|(users|items)-[0-9a-f]{8}\.txt"
+    r"|negatives-.+-[0-9a-f]{8}\.bin"
 )
 
 
@@ -84,6 +86,7 @@ def write(
             properties=raw.properties,
             wordpiece=raw.wordpiece,
             annotations=_annotations(raw, writers),
+            ratings=raw.ratings,
         )
         before_commit()
         _commit(complete, writers, raw.files)

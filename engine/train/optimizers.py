@@ -7,7 +7,6 @@ learning rate schedule in `engine/train/schedules.py`.
 
 from __future__ import annotations
 
-import functools
 import re
 
 import tensorflow as tf
@@ -37,6 +36,10 @@ def default_params():
         # Decays kernels and embeddings, not biases and norms: decoupled with adamw and bert_adamw,
         # by their own rules with lars and lamb, as an L2 loss with the others.
         "weight_decay": 0.0,
+        # Sparse updates of embeddings on a CPU or GPU with adam, momentum and rmsprop, as LazyAdam:
+        # rows that a batch does not use keep their values and slots, and the time of a step does
+        # not depend on the size of a table. sgd and adagrad always update the used rows only.
+        "lazy_embeddings": False,
         "clip_norm": 0.0,  # gradient clipping by global norm; 0: off
         "trainable": ".*",  # regular expression of the variables to train; the others are frozen
         # Factors of the learning rate, REGEX:FACTOR, such as [logits/.*:10,stage_1/.*:0.1]. The
@@ -64,11 +67,29 @@ def check_params(params):
     for key in ("epsilon", "trust_coefficient"):
         if params[key] <= 0:
             raise UsageError(f"{key}={params[key]} must be above 0")
+    if params["lazy_embeddings"]:
+        _check_lazy(params)
     if not 0 < params["layer_decay"] <= 1:
         raise UsageError(f"layer_decay={params['layer_decay']} must be above 0 and at most 1")
     _check_pattern("trainable", params["trainable"])
     for pattern, _ in _learning_rate_factors(params):
         _check_pattern("learning_rate_factors", pattern)
+
+
+def _check_lazy(params):
+    """Raises `UsageError` for hyperparameters that make the gradients of embeddings dense."""
+    if params["optimizer"] in _DENSE_OPTIMIZERS:
+        lazy = [name for name in _OPTIMIZERS if name not in _DENSE_OPTIMIZERS]
+        raise UsageError(
+            f"lazy_embeddings: optimizer={params['optimizer']} updates every row. Use one of "
+            f"{', '.join(lazy)}"
+        )
+    for key in ("weight_decay", "ema_decay"):
+        if params[key]:
+            raise UsageError(
+                f"lazy_embeddings: {key}={params[key]} updates every row. Set {key}=0, or "
+                "lazy_embeddings=false"
+            )
 
 
 def _check_pattern(key, pattern):
@@ -104,7 +125,13 @@ def create(params, learning_rate, layers=()):
       learning_rate: float or float32 scalar tensor.
       layers: regular expressions of the variables of each layer, see `Model.layer_variables`.
     """
-    make = functools.partial(_OPTIMIZERS[params["optimizer"]], params)
+
+    def make(rate):
+        made = _OPTIMIZERS[params["optimizer"]](params, rate)
+        if params["lazy_embeddings"]:
+            made.is_lazy = True  # of a `_SparseUpdate`; the others are lazy
+        return made
+
     factors = _learning_rate_factors(params)
     decay = params["layer_decay"]
     if factors or decay != 1:
@@ -119,14 +146,18 @@ def compute_gradients(optimizer, loss, params):
     """Returns `[(gradient, variable)]` of the trainable variables; L2 weight decay is included.
 
     Gradients of embeddings stay sparse (`tf.IndexedSlices`); the update is that of the dense
-    gradient (see `_DenseUpdate`). Gradients are dense on a TPU, for its all-reduce; with
-    `_DENSE_OPTIMIZERS`, whose decay and norms need every row; with L2 weight decay; and with
-    gradient clipping on several replicas.
+    gradient (see `_SparseUpdate`) unless `lazy_embeddings` is set. Gradients are dense on a TPU,
+    for its all-reduce; with `_DENSE_OPTIMIZERS`, whose decay and norms need every row; with L2
+    weight decay; and with gradient clipping on several replicas.
 
     Args:
       optimizer: from `create`, on a TPU inside a CrossShardOptimizer.
       loss: float32 scalar tensor.
       params: see `default_params`; on a TPU with those that TPUEstimator adds.
+
+    Raises:
+      UsageError: `lazy_embeddings` is set, and gradient clipping on several replicas would make
+        gradients dense.
     """
     variables = tf.compat.v1.trainable_variables()
     # L2 is a part of the loss, so that an optimizer that sums gradients over replicas scales it.
@@ -141,6 +172,11 @@ def compute_gradients(optimizer, loss, params):
         or (params["clip_norm"] and here.num_replicas > 1)
     ):
         return gradients
+    if params["lazy_embeddings"] and not here.is_tpu:
+        raise UsageError(
+            f"lazy_embeddings: clip_norm={params['clip_norm']} on {here.num_replicas} replicas "
+            "makes gradients dense. Set clip_norm=0, or lazy_embeddings=false"
+        )
     return [
         (gradient if gradient is None else tf.convert_to_tensor(gradient), variable)
         for gradient, variable in gradients
@@ -260,28 +296,49 @@ def _first_match(factors, name):
     return next(matches, len(factors))
 
 
-class _DenseUpdate:
-    """Applies sparse gradients by the dense rule.
+class _SparseUpdate:
+    """Applies sparse gradients: by the dense rule, or with `is_lazy` to the rows of a batch only.
 
     TensorFlow's sparse rules of momentum and rmsprop skip the rows that a batch does not use, so
     that a model would train differently on a TPU or with gradient accumulation. That of adam is
-    equal but makes several passes over the variable.
+    equal to the dense rule but makes several passes over the variable.
     """
 
+    is_lazy = False
+
     def _resource_apply_sparse_duplicate_indices(self, grad, handle, indices):
+        if self.is_lazy:  # sums the gradients of each row, then updates it once
+            return super()._resource_apply_sparse_duplicate_indices(grad, handle, indices)
         gradient = tf.math.unsorted_segment_sum(grad, indices, handle.shape[0])
         return self._resource_apply_dense(gradient, handle)
 
 
-class _MomentumOptimizer(_DenseUpdate, tf.compat.v1.train.MomentumOptimizer):
+class _MomentumOptimizer(_SparseUpdate, tf.compat.v1.train.MomentumOptimizer):
     pass
 
 
-class _AdamOptimizer(_DenseUpdate, tf.compat.v1.train.AdamOptimizer):
-    pass
+class _AdamOptimizer(_SparseUpdate, tf.compat.v1.train.AdamOptimizer):
+    def _resource_apply_sparse(self, grad, handle, indices):
+        """Updates the rows `indices`, which are unique; slots of other rows do not decay."""
+        beta1_power, beta2_power = self._get_beta_accumulators()
+        rate = self._lr_t * tf.sqrt(1 - beta2_power) / (1 - beta1_power)
+        slots = self.get_slot(handle, "m"), self.get_slot(handle, "v")
+        m, v = (tf.gather(slot, indices) for slot in slots)
+        m += (grad - m) * (1 - self._beta1_t)
+        v += (tf.square(grad) - v) * (1 - self._beta2_t)
+        update = rate * m / (tf.sqrt(v) + self._epsilon_t)
+        return tf.group(
+            *(
+                tf.raw_ops.ResourceScatterUpdate(
+                    resource=slot.handle, indices=indices, updates=rows
+                )
+                for slot, rows in zip(slots, (m, v))
+            ),
+            tf.raw_ops.ResourceScatterSub(resource=handle.handle, indices=indices, updates=update),
+        )
 
 
-class _RMSPropOptimizer(_DenseUpdate, tf.compat.v1.train.RMSPropOptimizer):
+class _RMSPropOptimizer(_SparseUpdate, tf.compat.v1.train.RMSPropOptimizer):
     pass
 
 

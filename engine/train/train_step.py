@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.ops import op_selector
 
+from common.errors import UsageError
 from engine.train import loss_reduction, optimizers, schedules
 from engine.train.forward import infer
 from models.layers import device
@@ -55,6 +56,11 @@ def train_step(model, features, labels, params, train):
     Returns:
       A `TrainStep`.
     """
+    if params["lazy_embeddings"] and train.accumulate_steps > 1:
+        raise UsageError(
+            f"lazy_embeddings: --accumulate_steps={train.accumulate_steps} sums dense gradients. "
+            "Set lazy_embeddings=false, or leave out --accumulate_steps"
+        )
     global_step = tf.compat.v1.train.get_or_create_global_step()
     with tf.name_scope("learning_rate"):
         learning_rate = schedules.learning_rate(params, global_step, train.steps, train.batch_size)

@@ -244,6 +244,9 @@ def train_embedding(params, make_dense=False, rows=200_000, steps=3):
         {"optimizer": "adagrad"},
         {"optimizer": "sgd", "clip_norm": 0.5},
         {"optimizer": "sgd", "learning_rate_factors": ["tab.*:2"]},
+        {"optimizer": "adam", "lazy_embeddings": True},
+        {"optimizer": "momentum", "lazy_embeddings": True},
+        {"optimizer": "rmsprop", "lazy_embeddings": True, "clip_norm": 0.5},
     ],
     ids=str,
 )
@@ -258,7 +261,10 @@ def test_the_gradient_of_an_embedding_stays_sparse(changes):
 @pytest.mark.parametrize(
     "changes",
     [{"optimizer": "sgd"}, {"optimizer": "sgd", "clip_norm": 0.5}, {"optimizer": "adagrad"},
-     {"optimizer": "adam"}, {"optimizer": "momentum"}, {"optimizer": "rmsprop"}],
+     {"optimizer": "adam"}, {"optimizer": "momentum"}, {"optimizer": "rmsprop"},
+     {"optimizer": "adam", "lazy_embeddings": True},
+     {"optimizer": "momentum", "lazy_embeddings": True},
+     {"optimizer": "rmsprop", "lazy_embeddings": True}],
     ids=str,
 )  # fmt: skip
 def test_a_sparse_update_equals_the_dense_update(changes):
@@ -268,6 +274,30 @@ def test_a_sparse_update_equals_the_dense_update(changes):
     gradient, _, dense = train_embedding(params, make_dense=True, rows=1000)
     assert not isinstance(gradient, tf.IndexedSlices)
     numerics.assert_close(sparse, dense, **TRAINING)
+
+
+@pytest.mark.parametrize("is_lazy", [True, False])
+@pytest.mark.parametrize("name", ["adam", "momentum", "rmsprop"])
+def test_a_lazy_update_skips_the_rows_that_a_batch_does_not_use(session, minimize, name, is_lazy):
+    with session.graph.as_default():
+        table = tf.compat.v1.get_variable("table", initializer=np.ones([9, 2], np.float32))
+        ids = tf.compat.v1.placeholder(tf.int32, [None])
+        params = make_params(optimizer=name, lazy_embeddings=is_lazy)
+        train_op = minimize(tf.reduce_sum(tf.gather(table, ids) ** 2), params, 0.1)
+        variables = tf.compat.v1.global_variables()
+        slots = [v for v in variables if v.op.name.startswith("table/")]
+        assert slots
+        session.run(tf.compat.v1.global_variables_initializer())
+        session.run(train_op, {ids: [1, 1, 3]})
+        before = session.run([table, *slots])
+        session.run(train_op, {ids: [3, 5]})
+        after = session.run([table, *slots])
+    changed = [np.flatnonzero((a != b).any(axis=1)) for a, b in zip(before, after)]
+    changed = set(np.concatenate(changed))
+    if is_lazy:
+        assert changed == {3, 5}
+    else:  # the slots of rmsprop begin with ones, those of the others with zeros
+        assert changed >= {1, 3, 5}
 
 
 @pytest.mark.parametrize(
@@ -411,6 +441,14 @@ def test_a_factor_for_nothing_is_refused(train):
         ({"beta1": 1.0}, r"beta1=1.0 must be in \[0, 1\)"),
         ({"ema_decay": -0.1}, "ema_decay=-0.1 must be in"),
         ({"clip_norm": -1.0}, "clip_norm=-1.0 must not be below 0"),
+        (
+            {"lazy_embeddings": True, "weight_decay": 0.1},
+            "lazy_embeddings: weight_decay=0.1 updates every row. Set weight_decay=0",
+        ),
+        (
+            {"lazy_embeddings": True, "optimizer": "lamb"},
+            "lazy_embeddings: optimizer=lamb updates every row. Use one of sgd, momentum",
+        ),
         ({"epsilon": 0.0}, "epsilon=0.0 must be above 0"),
         ({"layer_decay": 0.0}, "layer_decay=0.0 must be above 0 and at most 1"),
         ({"trainable": "logits/("}, r"trainable: 'logits/\(' is not a regular expression"),

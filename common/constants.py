@@ -7,6 +7,9 @@ EXAMPLE_WEIGHT = "weight"
 # Token ids: padding and end of sentence.
 PAD, EOS = 0, 1
 
+# Negatives of a training row of ratings (He et al. 2017, arXiv:1708.05031).
+NUM_NEGATIVES = 4
+
 # Tasks of a data set of WordPiece text, for BERT.
 WORDPIECE_TASKS = (
     "classification",

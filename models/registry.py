@@ -18,6 +18,7 @@ MODELS = {
     "retinanet": "models.detection.retinanet:MODEL",
     "unet": "models.segmentation.unet:MODEL",
     "deeplab": "models.segmentation.deeplab:MODEL",
+    "neumf": "models.recommendation.neumf:MODEL",
     "transformer_tiny": "models.text.transformer:TINY",
     "transformer_small": "models.text.transformer:SMALL",
     "transformer_base": "models.text.transformer:BASE",

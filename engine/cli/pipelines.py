@@ -6,7 +6,7 @@ import importlib
 import inspect
 from typing import Any
 
-from common.constants import ANNOTATION_TASKS
+from common.constants import ANNOTATION_TASKS, NUM_NEGATIVES
 from common.errors import UsageError
 from engine.cli.flags import FLAGS, TRANSLATION, is_own_dataset
 from input_fns import augment, caching, inspection, synthetic
@@ -14,6 +14,7 @@ from input_fns import dataset_info as datasets
 from input_fns.detection_pipeline import DetectionPipeline
 from input_fns.image_pipeline import ImagePipeline
 from input_fns.pipeline import Pipeline
+from input_fns.ratings_pipeline import RatingsPipeline
 from input_fns.record_pipeline import RecordPipeline
 from input_fns.segmentation_pipeline import SegmentationPipeline
 from input_fns.squad_pipeline import SquadPipeline
@@ -27,7 +28,7 @@ def from_flags(splits: list[str], params: dict[str, Any] | None = None) -> Pipel
 
     Args:
       splits: splits that will be read; their shards must exist.
-      params: hyperparameters, for a custom data set's function.
+      params: hyperparameters, for a custom data set's function and `num_negatives` of ratings.
 
     Raises:
       UsageError, DataError, ModelError: the flags or the data set are invalid.
@@ -42,6 +43,8 @@ def from_flags(splits: list[str], params: dict[str, Any] | None = None) -> Pipel
         return _token_pipeline(data, is_synthetic)
     if data.annotations:
         return _annotated_pipeline(data, is_synthetic)
+    if data.ratings:
+        return _ratings_pipeline(data, is_synthetic, params or {})
     if data.labels or set(data.features) != {"image"} or not data.num_classes:
         return _record_pipeline(data, is_synthetic)
     augmentation = augment.parse(FLAGS.augment)
@@ -60,6 +63,13 @@ def _record_pipeline(data, is_synthetic):
         f"needs images with classes, but {data.name} has the features {features}",
     )
     return RecordPipeline(data, _cache())
+
+
+def _ratings_pipeline(data, is_synthetic, params):
+    if is_synthetic:
+        raise UsageError(f"--dataset={synthetic.NAME} imitates images and text, not {data.name}")
+    _reject_flags(("augment", "image_size"), f"needs images, but {data.name} has ratings")
+    return RatingsPipeline(data, _cache(), params.get("num_negatives", NUM_NEGATIVES))
 
 
 def _annotated_pipeline(data, is_synthetic):

@@ -80,7 +80,8 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
     splits = [FLAGS.train_split] if is_training or FLAGS.mode == "check" else []
     splits += [FLAGS.eval_split] if evaluates and not FLAGS.input else []
     requested = None
-    if is_own_dataset(FLAGS.dataset):  # its function takes the hyperparameters
+    # The function of a custom data set takes the hyperparameters, the pipeline of ratings one.
+    if is_own_dataset(FLAGS.dataset) or "num_negatives" in model.default_params():
         requested = hparams.resolve(model, FLAGS.params, None, FLAGS.precision)
     pipeline = pipelines.from_flags(splits, requested)
     dataset = pipeline.data

@@ -1,0 +1,208 @@
+"""Interactions of users and items, ranked against negatives.
+
+The model gets, for training, evaluation and prediction:
+
+    user         int32 [batch], index of the user
+    items        int32 [batch, candidates], indices: an item of the user, then negatives; -1 for
+                 none, as after the last item of a catalogue that is too small
+    interaction  label, float32 [batch, candidates]: 1 for the item of the user, else 0
+
+Training draws `num_negatives` for each row of each epoch, uniformly from the items without an
+interaction of the user in the training split. Interactions of other splits are unknown to it.
+Evaluation ranks against the fixed negatives of the data set.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from common.constants import NUM_NEGATIVES
+from input_fns import DataError, caching, images, records
+from input_fns.dataset_info import DatasetInfo, Feature
+from input_fns.record_pipeline import RecordPipeline
+from input_fns.records import PARALLEL_CALLS, no_autograph
+
+OUTSIDE = "an index in the shards does not match dataset.json"
+TOP_K = 10
+SCORES, TOP_ITEMS = "scores", "top_k"  # signatures
+_BATCH = 1024
+_BITS = 16  # of a random number; two of them choose an item
+
+
+@dataclasses.dataclass(frozen=True)
+class RatingsPipeline(RecordPipeline):
+    """Feeds interactions with negatives; see the module.
+
+    Attributes:
+      data: the data set.
+      cache: "auto", "memory", "none", or a local folder; see `caching`.
+      num_negatives: negatives of each training row.
+    """
+
+    data: DatasetInfo
+    cache: str = caching.AUTO
+    num_negatives: int = NUM_NEGATIVES
+
+    @property
+    def features(self) -> dict[str, Feature]:
+        """Features of an example in prediction, as the model gets them."""
+        return {
+            "user": Feature("raw", "int32", ()),
+            "items": Feature("raw", "int32", (1 + self.data.ratings.num_negatives,)),
+        }
+
+    @property
+    def properties(self):
+        """Properties of the data set by name, with `num_users` and `num_items`."""
+        ratings = self.data.ratings
+        sizes = {"num_users": ratings.num_users, "num_items": ratings.num_items}
+        return {**RecordPipeline.properties.fget(self), **sizes}
+
+    def path(self, name: str) -> str:
+        """Returns the path of a file of `data.ratings`."""
+        return os.path.join(self.data.data_dir, name)
+
+    # Stages.
+
+    def decode(self, serialized):
+        """Returns the stored features, after a check of the indices."""
+        features, labels = RecordPipeline.decode(self, serialized)
+        for name, (lowest, limit) in self.data.limits.items():
+            features[name] = images.checked(features[name], limit, f"{name}: {OUTSIDE}", lowest)
+        return features, labels
+
+    def draw(self, count, seed):
+        """Returns float32 `[count, 2 * num_negatives]` in [0, 1)."""
+        return tf.random.stateless_uniform([count, 2 * self.num_negatives], seed)
+
+    @no_autograph
+    def batch_transform(self, features, labels, random):
+        """Returns features and labels of the model; in training with random numbers instead."""
+        del labels
+        if random is not None:
+            return {**features, "random": random}, ()
+        return _candidates(features["user"], features["item"], features["negatives"])
+
+    def in_order(self, split: str) -> tf.data.Dataset:
+        """Returns every row once, in order, with its fixed negatives.
+
+        Raises:
+          DataError: the split has no negatives, or their file is invalid.
+        """
+        ratings = self.data.ratings
+        if split not in ratings.negatives:
+            raise DataError(
+                f"split '{split}' of {self.data.name} has no negatives to rank against. Evaluate "
+                f"{' or '.join(ratings.negatives)}"
+            )
+        path = self.path(ratings.negatives[split])
+        row_bytes = ratings.num_negatives * np.dtype(np.int32).itemsize
+        size = tf.io.gfile.stat(path).length
+        if size != self.data.split(split).num_examples * row_bytes:
+            raise DataError(
+                f"{path} has {size} bytes, not {row_bytes} for each row of '{split}'. Prepare the "
+                "data set again with prepare_data.py --overwrite"
+            )
+
+        @no_autograph
+        def parse(content):
+            negatives = tf.io.decode_raw(content, tf.int32)
+            negatives = tf.ensure_shape(negatives, [None, ratings.num_negatives])
+            return images.checked(negatives, ratings.num_items, f"{path}: {OUTSIDE}", lowest=-1)
+
+        @no_autograph
+        def add_negatives(stored, negatives):
+            features, labels = stored
+            return self.batch_transform({**features, "negatives": negatives}, labels, None)
+
+        negatives = tf.data.FixedLengthRecordDataset(path, row_bytes).batch(_BATCH).map(parse)
+        stored = self.stored(split).rebatch(_BATCH)
+        return tf.data.Dataset.zip((stored, negatives)).map(
+            add_negatives, num_parallel_calls=PARALLEL_CALLS
+        )
+
+    # Training.
+
+    def train_input_fn(self, split: str, seed: int, start_step: int = 0):
+        """Returns an input_fn for training; see `RecordPipeline`.
+
+        The negatives of a row are a function of the seed and the step.
+        """
+        input_fn = RecordPipeline.train_input_fn(self, split, seed, start_step)
+
+        @no_autograph
+        def add_negatives(batch, positives):
+            features, _ = batch
+            user, random = features.pop("user"), features.pop("random")
+            negatives = self.choose_negatives(user, positives, random)
+            candidates, labels = _candidates(user, features.pop("item"), negatives)
+            return {**features, **candidates}, labels
+
+        def with_negatives(params):
+            dataset = tf.data.Dataset.zip((input_fn(params), self.positives(split)))
+            return records.prefetched(dataset.map(add_negatives, num_parallel_calls=PARALLEL_CALLS))
+
+        return with_negatives
+
+    def positives(self, split: str) -> tf.data.Dataset:
+        """Returns the interactions of a split as one endless element, for `choose_negatives`.
+
+        It is in memory, 8 bytes per interaction and user: `keys`, int64 `[interactions]`, in
+        increasing order, `user * num_items` plus the number of items before this one that the user
+        has no interaction with; and `starts`, int64 `[users + 1]`, the first key of each user.
+        """
+        num_users, num_items = self.data.ratings.num_users, self.data.ratings.num_items
+
+        @no_autograph
+        def index(features, labels):
+            del labels
+            user, item = (tf.cast(features[name], tf.int64) for name in ("user", "item"))
+            keys = tf.sort(user * num_items + item)
+            first = tf.range(num_users + 1, dtype=tf.int64) * num_items
+            starts = tf.searchsorted(keys, first, out_type=tf.int64)
+            places = tf.range(tf.size(keys, tf.int64), dtype=tf.int64)
+            return {
+                "keys": keys - (places - tf.gather(starts, keys // num_items)),
+                "starts": starts,
+            }
+
+        dataset = self.stored(split).rebatch(self.data.split(split).num_examples)
+        return dataset.map(index).cache().repeat()
+
+    @no_autograph
+    def choose_negatives(self, user, positives, random):
+        """Returns items that users have no interaction with, each with the same probability.
+
+        Args:
+          user: int32 `[batch]`.
+          positives: the element of `positives`.
+          random: float32 `[batch, 2 * n]` in [0, 1).
+
+        Returns:
+          int32 `[batch, n]`; -1 for a user with an interaction with every item.
+        """
+        num_items = self.data.ratings.num_items
+        user = tf.cast(user, tf.int64)[:, tf.newaxis]
+        start, end = (tf.gather(positives["starts"], user + i) for i in (0, 1))
+        num_left = num_items - (end - start)
+        high, low = tf.split(tf.cast(random * 2.0**_BITS, tf.int64), 2, axis=1)
+        number = (high * 2**_BITS + low) * num_left // 2 ** (2 * _BITS)  # in [0, num_left)
+        # The item is its number among those left, plus the positives before it.
+        query = user * num_items + number
+        place = tf.searchsorted(
+            positives["keys"], tf.reshape(query, [-1]), side="right", out_type=tf.int64
+        )
+        item = number + tf.reshape(place, tf.shape(query)) - start
+        item = tf.where(num_left > 0, item, -1)
+        return tf.ensure_shape(tf.cast(item, tf.int32), [user.shape[0], self.num_negatives])
+
+
+def _candidates(user, item, negatives):
+    """Returns features and labels of the model."""
+    items = tf.concat([item[:, tf.newaxis], negatives], axis=1)
+    interaction = tf.concat([tf.ones_like(item)[:, tf.newaxis], tf.zeros_like(negatives)], axis=1)
+    return {"user": user, "items": items}, {"interaction": tf.cast(interaction, tf.float32)}

@@ -1,0 +1,173 @@
+"""NeuMF, neural collaborative filtering (He et al. 2017, arXiv:1708.05031).
+
+Two networks with separate embeddings of users and items: generalized matrix factorization (GMF),
+the product of two embeddings, and a multi-layer perceptron (MLP) on two others. One dense layer
+computes the logit of an interaction from the outputs of both.
+
+    user   int32 [batch]
+    items  int32 [batch, candidates]; -1 for none. The candidates are independent of each other.
+
+Gradients of the embeddings are sparse; `lazy_embeddings` keeps the updates sparse too. So the
+L2 regularization is `embedding_l2`, of the embeddings of a batch, and not `weight_decay`.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from common.constants import NUM_NEGATIVES
+from common.params import Ints
+from models.layers.dropout import dropout
+from models.model import Loss, Model, ModelError, check_fractions
+from models.recommendation.ranking_metrics import RankingMetrics
+
+_STDDEV = 0.05  # of the initial embeddings
+
+
+def default_params():
+    """Returns the hyperparameters."""
+    return {
+        "num_users": 0,
+        "num_items": 0,
+        "gmf_size": 32,  # width of the embeddings of GMF; 0: no GMF
+        "mlp_size": 32,  # width of the embeddings of the MLP; 0: no MLP
+        "hidden_units": Ints([64, 32, 16]),  # units of each layer of the MLP
+        "dropout": 0.0,  # dropout rate of the inputs of the layers of the MLP
+        "embedding_dropout": 0.0,  # dropout rate of the product of GMF
+        "embedding_l2": 0.0,  # L2 regularization of the embeddings that a batch uses
+        "num_negatives": NUM_NEGATIVES,  # of each training row, drawn by the input pipeline
+        "ranking_k": 10,  # k of hr_at_k and ndcg_at_k
+        "precision": "float32",
+    }
+
+
+def check_params(params):
+    """Raises `ModelError` for a value out of range."""
+    check_fractions(params, "dropout", "embedding_dropout")
+    for name in ("num_users", "num_items", "num_negatives", "ranking_k"):
+        if params[name] < 1:
+            raise ModelError(f"{name}={params[name]} must be above 0")
+    for name in ("gmf_size", "mlp_size", "embedding_l2"):
+        if params[name] < 0:
+            raise ModelError(f"{name}={params[name]} must not be below 0")
+    if not params["gmf_size"] and not params["mlp_size"]:
+        raise ModelError("gmf_size=0 and mlp_size=0 leave no network. Set one of them")
+    if not all(units > 0 for units in params["hidden_units"]):
+        raise ModelError(f"hidden_units={params['hidden_units']} must be above 0")
+
+
+def inference(features, params, training):
+    """Computes the logit of an interaction of a user with each candidate.
+
+    Args:
+      features: `{"user": int32 [batch], "items": int32 [batch, candidates]}`. A user or an item of
+        -1 has the embeddings of the first; `predictions` masks its result.
+      params: see `default_params`.
+      training: True turns dropout on.
+
+    Returns:
+      `{"logits": [batch, candidates]}` of `params["precision"]` and, in training, `"l2"`, float32
+      `[batch]`: half of the squared norm of the embeddings of the user and of the mean candidate.
+    """
+    user, items = (tf.maximum(features[name], 0) for name in ("user", "items"))
+    parts, tables = [], []
+    if params["gmf_size"]:
+        of_user, of_items = _embed("gmf", params["gmf_size"], user, items, params)
+        tables += [of_user, of_items]
+        product = of_user[:, tf.newaxis] * of_items
+        parts.append(dropout(product, params["embedding_dropout"], training))
+    if params["mlp_size"]:
+        of_user, of_items = _embed("mlp", params["mlp_size"], user, items, params)
+        tables += [of_user, of_items]
+        parts.append(_mlp(of_user, of_items, params, training))
+    with tf.compat.v1.variable_scope("logits"):
+        x = _compute_dtype(tf.concat(parts, axis=-1), params)
+        logits = tf.compat.v1.layers.dense(x, 1, name="dense")[..., 0]
+    if not training:
+        return {"logits": logits}
+    squares = [tf.reduce_sum(tf.square(table), axis=-1) for table in tables]
+    squares = [x if x.shape.rank == 1 else tf.reduce_mean(x, axis=1) for x in squares]
+    return {"logits": logits, "l2": tf.add_n(squares) / 2}
+
+
+def _embed(network, size, user, items, params):
+    """Returns the embeddings of users, `[batch, size]`, and items, `[batch, candidates, size]`."""
+    found = []
+    for kind, ids in (("users", user), ("items", items)):
+        table = tf.compat.v1.get_variable(
+            f"{network}/{kind}",
+            [params[f"num_{kind}"], size],
+            initializer=tf.compat.v1.random_normal_initializer(stddev=_STDDEV),
+        )
+        found.append(tf.nn.embedding_lookup(table, ids))
+    return found
+
+
+def _mlp(of_user, of_items, params, training):
+    """Returns the output of the MLP on both embeddings, `[batch, candidates, units]`."""
+    # As a tile: the first layer takes the concatenation of both.
+    of_user = tf.broadcast_to(of_user[:, tf.newaxis], tf.shape(of_items))
+    x = _compute_dtype(tf.concat([of_user, of_items], axis=-1), params)
+    for i, units in enumerate(params["hidden_units"]):
+        x = dropout(x, params["dropout"], training)
+        x = tf.compat.v1.layers.dense(
+            x,
+            units,
+            tf.nn.relu,
+            kernel_initializer=tf.compat.v1.initializers.he_normal(),
+            name=f"mlp/dense_{i}",
+        )
+    return tf.cast(x, tf.float32)
+
+
+def _compute_dtype(x, params):
+    return tf.cast(x, params["precision"])
+
+
+def losses(features, labels, outputs, params):
+    """Cross-entropy of the interactions, the mean over the candidates, and the L2 of embeddings."""
+    is_item = tf.cast(features["items"] >= 0, tf.float32)
+    values = tf.nn.sigmoid_cross_entropy_with_logits(labels["interaction"], outputs["logits"])
+    # The first candidate always is an item.
+    values = tf.reduce_sum(values * is_item, axis=1) / tf.reduce_sum(is_item, axis=1)
+    terms = {"cross_entropy": Loss(values)}
+    if params["embedding_l2"] and "l2" in outputs:
+        terms["l2"] = Loss(outputs["l2"], scale=params["embedding_l2"])
+    return terms
+
+
+def eval_outputs(features, labels, outputs, params):
+    """Returns the logits: host metrics predict the split, and a TPU needs no other outputs."""
+    del features, labels, params
+    return {"logits": outputs["logits"]}
+
+
+def predictions(features, outputs, params):
+    """Returns `{"logits": float32 [batch, candidates], "probabilities": ...}`.
+
+    The probability is 0 for an unknown user or item, -1.
+    """
+    del params
+    logits = outputs["logits"]
+    is_known = (features["user"] >= 0)[:, tf.newaxis] & (features["items"] >= 0)
+    return {"logits": logits, "probabilities": tf.where(is_known, tf.sigmoid(logits), 0.0)}
+
+
+def host_metrics(params, pipeline):
+    """Hit ratio, NDCG, MRR, AUC and log loss of the whole split."""
+    del pipeline
+    return [RankingMetrics(params["ranking_k"])]
+
+
+MODEL = Model(
+    "neumf",
+    default_params,
+    inference,
+    losses,
+    predictions,
+    eval_outputs=eval_outputs,
+    host_metrics=host_metrics,
+    check_params=check_params,
+    features=("user", "items"),
+    dataset_properties=("num_users", "num_items"),
+)

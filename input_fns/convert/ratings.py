@@ -262,7 +262,7 @@ def _find_problem(user, item, rating, time):
     """Returns what is wrong with the values of a row, or None."""
     for what, value in (("user", user), ("item", item)):
         if not value or not names.is_line(value):
-            return f"{names.shown(value)!a} is not an id of a {what}"
+            return f"{names.shown(value)!a} is not a valid {what} id"
     for what, value in (("rating", rating), ("time", time)):
         try:
             is_number = math.isfinite(float(value))

@@ -45,7 +45,8 @@ class RankingMetrics:
         below = num_negatives - num_above - num_tied / 2
         self._aucs.append(below[has_negatives] / num_negatives[has_negatives])
         # log(1 + exp(-logit)) of the positive, log(1 + exp(logit)) of the negatives.
-        losses = np.logaddexp(0, np.concatenate([-positive, negatives], axis=1))
+        with np.errstate(invalid="ignore"):  # of NaN
+            losses = np.logaddexp(0, np.concatenate([-positive, negatives], axis=1))
         self._loss += losses[is_item].sum()
         self._num_candidates += is_item.sum()
 

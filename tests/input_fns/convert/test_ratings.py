@@ -1,0 +1,165 @@
+"""MovieLens files and CSV: formats, the leave-one-out split, ids, negatives, invalid rows."""
+
+import numpy as np
+import pytest
+
+from input_fns import DataError, convert, dataset_info, inspection
+from input_fns.convert import ratings
+from input_fns.convert.source import Options
+from tests import ratings_data
+
+# User a: item x at time 1, y and z at time 2 in this order, w at time 3. b has 2 items.
+ROWS = [
+    ("a", "w", 5, 3),
+    ("b", "y", 1, 1),
+    ("a", "y", 4, 2),
+    ("a", "z", 3, 2),
+    ("a", "x", 2, 1),
+    ("b", "x", 2, 2.5),
+]
+
+
+def read(source, **options):
+    return convert.read(Options("ratings", source=str(source), **options))
+
+
+def ids(raw, split):
+    """Returns `[(user, item)]` as ids, sorted."""
+    users, items = (
+        [line.split("\t")[0] for line in raw.files[name].decode().splitlines()]
+        for name in (raw.ratings.users, raw.ratings.items)
+    )
+    part = raw.splits[split]
+    return sorted((users[user], items[item]) for user, item in zip(part.users, part.items))
+
+
+@pytest.mark.parametrize(
+    ("name", "separator", "header"),
+    [
+        ("u.data", "\t", None),
+        ("ratings.dat", "::", None),
+        ("ratings.csv", ",", ("userId", "movieId", "rating", "timestamp")),
+        ("ratings.csv", ",", ("user", "item", "rating", "time")),
+    ],
+)
+def test_formats_have_the_same_leave_one_out_split(tmp_path, name, separator, header):
+    found = [header, *ROWS] if header else ROWS
+    raw = read(ratings_data.write(tmp_path, found, name, separator))
+    assert ids(raw, "test") == [("a", "w")]
+    assert ids(raw, "validation") == [("a", "z")]  # after y in the file
+    assert ids(raw, "train") == [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")]
+
+
+def test_csv_without_ratings_and_with_quotes(tmp_path):
+    rows = [("time", "item", "user"), *((t, f'"{i},1"', u) for u, i, _, t in ROWS)]
+    raw = read(ratings_data.write(tmp_path, rows, "clicks.csv", ",") / "clicks.csv")
+    assert ids(raw, "test") == [("a", "w,1")]
+
+
+def test_items_are_in_the_order_of_their_popularity(tmp_path):
+    raw = read(ratings_data.write(tmp_path, ROWS))
+    assert raw.files[raw.ratings.users].decode() == "a\nb\n"
+    assert raw.files[raw.ratings.items].decode() == "y\t2\nx\t2\nw\t0\nz\t0\n"
+
+
+def test_the_last_of_equal_interactions_counts(tmp_path):
+    raw = read(ratings_data.write(tmp_path, [*ROWS, ("a", "x", 1, 9), ("b", "y", 1, 0)]))
+    assert ids(raw, "test") == [("a", "x")]
+    assert ids(raw, "validation") == [("a", "w")]
+    assert raw.ratings.left_out == {"earlier interactions of the same user and item": 2}
+
+
+def test_negatives_are_fixed_and_no_interactions(tmp_path):
+    found = ratings_data.rows()
+    data = ratings_data.prepare(tmp_path / "raw", found, tmp_path / "data")
+    users, items = ratings_data.indices(data)
+    seen = {(users[user], items[item]) for user, item, _, _ in found}
+    raw = read(tmp_path / "raw")
+    other = read(tmp_path / "raw", seed=1)
+    for split in ("validation", "test"):
+        rows = raw.splits[split].users
+        content = raw.files[raw.ratings.negatives[split]]
+        negatives = np.frombuffer(content, "<i4").reshape(len(rows), 99)
+        for user, row in zip(rows, negatives):
+            drawn = row[row >= 0]
+            assert (
+                len(set(drawn))
+                == len(drawn)
+                == min(99, len(items) - sum(u == user for u, _ in seen))
+            )
+            assert not any((user, item) in seen for item in drawn)
+        assert (tmp_path / "data" / data.ratings.negatives[split]).read_bytes() == content
+        assert other.files[other.ratings.negatives[split]] != content
+
+
+def test_negatives_are_uniform():
+    users, items = np.zeros(3, int), np.array([0, 4, 7])
+    rows = np.zeros(300, int)
+    drawn = ratings.draw_negatives(users, items, 203, rows, 0)
+    counts = np.bincount(drawn.ravel(), minlength=203)
+    assert not counts[items].any()
+    # Each of the 200 others is in a row with probability 99/200: 148.5, sigma 8.7.
+    assert abs(np.delete(counts, items) - 148.5).max() < 5 * 8.7
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("a\tx\t1", "line 2: 3 values instead of 4"),
+        ("a\tx\tgood\t3", "line 2: the rating 'good' is not a number"),
+        ("a\tx\t1\tnan", "line 2: the time 'nan' is not a number"),
+        ("\tx\t1\t3", "line 2: '' is not a valid user id"),
+        ("a\t\x07\t1\t3", "line 2: .* is not a valid item id"),
+    ],
+)
+def test_invalid_rows_are_one_error(tmp_path, line, message):
+    path = ratings_data.write(tmp_path, ROWS) / "u.data"
+    first, rest = path.read_text().split("\n", 1)
+    path.write_text(f"{first}\n{line}\n{line}\n{rest}")
+    with pytest.raises(DataError, match=message) as error:
+        read(tmp_path)
+    assert "(2 such lines). Correct or remove them" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("ratings.csv", "user,item,stars\n", "line 1: the header must have one column time or"),
+        ("ratings.csv", "", "the header must have one column user or userId"),
+        ("ratings.csv", 'user,item,time\n"a,x,1\n', "no CSV"),
+        ("u.data", "", "has no interactions"),
+        ("u.data", "a\tx\t1\t1\na\ty\t1\t1\n", "no user has 3 items"),
+        ("u.data.txt", "", "has no file such as u.data"),
+    ],
+)
+def test_invalid_files(tmp_path, name, content, message):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=message):
+        read(tmp_path)
+
+
+def test_two_files_and_an_unknown_extension(tmp_path):
+    ratings_data.write(tmp_path, ROWS)
+    ratings_data.write(tmp_path, ROWS, "ratings.dat", "::")
+    with pytest.raises(DataError, match=r"has ratings.dat, u.data: name one of them"):
+        read(tmp_path)
+    with pytest.raises(DataError, match=r"a file that ends in .data, .tsv"):
+        read(tmp_path / "u.item")
+
+
+def test_dataset_json_is_read_back_and_files_are_checked(tmp_path):
+    data = ratings_data.prepare(tmp_path / "raw", ratings_data.rows(), tmp_path / "data")
+    assert dataset_info.read(data.data_dir) == data
+    assert not list(inspection.file_problems(data, data.splits))
+    path = tmp_path / "data" / data.ratings.negatives["test"]
+    path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\0")
+    (problem,) = inspection.file_problems(data, data.splits)
+    assert "has changed: its checksum" in problem
+
+
+def test_new_data_replaces_all_files(tmp_path):
+    ratings_data.prepare(tmp_path / "raw", ratings_data.rows(), tmp_path / "data")
+    data = ratings_data.prepare(tmp_path / "raw", ratings_data.rows(seed=1), tmp_path / "data")
+    shards = [shard.name for split in data.splits.values() for shard in split.shards]
+    names = {path.name for path in (tmp_path / "data").iterdir()}
+    assert names == {"dataset.json", *data.ratings.files, *shards}

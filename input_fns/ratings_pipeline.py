@@ -21,14 +21,14 @@ import numpy as np
 import tensorflow as tf
 
 from common.constants import NUM_NEGATIVES
-from input_fns import DataError, caching, images, records
+from input_fns import DataError, caching, images, records, serving
 from input_fns.dataset_info import DatasetInfo, Feature
 from input_fns.record_pipeline import RecordPipeline
 from input_fns.records import PARALLEL_CALLS, no_autograph
 
 OUTSIDE = "an index in the shards does not match dataset.json"
 TOP_K = 10
-SCORES, TOP_ITEMS = "scores", "top_k"  # signatures
+SCORES, TOP_K_ITEMS = "scores", "top_k"  # signatures
 _BATCH = 1024
 _BITS = 16  # of a random number; two of them choose an item
 
@@ -124,6 +124,97 @@ class RatingsPipeline(RecordPipeline):
         return tf.data.Dataset.zip((stored, negatives)).map(
             add_negatives, num_parallel_calls=PARALLEL_CALLS
         )
+
+    # Serving.
+
+    def receivers(self, top_k: int = 0) -> dict[str, serving.Receiver]:
+        """Returns the serving input receivers by signature.
+
+        They take indices, as the model; `scores` takes ids, string `[batch]`, of users and items;
+        `top_k` takes ids of users and returns the items with the highest scores of all.
+
+        Args:
+          top_k: number of items; 0: `TOP_K`.
+        """
+        count = min(top_k or TOP_K, self.data.ratings.num_items)
+
+        def scores(predictions, features):
+            del features
+            return {"score": predictions["probabilities"][:, 0]}
+
+        def top_items(predictions, features):
+            del features
+            # The first of equal scores: for an unknown user the most popular items.
+            found, items = tf.math.top_k(predictions["probabilities"], count)
+            return {
+                "item_id": self._ids_of_items().lookup(tf.cast(items, tf.int64)),
+                "score": found,
+            }
+
+        return {
+            serving.RAW: serving.Receiver(
+                serving.raw_inputs(self.features),
+                lambda inputs: inputs,
+                lambda predictions, features: predictions,
+                self._first_features,
+            ),
+            SCORES: serving.Receiver(
+                {**serving.string_inputs("user_id"), **serving.string_inputs("item_id")},
+                lambda inputs: {
+                    "user": self._indices("users", inputs["user_id"]),
+                    "items": self._indices("items", inputs["item_id"])[:, tf.newaxis],
+                },
+                scores,
+                lambda split, count: dict(
+                    zip(("user_id", "item_id"), self._first_ids(split, count))
+                ),
+            ),
+            TOP_K_ITEMS: serving.Receiver(
+                serving.string_inputs("for_user_id"),
+                lambda inputs: self._all_items(inputs["for_user_id"]),
+                top_items,
+                lambda split, count: {"for_user_id": next(self._first_ids(split, count))},
+            ),
+        }
+
+    def _indices(self, kind, ids):
+        """Returns int32 `[batch]`, the index of each id; -1 for an unknown one."""
+        text, line = tf.lookup.TextFileIndex.WHOLE_LINE, tf.lookup.TextFileIndex.LINE_NUMBER
+        # The popularity of an item follows its id.
+        initializer = tf.lookup.TextFileInitializer(
+            self.path(getattr(self.data.ratings, kind)),
+            tf.string,
+            text if kind == "users" else 0,
+            tf.int64,
+            line,
+        )
+        return tf.cast(tf.lookup.StaticHashTable(initializer, -1).lookup(ids), tf.int32)
+
+    def _ids_of_items(self):
+        """Returns a table from the index of an item to its id."""
+        initializer = tf.lookup.TextFileInitializer(
+            self.path(self.data.ratings.items),
+            tf.int64,
+            tf.lookup.TextFileIndex.LINE_NUMBER,
+            tf.string,
+            0,
+        )
+        return tf.lookup.StaticHashTable(initializer, "")
+
+    def _all_items(self, user_ids):
+        user = self._indices("users", user_ids)
+        num_items = self.data.ratings.num_items
+        items = tf.broadcast_to(tf.range(num_items), [tf.shape(user)[0], num_items])
+        return {"user": user, "items": items}
+
+    def _first_ids(self, split, count):
+        """Returns ids of users and of their items of the first rows, objects `[count]`."""
+        features = self._first_features(split, count)
+        indices = {"users": features["user"], "items": features["items"][:, 0]}
+        for kind, wanted in indices.items():
+            with tf.io.gfile.GFile(self.path(getattr(self.data.ratings, kind)), "rb") as file:
+                ids = [line.split(b"\t")[0] for line in file.read().split(b"\n")]
+            yield np.array([ids[i] for i in wanted], object)
 
     # Training.
 

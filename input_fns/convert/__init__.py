@@ -127,7 +127,9 @@ SOURCES = {
         name: _text("glue")
         for name in ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")
     },
-    "ratings": Source("ratings", ("source",), ("name", "seed"), is_shuffled=True),
+    "ratings": Source(
+        "ratings", ("source",), ("name", "seed", "validation_fraction"), is_shuffled=True
+    ),
     "tfds": Source("tfds", takes=("source", *_IMAGES)),
 }
 # A function of the user, package.module:FUNCTION.

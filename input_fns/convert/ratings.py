@@ -10,7 +10,8 @@ whatever its rating. Ids are any text, times any numbers.
 Leave-one-out split: the last interaction of a user is in "test", the one before it in
 "validation", the others in "train". Interactions at the same time are in the order of the file. Of
 several interactions of one user and item, the last one counts. Users with fewer than 3 items have
-all of them in "train".
+all of them in "train". With --validation_fraction=0 there is no split "validation", and its
+interactions stay in "train", as in the paper of NeuMF.
 """
 
 from __future__ import annotations
@@ -92,10 +93,12 @@ def read(options: Options) -> RawDataset:
     path = _find(options.source)
     found = read_file(path)
     users, items, num_duplicates = _unique_in_order(found)
-    validation, test = _leave_one_out(users)
-    if not test.any():
+    held_out = dict(zip(("test", "validation"), _leave_one_out(users)))
+    if options.validation_fraction == 0:
+        del held_out["validation"]
+    if not held_out["test"].any():
         raise DataError(f"{path}: no user has {_MIN_ITEMS} items, which the splits need")
-    train = ~(validation | test)
+    train = ~np.logical_or.reduce(list(held_out.values()))
     # Items by decreasing popularity: an index is a rank, and the first items the most popular.
     popularity = np.bincount(items[train], minlength=len(found.item_ids))
     order = np.argsort(-popularity, kind="stable")
@@ -104,7 +107,7 @@ def read(options: Options) -> RawDataset:
     items = rank[items]
     splits = {
         name: RawRatings(users[rows].astype(np.int32), items[rows].astype(np.int32))
-        for name, rows in (("train", train), ("validation", validation), ("test", test))
+        for name, rows in {"train": train, **held_out}.items()
     }
     files = {}
 
@@ -120,7 +123,7 @@ def read(options: Options) -> RawDataset:
                 users, items, len(order), splits[name].users, (options.seed, stream)
             ).tobytes(),
         )
-        for stream, name in enumerate(("validation", "test"))
+        for stream, name in enumerate(held_out)
     }
     lines = (f"{found.item_ids[i]}\t{popularity[i]}\n" for i in order)
     ratings = Ratings(
@@ -285,8 +288,8 @@ def _unique_in_order(found):
 
 
 def _leave_one_out(users):
-    """Returns bool `[size]` for validation and test; `users` are sorted."""
+    """Returns bool `[size]` for test and validation; `users` are sorted."""
     is_last = np.append(users[1:] != users[:-1], True)
     has_rows = np.bincount(users)[users] >= _MIN_ITEMS
     test = is_last & has_rows
-    return np.append(test[1:], False), test
+    return test, np.append(test[1:], False)

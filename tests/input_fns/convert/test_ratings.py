@@ -50,6 +50,16 @@ def test_formats_have_the_same_leave_one_out_split(tmp_path, name, separator, he
     assert ids(raw, "train") == [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")]
 
 
+def test_without_validation_its_interactions_are_in_train(tmp_path):
+    ratings_data.write(tmp_path, ROWS)
+    raw, both = read(tmp_path, validation_fraction=0.0), read(tmp_path)
+    assert [*raw.splits] == ["train", "test"]
+    assert ids(raw, "test") == ids(both, "test")
+    assert ids(raw, "train") == sorted(ids(both, "train") + ids(both, "validation"))
+    with pytest.raises(DataError, match="already has a split 'validation'"):
+        read(tmp_path, validation_fraction=0.5)
+
+
 def test_csv_without_ratings_and_with_quotes(tmp_path):
     rows = [("time", "item", "user"), *((t, f'"{i},1"', u) for u, i, _, t in ROWS)]
     raw = read(ratings_data.write(tmp_path, rows, "clicks.csv", ",") / "clicks.csv")

@@ -1,0 +1,107 @@
+"""NeuMF from a file of ratings to an export: run_cpu.py, run_tpu.py, serving."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import run_cpu
+import run_tpu
+from common.errors import UsageError
+from tests import ratings_data
+from tests.conftest import EMULATED, _runner
+
+FLAGS = [
+    "--model=neumf",
+    "--dataset=ratings",
+    "--train_batch_size=13",
+    "--eval_batch_size=5",
+    "--predict_batch_size=5",
+    "--params=gmf_size=4,mlp_size=4,hidden_units=[8,4],num_negatives=3,schedule=constant",
+    "--params=lazy_embeddings=true,learning_rate=0.01,dropout=0.1,embedding_l2=0.01",
+    "--eval_split=validation",
+    "--seed=1",
+]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("recommendation")
+    found = ratings_data.rows(num_users=40)
+    return ratings_data.prepare(folder / "raw", found, folder / "data")
+
+
+@pytest.fixture(scope="module")
+def run(data):
+    """Runs run_cpu.py on `data`: `run(model_dir, *arguments)`."""
+    return _runner(run_cpu, *FLAGS, f"--data_dir={data.data_dir}")
+
+
+@pytest.fixture(scope="module")
+def trained(run, tmp_path_factory):
+    """A model_dir after 20 steps, with an evaluation and an export."""
+    folder = tmp_path_factory.mktemp("neumf")
+    run(
+        folder,
+        "--mode=train_and_eval",
+        "--train_steps=20",
+        "--save_checkpoints_steps=10",
+        "--best_metric=hr_at_10",
+    )
+    run(folder, "--mode=export", f"--export_dir={folder / 'export'}")
+    return folder
+
+
+def test_an_evaluation_has_the_ranking_metrics(trained):
+    found = json.loads((trained / "result_20.json").read_text())["eval"]
+    for name in ("hr_at_10", "ndcg_at_10", "mrr", "auc", "log_loss"):
+        assert 0 <= found[name] < 3
+    assert found["examples"] == 40
+
+
+def test_the_export_scores_ids_and_ranks_all_items(trained, data, eager):
+    (version,) = (trained / "export").iterdir()
+    signatures = tf.saved_model.load(str(version)).signatures
+    users, items = ratings_data.indices(data)
+    by_index = {index: item for item, index in items.items()}
+    top = signatures["top_k"](for_user_id=tf.constant(["u3", "nobody"]))
+    top_items, top_scores = top["item_id"].numpy(), top["score"].numpy()
+    assert top_items.shape == (2, 10)
+    assert (np.diff(top_scores[0]) <= 0).all()
+    # An unknown user gets the most popular items.
+    assert [item.decode() for item in top_items[1]] == [by_index[i] for i in range(10)]
+    assert not top_scores[1].any()
+    scores = signatures["scores"](
+        user_id=tf.constant(["u3", "nobody", "u3"]),
+        item_id=tf.constant([top_items[0, 0], top_items[0, 0], b"nothing"]),
+    )["score"].numpy()
+    np.testing.assert_allclose(scores, [top_scores[0, 0], 0, 0], rtol=1e-6)
+    raw = signatures["serving_default"](
+        user=tf.constant([users["u3"]]),
+        items=tf.fill([1, 100], items[top_items[0, 0].decode()]),
+    )
+    np.testing.assert_allclose(raw["probabilities"].numpy(), top_scores[0, 0], rtol=1e-6)
+
+
+def test_resuming_draws_the_same_negatives(trained, run, variables, tmp_path):
+    for steps in (7, 20):
+        run(tmp_path, "--mode=train", f"--train_steps={steps}")
+    whole, resumed = variables(trained), variables(tmp_path)
+    assert whole.keys() == resumed.keys()
+    for name, value in whole.items():
+        np.testing.assert_array_equal(value, resumed[name], err_msg=name)
+
+
+@pytest.mark.slow
+def test_the_emulator_trains_and_evaluates(data, tmp_path):
+    run = _runner(run_tpu, *FLAGS, *EMULATED, f"--data_dir={data.data_dir}")
+    batches = [f"--{mode}_batch_size=16" for mode in ("train", "eval", "predict")]
+    run(tmp_path, "--mode=train_and_eval", "--train_steps=4", *batches)
+    found = json.loads((tmp_path / "result_4.json").read_text())["eval"]
+    assert found["examples"] == 40
+
+
+def test_a_data_set_of_ratings_takes_no_images(run, tmp_path):
+    with pytest.raises(UsageError, match="--augment needs images, but ratings has ratings"):
+        run(tmp_path, "--mode=train", "--train_steps=1", "--augment=flip")

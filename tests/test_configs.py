@@ -17,7 +17,10 @@ BERT = [path for path in _ALL if path.stem.startswith("bert_")]
 DETECTION = [path for path in _ALL if "retinanet" in path.stem]
 # Number of classes of each recipe of segmentation.
 MASKS = {"camvid_unet": 11, "cityscapes_deeplab_v3-8": 19}
-CONFIGS = [path for path in _ALL if path not in BERT + DETECTION and path.stem not in MASKS]
+RATINGS = [path for path in _ALL if path.stem == "movielens_neumf"]
+CONFIGS = [
+    path for path in _ALL if path not in BERT + DETECTION + RATINGS and path.stem not in MASKS
+]
 # Trainable parameters, worked out layer by layer.
 PARAMETERS = {
     "digits": 9 * 32 + 64 + 9 * 32 * 32 + 64 + (4 * 4 * 32 + 1) * 128 + 129 * 10,
@@ -176,3 +179,27 @@ def _bert_base(task):
         "pretraining": 769 * 768 + 769 * 768 + 2 * 768 + 30522 + 769 * 2,
     }
     return _encoder(12, 768) + heads[task]
+
+
+@pytest.mark.parametrize("path", RATINGS, ids=lambda path: path.stem)
+def test_a_recipe_of_ratings_is_built(path):
+    recipe = flags.FLAGS
+    recipe.unparse_flags()
+    recipe(["program", f"--flagfile={path}", "--data_dir=d", "--model_dir=m"])
+    model = registry.find(recipe.model)
+    sizes = {"num_users": 943, "num_items": 1682}  # of MovieLens 100K
+    params = hparams.resolve(model, recipe.params, sizes)
+    batch = [recipe.train_batch_size]
+    with tf.Graph().as_default():
+        features = {
+            "user": tf.compat.v1.placeholder(tf.int32, batch),
+            "items": tf.compat.v1.placeholder(tf.int32, [*batch, 1 + params["num_negatives"]]),
+        }
+        outputs = forward.infer(model, features, params, training=True)
+        labels = {"interaction": tf.zeros(features["items"].shape)}
+        terms = model.losses(features, labels, outputs, params)
+        variables = tf.compat.v1.trainable_variables()
+        count = sum(variable.shape.num_elements() for variable in variables)
+    assert all(term.values.shape == batch for term in terms.values())
+    # Embeddings of 64 and 64, layers of 64 and 32, and one logit.
+    assert count == (943 + 1682) * 128 + 129 * 64 + 65 * 32 + (64 + 32 + 1)

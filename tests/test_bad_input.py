@@ -144,6 +144,14 @@ def tree(path):
         (["--strategy=mirorred"], "none|mirrored|multi_worker_mirrored"),
         (["--replicas=2"], "--replicas needs --strategy=mirrored"),
         (["--strategy=mirrored", "--replicas=2"], "13 is not divisible by 2 replicas"),
+        (
+            ["--params=lazy_embeddings=true,weight_decay=0.1"],
+            "lazy_embeddings: weight_decay=0.1 updates every row",
+        ),
+        (
+            ["--params=lazy_embeddings=true,optimizer=adamw"],
+            "lazy_embeddings: optimizer=adamw updates every row",
+        ),
         (["--accumulate_steps=2"], "13 is not divisible by --accumulate_steps=2. Use"),
         (["--best_metric=acuracy"], "--best_metric=acuracy is unknown. Did you mean 'accuracy'?"),
     ],
@@ -253,6 +261,37 @@ def test_invalid_annotations_and_their_message(prepare, tmp_path, dataset, what,
     line = str(found.value).replace(str(tmp_path) + "/", "")
     assert "\n" not in line
     row = f"| `{dataset}` | {what} | {line} |\n"
+    if "WRITE_TABLE" in os.environ:
+        with open(TABLE, "a") as file:
+            file.write(row)
+    assert row in TABLE.read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("u.data", "1\t5\t3\n"),
+        ("u.data", "1\t5\t3\tyesterday\n"),
+        ("u.data", "1\t\t3\t7\n1\t5\tgood\t7\n"),
+        ("ratings.dat", "1::5::3::7::9\n"),
+        ("ratings.csv", "user,item,stars\n1,5,3\n"),
+        ("ratings.csv", "user,item,time\n1,5,inf\n"),
+        ("u.data", ""),
+        ("u.data", "1\t5\t3\t7\n1\t6\t3\t8\n"),
+        ("u.item", ""),
+    ],
+)
+def test_invalid_ratings_and_their_message(prepare, tmp_path, name, content):
+    folder = tmp_path / "SOURCE"
+    folder.mkdir()
+    (folder / name).write_text(content)
+    with pytest.raises(DataError) as found:
+        prepare("--dataset=ratings", f"--source={folder}", f"--data_dir={tmp_path}/data")
+    assert not (tmp_path / "data").exists()
+    line = str(found.value).replace(str(tmp_path) + "/", "")
+    assert "\n" not in line
+    shown = content.replace("\t", " TAB ").rstrip("\n").replace("\n", "`, `")
+    row = f"| `{name}` | {f'`{shown}`' if shown else 'nothing'} | {line} |\n"
     if "WRITE_TABLE" in os.environ:
         with open(TABLE, "a") as file:
             file.write(row)

@@ -102,6 +102,17 @@ def test_the_emulator_trains_and_evaluates(data, tmp_path):
     assert found["examples"] == 40
 
 
+@pytest.mark.slow
+def test_neumf_learns_which_half_of_the_items_a_user_likes(tmp_path):
+    found = ratings_data.rows(num_users=300)
+    data = ratings_data.prepare(tmp_path / "raw", found, tmp_path / "data")
+    run = _runner(run_cpu, *FLAGS, f"--data_dir={data.data_dir}")
+    run(tmp_path / "model", "--train_epochs=40", "--train_batch_size=130", "--eval_batch_size=100")
+    # An exact answer wins against half of the negatives, and ties with the others: 0.75.
+    (name,) = (tmp_path / "model").glob("result_*.json")
+    assert json.loads(name.read_text())["eval"]["auc"] > 0.7
+
+
 def test_a_data_set_of_ratings_takes_no_images(run, tmp_path):
     with pytest.raises(UsageError, match="--augment needs images, but ratings has ratings"):
         run(tmp_path, "--mode=train", "--train_steps=1", "--augment=flip")

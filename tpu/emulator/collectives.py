@@ -16,6 +16,18 @@ def rewrite(builder, node):
     """Rewrites the NodeDef of a collective, with the `core_builder.CoreBuilder` of a core."""
     groups, combine = KINDS[node.op](builder, node)
     group = next((group for group in groups if builder.core in group), [builder.core])
+    exchange(builder, node, group, combine)
+
+
+def exchange(builder, node, group, combine):
+    """Makes `node` the result of its core, computed from its first input on all cores of a group.
+
+    Args:
+      builder: the `core_builder.CoreBuilder` of the core.
+      node: a NodeDef with an attribute T, the type of the first input and of the result.
+      group: the cores.
+      combine: function from the group and the names of its inputs to the names of its results.
+    """
     _Exchange(builder, node, group).run(combine)
 
 

@@ -11,6 +11,7 @@ SUMS = ("BiasAddGrad", "Mean", "Sum")
 TPU_OPERATIONS = (
     *("InfeedDequeueTuple", "OutfeedEnqueueTuple", "XlaReplicaId", "XlaSharding"),
     *collectives.KINDS,
+    *("RecvTPUEmbeddingActivations", "SendTPUEmbeddingGradients", "TPUEmbeddingActivations"),
 )
 
 

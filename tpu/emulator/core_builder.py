@@ -5,6 +5,7 @@
     XlaReplicaId          the index of the core
     CrossReplicaSum, ...  exchange values through queues: see `collectives`
     Sum, Mean, ...        accumulate bfloat16 in float32
+    RecvTPUEmbedding, ... look up and update tables: see `embedding_ops`
     calls                 of functions that hold any of these: call a copy for this core
     others                without a CPU kernel: functions that XLA compiles for the CPU
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
-from tpu.emulator import collectives, constants, copies, functions, kernels
+from tpu.emulator import collectives, constants, copies, embedding_ops, functions, kernels
 
 DEVICE = "/device:CPU:0"
 QUEUE_CAPACITY = 4
@@ -49,6 +50,7 @@ class CoreBuilder:
         self.num_cores = num_cores
         self.library = library
         self.path = path
+        self._nodes = nodes
         self._constants = constants.Constants(nodes, library, find_argument)
 
     def add_copy(self, original):
@@ -96,6 +98,10 @@ class CoreBuilder:
         """
         attributes = {"capacity": QUEUE_CAPACITY, "shared_name": shared_name}
         return self.add(name, "FIFOQueueV2", controls, component_types=dtypes, **attributes)
+
+    def names_of(self, op_type) -> list[str]:
+        """Returns the names of the nodes of a type in the original."""
+        return [name for name, node in self._nodes.items() if node.op == op_type]
 
     def constant(self, tensor_name):
         """Returns the value of a constant input of a node, as an array."""
@@ -178,6 +184,7 @@ _REWRITES = {
     "OutfeedEnqueueTuple": CoreBuilder._outfeed,
     "XlaReplicaId": CoreBuilder._replica_id,
     "XlaSharding": CoreBuilder._identity,
+    **embedding_ops.REWRITES,
     **dict.fromkeys(collectives.KINDS, CoreBuilder._collective),
     **dict.fromkeys(copies.SUMS, CoreBuilder._sum_in_float32),
 }

@@ -41,6 +41,7 @@ def replacements(tpu_slice: Topology) -> list:
         (resolver, "cluster_spec", _resolver_cluster_spec),
         (resolver, "num_accelerators", lambda self, *a, **k: {"TPU": tpu_slice.cores_per_host}),
         (tpu_system_metadata, "_query_tpu_system_metadata", lambda *a, **k: metadata(tpu_slice)),
+        (tpu_system_metadata, "master_job", lambda *a, **k: None),
         (tpu_context._InternalTPUContext, "master_job", None),
         (session, "__init__", _local_session(session.__init__)),
         (session, "list_devices", _list_devices(session.list_devices, tpu_slice)),
@@ -72,7 +73,7 @@ def metadata(tpu_slice: Topology):
         num_hosts=tpu_slice.num_hosts,
         num_of_cores_per_host=tpu_slice.cores_per_host,
         topology=topology_of(tpu_slice),
-        devices=tuple(_devices(tpu_slice, "localhost")),
+        devices=(*_hosts(tpu_slice, "localhost"), *_devices(tpu_slice, "localhost")),
     )
 
 
@@ -118,6 +119,13 @@ def _devices(tpu_slice, job):
         for core in range(tpu_slice.cores_per_host):
             name = f"/job:{job}/replica:0/task:{host}/device:TPU:{core}"
             yield session_lib._DeviceAttributes(name, "TPU", 0, 0)
+
+
+def _hosts(tpu_slice, job):
+    """Yields the CPU device of each host of a slice."""
+    for host in range(tpu_slice.num_hosts):
+        name = f"/job:{job}/replica:0/task:{host}/device:CPU:0"
+        yield session_lib._DeviceAttributes(name, "CPU", 0, 0)
 
 
 class _Everything:

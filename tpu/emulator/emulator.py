@@ -11,7 +11,7 @@ gradients are summed over them (if the program does so), eval metrics come from 
 model parallelism (`num_cores_per_replica`), one emulated core runs the program of a replica.
 
 Not emulated: XLA (missing TPU kernels, dynamic shapes and lack of memory go unnoticed), bfloat16
-inside float32 matrix products, step time, the random numbers of a TPU, TPU embeddings, TPUStrategy.
+inside float32 matrix products, step time, the random numbers of a TPU, TPUStrategy.
 
 Patches private functions of TensorFlow 2.15 and tensorflow-estimator 2.15.0, the last releases with
 TPUEstimator.
@@ -21,17 +21,15 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
-import inspect
 import os
 from unittest import mock
 
 import tensorflow as tf
 from tensorflow.python.tpu import tpu as tpu_lib
-from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 
 from tpu.connect import topology
 from tpu.connect.topology import Topology
-from tpu.emulator import control_flow, discovery, host_io, replication
+from tpu.emulator import control_flow, discovery, embedding_ops, host_io, replication
 from tpu.emulator.discovery import metadata
 
 __all__ = ["NOT_EMULATED", "emulate", "metadata"]
@@ -95,29 +93,13 @@ def _check_versions():
 
 def _replacements(tpu_slice):
     """Returns the functions to patch, as (owner, name, replacement)."""
-    estimator = tpu_estimator.TPUEstimator
     return [
         *discovery.replacements(tpu_slice),
         *control_flow.replacements(),
         *host_io.replacements(),
-        (estimator, "__init__", _refuse_embeddings(estimator.__init__)),
+        *embedding_ops.replacements(),
         (tpu_lib, "split_compile_and_shard", _run_on_cores(tpu_lib.split_compile_and_shard)),
     ]
-
-
-def _refuse_embeddings(real_init):
-    signature = inspect.signature(real_init)
-
-    def init(self, *args, **kwargs):
-        given = signature.bind(self, *args, **kwargs).arguments
-        if given.get("embedding_config_spec") is not None and given.get("use_tpu", True):
-            raise NotImplementedError(
-                "TPUEstimator(embedding_config_spec=...): TPU embeddings are not emulated. Use "
-                "use_tpu=False, or run the program on a TPU"
-            )
-        real_init(self, *args, **kwargs)
-
-    return init
 
 
 def _run_on_cores(real_split_compile_and_shard):

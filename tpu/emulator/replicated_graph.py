@@ -79,7 +79,8 @@ class ReplicatedGraph:
 
     def _ends(self):
         results = [self.operations[name.split(":")[0]] for name in self.results]
-        return [*results, self.find_op("OutfeedEnqueueTuple")]
+        queues = ("OutfeedEnqueueTuple", "RecvTPUEmbeddingActivations")
+        return [*results, *map(self.find_op, queues)]
 
     @property
     def infeed(self) -> list[tf.Tensor]:

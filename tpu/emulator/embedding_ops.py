@@ -1,0 +1,322 @@
+"""Operations of TPU embeddings, replaced by queues and by functions of `embedding_tables`.
+
+    LoadTPUEmbedding...Parameters       sets the tables of the graph
+    RetrieveTPUEmbedding...Parameters   returns them
+    EnqueueTPUEmbedding...Batch         enqueues ids to the queue "embedding_<core>"
+    RecvTPUEmbeddingActivations         dequeues ids and looks them up
+    SendTPUEmbeddingGradients           waits for the gradients of all cores; core 0 updates
+    TPUEmbeddingActivations             the activations, its second input
+
+The first three run on hosts: Python functions of `tpu_ops` are replaced. The others are in the
+program of a core: `core_builder` rewrites their nodes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+import inspect
+import weakref
+
+import tensorflow as tf
+from tensorflow.python.ops import gen_data_flow_ops, script_ops
+from tensorflow.python.tpu import tpu_embedding
+from tensorflow.python.tpu.ops import tpu_ops
+from tensorflow_estimator.python.estimator.tpu import tpu_estimator
+
+from tpu.emulator import collectives, embedding_config, host_io
+from tpu.emulator.embedding_tables import EmbeddingTables
+
+# Number of slots of each optimizer, as tpu_ops names it.
+_OPTIMIZERS = {"stochastic_gradient_descent": 0, "adagrad": 1, "adam": 2, "ftrl": 2}
+_ENQUEUED = (tf.int64, tf.int64, tf.float32)  # samples, ids and weights of a feature
+_RECEIVE = "RecvTPUEmbeddingActivations"
+
+_host = contextvars.ContextVar("index of the host whose input_fn is being built", default=0)
+_tables = weakref.WeakKeyDictionary()  # EmbeddingTables of a graph
+
+
+def tables() -> EmbeddingTables:
+    """Returns the TPU embeddings of the default graph."""
+    graph = tf.compat.v1.get_default_graph()
+    while getattr(graph, "outer_graph", None) is not None:
+        graph = graph.outer_graph
+    return _tables.setdefault(graph, EmbeddingTables())
+
+
+def replacements() -> list:
+    """Returns the functions to patch, as (owner, name, replacement)."""
+    embedding = tpu_embedding.TPUEmbedding
+    found = [
+        (embedding, "__init__", _on_any_job(embedding.__init__)),
+        (embedding, "generate_enqueue_ops", _generate_enqueue_ops),
+        (tpu_ops, "configure_tpu_embedding", _configure),
+        (tpu_ops, "enqueue_tpu_embedding_arbitrary_tensor_batch", _enqueue_arbitrary),
+        (tpu_ops, "enqueue_tpu_embedding_integer_batch", _enqueue_integers),
+        (tpu_ops, "enqueue_tpu_embedding_ragged_tensor_batch", _enqueue_ragged),
+        (tpu_ops, "enqueue_tpu_embedding_sparse_batch", _enqueue_sparse),
+        (tpu_ops, "enqueue_tpu_embedding_sparse_tensor_batch", _enqueue_sparse_tensors),
+    ]
+    for optimizer, slots in _OPTIMIZERS.items():
+        load, retrieve = (
+            f"{verb}_tpu_embedding_{optimizer}_parameters" for verb in ("load", "retrieve")
+        )
+        found.append((tpu_ops, load, _load(getattr(tpu_ops, load), slots)))
+        found.append((tpu_ops, retrieve, functools.partial(_retrieve, slots)))
+    for version in ("", "_v2"):
+        name = f"generate_per_host{version}_enqueue_ops_fn_for_host"
+        found.append((tpu_estimator, name, _for_host(getattr(tpu_estimator, name))))
+    return found
+
+
+# ---- Hosts ----
+
+
+def _on_any_job(real_init):
+    """The hosts of the emulated TPU are found under any name of a job."""
+    signature = inspect.signature(real_init)
+
+    def init(self, *args, **kwargs):
+        arguments = signature.bind(self, *args, **kwargs)
+        arguments.arguments.pop("master_job_name", None)
+        real_init(*arguments.args, **arguments.kwargs)
+
+    return init
+
+
+def _configure(config, name=None):
+    """Checks the configuration. The tables belong to the graph that loads them."""
+    embedding_config.parse(_as_bytes(config))
+    return tf.no_op(name=name)
+
+
+def _load(real_load, slots):
+    signature = inspect.signature(real_load)
+
+    def load(*args, **kwargs):
+        given = signature.bind(*args, **kwargs).arguments
+        state = tables()
+        if given.get("config"):
+            state.configure(_as_bytes(given["config"]))
+        where = given["table_name"], given["shard_id"], given["num_shards"]
+        parameters = list(given.values())[: slots + 1]
+
+        def run(*values):
+            state.load(*where, *values)
+
+        return tf.numpy_function(run, parameters, [], name=given.get("name"))
+
+    return load
+
+
+def _retrieve(slots, num_shards, shard_id, table_id=-1, table_name="", config="", name=None):
+    del table_id, config
+    state = tables()
+
+    def run():
+        return state.retrieve(table_name, shard_id, num_shards)
+
+    arrays = tf.numpy_function(run, [], [tf.float32] * (slots + 1), name=name)
+    return arrays if slots else arrays[0]
+
+
+def _for_host(real_generate):
+    """Remembers the host while the enqueue operations of its input_fn are built."""
+    signature = inspect.signature(real_generate)
+
+    def generate(*args, **kwargs):
+        host = signature.bind(*args, **kwargs).arguments["host_id"]
+        enqueue_ops_fn, *others = real_generate(*args, **kwargs)
+
+        @functools.wraps(enqueue_ops_fn)
+        def enqueue():
+            with _of_host(host):
+                return enqueue_ops_fn()
+
+        return (enqueue, *others)
+
+    return generate
+
+
+@contextlib.contextmanager
+def _of_host(host):
+    token = _host.set(host)
+    try:
+        yield
+    finally:
+        _host.reset(token)
+
+
+def _generate_enqueue_ops(self, enqueue_datas_list, mode_override=None, ragged=False):
+    """Replaces `TPUEmbedding.generate_enqueue_ops`: ordinals count the cores of all hosts."""
+    self._validate_generate_enqueue_ops_enqueue_datas_list(enqueue_datas_list)
+    first = _host.get() * self.num_cores_per_host
+    if len(enqueue_datas_list) == self.num_cores:
+        first = 0
+    return [
+        self._generate_enqueue_op(
+            data, device_ordinal=first + i, mode_override=mode_override, ragged=ragged
+        )
+        for i, data in enumerate(enqueue_datas_list)
+    ]
+
+
+def _enqueue_arbitrary(
+    sample_indices_or_row_splits,
+    embedding_indices,
+    aggregation_weights,
+    device_ordinal=-1,
+    combiners=None,
+    mode_override=None,
+    name=None,
+):
+    """Enqueues the ids of a core.
+
+    Args:
+      sample_indices_or_row_splits: int tensor per feature: [n, 2 or 3] indices of sparse ids,
+        [batch + 1] row splits of ragged ids, or empty for dense ids.
+      embedding_indices: int tensor per feature: [n], or [batch, k] for dense ids.
+      aggregation_weights: [n] float32 per feature, or empty.
+      device_ordinal: index of the core, counted over all hosts.
+      combiners: "sum", "mean" or "sqrtn" per feature; None for "sum".
+      mode_override: None or "unspecified".
+      name: name of the operation.
+    """
+    if mode_override not in (None, "", "unspecified"):
+        raise NotImplementedError(
+            f"TPU embeddings: mode_override={mode_override!r} is not emulated. Remove it"
+        )
+    count = len(embedding_indices)
+    tables().combiners = list(combiners or ["sum"] * count)
+    values = []
+    features = zip(
+        sample_indices_or_row_splits, embedding_indices, aggregation_weights, strict=True
+    )
+    for feature in features:
+        values += [tf.cast(value, dtype) for value, dtype in zip(feature, _ENQUEUED)]
+    handle = host_io.queue(_queue_name(device_ordinal), _ENQUEUED * count)
+    return gen_data_flow_ops.queue_enqueue_v2(handle, values, name=name)
+
+
+def _enqueue_sparse_tensors(
+    sample_indices,
+    embedding_indices,
+    aggregation_weights,
+    table_ids,
+    device_ordinal=-1,
+    max_sequence_lengths=None,
+    combiners=None,
+    mode_override=None,
+    num_features=None,
+    name=None,
+):
+    del max_sequence_lengths  # the configuration has them
+    if list(table_ids) != sorted(table_ids) or any(count != 1 for count in num_features or ()):
+        raise NotImplementedError(
+            f"TPU embeddings: table_ids={list(table_ids)} with num_features={num_features} is not "
+            "emulated. Enqueue one feature at a time, in the order of the tables"
+        )
+    combiners = [combiners[table] for table in table_ids] if combiners else None
+    arguments = (device_ordinal, combiners, mode_override, name)
+    return _enqueue_arbitrary(sample_indices, embedding_indices, aggregation_weights, *arguments)
+
+
+def _enqueue_ragged(sample_splits, *args, **kwargs):
+    return _enqueue_sparse_tensors(sample_splits, *args, **kwargs)
+
+
+def _enqueue_sparse(sample_indices, embedding_indices, aggregation_weights, *args, **kwargs):
+    """Enqueues one feature per table, with the examples of its ids as `sample_indices`, [n]."""
+    examples = [tf.cast(index, tf.int64) for index in sample_indices]
+    positions = [tf.stack([index, tf.zeros_like(index)], axis=1) for index in examples]
+    return _enqueue_arbitrary(positions, embedding_indices, aggregation_weights, *args, **kwargs)
+
+
+def _enqueue_integers(batch, device_ordinal, mode_override=None, name=None):
+    """Enqueues one feature per table, with one id per example, [batch]."""
+    empty = [tf.zeros([0])] * len(batch)
+    return _enqueue_arbitrary(
+        empty, batch, empty, device_ordinal, mode_override=mode_override, name=name
+    )
+
+
+# ---- Cores ----
+
+
+def receive(builder, node):
+    """Makes a RecvTPUEmbeddingActivations node of a core a lookup of the ids in its queue."""
+    state = _configured(builder, node)
+    core, controls = builder.core, list(node.input)
+    dtypes = _ENQUEUED * len(state.config.features)
+    handle = builder.add_queue(f"{node.name}/queue", _queue_name(core), dtypes, controls)
+    inputs = [handle, *controls]
+    ids = builder.add(f"{node.name}/ids", "QueueDequeueV2", inputs, component_types=dtypes)
+    token = _register(functools.partial(state.receive, core))
+    attributes = {"token": token, "Tin": dtypes}
+    attributes["Tout"] = [tf.float32] * len(state.config.features)
+    inputs = [f"{ids}:{i}" for i in range(len(dtypes))]
+    builder.replace(node, "PyFunc", inputs, **attributes)
+
+
+def send(builder, node):
+    """Makes a SendTPUEmbeddingGradients node of a core wait until the tables are updated."""
+    state = _configured(builder, node)
+    values = [name for name in node.input if name[0] != "^"]
+    # A core that does not use the activations must not send before it has received.
+    received = [f"^{name}" for name in builder.names_of(_RECEIVE)]
+    controls = [name for name in node.input if name[0] == "^"] + received
+    token = _register(functools.partial(state.send, builder.core))
+    types = {"Tin": [tf.float32] * len(values), "Tout": [tf.int32]}
+    sent = builder.add(f"{node.name}/sent", "PyFunc", values + controls, token=token, **types)
+
+    def update(group, values):
+        token = _register(lambda *sent: state.update())
+        types = {"Tin": [tf.int32] * len(values), "Tout": [tf.int32]}
+        done = builder.add(f"{node.name}/update", "PyFunc", values, token=token, **types)
+        return [done] * len(group)
+
+    builder.replace(node, "Identity", [sent], T=tf.int32)
+    collectives.exchange(builder, node, range(builder.num_cores), update)
+
+
+def activations(builder, node):
+    """Makes a TPUEmbeddingActivations node its second input, the activations."""
+    inputs = list(node.input)[1:]
+    builder.replace(node, "Identity", inputs, T=tf.float32)
+
+
+REWRITES = {
+    _RECEIVE: receive,
+    "SendTPUEmbeddingGradients": send,
+    "TPUEmbeddingActivations": activations,
+}
+
+
+def _configured(builder, node):
+    state = tables()
+    state.configure(node.attr["config"].s)
+    if state.config.num_cores != builder.num_cores:
+        raise NotImplementedError(
+            f"TPU embeddings on {state.config.num_cores} cores with {builder.num_cores} replicas "
+            "(model parallelism) are not emulated. Remove num_cores_per_replica"
+        )
+    return state
+
+
+def _register(function) -> str:
+    """Returns the token of a function that PyFunc nodes of the default graph call."""
+    graph = tf.compat.v1.get_default_graph()
+    # TensorFlow holds functions weakly; graphs keep those of their nodes.
+    if not hasattr(graph, "_py_funcs_used_in_graph"):
+        graph._py_funcs_used_in_graph = []
+    graph._py_funcs_used_in_graph.append(function)
+    return script_ops._py_funcs.insert(function)
+
+
+def _queue_name(core):
+    return f"embedding_{core}"
+
+
+def _as_bytes(config):
+    return config.encode("latin-1") if isinstance(config, str) else config

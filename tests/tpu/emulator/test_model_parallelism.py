@@ -43,17 +43,3 @@ def test_broadcast_input_feeds_the_replicas_of_all_hosts(tmp_path):
         estimator = tiny.estimator(config)
         estimator.train(tiny.numbers, steps=1)
     np.testing.assert_allclose(estimator.get_variable_value("weight"), 0.1 * 3.5, rtol=1e-6)
-
-
-def test_embeddings_are_refused_at_once(tmp_path):
-    spec = tf.compat.v1.estimator.tpu.experimental.EmbeddingConfigSpec
-    table = tf.compat.v1.feature_column.categorical_column_with_identity("x", 10)
-    column = tf.compat.v1.tpu.experimental.embedding_column(table, 4)
-    embeddings = spec([column], tf.compat.v1.tpu.experimental.AdagradParameters(0.1))
-    with emulator.emulate("1x2"), pytest.raises(NotImplementedError, match="embedding_config_spec"):
-        tf.compat.v1.estimator.tpu.TPUEstimator(
-            tiny.model_fn,
-            config=tiny.config(tmp_path, master="grpc://tpu"),
-            train_batch_size=8,
-            embedding_config_spec=embeddings,
-        )

@@ -177,7 +177,7 @@ def _variable(name):
 
 
 @pytest.mark.parametrize("strategy", ["div", "mod"])
-def test_evaluate_and_predict_read_the_tables(tmp_path, strategy):
+def test_evaluate_reads_the_tables(tmp_path, strategy):
     input_fn = recommender.make_input_fn(2, 2)
     with emulator.emulate("2x2"):
         parameters = OPTIMIZERS["adagrad"][0]
@@ -203,23 +203,75 @@ def test_evaluate_and_predict_read_the_tables(tmp_path, strategy):
         np.testing.assert_array_equal(estimator.get_variable_value(name), value)
 
 
-def test_predict_on_one_host(tmp_path):
-    input_fn = recommender.make_input_fn(1, 2)
+def test_feature_columns_train_as_on_a_cpu(tmp_path):
+    """Names and values equal those of use_tpu=False, which predicts from either checkpoint."""
+    random = np.random.RandomState(3)
+    ids = {"user": random.randint(0, 9, (96, 2)), "item": random.randint(1, 5, (96, 1))}
+    ids["seller"] = random.randint(1, 5, (96, 1))
 
-    def four_batches(params):
-        return input_fn(params).take(4).map(lambda features, labels: features)
+    def input_fn(params):
+        labels = (ids["user"][:, :1] / 9).astype(np.float32)
+        data = tf.data.Dataset.from_tensor_slices((ids, labels))
+        return data.repeat().batch(params["batch_size"], drop_remainder=True).map(sparse)
 
-    with emulator.emulate("1x2"):
-        estimator = recommender.make_estimator(tmp_path, "1x2", OPTIMIZERS["sgd"][0])
-        estimator.train(input_fn, max_steps=1)
-        found = [one["value"] for one in estimator.predict(four_batches)]
-    tables = {name: estimator.get_variable_value(name) for name in recommender.TABLES}
-    names = recommender.FEATURES
-    dense = {name: estimator.get_variable_value(f"dense/{name}") for name in names}
-    data = recommender.batches(2)
-    batch = {name: value[:2].reshape(8, *value.shape[3:]) for name, value in data.items()}
-    right = recommender_reference.predict(tables, dense, batch)
-    numerics.assert_close(found, right, terms=16, depth=4)
+    def sparse(features, labels):
+        return {k: tf.sparse.from_dense(v) for k, v in features.items()}, labels
+
+    def predicted_ids(params):
+        data = tf.data.Dataset.from_tensor_slices(ids).batch(params["batch_size"])
+        return data.map(lambda features: sparse(features, 0)[0])
+
+    found = {}
+    for use_tpu in (False, True):
+        with emulator.emulate("1x2"):
+            estimator = _with_columns(tmp_path / str(use_tpu), use_tpu)
+            estimator.train(input_fn, max_steps=20)
+            names = estimator.get_variable_names()
+            values = {name: estimator.get_variable_value(name) for name in names}
+        on_cpu = _with_columns(tmp_path / str(use_tpu), use_tpu=False)
+        predictions = [one["value"] for one in on_cpu.predict(predicted_ids)]
+        found[use_tpu] = {**values, "predictions": np.concatenate(predictions)}
+    assert numerics.excess(found[True], found[False], terms=8, depth=80) <= 1
+
+
+def _with_columns(folder, use_tpu):
+    """Returns a TPUEstimator of two tables, one of them shared, with SGD on CPU and TPU."""
+    identity = tf1.feature_column.categorical_column_with_identity
+    shared = [identity("item", 5), identity("seller", 5)]
+    start = tf1.constant_initializer(0.5)
+    columns = [
+        EXPERIMENTAL.embedding_column(identity("user", 9), 4, "mean", start),
+        *EXPERIMENTAL.shared_embedding_columns(shared, 3, "sum", start),
+    ]
+
+    def model_fn(features, labels, mode, params):
+        inputs = tf1.keras.layers.DenseFeatures(columns)(features)
+        random = np.random.RandomState(0).uniform(-1, 1, (10, 1)).astype(np.float32)
+        value = inputs @ tf1.get_variable("dense", initializer=random)
+        if mode == tf.estimator.ModeKeys.PREDICT:
+            return tf1.estimator.tpu.TPUEstimatorSpec(mode, predictions={"value": value})
+        optimizer = tf1.train.GradientDescentOptimizer(RATE)
+        if params["use_tpu"]:
+            optimizer = tf1.tpu.CrossShardOptimizer(optimizer)
+        loss = tf.reduce_mean((value - labels) ** 2)
+        train_op = optimizer.minimize(loss, tf1.train.get_global_step())
+        return tf1.estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    tpu_config = tf1.estimator.tpu.TPUConfig(
+        iterations_per_loop=10, per_host_input_for_training=recommender.V2
+    )
+    return tf1.estimator.tpu.TPUEstimator(
+        model_fn,
+        config=tf1.estimator.tpu.RunConfig(
+            model_dir=str(folder), tpu_config=tpu_config, master="grpc://tpu" if use_tpu else ""
+        ),
+        use_tpu=use_tpu,
+        train_batch_size=8,
+        predict_batch_size=8,
+        embedding_config_spec=tf1.estimator.tpu.experimental.EmbeddingConfigSpec(
+            columns, EXPERIMENTAL.StochasticGradientDescentParameters(RATE)
+        ),
+    )
 
 
 def test_an_id_outside_its_table_is_named(tmp_path):

@@ -109,7 +109,7 @@ def categories(folder):
     for split in ("train", "eval"):
         records = [
             _example(feature_1=3, feature_2=4, feature_3=[5] * random.randint(1, 4), label=i % 2)
-            for i in range(16)
+            for i in range(64)  # the batch of a core
         ]
         _write(folder / f"{split}_0", records)
 

@@ -125,7 +125,7 @@ EMBEDDING = Case(
     public_data.categories,
     """--tpu=my-tpu --model_dir=OUT --train_dataset_path=DATA/train_*
     --eval_dataset_path=DATA/eval_*""",
-    runs={"1 train, 1 evaluate": ""},
+    runs={"5 train, 5 evaluate": ""},
 )
 BERT_PRETRAINING = Case(
     "bert_pretraining",
@@ -218,6 +218,6 @@ SHAKESPEARE_REPLACEMENTS = {
     r"(?<=predict_len = )\d+": "40",
 }
 CASES = (
-    *(MNIST, RESNET, UNET_3D, BERT_PRETRAINING, BERT_CLASSIFIER, BERT_SQUAD),
+    *(MNIST, RESNET, UNET_3D, EMBEDDING, BERT_PRETRAINING, BERT_CLASSIFIER, BERT_SQUAD),
     *(ALBERT_PRETRAINING, ELECTRA_PRETRAINING, SIMCLR, SHAKESPEARE),
 )

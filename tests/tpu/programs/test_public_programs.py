@@ -111,12 +111,6 @@ def test_emulate(case, run):
         assert done.stderr.splitlines()[-1] == f"tpu: on emulated cores: {calls}"
 
 
-def test_emulate_refuses_embeddings(run):
-    [(_, done)] = run(programs.EMBEDDING, "emulate")
-    assert done.returncode == 1
-    assert "embedding_config_spec=...): TPU embeddings" in done.stderr.splitlines()[-1]
-
-
 @pytest.fixture
 def check(run, tmp_path):
     """`check(case)` yields `(expected calls, fields of the report)` for each run of a case."""

@@ -43,6 +43,9 @@ def on_slice(estimator, tpu_topology: Topology):
             return_value=discovery.metadata(tpu_topology),
         )
         stack.enter_context(query)
+        # TPUEmbedding finds the hosts of this slice under any name of a job.
+        job = mock.patch.object(tpu_system_metadata, "master_job", return_value=None)
+        stack.enter_context(job)
         yield
 
 

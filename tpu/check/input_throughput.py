@@ -26,7 +26,7 @@ def measure(estimator, input_fn, mode: str, tpu_topology: Topology, seconds: flo
     with graph_builder.on_slice(estimator, tpu_topology), tf.Graph().as_default():
         with estimator._ctx.with_mode(mode) as context:
             batch_size = context.batch_size_for_input_fn
-        batch = _batch(estimator, input_fn, mode)
+        batch = next_batch(estimator, input_fn, mode)
         step = tf.group(*tf.nest.flatten(batch), name="batch")
         with tf.compat.v1.Session() as session:
             session.run(tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS))
@@ -41,7 +41,7 @@ def measure(estimator, input_fn, mode: str, tpu_topology: Topology, seconds: flo
             return num_batches * batch_size / (time.monotonic() - started)
 
 
-def _batch(estimator, input_fn, mode):
+def next_batch(estimator, input_fn, mode):
     """Returns the tensors of a batch; calls input_fn as TPUEstimator does."""
     batch = graph_builder.call_input_fn(estimator, input_fn, mode)
     if not isinstance(batch, (tf.data.Dataset, tf.compat.v1.data.Dataset)):

@@ -19,6 +19,7 @@ from tpu.check import (
     batch_size,
     compiler,
     cost,
+    embeddings,
     explanations,
     export,
     graph_builder,
@@ -86,14 +87,13 @@ class ModeChecker:
                 )
             with self._stage("batch size of input_fn"):
                 self._check_batch_size(step[1].infeed, per_core)
-            if self._uses_embeddings():
-                self._skip("TPU embeddings: their tables, lookups and updates")
             with self._stage("sizes"):
                 measured = sizes.measure(*step)
             if self._can_lower():
                 with self._stage("TPU compiler"):
                     flops = measured.flops if measured else 0
                     compiled, step_time = self._compile_step(per_core, flops, step)
+        tables = self._check_embeddings(compiled) if self._uses_embeddings() else ()
         if step_time and self._mode == "train":
             throughput = self._measure_input(step_time)
         return ModeReport(
@@ -105,6 +105,7 @@ class ModeChecker:
             throughput,
             self._outputs(built),
             self._global_batch(),
+            tables,
         )
 
     # ---- Stages ----
@@ -115,9 +116,6 @@ class ModeChecker:
         try:
             built = graph_builder.build(*arguments)
         except (Exception, SystemExit) as error:  # any exception of the program is a finding
-            if self._uses_embeddings():
-                self._skip(f"TPU embeddings cannot be built here: {_first_line(error)}")
-                return None
             place = explanations.place_of(error)
             self._add(ERROR, "graph", explanations.explain_error(error), place)
             return None
@@ -176,6 +174,21 @@ class ModeChecker:
             for code, message, op in export.find_faults(graphs):
                 self._add(ERROR, code, message, user_line(op))
         return outputs
+
+    def _check_embeddings(self, compiled):
+        """Returns the `TableUse` of each table; adds an error if the tables do not fit."""
+        self._skip("TPU embeddings: the time of lookups and updates")
+        tables = ()
+        arguments = (self._estimator_mode, self._topology)
+        with self._stage("TPU embeddings"):
+            tables = embeddings.find_tables(self._estimator, *arguments)
+            step_bytes = compiled.peak_bytes if compiled and compiled.fits else 0
+            message = embeddings.explain_memory(tables, self._topology, step_bytes)
+            if message:
+                self._add(ERROR, "hbm", message, "")
+        with self._stage("ids of TPU embeddings"):
+            tables = embeddings.count_ids(tables, self._estimator, self._input_fn, *arguments)
+        return tuple(tables)
 
     def _measure_input(self, step_time):
         """Returns examples/s of input_fn here; adds a note if a TPU host consumes more."""

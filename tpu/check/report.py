@@ -9,6 +9,7 @@ import json
 from tpu.check import kernels
 from tpu.check.compiler import Compiled
 from tpu.check.cost import StepTime
+from tpu.check.embeddings import TableUse
 from tpu.check.sizes import Sizes
 from tpu.connect.topology import Topology
 from tpu.findings import ERROR, NOTE, WARNING, Finding
@@ -30,6 +31,7 @@ class ModeReport:
       batch_size: per core.
       seconds: duration of the check.
       global_batch_size: examples per step of the slice.
+      embeddings: tables of TPU embeddings.
       sizes: None if the graph could not be built.
       compiled: None if the compiler did not run.
       step_time: None if the step did not compile, or its cost is unknown.
@@ -46,6 +48,7 @@ class ModeReport:
     host_examples_per_second: float | None = None
     outputs: dict[str, tuple] | tuple[str, ...] | None = None
     global_batch_size: int = 0
+    embeddings: tuple[TableUse, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,6 +93,7 @@ def format_text(report: Report, color: bool = False) -> str:
     lines = [paint(_BOLD, title)]
     lines += ["", *_table(report)] if report.modes else []
     lines += _largest_costs(report.modes.get("train"))
+    lines += _embedding_lines(report)
     rules = _by_rule(report.findings)
     lines += [""] if rules else []
     for (level, code), entries in rules.items():
@@ -265,6 +269,27 @@ def _largest_costs(train: ModeReport | None):
             f"  {_bytes(tensor.num_bytes):>9}  {tensor.shape}  {tensor.where}"
             for tensor in sizes.largest
         ]
+    return lines
+
+
+def _embedding_lines(report):
+    """Returns a line for each table of TPU embeddings, those of training if it is checked."""
+    tables = next((found.embeddings for found in report.modes.values() if found.embeddings), ())
+    if not tables:
+        return []
+    cores = report.topology.num_cores
+    total = sum(table.num_bytes for table in tables)
+    lines = [
+        "",
+        f"TPU embeddings: {_bytes(total)} with slots, {_bytes(total / cores)} on each of {cores} "
+        "cores",
+    ]
+    for table in tables:
+        line = f"  {_bytes(table.num_bytes):>9}  {table.name}: {table.rows:,} rows x {table.width}"
+        line += f", {table.slots} slot{'s' if table.slots != 1 else ''}"
+        if table.ids_per_step is not None:
+            line += f"; {table.ids_per_step:,.0f} ids per step, {table.duplicates:.0%} duplicates"
+        lines.append(line)
     return lines
 
 

@@ -121,7 +121,7 @@ def test_evaluation_on_several_hosts_needs_per_host_v2(config):
         assert error.message.startswith("the slice has several hosts. Evaluate on one host")
 
 
-# ---- Model parallelism and embeddings ----
+# ---- Model parallelism ----
 
 
 @pytest.mark.parametrize("config", [slow({}), {"input_partition_dims": [[1, 1], None]}])
@@ -145,29 +145,6 @@ def test_faults_are_found_under_model_parallelism():
 def test_one_core_per_replica_is_lowered():
     report = check(make_model_fn(), num_cores_per_replica=1)
     assert (report.findings, report.not_checked) == ((), ("TPU compiler: skipped",))
-
-
-def embedding_spec():
-    column = tf.feature_column.categorical_column_with_identity("word", 11)
-    return tf1.estimator.tpu.experimental.EmbeddingConfigSpec(
-        feature_columns=[tf1.tpu.experimental.embedding_column(column, 4)],
-        optimization_parameters=tf1.tpu.experimental.AdagradParameters(0.1),
-    )
-
-
-def test_embeddings_are_one_line():
-    def input_fn(params):
-        return rows(params).map(lambda x, y: ({"x": x, "word": tf.zeros([8, 1], tf.int32)}, y))
-
-    report = check(
-        make_model_fn(lambda features, labels: squares(features["x"], labels)),
-        input_fn,
-        tpu_slice="v3-8",
-        embeddings=embedding_spec(),
-    )
-    assert not [finding for finding in report.findings if finding.level == ERROR]
-    (reason,) = [reason for reason in report.not_checked if "embedding" in reason]
-    assert reason.startswith("train, TPU embeddings")
 
 
 # ---- Titles ----

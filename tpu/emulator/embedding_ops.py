@@ -17,32 +17,20 @@ import contextlib
 import contextvars
 import functools
 import inspect
-import weakref
 
 import tensorflow as tf
-from tensorflow.python.ops import gen_data_flow_ops, script_ops
+from tensorflow.python.ops import script_ops
 from tensorflow.python.tpu import tpu_embedding
 from tensorflow.python.tpu.ops import tpu_ops
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 
-from tpu.emulator import collectives, embedding_config, host_io
-from tpu.emulator.embedding_tables import EmbeddingTables
+from tpu.emulator import collectives, embedding_config, embedding_ids
 
 # Number of slots of each optimizer, as tpu_ops names it.
 _OPTIMIZERS = {"stochastic_gradient_descent": 0, "adagrad": 1, "adam": 2, "ftrl": 2}
-_ENQUEUED = (tf.int64, tf.int64, tf.float32)  # samples, ids and weights of a feature
 _RECEIVE = "RecvTPUEmbeddingActivations"
 
 _host = contextvars.ContextVar("index of the host whose input_fn is being built", default=0)
-_tables = weakref.WeakKeyDictionary()  # EmbeddingTables of a graph
-
-
-def tables() -> EmbeddingTables:
-    """Returns the TPU embeddings of the default graph."""
-    graph = tf.compat.v1.get_default_graph()
-    while getattr(graph, "outer_graph", None) is not None:
-        graph = graph.outer_graph
-    return _tables.setdefault(graph, EmbeddingTables())
 
 
 def replacements() -> list:
@@ -52,11 +40,7 @@ def replacements() -> list:
         (embedding, "__init__", _on_any_job(embedding.__init__)),
         (embedding, "generate_enqueue_ops", _generate_enqueue_ops),
         (tpu_ops, "configure_tpu_embedding", _configure),
-        (tpu_ops, "enqueue_tpu_embedding_arbitrary_tensor_batch", _enqueue_arbitrary),
-        (tpu_ops, "enqueue_tpu_embedding_integer_batch", _enqueue_integers),
-        (tpu_ops, "enqueue_tpu_embedding_ragged_tensor_batch", _enqueue_ragged),
-        (tpu_ops, "enqueue_tpu_embedding_sparse_batch", _enqueue_sparse),
-        (tpu_ops, "enqueue_tpu_embedding_sparse_tensor_batch", _enqueue_sparse_tensors),
+        *embedding_ids.replacements(),
     ]
     for optimizer, slots in _OPTIMIZERS.items():
         load, retrieve = (
@@ -96,7 +80,7 @@ def _load(real_load, slots):
 
     def load(*args, **kwargs):
         given = signature.bind(*args, **kwargs).arguments
-        state = tables()
+        state = embedding_ids.tables()
         if given.get("config"):
             state.configure(_as_bytes(given["config"]))
         where = given["table_name"], given["shard_id"], given["num_shards"]
@@ -112,7 +96,7 @@ def _load(real_load, slots):
 
 def _retrieve(slots, num_shards, shard_id, table_id=-1, table_name="", config="", name=None):
     del table_id, config
-    state = tables()
+    state = embedding_ids.tables()
 
     def run():
         return state.retrieve(table_name, shard_id, num_shards)
@@ -162,85 +146,6 @@ def _generate_enqueue_ops(self, enqueue_datas_list, mode_override=None, ragged=F
     ]
 
 
-def _enqueue_arbitrary(
-    sample_indices_or_row_splits,
-    embedding_indices,
-    aggregation_weights,
-    device_ordinal=-1,
-    combiners=None,
-    mode_override=None,
-    name=None,
-):
-    """Enqueues the ids of a core.
-
-    Args:
-      sample_indices_or_row_splits: int tensor per feature: [n, 2 or 3] indices of sparse ids,
-        [batch + 1] row splits of ragged ids, or empty for dense ids.
-      embedding_indices: int tensor per feature: [n], or [batch, k] for dense ids.
-      aggregation_weights: [n] float32 per feature, or empty.
-      device_ordinal: index of the core, counted over all hosts.
-      combiners: "sum", "mean" or "sqrtn" per feature; None for "sum".
-      mode_override: None or "unspecified".
-      name: name of the operation.
-    """
-    if mode_override not in (None, "", "unspecified"):
-        raise NotImplementedError(
-            f"TPU embeddings: mode_override={mode_override!r} is not emulated. Remove it"
-        )
-    count = len(embedding_indices)
-    tables().combiners = list(combiners or ["sum"] * count)
-    values = []
-    features = zip(
-        sample_indices_or_row_splits, embedding_indices, aggregation_weights, strict=True
-    )
-    for feature in features:
-        values += [tf.cast(value, dtype) for value, dtype in zip(feature, _ENQUEUED)]
-    handle = host_io.queue(_queue_name(device_ordinal), _ENQUEUED * count)
-    return gen_data_flow_ops.queue_enqueue_v2(handle, values, name=name)
-
-
-def _enqueue_sparse_tensors(
-    sample_indices,
-    embedding_indices,
-    aggregation_weights,
-    table_ids,
-    device_ordinal=-1,
-    max_sequence_lengths=None,
-    combiners=None,
-    mode_override=None,
-    num_features=None,
-    name=None,
-):
-    del max_sequence_lengths  # the configuration has them
-    if list(table_ids) != sorted(table_ids) or any(count != 1 for count in num_features or ()):
-        raise NotImplementedError(
-            f"TPU embeddings: table_ids={list(table_ids)} with num_features={num_features} is not "
-            "emulated. Enqueue one feature at a time, in the order of the tables"
-        )
-    combiners = [combiners[table] for table in table_ids] if combiners else None
-    arguments = (device_ordinal, combiners, mode_override, name)
-    return _enqueue_arbitrary(sample_indices, embedding_indices, aggregation_weights, *arguments)
-
-
-def _enqueue_ragged(sample_splits, *args, **kwargs):
-    return _enqueue_sparse_tensors(sample_splits, *args, **kwargs)
-
-
-def _enqueue_sparse(sample_indices, embedding_indices, aggregation_weights, *args, **kwargs):
-    """Enqueues one feature per table, with the examples of its ids as `sample_indices`, [n]."""
-    examples = [tf.cast(index, tf.int64) for index in sample_indices]
-    positions = [tf.stack([index, tf.zeros_like(index)], axis=1) for index in examples]
-    return _enqueue_arbitrary(positions, embedding_indices, aggregation_weights, *args, **kwargs)
-
-
-def _enqueue_integers(batch, device_ordinal, mode_override=None, name=None):
-    """Enqueues one feature per table, with one id per example, [batch]."""
-    empty = [tf.zeros([0])] * len(batch)
-    return _enqueue_arbitrary(
-        empty, batch, empty, device_ordinal, mode_override=mode_override, name=name
-    )
-
-
 # ---- Cores ----
 
 
@@ -248,8 +153,10 @@ def receive(builder, node):
     """Makes a RecvTPUEmbeddingActivations node of a core a lookup of the ids in its queue."""
     state = _configured(builder, node)
     core, controls = builder.core, list(node.input)
-    dtypes = _ENQUEUED * len(state.config.features)
-    handle = builder.add_queue(f"{node.name}/queue", _queue_name(core), dtypes, controls)
+    dtypes = embedding_ids.DTYPES * len(state.config.features)
+    handle = builder.add_queue(
+        f"{node.name}/queue", embedding_ids.queue_name(core), dtypes, controls
+    )
     inputs = [handle, *controls]
     ids = builder.add(f"{node.name}/ids", "QueueDequeueV2", inputs, component_types=dtypes)
     token = _register(functools.partial(state.receive, core))
@@ -294,7 +201,7 @@ REWRITES = {
 
 
 def _configured(builder, node):
-    state = tables()
+    state = embedding_ids.tables()
     state.configure(node.attr["config"].s)
     if state.config.num_cores != builder.num_cores:
         raise NotImplementedError(
@@ -312,10 +219,6 @@ def _register(function) -> str:
         graph._py_funcs_used_in_graph = []
     graph._py_funcs_used_in_graph.append(function)
     return script_ops._py_funcs.insert(function)
-
-
-def _queue_name(core):
-    return f"embedding_{core}"
 
 
 def _as_bytes(config):

@@ -124,7 +124,7 @@ def explain_memory(tables, tpu_topology: Topology, step_bytes: int = 0) -> str:
     if not tables or not tpu_topology.hbm_gib or _fits(total, tpu_topology, step_bytes):
         return ""
     largest = max(tables, key=lambda table: table.num_bytes)
-    rest = f", of which the step needs {_gib(step_bytes)}" if step_bytes else ""
+    rest = f", of which the step needs {_gib(step_bytes)}" if step_bytes > 2**20 else ""
     slots = f"{largest.slots} slot{'s' if largest.slots != 1 else ''}"
     count = f"{len(tables)} table{'s' if len(tables) > 1 else ''}"
     return (

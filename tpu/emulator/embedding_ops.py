@@ -2,7 +2,7 @@
 
     LoadTPUEmbedding...Parameters       sets the tables of the graph
     RetrieveTPUEmbedding...Parameters   returns them
-    EnqueueTPUEmbedding...Batch         enqueues ids to the queue "embedding_<core>"
+    EnqueueTPUEmbedding...Batch         enqueues ids to a queue per core: see `embedding_ids`
     RecvTPUEmbeddingActivations         dequeues ids and looks them up
     SendTPUEmbeddingGradients           waits for the gradients of all cores; core 0 updates
     TPUEmbeddingActivations             the activations, its second input

@@ -97,7 +97,7 @@ class RatingsPipeline(RecordPipeline):
         if split not in ratings.negatives:
             raise DataError(
                 f"split '{split}' of {self.data.name} has no negatives to rank against. Evaluate "
-                f"{' or '.join(ratings.negatives)}"
+                f"{' or '.join(sorted(ratings.negatives))}"
             )
         path = self.path(ratings.negatives[split])
         row_bytes = ratings.num_negatives * np.dtype(np.int32).itemsize

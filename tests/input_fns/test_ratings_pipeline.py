@@ -114,5 +114,7 @@ def test_evaluation_has_the_fixed_negatives(data, positives):
 
 
 def test_a_split_without_negatives_cannot_be_evaluated(data):
-    with pytest.raises(DataError, match=r"'train' of ratings has no negatives.*validation or test"):
+    with pytest.raises(
+        DataError, match=r"'train' of ratings has no negatives.*Evaluate test or validation"
+    ):
         RatingsPipeline(data).in_order("train")

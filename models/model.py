@@ -192,6 +192,9 @@ class Model:
       layer_variables: `(params) -> [regular expression]`, the variables of each layer, from the
         input up, for layer-wise learning rate decay (`layer_decay`). Variables that match none,
         such as those of the head, have the full learning rate.
+      embedding_tables: `(params) -> [models.layers.embedding_table.EmbeddingTable]`, the tables
+        that the inference function looks up. Their gradients stay sparse, and a TPU may hold them
+        as TPU embeddings. `default_params` includes those of `embedding_table`.
       check_params: `(params) -> None`. Raises `ModelError` for invalid values, before any graph is
         built.
       features: names of the features that training and evaluation need; () checks nothing.
@@ -214,6 +217,7 @@ class Model:
     warm_start_scope: str = ""
     check_warm_start: Callable[[str, str, Params, Any], None] = lambda *_: None
     layer_variables: Callable[[Params], Sequence[str]] = lambda _: ()
+    embedding_tables: Callable[[Params], Sequence[Any]] = lambda _: ()
     check_params: Callable[[Params], None] = lambda _: None
     features: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()

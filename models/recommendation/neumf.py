@@ -17,7 +17,9 @@ import tensorflow as tf
 
 from common.constants import NUM_NEGATIVES
 from common.params import Ints
+from models.layers import embedding_table
 from models.layers.dropout import dropout
+from models.layers.embedding_table import EmbeddingTable, lookup
 from models.model import Loss, Model, ModelError, check_fractions
 from models.recommendation.ranking_metrics import RankingMetrics
 
@@ -38,6 +40,7 @@ def default_params():
         "num_negatives": NUM_NEGATIVES,  # of each training row, drawn by the input pipeline
         "ranking_k": 10,  # k of hr_at_k and ndcg_at_k
         "precision": "float32",
+        **embedding_table.default_params(),
     }
 
 
@@ -47,7 +50,7 @@ def check_params(params):
     for name in ("num_users", "num_items", "num_negatives", "ranking_k"):
         if params[name] < 1:
             raise ModelError(f"{name}={params[name]} must be above 0")
-    for name in ("gmf_size", "mlp_size", "embedding_l2"):
+    for name in ("gmf_size", "mlp_size", "embedding_l2", "tpu_embedding_rows"):
         if params[name] < 0:
             raise ModelError(f"{name}={params[name]} must not be below 0")
     if not params["gmf_size"] and not params["mlp_size"]:
@@ -56,12 +59,33 @@ def check_params(params):
         raise ModelError(f"hidden_units={params['hidden_units']} must be above 0")
 
 
+def embedding_tables(params):
+    """Returns the tables of users and of items, of GMF and then of the MLP."""
+    initializer = tf.compat.v1.random_normal_initializer(stddev=_STDDEV)
+    ids = {
+        "users": lambda features: features["user"],
+        "items": lambda features: features["items"],
+    }
+    return [
+        EmbeddingTable(
+            f"{network}/{kind}",
+            params[f"num_{kind}"],
+            params[f"{network}_size"],
+            {f"{network}/{kind}": ids[kind]},
+            initializer=initializer,
+        )
+        for network in ("gmf", "mlp")
+        if params[f"{network}_size"]
+        for kind in ids
+    ]
+
+
 def inference(features, params, training):
     """Computes the logit of an interaction of a user with each candidate.
 
     Args:
       features: `{"user": int32 [batch], "items": int32 [batch, candidates]}`. A user or an item of
-        -1 has the embeddings of the first; `predictions` masks its result.
+        -1 has embeddings of 0; `predictions` masks its result.
       params: see `default_params`.
       training: True turns dropout on.
 
@@ -69,16 +93,15 @@ def inference(features, params, training):
       `{"logits": [batch, candidates]}` of `params["precision"]` and, in training, `"l2"`, float32
       `[batch]`: half of the squared norm of the embeddings of the user and of the mean candidate.
     """
-    user, items = (tf.maximum(features[name], 0) for name in ("user", "items"))
-    parts, tables = [], []
+    tables = [lookup(table, features) for table in embedding_tables(params)]
+    networks = iter(zip(tables[::2], tables[1::2]))
+    parts = []
     if params["gmf_size"]:
-        of_user, of_items = _embed("gmf", params["gmf_size"], user, items, params)
-        tables += [of_user, of_items]
+        of_user, of_items = next(networks)
         product = of_user[:, tf.newaxis] * of_items
         parts.append(dropout(product, params["embedding_dropout"], training))
     if params["mlp_size"]:
-        of_user, of_items = _embed("mlp", params["mlp_size"], user, items, params)
-        tables += [of_user, of_items]
+        of_user, of_items = next(networks)
         parts.append(_mlp(of_user, of_items, params, training))
     with tf.compat.v1.variable_scope("logits"):
         x = _compute_dtype(tf.concat(parts, axis=-1), params)
@@ -88,19 +111,6 @@ def inference(features, params, training):
     squares = [tf.reduce_sum(tf.square(table), axis=-1) for table in tables]
     squares = [x if x.shape.rank == 1 else tf.reduce_mean(x, axis=1) for x in squares]
     return {"logits": logits, "l2": tf.add_n(squares) / 2}
-
-
-def _embed(network, size, user, items, params):
-    """Returns the embeddings of users, `[batch, size]`, and items, `[batch, candidates, size]`."""
-    found = []
-    for kind, ids in (("users", user), ("items", items)):
-        table = tf.compat.v1.get_variable(
-            f"{network}/{kind}",
-            [params[f"num_{kind}"], size],
-            initializer=tf.compat.v1.random_normal_initializer(stddev=_STDDEV),
-        )
-        found.append(tf.nn.embedding_lookup(table, ids))
-    return found
 
 
 def _mlp(of_user, of_items, params, training):
@@ -167,6 +177,7 @@ MODEL = Model(
     predictions,
     eval_outputs=eval_outputs,
     host_metrics=host_metrics,
+    embedding_tables=embedding_tables,
     check_params=check_params,
     features=("user", "items"),
     dataset_properties=("num_users", "num_items"),

@@ -36,8 +36,9 @@ def value_of(variable):
 
 def reference(values, found):
     user, items = found["user"], np.maximum(found["items"], 0)
-    gmf = values["gmf/users"][user][:, None] * values["gmf/items"][items]
-    of_items = values["mlp/items"][items]
+    is_item = (found["items"] >= 0)[..., None]
+    gmf = values["gmf/users"][user][:, None] * values["gmf/items"][items] * is_item
+    of_items = values["mlp/items"][items] * is_item
     of_user = np.broadcast_to(values["mlp/users"][user][:, None], of_items.shape)
     x = np.concatenate([of_user, of_items], axis=-1)
     for i in range(2):

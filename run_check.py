@@ -14,6 +14,7 @@ from common import files
 from common.errors import UsageError
 from engine.cli import modes, parity_check, resolve_flags
 from engine.cli.flags import FLAGS
+from engine.train import tpu_embeddings
 from tpu import emulator
 from tpu.check import check_program, compiler, format_text, to_json
 from tpu.connect import connection, topology
@@ -37,7 +38,7 @@ def run(request, build_estimator, build_input_fns) -> int:
         raise UsageError("--mode=check needs --tpu_topology, such as v3-8")
     findings = connection.environment_findings(request)
     settings, state = resolve_flags.resolve(
-        tpu_flags.iterations_per_loop(FLAGS.save_checkpoints_steps)
+        tpu_flags.iterations_per_loop(FLAGS.save_checkpoints_steps), use_tpu=True
     )
     local = tf.distribute.cluster_resolver.TPUClusterResolver("local")
     tpu = Connection(topology.find(FLAGS.tpu_topology, any_generation=True), local)
@@ -54,7 +55,9 @@ def run(request, build_estimator, build_input_fns) -> int:
             modes.train(estimator, settings, state, build_input_fns(settings))
 
     checked = {"train": input_fns.train(0)}
-    if tpu.topology.num_hosts == 1:  # of several hosts, one at a time evaluates and predicts
+    # Of several hosts, one at a time evaluates and predicts; with TPU embeddings its CPU does.
+    has_tables = tpu_embeddings.find_tables(settings.model, settings.params)
+    if tpu.topology.num_hosts == 1 and not has_tables:
         checked.update(eval=input_fns.evaluate, predict=input_fns.predict)
     with _ended_by_sigterm():
         report = check_program(

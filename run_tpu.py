@@ -25,6 +25,7 @@ from engine.cli.flags import FLAGS
 from engine.distribute import tf_config
 from engine.hooks import summaries
 from engine.run_settings import RunSettings, TrainingState
+from engine.train import tpu_embeddings
 from engine.train.train_step import train_step
 from tpu.connect import connection
 from tpu.connect import flags as tpu_flags
@@ -61,7 +62,9 @@ def build_model_fn(settings: RunSettings, state: TrainingState):
         model_fns.check_training(settings, features, labels, params, step)
 
         def scaffold_fn():
-            model_fns.warm_start(settings, step)  # initializers run on the host
+            # Initializers run on the host.
+            tables = tpu_embeddings.variables(_tpu_tables(settings))
+            model_fns.warm_start(settings, step, tables)
             return tf.compat.v1.train.Scaffold()
 
         rate_hook = summaries.RateSummaryHook(settings, state)
@@ -80,8 +83,33 @@ def build_model_fn(settings: RunSettings, state: TrainingState):
     return model_fn
 
 
-def build_estimator(settings: RunSettings, state: TrainingState, tpu: Connection):
-    """Returns the TPUEstimator of a run. It divides global batches by the number of cores."""
+def _tpu_tables(settings):
+    """Returns the embedding tables of the model that are TPU embeddings in training."""
+    return tpu_embeddings.find_tables(settings.model, settings.params) if settings.use_tpu else []
+
+
+def _embedding_config_spec(settings):
+    """Returns the EmbeddingConfigSpec of a run; None if it does not train or has no tables."""
+    if not (_tpu_tables(settings) and (settings.is_training or settings.mode == "check")):
+        return None
+    input_fn = settings.pipeline.train_input_fn(settings.train.split, settings.seed)
+    with tf.Graph().as_default():
+        element_spec = input_fn({**settings.params, "batch_size": 1}).element_spec
+    return tpu_embeddings.config_spec(settings.model, settings.params, element_spec)
+
+
+def build_estimator(
+    settings: RunSettings, state: TrainingState, tpu: Connection, on_host: bool = False
+):
+    """Returns the TPUEstimator of a run. It divides global batches by the number of cores.
+
+    Args:
+      settings: settings of the run.
+      state: state of the training.
+      tpu: the TPU, if there is one.
+      on_host: whether to run on the CPU of this host although there is a TPU.
+    """
+    use_tpu = tpu.use_tpu and not on_host
     tpu_config = tf.compat.v1.estimator.tpu.TPUConfig(
         iterations_per_loop=settings.train.iterations_per_loop,
         per_host_input_for_training=tf.compat.v1.estimator.tpu.InputPipelineConfig.PER_HOST_V2,
@@ -89,14 +117,17 @@ def build_estimator(settings: RunSettings, state: TrainingState, tpu: Connection
     return tf.compat.v1.estimator.tpu.TPUEstimator(
         build_model_fn(settings, state),
         config=tf.compat.v1.estimator.tpu.RunConfig(
-            tpu_config=tpu_config, cluster=tpu.resolver, **settings.run_config()
+            tpu_config=tpu_config,
+            cluster=tpu.resolver if use_tpu else None,
+            **settings.run_config(),
         ),
         params=settings.params,
-        use_tpu=tpu.use_tpu,
+        use_tpu=use_tpu,
         train_batch_size=settings.train.batch_size,
         eval_batch_size=settings.evaluation.batch_size,
         predict_batch_size=settings.prediction.batch_size,
         export_to_tpu=FLAGS.export_to_tpu,
+        embedding_config_spec=_embedding_config_spec(settings) if use_tpu else None,
     )
 
 
@@ -104,8 +135,13 @@ def build_input_fns(settings: RunSettings) -> modes.InputFns:
     """Returns the input_fns of a run; TPUEstimator calls them once per host."""
     pipeline, split = settings.pipeline, settings.evaluation.split
     train_split = settings.train.split
+
+    def train(start_step):
+        input_fn = pipeline.train_input_fn(train_split, settings.seed, start_step)
+        return tpu_embeddings.add_ids(input_fn, _tpu_tables(settings))
+
     return modes.InputFns(
-        train=lambda start_step: pipeline.train_input_fn(train_split, settings.seed, start_step),
+        train=train,
         evaluate=pipeline.eval_input_fn(split),
         predict=settings.predict_input_fn(),
         host=pipeline.host_input_fn(split),
@@ -145,6 +181,9 @@ def main() -> None:
                     "call. Use run_cpu.py, or convert the images with prepare_data.py"
                 )
             estimator = build_estimator(settings, state, tpu)
+            if _tpu_tables(settings):
+                host = build_estimator(settings, state, tpu, on_host=True)
+                estimator = tpu_embeddings.TrainOnTpu(estimator, host)
             modes.run(estimator, settings, state, build_input_fns(settings))
 
 

@@ -39,15 +39,21 @@ def check_training(settings: RunSettings, features, labels, params, step: TrainS
         verify.check_variables(settings.checkpoint, params, training=True)
 
 
-def warm_start(settings: RunSettings, step: TrainStep) -> None:
-    """Initializes the variables of the model from `--warm_start_from`, unless training resumes."""
+def warm_start(settings: RunSettings, step: TrainStep, tables=()) -> None:
+    """Initializes the variables of the model from `--warm_start_from`, unless training resumes.
+
+    Args:
+      settings: settings of the run.
+      step: the training step.
+      tables: variables of TPU embeddings, which are not in the graph of the step.
+    """
     train = settings.train
     if train.warm_start_from and not find.latest(settings.model_dir):
         with tf.init_scope():  # not inside a while loop
             init_from_checkpoint(
                 train.warm_start_from,
                 train.warm_start_include,
-                step.model_variables,
+                [*step.model_variables, *tables],
                 settings.model.checkpoint_map(settings.params),
                 settings.model.warm_start_scope,
             )

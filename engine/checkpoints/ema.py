@@ -31,13 +31,23 @@ def variables_to_restore(params, training):
     """
     if params["ema_decay"] and not training:
         return tf.train.ExponentialMovingAverage(params["ema_decay"]).variables_to_restore()
-    names = {variable.op.name: variable for variable in tf.compat.v1.global_variables()}
-    return {name: names[name] for name in names if saved_name(names[name]) == name}
+    variables = tf.compat.v1.global_variables()
+    return {saved_name(v): v for v in variables if not _MIRRORED_COPY.search(v.op.name)}
 
 
 def saved_name(variable):
-    """Returns the name of `variable` in checkpoints; tf.distribute saves its copies as one."""
-    return _MIRRORED_COPY.sub("", variable.op.name)
+    """Returns the name of `variable` in checkpoints.
+
+    tf.distribute saves the copies of a variable as one, and a Saver the partitions.
+    """
+    partition = variable._get_save_slice_info()
+    return partition.full_name if partition else _MIRRORED_COPY.sub("", variable.op.name)
+
+
+def saved_shape(variable):
+    """Returns the shape of `variable` in checkpoints, a list; see `saved_name`."""
+    partition = variable._get_save_slice_info()
+    return list(partition.full_shape) if partition else variable.shape.as_list()
 
 
 def find_average(variable):

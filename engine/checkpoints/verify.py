@@ -90,7 +90,7 @@ def check_variables(checkpoint: str, params, training: bool) -> None:
     stored = dict(tf.train.list_variables(checkpoint))
     lines = []
     for name, variable in sorted(ema.variables_to_restore(params, training).items()):
-        shape = variable.shape.as_list()
+        shape = ema.saved_shape(variable)
         if name not in stored:
             lines.append(f"{name} {shape} is missing from the checkpoint")
         elif stored[name] != shape:

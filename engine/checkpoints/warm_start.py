@@ -59,8 +59,9 @@ def init_from_checkpoint(
     if scope:
         _check_scope(checkpoint, stored, include, scope, variables, checkpoint_map)
     sources, skipped, missing, mismatched = [], [], [], []
-    for variable in variables:
-        name, shape = ema.saved_name(variable), variable.shape.as_list()
+    for variable in _join_partitions(variables):
+        first = variable[0] if isinstance(variable, list) else variable
+        name, shape = ema.saved_name(first), ema.saved_shape(first)
         if name == tf.compat.v1.GraphKeys.GLOBAL_STEP or not re.fullmatch(include, name):
             continue
         source = name if name in stored else checkpoint_map.get(name, name)
@@ -83,7 +84,11 @@ def init_from_checkpoint(
             f"--warm_start_from={checkpoint} --warm_start_include={include} matches no variable of "
             f"this model; the checkpoint holds {verify.shorten(sorted(stored))}"
         )
-    averages = [(source, ema.find_average(variable)) for source, variable in sources]
+    averages = [
+        (source, ema.find_average(variable))
+        for source, variable in sources
+        if not isinstance(variable, list)  # lazy embeddings have no EMA
+    ]
     averages = [(source, average) for source, average in averages if average is not None]
     # Pairs, not a dict: two variables may have the same source.
     tf.compat.v1.train.init_from_checkpoint(checkpoint, sources + averages)
@@ -96,6 +101,20 @@ def init_from_checkpoint(
             print(f"warm start: initialized {len(names)}, {reason}: {verify.shorten(names)}")
 
 
+def _join_partitions(variables):
+    """Returns `variables` with the partitions of each partitioned variable as a list."""
+    joined, partitions = [], {}
+    for variable in variables:
+        if not variable._get_save_slice_info():
+            joined.append(variable)
+            continue
+        name = ema.saved_name(variable)
+        if name not in partitions:
+            joined.append(partitions.setdefault(name, []))
+        partitions[name].append(variable)
+    return joined
+
+
 def _check_scope(checkpoint, stored, include, scope, variables, checkpoint_map):
     """Raises `UsageError` unless checkpoint and model have the same variables in `scope`.
 
@@ -105,7 +124,7 @@ def _check_scope(checkpoint, stored, include, scope, variables, checkpoint_map):
     def in_scope(name):
         return re.fullmatch(scope, name) and re.fullmatch(include, name)
 
-    names = {ema.saved_name(variable): variable.shape.as_list() for variable in variables}
+    names = {ema.saved_name(variable): ema.saved_shape(variable) for variable in variables}
     ours = {
         name if name in stored else checkpoint_map.get(name, name): shape
         for name, shape in names.items()

@@ -8,8 +8,8 @@ import re
 import tensorflow as tf
 
 from common.errors import UsageError
-from engine.train import gradient_overrides
-from models.layers import device, dropout
+from engine.train import gradient_overrides, tpu_embeddings
+from models.layers import device, dropout, embedding_table
 
 
 def infer(model, features, params, training):
@@ -23,7 +23,8 @@ def infer(model, features, params, training):
 
     Args:
       model: a `models.model.Model`.
-      features: tensors `[batch, ...]` of the per-replica batch.
+      features: tensors `[batch, ...]` of the per-replica batch. On a TPU they include activations
+        of TPU embeddings.
       params: all hyperparameters.
       training: True for a training step.
 
@@ -37,6 +38,8 @@ def infer(model, features, params, training):
             stack.enter_context(gradient_overrides.override_gradients(params))
         stack.enter_context(device.scope(params))
         stack.enter_context(dropout.seeded(features))
+        features, activations = tpu_embeddings.split_activations(features)
+        stack.enter_context(embedding_table.activations_scope(activations))
         outputs = model.inference(features, params, training)
     _freeze(params["trainable"])
     return tf.nest.map_structure(_as_float32, outputs)
@@ -44,8 +47,10 @@ def infer(model, features, params, training):
 
 def _freeze(pattern):
     variables = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES)
-    kept = [variable for variable in variables if re.fullmatch(pattern, variable.op.name)]
-    if not kept:
+    # `tpu_embeddings.check` does not allow to freeze TPU embeddings.
+    dummies = tpu_embeddings.dummy_names()
+    kept = [v for v in variables if re.fullmatch(pattern, v.op.name) or v.op.name in dummies]
+    if len(kept) == len(dummies):
         raise UsageError(
             f"trainable={pattern} matches no variable. The last variable of the model is "
             f"{variables[-1].op.name if variables else 'missing'}"

@@ -117,26 +117,59 @@ def _learning_rate_factors(params):
     return factors
 
 
-def create(params, learning_rate, layers=()):
+def table_optimizer(params, table):
+    """Returns the name of the optimizer of an `EmbeddingTable`.
+
+    Raises:
+      UsageError: the optimizer that the table declares is not one for tables.
+    """
+    if table.optimizer and table.optimizer not in TABLE_OPTIMIZERS:
+        raise UsageError(
+            f"the embedding table '{table.name}' has optimizer {table.optimizer}. Use one of "
+            f"{', '.join(TABLE_OPTIMIZERS)}"
+        )
+    return table.optimizer or params["optimizer"]
+
+
+def learning_rate_factor(params, name):
+    """Returns the factor of `learning_rate_factors` of the variable `name`."""
+    factors = _learning_rate_factors(params)
+    return [*factors, (None, 1.0)][_first_match(factors, name)][1]
+
+
+def create(params, learning_rate, layers=(), tables=(), tpu_tables=()):
     """Returns the `tf.compat.v1.train.Optimizer` that `params` define.
 
     Args:
       params: see `default_params`.
       learning_rate: float or float32 scalar tensor.
       layers: regular expressions of the variables of each layer, see `Model.layer_variables`.
+      tables: the embedding tables of the model. Slots of Adam are `<table>/Adam/m` and
+        `<table>/Adam/v`, as those of a TPU embedding.
+      tpu_tables: those of them that are TPU embeddings, not variables of this graph.
     """
+    own = {table.name: table_optimizer(params, table) for table in tables}
+    own = {name: kind for name, kind in own.items() if kind in TABLE_OPTIMIZERS}
 
-    def make(rate):
-        made = _OPTIMIZERS[params["optimizer"]](params, rate)
+    def make(rate, table=""):
+        kinds = TABLE_OPTIMIZERS if table else _OPTIMIZERS
+        made = kinds[table or params["optimizer"]](params, rate)
         if params["lazy_embeddings"]:
             made.is_lazy = True  # of a `_SparseUpdate`; the others are lazy
         return made
 
     factors = _learning_rate_factors(params)
     decay = params["layer_decay"]
-    if factors or decay != 1:
+    if factors or decay != 1 or own:
         depths = [(pattern, decay ** (len(layers) - i)) for i, pattern in enumerate(layers)]
-        optimizer = GroupedOptimizer(make, learning_rate, factors, depths if decay != 1 else ())
+        optimizer = GroupedOptimizer(
+            make,
+            learning_rate,
+            factors,
+            depths if decay != 1 else (),
+            own,
+            [table.name for table in tpu_tables],
+        )
     else:
         optimizer = make(learning_rate)
     return ClippedOptimizer(optimizer, params["clip_norm"]) if params["clip_norm"] else optimizer
@@ -239,17 +272,20 @@ class GroupedOptimizer(tf.compat.v1.train.Optimizer):
     The learning rate of a variable is multiplied by its factor and by the factor of its layer.
     """
 
-    def __init__(self, make, learning_rate, factors, layer_factors):
+    def __init__(self, make, learning_rate, factors, layer_factors, tables, tpu_tables):
         """Creates a GroupedOptimizer.
 
         Args:
-          make: `learning_rate -> optimizer`.
+          make: `(learning_rate, name of the optimizer of a table or "") -> optimizer`.
           learning_rate: of variables without a factor, float or float32 scalar tensor.
           factors: `[(regular expression of a variable's name, factor)]`. The first that matches
             counts.
           layer_factors: like `factors`, of `layer_decay`.
+          tables: `{name of a variable: name of its optimizer}`, embedding tables.
+          tpu_tables: names of TPU embeddings, which `factors` may match.
         """
         super().__init__(use_locking=False, name="Grouped")
+        self._tables, self._tpu_tables = tables, tpu_tables
         self._make = make
         self._learning_rate = learning_rate
         self._factors = factors
@@ -268,22 +304,24 @@ class GroupedOptimizer(tf.compat.v1.train.Optimizer):
             i, layer = (
                 _first_match(table, variable) for table in (self._factors, self._layer_factors)
             )
-            groups.setdefault((i, layer), []).append(pair)
-        found = {group for group, _ in groups}
+            groups.setdefault((i, layer, self._tables.get(variable, "")), []).append(pair)
+        found = {group for group, _, _ in groups}
+        found.update(_first_match(self._factors, table) for table in self._tpu_tables)
         for i, (pattern, _) in enumerate(self._factors):
             if i not in found:
                 raise UsageError(f"learning_rate_factors: '{pattern}' matches no trained variable")
-        if self._layer_factors and {layer for _, layer in groups} == {len(self._layer_factors)}:
+        if self._layer_factors and {layer for _, layer, _ in groups} == {len(self._layer_factors)}:
             raise UsageError(
                 f"layer_decay={self._layer_factors[-1][1]} decays the layers below the head, but "
                 "none of them is trained. Set layer_decay=1, or train more variables (trainable)"
             )
         updates = []
-        for (i, layer), pairs in sorted(groups.items()):  # the order names variables such as beta1
+        # The order names variables such as beta1.
+        for (i, layer, table), pairs in sorted(groups.items()):
             factor = [*self._factors, (None, 1.0)][i][1]
             factor *= [*self._layer_factors, (None, 1.0)][layer][1]
             rate = self._learning_rate if factor == 1 else self._learning_rate * factor
-            updates.append(self._make(rate).apply_gradients(pairs))
+            updates.append(self._make(rate, table).apply_gradients(pairs))
         with tf.control_dependencies(updates):
             if global_step is None:
                 return tf.no_op(name)
@@ -338,6 +376,36 @@ class _AdamOptimizer(_SparseUpdate, tf.compat.v1.train.AdamOptimizer):
         )
 
 
+class _TableAdamOptimizer(_AdamOptimizer):
+    """Adam of an embedding table, with the slots of a TPU embedding.
+
+    The bias correction is a function of the global step, since a TPU embedding has no variables for
+    it.
+    """
+
+    def _create_slots(self, var_list):
+        for variable in var_list:
+            for slot in ("m", "v"):
+                self._zeros_slot(variable, slot, f"{self._name}/{slot}")
+
+    def _get_beta_accumulators(self):
+        return tuple(tf.pow(beta, _update_number()) for beta in (self._beta1_t, self._beta2_t))
+
+    def _finish(self, update_ops, name_scope):
+        return tf.group(*update_ops, name=name_scope)
+
+
+def _update_number():
+    """Returns the number of this update, 1 for the first, float32."""
+    return tf.cast(tf.compat.v1.train.get_or_create_global_step() + 1, tf.float32)
+
+
+def adam_bias_correction(params):
+    """Returns the factor of the learning rate in this step, float32 scalar."""
+    t = _update_number()
+    return tf.sqrt(1 - tf.pow(params["beta2"], t)) / (1 - tf.pow(params["beta1"], t))
+
+
 class _RMSPropOptimizer(_SparseUpdate, tf.compat.v1.train.RMSPropOptimizer):
     pass
 
@@ -362,6 +430,10 @@ def _adam_arguments(params):
 
 def _adam(params, learning_rate):
     return _AdamOptimizer(learning_rate, **_adam_arguments(params))
+
+
+def _table_adam(params, learning_rate):
+    return _TableAdamOptimizer(learning_rate, **_adam_arguments(params))
 
 
 def _adamw(params, learning_rate):
@@ -402,5 +474,6 @@ _OPTIMIZERS = {
     "lars": _lars,
     "lamb": _lamb,
 }
+TABLE_OPTIMIZERS = {"sgd": _sgd, "adagrad": _adagrad, "adam": _table_adam}
 # These decay weights without an L2 loss and have no sparse rule.
 _DENSE_OPTIMIZERS = ("adamw", "bert_adamw", "lars", "lamb")

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.python.ops import op_selector
 
 from common.errors import UsageError
-from engine.train import loss_reduction, optimizers, schedules
+from engine.train import loss_reduction, optimizers, schedules, tpu_embeddings
 from engine.train.forward import infer
 from models.layers import device
 from models.model import ModelError
@@ -64,7 +64,17 @@ def train_step(model, features, labels, params, train):
     global_step = tf.compat.v1.train.get_or_create_global_step()
     with tf.name_scope("learning_rate"):
         learning_rate = schedules.learning_rate(params, global_step, train.steps, train.batch_size)
-    optimizer = optimizers.create(params, learning_rate, model.layer_variables(params))
+    tpu_tables = []
+    if tpu_embeddings.split_activations(features)[1]:
+        tpu_tables = tpu_embeddings.find_tables(model, params)
+        tpu_embeddings.set_learning_rates(params, tpu_tables, learning_rate)
+    optimizer = optimizers.create(
+        params,
+        learning_rate,
+        model.layer_variables(params),
+        model.embedding_tables(params),
+        tpu_tables,
+    )
     if device.from_params(params).is_tpu:
         optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)  # all-reduce of the gradients
 
@@ -87,7 +97,10 @@ def train_step(model, features, labels, params, train):
             model, features, labels, params, compute, train.accumulate_steps
         )
     model_variables = tf.compat.v1.global_variables()
-    gradients = list(zip(gradients, tf.compat.v1.trainable_variables()))
+    # TPUEstimator sends the gradients of TPU embeddings; their stand-ins would get slots.
+    stand_ins = tpu_embeddings.dummy_names()
+    variables = tf.compat.v1.trainable_variables()
+    gradients = [pair for pair in zip(gradients, variables) if pair[1].op.name not in stand_ins]
     op = optimizers.apply_gradients(optimizer, gradients, params)
     return TrainStep(op, total, means, learning_rate, eval_outputs, model_variables)
 

@@ -34,6 +34,9 @@ def default_params():
         # On a TPU tables of at least so many rows are TPU embeddings, which are sharded over the
         # hosts; smaller ones are variables of each core. 0: all are variables.
         "tpu_embedding_rows": 0,
+        # TPU embeddings are looked up while the TPU computes the step before: faster, but a lookup
+        # misses the update of that step.
+        "tpu_embedding_pipelining": False,
     }
 
 
@@ -86,7 +89,7 @@ def lookup(table: EmbeddingTable, features: dict, name: str = "") -> tf.Tensor:
     """
     if not name:
         (name,) = table.lookups
-    activations = getattr(_THREAD, "activations", {})
+    activations = getattr(_THREAD, "activations", None) or {}
     if name in activations:
         return activations[name]
     ids = table.lookups[name](features)
@@ -115,17 +118,32 @@ def lookup(table: EmbeddingTable, features: dict, name: str = "") -> tf.Tensor:
 
 
 @contextlib.contextmanager
-def scope(activations: Mapping[str, tf.Tensor] | None = None, partitioner=None):
-    """Sets the form of the tables that `lookup` reads inside the `with`.
+def activations_scope(activations: Mapping[str, tf.Tensor]):
+    """Makes `lookup` return activations of TPU embeddings inside the `with`.
 
     Args:
-      activations: `{name of a lookup: vectors}` of TPU embeddings; their ids are not read.
-      partitioner: of the variables, such as `tf.compat.v1.fixed_size_partitioner(2)`.
+      activations: `{name of a lookup: vectors}`. Lookups with other names read variables.
     """
-    before = dict(vars(_THREAD))
-    vars(_THREAD).update(activations=activations or {}, partitioner=partitioner)
+    with _set("activations", activations):
+        yield
+
+
+@contextlib.contextmanager
+def partitioner_scope(partitioner):
+    """Makes `lookup` create partitioned variables inside the `with`.
+
+    Args:
+      partitioner: such as `tf.compat.v1.fixed_size_partitioner(2)`, or None.
+    """
+    with _set("partitioner", partitioner):
+        yield
+
+
+@contextlib.contextmanager
+def _set(name, value):
+    before = getattr(_THREAD, name, None)
+    setattr(_THREAD, name, value)
     try:
         yield
     finally:
-        vars(_THREAD).clear()
-        vars(_THREAD).update(before)
+        setattr(_THREAD, name, before)

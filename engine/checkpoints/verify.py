@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import tensorflow as tf
 
 from common import folders
 from common.errors import UsageError
-from engine.checkpoints import checkpoint_files, ema
+from engine.checkpoints import bundle, checkpoint_files, ema
 
+# Larger variables, such as embedding tables, are read in blocks.
+_MAX_BYTES = 2**26
 _READ_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
 
 
 def find_problem(checkpoint: str, is_trained: bool = True) -> str | None:
     """Reads every variable of a checkpoint; returns the reason why it is invalid, or None.
+
+    Needs memory for the largest variable up to `_MAX_BYTES`.
 
     Args:
       checkpoint: path.
@@ -27,10 +33,16 @@ def find_problem(checkpoint: str, is_trained: bool = True) -> str | None:
         shapes = reader.get_variable_to_shape_map()
         if is_trained and not _has_global_step(reader, shapes):
             return "its global_step is missing, or not an integer"
-        for name in sorted(shapes):
+        large = {name for name in shapes if _num_bytes(reader, name) > _MAX_BYTES}
+        for name in sorted(shapes.keys() - large):
             value = reader.get_tensor(name)
             if is_trained and not _is_finite(value):
                 return f"{name} is not finite"
+        for name, entry, path in bundle.entries(checkpoint) if large else ():
+            if name in large:
+                are_finite = [_is_finite(block) for block in bundle.blocks(entry, path)]
+                if is_trained and not all(are_finite):
+                    return f"{name} is not finite"
     except _READ_ERRORS as error:
         return " ".join(getattr(error, "message", str(error)).split())
     return None
@@ -111,6 +123,13 @@ def shorten(lines: list[str]) -> str:
 def _has_global_step(reader, shapes):
     name = tf.compat.v1.GraphKeys.GLOBAL_STEP
     return shapes.get(name) == [] and reader.get_variable_to_dtype_map()[name].is_integer
+
+
+def _num_bytes(reader, name):
+    dtype = reader.get_variable_to_dtype_map()[name]
+    if dtype == tf.string:
+        return 0
+    return math.prod(reader.get_variable_to_shape_map()[name]) * dtype.size
 
 
 def _is_finite(value):

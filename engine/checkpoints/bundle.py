@@ -1,0 +1,171 @@
+"""Reads the tensors of a checkpoint in blocks, with their checksums.
+
+TensorFlow's reader holds a whole tensor in memory, and reads a whole stored partition for a slice
+of it. This module needs memory for one block only. The format is that of `tensor_bundle.h`: the
+index is a table of `BundleEntryProto` (`tsl/lib/io/table`), the data files hold the values.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Iterator
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf import tensor_bundle_pb2
+
+BLOCK_BYTES = 2**22
+_LANES = 4096  # parts of a block whose checksums are computed at a time
+_FOOTER_BYTES, _MAGIC = 48, 0xDB4775248B80FB57
+_TRAILER_BYTES = 5  # of a block of the index: compression and checksum
+_POLYNOMIAL = 0x82F63B78  # CRC-32C, reversed bits
+
+
+def entries(checkpoint: str) -> list[tuple[str, tensor_bundle_pb2.BundleEntryProto, str]]:
+    """Returns (name of the variable, entry, path of the data file) of what the data files hold.
+
+    A partitioned variable has an entry for each partition.
+
+    Raises:
+      ValueError: the index is compressed or invalid.
+    """
+    with tf.io.gfile.GFile(f"{checkpoint}.index", "rb") as file:
+        index = file.read()
+    if len(index) < _FOOTER_BYTES or struct.unpack("<Q", index[-8:])[0] != _MAGIC:
+        raise ValueError(f"{checkpoint}.index is not an index of a checkpoint")
+    footer = index[-_FOOTER_BYTES:]
+    _, place = _handle(footer, 0)  # of the meta index, unused
+    blocks, _ = _handle(footer, place)
+    header, found = tensor_bundle_pb2.BundleHeaderProto(), []
+    for _, value in _rows(index, *blocks):
+        for key, content in _rows(index, *_handle(value, 0)[0]):
+            if not key:
+                header.ParseFromString(content)
+                continue
+            entry = tensor_bundle_pb2.BundleEntryProto.FromString(content)
+            if not entry.slices:
+                shard = f"{entry.shard_id:05d}-of-{header.num_shards:05d}"
+                found.append((_name(key), entry, f"{checkpoint}.data-{shard}"))
+    return found
+
+
+def blocks(entry: tensor_bundle_pb2.BundleEntryProto, path: str) -> Iterator[np.ndarray]:
+    """Yields the values of a numeric entry, `[n]`, and compares the checksum at the end.
+
+    Raises:
+      ValueError: the file is too short, or the checksum differs.
+    """
+    dtype = tf.as_dtype(entry.dtype).as_numpy_dtype
+    register, left = 0xFFFFFFFF, entry.size
+    with tf.io.gfile.GFile(path, "rb") as file:
+        file.seek(entry.offset)
+        while left:
+            block = file.read(min(left, BLOCK_BYTES))
+            if not block:
+                raise ValueError(f"{path} ends {left} bytes too early")
+            register = _shifted(register, len(block)) ^ _crc(block)
+            left -= len(block)
+            yield np.frombuffer(block, dtype)
+    crc = register ^ 0xFFFFFFFF
+    masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    if masked != entry.crc32c:
+        raise ValueError(f"{path} has a wrong checksum at byte {entry.offset}")
+
+
+# ---- The index ----
+
+
+def _varint(content, place):
+    value = shift = 0
+    while True:
+        byte = content[place]
+        place += 1
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return value, place
+
+
+def _handle(content, place):
+    """Returns the (offset, size) of a block, and the place after it."""
+    offset, place = _varint(content, place)
+    size, place = _varint(content, place)
+    return (offset, size), place
+
+
+def _rows(index, offset, size):
+    """Yields the keys and values of a block. A key shares a prefix with the one before."""
+    end = offset + size
+    if end + _TRAILER_BYTES > len(index) or size < 4:
+        raise ValueError("the index of the checkpoint is too short")
+    if index[end]:
+        raise ValueError("the index of the checkpoint is compressed")
+    (num_restarts,) = struct.unpack("<I", index[end - 4 : end])
+    place, key = offset, b""
+    while place < end - 4 - 4 * num_restarts:
+        shared, place = _varint(index, place)
+        added, place = _varint(index, place)
+        length, place = _varint(index, place)
+        key = key[:shared] + index[place : place + added]
+        place += added
+        yield key, index[place : place + length]
+        place += length
+
+
+def _name(key):
+    """Returns the name of a variable from its key, or from that of a partition: 0, name, place."""
+    if key[:1] == b"\0":
+        key = key[1:].partition(b"\0\1")[0].replace(b"\0\xff", b"\0").replace(b"\xff\0", b"\xff")
+    return key.decode()
+
+
+# ---- CRC-32C: linear over bits, so that parts of a block are summed up with XOR ----
+
+
+def _crc(block):
+    """Returns the register after `block`, from a register of 0."""
+    padded = bytearray(-len(block) % (4 * _LANES))  # zeros in front do not change it
+    words = np.frombuffer(padded + block, "<u4").reshape(_LANES, -1)
+    high, low = _word_tables()
+    registers = np.zeros(_LANES, np.uint32)
+    for word in np.ascontiguousarray(words.T):
+        registers ^= word
+        registers = high[registers >> 16] ^ low[registers & 0xFFFF]
+    size = 4 * words.shape[1]
+    while len(registers) > 1:
+        registers = _apply(_shift(size), registers[0::2]) ^ registers[1::2]
+        size *= 2
+    return int(registers[0])
+
+
+def _shifted(register, num_bytes):
+    """Returns the register after zeros."""
+    return int(_apply(_shift(num_bytes), np.array([register], np.uint32))[0])
+
+
+@functools.cache
+def _word_tables():
+    """Returns the registers after 4 zeros, of the high and of the low half of a register."""
+    halves = np.arange(2**16, dtype=np.uint32)
+    return _apply(_shift(4), halves << 16), _apply(_shift(4), halves)
+
+
+@functools.lru_cache(maxsize=64)
+def _shift(num_bytes):
+    """Returns the matrix of `num_bytes` zeros: the register that each bit turns into, `[32]`."""
+    if num_bytes == 1:
+        columns = 1 << np.arange(32, dtype=np.uint32)
+        for _ in range(8):
+            columns = (columns >> 1) ^ np.where(columns & 1, np.uint32(_POLYNOMIAL), 0)
+        return columns.astype(np.uint32)
+    half = _shift(num_bytes // 2)
+    whole = _apply(half, half)
+    return _apply(_shift(1), whole) if num_bytes % 2 else whole
+
+
+def _apply(columns, registers):
+    result = np.zeros_like(registers)
+    for bit, column in enumerate(columns):
+        result ^= (registers >> np.uint32(bit) & np.uint32(1)) * column
+    return result

@@ -24,6 +24,7 @@ from engine.hooks import summaries
 from engine.run_settings import RunSettings, TrainingState
 from engine.train import host_loop
 from engine.train.train_step import train_step
+from models.layers import embedding_table
 
 ModeKeys = tf.estimator.ModeKeys
 
@@ -48,7 +49,8 @@ def build_model_fn(settings: RunSettings, state: TrainingState):
                 eval_metric_ops=graph.metric_fn(*graph.tensors),
                 scaffold=ema.scaffold(params),
             )
-        step = train_step(settings.model, features, labels, params, settings.train)
+        with embedding_table.partitioner_scope(settings.task.table_partitioner):
+            step = train_step(settings.model, features, labels, params, settings.train)
         model_fns.check_training(settings, features, labels, params, step)
         model_fns.warm_start(settings, step)
         summary_hook = summaries.TrainSummaryHook(

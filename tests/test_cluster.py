@@ -2,11 +2,14 @@
 
 import json
 import shutil
+import time
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from common.errors import UsageError
+from engine.checkpoints import checkpoint_files
 from tests import numerics
 from tests.marks import slow
 from tools.local_cluster import LocalCluster
@@ -64,6 +67,64 @@ def test_synchronous_workers_train_like_one_device(cluster, run_in, tmp_path, va
     one, two = variables(tmp_path / "one"), variables(tmp_path / "model")
     assert two["global_step"] == 21
     assert numerics.excess(two, one, terms=14, depth=21, magnitude=1.0) < 1
+
+
+def devices_of_variables(checkpoint):
+    """Returns `{name: device}` of the variables of the graph that wrote a checkpoint."""
+    graph = tf.compat.v1.MetaGraphDef()
+    with open(f"{checkpoint}.meta", "rb") as file:
+        graph.ParseFromString(file.read())
+    return {n.name: n.device for n in graph.graph_def.node if n.op == "VarHandleOp"}
+
+
+@pytest.mark.slow
+def test_a_partitioned_table_survives_the_loss_of_each_process(tmp_path):
+    case, steps, every = "tests.contract.embedding", 12_000, 500
+    model_dir = tmp_path / "model"
+    arguments = [
+        f"--model={case}.model:MODEL",
+        f"--dataset={case}.data:make_pipeline",
+        "--data_dir=unused",
+        f"--model_dir={model_dir}",
+        "--mode=train",
+        f"--train_steps={steps}",
+        f"--save_checkpoints_steps={every}",
+        "--train_batch_size=16",
+        "--params=optimizer=adagrad,learning_rate=0.01,lazy_embeddings=true",
+    ]
+    cluster = LocalCluster(arguments, tmp_path / "logs", workers=2, ps=2, evaluator=False)
+    victims = ["worker-0", "ps-0", "chief", "ps-1", "worker-1"]
+
+    def await_step(step):
+        deadline = time.monotonic() + 120
+        while checkpoint_files.newest_step(str(model_dir)) < step:
+            assert time.monotonic() < deadline, f"no checkpoint of step {step}"
+            time.sleep(0.2)
+
+    try:
+        for name in cluster.names:
+            cluster.start(name)
+        for i, victim in enumerate(victims):
+            await_step(every * (1 + 4 * i))
+            assert cluster.processes[victim].poll() is None
+            cluster.processes[victim].kill()
+            cluster.processes[victim].wait()
+            cluster.start(victim)
+        for name, process in cluster.processes.items():
+            assert process.wait(timeout=240) == 0, cluster.log(name).read_text()
+    finally:
+        cluster.stop()
+    checkpoint = tf.train.latest_checkpoint(str(model_dir))
+    shapes = dict(tf.train.list_variables(checkpoint))
+    assert shapes["items"] == shapes["items/Adagrad"] == [200_000, 8]
+    devices = devices_of_variables(checkpoint)
+    for slot in ("", "/Adagrad"):
+        found = {devices[f"items/part_{i}{slot}"] for i in range(2)}
+        assert found == {f"/job:ps/task:{i}" for i in range(2)}
+    accumulator = tf.train.load_variable(checkpoint, "items/Adagrad")
+    is_trained = (accumulator > 0.1).any(axis=1)  # the rows of both parameter servers
+    assert is_trained[:100_000].any()
+    assert is_trained[100_000:].any()
 
 
 @pytest.mark.parametrize("arguments", [["--mode=eval"], ["--early_stop_evals=2"]])

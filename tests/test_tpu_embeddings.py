@@ -1,13 +1,20 @@
 """Embedding tables as TPU embeddings on emulated cores against run_cpu.py with the same tables."""
 
 import functools
+import json
+import shutil
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
+from common.errors import UsageError
+from engine.train import tpu_embeddings
+from input_fns import input_context
 from tests import numerics
 from tests.marks import slow
 
-BATCH, STEPS = 32, 20
+BATCH, STEPS = 64, 20
 CASE = "tests.contract.embedding_tables"
 # Each step sums the gradients of a batch, of up to 5 ids each, and adds their rounding error to
 # variables of magnitude 1.
@@ -16,9 +23,9 @@ OPTIMIZERS = {
     "sgd": "optimizer=sgd,learning_rate=0.1",
     "adagrad": "optimizer=adagrad,learning_rate=0.1",
     "adam": "optimizer=adam,learning_rate=0.01,epsilon=0.01",
-    "mixed": "optimizer=sgd,learning_rate=0.1,item_optimizer=adagrad",
+    "mixed": "optimizer=sgd,learning_rate=0.1,item_optimizer=adagrad,"
+    "learning_rate_factors=[tables/.*:0.5]",
 }
-TABLES = ("items", "tables/tags", "tables/users")
 
 
 def flags(*more):
@@ -26,48 +33,50 @@ def flags(*more):
         f"--model={CASE}.model:MODEL",
         f"--dataset={CASE}.data:make_pipeline",
         "--data_dir=unused",
-        "--mode=train",
         "--seed=1",
         *(f"--{mode}_batch_size={BATCH}" for mode in ("train", "eval", "predict")),
-        "--params=lazy_embeddings=true,schedule=cosine",
+        f"--params=lazy_embeddings=true,schedule=cosine,decay_steps={STEPS}",
         *more,
     ]
 
 
 @pytest.fixture(scope="module")
-def cpu(run_with, variables, tmp_path_factory):
-    """Returns a model_dir after a step, and its variables after all: `cpu(params, steps)`."""
+def cpu(run_with, tmp_path_factory):
+    """Trains with run_cpu.py: `cpu(model_dir, *flags)`."""
+    return lambda model_dir, *more: run_with(*flags(f"--model_dir={model_dir}", *more))
+
+
+@pytest.fixture(scope="module")
+def tpu(run_tpu_with):
+    """Trains with run_tpu.py: `tpu(model_dir, *flags)`. All tables are TPU embeddings."""
+    given = ["--params=tpu_embedding_rows=1", "--tpu=emulator", "--tpu_topology=2x1"]
+    return lambda model_dir, *more: run_tpu_with(*flags(f"--model_dir={model_dir}", *given, *more))
+
+
+@pytest.fixture(scope="module")
+def trained(cpu, tmp_path_factory):
+    """Returns the model_dir of a start and that after training: `trained("adam")`."""
 
     @functools.cache
-    def train(params, steps=STEPS):
+    def train(optimizer):
         start, end = (tmp_path_factory.mktemp(name) for name in ("start", "end"))
-        run_with(f"--model_dir={start}", *flags(f"--params={params}", "--train_steps=1"))
-        warm_start = f"--warm_start_from={start}"
-        run_with(
-            f"--model_dir={end}", *flags(f"--params={params}", f"--train_steps={steps}", warm_start)
-        )
+        params = f"--params={OPTIMIZERS[optimizer]}"
+        cpu(start, "--mode=train", params, "--train_steps=1")
+        cpu(end, "--mode=train", params, f"--train_steps={STEPS}", f"--warm_start_from={start}")
         return start, end
 
     return train
 
 
 @pytest.fixture
-def excess(run_tpu_with, cpu, variables, tmp_path):
-    """Returns the difference of run_tpu.py in tolerances: `excess("adam", topology)`."""
+def excess(tpu, trained, variables, tmp_path):
+    """Trains with run_tpu.py; returns the difference in tolerances: `excess("adam", *flags)`."""
 
-    def measure(optimizer, topology, params="", rows=1):
-        start, end = cpu(OPTIMIZERS[optimizer] + params)
-        run_tpu_with(
-            f"--model_dir={tmp_path}/tpu",
-            *flags(
-                f"--params={OPTIMIZERS[optimizer]}{params},tpu_embedding_rows={rows}",
-                f"--train_steps={STEPS}",
-                f"--warm_start_from={start}",
-                "--tpu=emulator",
-                f"--tpu_topology={topology}",
-            ),
-        )
-        return numerics.excess(variables(tmp_path / "tpu"), variables(end), **ARITHMETIC)
+    def measure(optimizer, *more):
+        start, end = trained(optimizer)
+        train = ["--mode=train", f"--train_steps={STEPS}", f"--warm_start_from={start}"]
+        tpu(tmp_path, f"--params={OPTIMIZERS[optimizer]}", *train, *more)
+        return numerics.excess(variables(tmp_path), variables(end), **ARITHMETIC)
 
     return measure
 
@@ -80,4 +89,116 @@ def excess(run_tpu_with, cpu, variables, tmp_path):
     ],
 )
 def test_tables_slots_and_dense_variables_are_equal(excess, optimizer, topology):
-    assert excess(optimizer, topology) < 1
+    assert excess(optimizer, f"--tpu_topology={topology}") < 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("combiner", ["sum", "sqrtn"])
+def test_combiners(excess, trained, monkeypatch, combiner):
+    monkeypatch.setitem(OPTIMIZERS, combiner, f"{OPTIMIZERS['adagrad']},combiner={combiner}")
+    assert excess(combiner) < 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [0, 100])
+def test_small_tables_are_variables_of_the_core(excess, rows):
+    assert excess("adagrad", f"--params=tpu_embedding_rows={rows}", "--tpu_topology=1x2") < 1
+
+
+@pytest.mark.parametrize("optimizer", ["adam", slow("sgd"), slow("adagrad"), slow("mixed")])
+@pytest.mark.parametrize("first", ["cpu", "tpu"])
+def test_either_program_resumes_from_checkpoints_of_the_other(
+    cpu, tpu, trained, variables, tmp_path, first, optimizer
+):
+    start, end = trained(optimizer)
+    train = ["--mode=train", f"--params={OPTIMIZERS[optimizer]}", f"--warm_start_from={start}"]
+    programs = [cpu, tpu] if first == "cpu" else [tpu, cpu]
+    programs[0](tmp_path, *train, f"--train_steps={STEPS // 2}")
+    programs[1](tmp_path, *train, f"--train_steps={STEPS}")
+    assert numerics.excess(variables(tmp_path), variables(end), **ARITHMETIC) < 1
+
+
+def test_the_host_evaluates_predicts_and_exports(cpu, tpu, trained, tmp_path):
+    folders = tmp_path / "cpu", tmp_path / "tpu"
+    for folder, run in zip(folders, (cpu, tpu)):
+        shutil.copytree(trained("adagrad")[1], folder)
+        for path in folder.glob("result_*"):
+            path.unlink()
+        params = f"--params={OPTIMIZERS['adagrad']}"
+        run(folder, "--mode=eval", params)
+        run(folder, "--mode=predict", params, f"--predict_output={folder}/predictions.npz")
+        run(folder, "--mode=export", params, f"--export_dir={folder}/export")
+    results = [
+        json.loads((folder / f"result_{STEPS}.json").read_text())["eval"] for folder in folders
+    ]
+    assert results[0]["examples"] == results[1]["examples"] == 41
+    numerics.assert_close(results[1]["loss"], results[0]["loss"], **ARITHMETIC)
+    found = [np.load(folder / "predictions.npz")["rating"] for folder in folders]
+    numerics.assert_close(found[1], found[0], **ARITHMETIC)
+
+
+def test_training_evaluates_checkpoints_on_the_host(tpu, tmp_path):
+    tpu(tmp_path, "--train_steps=4", f"--params={OPTIMIZERS['sgd']}")
+    assert json.loads((tmp_path / "result_4.json").read_text())["eval"]["examples"] == 41
+
+
+# Negative controls: faults differ by far more than the tolerance.
+FAR = 20
+
+
+def test_another_combiner_differs(excess):
+    assert excess("adagrad", "--params=combiner=sum") > FAR
+
+
+def test_pipelining_differs(excess):
+    # A lookup misses the update of the step before.
+    assert excess("adagrad", "--params=tpu_embedding_pipelining=true") > FAR
+
+
+def test_a_constant_learning_rate_differs(excess, monkeypatch):
+    monkeypatch.setattr(tpu_embeddings, "_learning_rate_fn", lambda name: lambda step: 0.1)
+    assert excess("adagrad") > FAR
+
+
+def test_duplicates_that_count_once_differ(excess, monkeypatch):
+    real = tpu_embeddings._to_sparse
+
+    def without_duplicates(ids):
+        if ids.shape.rank == 1:
+            return real(ids)
+        before = [ids[:, :i] for i in range(ids.shape.as_list()[1])]
+        seen = [tf.reduce_any(x == ids[:, i : i + 1], axis=1) for i, x in enumerate(before)]
+        return real(tf.where(tf.stack(seen, axis=1), -1, ids))
+
+    monkeypatch.setattr(tpu_embeddings, "_to_sparse", without_duplicates)
+    assert excess("adagrad") > FAR
+
+
+def test_hosts_that_read_the_same_examples_differ(excess, monkeypatch):
+    monkeypatch.setattr(
+        input_context, "from_params", lambda params: input_context.HostShard(params["batch_size"])
+    )
+    assert excess("adagrad") > FAR
+
+
+# Invalid hyperparameters.
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ("optimizer=momentum", "cannot use optimizer=momentum. Use one of sgd, adagrad, adam"),
+        ("lazy_embeddings=false", "updates the rows of a batch only. Set lazy_embeddings=true"),
+        ("clip_norm=1", "has no part in the global norm of the gradients. Set clip_norm=0"),
+        ("trainable=rating/.*", "cannot be frozen. Let trainable=rating/.* match it"),
+    ],
+)
+def test_unsupported_hyperparameters_are_errors(tpu, tmp_path, params, message):
+    with pytest.raises(UsageError) as error:
+        tpu(tmp_path, "--mode=train", "--train_steps=1", f"--params={params}")
+    assert f"TPU embedding 'tables/users' {message}" in str(error.value)
+
+
+def test_an_unknown_optimizer_of_a_table_is_an_error(cpu, tmp_path):
+    with pytest.raises(UsageError, match="the embedding table 'items' has optimizer lars. Use one"):
+        cpu(tmp_path, "--mode=train", "--train_steps=1", "--params=item_optimizer=lars")

@@ -31,12 +31,14 @@ class Task:
       worker: index among the processes that train; 0 for the chief.
       in_cluster: True if there are other processes.
       is_synchronous: True if all workers make each step together, by a tf.distribute strategy.
+      num_ps: number of parameter servers.
     """
 
     type: str = "chief"
     worker: int = 0
     in_cluster: bool = False
     is_synchronous: bool = False
+    num_ps: int = 0
 
     @property
     def is_chief(self) -> bool:
@@ -52,6 +54,13 @@ class Task:
     def trains(self) -> bool:
         """True if this process computes training steps."""
         return self.type in ("chief", "worker")
+
+    @property
+    def table_partitioner(self):
+        """The partitioner of embedding tables, over the parameter servers; None without them."""
+        if not self.num_ps:
+            return None
+        return tf.compat.v1.min_max_variable_partitioner(self.num_ps)
 
 
 def from_environment(is_synchronous: bool = False) -> Task:
@@ -87,7 +96,7 @@ def from_environment(is_synchronous: bool = False) -> Task:
             "--strategy=multi_worker_mirrored"
         )
     worker = config.task_id + 1 if config.task_type == "worker" else 0
-    return Task(config.task_type, worker, in_cluster=True, is_synchronous=is_synchronous)
+    return Task(config.task_type, worker, True, is_synchronous, config.num_ps_replicas)
 
 
 def _normalize(text):

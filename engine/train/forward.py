@@ -8,6 +8,7 @@ import re
 import tensorflow as tf
 
 from common.errors import UsageError
+from engine.checkpoints import ema
 from engine.train import gradient_overrides, tpu_embeddings
 from models.layers import device, dropout, embedding_table
 
@@ -49,7 +50,11 @@ def _freeze(pattern):
     variables = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES)
     # `tpu_embeddings.check` does not allow to freeze TPU embeddings.
     dummies = tpu_embeddings.dummy_names()
-    kept = [v for v in variables if re.fullmatch(pattern, v.op.name) or v.op.name in dummies]
+    kept = [
+        variable
+        for variable in variables
+        if re.fullmatch(pattern, ema.saved_name(variable)) or variable.op.name in dummies
+    ]
     if len(kept) == len(dummies):
         raise UsageError(
             f"trainable={pattern} matches no variable. The last variable of the model is "

@@ -2,11 +2,19 @@
 
 import tensorflow as tf
 
+from models.layers import embedding_table
+from models.layers.embedding_table import EmbeddingTable, lookup
 from models.model import Loss, Model
 
 
 def default_params():
-    return {"num_items": 0, "embedding_size": 8, "history": 7}
+    sizes = {"num_items": 0, "embedding_size": 8, "history": 7}
+    return {**sizes, **embedding_table.default_params()}
+
+
+def embedding_tables(params):
+    ids = {"items": lambda features: features["user"]["items"]}
+    return [EmbeddingTable("items", params["num_items"], params["embedding_size"], ids, "mean")]
 
 
 def inference(features, params, training):
@@ -17,8 +25,8 @@ def inference(features, params, training):
       params: hyperparameters.
       training: bool.
     """
-    table = tf.compat.v1.get_variable("items", [params["num_items"], params["embedding_size"]])
-    x = tf.reduce_mean(tf.nn.embedding_lookup(table, features["user"]["items"]), axis=1)
+    (table,) = embedding_tables(params)
+    x = lookup(table, features)
     x = tf.concat([x, features["day"][:, tf.newaxis]], axis=1)
     return {"rating": tf.compat.v1.layers.dense(x, 1, name="rating")[:, 0]}
 
@@ -37,6 +45,7 @@ MODEL = Model(
     inference,
     losses,
     predictions,
+    embedding_tables=embedding_tables,
     features=("user/items", "day"),
     dataset_properties=("num_items",),
 )

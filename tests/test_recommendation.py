@@ -93,13 +93,29 @@ def test_resuming_draws_the_same_negatives(trained, run, variables, tmp_path):
         np.testing.assert_array_equal(value, resumed[name], err_msg=name)
 
 
+BATCHES = [f"--{mode}_batch_size=16" for mode in ("train", "eval", "predict")]
+
+
 @pytest.mark.slow
-def test_the_emulator_trains_and_evaluates(data, tmp_path):
-    run = _runner(run_tpu, *FLAGS, *EMULATED, f"--data_dir={data.data_dir}")
-    batches = [f"--{mode}_batch_size=16" for mode in ("train", "eval", "predict")]
-    run(tmp_path, "--mode=train_and_eval", "--train_steps=4", *batches)
+@pytest.mark.parametrize("rows", [0, 1])
+def test_the_emulator_trains_and_evaluates(data, tmp_path, rows):
+    run = _runner(run_tpu, *FLAGS, *EMULATED, *BATCHES, f"--data_dir={data.data_dir}")
+    params = f"--params=tpu_embedding_rows={rows}"
+    run(tmp_path, "--mode=train_and_eval", "--train_steps=4", params)
     found = json.loads((tmp_path / "result_4.json").read_text())["eval"]
     assert found["examples"] == 40
+
+
+@pytest.mark.slow
+def test_the_check_counts_the_ids_of_tpu_embeddings(data, tmp_path, capsys):
+    run = _runner(run_tpu, *FLAGS, *BATCHES, f"--data_dir={data.data_dir}")
+    flags = ["--mode=check", "--tpu_topology=v3-8", "--check_compiler=off", "--train_steps=4"]
+    with pytest.raises(SystemExit) as status:
+        run(tmp_path, *flags, "--params=tpu_embedding_rows=1", "--check_run_steps=3")
+    report = capsys.readouterr().out
+    assert status.value.code == 0, report
+    assert "gmf/items" in report
+    assert "after 3 steps the largest relative difference is" in report
 
 
 @pytest.mark.slow

@@ -9,9 +9,10 @@ import sys
 import pytest
 
 import run_cpu
+import run_tpu
 from input_fns import DataError, memory
 from input_fns.convert import writer
-from tests import shapes_data
+from tests import ratings_data, shapes_data
 
 # `WRITE_TABLE=1 pytest -n 0 tests/test_bad_input.py` appends the rows to the table.
 ROOT = pathlib.Path(__file__).parents[1]
@@ -292,6 +293,43 @@ def test_invalid_ratings_and_their_message(prepare, tmp_path, name, content):
     assert "\n" not in line
     shown = content.replace("\t", " TAB ").rstrip("\n").replace("\n", "`, `")
     row = f"| `{name}` | {f'`{shown}`' if shown else 'nothing'} | {line} |\n"
+    if "WRITE_TABLE" in os.environ:
+        with open(TABLE, "a") as file:
+            file.write(row)
+    assert row in TABLE.read_text()
+
+
+@pytest.fixture(scope="module")
+def ratings_dir(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tpu_embeddings")
+    ratings_data.prepare(folder / "raw", ratings_data.rows(), folder / "data")
+    return folder / "data"
+
+
+@pytest.mark.parametrize(
+    "params",
+    ["tpu_embedding_rows=-1", "optimizer=momentum", "lazy_embeddings=false", "clip_norm=1",
+     "trainable=logits/.*"],
+)  # fmt: skip
+def test_invalid_tpu_embeddings_and_their_message(
+    ratings_dir, tmp_path, capsys, exit_status, params
+):
+    flags = [
+        "--mode=train",
+        "--model=neumf",
+        "--dataset=ratings",
+        f"--data_dir={ratings_dir}",
+        f"--model_dir={tmp_path}/model",
+        "--train_steps=3",
+        "--train_batch_size=16",
+        "--tpu=emulator",
+        "--tpu_topology=v2-8",
+        "--params=lazy_embeddings=true,tpu_embedding_rows=1",
+    ]
+    assert exit_status(run_tpu, *flags, f"--params={params}") == 2
+    assert not tree(tmp_path)
+    (line,) = capsys.readouterr().err.splitlines()
+    row = f"| `--params={params}` | {line.removeprefix('run_tpu.py: error: ')} |\n"
     if "WRITE_TABLE" in os.environ:
         with open(TABLE, "a") as file:
             file.write(row)

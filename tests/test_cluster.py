@@ -78,7 +78,7 @@ def devices_of_variables(checkpoint):
 
 
 @pytest.mark.slow
-def test_a_partitioned_table_survives_the_loss_of_each_process(tmp_path):
+def test_a_partitioned_table_survives_the_loss_of_each_process(tmp_path, run_with):
     case, steps, every = "tests.contract.embedding", 12_000, 500
     model_dir = tmp_path / "model"
     arguments = [
@@ -125,6 +125,7 @@ def test_a_partitioned_table_survives_the_loss_of_each_process(tmp_path):
     is_trained = (accumulator > 0.1).any(axis=1)  # the rows of both parameter servers
     assert is_trained[:100_000].any()
     assert is_trained[100_000:].any()
+    run_with(*arguments, "--mode=eval", "--eval_batch_size=41")  # joins the partitions
 
 
 @pytest.mark.parametrize("arguments", [["--mode=eval"], ["--early_stop_evals=2"]])

@@ -199,24 +199,6 @@ def test_hosts_that_read_the_same_examples_differ(excess, monkeypatch):
     assert excess("adagrad") > FAR
 
 
-# Invalid hyperparameters.
-
-
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ("optimizer=momentum", "cannot use optimizer=momentum. Use one of sgd, adagrad, adam"),
-        ("lazy_embeddings=false", "updates the rows of a batch only. Set lazy_embeddings=true"),
-        ("clip_norm=1", "has no part in the global norm of the gradients. Set clip_norm=0"),
-        ("trainable=rating/.*", "cannot be frozen. Let trainable=rating/.* match it"),
-    ],
-)
-def test_unsupported_hyperparameters_are_errors(tpu, tmp_path, params, message):
-    with pytest.raises(UsageError) as error:
-        tpu(tmp_path, "--mode=train", "--train_steps=1", f"--params={params}")
-    assert f"TPU embedding 'tables/users' {message}" in str(error.value)
-
-
 def test_an_unknown_optimizer_of_a_table_is_an_error(cpu, tmp_path):
     with pytest.raises(UsageError, match="the embedding table 'items' has optimizer lars"):
         cpu(tmp_path, "--mode=train", "--train_steps=1", "--params=item_optimizer=lars")

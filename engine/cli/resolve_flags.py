@@ -27,7 +27,7 @@ from engine.run_settings import (
     TrainingState,
     TrainSettings,
 )
-from engine.train import host_loop
+from engine.train import host_loop, tpu_embeddings
 from input_fns import repair, synthetic
 from models import registry
 
@@ -102,6 +102,8 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
             f"set {dataset.name} has {', '.join(sorted(labels)) or 'none'}"
         )
     params = hparams.resolve(model, FLAGS.params, pipeline.properties, FLAGS.precision)
+    if use_tpu:
+        tpu_embeddings.check(model, params)
     for split in splits:
         dataset.split(split)
     predicts_split = FLAGS.mode == "predict" and not FLAGS.input

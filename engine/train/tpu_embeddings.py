@@ -71,13 +71,9 @@ def config_spec(model, params, element_spec):
 
     Args:
       model: a `models.model.Model`.
-      params: all hyperparameters.
+      params: all hyperparameters; see `check`.
       element_spec: of the data set of the training input_fn, before `add_ids`.
-
-    Raises:
-      UsageError: see `check`.
     """
-    check(model, params)
     tables = find_tables(model, params)
     if not tables:
         return None

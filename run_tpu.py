@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from common.errors import UsageError
 from engine import model_fns
-from engine.checkpoints import ema
+from engine.checkpoints import ema, verify
 from engine.cli import flags, modes, resolve_flags, runtime
 from engine.cli.flags import FLAGS
 from engine.distribute import tf_config
@@ -65,6 +65,8 @@ def build_model_fn(settings: RunSettings, state: TrainingState):
             # Initializers run on the host.
             tables = tpu_embeddings.variables(_tpu_tables(settings))
             model_fns.warm_start(settings, step, tables)
+            if tables and settings.checkpoint:
+                verify.check_variables(settings.checkpoint, params, training=True)
             return tf.compat.v1.train.Scaffold()
 
         rate_hook = summaries.RateSummaryHook(settings, state)

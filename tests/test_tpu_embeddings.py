@@ -199,6 +199,15 @@ def test_hosts_that_read_the_same_examples_differ(excess, monkeypatch):
     assert excess("adagrad") > FAR
 
 
+def test_a_checkpoint_without_the_slots_of_a_table_is_an_error(tpu, trained, tmp_path):
+    shutil.copytree(trained("sgd")[1], tmp_path / "model")
+    more = ["--mode=train", f"--params={OPTIMIZERS['mixed']}", f"--train_steps={STEPS + 1}"]
+    with pytest.raises(
+        UsageError, match=r"items/Adagrad \[300, 4\] is missing from the checkpoint"
+    ):
+        tpu(tmp_path / "model", *more)
+
+
 def test_an_unknown_optimizer_of_a_table_is_an_error(cpu, tmp_path):
     with pytest.raises(UsageError, match="the embedding table 'items' has optimizer lars"):
         cpu(tmp_path, "--mode=train", "--train_steps=1", "--params=item_optimizer=lars")

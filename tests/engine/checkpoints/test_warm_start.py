@@ -55,6 +55,19 @@ def test_matching_variables_are_restored_and_the_others_are_listed(tmp_path, ses
     assert "missing from it: new" in out
 
 
+def test_partitions_are_restored_from_their_variable(tmp_path, session, capsys):
+    table = np.arange(14, dtype=np.float32).reshape(7, 2)
+    checkpoint = save(tmp_path, a=5.0, table=table)
+    a = tf.compat.v1.get_variable("a", initializer=0.0)
+    partitioner = tf.compat.v1.fixed_size_partitioner(3)
+    parts = list(tf.compat.v1.get_variable("table", shape=[7, 2], partitioner=partitioner))
+    _, *values = restored(session, checkpoint, [a, *parts])
+    np.testing.assert_array_equal(np.concatenate(values), table)
+    assert "restored 2 variables from" in capsys.readouterr().out
+    assert {ema.saved_name(part) for part in parts} == {"table"}
+    assert ema.saved_shape(parts[1]) == [7, 2]
+
+
 def test_one_replica_prints_for_all(tmp_path, capsys):
     checkpoint = save(tmp_path, a=5.0)
     strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])

@@ -27,7 +27,17 @@ def configure(monkeypatch):
 )
 def test_a_task_of_a_cluster(configure, task_type, index, worker):
     configure(task_type, index)
-    assert tf_config.from_environment() == tf_config.Task(task_type, worker, in_cluster=True)
+    expected = tf_config.Task(task_type, worker, in_cluster=True, num_ps=1)
+    assert tf_config.from_environment() == expected
+
+
+def test_embedding_tables_are_partitioned_over_parameter_servers(configure):
+    configure("worker", cluster={**CLUSTER, "ps": ["d:1", "e:1", "f:1"]})
+    partitioner = tf_config.from_environment().table_partitioner
+    large, small = (tf.TensorShape([rows, 64]) for rows in (10_000, 1_500))
+    assert partitioner(shape=large, dtype=tf.float32) == [3, 1]
+    assert partitioner(shape=small, dtype=tf.float32) == [2, 1]  # parts of at least 256 KiB
+    assert tf_config.Task().table_partitioner is None
 
 
 def test_the_evaluator_is_not_in_the_cluster_spec(configure):
@@ -67,9 +77,9 @@ VERTEX = """{"cluster":{"MASTER":["training-workerpool0-ab-0:2222"],
 @pytest.mark.parametrize(
     ("role", "task"),
     [
-        ("MASTER", tf_config.Task("chief", 0, in_cluster=True)),
-        ("worker", tf_config.Task("worker", 1, in_cluster=True)),
-        ("ps", tf_config.Task("ps", 0, in_cluster=True)),
+        ("MASTER", tf_config.Task("chief", 0, in_cluster=True, num_ps=1)),
+        ("worker", tf_config.Task("worker", 1, in_cluster=True, num_ps=1)),
+        ("ps", tf_config.Task("ps", 0, in_cluster=True, num_ps=1)),
         ("evaluator", tf_config.Task("evaluator", 0, in_cluster=True)),
     ],
 )

@@ -154,9 +154,11 @@ def test_the_host_exports_gathers(tpu, trained, tmp_path, eager):
     assert not [op for op in ops if "TPU" in op]
 
 
-def test_training_evaluates_checkpoints_on_the_host(tpu, tmp_path):
+def test_training_evaluates_checkpoints_on_the_host(tpu, tmp_path, capsys):
     tpu(tmp_path, ONE_HOST, "--train_steps=4", f"--params={OPTIMIZERS['sgd']}")
     assert json.loads((tmp_path / "result_4.json").read_text())["eval"]["examples"] == 41
+    # 23 users, 11 tags and 300 items of width 4, 16 weights and a bias.
+    assert "training 1,353 parameters" in capsys.readouterr().out
 
 
 # Negative controls: faults differ by far more than the tolerance.

@@ -8,9 +8,12 @@ import time
 
 import tensorflow as tf
 
+from engine.checkpoints import ema
 from engine.hooks import memory_check
 
 _SECONDS_BETWEEN_LINES = 5.0
+# TPUEstimator trains a variable of this prefix and the name of the table for each TPU embedding.
+_STAND_IN = "tpu_embedding_dummy_table_variable_"
 
 
 class Clock:
@@ -122,8 +125,7 @@ class ProgressHook(tf.estimator.SessionRunHook):
         with tf.name_scope("progress"):
             self._rate_step = tf.compat.v1.placeholder(tf.int64, [])
             self._learning_rate = self._learning_rate_fn(self._rate_step)
-        variables = tf.compat.v1.trainable_variables()
-        self._num_parameters = sum(variable.shape.num_elements() for variable in variables)
+        self._num_parameters = sum(v.shape.num_elements() for v in _trained_variables())
         memory_check.check_weights(self._num_parameters)
 
     def after_create_session(self, session, coord):
@@ -204,3 +206,14 @@ class EvalProgressHook(tf.estimator.SessionRunHook):
 def global_step(session) -> int:
     """Returns the global step of a session."""
     return int(session.run(tf.compat.v1.train.get_global_step()))
+
+
+def _trained_variables():
+    """Returns the trainable variables, and TPU embeddings instead of their stand-ins."""
+    trainable = tf.compat.v1.trainable_variables()
+    stand_ins = {v.op.name for v in trainable if v.op.name.startswith(_STAND_IN)}
+    tables = {name.removeprefix(_STAND_IN) for name in stand_ins}
+    return [
+        *(v for v in trainable if v.op.name not in stand_ins),
+        *(v for v in tf.compat.v1.global_variables() if ema.saved_name(v) in tables),
+    ]

@@ -1,13 +1,16 @@
 """Modeled TPU step time of ours, `tf.keras` and Flax, by the TPU compiler with full effort.
 
     python -m benchmarks.tpu_peers [--steps=resnet,transformer] [--topologies=v2-8,v3-8]
-        [--flax_python=flax/bin/python]
+        [--flax_python=flax/bin/python] [--official_python=official/bin/python]
 
 ResNet-50 of `tf.keras.applications` with 128 images of 224x224 per core and momentum, also in Flax
 (`flax_resnet`) with --flax_python; the Transformer of configs/wmt14_base.cfg beside Keras layers
-with 32 rows of 128 tokens per core and Adam; all in bfloat16. The compiler's estimate for one core
-excludes all-reduces, infeed and the instructions of the last column. Needs libtpu (docs/check.md),
-no TPU. Takes 15 minutes.
+with 32 rows of 128 tokens per core and Adam; with --steps=retinanet and --official_python,
+configs/coco_retinanet_r50_v3-8.cfg beside the same network of tf-models-official (detection_speed),
+with 8 images of 640x640 per core. All are in bfloat16. Boxes are assigned to anchors in our step,
+but on the host in that of tf-models-official, which has no gradient clipping. The compiler's
+estimate for one core excludes all-reduces, infeed and the instructions of the last column. Needs
+libtpu (docs/check.md), no TPU. Takes 15 minutes; RetinaNet 10 minutes and 8 GiB of memory.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from tpu.connect import topology
 flags.DEFINE_list("steps", ["resnet", "transformer"], "Networks.")
 flags.DEFINE_list("topologies", ["v2-8", "v3-8"], "Slices to compile for.")
 flags.DEFINE_string("flax_python", "", "Python with Flax (flax_resnet.py).")
+flags.DEFINE_string("official_python", "", "Python with tf-models-official (detection_speed.py).")
 
 RECIPES = {
     "resnet": [
@@ -34,6 +38,11 @@ RECIPES = {
         "--params=stride_in_1x1=true,label_smoothing=0,weight_decay=0",
     ],
     "transformer": ["--flagfile=configs/wmt14_base.cfg", "--synthetic_text=128x32768"],
+    "retinanet": [
+        "--flagfile=configs/coco_retinanet_r50_v3-8.cfg",
+        "--synthetic_task=detection",
+        "--synthetic_classes=80",
+    ],
 }
 
 KERAS = """
@@ -77,6 +86,18 @@ with open(path, "wb") as file:
 print("null")
 """
 
+OFFICIAL = """
+import sys
+import tensorflow as tf
+from benchmarks import official_retinanet
+path, = sys.argv[1:]
+tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
+step, specs = official_retinanet.build_step(8, 640, 80, tf.bfloat16, jit_compile=True)
+with open(path, "wb") as file:
+    file.write(step.experimental_get_compiler_ir(*specs)(stage="hlo_serialized"))
+print("null")
+"""
+
 
 def main(_):
     """Prints a row per network, generation and program."""
@@ -92,6 +113,10 @@ def main(_):
 
 def _write_peers(network, folder):
     """Writes the HLO of the peers; returns `{peer: path}`."""
+    if network == "retinanet":
+        official = os.path.join(folder, "retinanet_official")
+        run_python(OFFICIAL, official, python=flags.FLAGS.official_python)
+        return {"tf-models-official": official}
     keras = os.path.join(folder, f"{network}_keras")
     run_python(KERAS, keras, network)
     if network != "resnet" or not flags.FLAGS.flax_python:

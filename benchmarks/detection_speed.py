@@ -1,0 +1,149 @@
+r"""Training speed of RetinaNet with ResNet-50 beside torchvision and tf-models-official.
+
+    python -m benchmarks.detection_speed --peers_python=peers/bin/python [--sizes=256,384]
+        [--batch_size=4] [--peers=torchvision,official] [--rounds=3] [--steps=8]
+
+All sides train RetinaNet with ResNet-50, FPN and batch norm from random weights on random images of
+one size, 5 boxes each, with momentum, in float32, with all cores. Ours assigns boxes to anchors in
+the step, and so does torchvision; the step of tf-models-official gets boxes that are assigned. Its
+step is a `tf.function` (official), and with XLA (official_xla). Peers are in an environment:
+
+    python3.11 -m venv peers && peers/bin/pip install tensorflow-cpu==2.15.1 tf-keras==2.15.1 \
+        tensorflow-text==2.15.0 tensorflow-hub tensorflow-datasets==4.9.4 tf-slim gin-config \
+        immutabledict matplotlib opencv-python-headless pycocotools \
+        tensorflow-model-optimization torch==2.5.1 torchvision==0.20.1 transformers==4.46.3
+    peers/bin/pip install --no-deps tf-models-official==2.15.0
+
+Examples/s are from the end of the second step to the end of the last. Prints medians, and the
+median ratio of a round.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import statistics
+import tempfile
+
+from absl import app, flags
+
+from benchmarks.subprocesses import run_python
+
+NUM_CLASSES = 80
+
+OURS = """
+import json
+from benchmarks import runs
+print(json.dumps(runs.train()["examples_per_second"]))
+"""
+
+TORCHVISION = """
+import json, sys, time
+import torch
+from torchvision.models.detection import retinanet_resnet50_fpn
+batch_size, size, steps, num_classes, _ = json.loads(sys.argv[1])
+model = retinanet_resnet50_fpn(
+    weights=None,
+    weights_backbone=None,
+    num_classes=num_classes,
+    trainable_backbone_layers=5,
+    min_size=size,
+    max_size=size,
+)
+model.train()
+optimizer = torch.optim.SGD(model.parameters(), 0.001, momentum=0.9)
+torch.manual_seed(0)
+images = list(torch.rand(batch_size, 3, size, size))
+corners = torch.rand(batch_size, 5, 2) * size / 2
+boxes = torch.cat([corners, corners + 8 + torch.rand(batch_size, 5, 2) * size / 3], -1)
+labels = torch.randint(0, num_classes, (batch_size, 5))
+targets = [{"boxes": b, "labels": l} for b, l in zip(boxes, labels)]
+
+def train():
+    optimizer.zero_grad()
+    sum(model(images, targets).values()).backward()
+    optimizer.step()
+
+train()
+train()
+first = time.time()
+for _ in range(steps):
+    train()
+print(json.dumps(steps * batch_size / (time.time() - first)))
+"""
+
+OFFICIAL = """
+import json, sys, time
+import tensorflow as tf
+from benchmarks import official_retinanet
+batch_size, size, steps, num_classes, xla = json.loads(sys.argv[1])
+step, specs = official_retinanet.build_step(batch_size, size, num_classes, tf.float32, xla)
+batch = official_retinanet.random_batch(specs, num_classes)
+step(*batch)
+step(*batch).numpy()
+first = time.time()
+for _ in range(steps):
+    loss = step(*batch)
+loss.numpy()
+print(json.dumps(steps * batch_size / (time.time() - first)))
+"""
+
+PEERS = {  # name: (program, XLA)
+    "torchvision": (TORCHVISION, False),
+    "official": (OFFICIAL, False),
+    "official_xla": (OFFICIAL, True),
+}
+
+flags.DEFINE_list("sizes", ["256"], "Heights and widths of images, multiples of 128.")
+flags.DEFINE_integer("batch_size", 4, "Images per step.")
+flags.DEFINE_list("peers", ["torchvision", "official"], f"Peers: {', '.join(PEERS)}.")
+flags.DEFINE_string("peers_python", None, "Python with the peers.", required=True)
+flags.DEFINE_integer("rounds", 3, "Rounds; each runs every side once.")
+flags.DEFINE_integer("steps", 8, "Training steps.")
+
+
+def main(_):
+    """Runs the rounds and prints a line per size and side."""
+    wanted = flags.FLAGS
+    for size in map(int, wanted.sizes):
+        sides = {name: functools.partial(_peer, name) for name in wanted.peers}
+        rates = {name: [] for name in ("ours", *sides)}
+        for _ in range(wanted.rounds):
+            for name, run in {"ours": _ours, **sides}.items():
+                rates[name].append(run(size))
+        for name, found in rates.items():
+            ratios = [ours / rate for ours, rate in zip(rates["ours"], found)]
+            print(
+                f"{size}x{size}, {name}: {statistics.median(found):.2f} examples/s; "
+                f"ours / this {statistics.median(ratios):.2f} "
+                f"({' '.join(f'{ratio:.2f}' for ratio in ratios)})",
+                flush=True,
+            )
+
+
+def _ours(size):
+    with tempfile.TemporaryDirectory() as model_dir:
+        return run_python(
+            OURS,
+            "--mode=train",
+            "--model=retinanet",
+            "--dataset=synthetic",
+            "--synthetic_task=detection",
+            f"--synthetic_classes={NUM_CLASSES}",
+            f"--image_size={size}x{size}",
+            f"--model_dir={model_dir}",
+            f"--train_batch_size={flags.FLAGS.batch_size}",
+            f"--train_steps={flags.FLAGS.steps + 1}",
+            "--best_metric=",
+            "--params=backbone=resnet50,optimizer=momentum,momentum=0.9,learning_rate=0.001",
+        )
+
+
+def _peer(name, size):
+    code, xla = PEERS[name]
+    settings = flags.FLAGS.batch_size, size, flags.FLAGS.steps, NUM_CLASSES, xla
+    return run_python(code, json.dumps(settings), python=flags.FLAGS.peers_python)
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -168,6 +168,6 @@ def _shift(values, by, mask=None):
 
 
 def _log_add(*values):
-    """Returns the log of the sum of exponentials of three tensors; finite without a possible one."""
+    """Returns the log of the sum of the exponentials of three finite tensors, finite."""
     peak = tf.maximum(tf.maximum(values[0], values[1]), values[2])
     return peak + tf.math.log(tf.add_n([tf.exp(value - peak) for value in values]))

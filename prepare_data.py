@@ -113,6 +113,8 @@ def _describe(data):
     classes = f"{num_classes} classes; " if num_classes else ""
     if data.ratings:
         classes = f"{data.ratings.describe()}; "
+    elif data.clicks:
+        classes = f"{data.clicks.describe()}; "
     return f"{data.name}, {classes}{splits}"
 
 

@@ -15,6 +15,7 @@ from input_fns.dataset_json import FORMAT, to_json
 from input_fns.dataset_parts import (
     Annotations,
     AnnotationsSplit,
+    Clicks,
     Feature,
     Ratings,
     ShardInfo,
@@ -32,6 +33,7 @@ __all__ = [
     "FORMAT",
     "Annotations",
     "AnnotationsSplit",
+    "Clicks",
     "DatasetInfo",
     "Feature",
     "Ratings",
@@ -74,6 +76,7 @@ class DatasetInfo:
       wordpiece: metadata of WordPiece text, else None.
       annotations: metadata of boxes or masks of images, else None.
       ratings: metadata of interactions of users and items, else None.
+      clicks: metadata of click logs, else None.
     """
 
     name: str
@@ -88,14 +91,20 @@ class DatasetInfo:
     wordpiece: WordPiece | None = None
     annotations: Annotations | None = None
     ratings: Ratings | None = None
+    clicks: Clicks | None = None
 
     @property
-    def limits(self) -> dict[str, tuple[int, int]]:
-        """`{feature: (lowest, limit)}` of features with values in [lowest, limit): ids, places."""
+    def limits(self) -> dict[str, tuple[int, int | tuple[int, ...]]]:
+        """`{feature: (lowest, limit)}` of features with values in [lowest, limit): ids, places.
+
+        A limit may be one for each column.
+        """
         if self.text:
             return dict.fromkeys(self.features, (0, self.text.vocab_size))
         if self.ratings:
             return {"user": (0, self.ratings.num_users), "item": (0, self.ratings.num_items)}
+        if self.clicks:
+            return {"categories": (0, self.clicks.table_rows)}
         if not self.wordpiece:
             return {}
         max_length = self.wordpiece.max_length

@@ -22,6 +22,7 @@ from input_fns import DataError
 from input_fns.dataset_parts import (
     Annotations,
     AnnotationsSplit,
+    Clicks,
     Feature,
     Ratings,
     ShardInfo,
@@ -73,7 +74,7 @@ def to_json(dataset: DatasetInfo) -> str:
     """Returns the text of `dataset.json`."""
     fields = {"format": FORMAT, **dataclasses.asdict(dataset)}
     del fields["data_dir"]
-    for name in ("labels", "properties", "wordpiece", "annotations", "ratings"):
+    for name in ("labels", "properties", "wordpiece", "annotations", "ratings", "clicks"):
         if not fields[name]:
             del fields[name]
     for name, split in dataset.splits.items():
@@ -136,6 +137,9 @@ def parse(content: str) -> dict[str, Any]:
         "annotations": annotations,
         "ratings": fields.optional(
             "ratings", lambda value, where: _ratings(value, where, features, splits)
+        ),
+        "clicks": fields.optional(
+            "clicks", lambda value, where: _clicks(value, where, features, class_names)
         ),
         "prepared_with": fields.optional("prepared_with", mapping) or {},
         "labels": labels,
@@ -375,6 +379,37 @@ def _ratings(
     if unknown:
         raise DataError(f"{where}.negatives has {unknown[0]!a}, which is not a split")
     return ratings
+
+
+def _clicks(
+    value: Any, where: str, features: Mapping[str, Feature], class_names: tuple[str, ...]
+) -> Clicks:
+    fields = Fields(value, where)
+    table_rows, vocabulary_rows = (
+        fields.items(name, lambda value, where: integer(value, where, 1, 2**31 - 1))
+        for name in ("table_rows", "vocabulary_rows")
+    )
+    clicks = Clicks(
+        table_rows=table_rows,
+        vocabulary_rows=vocabulary_rows,
+        vocabulary=fields.file_name("vocabulary"),
+        missing=fields.named("missing", lambda value, where: integer(value, where)),
+    )
+    numbers = features.get("numbers")
+    needed = {"numbers": numbers, "categories": Feature("raw", "int32", (len(table_rows),))}
+    is_valid = numbers == Feature("raw", "float32", numbers.shape[:1] if numbers else ())
+    if features != needed or not is_valid or not numbers.shape:
+        raise DataError(
+            f"features must be numbers, raw float32 [n], and categories, raw int32 "
+            f"[{len(table_rows)}], as {where} needs"
+        )
+    if len(class_names) != 2:
+        raise DataError(f"class_names must be 2, as {where} needs")
+    if len(vocabulary_rows) != len(table_rows) or not all(
+        known < rows for known, rows in zip(vocabulary_rows, table_rows)
+    ):
+        raise DataError(f"{where}.vocabulary_rows must be below {where}.table_rows, one for each")
+    return clicks
 
 
 def _text_split(value: Any, where: str) -> TextSplit:

@@ -1,4 +1,4 @@
-"""Metadata of a prepared data set: features, shards, splits, text, annotations, ratings."""
+"""Metadata of a prepared data set: features, shards, splits, text, annotations, ratings, clicks."""
 
 from __future__ import annotations
 
@@ -310,3 +310,34 @@ class Ratings:
         line = f"{self.num_users} users, {self.num_items} items"
         left_out = ", ".join(f"{count} {reason}" for reason, count in self.left_out.items())
         return f"{line}; left out: {left_out}" if left_out else line
+
+
+@dataclasses.dataclass(frozen=True)
+class Clicks:
+    """Click logs: numbers, categories and whether there was a click, the class.
+
+    Its features are "numbers", float32 `[numbers]`, and "categories", int32 `[categories]`, rows of
+    the embedding table of each category; see `clicks_pipeline`.
+
+    Attributes:
+      table_rows: number of rows of each table. Row 0 is for a missing value; then come the values
+        of the vocabulary, the most frequent first, and the hashed rows of all other values.
+      vocabulary_rows: number of rows of each table before the hashed ones.
+      vocabulary: name of a file with a line for each of them, table after table: the name of the
+        category, a tab, and the value, "" if missing.
+      missing: number of missing values of all splits, by name; names without any are left out.
+    """
+
+    table_rows: tuple[int, ...]
+    vocabulary_rows: tuple[int, ...]
+    vocabulary: str
+    missing: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    def describe(self) -> str:
+        """Returns one line about the data set."""
+        line = (
+            f"{len(self.table_rows)} categories, {sum(self.table_rows)} rows of embeddings, "
+            f"{sum(self.table_rows) - sum(self.vocabulary_rows)} of them hashed"
+        )
+        missing = sum(self.missing.values())
+        return f"{line}; {missing} missing values" if missing else line

@@ -167,6 +167,7 @@ def file_problems(data: DatasetInfo, split_names: Iterable[str]) -> Iterator[str
     splits = data.wordpiece.splits if data.wordpiece else {}
     found += [splits[name].side_file for name in split_names if name in splits]
     found += data.ratings.files if data.ratings else ()
+    found += [data.clicks.vocabulary] if data.clicks else ()
     for name in filter(None, found):
         path = os.path.join(data.data_dir, name)
         if not folders.is_file(path):
@@ -177,10 +178,16 @@ def file_problems(data: DatasetInfo, split_names: Iterable[str]) -> Iterator[str
         expected = _CRC32_IN_NAME.search(name)
         if expected and zlib.crc32(content) != int(expected[1], 16):
             yield f"{path} has changed: its checksum is {zlib.crc32(content):08x}"
-        elif data.wordpiece and name == data.wordpiece.vocabulary:
-            num_lines = content.count(b"\n") + (not content.endswith(b"\n"))
+            continue
+        num_lines = content.count(b"\n") + (not content.endswith(b"\n"))
+        if data.wordpiece and name == data.wordpiece.vocabulary:
             if num_lines != data.wordpiece.vocab_size:
                 yield f"{path} has {num_lines} lines, not vocab_size={data.wordpiece.vocab_size}"
+        elif data.clicks and num_lines != sum(data.clicks.vocabulary_rows):
+            yield (
+                f"{path} has {num_lines} lines, not the "
+                f"{sum(data.clicks.vocabulary_rows)} of vocabulary_rows"
+            )
 
 
 def _is_as_written(shard, path):

@@ -130,7 +130,7 @@ class _Checker:
                 return f"'{name}' is no whole JPEG or PNG"
             lowest, limit = self._limits.get(name, (0, 0))
             if limit and not _are_within(values[0], feature, lowest, limit):
-                return f"'{name}' has values outside of {lowest} to {limit - 1}"
+                return f"'{name}' has values outside of {lowest} to {np.max(limit) - 1}"
         if self._annotated:
             return self._annotation_problem(stored)
         if self._data.num_classes:
@@ -158,4 +158,4 @@ class _Checker:
 
 def _are_within(encoded, feature, lowest, limit):
     numbers = np.frombuffer(encoded, np.dtype(feature.dtype).newbyteorder("<"))
-    return numbers.min() >= lowest and numbers.max() < limit
+    return numbers.min() >= lowest and bool((numbers < limit).all())

@@ -198,6 +198,30 @@ _define(
     lower_bound=0,
     upper_bound=1,
 )
+_define(
+    flags.DEFINE_integer,
+    "min_frequency",
+    10,
+    "Rows of the split 'train' that a value of a category needs for a row of its table; others "
+    "share the hashed rows.",
+    lower_bound=1,
+)
+_define(
+    flags.DEFINE_integer,
+    "hash_rows",
+    100,
+    "Most rows of the table of a category for the values that are not in its vocabulary.",
+    lower_bound=1,
+    upper_bound=2**20,
+)
+_define(
+    flags.DEFINE_integer,
+    "max_rows",
+    2**22,
+    "Most rows of the table of a category, with the hashed rows and that of missing values.",
+    lower_bound=3,
+    upper_bound=2**31 - 1,
+)
 for _name in ("validation", "test"):
     _define(
         flags.DEFINE_float,

@@ -22,6 +22,7 @@ class Source:
         final splits, into rows of tokens; "" if it yields rows.
       defaults: `{flag: default}`, if it differs from that of the flag.
       tasks: valid values of --task, if it is taken.
+      holds_out: whether its module holds out validation and test itself, such as by time.
     """
 
     module: str
@@ -31,6 +32,7 @@ class Source:
     encoder: str = ""
     defaults: Mapping[str, int | str] = dataclasses.field(default_factory=dict)
     tasks: tuple[str, ...] = ()
+    holds_out: bool = False
 
 
 # SentencePiece model types.
@@ -130,6 +132,12 @@ SOURCES = {
     "ratings": Source(
         "ratings", ("source",), ("name", "seed", "validation_fraction"), is_shuffled=True
     ),
+    "criteo": Source(
+        "criteo",
+        ("source",),
+        ("name", "min_frequency", "hash_rows", "max_rows", *_HOLD_OUT[:2]),
+        holds_out=True,
+    ),
     "tfds": Source("tfds", takes=("source", *_IMAGES)),
 }
 # A function of the user, package.module:FUNCTION.
@@ -182,7 +190,7 @@ def read(options, progress=lambda line: None, function=None):
         raise DataError(f"--source={options.source} is not a folder and not a file")
     module = importlib.import_module(f"input_fns.convert.{source.module}")
     raw = module.read(function, options) if source is _CUSTOM else module.read(options)
-    splits = holdout.hold_out(raw.splits, options)
+    splits = raw.splits if source.holds_out else holdout.hold_out(raw.splits, options)
     held_out = splits.keys() - raw.splits.keys()
     if source.is_shuffled and "train" in splits:
         splits["train"] = holdout.shuffled(splits["train"], options.seed)

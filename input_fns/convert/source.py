@@ -11,7 +11,7 @@ import numpy as np
 from common.names import is_plain_name
 from input_fns import DataError
 from input_fns.convert.boxes import Notes
-from input_fns.dataset_info import Annotations, Feature, Ratings, Text, WordPiece
+from input_fns.dataset_info import Annotations, Clicks, Feature, Ratings, Text, WordPiece
 
 # Name of a split in folders, files and columns -> name in this package.
 SPLIT_NAMES = {
@@ -93,6 +93,9 @@ class Options:
     ignored: tuple[str, ...] = ()
     max_boxes: int = 0
     box_origin: int = 1
+    min_frequency: int = 10
+    hash_rows: int = 100
+    max_rows: int = 2**22
     validation_fraction: float | None = None
     test_fraction: float | None = None
     seed: int = 0
@@ -192,6 +195,7 @@ class RawDataset:
       annotations: metadata of boxes or masks of images, else None; its splits have the annotations
         of no image that is there, and the writer adds those of the rows.
       ratings: metadata of interactions of users and items, else None.
+      clicks: metadata of click logs, else None.
     """
 
     name: str
@@ -204,3 +208,4 @@ class RawDataset:
     wordpiece: WordPiece | None = None
     annotations: Annotations | None = None
     ratings: Ratings | None = None
+    clicks: Clicks | None = None

@@ -19,6 +19,7 @@ MODELS = {
     "unet": "models.segmentation.unet:MODEL",
     "deeplab": "models.segmentation.deeplab:MODEL",
     "neumf": "models.recommendation.neumf:MODEL",
+    "dlrm": "models.recommendation.dlrm:MODEL",
     "transformer_tiny": "models.text.transformer:TINY",
     "transformer_small": "models.text.transformer:SMALL",
     "transformer_base": "models.text.transformer:BASE",

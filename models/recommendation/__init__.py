@@ -1,1 +1,1 @@
-"""Recommendation: NeuMF, ranking metrics."""
+"""Recommendation: NeuMF, DLRM, metrics of rankings and clicks."""

@@ -1,0 +1,156 @@
+"""DLRM, a deep learning recommendation model (Naumov et al. 2019, arXiv:1906.00091).
+
+A bottom MLP turns the numbers of an example into a vector as wide as the embeddings of its
+categories. The dot products of all pairs of these vectors, and the vector of the numbers, are the
+inputs of a top MLP, which computes the logit of a click.
+
+    numbers     float32 [batch, numbers]
+    categories  int32 [batch, categories], a row of the table of each category; -1 for none
+    label       int32 [batch], 1 for a click
+
+Gradients of the embeddings are sparse; `lazy_embeddings` keeps the updates sparse too.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from common.params import Ints
+from models.layers import embedding_table
+from models.layers.embedding_table import EmbeddingTable, lookup
+from models.model import Loss, Model, ModelError
+from models.recommendation.click_metrics import ClickMetrics
+
+
+def default_params():
+    """Returns the hyperparameters."""
+    return {
+        "table_rows": Ints(),  # rows of the table of each category
+        "embedding_size": 16,  # width of the embeddings
+        "bottom_units": Ints([512, 256, 64]),  # layers before that of `embedding_size` units
+        "top_units": Ints([512, 256]),  # layers before the logit
+        "precision": "float32",
+        **embedding_table.default_params(),
+    }
+
+
+def check_params(params):
+    """Raises `ModelError` for a value out of range."""
+    if params["embedding_size"] < 1:
+        raise ModelError(f"embedding_size={params['embedding_size']} must be above 0")
+    if params["tpu_embedding_rows"] < 0:
+        raise ModelError(f"tpu_embedding_rows={params['tpu_embedding_rows']} must not be below 0")
+    for name in ("table_rows", "bottom_units", "top_units"):
+        if not all(count > 0 for count in params[name]):
+            raise ModelError(f"{name}={params[name]} must be above 0")
+    if not params["table_rows"]:
+        raise ModelError("table_rows=[] has no category: DLRM needs one at least")
+
+
+def embedding_tables(params):
+    """Returns the table of each category."""
+    tables = []
+    for i, rows in enumerate(params["table_rows"]):
+        bound = rows**-0.5
+        tables.append(
+            EmbeddingTable(
+                f"embeddings/table_{i}",
+                rows,
+                params["embedding_size"],
+                {f"embeddings/table_{i}": lambda features, i=i: features["categories"][:, i]},
+                initializer=tf.compat.v1.random_uniform_initializer(-bound, bound),
+            )
+        )
+    return tables
+
+
+def inference(features, params, training):
+    """Computes the logit of a click.
+
+    Args:
+      features: `{"numbers": float32 [batch, numbers], "categories": int32 [batch, categories]}`. A
+        category of -1 has the embedding 0.
+      params: see `default_params`.
+      training: unused; the model has no dropout.
+
+    Returns:
+      `{"logits": [batch]}` of `params["precision"]`.
+    """
+    del training
+    units = (*params["bottom_units"], params["embedding_size"])
+    x = _mlp(tf.cast(features["numbers"], params["precision"]), units, "bottom")
+    embeddings = [lookup(table, features) for table in embedding_tables(params)]
+    vectors = [x, *(tf.cast(vector, params["precision"]) for vector in embeddings)]
+    x = tf.concat([x, interact(tf.stack(vectors, axis=1))], axis=1)
+    x = _mlp(x, params["top_units"], "top")
+    return {"logits": _dense(x, 1, None, "logits")[:, 0]}
+
+
+def interact(vectors):
+    """Returns the dot products of all pairs of vectors.
+
+    Args:
+      vectors: `[batch, n, width]`.
+
+    Returns:
+      `[batch, n * (n - 1) / 2]`: the pairs (1, 0), (2, 0), (2, 1), (3, 0), ...
+    """
+    size = vectors.shape.as_list()[1]
+    products = tf.matmul(vectors, vectors, transpose_b=True)  # [batch, n, n]
+    rows, columns = np.tril_indices(size, k=-1)
+    products = tf.reshape(products, [-1, size * size])
+    return tf.gather(products, rows * size + columns, axis=1)
+
+
+def _mlp(x, all_units, name):
+    for i, units in enumerate(all_units):
+        x = _dense(x, units, tf.nn.relu, f"{name}/dense_{i}")
+    return x
+
+
+def _dense(x, units, activation, name):
+    return tf.compat.v1.layers.dense(
+        x,
+        units,
+        activation,
+        kernel_initializer=tf.compat.v1.initializers.glorot_normal(),
+        bias_initializer=tf.compat.v1.random_normal_initializer(stddev=units**-0.5),
+        name=name,
+    )
+
+
+def losses(features, labels, outputs, params):
+    """Binary cross-entropy."""
+    del features, params
+    targets = tf.cast(labels, tf.float32)
+    return {
+        "cross_entropy": Loss(tf.nn.sigmoid_cross_entropy_with_logits(targets, outputs["logits"]))
+    }
+
+
+def predictions(features, outputs, params):
+    """Returns `{"logits": float32 [batch], "probabilities": ...}`."""
+    del features, params
+    return {"logits": outputs["logits"], "probabilities": tf.sigmoid(outputs["logits"])}
+
+
+def host_metrics(params, pipeline):
+    """AUC, log loss and calibration of the whole split."""
+    del params, pipeline
+    return [ClickMetrics()]
+
+
+MODEL = Model(
+    "dlrm",
+    default_params,
+    inference,
+    losses,
+    predictions,
+    host_metrics=host_metrics,
+    embedding_tables=embedding_tables,
+    check_params=check_params,
+    features=("numbers", "categories"),
+    labels=("label",),
+    dataset_properties=("table_rows",),
+)

@@ -23,3 +23,6 @@ WORDPIECE_TASKS = (
 ANNOTATION_TASKS = ("detection", "segmentation")
 # Value of a mask where a pixel has no class: it counts neither in the loss nor in metrics.
 IGNORED_CLASS = 255
+
+# Tasks of a data set with embedding tables.
+TABLE_TASKS = ("ratings", "clicks")

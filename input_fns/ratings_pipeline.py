@@ -55,13 +55,6 @@ class RatingsPipeline(RecordPipeline):
             "items": Feature("raw", "int32", (1 + self.data.ratings.num_negatives,)),
         }
 
-    @property
-    def properties(self):
-        """Properties of the data set by name, with `num_users` and `num_items`."""
-        ratings = self.data.ratings
-        sizes = {"num_users": ratings.num_users, "num_items": ratings.num_items}
-        return {**RecordPipeline.properties.fget(self), **sizes}
-
     def path(self, name: str) -> str:
         """Returns the path of a file of `data.ratings`."""
         return os.path.join(self.data.data_dir, name)

@@ -88,6 +88,11 @@ class RecordPipeline:
         if text:
             found["vocab_size"] = text.vocab_size
             found["max_length"] = text.max_length
+        if self.data.ratings:
+            found["num_users"] = self.data.ratings.num_users
+            found["num_items"] = self.data.ratings.num_items
+        if self.data.clicks:
+            found["table_rows"] = self.data.clicks.table_rows
         if "image" in self.features:
             found["image_size"] = tuple(self.features["image"].shape[:2])
         return found

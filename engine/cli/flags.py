@@ -7,7 +7,7 @@ import re
 from absl import flags
 
 from common import names, strict_flags
-from common.constants import ANNOTATION_TASKS, WORDPIECE_TASKS
+from common.constants import ANNOTATION_TASKS, TABLE_TASKS, WORDPIECE_TASKS
 from common.messages import did_you_mean
 from engine.cli.size_flag import SizeParser, SizeSerializer
 from models import registry
@@ -87,9 +87,15 @@ flags.DEFINE(
 flags.DEFINE_enum(
     "synthetic_task",
     TRANSLATION,
-    [TRANSLATION, *WORDPIECE_TASKS, *ANNOTATION_TASKS],
+    [TRANSLATION, *WORDPIECE_TASKS, *ANNOTATION_TASKS, *TABLE_TASKS],
     "Task of --synthetic_text: translation, or a task of BERT; or detection or segmentation, for "
-    "images of --image_size with boxes or masks.",
+    "images of --image_size with boxes or masks; or ratings or clicks, for --synthetic_tables.",
+)
+flags.DEFINE_list(
+    "synthetic_tables",
+    None,
+    "Rows of the embedding tables for --dataset=synthetic without data_dir: USERS,ITEMS for "
+    "--synthetic_task=ratings, the rows of each category for clicks.",
 )
 
 flags.DEFINE_string("model_dir", None, "Folder for checkpoints and results, local or gs://.")
@@ -353,7 +359,9 @@ def is_own_dataset(name: str) -> bool:
     return ":" in name and not name.startswith("tfds:")
 
 
-@flags.multi_flags_validator(["dataset", "data_dir", "image_size", "synthetic_text"])
+@flags.multi_flags_validator(
+    ["dataset", "data_dir", "image_size", "synthetic_text", "synthetic_tables"]
+)
 def _check_data(values):
     if is_own_dataset(values["dataset"] or ""):
         return True
@@ -361,10 +369,11 @@ def _check_data(values):
         raise flags.ValidationError(
             "--data_dir is missing: name the folder written by prepare_data.py"
         )
-    shapes = ("data_dir", "image_size", "synthetic_text")
+    shapes = ("data_dir", "image_size", "synthetic_text", "synthetic_tables")
     if all(values[name] is None for name in shapes):
         raise flags.ValidationError(
-            "--dataset=synthetic needs --image_size, --synthetic_text or --data_dir"
+            "--dataset=synthetic needs --image_size, --synthetic_text, --synthetic_tables or "
+            "--data_dir"
         )
     return True
 
@@ -376,6 +385,23 @@ def _check_synthetic_task(values):
             f"--synthetic_task={values['synthetic_task']} is of images. Use --image_size instead "
             "of --synthetic_text"
         )
+    return True
+
+
+@flags.multi_flags_validator(["synthetic_task", "synthetic_tables"])
+def _check_synthetic_tables(values):
+    task, rows = values["synthetic_task"], values["synthetic_tables"]
+    if rows is None:
+        return True
+    if task not in TABLE_TASKS:
+        raise flags.ValidationError(
+            f"--synthetic_tables needs --synthetic_task={' or '.join(TABLE_TASKS)}"
+        )
+    shown = ",".join(rows)
+    is_valid = all(text.isdecimal() and 0 < int(text) < 2**31 for text in rows)
+    if not is_valid or not rows or (task == "ratings" and len(rows) != 2):
+        what = "USERS,ITEMS" if task == "ratings" else "the rows of each category, such as 100,5000"
+        raise flags.ValidationError(f"--synthetic_tables={shown} must be {what}")
     return True
 
 

@@ -6,11 +6,12 @@ import importlib
 import inspect
 from typing import Any
 
-from common.constants import ANNOTATION_TASKS, NUM_NEGATIVES
+from common.constants import ANNOTATION_TASKS, NUM_NEGATIVES, TABLE_TASKS
 from common.errors import UsageError
 from engine.cli.flags import FLAGS, TRANSLATION, is_own_dataset
 from input_fns import augment, caching, inspection, synthetic
 from input_fns import dataset_info as datasets
+from input_fns.clicks_pipeline import ClicksPipeline
 from input_fns.detection_pipeline import DetectionPipeline
 from input_fns.image_pipeline import ImagePipeline
 from input_fns.pipeline import Pipeline
@@ -45,6 +46,8 @@ def from_flags(splits: list[str], params: dict[str, Any] | None = None) -> Pipel
         return _annotated_pipeline(data, is_synthetic)
     if data.ratings:
         return _ratings_pipeline(data, is_synthetic, params or {})
+    if data.clicks:
+        return _clicks_pipeline(data, is_synthetic)
     if data.labels or set(data.features) != {"image"} or not data.num_classes:
         return _record_pipeline(data, is_synthetic)
     augmentation = augment.parse(FLAGS.augment)
@@ -66,10 +69,18 @@ def _record_pipeline(data, is_synthetic):
 
 
 def _ratings_pipeline(data, is_synthetic, params):
-    if is_synthetic:
-        raise UsageError(f"--dataset={synthetic.NAME} imitates images and text, not {data.name}")
     _reject_flags(("augment", "image_size"), f"needs images, but {data.name} has ratings")
-    return RatingsPipeline(data, _cache(), params.get("num_negatives", NUM_NEGATIVES))
+    num_negatives = params.get("num_negatives", NUM_NEGATIVES)
+    pipeline = RatingsPipeline(data, _cache(), num_negatives)
+    if is_synthetic:
+        return SyntheticPipeline(data, pipeline.features, num_negatives=num_negatives)
+    return pipeline
+
+
+def _clicks_pipeline(data, is_synthetic):
+    _reject_flags(("augment", "image_size"), f"needs images, but {data.name} has clicks")
+    pipeline = ClicksPipeline(data, _cache())
+    return SyntheticPipeline(data, pipeline.features) if is_synthetic else pipeline
 
 
 def _annotated_pipeline(data, is_synthetic):
@@ -153,6 +164,10 @@ def _dataset(is_synthetic, splits):
         return synthetic.text_dataset(*FLAGS.synthetic_text)
     if FLAGS.synthetic_text is not None:
         return synthetic.token_dataset(FLAGS.synthetic_task, *FLAGS.synthetic_text)
+    if FLAGS.synthetic_task in TABLE_TASKS:
+        is_ratings = FLAGS.synthetic_task == "ratings"
+        make = synthetic.ratings_dataset if is_ratings else synthetic.clicks_dataset
+        return make(*map(int, FLAGS.synthetic_tables))
     if FLAGS.synthetic_task in ANNOTATION_TASKS:
         make = synthetic.annotated_dataset
         return make(FLAGS.synthetic_task, FLAGS.image_size, FLAGS.synthetic_classes)

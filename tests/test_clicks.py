@@ -1,0 +1,61 @@
+"""DLRM from a click log to an export: run_cpu.py, serving, synthetic data."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import run_cpu
+from tests import clicks_data
+from tests.conftest import _runner
+
+FLAGS = [
+    "--train_batch_size=13",
+    "--eval_batch_size=5",
+    "--predict_batch_size=5",
+    "--eval_split=test",
+    "--seed=1",
+]
+DLRM = [
+    "--model=dlrm",
+    "--params=embedding_size=4,bottom_units=[8],top_units=[8],schedule=constant",
+    "--params=optimizer=adagrad,learning_rate=0.01",
+]
+
+
+def test_a_click_log_is_trained_evaluated_and_served(tmp_path, eager):
+    data = clicks_data.prepare(
+        tmp_path / "raw", clicks_data.lines(140), tmp_path / "data", min_frequency=3, hash_rows=7
+    )
+    run = _runner(run_cpu, *FLAGS, *DLRM, "--dataset=criteo", f"--data_dir={data.data_dir}")
+    run(tmp_path / "model", "--mode=train_and_eval", "--train_steps=10")
+    found = json.loads((tmp_path / "model" / "result_10.json").read_text())["eval"]
+    assert found["examples"] == 10
+    assert {"auc", "log_loss", "calibration", "calibration_error"} <= found.keys()
+    run(tmp_path / "model", "--mode=export", f"--export_dir={tmp_path / 'export'}")
+    (version,) = (tmp_path / "export").iterdir()
+    signatures = tf.saved_model.load(str(version)).signatures
+    raw = [line.split("\t") for line in clicks_data.lines(140)[-10:]]
+    by_value = signatures["click_probability"](
+        raw_numbers=tf.constant([[float(v or "nan") for v in row[1:14]] for row in raw]),
+        values=tf.constant([row[14:] for row in raw]),
+    )["probability"].numpy()
+    from input_fns.clicks_pipeline import ClicksPipeline
+
+    features = ClicksPipeline(data)._first_features("test", 10)
+    by_row = signatures["serving_default"](**{k: tf.constant(v) for k, v in features.items()})
+    np.testing.assert_allclose(by_value, by_row["probabilities"].numpy(), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        [*DLRM, "--synthetic_task=clicks", "--synthetic_tables=5,30,2"],
+        ["--model=neumf", "--synthetic_task=ratings", "--synthetic_tables=17,30"],
+    ],
+    ids=["clicks", "ratings"],
+)
+def test_synthetic_tables_are_trained(tmp_path, flags):
+    run = _runner(run_cpu, *FLAGS, *flags, "--dataset=synthetic")
+    run(tmp_path, "--mode=train", "--train_steps=2")

@@ -135,15 +135,20 @@ class DatasetInfo:
           DataError: the split is missing or empty.
         """
         if name not in self.splits:
-            without_labels = name in (self.properties.get("splits_without_labels") or ())
-            reason = ", as its file had no labels" if without_labels else ""
             raise DataError(
-                f"{self.name} in {self.data_dir} has no split '{name}'{reason}; "
+                f"{self.name} in {self.data_dir} has no split '{name}'; "
                 f"it has: {', '.join(self.splits)}"
             )
         if not self.splits[name].num_examples:
             raise DataError(f"split '{name}' of {self.name} in {self.data_dir} has no examples")
         return self.splits[name]
+
+    def stored_in(self, split: str) -> DatasetInfo:
+        """Returns the data set as a split stores it: without labels if the split has none."""
+        if self.splits[split].has_labels:
+            return self
+        features = {name: f for name, f in self.features.items() if name not in self.labels}
+        return dataclasses.replace(self, features=features, labels=(), class_names=())
 
     def files(self, split: str) -> list[str]:
         """Returns the paths of the shards of a split, in order."""

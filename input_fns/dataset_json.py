@@ -32,7 +32,7 @@ from input_fns.dataset_parts import (
     WordPiece,
     WordPieceSplit,
 )
-from input_fns.json_fields import Fields, integer, loads, mapping, strings
+from input_fns.json_fields import Fields, boolean, integer, loads, mapping, strings
 
 if TYPE_CHECKING:
     from input_fns.dataset_info import DatasetInfo
@@ -81,6 +81,8 @@ def to_json(dataset: DatasetInfo) -> str:
         for shard in fields["splits"][name]["shards"]:
             del shard["path"]
         fields["splits"][name] = {"num_examples": split.num_examples, **fields["splits"][name]}
+        if split.has_labels:
+            del fields["splits"][name]["has_labels"]
     return json.dumps(fields, indent=1) + "\n"
 
 
@@ -425,6 +427,7 @@ def _split(value: Any, where: str) -> SplitInfo:
         label_histogram=fields.integers("label_histogram"),
         shards=fields.items("shards", _shard),
         broken=fields.items("broken", _broken),
+        has_labels=fields.optional("has_labels", boolean) is not False,
     )
 
 

@@ -96,14 +96,18 @@ class SplitInfo:
     """A split as it was written.
 
     Attributes:
-      label_histogram: number of examples per class; () without classes and for a repaired split.
+      label_histogram: number of examples per class; () without classes or labels, and for a
+        repaired split.
       shards: the shards, in order.
       broken: `(name, reason)` of each source example that could not be stored.
+      has_labels: False for a split to predict: its records have no class, and placeholders for
+        features that are labels.
     """
 
     label_histogram: tuple[int, ...]
     shards: tuple[ShardInfo, ...]
     broken: tuple[tuple[str, str], ...] = ()
+    has_labels: bool = True
 
     @property
     def num_examples(self) -> int:

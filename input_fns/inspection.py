@@ -46,8 +46,8 @@ def describe_feature(feature: Feature) -> str:
 
 def inspect(data: DatasetInfo, split_name: str) -> Report:
     """Reads every record of a split: checksums, features, sizes, labels; decodes every image."""
-    split = data.splits[split_name]
-    counts = np.zeros(data.num_classes, int)
+    split, stored = data.splits[split_name], data.stored_in(split_name)
+    counts = np.zeros(stored.num_classes, int)
     statistics = annotation_checks.Statistics(data) if data.annotations else None
     problems, examples = [], 0
     for shard in split.shards:
@@ -56,7 +56,7 @@ def inspect(data: DatasetInfo, split_name: str) -> Report:
             problems.append(of_file)
         if not folders.is_file(path):
             continue
-        found, number, histogram = _read(data, shard, statistics)
+        found, number, histogram = _read(stored, shard, statistics)
         problems += found
         examples, counts = examples + number, counts + histogram
         if not found and number != shard.num_examples:
@@ -66,7 +66,7 @@ def inspect(data: DatasetInfo, split_name: str) -> Report:
             f"split '{split_name}' has the labels {counts.tolist()}, "
             f"not {list(split.label_histogram)} as dataset.json says"
         )
-    lines = _lines(data, split_name, examples, counts)
+    lines = _lines(stored, split_name, examples, counts)
     if statistics:
         lines += statistics.lines()
         described = data.annotations.splits.get(split_name)
@@ -76,7 +76,7 @@ def inspect(data: DatasetInfo, split_name: str) -> Report:
                 f"classes, not {list(described.counts)} as dataset.json says"
             )
     if data.wordpiece and not problems:
-        lines += _first_tokens(data, split_name)
+        lines += _first_tokens(stored, split_name)
     return Report(lines, problems)
 
 
@@ -93,6 +93,8 @@ def _lines(data, split_name, examples, counts):
     if data.annotations and split_name in data.annotations.splits:
         described = data.annotations.splits[split_name]
         lines.append(f"  {described.describe(data.annotations.task)}")
+    if not split.has_labels:
+        lines.append("  no labels: for prediction only")
     if split.broken:
         lines.append(f"  skipped when it was written: {len(split.broken)}")
     width = max(map(len, data.class_names), default=0)
@@ -135,8 +137,9 @@ def problems(data: DatasetInfo, split_names: Iterable[str]) -> Iterator[str]:
     """Yields one line for each corrupted record of the splits, up to ten per shard."""
     if not data.data_dir:
         return  # no files
-    for shard in (shard for name in split_names for shard in data.split(name).shards):
-        yield from _read(data, shard)[0]
+    for name in split_names:
+        for shard in data.split(name).shards:
+            yield from _read(data.stored_in(name), shard)[0]
 
 
 def check_contents(data: DatasetInfo, split_names: Iterable[str]) -> None:
@@ -150,14 +153,17 @@ def check_contents(data: DatasetInfo, split_names: Iterable[str]) -> None:
     for problem in file_problems(data, split_names):
         raise DataError(f"{problem}. Prepare the data set again with prepare_data.py --overwrite")
     num_bytes, num_records = _CHECKED_BYTES, _CHECKED_RECORDS
-    for shard in (shard for name in split_names for shard in data.split(name).shards):
+    named = ((name, shard) for name in split_names for shard in data.split(name).shards)
+    for split_name, shard in named:
         path = data.path(shard)
         is_large = shard.num_bytes > num_bytes or shard.num_examples > num_records
         if is_large or folders.is_remote(path):
             continue
         num_bytes, num_records = num_bytes - shard.num_bytes, num_records - shard.num_examples
         if not _is_as_written(shard, path):
-            problem = next(iter(_read(data, shard)[0]), f"{shard.name} has changed")
+            problem = next(
+                iter(_read(data.stored_in(split_name), shard)[0]), f"{shard.name} has changed"
+            )
             raise DataError(f"{problem} (prepare_data.py --mode=inspect lists all)")
 
 

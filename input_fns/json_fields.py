@@ -40,8 +40,7 @@ class Fields:
 
     def boolean(self, name: str) -> bool:
         """Returns true or false."""
-        value = self._get(name)
-        return _check(value, self._path(name), isinstance(value, bool), "true or false")
+        return boolean(self._get(name), self._path(name))
 
     def integer(self, name: str, low: int = 0, high: int = MAX_INT) -> int:
         """Returns an integer in [low, high]."""
@@ -88,6 +87,11 @@ class Fields:
 
     def _path(self, name):
         return f"{self._where}.{name}" if self._where else name
+
+
+def boolean(value: Any, where: str) -> bool:
+    """Returns `value`, true or false."""
+    return _check(value, where, isinstance(value, bool), "true or false")
 
 
 def integer(value: Any, where: str, low: int = 0, high: int = MAX_INT) -> int:

@@ -328,7 +328,10 @@ class RecordPipeline:
             del labels
             return {name: value for name, value in features.items() if name in names}
 
-        return self.in_order(split).map(select)
+        pipeline = self
+        if not self.data.split(split).has_labels:
+            pipeline = self.with_data(self.data.stored_in(split))
+        return pipeline.in_order(split).map(select)
 
     def _train_examples(self, dataset, batch_size):
         """From `((features, labels), numbers)` to batches of features and labels of the model."""

@@ -40,6 +40,15 @@ def prepare_sst2(folder, max_length: int = 24) -> str:
     return _prepare("sst2", folder, source, max_length=max_length)
 
 
+def prepare_sst2_test(folder, sst2: str) -> str:
+    """Prepares the sentences of dev as a test.tsv without labels, for a model of `sst2`."""
+    source = folder / "source"
+    source.mkdir()
+    rows = "".join(f"{i}\t{text}\n" for i, (text, _) in enumerate(sentences(41, 2)))
+    (source / "test.tsv").write_text(f"index\tsentence\n{rows}")
+    return _write(folder, Options("sst2", source=str(source), vocabulary=sst2, max_length=24))
+
+
 def prepare_pretraining(folder) -> str:
     """Writes documents of sentences and prepares rows of 24 tokens; returns data_dir."""
     source = folder / "source"
@@ -55,7 +64,12 @@ def prepare_pretraining(folder) -> str:
 def _prepare(dataset, folder, source, **options):
     vocabulary = folder / "vocab.txt"
     vocabulary.write_bytes(VOCAB)
-    options = Options(dataset, source=str(source), vocabulary=str(vocabulary), **options)
+    return _write(
+        folder, Options(dataset, source=str(source), vocabulary=str(vocabulary), **options)
+    )
+
+
+def _write(folder, options):
     data_dir = str(folder / "prepared")
     writer.write(convert.read(options), data_dir)
     return data_dir

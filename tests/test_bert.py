@@ -10,6 +10,7 @@ import tensorflow as tf
 from absl import flags
 from sklearn import metrics
 
+from common.errors import UsageError
 from engine.cli import pipelines
 from engine.train import loss_reduction
 from input_fns import dataset_info
@@ -26,6 +27,11 @@ NETWORK = {"terms": 24, "depth": 60, "magnitude": 4.0}
 @pytest.fixture(scope="module")
 def sst2(tmp_path_factory):
     return bert_data.prepare_sst2(tmp_path_factory.mktemp("sst2"))
+
+
+@pytest.fixture(scope="module")
+def unlabelled(sst2, tmp_path_factory):
+    return bert_data.prepare_sst2_test(tmp_path_factory.mktemp("sst2_test"), sst2)
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +90,33 @@ def test_metrics_are_those_of_scikit_learn_over_the_split(classifier, result, pr
 
 def test_predictions_have_class_names(predictions):
     assert {row["class_names"] for row in predictions} == {"negative", "positive"}
+
+
+def test_texts_without_labels_can_be_predicted(
+    run_classifier, classifier, predictions, unlabelled, tmp_path
+):
+    path = tmp_path / "test.jsonl"
+    data = (f"--data_dir={unlabelled}", "--eval_split=test")
+    run_classifier(classifier, "--mode=predict", f"--predict_output={path}", *data)
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [row["class_names"] for row in found] == [row["class_names"] for row in predictions]
+    probabilities = [[row["probabilities"] for row in rows] for rows in (found, predictions)]
+    numerics.assert_close(*probabilities, **NETWORK)
+
+
+@pytest.mark.parametrize(("mode", "flag"), [("eval", "eval_split"), ("train", "train_split")])
+def test_texts_without_labels_are_not_evaluated(run_classifier, unlabelled, tmp_path, mode, flag):
+    data = (f"--data_dir={unlabelled}", f"--{flag}=test")
+    message = f"--{flag}=test: this split of sst2 has no labels, which --mode={mode} needs"
+    with pytest.raises(UsageError, match=message):
+        run_classifier(tmp_path / "model", f"--mode={mode}", *data)
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_file_of_texts_is_no_input(run_classifier, tmp_path):
+    (tmp_path / "new.tsv").write_text("sentence\ngood\n")
+    with pytest.raises(UsageError, match=r"new\.tsv is not valid for text for BERT. Prepare the"):
+        run_classifier(tmp_path / "model", "--mode=predict", f"--input={tmp_path}/new.tsv")
 
 
 def test_static_padding_gives_the_same_predictions(

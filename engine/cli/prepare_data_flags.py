@@ -56,7 +56,8 @@ _define(
     flags.DEFINE_list,
     "label_columns",
     [],
-    "Column of the labels, or, of images, one 0/1 column per class; default: all others.",
+    "Column of the labels, or, of images, one 0/1 column per class; default: all others. Texts to "
+    "predict need none.",
 )
 _define(
     flags.DEFINE_list, "text_columns", [], "Columns of text_files: of the text, or of two texts."

@@ -105,7 +105,7 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
     if use_tpu:
         tpu_embeddings.check(model, params)
     for split in splits:
-        dataset.split(split)
+        _check_split(dataset, split)
     predicts_split = FLAGS.mode == "predict" and not FLAGS.input
     has_files = predicts_split and host_metrics.has_files(model, params, pipeline)
     _check_prediction(pipeline, has_files)
@@ -165,6 +165,17 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
     return settings
 
 
+def _check_split(dataset, name):
+    if not dataset.split(name).has_labels and FLAGS.mode not in ("predict", "export"):
+        labelled = [other for other, split in dataset.splits.items() if split.has_labels]
+        flag = "train_split" if name == FLAGS.train_split else "eval_split"
+        raise UsageError(
+            f"--{flag}={name}: this split of {dataset.name} has no labels, which --mode="
+            f"{FLAGS.mode} needs; it can be predicted only. Splits with labels: "
+            f"{', '.join(labelled) or 'none'}"
+        )
+
+
 def _lock(task):
     names = []
     if FLAGS.mode in TRAINING_MODES and task.is_chief:
@@ -180,6 +191,12 @@ def _check_prediction(pipeline, has_files):
     data = pipeline.data
     if FLAGS.export_text and not (data.text or data.wordpiece):
         raise UsageError(f"--export_text needs a text data set; {data.name} is not one")
+    if FLAGS.input and data.wordpiece:
+        raise UsageError(
+            f"--input={FLAGS.input} is not valid for text for BERT. Prepare the texts with "
+            "prepare_data.py, without labels, and predict their split with --data_dir and "
+            "--eval_split"
+        )
     if FLAGS.input and not (data.text or hasattr(pipeline, "files_input_fn")):
         raise UsageError(
             f"--input={FLAGS.input} needs a data set of images or text; {data.name} is neither"

@@ -108,8 +108,11 @@ SOURCES = {
     "text_files": dataclasses.replace(
         _text(
             "text_files",
-            needs=("text_columns", "label_columns"),
-            takes=("columns", "split_column", "group_column", "class_names", "task"),
+            needs=("text_columns",),
+            takes=(
+                *("label_columns", "columns", "split_column", "group_column"),
+                *("class_names", "task"),
+            ),
         ),
         tasks=("classification", "regression"),
     ),

@@ -1,7 +1,7 @@
 """The tasks of GLUE (Wang et al. 2018, arXiv:1804.07461), from the files of their archives.
 
 SOURCE is the folder of one task: train.tsv, dev.tsv (MNLI: dev_matched.tsv, dev_mismatched.tsv) and
-test.tsv, also with .gz or .xz. A test file without labels is left out.
+test.tsv, also with .gz or .xz. A file without labels is a split to predict.
 """
 
 from __future__ import annotations
@@ -143,6 +143,12 @@ def _read_file(path, task):
         for row, label in enumerate(labels):
             if task.no_label and label == task.no_label:
                 reasons[row] = "texts without a gold label"
+    elif reasons:
+        row, reason = next(iter(reasons.items()))
+        raise DataError(
+            f"{table.where(row)}: {reason}, so predictions would not belong to the lines of the "
+            "file. Complete the row, or remove it"
+        )
     texts = tuple(table.column(name) for name in task.texts)
     places = [table.where(row) for row in range(len(rows))]
     labelled = LabelledTable(places, texts, labels, columns=table.columns)

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from input_fns import DataError
-from input_fns.convert.source import Options, RawSplit
+from input_fns.convert.source import Options, RawSplit, has_labels
 
-# Default if the source has only a training split; for text at most _MAX_DEFAULT_PAIRS pairs.
+# Default if only the training split has labels; for text at most _MAX_DEFAULT_PAIRS pairs.
 _DEFAULT_VALIDATION = 0.1
 _MAX_DEFAULT_PAIRS = 2000
 
@@ -24,7 +24,9 @@ def hold_out(splits: Mapping[str, RawSplit], options: Options) -> dict[str, RawS
       DataError: a split to hold out exists already, or would be empty.
     """
     fractions = {"validation": options.validation_fraction, "test": options.test_fraction}
-    if set(splits) == {"train"} and fractions == {"validation": None, "test": None}:
+    labelled = {name for name, split in splits.items() if has_labels(split)}
+    is_default = fractions == {"validation": None, "test": None}
+    if is_default and labelled == {"train"} and "validation" not in splits:
         fractions["validation"] = _DEFAULT_VALIDATION
         if splits["train"].labels is None:
             share = _MAX_DEFAULT_PAIRS / max(1, len(splits["train"]))

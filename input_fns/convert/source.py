@@ -137,6 +137,8 @@ class RawSplit(Protocol):
       num_bytes: approximate size of the rows.
       groups: `[size]`, equal for examples that must stay in one split, or None.
       smallest: optional, number of examples that a split needs, if more than 1.
+      has_labels: optional, False if the split can only be predicted. Features that are labels are
+        placeholders then.
     """
 
     labels: np.ndarray | None
@@ -149,6 +151,11 @@ class RawSplit(Protocol):
 
     def take(self, indices: Sequence[int]) -> RawSplit:
         """Returns the split of these examples, in the order of the indices."""
+
+
+def has_labels(split: RawSplit) -> bool:
+    """Whether a split can be trained on and evaluated."""
+    return getattr(split, "has_labels", True)
 
 
 @dataclasses.dataclass(frozen=True)

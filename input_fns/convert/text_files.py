@@ -1,6 +1,7 @@
 """Texts with labels in tables, one file for each split: SOURCE/train.tsv, SOURCE/dev.jsonl.gz, ...
 
-`tables` says which formats. Also the parts that other sources of text share.
+`tables` says which formats. A split other than "train" may have no labels: it can be predicted.
+Also the parts that other sources of text share.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from common import folders, strict_flags
 from common.names import is_line
-from input_fns import DataError
+from input_fns import DataError, dataset_info
 from input_fns.convert import tables, token_rows
 from input_fns.convert.files import PACKED
 from input_fns.convert.source import Options, RawDataset, is_split, split_names
@@ -23,6 +24,7 @@ from input_fns.convert.token_rows import RawTexts
 
 _LARGEST_SCORE = float(np.finfo(np.float32).max)
 CLASSIFICATION, REGRESSION = TASKS = ("classification", "regression")
+_NO_CLASS = "-1"  # class of examples without one, in tables of Hugging Face's datasets
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,15 +74,18 @@ def read(options: Options) -> RawDataset:
         raise DataError(
             f"--text_columns={','.join(options.text_columns)}: an example has one or two texts"
         )
-    if len(options.label_columns) != 1:
-        raise DataError(f"--label_columns={','.join(options.label_columns)}: one column is needed")
+    if len(options.label_columns) > 1:
+        raise DataError(f"--label_columns={','.join(options.label_columns)}: a text has one label")
     found = {}
     for stem, path in table_files(options.source).items():
         table = tables.read(path, options.columns)
         if options.split_column:
             found.update(_by_column(table, options, found))
-        else:
-            found[stem] = _labelled(table, options)
+            continue
+        labelled = _labelled(table, options)
+        if labelled.labels is None and stem == "train" and _stem(path) != "train":
+            stem = "test"  # texts to predict, alone
+        found[stem] = labelled
     names = split_names(found, f"--source={options.source}")
     splits = {ours: found[name] for ours, name in names.items()}
     return to_dataset(options, splits, options.task, options.class_names)
@@ -89,7 +94,7 @@ def read(options: Options) -> RawDataset:
 def table_files(source: str) -> dict[str, str]:
     """Returns `{stem: path}` of the tables in a folder, or of one file.
 
-    One table alone is "train", unless its name is that of another split.
+    One table alone is "train", unless its name is that of a split.
 
     Raises:
       DataError: there is none, or two have the same stem.
@@ -100,7 +105,7 @@ def table_files(source: str) -> dict[str, str]:
                 f"--source={source} ends in none of {', '.join(tables.EXTENSIONS)}, plain or with "
                 f"{' or '.join(PACKED)}"
             )
-        return {"train": source}
+        return {_stem(source) if is_split(_stem(source)) else "train": source}
     found = {}
     for name in folders.names(source):
         stem, extension = tables.split_name(name)
@@ -118,11 +123,15 @@ def table_files(source: str) -> dict[str, str]:
     return found
 
 
+def _stem(path):
+    return tables.split_name(os.path.basename(path))[0]
+
+
 def _labelled(table, options, split=None):
     """Returns texts and labels of a table, those of one split if `split` is given."""
     texts = tuple(table.column(name) for name in options.text_columns)
-    (label_column,) = options.label_columns
-    labels = table.column(label_column) if label_column in table.columns else None
+    has_labels = options.label_columns and options.label_columns[0] in table.columns
+    labels = table.column(options.label_columns[0]) if has_labels else None
     groups = None
     if options.group_column:
         groups = np.array([str(value) for value in table.column(options.group_column)])
@@ -156,47 +165,71 @@ def to_dataset(
     class_names: Sequence[str] = (),
     shown_as: Sequence[str] = (),
 ) -> RawDataset:
-    """Returns the data set of texts; splits without labels are left out and listed.
+    """Returns the data set of texts; splits other than "train" may have no labels.
 
     Args:
-      options: `dataset` is used.
+      options: `dataset`; `vocabulary`, which may be a data set, if no split has labels.
       tables_of: `{split: LabelledTable}`.
       task: "classification" or "regression".
       class_names: labels in the order of the classes; () for those of "train", sorted.
       shown_as: names of the classes, if they are not the labels.
 
     Raises:
-      DataError: a label is unknown or not a number, or no split has labels.
+      DataError: a label is unknown or not a number, "train" has no labels, or the classes are
+        unknown.
     """
-    without = [name for name, table in tables_of.items() if table.labels is None]
-    labelled = {name: table for name, table in tables_of.items() if name not in without}
-    if "train" in without or not labelled:
-        name = "train" if "train" in without else without[0]
-        raise DataError(
-            f"--source={options.source}: split '{name}' has no labels; its columns are "
-            f"{tables.listed(tables_of[name].columns)}"
-        )
-    for name, table in labelled.items():
+    for name, table in tables_of.items():
         if not table.places:
             raise DataError(f"split '{name}' of --source={options.source} has no texts")
+    train = tables_of.get("train")
+    if train and train.labels is None:
+        raise DataError(
+            f"--source={options.source}: split 'train' has no labels; its columns are "
+            f"{tables.listed(train.columns)}. Name that of the labels with --label_columns"
+        )
+    known = class_names or (train.labels if train else ())
+    no_label = {None, ""} if task == REGRESSION or _NO_CLASS in known else {None, "", _NO_CLASS}
+    labelled = {
+        name: table
+        for name, table in tables_of.items()
+        if name == "train" or not set(table.labels or ()) <= no_label
+    }
     if task == CLASSIFICATION and not class_names:
-        class_names = _class_names(labelled)
+        class_names = _class_names(labelled) if labelled else _known_classes(options, tables_of)
     splits = {}
-    for name, table in labelled.items():
+    for name, table in tables_of.items():
+        classes, scores = None, None
         if task == REGRESSION:
-            splits[name] = RawTexts(table.texts, None, _scores(table), table.groups)
-        else:
-            splits[name] = RawTexts(table.texts, _classes(table, class_names), None, table.groups)
-    has_pairs = len(next(iter(labelled.values())).texts) == 2
-    left_out = {name: dict(table.left_out) for name, table in labelled.items()}
+            scores = np.full(len(table.places), np.nan, np.float32)
+        if name in labelled and task == REGRESSION:
+            scores = _scores(table)
+        elif name in labelled:
+            classes = _classes(table, class_names)
+        splits[name] = RawTexts(table.texts, classes, scores, table.groups, name in labelled)
+    has_pairs = len(next(iter(tables_of.values())).texts) == 2
+    left_out = {name: dict(table.left_out) for name, table in tables_of.items()}
     return RawDataset(
         options.dataset,
         tuple(shown_as or class_names) if task == CLASSIFICATION else (),
         splits,
         labels=("score",) if task == REGRESSION else (),
-        properties={token_rows.WITHOUT_LABELS: without} if without else {},
         wordpiece=token_rows.draft(task, has_pairs, left_out),
     )
+
+
+def _known_classes(options, tables_of):
+    """Returns the classes of the data set that `options.vocabulary` names, for texts to predict."""
+    found = ()
+    if options.vocabulary and dataset_info.exists(options.vocabulary):
+        found = dataset_info.read(options.vocabulary).class_names
+    if not found:
+        name, table = next(iter(tables_of.items()))
+        raise DataError(
+            f"--source={options.source}: split '{name}' has no labels; its columns are "
+            f"{tables.listed(table.columns)}. To predict its classes, set --vocabulary to the "
+            "folder of the data set that the model was trained on, or --class_names"
+        )
+    return found
 
 
 def _class_names(labelled):

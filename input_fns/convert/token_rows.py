@@ -21,8 +21,6 @@ from input_fns.wordpiece import WordPieceTokenizer
 
 _VOCABULARY_FILE = "vocab.txt"
 _ENCODE_AT_ONCE = 10_000
-# Property of a data set: splits of the source that are not stored.
-WITHOUT_LABELS = "splits_without_labels"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,12 +32,14 @@ class RawTexts:
       labels: classes, int64 `[size]`, or None.
       scores: float32 `[size]` of a regression, or None.
       group_of: `[size]`, equal for texts that must stay in one split; None: equal texts.
+      has_labels: False if the split can only be predicted; scores are NaN then.
     """
 
     texts: tuple[list[str], ...]
     labels: np.ndarray | None = None
     scores: np.ndarray | None = None
     group_of: np.ndarray | None = None
+    has_labels: bool = True
 
     @property
     def groups(self) -> np.ndarray:
@@ -58,6 +58,7 @@ class RawTexts:
         return RawTexts(
             tuple([side[i] for i in indices] for side in self.texts),
             *(None if array is None else array[indices] for array in arrays),
+            self.has_labels,
         )
 
 
@@ -71,6 +72,7 @@ class RawTokenRows:
       max_length: tokens per row.
       labels: classes, int64 `[size]`, or None.
       scores: float32 `[size]`, or None.
+      has_labels: see `RawTexts`.
     """
 
     sides: tuple[list[np.ndarray], ...]
@@ -78,6 +80,7 @@ class RawTokenRows:
     max_length: int
     labels: np.ndarray | None
     scores: np.ndarray | None
+    has_labels: bool = True
     groups: None = None
 
     @property
@@ -146,13 +149,13 @@ def encode(
     train = raw.splits.get("train")
     texts = None if train is None else [text for side in train.texts for text in side]
     tokenizer = tokenizer_from_options(options, texts, progress)
-    for name in raw.properties.get(WITHOUT_LABELS, ()):
-        progress(f"{name}: not stored, as its file has no labels")
     splits, described = {}, {}
     for name, split in raw.splits.items():
         left_out = raw.wordpiece.splits[name].left_out if name in raw.wordpiece.splits else {}
         splits[name], described[name] = _encode_split(split, tokenizer, options, left_out)
         progress(f"{name}: {described[name].describe(len(splits[name]), options.max_length)}")
+        if not split.has_labels:
+            progress(f"{name}: no labels, so only --mode=predict can use it")
         num_empty = sum(not all(map(len, row)) for row in zip(*splits[name].sides))
         if num_empty:
             progress(f"{name}: {num_empty} of them without tokens, such as of invisible characters")
@@ -294,5 +297,5 @@ def _encode_split(split: RawTexts, tokenizer, options, left_out):
     described = WordPieceSplit(
         len(split) + sum(left_out.values()), num_tokens, num_truncated, left_out
     )
-    rows = RawTokenRows(tuple(sides), tokenizer, options.max_length, split.labels, split.scores)
-    return rows, described
+    values = split.labels, split.scores, split.has_labels
+    return RawTokenRows(tuple(sides), tokenizer, options.max_length, *values), described

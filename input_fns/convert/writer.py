@@ -20,7 +20,7 @@ import tensorflow as tf
 from common import files, folders, names
 from input_fns import DataError, dataset_info
 from input_fns.convert.annotation_counts import Counts
-from input_fns.convert.source import Broken, RawDataset
+from input_fns.convert.source import Broken, RawDataset, has_labels
 
 # Shards of 10-100 MB, 10-100 of them, are what a TPU's hosts read best (Cloud TPU performance
 # guide). A split too small for that gets fewer shards, not smaller ones; a larger one more.
@@ -236,7 +236,9 @@ class _SplitWriter:
             dataset_info.ShardInfo(name, tf.io.gfile.stat(path).length, *content)
             for name, path, content in zip(self.names, self.partials, self._contents)
         )
-        return dataset_info.SplitInfo(tuple(self._histogram.tolist()), shards, tuple(self._broken))
+        is_labelled = has_labels(self._split)
+        histogram = tuple(self._histogram.tolist()) if is_labelled else ()
+        return dataset_info.SplitInfo(histogram, shards, tuple(self._broken), is_labelled)
 
 
 def _merge(features):

@@ -1,7 +1,6 @@
 """The contract of a prepared data set."""
 
 import contextlib
-import dataclasses
 import json
 import os
 
@@ -124,6 +123,7 @@ def test_a_dataset_json_that_attacks_its_reader(tmp_path, content, problem):
         (["splits", "train", "shards", 0, "num_examples"], 2**40, "which have no room for so many"),
         (["splits", "train", "shards", 0, "crc32"], 2**32, "from 0 to 4294967295"),
         (["splits", "train", "broken"], [["a"]], "must be a name and a reason"),
+        (["splits", "train", "has_labels"], "no", "must be true or false"),
         (["text"], {"languages": 3}, "text.languages is 3, and must be a list"),
         (["prepared_with"], [], "prepared_with is a list"),
     ],
@@ -255,14 +255,6 @@ def test_a_task_has_its_features_and_properties(tmp_path, task, features, proper
     (tmp_path / "dataset.json").write_text(wordpiece_json(task, features, labels, properties))
     with pytest.raises(DataError, match=problem) if problem else contextlib.nullcontext():
         dataset_info.read(str(tmp_path))
-
-
-def test_a_split_that_was_not_stored_says_why(own_data_dir):
-    data = dataclasses.replace(
-        dataset_info.read(own_data_dir), properties={"splits_without_labels": ["official"]}
-    )
-    with pytest.raises(DataError, match="no split 'official', as its file had no labels; it has"):
-        data.split("official")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from PIL import Image
 
 from input_fns import DataError, contact_sheet, convert, dataset_info, inspection
 from input_fns.convert import source, writer
+from input_fns.token_pipeline import TokenPipeline
 from tests import bert_data
 from tests.input_fns.convert import text_data
 from tests.marks import slow
@@ -313,3 +314,27 @@ def test_the_class_of_wordpiece_text_is_shown(tmp_path):
     written = writer.write(raw, str(tmp_path / "out"))
     lines = "\n".join(inspection.inspect(written, "train").lines)
     assert "first: [CLS] good dogs [SEP]\n    label = positive" in lines
+
+
+@pytest.mark.parametrize(
+    ("dataset", "text"), [("sst2", "sentence"), ("stsb", "sentence1\tsentence2")]
+)
+def test_a_split_without_labels_has_no_problem(tmp_path, session, dataset, text):
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    vocabulary = text_data.vocab_file(tmp_path)
+    row = "good dogs\t" * text.count("sentence")
+    label = "label" if dataset == "sst2" else "score"
+    (folder / "train.tsv").write_text(f"{text}\t{label}\n{row}1\n")
+    (folder / "test.tsv").write_text(f"{text}\n{row.strip()}\n")
+    raw, _ = text_data.read(dataset, folder, vocabulary, validation_fraction=0.0)
+    writer.write(raw, str(tmp_path / "out"))
+    written = dataset_info.read(str(tmp_path / "out"))
+    report = inspection.inspect(written, "test")
+    assert not report.problems
+    assert "  no labels: for prediction only" in report.lines
+    assert report.lines[-1].startswith("  first: [CLS] good dogs [SEP]")
+    inspection.check_contents(written, written.splits)
+    batch = TokenPipeline(written).predict_input_fn("test")({"batch_size": 2})
+    element = tf.compat.v1.data.make_one_shot_iterator(batch).get_next()
+    assert set(session.run(element)) == {"input_ids", "input_mask", "segment_ids"}

@@ -112,12 +112,26 @@ def test_mnli_has_two_validation_splits_and_its_tests_have_no_labels(folder):
     for name in ("test_matched.tsv", "test_mismatched.tsv"):
         write(folder, name, ["index\tsentence1\tsentence2", "0\tdog\tdogs"])
     raw, lines = read("mnli", folder)
-    assert list(raw.splits) == ["train", "validation", "validation_mismatched"]
+    assert {name: split.has_labels for name, split in raw.splits.items()} == {
+        "train": True,
+        "validation": True,
+        "test": False,
+        "test_mismatched": False,
+        "validation_mismatched": True,
+    }
     assert raw.class_names == ("contradiction", "entailment", "neutral")
     assert [line for line in lines if "no labels" in line] == [
-        "test: not stored, as its file has no labels",
-        "test_mismatched: not stored, as its file has no labels",
+        "test: no labels, so only --mode=predict can use it",
+        "test_mismatched: no labels, so only --mode=predict can use it",
     ]
+
+
+def test_a_row_to_predict_is_not_left_out(folder):
+    write(folder, "test.tsv", ["id\tquestion1\tquestion2", "0\tdog\tdogs", "1\tdog"])
+    with pytest.raises(
+        DataError, match=r"test\.tsv, line 3: rows with too few or too many columns"
+    ):
+        read("qqp", folder)
 
 
 def test_cola_is_read_from_the_archive_before_glue_too(folder):

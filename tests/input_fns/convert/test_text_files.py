@@ -103,13 +103,64 @@ def test_equal_texts_stay_in_one_split(folder):
     assert not train & validation
 
 
-def test_a_split_without_labels_is_left_out_and_listed(folder):
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "id\ttext\n0\tgood\n1\tbad\n",
+        "text\tlabel\ngood\t\nbad\t\n",
+        "text\tlabel\ngood\t-1\nbad\t-1\n",
+    ],
+)
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_a_split_without_labels_can_be_predicted(folder, rows, task):
+    numbers = ROWS["tsv"].replace("\tgood\n", "\t1\n").replace("\tbad\n", "\t0\n")
+    (folder / "train.tsv").write_text(numbers)
+    (folder / "test.tsv").write_text(rows)
+    raw, lines = read(folder, task=task)
+    assert [split.has_labels for split in raw.splits.values()] == [
+        True,
+        # A score may be -1.
+        task == "regression" and "-1" in rows,
+    ]
+    assert text_data.texts(raw.splits["test"]) == ["[CLS] good [SEP]", "[CLS] bad [SEP]"]
+    line = "test: no labels, so only --mode=predict can use it"
+    assert (line in lines) != raw.splits["test"].has_labels
+
+
+def test_validation_is_held_out_beside_texts_to_predict(folder):
+    rows = "".join(f"dog {i}\t{i % 2}\n" for i in range(40))
+    (folder / "train.tsv").write_text(HEADER + rows)
+    (folder / "test.tsv").write_text("text\ngood\n")
+    raw, _ = read(folder, validation_fraction=None)
+    assert {name: len(split) for name, split in raw.splits.items()} == {
+        "train": 36,
+        "validation": 4,
+        "test": 1,
+    }
+    (folder / "dev.tsv").write_text("text\ngood\n")
+    assert len(read(folder, validation_fraction=None)[0].splits["train"]) == 40
+
+
+def test_texts_to_predict_alone_get_the_classes_of_a_data_set(folder, tmp_path):
     (folder / "train.tsv").write_text(ROWS["tsv"])
-    (folder / "test.tsv").write_text("id\ttext\n0\tgood\n")
-    raw, lines = read(folder)
-    assert list(raw.splits) == ["train"]
-    assert raw.properties == {"splits_without_labels": ["test"]}
-    assert "test: not stored, as its file has no labels" in lines
+    writer.write(read(folder)[0], str(tmp_path / "prepared"))
+    new = tmp_path / "new.csv"
+    new.write_text("text\ngood film\n")
+    for labels in ((), ("label",)):
+        raw, _ = read(new, vocabulary=tmp_path / "prepared", label_columns=labels)
+        assert raw.class_names == ("bad", "good")
+        assert [(name, split.has_labels) for name, split in raw.splits.items()] == [("test", False)]
+    with pytest.raises(DataError, match=r"'test' has no labels; its columns are text\. To"):
+        read(new, vocabulary=tmp_path / "vocab.txt")
+    raw, _ = read(new, vocabulary=tmp_path / "vocab.txt", class_names=("b", "a"))
+    assert raw.class_names == ("b", "a")
+
+
+def test_missing_labels_of_some_rows_are_an_error(folder):
+    (folder / "train.tsv").write_text(ROWS["tsv"])
+    (folder / "test.tsv").write_text(HEADER + "good\tgood\nbad\t\n")
+    with pytest.raises(DataError, match=r"test\.tsv, line 3: no label"):
+        read(folder)
 
 
 HEADER = "text\tlabel\n"

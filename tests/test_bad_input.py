@@ -299,6 +299,37 @@ def test_invalid_ratings_and_their_message(prepare, tmp_path, name, content):
     assert row in TABLE.read_text()
 
 
+ROW = ["1", *["7"] * 13, *["0000000a"] * 26]
+
+
+@pytest.mark.parametrize(
+    ("what", "lines"),
+    [
+        ("no label", [ROW[1:]]),
+        ("a row of 41 values", [ROW, [*ROW, "1"]]),
+        ("a label of 2", [["2", *ROW[1:]]]),
+        ("a fraction", [["1", "0.5", *ROW[2:]]]),
+        ("a category of other digits", [[*ROW[:-1], "0000000A"]]),
+        ("nothing", []),
+        ("2 rows", [ROW, ROW]),
+    ],
+)
+def test_invalid_click_logs_and_their_message(prepare, tmp_path, what, lines):
+    folder = tmp_path / "SOURCE"
+    folder.mkdir()
+    (folder / "train.txt").write_text("".join("\t".join(line) + "\n" for line in lines))
+    with pytest.raises(DataError) as found:
+        prepare("--dataset=criteo", f"--source={folder}", f"--data_dir={tmp_path}/data")
+    assert not (tmp_path / "data").exists()
+    line = str(found.value).replace(str(tmp_path) + "/", "")
+    assert "\n" not in line
+    row = f"| {what} | {line} |\n"
+    if "WRITE_TABLE" in os.environ:
+        with open(TABLE, "a") as file:
+            file.write(row)
+    assert row in TABLE.read_text()
+
+
 @pytest.fixture(scope="module")
 def ratings_dir(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tpu_embeddings")

@@ -7,8 +7,10 @@ import pytest
 import tensorflow as tf
 
 import run_cpu
+import run_tpu
 from tests import clicks_data
 from tests.conftest import _runner
+from tests.marks import slow
 
 FLAGS = [
     "--train_batch_size=13",
@@ -59,3 +61,33 @@ def test_a_click_log_is_trained_evaluated_and_served(tmp_path, eager):
 def test_synthetic_tables_are_trained(tmp_path, flags):
     run = _runner(run_cpu, *FLAGS, *flags, "--dataset=synthetic")
     run(tmp_path, "--mode=train", "--train_steps=2")
+
+
+# 5 of 26 tables have up to 40 million rows, as in Criteo's click logs of 24 days.
+LARGE = [39_884_406, 38_532_951, 39_979_771, 25_641_295, 39_664_984, *range(20_000, 41_000, 1000)]
+
+
+@pytest.mark.parametrize(("tpu_slice", "status"), [("v3-8", 1), slow("v3-32", 0)])
+def test_tables_of_40_million_rows_need_the_slice_that_the_check_names(
+    tmp_path, capsys, tpu_slice, status
+):
+    rows = ",".join(map(str, LARGE))
+    with pytest.raises(SystemExit) as ended:
+        _runner(run_tpu, *FLAGS, *DLRM)(
+            tmp_path,
+            "--mode=check",
+            f"--tpu_topology={tpu_slice}",
+            "--check_compiler=off",
+            "--dataset=synthetic",
+            "--synthetic_task=clicks",
+            f"--synthetic_tables={rows}",
+            "--params=embedding_size=128,tpu_embedding_rows=20000,lazy_embeddings=true",
+            "--train_steps=4",
+            *(f"--{mode}_batch_size=256" for mode in ("train", "eval", "predict")),
+        )
+    report = capsys.readouterr().out
+    assert ended.value.code == status, report
+    # 184,333,407 rows x 128 x 4 bytes x 2.
+    refusal = "26 tables of 184,333,407 rows need 175.79 GiB with slots, 21.97 GiB on each of 8"
+    assert (refusal in report) == bool(status)
+    assert ("Use v3-32 or larger" in report) == bool(status)

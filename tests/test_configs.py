@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from absl import flags
 
-from engine.cli import hparams
+from engine.cli import hparams, pipelines
 from engine.train import forward
 from input_fns import augment, synthetic
 from models import registry
@@ -18,8 +18,11 @@ DETECTION = [path for path in _ALL if "retinanet" in path.stem]
 # Number of classes of each recipe of segmentation.
 MASKS = {"camvid_unet": 11, "cityscapes_deeplab_v3-8": 19}
 RATINGS = [path for path in _ALL if path.stem == "movielens_neumf"]
+CLICKS = [path for path in _ALL if path.stem.startswith("criteo_")]
+SYNTHETIC = [path for path in _ALL if path.stem.startswith("synthetic_")]
+TABLES = [*RATINGS, *CLICKS, *SYNTHETIC]
 CONFIGS = [
-    path for path in _ALL if path not in BERT + DETECTION + RATINGS and path.stem not in MASKS
+    path for path in _ALL if path not in BERT + DETECTION + TABLES and path.stem not in MASKS
 ]
 # Trainable parameters, worked out layer by layer.
 PARAMETERS = {
@@ -203,3 +206,37 @@ def test_a_recipe_of_ratings_is_built(path):
     assert all(term.values.shape == batch for term in terms.values())
     # Embeddings of 64 and 64, layers of 64 and 32, and one logit.
     assert count == (943 + 1682) * 128 + 129 * 64 + 65 * 32 + (64 + 32 + 1)
+
+
+@pytest.mark.parametrize("path", CLICKS, ids=lambda path: path.stem)
+def test_a_recipe_of_clicks_is_built(path):
+    recipe = flags.FLAGS
+    recipe.unparse_flags()
+    recipe(["program", f"--flagfile={path}", "--data_dir=d", "--model_dir=m"])
+    model, rows = registry.find(recipe.model), [1000] * 26
+    params = hparams.resolve(model, recipe.params, {"table_rows": rows})
+    model.check_params(params)
+    batch = recipe.train_batch_size
+    with tf.Graph().as_default():
+        features = {
+            "numbers": tf.compat.v1.placeholder(tf.float32, [batch, 13]),
+            "categories": tf.compat.v1.placeholder(tf.int32, [batch, 26]),
+        }
+        assert forward.infer(model, features, params, training=True)["logits"].shape == [batch]
+        variables = tf.compat.v1.trainable_variables()
+        count = sum(variable.shape.num_elements() for variable in variables)
+    width = params["embedding_size"]
+    bottom = [13, *params["bottom_units"], width]
+    top = [width + 27 * 26 // 2, *params["top_units"], 1]
+    layers = [*zip(bottom, bottom[1:]), *zip(top, top[1:])]
+    assert count == 26_000 * width + sum((i + 1) * j for i, j in layers)
+
+
+@pytest.mark.parametrize("path", SYNTHETIC, ids=lambda path: path.stem)
+def test_a_synthetic_recipe_is_read(path):
+    recipe = flags.FLAGS
+    recipe.unparse_flags()
+    recipe(["program", f"--flagfile={path}", "--model_dir=m"])
+    properties = pipelines.from_flags(["train"]).properties
+    model = registry.find(recipe.model)
+    model.check_params(hparams.resolve(model, recipe.params, properties))

@@ -106,7 +106,9 @@ def _variables(program, used):
             if tensor.op.type != "VarHandleOp":
                 raise ValueError(f"'{tensor.op.name}' is a {tensor.op.type}, not a variable")
             shape, dtype = tensor.op.get_attr("shape"), tensor.op.get_attr("dtype")
-            variables[name] = tf.Variable(tf.zeros(tf.TensorShape(shape), dtype), trainable=False)
+            # Uninitialized: a large table takes no memory of this machine.
+            value = tf.raw_ops.Empty(shape=tf.TensorShape(shape).as_list(), dtype=dtype)
+            variables[name] = tf.Variable(value, trainable=False)
     return variables
 
 

@@ -34,8 +34,10 @@ from tpu.check.report import ModeReport
 from tpu.findings import ERROR, NOTE, WARNING, Finding, user_line
 
 _ESTIMATOR_MODES = {"train": "train", "eval": "eval", "predict": "infer", "export": "infer"}
-# Lint errors after which XLA surely fails as well.
-_FATAL_CODES = ("op", "dtype", "string", "py_func", "print", "summary", "placeholder", "capture")
+# Errors after which XLA surely fails as well.
+_FATAL_CODES = (
+    "op", "dtype", "string", "py_func", "print", "summary", "placeholder", "capture", "hbm"
+)  # fmt: skip
 _MEMORY_WARNING = 0.9  # share of a core's memory
 
 
@@ -89,6 +91,9 @@ class ModeChecker:
                 self._check_batch_size(step[1].infeed, per_core)
             with self._stage("sizes"):
                 measured = sizes.measure(*step)
+                message = sizes.explain_variables(measured, self._topology.hbm_gib)
+                if message:
+                    self._add(ERROR, "hbm", message, "")
             if self._can_lower():
                 with self._stage("TPU compiler"):
                     flops = measured.flops if measured else 0

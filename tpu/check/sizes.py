@@ -46,6 +46,7 @@ class Sizes:
       padding: share of the memory that is tile padding.
       flops: floating-point operations.
       largest: the largest kept activations.
+      largest_variable: the largest trainable variable, `where` is its name; None without any.
     """
 
     parameters: int
@@ -57,6 +58,7 @@ class Sizes:
     padding: float
     flops: int
     largest: tuple[LargeTensor, ...]
+    largest_variable: LargeTensor | None = None
 
 
 def measure(graph: tf.Graph, program: ReplicatedGraph) -> Sizes:
@@ -89,6 +91,26 @@ def measure(graph: tf.Graph, program: ReplicatedGraph) -> Sizes:
             )
             for tensor in largest
         ),
+        largest_variable=max(map(_describe, trainable), key=lambda v: v.num_bytes, default=None),
+    )
+
+
+def explain_variables(sizes: Sizes, hbm_gib: float) -> str:
+    """Returns why the variables of a core exceed its memory; "" if they do not.
+
+    Args:
+      sizes: of `measure`.
+      hbm_gib: memory of a core in GiB; 0 if unknown.
+    """
+    needed = sizes.parameter_bytes + sizes.slot_bytes
+    largest = sizes.largest_variable
+    if not hbm_gib or not largest or needed <= hbm_gib * 2**30:
+        return ""
+    return (
+        f"the variables do not fit: with slots they need {needed / 2**30:,.2f} GiB on each core, "
+        f"which has {hbm_gib} GiB. The largest is '{largest.where}': {largest.shape} = "
+        f"{largest.num_bytes / 2**30:,.2f} GiB without slots. Shard embedding tables over the "
+        "cores as TPU embeddings (embedding_config_spec), or use smaller layers"
     )
 
 
@@ -124,6 +146,11 @@ def _variables(graph, program):
     names = {handle_name(variable) for variable in graph.get_collection(keys.TRAINABLE_VARIABLES)}
     trainable = [variable for variable in used if handle_name(variable) in names]
     return trainable, [variable for variable in used if handle_name(variable) not in names]
+
+
+def _describe(variable):
+    shape, dtype = variable.shape, variable.dtype.base_dtype
+    return LargeTensor(_bytes(shape, dtype), f"{dtype.name}{shape.as_list()}", variable.op.name)
 
 
 def handle_name(variable) -> str | None:

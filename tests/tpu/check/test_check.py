@@ -589,6 +589,18 @@ def test_memory_near_the_limit_is_a_warning(monkeypatch):
     assert format_text(report).endswith("no error, 1 warning")
 
 
+def test_variables_beyond_the_memory_are_an_error_before_xla():
+    def change(loss, images, logits):
+        table = tf1.get_variable("table", [10**9, 5], use_resource=True)
+        return loss + tf.reduce_sum(tf.gather(table, [3]))
+
+    report = run_check(make_model_fn(change))
+    (finding,) = report.findings
+    assert (finding.level, finding.code) == (ERROR, "hbm")
+    assert "The largest is 'table': float32[1000000000, 5] = 18.63 GiB" in finding.message
+    assert report.modes["train"].compiled is None
+
+
 @needs_libtpu
 def test_unimplemented_operation_is_a_compiler_error():
     def change(loss, images, logits):

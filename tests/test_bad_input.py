@@ -305,11 +305,11 @@ ROW = ["1", *["7"] * 13, *["0000000a"] * 26]
 @pytest.mark.parametrize(
     ("what", "lines"),
     [
-        ("no label", [ROW[1:]]),
-        ("a row of 41 values", [ROW, [*ROW, "1"]]),
-        ("a label of 2", [["2", *ROW[1:]]]),
-        ("a fraction", [["1", "0.5", *ROW[2:]]]),
-        ("a category of other digits", [[*ROW[:-1], "0000000A"]]),
+        ("no label", [ROW[1:], *[ROW] * 20]),
+        ("41 values", [*[ROW] * 20, [*ROW, "1"]]),
+        ("the label 2", [["2", *ROW[1:]], *[ROW] * 20]),
+        ("a fraction", [["1", "0.5", *ROW[2:]], *[ROW] * 20]),
+        ("a category in capitals", [[*ROW[:-1], "0000000A"], *[ROW] * 20]),
         ("nothing", []),
         ("2 rows", [ROW, ROW]),
     ],

@@ -47,6 +47,9 @@ class RecordPipeline:
     cache: str = caching.AUTO
     assets: Sequence[str] = ()
     has_records = True
+    # None, or a method from the elements of `stored` to lengths, int32 [n]: training batches then
+    # hold examples of similar length, if the split is in memory.
+    group_lengths = None
 
     def __init__(self, data: DatasetInfo, cache: str = caching.AUTO):
         """Raises `DataError` if an image feature has no static shape."""
@@ -175,6 +178,11 @@ class RecordPipeline:
           DataError: the split does not fit in the memory or on the disk that `cache` names.
         """
         plan = self.plan(split)
+        if self.group_lengths and not plan.in_memory:
+            raise DataError(
+                f"--group_by_length needs split '{split}' in memory, but it is read from its files "
+                "each epoch. Use --cache=memory if it fits, or remove --group_by_length"
+            )
 
         def input_fn(params):
             host_shard = input_context.from_params(params)
@@ -187,6 +195,7 @@ class RecordPipeline:
                     host_shard,
                     seed,
                     start_step,
+                    self.group_lengths,
                 )
             else:
                 dataset = records.train_from_files(

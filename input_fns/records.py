@@ -35,6 +35,8 @@ _PARALLEL_FILES = 16
 # Batches to prefetch, and the fraction of the available memory that they may fill.
 _PREFETCH = 16
 _PREFETCH_SHARE = 0.1
+# Batches of the window in which `group_lengths` sorts examples: more pad less and shuffle less.
+_GROUPED_BATCHES = 50
 # Training from files resumes in the exact order up to this split size: seconds of reading.
 REPLAYED_BYTES = 2 * 2**30
 # Primes: no two orders of a run share a seed.
@@ -87,7 +89,9 @@ def iterate(dataset_fn):
                 return
 
 
-def train_from_memory(dataset, num_examples, draw, host_shard, seed, start_step=0):
+def train_from_memory(
+    dataset, num_examples, draw, host_shard, seed, start_step=0, group_lengths=None
+):
     """Returns endless training batches of a split that fits in memory.
 
     The order of epoch e is a permutation seeded with `(seed, e)`: a run that starts at `start_step`
@@ -102,6 +106,9 @@ def train_from_memory(dataset, num_examples, draw, host_shard, seed, start_step=
       host_shard: `input_context.HostShard`.
       seed: seed of the order and of the random numbers.
       start_step: global batches to skip, those of the run that is resumed.
+      group_lengths: None, or a function from a batch of `dataset` to lengths, int32 `[n]`. Examples
+        of similar length then share a global batch: 50 batches of the shuffled epoch are sorted by
+        length and cut again, and the new batches are shuffled.
 
     Returns:
       `tf.data.Dataset` of `(examples, numbers)` in batches of exactly `host_shard.batch_size`.
@@ -110,11 +117,18 @@ def train_from_memory(dataset, num_examples, draw, host_shard, seed, start_step=
     first_epoch, offset = divmod(start, num_examples)
 
     @no_autograph
-    def permutation(epoch):
-        order = tf.random.experimental.stateless_shuffle(tf.range(num_examples), [seed, epoch])
+    def permutation(epoch, *lengths):
+        order_seed = [seed, epoch]
+        order = tf.random.experimental.stateless_shuffle(tf.range(num_examples), order_seed)
+        if lengths:
+            order = _grouped(order, *lengths, host_shard.global_batch_size, epoch, order_seed)
         return order[tf.where(tf.equal(epoch, first_epoch), offset, 0) :]
 
-    order = tf.data.Dataset.range(first_epoch, _ENDLESS).map(permutation)
+    order = tf.data.Dataset.range(first_epoch, _ENDLESS)
+    if group_lengths:
+        lengths = dataset.map(no_autograph(group_lengths)).rebatch(num_examples).cache().repeat()
+        order = tf.data.Dataset.zip((order, lengths))
+    order = order.map(permutation)
     order = order.rebatch(host_shard.global_batch_size, drop_remainder=True)
     numbers = _random_numbers(draw, host_shard.global_batch_size, seed, start_step)
     order = _host_rows(tf.data.Dataset.zip((order, numbers)), host_shard)
@@ -127,6 +141,23 @@ def train_from_memory(dataset, num_examples, draw, host_shard, seed, start_step=
         return tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), examples), numbers
 
     return tf.data.Dataset.zip((examples, order)).map(gather, num_parallel_calls=PARALLEL_CALLS)
+
+
+def _grouped(order, lengths, batch_size, epoch, seed):
+    """Returns `order`, int32 `[n]`, with examples of similar length in the same batches."""
+    num_examples = order.shape[0]
+    # Batches may span epochs: the first examples complete a batch of the epoch before.
+    first = tf.cast(-epoch * num_examples % batch_size, tf.int32)
+    num_batches = tf.maximum(num_examples - first, 0) // batch_size
+    end = first + num_batches * batch_size
+    grouped = order[first:end]
+    window = tf.range(num_batches * batch_size) // (_GROUPED_BATCHES * batch_size)
+    # Stable sorts, by length and then by window: equal lengths stay shuffled.
+    by_length = tf.argsort(tf.gather(lengths, grouped), stable=True)
+    by_length = tf.gather(by_length, tf.argsort(tf.gather(window, by_length), stable=True))
+    batches = tf.reshape(tf.gather(grouped, by_length), [num_batches, batch_size])
+    batches = tf.random.experimental.stateless_shuffle(batches, seed)
+    return tf.concat([order[:first], tf.reshape(batches, [-1]), order[end:]], axis=0)
 
 
 def train_from_files(

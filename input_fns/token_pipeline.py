@@ -45,12 +45,15 @@ class TokenPipeline(RecordPipeline):
       serves_text: whether a SavedModel has a text signature, with ops of TensorFlow Text.
       dynamic_padding: whether batches for a CPU or GPU are as long as their longest row, rounded
         up to a multiple of 8, instead of max_length.
+      group_by_length: whether training batches for a CPU or GPU hold rows of similar length; needs
+        dynamic_padding, and a split that is cached in memory.
     """
 
     data: DatasetInfo
     cache: str = caching.AUTO
     serves_text: bool = False
     dynamic_padding: bool = False
+    group_by_length: bool = False
 
     @property
     def features(self) -> dict[str, Feature]:
@@ -62,6 +65,11 @@ class TokenPipeline(RecordPipeline):
     def vocabulary_path(self) -> str:
         """Path of the vocab.txt."""
         return os.path.join(self.data.data_dir, self.data.wordpiece.vocabulary)
+
+    @property
+    def group_lengths(self):
+        """Function from stored examples to their numbers of tokens, if batches group by length."""
+        return _num_tokens if self.group_by_length else None
 
     @functools.cached_property
     def tokenizer(self):
@@ -120,7 +128,7 @@ class TokenPipeline(RecordPipeline):
 
     @no_autograph
     def _without_padding(self, features, *labels):
-        num_tokens = tf.reduce_sum(features["input_mask"], axis=1)
+        num_tokens = _num_tokens(features)
         length = -(-tf.maximum(tf.reduce_max(num_tokens), 1) // _LENGTH_MULTIPLE) * _LENGTH_MULTIPLE
         max_length = self.data.wordpiece.max_length
 
@@ -166,6 +174,12 @@ class TokenPipeline(RecordPipeline):
                 self.tokenizer.decode(ids[row]) for ids, row in zip(features["input_ids"], kept)
             ]
             yield np.array([text.encode() for text in texts], object)
+
+
+def _num_tokens(features, *labels):
+    """Returns int32 `[n]`."""
+    del labels
+    return tf.reduce_sum(tf.cast(features["input_mask"], tf.int32), axis=1)
 
 
 def _as_int32(tensor):

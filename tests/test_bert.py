@@ -13,7 +13,7 @@ from sklearn import metrics
 from common.errors import UsageError
 from engine.cli import pipelines
 from engine.train import loss_reduction
-from input_fns import dataset_info
+from input_fns import DataError, dataset_info
 from input_fns.token_pipeline import TokenPipeline
 from models.text import bert
 from tests import bert_data, numerics
@@ -187,6 +187,42 @@ def test_micro_batches_have_static_shapes(sst2, arguments, is_dynamic):
     pipeline = pipelines.from_flags(["train"])
     features, _ = pipeline.train_input_fn("train", seed=1)({"batch_size": 3}).element_spec
     assert (features["input_ids"].shape.as_list() == [3, None]) == is_dynamic
+
+
+def test_rows_of_similar_length_share_a_batch(sst2, session):
+    data = dataset_info.read(sst2)
+
+    def mean_length(**options):
+        pipeline = TokenPipeline(data, dynamic_padding=True, **options)
+        dataset = pipeline.train_input_fn("train", seed=1)({"batch_size": 4})
+        element = tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()
+        return np.mean([session.run(element)[0]["input_ids"].shape[1] for _ in range(20)])
+
+    assert mean_length(group_by_length=True) < 0.9 * mean_length()
+
+
+def test_groups_need_a_split_in_memory(sst2):
+    pipeline = TokenPipeline(dataset_info.read(sst2), "none", False, True, group_by_length=True)
+    with pytest.raises(DataError, match=r"--group_by_length needs split 'train' in memory"):
+        pipeline.train_input_fn("train", seed=1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--nodynamic_padding"], "--group_by_length needs --dynamic_padding"),
+        (["--accumulate_steps=2"], "--group_by_length has no use with --accumulate_steps"),
+        (
+            ["--dataset=synthetic", "--image_size=8"],
+            "--group_by_length needs prepared text for BERT",
+        ),
+    ],
+)
+def test_invalid_flags_with_groups(arguments, message):
+    flags.FLAGS.unparse_flags()
+    with pytest.raises((UsageError, flags.IllegalFlagValueError), match=message):  # noqa: PT012
+        flags.FLAGS(["run_cpu.py", *REQUIRED, "--group_by_length", *arguments])
+        pipelines.from_flags(["train"])
 
 
 BATCH, UPDATES = 16, 10

@@ -32,7 +32,25 @@ flags.DEFINE_boolean(
     "Text for BERT: pads each batch to its longest row instead of the max_length of the data set. "
     "False keeps the static shapes of a TPU.",
 )
+flags.DEFINE_boolean(
+    "group_by_length",
+    False,
+    "Text for BERT: trains on batches of rows of similar length, which --dynamic_padding makes "
+    "shorter. Faster for texts much shorter than max_length; each epoch has every row once.",
+)
 strict_flags.harden(FLAGS, __name__)
+
+
+@flags.multi_flags_validator(["group_by_length", "dynamic_padding", "accumulate_steps"])
+def _check_group_by_length(values):
+    if values["group_by_length"] and not values["dynamic_padding"]:
+        raise flags.ValidationError("--group_by_length needs --dynamic_padding")
+    if values["group_by_length"] and values["accumulate_steps"] > 1:
+        raise flags.ValidationError(
+            "--group_by_length has no use with --accumulate_steps, which pads to max_length. "
+            "Remove one of them"
+        )
+    return True
 
 
 @flags.multi_flags_validator(["strategy", "replicas"])

@@ -34,10 +34,16 @@ def from_flags(splits: list[str], params: dict[str, Any] | None = None) -> Pipel
     Raises:
       UsageError, DataError, ModelError: the flags or the data set are invalid.
     """
-    if is_own_dataset(FLAGS.dataset):
-        return _custom_pipeline(params or {})
     is_synthetic = FLAGS.dataset == synthetic.NAME
-    data = _dataset(is_synthetic, splits)
+    is_own = is_own_dataset(FLAGS.dataset)
+    data = None if is_own else _dataset(is_synthetic, splits)
+    if _group_by_length() and (is_own or is_synthetic or not data.wordpiece):
+        raise UsageError(
+            f"--group_by_length needs prepared text for BERT, but --dataset={FLAGS.dataset} is "
+            "not. Remove --group_by_length"
+        )
+    if is_own:
+        return _custom_pipeline(params or {})
     if data.text:
         return _text_pipeline(data, is_synthetic)
     if data.wordpiece:
@@ -197,12 +203,16 @@ def _token_pipeline(data, is_synthetic):
                 f"{data.name} is a data set of {data.wordpiece.task}"
             )
         importlib.import_module("input_fns.wordpiece_ops")  # raises what is missing, before all
-    return pipeline(data, _cache(), FLAGS.export_text, _dynamic_padding())
+    return pipeline(data, _cache(), FLAGS.export_text, _dynamic_padding(), _group_by_length())
 
 
 def _dynamic_padding():
     """Returns --dynamic_padding of run_cpu.py; a TPU and micro-batches need static shapes."""
     return "dynamic_padding" in FLAGS and FLAGS.dynamic_padding and FLAGS.accumulate_steps == 1
+
+
+def _group_by_length():
+    return "group_by_length" in FLAGS and FLAGS.group_by_length
 
 
 def _cache():

@@ -51,13 +51,15 @@ def draw(count, seed):
     return tf.random.stateless_uniform([count, 2], seed)
 
 
-def train_from_memory(files, batch_size, seed=1, start_step=0):
-    return of_memory(files, HostShard(batch_size), seed, start_step)
+def train_from_memory(files, batch_size, seed=1, start_step=0, **more):
+    return of_memory(files, HostShard(batch_size), seed, start_step, **more)
 
 
-def of_memory(files, host_shard, seed=1, start_step=0):
+def of_memory(files, host_shard, seed=1, start_step=0, **more):
     examples = records.in_order(files, parse)
-    return records.train_from_memory(examples, NUM_EXAMPLES, draw, host_shard, seed, start_step)
+    return records.train_from_memory(
+        examples, NUM_EXAMPLES, draw, host_shard, seed, start_step, **more
+    )
 
 
 def of_files(files, host_shard, seed=1, start_step=0, **more):
@@ -79,10 +81,19 @@ def numbers_of(dataset, session, count):
     return np.stack([numbers for _, numbers in batches(dataset, session, count)])
 
 
+def number_as_length(features, labels):
+    del features
+    return labels
+
+
 @pytest.mark.parametrize("batch_size", [5, 40, slow(1), slow(23)])
-def test_every_epoch_from_memory_holds_every_example_once(files, session, batch_size):
+@pytest.mark.parametrize("group_lengths", [None, number_as_length])
+def test_every_epoch_from_memory_holds_every_example_once(
+    files, session, batch_size, group_lengths
+):
     count = -(-3 * NUM_EXAMPLES // batch_size)
-    labels = labels_of(train_from_memory(files, batch_size), session, count).ravel()
+    dataset = train_from_memory(files, batch_size, group_lengths=group_lengths)
+    labels = labels_of(dataset, session, count).ravel()
     for epoch in range(3):
         of_epoch = labels[epoch * NUM_EXAMPLES : (epoch + 1) * NUM_EXAMPLES]
         np.testing.assert_array_equal(np.sort(of_epoch), np.arange(NUM_EXAMPLES))
@@ -99,11 +110,31 @@ def test_epochs_come_in_different_orders(files, session):
     assert not np.array_equal(labels[0], np.arange(NUM_EXAMPLES))
 
 
+def test_batches_group_examples_of_similar_length(files, session):
+    """Epochs of 23 examples in batches of 5: every batch within an epoch is whole."""
+
+    def spreads(group_lengths):
+        labels = labels_of(train_from_memory(files, 5, group_lengths=group_lengths), session, 23)
+        within = [i for i in range(23) if 5 * i // NUM_EXAMPLES == (5 * i + 4) // NUM_EXAMPLES]
+        return np.ptp(labels[within], axis=1), labels[within].min(axis=1)
+
+    grouped, shortest = spreads(number_as_length)
+    # Without the examples that share a batch with another epoch, 4 at most on either side.
+    assert grouped.max() <= 4 + 8
+    assert np.mean(grouped) < 6 < 12 < np.mean(spreads(None)[0])
+    assert (np.diff(shortest) < 0).any()  # batches are shuffled
+
+
 @pytest.mark.parametrize("start_step", [5, 14, slow(1), slow(4), slow(9)])
-def test_a_start_step_goes_on_where_an_undisturbed_run_would_be(files, session, start_step):
-    whole = labels_of(train_from_memory(files, 5), session, 20)
-    rest = labels_of(train_from_memory(files, 5, start_step=start_step), session, 20 - start_step)
-    np.testing.assert_array_equal(rest, whole[start_step:])
+@pytest.mark.parametrize("group_lengths", [None, number_as_length])
+def test_a_start_step_goes_on_where_an_undisturbed_run_would_be(
+    files, session, start_step, group_lengths
+):
+    def labels(start, count):
+        dataset = train_from_memory(files, 5, start_step=start, group_lengths=group_lengths)
+        return labels_of(dataset, session, count)
+
+    np.testing.assert_array_equal(labels(start_step, 20 - start_step), labels(0, 20)[start_step:])
 
 
 def test_training_batches_have_static_shapes(files):

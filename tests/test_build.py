@@ -56,7 +56,7 @@ def targets():
 
 
 def python_files():
-    folders = (*PACKAGES, "tests", "benchmarks", "tools")
+    folders = (*PACKAGES, "tests", "benchmarks", "tools", "examples")
     return sorted(
         str(path.relative_to(ROOT))
         for path in [*ROOT.glob("*.py"), *(p for f in folders for p in ROOT.glob(f"{f}/**/*.py"))]
@@ -107,7 +107,7 @@ def test_every_test_file_has_a_target(targets):
 
 def test_every_program_is_a_binary(targets):
     programs = {target["srcs"][0] for target in targets.values() if target["kind"] == "py_binary"}
-    files = glob(["*.py", "tools/*.py", "benchmarks/*.py"])
+    files = glob(["*.py", "tools/*.py", "benchmarks/*.py", "examples/*/*.py"])
     assert programs >= {path for path in files if '"__main__"' in (ROOT / path).read_text()}
 
 
@@ -130,7 +130,13 @@ def test_every_import_has_its_dep(targets):
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_packages_import_lower_packages_only(package):
-    ours = {path.stem for path in ROOT.glob("*.py")} | {*PACKAGES, "benchmarks", "tests", "tools"}
+    ours = {path.stem for path in ROOT.glob("*.py")} | {
+        *PACKAGES,
+        "benchmarks",
+        "examples",
+        "tests",
+        "tools",
+    }
     for path in glob([f"{package}/**/*.py"]):
         for module in imports(path):
             first = module.split(".")[0]

@@ -42,7 +42,7 @@ def test_links_are_valid(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_named_files_exist(page):
-    folders = "common|engine|models|input_fns|tpu|tests|tools|benchmarks|configs"
+    folders = "common|engine|models|input_fns|tpu|tests|tools|benchmarks|configs|examples"
     for name in re.findall(rf"\b((?:{folders})/[\w/]+\.(?:py|cfg|sh|c))\b", page.read_text()):
         assert (ROOT / name).exists(), f"{page.name} names {name}"
 

@@ -37,10 +37,17 @@ def train(run_dir: str, command: Sequence[str], flags: Sequence[str], steps: int
         *(f"--export_dir={run_dir}/exports", "--noexport_check", f"--train_steps={steps}"),
     ]
     log = os.path.join(run_dir, "learner.log")
-    with open(log, "ab") as file:
-        # The child inherits the lock of the driver; see `train.locked`.
-        done = subprocess.run(arguments, stdout=file, stderr=subprocess.STDOUT, close_fds=False)
-    if done.returncode:
-        raise RunError(f"{wrapper} ended with status {done.returncode}; the reason is in {log}")
+    status = run(arguments, log)
+    if status:
+        raise RunError(f"{wrapper} ended with status {status}; the reason is in {log}")
     with open(os.path.join(model_dir, f"result_{steps}.json"), encoding="utf-8") as file:
         return json.load(file)["export"]
+
+
+def run(command: Sequence[str], log: str) -> int:
+    """Runs a command; returns its exit status. Its output is appended to `log`."""
+    with open(log, "ab") as file:
+        # The child inherits the lock of the driver; see `train.locked`.
+        return subprocess.run(
+            command, stdout=file, stderr=subprocess.STDOUT, close_fds=False
+        ).returncode

@@ -94,4 +94,3 @@ class _Split:
     def take(self, indices: np.ndarray) -> _Split:
         """Returns the split of these examples, in the order of the indices."""
         return _Split({name: array[indices] for name, array in self.arrays.items()})
-

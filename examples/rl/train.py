@@ -32,7 +32,7 @@ from examples.rl import learner, policy, replay
 
 
 def main():
-    """Runs iterations until the task is solved."""
+    """Runs iterations until the task is solved, then evaluates the last export on other games."""
     args, task = parse(sys.argv[1:])
     with locked(args.run_dir):
         check_same_run(args, task)
@@ -40,16 +40,14 @@ def main():
         for iteration in range(task.iterations):
             path = os.path.join(args.run_dir, "iterations", f"{iteration:04d}.json")
             if not os.path.exists(path):
-                result = iterate(args, task, iteration, export)
-                with files.atomic_write(path) as file:
-                    json.dump(result, file)
-            with open(path, encoding="utf-8") as file:
-                result = json.load(file)
+                write_json(path, iterate(args, task, iteration, export))
+            result = read_json(path)
+            report(result)
             export = result["export"]
-            print(", ".join(f"{name} {value}" for name, value in result.items()), flush=True)
             if task.is_solved(result):
-                print(f"solved: {export}")
-                return
+                break
+        random = np.random.default_rng([args.seed, task.iterations, 2])
+        report({"final": export, **task.evaluate(policy.load(export), random, is_final=True)})
 
 
 def iterate(args, task, iteration, export):
@@ -135,16 +133,31 @@ def check_same_run(args, task):
     del settings["iterations"]  # may grow
     path = os.path.join(args.run_dir, "run.json")
     if not os.path.exists(path):
-        with files.atomic_write(path) as file:
-            json.dump(settings, file, indent=1)
-    with open(path, encoding="utf-8") as file:
-        found = json.load(file)
+        write_json(path, settings)
+    found = read_json(path)
     for name, value in settings.items():
         if found.get(name) != value:
             raise UsageError(
                 f"--run_dir={args.run_dir} holds a run with {name}={found.get(name)}, not {value}. "
                 "Use the same settings, or another folder"
             )
+
+
+def write_json(path, values):
+    """Writes a JSON file atomically."""
+    with files.atomic_write(path) as file:
+        json.dump(values, file, indent=1)
+
+
+def read_json(path):
+    """Returns the contents of a JSON file."""
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def report(values):
+    """Prints `name value, name value, ...`."""
+    print(", ".join(f"{name} {value}" for name, value in values.items()), flush=True)
 
 
 class Clock:

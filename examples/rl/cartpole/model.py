@@ -1,8 +1,8 @@
 """Q-network of DQN (Mnih et al. 2015, Nature 518, 529-533): a value for each action.
 
-    observation  float32 [batch, size]
-    action       label, int32 [batch]
-    target       label, float32 [batch]: n-step return, bootstrapped by the target network
+observation  float32 [batch, size]
+action       label, int32 [batch]
+target       label, float32 [batch]: n-step return, bootstrapped by the target network
 """
 
 from __future__ import annotations

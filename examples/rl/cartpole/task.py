@@ -78,8 +78,11 @@ class Task:
             "target": experience["reward"] + experience["discount"] * value,
         }
 
-    def evaluate(self, predict: Predict, random: np.random.Generator) -> dict[str, float]:
+    def evaluate(
+        self, predict: Predict, random: np.random.Generator, is_final: bool = False
+    ) -> dict[str, float]:
         """Returns the mean and the minimum return of greedy episodes."""
+        del is_final
         _, _, lengths, _ = play(predict, self.eval_episodes, 0.0, random)
         return {"mean_return": float(lengths.mean()), "min_return": float(lengths.min())}
 

@@ -1,8 +1,8 @@
 """Policy and value network of AlphaZero (Silver et al. 2018, Science 362, 1140-1144), small.
 
-    board    uint8 [batch, rows, columns, 2]: stones of the player to move, and of the other
-    policy   label, float32 [batch, columns]: shares of the visits of a search
-    value    label, float32 [batch]: result of the game for the player to move, -1 to 1
+board    uint8 [batch, rows, columns, 2]: stones of the player to move, and of the other
+policy   label, float32 [batch, columns]: shares of the visits of a search
+value    label, float32 [batch]: result of the game for the player to move, -1 to 1
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ class Task:
       num_games: games of an iteration, played in parallel.
       num_simulations: of the search of each move.
       sampled_moves: first moves of a game that are drawn by their visits.
-      eval_games: games of a match; each moves first in half of them.
+      eval_games: games of a match after each iteration; each moves first in half of them.
+      final_games: games of a match of the final evaluation.
       eval_simulations: simulations of the search in a match.
       solved: fraction of games won against each opponent at which the driver stops.
     """
@@ -33,9 +34,10 @@ class Task:
     num_games: int = 256
     num_simulations: int = 64
     sampled_moves: int = 10
-    eval_games: int = 200
+    eval_games: int = 40
+    final_games: int = 200
     eval_simulations: int = 64
-    solved: float = 0.99
+    solved: float = 0.975
 
     name = data.NAME
     labels = ("policy", "value")
@@ -58,16 +60,18 @@ class Task:
         del predict
         return experience
 
-    def evaluate(self, predict: Predict, random: np.random.Generator) -> dict[str, float]:
+    def evaluate(
+        self, predict: Predict, random: np.random.Generator, is_final: bool = False
+    ) -> dict[str, float]:
         """Returns the fractions of games won against random moves and against minimax of depth 2."""
+        num_games = self.final_games if is_final else self.eval_games
         player = self_play.searching(network(predict), self.eval_simulations)
         others = {
             "wins_against_random": opponents.random_player(random),
             "wins_against_minimax": opponents.minimax_player(random),
         }
         return {
-            name: self_play.match(player, opponent, self.eval_games)
-            for name, opponent in others.items()
+            name: self_play.match(player, opponent, num_games) for name, opponent in others.items()
         }
 
     def is_solved(self, metrics: dict[str, float]) -> bool:

@@ -53,6 +53,7 @@ NOT_RUN = {
     "python run_cpu.py --flagfile=configs/movielens_neumf.cfg": "tests/test_recommendation.py",
     "python run_cpu.py --flagfile=runs/movielens/flags.cfg": "tests/test_recommendation.py",
     "python run_tpu.py --flagfile=configs/movielens_neumf.cfg": "tests/test_tpu_embeddings.py",
+    "python -m examples.rl.train": "tests/examples/rl",
     "python -m tools.bert_checkpoint": "tests/tools/test_bert_checkpoint.py",
     "python -m tools.job_manifest": "tests/tools/test_job_manifest.py",
     "python -m tools.local_pods": "tests/tools/test_local_pods.py",

@@ -1,8 +1,8 @@
-"""Trains by acting: plays with the newest export, writes the replay buffer, trains, exports.
+r"""Trains by acting: plays with the newest export, writes the replay buffer, trains, exports.
 
 python -m examples.rl.train --task=cartpole --run_dir=runs/cartpole
 python -m examples.rl.train --task=connect_four --run_dir=runs/connect_four
-python -m examples.rl.train --task=connect_four --run_dir=runs/emulated \\
+python -m examples.rl.train --task=connect_four --run_dir=runs/emulated \
   --learner="run_tpu.py --tpu=emulator --tpu_topology=v2-8" --set=num_games=64,steps=100
 
 All state is in files of RUN_DIR. After a crash of any process the same command repeats the step

@@ -1,0 +1,1 @@
+"""DQN on CartPole-v1."""

@@ -3,6 +3,8 @@
 observation  float32 [batch, size]
 action       label, int32 [batch]
 target       label, float32 [batch]: n-step return, bootstrapped by the target network
+
+The target network is not here: its values are in the labels; see `task`.
 """
 
 from __future__ import annotations

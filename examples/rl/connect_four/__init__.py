@@ -1,0 +1,1 @@
+"""AlphaZero on Connect Four."""

@@ -3,6 +3,8 @@
 board    uint8 [batch, rows, columns, 2]: stones of the player to move, and of the other
 policy   label, float32 [batch, columns]: shares of the visits of a search
 value    label, float32 [batch]: result of the game for the player to move, -1 to 1
+
+Columns and rows are those of the data set.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class Task:
     def evaluate(
         self, predict: Predict, random: np.random.Generator, is_final: bool = False
     ) -> dict[str, float]:
-        """Returns the fractions of games won against random moves and against minimax of depth 2."""
+        """Returns the fractions of games won against random moves and minimax of depth 2."""
         num_games = self.final_games if is_final else self.eval_games
         player = self_play.searching(network(predict), self.eval_simulations)
         others = {

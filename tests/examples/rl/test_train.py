@@ -121,7 +121,7 @@ def run_fake(monkeypatch):
     return run
 
 
-class Crash(Exception):
+class CrashError(Exception):
     """Ends the driver."""
 
 
@@ -147,10 +147,10 @@ def test_a_crash_of_any_part_changes_nothing(run_fake, tmp_path, monkeypatch, wh
             return original(*args, **kwargs)
         if after:
             original(*args, **kwargs)
-        raise Crash
+        raise CrashError
 
     monkeypatch.setattr(where, name, crash_in_the_second_call)
-    with pytest.raises(Crash):
+    with pytest.raises(CrashError):
         run_fake(tmp_path / "crashed")
     assert run_fake(tmp_path / "crashed") == expected
     for whole, crashed in zip(results(tmp_path / "whole"), results(tmp_path / "crashed")):

@@ -11,7 +11,7 @@ import tensorflow as tf
 Predict = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
 
 # Batches are padded to a multiple: kernels are prepared anew for each batch size.
-_MULTIPLE = 64
+_MULTIPLE = 32
 
 
 def load(path: str) -> Predict:

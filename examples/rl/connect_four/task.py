@@ -28,16 +28,16 @@ class Task:
       solved: fraction of games won against each opponent at which the driver stops.
     """
 
-    iterations: int = 20
-    steps: int = 300
-    window: int = 6
-    num_games: int = 256
+    iterations: int = 12
+    steps: int = 600
+    window: int = 4
+    num_games: int = 512
     num_simulations: int = 64
     sampled_moves: int = 10
-    eval_games: int = 40
+    eval_games: int = 20
     final_games: int = 200
     eval_simulations: int = 64
-    solved: float = 0.975
+    solved: float = 1.0
 
     name = data.NAME
     labels = ("policy", "value")

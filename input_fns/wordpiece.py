@@ -197,6 +197,11 @@ def train(texts: Iterable[str], size: int, lower_case: bool) -> WordPieceTokeniz
             f"the text has {len(first)} special tokens, first and other characters of words, and "
             f"the vocabulary room for {size}: use a larger --vocab_size"
         )
+    # A merge costs as much as the longest word, and a word that becomes [UNK] needs no pieces.
+    long_word = tokenizers.Regex(rf"\A.{{{MAX_WORD_CHARACTERS + 1},}}\Z")
+    trained.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
+        [trained.pre_tokenizer, tokenizers.pre_tokenizers.Split(long_word, "removed")]
+    )
     trainer = tokenizers.trainers.WordPieceTrainer(
         vocab_size=size, special_tokens=first, limit_alphabet=0, show_progress=False
     )

@@ -111,6 +111,13 @@ def test_a_learnt_vocabulary_has_the_characters_that_the_text_needs():
         wordpiece.train(["ab!", "中 É"], 12, lower_case=True)
 
 
+def test_nothing_is_learnt_from_a_word_that_becomes_unk():
+    longest = "ab" * 100
+    assert longest in wordpiece.train([longest], 64, lower_case=True).pieces
+    learnt = wordpiece.train([f"{longest}a"], 64, lower_case=True)
+    assert learnt.pieces[5:] == ["a", "b", "##a", "##b"]
+
+
 def test_without_text_there_is_no_vocabulary():
     with pytest.raises(DataError, match="no text"):
         wordpiece.train(["", "  "], 64, lower_case=True)

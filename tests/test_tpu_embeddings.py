@@ -202,7 +202,7 @@ def test_hosts_that_read_the_same_examples_differ(excess, monkeypatch):
 
 
 def test_a_checkpoint_without_the_slots_of_a_table_is_an_error(tpu, trained, tmp_path):
-    shutil.copytree(trained("sgd")[1], tmp_path / "model")
+    shutil.copytree(trained("adam")[1], tmp_path / "model")
     more = ["--mode=train", f"--params={OPTIMIZERS['mixed']}", f"--train_steps={STEPS + 1}"]
     with pytest.raises(
         UsageError, match=r"items/Adagrad \[300, 4\] is missing from the checkpoint"

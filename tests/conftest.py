@@ -1,5 +1,6 @@
 """Fixtures shared by all tests. TensorFlow is imported and set up as in the wrappers."""
 
+import fcntl
 import gc
 import json
 import os
@@ -88,6 +89,27 @@ def minimize():
         return optimizers.apply_gradients(optimizer, gradients, params)
 
     return build
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory):
+    """Builds a folder once for all workers of pytest-xdist: `once(name, build)`. Read-only.
+
+    `build(path)` creates the folder; the result is its path.
+    """
+    top = tmp_path_factory.getbasetemp()
+    top = top.parent if "PYTEST_XDIST_WORKER" in os.environ else top
+
+    def make(name, build):
+        path, built = top / f"once_{name}", top / f"once_{name}.built"
+        with open(top / f"once_{name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not built.exists():
+                build(path)
+                built.touch()
+        return path
+
+    return make
 
 
 def make_raw_dataset(name="stripes", seed=3):

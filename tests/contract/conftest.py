@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -52,16 +53,20 @@ def run_case_on_tpu(run_tpu_with, contract_data_dir):
 
 
 @pytest.fixture(scope="session")
-def trained(run_case, tmp_path_factory, serve_in_this_process):
+def trained(run_case, once, tmp_path_factory, serve_in_this_process):
     """Returns the model_dir of a case after training, evaluation and export: `trained(case)`."""
 
     @functools.cache
     def train(case):
-        model_dir = tmp_path_factory.mktemp(case)
         arguments = [f"--train_steps={STEPS[case]}", "--params=learning_rate=0.01"]
-        with serve_in_this_process():
-            run_case(case, model_dir, *arguments, f"--export_dir={model_dir}/export")
-        return model_dir
+
+        def build(model_dir):
+            with serve_in_this_process():
+                run_case(case, model_dir, *arguments, f"--export_dir={model_dir}/export")
+
+        # Evaluations write into it.
+        copy = tmp_path_factory.mktemp(case)
+        return shutil.copytree(once(case, build), copy, dirs_exist_ok=True)
 
     return train
 

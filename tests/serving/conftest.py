@@ -1,5 +1,7 @@
 """Small exported models, with the predictions of the Estimator."""
 
+import pickle
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -18,14 +20,23 @@ DIGITS += ["--predict_batch_size=128", "--params=pixel_scale=0.0625", "--noexpor
 _ARITHMETIC = {}
 
 
-def make(run_with, folder, terms, depth, *arguments):
-    """Trains a model and exports it."""
-    every = [*arguments, f"--model_dir={folder}"]
-    run_with(*every, "--mode=train")
-    with tf.Graph().as_default():
-        exported = export_run(str(folder / "export"), *every)
-    _ARITHMETIC[exported.path] = {"terms": terms, "depth": depth}
-    return exported
+@pytest.fixture(scope="session")
+def make(run_with, once):
+    """Trains and exports a model: `make("cnn", terms, depth, *flags)` returns its `Exported`."""
+
+    def train_and_export(name, terms, depth, *arguments):
+        def build(folder):
+            every = [*arguments, f"--model_dir={folder}"]
+            run_with(*every, "--mode=train")
+            with tf.Graph().as_default():
+                exported = export_run(str(folder / "export"), *every)
+            (folder / "exported.pickle").write_bytes(pickle.dumps(exported))
+
+        exported = pickle.loads((once(name, build) / "exported.pickle").read_bytes())
+        _ARITHMETIC[exported.path] = {"terms": terms, "depth": depth}
+        return exported
+
+    return train_and_export
 
 
 @pytest.fixture(scope="session")
@@ -66,18 +77,18 @@ def assert_predicted(arithmetic):
 
 
 @pytest.fixture(scope="session")
-def cnn(run_with, digits_dir, tmp_path_factory):
+def cnn(make, digits_dir):
     """A small CNN with batch norm on the digits, stored as pixels; top 2 classes."""
     layers = "--params=layers=[conv:8:3,batch_norm,relu,pool:2,flatten,dense:16,relu]"
     every = ["--model=convnet", layers, *DIGITS, f"--data_dir={digits_dir}", "--export_top_k=2"]
     # The pixels; a convolution and five operations of batch norm; two layers with bias, the first
     # of 4x4 pixels of 8 channels.
     terms, depth = 4 * 4 * 8, 1 + 6 + 2 * 2
-    return make(run_with, tmp_path_factory.mktemp("cnn"), terms, depth, *every)
+    return make("cnn", terms, depth, *every)
 
 
 @pytest.fixture(scope="session")
-def mobilenet(run_with, digits_dir, tmp_path_factory):
+def mobilenet(make, digits_dir):
     """A narrow MobileNet on the digits, resized."""
     # A low momentum, so that the moving averages fit the images after 20 steps.
     params = "--params=version=1,width=0.25,batch_norm_momentum=0.5"
@@ -86,17 +97,17 @@ def mobilenet(run_with, digits_dir, tmp_path_factory):
     # The resized and scaled pixels; 27 convolutions, of at most 256 channels, with a product and a
     # sum of batch norm; the mean of the pixels; a layer with bias.
     terms, depth = 256, 4 + 27 * 3 + 2 + 2
-    return make(run_with, tmp_path_factory.mktemp("mobilenet"), terms, depth, *every)
+    return make("mobilenet", terms, depth, *every)
 
 
 @pytest.fixture(scope="session")
-def translator(run_with, text_flags, tmp_path_factory):
+def translator(make, text_flags):
     """A tiny Transformer."""
     # An encoder and a decoder layer as in tests/models/text/test_transformer.py, around them the
     # embedding and the logits; a log-softmax, and its sum over at most 32 tokens.
     terms, depth = 32, 32 + 52 + 10 + 6 + 32
     every = [*text_flags, "--train_steps=20"]
-    return make(run_with, tmp_path_factory.mktemp("translator"), terms, depth, *every)
+    return make("translator", terms, depth, *every)
 
 
 @pytest.fixture(scope="session", params=["cnn", "translator", slow("mobilenet")])

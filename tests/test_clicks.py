@@ -26,7 +26,7 @@ DLRM = [
 ]
 
 
-def test_a_click_log_is_trained_evaluated_and_served(tmp_path, eager):
+def test_a_click_log_is_trained_evaluated_and_served(tmp_path, serve_in_this_process, eager):
     data = clicks_data.prepare(
         tmp_path / "raw", clicks_data.lines(140), tmp_path / "data", min_frequency=3, hash_rows=7
     )
@@ -35,7 +35,8 @@ def test_a_click_log_is_trained_evaluated_and_served(tmp_path, eager):
     found = json.loads((tmp_path / "model" / "result_10.json").read_text())["eval"]
     assert found["examples"] == 10
     assert {"auc", "log_loss", "calibration", "calibration_error"} <= found.keys()
-    run(tmp_path / "model", "--mode=export", f"--export_dir={tmp_path / 'export'}")
+    with serve_in_this_process():
+        run(tmp_path / "model", "--mode=export", f"--export_dir={tmp_path / 'export'}")
     (version,) = (tmp_path / "export").iterdir()
     signatures = tf.saved_model.load(str(version)).signatures
     raw = [line.split("\t") for line in clicks_data.lines(140)[-10:]]

@@ -39,7 +39,7 @@ def run(data):
 
 
 @pytest.fixture(scope="module")
-def trained(run, tmp_path_factory):
+def trained(run, serve_in_this_process, tmp_path_factory):
     """A model_dir after 20 steps, with an evaluation and an export."""
     folder = tmp_path_factory.mktemp("neumf")
     run(
@@ -49,7 +49,8 @@ def trained(run, tmp_path_factory):
         "--save_checkpoints_steps=10",
         "--best_metric=hr_at_10",
     )
-    run(folder, "--mode=export", f"--export_dir={folder / 'export'}")
+    with serve_in_this_process():
+        run(folder, "--mode=export", f"--export_dir={folder / 'export'}")
     return folder
 
 

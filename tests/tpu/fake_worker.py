@@ -6,6 +6,7 @@ TPUClusterResolver and TPUEstimator find a TPU in it without any patches. It is 
 because a session that lists devices holds the GIL.
 """
 
+import signal
 import sys
 from concurrent import futures
 
@@ -64,7 +65,7 @@ def main():
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     print(port, flush=True)
-    server.wait_for_termination()
+    signal.pause()  # wait_for_termination() polls
 
 
 if __name__ == "__main__":

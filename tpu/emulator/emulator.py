@@ -22,9 +22,11 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import os
+from types import SimpleNamespace
 from unittest import mock
 
 import tensorflow as tf
+from tensorflow.python.framework import graph_io
 from tensorflow.python.tpu import tpu as tpu_lib
 
 from tpu.connect import topology
@@ -98,6 +100,8 @@ def _replacements(tpu_slice):
         *control_flow.replacements(),
         *host_io.replacements(),
         *embedding_ops.replacements(),
+        # For graph.pbtxt: a graph of many cores is large, and str() is ten times as fast.
+        (graph_io, "text_format", SimpleNamespace(MessageToString=lambda graph, **_: str(graph))),
         (tpu_lib, "split_compile_and_shard", _run_on_cores(tpu_lib.split_compile_and_shard)),
     ]
 

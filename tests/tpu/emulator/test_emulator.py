@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from google.protobuf import text_format
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from tests import numerics
@@ -177,6 +178,16 @@ def test_checkpoints_are_saved_between_loops(tmp_path):
         estimator.train(numbers, max_steps=10)
     saved = {int(path.stem.split("-")[1]) for path in tmp_path.glob("model.ckpt-*.index")}
     assert saved == {0, 4, 8, 10}
+
+
+def test_graphs_are_written_as_text(tmp_path):
+    with emulator.emulate("1x2"):
+        for value in (1.1, 2e-9, [1.5, np.inf], b'"\xff\n'):
+            tf.constant(value)
+        graph = tf.compat.v1.get_default_graph()
+        tf.io.write_graph(graph, str(tmp_path), "graph.pbtxt")
+    text = (tmp_path / "graph.pbtxt").read_text()
+    assert text_format.Parse(text, tf.compat.v1.GraphDef()) == graph.as_graph_def()
 
 
 def test_eval_metrics_are_of_all_cores_and_loss_of_core_0(tmp_path):

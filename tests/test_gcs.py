@@ -15,6 +15,15 @@ from tests import gcs as loopback
 BUCKET = "bucket"
 
 
+# Runs programs one after another in one process: TensorFlow is imported once.
+RUN_ALL = """
+import json, runpy, sys
+for arguments in json.loads(sys.argv[1]):
+    sys.argv = arguments
+    runpy.run_path(arguments[0], run_name="__main__")
+"""
+
+
 @pytest.fixture(scope="module")
 def storage(tmp_path_factory):
     """An empty gs://bucket."""
@@ -26,9 +35,9 @@ def storage(tmp_path_factory):
 def run(storage):
     """Runs a program with gs:// on the loopback: `run("run_cpu.py", "--mode=eval")`."""
 
-    def run_program(program, *arguments):
+    def run_program(*command):
         environment = {**os.environ, **storage.environment, "TF_CPP_MIN_LOG_LEVEL": "3"}
-        command = [sys.executable, program, *arguments]
+        command = [sys.executable, *command]
         return subprocess.run(command, env=environment, capture_output=True, text=True)
 
     return run_program
@@ -39,7 +48,7 @@ def trained(storage, run, raw_dataset, tmp_path_factory):
     """Flags of a model trained to step 20, with all folders on gs://."""
     photos = tmp_path_factory.mktemp("photos")
     write_photos(photos, raw_dataset)
-    done = run(
+    prepare = [
         "prepare_data.py",
         "--dataset=image_folder",
         "--name=stripes",
@@ -49,8 +58,7 @@ def trained(storage, run, raw_dataset, tmp_path_factory):
         "--image_size=7x5",
         "--shards=2",
         "--workers=1",
-    )
-    assert done.returncode == 0, done.stderr
+    ]
     flags = [
         "--model=mlp",
         "--dataset=stripes",
@@ -64,8 +72,8 @@ def trained(storage, run, raw_dataset, tmp_path_factory):
         "--noexport_check",
         "--seed=1",
     ]
-    more = ["--train_steps=20", "--export_dir=gs://bucket/export"]
-    done = run("run_cpu.py", *flags, *more)
+    train = ["run_cpu.py", *flags, "--train_steps=20", "--export_dir=gs://bucket/export"]
+    done = run("-c", RUN_ALL, json.dumps([prepare, train]))
     assert done.returncode == 0, done.stderr
     return flags
 

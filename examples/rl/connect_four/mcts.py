@@ -51,8 +51,8 @@ def search(
         noise /= noise.sum(axis=1, keepdims=True)
         trees.prior[:, 0] = (1 - NOISE_SHARE) * prior + NOISE_SHARE * noise
     for node in range(1, num_simulations + 1):
-        path = trees.descend(node)
-        trees.add(path, trees.expand(evaluate, path[-1][1], node))
+        path, leaf = trees.descend(node)
+        trees.add(path, trees.expand(evaluate, leaf, node))
     return trees.visits[:, 0]
 
 
@@ -76,22 +76,22 @@ class _Trees:
         """Follows the PUCT rule from every root to a leaf: a new node, or an end of the game.
 
         Returns:
-          `[(games, nodes, columns)]`, a step each, int `[k]` with fewer games in each; then
-          `(all games, leaves, None)`.
+          The path, `[(games, nodes, columns)]`, int `[k]` with fewer games in each step, and the
+          leaf of each game, int `[games]`.
         """
         leaf = np.zeros(len(self.games), int)
-        games, steps = self.games, []
+        games, path = self.games, []
         while len(games):
             nodes = leaf[games]
             column = self._select(games, nodes)
-            steps.append((games, nodes, column))
+            path.append((games, nodes, column))
             child = self.child[games, nodes, column]
             is_new = child == _NONE
             if is_new.any():
                 self._add_nodes(games[is_new], nodes[is_new], column[is_new], new)
             leaf[games] = np.where(is_new, new, child)
             games = games[~is_new & ~self.is_end[games, leaf[games]]]
-        return [*steps, (self.games, leaf, None)]
+        return path, leaf
 
     def _select(self, games, nodes):
         """Returns the column with the best upper confidence bound, int `[k]`."""
@@ -128,12 +128,11 @@ class _Trees:
 
     def add(self, path, value):
         """Adds the values of the leaves to the visits along the path."""
-        *steps, _ = path
         depth = np.zeros(len(self.games), int)
-        for games, _, _ in steps:
+        for games, _, _ in path:
             depth[games] += 1
-        for i, (games, nodes, column) in enumerate(steps):
-            # The players alternate: a step's mover is the leaf's player after an even number.
+        for i, (games, nodes, column) in enumerate(path):
+            # The players alternate: an even number of moves later the mover is to move again.
             sign = 1 - 2 * ((depth[games] - i) % 2)
             self.visits[games, nodes, column] += 1
             self.total[games, nodes, column] += sign * value[games]

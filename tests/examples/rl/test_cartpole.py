@@ -1,8 +1,11 @@
 """Episodes, n-step returns and targets of DQN."""
 
+import sys
+
 import numpy as np
 import pytest
 
+from common.errors import UsageError
 from examples.rl.cartpole import task
 
 
@@ -85,3 +88,9 @@ def test_a_seed_repeats_the_experience():
     for name, array in first.items():
         np.testing.assert_array_equal(array, again[name])
     assert len(first["reward"]) != len(other["reward"])
+
+
+def test_a_missing_gymnasium_is_an_error(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    with pytest.raises(UsageError, match="pip install gymnasium"):
+        task.play(None, 3, 1.0, np.random.default_rng(1))

@@ -5,6 +5,7 @@ import glob
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -92,6 +93,18 @@ def test_cartpole_trains_on_targets_of_the_export(run_here, tmp_path):
     found = run_here(tmp_path, "--task=cartpole", settings)
     assert [result["iteration"] for result in found] == [0, 1]
     assert all(result["mean_return"] >= 8 for result in found)
+
+
+@pytest.mark.slow
+def test_cartpole_is_solved(tmp_path):
+    pytest.importorskip("gymnasium", reason="gymnasium is not installed")
+    command = [sys.executable, "-m", "examples.rl.train", "--task=cartpole", "--seed=2"]
+    done = subprocess.run(
+        [*command, f"--run_dir={tmp_path}"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    final = done.stdout.splitlines()[-1]
+    assert final.startswith("final ")
+    assert float(re.search(r"mean_return ([\d.]+)", final)[1]) >= 475
 
 
 def fake_learner(run_dir, command, flags, steps):

@@ -4,6 +4,7 @@ python prepare_data.py --dataset=digits --data_dir=data/digits
 python prepare_data.py --dataset=cifar10 --source=folder/of/the/archive --data_dir=data/cifar10
 python prepare_data.py --dataset=image_folder --source=photos --data_dir=gs://bucket/photos
 python prepare_data.py --dataset=coco --source=folder/of/annotations/and/images --data_dir=data/coco
+python prepare_data.py --dataset=audio_folder --source=keywords --data_dir=data/keywords
 python prepare_data.py --dataset=parallel_text --source=texts --languages=en,de --data_dir=data/mt
 python prepare_data.py --dataset=houses:read --source=raw --name=houses --data_dir=data/houses
 python prepare_data.py --mode=inspect --data_dir=data/cifar10
@@ -115,6 +116,8 @@ def _describe(data):
         classes = f"{data.ratings.describe()}; "
     elif data.clicks:
         classes = f"{data.clicks.describe()}; "
+    elif data.audio:
+        classes = f"{classes}{data.audio.describe()}; "
     return f"{data.name}, {classes}{splits}"
 
 

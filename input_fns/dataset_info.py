@@ -15,6 +15,7 @@ from input_fns.dataset_json import FORMAT, to_json
 from input_fns.dataset_parts import (
     Annotations,
     AnnotationsSplit,
+    Audio,
     Clicks,
     Feature,
     Ratings,
@@ -33,6 +34,7 @@ __all__ = [
     "FORMAT",
     "Annotations",
     "AnnotationsSplit",
+    "Audio",
     "Clicks",
     "DatasetInfo",
     "Feature",
@@ -77,6 +79,7 @@ class DatasetInfo:
       annotations: metadata of boxes or masks of images, else None.
       ratings: metadata of interactions of users and items, else None.
       clicks: metadata of click logs, else None.
+      audio: metadata of recordings, else None.
     """
 
     name: str
@@ -92,6 +95,7 @@ class DatasetInfo:
     annotations: Annotations | None = None
     ratings: Ratings | None = None
     clicks: Clicks | None = None
+    audio: Audio | None = None
 
     @property
     def limits(self) -> dict[str, tuple[int, int | tuple[int, ...]]]:
@@ -105,6 +109,9 @@ class DatasetInfo:
             return {"user": (0, self.ratings.num_users), "item": (0, self.ratings.num_items)}
         if self.clicks:
             return {"categories": (0, self.clicks.table_rows)}
+        if self.audio:
+            tokens = {"tokens": (0, self.audio.vocab_size)} if self.audio.vocabulary else {}
+            return {"num_samples": (1, self.audio.max_samples + 1), **tokens}
         if not self.wordpiece:
             return {}
         max_length = self.wordpiece.max_length

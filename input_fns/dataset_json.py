@@ -22,6 +22,7 @@ from input_fns import DataError
 from input_fns.dataset_parts import (
     Annotations,
     AnnotationsSplit,
+    Audio,
     Clicks,
     Feature,
     Ratings,
@@ -74,7 +75,9 @@ def to_json(dataset: DatasetInfo) -> str:
     """Returns the text of `dataset.json`."""
     fields = {"format": FORMAT, **dataclasses.asdict(dataset)}
     del fields["data_dir"]
-    for name in ("labels", "properties", "wordpiece", "annotations", "ratings", "clicks"):
+    for name in (
+        *("labels", "properties", "wordpiece", "annotations", "ratings", "clicks", "audio"),
+    ):
         if not fields[name]:
             del fields[name]
     for name, split in dataset.splits.items():
@@ -142,6 +145,9 @@ def parse(content: str) -> dict[str, Any]:
         ),
         "clicks": fields.optional(
             "clicks", lambda value, where: _clicks(value, where, features, class_names)
+        ),
+        "audio": fields.optional(
+            "audio", lambda value, where: _audio(value, where, features, labels, class_names)
         ),
         "prepared_with": fields.optional("prepared_with", mapping) or {},
         "labels": labels,
@@ -412,6 +418,37 @@ def _clicks(
     ):
         raise DataError(f"{where}.vocabulary_rows must be below {where}.table_rows, one for each")
     return clicks
+
+
+def _audio(
+    value: Any,
+    where: str,
+    features: Mapping[str, Feature],
+    labels: tuple[str, ...],
+    class_names: tuple[str, ...],
+) -> Audio:
+    fields = Fields(value, where)
+    has_text = bool(fields.text("vocabulary"))
+    audio = Audio(
+        sample_rate=fields.integer("sample_rate", low=1, high=2**20),
+        max_samples=fields.integer("max_samples", low=1, high=_MAX_EXAMPLE_BYTES),
+        vocabulary=fields.file_name("vocabulary") if has_text else "",
+        vocab_size=fields.integer("vocab_size", low=2 * has_text, high=2**21 * has_text),
+        max_tokens=fields.integer("max_tokens", low=has_text, high=2**20 * has_text),
+    )
+    needed = {
+        "waveform": Feature("raw", "int16", (audio.max_samples,)),
+        "num_samples": Feature("raw", "int32", ()),
+    }
+    if has_text:
+        needed["tokens"] = Feature("raw", "int32", (audio.max_tokens,))
+    if features != needed or labels != ("tokens",) * has_text:
+        raise DataError(
+            f"features must be {', '.join(needed)}, raw, as {where} needs, and tokens a label"
+        )
+    if bool(class_names) == has_text:
+        raise DataError(f"{where} needs either class_names or a vocabulary")
+    return audio
 
 
 def _text_split(value: Any, where: str) -> TextSplit:

@@ -345,3 +345,34 @@ class Clicks:
         )
         missing = sum(self.missing.values())
         return f"{line}; {missing} missing values" if missing else line
+
+
+@dataclasses.dataclass(frozen=True)
+class Audio:
+    """Recordings with classes or with transcripts.
+
+    Its features are "waveform", int16 `[max_samples]`, padded with zeros, and "num_samples", an
+    int32 scalar. With transcripts it has the label "tokens", int32 `[max_tokens]`, padded with 0;
+    see `audio_pipeline`.
+
+    Attributes:
+      sample_rate: samples per second, Hz.
+      max_samples: samples of a row.
+      vocabulary: name of a file with the characters of the transcripts, one per line, in the order
+        of the tokens from 1; "" without transcripts. Token 0 is the blank of CTC.
+      vocab_size: number of tokens, with the blank; 0 without transcripts.
+      max_tokens: tokens of a row; 0 without transcripts.
+    """
+
+    sample_rate: int
+    max_samples: int
+    vocabulary: str = ""
+    vocab_size: int = 0
+    max_tokens: int = 0
+
+    def describe(self) -> str:
+        """Returns one line about the data set."""
+        line = f"{self.sample_rate} Hz, up to {self.max_samples / self.sample_rate:g} s"
+        if not self.vocabulary:
+            return line
+        return f"{line}, {self.vocab_size - 1} characters, texts of up to {self.max_tokens}"

@@ -174,6 +174,7 @@ def file_problems(data: DatasetInfo, split_names: Iterable[str]) -> Iterator[str
     found += [splits[name].side_file for name in split_names if name in splits]
     found += data.ratings.files if data.ratings else ()
     found += [data.clicks.vocabulary] if data.clicks else ()
+    found += [data.audio.vocabulary] if data.audio else ()
     for name in filter(None, found):
         path = os.path.join(data.data_dir, name)
         if not folders.is_file(path):

@@ -80,14 +80,15 @@ _define(
     flags.DEFINE_string,
     "vocabulary",
     "",
-    "Existing vocabulary (vocab.txt of BERT, or .model of SentencePiece for parallel_text), or the "
-    "folder of a prepared data set, local or gs://; default: a new vocabulary.",
+    "Existing vocabulary (vocab.txt of BERT, .model of SentencePiece for parallel_text, characters "
+    "of speech_manifest), or the folder of a prepared data set, local or gs://; default: new.",
 )
 _define(
     flags.DEFINE_boolean,
     "lower_case",
     True,
-    "Lower-case text for BERT and remove its accents (do_lower_case of uncased models).",
+    "Lower-case text for BERT and remove its accents (do_lower_case of uncased models); lower-case "
+    "the texts of speech_manifest.",
 )
 _define(
     flags.DEFINE_integer,
@@ -223,6 +224,28 @@ _define(
     lower_bound=3,
     upper_bound=2**31 - 1,
 )
+_define(
+    flags.DEFINE_integer,
+    "sample_rate",
+    16000,
+    "Samples per second of the stored audio, Hz; recordings of other rates are resampled.",
+    lower_bound=8000,
+    upper_bound=48000,
+)
+_define(
+    flags.DEFINE_float,
+    "max_seconds",
+    16.0,
+    "Length of a row of audio; longer recordings are left out and listed.",
+    lower_bound=0.1,
+    upper_bound=600.0,
+)
+_define(
+    flags.DEFINE_string,
+    "test_speaker",
+    "",
+    "Speaker of fsdd whose recordings are the split 'test', such as theo.",
+)
 for _name in ("validation", "test"):
     _define(
         flags.DEFINE_float,
@@ -273,7 +296,7 @@ def _check_text(path):
 
 
 for _name in (
-    *("data_dir", "source", "csv", "vocabulary", "contact_sheet", "name"),
+    *("data_dir", "source", "csv", "vocabulary", "contact_sheet", "name", "test_speaker"),
     *("image_folder", "mask_folder", "image_suffix", "mask_suffix"),
 ):
     flags.register_validator(

@@ -30,7 +30,7 @@ class Source:
     takes: tuple[str, ...] = ()
     is_shuffled: bool = False
     encoder: str = ""
-    defaults: Mapping[str, int | str] = dataclasses.field(default_factory=dict)
+    defaults: Mapping[str, float | str] = dataclasses.field(default_factory=dict)
     tasks: tuple[str, ...] = ()
     holds_out: bool = False
 
@@ -45,6 +45,7 @@ _PRETRAINING = (
     "short_seq_prob",
 )
 _MASKS = ("mask_folder", "mask_values", "ignored")
+_AUDIO = ("sample_rate", "max_seconds", "workers", "name", *_HOLD_OUT)
 _IMAGES = ("image_size", "channels", "workers", "name", *_HOLD_OUT)
 
 
@@ -140,6 +141,26 @@ SOURCES = {
         ("source",),
         ("name", "min_frequency", "hash_rows", "max_rows", *_HOLD_OUT[:2]),
         holds_out=True,
+    ),
+    "audio_folder": Source(
+        "audio_folder",
+        ("source",),
+        ("class_names", *_AUDIO),
+        is_shuffled=True,
+        defaults={"max_seconds": 1.5},
+    ),
+    "fsdd": Source(
+        "fsdd",
+        ("source",),
+        ("test_speaker", *_AUDIO),
+        is_shuffled=True,
+        defaults={"sample_rate": 8000, "max_seconds": 1.5},
+    ),
+    "speech_manifest": Source(
+        "speech_manifest",
+        ("source",),
+        ("vocabulary", "group_column", "lower_case", *_AUDIO),
+        is_shuffled=True,
     ),
     "tfds": Source("tfds", takes=("source", *_IMAGES)),
 }

@@ -1,126 +1,21 @@
-"""A folder of images with one sub-folder per class, as in Keras and PyTorch.
-
-SOURCE/CLASS/anything.jpg                one split, "train"
-SOURCE/{train,val,test}/CLASS/...        one split per folder
-"""
+"""Images with one folder for each class, as in Keras and PyTorch; see `class_folders`."""
 
 from __future__ import annotations
 
-import os
-
-import numpy as np
-
-from common import folders
-from common.names import is_line, printable
-from input_fns import DataError
-from input_fns.convert import decoded_images
+from input_fns.convert import class_folders, decoded_images
 from input_fns.convert.image_files import ImageFiles
-from input_fns.convert.source import Options, RawDataset, is_split, split_names
+from input_fns.convert.source import Options, RawDataset
 
 
 def read(options: Options) -> RawDataset:
     """Returns the splits; classes are sorted by name unless `class_names` is set.
 
-    Follows links, visits each folder once, and keeps a file with several names in one split.
-
     Raises:
-      DataError: there are no classes, the splits have different classes, a class has no image, or
-        a file is in two classes or two splits.
+      DataError: see `class_folders.read`.
     """
-    found = _folders(options.source)
-    if found and all(map(is_split, found)):
-        names = split_names(found, f"--source={options.source}")
-        splits = {ours: os.path.join(options.source, name) for ours, name in names.items()}
-    else:
-        splits = {"train": options.source}
-    reference = splits.get("train") or next(iter(splits.values()))
-    class_names = options.class_names or tuple(_folders(reference))
-    if len(class_names) < 2:
-        raise DataError(
-            f"--source={options.source} should have a folder for each class, "
-            f"and has {len(class_names)}"
-        )
-    for folder in splits.values():
-        _check_classes(folder, class_names)
-    roots = _roots(options.source, splits.values(), class_names)
-    seen = {}
-    return RawDataset(
-        options.dataset,
-        class_names,
-        {
-            name: _read_split(folder, class_names, options, roots, seen)
-            for name, folder in splits.items()
-        },
-    )
-
-
-def _check_classes(folder, class_names):
-    found = set(_folders(folder))
-    if found != set(class_names):
-        missing, more = sorted(set(class_names) - found), sorted(found - set(class_names))
-        raise DataError(
-            f"{folder} should have the classes {', '.join(class_names)}; "
-            f"missing: {', '.join(missing) or 'none'}; unknown: {', '.join(more) or 'none'}"
-        )
-
-
-def _roots(source, splits, class_names):
-    """Returns the identities of the folders of all classes and splits."""
-    paths = [os.path.join(split, name) for split in splits for name in class_names]
-    paths += [] if source in splits else splits
-    path_of = {folders.identity(source): source}
-    for path in paths:
-        first = path_of.setdefault(folders.identity(path), path)
-        if first != path:
-            raise DataError(f"{path} and {first} are the same folder")
-    return set(path_of)
-
-
-def _read_split(folder, class_names, options, roots, seen):
-    """Returns a split; `seen` is `{identity: (path, split and class)}` of the images so far."""
-    paths, labels, groups = [], [], {}
-    for label, name in enumerate(class_names):
-        for path in _images(os.path.join(folder, name), set(roots)):
-            identity = folders.identity(path)
-            first, place = seen.setdefault(identity, (path, (folder, name)))
-            if place != (folder, name):
-                raise DataError(
-                    f"{printable(path)} and {printable(first)} are the same file, which cannot be "
-                    "in two classes or in two splits"
-                )
-            groups.setdefault(identity, len(groups))
-            paths.append(path)
-            labels.append(label)
-    twice = len(groups) < len(paths)
-    numbers = np.array([groups[folders.identity(path)] for path in paths]) if twice else None
-    return ImageFiles(np.array(paths, object), np.array(labels, np.int64), options, numbers)
-
-
-def _images(folder, visited):
-    files = [
-        path
-        for path in folders.files(folder, visited)
-        if path.lower().endswith(decoded_images.EXTENSIONS)
-    ]
-    if not files:
-        raise DataError(
-            f"{folder} holds no image: no file ends in {', '.join(decoded_images.EXTENSIONS)}"
-        )
-    return sorted(files)
-
-
-def _folders(path):
-    if not folders.is_folder(path):
-        raise DataError(f"--source={path} is not a folder")
-    found = [
-        name
-        for name in folders.names(path)
-        if not name.startswith(".") and folders.is_folder(os.path.join(path, name))
-    ]
-    for name in found:
-        if not is_line(name):
-            raise DataError(
-                f"{path} has a folder {name!a}, which cannot be the name of a class: it must be "
-                "UTF-8 without control characters"
-            )
-    return found
+    class_names, found = class_folders.read(options, "image", decoded_images.EXTENSIONS)
+    splits = {
+        name: ImageFiles(files.paths, files.labels, options, files.groups)
+        for name, files in found.items()
+    }
+    return RawDataset(options.dataset, class_names, splits)

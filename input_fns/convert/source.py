@@ -11,7 +11,15 @@ import numpy as np
 from common.names import is_plain_name
 from input_fns import DataError
 from input_fns.convert.boxes import Notes
-from input_fns.dataset_info import Annotations, Clicks, Feature, Ratings, Text, WordPiece
+from input_fns.dataset_info import (
+    Annotations,
+    Audio,
+    Clicks,
+    Feature,
+    Ratings,
+    Text,
+    WordPiece,
+)
 
 # Name of a split in folders, files and columns -> name in this package.
 SPLIT_NAMES = {
@@ -96,6 +104,9 @@ class Options:
     min_frequency: int = 10
     hash_rows: int = 100
     max_rows: int = 2**22
+    sample_rate: int = 16000
+    max_seconds: float = 16.0
+    test_speaker: str = ""
     validation_fraction: float | None = None
     test_fraction: float | None = None
     seed: int = 0
@@ -203,6 +214,7 @@ class RawDataset:
         of no image that is there, and the writer adds those of the rows.
       ratings: metadata of interactions of users and items, else None.
       clicks: metadata of click logs, else None.
+      audio: metadata of recordings, else None.
     """
 
     name: str
@@ -216,3 +228,4 @@ class RawDataset:
     annotations: Annotations | None = None
     ratings: Ratings | None = None
     clicks: Clicks | None = None
+    audio: Audio | None = None

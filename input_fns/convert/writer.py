@@ -36,7 +36,7 @@ _OURS = re.compile(
     r"|vocabulary-[0-9a-f]{8}\.model"
     r"|vocab-[0-9a-f]{8}\.txt"
     r"|questions-.+-[0-9a-f]{8}\.json"
-    r"|(users|items|categories)-[0-9a-f]{8}\.txt"
+    r"|(users|items|categories|characters)-[0-9a-f]{8}\.txt"
     r"|negatives-.+-[0-9a-f]{8}\.bin"
 )
 
@@ -88,6 +88,7 @@ def write(
             annotations=_annotations(raw, writers),
             ratings=raw.ratings,
             clicks=raw.clicks,
+            audio=raw.audio,
         )
         before_commit()
         _commit(complete, writers, raw.files)

@@ -1,0 +1,97 @@
+"""A split of WAV files: read, mixed to mono, resampled once and stored as 16-bit samples."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from common.names import printable
+from input_fns.convert import wav_files
+from input_fns.convert.image_files import each, name_in
+from input_fns.convert.source import Broken, Options, Row
+from input_fns.dataset_info import Audio, Feature
+
+EXTENSIONS = (".wav",)
+
+
+@dataclasses.dataclass(frozen=True)
+class Recordings:
+    """A `RawSplit` of WAV files.
+
+    Attributes:
+      paths: objects `[size]`, paths of the files, local or gs://.
+      options: `source`, `sample_rate`, `max_seconds` and `workers` are used.
+      labels: classes, int64 `[size]`, or None without classes.
+      tokens: int32 `[size, max_tokens]`, the transcripts, or None with classes.
+      groups: `[size]`, equal where examples must stay in one split; None: each is its own.
+    """
+
+    paths: np.ndarray
+    options: Options
+    labels: np.ndarray | None = None
+    tokens: np.ndarray | None = None
+    groups: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the rows."""
+        return len(self) * sum(feature.num_bytes for feature in self._features.values())
+
+    @property
+    def _features(self):
+        features = {
+            "waveform": Feature("raw", "int16", (max_samples(self.options),)),
+            "num_samples": Feature("raw", "int32", ()),
+        }
+        if self.tokens is not None:
+            features["tokens"] = Feature("raw", "int32", self.tokens.shape[1:])
+        return features
+
+    def take(self, indices: Sequence[int]) -> Recordings:
+        """Returns the split of these examples, in the order of the indices."""
+        rows = {
+            name: None if values is None else values[indices]
+            for name, values in (
+                ("labels", self.labels),
+                ("tokens", self.tokens),
+                ("groups", self.groups),
+            )
+        }
+        return dataclasses.replace(self, paths=self.paths[indices], **rows)
+
+    def __iter__(self) -> Iterator[Row | Broken]:
+        features, size = self._features, max_samples(self.options)
+        read = functools.partial(
+            wav_files.read_many,
+            sample_rate=self.options.sample_rate,
+            max_seconds=self.options.max_seconds,
+        )
+        found = each(read, self.paths.tolist(), self.options.workers)
+        for number, (path, samples) in enumerate(found):
+            if isinstance(samples, str):
+                yield Broken(printable(path), samples)
+                continue
+            values = {
+                "waveform": np.pad(samples, (0, size - len(samples))).astype("<i2").tobytes(),
+                "num_samples": np.array(len(samples), "<i4").tobytes(),
+            }
+            if self.tokens is not None:
+                values["tokens"] = self.tokens[number].astype("<i4").tobytes()
+            yield Row(values, features, name_in(self.options.source, path))
+
+
+def max_samples(options: Options) -> int:
+    """Returns the samples of a row: `max_seconds` at `sample_rate`."""
+    return math.ceil(options.max_seconds * options.sample_rate)
+
+
+def metadata(options: Options, **of_text) -> Audio:
+    """Returns the metadata of a data set."""
+    return Audio(options.sample_rate, max_samples(options), **of_text)

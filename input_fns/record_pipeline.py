@@ -96,6 +96,11 @@ class RecordPipeline:
             found["num_items"] = self.data.ratings.num_items
         if self.data.clicks:
             found["table_rows"] = self.data.clicks.table_rows
+        if self.data.audio:
+            found["sample_rate"] = self.data.audio.sample_rate
+        if self.data.audio and self.data.audio.vocabulary:
+            found["vocab_size"] = self.data.audio.vocab_size
+            found["max_tokens"] = self.data.audio.max_tokens
         if "image" in self.features:
             found["image_size"] = tuple(self.features["image"].shape[:2])
         return found

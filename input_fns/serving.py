@@ -17,6 +17,7 @@ IMAGE_BYTES = "image_bytes"
 TF_EXAMPLE = "tf_example"
 CLASSIFY = "classify"
 TEXT = "text"
+AUDIO_BYTES = "audio_bytes"
 
 EXAMPLES = "examples"
 

@@ -97,6 +97,12 @@ flags.DEFINE_list(
     "Rows of the embedding tables for --dataset=synthetic without data_dir: USERS,ITEMS for "
     "--synthetic_task=ratings, the rows of each category for clicks.",
 )
+flags.DEFINE_list(
+    "synthetic_audio",
+    None,
+    "Recordings for --dataset=synthetic without data_dir: RATE,SAMPLES, the samples per second and "
+    "those of a row, or RATE,SAMPLES,VOCABULARY,TOKENS for transcripts.",
+)
 
 flags.DEFINE_string("model_dir", None, "Folder for checkpoints and results, local or gs://.")
 flags.DEFINE_string(
@@ -360,7 +366,7 @@ def is_own_dataset(name: str) -> bool:
 
 
 @flags.multi_flags_validator(
-    ["dataset", "data_dir", "image_size", "synthetic_text", "synthetic_tables"]
+    ["dataset", "data_dir", "image_size", "synthetic_text", "synthetic_tables", "synthetic_audio"]
 )
 def _check_data(values):
     if is_own_dataset(values["dataset"] or ""):
@@ -369,11 +375,11 @@ def _check_data(values):
         raise flags.ValidationError(
             "--data_dir is missing: name the folder written by prepare_data.py"
         )
-    shapes = ("data_dir", "image_size", "synthetic_text", "synthetic_tables")
+    shapes = ("data_dir", "image_size", "synthetic_text", "synthetic_tables", "synthetic_audio")
     if all(values[name] is None for name in shapes):
         raise flags.ValidationError(
-            "--dataset=synthetic needs --image_size, --synthetic_text, --synthetic_tables or "
-            "--data_dir"
+            "--dataset=synthetic needs --image_size, --synthetic_text, --synthetic_tables, "
+            "--synthetic_audio or --data_dir"
         )
     return True
 
@@ -402,6 +408,19 @@ def _check_synthetic_tables(values):
     if not is_valid or not rows or (task == "ratings" and len(rows) != 2):
         what = "USERS,ITEMS" if task == "ratings" else "the rows of each category, such as 100,5000"
         raise flags.ValidationError(f"--synthetic_tables={shown} must be {what}")
+    return True
+
+
+@flags.validator("synthetic_audio")
+def _check_synthetic_audio(sizes):
+    if sizes is None:
+        return True
+    is_valid = all(text.isdecimal() and 0 < int(text) < 2**24 for text in sizes)
+    if not is_valid or len(sizes) not in (2, 4) or (len(sizes) == 4 and int(sizes[2]) < 2):
+        raise flags.ValidationError(
+            f"{','.join(sizes)} must be RATE,SAMPLES or RATE,SAMPLES,VOCABULARY,TOKENS, such as "
+            "16000,256000,29,400"
+        )
     return True
 
 

@@ -11,6 +11,8 @@ from common.errors import UsageError
 from engine.cli.flags import FLAGS, TRANSLATION, is_own_dataset
 from input_fns import augment, caching, inspection, synthetic
 from input_fns import dataset_info as datasets
+from input_fns.audio_pipeline import AudioPipeline
+from input_fns.augment import audio as audio_augment
 from input_fns.clicks_pipeline import ClicksPipeline
 from input_fns.detection_pipeline import DetectionPipeline
 from input_fns.image_pipeline import ImagePipeline
@@ -54,6 +56,8 @@ def from_flags(splits: list[str], params: dict[str, Any] | None = None) -> Pipel
         return _ratings_pipeline(data, is_synthetic, params or {})
     if data.clicks:
         return _clicks_pipeline(data, is_synthetic)
+    if data.audio:
+        return _audio_pipeline(data, is_synthetic)
     if data.labels or set(data.features) != {"image"} or not data.num_classes:
         return _record_pipeline(data, is_synthetic)
     augmentation = augment.parse(FLAGS.augment)
@@ -87,6 +91,14 @@ def _clicks_pipeline(data, is_synthetic):
     _reject_flags(("augment", "image_size"), f"needs images, but {data.name} has clicks")
     pipeline = ClicksPipeline(data, _cache())
     return SyntheticPipeline(data, pipeline.features) if is_synthetic else pipeline
+
+
+def _audio_pipeline(data, is_synthetic):
+    _reject_flags(("image_size",), f"needs images, but {data.name} has recordings")
+    pipeline = AudioPipeline(data, audio_augment.parse(FLAGS.augment), _cache())
+    if is_synthetic:
+        return SyntheticPipeline(data, pipeline.features, masks=pipeline.augmentation.masks)
+    return pipeline
 
 
 def _annotated_pipeline(data, is_synthetic):
@@ -174,6 +186,9 @@ def _dataset(is_synthetic, splits):
         is_ratings = FLAGS.synthetic_task == "ratings"
         make = synthetic.ratings_dataset if is_ratings else synthetic.clicks_dataset
         return make(*map(int, FLAGS.synthetic_tables))
+    if FLAGS.synthetic_audio is not None:
+        sizes = [*map(int, FLAGS.synthetic_audio), 0, 0][:4]
+        return synthetic.audio_dataset(*sizes, FLAGS.synthetic_classes)
     if FLAGS.synthetic_task in ANNOTATION_TASKS:
         make = synthetic.annotated_dataset
         return make(FLAGS.synthetic_task, FLAGS.image_size, FLAGS.synthetic_classes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import tensorflow as tf
@@ -70,7 +70,7 @@ def parse(text: str) -> Augmentation:
     Raises:
       DataError: an operation is unknown, or its arguments or its position are invalid.
     """
-    operations = [_operation(word) for word in text.split()]
+    operations = [make_operation(word, _OPERATIONS) for word in text.split()]
     ranks = [_rank(operation) for operation in operations]
     if ranks != sorted(ranks):
         raise DataError(
@@ -104,11 +104,20 @@ def _rank(operation):
     return len(_FIRST)
 
 
-def _operation(text):
+def make_operation(text: str, operations: Mapping[str, tuple[Callable, tuple]]):
+    """Returns the operation that a word of `--augment` describes.
+
+    Args:
+      text: such as "crop:4".
+      operations: `{name: (class, arguments)}`; an argument is its name, lowest and highest value.
+
+    Raises:
+      DataError: the operation is unknown, or its arguments are invalid.
+    """
     name, *values = text.split(":")
-    if name not in _OPERATIONS:
-        raise DataError(f"--augment: '{name}' is unknown; valid are {', '.join(_OPERATIONS)}")
-    make, arguments = _OPERATIONS[name]
+    if name not in operations:
+        raise DataError(f"--augment: '{name}' is unknown; valid are {', '.join(operations)}")
+    make, arguments = operations[name]
     usage = ":".join([name, *(argument for argument, _, _ in arguments)])
     if len(values) != len(arguments):
         raise DataError(f"--augment: '{text}' must be {usage}")

@@ -1,0 +1,116 @@
+"""Speech recognition: log-mel spectrograms, a Conformer encoder and a CTC head.
+
+`conformer_ctc_small` and `_medium` have the sizes of Gulati et al. 2020, arXiv:2005.08100, table 1.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import tensorflow as tf
+
+from models.model import Loss, Model, ModelError
+from models.speech import conformer, ctc, ctc_decoding, log_mel
+from models.speech.error_rates import ErrorRates
+
+
+def default_params(num_blocks, hidden_size, num_heads):
+    """Returns the hyperparameters."""
+    return {
+        **log_mel.default_params(),
+        **conformer.default_params(num_blocks, hidden_size, num_heads),
+        "vocab_size": 0,  # set by the data set, with the blank
+        "max_tokens": 0,  # set by the data set: tokens of a row
+        "beam_width": 1,  # of the prefix beam search; 1: greedy decoding
+        "precision": "float32",  # or bfloat16, of the encoder
+    }
+
+
+def check_params(params):
+    """Raises `ModelError` for a value out of range."""
+    log_mel.check_params(params)
+    conformer.check_params(params)
+    for name, lowest in (("vocab_size", 2), ("max_tokens", 1), ("beam_width", 1)):
+        if params[name] < lowest:
+            raise ModelError(f"{name}={params[name]} must be at least {lowest}")
+
+
+def inference(features, params, training):
+    """Computes logits of the tokens of each frame.
+
+    Args:
+      features: `{"waveform": float32 [batch, max_samples], "num_samples": int32 [batch]}`, and the
+        masks of SpecAugment; see `log_mel`.
+      params: see `default_params`.
+      training: True turns dropout on.
+
+    Returns:
+      `{"logits": [batch, frames, vocab_size] of params["precision"], "num_frames": int32 [batch]}`.
+    """
+    x, num_frames = log_mel.log_mel(features, params)
+    x = tf.cast(x, params["precision"])
+    x, num_frames = conformer.encode(x, num_frames, params, training)
+    logits = tf.compat.v1.layers.dense(x, params["vocab_size"], name="logits")
+    return {"logits": logits, "num_frames": num_frames}
+
+
+def losses(features, labels, outputs, params):
+    """CTC loss per token; recordings that are too short for their text have no weight."""
+    num_frames = log_mel.num_frames_of(features["num_samples"], params)
+    num_frames = conformer.num_frames_after(num_frames)
+    tokens = labels["tokens"]
+    values = ctc.loss(tokens, outputs["logits"], num_frames)
+    num_tokens = tf.math.count_nonzero(tokens, axis=1, dtype=tf.float32)
+    is_possible = tf.cast(ctc.num_required_frames(tokens) <= num_frames, tf.float32)
+    # The mean over all tokens of the global batch: long texts count more than short ones.
+    weights = num_tokens * is_possible
+    return {"ctc": Loss(tf.math.divide_no_nan(values, num_tokens), weights)}
+
+
+def eval_outputs(features, labels, outputs, params):
+    """Returns one small tensor: host metrics predict the split."""
+    del features, labels, params
+    return {"num_frames": outputs["num_frames"]}
+
+
+def predictions(features, outputs, params):
+    """Returns `{"tokens": int32 [batch, max_tokens], "score": float32 [batch]}`.
+
+    The score is the log probability of the text, with greedy decoding of its best alignment.
+    """
+    del features
+    arguments = outputs["logits"], outputs["num_frames"], params["max_tokens"]
+    if params["beam_width"] == 1:
+        tokens, score = ctc_decoding.greedy(*arguments)
+    else:
+        tokens, score = ctc_decoding.beam_search(*arguments, params["beam_width"])
+    return {"tokens": tokens, "score": score}
+
+
+def host_metrics(params, pipeline):
+    """Word and character error rate of the whole split."""
+    del params
+    if not hasattr(pipeline, "to_text"):  # synthetic data has no vocabulary
+        return []
+    return [ErrorRates(pipeline.to_text)]
+
+
+def _model(name, *sizes):
+    return Model(
+        name,
+        functools.partial(default_params, *sizes),
+        inference,
+        losses,
+        predictions,
+        eval_outputs=eval_outputs,
+        host_metrics=host_metrics,
+        check_params=check_params,
+        features=("waveform", "num_samples"),
+        labels=("tokens",),
+        dataset_properties=("vocab_size", "max_tokens", "sample_rate"),
+    )
+
+
+TINY = _model("conformer_ctc_tiny", 4, 96, 4)
+SMALL = _model("conformer_ctc_small", 16, 144, 4)
+MEDIUM = _model("conformer_ctc_medium", 16, 256, 4)

@@ -18,9 +18,9 @@ from engine.checkpoints import writer
 from engine.cli import flags, prepare_data_flags
 from models import registry
 from models.text import bert
-from tests import formats, shapes_data
+from tests import audio_data, formats, shapes_data
 from tests.input_fns.convert import text_data
-from tools import keras_weights
+from tools import digit_strings, keras_weights
 
 ROOT = pathlib.Path(__file__).parents[1]
 PROGRAM_FLAGS = {
@@ -258,6 +258,7 @@ def _files(tmp_path, monkeypatch, pair_files):
     write_sst2(tmp_path / "SST-2")
     write_texts(tmp_path)
     write_annotated_images(tmp_path)
+    audio_data.write_fsdd(tmp_path / "recordings")
     shapes_data.write_coco(tmp_path / "shapes", {"train": 16, "val": 20})
     (tmp_path / "new.en").symlink_to(pair_files / "test.en")
     with tf.Graph().as_default(), tf.compat.v1.Session():
@@ -270,7 +271,9 @@ def run(prepare, run_with, run_tpu_with):
     """Runs a shortened command."""
 
     def run_command(program, *arguments):
-        if program == "-m":
+        if program == "-m" and arguments[0] == "tools.digit_strings":
+            digit_strings.main(list(arguments[1:]))
+        elif program == "-m":
             assert arguments[0] == "tools.keras_weights"
             keras_weights.main(*arguments[1:])
         elif program == "prepare_data.py":
@@ -283,6 +286,11 @@ def run(prepare, run_with, run_tpu_with):
     return run_command
 
 
+def _order(words):
+    """Sorts tools that write raw data before the preparation of data, and that before others."""
+    return 0 if "tools.digit_strings" in words else 1 + ("prepare" not in words[0])
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("_files")
 # tests/test_docs.py runs own_model.md and own_data.md, whose pages contain the code.
@@ -291,7 +299,7 @@ def test_commands_run(page, run):
     made = [words[-1] for words in COMMANDS[page] if words[0] == "prepare_data.py"]
     before = [words for words in BEFORE if words[-1] not in made]
     # A page may train before it prepares the data.
-    for words in sorted([*before, *COMMANDS[page]], key=lambda words: "prepare" not in words[0]):
+    for words in sorted([*before, *COMMANDS[page]], key=_order):
         if "--mode=check" in words:
             with pytest.raises(SystemExit) as end:
                 run(*words)

@@ -9,6 +9,7 @@ from absl import flags
 from engine.cli import hparams, pipelines
 from engine.train import forward
 from input_fns import augment, synthetic
+from input_fns.augment import audio
 from models import registry
 from tests.marks import slow
 
@@ -21,8 +22,15 @@ RATINGS = [path for path in _ALL if path.stem == "movielens_neumf"]
 CLICKS = [path for path in _ALL if path.stem.startswith("criteo_")]
 SYNTHETIC = [path for path in _ALL if path.stem.startswith("synthetic_")]
 TABLES = [*RATINGS, *CLICKS, *SYNTHETIC]
+# Samples per second, samples of a row, and the vocabulary and its tokens or the number of classes.
+AUDIO = {
+    "fsdd_keywords": (8000, 12000, 0, 0, 10),
+    "fsdd_digits_ctc": (8000, 48000, 11, 7, 0),
+    "librispeech_conformer_v3-8": (16000, 256000, 29, 400, 0),
+}
+OTHERS = {*MASKS, *AUDIO}
 CONFIGS = [
-    path for path in _ALL if path not in BERT + DETECTION + TABLES and path.stem not in MASKS
+    path for path in _ALL if path not in BERT + DETECTION + TABLES and path.stem not in OTHERS
 ]
 # Trainable parameters, worked out layer by layer.
 PARAMETERS = {
@@ -240,3 +248,32 @@ def test_a_synthetic_recipe_is_read(path):
     properties = pipelines.from_flags(["train"]).properties
     model = registry.find(recipe.model)
     model.check_params(hparams.resolve(model, recipe.params, properties))
+
+
+@pytest.mark.parametrize("name", [*list(AUDIO)[:2], slow("librispeech_conformer_v3-8")])
+def test_a_recipe_of_speech_is_built(name):
+    recipe = flags.FLAGS
+    recipe.unparse_flags()
+    path = pathlib.Path(__file__).parents[1] / "configs" / f"{name}.cfg"
+    recipe(["program", f"--flagfile={path}", "--data_dir=d", "--model_dir=m"])
+    audio.parse(recipe.augment)
+    model = registry.find(recipe.model)
+    sample_rate, max_samples, vocab_size, max_tokens, num_classes = AUDIO[name]
+    sizes = {"vocab_size": vocab_size, "max_tokens": max_tokens, "num_classes": num_classes}
+    properties = {"sample_rate": sample_rate, **{key: n for key, n in sizes.items() if n}}
+    params = hparams.resolve(model, recipe.params, properties)
+    batch = [recipe.train_batch_size]
+    with tf.Graph().as_default():
+        features = {
+            "waveform": tf.compat.v1.placeholder(tf.float32, [*batch, max_samples]),
+            "num_samples": tf.compat.v1.placeholder(tf.int32, batch),
+        }
+        outputs = forward.infer(model, features, params, training=True)
+        labels = {"tokens": tf.ones([*batch, max_tokens], tf.int32)}
+        labels = tf.zeros(batch, tf.int32) if num_classes else labels
+        terms = model.losses(features, labels, outputs, params)
+        variables = tf.compat.v1.trainable_variables()
+        count = sum(variable.shape.num_elements() for variable in variables)
+    assert all(term.values.shape == batch for term in terms.values())
+    if name.startswith("librispeech"):
+        assert 9e6 < count < 11e6  # 10.3 million in the paper, with another decoder

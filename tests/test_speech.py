@@ -1,0 +1,255 @@
+"""Speech from WAV files to an export: run_cpu.py, run_tpu.py, serving."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import run_cpu
+import run_tpu
+from common.errors import UsageError
+from input_fns import serving
+from input_fns.audio_pipeline import AudioPipeline
+from models.layers import device
+from tests import audio_data, numerics
+from tests.conftest import EMULATED, _runner
+from tests.marks import slow
+from tools import runtimes
+
+BATCHES = [
+    *("--train_batch_size=13", "--eval_batch_size=5", "--predict_batch_size=5", "--seed=1"),
+    "--noexport_check",  # starts a process
+]
+FRONT_END = "--params=num_mels=12,window_ms=20"
+KEYWORDS = ["--model=keyword_cnn", FRONT_END, "--params=channels=[4,6],learning_rate=0.01"]
+SPEECH = [
+    *("--model=conformer_ctc_tiny", FRONT_END),
+    "--params=num_blocks=1,hidden_size=16,num_heads=2,kernel_size=3,learning_rate=0.01",
+]
+AUGMENT = "--augment=speed:0.9:1.1 shift:0.02 noise:10:40 time_mask:1:0.2 mel_mask:1:0.2"
+
+
+@pytest.fixture(scope="module")
+def keywords(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("keywords")
+    raw = audio_data.write_folder(folder / "raw")
+    return audio_data.prepare("audio_folder", raw, folder / "data", test_fraction=0.2)
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("texts")
+    raw = audio_data.write_manifest(folder / "raw")
+    return audio_data.prepare("speech_manifest", raw, folder / "data")
+
+
+@pytest.fixture(scope="module")
+def runs(keywords, texts):
+    """Runs run_cpu.py on keywords or texts: `runs["keywords"](model_dir, *arguments)`."""
+    split = "--eval_split=test"
+    return {
+        "keywords": _runner(
+            run_cpu, *BATCHES, *KEYWORDS, split, "--dataset=audio_folder",
+            f"--data_dir={keywords.data_dir}",
+        ),
+        "texts": _runner(
+            run_cpu, *BATCHES, *SPEECH, split, "--dataset=speech_manifest",
+            f"--data_dir={texts.data_dir}",
+        ),
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def trained(runs, tmp_path_factory):
+    """A model_dir of each model after a few steps, with an evaluation and an export."""
+    folders = {}
+    for name, run in runs.items():
+        folder = folders[name] = tmp_path_factory.mktemp(name)
+        run(folder, "--mode=train_and_eval", "--train_steps=30", AUGMENT)
+        run(folder, "--mode=export", f"--export_dir={folder / 'export'}")
+    return folders
+
+
+def served(folder, signature, **inputs):
+    (version,) = (folder / "export").iterdir()
+    answer = tf.saved_model.load(str(version)).signatures[signature]
+    return {name: tensor.numpy() for name, tensor in answer(**inputs).items()}
+
+
+def test_keywords_are_learned(trained):
+    found = json.loads((trained["keywords"] / "result_30.json").read_text())["eval"]
+    assert found["examples"] == 8
+    assert found["accuracy"] >= 0.75
+
+
+def test_an_evaluation_has_the_error_rates(trained):
+    found = json.loads((trained["texts"] / "result_30.json").read_text())["eval"]
+    assert found["examples"] == 9
+    assert 0 <= found["character_error_rate"] <= 1
+    assert 0 <= found["word_error_rate"] <= 1
+
+
+@pytest.mark.parametrize("name", ["keywords", "texts"])
+@pytest.mark.usefixtures("eager")
+def test_wav_files_are_served_like_their_samples(trained, keywords, texts, name):
+    pipeline = AudioPipeline({"keywords": keywords, "texts": texts}[name])
+    receivers = pipeline.receivers()
+    answers = {}
+    for signature in (serving.RAW, serving.AUDIO_BYTES, serving.TF_EXAMPLE):
+        request = receivers[signature].requests("test", 7)
+        fed = {key: tf.constant(value) for key, value in request.items()}
+        answers[signature] = served(trained[name], signature, **fed)
+    raw = answers.pop(serving.RAW)
+    for answer in answers.values():
+        for key, expected in raw.items():
+            if expected.dtype.kind == "f":
+                np.testing.assert_allclose(answer[key], expected, rtol=1e-5)
+            else:
+                np.testing.assert_array_equal(answer[key], expected)
+        if name == "texts":
+            assert [t.decode() for t in answer["text"]] == pipeline.to_text(raw["tokens"])
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (audio_data.wav(audio_data.tone(300, rate=16000), rate=16000), "not at 8000 Hz"),
+        (audio_data.wav(audio_data.tone(300, 0.7)), "does not have 1 to 4800 samples"),
+        (audio_data.wav(audio_data.tone(300), bits=24), "16"),
+        (b"text", "."),
+    ],
+    ids=["rate", "length", "24 bits", "text"],
+)
+def test_an_invalid_wav_file_is_an_error(trained, content, reason):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=reason):
+        served(trained["keywords"], "audio_bytes", audio_bytes=tf.constant([content]))
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_stereo_file_is_served_as_its_mean(trained):
+    mono = audio_data.tone(300)
+    # Steps of two, so that the mean of both channels has 16 bits.
+    left = np.round(mono * 2**14) / 2**14
+    both = np.stack([left * 1.5, left * 0.5], axis=1)
+    files = [audio_data.wav(both), audio_data.wav(left)]
+    answer = served(trained["keywords"], "audio_bytes", audio_bytes=tf.constant(files))
+    np.testing.assert_allclose(*answer["probabilities"], rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "name"),
+    [
+        ("tf.saved_model.load", "keywords"), slow("tf.saved_model.load", "texts"),
+        slow("C API", "keywords"), ("C API", "texts"),
+        ("TensorFlow Lite", "keywords"), slow("TensorFlow Lite", "texts"),
+        slow("ONNX Runtime", "keywords"), slow("ONNX Runtime", "texts"),
+    ],
+)  # fmt: skip
+def test_runtimes_answer_alike(trained, keywords, texts, runtime, name):
+    if runtimes.missing(runtime):
+        pytest.skip(f"needs {runtimes.missing(runtime)}")
+    path = str(next((trained[name] / "export").iterdir()))
+    pipeline = AudioPipeline({"keywords": keywords, "texts": texts}[name])
+    request = pipeline.receivers()[serving.RAW].requests("test", 7)
+    load = runtimes.CApi if runtime == "C API" else runtimes.RUNTIMES[runtime]
+    try:
+        answer = load(path)(request)
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+    expected = runtimes.SavedModel(path)(request)
+    for key, value in expected.items():
+        if value.dtype.kind == "f":
+            np.testing.assert_allclose(answer[key], value, rtol=1e-4, atol=1e-5, err_msg=key)
+        else:
+            np.testing.assert_array_equal(answer[key], value, err_msg=key)
+
+
+def test_resuming_augments_alike(trained, runs, variables, tmp_path):
+    for steps in (11, 30):
+        runs["keywords"](tmp_path, "--mode=train", f"--train_steps={steps}", AUGMENT)
+    whole, resumed = variables(trained["keywords"]), variables(tmp_path)
+    assert whole.keys() == resumed.keys()
+    for name, value in whole.items():
+        np.testing.assert_array_equal(value, resumed[name], err_msg=name)
+
+
+# Emulated cores against one CPU, with recordings of different lengths.
+STEPS, GLOBAL_BATCH = 10, 16
+EQUALITY = [
+    "--mode=train",
+    f"--train_steps={STEPS}",
+    f"--train_batch_size={GLOBAL_BATCH}",
+    "--params=optimizer=momentum,momentum=0.7,learning_rate=0.02,dropout=0,schedule=cosine",
+    AUGMENT,
+]
+CASES = {
+    "keywords": ["--params=batch_norm_cross_replica=true"],
+    "texts": ["--params=attention_dropout=0"],
+}
+
+
+@pytest.fixture
+def excess(runs, keywords, texts, variables, tmp_path):
+    """Trains on one CPU and on 8 cores; returns the difference in tolerances: `excess(name)`."""
+
+    def measure(name):
+        cpu = runs[name]
+        cpu(tmp_path / "start", *EQUALITY, *CASES[name], "--train_steps=1")
+        both = [*EQUALITY, *CASES[name], f"--warm_start_from={tmp_path / 'start'}"]
+        cpu(tmp_path / "cpu", *both)
+        data = {"keywords": keywords, "texts": texts}[name]
+        flags = {"keywords": KEYWORDS, "texts": SPEECH}[name]
+        sizes = ["--eval_batch_size=16", "--predict_batch_size=16", "--seed=1"]
+        tpu = _runner(
+            run_tpu, *flags, *sizes, EMULATED[0], "--tpu_topology=1x8", f"--dataset={data.name}",
+            f"--data_dir={data.data_dir}", "--eval_split=test",
+        )  # fmt: skip
+        tpu(tmp_path / "tpu", *both)
+        found, expected = variables(tmp_path / "tpu"), variables(tmp_path / "cpu")
+        assert found["global_step"] == expected["global_step"] == STEPS
+        # As tests/test_tpu_equals_cpu.py; a frame is a term of the gradients, too.
+        terms = GLOBAL_BATCH * 50
+        return numerics.excess(found, expected, terms=terms, depth=STEPS, magnitude=1.0)
+
+    return measure
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("smooth_activations")
+@pytest.mark.parametrize("name", CASES)
+def test_8_cores_train_like_one_cpu(excess, name):
+    assert excess(name) < 1
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("smooth_activations")
+def test_a_loss_normalized_per_core_differs(excess, monkeypatch):
+    monkeypatch.setattr(
+        device.Device, "cross_replica_sum", lambda self, tensor: tensor * self.num_replicas
+    )
+    assert excess("texts") > 20
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        [*KEYWORDS, "--synthetic_audio=8000,2000", "--synthetic_classes=3"],
+        [*SPEECH, "--synthetic_audio=8000,4000,9,6", AUGMENT],
+    ],
+    ids=["keywords", "texts"],
+)
+def test_synthetic_recordings_are_trained(tmp_path, flags):
+    run = _runner(run_cpu, *BATCHES, *flags, "--dataset=synthetic")
+    run(tmp_path, "--mode=train", "--train_steps=2")
+
+
+def test_recordings_take_no_image_size(runs, tmp_path):
+    with pytest.raises(UsageError, match="image_size needs images, but audio_folder has"):
+        runs["keywords"](tmp_path, "--mode=train", "--train_steps=1", "--image_size=32")
+
+
+def test_an_unknown_augmentation_is_an_error(runs, tmp_path):
+    with pytest.raises(ValueError, match="'flip' is unknown; valid are speed, shift"):
+        runs["keywords"](tmp_path, "--mode=train", "--train_steps=1", "--augment=flip")

@@ -144,7 +144,6 @@ def test_a_stereo_file_is_served_as_its_mean(trained):
         ("tf.saved_model.load", "keywords"), slow("tf.saved_model.load", "texts"),
         slow("C API", "keywords"), ("C API", "texts"),
         ("TensorFlow Lite", "keywords"), slow("TensorFlow Lite", "texts"),
-        slow("ONNX Runtime", "keywords"), slow("ONNX Runtime", "texts"),
     ],
 )  # fmt: skip
 def test_runtimes_answer_alike(trained, keywords, texts, runtime, name):

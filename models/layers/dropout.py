@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import threading
 
 import tensorflow as tf
 
 from common.constants import DROPOUT_SEED
+from models.layers import device
 
 # A tf.distribute strategy builds each replica in a thread, all in one graph.
 _THREAD = threading.local()
@@ -76,8 +78,37 @@ def keep_mask(shape, rate):
     words = _random_words([(batch_size + 1) // 2, *rest])
     limit = tf.constant(threshold << _BITS, tf.uint32)
     lower = tf.bitwise.left_shift(words, tf.constant(_BITS, tf.uint32))
-    mask = tf.concat([words >= limit, lower >= limit], 0)[:batch_size]
-    return mask, 1 / (1 - threshold / 2**_BITS)
+    halves = [words >= limit, lower >= limit]
+    mask = _packed(halves) if device.is_tpu() else tf.concat(halves, 0)
+    return mask[:batch_size], 1 / (1 - threshold / 2**_BITS)
+
+
+def _packed(halves):
+    """Returns the concatenation of two masks, kept in memory as bits until the backward pass.
+
+    A TPU keeps a bool in a byte. XLA fuses the shifts with what computes and what uses the mask.
+
+    Args:
+      halves: two bool `[batch, ...]` of the same static shape.
+
+    Returns:
+      bool `[2 * batch, ...]`.
+    """
+    shape = halves[0].shape.as_list()
+    num_axes = max(1, len(shape) - 2)  # not the last two, which are a tile
+    num_rows, rest = math.prod(shape[:num_axes]), shape[num_axes:]
+    in_word = max(size for size in range(1, _BITS + 1) if num_rows % size == 0)
+    if in_word < 3:  # no gain over bytes
+        return tf.concat(halves, 0)
+    # Bit 2 * i + half of a word is row i of a half.
+    ones = [1] * len(rest)
+    places = tf.reshape(2 * tf.range(in_word), [1, in_word, *ones])
+    first, second = (tf.cast(tf.reshape(h, [-1, in_word, *rest]), tf.int32) for h in halves)
+    pairs = tf.bitwise.bitwise_or(first, tf.bitwise.left_shift(second, 1))
+    words = tf.reduce_sum(tf.bitwise.left_shift(pairs, places), axis=1, keepdims=True)
+    places = places + tf.reshape(tf.range(2), [2, 1, 1, *ones])
+    bits = tf.bitwise.bitwise_and(tf.bitwise.right_shift(words, places), 1)
+    return tf.reshape(tf.cast(bits, tf.bool), [2 * shape[0], *shape[1:]])
 
 
 def _random_words(shape):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from models.layers import dropout
+from models.layers import device, dropout
 from tests import numerics
 
 SHAPE = (13, 7, 64)
@@ -73,3 +73,22 @@ def test_bfloat16_stays_what_it_is(session):
     x = tf.ones(SHAPE, tf.bfloat16)
     with dropout.seeded({}):
         assert dropout.dropout(x, 0.3, training=True).dtype == tf.bfloat16
+
+
+@pytest.mark.parametrize("shape", [SHAPE, (64, 3, 5), (8, 3, 5, 6), (33, 4), (34, 5), (5, 6, 1, 3)])
+def test_a_tpu_keeps_the_same(session, shape):
+    """Its masks are packed to bits."""
+    found = []
+    for params in ({}, {"use_tpu": True}):
+        with device.scope(params), dropout.seeded({"dropout_seed": tf.constant([[5, 6]])}):
+            mask, _ = dropout.keep_mask(shape, 0.3)
+        assert mask.shape == shape
+        found.append(mask)
+    np.testing.assert_array_equal(*session.run(found))
+
+
+def test_masks_of_a_tpu_are_bits_between_their_uses():
+    with device.scope({"use_tpu": True}):
+        mask, _ = dropout.keep_mask((32, 12, 9, 7), 0.3)
+    (words,) = (op for op in mask.graph.get_operations() if op.type == "Sum")
+    assert words.outputs[0].shape == (32 * 12 // 32, 1, 9, 7)

@@ -11,12 +11,13 @@ encoder of tf-models-official with `Model.fit` (official), with steps_per_execut
 environment that has them:
 
     python3.11 -m venv peers && peers/bin/pip install tensorflow-cpu==2.15.1 tf-keras==2.15.1 \
-        tensorflow-text==2.15.0 tensorflow-hub gin-config torch==2.5.1 transformers==4.46.3
+        tensorflow-text==2.15.0 tensorflow-hub gin-config scipy torch==2.13.0 transformers==4.46.3
     peers/bin/pip install --no-deps tf-models-official==2.15.0
 
 Examples/s are from the end of the second step to the end of the last. Prints medians, and the
 median ratio of a round. On a machine with other load, run it on one core (`taskset -c 0`):
-PyTorch's threads wait for each other, and lose more than their share.
+PyTorch's threads wait for each other, and lose more than their share. With --clock=cpu the seconds
+are those of the process on the core, without the time of other programs.
 """
 
 from __future__ import annotations
@@ -30,6 +31,11 @@ from absl import app, flags
 
 from benchmarks.subprocesses import run_python
 from models.text.bert import SIZES
+
+CPU_CLOCK = """
+import time
+time.time = time.monotonic = time.process_time
+"""
 
 OURS = """
 import json
@@ -144,6 +150,7 @@ flags.DEFINE_list("peers", list(PEERS), "Peers.")
 flags.DEFINE_string("peers_python", None, "Python with the peers.", required=True)
 flags.DEFINE_integer("rounds", 3, "Rounds; each runs every side once.")
 flags.DEFINE_integer("steps", 10, "Training steps, a multiple of 5.")
+flags.DEFINE_enum("clock", "wall", ["wall", "cpu"], "Seconds of what; cpu is for one core.")
 
 
 def main(_):
@@ -168,7 +175,7 @@ def main(_):
 
 def _ours(size, length):
     with tempfile.TemporaryDirectory() as model_dir:
-        return run_python(
+        return _run(
             OURS,
             "--mode=train",
             f"--model=bert_{size}_classifier",
@@ -186,7 +193,12 @@ def _ours(size, length):
 def _peer(name, size, length):
     code, variant = PEERS[name]
     settings = SIZES[size], flags.FLAGS.batch_size, length, flags.FLAGS.steps, variant
-    return run_python(code, json.dumps(settings), python=flags.FLAGS.peers_python)
+    return _run(code, json.dumps(settings), python=flags.FLAGS.peers_python)
+
+
+def _run(code, *arguments, **options):
+    clock = CPU_CLOCK if flags.FLAGS.clock == "cpu" else ""
+    return run_python(clock + code, *arguments, **options)
 
 
 if __name__ == "__main__":

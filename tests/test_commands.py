@@ -222,6 +222,7 @@ def write_texts(folder):
         (folder / "GLUE" / "SST-2" / f"{split}.tsv").write_text(table)
     rows = [f"film {i},{sentence},{i % 5}" for i, sentence in enumerate(sentences)]
     (folder / "reviews" / "train.csv").write_text("\n".join(["title,review,stars", *rows]))
+    (folder / "new.csv").write_text("\n".join(["review", *sentences[:3]]))
     (folder / "wiki" / "a.txt").write_text("\n\n".join([*sentences, "\n".join(sentences)]))
 
 

@@ -8,8 +8,6 @@ run and on the step, and differ between replicas and between micro-batches. The 
 from __future__ import annotations
 
 import contextlib
-import itertools
-import math
 import threading
 
 import tensorflow as tf
@@ -30,13 +28,31 @@ def seeded(features):
       features: if it has a "dropout_seed", int32 `[batch, 2]`, the seed of the first example is
         used; otherwise random numbers are not reproducible.
     """
-    before = getattr(_THREAD, "seeds", None)
-    if DROPOUT_SEED in features:
-        _THREAD.seeds = features[DROPOUT_SEED][0], itertools.count()
+    given = (features[DROPOUT_SEED][0], 0) if DROPOUT_SEED in features else _current()
+    with replayed(given):
+        yield
+
+
+@contextlib.contextmanager
+def replayed(seeds):
+    """Repeats the random numbers that followed `next_seeds` inside the `with`.
+
+    Args:
+      seeds: from `next_seeds`.
+    """
+    before = _current()
+    _THREAD.seeds = seeds
     try:
         yield
     finally:
         _THREAD.seeds = before
+
+
+def next_seeds():
+    """Returns the seeds of the next `dropout`, for `replayed`; call it inside `seeded`."""
+    if _current() is None:
+        _THREAD.seeds = _random_seed(), 0
+    return _current()
 
 
 def dropout(x, rate, training, noise_shape=None):
@@ -94,32 +110,42 @@ def _packed(halves):
     Returns:
       bool `[2 * batch, ...]`.
     """
-    shape = halves[0].shape.as_list()
-    num_axes = max(1, len(shape) - 2)  # not the last two, which are a tile
-    num_rows, rest = math.prod(shape[:num_axes]), shape[num_axes:]
-    in_word = max(size for size in range(1, _BITS + 1) if num_rows % size == 0)
-    if in_word < 3:  # no gain over bytes
+    rows, *rest = halves[0].shape.as_list()
+    in_word = max(size for size in range(1, _BITS + 1) if rows % size == 0)
+    if in_word == 1:  # no gain over bytes
         return tf.concat(halves, 0)
-    # Bit 2 * i + half of a word is row i of a half.
     ones = [1] * len(rest)
+    split = [rows // in_word, in_word, *rest]
+    # Bit 2 * i + half of a word is row i of a half.
     places = tf.reshape(2 * tf.range(in_word), [1, in_word, *ones])
-    first, second = (tf.cast(tf.reshape(h, [-1, in_word, *rest]), tf.int32) for h in halves)
+    first, second = (tf.cast(tf.reshape(half, split), tf.int32) for half in halves)
     pairs = tf.bitwise.bitwise_or(first, tf.bitwise.left_shift(second, 1))
     words = tf.reduce_sum(tf.bitwise.left_shift(pairs, places), axis=1, keepdims=True)
-    places = places + tf.reshape(tf.range(2), [2, 1, 1, *ones])
+    kept = next(dtype for dtype in (tf.uint8, tf.uint16, tf.int32) if 8 * dtype.size >= 2 * in_word)
+    words = tf.cast(tf.cast(words, kept), tf.int32)
+    places += tf.reshape(tf.range(2), [2, 1, 1, *ones])
     bits = tf.bitwise.bitwise_and(tf.bitwise.right_shift(words, places), 1)
-    return tf.reshape(tf.cast(bits, tf.bool), [2 * shape[0], *shape[1:]])
+    return tf.reshape(tf.cast(bits, tf.bool), [2 * rows, *rest])
 
 
 def _random_words(shape):
     """Returns random uint32 of this shape, different in each call."""
-    seeds = getattr(_THREAD, "seeds", None)
-    if seeds is None:
-        seed = tf.random.uniform([2], maxval=tf.int32.max, dtype=tf.int32)
+    if _current() is None:
+        seed = _random_seed()
     else:
-        seed, calls = seeds
-        seed = tf.add(seed, [0, next(calls)])
+        seed, calls = _current()
+        _THREAD.seeds = seed, calls + 1
+        seed = tf.add(seed, [0, calls])
     return tf.random.stateless_uniform(shape, seed, None, None, tf.uint32)
+
+
+def _current():
+    """Returns (seed, number of calls), or None without a seed."""
+    return getattr(_THREAD, "seeds", None)
+
+
+def _random_seed():
+    return tf.random.uniform([2], maxval=tf.int32.max, dtype=tf.int32)
 
 
 def _shape(x):

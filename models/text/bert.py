@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from models.layers import attention, device, normalization
 from models.layers.dropout import dropout
+from models.layers.recompute import recompute
 from models.model import Model, ModelError, check_fractions
 from models.text import bert_files
 
@@ -47,6 +48,7 @@ def default_params(size):
         "type_vocab_size": 2,  # rows of the token type embeddings
         "dropout": 0.1,  # of embeddings, sublayers and the pooled output
         "attention_dropout": 0.1,  # of attention weights
+        "recompute": False,  # True computes layers again in the backward pass, for less memory
         "initializer_range": 0.02,  # standard deviation of the truncated normal initializer
         "precision": "float32",  # or bfloat16, of the layers; set by --precision
     }
@@ -124,7 +126,8 @@ def encode(features, params, training):
             x = _embed(features, params, training)
         for i in range(params["num_layers"]):
             with tf.compat.v1.variable_scope(f"encoder/layer_{i}"):
-                x = _layer(x, bias, params, training)
+                layer = functools.partial(_layer, bias=bias, params=params, training=training)
+                x = recompute(layer, x, params) if training and params["recompute"] else layer(x)
     return x
 
 

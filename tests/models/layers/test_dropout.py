@@ -87,8 +87,12 @@ def test_a_tpu_keeps_the_same(session, shape):
     np.testing.assert_array_equal(*session.run(found))
 
 
-def test_masks_of_a_tpu_are_bits_between_their_uses():
+@pytest.mark.parametrize(
+    ("batch_size", "dtype"), [(32, "int32"), (24, "int32"), (16, "uint16"), (8, "uint8")]
+)
+def test_masks_of_a_tpu_are_bits_between_their_uses(graph, batch_size, dtype):
     with device.scope({"use_tpu": True}):
-        mask, _ = dropout.keep_mask((32, 12, 9, 7), 0.3)
-    (words,) = (op for op in mask.graph.get_operations() if op.type == "Sum")
-    assert words.outputs[0].shape == (32 * 12 // 32, 1, 9, 7)
+        dropout.keep_mask((batch_size, 12, 9, 7), 0.3)
+    (total,) = (op.outputs[0] for op in graph.get_operations() if op.type == "Sum")
+    words = total if dtype == "int32" else total.consumers()[0].outputs[0]
+    assert (words.shape, words.dtype) == ((1, 1, 12, 9, 7), dtype)

@@ -1,0 +1,100 @@
+"""Rematerialization: the same loss and gradients from a second forward pass."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from engine.train import forward
+from models import registry
+from models.layers import dropout
+from tests import numerics, variable_values
+
+BATCH, LENGTH, FFN = 3, 7, 24
+# Two layers forward and backward, 40 operations each; the longest sum is over the hidden units.
+BERT = {"terms": FFN, "depth": 2 * 2 * 40}
+
+
+def build(**changes):
+    """Returns the loss and its gradients of a BERT with dropout, with equal weights and seeds."""
+    model = registry.find("bert_tiny_classifier")
+    sizes = {"num_layers": 2, "hidden_size": 8, "num_heads": 2, "ffn_size": FFN}
+    sizes.update(vocab_size=11, max_positions=LENGTH, num_classes=2)
+    params = {**model.default_params(), "trainable": ".*", **sizes, **changes}
+    random = np.random.default_rng(0)
+    features = {
+        "input_ids": random.integers(1, 11, [BATCH, LENGTH]),
+        "input_mask": np.arange(LENGTH) < [[7], [5], [2]],
+        "segment_ids": np.zeros([BATCH, LENGTH]),
+        "dropout_seed": [[3, 4]] * BATCH,
+    }
+    features = {name: tf.constant(np.array(value, np.int32)) for name, value in features.items()}
+    outputs = forward.infer(model, features, params, training=True)
+    losses = model.losses(features, tf.constant([0, 1, 1]), outputs, params)
+    total = sum(tf.reduce_sum(loss.values) for loss in losses.values())
+    variables = tf.compat.v1.trainable_variables()
+    gradients = tf.gradients(total, variables)
+    names = [variable.op.name for variable in variables]
+    return {"loss": total, **dict(zip(names, map(tf.convert_to_tensor, gradients)))}
+
+
+def values(**changes):
+    """Returns the values of `build` in a new graph."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        tensors = build(**changes)
+        variable_values.assign_all(session, value_of)
+        return session.run(tensors)
+
+
+def value_of(variable):
+    """The value of a variable, a function of its name."""
+    random = np.random.default_rng(list(variable.op.name.encode()))
+    return random.normal(size=variable.shape, scale=0.4) + ("gamma" in variable.op.name)
+
+
+@pytest.mark.parametrize("use_tpu", [False, True])
+def test_loss_and_gradients_are_those_without(use_tpu):
+    kept, again = (values(recompute=flag, use_tpu=use_tpu) for flag in (False, True))
+    assert kept.keys() == again.keys()
+    for name, value in kept.items():
+        magnitude = max(1.0, np.abs(value).max())
+        numerics.assert_close(again[name], value, **BERT, magnitude=magnitude)
+
+
+def test_other_dropout_in_the_second_pass_would_show(monkeypatch):
+    kept = values(recompute=False)
+    monkeypatch.setattr(dropout, "next_seeds", lambda: (tf.constant([5, 6]), 0))
+    name = "bert/encoder/layer_1/output/dense/kernel"
+    assert np.abs(values(recompute=True)[name] - kept[name]).max() > 0.01
+
+
+@pytest.mark.slow
+def test_gradients_in_bfloat16_are_those_without():
+    kept, again = (values(recompute=flag, precision="bfloat16") for flag in (False, True))
+    for name, value in kept.items():
+        # Equal operations; only the sums of the gradients of `x` may be in another order.
+        np.testing.assert_allclose(again[name], value, rtol=0.05, atol=0.05 * np.abs(value).max())
+
+
+def test_each_layer_is_computed_twice(graph):
+    def count(**changes):
+        before = len(softmaxes())
+        build(**changes)
+        return len(softmaxes()) - before
+
+    def softmaxes():
+        return [op for op in graph.get_operations() if op.type == "Softmax"]
+
+    assert count(recompute=True) == 2 * 2
+
+
+def test_dropout_without_seeds_is_repeated():
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        with dropout.seeded({}):
+            seeds = dropout.next_seeds()
+            first = dropout.dropout(tf.ones([9, 9]), 0.5, True)
+            with dropout.replayed(seeds):
+                again = dropout.dropout(tf.ones([9, 9]), 0.5, True)
+            other = dropout.dropout(tf.ones([9, 9]), 0.5, True)
+        first, again, other = session.run([first, again, other])
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any()

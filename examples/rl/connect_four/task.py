@@ -28,7 +28,7 @@ class Task:
       solved: fraction of games won against each opponent at which the driver stops.
     """
 
-    iterations: int = 12
+    iterations: int = 40
     steps: int = 600
     window: int = 4
     num_games: int = 512

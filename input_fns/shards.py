@@ -127,7 +127,7 @@ class _Checker:
             if feature.encoding == "raw" and len(values[0]) != feature.num_bytes:
                 return f"'{name}' has {len(values[0])} bytes instead of {feature.num_bytes}"
             if feature.is_image_file and not self._decodes(values[0]):
-                return f"'{name}' is no whole JPEG or PNG"
+                return f"'{name}' is not a complete JPEG or PNG"
             lowest, limit = self._limits.get(name, (0, 0))
             if limit and not _are_within(values[0], feature, lowest, limit):
                 return f"'{name}' has values outside of {lowest} to {np.max(limit) - 1}"

@@ -43,7 +43,7 @@ class Vocabulary:
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         except (RuntimeError, UnicodeDecodeError) as error:
-            raise DataError(f"{name} is no model of SentencePiece") from error
+            raise DataError(f"{name} is not a SentencePiece model") from error
         self.model = model
         ids = (self._processor.pad_id(), self._processor.eos_id())
         if ids != (PAD, EOS):

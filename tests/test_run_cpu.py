@@ -246,7 +246,7 @@ def test_predict_reads_image_files_from_input(run, prepare, tmp_path, capsys, st
     run("--mode=predict", "--eval_split=train", *data)
     (folder / "dull" / "1b.jpg").write_bytes(b"not an image")
     run("--mode=predict", f"--input={folder}", "--predict_batch_size=4", *data)
-    assert "dull/1b.jpg is skipped: it is no image" in capsys.readouterr().out
+    assert "dull/1b.jpg is skipped: it is not an image" in capsys.readouterr().out
     of_split, of_folder = (
         predictions(os.path.join(model_dir, f"predictions_{what}_20.jsonl"))
         for what in ("train", "input")

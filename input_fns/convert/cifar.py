@@ -44,7 +44,7 @@ def _parse_binary(path, data, label_bytes):
     record = label_bytes + _PIXELS
     if not data or len(data) % record:
         raise DataError(
-            f"{path} has {len(data)} bytes, which is no whole number of records of {record}: "
+            f"{path} has {len(data)} bytes, which is not a whole number of records of {record}: "
             f"cut off at byte {len(data)}, in record {len(data) // record}"
         )
     records = np.frombuffer(data, np.uint8).reshape(-1, record)
@@ -55,11 +55,11 @@ def _parse_python(path, data, key):
     batch = _unpickle(path, data)
     missing = [name for name in (b"data", key) if name not in batch]
     if missing:
-        raise DataError(f"{path} is no batch of CIFAR: it lacks {missing[0]}")
+        raise DataError(f"{path} is not a CIFAR batch: it lacks {missing[0]}")
     try:
         pixels, labels = (pickled.array(batch[name]) for name in (b"data", key))
     except pickled.PickleError as error:
-        raise DataError(f"{path} is no batch of CIFAR: {error}") from error
+        raise DataError(f"{path} is not a CIFAR batch: {error}") from error
     if pixels.shape != (len(labels), _PIXELS) or pixels.dtype != np.uint8 or labels.ndim != 1:
         raise DataError(
             f"{path} has pixels {pixels.shape} and {len(labels)} labels, of {pixels.dtype} and "
@@ -72,9 +72,9 @@ def _unpickle(path, data):
     try:
         value = pickled.loads(data)
     except pickled.PickleError as error:
-        raise DataError(f"{path} is no whole pickle of CIFAR: {error}") from error
+        raise DataError(f"{path} is not a complete pickle of CIFAR: {error}") from error
     if not isinstance(value, dict):
-        raise DataError(f"{path} is no batch of CIFAR: it holds no dict")
+        raise DataError(f"{path} is not a CIFAR batch: it holds no dict")
     return value
 
 
@@ -220,7 +220,7 @@ def _unpack(path):
     ) as error:
         if isinstance(error, DataError):
             raise
-        raise DataError(f"{path} is no whole tar file: {error}") from error
+        raise DataError(f"{path} is not a complete tar file: {error}") from error
     return files
 
 

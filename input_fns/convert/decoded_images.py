@@ -117,7 +117,7 @@ def _read_one(name, image_size, channels):
 def reason_of(error: Exception) -> str:
     """Returns why a file could not be read, in one line."""
     text = " ".join(str(error).split()) or type(error).__name__
-    return "it is no image" if "cannot identify image" in text else text
+    return "it is not an image" if "cannot identify image" in text else text
 
 
 def bytes_of(name: str) -> bytes:

@@ -69,7 +69,7 @@ def _opened(path):
     except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
         size = tf.io.gfile.stat(path).length
         kind = "gzip" if path.endswith(".gz") else "xz"
-        raise DataError(f"{path} ({size} bytes) is no whole {kind} file: {error}") from error
+        raise DataError(f"{path} ({size} bytes) is not a complete {kind} file: {error}") from error
 
 
 def iterate_lines(path: str) -> Iterator[str]:

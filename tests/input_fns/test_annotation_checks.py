@@ -120,7 +120,7 @@ def test_statistics_of_masks(segmentation):
         slow("classes", edit("<i4", 0, -1), "its boxes do not end with rows of zeros for class -1"),
         slow("areas", edit("<f4", 0, 0), "'areas' or 'is_crowd' has invalid values"),
         slow("boxes", b"short", "'boxes' has 5 bytes instead of"),
-        slow("image", b"\xff\xd8 no jpeg", "'image' is no whole JPEG or PNG"),
+        slow("image", b"\xff\xd8 no jpeg", "'image' is not a complete JPEG or PNG"),
     ],
 )
 def test_an_invalid_record_of_boxes_is_named(detection, tmp_path, name, value, problem):

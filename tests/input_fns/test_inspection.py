@@ -108,7 +108,7 @@ def test_an_image_that_cannot_be_decoded(tmp_path):
     )
     (problem,) = inspection.problems(jpegs, ["train"])
     assert "record 5 at byte" in problem
-    assert "'image' is no whole JPEG or PNG" in problem
+    assert "'image' is not a complete JPEG or PNG" in problem
 
 
 def test_a_record_that_is_no_example(stripes):

@@ -67,7 +67,7 @@ def test_what_is_no_vocabulary_is_refused(tmp_path):
     with pytest.raises(DataError, match="is not there"):
         vocabulary.load(str(tmp_path / "none.model"))
     (tmp_path / "text.model").write_text("no model")
-    with pytest.raises(DataError, match=r"text\.model is no model of SentencePiece"):
+    with pytest.raises(DataError, match=r"text\.model is not a SentencePiece model"):
         vocabulary.load(str(tmp_path / "text.model"))
 
 

@@ -48,7 +48,7 @@ def require_valid(data_dir: pathlib.Path) -> None:
             "accepted, but the data set cannot be inspected", str(error)[:300]
         ) from error
     # Only inspection finds damaged JPEGs that Pillow can read and TensorFlow cannot.
-    problems = [line for line in problems if "is no whole JPEG or PNG" not in line]
+    problems = [line for line in problems if "is not a complete JPEG or PNG" not in line]
     require(not problems, "accepted, but inspection finds problems", "; ".join(problems)[:500])
     left = {name for name in os.listdir(data_dir) if "partial" in name or "tmp" in name}
     require(not left, "leftovers in data_dir", ", ".join(sorted(left)))

@@ -119,10 +119,10 @@ class Evil:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (PYTHON["data_batch_3"][:-40], "data_batch_3 is no whole pickle"),
-        (b"junk", "data_batch_3 is no whole pickle"),
-        (pickle.dumps(Evil()), "no whole pickle of CIFAR: it asks for builtins.print"),
-        (pickle.dumps({b"data": 3}), "no batch of CIFAR: it lacks b'labels'"),
+        (PYTHON["data_batch_3"][:-40], "data_batch_3 is not a complete pickle"),
+        (b"junk", "data_batch_3 is not a complete pickle"),
+        (pickle.dumps(Evil()), "not a complete pickle of CIFAR: it asks for builtins.print"),
+        (pickle.dumps({b"data": 3}), "not a CIFAR batch: it lacks b'labels'"),
         (pickled(PIXELS[0], LABELS[0][:5]), r"has pixels \(7, 3072\) and 5 labels"),
     ],
 )
@@ -137,7 +137,7 @@ def test_a_broken_pickle(read, tmp_path, capsys, content, message):
 def test_labels_that_are_none(read, tmp_path, labels):
     content = pickle.dumps({b"data": PIXELS[0], b"labels": labels}, 2)
     write(tmp_path / "cifar-10-batches-py", {**PYTHON, "data_batch_3": content})
-    with pytest.raises(DataError, match="data_batch_3 is no batch of CIFAR"):
+    with pytest.raises(DataError, match="data_batch_3 is not a CIFAR batch"):
         read("cifar10", source=tmp_path)
 
 
@@ -159,7 +159,7 @@ def test_an_archive_that_is_cut_off(read, tmp_path, cut):
     path = tmp_path / "cifar-10-binary.tar.gz"
     archive(path, BINARY)
     path.write_bytes(path.read_bytes()[:-cut])
-    with pytest.raises(DataError, match=r"cifar-10-binary.tar.gz .* is no whole gzip file"):
+    with pytest.raises(DataError, match=r"cifar-10-binary.tar.gz .* is not a complete gzip file"):
         read("cifar10", source=tmp_path)
 
 

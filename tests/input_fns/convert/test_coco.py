@@ -179,7 +179,7 @@ def test_an_image_that_is_missing_or_not_a_picture_is_broken(read, shapes, rows)
     assert len(good) == 4
     reasons = {os.path.basename(row.name): row.reason for row in broken}
     assert "No such file" in reasons[names[1]]
-    assert reasons[names[2]] == "it is no image"
+    assert reasons[names[2]] == "it is not an image"
 
 
 def test_an_image_of_another_size_than_its_boxes_is_broken(read, shapes, change, rows):

@@ -128,7 +128,7 @@ def test_reasons_stand_in_the_place_of_broken_files(tmp_path, photo, encode):
     names = [str(tmp_path / name) for name in [*contents, "missing.jpg"]]
     found = decoded_images.read_many(names, KEPT, 3)
     assert found[0] == decoded_images.StoredImage(good, "jpeg", 9, 13)
-    assert found[1:3] == ["it is empty", "it is no image"]
+    assert found[1:3] == ["it is empty", "it is not an image"]
     assert "truncated" in found[3].lower()
     assert "No such file" in found[4]
 
@@ -141,13 +141,13 @@ def test_postscript_starts_no_other_program(tmp_path, monkeypatch, name):
     monkeypatch.setattr(subprocess, "Popen", refuse)
     code = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n"
     (tmp_path / name).write_bytes(code)
-    assert decoded_images.read_many([str(tmp_path / name)], KEPT, 3) == ["it is no image"]
+    assert decoded_images.read_many([str(tmp_path / name)], KEPT, 3) == ["it is not an image"]
 
 
 @pytest.mark.parametrize("file_format", ["PPM", "ICO", "TGA", "PCX", "JPEG2000", "EPS"])
 def test_formats_without_an_extension_here_are_no_images(tmp_path, photo, file_format):
     photo(32, 32).save(tmp_path / "x.png", file_format)
-    assert decoded_images.read_many([str(tmp_path / "x.png")], KEPT, 3) == ["it is no image"]
+    assert decoded_images.read_many([str(tmp_path / "x.png")], KEPT, 3) == ["it is not an image"]
 
 
 def test_a_small_file_of_many_pixels(tmp_path):

@@ -67,8 +67,8 @@ WHOLE = formats.idx(FILES[IMAGES])
             "11 x 7 x 5 = 385 bytes after its header of 16, but holds 382",
         ),
         (gzip.compress(WHOLE + b"x", mtime=0), "but holds 386"),
-        (gzip.compress(WHOLE, mtime=0)[:-20], "is no whole gzip file"),
-        (WHOLE, "is no whole gzip file"),
+        (gzip.compress(WHOLE, mtime=0)[:-20], "is not a complete gzip file"),
+        (WHOLE, "is not a complete gzip file"),
         (b"", "starts with , not with"),
         (
             gzip.compress(formats.idx(np.zeros([12, 7, 5])), mtime=0),

@@ -62,7 +62,7 @@ def test_broken_files_are_told_and_not_stored(read, rows, folder):
     good, broken = rows(train)
     assert len(good) == 17
     reasons = {pathlib.Path(row.name).name: row.reason for row in broken}
-    assert reasons == {"03.jpeg": "it is no image", "zero.png": "it is empty"}
+    assert reasons == {"03.jpeg": "it is not an image", "zero.png": "it is empty"}
 
 
 def test_several_processes_give_what_one_gives(read, rows, folder, monkeypatch):

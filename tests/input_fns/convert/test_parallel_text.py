@@ -70,7 +70,7 @@ def test_languages_say_which_is_the_source(texts):
         (
             "train.de.gz",
             gzip.compress(b"a\n", mtime=0)[:-4],
-            r"train\.de\.gz .* is no whole gzip file",
+            r"train\.de\.gz .* is not a complete gzip file",
         ),
         ("test.en", b"alone\n", "'test' is there in one language alone"),
         ("train.en.gz", b"", r"has both train\.en and train\.en\.gz"),

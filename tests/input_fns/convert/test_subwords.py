@@ -171,7 +171,7 @@ def test_a_vocabulary_of_a_data_set_of_images(folder, data_dir):
 @pytest.mark.parametrize("content", [b"", b"garbage", bytes(1000), b"\x0a\xff\xff\xff\xff\x0f"])
 def test_a_vocabulary_that_is_none(folder, tmp_path, content):
     (tmp_path / "x.model").write_bytes(content)
-    with pytest.raises(DataError, match=r"x\.model (is no model|has pad and eos)"):
+    with pytest.raises(DataError, match=r"x\.model (is not a SentencePiece model|has pad and eos)"):
         read(folder, vocabulary=str(tmp_path / "x.model"))
 
 

@@ -249,5 +249,5 @@ def test_sources_without_tables_are_errors(folder):
 def test_a_packed_file_that_is_cut_off_is_an_error(folder, ending):
     pack = gzip.compress if ending == ".gz" else lzma.compress
     (folder / f"train.tsv{ending}").write_bytes(pack(ROWS["tsv"].encode())[:-9])
-    with pytest.raises(DataError, match="no whole"):
+    with pytest.raises(DataError, match="not a complete"):
         read(folder)

@@ -164,11 +164,14 @@ class OpenVino(Runtime):
 
         core = openvino.Core()
         options = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads}
-        self._compiled = core.compile_model(core.read_model(path), "CPU", options)
+        model = core.read_model(path)
+        # A compiled output may also have the name of an internal tensor.
+        self._names = [output.any_name for output in model.outputs]
+        self._compiled = core.compile_model(model, "CPU", options)
 
     def _answer(self, inputs):
         answer = self._compiled(inputs)
-        return {output.any_name: answer[output] for output in self._compiled.outputs}
+        return {name: answer[i] for i, name in enumerate(self._names)}
 
 
 class Triton(Runtime):

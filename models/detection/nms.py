@@ -92,16 +92,18 @@ def suppress(boxes, groups, is_valid, iou_threshold):
     can_suppress = tf.cast(can_suppress, tf.float32)
     valid = tf.cast(is_valid, tf.float32)
 
-    def body(kept, previous):
-        del previous
+    # tf2onnx converts a loop only if its body uses each variable, so `is_settled` is used there.
+    def body(kept, is_settled):
         # Sums of zeros and ones: exact in bfloat16 with float32 accumulation too.
         suppressing = tf.linalg.matvec(can_suppress, kept, transpose_a=True)
-        return valid * tf.cast(suppressing < 0.5, tf.float32), kept
+        after = valid * tf.cast(suppressing < 0.5, tf.float32)
+        after = tf.where(is_settled[:, tf.newaxis], kept, after)
+        return after, tf.reduce_all(tf.equal(after, kept), axis=1)
 
     kept, _ = tf.compat.v1.while_loop(
-        lambda kept, previous: tf.reduce_any(tf.not_equal(kept, previous)),
+        lambda kept, is_settled: tf.logical_not(tf.reduce_all(is_settled)),
         body,
-        (valid, valid - 1),
+        (valid, tf.zeros_like(is_valid[:, 0])),
         parallel_iterations=1,
         back_prop=False,
     )

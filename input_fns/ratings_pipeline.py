@@ -9,7 +9,8 @@ The model gets, for training, evaluation and prediction:
 
 Training draws `num_negatives` for each row of each epoch, uniformly from the items without an
 interaction of the user in the training split. Interactions of other splits are unknown to it.
-Evaluation ranks against the fixed negatives of the data set.
+Evaluation ranks against the fixed negatives of the data set, or against all items that the user
+has no interaction with in any split.
 """
 
 from __future__ import annotations
@@ -41,15 +42,23 @@ class RatingsPipeline(RecordPipeline):
       data: the data set.
       cache: "auto", "memory", "none", or a local folder; see `caching`.
       num_negatives: negatives of each training row.
+      has_sampling_probability: adds the feature "sampling_probability" to training, float32
+        `[batch]`: the share of the rows of the split that have the item.
+      rank_all_items: evaluation and prediction have all items as candidates.
     """
 
     data: DatasetInfo
     cache: str = caching.AUTO
     num_negatives: int = NUM_NEGATIVES
+    has_sampling_probability: bool = False
+    rank_all_items: bool = False
 
     @property
     def features(self) -> dict[str, Feature]:
-        """Features of an example in prediction, as the model gets them."""
+        """Features of an example in prediction, as the model gets them.
+
+        `rank_all_items` changes the number of items of the batches, not that of the signatures.
+        """
         return {
             "user": Feature("raw", "int32", ()),
             "items": Feature("raw", "int32", (1 + self.data.ratings.num_negatives,)),
@@ -81,12 +90,14 @@ class RatingsPipeline(RecordPipeline):
         return _candidates(features["user"], features["item"], features["negatives"])
 
     def in_order(self, split: str) -> tf.data.Dataset:
-        """Returns every row once, in order, with its fixed negatives.
+        """Returns every row once, in order, with its negatives.
 
         Raises:
-          DataError: the split has no negatives, or their file is invalid.
+          DataError: the split has no fixed negatives, or their file is invalid.
         """
         ratings = self.data.ratings
+        if self.rank_all_items:
+            return self._with_all_items(self.stored(split).rebatch(_BATCH))
         if split not in ratings.negatives:
             raise DataError(
                 f"split '{split}' of {self.data.name} has no negatives to rank against. Evaluate "
@@ -118,6 +129,41 @@ class RatingsPipeline(RecordPipeline):
             add_negatives, num_parallel_calls=PARALLEL_CALLS
         )
 
+    def _with_all_items(self, stored):
+        """Returns batches of rows with all items as candidates.
+
+        The items that the user has an interaction with in any split are -1.
+        """
+        num_items = self.data.ratings.num_items
+
+        @no_autograph
+        def add_items(row, keys):
+            features, labels = row
+            user = tf.cast(features["user"], tf.int64)
+            first, last = (tf.searchsorted(keys, (user + i) * num_items) for i in (0, 1))
+            places = tf.ragged.range(first, last)
+            known = tf.cast(tf.gather(keys, places.values) % num_items, tf.int32)
+            negatives = tf.broadcast_to(tf.range(num_items), [tf.size(user), num_items])
+            negatives = tf.tensor_scatter_nd_update(
+                negatives,
+                tf.stack([tf.cast(places.value_rowids(), tf.int32), known], axis=1),
+                tf.fill([tf.size(known)], -1),
+            )
+            return self.batch_transform({**features, "negatives": negatives}, labels, None)
+
+        @no_autograph
+        def sort_keys(features, labels):
+            del labels
+            user, item = (tf.cast(features[name], tf.int64) for name in ("user", "item"))
+            return tf.sort(user * num_items + item)
+
+        first, *others = map(self.stored, self.data.splits)
+        for other in others:
+            first = first.concatenate(other)
+        size = sum(split.num_examples for split in self.data.splits.values())
+        keys = first.rebatch(size).map(sort_keys).cache().repeat()
+        return tf.data.Dataset.zip((stored, keys)).map(add_items, num_parallel_calls=PARALLEL_CALLS)
+
     # Serving.
 
     def receivers(self, top_k: int = 0) -> dict[str, serving.Receiver]:
@@ -133,12 +179,12 @@ class RatingsPipeline(RecordPipeline):
 
         def scores(predictions, features):
             del features
-            return {"score": predictions["probabilities"][:, 0]}
+            return {"score": _scores(predictions)[:, 0]}
 
         def top_items(predictions, features):
             del features
             # The first of equal scores: for an unknown user the most popular items.
-            found, items = tf.math.top_k(predictions["probabilities"], count)
+            found, items = tf.math.top_k(_scores(predictions), count)
             return {
                 "item_id": self._ids_of_items().lookup(tf.cast(items, tf.int64)),
                 "score": found,
@@ -196,9 +242,7 @@ class RatingsPipeline(RecordPipeline):
 
     def _all_items(self, user_ids):
         user = self._indices("users", user_ids)
-        num_items = self.data.ratings.num_items
-        items = tf.broadcast_to(tf.range(num_items), [tf.shape(user)[0], num_items])
-        return {"user": user, "items": items}
+        return {"user": user, "items": tf.range(self.data.ratings.num_items)[tf.newaxis]}
 
     def _first_ids(self, split, count):
         """Returns ids of users and of their items of the first rows, objects `[count]`."""
@@ -223,7 +267,10 @@ class RatingsPipeline(RecordPipeline):
             features, _ = batch
             user, random = features.pop("user"), features.pop("random")
             negatives = self.choose_negatives(user, positives, random)
-            candidates, labels = _candidates(user, features.pop("item"), negatives)
+            item = features.pop("item")
+            if self.has_sampling_probability:
+                features["sampling_probability"] = tf.gather(positives["shares"], item)
+            candidates, labels = _candidates(user, item, negatives)
             return {**features, **candidates}, labels
 
         def with_negatives(params):
@@ -237,7 +284,8 @@ class RatingsPipeline(RecordPipeline):
 
         It is in memory, 8 bytes per interaction and user: `keys`, int64 `[interactions]`, in
         increasing order, `user * num_items` plus the number of items before this one that the user
-        has no interaction with; and `starts`, int64 `[users + 1]`, the first key of each user.
+        has no interaction with; `starts`, int64 `[users + 1]`, the first key of each user; and
+        `shares`, float32 `[items]`, the share of the interactions that are with each item.
         """
         num_users, num_items = self.data.ratings.num_users, self.data.ratings.num_items
 
@@ -252,6 +300,10 @@ class RatingsPipeline(RecordPipeline):
             return {
                 "keys": keys - (places - tf.gather(starts, keys // num_items)),
                 "starts": starts,
+                "shares": tf.math.bincount(
+                    tf.cast(item, tf.int32), minlength=num_items, dtype=tf.float32
+                )
+                / tf.cast(tf.size(item), tf.float32),
             }
 
         dataset = self.stored(split).rebatch(self.data.split(split).num_examples)
@@ -269,6 +321,8 @@ class RatingsPipeline(RecordPipeline):
         Returns:
           int32 `[batch, n]`; -1 for a user with an interaction with every item.
         """
+        if not self.num_negatives:
+            return tf.zeros([user.shape[0], 0], tf.int32)
         num_items = self.data.ratings.num_items
         user = tf.cast(user, tf.int64)[:, tf.newaxis]
         start, end = (tf.gather(positives["starts"], user + i) for i in (0, 1))
@@ -283,6 +337,11 @@ class RatingsPipeline(RecordPipeline):
         item = number + tf.reshape(place, tf.shape(query)) - start
         item = tf.where(num_left > 0, item, -1)
         return tf.ensure_shape(tf.cast(item, tf.int32), [user.shape[0], self.num_negatives])
+
+
+def _scores(predictions):
+    """Returns the scores of the candidates, `[batch, candidates]`; 0 for an unknown id."""
+    return predictions["scores" if "scores" in predictions else "probabilities"]
 
 
 def _candidates(user, item, negatives):

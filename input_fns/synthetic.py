@@ -200,6 +200,8 @@ class SyntheticPipeline(RecordPipeline):
             if self.data.ratings:
                 candidates = slice(1 + self._num_negatives)
                 features["items"] = features["items"][:, candidates]
+                share = np.float32(1 / self.data.ratings.num_items)
+                features["sampling_probability"] = np.full(size, share)
                 labels = {"interaction": labels["interaction"][:, candidates]}
             for name, count in self._masks.items():
                 start = np.random.default_rng(seed).random([size, count, 1], np.float32)

@@ -19,6 +19,7 @@ MODELS = {
     "unet": "models.segmentation.unet:MODEL",
     "deeplab": "models.segmentation.deeplab:MODEL",
     "neumf": "models.recommendation.neumf:MODEL",
+    "two_tower": "models.recommendation.two_tower:MODEL",
     "dlrm": "models.recommendation.dlrm:MODEL",
     "keyword_cnn": "models.speech.keyword_cnn:MODEL",
     "conformer_ctc_tiny": "models.speech.conformer_ctc:TINY",

@@ -21,7 +21,8 @@ MASKS = {"camvid_unet": 11, "cityscapes_deeplab_v3-8": 19}
 RATINGS = [path for path in _ALL if path.stem == "movielens_neumf"]
 CLICKS = [path for path in _ALL if path.stem.startswith("criteo_")]
 SYNTHETIC = [path for path in _ALL if path.stem.startswith("synthetic_")]
-TABLES = [*RATINGS, *CLICKS, *SYNTHETIC]
+TOWERS = [path for path in _ALL if path.stem.endswith("two_tower")]
+TABLES = [*RATINGS, *CLICKS, *SYNTHETIC, *TOWERS]
 # Samples per second, samples of a row, and the vocabulary and its tokens or the number of classes.
 AUDIO = {
     "fsdd_keywords": (8000, 12000, 0, 0, 10),
@@ -277,3 +278,23 @@ def test_a_recipe_of_speech_is_built(name):
     assert all(term.values.shape == batch for term in terms.values())
     if name.startswith("librispeech"):
         assert 9e6 < count < 11e6  # 10.3 million in the paper, with another decoder
+
+
+@pytest.mark.parametrize("path", TOWERS, ids=lambda path: path.stem)
+def test_a_recipe_of_two_towers_is_built(path):
+    recipe = flags.FLAGS
+    recipe.unparse_flags()
+    recipe(["program", f"--flagfile={path}", "--data_dir=d", "--model_dir=m"])
+    model, batch = registry.find(recipe.model), recipe.train_batch_size
+    params = hparams.resolve(model, recipe.params, {"num_users": 943, "num_items": 1682})
+    with tf.Graph().as_default():
+        features = {
+            "user": tf.compat.v1.placeholder(tf.int32, [batch]),
+            "items": tf.compat.v1.placeholder(tf.int32, [batch, 1]),
+            "sampling_probability": tf.compat.v1.placeholder(tf.float32, [batch]),
+        }
+        outputs = forward.infer(model, features, params, training=True)
+        variables = tf.compat.v1.trainable_variables()
+        count = sum(variable.shape.num_elements() for variable in variables)
+    assert outputs["logits"].shape == [batch, batch]
+    assert count == (943 + 1682) * 64

@@ -81,7 +81,9 @@ def _record_pipeline(data, is_synthetic):
 def _ratings_pipeline(data, is_synthetic, params):
     _reject_flags(("augment", "image_size"), f"needs images, but {data.name} has ratings")
     num_negatives = params.get("num_negatives", NUM_NEGATIVES)
-    pipeline = RatingsPipeline(data, _cache(), num_negatives)
+    has_probability = params.get("logq_correction", False)
+    rank_all_items = params.get("rank_all_items", False)
+    pipeline = RatingsPipeline(data, _cache(), num_negatives, has_probability, rank_all_items)
     if is_synthetic:
         return SyntheticPipeline(data, pipeline.features, num_negatives=num_negatives)
     return pipeline

@@ -85,7 +85,7 @@ def export_outputs(features, predictions, predict, pipeline, top_k: int):
     Raises:
       UsageError: `top_k` is set, but the model predicts no classes.
     """
-    if top_k and "probabilities" not in predictions:
+    if top_k and not {"probabilities", "scores"} & predictions.keys():
         raise UsageError(f"--export_top_k={top_k} needs a model that predicts 'probabilities'")
     if control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
         return {serving.RAW: tf.estimator.export.PredictOutput(predictions)}
@@ -109,13 +109,21 @@ def export_outputs(features, predictions, predict, pipeline, top_k: int):
 def _predict_with_padding(predict, features):
     """Returns predictions for features `[batch, ...]`; pads an empty batch to one example.
 
+    A feature with a static first dimension, such as the items of a retrieval, is of all examples.
+
     With oneDNN the convolution of an empty batch has the shape of its input, not of its output. The
     raw signature is not padded: dynamic shapes prevent optimizations of other runtimes.
     """
-    batch_size = tf.shape(tf.nest.flatten(features)[0])[0]
+
+    def has_batch(tensor):
+        return tensor.shape.as_list()[0] is None
+
+    batch_size = tf.shape(next(filter(has_batch, tf.nest.flatten(features))))[0]
     missing = tf.cast(tf.equal(batch_size, 0), tf.int32)
 
     def pad(tensor):
+        if not has_batch(tensor):
+            return tensor
         padding = [[0, missing]] + [[0, 0]] * (tensor.shape.rank - 1)
         return tf.pad(tensor, padding)
 

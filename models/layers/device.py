@@ -17,6 +17,7 @@ import threading
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.python import xla
 
 _GRADIENT = "CrossReplicaSumOverStrategy"
 # A tf.distribute strategy builds each replica in a thread, all in one graph.
@@ -44,6 +45,31 @@ class Device:
         if self.is_tpu:
             return self.tpu_replicas
         return tf.distribute.get_strategy().num_replicas_in_sync
+
+    @property
+    def replica_index(self) -> tf.Tensor:
+        """Index of this replica in [0, num_replicas), int32 scalar."""
+        if self.num_replicas == 1:
+            return tf.constant(0)
+        if self.is_tpu:
+            return xla.replica_id()
+        return tf.convert_to_tensor(
+            tf.distribute.get_replica_context().replica_id_in_sync_group, tf.int32
+        )
+
+    def cross_replica_concat(self, tensor: tf.Tensor) -> tf.Tensor:
+        """Concatenates float tensors `[batch, ...]` of all replicas in their order; differentiable.
+
+        Returns:
+          `[num_replicas * batch, ...]`, the same on each replica. An all-gather would need less
+          communication, but TensorFlow has none for TPUs.
+        """
+        if self.num_replicas == 1:
+            return tensor
+        is_own = tf.equal(tf.range(self.num_replicas), self.replica_index)
+        is_own = tf.reshape(is_own, [-1, *[1] * tensor.shape.rank])
+        blocks = tf.where(is_own, tensor, tf.zeros_like(tensor))  # [num_replicas, batch, ...]
+        return tf.reshape(self.cross_replica_sum(blocks), [-1, *tensor.shape.as_list()[1:]])
 
     def cross_replica_sum(self, tensor: tf.Tensor) -> tf.Tensor:
         """Returns the sum of a float tensor over all replicas, on each of them; differentiable."""

@@ -39,6 +39,7 @@ def default_params():
         "embedding_l2": 0.0,  # L2 regularization of the embeddings that a batch uses
         "num_negatives": NUM_NEGATIVES,  # of each training row, drawn by the input pipeline
         "ranking_k": 10,  # k of hr_at_k and ndcg_at_k
+        "rank_all_items": False,  # evaluation ranks against all items, not against sampled ones
         "precision": "float32",
         **embedding_table.default_params(),
     }
@@ -85,7 +86,8 @@ def inference(features, params, training):
 
     Args:
       features: `{"user": int32 [batch], "items": int32 [batch, candidates]}`. A user or an item of
-        -1 has embeddings of 0; `predictions` masks its result.
+        -1 has embeddings of 0; `predictions` masks its result. The items may be `[1, candidates]`,
+        the same for all users.
       params: see `default_params`.
       training: True turns dropout on.
 
@@ -115,6 +117,8 @@ def inference(features, params, training):
 
 def _mlp(of_user, of_items, params, training):
     """Returns the output of the MLP on both embeddings, `[batch, candidates, units]`."""
+    if of_items.shape[0] == 1:
+        of_items = tf.tile(of_items, [tf.shape(of_user)[0], 1, 1])
     # As a tile: the first layer takes the concatenation of both.
     of_user = tf.broadcast_to(of_user[:, tf.newaxis], tf.shape(of_items))
     x = _compute_dtype(tf.concat([of_user, of_items], axis=-1), params)

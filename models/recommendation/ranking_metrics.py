@@ -22,10 +22,16 @@ import numpy as np
 class RankingMetrics:
     """Metrics of predictions `logits` for features `items`, both `[n, candidates]`."""
 
-    def __init__(self, k: int):
-        """`k` is the number of candidates that a user would see."""
+    def __init__(self, k: int, has_log_loss: bool = True):
+        """Starts without rows.
+
+        Args:
+          k: number of candidates that a user would see.
+          has_log_loss: whether the logits are those of independent interactions.
+        """
         self._k = k
-        self.names = (f"hr_at_{k}", f"ndcg_at_{k}", "mrr", "auc", "log_loss")
+        names = (f"hr_at_{k}", f"ndcg_at_{k}", "mrr", "auc", "log_loss")
+        self.names = names if has_log_loss else names[:-1]
         self._ranks, self._aucs = [], []
         self._loss, self._num_candidates = 0.0, 0
 

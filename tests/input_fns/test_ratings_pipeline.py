@@ -118,3 +118,27 @@ def test_a_split_without_negatives_cannot_be_evaluated(data):
         DataError, match=r"'train' of ratings has no negatives.*Evaluate test or validation"
     ):
         RatingsPipeline(data).in_order("train")
+
+
+def test_all_items_without_interaction_are_negatives(data, positives):
+    pipeline = RatingsPipeline(data, rank_all_items=True)
+    (features, labels), *_ = pipeline.host_examples("test", 64)
+    every, num_items = set().union(*positives.values()), data.ratings.num_items
+    assert features["items"].shape == (len(features["user"]), 1 + num_items)
+    assert labels["interaction"].sum(axis=1).tolist() == [1] * len(features["user"])
+    for user, (positive, *others) in zip(features["user"], features["items"]):
+        assert (user, positive) in positives["test"]
+        expected = [-1 if (user, item) in every else item for item in range(num_items)]
+        assert others == expected
+
+
+def test_the_sampling_probability_is_the_share_of_an_item(data):
+    pipeline = RatingsPipeline(data, num_negatives=0, has_sampling_probability=True)
+    input_fn = pipeline.train_input_fn("train", 1)
+    features, _ = next(iter(records.iterate(lambda: input_fn({"batch_size": BATCH}))))
+    stored = [f["item"] for f, _ in records.iterate(lambda: pipeline.stored("train"))]
+    shares = np.bincount(np.ravel(stored)) / np.size(stored)
+    assert features["items"].shape == (BATCH, 1)
+    np.testing.assert_allclose(
+        features["sampling_probability"], shares[features["items"][:, 0]], rtol=1e-6
+    )

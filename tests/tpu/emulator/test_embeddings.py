@@ -131,7 +131,11 @@ def test_training_equals_numpy(tmp_path, slice_name, optimizer, strategy):
 
 @pytest.mark.parametrize(
     ("slice_name", "optimizer"),
-    [("1x2", "adagrad"), *(slow("v2-8", optimizer) for optimizer in OPTIMIZERS)],
+    [
+        ("1x2", "adagrad"),
+        *(slow("v2-8", optimizer) for optimizer in OPTIMIZERS),
+        *(slow("4x8", optimizer) for optimizer in ("sgd", "adagrad")),
+    ],
 )
 def test_a_pipelined_lookup_misses_one_update(tmp_path, slice_name, optimizer):
     options = {"pipeline_execution_with_tensor_core": True, "iterations": 10}

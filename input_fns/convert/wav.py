@@ -68,7 +68,7 @@ def read_header(start: bytes, num_bytes: int) -> Header:
     if start[:4] in (b"RF64", b"BW64", b"RIFX"):
         raise ValueError(f"{start[:4].decode()} is unsupported; write a RIFF WAV file")
     if start[:4] != b"RIFF" or start[8:12] != b"WAVE":
-        raise ValueError("it is no WAV file")
+        raise ValueError("it is not a WAV file")
     place, found = 12, None
     while place + 8 <= len(start):
         kind, size = start[place : place + 4], _unsigned(start, place + 4, 4)
@@ -119,7 +119,7 @@ def _format(chunk):
 def _with_samples(tag, bits, num_channels, rate, offset, num_bytes):
     num_samples, rest = divmod(num_bytes, num_channels * bits // 8)
     if rest:
-        raise ValueError(f"{num_bytes} bytes are no whole samples of {bits * num_channels} bits")
+        raise ValueError(f"{num_bytes} bytes are not whole samples of {bits * num_channels} bits")
     if not num_samples:
         raise ValueError("it has no samples")
     return Header(tag, bits, num_channels, rate, offset, num_samples)

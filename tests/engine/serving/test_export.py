@@ -150,7 +150,7 @@ def test_an_export_with_other_predictions_is_not_published(
 def test_an_export_that_ignores_orientations_is_not_published(
     run_in, uncertain_dir, monkeypatch, tmp_path
 ):
-    monkeypatch.setattr(orientation, "of_file", lambda encoded: tf.constant(orientation.UPRIGHT))
+    monkeypatch.setattr(orientation, "read", lambda encoded: tf.constant(orientation.UPRIGHT))
     with pytest.raises(ExportError, match="image_bytes: for images with an EXIF orientation, prob"):
         run_in(uncertain_dir, "--mode=export", f"--export_dir={tmp_path}", "--export_check")
 

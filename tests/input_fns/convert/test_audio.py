@@ -75,7 +75,7 @@ def test_broken_recordings_are_listed_by_name(folder, tmp_path):
         "empty.wav": "it is empty",
         "silent.wav": "it is silent: all samples are equal",
         "long.wav": "it has 0.30 s, above --max_seconds=0.3",
-        "text.wav": "it is no WAV file",
+        "text.wav": "it is not a WAV file",
         "nan.wav": "a sample is NaN or infinite",
     }
     assert data.splits["train"].num_examples == 10

@@ -55,7 +55,7 @@ def changed(place, kind, value):
 
 HOSTILE = {
     "empty": (b"", "it is empty"),
-    "text": (b"hello, this is text", "it is no WAV file"),
+    "text": (b"hello, this is text", "it is not a WAV file"),
     "only a magic number": (b"RIFF\0\0\0\0WAVE", "it has no samples"),
     "big endian": (b"RIFX" + bytes(40), "RIFX is unsupported"),
     "64 bits": (b"RF64" + bytes(40), "RF64 is unsupported"),

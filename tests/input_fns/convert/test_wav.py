@@ -70,7 +70,7 @@ HOSTILE = {
     "4 GiB of format": (changed(16, "<I", 2**32 - 2), "should have 4294967294 bytes"),
     "a short format": (changed(16, "<I", 14), "its format has 14 bytes, not 16"),
     "no samples": (audio_data.wav(SAMPLES[:0]), "it has no samples"),
-    "half a sample": (changed(40, "<I", 403), "403 bytes are no whole samples"),
+    "half a sample": (changed(40, "<I", 403), "403 bytes are not whole samples"),
     "truncated": (audio_data.wav(SAMPLES)[:-7], "should have 404 bytes, but 397 are left"),
     "samples first": (
         b"RIFF\0\0\0\0WAVE" + audio_data.chunk(b"data", bytes(8)),

@@ -21,7 +21,7 @@ import wave
 import numpy as np
 import tensorflow as tf
 
-from input_fns import caching, characters, images, serving
+from input_fns import caching, characters, serving
 from input_fns.augment.audio import AudioAugmentation
 from input_fns.characters import Characters
 from input_fns.dataset_info import DatasetInfo, Feature
@@ -58,13 +58,7 @@ class AudioPipeline(RecordPipeline):
 
     def decode(self, serialized):
         """Returns the stored features and labels, after a check of lengths and tokens."""
-        features, labels = RecordPipeline.decode(self, serialized)
-        for values in (features, labels):
-            for name, (lowest, limit) in self.data.limits.items():
-                if isinstance(values, dict) and name in values:
-                    what = f"{name}: {OUTSIDE}"
-                    values[name] = images.checked(values[name], limit, what, lowest)
-        return features, labels
+        return self._check_limits(*RecordPipeline.decode(self, serialized), OUTSIDE)
 
     def draw(self, count, seed):
         """Returns float32 `[count, numbers]`, the random numbers of the augmentation."""

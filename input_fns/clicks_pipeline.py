@@ -15,7 +15,7 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from input_fns import caching, images, serving
+from input_fns import caching, serving
 from input_fns.dataset_info import DatasetInfo
 from input_fns.record_pipeline import RecordPipeline
 
@@ -37,10 +37,7 @@ class ClicksPipeline(RecordPipeline):
 
     def decode(self, serialized):
         """Returns the stored features and labels, after a check of the rows."""
-        features, labels = RecordPipeline.decode(self, serialized)
-        for name, (lowest, limit) in self.data.limits.items():
-            features[name] = images.checked(features[name], limit, f"{name}: {OUTSIDE}", lowest)
-        return features, labels
+        return self._check_limits(*RecordPipeline.decode(self, serialized), OUTSIDE)
 
     # Serving.
 

@@ -72,10 +72,7 @@ class RatingsPipeline(RecordPipeline):
 
     def decode(self, serialized):
         """Returns the stored features, after a check of the indices."""
-        features, labels = RecordPipeline.decode(self, serialized)
-        for name, (lowest, limit) in self.data.limits.items():
-            features[name] = images.checked(features[name], limit, f"{name}: {OUTSIDE}", lowest)
-        return features, labels
+        return self._check_limits(*RecordPipeline.decode(self, serialized), OUTSIDE)
 
     def draw(self, count, seed):
         """Returns float32 `[count, 2 * num_negatives]` in [0, 1)."""

@@ -385,6 +385,15 @@ class RecordPipeline:
                 stored[name] = images.decode_raw(stored[name], feature)
         return stored, labels
 
+    def _check_limits(self, features, labels, message):
+        """Returns stored features and labels, with a check of those that `data.limits` names."""
+        for values in (features, labels):
+            for name, (lowest, limit) in self.data.limits.items():
+                if isinstance(values, dict) and name in values:
+                    what = f"{name}: {message}"
+                    values[name] = images.checked(values[name], limit, what, lowest)
+        return features, labels
+
     @no_autograph
     def _decode_files(self, features, labels):
         def decode(values):

@@ -26,7 +26,7 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from input_fns import caching, images, records, serving
+from input_fns import caching, records, serving
 from input_fns.dataset_info import DatasetInfo, Feature
 from input_fns.record_pipeline import RecordPipeline
 from input_fns.records import no_autograph
@@ -85,13 +85,7 @@ class TokenPipeline(RecordPipeline):
 
     def decode(self, serialized):
         """Returns stored features and labels, after a check of token ids and places."""
-        features, labels = RecordPipeline.decode(self, serialized)
-        for values in (features, labels):
-            for name, (lowest, limit) in self.data.limits.items():
-                if isinstance(values, dict) and name in values:
-                    what = f"{name}: {OUTSIDE}"
-                    values[name] = images.checked(values[name], limit, what, lowest)
-        return features, labels
+        return self._check_limits(*RecordPipeline.decode(self, serialized), OUTSIDE)
 
     @no_autograph
     def batch_transform(self, features, labels, random):

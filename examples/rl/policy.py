@@ -10,7 +10,7 @@ import tensorflow as tf
 # `{feature: [n, ...]}` to `{output: [n, ...]}`.
 Predict = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
 
-# Batches are padded to a multiple: kernels are prepared anew for each batch size.
+# Batches are padded to a multiple: kernels are prepared again for each batch size.
 _MULTIPLE = 32
 
 

@@ -33,8 +33,8 @@ def search(
     theirs: np.ndarray,
     num_simulations: int,
     random: np.random.Generator | None = None,
-) -> np.ndarray:
-    """Returns how often the search visited each column, int32 `[games, columns]`.
+) -> tuple[np.ndarray, np.ndarray]:
+    """Searches the best move of each game.
 
     Args:
       evaluate: the network.
@@ -42,6 +42,10 @@ def search(
       theirs: stones of the other player.
       num_simulations: evaluated leaves of each game.
       random: adds noise to the prior of the root; None: no noise.
+
+    Returns:
+      How often each column was visited, int32 `[games, columns]`, and the mean value of the
+      simulations, float32 `[games]`.
     """
     trees = _Trees(mine, theirs, num_simulations)
     trees.expand(evaluate, np.zeros(len(mine), int), 0)
@@ -53,7 +57,7 @@ def search(
     for node in range(1, num_simulations + 1):
         path, leaf = trees.descend(node)
         trees.add(path, trees.expand(evaluate, leaf, node))
-    return trees.visits[:, 0]
+    return trees.visits[:, 0], trees.total[:, 0].sum(axis=1) / num_simulations
 
 
 class _Trees:

@@ -35,13 +35,13 @@ def irregular(mine, theirs):
 @pytest.mark.parametrize("name", FORCED)
 def test_forced_moves_are_found_without_knowledge(name):
     moves, column = FORCED[name]
-    visits = mcts.search(mcts.uniform, *position(moves), num_simulations=400)
+    visits, _ = mcts.search(mcts.uniform, *position(moves), num_simulations=400)
     assert visits[0].argmax() == column
     assert visits[0, column] > 200
 
 
 def test_visits_sum_to_the_simulations_and_full_columns_have_none():
-    visits = mcts.search(irregular, *position("000000", "1", "33333325"), num_simulations=37)
+    visits, _ = mcts.search(irregular, *position("000000", "1", "33333325"), num_simulations=37)
     assert visits.sum(axis=1).tolist() == [37] * 3
     assert visits[0, 0] == visits[2, 3] == 0
 
@@ -49,18 +49,19 @@ def test_visits_sum_to_the_simulations_and_full_columns_have_none():
 def test_a_game_does_not_depend_on_its_batch():
     games = ["", "3", "01010", "3333", "0101016"]
     together = mcts.search(irregular, *position(*games), num_simulations=50)
-    alone = [mcts.search(irregular, *position(game), num_simulations=50)[0] for game in games]
-    np.testing.assert_array_equal(together, alone)
+    alone = [mcts.search(irregular, *position(game), num_simulations=50) for game in games]
+    for batch, rows in zip(together, zip(*alone)):
+        np.testing.assert_array_equal(batch, np.concatenate(rows))
 
 
 def test_search_equals_a_recursive_one():
     mine, theirs = position("3342")
-    visits = mcts.search(irregular, mine, theirs, num_simulations=120)
+    visits, value = mcts.search(irregular, mine, theirs, num_simulations=120)
     root = Node(mine, theirs)
     root.value()
-    for _ in range(120):
-        root.simulate()
+    values = [root.simulate() for _ in range(120)]
     assert visits[0].tolist() == root.visits.tolist()
+    assert value[0] == pytest.approx(np.mean(values), abs=1e-5)
 
 
 class Node:
@@ -102,7 +103,7 @@ class Node:
 def test_noise_changes_the_search_and_depends_on_the_seed():
     def visits(seed):
         random = np.random.default_rng(seed)
-        return mcts.search(mcts.uniform, *position("", "3"), 30, random).tolist()
+        return mcts.search(mcts.uniform, *position("", "3"), 30, random)[0].tolist()
 
     assert visits(1) == visits(1)
     assert visits(1) != visits(2)

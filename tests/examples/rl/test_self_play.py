@@ -45,13 +45,25 @@ def test_policies_are_shares_of_the_visits(games):
     np.testing.assert_array_equal(np.round(games["policy"] * 16), games["policy"] * 16)
 
 
-def test_values_alternate_and_the_last_mover_won(games):
+def test_values_are_the_mean_of_result_and_searched_value(games, monkeypatch):
+    search = mcts.search
+
+    def without_values(*args):
+        visits, values = search(*args)
+        return visits, 0 * values
+
+    monkeypatch.setattr(mcts, "search", without_values)
+    halves = self_play.self_play(mcts.uniform, 13, 16, 6, np.random.default_rng(1))["value"]
     stones = games["board"].sum(axis=(1, 2, 3))
     within = np.flatnonzero(stones > 0)
-    np.testing.assert_array_equal(games["value"][within], -games["value"][within - 1])
+    np.testing.assert_array_equal(halves[within], -halves[within - 1])
     last = np.append(starts(games)[1:], len(stones)) - 1
     ended_early = stones[last] < 41
-    np.testing.assert_array_equal(games["value"][last][ended_early], 1)
+    assert ended_early.any()
+    np.testing.assert_array_equal(halves[last][ended_early], 0.5)  # the last mover won
+    searched = games["value"] - halves
+    assert np.abs(searched).max() <= 0.5
+    assert searched.any()
 
 
 def test_a_seed_repeats_the_games(games):

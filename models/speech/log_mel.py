@@ -119,8 +119,11 @@ def _power_spectrum(features, params):
     waveform = tf.pad(waveform, [[0, 0], [0, missing]])
     framed = tf.signal.frame(waveform, window, hop)[:, :frames]
     framed *= tf.signal.hann_window(window)
-    spectrum = tf.signal.rfft(framed, [_fft_length(window)])
-    return tf.math.real(spectrum) ** 2 + tf.math.imag(spectrum) ** 2
+    # tf2onnx converts this form only: 2-D, padded before, and the absolute value.
+    length = _fft_length(window)
+    framed = tf.reshape(tf.pad(framed, [[0, 0], [0, 0], [0, length - window]]), [-1, length])
+    power = tf.square(tf.abs(tf.signal.rfft(framed, [length])))
+    return tf.reshape(power, [-1, frames, length // 2 + 1])
 
 
 def _fft_length(window):

@@ -177,10 +177,10 @@ def main() -> None:
             iterations_per_loop if tpu.use_tpu else 1, tpu.use_tpu
         )
         with state.lock:
-            if tpu.is_remote and settings.prediction.image_input is not None:
+            if tpu.is_remote and settings.prediction.file_input is not None:
                 raise UsageError(
-                    "--input of image files is read by this process, which a remote TPU cannot "
-                    "call. Use run_cpu.py, or convert the images with prepare_data.py"
+                    "--input files are read by this process, which a remote TPU cannot call. Use "
+                    "run_cpu.py, or convert the files with prepare_data.py"
                 )
             estimator = build_estimator(settings, state, tpu)
             if _tpu_tables(settings):

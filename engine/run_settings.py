@@ -14,7 +14,7 @@ from models.model import Model
 
 if TYPE_CHECKING:
     # SentencePiece is an optional dependency: only runs with text import it.
-    from engine.evaluation.image_input import ImageInput
+    from engine.evaluation.file_input import FileInput
     from engine.evaluation.translation import TextInput
 
 
@@ -79,14 +79,14 @@ class PredictSettings:
       output: path of the file with the predictions, or of a folder if there are several files;
         "": in model_dir.
       text_input: sentences to predict instead of the evaluation split, or None.
-      image_input: image files to predict instead of the evaluation split, or None.
+      file_input: images or recordings to predict instead of the evaluation split, or None.
       has_files: whether the host metrics of the model write the predictions; see `FileMetric`.
     """
 
     batch_size: int
     output: str
     text_input: TextInput | None
-    image_input: ImageInput | None
+    file_input: FileInput | None
     has_files: bool
 
 
@@ -166,8 +166,8 @@ class RunSettings:
         """Returns the input_fn of --mode=predict."""
         if self.prediction.text_input is not None:
             return self.pipeline.rows_input_fn(self.prediction.text_input.rows)
-        if self.prediction.image_input is not None:
-            return self.pipeline.files_input_fn(self.prediction.image_input.files)
+        if self.prediction.file_input is not None:
+            return self.pipeline.files_input_fn(self.prediction.file_input.files)
         return self.pipeline.predict_input_fn(self.evaluation.split)
 
     def run_config(self) -> dict[str, Any]:

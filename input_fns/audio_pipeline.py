@@ -21,7 +21,7 @@ import wave
 import numpy as np
 import tensorflow as tf
 
-from input_fns import caching, characters, serving
+from input_fns import caching, characters, records, serving
 from input_fns.augment.audio import AudioAugmentation
 from input_fns.characters import Characters
 from input_fns.dataset_info import DatasetInfo, Feature
@@ -72,6 +72,29 @@ class AudioPipeline(RecordPipeline):
         if random is not None:
             features = self.augmentation.apply(features, random, self.data.audio.sample_rate)
         return features, labels
+
+    # Recordings that are not in a split.
+
+    def files_input_fn(self, files):
+        """Returns an input_fn for prediction of recordings.
+
+        Args:
+          files: function that returns an iterator of bytes: little-endian int16, 1 to `max_samples`
+            samples at the sampling rate of the data set.
+
+        Returns:
+          `input_fn(params) -> tf.data.Dataset` like that of `predict_input_fn`.
+        """
+        max_samples = self.data.audio.max_samples
+
+        @no_autograph
+        def features(file):
+            samples = tf.cast(tf.io.decode_raw(file, tf.int16), tf.float32) * _SCALE
+            count = tf.shape(samples)[0]
+            waveform = tf.pad(samples, [[0, max_samples - count]])
+            return {"waveform": tf.ensure_shape(waveform, [max_samples]), "num_samples": count}
+
+        return lambda params: records.from_files(files, features, params["batch_size"])
 
     # Serving.
 

@@ -174,6 +174,33 @@ def test_runtimes_answer_like_predict(exports, runtime, name):
             np.testing.assert_array_equal(answer[key], value, err_msg=key)
 
 
+@pytest.mark.parametrize("name", ["keywords", "texts"])
+def test_a_folder_of_wav_files_is_predicted(exports, texts, runs, trained, name, tmp_path, capsys):
+    expected = exports[name].predictions
+    (tmp_path / "in").mkdir()
+    for i, content in enumerate(exports[name].requests[serving.AUDIO_BYTES]["audio_bytes"][:3]):
+        (tmp_path / "in" / f"{i}.wav").write_bytes(content)
+    (tmp_path / "in" / "bad.wav").write_bytes(b"text")
+    output = tmp_path / "out.jsonl"
+    capsys.readouterr()
+    runs[name](
+        trained[name],
+        "--mode=predict",
+        f"--input={tmp_path / 'in'}",
+        f"--predict_output={output}",
+    )
+    assert "bad.wav is skipped: it is not a WAV file" in capsys.readouterr().out
+    lines = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [line["name"] for line in lines] == ["0.wav", "1.wav", "2.wav"]
+    for i, line in enumerate(lines):
+        if name == "keywords":
+            np.testing.assert_allclose(
+                line["probabilities"], expected["probabilities"][i], rtol=1e-4
+            )
+        else:
+            assert line["text"] == AudioPipeline(texts).to_text(expected["tokens"])[i]
+
+
 def test_resuming_augments_alike(trained, runs, variables, tmp_path):
     for steps in (11, 30):
         runs["keywords"](tmp_path, "--mode=train", f"--train_steps={steps}", AUGMENT)

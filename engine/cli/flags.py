@@ -137,8 +137,8 @@ flags.DEFINE_string(
 flags.DEFINE_string(
     "input",
     "",
-    "For predict, instead of eval_split: an image file, a folder of images, or a text file with "
-    "one sentence per line.",
+    "For predict, instead of eval_split: an image or WAV file, a folder of them, or a text file "
+    "with one sentence per line.",
 )
 flags.DEFINE_string(
     "predict_output",

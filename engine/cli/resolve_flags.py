@@ -16,7 +16,7 @@ from engine.cli import hparams, pipelines, startup
 from engine.cli.flags import FLAGS, TRAINING_MODES, as_flagfile, batch_sizes, is_own_dataset
 from engine.distribute.tf_config import Task
 from engine.evaluation import class_maps, host_metrics, predictions
-from engine.evaluation.image_input import ImageInput
+from engine.evaluation.file_input import AudioInput, ImageInput
 from engine.hooks import memory_check
 from engine.hooks.progress import Clock, StepCounter
 from engine.run_settings import (
@@ -113,7 +113,7 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
         FLAGS.predict_batch_size,
         FLAGS.predict_output,
         _text_input(pipeline),
-        _image_input(pipeline),
+        _file_input(pipeline),
         has_files,
     )
     _check_cluster(task, is_training)
@@ -199,7 +199,7 @@ def _check_prediction(pipeline, has_files):
         )
     if FLAGS.input and not (data.text or hasattr(pipeline, "files_input_fn")):
         raise UsageError(
-            f"--input={FLAGS.input} needs a data set of images or text; {data.name} is neither"
+            f"--input={FLAGS.input} needs a data set of images, audio or text; {data.name} has none"
         )
     if FLAGS.export_top_k > data.num_classes:
         raise UsageError(
@@ -232,9 +232,11 @@ def _text_input(pipeline):
     return translation.from_split(pipeline, FLAGS.eval_split)
 
 
-def _image_input(pipeline):
+def _file_input(pipeline):
     if not FLAGS.input or pipeline.data.text:
         return None
+    if pipeline.data.audio:
+        return AudioInput(FLAGS.input, pipeline.data.audio)
     stored = pipeline.data.features["image"]
     # Boxes and masks are of the original size, classes of the stored one.
     is_resized = stored.encoding == "raw" and not pipeline.data.annotations

@@ -7,6 +7,7 @@ import contextlib
 import tensorflow as tf
 
 from common.errors import RunError
+from engine.evaluation.file_input import ImageInput
 from input_fns import DataError, inspection
 from input_fns import dataset_info as datasets
 
@@ -17,7 +18,7 @@ def data_errors(settings):
     try:
         yield
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
-        if settings.prediction.image_input is not None:
+        if isinstance(settings.prediction.file_input, ImageInput):
             raise DataError(
                 f"--input: TensorFlow cannot decode an image that Pillow reads: {error.message}"
             ) from error

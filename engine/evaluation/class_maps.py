@@ -46,7 +46,7 @@ def write_files(estimator, settings, predict_input_fn) -> None:
       UsageError: the model does not predict `classes`, int `[batch, height, width]`.
       DataError: the number of predictions differs from that of the examples.
     """
-    given, split = settings.prediction.image_input, settings.evaluation.split
+    given, split = settings.prediction.file_input, settings.evaluation.split
     what = split if given is None else "input"
     name = f"predictions_{what}_{settings.start_step}"
     name = find.add_label(name, settings.model_dir, settings.checkpoint)

@@ -1,4 +1,4 @@
-"""Writes the predictions of a split or of image files, in order, to a file."""
+"""Writes the predictions of a split or of files, in order, to a file."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def check_output(path: str) -> None:
 
 
 def write_file(estimator, settings, predict_input_fn) -> None:
-    """Writes the predictions of the evaluation split, or of the images of `--input`.
+    """Writes the predictions of the evaluation split, or of the files of `--input`.
 
     Raises:
       DataError: the number of predictions differs from that of the examples.
     """
-    given = settings.prediction.image_input
+    given = settings.prediction.file_input
     what = settings.evaluation.split if given is None else "input"
     name = f"predictions_{what}_{settings.start_step}"
     name = find.add_label(name, settings.model_dir, settings.checkpoint)
@@ -52,7 +52,7 @@ def write_file(estimator, settings, predict_input_fn) -> None:
         yield_single_examples=False,
     )
     names = settings.pipeline.file_names(what) if given is None else iter(given.names)
-    batches = (_with_names(batch, settings.dataset.all_class_names, names) for batch in batches)
+    batches = (_with_names(batch, settings.pipeline, names) for batch in batches)
     first = next(batches, None)
     if first is None:
         raise DataError(f"none of the {size} examples of {what} can be read")
@@ -60,16 +60,19 @@ def write_file(estimator, settings, predict_input_fn) -> None:
     write = _write_npz if path.endswith(".npz") else _write_jsonl
     with files.atomic_write(path, "wb") as file:
         written = write(file, batches)
-        size = size if given is None else len(given.names)  # without broken images
+        size = size if given is None else len(given.names)  # without broken files
         if written != size:
             raise DataError(f"{written} predictions, but {what} has {size} examples")
     print(f"{written} predictions of {what} by {settings.checkpoint}: {path}")
 
 
-def _with_names(batch, class_names, file_names):
-    # A TPU computes class indices; names are added on the host, like in a SavedModel.
+def _with_names(batch, pipeline, file_names):
+    # A TPU computes class indices and tokens; strings are added on the host, as in a SavedModel.
+    class_names = pipeline.data.all_class_names
     if class_names and (np.ndim(batch.get("classes")) == 1 or "num_detections" in batch):
         batch["class_names"] = np.array(class_names)[batch["classes"]]
+    if "tokens" in batch and hasattr(pipeline, "to_text"):
+        batch["text"] = np.array(pipeline.to_text(batch["tokens"]))
     if file_names is None:
         return batch
     size = len(next(iter(batch.values())))

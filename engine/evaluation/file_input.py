@@ -1,0 +1,136 @@
+"""Files to predict (`--input`): one image or recording, or all of a folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from common import folders, strict_flags
+from input_fns import DataError
+from input_fns.convert import decoded_images, recordings, wav_files
+from input_fns.dataset_info import Audio
+
+
+class FileInput:
+    """Files, sorted by name.
+
+    Attributes:
+      kind: what a file holds, for messages.
+      extensions: lower-case extensions of the files.
+      paths: paths of all files.
+      names: paths relative to the folder, of the valid files read so far.
+    """
+
+    kind: str
+    extensions: tuple[str, ...]
+
+    def __init__(self, path: str):
+        """Lists the files.
+
+        Args:
+          path: a file, or a folder that is searched recursively; local or gs://.
+
+        Raises:
+          DataError: there are no such files.
+        """
+        if tf.io.gfile.isdir(path):
+            self._folder = path
+            found = list(folders.files(path, {folders.identity(path)}))
+        else:
+            self._folder = os.path.dirname(path) or "."
+            found = [path] if tf.io.gfile.exists(path) else []
+        self.paths = sorted(p for p in found if p.lower().endswith(self.extensions))
+        if not self.paths:
+            raise DataError(
+                f"--input={path} must be an {self.kind} file or a folder with {self.kind} files "
+                f"({', '.join(self.extensions)})"
+            )
+        self._num_known = 0
+        self.names: list[str] = []
+
+    def files(self) -> Iterator[bytes]:
+        """Yields each file as prepare_data.py would store it; prints the names of broken ones."""
+        for number, path in enumerate(self.paths):
+            found = self._read(path)
+            is_new = number == self._num_known  # TPUEstimator reads the first ones again
+            self._num_known += is_new
+            if isinstance(found, str):
+                if is_new:
+                    shown = strict_flags.shown(path)  # may contain control characters
+                    print(f"{shown} is skipped: {found}", flush=True)
+                continue
+            if is_new:
+                self.names.append(os.path.relpath(path, self._folder))
+                self._add(found)
+            yield self._stored(found)
+
+    def _read(self, path):
+        """Returns what a file holds, or the reason why it is broken."""
+        raise NotImplementedError
+
+    def _add(self, found):
+        """Is called with each valid file once."""
+
+    def _stored(self, found) -> bytes:
+        """Returns the bytes that `files_input_fn` of the pipeline takes."""
+        raise NotImplementedError
+
+
+class ImageInput(FileInput):
+    """Image files.
+
+    Attributes:
+      sizes: `(height, width)` of the images of `names`.
+    """
+
+    kind = "image"
+    extensions = decoded_images.EXTENSIONS
+
+    def __init__(self, path: str, image_size: tuple[int, int] | None, channels: int):
+        """Lists the images.
+
+        Args:
+          path: see `FileInput`.
+          image_size: `(height, width)` of stored pixels; None if the data set stores image files.
+          channels: channels of the images that the model gets, 1 or 3.
+        """
+        super().__init__(path)
+        self._image_size, self._channels = image_size, channels
+        self.sizes: list[tuple[int, int]] = []
+
+    def _read(self, path):
+        (image,) = decoded_images.read_many([path], self._image_size, self._channels)
+        return image
+
+    def _add(self, found):
+        self.sizes.append((found.height, found.width))
+
+    def _stored(self, found):
+        return found.data
+
+
+class AudioInput(FileInput):
+    """WAV files, resampled to the sampling rate of the data set."""
+
+    kind = "audio"
+    extensions = recordings.EXTENSIONS
+
+    def __init__(self, path: str, audio: Audio):
+        """Lists the recordings.
+
+        Args:
+          path: see `FileInput`.
+          audio: sampling rate and length of a row.
+        """
+        super().__init__(path)
+        self._audio = audio
+
+    def _read(self, path):
+        rate = self._audio.sample_rate
+        (samples,) = wav_files.read_many([path], rate, self._audio.max_samples / rate)
+        return samples
+
+    def _stored(self, found):
+        return found.astype("<i2").tobytes()

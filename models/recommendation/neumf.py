@@ -13,6 +13,8 @@ L2 regularization is `embedding_l2`, of the embeddings of a batch, and not `weig
 
 from __future__ import annotations
 
+import functools
+
 import tensorflow as tf
 
 from common.constants import NUM_NEGATIVES
@@ -104,10 +106,9 @@ def inference(features, params, training):
         parts.append(dropout(product, params["embedding_dropout"], training))
     if params["mlp_size"]:
         of_user, of_items = next(networks)
-        parts.append(_mlp(of_user, of_items, params, training))
+        parts += _mlp([of_user[:, tf.newaxis], of_items], params, training)
     with tf.compat.v1.variable_scope("logits"):
-        x = _compute_dtype(tf.concat(parts, axis=-1), params)
-        logits = tf.compat.v1.layers.dense(x, 1, name="dense")[..., 0]
+        logits = _dense_of_parts(parts, 1, params, "dense")[..., 0]
     if not training:
         return {"logits": logits}
     squares = [tf.reduce_sum(tf.square(table), axis=-1) for table in tables]
@@ -115,27 +116,52 @@ def inference(features, params, training):
     return {"logits": logits, "l2": tf.add_n(squares) / 2}
 
 
-def _mlp(of_user, of_items, params, training):
-    """Returns the output of the MLP on both embeddings, `[batch, candidates, units]`."""
-    if of_items.shape[0] == 1:
-        of_items = tf.tile(of_items, [tf.shape(of_user)[0], 1, 1])
-    # As a tile: the first layer takes the concatenation of both.
-    of_user = tf.broadcast_to(of_user[:, tf.newaxis], tf.shape(of_items))
-    x = _compute_dtype(tf.concat([of_user, of_items], axis=-1), params)
+def _mlp(parts, params, training):
+    """Returns the output of the MLP on both embeddings, `[[batch, candidates, units]]`."""
+    shape = None
     for i, units in enumerate(params["hidden_units"]):
-        x = dropout(x, params["dropout"], training)
-        x = tf.compat.v1.layers.dense(
-            x,
-            units,
-            tf.nn.relu,
-            kernel_initializer=tf.compat.v1.initializers.he_normal(),
-            name=f"mlp/dense_{i}",
+        parts = [dropout(part, params["dropout"], training) for part in parts]
+        he_normal = tf.compat.v1.initializers.he_normal()
+        x = tf.nn.relu(_dense_of_parts(parts, units, params, f"mlp/dense_{i}", he_normal))
+        if shape is None:
+            shape = tf.shape(x)[:2]
+        # In two dimensions a CPU computes product, bias and ReLU of the next layers at once.
+        parts = [tf.reshape(x, [-1, units])]
+    if shape is None:
+        return parts
+    return [tf.reshape(parts[0], tf.concat([shape, [units]], axis=0))]
+
+
+def _dense_of_parts(parts, units, params, name, kernel_initializer=None):
+    """A dense layer on the concatenation of the parts, which is not computed.
+
+    What all candidates of a user, or all users of a candidate, have in common is multiplied once.
+
+    Args:
+      parts: inputs, `[batch or 1, candidates or 1, width]`, or one of `[n, width]`.
+      units: number of outputs.
+      params: `precision` is used.
+      name: scope of the variables, which are those of `tf.compat.v1.layers.dense`.
+      kernel_initializer: of the kernel.
+
+    Returns:
+      `[batch, candidates, units]`, or `[n, units]`.
+    """
+    widths = [part.shape.as_list()[-1] for part in parts]
+    with tf.compat.v1.variable_scope(name):
+        kernel = tf.compat.v1.get_variable(
+            "kernel", [sum(widths), units], params["precision"], kernel_initializer
         )
-    return tf.cast(x, tf.float32)
-
-
-def _compute_dtype(x, params):
-    return tf.cast(x, params["precision"])
+        bias = tf.compat.v1.get_variable(
+            "bias", [units], params["precision"], tf.compat.v1.zeros_initializer()
+        )
+        kernels = tf.split(kernel, widths)
+        products = [
+            tf.tensordot(tf.cast(part, params["precision"]), rows, 1)
+            for part, rows in zip(parts, kernels)
+        ]
+        products[0] = tf.nn.bias_add(products[0], bias)
+        return functools.reduce(tf.add, products)
 
 
 def losses(features, labels, outputs, params):

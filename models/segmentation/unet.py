@@ -118,8 +118,9 @@ def _up(x, skip, filters):
     x = tf.nn.conv2d_transpose(x, kernel, size, 2, "VALID")
     # An odd side was rounded up, or down by a convolution without padding.
     _, rows, columns, _ = skip.shape.as_list()
-    x = x[:, :rows, :columns]
-    missing = [rows - min(rows, 2 * height), columns - min(columns, 2 * width)]
+    if rows < 2 * height or columns < 2 * width:
+        x = x[:, :rows, :columns]
+    missing = [max(0, rows - 2 * height), max(0, columns - 2 * width)]
     if any(missing):
         x = tf.pad(x, [[0, 0], [0, missing[0]], [0, missing[1]], [0, 0]])
     return tf.concat([x, skip], -1)

@@ -106,7 +106,10 @@ def inference(features, params, training):
         parts.append(dropout(product, params["embedding_dropout"], training))
     if params["mlp_size"]:
         of_user, of_items = next(networks)
-        parts += _mlp([of_user[:, tf.newaxis], of_items], params, training)
+        of_user = of_user[:, tf.newaxis]
+        if training and params["dropout"]:  # different inputs for each candidate
+            of_user = tf.broadcast_to(of_user, tf.shape(of_items))
+        parts += _mlp([of_user, of_items], params, training)
     with tf.compat.v1.variable_scope("logits"):
         logits = _dense_of_parts(parts, 1, params, "dense")[..., 0]
     if not training:

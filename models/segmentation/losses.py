@@ -10,6 +10,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from common.constants import IGNORED_CLASS
+from models.layers import device
 
 # 1 - p of the focal loss is at least this, so that its power has a finite gradient at p = 1.
 _SMALLEST = 1e-7
@@ -33,7 +34,7 @@ def cross_entropy(labels, logits, class_weights=(), focal_gamma=0.0):
     """
     is_labeled = tf.not_equal(labels, IGNORED_CLASS)
     classes = tf.where(is_labeled, tf.cast(labels, tf.int32), 0)
-    values = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=classes, logits=logits)
+    values = _of_pixels(classes, logits)
     if focal_gamma:
         values *= tf.maximum(-tf.math.expm1(-values), _SMALLEST) ** focal_gamma
     weights = tf.cast(is_labeled, tf.float32)
@@ -43,6 +44,20 @@ def cross_entropy(labels, logits, class_weights=(), focal_gamma=0.0):
         weights *= tf.reduce_sum(tf.one_hot(classes, len(class_weights)) * table, -1)
     total, weight = tf.reduce_sum(values * weights, [1, 2]), tf.reduce_sum(weights, [1, 2])
     return tf.math.divide_no_nan(total, weight), weight
+
+
+def _of_pixels(classes, logits):
+    """Returns the softmax cross-entropy of each pixel, float32 `[batch, height, width]`."""
+    if device.is_tpu():
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=classes, logits=logits)
+    # Reductions over a few classes are slow on a CPU in the last dimension, and fast in the first.
+    logits = tf.transpose(logits, [3, 0, 1, 2])
+    logits -= tf.stop_gradient(tf.reduce_max(logits, 0))
+    num_classes, largest = logits.shape.as_list()[0], tf.reduce_max(classes)
+    is_class = tf.debugging.Assert(largest < num_classes, ["not a class:", largest])
+    with tf.control_dependencies([is_class]):
+        targets = tf.one_hot(classes, num_classes, axis=0)
+    return tf.math.log(tf.reduce_sum(tf.exp(logits), 0)) - tf.reduce_sum(logits * targets, 0)
 
 
 def dice(labels, logits, class_weights=()):

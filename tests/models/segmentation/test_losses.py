@@ -91,5 +91,5 @@ def test_the_focal_loss_of_a_certain_prediction_has_a_finite_gradient(gamma, ses
 def test_a_label_without_a_class_is_an_error_and_not_a_wrong_loss(session):
     labels = tf.fill([1, 2, 2], tf.constant(NUM_CLASSES, tf.uint8))
     values, _ = losses.cross_entropy(labels, tf.zeros([1, 2, 2, NUM_CLASSES]))
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"label value of 4"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"not a class:.*4"):
         session.run(values)

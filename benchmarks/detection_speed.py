@@ -9,9 +9,10 @@ the step, and so does torchvision; the step of tf-models-official gets boxes tha
 step is a `tf.function` (official), and with XLA (official_xla). Peers are in an environment:
 
     python3.11 -m venv peers && peers/bin/pip install tensorflow-cpu==2.15.1 tf-keras==2.15.1 \
-        tensorflow-text==2.15.0 tensorflow-hub tensorflow-datasets==4.9.4 tf-slim gin-config pyyaml \
-        tensorflow-metadata==1.14.0 immutabledict matplotlib opencv-python-headless pycocotools \
-        tensorflow-model-optimization torch==2.5.1 torchvision==0.20.1 transformers==4.46.3
+        tensorflow-text==2.15.0 tensorflow-hub tensorflow-datasets==4.9.4 \
+        tensorflow-metadata==1.14.0 tf-slim gin-config pyyaml immutabledict matplotlib \
+        opencv-python-headless pycocotools tensorflow-model-optimization \
+        torch==2.5.1 torchvision==0.20.1 transformers==4.46.3
     peers/bin/pip install --no-deps tf-models-official==2.15.0
 
 Examples/s are from the end of the second step to the end of the last. Prints medians, and the

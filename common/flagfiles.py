@@ -1,10 +1,11 @@
-"""Checks flagfiles before absl reads them, which would block on a pipe or an include cycle.
+"""Flagfiles on the command line: checked before absl reads them, and overridden by other flags.
 
-Imports no TensorFlow.
+absl would block on a pipe or an include cycle. Imports no TensorFlow.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Iterable
@@ -23,6 +24,25 @@ def check(arguments: Iterable[str]) -> None:
       UsageError: a flagfile is missing, is not a UTF-8 text file, or includes itself.
     """
     _check(list(arguments), ())
+
+
+def move_first(arguments: Iterable[str]) -> list[str]:
+    """Returns the arguments with the flagfiles first: all other flags override them.
+
+    absl lets the later of two flags win, so `--mode=check --flagfile=RECIPE` would train with a
+    recipe that has `--mode=train`.
+    """
+    arguments = list(arguments)
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    flagfiles, others = [], []
+    words = iter(arguments[:end])
+    for word in words:
+        found = _FLAGFILE.fullmatch(word)
+        if found is None:
+            others.append(word)
+        else:
+            flagfiles += [word] if found[1] is not None else [word, *itertools.islice(words, 1)]
+    return flagfiles + others + arguments[end:]
 
 
 def _check(arguments, including):

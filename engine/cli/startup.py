@@ -80,7 +80,7 @@ def start(argv: list[str], doc: str, *flags_modules: str):
         if {"--help", "-h", "-help", "--helpfull", "--helpshort"} & set(argv):
             print(doc.strip(), flag_values.get_help(include_special_flags=False), sep="\n\n")
             sys.exit(0)
-        unknown = flag_values(argv)[1:]
+        unknown = flag_values([argv[0], *flagfiles.move_first(argv[1:])])[1:]
         if unknown:
             raise UsageError(f"unexpected argument '{unknown[0]}'. Flags are written --name=value")
     except flags.UnrecognizedFlagError as error:

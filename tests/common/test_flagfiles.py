@@ -35,3 +35,17 @@ def test_invalid_flagfiles_are_rejected(tmp_path, make, message):
 
 def test_arguments_after_two_dashes_are_ignored():
     flagfiles.check(["--", "--flagfile=/no/such/file"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("--a=1 --flagfile=x --b=2 -flagfile=y", "--flagfile=x -flagfile=y --a=1 --b=2"),
+        ("--a=1 --flagfile x --b=2", "--flagfile x --a=1 --b=2"),
+        ("--a=1 -- --flagfile=x", "--a=1 -- --flagfile=x"),
+        ("--a=1 --flagfile", "--flagfile --a=1"),
+        ("--a --flagfiles=x", "--a --flagfiles=x"),
+    ],
+)
+def test_flagfiles_are_moved_before_the_flags_that_override_them(arguments, expected):
+    assert flagfiles.move_first(arguments.split()) == expected.split()

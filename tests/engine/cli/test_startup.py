@@ -115,6 +115,12 @@ def test_start_parses_the_flags(flags_module):
     assert sys.modules[flags_module].FLAGS.number == 7
 
 
+def test_a_flag_overrides_a_flagfile_that_follows_it(flags_module, tmp_path):
+    (tmp_path / "recipe.cfg").write_text("--number=3\n")
+    startup.start(["program", "--number=7", f"--flagfile={tmp_path}/recipe.cfg"], "", flags_module)
+    assert sys.modules[flags_module].FLAGS.number == 7
+
+
 def test_help_prints_the_doc_and_the_flags(flags_module, capsys):
     with pytest.raises(SystemExit) as exit_info:
         startup.start(["program", "--help"], "What it does.", flags_module)

@@ -70,24 +70,20 @@ def assign(anchors, labels, params) -> Targets:
     is_box = is_real & ~is_crowd
     overlap = box_ops.iou(boxes, anchors)  # [batch, m, n]
     overlap = tf.where(is_box[..., tf.newaxis], overlap, -1.0)
-    best_overlap = tf.reduce_max(overlap, axis=1)  # [batch, n]
-    best_box = tf.argmax(overlap, axis=1, output_type=tf.int32)
-
     best_anchor = tf.argmax(overlap, axis=2, output_type=tf.int32)  # [batch, m]
     has_anchor = is_box & (tf.reduce_max(overlap, axis=2) > 0)
     best_anchor = tf.where(has_anchor, best_anchor, -1)
-    anchor_numbers = tf.range(anchors.shape[0])
-    # argmax of booleans: the first box whose best anchor this is.
-    is_best = tf.equal(best_anchor[..., tf.newaxis], anchor_numbers)  # [batch, m, n]
-    is_forced = tf.reduce_any(is_best, axis=1)
-    forced_box = tf.argmax(tf.cast(is_best, tf.float32), axis=1, output_type=tf.int32)
+    is_best = tf.equal(best_anchor[..., tf.newaxis], tf.range(anchors.shape[0]))  # [batch, m, n]
+    # Of several boxes with the same best anchor, argmax finds the first.
+    overlap = tf.where(is_best, 2.0, overlap)
+    matched = tf.argmax(overlap, axis=1, output_type=tf.int32)  # [batch, n]
+    best_overlap = tf.reduce_max(overlap, axis=1)
 
-    is_positive = is_forced | (best_overlap >= params["positive_iou"])
-    matched = tf.where(is_forced, forced_box, best_box)
     in_crowd = box_ops.intersection(boxes, anchors) / box_ops.area(anchors)
     in_crowd = tf.where((is_real & is_crowd)[..., tf.newaxis], in_crowd, 0.0)
     is_ignored = best_overlap >= params["negative_iou"]
     is_ignored |= tf.reduce_max(in_crowd, axis=1) >= params["crowd_overlap"]
+    is_positive = best_overlap >= params["positive_iou"]
     rest = tf.where(is_ignored, IGNORED, BACKGROUND)
     return Targets(
         classes=tf.where(is_positive, _select(classes, matched), rest),

@@ -85,18 +85,31 @@ def assign(anchors, labels, params) -> Targets:
     is_ignored |= tf.reduce_max(in_crowd, axis=1) >= params["crowd_overlap"]
     is_positive = best_overlap >= params["positive_iou"]
     rest = tf.where(is_ignored, IGNORED, BACKGROUND)
+    rows = tf.concat([boxes, tf.cast(classes, tf.float32)[..., tf.newaxis]], axis=-1)
+    rows = _select(rows, matched)  # [batch, n, 5]
     return Targets(
-        classes=tf.where(is_positive, _select(classes, matched), rest),
-        boxes=tf.stack([_select(side, matched) for side in tf.unstack(boxes, axis=-1)], axis=-1),
+        classes=tf.where(is_positive, tf.cast(rows[..., 4], tf.int32), rest), boxes=rows[..., :4]
     )
 
 
-def _select(values, index):
-    """Returns `values` `[batch, m]` at `index` `[batch, n]`: `[batch, n]`, exactly."""
+def _select(rows, index):
+    """Returns the rows of float32 `[batch, m, k]` at `index` `[batch, n]`: `[batch, n, k]`."""
     if not device.is_tpu():
-        return tf.gather(values, index, batch_dims=1)
-    # XLA fuses this into what computes the index. A gather on a TPU reads row by row, and a product
-    # with one-hot vectors rounds to bfloat16.
-    is_selected = tf.equal(tf.range(values.shape[1])[:, tf.newaxis], index[:, tf.newaxis])
-    zero = tf.zeros([], values.dtype)
-    return tf.reduce_sum(tf.where(is_selected, values[..., tf.newaxis], zero), axis=1)
+        return tf.gather(rows, index, batch_dims=1)
+    # A gather on a TPU reads row by row. A product with one-hot vectors is exact if each factor is
+    # a bfloat16: a float32 is the sum of three.
+    high = _first_bits(rows)
+    middle = _first_bits(rows - high)
+    parts = tf.stack([high, middle, rows - high - middle], axis=-1)  # [batch, m, k, 3]
+    _, m, k = rows.shape.as_list()
+    parts = tf.cast(tf.reshape(parts, [-1, m, k * 3]), tf.bfloat16)
+    selected = tf.matmul(tf.one_hot(index, m, dtype=tf.bfloat16), parts)
+    selected = tf.cast(selected, tf.float32)
+    return tf.reduce_sum(tf.reshape(selected, [-1, index.shape[1], k, 3]), axis=-1)
+
+
+def _first_bits(x):
+    """Returns float32 numbers cut to the 8 significant bits of a bfloat16."""
+    # Bits, because XLA may leave out a cast to bfloat16 and back.
+    bits = tf.bitwise.bitwise_and(tf.bitcast(x, tf.int32), tf.constant(-(2**16), tf.int32))
+    return tf.bitcast(bits, tf.float32)

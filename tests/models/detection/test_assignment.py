@@ -102,3 +102,18 @@ def test_equals_a_loop_over_random_boxes(session, tpu):
     assert positive.sum() >= 13
     assert assignment.IGNORED in found
     np.testing.assert_array_equal(found_boxes[positive], boxes[matched][positive])
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_a_tpu_selects_rows_exactly(session, jit_compile):
+    random = np.random.default_rng(2)
+    rows = (random.normal(size=[2, 7, 5]) * 10.0 ** random.integers(-6, 7, [2, 7, 5])).astype("f4")
+    index = random.integers(0, 7, [2, 13])
+
+    @tf.function(jit_compile=jit_compile, autograph=False)
+    def select():
+        with device.scope({"use_tpu": True}):
+            return assignment._select(tf.constant(rows), tf.constant(index))
+
+    expected = np.take_along_axis(rows, index[..., np.newaxis], axis=1)
+    np.testing.assert_array_equal(session.run(select()), expected)

@@ -213,8 +213,8 @@ def test_a_recipe_of_ratings_is_built(path):
         variables = tf.compat.v1.trainable_variables()
         count = sum(variable.shape.num_elements() for variable in variables)
     assert all(term.values.shape == batch for term in terms.values())
-    # Embeddings of 64 and 64, layers of 64 and 32, and one logit.
-    assert count == (943 + 1682) * 128 + 129 * 64 + 65 * 32 + (64 + 32 + 1)
+    # Embeddings of 128 and 128, layers of 128 and 64, and one logit.
+    assert count == (943 + 1682) * 256 + 257 * 128 + 129 * 64 + (128 + 64 + 1)
 
 
 @pytest.mark.parametrize("path", CLICKS, ids=lambda path: path.stem)

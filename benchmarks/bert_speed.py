@@ -29,7 +29,7 @@ import tempfile
 
 from absl import app, flags
 
-from benchmarks.subprocesses import run_python
+from benchmarks.subprocesses import format_ratios, interleave, run_python
 from models.text.bert import SIZES
 
 CPU_CLOCK = """
@@ -158,17 +158,12 @@ def main(_):
     wanted = flags.FLAGS
     for size in wanted.sizes:
         for length in map(int, wanted.lengths):
-            sides = {name: functools.partial(_peer, name) for name in wanted.peers}
-            rates = {name: [] for name in ("ours", *sides)}
-            for _ in range(wanted.rounds):
-                for name, run in {"ours": _ours, **sides}.items():
-                    rates[name].append(run(size, length))
+            peers = {name: functools.partial(_peer, name) for name in wanted.peers}
+            rates = interleave({"ours": _ours, **peers}, wanted.rounds, size, length)
             for name, found in rates.items():
-                ratios = [ours / rate for ours, rate in zip(rates["ours"], found)]
                 print(
                     f"{size}, {length} tokens, {name}: {statistics.median(found):.1f} examples/s; "
-                    f"ours / this {statistics.median(ratios):.2f} "
-                    f"({' '.join(f'{ratio:.2f}' for ratio in ratios)})",
+                    f"ours / this {format_ratios(rates['ours'], found)}",
                     flush=True,
                 )
 

@@ -28,7 +28,7 @@ import tempfile
 
 from absl import app, flags
 
-from benchmarks.subprocesses import run_python
+from benchmarks.subprocesses import format_ratios, interleave, run_python
 
 NUM_CLASSES = 80
 
@@ -107,17 +107,12 @@ def main(_):
     """Runs the rounds and prints a line per size and side."""
     wanted = flags.FLAGS
     for size in map(int, wanted.sizes):
-        sides = {name: functools.partial(_peer, name) for name in wanted.peers}
-        rates = {name: [] for name in ("ours", *sides)}
-        for _ in range(wanted.rounds):
-            for name, run in {"ours": _ours, **sides}.items():
-                rates[name].append(run(size))
+        peers = {name: functools.partial(_peer, name) for name in wanted.peers}
+        rates = interleave({"ours": _ours, **peers}, wanted.rounds, size)
         for name, found in rates.items():
-            ratios = [ours / rate for ours, rate in zip(rates["ours"], found)]
             print(
                 f"{size}x{size}, {name}: {statistics.median(found):.2f} examples/s; "
-                f"ours / this {statistics.median(ratios):.2f} "
-                f"({' '.join(f'{ratio:.2f}' for ratio in ratios)})",
+                f"ours / this {format_ratios(rates['ours'], found)}",
                 flush=True,
             )
 

@@ -22,7 +22,7 @@ import tempfile
 import numpy as np
 from absl import app, flags
 
-from benchmarks.subprocesses import run_python
+from benchmarks.subprocesses import format_ratios, interleave, run_python
 
 USERS, CANDIDATES, BATCHES = 1000, 5, 64
 WIDTH, UNITS, RATE = 32, (64, 32, 16), 0.01
@@ -158,17 +158,14 @@ def main(_):
     """Runs the rounds and prints a line per size and side."""
     wanted = flags.FLAGS
     for rows in map(int, wanted.rows):
-        rates = {name: [] for name in ("ours", *wanted.peers)}
-        for _ in range(wanted.rounds):
-            for name, found in rates.items():
-                found.append(_SIDES[name](rows))
+        sides = {name: _SIDES[name] for name in ("ours", *wanted.peers)}
+        rates = interleave(sides, wanted.rounds, rows)
         for name, found in rates.items():
-            ratios = [ours / rate for ours, rate in zip(rates["ours"], found)]
             rate = statistics.median(found)
             print(
                 f"{rows:,} rows, {name}: {rate:,.0f} examples/s, "
                 f"{1000 * wanted.batch_size / rate:.1f} ms per step; ours / this "
-                f"{statistics.median(ratios):.2f} ({' '.join(f'{ratio:.2f}' for ratio in ratios)})",
+                f"{format_ratios(rates['ours'], found)}",
                 flush=True,
             )
 

@@ -16,7 +16,7 @@ import tempfile
 
 from absl import app, flags
 
-from benchmarks.subprocesses import run_python
+from benchmarks.subprocesses import format_ratios, interleave, run_python
 
 NUM_CLASSES, DEPTH = 12, 4
 
@@ -82,16 +82,12 @@ def main(_):
     """Runs the rounds and prints a line per size and side."""
     wanted = flags.FLAGS
     for size in map(int, wanted.sizes):
-        rates = {name: [] for name in ("ours", *wanted.peers)}
-        for _ in range(wanted.rounds):
-            for name, found in rates.items():
-                found.append(_SIDES[name](size))
+        sides = {name: _SIDES[name] for name in ("ours", *wanted.peers)}
+        rates = interleave(sides, wanted.rounds, size)
         for name, found in rates.items():
-            ratios = [ours / rate for ours, rate in zip(rates["ours"], found)]
             print(
                 f"{size}x{size}, {name}: {statistics.median(found):.2f} examples/s; "
-                f"ours / this {statistics.median(ratios):.2f} "
-                f"({' '.join(f'{ratio:.2f}' for ratio in ratios)})",
+                f"ours / this {format_ratios(rates['ours'], found)}",
                 flush=True,
             )
 

@@ -35,10 +35,33 @@ def run_python(code: str, *arguments, python: str = sys.executable, environment=
     return json.loads(lines[-1])
 
 
+def interleave(sides: dict, rounds: int, *arguments) -> dict[str, list[float]]:
+    """Runs every side once in each round.
+
+    Args:
+      sides: `{name: function that returns a rate}`.
+      rounds: number of rounds.
+      *arguments: arguments of the functions.
+
+    Returns:
+      `{name: rate of each round}`.
+    """
+    rates = {name: [] for name in sides}
+    for _ in range(rounds):
+        for name, run in sides.items():
+            rates[name].append(run(*arguments))
+    return rates
+
+
+def format_ratios(ours: list[float], peer: list[float]) -> str:
+    """Formats ours / peer of interleaved rounds: the median, and that of each round."""
+    ratios = [a / b for a, b in zip(ours, peer)]
+    return f"{statistics.median(ratios):.2f} ({' '.join(f'{ratio:.2f}' for ratio in ratios)})"
+
+
 def format_ratio(ours: list[float], keras: list[float]) -> str:
     """Formats rates of interleaved rounds: their medians, and the median ratio of a round."""
-    ratios = [a / b for a, b in zip(ours, keras)]
     return (
         f"ours {statistics.median(ours):,.0f}, keras {statistics.median(keras):,.0f}, ratio "
-        f"{statistics.median(ratios):.2f} ({' '.join(f'{ratio:.2f}' for ratio in ratios)})"
+        f"{format_ratios(ours, keras)}"
     )

@@ -37,7 +37,7 @@ def infer(model, features, params, training):
             stack.enter_context(tf.compat.v1.tpu.bfloat16_scope())
         if training:
             stack.enter_context(gradient_overrides.override_gradients(params))
-        stack.enter_context(device.scope(params))
+        stack.enter_context(device.scope(params, training))
         stack.enter_context(dropout.seeded(features))
         features, activations = tpu_embeddings.split_activations(features)
         stack.enter_context(embedding_table.activations_scope(activations))

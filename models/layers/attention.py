@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from models.layers import device
-from models.layers.dropout import dropout, keep_mask
+from models.layers import device, fusion
+from models.layers.dropout import dropout, fused_keep, keep_mask
 
 # Score of a masked position; bfloat16 can represent it.
 _MASKED = -1e9
@@ -147,6 +147,8 @@ def attend(query, key, value, bias, dropout_rate=0.0, training=False):
     query *= query.shape.as_list()[-1] ** -0.5
     if training and device.is_tpu():
         return _attend_on_tpu(query, key, value, bias, dropout_rate)
+    if device.current().fuses:
+        return _attend_fused(query, key, value, bias, dropout_rate)
     scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)
     weights = tf.cast(tf.nn.softmax(scores + bias), value.dtype)
     weights = dropout(weights, dropout_rate, training)
@@ -196,6 +198,50 @@ def _attend_on_tpu(query, key, value, bias, dropout_rate):
             )
 
         return tf.cast(outputs, value.dtype), gradient
+
+    return attended(query, key, value)
+
+
+def _attend_fused(query, key, value, bias, dropout_rate):
+    """Computes `attend` in training on a CPU, of scaled queries, with few passes over the scores.
+
+    The sums of the gradient of the softmax are sums over the outputs (Dao et al. 2022,
+    arXiv:2205.14135, appendix B.2), not over the scores.
+    """
+    keep = tf.identity
+    if dropout_rate:
+        keep = fused_keep([*tf.unstack(tf.shape(query)[:3]), tf.shape(key)[2]], dropout_rate)
+
+    def add_bias(scores, bias):
+        return tf.cast(scores, tf.float32) + bias
+
+    def softmax_gradient(weights, gradient, upstream, outputs):
+        weights, gradient, upstream, outputs = (
+            tf.cast(tensor, tf.float32) for tensor in (weights, gradient, upstream, outputs)
+        )
+        sums = tf.reduce_sum(upstream * outputs, -1, keepdims=True)
+        return tf.cast(weights * (gradient - sums), value.dtype)
+
+    @tf.custom_gradient
+    def attended(query, key, value):
+        scores = tf.matmul(query, key, transpose_b=True)
+        weights = tf.nn.softmax(fusion.compiled(add_bias)(scores, bias))
+        weights = tf.cast(weights, value.dtype)
+        kept = keep(weights)
+        outputs = tf.matmul(kept, value)
+
+        def gradient(upstream):
+            weights_gradient = keep(tf.matmul(upstream, value, transpose_b=True))
+            scores_gradient = fusion.compiled(softmax_gradient)(
+                weights, weights_gradient, upstream, outputs
+            )
+            return (
+                tf.matmul(scores_gradient, key),
+                tf.matmul(scores_gradient, query, transpose_a=True),
+                tf.matmul(kept, upstream, transpose_a=True),
+            )
+
+        return outputs, gradient
 
     return attended(query, key, value)
 

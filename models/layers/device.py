@@ -3,7 +3,8 @@
 `engine.train.forward.infer` enters `scope(params)` before it calls an inference function, so that
 layers choose the form that is fast on a TPU and inference functions need no device code:
 
-    with device.scope(params):  # params of the model_fn; TPUEstimator adds use_tpu and context
+    # params of the model_fn; TPUEstimator adds use_tpu and context
+    with device.scope(params, training):
         outputs = model.inference(features, params, training)
 
 Outside a scope the device is not a TPU.
@@ -34,10 +35,12 @@ class Device:
     Attributes:
       is_tpu: True for a core of a TPU under a TPUEstimator.
       tpu_replicas: number of TPU cores that share the global batch; unused elsewhere.
+      fuses: True if `fusion` compiles parts of the graph: in training on a CPU.
     """
 
     is_tpu: bool = False
     tpu_replicas: int = 1
+    fuses: bool = False
 
     @property
     def num_replicas(self) -> int:
@@ -82,19 +85,24 @@ class Device:
             return tf.identity_n([tensor, tf.stop_gradient(total)])[1]
 
 
-def from_params(params: dict[str, Any]) -> Device:
-    """Returns the device of a model_fn's `params`, in which TPUEstimator sets use_tpu, context."""
+def from_params(params: dict[str, Any], training: bool = False) -> Device:
+    """Returns the device of a model_fn's `params`, in which TPUEstimator sets use_tpu, context.
+
+    Args:
+      params: all hyperparameters.
+      training: True for the forward pass of a training step.
+    """
     if params.get("use_tpu"):
         # Tests and tools that build one core's graph have no TPU context.
         return Device(True, params["context"].num_replicas if "context" in params else 1)
-    return Device()
+    return Device(fuses=training and not tf.config.list_physical_devices("GPU"))
 
 
 @contextlib.contextmanager
-def scope(params: dict[str, Any]):
-    """Builds the layers inside the `with` for the device of a model_fn's `params`."""
+def scope(params: dict[str, Any], training: bool = False):
+    """Builds the layers inside the `with` for a device, see `from_params`."""
     before = current()
-    _THREAD.device = from_params(params)
+    _THREAD.device = from_params(params, training)
     try:
         yield
     finally:

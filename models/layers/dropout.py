@@ -13,7 +13,7 @@ import threading
 import tensorflow as tf
 
 from common.constants import DROPOUT_SEED
-from models.layers import device
+from models.layers import device, fusion
 
 # A tf.distribute strategy builds each replica in a thread, all in one graph.
 _THREAD = threading.local()
@@ -72,7 +72,11 @@ def dropout(x, rate, training, noise_shape=None):
     if not training or not rate:
         return x
     with tf.name_scope("dropout"):
-        mask, scale = keep_mask(_shape(x) if noise_shape is None else noise_shape, rate)
+        shape = _shape(x) if noise_shape is None else noise_shape
+        if device.current().fuses:
+            keep = fused_keep(shape, rate)
+            return tf.custom_gradient(lambda x: (keep(x), keep))(x)
+        mask, scale = keep_mask(shape, rate)
         return x * (tf.cast(mask, x.dtype) * scale)
 
 
@@ -89,14 +93,44 @@ def keep_mask(shape, rate):
     Returns:
       The mask, and the float 1 / (1 - rate).
     """
-    threshold = min(round(rate * 2**_BITS), 2**_BITS - 1)
-    batch_size, *rest = shape
-    words = _random_words([(batch_size + 1) // 2, *rest])
+    threshold = _threshold(rate)
+    halves = _halves(_random_words(shape), threshold)
+    mask = _packed(halves) if device.is_tpu() else tf.concat(halves, 0)
+    return mask[: shape[0]], _scale(threshold)
+
+
+def fused_keep(shape, rate):
+    """Returns a function that applies a new mask and its scale, as one kernel; without a gradient.
+
+    Args:
+      shape: see `keep_mask`, whose mask this is.
+      rate: see `keep_mask`.
+
+    Returns:
+      Function of a float32 or bfloat16 tensor, to whose shape the mask is broadcast.
+    """
+    threshold, words = _threshold(rate), _random_words(shape)
+
+    def keep(x, words, batch_size):
+        mask = tf.concat(_halves(words, threshold), 0)[:batch_size]
+        return tf.where(mask, x * tf.cast(_scale(threshold), x.dtype), tf.zeros([], x.dtype))
+
+    return lambda x: fusion.compiled(keep)(x, words, shape[0])
+
+
+def _threshold(rate):
+    return min(round(rate * 2**_BITS), 2**_BITS - 1)
+
+
+def _scale(threshold):
+    return 1 / (1 - threshold / 2**_BITS)
+
+
+def _halves(words, threshold):
+    """Returns the masks of the two halves of the batch."""
     limit = tf.constant(threshold << _BITS, tf.uint32)
     lower = tf.bitwise.left_shift(words, tf.constant(_BITS, tf.uint32))
-    halves = [words >= limit, lower >= limit]
-    mask = _packed(halves) if device.is_tpu() else tf.concat(halves, 0)
-    return mask[:batch_size], 1 / (1 - threshold / 2**_BITS)
+    return [words >= limit, lower >= limit]
 
 
 def _packed(halves):
@@ -129,14 +163,15 @@ def _packed(halves):
 
 
 def _random_words(shape):
-    """Returns random uint32 of this shape, different in each call."""
+    """Returns random uint32 for half the batch of a mask, different in each call."""
+    batch_size, *rest = shape
     if _current() is None:
         seed = _random_seed()
     else:
         seed, calls = _current()
         _THREAD.seeds = seed, calls + 1
         seed = tf.add(seed, [0, calls])
-    return tf.random.stateless_uniform(shape, seed, None, None, tf.uint32)
+    return tf.random.stateless_uniform([(batch_size + 1) // 2, *rest], seed, None, None, tf.uint32)
 
 
 def _current():

@@ -13,7 +13,7 @@ from models.layers import device
 
 
 def fuse(function, *tensors):
-    """Returns `function(*tensors)`; on a device that fuses, it and its gradient are one kernel each.
+    """Returns `function(*tensors)`, on a device that fuses as one kernel, and its gradient too.
 
     The gradient computes what it needs of `function` again, from `tensors`, which are all that is
     kept for it. XLA compiles once for each combination of shapes, in some 30 milliseconds.

@@ -277,7 +277,7 @@ def test_a_recipe_of_speech_is_built(name):
         count = sum(variable.shape.num_elements() for variable in variables)
     assert all(term.values.shape == batch for term in terms.values())
     if name.startswith("librispeech"):
-        assert 9e6 < count < 11e6  # 10.3 million in the paper, with another decoder
+        assert 8e6 < count < 9.5e6  # 10.3 million in the paper, with the LSTM of its decoder
 
 
 @pytest.mark.parametrize("path", TOWERS, ids=lambda path: path.stem)

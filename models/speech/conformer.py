@@ -15,6 +15,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
+from models.layers import fusion
 from models.layers.attention import attention_bias, project_output
 from models.layers.dropout import dropout
 from models.layers.normalization import layer_norm
@@ -109,7 +110,8 @@ def _block(x, mask, positions, params, training):
             return x + factor * dropout(y, params["dropout"], training)
 
     def feed_forward(y):
-        y = tf.nn.swish(_dense(y, params["feed_forward_factor"] * params["hidden_size"], "hidden"))
+        y = _dense(y, params["feed_forward_factor"] * params["hidden_size"], "hidden")
+        y = fusion.fuse(tf.nn.swish, y)
         return _dense(dropout(y, params["dropout"], training), params["hidden_size"], "output")
 
     x = residual(feed_forward, "feed_forward_0", 0.5)
@@ -125,13 +127,18 @@ def _convolution(x, mask, params):
     """Convolution module: pointwise, gated linear unit, depthwise, layer norm, swish, pointwise."""
     size = params["hidden_size"]
     values, gates = tf.split(_dense(x, 2 * size, "pointwise_0"), 2, axis=-1)
-    x = values * tf.sigmoid(gates) * tf.cast(mask, x.dtype)[..., tf.newaxis]
+    mask = tf.cast(mask, x.dtype)[..., tf.newaxis]
+    x = fusion.fuse(_gated, values, gates, mask)
     kernel = tf.compat.v1.get_variable(
         "depthwise_kernel", [params["kernel_size"], 1, size, 1], x.dtype
     )
     x = tf.nn.depthwise_conv2d(x[:, :, tf.newaxis], kernel, [1, 1, 1, 1], "SAME")[:, :, 0]
-    x = tf.nn.swish(layer_norm(x, "norm"))
+    x = fusion.fuse(tf.nn.swish, layer_norm(x, "norm"))
     return _dense(x, size, "pointwise_1")
+
+
+def _gated(values, gates, mask):
+    return values * tf.sigmoid(gates) * mask
 
 
 def relative_self_attention(x, mask, positions, params, training):

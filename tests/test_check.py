@@ -19,6 +19,40 @@ RECIPES = sorted(RECIPES_DIR.glob("*.cfg"))
 COMPILED = ("digits",)
 # One layer instead of a stack of equal layers, for speed.
 FEW_LAYERS = {"multi30k": ["--params=num_layers=1"], "wmt14": ["--params=num_layers=1"]}
+
+
+def _texts(task, max_length):
+    return [f"--synthetic_task={task}", f"--synthetic_text={max_length}x30522"]
+
+
+def _pictures(task, num_classes):
+    return [f"--synthetic_task={task}", f"--synthetic_classes={num_classes}"]
+
+
+# Recipes whose data `like_real` does not write are checked with synthetic data of the same shapes.
+SYNTHETIC = {
+    "bccd": _pictures("detection", 3),
+    "camvid": _pictures("segmentation", 11),
+    "cityscapes": _pictures("segmentation", 19),
+    "coco": _pictures("detection", 80),
+    "cola": _texts("classification", 48),
+    "criteo": ["--synthetic_task=clicks", f"--synthetic_tables={','.join(['1000'] * 26)}"],
+    "fsdd": [
+        "--synthetic_audio=8000,12000",
+        "--synthetic_classes=10",
+        "--eval_batch_size=128",
+    ],
+    "fsdd_digits": ["--synthetic_audio=8000,48000,11,7"],
+    "imdb": _texts("classification", 256),
+    "librispeech": ["--synthetic_audio=16000,256000,29,400"],
+    "movielens": ["--synthetic_task=ratings", "--synthetic_tables=943,1682"],
+    "pretraining_text": _texts("pretraining", 128),
+    "shapes": _pictures("detection", 2),
+    "squad": _texts("squad", 256),
+    "sst2": _texts("classification", 64),
+    "synthetic": [],
+    "trec": _texts("classification", 40),
+}
 HAS_COMPILER = importlib.util.find_spec("libtpu") is not None
 
 
@@ -71,10 +105,14 @@ def recipes():
 @pytest.mark.parametrize(("recipe", "name"), recipes())
 def test_every_recipe_passes(check_with, data_dir_of, recipe, name):
     (dataset,) = re.findall(r"(?m)^--dataset=(.*)", recipe.read_text())
+    if dataset in SYNTHETIC:
+        data = ["--dataset=synthetic", *SYNTHETIC[dataset]]
+    else:
+        data = [f"--data_dir={data_dir_of(dataset)}"]
     status, report = check_with(
         f"--flagfile={recipe}",
         *FEW_LAYERS.get(dataset, []),
-        f"--data_dir={data_dir_of(dataset)}",
+        *data,
         "--predict_batch_size=128",
         "--eval_split=test",
         f"--tpu_topology={name}",

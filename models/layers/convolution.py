@@ -36,13 +36,60 @@ def conv2d(x, filters, kernel_size, strides=1, padding="same", name="conv", dila
             return tf.nn.convolution(x, kernel, strides, "SAME", dilations=dilation)
         if dilation > 1:
             return tf.nn.conv2d(x, kernel, strides, "SAME", dilations=dilation)
+        if device.is_tpu() and kernel_size == 1 and strides > 1:
+            # The gradient of a strided convolution is one of zeros, for the most part.
+            return tf.nn.conv2d(x[:, ::strides, ::strides], kernel, 1, "SAME")
         if padding == "same" or strides == 1:
             return tf.nn.conv2d(x, kernel, strides, "SAME")
+        if device.is_tpu() and _is_halved(x, kernel_size, strides):
+            return _halving_conv2d(x, tf.convert_to_tensor(kernel))
         # oneDNN has no gradients for explicit padding of the convolution: it would be four times
         # as slow on a CPU. XLA fuses the pad into the convolution.
-        half = kernel_size // 2
-        x = tf.pad(x, [[0, 0], [half, half], [half, half], [0, 0]])
-        return tf.nn.conv2d(x, kernel, strides, "VALID")
+        return tf.nn.conv2d(_pad(x, kernel_size // 2), kernel, strides, "VALID")
+
+
+def _is_halved(x, kernel_size, strides):
+    height, width = x.shape.as_list()[1:3]
+    return kernel_size == 3 and strides == 2 and height % 2 == width % 2 == 0
+
+
+@tf.custom_gradient
+def _halving_conv2d(x, kernel):
+    """3x3 convolution with strides of 2, "symmetric" padding and an even height and width.
+
+    XLA computes the gradient of a strided convolution as a convolution of `upstream` with zeros
+    between its values. Here a 2x2 convolution of `upstream` computes, as channels, the gradients of
+    each 2x2 pixels of `x`.
+
+    Args:
+      x: `[batch, height, width, channels]`.
+      kernel: `[3, 3, channels, filters]`.
+
+    Returns:
+      `[batch, height / 2, width / 2, filters]`.
+    """
+    padded, (*_, channels, filters) = _pad(x, 1), kernel.shape
+
+    def gradient(upstream):
+        # Of rows, and of columns: x[2 i] reached output i with kernel[1]; x[2 i + 1] reached output
+        # i with kernel[2] and output i + 1 with kernel[0].
+        blocks = tf.pad(kernel, [[0, 1], [0, 1], [0, 0], [0, 0]])
+        blocks = tf.roll(blocks, [-1, -1], [0, 1])  # 1, 2; none, 0
+        blocks = tf.reshape(blocks, [2, 2, 2, 2, channels, filters])
+        blocks = tf.transpose(blocks, [0, 2, 5, 1, 3, 4])
+        blocks = tf.reshape(blocks, [2, 2, filters, 4 * channels])
+        after = [[0, 0], [0, 1], [0, 1], [0, 0]]
+        x_gradient = tf.nn.depth_to_space(tf.nn.conv2d(upstream, blocks, 1, after), 2)
+        kernel_gradient = tf.compat.v1.nn.conv2d_backprop_filter(
+            padded, kernel.shape, upstream, [1, 2, 2, 1], "VALID"
+        )
+        return x_gradient, kernel_gradient
+
+    return tf.nn.conv2d(padded, kernel, 2, "VALID"), gradient
+
+
+def _pad(x, size):
+    return tf.pad(x, [[0, 0], [size, size], [size, size], [0, 0]])
 
 
 def depthwise_conv2d(x, strides=1, padding="same", name="depthwise", dilation=1):

@@ -50,6 +50,8 @@ def compiled(function):
         tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
         # jitted(*tensors) would hide the result from the context of a v1 while loop.
-        return jitted.get_concrete_function(*specs)(*tensors)
+        results = jitted.get_concrete_function(*specs)(*tensors)
+        # Grappler, which does not see the shapes of the results, would write warnings.
+        return tf.nest.map_structure(lambda result: tf.ensure_shape(result, result.shape), results)
 
     return run

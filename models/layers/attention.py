@@ -12,7 +12,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from models.layers import device, fusion
-from models.layers.dropout import dropout, fused_keep, keep_mask
+from models.layers.dropout import dropout, fused_keep, keep_mask, shape_of
 
 # Score of a masked position; bfloat16 can represent it.
 _MASKED = -1e9
@@ -208,31 +208,19 @@ def _attend_fused(query, key, value, bias, dropout_rate):
     The sums of the gradient of the softmax are sums over the outputs (Dao et al. 2022,
     arXiv:2205.14135, appendix B.2), not over the scores.
     """
-    keep = tf.identity
-    if dropout_rate:
-        keep = fused_keep([*tf.unstack(tf.shape(query)[:3]), tf.shape(key)[2]], dropout_rate)
-
-    def add_bias(scores, bias):
-        return tf.cast(scores, tf.float32) + bias
-
-    def softmax_gradient(weights, gradient, upstream, outputs):
-        weights, gradient, upstream, outputs = (
-            tf.cast(tensor, tf.float32) for tensor in (weights, gradient, upstream, outputs)
-        )
-        sums = tf.reduce_sum(upstream * outputs, -1, keepdims=True)
-        return tf.cast(weights * (gradient - sums), value.dtype)
 
     @tf.custom_gradient
     def attended(query, key, value):
         scores = tf.matmul(query, key, transpose_b=True)
-        weights = tf.nn.softmax(fusion.compiled(add_bias)(scores, bias))
+        weights = tf.nn.softmax(fusion.compiled(_add_bias)(scores, bias))
         weights = tf.cast(weights, value.dtype)
+        keep = fused_keep(shape_of(weights), dropout_rate) if dropout_rate else tf.identity
         kept = keep(weights)
         outputs = tf.matmul(kept, value)
 
         def gradient(upstream):
             weights_gradient = keep(tf.matmul(upstream, value, transpose_b=True))
-            scores_gradient = fusion.compiled(softmax_gradient)(
+            scores_gradient = fusion.compiled(_softmax_gradient)(
                 weights, weights_gradient, upstream, outputs
             )
             return (
@@ -244,6 +232,19 @@ def _attend_fused(query, key, value, bias, dropout_rate):
         return outputs, gradient
 
     return attended(query, key, value)
+
+
+def _add_bias(scores, bias):
+    return tf.cast(scores, tf.float32) + bias
+
+
+def _softmax_gradient(weights, gradient, upstream, outputs):
+    dtype = weights.dtype
+    weights, gradient, upstream, outputs = (
+        tf.cast(tensor, tf.float32) for tensor in (weights, gradient, upstream, outputs)
+    )
+    sums = tf.reduce_sum(upstream * outputs, -1, keepdims=True)
+    return tf.cast(weights * (gradient - sums), dtype)
 
 
 def project_output(heads, name):

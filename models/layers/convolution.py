@@ -5,6 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from models.layers import device
+from models.layers.normalization import every
 
 # He initialization by fan-out (He et al. 2015, arXiv:1502.01852): keeps the norm of gradients.
 _INITIALIZER = tf.compat.v1.variance_scaling_initializer(2.0, "fan_out", "untruncated_normal")
@@ -37,8 +38,8 @@ def conv2d(x, filters, kernel_size, strides=1, padding="same", name="conv", dila
         if dilation > 1:
             return tf.nn.conv2d(x, kernel, strides, "SAME", dilations=dilation)
         if device.is_tpu() and kernel_size == 1 and strides > 1:
-            # The gradient of a strided convolution is one of zeros, for the most part.
-            return tf.nn.conv2d(x[:, ::strides, ::strides], kernel, 1, "SAME")
+            # For the gradient, as in _halving_conv2d.
+            return tf.nn.conv2d(every(x, strides), kernel, 1, "SAME")
         if padding == "same" or strides == 1:
             return tf.nn.conv2d(x, kernel, strides, "SAME")
         if device.is_tpu() and _is_halved(x, kernel_size, strides):

@@ -72,7 +72,7 @@ def dropout(x, rate, training, noise_shape=None):
     if not training or not rate:
         return x
     with tf.name_scope("dropout"):
-        shape = _shape(x) if noise_shape is None else noise_shape
+        shape = shape_of(x) if noise_shape is None else noise_shape
         if device.current().fuses:
             keep = fused_keep(shape, rate)
             return tf.custom_gradient(lambda x: (keep(x), keep))(x)
@@ -109,13 +109,13 @@ def fused_keep(shape, rate):
     Returns:
       Function of a float32 or bfloat16 tensor, to whose shape the mask is broadcast.
     """
-    threshold, words = _threshold(rate), _random_words(shape)
+    keep, words = fusion.compiled(_keep, threshold=_threshold(rate)), _random_words(shape)
+    return lambda x: keep(x, words, shape[0])
 
-    def keep(x, words, batch_size):
-        mask = tf.concat(_halves(words, threshold), 0)[:batch_size]
-        return tf.where(mask, x * tf.cast(_scale(threshold), x.dtype), tf.zeros([], x.dtype))
 
-    return lambda x: fusion.compiled(keep)(x, words, shape[0])
+def _keep(x, words, batch_size, threshold):
+    mask = tf.concat(_halves(words, threshold), 0)[:batch_size]
+    return tf.where(mask, x * tf.cast(_scale(threshold), x.dtype), tf.zeros([], x.dtype))
 
 
 def _threshold(rate):
@@ -183,7 +183,7 @@ def _random_seed():
     return tf.random.uniform([2], maxval=tf.int32.max, dtype=tf.int32)
 
 
-def _shape(x):
+def shape_of(x):
     """Returns the sizes of `x`: int if static, else int32 scalar tensors."""
     sizes = zip(x.shape.as_list(), tf.unstack(tf.shape(x)))
     return [dynamic if static is None else static for static, dynamic in sizes]

@@ -77,20 +77,20 @@ def layer_norm(x, name="layer_norm", epsilon=1e-6):
     with tf.compat.v1.variable_scope(name):
         gamma = _variable("gamma", x, tf.ones_initializer(), trainable=True)
         beta = _variable("beta", x, tf.zeros_initializer(), trainable=True)
-    one_pass = device.is_tpu()
+    tensors = x, gamma.read_value(), beta.read_value()
+    return fusion.fuse(_normalize_last, *tensors, epsilon=epsilon, one_pass=device.is_tpu())
 
-    def normalize(x, gamma, beta):
-        values = tf.cast(x, tf.float32)
-        if one_pass:  # XLA fuses it with what computes x. Less exact for values far from 0.
-            mean = tf.reduce_mean(values, -1, keepdims=True)
-            mean_square = tf.reduce_mean(tf.square(values), -1, keepdims=True)
-            variance = tf.maximum(mean_square - tf.square(mean), 0.0)
-        else:
-            mean, variance = tf.nn.moments(values, [-1], keepdims=True)
-        normalized = tf.nn.batch_normalization(values, mean, variance, beta, gamma, epsilon)
-        return tf.cast(normalized, x.dtype)
 
-    return fusion.fuse(normalize, x, gamma.read_value(), beta.read_value())
+def _normalize_last(x, gamma, beta, epsilon, one_pass):
+    values = tf.cast(x, tf.float32)
+    if one_pass:  # XLA fuses it with what computes x. Less exact for values far from 0.
+        mean = tf.reduce_mean(values, -1, keepdims=True)
+        mean_square = tf.reduce_mean(tf.square(values), -1, keepdims=True)
+        variance = tf.maximum(mean_square - tf.square(mean), 0.0)
+    else:
+        mean, variance = tf.nn.moments(values, [-1], keepdims=True)
+    normalized = tf.nn.batch_normalization(values, mean, variance, beta, gamma, epsilon)
+    return tf.cast(normalized, x.dtype)
 
 
 def _is_frozen(params, name):

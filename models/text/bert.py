@@ -178,14 +178,14 @@ def gelu(x):
     """Gaussian error linear unit, the tanh form (Hendrycks and Gimpel 2016, arXiv:1606.08415)."""
     if device.is_tpu():
         return tf.nn.gelu(x, approximate=True)
+    return fusion.fuse(_gelu, x)
 
+
+def _gelu(x):
     # tf.nn.gelu computes the cube with tf.pow, which is slow on a CPU.
-    def activate(x):
-        values = tf.cast(x, tf.float32)
-        u = values * (_GELU_SLOPE + 0.044715 * _GELU_SLOPE * tf.square(values))
-        return tf.cast(values * (0.5 + 0.5 * tf.tanh(u)), x.dtype)
-
-    return fusion.fuse(activate, x)
+    values = tf.cast(x, tf.float32)
+    u = values * (_GELU_SLOPE + 0.044715 * _GELU_SLOPE * tf.square(values))
+    return tf.cast(values * (0.5 + 0.5 * tf.tanh(u)), x.dtype)
 
 
 def layer_norm(x):

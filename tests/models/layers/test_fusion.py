@@ -102,3 +102,16 @@ def test_a_tpu_and_an_export_get_operations(graph, use_tpu, training):
     with device.scope({"use_tpu": use_tpu}, training):
         fusion.fuse(tf.square, tf.ones(SHAPE))
     assert [op.type for op in graph.get_operations()] == ["Const", "Square"]
+
+
+def test_layers_with_the_same_shapes_share_a_kernel():
+    """In other graphs too: XLA compiles a function once for each name and shape."""
+    names = []
+    for _ in range(2):
+        with tf.Graph().as_default() as graph, device.scope({}, training=True):
+            for _ in range(3):
+                bert.gelu(tf.ones(SHAPE))
+        calls = [op for op in graph.get_operations() if op.type == "PartitionedCall"]
+        names += [op.get_attr("f").name for op in calls]
+    assert len(names) == 6
+    assert len(set(names)) == 1

@@ -16,6 +16,7 @@ from common.constants import (
     DROPOUT_SEED,
     EXAMPLE_WEIGHT,
     IGNORED_CLASS,
+    TRUNCATE,
     WORDPIECE_TASKS,
 )
 from input_fns import DataError
@@ -245,6 +246,8 @@ def _wordpiece(
         lower_case=fields.boolean("lower_case"),
         has_pairs=fields.boolean("has_pairs"),
         splits=fields.named("splits", _wordpiece_split),
+        # Data sets of earlier versions have no such field.
+        truncate=fields.one_of("truncate", TRUNCATE) if "truncate" in fields else TRUNCATE[0],
     )
     _check_tokens(features, ("input_ids", "input_mask", "segment_ids"), wordpiece.max_length)
     needed = _TASK_LABELS[wordpiece.task]

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from common.constants import TRUNCATE
+
 _CRC32_IN_NAME = re.compile(r"-\d{5}-of-\d{5}-([0-9a-f]{8})\.tfrecord$")
 
 
@@ -216,6 +218,7 @@ class WordPiece:
       lower_case: whether text is lower-cased and loses its accents.
       has_pairs: whether an example has two texts.
       splits: `{name: WordPieceSplit}`.
+      truncate: one of `common.constants.TRUNCATE`: where longer texts lose tokens.
     """
 
     task: str
@@ -225,6 +228,7 @@ class WordPiece:
     lower_case: bool
     has_pairs: bool
     splits: dict[str, WordPieceSplit]
+    truncate: str = TRUNCATE[0]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,6 +22,9 @@ class Fields:
         self._where = where
         self._values = mapping(value, where)
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
     def text(self, name: str) -> str:
         """Returns one line of text."""
         value = self._get(name)

@@ -155,7 +155,10 @@ class TokenPipeline(RecordPipeline):
     def _features_from_text(self, texts):
         from input_fns import wordpiece_ops  # TensorFlow Text is an optional dependency
 
-        return wordpiece_ops.to_rows(texts, self.tokenizer, self.data.wordpiece.max_length)
+        described = self.data.wordpiece
+        return wordpiece_ops.to_rows(
+            texts, self.tokenizer, described.max_length, described.truncate
+        )
 
     def _first_texts(self, split, count):
         """Returns the first and the second texts of the first examples, objects `[count]`."""

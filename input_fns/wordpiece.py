@@ -159,6 +159,16 @@ def _set_words(tokenizer, lower_case):
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
 
 
+def head_length(length, truncate: str):
+    """Returns how many of the tokens that a truncated text keeps are from its start.
+
+    Args:
+      length: number of tokens that it keeps, an integer or a tensor.
+      truncate: one of `common.constants.TRUNCATE`.
+    """
+    return length if truncate == "end" else length // 4
+
+
 def load(path: str, lower_case: bool) -> WordPieceTokenizer:
     """Reads a vocab.txt, local or gs://.
 

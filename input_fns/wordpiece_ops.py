@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from common.constants import TRUNCATE
 from input_fns.text_ops import tensorflow_text
-from input_fns.wordpiece import CONTINUATION, MAX_WORD_CHARACTERS, WordPieceTokenizer
+from input_fns.wordpiece import CONTINUATION, MAX_WORD_CHARACTERS, WordPieceTokenizer, head_length
 
 _CONTROL = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x{9f}\x{fffd}]"
 _MAX_BYTES_PER_CHARACTER = 4  # UTF-8
@@ -118,20 +119,21 @@ def _normalized(text, lower_case):
     return tf.strings.regex_replace(text, r"\p{Mn}", "")
 
 
-def to_rows(texts, vocabulary: WordPieceTokenizer, max_length: int):
+def to_rows(texts, vocabulary: WordPieceTokenizer, max_length: int, truncate: str = TRUNCATE[0]):
     """Returns the features of texts or pairs of texts, truncated like those of prepare_data.py.
 
     Args:
       texts: one or two string `[batch]`, UTF-8.
       vocabulary: the vocabulary.
       max_length: tokens per row, with [CLS] and [SEP].
+      truncate: one of `common.constants.TRUNCATE`.
 
     Returns:
       `input_ids`, `input_mask` and `segment_ids`, int32 `[batch, max_length]`.
     """
     tokenizer = GraphTokenizer(vocabulary)
     tokens = [tokenizer.tokenize(text) for text in texts]
-    segments = _truncated(tokens, max_length - 1 - len(texts))
+    segments = _truncated(tokens, max_length - 1 - len(texts), truncate)
     ids, segment_ids = tensorflow_text.combine_segments(
         segments, vocabulary.cls_id, vocabulary.sep_id
     )
@@ -144,8 +146,8 @@ def to_rows(texts, vocabulary: WordPieceTokenizer, max_length: int):
     }
 
 
-def _truncated(segments, limit):
-    """Removes the last token of the longer text, of the second one of equal ones, until all fit."""
+def _truncated(segments, limit, truncate):
+    """Removes a token of the longer text, of the second one of equal ones, until all fit."""
     lengths = [tf.cast(segment.row_lengths(), tf.int32) for segment in segments]
     if len(segments) == 1:
         kept = [tf.minimum(lengths[0], limit)]
@@ -153,6 +155,14 @@ def _truncated(segments, limit):
         first = tf.minimum(lengths[0], tf.maximum((limit + 1) // 2, limit - lengths[1]))
         kept = [first, tf.minimum(lengths[1], limit - first)]
     return [
-        tf.ragged.boolean_mask(segment, tf.ragged.range(length) < keep[:, tf.newaxis])
+        _shortened(segment, length, keep, truncate)
         for segment, length, keep in zip(segments, lengths, kept)
     ]
+
+
+def _shortened(segment, length, keep, truncate):
+    head = head_length(keep, truncate)
+    tail = length - keep + head  # where it starts
+    position = tf.ragged.range(length)
+    is_kept = (position < head[:, tf.newaxis]) | (position >= tail[:, tf.newaxis])
+    return tf.ragged.boolean_mask(segment, is_kept)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from absl import flags
 
 from common import names, strict_flags
-from common.constants import ANNOTATION_TASKS
+from common.constants import ANNOTATION_TASKS, TRUNCATE
 from common.messages import did_you_mean
 from engine.cli.size_flag import SizeParser, SizeSerializer
 from input_fns import convert
@@ -89,6 +89,14 @@ _define(
     True,
     "Lower-case text for BERT and remove its accents (do_lower_case of uncased models); lower-case "
     "the texts of speech_manifest.",
+)
+flags.DEFINE_enum(
+    "truncate",
+    TRUNCATE[0],
+    TRUNCATE,
+    "Where texts of BERT with too many tokens lose them; middle keeps a quarter of the row from "
+    "the start of the text, and the rest from its end.",
+    flag_values=FLAGS,
 )
 _define(
     flags.DEFINE_integer,

@@ -60,7 +60,7 @@ def _annotated(module, tasks, takes):
 
 def _text(module, needs=(), takes=()):
     """Returns a source of text for BERT."""
-    takes = (*takes, *_WORDPIECE)
+    takes = (*takes, "truncate", *_WORDPIECE)
     return Source(module, ("source", *needs), takes, is_shuffled=True, encoder="token_rows")
 
 

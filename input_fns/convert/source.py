@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from common.constants import TRUNCATE
 from common.names import is_plain_name
 from input_fns import DataError
 from input_fns.convert.boxes import Notes
@@ -85,6 +86,7 @@ class Options:
     columns: tuple[str, ...] = ()
     text_columns: tuple[str, ...] = ()
     lower_case: bool = True
+    truncate: str = TRUNCATE[0]
     max_predictions_per_seq: int = 0
     masked_lm_prob: float = 0.15
     whole_word_mask: bool = False

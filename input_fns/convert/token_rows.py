@@ -2,7 +2,8 @@
 
     [CLS] text [SEP]    or    [CLS] text [SEP] second text [SEP]
 
-Longer ones are truncated as by google-research/bert: at their ends, the longer of two texts first.
+Longer ones are truncated as by google-research/bert: the longer of two texts first, at its end.
+With --truncate=middle, tokens are removed from the middle instead.
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ def encode(
 
     Args:
       raw: splits of `RawTexts`; `wordpiece` has the task, and the texts that the source left out.
-      options: see `tokenizer_from_options`; `max_length`.
+      options: see `tokenizer_from_options`; `max_length`; `truncate`.
       progress: function that prints a line.
       held_out: unused; texts of all splits are treated alike.
 
@@ -177,7 +178,7 @@ def with_vocabulary(
       raw: the data set.
       draft: `task` and `has_pairs` are used.
       tokenizer: the tokenizer.
-      options: `max_length` is used.
+      options: `max_length` and `truncate` are used.
       splits: metadata of the splits.
     """
     metadata = dataclasses.replace(
@@ -187,6 +188,7 @@ def with_vocabulary(
         max_length=options.max_length,
         lower_case=tokenizer.lower_case,
         splits=splits,
+        truncate=options.truncate,
     )
     files = {**raw.files, metadata.vocabulary: tokenizer.vocab}
     return dataclasses.replace(raw, wordpiece=metadata, files=files)
@@ -293,9 +295,16 @@ def _encode_split(split: RawTexts, tokenizer, options, left_out):
         num_truncated += sum(kept) < sum(lengths)
         num_tokens += sum(kept) + 1 + len(sides)
         for side, length in zip(sides, kept):
-            side[number] = side[number][:length]
+            side[number] = _truncated(side[number], length, options.truncate)
     described = WordPieceSplit(
         len(split) + sum(left_out.values()), num_tokens, num_truncated, left_out
     )
     values = split.labels, split.scores, split.has_labels
     return RawTokenRows(tuple(sides), tokenizer, options.max_length, *values), described
+
+
+def _truncated(ids, length, truncate):
+    if len(ids) <= length:
+        return ids
+    head = wordpiece.head_length(length, truncate)
+    return np.concatenate([ids[:head], ids[len(ids) - length + head :]])

@@ -183,6 +183,7 @@ def documents_dir(tmp_path_factory):
             r"wordpiece\.vocabulary .* plain file name",
         ),
         (("wordpiece", "lower_case"), 1, r"wordpiece\.lower_case is 1, and must be true or false"),
+        (("wordpiece", "truncate"), "start", r"wordpiece\.truncate is .start., and must be one of"),
         (("wordpiece", "splits"), {"train": {}}, r"wordpiece\.splits\.train\.left_out is missing"),
     ],
 )

@@ -17,12 +17,21 @@ VOCABULARY = wordpiece.WordPieceTokenizer(
 CLS, SEP = VOCABULARY.cls_id, VOCABULARY.sep_id
 
 
-def rows(texts, max_length):
+def rows(texts, max_length, truncate="end"):
     """Rows in Python; pairs are truncated token by token."""
-    segments = [VOCABULARY.encode_ids([text])[0] for text in texts]
+    whole = [VOCABULARY.encode_ids([text])[0] for text in texts]
+    segments = [list(segment) for segment in whole]
     while sum(map(len, segments)) > max_length - 1 - len(segments):
         longest = segments[0] if len(segments[0]) > len(segments[-1]) else segments[-1]
         longest.pop()
+    if truncate == "middle":
+        heads = [
+            len(kept) // 4 if len(kept) < len(w) else len(w) for kept, w in zip(segments, whole)
+        ]
+        segments = [
+            w[:head] + w[len(w) - len(kept) + head :]
+            for w, kept, head in zip(whole, segments, heads)
+        ]
     ids, segment_ids = [CLS], [0]
     for number, segment in enumerate(segments):
         ids += [*segment, SEP]
@@ -47,11 +56,11 @@ def test_a_text_has_the_tokens_of_prepare_data(session):
         np.testing.assert_array_equal(found[name], wanted)
 
 
-@pytest.mark.parametrize("max_length", [7, slow(8)])
-def test_pairs_are_truncated_like_google_research_bert(session, max_length):
-    pairs = [("a " * i, "ab " * j) for i in range(8) for j in range(8)]
+@pytest.mark.parametrize(("max_length", "truncate"), [(7, "end"), slow(8, "end"), (9, "middle")])
+def test_pairs_are_truncated_like_google_research_bert(session, max_length, truncate):
+    pairs = [("a " * i + "é" * i, ", " + "ab " * j) for i in range(8) for j in range(8)]
     first, second = map(tf.constant, zip(*pairs))
-    found = session.run(wordpiece_ops.to_rows([first, second], VOCABULARY, max_length))
-    expected = [rows(pair, max_length) for pair in pairs]
+    found = session.run(wordpiece_ops.to_rows([first, second], VOCABULARY, max_length, truncate))
+    expected = [rows(pair, max_length, truncate) for pair in pairs]
     for name, wanted in zip(("input_ids", "input_mask", "segment_ids"), zip(*expected)):
         np.testing.assert_array_equal(found[name], wanted)

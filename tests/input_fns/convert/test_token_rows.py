@@ -67,6 +67,17 @@ def test_truncated_texts_are_counted(table):
     assert "1 truncated" in lines[-1]
 
 
+def test_tokens_may_be_removed_from_the_middle(table):
+    text = "the dog " + "the " * 50_000 + "dog the dog the dog dog the"
+    raw, _ = table([(text, "a"), ("the dog", "b")], max_length=10, truncate="middle")
+    assert sorted(text_data.texts(raw.splits["train"])) == [
+        "[CLS] the dog [SEP]",
+        "[CLS] the dog the dog the dog dog the [SEP]",
+    ]
+    assert raw.wordpiece.truncate == "middle"
+    assert raw.wordpiece.splits["train"].num_truncated == 1
+
+
 def test_texts_without_tokens_are_counted(table):
     _, lines = table([("\u200b\u200d", "a"), ("dog", "b")])
     assert lines[-1] == "train: 1 of them without tokens, such as of invisible characters"

@@ -44,10 +44,12 @@ def means(terms, divisors):
     """Returns `{name: float32 scalar}`: `sum(values * weights) / divisor`, 0 for a divisor of 0."""
 
     def mean(term, divisor):
-        weighted = term.values if term.weights is None else term.values * term.weights
-        total = tf.reduce_sum(weighted)
-        is_number = isinstance(divisor, float)
-        return total / divisor if is_number else tf.math.divide_no_nan(total, divisor)
+        if term.weights is None:
+            return tf.reduce_sum(term.values) / divisor
+        # The weights are divided, not the sum: so XLA knows the gradient of the values before their
+        # sum, and computes both in one pass.
+        shares = tf.math.divide_no_nan(term.weights, divisor)
+        return tf.reduce_sum(term.values * shares)
 
     return {name: mean(term, divisors[name]) for name, term in terms.items()}
 

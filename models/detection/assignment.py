@@ -71,13 +71,23 @@ def assign(anchors, labels, params) -> Targets:
     overlap = box_ops.iou(boxes, anchors)  # [batch, m, n]
     overlap = tf.where(is_box[..., tf.newaxis], overlap, -1.0)
     best_anchor = tf.argmax(overlap, axis=2, output_type=tf.int32)  # [batch, m]
-    has_anchor = is_box & (tf.reduce_max(overlap, axis=2) > 0)
+    has_anchor = is_box & (_pairwise_iou(boxes, tf.gather(anchors, best_anchor)) > 0)
     best_anchor = tf.where(has_anchor, best_anchor, -1)
-    is_best = tf.equal(best_anchor[..., tf.newaxis], tf.range(anchors.shape[0]))  # [batch, m, n]
+    numbers = tf.range(anchors.shape[0])
+    is_best = tf.equal(best_anchor[..., tf.newaxis], numbers)  # [batch, m, n]
     # Of several boxes with the same best anchor, argmax finds the first.
     overlap = tf.where(is_best, 2.0, overlap)
     matched = tf.argmax(overlap, axis=1, output_type=tf.int32)  # [batch, n]
-    best_overlap = tf.reduce_max(overlap, axis=1)
+
+    columns = [tf.where(is_box, classes, -1), best_anchor]
+    rows = tf.concat([boxes, tf.cast(tf.stack(columns, -1), tf.float32)], axis=-1)
+    rows = _select(rows, matched)  # [batch, n, 6]
+    matched_boxes = rows[..., :4]
+    matched_classes, anchor_of_box = tf.unstack(tf.cast(rows[..., 4:], tf.int32), axis=-1)
+    # Computed again for the matched boxes: a maximum would be another pass over all pairs.
+    best_overlap = _pairwise_iou(matched_boxes, anchors)
+    best_overlap = tf.where(tf.equal(anchor_of_box, numbers), 2.0, best_overlap)
+    best_overlap = tf.where(matched_classes >= 0, best_overlap, -1.0)
 
     in_crowd = box_ops.intersection(boxes, anchors) / box_ops.area(anchors)
     in_crowd = tf.where((is_real & is_crowd)[..., tf.newaxis], in_crowd, 0.0)
@@ -85,11 +95,12 @@ def assign(anchors, labels, params) -> Targets:
     is_ignored |= tf.reduce_max(in_crowd, axis=1) >= params["crowd_overlap"]
     is_positive = best_overlap >= params["positive_iou"]
     rest = tf.where(is_ignored, IGNORED, BACKGROUND)
-    rows = tf.concat([boxes, tf.cast(classes, tf.float32)[..., tf.newaxis]], axis=-1)
-    rows = _select(rows, matched)  # [batch, n, 5]
-    return Targets(
-        classes=tf.where(is_positive, tf.cast(rows[..., 4], tf.int32), rest), boxes=rows[..., :4]
-    )
+    return Targets(classes=tf.where(is_positive, matched_classes, rest), boxes=matched_boxes)
+
+
+def _pairwise_iou(boxes, others):
+    """Returns the IoU of boxes `[..., n, 4]` with those in the same place, `[..., n]`."""
+    return box_ops.iou(boxes[..., tf.newaxis, :], others[..., tf.newaxis, :])[..., 0, 0]
 
 
 def _select(rows, index):

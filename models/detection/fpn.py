@@ -121,12 +121,8 @@ def _conv(x, filters, size, name, strides=1, initializer=None, bias=0.0):
 def _upsample(x, shape):
     """Repeats each pixel of `[batch, h, w, c]` twice in both directions, cropped to `shape`.
 
-    By broadcasting: XLA has no gradient of ResizeNearestNeighbor on a CPU. Images and rows are one
-    dimension, because TensorFlow Lite has at most five.
+    XLA has no gradient of ResizeNearestNeighbor on a CPU. XLA fuses this into the addition, and on
+    a CPU it takes less than half of the time of broadcasting.
     """
-    height, width, channels = x.shape.as_list()[1:]
-    num_rows = tf.shape(x)[0] * height
-    x = tf.reshape(x, [-1, 1, width, 1, channels])
-    x = tf.broadcast_to(x, [num_rows, 2, width, 2, channels])
-    x = tf.reshape(x, [-1, 2 * height, 2 * width, channels])
+    x = tf.nn.depth_to_space(tf.tile(x, [1, 1, 1, 4]), 2)
     return x[:, : shape[1], : shape[2]]

@@ -42,10 +42,19 @@ def sigmoid_focal(is_class, logits, alpha, gamma):
     Returns:
       float32 `[...]`, `-alpha * (1 - p)^gamma * log(p)` for the probability p of the right answer.
     """
-    logits = tf.where(is_class, logits, -logits)  # of the right answer
-    # (1 - p)^gamma as exp: the gradient of a power is not finite at 0.
-    loss = tf.exp(-gamma * tf.nn.softplus(logits)) * tf.nn.softplus(-logits)
-    return tf.where(is_class, alpha, 1 - alpha) * loss
+
+    @tf.custom_gradient
+    def focal(logits):
+        # For all anchors and classes: each exponential and logarithm counts, and TensorFlow's
+        # gradient has seven more of them.
+        surprise = tf.nn.softplus(-logits)  # -log(p)
+        log_wrong = -(surprise + logits)  # log(1 - p)
+        weight, wrong = tf.exp(gamma * log_wrong), tf.exp(log_wrong)
+        slope = -weight * (gamma * (1 - wrong) * surprise + wrong)
+        return weight * surprise, lambda upstream: upstream * slope
+
+    logits_of_answer = tf.where(is_class, logits, -logits)
+    return tf.where(is_class, alpha, 1 - alpha) * focal(logits_of_answer)
 
 
 def huber(errors, delta):
@@ -72,27 +81,34 @@ def detection_losses(anchors, labels, class_logits, box_codes, params):
     Args:
       anchors: float32 `[n, 4]`.
       labels: see `assignment.assign`.
-      class_logits: float32 `[batch, n, num_classes]`.
-      box_codes: float32 `[batch, n, 4]`; see `boxes.encode`.
+      class_logits: list of float32 `[batch, anchors of a level, num_classes]`.
+      box_codes: list of float32 `[batch, anchors of a level, 4]`; see `boxes.encode`.
       params: see `default_params` and `assignment.default_params`.
     """
     targets = assignment.assign(anchors, labels, params)
     is_positive = targets.classes >= 0
-    num_positive = tf.math.count_nonzero(is_positive, axis=1, dtype=tf.float32)  # [batch]
+    num_positive = tf.reduce_sum(tf.cast(is_positive, tf.float32), axis=1)  # [batch]
     divisor = tf.maximum(num_positive, 1.0)
 
-    num_classes = class_logits.shape.as_list()[-1]
-    is_class = tf.equal(targets.classes[..., tf.newaxis], tf.range(num_classes))
-    focal = sigmoid_focal(is_class, class_logits, params["focal_alpha"], params["focal_gamma"])
-    is_counted = tf.not_equal(targets.classes, assignment.IGNORED)
-    focal = tf.where(is_counted[..., tf.newaxis], focal, 0.0)
+    # By level, because joined logits of 80 classes would be another 100 MB, and their gradient too.
+    sizes = [logits.shape.as_list()[1] for logits in class_logits]
+    classes = tf.split(targets.classes, sizes, axis=1)
+    focal = [_class_loss(*level, params) for level in zip(classes, class_logits)]
 
     # The code of any other box may be infinite, and its gradient NaN.
     boxes = tf.where(is_positive[..., tf.newaxis], targets.boxes, anchors)
-    errors = box_codes - box_ops.encode(boxes, anchors)
+    errors = tf.concat(box_codes, axis=1) - box_ops.encode(boxes, anchors)
     errors = tf.where(is_positive[..., tf.newaxis], errors, 0.0)
     distances = tf.reduce_sum(huber(errors, params["huber_delta"]), axis=[1, 2]) / 4
     return {
-        "class": Loss(tf.reduce_sum(focal, axis=[1, 2]) / divisor, divisor),
+        "class": Loss(tf.add_n(focal) / divisor, divisor),
         "box": Loss(distances / divisor, num_positive, params["box_loss_weight"]),
     }
+
+
+def _class_loss(classes, logits, params):
+    """Returns the sum of the focal losses of the anchors of a level, `[batch]`."""
+    is_class = tf.equal(classes[..., tf.newaxis], tf.range(logits.shape.as_list()[-1]))
+    focal = sigmoid_focal(is_class, logits, params["focal_alpha"], params["focal_gamma"])
+    is_counted = tf.not_equal(classes, assignment.IGNORED)
+    return tf.reduce_sum(tf.where(is_counted[..., tf.newaxis], focal, 0.0), axis=[1, 2])

@@ -63,7 +63,7 @@ def inference(features, params, training):
 def detection_losses(features, labels, outputs, params):
     """Focal loss of the classes and Huber loss of the boxes; see `losses.detection_losses`."""
     return losses.detection_losses(
-        _anchors(features, params), labels, *_flatten(outputs, params), params
+        _anchors(features, params), labels, *_by_level(outputs, params), params
     )
 
 
@@ -77,7 +77,7 @@ def predictions(features, outputs, params):
     """
     return nms.detect(
         _anchors(features, params),
-        *_flatten(outputs, params),
+        *(tf.concat(levels, axis=1) for levels in _by_level(outputs, params)),
         features["image_info"],
         params,
     )
@@ -87,8 +87,8 @@ def _anchors(features, params):
     return tf.constant(anchors.flat(features["image"].shape.as_list()[1:3], params))
 
 
-def _flatten(outputs, params):
-    """Returns class logits `[batch, n, num_classes]` and box codes `[batch, n, 4]`."""
+def _by_level(outputs, params):
+    """Returns lists of class logits `[batch, n, num_classes]` and box codes `[batch, n, 4]`."""
 
     def flatten(levels, size):
         parts = []
@@ -96,7 +96,7 @@ def _flatten(outputs, params):
             x = levels[level]
             num_anchors = int(np.prod(x.shape.as_list()[1:])) // size
             parts.append(tf.reshape(x, [-1, num_anchors, size]))
-        return tf.concat(parts, axis=1)
+        return parts
 
     return flatten(outputs["class_logits"], params["num_classes"]), flatten(outputs["box_codes"], 4)
 

@@ -21,6 +21,17 @@ def test_focal_loss_by_its_definition(session, gamma):
         np.testing.assert_allclose(session.run(found), expected, rtol=2e-5, atol=1e-9)
 
 
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 1.5, 2.0])
+def test_the_gradient_of_the_focal_loss_is_its_derivative(session, gamma):
+    logits = tf.linspace(tf.constant(-9.0, tf.float64), 9.0, 13)
+    p = tf.sigmoid(logits)
+    for is_class, right, alpha in ((True, p, 0.3), (False, 1 - p, 0.7)):
+        definition = -alpha * (1 - right) ** gamma * tf.math.log(right)
+        found = losses.sigmoid_focal(is_class, tf.cast(logits, tf.float32), 0.3, gamma)
+        found, expected = session.run([tf.gradients(x, logits)[0] for x in (found, definition)])
+        np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-8)
+
+
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 2.0])
 def test_the_gradient_of_the_focal_loss_is_finite_for_any_logit(session, gamma):
     logits = tf.constant([-1e4, -50.0, 0.0, 50.0, 1e4])
@@ -43,8 +54,8 @@ def compute(session, boxes, classes, logits, codes=None, is_crowd=None):
             "classes": tf.constant(classes),
             "is_crowd": tf.constant(is_crowd or np.zeros_like(classes)),
         },
-        tf.constant(logits, tf.float32),
-        tf.zeros(shape) if codes is None else codes,
+        tf.split(tf.constant(logits, tf.float32), [3, 1], axis=1),
+        [tf.zeros(shape) if codes is None else codes],
         PARAMS,
     )
     return session.run({name: (term.values, term.weights) for name, term in terms.items()})
@@ -88,7 +99,7 @@ def test_gradients_are_finite_for_boxes_without_an_area(session):
         "is_crowd": tf.constant([[0, 0]]),
     }
     logits = tf.zeros([1, 4, 2])
-    terms = losses.detection_losses(tf.constant(ANCHORS), labels, logits, codes, PARAMS)
+    terms = losses.detection_losses(tf.constant(ANCHORS), labels, [logits], [codes], PARAMS)
     total = tf.add_n([term.values for term in terms.values()])
     assert all(
         np.isfinite(array).all() for array in session.run(tf.gradients(total, [codes, logits]))

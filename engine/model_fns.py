@@ -156,7 +156,7 @@ def predict(settings: RunSettings, features, params) -> tuple[dict[str, Any], di
     model = settings.model
 
     def predict_fn(features):
-        outputs = infer(model, features, params, training=False)
+        outputs = infer(model, features, params, training=False, is_portable=True)
         return model.predictions(features, outputs, params)
 
     predictions = predict_fn(nest(features))  # the inputs of a SavedModel are flat

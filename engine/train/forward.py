@@ -13,7 +13,7 @@ from engine.train import gradient_overrides, tpu_embeddings
 from models.layers import device, dropout, embedding_table
 
 
-def infer(model, features, params, training):
+def infer(model, features, params, training, is_portable=False):
     """Returns `model.inference(features, params, training)`, with bfloat16 outputs as float32.
 
     Mixed precision: with `params["precision"]` of bfloat16, layers compute in bfloat16, while
@@ -28,6 +28,8 @@ def infer(model, features, params, training):
         of TPU embeddings.
       params: all hyperparameters.
       training: True for a training step.
+      is_portable: True for graphs of a SavedModel, and of the predictions that equal its own: they
+        have no kernels of `models.layers.fusion`.
 
     Raises:
       UsageError: no variable matches `params["trainable"]`.
@@ -37,7 +39,7 @@ def infer(model, features, params, training):
             stack.enter_context(tf.compat.v1.tpu.bfloat16_scope())
         if training:
             stack.enter_context(gradient_overrides.override_gradients(params))
-        stack.enter_context(device.scope(params, training))
+        stack.enter_context(device.scope(params, fuses=not is_portable))
         stack.enter_context(dropout.seeded(features))
         features, activations = tpu_embeddings.split_activations(features)
         stack.enter_context(embedding_table.activations_scope(activations))

@@ -4,7 +4,7 @@
 layers choose the form that is fast on a TPU and inference functions need no device code:
 
     # params of the model_fn; TPUEstimator adds use_tpu and context
-    with device.scope(params, training):
+    with device.scope(params, fuses=training):
         outputs = model.inference(features, params, training)
 
 Outside a scope the device is not a TPU.
@@ -35,7 +35,7 @@ class Device:
     Attributes:
       is_tpu: True for a core of a TPU under a TPUEstimator.
       tpu_replicas: number of TPU cores that share the global batch; unused elsewhere.
-      fuses: True if `fusion` compiles parts of the graph: in training on a CPU.
+      fuses: True if `fusion` compiles parts of the graph: in training and evaluation on a CPU.
     """
 
     is_tpu: bool = False
@@ -85,24 +85,24 @@ class Device:
             return tf.identity_n([tensor, tf.stop_gradient(total)])[1]
 
 
-def from_params(params: dict[str, Any], training: bool = False) -> Device:
+def from_params(params: dict[str, Any], fuses: bool = False) -> Device:
     """Returns the device of a model_fn's `params`, in which TPUEstimator sets use_tpu, context.
 
     Args:
       params: all hyperparameters.
-      training: True for the forward pass of a training step.
+      fuses: True if `fusion` may compile parts of the graph; a TPU and a GPU do without it.
     """
     if params.get("use_tpu"):
         # Tests and tools that build one core's graph have no TPU context.
         return Device(True, params["context"].num_replicas if "context" in params else 1)
-    return Device(fuses=training and not tf.config.list_physical_devices("GPU"))
+    return Device(fuses=fuses and not tf.config.list_physical_devices("GPU"))
 
 
 @contextlib.contextmanager
-def scope(params: dict[str, Any], training: bool = False):
+def scope(params: dict[str, Any], fuses: bool = False):
     """Builds the layers inside the `with` for a device, see `from_params`."""
     before = current()
-    _THREAD.device = from_params(params, training)
+    _THREAD.device = from_params(params, fuses)
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Functions that XLA compiles to one kernel, for training on a CPU.
+"""Functions that XLA compiles to one kernel on a CPU.
 
 TensorFlow runs one operation after the other, and each reads and writes memory; XLA computes a
 chain of element-wise operations in one pass. Layers use it for such chains only: for matrix

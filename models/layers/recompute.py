@@ -34,7 +34,7 @@ def recompute(block, x, params):
             with contextlib.ExitStack() as stack:
                 stack.enter_context(tf.compat.v1.variable_scope(scope, reuse=True))
                 stack.enter_context(graph.gradient_override_map(overrides))
-                stack.enter_context(device.scope(params, training=True))
+                stack.enter_context(device.scope(params, fuses=True))
                 stack.enter_context(dropout.replayed(seeds))
                 x_again = _after(upstream, x)
                 y_again = block(x_again)

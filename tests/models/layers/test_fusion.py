@@ -1,4 +1,4 @@
-"""Functions that XLA compiles in training on a CPU: the values and gradients of TensorFlow's."""
+"""Functions that XLA compiles on a CPU: the values and gradients of TensorFlow's."""
 
 import numpy as np
 import pytest
@@ -32,11 +32,11 @@ LAYERS = {
 }
 
 
-def compute(layer, x, upstream, training, dtype="float32"):
+def compute(layer, x, upstream, fuses, dtype="float32"):
     """Returns what a layer and its gradient are, and the types of the operations."""
     with tf.Graph().as_default() as graph, tf.compat.v1.Session() as session:
         x, upstream = tf.constant(x), tf.constant(upstream, dtype)
-        with device.scope({}, training), dropout.seeded(SEEDS):
+        with device.scope({}, fuses), dropout.seeded(SEEDS):
             y = layer(tf.cast(x, dtype))
         (gradient,) = tf.gradients(y, x, tf.reshape(upstream, tf.shape(y)))
         session.run(tf.compat.v1.global_variables_initializer())
@@ -52,8 +52,8 @@ def values():
 @pytest.mark.parametrize("name", LAYERS)
 def test_values_and_gradients_are_those_of_tensorflow(values, name):
     layer, arithmetic = LAYERS[name]
-    fused, kinds = compute(layer, *values, training=True)
-    plain, plain_kinds = compute(layer, *values, training=False)
+    fused, kinds = compute(layer, *values, fuses=True)
+    plain, plain_kinds = compute(layer, *values, fuses=False)
     assert "PartitionedCall" in kinds
     assert "PartitionedCall" not in plain_kinds
     for actual, expected in zip(fused, plain):
@@ -63,8 +63,8 @@ def test_values_and_gradients_are_those_of_tensorflow(values, name):
 @pytest.mark.parametrize("name", LAYERS)
 def test_bfloat16_is_computed_in_float32(values, name):
     layer, _ = LAYERS[name]
-    fused, _ = compute(layer, *values, training=True, dtype="bfloat16")
-    plain, _ = compute(layer, *values, training=False)
+    fused, _ = compute(layer, *values, fuses=True, dtype="bfloat16")
+    plain, _ = compute(layer, *values, fuses=False)
     for actual, expected in zip(fused, plain):
         # Roundings: of x and upstream; in attention also of scores, weights, outputs, and gradients
         # of each.
@@ -73,7 +73,7 @@ def test_bfloat16_is_computed_in_float32(values, name):
 
 def test_integers_get_no_gradient(session):
     x, shift = tf.constant([3.0, 5.0]), tf.constant([1, 2])
-    with device.scope({}, training=True):
+    with device.scope({}, fuses=True):
         y = fusion.fuse(lambda x, shift: x * tf.cast(shift, x.dtype), x, shift)
     gradients = tf.gradients(y, [x, shift])
     assert gradients[1] is None
@@ -85,7 +85,7 @@ def test_a_while_loop_of_tensorflow_1_trains(session):
     variable = tf.compat.v1.get_variable("v", initializer=[2.0, 3.0])
 
     def body(i):
-        with device.scope({}, training=True):
+        with device.scope({}, fuses=True):
             loss = fusion.fuse(tf.square, variable.read_value())
         (gradient,) = tf.gradients(loss, variable)
         with tf.control_dependencies([variable.assign_sub(0.25 * gradient, read_value=False)]):
@@ -97,9 +97,9 @@ def test_a_while_loop_of_tensorflow_1_trains(session):
     np.testing.assert_array_equal(session.run(variable), np.array([2.0, 3.0]) / 2**3)
 
 
-@pytest.mark.parametrize(("use_tpu", "training"), [(True, True), (False, False)])
-def test_a_tpu_and_an_export_get_operations(graph, use_tpu, training):
-    with device.scope({"use_tpu": use_tpu}, training):
+@pytest.mark.parametrize(("use_tpu", "fuses"), [(True, True), (False, False)])
+def test_a_tpu_and_an_export_get_operations(graph, use_tpu, fuses):
+    with device.scope({"use_tpu": use_tpu}, fuses):
         fusion.fuse(tf.square, tf.ones(SHAPE))
     assert [op.type for op in graph.get_operations()] == ["Const", "Square"]
 
@@ -108,7 +108,7 @@ def test_layers_with_the_same_shapes_share_a_kernel():
     """In other graphs too: XLA compiles a function once for each name and shape."""
     names = []
     for _ in range(2):
-        with tf.Graph().as_default() as graph, device.scope({}, training=True):
+        with tf.Graph().as_default() as graph, device.scope({}, fuses=True):
             for _ in range(3):
                 bert.gelu(tf.ones(SHAPE))
         calls = [op for op in graph.get_operations() if op.type == "PartitionedCall"]

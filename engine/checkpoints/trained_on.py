@@ -23,6 +23,7 @@ FILE_NAME = "trained_on.json"
 
 def properties(pipeline: Pipeline) -> dict[str, Any]:
     """Returns the properties of a data set that a model depends on, as JSON types."""
+    wordpiece = pipeline.data.wordpiece
     return {
         "classes": list(pipeline.data.all_class_names),
         "features": {
@@ -30,6 +31,7 @@ def properties(pipeline: Pipeline) -> dict[str, Any]:
             for name, feature in sorted(pipeline.features.items())
         },
         "assets": sorted(_sha256(path) for path in pipeline.assets),
+        **({"truncation": wordpiece.truncate} if wordpiece else {}),
     }
 
 
@@ -70,14 +72,14 @@ def check(checkpoint: str, model_dir: str, pipeline: Pipeline) -> None:
         return
     ours = properties(pipeline)
     for key, describe in _DIFFERENCES.items():
-        if record[key] != ours[key]:
+        if key in record and record[key] != ours.get(key):
             is_own = candidate.rstrip("/") == model_dir.rstrip("/")
             flag = "" if is_own else f" (--checkpoint={checkpoint})"
             raise UsageError(
-                f"the {key} of data set '{pipeline.data.name}' differ from those of "
+                f"data set '{pipeline.data.name}' in {pipeline.data.data_dir} has other {key} than "
                 f"'{record['data_set']}', which the model in {candidate}{flag} was trained on: "
-                f"{describe(record[key], ours[key])}. Use a data set that was prepared with the "
-                f"same options, or another --model_dir (the record is {FILE_NAME})"
+                f"{describe(record[key], ours.get(key))}. Use a data set that was prepared with "
+                f"the same options, or another --model_dir (the record is {FILE_NAME})"
             )
 
 
@@ -107,7 +109,16 @@ def _assets(trained, given):
     return f"the vocabulary had SHA-256 {text(trained)} in training, {text(given)} now"
 
 
-_DIFFERENCES = {"classes": _classes, "features": _features, "assets": _assets}
+def _truncation(trained, given):
+    return f"--truncate={trained} in training, {given} now"
+
+
+_DIFFERENCES = {
+    "classes": _classes,
+    "features": _features,
+    "assets": _assets,
+    "truncation": _truncation,
+}
 
 
 def _list(names):

@@ -56,8 +56,8 @@ _define(
     flags.DEFINE_list,
     "label_columns",
     [],
-    "Column of the labels, or, of images, one 0/1 column per class; default: all others. Texts to "
-    "predict need none.",
+    "Column of the labels; texts to predict need none. Of image_csv one 0/1 column per class; "
+    "default: all others.",
 )
 _define(
     flags.DEFINE_list, "text_columns", [], "Columns of text_files: of the text, or of two texts."
@@ -102,7 +102,8 @@ _define(
     flags.DEFINE_integer,
     "vocab_size",
     8192,
-    "Size of the joint vocabulary to learn, a multiple of 128.",
+    "Size of the vocabulary to learn, of parallel_text for both languages; a multiple of 128. A "
+    "small text may give fewer tokens for BERT.",
     lower_bound=512,
     upper_bound=2**20,
 )
@@ -113,8 +114,9 @@ _define(
     flags.DEFINE_integer,
     "max_length",
     128,
-    "Tokens per row. Longer texts for BERT are truncated. Longer sentences of parallel_text are "
-    "skipped in 'train' and in splits held out of it; in other splits they are an error.",
+    "Tokens per row; 384 for squad, which has windows of longer texts. Other texts for BERT are "
+    "truncated. Longer sentences of parallel_text are skipped in 'train' and in splits held out of "
+    "it; in other splits they are an error.",
     lower_bound=8,
     upper_bound=2**16,
 )

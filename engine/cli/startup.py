@@ -20,7 +20,7 @@ from typing import Callable
 
 from common import flagfiles, names, standard_streams
 from common.errors import RunError, UsageError
-from engine.cli import cpu_kernels, io_errors
+from engine.cli import cpu_kernels, io_errors, other_names
 from input_fns import DataError
 from models.model import ModelError
 
@@ -84,7 +84,7 @@ def start(argv: list[str], doc: str, *flags_modules: str):
         if unknown:
             raise UsageError(f"unexpected argument '{unknown[0]}'. Flags are written --name=value")
     except flags.UnrecognizedFlagError as error:
-        _exit(error, [f"{error}{_hint(error, flag_values)}"])
+        _exit(error, [_unknown_flag(error, flag_values)])
     except (flags.Error, UsageError) as error:
         # absl writes one line per flag.
         _exit(error, ["; ".join(_FLAGS_PREFIX.sub("", line) for line in str(error).splitlines())])
@@ -169,12 +169,16 @@ def _check_encoding(argv):
             raise UsageError(f"argument {argument!a} is not UTF-8") from error
 
 
-def _hint(error, flag_values):
-    """Returns a hint for an unknown flag that may be a hyperparameter, or ""."""
-    if "Did you mean" in str(error) or "params" not in flag_values:
-        return ""
+def _unknown_flag(error, flag_values):
+    """Returns the message of absl, and a hint: the flag of another program, or a hyperparameter."""
+    message = str(error)
+    if error.flagname in other_names.HERE:
+        unknown, _, _ = message.partition(". Did you mean")
+        return f"{unknown}. Here it is {other_names.HERE[error.flagname]}"
+    if "Did you mean" in message or "params" not in flag_values:
+        return message
     value = str(error.flagvalue).partition("=")[2] or "VALUE"
-    return f". If it is a hyperparameter, write --params={error.flagname}={value}"
+    return f"{message}. If it is a hyperparameter, write --params={error.flagname}={value}"
 
 
 def _version(distribution: str) -> str | None:

@@ -64,6 +64,11 @@ def _text(module, needs=(), takes=()):
     return Source(module, ("source", *needs), takes, is_shuffled=True, encoder="token_rows")
 
 
+def _without_truncate(source, **changes):
+    takes = tuple(name for name in source.takes if name != "truncate")
+    return dataclasses.replace(source, takes=takes, **changes)
+
+
 SOURCES = {
     "digits": Source("digits", takes=_HOLD_OUT),
     "mnist": Source("idx", ("source",), _HOLD_OUT),
@@ -117,11 +122,11 @@ SOURCES = {
         ),
         tasks=("classification", "regression"),
     ),
-    "token_files": dataclasses.replace(
+    "token_files": _without_truncate(
         _text("token_files", takes=("columns", "text_columns", "label_columns")),
         encoder="token_files",
     ),
-    "pretraining_text": dataclasses.replace(
+    "pretraining_text": _without_truncate(
         _text("pretraining_text", takes=_PRETRAINING),
         encoder="pretraining_rows",
         is_shuffled=False,  # by its encoder

@@ -51,7 +51,10 @@ class Table:
         if name not in self.columns:
             if not self.columns:
                 raise DataError(f"{self.path} is empty")
-            raise DataError(f"{self.path} has no column '{name}'; it has: {listed(self.columns)}")
+            raise DataError(
+                f"{self.path} has no column '{name}'; it has: {listed(self.columns)}. If its first "
+                "line is no header, name the columns with --columns"
+            )
         number = self.columns.index(name)
         return [row[number] for row in self.rows]
 

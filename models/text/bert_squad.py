@@ -77,7 +77,7 @@ def predictions(features, outputs, params):
     features of a signature that takes text, also the best span of each window.
     """
     logits = {name: outputs[name] for name in ("start_logits", "end_logits")}
-    if features["input_mask"].shape[1] is None:
+    if features["input_mask"].shape.as_list()[1] is None:
         max_length = params["max_length"]
         missing = [[0, 0], [0, max_length - tf.shape(features["input_mask"])[1]]]
         for name, values in logits.items():

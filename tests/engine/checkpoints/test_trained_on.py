@@ -1,11 +1,15 @@
 """A data set must match the one that the model was trained on."""
 
+import dataclasses
 import json
+import types
 
 import pytest
 
 import run_cpu
+from common.errors import UsageError
 from engine.checkpoints import trained_on
+from input_fns import synthetic
 
 
 @pytest.fixture
@@ -75,20 +79,32 @@ def test_another_image_size_is_an_error(evaluate):
     assert "image uint8 [7, 5, 1] in training; image uint8 [9, 9, 1] now" in output
 
 
+def test_texts_that_are_truncated_elsewhere_are_an_error(tmp_path):
+    data = synthetic.token_dataset("classification", 16, 99)
+    pipeline = types.SimpleNamespace(data=data, features={}, assets=[])
+    record = {"data_set": "reviews", **trained_on.properties(pipeline)}
+    (tmp_path / trained_on.FILE_NAME).write_text(json.dumps(record))
+    trained_on.check(f"{tmp_path}/model.ckpt-1", str(tmp_path), pipeline)
+    middle = dataclasses.replace(data.wordpiece, truncate="middle")
+    pipeline.data = dataclasses.replace(data, wordpiece=middle)
+    with pytest.raises(UsageError, match="--truncate=end in training, middle now"):
+        trained_on.check(f"{tmp_path}/model.ckpt-1", str(tmp_path), pipeline)
+
+
 @pytest.mark.parametrize("checkpoint", ["average:2", "path"])
 def test_every_kind_of_checkpoint_flag_is_checked(evaluate, changed, trained_dir, checkpoint):
     path = f"{trained_dir}/model.ckpt-40"
     flag = f"--checkpoint={path if checkpoint == 'path' else checkpoint}"
     status, output = evaluate(changed(class_names=["a", "b", "c"]), flag)
     assert status == 2
-    assert "the classes of data set" in output
+    assert "has other classes than" in output
 
 
 def test_a_training_on_other_classes_is_not_resumed(exit_status, tiny_flags, run, changed, capsys):
     folder = run("--mode=train", "--train_steps=5")
     flags = [f"--model_dir={folder}", "--mode=train", "--train_steps=10"]
     assert exit_status(run_cpu, *tiny_flags, *flags, changed(class_names=["c", "b", "a"])) == 2
-    assert "the classes of data set" in capsys.readouterr().err
+    assert "has other classes than" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"classes": 1}', "{" * 10**5, "\x00"])

@@ -1,0 +1,31 @@
+"""What flags of google-research/bert and tensorflow/tpu are called here, for hints in errors."""
+
+_PREPARE = "of prepare_data.py"
+HERE = {
+    "init_checkpoint": "--warm_start_from",
+    "output_dir": "--model_dir",
+    "bert_config_file": "the size in --model, or --params",
+    "task_name": f"--dataset {_PREPARE}",
+    "train_file": f"--source {_PREPARE}, a folder",
+    "predict_file": f"--source {_PREPARE}, a folder",
+    "input_file": f"--source {_PREPARE}, a folder",
+    "vocab_file": f"--vocabulary {_PREPARE}",
+    "do_lower_case": f"--lower_case {_PREPARE}",
+    "max_seq_length": f"--max_length {_PREPARE}",
+    "do_whole_word_mask": f"--whole_word_mask {_PREPARE}",
+    "random_seed": "--seed",
+    "do_train": "--mode=train",
+    "do_eval": "--mode=eval or train_and_eval",
+    "do_predict": "--mode=predict",
+    "num_train_steps": "--train_steps",
+    "num_train_epochs": "--train_epochs",
+    "num_warmup_steps": "--params=warmup_steps=N",
+    "warmup_proportion": "--params=warmup_steps=N, in steps",
+    "base_learning_rate": "--params=learning_rate=X",
+    "null_score_diff_threshold": "--params=null_threshold=X",
+    "use_tpu": "run_tpu.py",
+    "tpu_name": "--tpu of run_tpu.py",
+    "hparams": "--params",
+    "config_file": "--flagfile",
+    "resnet_depth": "--params=depth=N",
+}

@@ -58,15 +58,11 @@ def _annotated(module, tasks, takes):
     )
 
 
-def _text(module, needs=(), takes=()):
+def _text(module, needs=(), takes=(), encoder="token_rows"):
     """Returns a source of text for BERT."""
-    takes = (*takes, "truncate", *_WORDPIECE)
-    return Source(module, ("source", *needs), takes, is_shuffled=True, encoder="token_rows")
-
-
-def _without_truncate(source, **changes):
-    takes = tuple(name for name in source.takes if name != "truncate")
-    return dataclasses.replace(source, takes=takes, **changes)
+    truncate = ("truncate",) if encoder == "token_rows" else ()
+    takes = (*takes, *truncate, *_WORDPIECE)
+    return Source(module, ("source", *needs), takes, is_shuffled=True, encoder=encoder)
 
 
 SOURCES = {
@@ -122,13 +118,13 @@ SOURCES = {
         ),
         tasks=("classification", "regression"),
     ),
-    "token_files": _without_truncate(
-        _text("token_files", takes=("columns", "text_columns", "label_columns")),
+    "token_files": _text(
+        "token_files",
+        takes=("columns", "text_columns", "label_columns"),
         encoder="token_files",
     ),
-    "pretraining_text": _without_truncate(
-        _text("pretraining_text", takes=_PRETRAINING),
-        encoder="pretraining_rows",
+    "pretraining_text": dataclasses.replace(
+        _text("pretraining_text", takes=_PRETRAINING, encoder="pretraining_rows"),
         is_shuffled=False,  # by its encoder
     ),
     "text_folder": _text("text_folder", takes=("class_names",)),

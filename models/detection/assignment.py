@@ -71,7 +71,7 @@ def assign(anchors, labels, params) -> Targets:
     overlap = box_ops.iou(boxes, anchors)  # [batch, m, n]
     overlap = tf.where(is_box[..., tf.newaxis], overlap, -1.0)
     best_anchor = tf.argmax(overlap, axis=2, output_type=tf.int32)  # [batch, m]
-    has_anchor = is_box & (_pairwise_iou(boxes, tf.gather(anchors, best_anchor)) > 0)
+    has_anchor = is_box & (_matched_iou(boxes, tf.gather(anchors, best_anchor)) > 0)
     best_anchor = tf.where(has_anchor, best_anchor, -1)
     numbers = tf.range(anchors.shape[0])
     is_best = tf.equal(best_anchor[..., tf.newaxis], numbers)  # [batch, m, n]
@@ -85,7 +85,7 @@ def assign(anchors, labels, params) -> Targets:
     matched_boxes = rows[..., :4]
     matched_classes, anchor_of_box = tf.unstack(tf.cast(rows[..., 4:], tf.int32), axis=-1)
     # Computed again for the matched boxes: a maximum would be another pass over all pairs.
-    best_overlap = _pairwise_iou(matched_boxes, anchors)
+    best_overlap = _matched_iou(matched_boxes, anchors)
     best_overlap = tf.where(tf.equal(anchor_of_box, numbers), 2.0, best_overlap)
     best_overlap = tf.where(matched_classes >= 0, best_overlap, -1.0)
 
@@ -98,7 +98,7 @@ def assign(anchors, labels, params) -> Targets:
     return Targets(classes=tf.where(is_positive, matched_classes, rest), boxes=matched_boxes)
 
 
-def _pairwise_iou(boxes, others):
+def _matched_iou(boxes, others):
     """Returns the IoU of boxes `[..., n, 4]` with those in the same place, `[..., n]`."""
     return box_ops.iou(boxes[..., tf.newaxis, :], others[..., tf.newaxis, :])[..., 0, 0]
 

@@ -4,7 +4,7 @@
 layers choose the form that is fast on a TPU and inference functions need no device code:
 
     # params of the model_fn; TPUEstimator adds use_tpu and context
-    with device.scope(params, fuses=training):
+    with device.scope(params):
         outputs = model.inference(features, params, training)
 
 Outside a scope the device is not a TPU.

@@ -1,22 +1,31 @@
-"""Modeled TPU step time of ours, `tf.keras` and Flax, by the TPU compiler with full effort.
+"""Modeled TPU step time of ours and of other programs, by the TPU compiler with full effort.
 
     python -m benchmarks.tpu_peers [--steps=resnet,transformer] [--topologies=v2-8,v3-8]
         [--flax_python=flax/bin/python] [--official_python=official/bin/python]
+        [--tpu_checkout=DIR]
 
-ResNet-50 of `tf.keras.applications` with 128 images of 224x224 per core and momentum, also in Flax
-(`flax_resnet`) with --flax_python; the Transformer of configs/wmt14_base.cfg beside Keras layers
-with 32 rows of 128 tokens per core and Adam; with --steps=retinanet and --official_python,
-configs/coco_retinanet_r50_v3-8.cfg beside the same network of tf-models-official (detection_speed),
-with 8 images of 640x640 per core. All are in bfloat16. Boxes are assigned to anchors in our step,
-but on the host in that of tf-models-official, which has no gradient clipping. The compiler's
-estimate for one core excludes all-reduces, infeed and the instructions of the last column. Needs
-libtpu (docs/check.md), no TPU. Takes 15 minutes; RetinaNet 10 minutes and 8 GiB of memory.
+All steps are in bfloat16:
+
+    resnet       ResNet-50 v1 of `tf.keras.applications`, 128 images of 224x224 per core, momentum;
+                 also in Flax with --flax_python (`flax_resnet`)
+    resnet_v1.5  configs/imagenet_resnet50.cfg without label smoothing and `resnet_main.py` of
+                 tensorflow/tpu in --tpu_checkout (`tensorflow_tpu_resnet`), 128 images per core
+    transformer  configs/wmt14_base.cfg and Keras layers, 32 rows of 128 tokens per core, Adam
+    retinanet    configs/coco_retinanet_r50_v3-8.cfg and the same network of tf-models-official in
+                 --official_python (`detection_speed`), 8 images of 640x640 per core. Our step
+                 assigns boxes to anchors, tf-models-official does it on the host and has no
+                 gradient clipping.
+
+The compiler's estimate for one core excludes all-reduces, infeed and the instructions of the last
+column. Needs libtpu (docs/check.md), no TPU. Takes 15 minutes; RetinaNet 10 minutes and 8 GiB of
+memory.
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import tempfile
 
 from absl import app, flags
@@ -29,14 +38,17 @@ flags.DEFINE_list("steps", ["resnet", "transformer"], "Networks.")
 flags.DEFINE_list("topologies", ["v2-8", "v3-8"], "Slices to compile for.")
 flags.DEFINE_string("flax_python", "", "Python with Flax (flax_resnet.py).")
 flags.DEFINE_string("official_python", "", "Python with tf-models-official (detection_speed.py).")
+flags.DEFINE_string("tpu_checkout", "", "Checkout of tensorflow/tpu.")
 
+RESNET = [
+    "--flagfile=configs/imagenet_resnet50.cfg",
+    "--image_size=224x224",
+    "--synthetic_classes=1000",
+    "--params=label_smoothing=0",
+]
 RECIPES = {
-    "resnet": [
-        "--flagfile=configs/imagenet_resnet50.cfg",
-        "--image_size=224x224",
-        "--synthetic_classes=1000",
-        "--params=stride_in_1x1=true,label_smoothing=0,weight_decay=0",
-    ],
+    "resnet": [*RESNET, "--params=stride_in_1x1=true,weight_decay=0"],
+    "resnet_v1.5": RESNET,
     "transformer": ["--flagfile=configs/wmt14_base.cfg", "--synthetic_text=128x32768"],
     "retinanet": [
         "--flagfile=configs/coco_retinanet_r50_v3-8.cfg",
@@ -112,7 +124,13 @@ def main(_):
 
 
 def _write_peers(network, folder):
-    """Writes the HLO of the peers; returns `{peer: path}`."""
+    """Writes the HLO of the peers, which is the same for all slices; returns `{peer: path}`."""
+    if network == "resnet_v1.5":
+        path = os.path.join(folder, "resnet_tensorflow_tpu")
+        module = "benchmarks.tensorflow_tpu_resnet"
+        arguments = path, flags.FLAGS.topologies[0], flags.FLAGS.tpu_checkout
+        subprocess.run([sys.executable, "-m", module, *arguments], cwd=ROOT, check=True)
+        return {"tensorflow/tpu": path}
     if network == "retinanet":
         official = os.path.join(folder, "retinanet_official")
         run_python(OFFICIAL, official, python=flags.FLAGS.official_python)

@@ -155,6 +155,7 @@ def _write(folder, slice_name, batch_size, length):
             hlo_table.OURS,
             path,
             slice_name,
+            "train",
             "--model=bert_base_pretraining",
             f"--precision={precision}",
             "--synthetic_task=pretraining",

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+from tensorflow.compiler.xla import xla_data_pb2
 from tensorflow.compiler.xla.service import hlo_pb2
 
 from tpu.check import compiler, cost
 from tpu.connect.topology import Topology
 
+_ITEM_BYTES = {xla_data_pb2.F32: 4, xla_data_pb2.BF16: 2}
+
 HEADER = "| step, program | core | time | ours / this | memory | bytes accessed | not counted |"
 
-# Writes the unoptimized program of a training step of run_tpu.py. Arguments: path, slice, flags.
+# Writes the unoptimized program of a step of run_tpu.py. Arguments: path, slice, "train" or "eval",
+# flags.
 OURS = """
 import sys
 import tensorflow as tf
@@ -23,15 +28,16 @@ import run_tpu
 from tpu.connect import connection, topology
 from tpu.check import graph_builder, hlo
 from engine.cli.flags import FLAGS
-path, slice_name, *arguments = sys.argv[1:]
+path, slice_name, mode, *arguments = sys.argv[1:]
 arguments += ["--dataset=synthetic", "--eval_split=test", "--best_metric=", "--model_dir=none"]
 FLAGS(["run_tpu", f"--tpu_topology={slice_name}", *arguments])
 settings, state = resolve_flags.resolve(iterations_per_loop=10)
 found = topology.find(slice_name)
 resolver = tf.distribute.cluster_resolver.TPUClusterResolver("local")
 estimator = run_tpu.build_estimator(settings, state, connection.Connection(found, resolver))
-input_fn = run_tpu.build_input_fns(settings).train(0)
-step = graph_builder.build_step(estimator, input_fn, "train", found, True)
+input_fns = run_tpu.build_input_fns(settings)
+input_fn = input_fns.train(0) if mode == "train" else input_fns.evaluate
+step = graph_builder.build_step(estimator, input_fn, mode, found, True)
 with open(path, "wb") as file:
     file.write(hlo.lower(*step))
 print("null")
@@ -48,12 +54,7 @@ def print_rows(step: str, found: Topology, programs: dict[str, str]) -> None:
     """
     ours = None
     for name, path in programs.items():
-        with open(path, "rb") as file:
-            program = _remove_all_reduces(file.read())
-        compiled = compiler.compile_hlo(program, compiler.get_target(found), compiler.FULL)
-        if not compiled.fits:
-            raise RuntimeError(compiled.error)
-        time = cost.estimate_step_time(compiled.optimized, found.generation, compiled.flops, str)
+        time, compiled = compile_step(path, found)
         ours = ours or time.seconds
         print(
             f"| {step}, {name} | {found.generation} | {time.seconds * 1e3:.1f} ms | "
@@ -63,9 +64,42 @@ def print_rows(step: str, found: Topology, programs: dict[str, str]) -> None:
         )
 
 
-def _remove_all_reduces(hlo):
+def compile_step(path: str, found: Topology) -> tuple[cost.StepTime, compiler.Compiled]:
+    """Compiles a step without its all-reduces, with full effort.
+
+    Args:
+      path: of an unoptimized HloModuleProto.
+      found: the slice to compile for.
+
+    Raises:
+      RuntimeError: it does not compile, or does not fit.
+    """
+    program = _remove_all_reduces(_read(path))
+    compiled = compiler.compile_hlo(program, compiler.get_target(found), compiler.FULL)
+    if not compiled.fits:
+        raise RuntimeError(compiled.error)
+    return cost.estimate_step_time(
+        compiled.optimized, found.generation, compiled.flops, str
+    ), compiled
+
+
+def all_reduce_bytes(path: str) -> int:
+    """Returns the bytes that the all-reduces of a step sum up over the cores."""
+    return sum(
+        math.prod(instruction.shape.dimensions) * _ITEM_BYTES[instruction.shape.element_type]
+        for computation in _read(path).computations
+        for instruction in computation.instructions
+        if instruction.opcode == "all-reduce"
+    )
+
+
+def _read(path):
+    with open(path, "rb") as file:
+        return hlo_pb2.HloModuleProto.FromString(file.read())
+
+
+def _remove_all_reduces(module):
     """Returns the step with each all-reduce replaced by its operand; some programs have none."""
-    module = hlo_pb2.HloModuleProto.FromString(hlo)
     for computation in module.computations:
         sums = [i for i in computation.instructions if i.opcode == "all-reduce"]
         replacements = {}

@@ -40,6 +40,7 @@ flags.DEFINE_string("flax_python", "", "Python with Flax (flax_resnet.py).")
 flags.DEFINE_string("official_python", "", "Python with tf-models-official (detection_speed.py).")
 flags.DEFINE_string("tpu_checkout", "", "Checkout of tensorflow/tpu.")
 
+BATCH_PER_CORE = {"resnet": 128, "resnet_v1.5": 128, "transformer": 32, "retinanet": 8}
 RESNET = [
     "--flagfile=configs/imagenet_resnet50.cfg",
     "--image_size=224x224",
@@ -118,9 +119,10 @@ def main(_):
         for network in flags.FLAGS.steps:
             peers = _write_peers(network, folder)
             for name in flags.FLAGS.topologies:
-                ours = os.path.join(folder, f"{network}_{name}")
-                run_python(hlo_table.OURS, ours, name, *RECIPES[network])
-                hlo_table.print_rows(network, topology.find(name), {"ours": ours, **peers})
+                found, ours = topology.find(name), os.path.join(folder, f"{network}_{name}")
+                batch_size = f"--train_batch_size={BATCH_PER_CORE[network] * found.num_cores}"
+                run_python(hlo_table.OURS, ours, name, "train", *RECIPES[network], batch_size)
+                hlo_table.print_rows(network, found, {"ours": ours, **peers})
 
 
 def _write_peers(network, folder):

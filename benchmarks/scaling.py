@@ -1,0 +1,263 @@
+"""Predicted training throughput of ResNet-50 and BERT-large from v3-8 to v3-2048.
+
+    python -m benchmarks.scaling [--workloads=resnet50,bert_large] [--plot=docs/scaling.svg]
+
+For each slice: the time of a step on one core by the TPU compiler with full effort, plus that of
+the all-reduce of the gradients by `all_reduce_seconds`. Nothing overlaps, and infeed and host are
+left out: the last columns say what a host has to deliver. The batch per core is constant up to the
+largest batch of a published training. Needs libtpu (docs/check.md), no TPU; the plot needs
+matplotlib. Takes 40 minutes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import tempfile
+
+from absl import app, flags
+
+from benchmarks import hlo_table
+from benchmarks.subprocesses import run_python
+from tpu.connect import topology
+
+flags.DEFINE_list("workloads", ["resnet50", "bert_large"], "Workloads.")
+flags.DEFINE_string("plot", "", "File for a plot of the throughput.")
+
+# Jouppi et al. 2020, "A Domain-Specific Supercomputer for Training Deep Neural Networks", table 3:
+# bytes/s of a link in one direction. A chip has two links in each dimension of the torus.
+LINK = 656e9 / 8
+HOP = 1e-6  # seconds from chip to chip, an assumption
+TORUS_SIDE = 32  # chips; a pod is 32x32, and smaller slices have no links around the edge
+EFFICIENT = 0.8  # of linear scaling
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """A training.
+
+    Attributes:
+      arguments: flags of run_tpu.py.
+      kinds: `[(share of the steps, flags of these steps)]`.
+      batch_per_core: rows per core, on slices where the global batch is not the limit.
+      largest_batch: largest global batch with published accuracy.
+      epoch: rows of an epoch; 0 if there is no evaluation.
+      eval_rows: rows of an evaluation.
+      published: `{slice: rows/s}`.
+    """
+
+    arguments: list[str]
+    kinds: list[tuple[float, list[str]]]
+    batch_per_core: int
+    largest_batch: int
+    epoch: int
+    eval_rows: int
+    published: dict[str, float]
+
+
+WORKLOADS = {
+    # 90 epochs in 4.4 hours: Flax' ImageNet example. 1.05 million: Ying et al. 2018,
+    # arXiv:1811.06992, whose largest batch is 32,768.
+    "resnet50": Workload(
+        [
+            "--flagfile=configs/imagenet_resnet50_v3-32.cfg",
+            "--image_size=224x224",
+            "--synthetic_classes=1000",
+        ],
+        [(1.0, [])],
+        batch_per_core=128,
+        largest_batch=32_768,
+        epoch=1_281_167,
+        eval_rows=50_000,
+        published={"v3-8": 90 * 1_281_167 / (4.4 * 3600), "v3-2048": 1.05e6},
+    ),
+    # You et al. 2019, arXiv:1904.00962, table 1: rows * steps / time of pre-training with LAMB in
+    # float32, nine tenths of the steps with 128 tokens, 32 rows per chip.
+    "bert_large": Workload(
+        [
+            "--model=bert_large_pretraining",
+            "--precision=bfloat16",
+            "--synthetic_task=pretraining",
+            "--train_steps=1000000",
+            "--params=optimizer=lamb,weight_decay=0.01,clip_norm=1",
+        ],
+        [(0.9, ["--synthetic_text=128x30522"]), (0.1, ["--synthetic_text=512x30522"])],
+        batch_per_core=16,
+        largest_batch=32_768,
+        epoch=0,
+        eval_rows=0,
+        published={
+            "v3-32": 512 * 1_000_000 / (82.8 * 3600),
+            "v3-64": 1024 * 500_000 / (43.2 * 3600),
+            "v3-128": 2048 * 250_000 / (21.4 * 3600),
+            "v3-256": 4096 * 125_000 / (693.6 * 60),
+            "v3-512": 8192 * 62_500 / (390.5 * 60),
+            "v3-1024": 16_384 * 31_250 / (200.0 * 60),
+            "v3-2048": 32_768 * 15_625 / (101.2 * 60),
+        },
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+    """Training on a slice: global batch and rows/s, seconds of a step and its all-reduce."""
+
+    batch_size: int
+    step: float
+    all_reduce: float
+
+    @property
+    def rate(self) -> float:
+        """Rows/s."""
+        return self.batch_size / (self.step + self.all_reduce)
+
+
+def all_reduce_seconds(num_bytes: float, chips: int) -> float:
+    """Returns the time of an all-reduce over a torus or mesh of v3 chips.
+
+    Two halves of the data are reduce-scattered at the same time, one along the rows first and one
+    along the columns, and then gathered the same way back (Ying et al. 2018, arXiv:1811.06992).
+
+    Args:
+      num_bytes: bytes that each chip contributes.
+      chips: number of chips, a power of two.
+    """
+    columns = 2 ** math.ceil(math.log2(chips) / 2)
+    sides = columns, chips // columns
+    half, seconds = num_bytes / 2, []
+    for first, second in (sides, sides[::-1]):
+        time = half * (first - 1) / first / _bandwidth(first)
+        time += half / first * (second - 1) / second / _bandwidth(second)
+        seconds.append(2 * (time + HOP * (first + second - 2)))
+    return max(seconds)
+
+
+def _bandwidth(side):
+    """Returns the bytes/s of a chip along a dimension of `side` chips, for a ring of its chips."""
+    return 2 * LINK if side == TORUS_SIDE else LINK
+
+
+def main(_):
+    """Prints a table per workload."""
+    slices = [name for name in topology.names() if name.startswith("v3-")]
+    predicted = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in flags.FLAGS.workloads:
+            workload = WORKLOADS[name]
+            measured = _Steps(workload, os.path.join(folder, name))
+            predicted[name] = {found: _predict(workload, measured, found) for found in slices}
+            _print(name, workload, predicted[name])
+            if workload.eval_rows:
+                _print_evaluation(workload, measured, predicted[name])
+    if flags.FLAGS.plot:
+        _plot(predicted, flags.FLAGS.plot)
+
+
+class _Steps:
+    """Steps of a core of a v3-8, compiled once for each batch per core."""
+
+    def __init__(self, workload, path):
+        self._workload, self._path, self._found = workload, path, {}
+
+    def train(self, batch_per_core):
+        """Returns `(seconds of a step, bytes of its all-reduces)`, means over the kinds."""
+        if batch_per_core not in self._found:
+            steps = [
+                (share, *self._compile("train", batch_per_core, arguments))
+                for share, arguments in self._workload.kinds
+            ]
+            seconds = sum(share * seconds for share, seconds, _ in steps)
+            self._found[batch_per_core] = seconds, sum(share * size for share, _, size in steps)
+        return self._found[batch_per_core]
+
+    def evaluate(self, batch_per_core):
+        """Returns the seconds of an evaluation step."""
+        return self._compile("eval", batch_per_core, self._workload.kinds[0][1])[0]
+
+    def _compile(self, mode, batch_per_core, arguments):
+        found = topology.find("v3-8")
+        batch_size = batch_per_core * found.num_cores
+        arguments = [
+            *self._workload.arguments,
+            *arguments,
+            f"--train_batch_size={batch_size}",
+            f"--eval_batch_size={batch_size}",
+        ]
+        run_python(hlo_table.OURS, self._path, found.name, mode, *arguments)
+        time, _ = hlo_table.compile_step(self._path, found)
+        return time.seconds, hlo_table.all_reduce_bytes(self._path)
+
+
+def _predict(workload, measured, slice_name):
+    cores = topology.find(slice_name).num_cores
+    batch_size = min(workload.batch_per_core * cores, workload.largest_batch)
+    step, num_bytes = measured.train(batch_size // cores)
+    return Prediction(batch_size, step, all_reduce_seconds(num_bytes, cores // 2))
+
+
+def _print(name, workload, predictions):
+    print(f"\n{name}\n")
+    print(
+        "| slice | global batch | per core | step of a core | all-reduce | rows/s | of linear | "
+        "rows/s per host | published | predicted / published |"
+    )
+    print(f"|{' --- |' * 10}")
+    per_core = {
+        found: predictions[found].rate / topology.find(found).num_cores for found in predictions
+    }
+    smallest = next(iter(per_core.values()))
+    for slice_name, found in predictions.items():
+        place = topology.find(slice_name)
+        published = workload.published.get(slice_name)
+        print(
+            f"| {slice_name} | {found.batch_size:,} | {found.batch_size // place.num_cores} | "
+            f"{found.step * 1e3:.1f} ms | {found.all_reduce * 1e3:.2f} ms | {found.rate:,.0f} | "
+            f"{per_core[slice_name] / smallest:.2f} | {found.rate / place.num_hosts:,.0f} | "
+            + (f"{published:,.0f} | {found.rate / published:.2f} |" if published else "| |")
+        )
+    scales = [found for found in predictions if per_core[found] >= EFFICIENT * smallest]
+    print(f"\nAt least {EFFICIENT:.0%} of linear scaling up to {scales[-1]}.")
+
+
+def _print_evaluation(workload, measured, predictions):
+    found = topology.find("v3-8")
+    steps = math.ceil(workload.eval_rows / (workload.batch_per_core * found.num_cores))
+    seconds = steps * measured.evaluate(workload.batch_per_core)
+    print(
+        f"\nAn evaluation of {workload.eval_rows:,} rows on a v3-8 takes {seconds:.2f} s; an epoch"
+    )
+    for slice_name, prediction in predictions.items():
+        epoch = workload.epoch / prediction.rate
+        print(f"    {slice_name:8}{epoch:8.2f} s, {epoch / seconds:6.1f} evaluations")
+
+
+def _plot(predicted, path):
+    import matplotlib.pyplot as plt
+
+    figure, plots = plt.subplots(1, len(predicted), figsize=(5.5 * len(predicted), 4.5))
+    for plot, (name, predictions) in zip(
+        [plots] if len(predicted) == 1 else plots, predicted.items()
+    ):
+        cores = {found: topology.find(found).num_cores for found in predictions}
+        rates = [prediction.rate for prediction in predictions.values()]
+        published = WORKLOADS[name].published
+        first = rates[0] / next(iter(cores.values()))
+        plot.plot(cores.values(), [first * n for n in cores.values()], "--", label="linear")
+        plot.plot(cores.values(), rates, marker="o", label="predicted")
+        known = [cores[found] for found in published]
+        plot.plot(known, published.values(), "s", label="published, on hardware")
+        plot.set_xscale("log", base=2)
+        plot.set_yscale("log")
+        plot.set_xlabel("cores of TPU v3")
+        plot.set_ylabel("examples/s")
+        plot.set_title(name)
+        plot.grid(alpha=0.3)
+        plot.legend()
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -136,7 +136,9 @@ def _halves(words, threshold):
 def _packed(halves):
     """Returns the concatenation of two masks, kept in memory as bits until the backward pass.
 
-    A TPU keeps a bool in a byte. XLA fuses the shifts with what computes and what uses the mask.
+    A TPU keeps a bool in a byte. XLA fuses packing and testing of the bits with what computes and
+    what uses the mask. The bits are tested in the dtype of the words: a cast would be fused into
+    what packs them, and the wider words be kept.
 
     Args:
       halves: two bool `[batch, ...]` of the same static shape.
@@ -156,10 +158,11 @@ def _packed(halves):
     pairs = tf.bitwise.bitwise_or(first, tf.bitwise.left_shift(second, 1))
     words = tf.reduce_sum(tf.bitwise.left_shift(pairs, places), axis=1, keepdims=True)
     kept = next(dtype for dtype in (tf.uint8, tf.uint16, tf.int32) if 8 * dtype.size >= 2 * in_word)
-    words = tf.cast(tf.cast(words, kept), tf.int32)
+    words = tf.cast(words, kept)
     places += tf.reshape(tf.range(2), [2, 1, 1, *ones])
-    bits = tf.bitwise.bitwise_and(tf.bitwise.right_shift(words, places), 1)
-    return tf.reshape(tf.cast(bits, tf.bool), [2 * rows, *rest])
+    bit = tf.cast(tf.bitwise.left_shift(1, places), kept)
+    bits = tf.not_equal(tf.bitwise.bitwise_and(words, bit), tf.zeros([], kept))
+    return tf.reshape(bits, [2 * rows, *rest])
 
 
 def _random_words(shape):

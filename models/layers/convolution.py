@@ -28,9 +28,8 @@ def conv2d(x, filters, kernel_size, strides=1, padding="same", name="conv", dila
     Returns:
       `[batch, ceil(height / strides), ceil(width / strides), filters]`, of the dtype of `x`.
     """
-    shape = [kernel_size, kernel_size, x.shape.as_list()[-1], filters]
     with tf.compat.v1.variable_scope(name):
-        kernel = tf.compat.v1.get_variable("kernel", shape, x.dtype, initializer=_INITIALIZER)
+        kernel = conv_kernel(x, filters, kernel_size)
         if dilation > 1 and not device.is_tpu():
             # Gradients of a dilated tf.nn.conv2d have no kernel for a CPU. This one rearranges
             # its input, which costs more than the convolution on a TPU.
@@ -45,10 +44,36 @@ def conv2d(x, filters, kernel_size, strides=1, padding="same", name="conv", dila
         if device.is_tpu() and _is_halved(x, kernel_size, strides):
             return _halving_conv2d(x, tf.convert_to_tensor(kernel))
         if device.is_tpu() and _is_small_batch_of_images(x, kernel_size, strides):
-            return _convolve_2x2_pixels(x, kernel)
+            return _convolve_2x2_pixels(x, kernel, before=0)
         # oneDNN has no gradients for explicit padding of the convolution: it would be four times
         # as slow on a CPU. XLA fuses the pad into the convolution.
         return tf.nn.conv2d(_pad(x, kernel_size // 2), kernel, strides, "VALID")
+
+
+def conv_kernel(x, filters, kernel_size):
+    """Returns the variable `kernel` of `conv2d` in the current variable scope."""
+    shape = [kernel_size, kernel_size, x.shape.as_list()[-1], filters]
+    return tf.compat.v1.get_variable("kernel", shape, x.dtype, initializer=_INITIALIZER)
+
+
+def conv2d_with_one_before(x, kernel):
+    """7x7 convolution with strides of 2 and "symmetric" padding, and a row and a column before it.
+
+    The max pooling of the stem of a ResNet reads them. Written by the convolution, they cost
+    nothing; tf.pad would copy the map.
+
+    Args:
+      x: `[batch, height, width, channels]`.
+      kernel: `[7, 7, channels, filters]`.
+
+    Returns:
+      `[batch, ceil(height / 2) + 1, ceil(width / 2) + 1, filters]`. The values of the first row and
+      column are of no use.
+    """
+    if _is_small_batch_of_images(x, 7, 2):
+        return _convolve_2x2_pixels(x, kernel, before=1)
+    padded = tf.pad(x, [[0, 0], [5, 3], [5, 3], [0, 0]])
+    return tf.nn.conv2d(padded, kernel, 2, "VALID")
 
 
 def _is_halved(x, kernel_size, strides):
@@ -63,7 +88,7 @@ def _is_small_batch_of_images(x, kernel_size, strides):
     return is_stem and batch is not None and batch < 32 and height % 2 == width % 2 == 0
 
 
-def _convolve_2x2_pixels(x, kernel):
+def _convolve_2x2_pixels(x, kernel, before):
     """7x7 convolution with strides of 2 and "symmetric" padding, as 4x4 one of 2x2 pixels.
 
     A TPU multiplies 128 channels at a time: four times those of an image take no longer
@@ -72,16 +97,17 @@ def _convolve_2x2_pixels(x, kernel):
     Args:
       x: `[batch, height, width, channels]`; height and width are even.
       kernel: `[7, 7, channels, filters]`.
+      before: number of rows and of columns to add before the first.
 
     Returns:
-      `[batch, height / 2, width / 2, filters]`.
+      `[batch, height / 2 + before, width / 2 + before, filters]`.
     """
     channels, filters = kernel.shape[2:]
     pixels = tf.concat([x[:, i::2, j::2] for i in (0, 1) for j in (0, 1)], axis=-1)
     blocks = tf.pad(kernel, [[1, 0], [1, 0], [0, 0], [0, 0]])
     blocks = tf.reshape(blocks, [4, 2, 4, 2, channels, filters])
     blocks = tf.reshape(tf.transpose(blocks, [0, 2, 1, 3, 4, 5]), [4, 4, 4 * channels, filters])
-    around = [[0, 0], [2, 1], [2, 1], [0, 0]]
+    around = [[0, 0], [2 + before, 1], [2 + before, 1], [0, 0]]
     return tf.nn.conv2d(pixels, blocks, 1, around)
 
 

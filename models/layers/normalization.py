@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import tensorflow as tf
 
 from models.layers import device, fusion
 from models.model import ModelError, check_fractions
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchNormVariables:
+    """Variables of a batch norm layer, float32 `[channels]`."""
+
+    gamma: tf.Variable
+    beta: tf.Variable
+    moving_mean: tf.Variable
+    moving_variance: tf.Variable
 
 
 def default_params(momentum=0.9, epsilon=1e-3):
@@ -46,18 +57,15 @@ def batch_norm(x, params, training, name="batch_norm", zero_gamma=False, strides
       A tensor of the shape and dtype of `x`; with strides
       `[batch, ceil(height / strides), ceil(width / strides), channels]`.
     """
-    training = training and not _is_frozen(params, name)
-    gamma_initializer = tf.zeros_initializer() if zero_gamma else tf.ones_initializer()
-    here = device.current()
-    is_cross_replica = params["batch_norm_cross_replica"] and here.num_replicas > 1
-    if training and (is_cross_replica or here.is_tpu):
-        return _batch_norm_from_sums(x, params, name, gamma_initializer, strides, is_cross_replica)
+    if is_trained_from_sums(params, training, name):
+        variables = batch_norm_variables(name, x.shape[-1], zero_gamma)
+        return normalize_batch(x, variables, params, lambda x: every(x, strides))
     normalized = tf.compat.v1.layers.batch_normalization(
         x,
         momentum=params["batch_norm_momentum"],
         epsilon=params["batch_norm_epsilon"],
-        gamma_initializer=gamma_initializer,
-        training=training,
+        gamma_initializer=tf.zeros_initializer() if zero_gamma else tf.ones_initializer(),
+        training=training and not _is_frozen(params, name),
         name=name,
     )
     return every(normalized, strides)
@@ -75,8 +83,8 @@ def layer_norm(x, name="layer_norm", epsilon=1e-6):
       A tensor of the shape and dtype of `x`.
     """
     with tf.compat.v1.variable_scope(name):
-        gamma = _variable("gamma", x, tf.ones_initializer(), trainable=True)
-        beta = _variable("beta", x, tf.zeros_initializer(), trainable=True)
+        gamma = _variable("gamma", x.shape[-1], tf.ones_initializer(), trainable=True)
+        beta = _variable("beta", x.shape[-1], tf.zeros_initializer(), trainable=True)
     tensors = x, gamma.read_value(), beta.read_value()
     return fusion.fuse(_normalize_last, *tensors, epsilon=epsilon, one_pass=device.is_tpu())
 
@@ -100,41 +108,96 @@ def _is_frozen(params, name):
     return not re.fullmatch(params.get("trainable", ".*"), gamma)
 
 
-def _batch_norm_from_sums(x, params, name, gamma_initializer, strides, is_cross_replica):
+def is_trained_from_sums(params, training, name):
+    """Returns whether the layer called `name` is trained with `normalize_batch`."""
+    here = device.current()
+    shares = params["batch_norm_cross_replica"] and here.num_replicas > 1
+    return training and not _is_frozen(params, name) and (shares or here.is_tpu)
+
+
+def batch_norm_variables(name, channels, zero_gamma=False):
+    """Returns the variables of a layer in the scope `name`; see `batch_norm`."""
+    ones, zeros = tf.ones_initializer(), tf.zeros_initializer()
+    with tf.compat.v1.variable_scope(name):
+        return BatchNormVariables(
+            gamma=_variable("gamma", channels, zeros if zero_gamma else ones, trainable=True),
+            beta=_variable("beta", channels, zeros, trainable=True),
+            moving_mean=_variable("moving_mean", channels, zeros, trainable=False),
+            moving_variance=_variable("moving_variance", channels, ones, trainable=False),
+        )
+
+
+def update_moving_averages(variables, mean, variance, count, params):
+    """Adds the updates of the moving averages to `UPDATE_OPS`.
+
+    Args:
+      variables: of the layer.
+      mean: float32 `[channels]`, of the batch.
+      variance: float32 `[channels]`, of the batch.
+      count: number of values per channel, to average the unbiased variance, as the fused kernel for
+        images does; None to average `variance`.
+      params: see `default_params`.
+    """
+    if count is not None:
+        variance *= count / tf.maximum(count - 1, 1)
+    decay = 1 - params["batch_norm_momentum"]
+    for moving, value in ((variables.moving_mean, mean), (variables.moving_variance, variance)):
+        update = moving.assign_sub((moving - value) * decay, read_value=False)
+        tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.UPDATE_OPS, update)
+
+
+def replica_sum(params):
+    """Returns a function that sums a tensor over the replicas that share statistics; their number.
+
+    Keep the function for the gradient, which is built after the scope of the device has ended.
+    """
+    here = device.current()
+    if params["batch_norm_cross_replica"] and here.num_replicas > 1:
+        return here.cross_replica_sum, here.num_replicas
+    return tf.identity, 1
+
+
+def normalize_batch(x, variables, params, select, inside=None, sign=None):
     """Batch norm in training from sums over the per-replica or global batch.
 
     A TPU has no kernel for it. Forward and backward pass are one multiply-add per value, with
     coefficients per channel, so that XLA fuses them into the adjacent convolutions; otherwise it
     would write the gradient of batch norm to memory.
+
+    Args:
+      x: float32 or bfloat16 `[batch, ..., channels]`, the per-replica batch.
+      variables: of the layer.
+      params: see `default_params`.
+      select: function that selects some of the values of `x`; the result has only these, and the
+        statistics are those of all.
+      inside: NumPy bool `[height, width, 1]`, whether a value is part of `x`; None: all.
+      sign: float32 `[channels]`, 1 or -1, by which `x` was multiplied; None: 1.
+
+    Returns:
+      A tensor of the shape of `select(x)` and the dtype of `x`.
     """
-    with tf.compat.v1.variable_scope(name):
-        gamma = _variable("gamma", x, gamma_initializer, trainable=True)
-        beta = _variable("beta", x, tf.zeros_initializer(), trainable=True)
-        moving_mean = _variable("moving_mean", x, tf.zeros_initializer(), trainable=False)
-        moving_variance = _variable("moving_variance", x, tf.ones_initializer(), trainable=False)
-
     axes = list(range(x.shape.rank - 1))
-    count = tf.cast(tf.size(x) // x.shape[-1], tf.float32)
-    here = device.current()  # for the gradient too, which is built after the scope has ended
-    count *= here.num_replicas if is_cross_replica else 1
-
-    def reduce(sums):
-        return here.cross_replica_sum(sums) if is_cross_replica else sums
+    num_values = tf.size(x) // x.shape[-1] if inside is None else tf.shape(x)[0] * inside.sum()
+    reduce, num_replicas = replica_sum(params)
+    count = tf.cast(num_values, tf.float32) * num_replicas
+    # Less the moving mean: E[x^2] - E[x]^2 would cancel for values far from 0.
+    shift, gamma = variables.moving_mean.read_value(), variables.gamma.read_value()
+    if sign is not None:
+        shift, gamma = sign * shift, sign * gamma
 
     def sum_and_product_sum(tensor, values):
         return tf.stack([tf.reduce_sum(tensor, axes), tf.reduce_sum(tensor * values, axes)])
 
-    # Less the moving mean: E[x^2] - E[x]^2 would cancel for values far from 0.
-    shift = moving_mean.read_value()
-
     @tf.custom_gradient
     def normalize(x, gamma, beta):
         all_values = tf.cast(x, tf.float32) - shift
+        if inside is not None:
+            all_values = tf.where(inside, all_values, 0)
         mean, mean_square = tf.unstack(reduce(sum_and_product_sum(all_values, all_values)) / count)
         variance = tf.maximum(mean_square - mean**2, 0)
         inverse = tf.math.rsqrt(variance + params["batch_norm_epsilon"])
         scale = gamma * inverse
-        kept = every(x, strides)
+        kept = select(x)
         values = tf.cast(kept, tf.float32) - shift
         normalized = tf.cast(values * scale + (beta - mean * scale), x.dtype)
 
@@ -151,13 +214,11 @@ def _batch_norm_from_sums(x, params, name, gamma_initializer, strides, is_cross_
 
         return (normalized, mean + shift, variance), gradient
 
-    normalized, mean, variance = normalize(x, gamma.read_value(), beta.read_value())
-    decay = 1 - params["batch_norm_momentum"]
-    if x.shape.rank == 4:  # like the fused kernel for images, which averages the unbiased variance
-        variance *= count / tf.maximum(count - 1, 1)
-    for moving, value in ((moving_mean, mean), (moving_variance, variance)):
-        update = moving.assign_sub((moving - value) * decay, read_value=False)
-        tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.UPDATE_OPS, update)
+    normalized, mean, variance = normalize(x, gamma, variables.beta.read_value())
+    if sign is not None:
+        mean *= sign
+    unbiased = count if x.shape.rank == 4 else None
+    update_moving_averages(variables, mean, variance, unbiased, params)
     return normalized
 
 
@@ -166,10 +227,10 @@ def every(x, strides):
     return x if strides == 1 else x[:, ::strides, ::strides]
 
 
-def _variable(name, x, initializer, trainable):
+def _variable(name, channels, initializer, trainable):
     return tf.compat.v1.get_variable(
         name,
-        x.shape[-1:],
+        [channels],
         tf.float32,
         initializer=initializer,
         trainable=trainable,

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from models.layers import normalization
+from models.layers import device, normalization
+from models.layers.conv_batch_norm import conv_1x1_batch_norm, stem
 from models.layers.convolution import conv2d
 from models.layers.dropout import dropout
 from models.model import ModelError, check_fractions
@@ -91,7 +92,7 @@ def feature_maps(images, params, training, output_stride=32):
 
 def _stages(x, params, training, output_stride, only_last):
     """Returns `feature_maps`; with `only_last` the other maps may be smaller."""
-    x, maps = _stem(x, params, training)
+    x, maps = _stem(x, params, training, only_last)
     counts, bottleneck = DEPTHS[params["depth"]]
     block = _bottleneck if bottleneck else _basic
     in_1x1 = bottleneck and params["stride_in_1x1"]
@@ -129,13 +130,17 @@ def _strides(counts, in_1x1):
     return strides
 
 
-def _stem(x, params, training):
-    """First convolution, and its map; the imagenet stem divides height and width by 4."""
+def _stem(x, params, training, only_last):
+    """Stem, and the map of its convolution; the imagenet stem divides height and width by 4."""
     with tf.compat.v1.variable_scope("stem"):
         if params["stem"] == "cifar":
             x = conv2d(x, params["width"], 3)
             x = tf.nn.relu(normalization.batch_norm(x, params, training))
             return x, {1: x}
+        if only_last:
+            pooled = stem(x, params["width"], params, training)
+            if pooled is not None:
+                return pooled, {}
         x = conv2d(x, params["width"], 7, strides=2, padding="symmetric")
         x = normalization.batch_norm(x, params, training)
         maps = {1: tf.nn.relu(x)}
@@ -164,7 +169,8 @@ def _basic(x, filters, strides, dilation, skip, params, training):
     x = conv2d(x, filters, 3, strides, "symmetric", "conv_1", dilation)
     x = tf.nn.relu(normalization.batch_norm(x, params, training, "batch_norm_1"))
     x = conv2d(x, filters, 3, name="conv_2", dilation=dilation)
-    x = _last_norm(x, params, training, "batch_norm_2")
+    zero = params["zero_init_last_gamma"]
+    x = normalization.batch_norm(x, params, training, "batch_norm_2", zero)
     return tf.nn.relu(shortcut + _drop_path(x, skip, training))
 
 
@@ -184,8 +190,9 @@ def _bottleneck(x, filters, strides, dilation, skip, params, training):
     x = tf.nn.relu(normalization.batch_norm(x, params, training, "batch_norm_1"))
     x = conv2d(x, filters, 3, middle, "symmetric", "conv_2", dilation)
     x = tf.nn.relu(normalization.batch_norm(x, params, training, "batch_norm_2"))
-    x = conv2d(x, _EXPANSION * filters, 1, name="conv_3")
-    x = _last_norm(x, params, training, "batch_norm_3", strides=end)
+    zero = params["zero_init_last_gamma"]
+    names = "conv_3", "batch_norm_3"
+    x = conv_1x1_batch_norm(x, _EXPANSION * filters, params, training, *names, zero, end)
     return tf.nn.relu(shortcut + _drop_path(x, skip, training))
 
 
@@ -194,13 +201,9 @@ def _shortcut(x, filters, strides, params, training):
     if strides == 1 and x.shape.as_list()[-1] == filters:
         return x
     with tf.compat.v1.variable_scope("shortcut"):
-        x = conv2d(x, filters, 1, strides)
-        return normalization.batch_norm(x, params, training)
-
-
-def _last_norm(x, params, training, name, strides=1):
-    zero = params["zero_init_last_gamma"]
-    return normalization.batch_norm(x, params, training, name, zero, strides)
+        if device.is_tpu():  # as conv2d does
+            return conv_1x1_batch_norm(normalization.every(x, strides), filters, params, training)
+        return normalization.batch_norm(conv2d(x, filters, 1, strides), params, training)
 
 
 def _drop_path(x, rate, training):

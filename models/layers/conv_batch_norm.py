@@ -1,0 +1,190 @@
+"""Convolutions with batch norm that a TPU computes in another form.
+
+A TPU spends most of a training step of a ResNet on reading and writing feature maps. In training
+both functions compute the statistics of a map from smaller ones, so that it is written to memory
+once, normalized, and is not kept for the backward pass.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from models.layers import device, normalization
+from models.layers.convolution import conv2d, conv2d_with_one_before, conv_kernel
+from models.layers.normalization import every
+
+_AXES = [0, 1, 2]  # batch, height, width
+
+
+def conv_1x1_batch_norm(
+    x,
+    filters,
+    params,
+    training,
+    conv_name="conv",
+    norm_name="batch_norm",
+    zero_gamma=False,
+    strides=1,
+):
+    """1x1 convolution and batch norm.
+
+    Args:
+      x: float32 or bfloat16 `[batch, height, width, channels]`, the per-replica batch.
+      filters: number of output channels.
+      params: see `normalization.default_params`.
+      training: see `normalization.batch_norm`.
+      conv_name: see `convolution.conv2d`.
+      norm_name: variable scope of `normalization.batch_norm`.
+      zero_gamma: see `normalization.batch_norm`.
+      strides: returns every `strides`-th row and column; the statistics are those of all.
+
+    Returns:
+      `[batch, ceil(height / strides), ceil(width / strides), filters]`, of the dtype of `x`.
+    """
+    trained = normalization.is_trained_from_sums(params, training, norm_name)
+    if not (trained and device.is_tpu() and _is_large_expansion(x, filters)):
+        y = conv2d(x, filters, 1, name=conv_name)
+        return normalization.batch_norm(y, params, training, norm_name, zero_gamma, strides)
+    with tf.compat.v1.variable_scope(conv_name):
+        kernel = conv_kernel(x, filters, 1)
+    variables = normalization.batch_norm_variables(norm_name, filters, zero_gamma)
+    return _normalized_product(x, kernel, variables, params, strides)
+
+
+def _is_large_expansion(x, filters):
+    """Returns whether the products of channels cost less than the traffic that they save."""
+    batch, height, width, channels = x.shape.as_list()
+    sizes = batch, height, width
+    return filters >= 4 * channels and None not in sizes and np.prod(sizes) >= 8 * channels
+
+
+def _normalized_product(x, kernel, variables, params, strides):
+    """Computes `conv_1x1_batch_norm` from the mean and the covariance of `x`.
+
+    With weights W, the convolution y = x W has the mean E[x] W and the variances of the diagonal of
+    W^T Cov[x] W. The gradient of batch norm is linear in y, and so is computed from x too.
+    """
+    channels = x.shape[-1]
+    reduce, num_replicas = normalization.replica_sum(params)
+    num_values = tf.cast(tf.size(x) // channels, tf.float32)
+    count = num_values * num_replicas
+    shift = variables.moving_mean.read_value()
+
+    @tf.custom_gradient
+    def normalize(x, kernel, gamma, beta):
+        weights = tf.cast(kernel[0, 0], tf.float32)
+        x_mean = tf.reduce_mean(tf.cast(x, tf.float32), _AXES)
+        covariance = _product(x, x) / num_values - _outer(x_mean, x_mean)
+        xy_covariance = _multiply(covariance, weights)
+        own_mean = tf.reduce_sum(x_mean[:, tf.newaxis] * weights, 0)
+        own_variance = tf.reduce_sum(weights * xy_covariance, 0)
+        # Over all replicas; less the moving mean, because E[y^2] - E[y]^2 would cancel.
+        offset = own_mean - shift
+        sums = reduce(tf.stack([offset, own_variance + offset**2])) / num_replicas
+        mean = sums[0] + shift
+        variance = own_variance if num_replicas == 1 else sums[1] - sums[0] ** 2
+        variance = tf.maximum(variance, 0)
+        inverse = tf.math.rsqrt(variance + params["batch_norm_epsilon"])
+        scale = gamma * inverse
+        kept = every(x, strides)
+        y = tf.cast(tf.nn.conv2d(kept, kernel, 1, "VALID"), tf.float32)
+        normalized = tf.cast(y * scale + (beta - mean * scale), x.dtype)
+
+        def gradient(upstream, *statistics_gradients):
+            del statistics_gradients
+            upstream_sum = tf.reduce_sum(tf.cast(upstream, tf.float32), _AXES)
+            product = _product(kept, upstream)
+            # Of upstream and y - mean.
+            product_sum = tf.reduce_sum(weights * (product - _outer(x_mean, upstream_sum)), 0)
+            product_sum += (own_mean - mean) * upstream_sum
+            all_sums = reduce(tf.stack([upstream_sum, product_sum]))
+            # The gradient of y is upstream * scale + (y - mean) * slope + constant.
+            slope = -scale * inverse**2 * all_sums[1] / count
+            constant = -scale * all_sums[0] / count
+            scaled = tf.cast(tf.cast(upstream, tf.float32) * scale, x.dtype)
+            transposed = tf.transpose(kernel, [0, 1, 3, 2])
+            kept_gradient = tf.nn.conv2d(scaled, transposed, 1, "VALID")
+            (x_gradient,) = tf.gradients(kept, x, kept_gradient)
+            through_y = tf.matmul(weights * slope, weights, transpose_b=True)
+            through_y = tf.cast(through_y[tf.newaxis, tf.newaxis], x.dtype)
+            x_gradient = tf.cast(x_gradient, tf.float32)
+            x_gradient += tf.cast(tf.nn.conv2d(x, through_y, 1, "VALID"), tf.float32)
+            x_gradient += tf.linalg.matvec(weights, constant - mean * slope)
+            kernel_gradient = product * scale + num_values * (
+                xy_covariance * slope + _outer(x_mean, (own_mean - mean) * slope + constant)
+            )
+            return (
+                tf.cast(x_gradient, x.dtype),
+                tf.cast(kernel_gradient[tf.newaxis, tf.newaxis], kernel.dtype),
+                product_sum * inverse,
+                upstream_sum,
+            )
+
+        return (normalized, mean, variance), gradient
+
+    normalized, mean, variance = normalize(
+        x, kernel, variables.gamma.read_value(), variables.beta.read_value()
+    )
+    normalization.update_moving_averages(variables, mean, variance, count, params)
+    return normalized
+
+
+def _product(a, b):
+    """Returns the sum over batch, height and width of the outer products, float32."""
+    a, b = tf.cast(a, tf.float32), tf.cast(b, tf.float32)
+    shape = [1, 1, a.shape[-1], b.shape[-1]]
+    return tf.compat.v1.nn.conv2d_backprop_filter(a, shape, b, [1, 1, 1, 1], "VALID")[0, 0]
+
+
+def _outer(a, b):
+    return a[:, tf.newaxis] * b
+
+
+def _multiply(a, b):
+    """Returns the matrix product of float32 `a`, exact to its last bits, and `b`.
+
+    A TPU rounds the factors of a product to bfloat16. `a` is the sum of three parts of 8 bits.
+    """
+    total = 0.0
+    for _ in range(3):
+        bits = tf.bitwise.bitwise_and(tf.bitcast(a, tf.int32), -(1 << 16))
+        part = tf.bitcast(bits, tf.float32)  # casts to bfloat16 and back would be removed by XLA
+        total += tf.matmul(part, b)
+        a -= part
+    return total
+
+
+def stem(x, filters, params, training):
+    """Stem of a ResNet: 7x7 convolution with strides of 2, batch norm, 3x3 max pooling and ReLU.
+
+    Args:
+      x: float32 or bfloat16 `[batch, height, width, channels]`, the per-replica batch; height and
+        width are multiples of 4.
+      filters: number of output channels.
+      params: see `normalization.default_params`.
+      training: see `normalization.batch_norm`.
+
+    Returns:
+      `[batch, height / 4, width / 4, filters]`, of the dtype of `x`; None where the form of this
+      module is of no use: outside training, on other devices, for other sizes.
+    """
+    trained = normalization.is_trained_from_sums(params, training, "batch_norm")
+    _, height, width, _ = x.shape.as_list()
+    has_size = None not in (height, width) and height % 4 == width % 4 == 0
+    if not (trained and device.is_tpu() and has_size):
+        return None
+    with tf.compat.v1.variable_scope("conv"):
+        kernel = conv_kernel(x, filters, 7)
+    variables = normalization.batch_norm_variables("batch_norm", filters)
+    # Batch norm commutes with max pooling if it does not reverse the order of the values.
+    sign = tf.where(variables.gamma.read_value() < 0, -1.0, 1.0)
+    y = conv2d_with_one_before(x, kernel * tf.cast(sign, kernel.dtype))
+    inside = np.ones([height // 2 + 1, width // 2 + 1, 1], bool)
+    inside[0], inside[:, 0] = False, False
+    y = tf.where(inside, y, y.dtype.min)
+
+    def pool(y):
+        return tf.nn.max_pool2d(y, 3, 2, "VALID")
+
+    return tf.nn.relu(normalization.normalize_batch(y, variables, params, pool, inside, sign))

@@ -1,0 +1,104 @@
+"""Convolutions with batch norm in a TPU's form: values and gradients of the layers they stand for.
+
+Over the cores of an emulated TPU they are tested in test_tpu_equals_cpu.py.
+"""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from models.layers import device, normalization
+from models.layers.conv_batch_norm import conv_1x1_batch_norm, stem
+from models.layers.convolution import conv2d
+from tests import numerics
+
+BATCH, HEIGHT, WIDTH, CHANNELS, FILTERS = 5, 6, 7, 3, 13
+# The longest sums: over the batch, height and width. Convolution, statistics, scale and offset,
+# there and back: mean and covariance, and three products with the weights.
+ARITHMETIC = {"terms": BATCH * HEIGHT * WIDTH, "depth": 2 * (4 + 3 + 2 + 3)}
+
+
+def run(build, shape, use_tpu, dtype=tf.float32):
+    """Returns the output, gradients of the input and all weights, and the moving averages."""
+    random = np.random.default_rng(2)
+    with tf.Graph().as_default() as graph, tf.compat.v1.Session() as session:
+        x = tf.constant(random.normal(1, 2, shape), dtype)
+        with device.scope({"use_tpu": use_tpu}):
+            y = build(x, normalization.default_params())
+        weights = tf.compat.v1.trainable_variables()
+        upstream = tf.constant(random.normal(size=y.shape), dtype)
+        gradients = tf.gradients(y, [x, *weights], upstream)
+        session.run(tf.compat.v1.global_variables_initializer())
+        for variable in tf.compat.v1.global_variables():  # gammas of both signs
+            variable.load(random.normal(1, 1, variable.shape), session)
+        found = session.run([y, *gradients])
+        session.run(tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS))
+        kinds = [op.type for op in graph.get_operations()]
+        averages = [v for v in tf.compat.v1.global_variables() if "moving" in v.name]
+        return [*found, *session.run(averages)], kinds
+
+
+def assert_same(build, shape, **arithmetic):
+    actual, kinds = run(build, shape, use_tpu=True)
+    expected, _ = run(build, shape, use_tpu=False)
+    assert not any(kind.startswith("FusedBatchNorm") for kind in kinds)
+    for ours, theirs in zip(actual, expected, strict=True):
+        numerics.assert_close(ours, theirs, magnitude=np.abs(theirs).max(), **arithmetic)
+
+
+@pytest.mark.parametrize("strides", [1, 2, 3])
+def test_an_expansion_has_the_values_and_gradients_of_its_layers(strides):
+    def build(x, params):
+        return conv_1x1_batch_norm(x, FILTERS, params, training=True, strides=strides)
+
+    assert_same(build, [BATCH, HEIGHT, WIDTH, CHANNELS], **ARITHMETIC)
+
+
+def test_an_expansion_differs_from_another_variance():
+    def build(x, params, epsilon):
+        params = {**params, "batch_norm_epsilon": epsilon}
+        return conv_1x1_batch_norm(x, FILTERS, params, training=True)
+
+    shape = [BATCH, HEIGHT, WIDTH, CHANNELS]
+    (actual, *_), _ = run(lambda x, params: build(x, params, 1e-3), shape, use_tpu=True)
+    (other, *_), _ = run(lambda x, params: build(x, params, 2e-1), shape, use_tpu=False)
+    numerics.assert_far(actual, other, **ARITHMETIC)
+
+
+def num_convolutions(filters, shape, trainable=".*"):
+    def build(x, params):
+        params = {**params, "trainable": trainable}
+        return conv_1x1_batch_norm(x, filters, params, training=True)
+
+    kinds = run(build, shape, use_tpu=True)[1]
+    return kinds.count("Conv2DBackpropFilter")
+
+
+def test_products_of_channels_are_computed_only_where_they_save_time():
+    shape = [BATCH, HEIGHT, WIDTH, CHANNELS]
+    assert num_convolutions(4 * CHANNELS, shape) == 2
+    assert num_convolutions(4 * CHANNELS - 1, shape) == 1
+    assert num_convolutions(4 * CHANNELS, [2, 3, 3, CHANNELS]) == 1
+    assert num_convolutions(4 * CHANNELS, shape, trainable="logits/.*") == 1
+
+
+@pytest.mark.parametrize("batch_size", [3, 33])
+def test_a_stem_has_the_values_and_gradients_of_its_layers(batch_size):
+    def build(x, params):
+        pooled = stem(x, FILTERS, params, training=True)
+        assert (pooled is None) == (not device.is_tpu())
+        if pooled is not None:
+            return pooled
+        y = conv2d(x, FILTERS, 7, strides=2, padding="symmetric")
+        y = tf.nn.relu(normalization.batch_norm(y, params, training=True))
+        return tf.nn.max_pool2d(tf.pad(y, [[0, 0], [1, 1], [1, 1], [0, 0]]), 3, 2, "VALID")
+
+    arithmetic = {"terms": max(batch_size * 4 * 6, 7 * 7 * 3), "depth": ARITHMETIC["depth"]}
+    assert_same(build, [batch_size, 8, 12, 3], **arithmetic)
+
+
+@pytest.mark.parametrize(("height", "training"), [(10, True), (8, False)])
+def test_a_stem_has_no_form_for_other_sizes_and_outside_training(height, training):
+    with tf.Graph().as_default(), device.scope({"use_tpu": True}):
+        images = tf.zeros([3, height, 8, 3])
+        assert stem(images, FILTERS, normalization.default_params(), training) is None

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from common.params import Floats
 from models.layers import normalization
+from models.layers.conv_batch_norm import conv_1x1_batch_norm
 from models.layers.convolution import conv2d, depthwise_conv2d
 from models.model import ModelError, check_fractions
 from models.vision import classifier
@@ -148,8 +149,8 @@ def _inverted_residual(x, channels, strides, dilation, expansion, params, traini
     """
     inputs, channels_in = x, x.shape.as_list()[-1]
     if expansion > 1:
-        x = conv2d(x, expansion * channels_in, 1, name="expand")
-        x = tf.nn.relu6(normalization.batch_norm(x, params, training, "expand_norm"))
+        size, names = expansion * channels_in, ("expand", "expand_norm")
+        x = tf.nn.relu6(conv_1x1_batch_norm(x, size, params, training, *names))
     x = depthwise_conv2d(x, strides, dilation=dilation)
     x = tf.nn.relu6(normalization.batch_norm(x, params, training, "depthwise_norm"))
     x = conv2d(x, channels, 1, name="project")

@@ -141,6 +141,8 @@ def _bandwidth(side):
 
 def main(_):
     """Prints a table per workload."""
+    if flags.FLAGS.plot:
+        import matplotlib.pyplot  # noqa: F401, fails before the work
     slices = [name for name in topology.names() if name.startswith("v3-")]
     predicted = {}
     with tempfile.TemporaryDirectory() as folder:

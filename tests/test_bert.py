@@ -273,11 +273,11 @@ def pretrained(pretrain, start, tmp_path_factory):
 def excess(run_tpu_with, pretraining, pretrained, variables, tmp_path):
     """Trains on emulated cores; returns the difference from one core in tolerances."""
 
-    def measure(topology):
+    def measure(topology, *more):
         warm_start, end = pretrained
         folders = (f"--data_dir={pretraining}", f"--model_dir={tmp_path}/tpu")
         tpu = ("--tpu=emulator", f"--tpu_topology={topology}")
-        run_tpu_with(*PRETRAIN, *folders, *tpu, warm_start)
+        run_tpu_with(*PRETRAIN, *folders, *tpu, warm_start, *more)
         return numerics.excess(variables(tmp_path / "tpu"), variables(end), **TRAINING)
 
     return measure
@@ -296,6 +296,11 @@ def test_cores_have_unequal_numbers_of_masked_tokens(pretraining, session):
 @pytest.mark.parametrize("topology", ["1x2", "v2-8"])
 def test_pre_training_on_cores_equals_one_core(excess, topology):
     assert excess(topology) < 1
+
+
+@pytest.mark.slow  # tests/models/layers/test_recompute.py compares layers
+def test_pre_training_on_cores_with_recompute_equals_one_core_without(excess):
+    assert excess("1x2", "--params=recompute=true") < 1
 
 
 @pytest.mark.slow  # like that of tests/contract/test_masked_lm.py

@@ -61,8 +61,20 @@ FAULTS = [
     ),
     Fault(
         "models/layers/normalization.py",
-        "((moving_mean, mean), (moving_variance, variance))",
-        "((moving_mean, mean), (moving_variance, moving_variance))",
+        "(variables.moving_variance, variance))",
+        "(variables.moving_variance, mean))",
+        "tests/models",
+    ),
+    Fault(
+        "models/layers/conv_batch_norm.py",
+        "tf.linalg.matvec(weights, constant - mean * slope)",
+        "tf.linalg.matvec(weights, constant)",
+        "tests/models",
+    ),
+    Fault(
+        "models/layers/conv_batch_norm.py",
+        "inside[0], inside[:, 0] = False, False",
+        "inside[0] = False",
         "tests/models",
     ),
     Fault(

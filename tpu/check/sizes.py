@@ -169,17 +169,35 @@ def _kept_activations(program):
                 is_forward = not GRADIENTS.search(tensor.op.name)
                 is_inside = tensor.op.name in program.operations and tensor.op.type not in _NOT_KEPT
                 if is_forward and is_inside and tensor.shape.is_fully_defined():
-                    tensor = _skip_reshapes(tensor)
+                    tensor = _kept_instead(tensor)
                     if tensor.op.name in program.operations and not _is_recomputed(tensor):
                         kept[tensor.name] = tensor
     return [tensor for tensor in kept.values() if tensor.dtype.is_floating]
 
 
-def _skip_reshapes(tensor):
-    """Returns the tensor whose memory this one shares."""
-    while tensor.op.type in ("Reshape", "Squeeze", "ExpandDims"):
-        tensor = tensor.op.inputs[0]
+def _kept_instead(tensor):
+    """Returns the tensor that this one shares memory with, or that XLA computes it again from."""
+    while (source := _source(tensor.op)) is not None:
+        tensor = source
     return tensor
+
+
+def _source(op):
+    """Returns the input of an operation whose result is not kept, or None."""
+    if op.type in ("Reshape", "Squeeze", "ExpandDims"):
+        return op.inputs[0]
+    if op.type == "Cast":
+        source = op.inputs[0]
+        widens = source.dtype.is_floating and source.dtype.size < op.outputs[0].dtype.size
+        return source if widens else None
+    if op.type in ("Sub", "AddV2", "Mul"):  # with a vector, as of batch norm
+        source, other = op.inputs
+        is_cheap = source.shape == op.outputs[0].shape and other.shape.rank in (0, 1)
+        return source if is_cheap else None
+    if op.type == "SelectV2":
+        condition, source, other = op.inputs
+        return source if condition.op.type == "Const" and other.shape.rank == 0 else None
+    return None
 
 
 def _is_recomputed(tensor):

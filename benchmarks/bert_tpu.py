@@ -31,14 +31,12 @@ GOOGLE = """
 import sys
 path, slice_name, checkout, *sizes = sys.argv[1:]
 batch_size, length, predictions = map(int, sizes)
+from benchmarks import hlo_table
 from tpu import tf1
 tf1.install()
 sys.path.insert(0, checkout)
 import modeling, run_pretraining
 import tensorflow.compat.v1 as tf
-from tpu.check import graph_builder, hlo
-from tpu.connect import topology
-found = topology.find(slice_name)
 model_fn = run_pretraining.model_fn_builder(
     bert_config=modeling.BertConfig(vocab_size=30522),
     init_checkpoint=None,
@@ -48,20 +46,6 @@ model_fn = run_pretraining.model_fn_builder(
     use_tpu=True,
     use_one_hot_embeddings=True,
 )
-tpu = tf.estimator.tpu
-estimator = tpu.TPUEstimator(
-    model_fn,
-    config=tpu.RunConfig(
-        cluster=tf.distribute.cluster_resolver.TPUClusterResolver("local"),
-        model_dir="none",
-        tpu_config=tpu.TPUConfig(
-            iterations_per_loop=10,
-            per_host_input_for_training=tpu.InputPipelineConfig.PER_HOST_V2,
-        ),
-    ),
-    use_tpu=True,
-    train_batch_size=batch_size * found.num_cores,
-)
 
 def input_fn(params):
     sizes = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), length)
@@ -70,9 +54,7 @@ def input_fn(params):
     zeros["masked_lm_weights"] = tf.zeros([params["batch_size"], predictions])
     return tf.data.Dataset.from_tensors(zeros).repeat()
 
-step = graph_builder.build_step(estimator, input_fn, "train", found, True)
-with open(path, "wb") as file:
-    file.write(hlo.lower(*step))
+hlo_table.write_step(path, slice_name, model_fn, input_fn, batch_size)
 print("null")
 """
 

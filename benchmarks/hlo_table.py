@@ -7,10 +7,12 @@ import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import tensorflow as tf
 from tensorflow.compiler.xla import xla_data_pb2
 from tensorflow.compiler.xla.service import hlo_pb2
 
-from tpu.check import compiler, cost
+from tpu.check import compiler, cost, graph_builder, hlo
+from tpu.connect import topology
 from tpu.connect.topology import Topology
 
 _ITEM_BYTES = {xla_data_pb2.F32: 4, xla_data_pb2.BF16: 2}
@@ -42,6 +44,38 @@ with open(path, "wb") as file:
     file.write(hlo.lower(*step))
 print("null")
 """
+
+
+def write_step(path: str, slice_name: str, model_fn, input_fn, batch_per_core: int, params=None):
+    """Writes the unoptimized program of a training step of other people's TPUEstimator program.
+
+    Args:
+      path: of the HloModuleProto to write.
+      slice_name: such as "v3-8".
+      model_fn: of the program.
+      input_fn: of the program.
+      batch_per_core: examples per core.
+      params: of the program, a dict.
+    """
+    found = topology.find(slice_name)
+    tpu = tf.compat.v1.estimator.tpu
+    estimator = tpu.TPUEstimator(
+        model_fn,
+        config=tpu.RunConfig(
+            cluster=tf.distribute.cluster_resolver.TPUClusterResolver("local"),
+            model_dir="none",
+            tpu_config=tpu.TPUConfig(
+                iterations_per_loop=10,
+                per_host_input_for_training=tpu.InputPipelineConfig.PER_HOST_V2,
+            ),
+        ),
+        use_tpu=True,
+        params=params,
+        train_batch_size=batch_per_core * found.num_cores,
+    )
+    step = graph_builder.build_step(estimator, input_fn, "train", found, True)
+    with open(path, "wb") as file:
+        file.write(hlo.lower(*step))
 
 
 def print_rows(step: str, found: Topology, programs: dict[str, str]) -> None:

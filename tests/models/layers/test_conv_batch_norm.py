@@ -18,15 +18,15 @@ BATCH, HEIGHT, WIDTH, CHANNELS, FILTERS = 5, 6, 7, 3, 13
 ARITHMETIC = {"terms": BATCH * HEIGHT * WIDTH, "depth": 2 * (4 + 3 + 2 + 3)}
 
 
-def run(build, shape, use_tpu, dtype=tf.float32):
+def run(build, shape, use_tpu):
     """Returns the output, gradients of the input and all weights, and the moving averages."""
     random = np.random.default_rng(2)
     with tf.Graph().as_default() as graph, tf.compat.v1.Session() as session:
-        x = tf.constant(random.normal(1, 2, shape), dtype)
+        x = tf.constant(random.normal(1, 2, shape), tf.float32)
         with device.scope({"use_tpu": use_tpu}):
             y = build(x, normalization.default_params())
         weights = tf.compat.v1.trainable_variables()
-        upstream = tf.constant(random.normal(size=y.shape), dtype)
+        upstream = tf.constant(random.normal(size=y.shape), tf.float32)
         gradients = tf.gradients(y, [x, *weights], upstream)
         session.run(tf.compat.v1.global_variables_initializer())
         for variable in tf.compat.v1.global_variables():  # gammas of both signs

@@ -12,11 +12,12 @@ python prepare_data.py --mode=inspect --data_dir=data/cifar10
 
 import sys
 
-from engine.cli import startup
+from engine.cli import startup, tensorflow_import
 
 if __name__ == "__main__":
     # Before TensorFlow is imported, which takes seconds: a wrong flag fails at once.
     startup.start(sys.argv, __doc__, "engine.cli.prepare_data_flags")
+    tensorflow_import.import_tensorflow()
 
 if __name__ != "__mp_main__":  # worker processes of a converter do not need these
     import dataclasses

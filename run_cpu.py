@@ -6,12 +6,13 @@ python run_cpu.py --flagfile=runs/digits/flags.cfg --mode=predict
 
 import sys
 
-from engine.cli import startup, supervisor
+from engine.cli import startup, supervisor, tensorflow_import
 
 if __name__ == "__main__":
     # Parse flags before the import of TensorFlow, which takes seconds.
     flag_values = startup.start(sys.argv, __doc__, "engine.cli.flags", "engine.cli.cpu_flags")
     supervisor.start(sys.argv, flag_values)
+    tensorflow_import.import_tensorflow()
 
 import tensorflow as tf
 

@@ -6,7 +6,7 @@ python run_tpu.py --tpu=emulator --flagfile=configs/digits.cfg --data_dir=... --
 
 import sys
 
-from engine.cli import startup, supervisor
+from engine.cli import startup, supervisor, tensorflow_import
 
 if __name__ == "__main__":
     # Parse flags before the import of TensorFlow, which takes seconds.
@@ -14,6 +14,7 @@ if __name__ == "__main__":
     from tpu.connect.flags import restart_flags
 
     supervisor.start(sys.argv, flag_values, restart_flags())
+    tensorflow_import.import_tensorflow()
 
 import tensorflow as tf
 

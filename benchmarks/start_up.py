@@ -32,11 +32,11 @@ mark("Python")
 OURS = (
     MARKS
     + """
-from engine.cli import startup
+from engine.cli import startup, tensorflow_import
 startup.start(sys.argv, "", "engine.cli.flags", "engine.cli.cpu_flags")
 mark("flags, versions")
+tensorflow_import.import_tensorflow()
 import tensorflow as tf
-tf.estimator.Estimator
 mark("import tensorflow, Estimator")
 import run_cpu
 mark("import the rest")

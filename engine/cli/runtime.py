@@ -6,6 +6,7 @@ import warnings
 
 import tensorflow as tf
 from absl import logging
+from tensorflow.python.util import module_wrapper
 
 from engine.cli import cpu_kernels
 
@@ -21,6 +22,8 @@ def prepare() -> None:
     """
     if logging.get_verbosity() < logging.INFO:
         tf.get_logger().setLevel("ERROR")
+        # Warnings of TF1 names, hidden by this level: each would search all modules for its place.
+        module_wrapper._PER_MODULE_WARNING_LIMIT = 0
         # The Keras layers recommended instead do not add batch-norm updates to UPDATE_OPS.
         warnings.filterwarnings("ignore", "`tf.layers", UserWarning)
         # A tf.distribute strategy reads the options of a data set.

@@ -27,7 +27,8 @@ import gc, json
 from engine.cli import tensorflow_import
 tensorflow_import.import_tensorflow()
 import googleapiclient, tensorflow
-print(json.dumps([tensorflow.collects, tensorflow.has_client, gc.isenabled(), gc.get_freeze_count()]))
+found = tensorflow.collects, tensorflow.has_client, gc.isenabled(), gc.get_freeze_count()
+print(json.dumps(found))
 """
 
 
@@ -65,5 +66,5 @@ def test_an_api_client_that_tensorflow_can_use_is_not_hidden(imported):
 
 
 def test_tensorflow_does_not_use_the_api_client_without_oauth2client():
-    installed = [importlib.util.find_spec(name) for name in ("googleapiclient", "oauth2client")]
-    assert client._GOOGLE_API_CLIENT_INSTALLED == (None not in installed)
+    found = [importlib.util.find_spec(name) for name in ("googleapiclient", "oauth2client")]
+    assert client._GOOGLE_API_CLIENT_INSTALLED is (None not in found)

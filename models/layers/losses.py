@@ -44,15 +44,14 @@ def _with_targets(logits, targets):
     def cross_entropy(logits, targets):
         peak = tf.reduce_max(logits, -1, keepdims=True)
         if device.is_tpu():
-            powers = tf.exp(logits - peak)
-            total = tf.reduce_sum(powers, -1, keepdims=True)
-            probabilities = powers / total
+            log_total = tf.math.log(tf.reduce_sum(tf.exp(logits - peak), -1, keepdims=True))
+            # The gradient's products compute it again, and a division takes longer.
+            probabilities = tf.exp(logits - peak - log_total)
         else:
             probabilities = tf.nn.softmax(logits)
             # The largest probability is exp(0) / total, and never 0.
-            total = 1 / tf.reduce_max(probabilities, -1, keepdims=True)
-        log_total = tf.squeeze(peak + tf.math.log(total), -1)
-        losses = log_total - tf.reduce_sum(targets * logits, -1)
+            log_total = -tf.math.log(tf.reduce_max(probabilities, -1, keepdims=True))
+        losses = tf.squeeze(peak + log_total, -1) - tf.reduce_sum(targets * logits, -1)
 
         def gradient(upstream):
             return upstream[..., tf.newaxis] * (probabilities - targets), None

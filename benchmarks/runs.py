@@ -9,9 +9,10 @@ import sys
 
 def train() -> dict:
     """Runs run_cpu.py with the flags of sys.argv; returns the training results of its last step."""
-    from engine.cli import startup
+    from engine.cli import startup, tensorflow_import
 
     startup.start(sys.argv, "", "engine.cli.flags", "engine.cli.cpu_flags")
+    tensorflow_import.import_tensorflow()
     import run_cpu
     from engine.cli.flags import FLAGS
 

@@ -60,7 +60,7 @@ def start(argv: list[str], doc: str, *flags_modules: str):
     standard_streams.protect()
     _use_utf8()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # errors are raised as exceptions, too
-    # TensorFlow imports Google's API client, if installed, which warns about older Python versions.
+    # Google's API client warns about older Python versions.
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"google\.")
     cpu_kernels.prefer_onednn()
     try:

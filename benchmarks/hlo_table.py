@@ -17,7 +17,9 @@ from tpu.connect.topology import Topology
 
 _ITEM_BYTES = {xla_data_pb2.F32: 4, xla_data_pb2.BF16: 2}
 
-HEADER = "| step, program | core | time | ours / this | memory | bytes accessed | not counted |"
+HEADER = (
+    "| step, program | core | time | copies | ours / this | memory | bytes accessed | not counted |"
+)
 
 # Writes the unoptimized program of a step of run_tpu.py. Arguments: path, slice, "train" or "eval",
 # flags.
@@ -92,7 +94,8 @@ def print_rows(step: str, found: Topology, programs: dict[str, str]) -> None:
         ours = ours or time.seconds
         print(
             f"| {step}, {name} | {found.generation} | {time.seconds * 1e3:.1f} ms | "
-            f"{ours / time.seconds:.2f} | {compiled.memory['peak'] / 2**30:.2f} GiB | "
+            f"{time.copy_seconds * 1e3:.1f} ms | {ours / time.seconds:.2f} | "
+            f"{compiled.memory['peak'] / 2**30:.2f} GiB | "
             f"{compiled.bytes_accessed / 2**30:.1f} GiB | {time.not_counted} |",
             flush=True,
         )
@@ -108,7 +111,7 @@ def compile_step(path: str, found: Topology) -> tuple[cost.StepTime, compiler.Co
     Raises:
       RuntimeError: it does not compile, or does not fit.
     """
-    program = _remove_all_reduces(_read(path))
+    program = _remove_all_reduces(read(path))
     compiled = compiler.compile_hlo(program, compiler.get_target(found), compiler.FULL)
     if not compiled.fits:
         raise RuntimeError(compiled.error)
@@ -117,19 +120,20 @@ def compile_step(path: str, found: Topology) -> tuple[cost.StepTime, compiler.Co
     ), compiled
 
 
+def read(path: str) -> hlo_pb2.HloModuleProto:
+    """Returns an unoptimized program."""
+    with open(path, "rb") as file:
+        return hlo_pb2.HloModuleProto.FromString(file.read())
+
+
 def all_reduce_bytes(path: str) -> int:
     """Returns the bytes that the all-reduces of a step sum up over the cores."""
     return sum(
         math.prod(instruction.shape.dimensions) * _ITEM_BYTES[instruction.shape.element_type]
-        for computation in _read(path).computations
+        for computation in read(path).computations
         for instruction in computation.instructions
         if instruction.opcode == "all-reduce"
     )
-
-
-def _read(path):
-    with open(path, "rb") as file:
-        return hlo_pb2.HloModuleProto.FromString(file.read())
 
 
 def _remove_all_reduces(module):

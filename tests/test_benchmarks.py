@@ -55,6 +55,33 @@ start_up.main([])
 print(json.dumps(given))
 """
 
+# The gradient of the loss is no product: the second product takes it as a parameter.
+PART = """
+import json, sys
+from benchmarks import hlo_parts, hlo_table
+import tensorflow as tf
+path, part_path = sys.argv[1:]
+
+@tf.function(jit_compile=True)
+def step(x, w):
+    with tf.GradientTape() as tape:
+        tape.watch(w)
+        loss = tf.reduce_sum(tf.exp(x @ w))
+    return tape.gradient(loss, w)
+
+with open(path, "wb") as file:
+    ir = step.experimental_get_compiler_ir(tf.zeros([3, 5]), tf.zeros([5, 7]))
+    file.write(ir(stage="hlo_serialized"))
+hlo_parts.extract(path, hlo_parts.is_product, part_path)
+part = hlo_table.read(part_path)
+(main,) = [c for c in part.computations if c.id == part.entry_computation_id]
+print(json.dumps({
+    "opcodes": sorted(i.opcode for i in main.instructions),
+    "parameters": [list(shape.dimensions) for shape in part.host_program_shape.parameters],
+    "results": [list(shape.dimensions) for shape in part.host_program_shape.result.tuple_shapes],
+}))
+"""
+
 MISS = """
 import contextlib, io, json, sys
 from absl import flags
@@ -149,3 +176,12 @@ def test_time_to_accuracy_reports_a_missed_target(source):
     assert lines == [
         f"mnist_mlp to 1.1: {side} not within 1 epochs in 1 of 1 rounds" for side in sides
     ]
+
+
+def test_a_part_of_a_step_has_the_rest_as_parameters_and_results(tmp_path):
+    found = run_python(PART, str(tmp_path / "step"), str(tmp_path / "part"))
+    assert found == {
+        "opcodes": ["dot", "dot", "parameter", "parameter", "parameter", "tuple"],
+        "parameters": [[3, 5], [5, 7], [3, 7]],
+        "results": [[3, 7], [5, 7]],
+    }

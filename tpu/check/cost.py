@@ -44,12 +44,14 @@ class StepTime:
 
     Attributes:
       seconds: time of a step.
+      copy_seconds: part of it that copies values to another layout.
       share_of_peak: share of the core's peak bfloat16 FLOP/s.
       largest: the most expensive instructions.
       not_counted: number of all-reduces, fusions and pads without an estimate.
     """
 
     seconds: float
+    copy_seconds: float
     share_of_peak: float
     largest: tuple[Instruction, ...]
     not_counted: int
@@ -72,10 +74,12 @@ def estimate_step_time(optimized: bytes, generation: str, flops: float, line_of_
         cycles[instruction.id] = (instruction, times * once)
         not_counted += not once and instruction.opcode in _EXPENSIVE_OPCODES
     total = sum(number for _, number in cycles.values())
+    copies = sum(number for instruction, number in cycles.values() if instruction.opcode == "copy")
     largest = sorted(cycles.values(), key=lambda pair: -pair[1])[:10]
     seconds = total / _CLOCK[generation]
     return StepTime(
         seconds=seconds,
+        copy_seconds=copies / _CLOCK[generation],
         share_of_peak=flops / seconds / _PEAK[generation] if seconds else 0.0,
         largest=tuple(
             Instruction(

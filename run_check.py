@@ -11,7 +11,6 @@ import tensorflow as tf
 
 import run_cpu
 from common import files
-from common.errors import UsageError
 from engine.cli import modes, parity_check, resolve_flags
 from engine.cli.flags import FLAGS
 from engine.train import tpu_embeddings
@@ -36,8 +35,6 @@ def run(request, build_estimator, build_input_fns) -> int:
     Raises:
       UsageError, TPUError, DataError, ModelError: a flag or the data set is invalid.
     """
-    if not FLAGS.tpu_topology:
-        raise UsageError("--mode=check needs --tpu_topology, such as v3-8")
     findings = connection.environment_findings(request)
     settings, state = resolve_flags.resolve(
         tpu_flags.iterations_per_loop(FLAGS.save_checkpoints_steps), use_tpu=True

@@ -7,6 +7,7 @@ import re
 
 import pytest
 import tensorflow as tf
+from absl import flags
 
 from common.errors import UsageError
 from input_fns.convert import writer
@@ -163,7 +164,7 @@ def test_rehearsal_compares_the_wrappers(check, params, level, monkeypatch):
 
 
 def test_check_needs_tpu_topology(run_tpu_in, tmp_path):
-    with pytest.raises(UsageError, match="--mode=check needs --tpu_topology"):
+    with pytest.raises(flags.IllegalFlagValueError, match="--mode=check needs --tpu_topology"):
         run_tpu_in(tmp_path, "--mode=check", "--tpu_topology=", "--train_steps=9")
 
 

@@ -37,8 +37,8 @@ _SECRET = re.compile(
 )
 # Length of a line of an error message, which may have a name or a value from a file.
 _MAX_LINE = 2000
-# absl puts all flags of a multi-flag validator, with their values, before its message.
-_FLAGS_PREFIX = re.compile(r"^flags .*?: (?=--|Flag )")
+# absl puts the flags of a validator, with their values, before its message, which may name them.
+_FLAGS_PREFIX = re.compile(r"^flags? .*?: (?=--|Flag )")
 # Names of the distributions that contain TensorFlow.
 _WHEELS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tf-nightly")
 

@@ -73,8 +73,10 @@ flags.DEFINE_enum(
 
 @flags.validator("tpu_topology")
 def _check_topology(name):
+    is_check = "mode" in FLAGS and FLAGS["mode"].value == "check"
+    if is_check and not name:
+        raise flags.ValidationError("--mode=check needs --tpu_topology, such as v3-8")
     if name:
-        is_check = "mode" in FLAGS and FLAGS["mode"].value == "check"
         try:
             topology.find(name, any_generation=is_check)
         except ValueError as error:

@@ -100,12 +100,14 @@ def build_input_fns(settings: RunSettings, state: TrainingState) -> modes.InputF
         return host_loop.decorate_input_fn(input_fn) if in_loops else input_fn
 
     predict_batch_size = settings.prediction.batch_size
-    eval_input_fn = pipeline.eval_input_fn(evaluation.split)
+    split = evaluation.split
+    eval_input_fn = pipeline.eval_input_fn(split)
+    host_input_fn = pipeline.host_input_fn(split) or pipeline.predict_input_fn(split)
     return modes.InputFns(
         train=train_input_fn,
         evaluate=with_batch_size(eval_input_fn, evaluation.batch_size),
         predict=with_batch_size(settings.predict_input_fn(), predict_batch_size),
-        host=with_batch_size(pipeline.host_input_fn(evaluation.split), predict_batch_size),
+        host=with_batch_size(host_input_fn, predict_batch_size),
     )
 
 

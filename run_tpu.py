@@ -147,7 +147,7 @@ def build_input_fns(settings: RunSettings) -> modes.InputFns:
         train=train,
         evaluate=pipeline.eval_input_fn(split),
         predict=settings.predict_input_fn(),
-        host=pipeline.host_input_fn(split),
+        host=pipeline.host_input_fn(split) or pipeline.predict_input_fn(split),
     )
 
 

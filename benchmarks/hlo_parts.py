@@ -12,9 +12,14 @@ from tensorflow.compiler.xla.service import hlo_pb2
 from benchmarks import hlo_table
 
 
-def is_product(instruction: hlo_pb2.HloInstructionProto) -> bool:
-    """Returns whether an instruction is a matrix product or a convolution."""
-    return instruction.opcode in ("dot", "convolution")
+def is_forward_product(instruction: hlo_pb2.HloInstructionProto) -> bool:
+    """Returns whether an instruction is a matrix product or a convolution of the forward pass."""
+    return _is_product(instruction) and not _is_gradient(instruction)
+
+
+def is_gradient_product(instruction: hlo_pb2.HloInstructionProto) -> bool:
+    """Returns whether an instruction is a matrix product or a convolution of the backward pass."""
+    return _is_product(instruction) and _is_gradient(instruction)
 
 
 def is_update(instruction: hlo_pb2.HloInstructionProto) -> bool:
@@ -63,3 +68,11 @@ def extract(path: str, is_part, part_path: str) -> None:
     module.ClearField("input_output_alias")
     with open(part_path, "wb") as file:
         file.write(module.SerializeToString())
+
+
+def _is_product(instruction):
+    return instruction.opcode in ("dot", "convolution")
+
+
+def _is_gradient(instruction):
+    return instruction.metadata.op_name.startswith("gradients/")

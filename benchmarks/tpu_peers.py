@@ -44,7 +44,11 @@ flags.DEFINE_string("official_python", "", "Python with tf-models-official (dete
 flags.DEFINE_string("tpu_checkout", "", "Checkout of tensorflow/tpu.")
 flags.DEFINE_bool("parts", False, "Whether to compile parts of our step alone, too.")
 
-PARTS = {"products": hlo_parts.is_product, "optimizer": hlo_parts.is_update}
+PARTS = {
+    "forward products": hlo_parts.is_forward_product,
+    "gradient products": hlo_parts.is_gradient_product,
+    "optimizer": hlo_parts.is_update,
+}
 
 BATCH_PER_CORE = {"resnet": 128, "resnet_v1.5": 128, "transformer": 32, "retinanet": 8}
 RESNET = [
@@ -133,10 +137,10 @@ def main(_):
 
 
 def _write_parts(path):
-    """Writes the HLO of parts of a step; returns `{"ours, part": path}`."""
+    """Writes the HLO of parts of a step; returns `{name: path}`."""
     for part, is_part in PARTS.items():
         hlo_parts.extract(path, is_part, f"{path}_{part}")
-    return {f"ours, {part} alone": f"{path}_{part}" for part in PARTS}
+    return {f"{part} of ours": f"{path}_{part}" for part in PARTS}
 
 
 def _write_peers(network, folder):

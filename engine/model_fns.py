@@ -5,6 +5,7 @@ The training step itself is `engine.train.train_step`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ import tensorflow as tf
 from common.constants import EXAMPLE_WEIGHT
 from engine.checkpoints import find, verify
 from engine.checkpoints.warm_start import init_from_checkpoint
-from engine.evaluation import metrics, reports
+from engine.evaluation import host_metrics, metrics, reports
 from engine.hooks import summaries
 from engine.run_settings import RunSettings
 from engine.serving import signatures
@@ -31,10 +32,8 @@ def check_training(settings: RunSettings, features, labels, params, step: TrainS
       UsageError: the metric is unknown, or the checkpoint is of a different model.
     """
     best_metric = settings.evaluation.best_metric
-    host_metrics = settings.model.host_metrics(params, settings.pipeline) if best_metric else ()
-    metrics.check_best_metric(
-        best_metric, settings.model, features, labels, step, params, host_metrics
-    )
+    of_host = settings.model.host_metrics(params, settings.pipeline) if best_metric else ()
+    metrics.check_best_metric(best_metric, settings.model, features, labels, step, params, of_host)
     if settings.checkpoint:
         verify.check_variables(settings.checkpoint, params, training=True)
 
@@ -139,9 +138,9 @@ def evaluate(settings: RunSettings, features, labels, params) -> EvalGraph:
         )
 
     loss = metrics.mean_loss(terms, weights)
-    reports.keep_examples(
-        settings, features, labels, lambda: model.predictions(features, outputs, params)
-    )
+    predictions = functools.cache(lambda: model.predictions(features, outputs, params))
+    reports.keep_examples(settings, features, labels, predictions)
+    host_metrics.keep_predictions(settings, features, predictions)
     if settings.checkpoint:
         verify.check_variables(settings.checkpoint, params, training=False)
     return EvalGraph(loss, metric_fn, tf.nest.flatten(to_host))

@@ -50,14 +50,15 @@ class Pipeline(Protocol):
     def predict_input_fn(self, split: str) -> InputFn:
         """Returns an input_fn of features: every example once, in order, without padding."""
 
-    def host_input_fn(self, split: str) -> InputFn:
+    def host_input_fn(self, split: str) -> InputFn | None:
         """Returns an input_fn of features for the predictions of host metrics: every example once.
 
-        The order may differ from that of `predict_input_fn`.
+        None if `host_examples` has the order of `eval_input_fn` and `predict_input_fn`. An
+        evaluation on a CPU or GPU then predicts too; else host metrics need a second pass.
         """
 
     def host_examples(self, split: str, batch_size: int) -> Iterator[tuple[Any, Any]]:
-        """Yields NumPy `(features, labels)` batches in the order of `host_input_fn`."""
+        """Yields NumPy `(features, labels)` batches, without padding."""
 
     def file_names(self, split: str) -> Iterator[str] | None:
         """Returns the names of the source files of the examples, in order; None without names."""

@@ -248,14 +248,11 @@ class RecordPipeline:
         return input_fn
 
     def host_input_fn(self, split: str):
-        """Returns an input_fn of features for host metrics, in the order of `host_examples`."""
-        return self.predict_input_fn(split)
+        """Returns None: the order of `host_examples` is that of evaluation and prediction."""
+        del split
 
     def host_examples(self, split: str, batch_size: int) -> Iterator[tuple[Any, Any]]:
-        """Yields NumPy `(features, labels)` batches: every example once, without padding.
-
-        The order is that of `host_input_fn(split)`.
-        """
+        """Yields NumPy `(features, labels)` batches: every example once, without padding."""
         return records.iterate(lambda: self.in_order(split).rebatch(batch_size))
 
     def file_names(self, split: str) -> Iterator[str] | None:

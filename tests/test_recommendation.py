@@ -9,6 +9,7 @@ import tensorflow as tf
 import run_cpu
 import run_tpu
 from common.errors import UsageError
+from engine.evaluation import host_metrics
 from tests import ratings_data
 from tests.conftest import EMULATED, _runner
 
@@ -59,6 +60,20 @@ def test_an_evaluation_has_the_ranking_metrics(trained):
     for name in ("hr_at_10", "ndcg_at_10", "mrr", "auc", "log_loss"):
         assert 0 <= found[name] < 3
     assert found["examples"] == 40
+
+
+def test_one_pass_evaluates_and_predicts(trained, run, monkeypatch):
+    def evaluate():
+        run(trained, "--mode=eval", "--eval_batch_size=7")  # the last batch has 5 of 40 rows
+        return json.loads((trained / "result_20.json").read_text())["eval"]
+
+    with monkeypatch.context() as patched:
+        patched.delattr(host_metrics, "predict")
+        one_pass = evaluate()
+    monkeypatch.setattr(host_metrics, "keep_predictions", lambda *_: None)
+    two_passes = evaluate()
+    assert one_pass.keys() == two_passes.keys()
+    assert one_pass["log_loss"] == pytest.approx(two_passes["log_loss"], rel=1e-4)
 
 
 def test_the_export_scores_ids_and_ranks_all_items(trained, data, eager):

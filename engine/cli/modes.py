@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import gc
 import os
 from collections.abc import Callable
@@ -161,7 +162,10 @@ def predict(estimator, settings, state, input_fns):
 
         translation.write_file(estimator, settings, input_fns.predict)
     elif settings.prediction.has_files:
-        host_metrics.write_predictions(settings, estimator, input_fns.host)
+        host_metrics.write_predictions(
+            settings,
+            functools.partial(estimator.predict, input_fns.host, yield_single_examples=False),
+        )
     elif class_maps.are_predicted(settings.dataset):
         class_maps.write_files(estimator, settings, input_fns.predict)
     else:

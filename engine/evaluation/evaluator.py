@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 
 import numpy as np
 
 from engine.checkpoints import find
 from engine.evaluation import host_metrics, reports
-from engine.evaluation.eval_session import EvalSession
+from engine.evaluation.eval_session import EvalSession, PredictSession
 from engine.hooks import progress, results, summaries
 from input_fns import DataError
 from models.model import ModelError, Report
@@ -21,8 +22,12 @@ class Evaluator:
         """Initializes with an Estimator or TPUEstimator, `RunSettings` and `modes.InputFns`."""
         self._estimator, self._settings, self._input_fns = estimator, settings, input_fns
         self._session = None
+        self._predict = functools.partial(
+            estimator.predict, input_fns.host, yield_single_examples=False
+        )
         if not settings.use_tpu:
             self._session = EvalSession(estimator, input_fns.evaluate)
+            self._predict = PredictSession(estimator, input_fns.host).predict
 
     def evaluate(self, checkpoint, print_reports=False):
         """Evaluates each example of the split once; prints, writes and returns the metrics.
@@ -38,8 +43,9 @@ class Evaluator:
           DataError: the number of examples differs from that of the split.
         """
         settings = self._settings
-        metrics, step, examples = self._metrics(checkpoint)
-        updated = host_metrics.predict(settings, self._estimator, self._input_fns.host, checkpoint)
+        metrics, step, examples, updated = self._metrics(checkpoint)
+        if updated is None:
+            updated = host_metrics.predict(settings, self._predict, checkpoint)
         found = {name: value for metric in updated for name, value in metric.result().items()}
         clash = found.keys() & metrics.keys()
         if clash:
@@ -76,16 +82,19 @@ class Evaluator:
         return metrics
 
     def _metrics(self, checkpoint):
-        """Returns the metrics of the graph, the global step and the `ExamplesHook`."""
+        """Returns the metrics of the graph, the global step, the `ExamplesHook` and host metrics.
+
+        The host metrics are None if they need a prediction of the split.
+        """
         settings = self._settings
         split, batch_size = settings.evaluation.split, settings.evaluation.batch_size
         size = settings.dataset.split(split).num_examples
         num_batches = -(-size // batch_size)
         name = find.folder_label(settings.model_dir, checkpoint) or None
-        examples = reports.ExamplesHook()
+        examples, of_host = reports.ExamplesHook(), host_metrics.UpdateHook(settings)
         # A TPU evaluates in one session.run.
         progress_hook = progress.EvalProgressHook("eval", size, batch_size)
-        hooks = [examples] if settings.use_tpu else [examples, progress_hook]
+        hooks = [examples] if settings.use_tpu else [examples, of_host, progress_hook]
         if self._session is not None:
             metrics = self._session.evaluate(num_batches, hooks, checkpoint, name)
         else:
@@ -101,4 +110,4 @@ class Evaluator:
                 f"evaluated {metrics['examples']} examples, but split '{split}' has {size}: the "
                 "shards and dataset.json disagree"
             )
-        return metrics, step, examples
+        return metrics, step, examples, of_host.updated

@@ -1,4 +1,7 @@
-"""Feeds the host metrics of a model, such as BLEU, with the predictions of a whole split."""
+"""Feeds the host metrics of a model, such as BLEU, with the predictions of a whole split.
+
+An Estimator takes them from the evaluation, if that computes them. Else `predict` does.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,89 @@ import numpy as np
 import tensorflow as tf
 
 from common import files
+from common.constants import EXAMPLE_WEIGHT
 from engine.checkpoints import find
 from engine.hooks import progress
 from input_fns import DataError
 from models.model import FileMetric, HostMetric
 
+_COLLECTION = "host_metric_predictions"
 
-def predict(settings, estimator, host_input_fn, checkpoint: str) -> Sequence[HostMetric]:
+
+def keep_predictions(settings, features, predictions) -> None:
+    """Makes the predictions of an evaluation available to `UpdateHook`, if host metrics take them.
+
+    Inference has to get the features of a prediction: that of a translation has no target.
+
+    Args:
+      settings: `RunSettings`.
+      features: tensors `[batch, ...]`.
+      predictions: function that builds the predictions.
+    """
+    pipeline, split = settings.pipeline, settings.evaluation.split
+    needed = {name.partition("/")[0] for name in pipeline.features}
+    if (
+        not settings.use_tpu
+        and settings.model.host_metrics(settings.params, pipeline)
+        and pipeline.host_input_fn(split) is None
+        and features.keys() - {EXAMPLE_WEIGHT} == needed
+    ):
+        tf.compat.v1.add_to_collection(_COLLECTION, (predictions(), features[EXAMPLE_WEIGHT]))
+
+
+class UpdateHook(tf.estimator.SessionRunHook):
+    """Updates host metrics with the predictions of an evaluation.
+
+    Attributes:
+      updated: the host metrics; None if the graph keeps no predictions.
+    """
+
+    def __init__(self, settings):
+        """Initializes with `RunSettings`."""
+        self._settings, self.updated = settings, None
+
+    def begin(self):
+        """Looks up the predictions; called at the start of each evaluation."""
+        kept = tf.compat.v1.get_collection(_COLLECTION)
+        self._fetches = tf.estimator.SessionRunArgs(kept[0]) if kept else None
+
+    def after_create_session(self, session, coord):
+        """Starts again, also when MonitoredSession recovers from an error."""
+        del session, coord
+        if self._fetches:
+            settings, pipeline = self._settings, self._settings.pipeline
+            self.updated = settings.model.host_metrics(settings.params, pipeline)
+            evaluation = settings.evaluation
+            self._examples = pipeline.host_examples(evaluation.split, evaluation.batch_size)
+
+    def before_run(self, run_context):
+        """Fetches the predictions."""
+        del run_context
+        return self._fetches
+
+    def after_run(self, run_context, run_values):
+        """Adds the examples of the batch, without padding."""
+        del run_context
+        if not self._fetches:
+            return
+        predictions, weights = run_values.results
+        is_example = weights > 0
+        features, labels = next(self._examples, ({}, ()))
+        if sum(map(len, tf.nest.flatten(features)[:1])) != is_example.sum():
+            split = self._settings.evaluation.split
+            raise DataError(f"the batches of an evaluation do not match the examples of '{split}'")
+        batch = tf.nest.map_structure(lambda array: array[is_example], predictions)
+        for metric in self.updated:
+            metric.update(features, labels, batch)
+
+
+def predict(settings, predict_fn, checkpoint: str) -> Sequence[HostMetric]:
     """Predicts every example of the evaluation split; returns the updated host metrics.
 
     Args:
       settings: `RunSettings`.
-      estimator: an Estimator or TPUEstimator.
-      host_input_fn: input_fn of every example once, in the order of `pipeline.host_examples`.
+      predict_fn: function from `hooks` and `checkpoint_path` to an iterator of the predictions of
+        batches, of every example once, in the order of `pipeline.host_examples`.
       checkpoint: path.
 
     Raises:
@@ -32,11 +105,8 @@ def predict(settings, estimator, host_input_fn, checkpoint: str) -> Sequence[Hos
         return ()
     split, batch_size = settings.evaluation.split, settings.prediction.batch_size
     size = settings.dataset.split(split).num_examples
-    predictions = estimator.predict(
-        host_input_fn,
-        hooks=[progress.EvalProgressHook("predict", size, batch_size)],
-        checkpoint_path=checkpoint,
-        yield_single_examples=False,
+    predictions = predict_fn(
+        hooks=[progress.EvalProgressHook("predict", size, batch_size)], checkpoint_path=checkpoint
     )
     count = 0
     for features, labels in settings.pipeline.host_examples(split, batch_size):
@@ -69,13 +139,18 @@ def write_files(host_metrics: Sequence[HostMetric], folder: str) -> list[str]:
     return list(contents)
 
 
-def write_predictions(settings, estimator, host_input_fn) -> None:
-    """Writes the files of the host metrics for the evaluation split: `--mode=predict`."""
+def write_predictions(settings, predict_fn) -> None:
+    """Writes the files of the host metrics for the evaluation split: `--mode=predict`.
+
+    Args:
+      settings: `RunSettings`.
+      predict_fn: see `predict`.
+    """
     split = settings.evaluation.split
     name = f"predictions_{split}_{settings.start_step}"
     name = find.add_label(name, settings.model_dir, settings.checkpoint)
     folder = settings.prediction.output or os.path.join(settings.model_dir, name)
-    host_metrics = predict(settings, estimator, host_input_fn, settings.checkpoint)
+    host_metrics = predict(settings, predict_fn, settings.checkpoint)
     written = ", ".join(write_files(host_metrics, folder))
     print(f"predictions of {split} by {settings.checkpoint}: {folder}: {written}")
 

@@ -54,7 +54,7 @@ def test_the_model_gets_tokens_only(pipeline):
 def test_the_host_gets_the_windows_of_the_model_and_their_places(pipeline):
     host = list(pipeline.host_examples("test", 4))
     with context.eager_mode():
-        model = list(pipeline.host_input_fn("test")({"batch_size": 4}))
+        model = list(pipeline.predict_input_fn("test")({"batch_size": 4}))
     assert len(host) == len(model) > 1
     for (features, _), seen in zip(host, model):
         assert set(features) == {*MODEL_FEATURES, *HOST_FEATURES}

@@ -1,10 +1,10 @@
-"""EvalSession returns the metrics of Estimator.evaluate with one graph and one session."""
+"""EvalSession and PredictSession do what Estimator does, with one graph and one session each."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from engine.evaluation.eval_session import EvalSession
+from engine.evaluation.eval_session import EvalSession, PredictSession
 
 ModeKeys = tf.estimator.ModeKeys
 STEPS = 3
@@ -39,8 +39,8 @@ class FailOnce(tf.estimator.SessionRunHook):
 def regression(tmp_path):
     """An Estimator of `y = weights x` with checkpoints of steps 1 to 5.
 
-    Evaluation restores `weights` from `twice_the_weights`, and adds `noise`. `graphs` lists the
-    modes of all model_fn calls.
+    Evaluation and prediction restore `weights` from `twice_the_weights`; evaluation adds `noise`.
+    `graphs` lists the modes of all model_fn calls.
     """
     graphs = []
 
@@ -48,7 +48,12 @@ def regression(tmp_path):
         graphs.append(mode)
         weights = tf.compat.v1.get_variable("weights", [4, 1])  # random initial values
         global_step = tf.compat.v1.train.get_global_step()
-        losses = tf.abs(tf.matmul(features, weights)[:, 0] - labels)
+        outputs = tf.matmul(features, weights)[:, 0]
+        saver = tf.compat.v1.train.Saver({"twice_the_weights": weights, "global_step": global_step})
+        scaffold = tf.compat.v1.train.Scaffold(saver=saver)
+        if mode == ModeKeys.PREDICT:
+            return tf.estimator.EstimatorSpec(mode, {"y": outputs}, scaffold=scaffold)
+        losses = tf.abs(outputs - labels)
         if estimator.noise:
             losses += tf.random.uniform(losses.shape, maxval=estimator.noise)
         loss = tf.reduce_mean(losses)
@@ -58,7 +63,6 @@ def regression(tmp_path):
             with tf.control_dependencies([train]):
                 train = twice.assign(2 * weights.read_value())
             return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train)
-        saver = tf.compat.v1.train.Saver({"twice_the_weights": weights, "global_step": global_step})
         return tf.estimator.EstimatorSpec(
             mode,
             loss=loss,
@@ -66,7 +70,7 @@ def regression(tmp_path):
                 "error": tf.compat.v1.metrics.mean(losses),
                 "features": tf.compat.v1.metrics.mean_tensor(tf.reduce_mean(features, axis=0)),
             },
-            scaffold=tf.compat.v1.train.Scaffold(saver=saver),
+            scaffold=scaffold,
         )
 
     config = tf.estimator.RunConfig(str(tmp_path), tf_random_seed=1, save_checkpoints_steps=1)
@@ -180,3 +184,30 @@ def test_a_failed_evaluation_leaves_the_session_usable(regression):
     found = session.evaluate(STEPS, [], checkpoint(regression, 3))
     np.testing.assert_array_equal(found["features"], expected["features"])
     assert found["error"] == expected["error"]
+
+
+def predict_input_fn():
+    """Returns the features of `input_fn` in batches of 5, 5 and 3, once."""
+    return input_fn().map(lambda features, labels: features).unbatch().take(13).batch(5)
+
+
+def test_predictions_match_estimator_predict(regression):
+    session = PredictSession(regression, predict_input_fn)
+    for step in (1, 5, 2):
+        path = checkpoint(regression, step)
+        expected = regression.predict(
+            predict_input_fn, checkpoint_path=path, yield_single_examples=False
+        )
+        found = list(session.predict([], path))
+        assert [batch["y"].shape for batch in found] == [(5,), (5,), (3,)]
+        for batch, other in zip(found, expected):
+            np.testing.assert_array_equal(batch["y"], other["y"])
+
+
+def test_predictions_reuse_the_graph_and_the_session(regression):
+    session, recorder = PredictSession(regression, predict_input_fn), SessionRecorder()
+    for step in (1, 2):
+        list(session.predict([recorder], checkpoint(regression, step)))
+    assert regression.graphs == [ModeKeys.PREDICT]
+    assert len(set(recorder.sessions)) == 1
+    assert (len(recorder.sessions), recorder.batches) == (2, 6)

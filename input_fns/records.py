@@ -79,7 +79,7 @@ def iterate(dataset_fn):
     """
     graph = tf.Graph()
     with graph.as_default():
-        dataset = disable_autotune(dataset_fn())
+        dataset = disable_autotune(dataset_fn().prefetch(1))
         element = tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()
     with contextlib.closing(tf.compat.v1.Session(graph=graph)) as session:
         while True:

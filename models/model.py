@@ -178,10 +178,9 @@ class Model:
         outputs: `[batch, ...]`. A TPU sends it to the host with each batch, so reduce large
         tensors here. Default: all outputs.
       eval_features: names of the features that `metrics` needs. A TPU sends them to the host, too.
-      host_metrics: `(params, pipeline) -> [HostMetric]`, new ones for each evaluation. They need the
-        predictions of the whole split: those of the evaluation itself on a CPU or GPU, if its
-        features are those of a prediction, else those of a second pass. `pipeline` is an
-        `input_fns.pipeline.Pipeline`.
+      host_metrics: `(params, pipeline) -> [HostMetric]`, new ones for each evaluation. They take
+        the predictions of an evaluation on a CPU or GPU, if its features are those of a prediction;
+        else the split is predicted too. `pipeline` is an `input_fns.pipeline.Pipeline`.
       reports: `(params, pipeline) -> [Report]`.
       checkpoint_map: `(params) -> {variable name: published name}`, so that a warm start restores
         from a checkpoint with other variable names.

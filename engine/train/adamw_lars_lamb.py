@@ -2,7 +2,7 @@
 
 LARS and LAMB, for large batches, multiply the update of each kernel by a trust ratio: the norm of
 the kernel divided by the norm of its update. Weight decay and trust ratio do not apply to biases
-and to the scales and shifts of norms. Gradients must be dense.
+and to the scales and shifts of norms.
 """
 
 from __future__ import annotations
@@ -15,7 +15,18 @@ def is_decayed(variable):
     return variable.shape.rank > 1
 
 
-class AdamWOptimizer(tf.compat.v1.train.AdamOptimizer):
+class DenseUpdate:
+    """Mixin of optimizers that update every row, also of a variable with a sparse gradient.
+
+    The gradient becomes dense here and not before, so that its norm and clipping read few rows.
+    """
+
+    def _resource_apply_sparse_duplicate_indices(self, grad, handle, indices):
+        dense = tf.math.unsorted_segment_sum(grad, indices, handle.shape[0])
+        return self._resource_apply_dense(dense, handle)
+
+
+class AdamWOptimizer(DenseUpdate, tf.compat.v1.train.AdamOptimizer):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2017, arXiv:1711.05101).
 
     Before each update, a kernel w is decayed by learning_rate * weight_decay * w.
@@ -35,7 +46,7 @@ class AdamWOptimizer(tf.compat.v1.train.AdamOptimizer):
             return super()._resource_apply_dense(grad, var)
 
 
-class LARSOptimizer(tf.compat.v1.train.MomentumOptimizer):
+class LARSOptimizer(DenseUpdate, tf.compat.v1.train.MomentumOptimizer):
     """Layer-wise adaptive rate scaling (You, Gitman and Ginsburg 2017, arXiv:1708.03888).
 
     With `g = gradient + weight_decay * w`, the momentum of a kernel w accumulates
@@ -63,7 +74,7 @@ class LARSOptimizer(tf.compat.v1.train.MomentumOptimizer):
         )
 
 
-class LAMBOptimizer(tf.compat.v1.train.AdamOptimizer):
+class LAMBOptimizer(DenseUpdate, tf.compat.v1.train.AdamOptimizer):
     """Layer-wise adaptive moments (You et al. 2019, arXiv:1904.00962, version 5).
 
     With Adam's bias-corrected update u, a kernel w is decreased by

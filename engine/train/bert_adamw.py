@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from engine.train.adamw_lars_lamb import is_decayed
+from engine.train.adamw_lars_lamb import DenseUpdate, is_decayed
 
 
-class BertAdamWOptimizer(tf.compat.v1.train.Optimizer):
+class BertAdamWOptimizer(DenseUpdate, tf.compat.v1.train.Optimizer):
     """Adam without bias correction, with weight decay: BERT's `AdamWeightDecayOptimizer`.
 
     A kernel w with the moments m and v is decreased by
     `learning_rate * (m / (sqrt(v) + epsilon) + weight_decay * w)`. Its slots are `<w>/adam_m` and
     `<w>/adam_v`, so checkpoints of google-research/bert resume here, and converters that skip these
-    names read checkpoints of this optimizer. Gradients must be dense.
+    names read checkpoints of this optimizer.
     """
 
     def __init__(self, learning_rate, weight_decay, beta1, beta2, epsilon):

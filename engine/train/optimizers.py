@@ -16,7 +16,13 @@ from common.errors import UsageError
 from common.messages import did_you_mean
 from common.params import Strings
 from engine.checkpoints import ema
-from engine.train.adamw_lars_lamb import AdamWOptimizer, LAMBOptimizer, LARSOptimizer, is_decayed
+from engine.train.adamw_lars_lamb import (
+    AdamWOptimizer,
+    DenseUpdate,
+    LAMBOptimizer,
+    LARSOptimizer,
+    is_decayed,
+)
 from engine.train.bert_adamw import BertAdamWOptimizer
 from models.layers import device
 
@@ -179,9 +185,9 @@ def compute_gradients(optimizer, loss, params):
     """Returns `[(gradient, variable)]` of the trainable variables; L2 weight decay is included.
 
     Gradients of embeddings stay sparse (`tf.IndexedSlices`); the update is that of the dense
-    gradient (see `_SparseUpdate`) unless `lazy_embeddings` is set. Gradients are dense on a TPU,
-    for its all-reduce; with `_DENSE_OPTIMIZERS`, whose decay and norms need every row; with L2
-    weight decay; and with gradient clipping on several replicas.
+    gradient (see `_SparseUpdate`, `DenseUpdate`) unless `lazy_embeddings` is set. Gradients are
+    dense on a TPU, for its all-reduce; with L2 weight decay; and on several replicas with gradient
+    clipping or with `_DENSE_OPTIMIZERS`, whose decay and norms need every row.
 
     Args:
       optimizer: from `create`, on a TPU inside a CrossShardOptimizer.
@@ -199,11 +205,8 @@ def compute_gradients(optimizer, loss, params):
         loss += params["weight_decay"] * tf.add_n(decayed or [0.0])
     gradients = optimizer.compute_gradients(loss, variables)
     here = device.from_params(params)
-    if not (
-        here.is_tpu
-        or params["optimizer"] in _DENSE_OPTIMIZERS
-        or (params["clip_norm"] and here.num_replicas > 1)
-    ):
+    needs_rows = params["clip_norm"] or params["optimizer"] in _DENSE_OPTIMIZERS
+    if not (here.is_tpu or (needs_rows and here.num_replicas > 1)):
         return gradients
     if params["lazy_embeddings"] and not here.is_tpu:
         raise UsageError(
@@ -334,7 +337,7 @@ def _first_match(factors, name):
     return next(matches, len(factors))
 
 
-class _SparseUpdate:
+class _SparseUpdate(DenseUpdate):
     """Applies sparse gradients: by the dense rule, or with `is_lazy` to the rows of a batch only.
 
     TensorFlow's sparse rules of momentum and rmsprop skip the rows that a batch does not use, so
@@ -345,10 +348,10 @@ class _SparseUpdate:
     is_lazy = False
 
     def _resource_apply_sparse_duplicate_indices(self, grad, handle, indices):
-        if self.is_lazy:  # sums the gradients of each row, then updates it once
-            return super()._resource_apply_sparse_duplicate_indices(grad, handle, indices)
-        gradient = tf.math.unsorted_segment_sum(grad, indices, handle.shape[0])
-        return self._resource_apply_dense(gradient, handle)
+        base = super()
+        if self.is_lazy:  # TensorFlow's method sums the gradients of each row, then updates it once
+            base = super(DenseUpdate, self)
+        return base._resource_apply_sparse_duplicate_indices(grad, handle, indices)
 
 
 class _MomentumOptimizer(_SparseUpdate, tf.compat.v1.train.MomentumOptimizer):

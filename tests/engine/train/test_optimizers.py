@@ -262,6 +262,8 @@ def test_the_gradient_of_an_embedding_stays_sparse(changes):
     "changes",
     [{"optimizer": "sgd"}, {"optimizer": "sgd", "clip_norm": 0.5}, {"optimizer": "adagrad"},
      {"optimizer": "adam"}, {"optimizer": "momentum"}, {"optimizer": "rmsprop"},
+     {"optimizer": "adamw"}, {"optimizer": "bert_adamw", "clip_norm": 0.5},
+     {"optimizer": "lars", "clip_norm": 0.5}, {"optimizer": "lamb"},
      {"optimizer": "adam", "lazy_embeddings": True},
      {"optimizer": "momentum", "lazy_embeddings": True},
      {"optimizer": "rmsprop", "lazy_embeddings": True}],
@@ -302,10 +304,9 @@ def test_a_lazy_update_skips_the_rows_that_a_batch_does_not_use(session, minimiz
 
 @pytest.mark.parametrize(
     "changes",
-    [{"optimizer": "adamw"}, {"optimizer": "bert_adamw"}, {"optimizer": "lars"},
-     {"optimizer": "lamb"}, {"weight_decay": 0.1}, {"use_tpu": True}],
+    [{"weight_decay": 0.1}, {"use_tpu": True}, {"optimizer": "adamw", "use_tpu": True}],
     ids=str,
-)  # fmt: skip
+)
 def test_the_gradient_of_an_embedding_is_dense(changes):
     gradient, _, _ = train_embedding(make_params(**changes), rows=1000, steps=1)
     assert isinstance(gradient, tf.Tensor)

@@ -27,18 +27,21 @@ def is_update(instruction: hlo_pb2.HloInstructionProto) -> bool:
     return instruction.metadata.op_type.startswith("ResourceApply")
 
 
-def extract(path: str, is_part, part_path: str) -> None:
+def extract(path: str, is_part, part_path: str, first: int = 0, stride: int = 1) -> None:
     """Writes a part of the main computation of a step as a program.
 
     Args:
       path: of the step, an unoptimized HloModuleProto.
       is_part: function from an HloInstructionProto to bool.
       part_path: of the HloModuleProto to write.
+      first: of these instructions.
+      stride: every how many of them to take; all parameters and results have to fit in memory.
     """
     module = hlo_table.read(path)
     (main,) = (c for c in module.computations if c.id == module.entry_computation_id)
     everything = {instruction.id: instruction for instruction in main.instructions}
-    part = {i: instruction for i, instruction in everything.items() if is_part(instruction)}
+    chosen = [i for i, instruction in everything.items() if is_part(instruction)]
+    part = {i: everything[i] for i in chosen[first::stride]}
     rest = [instruction for i, instruction in everything.items() if i not in part]
     inputs = {i for instruction in part.values() for i in instruction.operand_ids} - set(part)
     outputs = {i for instruction in rest for i in instruction.operand_ids} & set(part)

@@ -45,9 +45,10 @@ flags.DEFINE_string("tpu_checkout", "", "Checkout of tensorflow/tpu.")
 flags.DEFINE_bool("parts", False, "Whether to compile parts of our step alone, too.")
 
 PARTS = {
-    "forward products": hlo_parts.is_forward_product,
-    "gradient products": hlo_parts.is_gradient_product,
-    "optimizer": hlo_parts.is_update,
+    "forward products": (hlo_parts.is_forward_product, 0, 1),
+    "gradient products, half": (hlo_parts.is_gradient_product, 0, 2),
+    "gradient products, other half": (hlo_parts.is_gradient_product, 1, 2),
+    "optimizer": (hlo_parts.is_update, 0, 1),
 }
 
 BATCH_PER_CORE = {"resnet": 128, "resnet_v1.5": 128, "transformer": 32, "retinanet": 8}
@@ -138,8 +139,8 @@ def main(_):
 
 def _write_parts(path):
     """Writes the HLO of parts of a step; returns `{name: path}`."""
-    for part, is_part in PARTS.items():
-        hlo_parts.extract(path, is_part, f"{path}_{part}")
+    for part, (is_part, first, stride) in PARTS.items():
+        hlo_parts.extract(path, is_part, f"{path}_{part}", first, stride)
     return {f"{part} of ours": f"{path}_{part}" for part in PARTS}
 
 

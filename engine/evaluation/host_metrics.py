@@ -59,13 +59,14 @@ class UpdateHook(tf.estimator.SessionRunHook):
         self._fetches = tf.estimator.SessionRunArgs(kept[0]) if kept else None
 
     def after_create_session(self, session, coord):
-        """Starts again, also when MonitoredSession recovers from an error."""
+        """Starts from the first example, also when MonitoredSession recovers from an error."""
         del session, coord
         if self._fetches:
-            settings, pipeline = self._settings, self._settings.pipeline
-            self.updated = settings.model.host_metrics(settings.params, pipeline)
-            evaluation = settings.evaluation
-            self._examples = pipeline.host_examples(evaluation.split, evaluation.batch_size)
+            settings, evaluation = self._settings, self._settings.evaluation
+            self.updated = settings.model.host_metrics(settings.params, settings.pipeline)
+            self._examples = settings.pipeline.host_examples(
+                evaluation.split, evaluation.batch_size
+            )
 
     def before_run(self, run_context):
         """Fetches the predictions."""
@@ -79,13 +80,13 @@ class UpdateHook(tf.estimator.SessionRunHook):
             return
         predictions, weights = run_values.results
         is_example = weights > 0
-        features, labels = next(self._examples, ({}, ()))
-        if sum(map(len, tf.nest.flatten(features)[:1])) != is_example.sum():
+        examples = next(self._examples, None)
+        if examples is None or len(tf.nest.flatten(examples)[0]) != is_example.sum():
             split = self._settings.evaluation.split
-            raise DataError(f"the batches of an evaluation do not match the examples of '{split}'")
+            raise DataError(f"the evaluation does not match the examples of split '{split}'")
         batch = tf.nest.map_structure(lambda array: array[is_example], predictions)
         for metric in self.updated:
-            metric.update(features, labels, batch)
+            metric.update(*examples, batch)
 
 
 def predict(settings, predict_fn, checkpoint: str) -> Sequence[HostMetric]:

@@ -10,6 +10,8 @@ import run_cpu
 import run_tpu
 from common.errors import UsageError
 from engine.evaluation import host_metrics
+from input_fns import DataError
+from input_fns.ratings_pipeline import RatingsPipeline
 from tests import ratings_data
 from tests.conftest import EMULATED, _runner
 
@@ -74,6 +76,12 @@ def test_one_pass_evaluates_and_predicts(trained, run, monkeypatch):
     two_passes = evaluate()
     assert one_pass.keys() == two_passes.keys()
     assert one_pass["log_loss"] == pytest.approx(two_passes["log_loss"], rel=1e-4)
+
+
+def test_predictions_without_examples_are_an_error(trained, run, monkeypatch):
+    monkeypatch.setattr(RatingsPipeline, "host_examples", lambda *_: iter(()))
+    with pytest.raises(DataError, match="does not match the examples of split 'validation'"):
+        run(trained, "--mode=eval")
 
 
 def test_the_export_scores_ids_and_ranks_all_items(trained, data, eager):

@@ -2,13 +2,15 @@ r"""Fine-tuning speed of BERT beside transformers and tf-models-official, interl
 
     python -m benchmarks.bert_speed --peers_python=peers/bin/python [--sizes=minilm,tiny]
         [--lengths=64,128] [--peers=transformers,official] [--rounds=3] [--steps=10]
+        [--precision=bfloat16]
 
 All sides fine-tune a sentence classifier of the same size on random rows of the same length, with
-dropout 0.1, AdamW and gradient clipping, in float32, with all cores. Peers: `transformers` in
-PyTorch with its defaults (transformers) and with PyTorch's fused AdamW (transformers_fused); the
-encoder of tf-models-official with `Model.fit` (official), with steps_per_execution=5 too
-(official_steps), and with jit_compile too (official_xla). --peers_python is the Python of an
-environment that has them:
+dropout 0.1, AdamW and gradient clipping, with all cores; in float32, or with
+--precision=bfloat16 in mixed precision: `torch.autocast`, Keras' mixed_bfloat16. Peers:
+`transformers` in PyTorch with its defaults (transformers) and with PyTorch's fused AdamW
+(transformers_fused); the encoder of tf-models-official with `Model.fit` (official), with
+steps_per_execution=5 too (official_steps), and with jit_compile too (official_xla). --peers_python
+is the Python of an environment that has them:
 
     python3.11 -m venv peers && peers/bin/pip install tensorflow-cpu==2.15.1 tf-keras==2.15.1 \
         tensorflow-text==2.15.0 tensorflow-hub gin-config scipy torch==2.13.0 transformers==4.46.3
@@ -46,7 +48,7 @@ print(json.dumps(runs.train()["examples_per_second"]))
 ROWS = """
 import json, sys, time
 import numpy as np
-size, batch_size, length, steps, variant = json.loads(sys.argv[1])
+size, batch_size, length, steps, variant, precision = json.loads(sys.argv[1])
 random = np.random.default_rng(0)
 shape = 4 * batch_size, length
 mask = np.arange(length) < random.integers(length // 2, length + 1, [shape[0], 1])
@@ -80,7 +82,9 @@ def train(step):
     chosen = slice(step % 4 * batch_size, (step % 4 + 1) * batch_size)
     input_ids, attention_mask, labels = (array[chosen] for array in arrays)
     optimizer.zero_grad()
-    model(input_ids=input_ids, attention_mask=attention_mask, labels=labels).loss.backward()
+    with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+        loss = model(input_ids=input_ids, attention_mask=attention_mask, labels=labels).loss
+    loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
 
@@ -100,6 +104,8 @@ import tensorflow as tf
 from official.modeling.optimization.legacy_adamw import AdamWeightDecay
 from official.nlp.modeling import networks
 layers = tf.keras.layers
+if precision == "bfloat16":
+    tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
 names = ("input_word_ids", "input_mask", "input_type_ids")
 encoder = networks.BertEncoder(
     vocab_size=30522,
@@ -112,7 +118,7 @@ encoder = networks.BertEncoder(
 )
 inputs = {name: layers.Input([length], dtype="int32", name=name) for name in names}
 pooled = layers.Dropout(0.1)(encoder(inputs)["pooled_output"])
-model = tf.keras.Model(inputs, layers.Dense(2)(pooled))
+model = tf.keras.Model(inputs, layers.Dense(2, dtype="float32")(pooled))
 optimizer = AdamWeightDecay(
     3e-5,
     weight_decay_rate=0.01,
@@ -145,6 +151,7 @@ PEERS = {  # name: (program, variant)
 
 flags.DEFINE_list("sizes", ["minilm", "tiny"], "Sizes of models/text/bert.py.")
 flags.DEFINE_list("lengths", ["64", "128"], "Tokens per row.")
+flags.DEFINE_enum("precision", "float32", ["float32", "bfloat16"], "Precision of all sides.")
 flags.DEFINE_integer("batch_size", 32, "Rows per step.")
 flags.DEFINE_list("peers", list(PEERS), "Peers.")
 flags.DEFINE_string("peers_python", None, "Python with the peers.", required=True)
@@ -178,6 +185,7 @@ def _ours(size, length):
             "--synthetic_task=classification",
             f"--synthetic_text={length}x30522",
             f"--model_dir={model_dir}",
+            f"--precision={flags.FLAGS.precision}",
             f"--train_batch_size={flags.FLAGS.batch_size}",
             f"--train_steps={flags.FLAGS.steps + 1}",
             "--best_metric=",
@@ -187,8 +195,9 @@ def _ours(size, length):
 
 def _peer(name, size, length):
     code, variant = PEERS[name]
-    settings = SIZES[size], flags.FLAGS.batch_size, length, flags.FLAGS.steps, variant
-    return _run(code, json.dumps(settings), python=flags.FLAGS.peers_python)
+    given = flags.FLAGS
+    settings = SIZES[size], given.batch_size, length, given.steps, variant, given.precision
+    return _run(code, json.dumps(settings), python=given.peers_python)
 
 
 def _run(code, *arguments, **options):

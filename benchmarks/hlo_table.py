@@ -29,8 +29,8 @@ import tensorflow as tf
 from engine.cli import resolve_flags, runtime
 runtime.prepare()
 import run_tpu
+from benchmarks import hlo_table
 from tpu.connect import connection, topology
-from tpu.check import graph_builder, hlo
 from engine.cli.flags import FLAGS
 path, slice_name, mode, *arguments = sys.argv[1:]
 arguments += ["--dataset=synthetic", "--eval_split=test", "--best_metric=", "--model_dir=none"]
@@ -41,9 +41,7 @@ resolver = tf.distribute.cluster_resolver.TPUClusterResolver("local")
 estimator = run_tpu.build_estimator(settings, state, connection.Connection(found, resolver))
 input_fns = run_tpu.build_input_fns(settings)
 input_fn = input_fns.train(0) if mode == "train" else input_fns.evaluate
-step = graph_builder.build_step(estimator, input_fn, mode, found, True)
-with open(path, "wb") as file:
-    file.write(hlo.lower(*step))
+hlo_table.lower(path, estimator, input_fn, mode, found)
 print("null")
 """
 
@@ -75,7 +73,20 @@ def write_step(path: str, slice_name: str, model_fn, input_fn, batch_per_core: i
         params=params,
         train_batch_size=batch_per_core * found.num_cores,
     )
-    step = graph_builder.build_step(estimator, input_fn, "train", found, True)
+    lower(path, estimator, input_fn, "train", found)
+
+
+def lower(path: str, estimator, input_fn, mode: str, found: Topology) -> None:
+    """Writes the unoptimized program of a step of a TPUEstimator.
+
+    Args:
+      path: of the HloModuleProto to write.
+      estimator: the TPUEstimator.
+      input_fn: of the step.
+      mode: "train" or "eval".
+      found: the slice.
+    """
+    step = graph_builder.build_step(estimator, input_fn, mode, found, True)
     with open(path, "wb") as file:
         file.write(hlo.lower(*step))
 

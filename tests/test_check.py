@@ -170,7 +170,7 @@ def test_check_needs_tpu_topology(run_tpu_in, tmp_path):
 
 def test_check_mode_is_for_run_tpu_only(run_in, tmp_path):
     with pytest.raises(UsageError, match=r"--mode=check is only available in run_tpu\.py"):
-        run_in(tmp_path, "--mode=check")
+        run_in(tmp_path, "--mode=check", "--tpu_topology=v3-8")
 
 
 def test_exit_status_is_1_on_errors(check):

@@ -17,6 +17,9 @@ from engine.cli import startup, tensorflow_import
 if __name__ == "__main__":
     # Before TensorFlow is imported, which takes seconds: a wrong flag fails at once.
     startup.start(sys.argv, __doc__, "engine.cli.prepare_data_flags")
+    from engine.cli import prepare_data_flags
+
+    startup.check(prepare_data_flags.check_files)
     tensorflow_import.import_tensorflow()
 
 if __name__ != "__mp_main__":  # worker processes of a converter do not need these

@@ -11,6 +11,9 @@ from engine.cli import startup, supervisor, tensorflow_import
 if __name__ == "__main__":
     # Parse flags before the import of TensorFlow, which takes seconds.
     flag_values = startup.start(sys.argv, __doc__, "engine.cli.flags", "engine.cli.cpu_flags")
+    from engine.cli import early_checks
+
+    startup.check(early_checks.check)
     supervisor.start(sys.argv, flag_values)
     tensorflow_import.import_tensorflow()
 

@@ -11,8 +11,12 @@ from engine.cli import startup, supervisor, tensorflow_import
 if __name__ == "__main__":
     # Parse flags before the import of TensorFlow, which takes seconds.
     flag_values = startup.start(sys.argv, __doc__, "engine.cli.flags", "tpu.connect.flags")
+    from engine.cli import early_checks
     from tpu.connect.flags import restart_flags
 
+    # With a TPU, `connection.connect` reports all that is wrong with it and with local paths.
+    if flag_values.mode == "check" or flag_values.tpu == "emulator":
+        startup.check(early_checks.check)
     supervisor.start(sys.argv, flag_values, restart_flags())
     tensorflow_import.import_tensorflow()
 

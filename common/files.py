@@ -1,4 +1,7 @@
-"""Atomic writes, copies and reads of files, local or gs://."""
+"""Atomic writes, copies and reads of files, local or gs://.
+
+Imports TensorFlow for remote files only: that takes seconds.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,6 @@ import os
 import re
 import secrets
 import time
-
-import tensorflow as tf
 
 from common import folders
 from common.errors import UsageError
@@ -65,15 +66,22 @@ def read_text(path: str, max_bytes: int = 2**26) -> str:
     Raises:
       ValueError: `path` is a folder, a pipe or a device, is larger than `max_bytes`, or is not
         UTF-8.
-      OSError, OpError: the file is missing or cannot be read.
+      FileNotFoundError: the file is missing.
+      OSError, OpError: it cannot be read.
     """
     if not folders.is_file(path, or_missing=True):
         raise ValueError(f"{path} is not a file")
-    with tf.io.gfile.GFile(path, "rb") as file:
+    if not folders.exists(path):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    with _open_bytes(path) as file:
         content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
         raise ValueError(f"{path} is larger than {max_bytes} bytes")
     return content.decode()
+
+
+def _open_bytes(path):
+    return folders.gfile().GFile(path, "rb") if folders.is_remote(path) else open(path, "rb")
 
 
 def sync_folder(folder: str) -> None:
@@ -90,9 +98,9 @@ def sync_folder(folder: str) -> None:
 def copy(source: str, path: str) -> None:
     """Copies a file atomically, local or gs://."""
     if folders.is_remote(path):
-        tf.io.gfile.copy(source, path, overwrite=True)  # an object appears when it is complete
+        folders.gfile().copy(source, path, overwrite=True)  # an object appears when it is complete
         return
-    with tf.io.gfile.GFile(source, "rb") as old, atomic_write(path, "wb") as new:
+    with _open_bytes(source) as old, atomic_write(path, "wb") as new:
         while chunk := old.read(2**24):
             new.write(chunk)
 
@@ -115,7 +123,7 @@ def require_writable(flag: str, directory: str) -> None:
             while not os.path.lexists(existing or "."):
                 existing = os.path.dirname(existing.rstrip("/"))
             _require_local(existing or ".")
-    except (OSError, tf.errors.OpError) as error:
+    except folders.errors(directory) as error:
         problem = getattr(error, "message", None) or error
         raise UsageError(f"--{flag}={directory} cannot be written: {problem}") from error
 
@@ -132,9 +140,9 @@ def _require_local(folder):
 
 
 def _write_and_remove(path):
-    with tf.io.gfile.GFile(path, "w") as file:
+    with folders.gfile().GFile(path, "w") as file:
         file.write("")
-    tf.io.gfile.remove(path)
+    folders.gfile().remove(path)
 
 
 def remove_leftovers(folder: str, name: str = "") -> None:
@@ -148,13 +156,12 @@ def remove_leftovers(folder: str, name: str = "") -> None:
       name: remove only temporary files of this file name; "" for all.
     """
     remove = _remove_if_old if folders.is_remote(folder) else _remove_if_unlocked
-    names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
-    for partial in filter(_PARTIAL.fullmatch, names):
+    for partial in filter(_PARTIAL.fullmatch, folders.names(folder)):
         if name and not partial.startswith(f"{name}.partial-"):
             continue
         path = os.path.join(folder, partial)
         # Another process may have removed or renamed it.
-        with contextlib.suppress(OSError, tf.errors.OpError):
+        with contextlib.suppress(*folders.errors(folder)):
             remove(path)
 
 
@@ -165,8 +172,8 @@ def _remove_if_unlocked(path):
 
 
 def _remove_if_old(path):
-    if time.time() - tf.io.gfile.stat(path).mtime_nsec / 1e9 > _OLD_SECONDS:
-        tf.io.gfile.remove(path)
+    if time.time() - folders.gfile().stat(path).mtime_nsec / 1e9 > _OLD_SECONDS:
+        folders.gfile().remove(path)
 
 
 @contextlib.contextmanager
@@ -185,12 +192,12 @@ def _locked(partial, mode):
 
 @contextlib.contextmanager
 def _remote_write(path, partial, mode):
-    tf.io.gfile.makedirs(os.path.dirname(path))
+    folders.gfile().makedirs(os.path.dirname(path))
     try:
-        with tf.io.gfile.GFile(partial, mode) as file:
+        with folders.gfile().GFile(partial, mode) as file:
             yield file
     except BaseException:
-        if tf.io.gfile.exists(partial):
-            tf.io.gfile.remove(partial)
+        if folders.gfile().exists(partial):
+            folders.gfile().remove(partial)
         raise
-    tf.io.gfile.rename(partial, path, overwrite=True)
+    folders.gfile().rename(partial, path, overwrite=True)

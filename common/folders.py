@@ -1,6 +1,7 @@
 """Lists folders, local or gs://, including names that are not UTF-8 and symlink cycles.
 
-TensorFlow's functions fail on such names and follow symlink cycles forever.
+TensorFlow's functions fail on such names and follow symlink cycles forever. They are imported for
+remote folders only: that takes seconds.
 """
 
 from __future__ import annotations
@@ -8,9 +9,23 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-import tensorflow as tf
-
 from common.names import is_remote
+
+
+def gfile():
+    """Returns `tf.io.gfile`."""
+    import tensorflow as tf
+
+    return tf.io.gfile
+
+
+def errors(path: str) -> tuple[type[Exception], ...]:
+    """Returns the exceptions that a function on files raises for `path`."""
+    if not is_remote(path):
+        return (OSError,)
+    import tensorflow as tf
+
+    return OSError, tf.errors.OpError
 
 
 def names(folder: str) -> list[str]:
@@ -19,14 +34,14 @@ def names(folder: str) -> list[str]:
     Bytes that are not UTF-8 become lone surrogates, as in `os.listdir`.
     """
     if is_remote(folder):
-        there = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+        there = gfile().listdir(folder) if gfile().isdir(folder) else []
         return sorted(name.rstrip("/") for name in there)
     return sorted(os.listdir(folder or ".")) if os.path.isdir(folder or ".") else []
 
 
 def is_folder(path: str) -> bool:
     """Returns True for a folder or a link to a folder."""
-    return tf.io.gfile.isdir(path) if is_remote(path) else os.path.isdir(path)
+    return gfile().isdir(path) if is_remote(path) else os.path.isdir(path)
 
 
 def is_file(path: str, or_missing: bool = False) -> bool:
@@ -37,10 +52,20 @@ def is_file(path: str, or_missing: bool = False) -> bool:
       or_missing: the result for a path that does not exist.
     """
     if is_remote(path):
-        if tf.io.gfile.isdir(path):
+        if gfile().isdir(path):
             return False
-        return or_missing or tf.io.gfile.exists(path)
+        return or_missing or gfile().exists(path)
     return os.path.isfile(path) or (or_missing and not os.path.lexists(path))
+
+
+def exists(path: str) -> bool:
+    """Returns True for a file, a folder, or a link to one."""
+    return gfile().exists(path) if is_remote(path) else os.path.exists(path)
+
+
+def num_bytes(path: str) -> int:
+    """Returns the size of a file."""
+    return gfile().stat(path).length if is_remote(path) else os.stat(path).st_size
 
 
 def identity(path: str) -> object:
@@ -64,7 +89,7 @@ def files(folder: str, visited: set[object]) -> Iterator[str]:
       visited: identities of folders to skip; the function adds the folders that it visits.
     """
     if is_remote(folder):
-        for path, _, found in tf.io.gfile.walk(folder):
+        for path, _, found in gfile().walk(folder):
             yield from (os.path.join(path, name) for name in sorted(found))
         return
     waiting = [folder]

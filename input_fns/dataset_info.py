@@ -7,8 +7,6 @@ import os
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import tensorflow as tf
-
 from common import files, folders
 from input_fns import DataError, dataset_json
 from input_fns.dataset_json import FORMAT, to_json
@@ -186,7 +184,7 @@ def load(
       DataError: the folder or its `dataset.json` is missing, belongs to another data set, or names
         a shard that is missing or has another size or checksum.
     """
-    if not tf.io.gfile.exists(data_dir):
+    if not folders.exists(data_dir):
         raise DataError(f"--data_dir={data_dir} does not exist; make it with {_recipe(name)}")
     if not exists(data_dir):
         raise DataError(
@@ -234,11 +232,11 @@ def find_file_problem(dataset: DatasetInfo, shard: ShardInfo, any_size: bool = F
     path = dataset.path(shard)
     if not shard.is_named_by_content:
         return f"{shard.name} is not the name of records with crc32 {shard.crc32:08x}"
-    if not tf.io.gfile.exists(path):
+    if not folders.exists(path):
         return f"{shard.name} is missing"
     if not folders.is_remote(path) and not folders.is_file(path):
         return f"{shard.name} is not a file"
-    size = tf.io.gfile.stat(path).length
+    size = folders.num_bytes(path)
     if size != shard.num_bytes and not any_size:
         return f"{shard.name} has {size} bytes instead of {shard.num_bytes}"
     return None
@@ -246,7 +244,7 @@ def find_file_problem(dataset: DatasetInfo, shard: ShardInfo, any_size: bool = F
 
 def exists(data_dir: str) -> bool:
     """Whether `data_dir` holds a complete data set."""
-    return tf.io.gfile.exists(os.path.join(data_dir, FILE_NAME))
+    return folders.exists(os.path.join(data_dir, FILE_NAME))
 
 
 def read(data_dir: str) -> DatasetInfo:
@@ -258,7 +256,7 @@ def read(data_dir: str) -> DatasetInfo:
     path = os.path.join(data_dir, FILE_NAME)
     try:
         return DatasetInfo(data_dir=data_dir, **dataset_json.parse(files.read_text(path)))
-    except tf.errors.NotFoundError as error:
+    except FileNotFoundError as error:
         raise DataError(f"{path} is not there: prepare_data.py writes one") from error
     except ValueError as error:
         raise DataError(f"{path} is not a {FILE_NAME} of prepare_data.py: {error}") from error

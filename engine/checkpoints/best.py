@@ -18,8 +18,8 @@ import tensorflow as tf
 from common import files
 from common.errors import UsageError
 from engine.checkpoints import checkpoint_files, verify
+from engine.checkpoints.checkpoint_files import BEST_DIR
 
-BEST_DIR = "best"
 _FILE = "best.json"
 # Metrics to minimize; all others are maximized.
 _SMALLER_IS_BETTER = re.compile(

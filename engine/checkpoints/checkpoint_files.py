@@ -5,27 +5,20 @@ from __future__ import annotations
 import os
 import re
 
-from common.names import is_remote
+from common import folders
+from common.errors import UsageError
+
+BEST_DIR = "best"
 
 _FILE = re.compile(r"(?P<name>.+)\.(?P<part>index|meta|data-\d{5}-of-\d{5})")
 # A checkpoint that training saved; others, such as published ones, may have any name.
 _TRAINING_NAME = re.compile(r"model\.ckpt-(\d{1,18})")
 
 
-def list_names(folder: str) -> list[str]:
-    """Returns the names in a local or remote folder; [] if it is missing."""
-    if not is_remote(folder):
-        return os.listdir(folder) if os.path.isdir(folder) else []
-    import tensorflow as tf  # takes seconds; the supervisor does without it
-
-    names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
-    return [name.rstrip("/") for name in names]
-
-
 def list_parts(folder: str) -> dict[str, set[str]]:
     """Returns `{name: {"index", "meta", "data-..."}}` of the checkpoints in `folder`."""
     found = {}
-    for match in filter(None, map(_FILE.fullmatch, list_names(folder))):
+    for match in filter(None, map(_FILE.fullmatch, folders.names(folder))):
         found.setdefault(match["name"], set()).add(match["part"])
     return found
 
@@ -44,6 +37,25 @@ def list_paths(folder: str) -> list[str]:
     found = [name for name, parts in list_parts(folder).items() if "index" in parts]
     found.sort(key=lambda name: (step_from_name(name), name))
     return [os.path.join(folder, name) for name in found]
+
+
+def is_there(path: str) -> bool:
+    """Returns True for a checkpoint or a folder that has one, valid or not."""
+    return bool(list_paths(path)) if folders.is_folder(path) else folders.exists(f"{path}.index")
+
+
+def folder_or_path(model_dir: str, which: str) -> str:
+    """Returns the folder of the checkpoints "latest" or "best"; any other `which` is a path."""
+    return {"latest": model_dir, "best": os.path.join(model_dir, BEST_DIR)}.get(which, which)
+
+
+def not_found(model_dir: str, which: str) -> UsageError:
+    """Returns the error for a missing checkpoint `which`; see `find.find_checkpoint`."""
+    hint = "train with --best_metric to keep one"
+    if which != "best":
+        hint = ", ".join(list_paths(model_dir))
+    message = f"no checkpoint in {folder_or_path(model_dir, which)}"
+    return UsageError(f"{message} ({hint})" if hint else message)
 
 
 def list_files(checkpoint: str) -> list[str]:

@@ -12,7 +12,6 @@ import tensorflow as tf
 from common.errors import UsageError
 from common.names import is_remote
 from engine.checkpoints import averaging, best, checkpoint_files, verify
-from engine.checkpoints.best import BEST_DIR
 
 _POLL_SECS = 1.0
 
@@ -30,14 +29,12 @@ def find_checkpoint(model_dir: str, which: str) -> str:
     """
     if which.startswith("average:"):
         return averaging.average_newest(model_dir, which.partition(":")[2])
-    folder = {"latest": model_dir, "best": os.path.join(model_dir, BEST_DIR)}.get(which, which)
-    path = best.find_best(model_dir) if which == "best" else find_in(folder)
+    if which == "best":
+        path = best.find_best(model_dir)
+    else:
+        path = find_in(checkpoint_files.folder_or_path(model_dir, which))
     if path is None:
-        hint = "train with --best_metric to keep one"
-        if which != "best":
-            hint = ", ".join(checkpoint_files.list_paths(model_dir))
-        message = f"no checkpoint in {folder}"
-        raise UsageError(f"{message} ({hint})" if hint else message)
+        raise checkpoint_files.not_found(model_dir, which)
     return path
 
 
@@ -105,7 +102,10 @@ def folder_label(model_dir: str, checkpoint: str) -> str:
     must not replace those of the checkpoint of `model_dir` with the same global step.
     """
     folder = _absolute(os.path.dirname(checkpoint))
-    if folder in (_absolute(model_dir), _absolute(os.path.join(model_dir, BEST_DIR))):
+    if folder in (
+        _absolute(model_dir),
+        _absolute(checkpoint_files.folder_or_path(model_dir, "best")),
+    ):
         return ""
     return os.path.basename(folder)
 

@@ -72,7 +72,7 @@ def recover(model_dir: str, keep_checkpoint_max: int = 0) -> str | None:
         print(f"resuming from {valid}")
     for step in interrupted:  # data files without a readable index are useless
         _remove(checkpoint_files.path_for_step(model_dir, step))
-    for name in filter(_LEFTOVER.fullmatch, checkpoint_files.list_names(model_dir)):
+    for name in filter(_LEFTOVER.fullmatch, folders.names(model_dir)):
         path = os.path.join(model_dir, name)
         (tf.io.gfile.rmtree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)
     if valid is not None:

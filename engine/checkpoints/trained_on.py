@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from common import files
+from common import files, folders
 from common.errors import UsageError
 from input_fns.pipeline import Pipeline
 
@@ -45,7 +45,7 @@ class TrainedOnHook(tf.estimator.SessionRunHook):
     def begin(self):
         """Writes the file after the graph has been built and checked."""
         path = os.path.join(self._model_dir, FILE_NAME)
-        if not tf.io.gfile.exists(path):
+        if not folders.exists(path):
             record = {"data_set": self._pipeline.data.name, **properties(self._pipeline)}
             with files.atomic_write(path) as file:
                 file.write(json.dumps(record, indent=1) + "\n")
@@ -128,8 +128,9 @@ def _list(names):
 def _read(folder):
     """Returns the contents of trained_on.json in `folder`; None if it is missing."""
     path = os.path.join(folder, FILE_NAME)
-    if not tf.io.gfile.exists(path):
+    if not folders.exists(path):
         return None
+    invalid = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
     try:
         record = json.loads(files.read_text(path))
         is_valid = (
@@ -138,7 +139,7 @@ def _read(folder):
             and all(len(feature) >= 1 for feature in record["features"].values())
             and all(isinstance(checksum, str) for checksum in record["assets"])
         )
-    except (tf.errors.OpError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (*folders.errors(path), *invalid):
         is_valid = False
     if not is_valid:
         raise UsageError(

@@ -471,6 +471,17 @@ def paths() -> dict[str, str]:
     return given
 
 
+def splits_read(is_evaluator: bool = False) -> list[str]:
+    """Returns the splits that the mode reads.
+
+    Args:
+      is_evaluator: True for the evaluator of a cluster, which evaluates in --mode=train, too.
+    """
+    trains = FLAGS.mode in (*TRAINING_MODES, "check")
+    evaluates = (FLAGS.mode != "train" or is_evaluator) and not FLAGS.input
+    return [FLAGS.train_split] * trains + [FLAGS.eval_split] * evaluates
+
+
 def evaluates() -> bool:
     """Returns True if the mode evaluates or predicts."""
     return FLAGS.mode in _EVALUATING_MODES or (FLAGS.mode == "export" and FLAGS.export_check)

@@ -12,7 +12,8 @@ import tensorflow as tf
 
 from common.errors import UsageError
 from engine.checkpoints import find
-from engine.checkpoints.best import BEST_DIR, BestCheckpoint
+from engine.checkpoints.best import BestCheckpoint
+from engine.checkpoints.checkpoint_files import BEST_DIR
 from engine.cli import run_errors
 from engine.distribute import tf_config
 from engine.evaluation import class_maps, host_metrics, predictions

@@ -395,3 +395,21 @@ def _check_source(values):
             f"--name={values['name']} has a colon, which --dataset of run_*.py takes for a function"
         )
     return True
+
+
+def check_files() -> None:
+    """Checks the local files that flags name; the rest of the program checks their contents.
+
+    Raises:
+      DataError: --source is missing, or in --mode=inspect the data set.
+    """
+    from input_fns import dataset_info  # imports NumPy, which `--help` does not need
+
+    if names.is_remote(FLAGS.data_dir):
+        return
+    if FLAGS.mode == "inspect":
+        dataset_info.read(FLAGS.data_dir)
+        return
+    reads_source = FLAGS.overwrite or not dataset_info.exists(FLAGS.data_dir)
+    if reads_source and not names.is_remote(FLAGS.source):
+        convert.check_source(FLAGS.dataset, FLAGS.source)

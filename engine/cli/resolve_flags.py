@@ -12,8 +12,15 @@ from common.errors import UsageError
 from common.strict_flags import MAX_INTEGER
 from engine.checkpoints import find, recovery, trained_on, warm_start
 from engine.checkpoints.model_dir_lock import BEST_LOCK, TRAIN_LOCK, ModelDirLock
-from engine.cli import hparams, pipelines, startup
-from engine.cli.flags import FLAGS, TRAINING_MODES, as_flagfile, batch_sizes, is_own_dataset
+from engine.cli import early_checks, hparams, pipelines, startup
+from engine.cli.flags import (
+    FLAGS,
+    TRAINING_MODES,
+    as_flagfile,
+    batch_sizes,
+    is_own_dataset,
+    splits_read,
+)
 from engine.distribute.tf_config import Task
 from engine.evaluation import class_maps, host_metrics, predictions
 from engine.evaluation.file_input import AudioInput, ImageInput
@@ -76,9 +83,7 @@ def resolve(
 def _resolve(iterations_per_loop, use_tpu, task, lock):
     model = registry.find(FLAGS.model)
     is_training = FLAGS.mode in TRAINING_MODES
-    evaluates = FLAGS.mode != "train" or task.type == "evaluator"
-    splits = [FLAGS.train_split] if is_training or FLAGS.mode == "check" else []
-    splits += [FLAGS.eval_split] if evaluates and not FLAGS.input else []
+    splits = splits_read(is_evaluator=task.type == "evaluator")
     requested = None
     # The function of a custom data set takes the hyperparameters, the pipeline of ratings one.
     if is_own_dataset(FLAGS.dataset) or "num_negatives" in model.default_params():
@@ -105,7 +110,7 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
     if use_tpu:
         tpu_embeddings.check(model, params)
     for split in splits:
-        _check_split(dataset, split)
+        early_checks.check_split(dataset, split)
     predicts_split = FLAGS.mode == "predict" and not FLAGS.input
     has_files = predicts_split and host_metrics.has_files(model, params, pipeline)
     _check_prediction(pipeline, has_files)
@@ -163,17 +168,6 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
     _check_memory(settings)
     _check_folders(settings)
     return settings
-
-
-def _check_split(dataset, name):
-    if not dataset.split(name).has_labels and FLAGS.mode not in ("predict", "export"):
-        labelled = [other for other, split in dataset.splits.items() if split.has_labels]
-        flag = "train_split" if name == FLAGS.train_split else "eval_split"
-        raise UsageError(
-            f"--{flag}={name}: this split of {dataset.name} has no labels, which --mode="
-            f"{FLAGS.mode} needs; it can be predicted only. Splits with labels: "
-            f"{', '.join(labelled) or 'none'}"
-        )
 
 
 def _lock(task):

@@ -7,6 +7,7 @@ TensorFlow, which takes seconds.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.metadata
 import os
@@ -96,6 +97,12 @@ def start(argv: list[str], doc: str, *flags_modules: str):
     return flag_values
 
 
+def check(function: Callable[[], None]) -> None:
+    """Runs a check before the import of TensorFlow; its error exits as one of `run` does."""
+    with _one_line_errors():
+        function()
+
+
 def run(main: Callable[[], None], *multiline_errors: type[Exception]) -> None:
     """Runs `main`; prints expected errors as one line and exits.
 
@@ -108,9 +115,15 @@ def run(main: Callable[[], None], *multiline_errors: type[Exception]) -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
+    with _one_line_errors(*multiline_errors):
         main()
         standard_streams.finish()
+
+
+@contextlib.contextmanager
+def _one_line_errors(*multiline_errors):
+    try:
+        yield
     except multiline_errors as error:
         _exit(error, str(error).splitlines())
     except (UsageError, DataError, ModelError) as error:

@@ -6,7 +6,9 @@ import dataclasses
 import importlib
 from collections.abc import Mapping
 
+from common import folders
 from common.constants import ANNOTATION_TASKS
+from input_fns import DataError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,6 +191,14 @@ def users_of(flag: str) -> list[str]:
     return [name for name, source in sources.items() if flag in (*source.needs, *source.takes)]
 
 
+def check_source(dataset: str, path: str | None) -> None:
+    """Raises `DataError` if a data set needs --source and `path` is not a folder and not a file."""
+    if "source" not in source_of(dataset).needs:
+        return
+    if not (folders.is_folder(path) or folders.is_file(path)):
+        raise DataError(f"--source={path} is not a folder and not a file")
+
+
 def read(options, progress=lambda line: None, function=None):
     """Reads the raw data set that `source.Options` describe, and holds out splits of "train".
 
@@ -204,15 +214,10 @@ def read(options, progress=lambda line: None, function=None):
       DataError: a file or an option is missing or invalid.
     """
     # Imported here: the flags of prepare_data.py read `SOURCES` without TensorFlow.
-    from common import folders
-    from input_fns import DataError
     from input_fns.convert import holdout
 
+    check_source(options.dataset, options.source)
     source = source_of(options.dataset)
-    if source.encoder and not (
-        folders.is_folder(options.source) or folders.is_file(options.source)
-    ):
-        raise DataError(f"--source={options.source} is not a folder and not a file")
     module = importlib.import_module(f"input_fns.convert.{source.module}")
     raw = module.read(function, options) if source is _CUSTOM else module.read(options)
     splits = raw.splits if source.holds_out else holdout.hold_out(raw.splits, options)

@@ -153,6 +153,7 @@ def test_two_files_and_an_unknown_extension(tmp_path):
     ratings_data.write(tmp_path, ROWS, "ratings.dat", "::")
     with pytest.raises(DataError, match=r"has ratings.dat, u.data: name one of them"):
         read(tmp_path)
+    (tmp_path / "u.item").touch()
     with pytest.raises(DataError, match=r"a file that ends in .data, .tsv"):
         read(tmp_path / "u.item")
 

@@ -1,0 +1,86 @@
+"""Checks of local files that flags name, before the import of TensorFlow, which takes seconds.
+
+They are those of `resolve_flags` that need no TensorFlow. It repeats them, and checks the rest:
+gs://, the model and its hyperparameters, the contents of files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from common import files, folders
+from common.errors import UsageError
+from common.names import is_remote
+from engine.checkpoints import checkpoint_files
+from engine.cli.flags import FLAGS, TRAINING_MODES, is_own_dataset, splits_read
+from input_fns import dataset_info
+from input_fns.dataset_info import DatasetInfo
+
+
+def check() -> None:
+    """Checks the data set and the checkpoints.
+
+    Raises:
+      UsageError, DataError: one is missing, or the data set is another one or lacks a split.
+    """
+    is_prepared = FLAGS.dataset != "synthetic" and not is_own_dataset(FLAGS.dataset)
+    if is_prepared and not is_remote(FLAGS.data_dir):
+        splits = splits_read()
+        data = load_data_set(splits)
+        for split in splits:
+            check_split(data, split)
+    if is_remote(FLAGS.model_dir):
+        return
+    _check_checkpoints()
+    if FLAGS.mode in TRAINING_MODES and not folders.exists(FLAGS.model_dir):
+        files.require_writable("model_dir", FLAGS.model_dir)
+
+
+def load_data_set(splits: Sequence[str]) -> DatasetInfo:
+    """Returns the data set in --data_dir.
+
+    Args:
+      splits: splits that will be read; their shards must exist.
+
+    Raises:
+      DataError: it is missing or broken, or is not --dataset.
+    """
+    repaired_split = FLAGS.train_split if FLAGS.skip_bad_records else ""
+    return dataset_info.load(FLAGS.data_dir, FLAGS.dataset, splits, repaired_split)
+
+
+def check_split(data: DatasetInfo, name: str) -> None:
+    """Checks that a split has examples, and labels if the mode needs them.
+
+    Raises:
+      DataError: it is missing or empty.
+      UsageError: it has no labels.
+    """
+    if data.split(name).has_labels or FLAGS.mode in ("predict", "export"):
+        return
+    labelled = [other for other, split in data.splits.items() if split.has_labels]
+    flag = "train_split" if name == FLAGS.train_split else "eval_split"
+    raise UsageError(
+        f"--{flag}={name}: this split of {data.name} has no labels, which --mode="
+        f"{FLAGS.mode} needs; it can be predicted only. Splits with labels: "
+        f"{', '.join(labelled) or 'none'}"
+    )
+
+
+def _check_checkpoints():
+    if FLAGS.mode in ("eval", "predict", "export"):
+        _check_checkpoint(FLAGS.model_dir, FLAGS.checkpoint)
+    path = FLAGS.warm_start_from
+    if FLAGS.mode not in TRAINING_MODES or not path or is_remote(path):
+        return
+    # With a checkpoint in model_dir the training resumes, and the flag is ignored.
+    if not checkpoint_files.list_paths(FLAGS.model_dir) and not checkpoint_files.is_there(path):
+        raise UsageError(f"--warm_start_from: no checkpoint in {path}")
+
+
+def _check_checkpoint(model_dir, which):
+    path = checkpoint_files.folder_or_path(model_dir, which)
+    if which.startswith("average:") or is_remote(path):
+        return
+    if not checkpoint_files.is_there(path):
+        raise checkpoint_files.not_found(model_dir, which)

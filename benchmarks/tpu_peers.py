@@ -2,7 +2,7 @@
 
     python -m benchmarks.tpu_peers [--steps=resnet,transformer] [--topologies=v2-8,v3-8]
         [--flax_python=flax/bin/python] [--official_python=official/bin/python]
-        [--tpu_checkout=DIR] [--parts]
+        [--tpu_checkout=DIR] [--flax_checkout=DIR] [--parts]
 
 All steps are in bfloat16:
 
@@ -10,7 +10,10 @@ All steps are in bfloat16:
                  also in Flax with --flax_python (`flax_resnet`)
     resnet_v1.5  configs/imagenet_resnet50.cfg without label smoothing and `resnet_main.py` of
                  tensorflow/tpu in --tpu_checkout (`tensorflow_tpu_resnet`), 128 images per core
-    transformer  configs/wmt14_base.cfg and Keras layers, 32 rows of 128 tokens per core, Adam
+    transformer  configs/wmt14_base.cfg and Keras layers, 32 rows of 128 tokens per core, Adam; also
+                 tf-models-official in --official_python (`official_transformer`) and the WMT
+                 example of --flax_checkout with --flax_python (`flax_transformer`). Only ours, the
+                 Keras layers and Flax know packed rows.
     retinanet    configs/coco_retinanet_r50_v3-8.cfg and the same network of tf-models-official in
                  --official_python (`detection_speed`), 8 images of 640x640 per core. Our step
                  assigns boxes to anchors, tf-models-official does it on the host and has no
@@ -39,7 +42,8 @@ from tpu.connect import topology
 
 flags.DEFINE_list("steps", ["resnet", "transformer"], "Networks.")
 flags.DEFINE_list("topologies", ["v2-8", "v3-8"], "Slices to compile for.")
-flags.DEFINE_string("flax_python", "", "Python with Flax (flax_resnet.py).")
+flags.DEFINE_string("flax_python", "", "Python with Flax (flax_resnet.py, flax_transformer.py).")
+flags.DEFINE_string("flax_checkout", "", "Checkout of google/flax.")
 flags.DEFINE_string("official_python", "", "Python with tf-models-official (detection_speed.py).")
 flags.DEFINE_string("tpu_checkout", "", "Checkout of tensorflow/tpu.")
 flags.DEFINE_bool("parts", False, "Whether to compile parts of our step alone, too.")
@@ -113,10 +117,14 @@ print("null")
 OFFICIAL = """
 import sys
 import tensorflow as tf
-from benchmarks import official_retinanet
-path, = sys.argv[1:]
+path, network = sys.argv[1:]
 tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
-step, specs = official_retinanet.build_step(8, 640, 80, tf.bfloat16, jit_compile=True)
+if network == "retinanet":
+    from benchmarks import official_retinanet
+    step, specs = official_retinanet.build_step(8, 640, 80, tf.bfloat16, jit_compile=True)
+else:
+    from benchmarks import official_transformer
+    step, specs = official_transformer.build_step(32, 128, 32768)
 with open(path, "wb") as file:
     file.write(step.experimental_get_compiler_ir(*specs)(stage="hlo_serialized"))
 print("null")
@@ -152,18 +160,22 @@ def _write_peers(network, folder):
         arguments = path, flags.FLAGS.topologies[0], flags.FLAGS.tpu_checkout
         subprocess.run([sys.executable, "-m", module, *arguments], cwd=ROOT, check=True)
         return {"tensorflow/tpu": path}
-    if network == "retinanet":
-        official = os.path.join(folder, "retinanet_official")
-        run_python(OFFICIAL, official, python=flags.FLAGS.official_python)
-        return {"tf-models-official": official}
-    keras = os.path.join(folder, f"{network}_keras")
-    run_python(KERAS, keras, network)
-    if network != "resnet" or not flags.FLAGS.flax_python:
-        return {"Keras": keras}
-    flax = os.path.join(folder, f"{network}_flax")
-    script = ROOT / "benchmarks" / "flax_resnet.py"
-    subprocess.run([flags.FLAGS.flax_python, script, flax], check=True)
-    return {"Keras": keras, "Flax": flax}
+    peers, given = {}, flags.FLAGS
+    if network != "retinanet":
+        peers["Keras"] = os.path.join(folder, f"{network}_keras")
+        run_python(KERAS, peers["Keras"], network)
+    if network != "resnet" and given.official_python:
+        peers["tf-models-official"] = os.path.join(folder, f"{network}_official")
+        run_python(OFFICIAL, peers["tf-models-official"], network, python=given.official_python)
+    scripts = {"resnet": ("flax_resnet.py",)}
+    if given.flax_checkout:
+        scripts["transformer"] = "flax_transformer.py", given.flax_checkout
+    if network in scripts and given.flax_python:
+        peers["Flax"] = os.path.join(folder, f"{network}_flax")
+        script, *more = scripts[network]
+        script = ROOT / "benchmarks" / script
+        subprocess.run([given.flax_python, script, peers["Flax"], *more], check=True)
+    return peers
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Speech from WAV files to an export: run_cpu.py, run_tpu.py, serving."""
 
+import functools
 import json
 
 import numpy as np
@@ -82,8 +83,13 @@ def exports(trained):
     }
 
 
+@functools.lru_cache
+def _load(path):
+    return tf.saved_model.load(path)
+
+
 def served(exported, signature, **inputs):
-    answer = tf.saved_model.load(exported.path).signatures[signature]
+    answer = _load(exported.path).signatures[signature]
     return {name: tensor.numpy() for name, tensor in answer(**inputs).items()}
 
 

@@ -66,13 +66,10 @@ def read_text(path: str, max_bytes: int = 2**26) -> str:
     Raises:
       ValueError: `path` is a folder, a pipe or a device, is larger than `max_bytes`, or is not
         UTF-8.
-      FileNotFoundError: the file is missing.
-      OSError, OpError: it cannot be read.
+      OSError, OpError: the file is missing or cannot be read.
     """
     if not folders.is_file(path, or_missing=True):
         raise ValueError(f"{path} is not a file")
-    if not folders.exists(path):
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     with _open_bytes(path) as file:
         content = file.read(max_bytes + 1)
     if len(content) > max_bytes:

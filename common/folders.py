@@ -28,6 +28,15 @@ def errors(path: str) -> tuple[type[Exception], ...]:
     return OSError, tf.errors.OpError
 
 
+def missing_error(path: str) -> type[Exception]:
+    """Returns the exception that a read of `path` raises if it is missing."""
+    if not is_remote(path):
+        return FileNotFoundError
+    import tensorflow as tf
+
+    return tf.errors.NotFoundError
+
+
 def names(folder: str) -> list[str]:
     """Returns the sorted names in a folder; [] if `folder` is not a folder.
 

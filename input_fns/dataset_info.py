@@ -256,7 +256,7 @@ def read(data_dir: str) -> DatasetInfo:
     path = os.path.join(data_dir, FILE_NAME)
     try:
         return DatasetInfo(data_dir=data_dir, **dataset_json.parse(files.read_text(path)))
-    except FileNotFoundError as error:
+    except folders.missing_error(path) as error:
         raise DataError(f"{path} is not there: prepare_data.py writes one") from error
     except ValueError as error:
         raise DataError(f"{path} is not a {FILE_NAME} of prepare_data.py: {error}") from error

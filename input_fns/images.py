@@ -9,8 +9,8 @@ from input_fns import examples
 # Bit-identical to Pillow, and so to PyTorch and most servers. TensorFlow's default is up to 9
 # levels off and saves 4 % of the time.
 _ACCURATE = "INTEGER_ACCURATE"
-# Times the pixels of the result.
-_FEW = 4
+# An image is small if it has at most so many times the pixels that it is resized to.
+_SMALL = 4
 OUTSIDE_CLASSES = "a label in the shards is outside the classes of dataset.json"
 
 
@@ -142,7 +142,7 @@ def resize(images, image_size, antialias=False):
 
     def resized():
         # The same values: the kernel for float32 is faster, but copies all pixels of large images.
-        is_small = old_height * old_width <= _FEW * height * width
+        is_small = old_height * old_width <= _SMALL * height * width
         found = tf.cond(
             is_small, lambda: bilinear(tf.cast(images, tf.float32)), lambda: bilinear(images)
         )

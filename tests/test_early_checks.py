@@ -6,13 +6,17 @@ import sys
 import pytest
 
 # The import of TensorFlow, or of a module that needs it, fails.
-PROGRAM = "import runpy, sys; sys.modules['tensorflow'] = None; sys.argv = sys.argv[1:]; {}"
-RUN = "runpy.run_path(sys.argv[0], run_name='__main__')"
+PROGRAM = """
+import runpy, sys
+sys.modules["tensorflow"] = None
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 
 def run(program, *flags):
     """Returns the standard error of a program that cannot import TensorFlow."""
-    command = [sys.executable, "-c", PROGRAM.format(RUN), program, *map(str, flags)]
+    command = [sys.executable, "-c", PROGRAM, program, *map(str, flags)]
     return subprocess.run(command, capture_output=True, text=True).stderr
 
 
@@ -40,10 +44,7 @@ def run_flags(data_dir, tmp_path):
         ({"dataset": "digits"}, "holds the data set 'stripes', not --dataset=digits"),
         ({"eval_split": "dev"}, "has no split 'dev'; it has: train, "),
         ({"mode": "eval"}, "error: no checkpoint in "),
-        (
-            {"mode": "predict", "checkpoint": "best"},
-            "train with --best_metric",
-        ),
+        ({"mode": "predict", "checkpoint": "best"}, "train with --best_metric"),
         ({"mode": "eval", "checkpoint": "a"}, "no checkpoint in a"),
         ({"warm_start_from": "{tmp}/empty"}, "--warm_start_from: no checkpoint in "),
         ({"model_dir": "{tmp}/file/run"}, "/file/run cannot be written"),

@@ -12,6 +12,7 @@ import tensorflow as tf
 from common.errors import UsageError
 from common.names import is_remote
 from engine.checkpoints import averaging, best, checkpoint_files, verify
+from engine.checkpoints.checkpoint_files import BEST_DIR
 
 _POLL_SECS = 1.0
 
@@ -102,10 +103,7 @@ def folder_label(model_dir: str, checkpoint: str) -> str:
     must not replace those of the checkpoint of `model_dir` with the same global step.
     """
     folder = _absolute(os.path.dirname(checkpoint))
-    if folder in (
-        _absolute(model_dir),
-        _absolute(checkpoint_files.folder_or_path(model_dir, "best")),
-    ):
+    if folder in (_absolute(model_dir), _absolute(os.path.join(model_dir, BEST_DIR))):
         return ""
     return os.path.basename(folder)
 

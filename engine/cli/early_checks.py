@@ -6,13 +6,11 @@ gs://, the model and its hyperparameters, the contents of files.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from common import files, folders
 from common.errors import UsageError
 from common.names import is_remote
 from engine.checkpoints import checkpoint_files
-from engine.cli.flags import FLAGS, TRAINING_MODES, is_own_dataset, splits_read
+from engine.cli.flags import FLAGS, TRAINING_MODES, is_own_dataset, repaired_split, splits_read
 from input_fns import dataset_info
 from input_fns.dataset_info import DatasetInfo
 
@@ -26,7 +24,7 @@ def check() -> None:
     is_prepared = FLAGS.dataset != "synthetic" and not is_own_dataset(FLAGS.dataset)
     if is_prepared and not is_remote(FLAGS.data_dir):
         splits = splits_read()
-        data = load_data_set(splits)
+        data = dataset_info.load(FLAGS.data_dir, FLAGS.dataset, splits, repaired_split())
         for split in splits:
             check_split(data, split)
     if is_remote(FLAGS.model_dir):
@@ -34,19 +32,6 @@ def check() -> None:
     _check_checkpoints()
     if FLAGS.mode in TRAINING_MODES and not folders.exists(FLAGS.model_dir):
         files.require_writable("model_dir", FLAGS.model_dir)
-
-
-def load_data_set(splits: Sequence[str]) -> DatasetInfo:
-    """Returns the data set in --data_dir.
-
-    Args:
-      splits: splits that will be read; their shards must exist.
-
-    Raises:
-      DataError: it is missing or broken, or is not --dataset.
-    """
-    repaired_split = FLAGS.train_split if FLAGS.skip_bad_records else ""
-    return dataset_info.load(FLAGS.data_dir, FLAGS.dataset, splits, repaired_split)
 
 
 def check_split(data: DatasetInfo, name: str) -> None:

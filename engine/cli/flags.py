@@ -482,6 +482,11 @@ def splits_read(is_evaluator: bool = False) -> list[str]:
     return [FLAGS.train_split] * trains + [FLAGS.eval_split] * evaluates
 
 
+def repaired_split() -> str:
+    """Returns the split whose unreadable records are skipped; "" if none are."""
+    return FLAGS.train_split if FLAGS.skip_bad_records else ""
+
+
 def evaluates() -> bool:
     """Returns True if the mode evaluates or predicts."""
     return FLAGS.mode in _EVALUATING_MODES or (FLAGS.mode == "export" and FLAGS.export_check)

@@ -8,8 +8,7 @@ from typing import Any
 
 from common.constants import ANNOTATION_TASKS, NUM_NEGATIVES, TABLE_TASKS
 from common.errors import UsageError
-from engine.cli import early_checks
-from engine.cli.flags import FLAGS, TRANSLATION, is_own_dataset
+from engine.cli.flags import FLAGS, TRANSLATION, is_own_dataset, repaired_split
 from input_fns import augment, caching, inspection, synthetic
 from input_fns import dataset_info as datasets
 from input_fns.audio_pipeline import AudioPipeline
@@ -177,9 +176,9 @@ def _dataset(is_synthetic, splits):
     if FLAGS.data_dir is not None:
         if is_synthetic:
             return datasets.read(FLAGS.data_dir)
-        data = early_checks.load_data_set(splits)
-        repaired_split = FLAGS.train_split if FLAGS.skip_bad_records else ""
-        inspection.check_contents(data, [split for split in splits if split != repaired_split])
+        repaired = repaired_split()
+        data = datasets.load(FLAGS.data_dir, FLAGS.dataset, splits, repaired)
+        inspection.check_contents(data, [split for split in splits if split != repaired])
         return data
     if FLAGS.synthetic_text is not None and FLAGS.synthetic_task == TRANSLATION:
         return synthetic.text_dataset(*FLAGS.synthetic_text)

@@ -35,7 +35,7 @@ from engine.cli.flags import FLAGS
 path, slice_name, mode, *arguments = sys.argv[1:]
 arguments += ["--dataset=synthetic", "--eval_split=test", "--best_metric=", "--model_dir=none"]
 FLAGS(["run_tpu", f"--tpu_topology={slice_name}", *arguments])
-settings, state = resolve_flags.resolve(iterations_per_loop=10)
+settings, state = resolve_flags.resolve(iterations_per_loop=10, use_tpu=True)
 found = topology.find(slice_name)
 resolver = tf.distribute.cluster_resolver.TPUClusterResolver("local")
 estimator = run_tpu.build_estimator(settings, state, connection.Connection(found, resolver))

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from common.params import Ints
-from models.layers import embedding_table
+from models.layers import device, embedding_table
 from models.layers.embedding_table import EmbeddingTable, lookup
 from models.model import Loss, Model, ModelError
 from models.recommendation.click_metrics import ClickMetrics
@@ -82,7 +82,9 @@ def inference(features, params, training):
     x = _mlp(tf.cast(features["numbers"], params["precision"]), units, "bottom")
     embeddings = [lookup(table, features) for table in embedding_tables(params)]
     vectors = [x, *(tf.cast(vector, params["precision"]) for vector in embeddings)]
-    x = tf.concat([x, interact(tf.stack(vectors, axis=1))], axis=1)
+    # A TPU stacks in another layout than it multiplies, and concatenates in the right one.
+    shape = [-1, len(vectors), params["embedding_size"]]
+    x = tf.concat([x, interact(tf.reshape(tf.concat(vectors, axis=1), shape))], axis=1)
     x = _mlp(x, params["top_units"], "top")
     return {"logits": _dense(x, 1, None, "logits")[:, 0]}
 
@@ -97,10 +99,56 @@ def interact(vectors):
       `[batch, n * (n - 1) / 2]`: the pairs (1, 0), (2, 0), (2, 1), (3, 0), ...
     """
     size = vectors.shape.as_list()[1]
-    products = tf.matmul(vectors, vectors, transpose_b=True)  # [batch, n, n]
+    lower, symmetric = _by_products(size) if device.is_tpu() else _by_slices(size)
+
+    # Both factors are the same matrix, so one product computes its gradient.
+    @tf.custom_gradient
+    def dot_products(vectors):
+        def gradient(upstream):
+            return tf.matmul(symmetric(upstream), vectors)
+
+        return lower(tf.matmul(vectors, vectors, transpose_b=True)), gradient
+
+    return dot_products(vectors)
+
+
+def _by_slices(size):
+    """Returns (lower, symmetric).
+
+    `lower` returns the elements of a matrix `[batch, size, size]` below its diagonal, `[batch, size
+    * (size - 1) / 2]`. `symmetric` returns a symmetric matrix of them, with zeros on its diagonal.
+    """
+    counts = range(1, size)  # of the elements (i, 0), ..., (i, i - 1)
+
+    def lower(matrix):
+        return tf.concat([matrix[:, i, :i] for i in counts], axis=1)
+
+    def symmetric(elements):
+        rows = [tf.zeros_like(elements[:, :1]), *tf.split(elements, counts, axis=1)]
+        rows = [tf.pad(row, [[0, 0], [0, size - row.shape.as_list()[1]]]) for row in rows]
+        triangle = tf.reshape(tf.concat(rows, axis=1), [-1, size, size])
+        return triangle + tf.linalg.matrix_transpose(triangle)
+
+    return lower, symmetric
+
+
+def _by_products(size):
+    """Returns what `_by_slices` does, for a TPU: products with zeros and ones, not 26 copies."""
+    places = np.full([size, size], -1)
     rows, columns = np.tril_indices(size, k=-1)
-    products = tf.reshape(products, [-1, size * size])
-    return tf.gather(products, rows * size + columns, axis=1)
+    places[rows, columns] = np.arange(len(rows))
+    is_lower = places.ravel()[:, None] == np.arange(len(rows))  # [size * size, elements]
+    is_upper = places.T.ravel()[:, None] == np.arange(len(rows))
+
+    def lower(matrix):
+        selection = tf.constant(is_lower, matrix.dtype)
+        return tf.matmul(tf.reshape(matrix, [-1, size * size]), selection)
+
+    def symmetric(elements):
+        selection = tf.constant((is_lower | is_upper).T, elements.dtype)
+        return tf.reshape(tf.matmul(elements, selection), [-1, size, size])
+
+    return lower, symmetric
 
 
 def _mlp(x, all_units, name):

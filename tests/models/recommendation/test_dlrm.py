@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from models.layers import device
 from models.model import ModelError
 from models.recommendation import dlrm
 
@@ -83,6 +84,26 @@ def test_the_gradients_equal_finite_differences(built):
         np.testing.assert_allclose(
             (gradient * direction).sum(), expected, rtol=1e-3, atol=1e-5, err_msg=name
         )
+
+
+@pytest.mark.parametrize("use_tpu", [False, True])
+def test_products_of_pairs_equal_numpy(use_tpu):
+    vectors = np.random.default_rng(3).normal(size=[7, 5, 3])
+    weights = np.random.default_rng(4).normal(size=[7, 10])
+    rows, columns = np.tril_indices(5, k=-1)
+    expected = np.zeros_like(vectors)
+    for pair, (i, j) in enumerate(zip(rows, columns)):
+        expected[:, i] += weights[:, pair, None] * vectors[:, j]
+        expected[:, j] += weights[:, pair, None] * vectors[:, i]
+    with tf.Graph().as_default(), device.scope({"use_tpu": use_tpu}):
+        x = tf.constant(vectors)
+        products = dlrm.interact(x)
+        (gradient,) = tf.gradients(products, x, weights)
+        with tf.compat.v1.Session() as session:
+            products, gradient = session.run([products, gradient])
+    dots = (vectors[:, rows] * vectors[:, columns]).sum(-1)
+    np.testing.assert_allclose(products, dots, rtol=1e-12, atol=1e-12)  # float64
+    np.testing.assert_allclose(gradient, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_the_gradients_of_the_tables_are_sparse(built):

@@ -1,9 +1,9 @@
 """A training step of ResNet-50 in Flax, as HLO for the TPU compiler; `tpu_peers` runs this.
 
-    FLAX_PYTHON benchmarks/flax_resnet.py OUTPUT
+    FLAX_PYTHON -m benchmarks.flax_resnet OUTPUT BATCH_PER_CORE
 
 The network of `tf.keras.applications` in the style of Flax's ImageNet example: no biases before
-batch norm, bfloat16 layers with float32 parameters, 128 images of 224x224, momentum. OUTPUT is a
+batch norm, bfloat16 layers with float32 parameters, images of 224x224, momentum. OUTPUT is a
 serialized HloModuleProto. Needs a separate environment, because JAX and TensorFlow 2.15 need
 different versions of the same packages:
 
@@ -24,7 +24,7 @@ import optax
 from flax import linen as nn
 
 BLOCKS = (3, 4, 6, 3)
-BATCH_SIZE, IMAGE_SIZE, NUM_CLASSES = 128, 224, 1000
+IMAGE_SIZE, NUM_CLASSES = 224, 1000
 
 conv = functools.partial(nn.Conv, use_bias=False, dtype=jnp.bfloat16)
 norm = functools.partial(nn.BatchNorm, use_running_average=False, momentum=0.9, dtype=jnp.bfloat16)
@@ -64,11 +64,11 @@ class ResNet50(nn.Module):
         return nn.Dense(NUM_CLASSES, dtype=jnp.bfloat16)(jnp.mean(x, (1, 2)))
 
 
-def main(path):
+def main(path, batch_size):
     """Writes the HLO of the step to `path`."""
     model, optimizer = ResNet50(), optax.sgd(0.1, momentum=0.9, nesterov=True)
-    images = jax.ShapeDtypeStruct((BATCH_SIZE, IMAGE_SIZE, IMAGE_SIZE, 3), jnp.uint8)
-    labels = jax.ShapeDtypeStruct((BATCH_SIZE,), jnp.int32)
+    images = jax.ShapeDtypeStruct((int(batch_size), IMAGE_SIZE, IMAGE_SIZE, 3), jnp.uint8)
+    labels = jax.ShapeDtypeStruct((int(batch_size),), jnp.int32)
     variables = jax.eval_shape(model.init, jax.random.PRNGKey(0), images)
     slots = jax.eval_shape(optimizer.init, variables["params"])
 
@@ -93,4 +93,4 @@ def main(path):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

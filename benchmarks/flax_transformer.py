@@ -1,9 +1,9 @@
 """A training step of Flax' WMT example as HLO for the TPU compiler; `tpu_peers` runs this.
 
-    FLAX_PYTHON benchmarks/flax_transformer.py OUTPUT CHECKOUT
+    FLAX_PYTHON -m benchmarks.flax_transformer OUTPUT BATCH_PER_CORE CHECKOUT
 
 Its own `models.py` and `train_step` in CHECKOUT/examples/wmt, with the sizes of Transformer base:
-32 packed rows of 128 tokens, bfloat16, AdamW, without dropout of attention weights, metrics and
+packed rows of 128 tokens, bfloat16, AdamW, without dropout of attention weights, metrics and
 all-reduce. OUTPUT is a serialized HloModuleProto. The environment is that of `flax_resnet`.
 """
 
@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import optax
 from flax.training import checkpoints  # noqa: F401 - before the mocks, which it would search
 
-BATCH_SIZE, LENGTH, VOCAB_SIZE = 32, 128, 32768
+LENGTH, VOCAB_SIZE = 128, 32768
 ROWS = ("inputs", "inputs_position", "inputs_segmentation")
 # Modules that the example imports and its step does not use.
 UNUSED = (
@@ -30,7 +30,7 @@ UNUSED = (
 )
 
 
-def main(path, checkout):
+def main(path, batch_size, checkout):
     """Writes the HLO of the step to `path`."""
     sys.path.insert(0, f"{checkout}/examples/wmt")
     with mock.patch.dict(sys.modules, {name: mock.MagicMock() for name in UNUSED}):
@@ -47,7 +47,7 @@ def main(path, checkout):
         attention_dropout_rate=0.0,
     )
     model, optimizer = models.Transformer(config), optax.adamw(0.001, b1=0.9, b2=0.98, eps=1e-9)
-    row = jax.ShapeDtypeStruct((BATCH_SIZE, LENGTH), jnp.int32)
+    row = jax.ShapeDtypeStruct((int(batch_size), LENGTH), jnp.int32)
     batch = dict.fromkeys((*ROWS, *(name.replace("inputs", "targets") for name in ROWS)), row)
 
     def create(key, inputs, targets):

@@ -20,30 +20,8 @@ _ITEM_BYTES = {xla_data_pb2.F32: 4, xla_data_pb2.BF16: 2}
 HEADER = (
     "| step, program | core | time | copies | ours / this | memory | bytes accessed | not counted |"
 )
-
-# Writes the unoptimized program of a step of run_tpu.py. Arguments: path, slice, "train" or "eval",
-# flags.
-OURS = """
-import sys
-import tensorflow as tf
-from engine.cli import resolve_flags, runtime
-runtime.prepare()
-import run_tpu
-from benchmarks import hlo_table
-from tpu.connect import connection, topology
-from engine.cli.flags import FLAGS
-path, slice_name, mode, *arguments = sys.argv[1:]
-arguments += ["--dataset=synthetic", "--eval_split=test", "--best_metric=", "--model_dir=none"]
-FLAGS(["run_tpu", f"--tpu_topology={slice_name}", *arguments])
-settings, state = resolve_flags.resolve(iterations_per_loop=10, use_tpu=True)
-found = topology.find(slice_name)
-resolver = tf.distribute.cluster_resolver.TPUClusterResolver("local")
-estimator = run_tpu.build_estimator(settings, state, connection.Connection(found, resolver))
-input_fns = run_tpu.build_input_fns(settings)
-input_fn = input_fns.train(0) if mode == "train" else input_fns.evaluate
-hlo_table.lower(path, estimator, input_fn, mode, found)
-print("null")
-"""
+LARGEST_HEADER = "| step, program | core | largest batch per core | memory |"
+_PRECISION = 16  # the search of the largest batch ends at an interval of a sixteenth
 
 
 def write_step(path: str, slice_name: str, model_fn, input_fn, batch_per_core: int, params=None):
@@ -110,6 +88,43 @@ def print_rows(step: str, found: Topology, programs: dict[str, str]) -> None:
             f"{compiled.bytes_accessed / 2**30:.1f} GiB | {time.not_counted} |",
             flush=True,
         )
+
+
+def largest_batch(write, first: int, found: Topology, folder: str) -> tuple[int, int]:
+    """Returns (size, memory): the largest batch per core that compiles, with quick effort.
+
+    Args:
+      write: `(path, batch per core)`, writes the unoptimized HloModuleProto.
+      first: the batch per core to begin with.
+      found: the slice to compile for.
+      folder: for the programs.
+
+    Returns:
+      Size 0 if no batch compiles; memory in bytes.
+
+    Raises:
+      RuntimeError: a program does not compile for another reason than its memory.
+    """
+
+    def compile_batch(size):
+        path = f"{folder}/batch"
+        write(path, size)
+        program = _remove_all_reduces(read(path))
+        compiled = compiler.compile_hlo(program, compiler.get_target(found), compiler.QUICK)
+        if not compiled.fits and not compiled.out_of_memory:
+            raise RuntimeError(compiled.error)
+        return compiled
+
+    fits, memory, fails = 0, 0, None
+    size = first
+    while fails is None or fails - fits > max(1, fits // _PRECISION):
+        compiled = compile_batch(size)
+        if compiled.fits:
+            fits, memory = size, compiled.peak_bytes
+        else:
+            fails = size
+        size = 2 * size if fails is None else (fits + fails) // 2
+    return fits, memory
 
 
 def compile_step(path: str, found: Topology) -> tuple[cost.StepTime, compiler.Compiled]:

@@ -19,7 +19,7 @@ import tempfile
 from absl import app, flags
 
 from benchmarks import hlo_table
-from benchmarks.subprocesses import run_python
+from benchmarks.subprocesses import run_module
 from tpu.connect import topology
 
 flags.DEFINE_list("workloads", ["resnet50", "bert_large"], "Workloads.")
@@ -187,7 +187,7 @@ class _Steps:
             f"--train_batch_size={batch_size}",
             f"--eval_batch_size={batch_size}",
         ]
-        run_python(hlo_table.OURS, self._path, found.name, mode, *arguments)
+        run_module("our_step", self._path, found.name, mode, *arguments)
         time, _ = hlo_table.compile_step(self._path, found)
         return time.seconds, hlo_table.all_reduce_bytes(self._path)
 

@@ -25,14 +25,31 @@ def run_python(code: str, *arguments, python: str = sys.executable, environment=
       python: the interpreter.
       environment: variables to add to the environment of this process.
     """
+    lines = _run([python, "-c", code, *map(str, arguments)], environment).splitlines()
+    if not lines:
+        sys.exit("a process ended without output")
+    return json.loads(lines[-1])
+
+
+def run_module(module: str, *arguments, python: str = sys.executable) -> None:
+    """Runs a module of the benchmarks in a child process.
+
+    Args:
+      module: its name, such as "flax_resnet".
+      *arguments: its arguments.
+      python: the interpreter.
+    """
+    _run([python, "-m", f"benchmarks.{module}", *map(str, arguments)])
+
+
+def _run(command, environment=None):
+    """Returns the standard output."""
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **(environment or {})}
     cpu_kernels.prefer_onednn(environment)
-    command = [python, "-c", code, *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    lines = done.stdout.splitlines()
-    if done.returncode or not lines:
-        sys.exit(done.stderr or f"a process exited with status {done.returncode}, without output")
-    return json.loads(lines[-1])
+    if done.returncode:
+        sys.exit(done.stderr or f"a process exited with status {done.returncode}")
+    return done.stdout
 
 
 def interleave(sides: dict, rounds: int, *arguments) -> dict[str, list[float]]:

@@ -1,9 +1,9 @@
 """Writes the HLO of a training step of ResNet-50 v1.5 of tensorflow/tpu; run by `tpu_peers`.
 
-    python -m benchmarks.tensorflow_tpu_resnet HLO_FILE SLICE CHECKOUT
+    python -m benchmarks.tensorflow_tpu_resnet HLO_FILE BATCH_PER_CORE SLICE CHECKOUT
 
 The unchanged `models/official/resnet/resnet_main.py` with its default parameters: bfloat16,
-transposed input, 128 images per core.
+transposed input.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from benchmarks import hlo_table
 from tpu import tf1
 
 
-def main(path, slice_name, checkout):
+def main(path, batch_size, slice_name, checkout):
     """Writes the program of one core."""
     tf1.install()
     sys.path[:0] = [f"{checkout}/models", f"{checkout}/models/official/resnet"]
@@ -27,7 +27,7 @@ def main(path, slice_name, checkout):
         is_training=True, use_bfloat16=True, transpose_input=True, data_dir=""
     )
     model_fn, params = resnet_main.resnet_model_fn, resnet_config.RESNET_CFG
-    hlo_table.write_step(path, slice_name, model_fn, images.input_fn, 128, params)
+    hlo_table.write_step(path, slice_name, model_fn, images.input_fn, int(batch_size), params)
 
 
 if __name__ == "__main__":

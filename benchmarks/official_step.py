@@ -1,0 +1,49 @@
+"""Writes the HLO of a training step of tf-models-official; run by `tpu_peers`.
+
+    OFFICIAL_PYTHON -m benchmarks.official_step HLO_FILE BATCH_PER_CORE NETWORK PRECISION [LENGTH]
+
+NETWORK: bert, dlrm, retinanet or transformer. PRECISION: float32 or bfloat16. The environment:
+
+    python3.11 -m venv official
+    official/bin/pip install tensorflow==2.15.1
+    official/bin/pip install --no-deps tf-models-official==2.15.0 tensorflow-recommenders==0.7.3
+    official/bin/pip install gin-config scipy tensorflow-text==2.15.0 tf-slim six sentencepiece
+    official/bin/pip install tensorflow-hub==0.15.0 tensorflow-model-optimization 'setuptools<81'
+    official/bin/pip install pyyaml tensorflow-datasets==4.9.4 'tensorflow-metadata<1.16' matplotlib
+    official/bin/pip install immutabledict pycocotools Pillow 'opencv-python-headless<4.10'
+"""
+
+from __future__ import annotations
+
+import sys
+
+import tensorflow as tf
+
+
+def main(path, batch_size, network, precision, *sizes):
+    """Writes the program."""
+    if precision == "bfloat16":
+        tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    batch_size, sizes = int(batch_size), map(int, sizes)
+    if network == "bert":
+        from benchmarks import official_bert
+
+        step, specs = official_bert.build_step(batch_size, *sizes)
+    elif network == "dlrm":
+        from benchmarks import official_dlrm
+
+        step, specs = official_dlrm.build_step(batch_size)
+    elif network == "retinanet":
+        from benchmarks import official_retinanet
+
+        step, specs = official_retinanet.build_step(batch_size, 640, 80, tf.bfloat16, True)
+    else:
+        from benchmarks import official_transformer
+
+        step, specs = official_transformer.build_step(batch_size, 128, 32768)
+    with open(path, "wb") as file:
+        file.write(step.experimental_get_compiler_ir(*specs)(stage="hlo_serialized"))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,175 @@
+"""The programs that `tpu_peers` compares: steps of ours, and of other programs for the same job."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+
+from absl import flags
+
+from benchmarks.subprocesses import run_module
+from tpu.connect import topology
+
+flags.DEFINE_string("official_python", "", "Python with tf-models-official (official_step.py).")
+flags.DEFINE_string("flax_python", "", "Python with Flax (flax_resnet.py).")
+flags.DEFINE_string("flax_checkout", "", "Checkout of google/flax.")
+flags.DEFINE_string("tpu_checkout", "", "Checkout of tensorflow/tpu.")
+flags.DEFINE_string("bert_checkout", "", "Checkout of google-research/bert.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Ours:
+    """A training step of run_tpu.py.
+
+    Attributes:
+      arguments: its flags.
+    """
+
+    arguments: tuple[str, ...]
+
+    @property
+    def is_available(self) -> bool:
+        """Always True."""
+        return True
+
+    def write(self, path: str, slice_name: str, batch_per_core: int) -> None:
+        """Writes the HLO of a core."""
+        batch_size = batch_per_core * topology.find(slice_name).num_cores
+        batch = f"--train_batch_size={batch_size}"
+        run_module("our_step", path, slice_name, "train", *self.arguments, batch)
+
+
+@dataclasses.dataclass(frozen=True)
+class Peer:
+    """A training step of another program.
+
+    Attributes:
+      module: of the benchmarks, that writes it.
+      arguments: after the path and the batch per core. A word in braces is a flag, such as
+        "{tpu_checkout}", or the "{slice}".
+      python: the flag of its interpreter; "": this one.
+    """
+
+    module: str
+    arguments: tuple[str, ...] = ()
+    python: str = ""
+
+    @property
+    def is_available(self) -> bool:
+        """Whether the flags that it needs are given."""
+        given = flags.FLAGS.flag_values_dict()
+        needed = [word.strip("{}") for word in (*self.arguments, self.python) if word[:1] == "{"]
+        return all(given[name] for name in needed if name != "slice")
+
+    def write(self, path: str, slice_name: str, batch_per_core: int) -> None:
+        """Writes the HLO of a core."""
+        values = {**flags.FLAGS.flag_values_dict(), "slice": slice_name}
+        arguments = [argument.format(**values) for argument in self.arguments]
+        python = self.python.format(**values) or sys.executable
+        run_module(self.module, path, batch_per_core, *arguments, python=python)
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """Programs for one job.
+
+    Attributes:
+      batch_per_core: examples of one step of one core.
+      programs: `{name: Ours or Peer}`, ours first.
+    """
+
+    batch_per_core: int
+    programs: dict[str, Ours | Peer]
+
+
+def _official(*arguments):
+    return Peer("official_step", arguments, "{official_python}")
+
+
+def _bert(length):
+    """Returns the programs of BERT-base."""
+
+    def ours(precision):
+        return Ours(
+            (
+                "--model=bert_base_pretraining",
+                f"--precision={precision}",
+                "--synthetic_task=pretraining",
+                f"--synthetic_text={length}x30522",
+                "--train_steps=1000000",
+                "--params=optimizer=bert_adamw,weight_decay=0.01,epsilon=1e-6,clip_norm=1",
+            )
+        )
+
+    return {
+        "ours, bfloat16": ours("bfloat16"),
+        "tf-models-official, bfloat16": _official("bert", "bfloat16", str(length)),
+        "ours, float32": ours("float32"),
+        "tf-models-official, float32": _official("bert", "float32", str(length)),
+        "google-research/bert, float32": Peer(
+            "google_bert", ("{slice}", "{bert_checkout}", str(length))
+        ),
+    }
+
+
+_RESNET = (
+    "--flagfile=configs/imagenet_resnet50.cfg",
+    "--image_size=224x224",
+    "--synthetic_classes=1000",
+    "--params=label_smoothing=0",
+)
+STEPS = {
+    "resnet": Step(
+        128,
+        {
+            "ours": Ours((*_RESNET, "--params=stride_in_1x1=true,weight_decay=0")),
+            "Keras": Peer("keras_step", ("resnet",)),
+            "Flax": Peer("flax_resnet", python="{flax_python}"),
+        },
+    ),
+    "resnet_v1.5": Step(
+        128,
+        {
+            "ours": Ours(_RESNET),
+            "tensorflow/tpu": Peer("tensorflow_tpu_resnet", ("{slice}", "{tpu_checkout}")),
+        },
+    ),
+    "transformer": Step(
+        32,
+        {
+            "ours": Ours(("--flagfile=configs/wmt14_base.cfg", "--synthetic_text=128x32768")),
+            "Keras": Peer("keras_step", ("transformer",)),
+            "tf-models-official": _official("transformer", "bfloat16"),
+            "Flax": Peer("flax_transformer", ("{flax_checkout}",), "{flax_python}"),
+        },
+    ),
+    "bert_128": Step(32, _bert(128)),
+    "bert_512": Step(8, _bert(512)),
+    "retinanet": Step(
+        8,
+        {
+            "ours": Ours(
+                (
+                    "--flagfile=configs/coco_retinanet_r50_v3-8.cfg",
+                    "--synthetic_task=detection",
+                    "--synthetic_classes=80",
+                )
+            ),
+            "tf-models-official": _official("retinanet", "bfloat16"),
+        },
+    ),
+    "dlrm": Step(
+        4096,
+        {
+            "ours": Ours(
+                (
+                    "--flagfile=configs/criteo_dlrm_v3-32.cfg",
+                    "--params=tpu_embedding_rows=1",
+                    "--synthetic_task=clicks",
+                    f"--synthetic_tables={','.join(['100000'] * 26)}",
+                )
+            ),
+            "tf-models-official": _official("dlrm", "float32"),
+        },
+    ),
+}

@@ -1,6 +1,7 @@
 """Some benchmarks run on small data."""
 
 import gzip
+import pathlib
 import re
 import subprocess
 import sys
@@ -8,8 +9,11 @@ import sys
 import numpy as np
 import pytest
 
+from benchmarks import hlo_table
 from benchmarks.subprocesses import ROOT, run_python
 from tests.formats import idx
+from tpu.check import compiler
+from tpu.connect import topology
 
 pytestmark = pytest.mark.slow
 
@@ -101,6 +105,32 @@ def run(module, *arguments):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@pytest.mark.parametrize(
+    "limit, tried, found",
+    [
+        (45, [8, 16, 32, 64, 48, 40, 44, 46], 44),
+        (3, [8, 4, 2, 3], 3),
+        (0, [8, 4, 2, 1], 0),
+    ],
+)
+def test_the_largest_batch_is_searched(limit, tried, found, monkeypatch, tmp_path):
+    sizes = []
+
+    def compile_hlo(program, target, effort):
+        size = int(program)
+        return compiler.Compiled(size <= limit, "", memory={"peak": size}, out_of_memory=True)
+
+    def write(path, size):
+        sizes.append(size)
+        pathlib.Path(path).write_text(str(size))
+
+    monkeypatch.setattr(compiler, "compile_hlo", compile_hlo)
+    monkeypatch.setattr(hlo_table, "read", lambda path: pathlib.Path(path).read_text())
+    monkeypatch.setattr(hlo_table, "_remove_all_reduces", lambda program: program)
+    best = hlo_table.largest_batch(write, 8, topology.find("v3-8"), str(tmp_path))
+    assert (best, sizes) == ((found, found), tried)
 
 
 def test_train_speed():

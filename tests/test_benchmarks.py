@@ -108,7 +108,7 @@ def run(module, *arguments):
 
 
 @pytest.mark.parametrize(
-    "limit, tried, found",
+    ("limit", "tried", "found"),
     [
         (45, [8, 16, 32, 64, 48, 40, 44, 46], 44),
         (3, [8, 4, 2, 3], 3),

@@ -196,7 +196,9 @@ def layer_norm(x):
 def _embed(features, params, training):
     """Sums word, token type and position embeddings; `[batch, length, hidden_size]`."""
     input_ids, segment_ids = features["input_ids"], features["segment_ids"]
-    x = tf.gather(_embedding("word_embeddings", params["vocab_size"], params), input_ids)
+    # Rows of the float32 variable: the cast of all rows would be kept for both users of the table.
+    rows = _embedding("word_embeddings", params["vocab_size"], {**params, "precision": "float32"})
+    x = tf.cast(tf.gather(rows, input_ids), params["precision"])
     types = _embedding("token_type_embeddings", params["type_vocab_size"], params)
     positions = _embedding("position_embeddings", params["max_positions"], params)
     # By a product with one-hot rows: the gradient of a gather adds row after row into few rows.

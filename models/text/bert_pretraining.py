@@ -32,31 +32,35 @@ def inference(features, params, training):
     pooled_output = bert.pool(sequence_output, params)
     word_embeddings = bert.word_embeddings(params)
     with tf.compat.v1.variable_scope("cls/predictions"):
-        masked = tf.gather(sequence_output, features["masked_lm_positions"], batch_dims=1)
-        masked_lm_logits = _masked_lm_logits(masked, word_embeddings, params)
+        positions = features["masked_lm_positions"]
+        masked = tf.gather(sequence_output, positions, batch_dims=1)
+        rows = tf.reshape(masked, [-1, params["hidden_size"]])
+        logits = _masked_lm_logits(rows, word_embeddings, params)
+        shape = [-1, positions.shape.as_list()[1], params["vocab_size"]]
+        masked_lm_logits = tf.reshape(logits, shape)
     with tf.compat.v1.variable_scope("cls/seq_relationship"):
         next_sentence_logits = bert.project(pooled_output, 2, params)
     return {"masked_lm_logits": masked_lm_logits, "next_sentence_logits": next_sentence_logits}
 
 
 def _masked_lm_logits(x, word_embeddings, params):
-    """Returns logits `[batch, predictions, vocab_size]` of `[batch, predictions, hidden_size]`."""
+    """Returns logits `[n, vocab_size]` of `[n, hidden_size]`."""
     with tf.compat.v1.variable_scope("transform", initializer=bert.initializer(params)):
         x = tf.compat.v1.layers.dense(x, params["hidden_size"], bert.gelu, name="dense")
         x = bert.layer_norm(x)
-    vocab_size, num_predictions = params["vocab_size"], x.shape.as_list()[1]
     bias = tf.compat.v1.get_variable(
-        "output_bias", [vocab_size], x.dtype, initializer=tf.zeros_initializer()
+        "output_bias", [params["vocab_size"]], x.dtype, initializer=tf.zeros_initializer()
     )
-    rows = tf.reshape(x, [-1, params["hidden_size"]])
-    logits = tf.matmul(rows, word_embeddings, transpose_b=True)
-    return tf.reshape(tf.nn.bias_add(logits, bias), [-1, num_predictions, vocab_size])
+    return tf.nn.bias_add(tf.matmul(x, word_embeddings, transpose_b=True), bias)
 
 
 def losses(features, labels, outputs, params):
     """Cross-entropy of the masked tokens, a mean over the tokens, and of the next sentence."""
     del features, params
-    per_token = cross_entropy(labels["masked_lm_ids"], outputs["masked_lm_logits"], 0.0)
+    ids, logits = labels["masked_lm_ids"], outputs["masked_lm_logits"]
+    # A TPU would copy the gradient of three dimensions to the layout of two, for its products.
+    logits = tf.reshape(logits, [-1, logits.shape.as_list()[-1]])
+    per_token = tf.reshape(cross_entropy(tf.reshape(ids, [-1]), logits, 0.0), tf.shape(ids))
     mask = tf.cast(labels["masked_lm_weights"], tf.float32)
     num_tokens = tf.reduce_sum(mask, axis=1)
     masked_lm = tf.math.divide_no_nan(tf.reduce_sum(per_token * mask, axis=1), num_tokens)

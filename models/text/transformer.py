@@ -266,8 +266,9 @@ def _embed(tokens, positions, encodings, params, training):
     Returns:
       `[batch, length, hidden_size]`.
     """
-    embedding = _embedding(params)
-    x = tf.gather(embedding, tokens) * params["hidden_size"] ** 0.5
+    # Rows of the float32 variable: the cast of all rows would be kept for all users of the table.
+    rows = tf.gather(_embedding({**params, "precision": "float32"}), tokens)
+    x = tf.cast(rows, params["precision"]) * params["hidden_size"] ** 0.5
     return dropout(x + tf.gather(encodings, positions), params["dropout"], training)
 
 

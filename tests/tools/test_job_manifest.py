@@ -13,7 +13,6 @@ from absl import flags
 from engine.cli import startup
 from engine.distribute import tf_config
 from tests import schemas
-from tests.marks import slow
 from tools import job_manifest, local_pods
 from tools.manifests.flags import FLAGS, KINDS
 
@@ -451,8 +450,9 @@ def test_the_commands_of_the_page_print_manifests(run):
         assert (status, bool(output)) == (0, True), errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "options", [slow([]), [*CLUSTER, "--spot", "--deadline_secs=60"]], ids=["one", "cluster"]
+    "options", [[], [*CLUSTER, "--spot", "--deadline_secs=60"]], ids=["one", "cluster"]
 )
 def test_gcloud_submits_the_custom_job(run, options, tmp_path):
     schemas.require_command("gcloud")

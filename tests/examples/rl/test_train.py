@@ -20,7 +20,6 @@ from common.errors import RunError, UsageError
 from examples.rl import learner, policy, replay, train
 from examples.rl.connect_four import mcts, rules
 from examples.rl.connect_four import task as connect_four
-from tests.marks import slow
 
 ROOT = pathlib.Path(__file__).parents[3]
 TINY = "iterations=2,steps=2,num_games=13,num_simulations=5,"
@@ -67,7 +66,8 @@ def results(run_dir):
     return [json.loads(pathlib.Path(path).read_text()) for path in paths]
 
 
-@pytest.mark.parametrize("wrapper", ["run_cpu.py", slow(TPU)])
+@pytest.mark.slow
+@pytest.mark.parametrize("wrapper", ["run_cpu.py", TPU])
 def test_connect_four_under_both_wrappers(run_here, tmp_path, wrapper):
     tiny = TINY.replace("iterations=2", "iterations=1")
     arguments = ("--task=connect_four", f"--set={tiny}", f"--learner={wrapper} {SMALL_MODEL}")

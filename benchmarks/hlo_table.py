@@ -94,7 +94,7 @@ def largest_batch(write, first: int, found: Topology, folder: str) -> tuple[int,
     """Returns (size, memory): the largest batch per core that compiles, with quick effort.
 
     Args:
-      write: `(path, batch per core)`, writes the unoptimized HloModuleProto.
+      write: `(path, name of the slice, batch per core)`, writes the unoptimized HloModuleProto.
       first: the batch per core to begin with.
       found: the slice to compile for.
       folder: for the programs.
@@ -108,7 +108,7 @@ def largest_batch(write, first: int, found: Topology, folder: str) -> tuple[int,
 
     def compile_batch(size):
         path = f"{folder}/batch"
-        write(path, size)
+        write(path, found.name, size)
         program = _remove_all_reduces(read(path))
         compiled = compiler.compile_hlo(program, compiler.get_target(found), compiler.QUICK)
         if not compiled.fits and not compiled.out_of_memory:

@@ -31,6 +31,7 @@ import tempfile
 import numpy as np
 from absl import app, flags
 
+from benchmarks.input_rate import COUNT, print_table
 from benchmarks.subprocesses import ROOT, run_python
 
 FLAGS = flags.FLAGS
@@ -42,18 +43,6 @@ flags.DEFINE_list("recipes", ["digits", "mnist_cnn", "cifar10_cnn"], "Recipes to
 flags.DEFINE_integer("rounds", 3, "Rounds; each runs every side once.")
 flags.DEFINE_float("seconds", 8, "Seconds of each measurement.")
 flags.DEFINE_string("json", "", "File for the results.")
-
-# Measures examples/s, after 20 batches that fill the buffers.
-COUNT = """
-import sys, time
-def rate(next_batch, batch_size, seconds):
-    for _ in range(20): next_batch()
-    started, batches = time.monotonic(), 0
-    while time.monotonic() - started < seconds:
-        next_batch(); batches += 1
-    return batches * batch_size / (time.monotonic() - started)
-seconds = float(sys.argv[1])
-"""
 
 OURS = (
     COUNT
@@ -217,7 +206,7 @@ def _small(folder):
     }
     if _has_torch():
         sides["PyTorch DataLoader"] = lambda: _torch(TORCH, arrays)
-    return _table("32x32, flip + shift 0.2 + rotation 20", sides)
+    return print_table("32x32, flip + shift 0.2 + rotation 20", "images/s", sides, FLAGS.rounds)
 
 
 def _jpeg(folder):
@@ -235,7 +224,7 @@ def _jpeg(folder):
     }
     if _has_torch():
         sides["PyTorch DataLoader"] = lambda: _torch(JPEG_TORCH, source)
-    return _table("JPEG to 224x224, random crop + flip", sides)
+    return print_table("JPEG to 224x224, random crop + flip", "images/s", sides, FLAGS.rounds)
 
 
 def _recipes(folder):
@@ -323,24 +312,6 @@ def _has_torch():
     if FLAGS.torch_python == sys.executable:
         return importlib.util.find_spec("torchvision") is not None
     return True
-
-
-def _table(title, sides):
-    """Runs the sides interleaved; prints a row per side with the ratios first side / side."""
-    rates = {name: [] for name in sides}
-    for _ in range(FLAGS.rounds):
-        for name, side in sides.items():
-            rates[name].append(side())
-    first = next(iter(sides))
-    print(f"{title}: images/s, median ratio ours / this, ratios of the rounds")
-    for name, found in rates.items():
-        ratios = [a / b for a, b in zip(rates[first], found)]
-        print(
-            f"  {name:30}{statistics.median(found):10,.0f}{statistics.median(ratios):8.2f}  "
-            f"{' '.join(f'{ratio:.2f}' for ratio in ratios)}",
-            flush=True,
-        )
-    return rates
 
 
 def _random(folder, name, shape, size, arrays=""):

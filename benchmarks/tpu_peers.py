@@ -42,7 +42,10 @@ from benchmarks import hlo_parts, hlo_table
 from benchmarks.tpu_programs import STEPS
 from tpu.connect import topology
 
-flags.DEFINE_list("steps", ["resnet", "transformer"], f"Of {', '.join(STEPS)}.")
+flags.DEFINE_list("steps", ["resnet", "transformer"], "Networks.")
+flags.register_validator(
+    "steps", lambda steps: set(steps) <= set(STEPS), f"must be of {', '.join(STEPS)}"
+)
 flags.DEFINE_list("topologies", ["v2-8", "v3-8"], "Slices to compile for.")
 flags.DEFINE_bool("parts", False, "Whether to compile parts of our step alone, too.")
 flags.DEFINE_bool("largest", False, "Whether to search the largest batch per core instead.")
@@ -60,41 +63,34 @@ def main(_):
     given = flags.FLAGS
     print(hlo_table.LARGEST_HEADER if given.largest else hlo_table.HEADER)
     with tempfile.TemporaryDirectory() as folder:
-        for name in given.steps:
-            for slice_name in given.topologies:
-                (_search if given.largest else _compare)(name, slice_name, folder)
+        for step in given.steps:
+            for name in given.topologies:
+                (_search if given.largest else _compare)(step, topology.find(name), folder)
 
 
-def _compare(name, slice_name, folder):
+def _compare(step, found, folder):
     """Prints the time and memory of the programs of a step."""
-    step, paths = STEPS[name], {}
-    for program, writer in step.programs.items():
-        if writer.is_available:
-            paths[program] = f"{folder}/{len(paths)}"
-            writer.write(paths[program], slice_name, step.batch_per_core)
+    paths = {}
+    for name, program in STEPS[step].available.items():
+        paths[name] = f"{folder}/{len(paths)}"
+        program.write(paths[name], found.name, STEPS[step].batch_per_core)
     if flags.FLAGS.parts:
         ours = next(iter(paths.values()))
         for part, (is_part, first, stride) in PARTS.items():
             paths[f"{part} of ours"] = f"{ours}_{part}"
             hlo_parts.extract(ours, is_part, f"{ours}_{part}", first, stride)
-    hlo_table.print_rows(name, topology.find(slice_name), paths)
+    hlo_table.print_rows(step, found, paths)
 
 
-def _search(name, slice_name, folder):
+def _search(step, found, folder):
     """Prints the largest batch of the programs of a step."""
-    step = STEPS[name]
-    for program, writer in step.programs.items():
-        if writer.is_available:
-
-            def write(path, batch_per_core, writer=writer):
-                writer.write(path, slice_name, batch_per_core)
-
-            found = topology.find(slice_name)
-            size, memory = hlo_table.largest_batch(write, step.batch_per_core, found, folder)
-            print(
-                f"| {name}, {program} | {found.generation} | {size} | {memory / 2**30:.1f} GiB |",
-                flush=True,
-            )
+    for name, program in STEPS[step].available.items():
+        first = STEPS[step].batch_per_core
+        size, memory = hlo_table.largest_batch(program.write, first, found, folder)
+        print(
+            f"| {step}, {name} | {found.generation} | {size} | {memory / 2**30:.1f} GiB |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

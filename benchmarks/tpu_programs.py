@@ -27,11 +27,6 @@ class Ours:
 
     arguments: tuple[str, ...]
 
-    @property
-    def is_available(self) -> bool:
-        """Always True."""
-        return True
-
     def write(self, path: str, slice_name: str, batch_per_core: int) -> None:
         """Writes the HLO of a core."""
         batch_size = batch_per_core * topology.find(slice_name).num_cores
@@ -80,6 +75,15 @@ class Step:
 
     batch_per_core: int
     programs: dict[str, Ours | Peer]
+
+    @property
+    def available(self) -> dict[str, Ours | Peer]:
+        """The programs whose flags are given."""
+        return {
+            name: program
+            for name, program in self.programs.items()
+            if isinstance(program, Ours) or program.is_available
+        }
 
 
 def _official(*arguments):

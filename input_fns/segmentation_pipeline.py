@@ -59,10 +59,8 @@ class SegmentationPipeline(AnnotatedPipeline):
 
     def _checked(self, mask):
         """Returns the mask with a check that its classes are known."""
-        is_ignored = tf.equal(mask, IGNORED_CLASS)
-        classes = tf.where(is_ignored, tf.zeros_like(mask), mask)
-        classes = images.checked(classes, self.data.annotations.num_classes, OUTSIDE)
-        return tf.where(is_ignored, mask, classes)
+        limit = self.data.annotations.num_classes
+        return images.checked(mask, limit, OUTSIDE, ignored=IGNORED_CLASS)
 
     @no_autograph
     def batch_transform(self, features, labels, random):

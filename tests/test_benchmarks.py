@@ -122,7 +122,7 @@ def test_the_largest_batch_is_searched(limit, tried, found, monkeypatch, tmp_pat
         size = int(program)
         return compiler.Compiled(size <= limit, "", memory={"peak": size}, out_of_memory=True)
 
-    def write(path, size):
+    def write(path, slice_name, size):
         sizes.append(size)
         pathlib.Path(path).write_text(str(size))
 

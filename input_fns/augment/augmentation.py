@@ -190,6 +190,9 @@ class Augmentation:
           The example, and its `placement.Placement`.
         """
         size, regions = tf.shape(example["image"])[:2], _regions(example)
+        moves_nothing = example["image"].shape.as_list()[:2] == list(canvas)
+        if numbers is not None and (self.box_crop or self.scale_jitter):
+            moves_nothing = False
         if numbers is None:
             where = placement.fit(size, canvas, keep_aspect_ratio)
         else:
@@ -198,12 +201,14 @@ class Augmentation:
                 boxes = tf.boolean_mask(regions["boxes"], regions["visible"] > 0)
             random = numbers[self._columns()["placing"]], size, boxes, canvas, keep_aspect_ratio
             where = placement.sample(*random, self.box_crop, self.scale_jitter)
-        if "mask" in regions:
-            regions["mask"] = placement.place_mask(regions["mask"], where)
+        image = example["image"]
+        if not moves_nothing:
+            image = placement.place_image(image, where)
+            if "mask" in regions:
+                regions["mask"] = placement.place_mask(regions["mask"], where)
         if "boxes" in regions:
             regions["boxes"], visible = placement.place_boxes(regions["boxes"], where)
             regions["visible"] *= visible
-        image = placement.place_image(example["image"], where)
         return {**example, "image": image, **_valid_regions(regions)}, where
 
     def apply(self, examples, numbers):
@@ -233,14 +238,14 @@ class Augmentation:
                 # Matrices map new pixels to old ones: the last operation comes first.
                 pending = matrix if pending is None else tf.matmul(pending, matrix)
                 continue
-            moves = [] if pending is None else [pending]
             image = operation(_move(image, pending, only_flip), own)
+            regions = _move_regions(regions, pending, only_flip, size)
             if regions and hasattr(operation, "region_matrices"):
-                moves += operation.region_matrices(own, size)
-            regions = _move_regions(regions, moves, size)
-            pending = None
+                for matrices in operation.region_matrices(own, size):
+                    regions = _move_regions(regions, matrices, None, size)
+            pending, only_flip = None, None
         image = _move(image, pending, only_flip)
-        regions = _move_regions(regions, [] if pending is None else [pending], size)
+        regions = _move_regions(regions, pending, only_flip, size)
         return {**examples, "image": image, **_valid_regions(regions)}
 
     def combine(self, image, rows, valid, numbers):
@@ -306,10 +311,14 @@ def _regions(examples):
     return regions
 
 
-def _move_regions(regions, moves, size):
-    for matrices in moves if regions else ():
-        regions = geometry.move_regions(regions, matrices, size)
-    return regions
+def _move_regions(regions, matrices, only_flip, size):
+    if matrices is None or not regions:
+        return regions
+    if only_flip is None or "mask" not in regions:
+        return geometry.move_regions(regions, matrices, size)
+    mask = geometry.flip(regions["mask"][..., tf.newaxis], only_flip)[..., 0]
+    others = {name: region for name, region in regions.items() if name != "mask"}
+    return {**geometry.move_regions(others, matrices, size), "mask": mask}
 
 
 def _valid_regions(regions):

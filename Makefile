@@ -51,6 +51,7 @@ bench-keras: setup
 # Input pipeline speed, compared with other pipelines and with a training step.
 bench-input: setup
 	@$(IN_VENV) -m benchmarks.input_speed
+	@$(IN_VENV) -m benchmarks.input_tasks
 
 # Peak memory by number of epochs: make bench-memory SOURCE=folder/with/idx/files
 bench-memory: setup

@@ -67,7 +67,9 @@ class AudioPipeline(RecordPipeline):
     @no_autograph
     def batch_transform(self, features, labels, random):
         """Returns floats instead of 16-bit samples, augmented in training."""
-        waveform = tf.cast(features["waveform"], tf.float32) * _SCALE
+        # One pass over the samples, of the same values as a cast and a product with _SCALE.
+        samples = tf.bitcast(features["waveform"], tf.qint16)
+        waveform = tf.quantization.dequantize(samples, -1.0, 1.0 - _SCALE, mode="SCALED")
         features = {**features, "waveform": waveform}
         if random is not None:
             features = self.augmentation.apply(features, random, self.data.audio.sample_rate)

@@ -60,6 +60,12 @@ def test_an_evaluation_has_every_example_once_with_static_shapes(texts):
     assert all(part.shape.is_fully_defined() for part in tf.nest.flatten(spec))
 
 
+def test_samples_are_fractions_of_32768(texts, session):
+    samples = np.arange(-(2**15), 2**15, dtype=np.int16).reshape(1, -1)
+    features, _ = AudioPipeline(texts).batch_transform({"waveform": tf.constant(samples)}, (), None)
+    np.testing.assert_array_equal(session.run(features["waveform"]), samples / 2**15)
+
+
 def test_training_is_a_function_of_the_seed_and_the_step(texts):
     pipeline = AudioPipeline(texts, augment.parse(AUGMENT))
     whole = batches(pipeline.train_input_fn("train", seed=3), 6)

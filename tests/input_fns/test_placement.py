@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from input_fns import DataError
-from input_fns.augment import mosaic, placement, windows
+from input_fns import DataError, augment
+from input_fns.augment import Augmentation, mosaic, placement, windows
 from tests import shapes_data
 
 CANVAS = (40, 56)
@@ -52,6 +52,20 @@ def test_pixels_are_those_of_pillow(session, where):
         # Rounded to a level, and float32 coordinates.
         difference = placed[:height, :width, channel] - np.asarray(expected)
         assert np.abs(difference).max() <= 0.5 + 0.02
+
+
+def test_an_image_that_fills_the_canvas_keeps_its_pixels(session):
+    drawing = shapes_data.draw(3, size=CANVAS, side=(7, 13))
+    whole = placement.fit(tf.constant(CANVAS), CANVAS, False)
+    example = {"image": tf.constant(drawing.image), "mask": tf.constant(drawing.class_mask)}
+    placed = placement.place_image(example["image"], whole)
+    mask = placement.place_mask(example["mask"], whole)
+    kept, _ = Augmentation().place(example, None, CANVAS, False)
+    jittered, _ = augment.parse("scale_jitter:0.5:0.5").place(example, [0.5] * 3, CANVAS, False)
+    found = session.run([placed, mask, kept["image"], kept["mask"], jittered["image"]])
+    for pixels, expected in zip(found, [drawing.image, drawing.class_mask] * 2):
+        np.testing.assert_array_equal(pixels, expected)
+    assert (found[-1] != drawing.image).any()
 
 
 def test_the_canvas_beside_the_image_is_black_and_ignored(session, where):

@@ -10,7 +10,6 @@ import run_cpu
 import run_tpu
 from tests import clicks_data
 from tests.conftest import _runner
-from tests.marks import slow
 
 FLAGS = [
     "--train_batch_size=13",
@@ -68,7 +67,8 @@ def test_synthetic_tables_are_trained(tmp_path, flags):
 LARGE = [39_884_406, 38_532_951, 39_979_771, 25_641_295, 39_664_984, *range(20_000, 41_000, 1000)]
 
 
-@pytest.mark.parametrize(("tpu_slice", "status"), [("v3-8", 1), slow("v3-32", 0)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("tpu_slice", "status"), [("v3-8", 1), ("v3-32", 0)])
 def test_tables_of_40_million_rows_need_the_slice_that_the_check_names(
     tmp_path, capsys, tpu_slice, status
 ):

@@ -105,24 +105,17 @@ def largest_batch(write, first: int, found: Topology, folder: str) -> tuple[int,
     Raises:
       RuntimeError: a program does not compile for another reason than its memory.
     """
-
-    def compile_batch(size):
-        path = f"{folder}/batch"
-        write(path, found.name, size)
-        program = _remove_all_reduces(read(path))
-        compiled = compiler.compile_hlo(program, compiler.get_target(found), compiler.QUICK)
-        if not compiled.fits and not compiled.out_of_memory:
-            raise RuntimeError(compiled.error)
-        return compiled
-
     fits, memory, fails = 0, 0, None
-    size = first
+    size, path = first, f"{folder}/batch"
     while fails is None or fails - fits > max(1, fits // _PRECISION):
-        compiled = compile_batch(size)
+        write(path, found.name, size)
+        compiled = _compile(path, found, compiler.QUICK)
         if compiled.fits:
             fits, memory = size, compiled.peak_bytes
-        else:
+        elif compiled.out_of_memory:
             fails = size
+        else:
+            raise RuntimeError(compiled.error)
         size = 2 * size if fails is None else (fits + fails) // 2
     return fits, memory
 
@@ -137,13 +130,17 @@ def compile_step(path: str, found: Topology) -> tuple[cost.StepTime, compiler.Co
     Raises:
       RuntimeError: it does not compile, or does not fit.
     """
-    program = _remove_all_reduces(read(path))
-    compiled = compiler.compile_hlo(program, compiler.get_target(found), compiler.FULL)
+    compiled = _compile(path, found, compiler.FULL)
     if not compiled.fits:
         raise RuntimeError(compiled.error)
     return cost.estimate_step_time(
         compiled.optimized, found.generation, compiled.flops, str
     ), compiled
+
+
+def _compile(path, found, effort):
+    program = _remove_all_reduces(read(path))
+    return compiler.compile_hlo(program, compiler.get_target(found), effort)
 
 
 def read(path: str) -> hlo_pb2.HloModuleProto:

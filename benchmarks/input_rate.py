@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from benchmarks.subprocesses import interleave
+from benchmarks.subprocesses import format_ratios, interleave
 
 # Measures examples/s, after 20 batches that fill the buffers.
 COUNT = """
@@ -16,6 +16,15 @@ def rate(next_batch, batch_size, seconds):
         next_batch(); batches += 1
     return batches * batch_size / (time.monotonic() - started)
 seconds = float(sys.argv[1])
+"""
+# Pulls training batches of `pipeline` and prints their rate; after COUNT.
+PULL = """
+import json
+with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    batches = pipeline.train_input_fn("train", seed=1)({"batch_size": batch_size})
+    batch = tf.compat.v1.data.make_one_shot_iterator(batches).get_next()
+    pull = session.make_callable(tf.group(*tf.nest.flatten(batch)))
+    print(json.dumps(rate(pull, batch_size, seconds)))
 """
 
 
@@ -35,10 +44,6 @@ def print_table(title: str, unit: str, sides: dict, rounds: int) -> dict[str, li
     first = next(iter(sides))
     print(f"{title}: {unit}, median ratio ours / this, ratios of the rounds")
     for name, found in rates.items():
-        ratios = [a / b for a, b in zip(rates[first], found)]
-        print(
-            f"  {name:30}{statistics.median(found):10,.0f}{statistics.median(ratios):8.2f}  "
-            f"{' '.join(f'{ratio:.2f}' for ratio in ratios)}",
-            flush=True,
-        )
+        ratios = format_ratios(rates[first], found)
+        print(f"  {name:30}{statistics.median(found):10,.0f}    {ratios}", flush=True)
     return rates

@@ -31,7 +31,7 @@ import tempfile
 import numpy as np
 from absl import app, flags
 
-from benchmarks.input_rate import COUNT, print_table
+from benchmarks.input_rate import COUNT, PULL, print_table
 from benchmarks.subprocesses import ROOT, run_python
 
 FLAGS = flags.FLAGS
@@ -56,12 +56,8 @@ runtime.prepare()
 data_dir, words, size, cache, batch_size = sys.argv[2], sys.argv[3], *map(json.loads, sys.argv[4:])
 data = dataset_info.read(data_dir)
 pipeline = ImagePipeline(data, size and tuple(size), augment.parse(words), cache=cache)
-with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    batches = pipeline.train_input_fn("train", seed=1)({"batch_size": batch_size})
-    batch = tf.compat.v1.data.make_one_shot_iterator(batches).get_next()
-    pull = session.make_callable(tf.group(*tf.nest.flatten(batch)))
-    print(json.dumps(rate(pull, batch_size, seconds)))
 """
+    + PULL
 )
 
 ARRAYS = """

@@ -26,7 +26,7 @@ import wave
 import numpy as np
 from absl import app, flags
 
-from benchmarks.input_rate import COUNT, print_table
+from benchmarks.input_rate import COUNT, PULL, print_table
 from benchmarks.subprocesses import ROOT, run_python
 
 FLAGS = flags.FLAGS
@@ -42,7 +42,6 @@ BATCH_SIZE = 64
 OURS = (
     COUNT
     + """
-import json
 import tensorflow as tf
 from engine.cli import runtime
 from input_fns import augment, dataset_info
@@ -58,12 +57,8 @@ elif task == "audio":
     pipeline = AudioPipeline(data, cache=cache)
 else:
     pipeline = SegmentationPipeline(data, augmentation=augment.parse("flip"), cache=cache)
-with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    batches = pipeline.train_input_fn("train", seed=1)({"batch_size": batch_size})
-    batch = tf.compat.v1.data.make_one_shot_iterator(batches).get_next()
-    pull = session.make_callable(tf.group(*tf.nest.flatten(batch)))
-    print(json.dumps(rate(pull, batch_size, seconds)))
 """
+    + PULL
 )
 
 # Each peer makes `dataset`, of one epoch without batches, from the folder `source`.

@@ -190,9 +190,8 @@ class Augmentation:
           The example, and its `placement.Placement`.
         """
         size, regions = tf.shape(example["image"])[:2], _regions(example)
-        moves_nothing = example["image"].shape.as_list()[:2] == list(canvas)
-        if numbers is not None and (self.box_crop or self.scale_jitter):
-            moves_nothing = False
+        fills_canvas = example["image"].shape.as_list()[:2] == list(canvas)
+        is_random = numbers is not None and (self.box_crop or self.scale_jitter)
         if numbers is None:
             where = placement.fit(size, canvas, keep_aspect_ratio)
         else:
@@ -202,7 +201,7 @@ class Augmentation:
             random = numbers[self._columns()["placing"]], size, boxes, canvas, keep_aspect_ratio
             where = placement.sample(*random, self.box_crop, self.scale_jitter)
         image = example["image"]
-        if not moves_nothing:
+        if is_random or not fills_canvas:
             image = placement.place_image(image, where)
             if "mask" in regions:
                 regions["mask"] = placement.place_mask(regions["mask"], where)

@@ -243,7 +243,7 @@ class RecordPipeline:
 
         def input_fn(params):
             dataset = self.features_in_order(split).rebatch(params["batch_size"])
-            return records.disable_autotune(dataset.prefetch(2))
+            return records.with_options(dataset.prefetch(2))
 
         return input_fn
 

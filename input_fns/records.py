@@ -69,7 +69,7 @@ def from_files(files, transform, batch_size: int) -> tf.data.Dataset:
     """
     dataset = tf.data.Dataset.from_generator(files, output_signature=tf.TensorSpec([], tf.string))
     dataset = dataset.map(transform, num_parallel_calls=PARALLEL_CALLS)
-    return disable_autotune(dataset.batch(batch_size).prefetch(2))
+    return with_options(dataset.batch(batch_size).prefetch(2))
 
 
 def iterate(dataset_fn):
@@ -79,7 +79,7 @@ def iterate(dataset_fn):
     """
     graph = tf.Graph()
     with graph.as_default():
-        dataset = disable_autotune(dataset_fn().prefetch(1))
+        dataset = with_options(dataset_fn().prefetch(1))
         element = tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()
     with contextlib.closing(tf.compat.v1.Session(graph=graph)) as session:
         while True:
@@ -275,17 +275,19 @@ def prefetched(dataset):
     """Returns `dataset` with a prefetch of 2 to 16 batches, as available memory permits."""
     batch_bytes = sum(_num_bytes(spec) for spec in tf.nest.flatten(dataset.element_spec))
     room = int(memory.available_bytes() * _PREFETCH_SHARE)
-    return disable_autotune(dataset.prefetch(max(2, min(_PREFETCH, room // batch_bytes))))
+    return with_options(dataset.prefetch(max(2, min(_PREFETCH, room // batch_bytes))))
 
 
-def disable_autotune(dataset):
-    """Returns `dataset` without tf.data's autotuning; the parallel calls are set explicitly.
+def with_options(dataset):
+    """Returns `dataset`, without autotuning, that starts reading when its iterator is initialized.
 
     The autotuning thread can miss that a session closes and delays this until it wakes: a minute
-    after half an hour of training.
+    after half an hour of training; the parallel calls are set explicitly. Reading early fills a
+    cache or a shuffle buffer while TensorFlow optimizes the graph of the first step.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
+    options.experimental_warm_start = True
     return dataset.with_options(options)
 
 

@@ -116,7 +116,7 @@ class TokenPipeline(RecordPipeline):
             is_tpu_estimator = "context" in params
             if is_tpu_estimator or not self.dynamic_padding:
                 return dataset
-            return records.disable_autotune(dataset.map(self._without_padding).prefetch(2))
+            return records.with_options(dataset.map(self._without_padding).prefetch(2))
 
         return padded_input_fn
 

@@ -1,4 +1,7 @@
-"""Creates the input pipeline of --dataset: images, text, records, synthetic or custom data."""
+"""Creates the input pipeline of --dataset: images, text, records, synthetic or custom data.
+
+The pipeline of a task is imported where it is made: a start needs one of them.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +14,9 @@ from common.errors import UsageError
 from engine.cli.flags import FLAGS, TRANSLATION, is_own_dataset, repaired_split
 from input_fns import augment, caching, inspection, synthetic
 from input_fns import dataset_info as datasets
-from input_fns.audio_pipeline import AudioPipeline
-from input_fns.augment import audio as audio_augment
-from input_fns.clicks_pipeline import ClicksPipeline
-from input_fns.detection_pipeline import DetectionPipeline
-from input_fns.image_pipeline import ImagePipeline
 from input_fns.pipeline import Pipeline
-from input_fns.ratings_pipeline import RatingsPipeline
 from input_fns.record_pipeline import RecordPipeline
-from input_fns.segmentation_pipeline import SegmentationPipeline
-from input_fns.squad_pipeline import SquadPipeline
 from input_fns.synthetic import SyntheticPipeline
-from input_fns.token_pipeline import TokenPipeline
 from models import registry
 
 
@@ -60,6 +54,8 @@ def from_flags(splits: list[str], params: dict[str, Any] | None = None) -> Pipel
         return _audio_pipeline(data, is_synthetic)
     if data.labels or set(data.features) != {"image"} or not data.num_classes:
         return _record_pipeline(data, is_synthetic)
+    from input_fns.image_pipeline import ImagePipeline
+
     augmentation = augment.parse(FLAGS.augment)
     pipeline = ImagePipeline(data, FLAGS.image_size, augmentation, FLAGS.center_crop, _cache())
     if is_synthetic:
@@ -80,6 +76,8 @@ def _record_pipeline(data, is_synthetic):
 
 def _ratings_pipeline(data, is_synthetic, params):
     _reject_flags(("augment", "image_size"), f"needs images, but {data.name} has ratings")
+    from input_fns.ratings_pipeline import RatingsPipeline
+
     num_negatives = params.get("num_negatives", NUM_NEGATIVES)
     has_probability = params.get("logq_correction", False)
     rank_all_items = params.get("rank_all_items", False)
@@ -91,12 +89,17 @@ def _ratings_pipeline(data, is_synthetic, params):
 
 def _clicks_pipeline(data, is_synthetic):
     _reject_flags(("augment", "image_size"), f"needs images, but {data.name} has clicks")
+    from input_fns.clicks_pipeline import ClicksPipeline
+
     pipeline = ClicksPipeline(data, _cache())
     return SyntheticPipeline(data, pipeline.features) if is_synthetic else pipeline
 
 
 def _audio_pipeline(data, is_synthetic):
     _reject_flags(("image_size",), f"needs images, but {data.name} has recordings")
+    from input_fns.audio_pipeline import AudioPipeline
+    from input_fns.augment import audio as audio_augment
+
     pipeline = AudioPipeline(data, audio_augment.parse(FLAGS.augment), _cache())
     if is_synthetic:
         return SyntheticPipeline(data, pipeline.features, masks=pipeline.augmentation.masks)
@@ -104,6 +107,9 @@ def _audio_pipeline(data, is_synthetic):
 
 
 def _annotated_pipeline(data, is_synthetic):
+    from input_fns.detection_pipeline import DetectionPipeline
+    from input_fns.segmentation_pipeline import SegmentationPipeline
+
     is_detection = data.annotations.task == "detection"
     make = DetectionPipeline if is_detection else SegmentationPipeline
     augmentation = augment.parse(FLAGS.augment)
@@ -210,6 +216,9 @@ def _text_pipeline(data, is_synthetic):
 
 def _token_pipeline(data, is_synthetic):
     _reject_flags(("augment", "image_size"), f"needs images, but {data.name} is text")
+    from input_fns.squad_pipeline import SquadPipeline
+    from input_fns.token_pipeline import TokenPipeline
+
     pipeline = SquadPipeline if data.wordpiece.task == "squad" else TokenPipeline
     if is_synthetic:
         return SyntheticPipeline(data, pipeline(data).features)

@@ -2,6 +2,7 @@
 
 import fcntl
 import itertools
+import threading
 
 import numpy as np
 import pytest
@@ -146,6 +147,19 @@ def test_training_batches_have_static_shapes(files):
         assert numbers.shape.as_list() == [5, 2 + 2]  # those of `draw`, and seeds
         assert features["image"].shape.as_list() == [5, 2]
         assert labels.shape.as_list() == [5]
+
+
+def test_reading_starts_when_the_iterator_is_initialized(session):
+    started = threading.Event()
+
+    def contents():
+        started.set()
+        yield b"0"
+
+    dataset = records.from_files(contents, tf.strings.length, batch_size=1)
+    iterator = tf.compat.v1.data.make_initializable_iterator(dataset)
+    session.run(iterator.initializer)  # without get_next
+    assert started.wait(timeout=60)
 
 
 def test_training_from_files_reads_every_example_equally_often(files, session):

@@ -51,7 +51,7 @@ def decorate_model_fn(model_fn, counter, summary_steps):
 
     The loop ends after the number of steps that `counter` feeds, or if the loss is not finite. The
     loss of the spec is that of the last step. Features that are not `Batches`, as in evaluation,
-    are passed to `model_fn` unchanged.
+    are passed to `model_fn` unchanged. The `scaffold` of the spec is replaced.
 
     Args:
       model_fn: model_fn of an Estimator.
@@ -90,7 +90,10 @@ def decorate_model_fn(model_fn, counter, summary_steps):
             parallel_iterations=1,
         )
         _summary_hook(specs[0]).summary = summary
-        return specs[0]._replace(loss=loss, train_op=loss.op)
+        # No other worker initializes the variables, so none has to wait until they are ready.
+        ready = tf.constant([], tf.string)
+        scaffold = tf.compat.v1.train.Scaffold(ready_op=ready, ready_for_local_init_op=ready)
+        return specs[0]._replace(loss=loss, train_op=loss.op, scaffold=scaffold)
 
     return looped
 

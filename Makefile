@@ -2,9 +2,10 @@
 # make test          sets up .venv, runs the linter and the tests
 # make test-all      also runs the slow tests
 # make test-kernels  runs the numeric tests with other CPU kernels
-# TENSORFLOW=  tensorflow (default) | cpu (smaller) | gpu (with CUDA) | system (the wheel of the image)
+# TENSORFLOW=  tensorflow | cpu (smaller) | gpu (with CUDA) | system (the wheel of the image); default:
+#              the one in .venv, and tensorflow for a new .venv
 # PYTHON=      interpreter for .venv; default: the first of python3.11, python3.10, python3.9
-TENSORFLOW ?= tensorflow
+TENSORFLOW ?= $(or $(firstword $(shell head -n 1 .venv/.installed 2>/dev/null)),tensorflow)
 IN_VENV := .venv/bin/python
 PYTEST := $(IN_VENV) -m pytest -n 2 --dist loadfile
 DATA := data

@@ -20,7 +20,7 @@ try:
     import sentencepiece
 except ModuleNotFoundError as error:
     raise DataError(
-        "text needs SentencePiece: tools/setup.sh tensorflow text, or pip install '.[text]'"
+        "text needs SentencePiece: tools/setup.sh same text, or pip install '.[text]'"
     ) from error
 
 # Vocabularies are padded to a multiple of a TPU's tile.

@@ -21,7 +21,7 @@ try:
     import tokenizers
 except ModuleNotFoundError as error:
     raise DataError(
-        "WordPiece needs Hugging Face tokenizers: tools/setup.sh tensorflow text, or "
+        "WordPiece needs Hugging Face tokenizers: tools/setup.sh same text, or "
         "pip install '.[text]'"
     ) from error
 

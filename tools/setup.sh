@@ -3,13 +3,22 @@
 #   EXTRA   text | detection | text_ops | cloud | serving | check | dev (requirements/EXTRA.txt)
 #   CHOICE  tensorflow | cpu | gpu | system (requirements/CHOICE.txt); 'system' keeps the TensorFlow
 #           that the machine's image brings, which on a Cloud TPU VM is the only one that drives it.
+#           'same': the one in .venv; in a new .venv, tensorflow.
 set -eu
 cd "$(dirname "$0")/.."
 choice=$1
 shift
 
+# The first line of the stamp tells what is installed, the second from which locked files.
+stamp=".venv/.installed"
+installed=$(sed -n 1p "$stamp" 2>/dev/null || true)
+if [ "$choice" = same ]; then
+  choice=${installed%% *}
+  choice=${choice:-tensorflow}
+fi
+
 if [ ! -f "requirements/$choice.txt" ]; then
-  echo "setup: TENSORFLOW=$choice is unknown: use tensorflow, cpu, gpu or system" >&2
+  echo "setup: TENSORFLOW=$choice is unknown: use tensorflow, cpu, gpu, system or same" >&2
   exit 2
 fi
 
@@ -33,10 +42,7 @@ find_python() {
   return 1
 }
 
-# The first line of the stamp tells what is installed, the second from which locked files.
-stamp=".venv/.installed"
 sum=$(cat requirements/*.txt | cksum)
-installed=$(sed -n 1p "$stamp" 2>/dev/null || true)
 missing=""
 [ "$(sed -n 2p "$stamp" 2>/dev/null || true)" = "$sum" ] || missing="all"
 for name in "$choice" "$@"; do
@@ -47,6 +53,7 @@ done
 python=$(find_python)
 # Two TensorFlow wheels write the same files: another choice needs a new environment.
 if [ -n "$installed" ] && [ "${installed%% *}" != "$choice" ]; then
+  echo "setup: .venv has the TensorFlow choice '${installed%% *}', not '$choice': making it again"
   rm -rf .venv
   installed=""
 fi

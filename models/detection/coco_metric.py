@@ -215,7 +215,7 @@ def _import_pycocotools():
         from pycocotools import coco, cocoeval
     except ImportError as error:
         raise ModelError(
-            "average precision needs pycocotools: tools/setup.sh tensorflow detection, or "
+            "average precision needs pycocotools: tools/setup.sh same detection, or "
             "pip install '.[detection]'"
         ) from error
     return coco, cocoeval

@@ -10,7 +10,7 @@ try:
     from scipy import stats
 except ModuleNotFoundError as error:
     raise ModelError(
-        "correlations need SciPy: tools/setup.sh tensorflow text, or pip install '.[text]'"
+        "correlations need SciPy: tools/setup.sh same text, or pip install '.[text]'"
     ) from error
 
 

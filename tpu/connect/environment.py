@@ -66,7 +66,7 @@ def check_address(address: Address, environ: Mapping[str, str] = os.environ) -> 
             findings.append(
                 f"{address.source} is looked up in the Cloud TPU API, but the module "
                 f"{' and '.join(missing)} is missing. Run pip install google-api-python-client "
-                "'protobuf<5' (in a clone: tools/setup.sh tensorflow cloud), or set "
+                "'protobuf<5' (in a clone: tools/setup.sh same cloud), or set "
                 "--tpu=grpc://IP:8470, or --tpu=local on the TPU VM itself"
             )
     return findings

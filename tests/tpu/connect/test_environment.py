@@ -93,7 +93,7 @@ def test_tpu_name_needs_the_client_of_the_cloud_tpu_api(monkeypatch):
     monkeypatch.setattr(environment, "_API_MODULES", ("no_such_module", "json", "nor_this"))
     (finding,) = check_address("mine")
     assert "pip install google-api-python-client 'protobuf<5'" in finding
-    assert "tools/setup.sh tensorflow cloud" in finding
+    assert "tools/setup.sh same cloud" in finding
 
 
 def test_remote_tpu_needs_cloud_paths():

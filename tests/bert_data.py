@@ -49,6 +49,18 @@ def prepare_sst2_test(folder, sst2: str) -> str:
     return _write(folder, Options("sst2", source=str(source), vocabulary=sst2, max_length=24))
 
 
+def prepare_tags(folder) -> str:
+    """Writes sentences in which opinions are entities, and prepares 24 tokens; returns data_dir."""
+    source = folder / "source"
+    source.mkdir()
+    opinions = {"bad", "dull", "good", "great"}
+    for name, count, seed in (("train", 48, 5), ("dev", 17, 6)):
+        texts = [text.split() for text, _ in sentences(count, seed)]
+        lines = [[f"{w} {'B-OPINION' if w in opinions else 'O'}" for w in text] for text in texts]
+        (source / f"{name}.txt").write_text("\n\n".join("\n".join(words) for words in lines))
+    return _prepare("token_files", folder, source, max_length=24)
+
+
 def prepare_pretraining(folder) -> str:
     """Writes documents of sentences and prepares rows of 24 tokens; returns data_dir."""
     source = folder / "source"

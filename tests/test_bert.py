@@ -12,6 +12,7 @@ from sklearn import metrics
 
 from common.errors import UsageError
 from engine.cli import pipelines
+from engine.evaluation import host_metrics
 from engine.train import loss_reduction
 from input_fns import DataError, dataset_info
 from input_fns.token_pipeline import TokenPipeline
@@ -330,3 +331,29 @@ def test_evaluation_of_pre_training_reports_both_tasks(pretrain, start, result):
     assert {"masked_lm_loss", "next_sentence_loss"} < found.keys()
     assert 0 <= found["masked_lm_accuracy"] <= 1
     assert 0 <= found["next_sentence_accuracy"] <= 1
+
+
+def test_entities_of_shortened_batches_are_scored_like_predictions(
+    run_with, tmp_path, monkeypatch, result
+):
+    data_dir = bert_data.prepare_tags(tmp_path)
+
+    def evaluate(mode):
+        run_with(
+            "--model=bert_tiny_token_classifier",
+            "--dataset=token_files",
+            f"--data_dir={data_dir}",
+            f"--model_dir={tmp_path / 'model'}",
+            *bert_data.TINY,
+            "--params=learning_rate=0.01",
+            *("--seed=1", "--train_batch_size=16", "--train_steps=20", f"--mode={mode}"),
+            *("--eval_split=validation", "--eval_batch_size=5", "--predict_batch_size=5"),
+        )
+        return result(tmp_path / "model", 20)["eval"]
+
+    with monkeypatch.context() as patched:
+        patched.delattr(host_metrics, "predict")
+        one_pass = evaluate("train_and_eval")
+    monkeypatch.setattr(host_metrics, "keep_predictions", lambda *_: None)
+    assert evaluate("eval") == one_pass
+    assert one_pass["entity_f1"] > 0.5

@@ -24,7 +24,8 @@ _COLLECTION = "host_metric_predictions"
 def keep_predictions(settings, features, predictions) -> None:
     """Makes the predictions of an evaluation available to `UpdateHook`, if host metrics take them.
 
-    Inference has to get the features of a prediction: that of a translation has no target.
+    Inference has to get the features of a prediction: that of a translation has no target. And the
+    predictions have to be as long as those of `predict`, whatever rows dynamic padding shortens.
 
     Args:
       settings: `RunSettings`.
@@ -39,7 +40,9 @@ def keep_predictions(settings, features, predictions) -> None:
         and pipeline.host_input_fn(split) is None
         and features.keys() - {EXAMPLE_WEIGHT} == needed
     ):
-        tf.compat.v1.add_to_collection(_COLLECTION, (predictions(), features[EXAMPLE_WEIGHT]))
+        predicted = predictions()
+        if all(tensor.shape[1:].is_fully_defined() for tensor in tf.nest.flatten(predicted)):
+            tf.compat.v1.add_to_collection(_COLLECTION, (predicted, features[EXAMPLE_WEIGHT]))
 
 
 class UpdateHook(tf.estimator.SessionRunHook):

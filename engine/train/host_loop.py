@@ -27,9 +27,11 @@ class Batches:
 
     Attributes:
       next: returns `(features, labels)`, the tensors of the next batch. Called in the loop body.
+      initializer: operation that starts reading, after lookup tables are initialized.
     """
 
     next: Callable[[], tuple[Any, Any]]
+    initializer: tf.Operation
 
 
 def decorate_input_fn(input_fn):
@@ -39,9 +41,7 @@ def decorate_input_fn(input_fn):
         dataset = input_fn(params)
         with tf.name_scope("iterator"):
             iterator = tf.compat.v1.data.make_initializable_iterator(dataset)
-        initializers = tf.compat.v1.GraphKeys.TABLE_INITIALIZERS
-        tf.compat.v1.add_to_collection(initializers, iterator.initializer)
-        return Batches(iterator.get_next), None
+        return Batches(iterator.get_next, iterator.initializer), None
 
     return batches_fn
 
@@ -93,9 +93,21 @@ def decorate_model_fn(model_fn, counter, summary_steps):
         # No other worker initializes the variables, so none has to wait until they are ready.
         ready = tf.constant([], tf.string)
         scaffold = tf.compat.v1.train.Scaffold(ready_op=ready, ready_for_local_init_op=ready)
-        return specs[0]._replace(loss=loss, train_op=loss.op, scaffold=scaffold)
+        hooks = [_StartReading(features.initializer), *specs[0].training_hooks]
+        return specs[0]._replace(
+            loss=loss, train_op=loss.op, scaffold=scaffold, training_hooks=hooks
+        )
 
     return looped
+
+
+class _StartReading(tf.estimator.SessionRunHook):
+    def __init__(self, initializer):
+        self._initializer = initializer
+
+    def after_create_session(self, session, coord):
+        del coord
+        session.run(self._initializer)
 
 
 def _summary_hook(spec):

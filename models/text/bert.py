@@ -103,6 +103,21 @@ def _layer_variables(params):
     return [f"bert/{scope}/.*" for scope in ("embeddings", *layers)]
 
 
+def pad_to_max_length(values, padding, params):
+    """Returns `[batch, length]` as `[batch, max_length]`: dynamic padding makes shorter batches.
+
+    Args:
+      values: tensor `[batch, length]`; returned as it is if `length` is static.
+      padding: scalar, the value of what is added.
+      params: has the `max_length` of the data set.
+    """
+    if values.shape.as_list()[1] is not None:
+        return values
+    missing = params["max_length"] - tf.shape(values)[1]
+    padded = tf.pad(values, [[0, 0], [0, missing]], constant_values=padding)
+    return tf.ensure_shape(padded, [None, params["max_length"]])
+
+
 def initializer(params):
     """Returns the initializer of kernels and embeddings."""
     return tf.compat.v1.truncated_normal_initializer(stddev=params["initializer_range"])

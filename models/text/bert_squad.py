@@ -73,16 +73,12 @@ def metrics(features, labels, outputs, weights, params):
 def predictions(features, outputs, params):
     """Returns `{"start_logits": float32 [batch, max_length], "end_logits": ...}`.
 
-    Dynamic padding makes batches of different lengths: they are padded to max_length. With the
-    features of a signature that takes text, also the best span of each window.
+    With the features of a signature that takes text, also the best span of each window.
     """
-    logits = {name: outputs[name] for name in ("start_logits", "end_logits")}
-    if features["input_mask"].shape.as_list()[1] is None:
-        max_length = params["max_length"]
-        missing = [[0, 0], [0, max_length - tf.shape(features["input_mask"])[1]]]
-        for name, values in logits.items():
-            padded = tf.pad(values, missing, constant_values=PADDING_LOGIT)
-            logits[name] = tf.ensure_shape(padded, [None, max_length])
+    logits = {
+        name: bert.pad_to_max_length(outputs[name], PADDING_LOGIT, params)
+        for name in ("start_logits", "end_logits")
+    }
     if features.keys() >= squad_spans.NEEDS:
         return {**logits, **squad_spans.best_spans(features, logits, params)}
     return logits

@@ -85,16 +85,17 @@ def predictions(features, outputs, params):
     """Returns the most probable tags.
 
     Returns:
-      `{"tag_ids": int32 [batch, length], "tag_probabilities": float32 [batch, length]}`, with -1
-      and 0 for padding.
+      `{"tag_ids": int32 [batch, max_length], "tag_probabilities": float32 [batch, max_length]}`,
+      with -1 and 0 for padding.
     """
-    del params
     probabilities = tf.nn.softmax(outputs["logits"])
     is_token = features["input_mask"] > 0
     tag_ids = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
+    tag_ids = tf.where(is_token, tag_ids, -1)
+    probabilities = tf.where(is_token, tf.reduce_max(probabilities, axis=-1), 0.0)
     return {
-        "tag_ids": tf.where(is_token, tag_ids, -1),
-        "tag_probabilities": tf.where(is_token, tf.reduce_max(probabilities, axis=-1), 0.0),
+        "tag_ids": bert.pad_to_max_length(tag_ids, -1, params),
+        "tag_probabilities": bert.pad_to_max_length(probabilities, 0.0, params),
     }
 
 

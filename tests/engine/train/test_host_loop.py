@@ -10,6 +10,7 @@ from engine.cli import resolve_flags
 from engine.hooks.progress import Clock
 from engine.hooks.summaries import TrainSummaryHook
 from engine.train import host_loop
+from input_fns import records
 from tests import numerics
 from tests.marks import slow
 
@@ -36,15 +37,20 @@ def model_fn(features, labels, mode, params):
     )
 
 
-def train(counter, loss=tf.identity):
+def numbers(params):
+    """The numbers 1, 2, 3..."""
+    return tf.data.Dataset.range(1, 1000).map(lambda n: (tf.cast(n, tf.float32), n))
+
+
+def train(counter, loss=tf.identity, input_fn=numbers):
     """Trains on the numbers 1, 2, 3...; returns `(step, loss, summary)` after each session.run."""
-    numbers = tf.data.Dataset.range(1, 1000).map(lambda n: (tf.cast(n, tf.float32), n))
-    batches, _ = host_loop.decorate_input_fn(lambda params: numbers)({})
+    batches, _ = host_loop.decorate_input_fn(input_fn)({})
     looped = host_loop.decorate_model_fn(model_fn, counter, 4)
     spec = looped(batches, None, tf.estimator.ModeKeys.TRAIN, {"loss": loss})
-    fetches = [spec.train_op, spec.loss, spec.training_hooks[0].summary]
+    start_reading, summary_hook = spec.training_hooks
+    fetches = [spec.train_op, spec.loss, summary_hook.summary]
     runs = []
-    with tf.compat.v1.train.MonitoredSession(hooks=[counter]) as session:
+    with tf.compat.v1.train.MonitoredSession(hooks=[counter, start_reading]) as session:
         while not session.should_stop():
             _, loss, text = session.run(fetches)
             runs.append((counter.step, loss, text.decode()))
@@ -64,6 +70,26 @@ def time_passes(monkeypatch):
 
 def test_each_step_gets_the_next_batch(counter):
     runs = train(counter)
+    assert [loss for _, loss, _ in runs] == [step for step, _, _ in runs]
+
+
+def test_lookup_tables_are_initialized_before_reading_starts(counter, tmp_path):
+    path = tmp_path / "numbers.txt"
+    path.write_text("".join(f"{n}\n" for n in range(100_000)))
+
+    def looked_up(params):
+        table = tf.lookup.StaticHashTable(
+            tf.lookup.TextFileInitializer(
+                str(path), tf.string, tf.lookup.TextFileIndex.WHOLE_LINE,
+                tf.int64, tf.lookup.TextFileIndex.LINE_NUMBER,
+            ),
+            -1,
+        )  # fmt: skip
+        texts = tf.data.Dataset.range(1, 1000).map(tf.strings.as_string)
+        ids = texts.map(lambda text: (tf.cast(table.lookup(text), tf.float32), text))
+        return records.with_options(ids.prefetch(1))
+
+    runs = train(counter, input_fn=looked_up)
     assert [loss for _, loss, _ in runs] == [step for step, _, _ in runs]
 
 

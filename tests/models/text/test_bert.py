@@ -212,6 +212,20 @@ def test_tags_of_padding_are_minus_one(session):
     assert (found["tag_probabilities"] > 0).sum() == 7 + 5 + 2
 
 
+def test_predictions_of_tokens_are_padded_to_max_length(session):
+    hyperparameters = params("token_classifier", max_length=9)
+    model = registry.find("bert_tiny_token_classifier")
+    shorter = tf.nest.map_structure(
+        lambda tensor: tf.compat.v1.placeholder_with_default(tensor, [BATCH, None]), features()
+    )
+    found = model.predictions(
+        shorter, model.inference(shorter, hyperparameters, False), hyperparameters
+    )
+    found = run(session, found)
+    np.testing.assert_array_equal(found["tag_ids"] >= 0, np.arange(9) < [[7], [5], [2]])
+    assert (found["tag_probabilities"][:, 7:] == 0).all()
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

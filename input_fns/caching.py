@@ -122,13 +122,20 @@ def _local_copy(data, split_name, folder):
     if glob.glob(f"{glob.escape(path)}*{_FINISHED}"):
         return path
     # `claim` removes leftovers of killed processes, and another process may be writing a copy.
-    free += sum(os.path.getsize(left) for left in glob.glob(f"{glob.escape(path)}-*_[0-9]*"))
+    free += sum(map(_size, glob.glob(f"{glob.escape(path)}-*_[0-9]*")))
     if split.num_bytes > free:
         raise DataError(
             f"--cache={folder}: split '{split_name}' needs {_gib(split.num_bytes)}, and the disk "
             f"has {_gib(free)} free. Use --cache=none, or another folder"
         )
     return path
+
+
+def _size(path):
+    try:
+        return os.path.getsize(path)
+    except FileNotFoundError:  # another process has removed or renamed it
+        return 0
 
 
 def _gib(size):

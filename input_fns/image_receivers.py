@@ -48,7 +48,7 @@ def _files(data, split):
     def parse(serialized):
         return images.stored_fn(data.features, has_labels=False)(serialized)[0]["image"]
 
-    dataset = records.in_order(data.files(split), parse)
+    dataset = records.in_order(data.files(split), parse, data.split(split).record_bytes)
     if stored.encoding != "raw":
         return dataset
     pixels = dataset.map(lambda strings: images.decode_raw(strings, stored)).unbatch()

@@ -31,6 +31,7 @@ OUTSIDE = "an index in the shards does not match dataset.json"
 TOP_K = 10
 SCORES, TOP_K_ITEMS = "scores", "top_k"  # signatures
 _BATCH = 1024
+_CANDIDATES = 2**22  # at once, if all items are candidates of each row
 _BITS = 16  # of a random number; two of them choose an item
 
 
@@ -94,7 +95,8 @@ class RatingsPipeline(RecordPipeline):
         """
         ratings = self.data.ratings
         if self.rank_all_items:
-            return self._with_all_items(self.stored(split).rebatch(_BATCH))
+            rows = max(1, min(_BATCH, _CANDIDATES // ratings.num_items))
+            return self._with_all_items(self.stored(split).rebatch(rows))
         if split not in ratings.negatives:
             raise DataError(
                 f"split '{split}' of {self.data.name} has no negatives to rank against. Evaluate "

@@ -262,7 +262,7 @@ class RecordPipeline:
         """
         if not self.has_records:
             return None
-        names = records.names(self.data.files(split))
+        names = records.names(self.data.files(split), self.data.split(split).record_bytes)
         first = next(names)
         return (name.decode() for name in itertools.chain([first], names)) if first else None
 
@@ -307,7 +307,8 @@ class RecordPipeline:
           split: name of the split.
           decoded: decode image files too; all must have one size.
         """
-        dataset = records.in_order(self.data.files(split), self.decode)
+        record_bytes = self.data.split(split).record_bytes
+        dataset = records.in_order(self.data.files(split), self.decode, record_bytes)
         if not decoded or not RecordPipeline.has_transform(self, dataset.element_spec, True):
             return dataset
         dataset = dataset.unbatch().map(self._decode_files, num_parallel_calls=PARALLEL_CALLS)

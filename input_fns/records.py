@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from common.constants import DROPOUT_SEED, EXAMPLE_WEIGHT
-from input_fns import caching, examples, memory
+from input_fns import DataError, caching, examples, memory
 
 # The functions of this package need no AutoGraph; converting them delays every start.
 no_autograph = tf.autograph.experimental.do_not_convert
@@ -28,7 +28,9 @@ no_autograph = tf.autograph.experimental.do_not_convert
 PARALLEL_CALLS = max(
     2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 )
+# Records that are parsed at once.
 _PARSE_BATCH = 1024
+_PARSE_BYTES = 2**24
 _SHUFFLE_BUFFER = 16384
 _SHUFFLE_BYTES = 2**29
 _PARALLEL_FILES = 16
@@ -45,17 +47,24 @@ _SEEDS_OF_EPOCHS, _SEEDS_OF_STEPS = 7919, 104729
 _ENDLESS = 2**40
 
 
-def in_order(files, parse):
-    """Returns `parse` of all records, in order, in batches of any size."""
-    dataset = tf.data.TFRecordDataset(files).batch(_PARSE_BATCH)
+def in_order(files, parse, record_bytes):
+    """Returns `parse` of all records, in order, in batches of any size.
+
+    Args:
+      files: paths.
+      parse: see the module's docstring.
+      record_bytes: mean size of a record; bounds the memory of a batch.
+    """
+    size = max(1, min(_PARSE_BATCH, _PARSE_BYTES // max(1, record_bytes)))
+    dataset = tf.data.TFRecordDataset(files).batch(size)
     return dataset.map(no_autograph(parse), num_parallel_calls=PARALLEL_CALLS)
 
 
-def names(files):
+def names(files, record_bytes):
     """Yields the name of the source file of each record, in order; b"" if it has none."""
     feature = {"name": tf.io.FixedLenFeature([], tf.string, "")}
     parse = functools.partial(examples.parse, features=feature)
-    for batch in iterate(lambda: in_order(files, parse)):
+    for batch in iterate(lambda: in_order(files, parse, record_bytes)):
         yield from batch["name"]
 
 
@@ -185,6 +194,9 @@ def train_from_files(
 
     Returns:
       `tf.data.Dataset` of `(examples, numbers)` in batches of exactly `host_shard.batch_size`.
+
+    Raises:
+      DataError: the split has too few records for this number of hosts.
     """
     host, num_hosts = host_shard.host, host_shard.num_hosts
     first_shared = len(files) - len(files) % num_hosts
@@ -195,11 +207,16 @@ def train_from_files(
     own_files = [files[i] for i in own + shared]
     at_once = min(_PARALLEL_FILES, len(shares))
     copy = caching.claim(f"{cache_path}-{host}-of-{num_hosts}") if cache_path else ""
-    shuffle_buffer = max(1, min(_SHUFFLE_BUFFER, _SHUFFLE_BYTES // record_bytes))
+    shuffle_buffer = max(1, min(_SHUFFLE_BUFFER, _SHUFFLE_BYTES // max(1, record_bytes)))
 
     num_examples = sum(
         len(range(share[1], counts[i], share[0])) for i, share in zip(own + shared, shares)
     )
+    if not num_examples:
+        raise DataError(
+            f"host {host} of {num_hosts} gets no record of the {len(files)} files of the split. "
+            "Use fewer hosts, more records, or --cache=memory"
+        )
     first_epoch, offset, first_seed = 0, 0, seed
     if sum(counts) * record_bytes <= REPLAYED_BYTES:
         first_epoch, offset = divmod(start_step * host_shard.host_batch_size, num_examples)

@@ -279,7 +279,8 @@ def _predictions(model_dir, given):
 
 def _labels(data, split, count):
     parse = images.stored_fn(data.features, True, data.num_classes)
-    return serving.first_of(lambda: records.in_order(data.files(split), parse), count)[1]
+    files, record_bytes = data.files(split), data.split(split).record_bytes
+    return serving.first_of(lambda: records.in_order(files, parse, record_bytes), count)[1]
 
 
 def _image_tag(png, text):

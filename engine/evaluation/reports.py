@@ -121,6 +121,15 @@ def _rows(examples, chosen):
 
 
 def _concatenate(examples, more):
-    if not examples:
-        return more
-    return tf.nest.map_structure(lambda *parts: np.concatenate(parts), examples, more)
+    return tf.nest.map_structure(_join, examples, more) if examples else more
+
+
+def _join(first, second):
+    """Concatenates two arrays; dynamic padding makes batches of different lengths."""
+    shape = np.maximum(first.shape[1:], second.shape[1:])
+
+    def padded(array):
+        missing = [(0, 0), *((0, size) for size in shape - array.shape[1:])]
+        return np.pad(array, missing)
+
+    return np.concatenate([padded(first), padded(second)])

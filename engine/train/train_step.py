@@ -116,10 +116,12 @@ def _accumulate(model, features, labels, params, compute, num_parts):
     divisors = _divisors(model, features, labels, params, like.outputs, num_parts)
     flat_like = tf.nest.flatten(like.eval_outputs)
     updates_key = tf.compat.v1.GraphKeys.UPDATE_OPS
+    is_unused = []  # of each variable; filled by the only call of `body`
 
     def body(i, total, means, gradients, outputs):
         part = tf.nest.map_structure(lambda tensor: tf.gather(tensor, i), parts)
         part_total, part_means, part_outputs, part_gradients = compute(*part, divisors)
+        is_unused.extend(gradient is None for gradient in part_gradients)
         means = {name: mean + part_means[name] / num_parts for name, mean in means.items()}
         gradients = [
             gradient if added is None else gradient + tf.convert_to_tensor(added) / num_parts
@@ -150,6 +152,8 @@ def _accumulate(model, features, labels, params, compute, num_parts):
         parallel_iterations=1,
         maximum_iterations=num_parts,
     )
+    # An optimizer with weight decay would change a variable whose gradient is zeros.
+    gradients = [None if unused else g for g, unused in zip(gradients, is_unused)]
     outputs = [
         tf.reshape(array.stack(), [-1, *tensor.shape[1:]])
         for array, tensor in zip(outputs, flat_like)

@@ -22,6 +22,9 @@ from models.layers.embedding_table import EmbeddingTable, lookup
 from models.model import Loss, Model, ModelError
 from models.recommendation.click_metrics import ClickMetrics
 
+# Vectors up to which a TPU selects pairs by products, whose cost grows with their number ** 4.
+_MOST_BY_PRODUCTS = 48
+
 
 def default_params():
     """Returns the hyperparameters."""
@@ -99,7 +102,8 @@ def interact(vectors):
       `[batch, n * (n - 1) / 2]`: the pairs (1, 0), (2, 0), (2, 1), (3, 0), ...
     """
     size = vectors.shape.as_list()[1]
-    lower, symmetric = _by_products(size) if device.is_tpu() else _by_slices(size)
+    selects_by_products = device.is_tpu() and size <= _MOST_BY_PRODUCTS
+    lower, symmetric = _by_products(size) if selects_by_products else _by_slices(size)
 
     # Both factors are the same matrix, so one product computes its gradient.
     @tf.custom_gradient

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from input_fns import caching, records
+from input_fns import DataError, caching, records
 from input_fns.input_context import HostShard
 from tests.marks import slow
 
@@ -57,7 +57,7 @@ def train_from_memory(files, batch_size, seed=1, start_step=0, **more):
 
 
 def of_memory(files, host_shard, seed=1, start_step=0, **more):
-    examples = records.in_order(files, parse)
+    examples = records.in_order(files, parse, 4)
     return records.train_from_memory(
         examples, NUM_EXAMPLES, draw, host_shard, seed, start_step, **more
     )
@@ -71,7 +71,7 @@ def of_files(files, host_shard, seed=1, start_step=0, **more):
 
 
 def evaluate(files, host_shard):
-    return records.pad_final_batch(records.in_order(files, parse), host_shard)
+    return records.pad_final_batch(records.in_order(files, parse, 4), host_shard)
 
 
 def labels_of(dataset, session, count):
@@ -162,6 +162,12 @@ def test_reading_starts_when_the_iterator_is_initialized(session):
     assert started.wait(timeout=60)
 
 
+@pytest.mark.parametrize(("record_bytes", "rows"), [(1, 23), (3 * 2**20, 5), (2**25, 1)])
+def test_few_large_records_are_parsed_at_once(files, record_bytes, rows, session):
+    first, *_ = batches(records.in_order(files, parse, record_bytes), session)
+    assert first[1].shape == (rows,)
+
+
 def test_training_from_files_reads_every_example_equally_often(files, session):
     dataset = of_files(files, HostShard(NUM_EXAMPLES))
     epochs = labels_of(dataset, session, 3)
@@ -224,6 +230,11 @@ def test_hosts_that_stream_have_equal_shares_without_a_common_example(files, ses
     shares = [len(examples) for examples in seen]
     assert sum(shares) == len(set.union(*seen)) == NUM_EXAMPLES
     assert max(shares) - min(shares) <= 1
+
+
+def test_a_host_without_records_is_an_error(files):
+    with pytest.raises(DataError, match="host 6 of 8 gets no record of the 1 files of the split"):
+        records.train_from_files(files[:1], [3], parse, draw, HostShard(5, host=6, num_hosts=8), 1)
 
 
 def test_streaming_hosts_together_see_every_example(files, session):
@@ -379,7 +390,7 @@ def test_padding_does_not_depend_on_the_structure(files, session, labels_of_numb
         features, numbers = parse(serialized)
         return {"a": features, "b": tf.strings.as_string(numbers)}, labels_of_numbers(numbers)
 
-    in_order = records.in_order(files, parse_nested)
+    in_order = records.in_order(files, parse_nested, 4)
     elements = batches(records.pad_final_batch(in_order, HostShard(batch_size)), session)
     (whole,) = batches(in_order, session)
     weights = np.concatenate([features.pop("weight") for features, _ in elements])

@@ -48,6 +48,11 @@ def test_fewer_without_padding_if_the_split_is_smaller():
     np.testing.assert_array_equal(examples["features"]["x"], np.arange(7))
 
 
+def test_batches_of_dynamic_padding_have_the_length_of_the_longest():
+    found = reports._concatenate({"x": np.array([[1, 2]])}, {"x": np.array([[3, 4, 5], [6, 0, 0]])})
+    np.testing.assert_array_equal(found["x"], [[1, 2, 0], [3, 4, 5], [6, 0, 0]])
+
+
 def test_the_examples_with_the_lowest_scores_of_all_batches():
     def score(features, labels, predictions):
         del features

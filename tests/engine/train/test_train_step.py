@@ -1,5 +1,6 @@
 """Training step: gradient accumulation gives the update of the whole batch."""
 
+import dataclasses
 import types
 
 import numpy as np
@@ -63,6 +64,18 @@ def test_gradient_accumulation_matches_the_whole_batch(model, overrides, accumul
     numerics.assert_all_close(accumulated[2], whole[2], **TRAINING)
     fewer = run_steps(model, overrides, 1, count=len(whole[0]) - 1)[2]
     numerics.assert_far(fewer["logits/kernel"], whole[2]["logits/kernel"], **TRAINING)
+
+
+@pytest.mark.parametrize("accumulate_steps", [1, 3])
+def test_a_variable_that_the_loss_does_not_use_keeps_its_value(accumulate_steps):
+    def inference(features, params, training):
+        tf.compat.v1.get_variable("unused", [2], initializer=tf.ones_initializer())
+        return mlp.MODEL.inference(features, params, training)
+
+    model = dataclasses.replace(mlp.MODEL, inference=inference)
+    overrides = ["dropout=0,hidden_units=5,optimizer=adamw,weight_decay=0.5"]
+    variables = run_steps(model, overrides, accumulate_steps)[2]
+    np.testing.assert_array_equal(variables["unused"], [1, 1])
 
 
 def test_micro_batches_update_batch_norm_one_after_another():

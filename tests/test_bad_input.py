@@ -71,6 +71,7 @@ def tree(path):
         (["--keep_checkpoint_max=²"], "'²' is not a decimal integer"),
         (["--center_crop=nan"], "it is not a finite decimal number"),
         (["--image_size=99999999x99999999"], "each of at most 7 digits"),
+        (["--synthetic_text=128"], "must be TOKENSxVOCABULARY, such as 128x32768"),
         (["--synthetic_text=8x9999999"], "it must be at most 65536x1048576"),
         (
             ["--synthetic_text=8x99", "--synthetic_task=detection"],

@@ -78,16 +78,16 @@ def test_own_data_example(tmp_path, monkeypatch, run_with, run_tpu_with, result)
 
 def test_own_format_example(tmp_path, monkeypatch, prepare):
     _, code = fenced(ROOT / "docs" / "own_data.md", "python")
-    (tmp_path / "ratings.py").write_text(code)
+    (tmp_path / "my_ratings.py").write_text(code)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "u.data").write_text("".join(f"{i} {i % 7} {i % 5}\n" for i in range(40)))
     _, block = fenced(ROOT / "docs" / "own_data.md", "")
     convert, inspect, _ = (shlex.split(line)[2:] for line in block.splitlines())
-    here = {"raw": str(tmp_path), "data/ratings": str(tmp_path / "data")}
+    here = {"raw": str(tmp_path), "data/my_ratings": str(tmp_path / "data")}
     for arguments in (convert, inspect):
         parts = [argument.partition("=") for argument in arguments]
         prepare(*(f"{name}={here.get(value, value)}" for name, _, value in parts))
-    data = dataset_info.load(str(tmp_path / "data"), "ratings")
+    data = dataset_info.load(str(tmp_path / "data"), "my_ratings")
     assert data.properties == {"num_users": 40, "num_items": 7}
     assert data.labels == ("rating",)
     assert {name: split.num_examples for name, split in data.splits.items()} == {

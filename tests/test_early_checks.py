@@ -60,6 +60,18 @@ def test_run_tpu(run_flags, more):
     assert "--data_dir=nowhere does not exist" in run("run_tpu.py", *flags, *more)
 
 
+@pytest.mark.parametrize(
+    ("program", "flag", "other"),
+    [
+        ("run_cpu.py", "--tpu=local", "run_tpu.py"),
+        ("run_tpu.py", "--group_by_length", "run_cpu.py"),
+    ],
+)
+def test_a_flag_of_the_other_wrapper(program, flag, other):
+    name = flag.partition("=")[0]
+    assert run(program, flag) == f"{program}: error: {name} is a flag of {other}\n"
+
+
 def test_a_run_without_problems_goes_on_to_import_tensorflow(run_flags):
     assert "import of tensorflow halted" in run("run_cpu.py", *run_flags())
 

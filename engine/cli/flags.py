@@ -9,7 +9,7 @@ from absl import flags
 from common import names, strict_flags
 from common.constants import ANNOTATION_TASKS, TABLE_TASKS, WORDPIECE_TASKS
 from common.messages import did_you_mean
-from engine.cli.size_flag import SizeParser, SizeSerializer
+from engine.cli.size_flag import SizeParser, SizeSerializer, TextSizeParser
 from models import registry
 
 MODES = ("train", "eval", "train_and_eval", "continuous_eval", "predict", "export", "check")
@@ -77,19 +77,18 @@ flags.DEFINE_integer(
     lower_bound=2,
 )
 flags.DEFINE(
-    SizeParser(),
+    TextSizeParser(),
     "synthetic_text",
     None,
-    "Row length and vocabulary size of synthetic text for --dataset=synthetic without data_dir: "
-    "TOKENSxVOCABULARY, such as 128x32768.",
+    "Row length and vocabulary size of synthetic text for --dataset=synthetic without data_dir.",
     serializer=SizeSerializer(),
 )
 flags.DEFINE_enum(
     "synthetic_task",
     TRANSLATION,
     [TRANSLATION, *WORDPIECE_TASKS, *ANNOTATION_TASKS, *TABLE_TASKS],
-    "Task of --synthetic_text: translation, or a task of BERT; or detection or segmentation, for "
-    "images of --image_size with boxes or masks; or ratings or clicks, for --synthetic_tables.",
+    "Task of --dataset=synthetic without data_dir: of --synthetic_text translation, or a task of "
+    "BERT; of --image_size detection or segmentation; of --synthetic_tables ratings or clicks.",
 )
 flags.DEFINE_list(
     "synthetic_tables",
@@ -113,8 +112,8 @@ flags.DEFINE_string(
 flags.DEFINE_boolean(
     "export_text",
     False,
-    "Translation: adds a SavedModel signature that takes and returns text. Needs TensorFlow Text, "
-    "here and in the server.",
+    "Translation, text classification and regression, question answering: adds a SavedModel "
+    "signature that takes text. Needs TensorFlow Text, here and in the server.",
 )
 flags.DEFINE_integer(
     "export_top_k",

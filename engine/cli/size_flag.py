@@ -1,4 +1,4 @@
-"""Parser for flags that hold an image size. Imports no TensorFlow."""
+"""Parsers for flags that hold two sizes. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ class SizeParser(flags.ArgumentParser):
     """Parses SIZE or HEIGHTxWIDTH into `(height, width)`."""
 
     syntactic_help = "SIZE or HEIGHTxWIDTH, such as 224 or 224x320"
+    _pattern = r"[1-9][0-9]*(x[1-9][0-9]*)?"
 
     def parse(self, argument):
         """Returns `(height, width)`."""
         if isinstance(argument, tuple):
             return argument
-        if not re.fullmatch(r"[1-9][0-9]*(x[1-9][0-9]*)?", argument):
+        if not re.fullmatch(self._pattern, argument):
             raise ValueError(f"must be {self.syntactic_help}")
         height, _, width = argument.partition("x")
         if max(len(height), len(width)) > _MAX_DIGITS:
@@ -30,9 +31,20 @@ class SizeParser(flags.ArgumentParser):
         return "image size"
 
 
+class TextSizeParser(SizeParser):
+    """Parses TOKENSxVOCABULARY into `(tokens, vocabulary)`."""
+
+    syntactic_help = "TOKENSxVOCABULARY, such as 128x32768"
+    _pattern = r"[1-9][0-9]*x[1-9][0-9]*"
+
+    def flag_type(self):
+        """Returns the type name that `--help` prints."""
+        return "text size"
+
+
 class SizeSerializer(flags.ArgumentSerializer):
-    """Formats `(height, width)` so that `SizeParser` can read it."""
+    """Formats two sizes so that their parser can read them."""
 
     def serialize(self, value):
-        """Returns HEIGHTxWIDTH."""
+        """Returns SIZExSIZE."""
         return f"{value[0]}x{value[1]}"

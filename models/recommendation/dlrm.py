@@ -22,8 +22,9 @@ from models.layers.embedding_table import EmbeddingTable, lookup
 from models.model import Loss, Model, ModelError
 from models.recommendation.click_metrics import ClickMetrics
 
-# Vectors up to which a TPU selects pairs by products, whose cost grows with their number ** 4.
-_MOST_BY_PRODUCTS = 48
+# A TPU selects the pairs of so many vectors by products, whose cost and memory grow with their
+# number ** 4: a step takes 12.9 instead of 20.7 ms with 64 vectors, 30.2 instead of 32.8 with 100.
+_MOST_BY_PRODUCTS = 64
 
 
 def default_params():

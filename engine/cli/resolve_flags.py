@@ -23,7 +23,6 @@ from engine.cli.flags import (
 )
 from engine.distribute.tf_config import Task
 from engine.evaluation import class_maps, host_metrics, predictions
-from engine.evaluation.file_input import AudioInput, ImageInput
 from engine.hooks import memory_check
 from engine.hooks.progress import Clock, StepCounter
 from engine.run_settings import (
@@ -229,6 +228,9 @@ def _text_input(pipeline):
 def _file_input(pipeline):
     if not FLAGS.input or pipeline.data.text:
         return None
+    # Few runs need the code that reads files outside of data sets.
+    from engine.evaluation.file_input import AudioInput, ImageInput
+
     if pipeline.data.audio:
         return AudioInput(FLAGS.input, pipeline.data.audio)
     stored = pipeline.data.features["image"]

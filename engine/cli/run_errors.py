@@ -7,7 +7,6 @@ import contextlib
 import tensorflow as tf
 
 from common.errors import RunError
-from engine.evaluation.file_input import ImageInput
 from input_fns import DataError, inspection
 from input_fns import dataset_info as datasets
 
@@ -18,7 +17,8 @@ def data_errors(settings):
     try:
         yield
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
-        if isinstance(settings.prediction.file_input, ImageInput):
+        given = settings.prediction.file_input
+        if given is not None and not settings.dataset.audio:
             raise DataError(
                 f"--input: TensorFlow cannot decode an image that Pillow reads: {error.message}"
             ) from error

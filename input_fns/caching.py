@@ -122,7 +122,7 @@ def _local_copy(data, split_name, folder):
     if glob.glob(f"{glob.escape(path)}*{_FINISHED}"):
         return path
     # `claim` removes leftovers of killed processes, and another process may be writing a copy.
-    free += sum(map(_size, glob.glob(f"{glob.escape(path)}-*_[0-9]*")))
+    free += sum(map(_bytes_of_file, glob.glob(f"{glob.escape(path)}-*_[0-9]*")))
     if split.num_bytes > free:
         raise DataError(
             f"--cache={folder}: split '{split_name}' needs {_gib(split.num_bytes)}, and the disk "
@@ -131,7 +131,7 @@ def _local_copy(data, split_name, folder):
     return path
 
 
-def _size(path):
+def _bytes_of_file(path):
     try:
         return os.path.getsize(path)
     except FileNotFoundError:  # another process has removed or renamed it

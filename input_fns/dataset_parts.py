@@ -123,8 +123,8 @@ class SplitInfo:
 
     @property
     def record_bytes(self) -> int:
-        """Mean size of a record; 0 without examples."""
-        return self.num_bytes // max(1, self.num_examples)
+        """Mean size of a record, at least 1."""
+        return max(1, self.num_bytes // max(1, self.num_examples))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -55,7 +55,7 @@ def in_order(files, parse, record_bytes):
       parse: see the module's docstring.
       record_bytes: mean size of a record; bounds the memory of a batch.
     """
-    size = max(1, min(_PARSE_BATCH, _PARSE_BYTES // max(1, record_bytes)))
+    size = max(1, min(_PARSE_BATCH, _PARSE_BYTES // record_bytes))
     dataset = tf.data.TFRecordDataset(files).batch(size)
     return dataset.map(no_autograph(parse), num_parallel_calls=PARALLEL_CALLS)
 
@@ -207,7 +207,7 @@ def train_from_files(
     own_files = [files[i] for i in own + shared]
     at_once = min(_PARALLEL_FILES, len(shares))
     copy = caching.claim(f"{cache_path}-{host}-of-{num_hosts}") if cache_path else ""
-    shuffle_buffer = max(1, min(_SHUFFLE_BUFFER, _SHUFFLE_BYTES // max(1, record_bytes)))
+    shuffle_buffer = max(1, min(_SHUFFLE_BUFFER, _SHUFFLE_BYTES // record_bytes))
 
     num_examples = sum(
         len(range(share[1], counts[i], share[0])) for i, share in zip(own + shared, shares)

@@ -17,8 +17,9 @@ def data_errors(settings):
     try:
         yield
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
-        given = settings.prediction.file_input
-        if given is not None and not settings.dataset.audio:
+        from engine.evaluation.file_input import ImageInput  # few runs need it
+
+        if isinstance(settings.prediction.file_input, ImageInput):
             raise DataError(
                 f"--input: TensorFlow cannot decode an image that Pillow reads: {error.message}"
             ) from error

@@ -129,7 +129,7 @@ def _join(first, second):
     shape = np.maximum(first.shape[1:], second.shape[1:])
 
     def padded(array):
-        missing = [(0, 0), *((0, size) for size in shape - array.shape[1:])]
-        return np.pad(array, missing)
+        missing = shape - array.shape[1:]
+        return np.pad(array, [(0, 0), *((0, size) for size in missing)]) if any(missing) else array
 
     return np.concatenate([padded(first), padded(second)])

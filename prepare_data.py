@@ -30,7 +30,7 @@ if __name__ != "__mp_main__":  # worker processes of a converter do not need the
 
     from common import files, locks
     from engine.cli.prepare_data_flags import FLAGS
-    from input_fns import DataError, contact_sheet, convert, dataset_info, inspection
+    from input_fns import DataError, anomalies, contact_sheet, convert, dataset_info, inspection
     from input_fns.convert import provenance, source, writer
     from models import registry
 
@@ -61,7 +61,13 @@ def _convert():
     try:
         if _is_ready(prepared_with):  # by another process
             return
-        written = writer.write(raw, data_dir, FLAGS.shards, print, prepared_with, lock.check)
+
+        def before_commit(complete):
+            lock.check()
+            warnings.extend(anomalies.require_none(complete, raw.files))
+
+        warnings = []
+        written = writer.write(raw, data_dir, FLAGS.shards, print, prepared_with, before_commit)
     finally:
         lock.release()
         if is_new and not tf.io.gfile.listdir(data_dir):  # nothing was written
@@ -71,6 +77,8 @@ def _convert():
             print(f"{name}: skipped {broken}: {reason}")
         if split.broken:
             print(f"{name}: {len(split.broken)} broken, listed in {dataset_info.FILE_NAME}")
+    for line in (*written.left_out.lines(), *(f"warning: {line}" for line in warnings)):
+        print(line)
     print(f"{data_dir}: {_describe(written)}")
 
 
@@ -106,6 +114,9 @@ def _options():
         if not FLAGS[name].present:
             values[name] = default
     lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+    lists["pixel_range"] = tuple(map(float, FLAGS.pixel_range)) or None
+    if FLAGS.delimiter == "tab":
+        values["delimiter"] = "\t"
     return source.Options(**{**values, **lists})
 
 
@@ -141,6 +152,11 @@ def _inspect():
         report = inspection.inspect(data, name)
         problems += report.problems
         print(*report.lines, sep="\n")
+    for line in data.left_out.lines():
+        print(line)
+    found = [] if problems else anomalies.find(data)
+    for anomaly in found:
+        print(anomaly)
     has_images = data.annotations or (data.num_classes and "image" in data.features)
     if has_images and not problems:
         path = FLAGS.contact_sheet or os.path.join(data_dir, "contact_sheet.png")
@@ -155,7 +171,10 @@ def _inspect():
     if problems:
         print(*(f"problem: {problem}" for problem in problems), sep="\n")
         sys.exit(1)
-    print("no problem found")
+    if any(anomaly.is_error for anomaly in found):
+        sys.exit(1)
+    if not found:
+        print("no problem found")
 
 
 if __name__ == "__main__":

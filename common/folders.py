@@ -7,7 +7,7 @@ remote folders only: that takes seconds.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from common.names import is_remote
 
@@ -88,7 +88,9 @@ def identity(path: str) -> object:
     return found.st_dev, found.st_ino
 
 
-def files(folder: str, visited: set[object]) -> Iterator[str]:
+def files(
+    folder: str, visited: set[object], is_skipped: Callable[[str], bool] = lambda name: False
+) -> Iterator[str]:
     """Yields the files in a folder and its subfolders, sorted by folder and name.
 
     Links are followed, but each folder is visited once. A broken link counts as a file.
@@ -96,16 +98,21 @@ def files(folder: str, visited: set[object]) -> Iterator[str]:
     Args:
       folder: local or gs://.
       visited: identities of folders to skip; the function adds the folders that it visits.
+      is_skipped: whether the files and subfolders of a name are skipped.
     """
     if is_remote(folder):
-        for path, _, found in gfile().walk(folder):
-            yield from (os.path.join(path, name) for name in sorted(found))
+        for path, inside, found in gfile().walk(folder):
+            # The walk goes on in the folders that are left in the list.
+            inside[:] = [name for name in inside if not is_skipped(name.rstrip("/"))]
+            names_here = sorted(name for name in found if not is_skipped(name))
+            yield from (os.path.join(path, name) for name in names_here)
         return
     waiting = [folder]
     while waiting:
         path = waiting.pop()
         with os.scandir(path) as entries:
-            found = sorted(entries, key=lambda entry: entry.name)
+            kept = (entry for entry in entries if not is_skipped(entry.name))
+            found = sorted(kept, key=lambda entry: entry.name)
         for entry in found:
             if not _is_folder(entry):
                 yield entry.path

@@ -7,6 +7,11 @@ import unicodedata
 # Unicode categories: control characters, lone surrogates, line and paragraph separators.
 _NOT_TEXT = {"Cc", "Cs", "Zl", "Zp"}
 _MAX_BYTES = 255  # of a file name, on every common file system
+# Names, in lower case, that operating systems and tools add to folders, besides hidden ones.
+_SYSTEM = {
+    *("__macosx", "thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r", "lost+found"),
+    *("@eadir", "#recycle", "$recycle.bin", "system volume information", "__pycache__"),
+}
 
 
 def is_remote(path: str) -> bool:
@@ -27,6 +32,19 @@ def printable(text: str) -> str:
 def shown(text: str) -> str:
     """Returns `text` with all unprintable characters escaped, for messages in a terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def normalized(text: str) -> str:
+    """Returns a name without surrounding white space, in Unicode's composed form (NFC).
+
+    macOS decomposes the names of files, so names that look equal may differ.
+    """
+    return unicodedata.normalize("NFC", text).strip()
+
+
+def is_system(name: str) -> bool:
+    """Returns True for a hidden name, and for one that an operating system or a tool adds."""
+    return name.startswith((".", "~$")) or name.lower() in _SYSTEM
 
 
 def is_plain_name(name: object) -> bool:

@@ -16,6 +16,7 @@ from input_fns.dataset_parts import (
     Audio,
     Clicks,
     Feature,
+    LeftOut,
     Ratings,
     ShardInfo,
     SplitInfo,
@@ -36,6 +37,7 @@ __all__ = [
     "Clicks",
     "DatasetInfo",
     "Feature",
+    "LeftOut",
     "Ratings",
     "ShardInfo",
     "SplitInfo",
@@ -78,6 +80,7 @@ class DatasetInfo:
       ratings: metadata of interactions of users and items, else None.
       clicks: metadata of click logs, else None.
       audio: metadata of recordings, else None.
+      left_out: files and rows of the source that are not examples.
     """
 
     name: str
@@ -94,6 +97,7 @@ class DatasetInfo:
     ratings: Ratings | None = None
     clicks: Clicks | None = None
     audio: Audio | None = None
+    left_out: LeftOut = dataclasses.field(default_factory=LeftOut)
 
     @property
     def limits(self) -> dict[str, tuple[int, int | tuple[int, ...]]]:

@@ -26,6 +26,7 @@ from input_fns.dataset_parts import (
     Audio,
     Clicks,
     Feature,
+    LeftOut,
     Ratings,
     ShardInfo,
     SplitInfo,
@@ -78,8 +79,9 @@ def to_json(dataset: DatasetInfo) -> str:
     del fields["data_dir"]
     for name in (
         *("labels", "properties", "wordpiece", "annotations", "ratings", "clicks", "audio"),
+        "left_out",
     ):
-        if not fields[name]:
+        if not getattr(dataset, name):
             del fields[name]
     for name, split in dataset.splits.items():
         for shard in fields["splits"][name]["shards"]:
@@ -153,6 +155,7 @@ def parse(content: str) -> dict[str, Any]:
         "prepared_with": fields.optional("prepared_with", mapping) or {},
         "labels": labels,
         "properties": properties,
+        "left_out": fields.optional("left_out", _left_out) or LeftOut(),
     }
 
 
@@ -485,6 +488,18 @@ def _shard(value: Any, where: str) -> ShardInfo:
             "room for so many"
         )
     return shard
+
+
+def _left_out(value: Any, where: str) -> LeftOut:
+    fields = Fields(value, where)
+    counts = fields.required("counts", mapping)
+    found = LeftOut({reason: integer(n, f"{where}.counts") for reason, n in counts.items()})
+    for reason, shown in fields.required("names", mapping).items():
+        found.names[reason] = list(strings(shown, f"{where}.names"))
+    lines = (line for values in found.names.values() for line in (*counts, *values))
+    if found.names.keys() != counts.keys() or not all(map(names.is_line, lines)):
+        raise DataError(f"{where} must have the counts and the first names of each reason")
+    return found
 
 
 def _crc32(value: Any, where: str) -> int:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from common.constants import TRUNCATE
+from common.names import printable
 
+_SHOWN = 3  # names of each reason of `LeftOut`
 _CRC32_IN_NAME = re.compile(r"-\d{5}-of-\d{5}-([0-9a-f]{8})\.tfrecord$")
 
 
@@ -125,6 +127,42 @@ class SplitInfo:
     def record_bytes(self) -> int:
         """Mean size of a record, at least 1."""
         return max(1, self.num_bytes // max(1, self.num_examples))
+
+
+@dataclasses.dataclass
+class LeftOut:
+    """What the source of a data set holds that is not an example.
+
+    Attributes:
+      counts: number of files, rows or annotations, by reason.
+      names: first names of each reason: paths below the source, or places in a file.
+    """
+
+    counts: dict[str, int] = dataclasses.field(default_factory=dict)
+    names: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.counts)
+
+    def add(self, reason: str, name: str = "", count: int = 1) -> None:
+        """Counts something that is left out."""
+        self.counts[reason] = self.counts.get(reason, 0) + count
+        shown = self.names.setdefault(reason, [])
+        if name and len(shown) < _SHOWN:
+            shown.append(printable(name))
+
+    def update(self, other: LeftOut) -> None:
+        """Adds what another object counts."""
+        for reason, count in other.counts.items():
+            self.add(reason, count=count)
+            for name in other.names[reason]:
+                self.add(reason, name, count=0)
+
+    def lines(self) -> Iterator[str]:
+        """Yields a line to print for each reason."""
+        for reason, count in self.counts.items():
+            example = ", ".join(self.names[reason])
+            yield f"left out: {count} {reason}" + (f", for example {example}" if example else "")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -62,6 +62,11 @@ class Vocabulary:
         """Number of ids with padding, a multiple of 128."""
         return -(-self.num_pieces // _MULTIPLE) * _MULTIPLE
 
+    def special_and_unknown_ids(self) -> tuple[list[int], list[int]]:
+        """Returns the ids of padding and end, and those of unknown characters and of bytes."""
+        pieces, ids = self._processor, range(self.num_pieces)
+        return [PAD, EOS], [i for i in ids if pieces.is_unknown(i) or pieces.is_byte(i)]
+
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Returns the token ids of each line, with `EOS` at the end."""
         return self._processor.encode(list(lines), add_eos=True)

@@ -50,8 +50,57 @@ _define(flags.DEFINE_integer, "channels", 3, "Channels of images: 3 for RGB, 1 f
 _define(
     flags.DEFINE_list, "class_names", [], "Class names in the order of the labels; default: sorted."
 )
-_define(flags.DEFINE_string, "csv", "", "CSV file of image_csv, with a header line.")
+_define(
+    flags.DEFINE_list,
+    "skip",
+    [],
+    "Names of files and folders in --source to leave out; * stands for any characters.",
+)
+_define(
+    flags.DEFINE_list,
+    "split_files",
+    [],
+    "Files of the splits, SPLIT=FILE with paths below --source; default: by their names.",
+)
+_define(
+    flags.DEFINE_string,
+    "encoding",
+    "",
+    "Encoding of text and tables, such as cp1252 or gb18030; default: UTF-8.",
+)
+_define(
+    flags.DEFINE_string,
+    "delimiter",
+    "",
+    "Character between the columns of a table, such as ';', or tab; default: by the file's name.",
+)
+_define(
+    flags.DEFINE_list,
+    "pixel_range",
+    [],
+    "LOW,HIGH: values of black and white in images of 16 bits, signed integers or floats; default: "
+    "the range that the file states.",
+)
+_define(flags.DEFINE_string, "csv", "", "CSV file of image_csv and audio_csv.")
 _define(flags.DEFINE_string, "image_column", "", "Column of the file names; default: the first.")
+_define(
+    flags.DEFINE_string,
+    "audio_column",
+    "",
+    "Column of the files of the recordings; default: the usual names, or the first of audio_csv.",
+)
+for _name, _description in (
+    ("user", "users"),
+    ("item", "items"),
+    ("rating", "ratings"),
+    ("time", "times; without one, interactions are in the order of the file"),
+):
+    _define(
+        flags.DEFINE_string,
+        f"{_name}_column",
+        "",
+        f"Column of the {_description}; default: the usual names.",
+    )
 _define(
     flags.DEFINE_list,
     "label_columns",
@@ -178,6 +227,13 @@ _define(
     "image_folder",
     "",
     "Folder of the images in --source; {split} is the name of a split. Default: the usual ones.",
+)
+_define(flags.DEFINE_string, "xml_folder", "", "Folder of the XML of voc, as --image_folder.")
+_define(
+    flags.DEFINE_string,
+    "audio_folder",
+    "",
+    "Folder in --source of the recordings of a table; default: that of the table.",
 )
 _define(flags.DEFINE_string, "mask_folder", "", "Folder of the masks, as --image_folder.")
 _define(flags.DEFINE_string, "image_suffix", "", "End of the names of images, not of masks.")
@@ -307,7 +363,8 @@ def _check_text(path):
 
 for _name in (
     *("data_dir", "source", "csv", "vocabulary", "contact_sheet", "name", "test_speaker"),
-    *("image_folder", "mask_folder", "image_suffix", "mask_suffix"),
+    *("image_folder", "mask_folder", "image_suffix", "mask_suffix", "xml_folder", "audio_folder"),
+    *("audio_column", "user_column", "item_column", "rating_column", "time_column"),
 ):
     flags.register_validator(
         _name, lambda path: path is None or _check_text(path), flag_values=FLAGS
@@ -330,9 +387,40 @@ def _check_list(values):
 
 for _name in (
     *("label_columns", "text_columns", "columns", "languages"),
-    *("annotations", "mask_values", "ignored"),
+    *("annotations", "mask_values", "ignored", "skip", "split_files"),
 ):
     flags.register_validator(_name, _check_list, flag_values=FLAGS)
+
+
+@flags.validator("encoding", flag_values=FLAGS)
+def _check_encoding(encoding):
+    try:
+        "".encode(encoding or "utf-8")
+    except (LookupError, ValueError) as error:
+        raise flags.ValidationError(
+            f"'{encoding}' is not an encoding that Python knows, such as cp1252 or gb18030"
+        ) from error
+    return True
+
+
+@flags.validator("delimiter", flag_values=FLAGS)
+def _check_delimiter(delimiter):
+    if delimiter not in ("", "tab") and (len(delimiter) != 1 or delimiter in '"\r\n'):
+        raise flags.ValidationError("it must be one character, or tab")
+    return True
+
+
+@flags.validator("pixel_range", flag_values=FLAGS)
+def _check_pixel_range(values):
+    if not values:
+        return True
+    try:
+        low, high = map(strict_flags.to_float, values)
+    except ValueError:
+        low = high = 0.0
+    if not (low < high < float("inf") and low > -float("inf")):
+        raise flags.ValidationError("it must be LOW,HIGH, two numbers, the lower one first")
+    return True
 
 
 @flags.validator("mode", flag_values=FLAGS)

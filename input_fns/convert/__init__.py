@@ -41,19 +41,24 @@ class Source:
 SUBWORDS = ("unigram", "bpe")
 _ORDER = {"train": 0, "validation": 1, "test": 2}
 _HOLD_OUT = ("validation_fraction", "test_fraction", "seed")
-_WORDPIECE = ("vocabulary", "vocab_size", "lower_case", "max_length", "name", *_HOLD_OUT)
+_WORDPIECE = ("vocabulary", "vocab_size", "lower_case", "max_length", "name", "skip", *_HOLD_OUT)
+# Of text files, of one file for each split, and of tables with a header line or without.
+_TEXT = ("encoding",)
+_SPLIT_FILES = ("split_files",)
+_TABLE = ("columns", "delimiter", "encoding")
 _PRETRAINING = (
     *("max_predictions_per_seq", "masked_lm_prob", "whole_word_mask", "dupe_factor"),
     "short_seq_prob",
 )
 _MASKS = ("mask_folder", "mask_values", "ignored")
-_AUDIO = ("sample_rate", "max_seconds", "workers", "name", *_HOLD_OUT)
-_IMAGES = ("image_size", "channels", "workers", "name", *_HOLD_OUT)
+_AUDIO = ("sample_rate", "max_seconds", "workers", "name", "skip", *_HOLD_OUT)
+_PIXELS = ("channels", "pixel_range", "workers", "name")
+_IMAGES = ("image_size", *_PIXELS, *_HOLD_OUT)
 
 
 def _annotated(module, tasks, takes):
     """Returns a source of images with boxes or masks."""
-    takes = ("class_names", "channels", "workers", "name", "image_folder", *takes, *_HOLD_OUT)
+    takes = ("class_names", "image_folder", "skip", *_PIXELS, *takes, *_HOLD_OUT)
     takes = ("task", *takes) if len(tasks) > 1 else takes
     return Source(
         module, ("source",), takes, is_shuffled=True, defaults={"task": tasks[0]}, tasks=tasks
@@ -74,7 +79,7 @@ SOURCES = {
     "cifar10": Source("cifar", ("source",), _HOLD_OUT),
     "cifar100": Source("cifar", ("source",), _HOLD_OUT),
     "image_folder": Source(
-        "image_folder", ("source",), ("class_names", *_IMAGES), is_shuffled=True
+        "image_folder", ("source",), ("class_names", "skip", *_IMAGES), is_shuffled=True
     ),
     "image_csv": Source(
         "image_csv",
@@ -85,26 +90,31 @@ SOURCES = {
             "group_column",
             "split_column",
             "class_names",
+            "skip",
+            *_TABLE,
             *_IMAGES,
         ),
         is_shuffled=True,
     ),
     "coco": _annotated("coco", ANNOTATION_TASKS, ("annotations", "max_boxes")),
-    "voc": _annotated("voc", ANNOTATION_TASKS, ("max_boxes", "box_origin", *_MASKS)),
+    "voc": _annotated("voc", ANNOTATION_TASKS, ("max_boxes", "box_origin", "xml_folder", *_MASKS)),
     "image_masks": _annotated(
         "image_masks", ANNOTATION_TASKS[1:], (*_MASKS, "image_suffix", "mask_suffix")
     ),
     "parallel_text": Source(
         "parallel_text",
         ("source", "languages"),
-        ("vocabulary", "vocab_size", "subwords", "max_length", "name", *_HOLD_OUT),
+        (
+            *("vocabulary", "vocab_size", "subwords", "max_length", "name", "skip"),
+            *(*_TEXT, *_SPLIT_FILES, *_HOLD_OUT),
+        ),
         is_shuffled=True,
         encoder="subwords",
     ),
     "squad": Source(
         "squad",
         ("source",),
-        ("doc_stride", "max_query_length", *_WORDPIECE),
+        ("doc_stride", "max_query_length", *_SPLIT_FILES, *_WORDPIECE),
         is_shuffled=True,
         encoder="squad_encode",
         defaults={"max_length": 384},
@@ -114,41 +124,61 @@ SOURCES = {
             "text_files",
             needs=("text_columns",),
             takes=(
-                *("label_columns", "columns", "split_column", "group_column"),
-                *("class_names", "task"),
+                *("label_columns", "split_column", "group_column"),
+                *("class_names", "task", *_SPLIT_FILES, *_TABLE),
             ),
         ),
         tasks=("classification", "regression"),
     ),
     "token_files": _text(
         "token_files",
-        takes=("columns", "text_columns", "label_columns"),
+        takes=("columns", "text_columns", "label_columns", *_SPLIT_FILES, *_TEXT),
         encoder="token_files",
     ),
     "pretraining_text": dataclasses.replace(
-        _text("pretraining_text", takes=_PRETRAINING, encoder="pretraining_rows"),
+        _text(
+            "pretraining_text",
+            takes=(*_PRETRAINING, *_TEXT, *_SPLIT_FILES),
+            encoder="pretraining_rows",
+        ),
         is_shuffled=False,  # by its encoder
     ),
-    "text_folder": _text("text_folder", takes=("class_names",)),
-    "imdb": _text("imdb"),
-    "trec": _text("trec"),
+    "text_folder": _text("text_folder", takes=("class_names", *_TEXT)),
+    "imdb": _text("imdb", takes=_TEXT),
+    "trec": _text("trec", takes=_TEXT),
     **{
         name: _text("glue")
         for name in ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")
     },
     "ratings": Source(
-        "ratings", ("source",), ("name", "seed", "validation_fraction"), is_shuffled=True
+        "ratings",
+        ("source",),
+        (
+            *("user_column", "item_column", "rating_column", "time_column", *_TABLE),
+            *("name", "skip", "seed", "validation_fraction"),
+        ),
+        is_shuffled=True,
     ),
     "criteo": Source(
         "criteo",
         ("source",),
-        ("name", "min_frequency", "hash_rows", "max_rows", *_HOLD_OUT[:2]),
+        ("name", "skip", "min_frequency", "hash_rows", "max_rows", *_SPLIT_FILES, *_HOLD_OUT[:2]),
         holds_out=True,
     ),
     "audio_folder": Source(
         "audio_folder",
         ("source",),
         ("class_names", *_AUDIO),
+        is_shuffled=True,
+        defaults={"max_seconds": 1.5},
+    ),
+    "audio_csv": Source(
+        "audio_csv",
+        ("source", "csv"),
+        (
+            *("audio_column", "label_columns", "group_column", "split_column", "class_names"),
+            *(*_TABLE, *_AUDIO),
+        ),
         is_shuffled=True,
         defaults={"max_seconds": 1.5},
     ),
@@ -162,13 +192,18 @@ SOURCES = {
     "speech_manifest": Source(
         "speech_manifest",
         ("source",),
-        ("vocabulary", "group_column", "lower_case", *_AUDIO),
+        (
+            *("vocabulary", "lower_case", "audio_folder", "audio_column", "text_columns"),
+            *("group_column", "split_column", *_SPLIT_FILES, *_TABLE, *_AUDIO),
+        ),
         is_shuffled=True,
     ),
     "tfds": Source("tfds", takes=("source", *_IMAGES)),
 }
 # A function of the user, package.module:FUNCTION.
-_CUSTOM = Source("custom", ("name",), ("source", "channels", *_HOLD_OUT), is_shuffled=True)
+_CUSTOM = Source(
+    "custom", ("name",), ("source", "channels", "pixel_range", *_HOLD_OUT), is_shuffled=True
+)
 
 
 def source_of(dataset: str) -> Source | None:
@@ -214,12 +249,20 @@ def read(options, progress=lambda line: None, function=None):
       DataError: a file or an option is missing or invalid.
     """
     # Imported here: the flags of prepare_data.py read `SOURCES` without TensorFlow.
-    from input_fns.convert import holdout
+    from input_fns.convert import files, holdout, inventory
 
     check_source(options.dataset, options.source)
     source = source_of(options.dataset)
     module = importlib.import_module(f"input_fns.convert.{source.module}")
-    raw = module.read(function, options) if source is _CUSTOM else module.read(options)
+    if source is _CUSTOM:
+        raw = module.read(function, options)
+    else:
+        with files.recording() as opened:
+            raw = module.read(options)
+        for split in raw.splits.values():
+            opened.update(getattr(split, "paths", ()))
+        used = {*opened, options.csv, options.vocabulary}
+        raw.left_out.update(inventory.unread(options, used, raw.left_out_paths))
     splits = raw.splits if source.holds_out else holdout.hold_out(raw.splits, options)
     held_out = splits.keys() - raw.splits.keys()
     if source.is_shuffled and "train" in splits:

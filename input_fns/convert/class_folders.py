@@ -15,7 +15,8 @@ import numpy as np
 from common import folders
 from common.names import is_line, printable
 from input_fns import DataError
-from input_fns.convert.source import Options, is_split, split_names
+from input_fns.convert.source import Options
+from input_fns.convert.split_names import is_split, split_names
 
 
 @dataclasses.dataclass(frozen=True)

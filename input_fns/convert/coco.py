@@ -24,7 +24,8 @@ from input_fns.convert.annotated_images import Boxes
 from input_fns.convert.boxes import Box, Notes
 from input_fns.convert.coco_masks import Object, Objects
 from input_fns.convert.mask_files import Item, Rules
-from input_fns.convert.source import Options, RawDataset, is_split, split_names
+from input_fns.convert.source import Options, RawDataset
+from input_fns.convert.split_names import is_split, split_names
 
 _JSON = re.compile(r".+\.json(\.gz|\.xz)?")
 _BACKGROUND = "background"

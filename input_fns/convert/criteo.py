@@ -30,7 +30,8 @@ import tensorflow as tf
 from common import folders, names
 from input_fns import DataError, memory
 from input_fns.convert.files import PACKED, iterate_lines, split_packed
-from input_fns.convert.source import SPLIT_NAMES, Options, RawDataset, Row
+from input_fns.convert.source import Options, RawDataset, Row
+from input_fns.convert.split_names import split_of
 from input_fns.convert.writer import content_name
 from input_fns.dataset_info import Clicks, Feature
 
@@ -344,8 +345,8 @@ def _find_paths(source):
     paths = {}
     for name in sorted(folders.names(source)):
         stem, extension = os.path.splitext(split_packed(name)[0])
-        if stem in SPLIT_NAMES and extension in _EXTENSIONS:
-            split = SPLIT_NAMES[stem]
+        split = split_of(stem)
+        if split and extension in _EXTENSIONS:
             if split in paths:
                 other = os.path.basename(paths[split])
                 raise DataError(f"--source={source} has {other} and {name}. Name the file")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import contextvars
 import gzip
 import lzma
 import zlib
@@ -15,9 +16,24 @@ from common import folders
 from input_fns import DataError, memory
 
 PACKED = (".gz", ".xz")
+# Paths that were opened since `recording` began, or None.
+_opened_paths: contextvars.ContextVar[set[str] | None] = contextvars.ContextVar(
+    "opened_paths", default=None
+)
 _PIECE_BYTES = 2**24
 # A longer line is rather a file of another kind.
 _MAX_LINE_BYTES = 2**26
+
+
+@contextlib.contextmanager
+def recording() -> Iterator[set[str]]:
+    """Yields the set of the paths that this module opens in the `with` block."""
+    paths: set[str] = set()
+    token = _opened_paths.set(paths)
+    try:
+        yield paths
+    finally:
+        _opened_paths.reset(token)
 
 
 def read_bytes(path: str) -> bytes:
@@ -52,6 +68,8 @@ def split_packed(name: str) -> tuple[str, str]:
 @contextlib.contextmanager
 def _opened(path):
     """Opens a file that may be packed; errors while it is read become `DataError`s."""
+    if _opened_paths.get() is not None:
+        _opened_paths.get().add(path)
     if not folders.is_file(path, or_missing=True):
         raise DataError(f"{path} is not a file")
     try:

@@ -15,7 +15,8 @@ from common.names import is_line, repeated
 from input_fns import DataError
 from input_fns.convert import decoded_images, tables
 from input_fns.convert.image_files import ImageFiles
-from input_fns.convert.source import Options, RawDataset, split_names
+from input_fns.convert.source import Options, RawDataset
+from input_fns.convert.split_names import split_names
 
 
 def read(options: Options) -> RawDataset:

@@ -21,7 +21,8 @@ from input_fns import DataError
 from input_fns.convert import annotated_images, decoded_images, mask_files
 from input_fns.convert.files import read_lines
 from input_fns.convert.mask_files import Item, Rules
-from input_fns.convert.source import SPLIT_NAMES, Options, RawDataset, split_names
+from input_fns.convert.source import Options, RawDataset
+from input_fns.convert.split_names import SPLITS, split_names
 
 CLASSES_FILE = "classes.txt"
 NO_MASK, NO_IMAGE = "images without a mask", "masks without an image"
@@ -131,7 +132,7 @@ def _find_folders(options):
                 "one of --image_folder and --mask_folder has {split}, and not the other"
             )
     for pattern in patterns:
-        names = SPLIT_NAMES if _SPLIT in pattern[0] else ("train",)
+        names = SPLITS if _SPLIT in pattern[0] else ("train",)
         folders_of = {
             name: tuple(os.path.join(source, p.replace(_SPLIT, name)) for p in pattern)
             for name in names

@@ -16,7 +16,8 @@ import numpy as np
 from common import folders
 from input_fns import DataError
 from input_fns.convert.files import read_lines
-from input_fns.convert.source import Options, RawDataset, split_names
+from input_fns.convert.source import Options, RawDataset
+from input_fns.convert.split_names import split_names
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,7 +18,8 @@ from common import folders
 from input_fns import DataError
 from input_fns.convert import token_rows
 from input_fns.convert.files import PACKED, iterate_lines, split_packed
-from input_fns.convert.source import Options, RawDataset, is_split, split_names
+from input_fns.convert.source import Options, RawDataset
+from input_fns.convert.split_names import is_split, split_names
 
 
 @dataclasses.dataclass(frozen=True)

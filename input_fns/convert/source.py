@@ -3,63 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from common.constants import TRUNCATE
-from common.names import is_plain_name
-from input_fns import DataError
 from input_fns.convert.boxes import Notes
 from input_fns.dataset_info import (
     Annotations,
     Audio,
     Clicks,
     Feature,
+    LeftOut,
     Ratings,
     Text,
     WordPiece,
 )
-
-# Name of a split in folders, files and columns -> name in this package.
-SPLIT_NAMES = {
-    "train": "train",
-    "training": "train",
-    "val": "validation",
-    "valid": "validation",
-    "validation": "validation",
-    "dev": "validation",
-    "test": "test",
-}
-
-
-def is_split(name: str) -> bool:
-    """Whether `name` is a common name of a split."""
-    return name in SPLIT_NAMES
-
-
-def split_names(found: Iterable[str], where: str) -> dict[str, str]:
-    """Returns `{name of a split in this package: name in the source}`.
-
-    Args:
-      found: names in the source.
-      where: the place where they were found, for errors.
-
-    Raises:
-      DataError: two names mean the same split, or one is empty or invalid in a file name.
-    """
-    names: dict[str, str] = {}
-    for name in found:
-        if not name:
-            raise DataError(f"{where}: an example has no split")
-        if not is_plain_name(name):
-            raise DataError(f"{where}: {name!a} cannot be a split: it must be valid in file names")
-        ours = SPLIT_NAMES.get(name, name)
-        if ours in names:
-            raise DataError(f"{where}: '{names[ours]}' and '{name}' both mean the split '{ours}'")
-        names[ours] = name
-    return names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,11 +29,21 @@ class Options:
     dataset: str
     name: str = ""
     source: str = ""
+    skip: tuple[str, ...] = ()
+    split_files: tuple[str, ...] = ()
+    encoding: str = ""
+    delimiter: str = ""
+    pixel_range: tuple[float, float] | None = None
     image_size: tuple[int, int] | None = None
     channels: int = 3
     class_names: tuple[str, ...] = ()
     csv: str = ""
     image_column: str = ""
+    audio_column: str = ""
+    user_column: str = ""
+    item_column: str = ""
+    rating_column: str = ""
+    time_column: str = ""
     label_columns: tuple[str, ...] = ()
     group_column: str = ""
     split_column: str = ""
@@ -96,6 +66,8 @@ class Options:
     max_query_length: int = 64
     annotations: tuple[str, ...] = ()
     image_folder: str = ""
+    audio_folder: str = ""
+    xml_folder: str = ""
     mask_folder: str = ""
     image_suffix: str = ""
     mask_suffix: str = ""
@@ -149,6 +121,7 @@ class RawSplit(Protocol):
       labels: classes, int64 `[size]`, or None without classes.
       num_bytes: approximate size of the rows.
       groups: `[size]`, equal for examples that must stay in one split, or None.
+      paths: optional, paths of the files that iterating reads.
       smallest: optional, number of examples that a split needs, if more than 1.
       has_labels: optional, False if the split can only be predicted. Features that are labels are
         placeholders then.
@@ -217,6 +190,9 @@ class RawDataset:
       ratings: metadata of interactions of users and items, else None.
       clicks: metadata of click logs, else None.
       audio: metadata of recordings, else None.
+      left_out: rows and annotations that are not examples. `convert.read` adds the files below
+        the source that are not used.
+      left_out_paths: `{path: reason}` of unused files, for reasons that the source knows.
     """
 
     name: str
@@ -231,3 +207,5 @@ class RawDataset:
     ratings: Ratings | None = None
     clicks: Clicks | None = None
     audio: Audio | None = None
+    left_out: LeftOut = dataclasses.field(default_factory=LeftOut)
+    left_out_paths: dict[str, str] = dataclasses.field(default_factory=dict)

@@ -18,7 +18,8 @@ from input_fns import DataError, characters, dataset_info
 from input_fns.characters import Characters
 from input_fns.convert import recordings, tables
 from input_fns.convert.recordings import Recordings
-from input_fns.convert.source import Options, RawDataset, split_names
+from input_fns.convert.source import Options, RawDataset
+from input_fns.convert.split_names import split_names
 from input_fns.convert.text_files import table_files
 from input_fns.convert.writer import content_name
 

@@ -17,7 +17,8 @@ import numpy as np
 from common import folders
 from input_fns import DataError, squad_json
 from input_fns.convert.files import read_text
-from input_fns.convert.source import Options, RawDataset, split_names
+from input_fns.convert.source import Options, RawDataset
+from input_fns.convert.split_names import split_names
 from input_fns.squad_json import Question
 
 _FILE = re.compile(r"(?P<split>[^-.]+)(-.*)?\.json(\.gz|\.xz)?")

@@ -19,7 +19,8 @@ from common.names import is_line
 from input_fns import DataError, dataset_info
 from input_fns.convert import tables, token_rows
 from input_fns.convert.files import PACKED
-from input_fns.convert.source import Options, RawDataset, is_split, split_names
+from input_fns.convert.source import Options, RawDataset
+from input_fns.convert.split_names import is_split, split_names
 from input_fns.convert.token_rows import RawTexts
 
 _LARGEST_SCORE = float(np.finfo(np.float32).max)

@@ -13,7 +13,8 @@ from common.names import printable
 from input_fns import DataError
 from input_fns.convert import text_files
 from input_fns.convert.files import PACKED, read_text, split_packed
-from input_fns.convert.source import Options, RawDataset, is_split, split_names
+from input_fns.convert.source import Options, RawDataset
+from input_fns.convert.split_names import is_split, split_names
 from input_fns.convert.text_files import CLASSIFICATION, LabelledTable
 
 

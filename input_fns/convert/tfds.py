@@ -15,7 +15,8 @@ import tensorflow as tf
 from input_fns import DataError
 from input_fns.convert import decoded_images
 from input_fns.convert.image_files import to_row
-from input_fns.convert.source import Broken, Options, RawDataset, Row, split_names
+from input_fns.convert.source import Broken, Options, RawDataset, Row
+from input_fns.convert.split_names import split_names
 
 PREFIX = "tfds:"
 _UNLABELLED = -1  # in test splits of contests, such as ImageNet

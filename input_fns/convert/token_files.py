@@ -19,7 +19,8 @@ from common.names import is_line
 from input_fns import DataError
 from input_fns.convert import token_rows
 from input_fns.convert.files import PACKED, iterate_lines, split_packed
-from input_fns.convert.source import Options, RawDataset, Row, split_names
+from input_fns.convert.source import Options, RawDataset, Row
+from input_fns.convert.split_names import split_names
 from input_fns.dataset_info import Feature, WordPieceSplit
 from input_fns.wordpiece import WordPieceTokenizer
 

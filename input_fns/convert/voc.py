@@ -21,7 +21,8 @@ from input_fns.convert import annotated_images, boxes, decoded_images, image_mas
 from input_fns.convert.annotated_images import Boxes
 from input_fns.convert.boxes import Box, Notes
 from input_fns.convert.files import read_bytes, read_lines
-from input_fns.convert.source import Options, RawDataset, is_split, split_names
+from input_fns.convert.source import Options, RawDataset
+from input_fns.convert.split_names import is_split, split_names
 
 _OTHER_CLASS = "of a class that is not in --class_names"
 _NO_XML = "images without XML"

@@ -47,7 +47,7 @@ def write(
     num_shards: int = 0,
     progress: Callable[[str], None] = lambda line: None,
     prepared_with: dict[str, Any] | None = None,
-    before_commit: Callable[[], None] = lambda: None,
+    before_commit: Callable[[dataset_info.DatasetInfo], None] = lambda complete: None,
 ) -> dataset_info.DatasetInfo:
     """Writes `raw` into `data_dir`, local or gs://, replacing what is there.
 
@@ -60,7 +60,8 @@ def write(
       num_shards: shards per split; 0 chooses from the size.
       progress: function that prints a line.
       prepared_with: see `DatasetInfo`.
-      before_commit: called before the commit; may raise to abort.
+      before_commit: called with the data set before the commit, when its shards have temporary
+        names; may raise to abort.
 
     Raises:
       DataError: a split has no valid examples, a label is outside of the classes, features differ
@@ -89,13 +90,29 @@ def write(
             ratings=raw.ratings,
             clicks=raw.clicks,
             audio=raw.audio,
+            left_out=raw.left_out,
         )
-        before_commit()
+        before_commit(_with_partials(complete, writers))
         _commit(complete, writers, raw.files)
     finally:
         for writer in writers:
             writer.remove_partials()
     return complete
+
+
+def _with_partials(complete, writers):
+    """Returns the data set with the paths of its shards before they are renamed."""
+    splits = {
+        writer.name: dataclasses.replace(
+            complete.splits[writer.name],
+            shards=tuple(
+                dataclasses.replace(shard, path=path)
+                for shard, path in zip(complete.splits[writer.name].shards, writer.partials)
+            ),
+        )
+        for writer in writers
+    }
+    return dataclasses.replace(complete, splits=splits)
 
 
 def content_name(name: str, content: bytes) -> str:

@@ -1,0 +1,265 @@
+"""Finds data that can be stored but hardly learned from, whatever its source.
+
+`prepare_data.py` runs these checks before it replaces a data set, `--mode=inspect` on any data set.
+Counts of classes are exact; other checks read a sample of the records of each split.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+from PIL import Image
+
+from common.constants import IGNORED_CLASS
+from input_fns import DataError, records
+from input_fns.dataset_info import DatasetInfo
+
+# Records to read of a split, spread over the shards if these are small.
+_SAMPLE = 512
+_SPREAD_BYTES = 2**28
+_IMAGES = 128
+# An image with fewer different levels is nearly of one color.
+_LEVELS = 8
+# Shares of a sample from which on a finding is an error, or a warning.
+_MOST, _MANY, _SOME = 0.9, 0.2, 0.05
+_SHOWN = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Anomaly:
+    """A finding: an error if nothing can be learned from the data, else a warning."""
+
+    is_error: bool
+    text: str
+
+    def __str__(self) -> str:
+        return f"{'error' if self.is_error else 'warning'}: {self.text}"
+
+
+def require_none(data: DatasetInfo, files: Mapping[str, bytes]) -> list[str]:
+    """Returns the warnings about a data set.
+
+    Args:
+      data: the data set; see `find`.
+      files: see `find`.
+
+    Raises:
+      DataError: nothing can be learned from the data.
+    """
+    found = find(data, files)
+    errors = [anomaly.text for anomaly in found if anomaly.is_error]
+    if errors:
+        raise DataError("; ".join(errors))
+    return [anomaly.text for anomaly in found]
+
+
+def find(data: DatasetInfo, files: Mapping[str, bytes] | None = None) -> list[Anomaly]:
+    """Returns what is odd about a data set.
+
+    Args:
+      data: the data set.
+      files: content of files that are not in its folder yet, such as the vocabulary.
+    """
+    found = list(_of_splits(data))
+    for name, split in data.splits.items():
+        if split.num_examples:
+            found += _of_sample(data, name, files or {})
+    return found
+
+
+def _of_splits(data):
+    """Yields anomalies of the counts in dataset.json."""
+    has_labels = any(split.has_labels for split in data.splits.values())
+    if "train" not in data.splits:
+        if has_labels:
+            yield Anomaly(
+                False, f"there is no split 'train', only {', '.join(data.splits)}: not for training"
+            )
+        return
+    counts, names = data.splits["train"].label_histogram, data.class_names
+    if data.annotations and "train" in data.annotations.splits:
+        counts, names = data.annotations.splits["train"].counts, data.annotations.class_names
+    missing = [name for name, count in zip(names, counts) if not count]
+    if data.annotations and not any(counts):
+        yield Anomaly(True, f"no {_unit(data)} of 'train' has a class")
+    elif data.annotations and data.annotations.task == "detection":
+        pass  # a data set of one class is common
+    elif len(names) > 1 and len(names) - len(missing) == 1:
+        (only,) = (name for name in names if name not in missing)
+        yield Anomaly(
+            True,
+            f"all {_unit(data)}s of 'train' have the class '{only}', and none {_listed(missing)}",
+        )
+        return
+    if missing and any(counts):
+        yield Anomaly(
+            False,
+            f"{len(missing)} class(es) without a {_unit(data)} in 'train': {_listed(missing)}",
+        )
+
+
+def _unit(data):
+    if not data.annotations:
+        return "example"
+    return "box" if data.annotations.task == "detection" else "pixel"
+
+
+def _listed(names):
+    return ", ".join([*names[:_SHOWN], *(["..."] if names[_SHOWN:] else [])])
+
+
+def _of_sample(data, split, files) -> Iterator[Anomaly]:
+    """Yields anomalies of the records of a split."""
+    examples = _sample(data, split)
+    is_train = split == "train"
+    if "image" in data.features and data.features["image"].dtype == "uint8":
+        yield from _of_images(data, split, examples[:_IMAGES])
+    if data.annotations and data.annotations.task == "detection":
+        yield from _of_boxes(data, split, examples)
+    if data.annotations and data.annotations.task == "segmentation":
+        masks = [_pixels(e["mask"], data.features["mask"]) for e in examples[:_IMAGES]]
+        if masks and all((mask == IGNORED_CLASS).all() for mask in masks):
+            yield Anomaly(is_train, f"all pixels of the masks of '{split}' are ignored")
+    if data.wordpiece or data.text:
+        yield from _of_tokens(data, split, examples, files)
+    if "tag_ids" in data.features and data.splits[split].has_labels:
+        tags = _values(data, examples, "tag_ids")
+        if not (tags >= 0).any():
+            yield Anomaly(is_train, f"no word of '{split}' has a tag")
+    if "score" in data.features and data.splits[split].has_labels and len(examples) > 1:
+        scores = _values(data, examples, "score")
+        if (scores == scores[0]).all():
+            yield Anomaly(False, f"all scores of '{split}' are {scores[0]:g}{_sampled(examples)}")
+
+
+def _of_images(data, split, examples):
+    feature = data.features["image"]
+    flat = []
+    for number, example in enumerate(examples):
+        pixels = _pixels(example["image"], feature)
+        if pixels is not None and int(pixels.max()) - int(pixels.min()) < _LEVELS:
+            name = example.get("name", b"").decode() or f"record {number}"
+            flat.append(f"{name}, {pixels.min()} to {pixels.max()}")
+    if flat and len(flat) > _SOME * len(examples):
+        yield Anomaly(
+            False,
+            f"{len(flat)} of {len(examples)} images of '{split}'{_sampled(examples)} have nearly "
+            f"one color, such as {'; '.join(flat[:3])}",
+        )
+
+
+def _of_boxes(data, split, examples):
+    classes = np.stack([_array(e["classes"], data.features["classes"]) for e in examples])
+    boxes = np.stack([_array(e["boxes"], data.features["boxes"]) for e in examples])
+    crowd = np.stack([_array(e["is_crowd"], data.features["is_crowd"]) for e in examples])
+    boxes, crowd = boxes[classes >= 0], crowd[classes >= 0]
+    if not len(boxes):
+        return
+    if crowd.all():
+        yield Anomaly(
+            split == "train",
+            f"all {len(boxes)} boxes of '{split}'{_sampled(examples)} are a crowd (iscrowd=1) or "
+            "difficult, which is not trained on. Set iscrowd to 0; CVAT writes 1 for masks",
+        )
+    elif crowd.mean() > _MOST:
+        yield Anomaly(
+            False, f"{crowd.mean():.0%} of the boxes of '{split}' are a crowd or difficult"
+        )
+    tiny = ((boxes[:, 2:] - boxes[:, :2]) < 1).all(axis=1)
+    if tiny.mean() > 0.5:
+        yield Anomaly(
+            split == "train",
+            f"{tiny.mean():.0%} of the boxes of '{split}'{_sampled(examples)} are smaller than a "
+            "pixel: their coordinates may be fractions of the image. Write them in pixels",
+        )
+    elif tiny.mean() > _SOME:
+        yield Anomaly(
+            False, f"{tiny.mean():.0%} of the boxes of '{split}' are smaller than a pixel"
+        )
+
+
+def _of_tokens(data, split, examples, files):
+    """Yields anomalies of tokens that the vocabulary does not know."""
+    text = data.wordpiece or data.text
+    content = files.get(text.vocabulary)
+    if content is None:
+        with tf.io.gfile.GFile(os.path.join(data.data_dir, text.vocabulary), "rb") as file:
+            content = file.read()
+    if data.wordpiece:
+        pieces = [piece.strip() for piece in content.split(b"\n")]
+        special = [i for i, p in enumerate(pieces) if p in (b"[PAD]", b"[CLS]", b"[SEP]")]
+        unknown = [i for i, piece in enumerate(pieces) if piece == b"[UNK]"]
+        what, features = "[UNK]", ["input_ids"]
+    else:
+        from input_fns import vocabulary  # an optional dependency
+
+        special, unknown = vocabulary.Vocabulary(content).special_and_unknown_ids()
+        what, features = "unknown characters or bytes of them", ["source", "target"]
+    for name in features:
+        ids = _values(data, examples, name)
+        if data.wordpiece and "masked_lm_ids" in data.features:
+            ids = np.concatenate([ids.ravel(), _values(data, examples, "masked_lm_ids").ravel()])
+        ids = ids[~np.isin(ids, special)]
+        share = np.isin(ids, unknown).mean() if len(ids) else 0
+        if share > _MANY:
+            side = "" if data.wordpiece else f" of the {name}"
+            yield Anomaly(
+                share > _MOST,
+                f"{share:.0%} of the tokens{side} of '{split}'{_sampled(examples)} are {what}: the "
+                "vocabulary is of text in another script or case. Choose another --vocabulary, or "
+                "learn one",
+            )
+
+
+def _sampled(examples):
+    return " in a sample" if len(examples) >= min(_SAMPLE, _IMAGES) else ""
+
+
+def _values(data, examples, name):
+    return np.stack([_array(example[name], data.features[name]) for example in examples])
+
+
+def _array(stored, feature):
+    values = np.frombuffer(stored, np.dtype(feature.dtype).newbyteorder("<"))
+    return values.reshape(feature.shape)
+
+
+def _pixels(stored, feature):
+    """Returns the pixels of an image, of a large JPEG at an eighth of its size; None if broken."""
+    if feature.encoding == "raw":
+        return _array(stored, feature)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            image = Image.open(io.BytesIO(stored), formats=("JPEG", "PNG"))
+            image.draft(image.mode, (64, 64))
+            return np.asarray(image.convert("RGB" if image.mode == "P" else image.mode))
+    except Exception:  # Pillow's decoders raise many types of errors; the inspection reports it
+        return None
+
+
+def _sample(data: DatasetInfo, split: str) -> Sequence[dict[str, bytes]]:
+    """Returns the features of some records of a split, `{name: bytes}`."""
+    info = data.splits[split]
+    count = -(-_SAMPLE // len(info.shards))
+    found = []
+    for shard in info.shards[:: max(1, len(info.shards) // _SAMPLE)]:
+        stride = max(1, shard.num_examples // count) if info.num_bytes < _SPREAD_BYTES else 1
+        path = data.path(shard)
+
+        def chosen(path=path, stride=stride):
+            return tf.data.TFRecordDataset(path).shard(stride, 0).take(count).batch(64)
+
+        for batch in records.iterate(chosen):
+            for record in batch:
+                stored = tf.train.Example.FromString(record).features.feature
+                found.append(
+                    {n: f.bytes_list.value[0] for n, f in stored.items() if f.bytes_list.value}
+                )
+    return found[:_SAMPLE]

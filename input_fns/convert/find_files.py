@@ -1,0 +1,79 @@
+"""Finds the files that tables and annotations name, as written by other tools and systems."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import urllib.parse
+
+from common import folders
+from common.names import normalized
+
+_LOCAL_FILES = "/data/local-files/?d="  # of Label Studio, before a path
+
+
+class Finder:
+    """Finds files below a folder by names from a table. Lists each folder once; never leaves it.
+
+    A name may have the back slashes of Windows, another Unicode form or case of its extension, or
+    no extension. Of a path that leads out of the folder, such as `C:/photos/a.jpg`,
+    `../../media/upload/4/a.jpg` or `https://host/media/a.jpg`, the longest end that is a file below
+    the folder counts.
+    """
+
+    def __init__(self, folder: str, extensions: tuple[str, ...] = ()):
+        """Takes the folder, local or gs://, and the extensions of names that have none."""
+        self._folder, self._extensions = folder, extensions
+        self._listed: dict[str, dict[str, str]] = {}
+
+    def find(self, name: str) -> str | None:
+        """Returns the path of a file, or None if it is not there."""
+        name = normalized(name)
+        if not name or "\0" in name:
+            return None
+        name = name.partition(_LOCAL_FILES)[2] or name
+        for spelling in dict.fromkeys((name, urllib.parse.unquote(name))):
+            path = self._find_end(spelling.replace("\\", "/"))
+            if path:
+                return path
+        return None
+
+    def _find_end(self, name):
+        inside = posixpath.normpath(name)
+        leads_out = inside.startswith(("/", "../")) or inside == ".." or ":" in name.split("/")[0]
+        parts = [part for part in inside.split("/") if part not in ("", ".", "..")]
+        for start in range(len(parts) if leads_out else min(1, len(parts))):
+            path = self._path(parts[start:])
+            if path:
+                return path
+        return None
+
+    def _path(self, parts):
+        *parents, base = parts
+        folder = self._folder
+        for parent in parents:
+            real = self._real_name(folder, parent)
+            if real is None:
+                return None
+            folder = os.path.join(folder, real)
+        for extension in ("", *self._extensions):
+            real = self._real_name(folder, base + extension)
+            if real is not None:
+                return os.path.join(folder, real)
+        return None
+
+    def _real_name(self, folder, name):
+        if folder not in self._listed:
+            found = folders.names(folder)
+            # Names as they are hide those that differ in the case of the extension.
+            self._listed[folder] = {
+                **{_key(name): name for name in found},
+                **{normalized(name): name for name in found},
+            }
+        return self._listed[folder].get(name) or self._listed[folder].get(_key(name))
+
+
+def _key(name):
+    """Returns a name in composed form with its extension in lower case."""
+    stem, extension = os.path.splitext(normalized(name))
+    return stem + extension.lower()

@@ -1,0 +1,96 @@
+"""What is in the folder of --source: visible files, and those that became no example.
+
+Every file is an example, is read for one, or is counted with a reason: `unread` lists the rest.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from collections.abc import Collection, Iterator, Mapping
+from types import MappingProxyType
+
+from common import folders
+from common.names import is_system, normalized, printable
+from input_fns.convert.source import Options
+from input_fns.dataset_info import LeftOut
+
+SYSTEM, SKIPPED = "hidden files and files of the system", "named by --skip"
+NO_EXTENSION = "files without an extension that are not used"
+# Extensions that an extra reads -> what to install.
+_HINTS = {
+    **dict.fromkeys((".heic", ".heif"), "pip install pillow-heif to read them, or convert them"),
+    **dict.fromkeys(
+        (".flac", ".ogg", ".oga", ".opus", ".mp3"), "pip install '.[audio]' to read recordings"
+    ),
+}
+
+
+def is_skipped(name: str, options: Options) -> bool:
+    """Whether a file or folder of this name is hidden, of the system, or named by --skip."""
+    return is_system(name) or _is_named(name, options)
+
+
+def _is_named(name, options):
+    clean = normalized(name)
+    return any(fnmatch.fnmatchcase(clean, normalized(pattern)) for pattern in options.skip)
+
+
+def names(folder: str, options: Options) -> list[str]:
+    """Returns the sorted visible names in a folder; [] if it is not a folder."""
+    return [name for name in folders.names(folder) if not is_skipped(name, options)]
+
+
+def subfolders(folder: str, options: Options) -> list[str]:
+    """Returns the sorted names of the visible folders in a folder."""
+    return [n for n in names(folder, options) if folders.is_folder(os.path.join(folder, n))]
+
+
+def files(
+    folder: str, options: Options, visited: Collection[object] | None = None
+) -> Iterator[str]:
+    """Yields the visible files in a folder and its subfolders; see `folders.files`."""
+    seen = {folders.identity(folder)} if visited is None else set(visited)
+    yield from folders.files(folder, seen, lambda name: is_skipped(name, options))
+
+
+def unread(
+    options: Options, used: Collection[str], reasons: Mapping[str, str] = MappingProxyType({})
+) -> LeftOut:
+    """Returns the files below --source that are not used, by reason.
+
+    Args:
+      options: `source` and `skip` are used.
+      used: paths of the files that were read, or will be.
+      reasons: `{path: reason}` of files that are left out for a reason that the source knows.
+    """
+    found = LeftOut()
+    source = options.source
+    if not source or not folders.is_folder(source):
+        return found
+    used = {os.path.normpath(path) if "://" not in path else path for path in used}
+    identities: set[object] = set()
+    for path in folders.files(source, {folders.identity(source)}):
+        if (os.path.normpath(path) if "://" not in path else path) in used:
+            continue
+        if not identities:
+            identities = {folders.identity(other) for other in used}
+        if folders.identity(path) in identities:  # by another link
+            continue
+        below = os.path.relpath(path, source) if "://" not in path else path[len(source) :]
+        below = below.lstrip("/")
+        found.add(reasons.get(path) or _reason(below, options), below)
+    return found
+
+
+def _reason(path, options):
+    parts = path.split("/")
+    if any(map(is_system, parts)):
+        return SYSTEM
+    if any(_is_named(part, options) for part in parts):
+        return SKIPPED
+    extension = os.path.splitext(parts[-1])[1].lower()
+    if not extension:
+        return NO_EXTENSION
+    hint = _HINTS.get(extension)
+    return f"{printable(extension)} files that are not used{f' ({hint})' if hint else ''}"

@@ -118,7 +118,8 @@ def _of_sample(data, split, files) -> Iterator[Anomaly]:
     """Yields anomalies of the records of a split."""
     examples = _sample(data, split)
     is_train = split == "train"
-    if "image" in data.features and data.features["image"].dtype == "uint8":
+    image = data.features.get("image")
+    if image and image.dtype == "uint8" and (data.num_classes or data.annotations):
         yield from _of_images(data, split, examples[:_IMAGES])
     if data.annotations and data.annotations.task == "detection":
         yield from _of_boxes(data, split, examples)

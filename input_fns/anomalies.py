@@ -100,7 +100,7 @@ def _of_splits(data):
     if missing and any(counts):
         yield Anomaly(
             False,
-            f"{len(missing)} class(es) without a {_unit(data)} in 'train': {_listed(missing)}",
+            f"{len(missing)} class(es) without any {_unit(data)} in 'train': {_listed(missing)}",
         )
 
 
@@ -120,11 +120,11 @@ def _of_sample(data, split, files) -> Iterator[Anomaly]:
     is_train = split == "train"
     image = data.features.get("image")
     if image and image.dtype == "uint8" and (data.num_classes or data.annotations):
-        yield from _of_images(data, split, examples[:_IMAGES])
+        yield from _of_images(data, split, _spread(examples))
     if data.annotations and data.annotations.task == "detection":
         yield from _of_boxes(data, split, examples)
     if data.annotations and data.annotations.task == "segmentation":
-        masks = [_pixels(e["mask"], data.features["mask"]) for e in examples[:_IMAGES]]
+        masks = [_pixels(e["mask"], data.features["mask"]) for e in _spread(examples)]
         if masks and all((mask == IGNORED_CLASS).all() for mask in masks):
             yield Anomaly(is_train, f"all pixels of the masks of '{split}' are ignored")
     if data.wordpiece or data.text:
@@ -136,22 +136,24 @@ def _of_sample(data, split, files) -> Iterator[Anomaly]:
     if "score" in data.features and data.splits[split].has_labels and len(examples) > 1:
         scores = _values(data, examples, "score")
         if (scores == scores[0]).all():
-            yield Anomaly(False, f"all scores of '{split}' are {scores[0]:g}{_sampled(examples)}")
+            yield Anomaly(
+                False, f"all scores of '{split}' are {scores[0]:g}{_sampled(data, split, examples)}"
+            )
 
 
 def _of_images(data, split, examples):
     feature = data.features["image"]
     flat = []
-    for number, example in enumerate(examples):
+    for example in examples:
         pixels = _pixels(example["image"], feature)
         if pixels is not None and int(pixels.max()) - int(pixels.min()) < _LEVELS:
-            name = example.get("name", b"").decode() or f"record {number}"
-            flat.append(f"{name}, {pixels.min()} to {pixels.max()}")
+            name = example.get("name", b"one").decode()
+            flat.append(f"{name} of {pixels.min()} to {pixels.max()}")
     if flat and len(flat) > _SOME * len(examples):
         yield Anomaly(
             False,
-            f"{len(flat)} of {len(examples)} images of '{split}'{_sampled(examples)} have nearly "
-            f"one color, such as {'; '.join(flat[:3])}",
+            f"{len(flat)} of {len(examples)} images of '{split}'{_sampled(data, split, examples)} have nearly "
+            f"one color, such as {', '.join(flat[:3])}",
         )
 
 
@@ -165,7 +167,7 @@ def _of_boxes(data, split, examples):
     if crowd.all():
         yield Anomaly(
             split == "train",
-            f"all {len(boxes)} boxes of '{split}'{_sampled(examples)} are a crowd (iscrowd=1) or "
+            f"all {len(boxes)} boxes of '{split}'{_sampled(data, split, examples)} are a crowd (iscrowd=1) or "
             "difficult, which is not trained on. Set iscrowd to 0; CVAT writes 1 for masks",
         )
     elif crowd.mean() > _MOST:
@@ -176,7 +178,7 @@ def _of_boxes(data, split, examples):
     if tiny.mean() > 0.5:
         yield Anomaly(
             split == "train",
-            f"{tiny.mean():.0%} of the boxes of '{split}'{_sampled(examples)} are smaller than a "
+            f"{tiny.mean():.0%} of the boxes of '{split}'{_sampled(data, split, examples)} are smaller than a "
             "pixel: their coordinates may be fractions of the image. Write them in pixels",
         )
     elif tiny.mean() > _SOME:
@@ -212,14 +214,19 @@ def _of_tokens(data, split, examples, files):
             side = "" if data.wordpiece else f" of the {name}"
             yield Anomaly(
                 share > _MOST,
-                f"{share:.0%} of the tokens{side} of '{split}'{_sampled(examples)} are {what}: the "
+                f"{share:.0%} of the tokens{side} of '{split}'{_sampled(data, split, examples)} are {what}: the "
                 "vocabulary is of text in another script or case. Choose another --vocabulary, or "
                 "learn one",
             )
 
 
-def _sampled(examples):
-    return " in a sample" if len(examples) >= min(_SAMPLE, _IMAGES) else ""
+def _spread(examples):
+    """Returns as many examples as are worth decoding."""
+    return examples[:: -(-len(examples) // _IMAGES)]
+
+
+def _sampled(data, split, examples):
+    return " in a sample" if len(examples) < data.splits[split].num_examples else ""
 
 
 def _values(data, examples, name):
@@ -251,7 +258,7 @@ def _sample(data: DatasetInfo, split: str) -> Sequence[dict[str, bytes]]:
     count = -(-_SAMPLE // len(info.shards))
     found = []
     for shard in info.shards[:: max(1, len(info.shards) // _SAMPLE)]:
-        stride = max(1, shard.num_examples // count) if info.num_bytes < _SPREAD_BYTES else 1
+        stride = max(1, -(-shard.num_examples // count)) if info.num_bytes < _SPREAD_BYTES else 1
         path = data.path(shard)
 
         def chosen(path=path, stride=stride):

@@ -1,0 +1,71 @@
+"""Data that can be stored but hardly learned from."""
+
+import numpy as np
+import pytest
+
+from input_fns import DataError, anomalies
+from input_fns.convert import writer
+from input_fns.convert.source import RawArrays, RawDataset
+
+NAMES = ("cat", "dog", "emu")
+
+
+def write(folder, labels, images=None, split="train", before_commit=lambda complete: None):
+    if images is None:
+        images = np.random.default_rng(1).integers(0, 256, [len(labels), 5, 7, 3])
+    splits = {split: RawArrays(images.astype(np.uint8), np.array(labels, np.int64))}
+    raw = RawDataset("animals", NAMES, splits)
+    return writer.write(raw, str(folder / "data"), before_commit=before_commit)
+
+
+def found(data):
+    return [str(anomaly) for anomaly in anomalies.find(data)]
+
+
+def test_usual_data_has_none(tmp_path):
+    assert found(write(tmp_path, [0, 1, 2, 0, 1])) == []
+
+
+def test_a_class_without_examples_is_a_warning(tmp_path):
+    assert found(write(tmp_path, [0, 2, 2])) == [
+        "warning: 1 class(es) without any example in 'train': dog"
+    ]
+
+
+def test_a_single_class_is_an_error(tmp_path):
+    assert found(write(tmp_path, [1, 1, 1])) == [
+        "error: all examples of 'train' have the class 'dog', and none cat, emu"
+    ]
+
+
+def test_a_data_set_without_train_is_a_warning(tmp_path):
+    (line,) = found(write(tmp_path, [0, 1, 2], split="test"))
+    assert line == "warning: there is no split 'train', only test: not for training"
+
+
+@pytest.mark.parametrize(("num_flat", "is_found"), [(0, False), (1, True), (13, True)])
+def test_images_of_one_color_are_a_warning(tmp_path, num_flat, is_found):
+    images = np.random.default_rng(1).integers(0, 256, [13, 5, 7, 3])
+    images[:num_flat] = 4
+    images[:num_flat, 0, 0] = 6  # nearly one color
+    lines = found(write(tmp_path, np.arange(13) % 3, images))
+    assert bool(lines) == is_found
+    if is_found:
+        assert lines[0].startswith(f"warning: {num_flat} of 13 images of 'train' have nearly one")
+        assert "one of 4 to 6" in lines[0]
+
+
+def test_an_error_leaves_no_data_set(tmp_path):
+    def check(complete):
+        anomalies.require_none(complete, {})
+
+    with pytest.raises(DataError, match="all examples of 'train' have the class 'cat'"):
+        write(tmp_path, [0, 0], before_commit=check)
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_large_splits_are_sampled_from_start_to_end(tmp_path):
+    images = np.random.default_rng(1).integers(0, 256, [2000, 2, 2, 1])
+    images[1000:] = 0
+    (line,) = found(write(tmp_path, np.arange(2000) % 3, images))
+    assert "in a sample" in line

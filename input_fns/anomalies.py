@@ -134,7 +134,7 @@ def _of_sample(data, split, files) -> Iterator[Anomaly]:
         if not (tags >= 0).any():
             yield Anomaly(is_train, f"no word of '{split}' has a tag")
     if "score" in data.features and data.splits[split].has_labels and len(examples) > 1:
-        scores = _values(data, examples, "score")
+        scores, where = _values(data, examples, "score"), _where(data, split, examples)
         if (scores == scores[0]).all():
             yield Anomaly(
                 False, f"all scores of '{split}' are {scores[0]:g}{_sampled(data, split, examples)}"
@@ -142,7 +142,7 @@ def _of_sample(data, split, files) -> Iterator[Anomaly]:
 
 
 def _of_images(data, split, examples):
-    feature = data.features["image"]
+    feature, where = data.features["image"], _where(data, split, examples)
     flat = []
     for example in examples:
         pixels = _pixels(example["image"], feature)
@@ -152,8 +152,8 @@ def _of_images(data, split, examples):
     if flat and len(flat) > _SOME * len(examples):
         yield Anomaly(
             False,
-            f"{len(flat)} of {len(examples)} images of '{split}'{_sampled(data, split, examples)} have nearly "
-            f"one color, such as {', '.join(flat[:3])}",
+            f"{len(flat)} of {len(examples)} images of {where} have nearly one color, "
+            f" such as {', '.join(flat[:3])}",
         )
 
 
@@ -162,12 +162,13 @@ def _of_boxes(data, split, examples):
     boxes = np.stack([_array(e["boxes"], data.features["boxes"]) for e in examples])
     crowd = np.stack([_array(e["is_crowd"], data.features["is_crowd"]) for e in examples])
     boxes, crowd = boxes[classes >= 0], crowd[classes >= 0]
+    where = _where(data, split, examples)
     if not len(boxes):
         return
     if crowd.all():
         yield Anomaly(
             split == "train",
-            f"all {len(boxes)} boxes of '{split}'{_sampled(data, split, examples)} are a crowd (iscrowd=1) or "
+            f"all {len(boxes)} boxes of {where} are a crowd (iscrowd=1) or "
             "difficult, which is not trained on. Set iscrowd to 0; CVAT writes 1 for masks",
         )
     elif crowd.mean() > _MOST:
@@ -178,7 +179,7 @@ def _of_boxes(data, split, examples):
     if tiny.mean() > 0.5:
         yield Anomaly(
             split == "train",
-            f"{tiny.mean():.0%} of the boxes of '{split}'{_sampled(data, split, examples)} are smaller than a "
+            f"{tiny.mean():.0%} of the boxes of {where} are smaller than a "
             "pixel: their coordinates may be fractions of the image. Write them in pixels",
         )
     elif tiny.mean() > _SOME:
@@ -204,6 +205,7 @@ def _of_tokens(data, split, examples, files):
 
         special, unknown = vocabulary.Vocabulary(content).special_and_unknown_ids()
         what, features = "unknown characters or bytes of them", ["source", "target"]
+    where = _where(data, split, examples)
     for name in features:
         ids = _values(data, examples, name)
         if data.wordpiece and "masked_lm_ids" in data.features:
@@ -214,7 +216,7 @@ def _of_tokens(data, split, examples, files):
             side = "" if data.wordpiece else f" of the {name}"
             yield Anomaly(
                 share > _MOST,
-                f"{share:.0%} of the tokens{side} of '{split}'{_sampled(data, split, examples)} are {what}: the "
+                f"{share:.0%} of the tokens{side} of {where} are {what}: the "
                 "vocabulary is of text in another script or case. Choose another --vocabulary, or "
                 "learn one",
             )
@@ -225,8 +227,9 @@ def _spread(examples):
     return examples[:: -(-len(examples) // _IMAGES)]
 
 
-def _sampled(data, split, examples):
-    return " in a sample" if len(examples) < data.splits[split].num_examples else ""
+def _where(data, split, examples):
+    is_sample = len(examples) < data.splits[split].num_examples
+    return f"'{split}'{' (a sample)' * is_sample}"
 
 
 def _values(data, examples, name):

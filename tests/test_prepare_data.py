@@ -120,6 +120,9 @@ def test_the_folder_of_another_data_set_is_not_touched(prepare, own_data_dir, ov
             "2.0 is not a",
         ),
         (["--dataset=digits", "--data_dir=d", "--channels=2"], "it must be 1 or 3"),
+        (["--dataset=digits", "--data_dir=d", "--pixel_range=9,1"], "it must be LOW,HIGH"),
+        (["--dataset=digits", "--data_dir=d", "--encoding=latin-99"], "'latin-99' is not an encod"),
+        (["--dataset=digits", "--data_dir=d", "--delimiter=::"], "it must be one character, or"),
         (["--dataset=digits", "--data_dir=d", "--image_size=3x"], "must be SIZE or HEIGHTx"),
         (["--dataset=digits", "--data_dir=d", "--shards=-1"], "-1 is not a non-negative integer"),
     ],
@@ -207,6 +210,43 @@ def test_images_that_are_left_out_are_told(prepare, tmp_path, capsys):
         "train: 1 broken, listed in dataset.json",
         f"{tmp_path}/data: colours, 2 classes; train 6 examples in 1 shard(s)",
     ]
+
+
+def test_files_that_are_left_out_are_counted_and_kept_in_dataset_json(prepare, tmp_path, capsys):
+    for name in ("cat/1.png", "dog/2.png"):
+        (tmp_path / "photos" / name).parent.mkdir(parents=True)
+        Image.linear_gradient("L").resize((9, 7)).save(tmp_path / "photos" / name)
+    for name in ("cat/IMG_1.HEIC", "cat/notes", "dog/.DS_Store", "old/1.png"):
+        (tmp_path / "photos" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "photos" / name).write_text("")
+    data_dir = f"--data_dir={tmp_path / 'data'}"
+    flags = ("--dataset=image_folder", "--validation_fraction=0", "--skip=old")
+    prepare(*flags, f"--source={tmp_path / 'photos'}", data_dir)
+    printed = capsys.readouterr().out
+    prepare("--mode=inspect", data_dir)
+    for output in (printed, capsys.readouterr().out):
+        lines = [line for line in output.splitlines() if line.startswith("left out")]
+        assert [line.rpartition(" ")[2] for line in lines] == [
+            "cat/IMG_1.HEIC",
+            "cat/notes",
+            "dog/.DS_Store",
+            "old/1.png",
+        ]
+
+
+def test_data_that_teaches_nothing_leaves_the_old_data_set(prepare, tmp_path):
+    table = tmp_path / "labels.csv"
+    for name in ("a", "b", "c"):
+        Image.linear_gradient("L").resize((9, 7)).save(tmp_path / f"{name}.png")
+    flags = [f"--source={tmp_path}", f"--csv={table}", f"--data_dir={tmp_path / 'data'}"]
+    flags += ["--dataset=image_csv", "--validation_fraction=0", "--split_column=split"]
+    table.write_text("file,label,split\na,one,train\nb,two,train\nc,two,test\n")
+    prepare(*flags)
+    before = mtimes(tmp_path / "data")
+    table.write_text("file,label,split\na,one,test\nb,two,train\nc,two,train\n")
+    with pytest.raises(DataError, match="all examples of 'train' have the class 'two'"):
+        prepare(*flags, "--overwrite")
+    assert mtimes(tmp_path / "data") == before
 
 
 def test_two_processes_do_not_write_at_once(prepare, tmp_path, monkeypatch):

@@ -101,11 +101,7 @@ def files(
       is_skipped: whether the files and subfolders of a name are skipped.
     """
     if is_remote(folder):
-        for path, inside, found in gfile().walk(folder):
-            # The walk goes on in the folders that are left in the list.
-            inside[:] = [name for name in inside if not is_skipped(name.rstrip("/"))]
-            names_here = sorted(name for name in found if not is_skipped(name))
-            yield from (os.path.join(path, name) for name in names_here)
+        yield from _remote_files(folder.rstrip("/"), is_skipped)
         return
     waiting = [folder]
     while waiting:
@@ -122,6 +118,17 @@ def files(
                 visited.add(identity(entry.path))
                 new.append(entry.path)
         waiting += new[::-1]
+
+
+def _remote_files(folder, is_skipped):
+    there = gfile().listdir(folder) if gfile().isdir(folder) else []
+    found = sorted(name for name in there if not is_skipped(name.rstrip("/")))
+    if not folder.startswith("gs://"):  # other file systems do not mark folders by a slash
+        found = [n if not gfile().isdir(os.path.join(folder, n)) else f"{n}/" for n in found]
+    yield from (os.path.join(folder, name) for name in found if not name.endswith("/"))
+    for name in found:
+        if name.endswith("/"):
+            yield from _remote_files(os.path.join(folder, name.rstrip("/")), is_skipped)
 
 
 def _is_folder(entry):

@@ -154,6 +154,7 @@ def test_images_are_read_from_gs(storage, run, raw_dataset, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "train 10 examples" in done.stdout
+    assert "left out" not in done.stdout
     done = run("prepare_data.py", "--mode=inspect", "--data_dir=gs://bucket/from_gs")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "no problem found" in done.stdout

@@ -254,11 +254,9 @@ def read(options, progress=lambda line: None, function=None):
     check_source(options.dataset, options.source)
     source = source_of(options.dataset)
     module = importlib.import_module(f"input_fns.convert.{source.module}")
-    if source is _CUSTOM:
-        raw = module.read(function, options)
-    else:
-        with files.recording() as opened:
-            raw = module.read(options)
+    with files.recording() as opened:
+        raw = module.read(function, options) if source is _CUSTOM else module.read(options)
+    if "source" in source.needs:  # a folder of raw files
         for split in raw.splits.values():
             opened.update(getattr(split, "paths", ()))
         used = {*opened, options.csv, options.vocabulary}

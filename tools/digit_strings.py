@@ -16,7 +16,7 @@ import os
 import numpy as np
 
 from input_fns.audio_pipeline import to_wav
-from input_fns.convert import fsdd, wav_files
+from input_fns.convert import fsdd, audio_files
 
 _RATE = 8000
 _SHORTEST, _LONGEST = 3, 7  # digits
@@ -71,7 +71,7 @@ def _join(source, string, random):
     """Returns the samples of a string, float64 in [-1, 1)."""
     parts = []
     for name, *_ in string:
-        samples = wav_files.read(os.path.join(source, name), _RATE, max_seconds=10)
+        samples = audio_files.read(os.path.join(source, name), _RATE, max_seconds=10)
         silence = np.zeros(int(random.uniform(*_GAP) * _RATE))
         parts += [samples / 2.0**15, silence]
     return np.concatenate(parts[:-1])

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from common import folders, strict_flags
 from input_fns import DataError
-from input_fns.convert import decoded_images, recordings, wav_files
+from input_fns.convert import decoded_images, recordings, audio_files
 from input_fns.dataset_info import Audio
 
 
@@ -129,7 +129,7 @@ class AudioInput(FileInput):
 
     def _read(self, path):
         rate = self._audio.sample_rate
-        (samples,) = wav_files.read_many([path], rate, self._audio.max_samples / rate)
+        (samples,) = audio_files.read_many([path], rate, self._audio.max_samples / rate)
         return samples
 
     def _stored(self, found):

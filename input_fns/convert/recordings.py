@@ -10,12 +10,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from common.names import printable
-from input_fns.convert import wav_files
+from input_fns.convert import audio_files, compressed_audio
 from input_fns.convert.image_files import each, name_in
 from input_fns.convert.source import Broken, Options, Row
 from input_fns.dataset_info import Audio, Feature
 
-EXTENSIONS = (".wav",)
+# What can be read here.
+EXTENSIONS = (".wav", *(compressed_audio.EXTENSIONS if compressed_audio.is_available() else ()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Recordings:
     def __iter__(self) -> Iterator[Row | Broken]:
         features, size = self._features, max_samples(self.options)
         read = functools.partial(
-            wav_files.read_many,
+            audio_files.read_many,
             sample_rate=self.options.sample_rate,
             max_seconds=self.options.max_seconds,
         )

@@ -257,7 +257,7 @@ def read(options, progress=lambda line: None, function=None):
     if source is _CUSTOM:
         raw = module.read(function, options)
     else:
-        with files.recording() as opened:
+        with files.recording(progress) as opened:
             raw = module.read(options)
         for split in raw.splits.values():
             opened.update(getattr(split, "paths", ()))

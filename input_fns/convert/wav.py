@@ -30,7 +30,7 @@ _DTYPES = {
 _OTHER_FORMATS = {2: "Microsoft ADPCM", 17: "IMA ADPCM", 49: "GSM 6.10", 80: "MPEG", 85: "MP3"}
 # The last 14 bytes of a GUID whose first 2 bytes are a format tag.
 GUID = bytes.fromhex("000000001000800000aa00389b71")
-# Sizes of the samples in the header of a stream, whose writer did not know it: 0, all ones (ffmpeg),
+# Sizes of the samples of a stream, whose writer did not know them: 0, all ones (ffmpeg),
 # or nearly 2 GiB (sox, arecord).
 STREAM_SIZE = 0x7FFF0000
 _SIZE_IN_DS64 = 0xFFFFFFFF  # of RF64

@@ -6,7 +6,7 @@ import struct
 import numpy as np
 import pytest
 
-from input_fns.convert import wav, audio_files
+from input_fns.convert import audio_files, wav
 from tests import audio_data
 
 SAMPLES = np.random.default_rng(0).uniform(-0.9, 0.9, [101, 2])

@@ -263,6 +263,7 @@ def read(options, progress=lambda line: None, function=None):
             opened.update(getattr(split, "paths", ()))
         used = {*opened, options.csv, options.vocabulary}
         raw.left_out.update(inventory.unread(options, used, raw.left_out_paths))
+    holdout.check_groups(raw.splits, options)
     splits = raw.splits if source.holds_out else holdout.hold_out(raw.splits, options)
     held_out = splits.keys() - raw.splits.keys()
     if source.is_shuffled and "train" in splits:

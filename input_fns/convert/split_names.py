@@ -17,10 +17,12 @@ from input_fns.convert.source import Options
 SPLITS = {
     **dict.fromkeys(("train", "training", "trn", "trainset"), "train"),
     **dict.fromkeys(("validation", "validate", "valid", "val", "dev", "devel"), "validation"),
-    **dict.fromkeys(("development", "valset", "devset"), "validation"),
-    **dict.fromkeys(("test", "testing", "tst", "testset"), "test"),
+    **dict.fromkeys(("development", "valset", "devset", "newsdev"), "validation"),
+    **dict.fromkeys(("test", "testing", "tst", "testset", "newstest"), "test"),
 }
 _WORD = re.compile(r"[^\W\d_]+")
+# Files that come with data and hold none.
+_DOCUMENT = re.compile(r"(readme|licen[sc]e|copying|copyright|notice|changelog)\b.*", re.IGNORECASE)
 _CAPITAL_INSIDE = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
@@ -124,17 +126,30 @@ def find_files(options: Options, extensions: tuple[str, ...]) -> dict[str, str]:
             if not folders.is_file(path):
                 raise DataError(f"--split_files: {path} is not a file")
         return found
+    return by_split(named_files(options, extensions), options)
+
+
+def named_files(options: Options, extensions: tuple[str, ...]) -> dict[str, str]:
+    """Returns `{name without extension: path}` of the files of --source, a folder or one file.
+
+    Args:
+      options: `source` and `skip` are used.
+      extensions: ends of the names of files, in lower case.
+
+    Raises:
+      DataError: there is no such file, or two have one name.
+    """
     kinds = f"{', '.join(extensions)}, plain or with {' or '.join(PACKED)}"
     if folders.is_file(options.source):
         stem, extension = stem_of(os.path.basename(options.source), extensions)
         if not extension:
             raise DataError(f"--source={options.source} ends in none of {kinds}")
-        return {split_of(stem) or split_in(stem) or "train": options.source}
+        return {stem: options.source}
     found = {}
     for name in inventory.names(options.source, options):
         stem, extension = stem_of(name, extensions)
         path = os.path.join(options.source, name)
-        if not extension or folders.is_folder(path):
+        if not extension or is_document(name) or folders.is_folder(path):
             continue
         if stem in found:
             raise DataError(
@@ -144,7 +159,12 @@ def find_files(options: Options, extensions: tuple[str, ...]) -> dict[str, str]:
         found[stem] = path
     if not found:
         raise DataError(f"--source={options.source} has no file that ends in {kinds}")
-    return by_split(found, options)
+    return found
+
+
+def is_document(name: str) -> bool:
+    """Whether a file such as README.txt or LICENSE describes the data."""
+    return bool(_DOCUMENT.fullmatch(name))
 
 
 def stem_of(name: str, extensions: tuple[str, ...]) -> tuple[str, str]:
@@ -175,7 +195,7 @@ def by_split(found: Mapping[str, str], options: Options) -> dict[str, str]:
             for stem, path in found.items()
             if path not in unknown
         )
-        example = os.path.basename(next(iter(found.values())))
+        example = os.path.basename(unknown[0])
         raise DataError(
             f"{where}: the name of {os.path.basename(unknown[0])} has no split"
             f"{f', while {understood}' if understood else ''}. Name the files of the splits with "

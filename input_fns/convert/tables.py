@@ -14,8 +14,12 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from common import folders
 from common.names import normalized, repeated, shown
 from input_fns import DataError, json_fields
+from input_fns.convert import inventory, split_names
 from input_fns.convert.files import iterate_lines, note, read_lines, read_text, split_packed
 from input_fns.convert.source import Options
 
@@ -32,6 +36,24 @@ _BACKSLASH: dict[str, Any] = {"strict": True, "doublequote": False, "escapechar"
 _PLAIN: dict[str, Any] = {"quoting": csv.QUOTE_NONE}
 # First line that Excel understands.
 _SEPARATOR_LINE = re.compile(r"sep=(.)\r?\n", re.IGNORECASE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Places(Sequence):
+    """Places in a file for errors, such as "train.csv, line 7", with 8 bytes for each."""
+
+    prefix: str
+    numbers: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, i):
+        return f"{self.prefix}{self.numbers[i]}"
+
+    def take(self, indices: Sequence[int]) -> Places:
+        """Returns these places."""
+        return Places(self.prefix, self.numbers[list(indices)])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +78,11 @@ class Table:
     def where(self, row: int) -> str:
         """Returns the place of a row, for errors."""
         return f"{self.path}, {self.unit} {self.lines[row]}"
+
+    @property
+    def places(self) -> Places:
+        """The place of each row."""
+        return Places(f"{self.path}, {self.unit} ", np.array(self.lines, np.int64))
 
     def column(self, name: str) -> list[str | None]:
         """Returns the values of a column as they are, such as texts.
@@ -125,6 +152,27 @@ def split_name(name: str) -> tuple[str, str]:
     stem, _ = split_packed(name)
     extension = next((ending for ending in EXTENSIONS if stem.lower().endswith(ending)), "")
     return stem[: len(stem) - len(extension)], extension
+
+
+def named_files(options: Options) -> dict[str, str]:
+    """Returns `{name without extension: path}` of the tables of --source; see `split_names`.
+
+    A .json counts if it is the only kind, or if its name has a split: others describe data.
+    """
+    extensions = EXTENSIONS
+    if not folders.is_file(options.source):
+        stems = [split_name(name) for name in inventory.names(options.source, options)]
+        has_others = any(extension not in ("", ".json") for _, extension in stems)
+        has_splits = any(e == ".json" and split_names.split_in(stem) for stem, e in stems)
+        extensions = EXTENSIONS[:-1] if has_others and not has_splits else EXTENSIONS
+    return split_names.named_files(options, extensions)
+
+
+def find_files(options: Options) -> dict[str, str]:
+    """Returns `{split: path}` of the tables of --source; see `split_names.find_files`."""
+    if options.split_files:
+        return split_names.find_files(options, EXTENSIONS)
+    return split_names.by_split(named_files(options), options)
 
 
 def first_row(path: str) -> list[str]:

@@ -13,7 +13,7 @@ from common import folders
 from input_fns.convert import compressed_audio, resample, wav
 
 _SCALE = 2**15  # of 16-bit samples
-# Seconds that a segment may reach beyond its recording: tables have rounded numbers.
+# Seconds by which the length of a recording may differ in a table, which has rounded numbers.
 _ROUNDING = 0.1
 
 
@@ -102,6 +102,8 @@ def _choose(segment, num_samples, rate, max_seconds):
             f"the segment from {first / rate:g} to {end / rate:g} s is not in the recording of "
             f"{num_samples / rate:g} s"
         )
+    if first == 0 and num_samples - end <= _ROUNDING * rate:  # the whole recording
+        end = num_samples
     count = min(end, num_samples) - first
     if count > max_seconds * rate:
         raise ValueError(f"it has {count / rate:.2f} s, above --max_seconds={max_seconds:g}")

@@ -1,13 +1,17 @@
-"""Finds columns of tables by a flag or by usual names."""
+"""Finds columns of tables by a flag or by usual names, and parts tables into splits."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Sequence
 
 from common.names import normalized, printable
 from input_fns import DataError
-from input_fns.convert.tables import listed
+from input_fns.convert import tables
+from input_fns.convert.source import Options
+from input_fns.convert.split_names import split_names
+from input_fns.convert.tables import Table, listed
 
 _NO_LETTERS = re.compile(r"[\W_]+")
 
@@ -51,8 +55,8 @@ def require(
     found = find(path, columns, usual, flag, given)
     if found is None:
         raise DataError(
-            f"{path} has no column such as {' or '.join(map(repr, usual[:3]))}; "
-            f"{describe(columns)}. Name it with --{flag}"
+            f"{path} has no column {' or '.join(map(repr, usual[:3]))}; {describe(columns)}. Name "
+            f"the column with --{flag}"
         )
     return found
 
@@ -67,3 +71,43 @@ def describe(columns: Sequence[str]) -> str:
 
 def _key(name):
     return _NO_LETTERS.sub("", name).lower()
+
+
+def split_tables(options: Options) -> dict[str, Table]:
+    """Returns `{split: table}` of the tables of --source, by their names or by --split_column.
+
+    Raises:
+      DataError: see `tables.find_files` and `by_column`.
+    """
+    if not options.split_column:
+        found = tables.find_files(options)
+        return {split: tables.read_with(options, path) for split, path in found.items()}
+    splits: dict[str, Table] = {}
+    for path in tables.named_files(options).values():
+        for split, table in by_column(tables.read_with(options, path), options).items():
+            if split in splits:
+                raise DataError(f"{splits[split].path} and {path} both have the split '{split}'")
+            splits[split] = table
+    return splits
+
+
+def by_column(table: Table, options: Options) -> dict[str, Table]:
+    """Returns `{split: rows}` of a table, by the values of --split_column.
+
+    Raises:
+      DataError: there is no such column, or a value is no split.
+    """
+    values = table.cleaned(options.split_column)
+    where = f"{table.path}, column '{options.split_column}'"
+    found = split_names(dict.fromkeys(values), where)
+    return {
+        ours: take(table, [row for row, value in enumerate(values) if value == name])
+        for ours, name in found.items()
+    }
+
+
+def take(table: Table, rows: Sequence[int]) -> Table:
+    """Returns a table of these rows."""
+    return dataclasses.replace(
+        table, rows=[table.rows[row] for row in rows], lines=[table.lines[row] for row in rows]
+    )

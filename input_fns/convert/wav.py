@@ -1,7 +1,7 @@
 """Reads WAV files: integers of 8 to 32 bits, A-law, mu-law, floats of 32 and 64 bits.
 
 A file is untrusted: every size is compared with the bytes that are there. Imports no TensorFlow: it
-runs in worker processes.
+runs in worker processes. `wav_ops` reads the same files in a SavedModel.
 
 Format: "Multimedia Programming Interface and Data Specifications 1.0" (Microsoft and IBM 1991),
 `WAVEFORMATEXTENSIBLE`, and RF64 (EBU Tech 3306).
@@ -35,7 +35,7 @@ GUID = bytes.fromhex("000000001000800000aa00389b71")
 STREAM_SIZE = 0x7FFF0000
 _SIZE_IN_DS64 = 0xFFFFFFFF  # of RF64
 # An integer is in [-1, 1]; a float may exceed it a little and is clipped.
-_LARGEST_FLOAT = 4.0
+LARGEST_FLOAT = 4.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,7 +197,7 @@ def check_floats(samples: np.ndarray) -> None:
     largest = np.abs(samples).max(initial=0)  # NaN if one is
     if not np.isfinite(largest):
         raise ValueError("a sample is NaN or infinite")
-    if largest > _LARGEST_FLOAT:
+    if largest > LARGEST_FLOAT:
         raise ValueError(f"a sample is {largest:.4g}, and floats should be in [-1, 1]")
 
 

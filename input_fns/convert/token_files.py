@@ -205,11 +205,13 @@ class _Reader:
 
     def _look_at_words(self):
         """Sets the number of columns; returns the tags of lines that cannot be comments."""
-        tags = set()
+        tags, is_inside = set(), False
         for line in iterate_lines(self._path, self._encoding):
             values = _values(line)
-            if values and not line.startswith("#") and values[0] != _DOCUMENT:
-                self._width = self._width or len(values)
+            if not values or values[0] == _DOCUMENT:
+                is_inside = False
+            elif is_inside or not line.startswith("#"):
+                self._width, is_inside = self._width or len(values), True
                 if len(values) == self._width:
                     tags.add(values[self._tag])
         return tags

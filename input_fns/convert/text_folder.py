@@ -6,7 +6,6 @@ can be predicted.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 
 from common.names import normalized, printable
@@ -37,14 +36,16 @@ def read(options: Options) -> RawDataset:
         raise DataError(
             f"--source={options.source} should have a folder for each class, and has {len(classes)}"
         )
-    found, empty = {}, {}
+    found, empty = {}, []
     for split, path in places.items():
         to_predict = split != "train" and not subfolders[path]
         folders_of = {normalized(name): name for name in subfolders[path]}
         of_classes = {name: folders_of.get(name, name) for name in classes}
         found[split] = _read_split(path, None if to_predict else of_classes, options, empty)
     raw = text_files.to_dataset(options, found, CLASSIFICATION, classes)
-    return dataclasses.replace(raw, left_out_paths=dict.fromkeys(empty, "files without a text"))
+    for path in empty:
+        raw.left_out.add("files without a text", path)
+    return raw
 
 
 def _split_folders(options):
@@ -71,8 +72,7 @@ def _read_split(path, folder_of, options, empty):
       path: folder of the split.
       folder_of: `{class: name of its folder}`; None for texts without classes, PATH/*.txt.
       options: `encoding` and `skip` are used.
-      empty: receives the paths of files without a text as keys; their order is lost in texts to
-        predict, so there they are an error.
+      empty: receives the paths of files without a text. Texts to predict must have one.
     """
     places, texts, labels = [], [], []
     for name, below in {"": ""}.items() if folder_of is None else folder_of.items():
@@ -90,7 +90,7 @@ def _read_split(path, folder_of, options, empty):
             elif folder_of is None:
                 raise DataError(f"{printable(place)}: no text. Remove the file, or add text")
             else:
-                empty[place] = name
+                empty.append(place)
         if not count:
             raise DataError(
                 f"{printable(folder)} has no .txt file, plain or with {' or '.join(PACKED)}"

@@ -79,9 +79,9 @@ def write(folder, name, lines):
     (folder / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
 
 
-def read(dataset, folder):
+def read(dataset, folder, **options):
     vocabulary = folder.parent / "vocab.txt"
-    return text_data.read(dataset, folder, vocabulary, validation_fraction=0.0)
+    return text_data.read(dataset, folder, vocabulary, validation_fraction=0.0, **options)
 
 
 def rows(raw, split):

@@ -196,4 +196,6 @@ def _answer(value, where):
 
 
 def _start(value, where):
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 10:
+        value = int(value)
     return max(_NO_PLACE, integer(value, where, -MAX_INT))

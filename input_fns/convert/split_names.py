@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
+
+import numpy as np
 
 from common import folders
 from common.names import is_plain_name, normalized
@@ -88,6 +90,22 @@ def _add(names, split, name, where):
     if split in names:
         raise DataError(f"{where}: '{names[split]}' and '{name}' both mean the split '{split}'")
     names[split] = name
+
+
+def rows_of_splits(values: Sequence[str], where: str) -> dict[str, np.ndarray]:
+    """Returns `{split: indices}` of the values of a column; "Train" and "train " are one split.
+
+    Args:
+      values: name of the split of each row.
+      where: see `split_names`.
+
+    Raises:
+      DataError: see `split_names`.
+    """
+    clean = (normalized(value) for value in values)
+    names = np.array([name.lower() if is_split(name) else name for name in clean], object)
+    found = split_names(dict.fromkeys(names.tolist()), where)
+    return {split: np.flatnonzero(names == name) for split, name in found.items()}
 
 
 def given_files(options: Options) -> dict[str, str]:

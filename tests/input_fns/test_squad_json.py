@@ -81,6 +81,7 @@ def test_invalid_json_is_refused_in_one_line(text, message):
         ({"answers": [{"text": "Paris", "answer_start": -7}]}, (("Paris", -1),)),
         ({"answers": [{"text": "Paris", "answer_start": None}]}, (("Paris", -1),)),
         ({"answers": [{"text": "Paris"}]}, (("Paris", -1),)),
+        ({"answers": [{"text": "Paris", "answer_start": "3"}]}, (("Paris", 3),)),
     ],
 )
 def test_answers_have_the_forms_of_annotation_tools(fields, answers):

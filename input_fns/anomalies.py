@@ -17,7 +17,7 @@ import tensorflow as tf
 from PIL import Image
 
 from common.constants import IGNORED_CLASS
-from input_fns import DataError, records
+from input_fns import DataError, records, token_shares
 from input_fns.dataset_info import DatasetInfo
 
 # Records to read of a split, spread over the shards if these are small.
@@ -192,29 +192,21 @@ def _of_tokens(data, split, examples, files):
     if content is None:
         with tf.io.gfile.GFile(os.path.join(data.data_dir, text.vocabulary), "rb") as file:
             content = file.read()
-    if data.wordpiece:
-        pieces = [piece.strip() for piece in content.split(b"\n")]
-        special = [i for i, p in enumerate(pieces) if p in (b"[PAD]", b"[CLS]", b"[SEP]")]
-        unknown = [i for i, piece in enumerate(pieces) if piece == b"[UNK]"]
-        what, features = "[UNK]", ["input_ids"]
-    else:
-        from input_fns import vocabulary  # an optional dependency
-
-        special, unknown = vocabulary.Vocabulary(content).special_and_unknown_ids()
-        what, features = "unknown characters or bytes of them", ["source", "target"]
-    for name in features:
+    pieces = token_shares.pieces_of(data, content)
+    for name in ["input_ids"] if data.wordpiece else ["source", "target"]:
         ids = _values(data, examples, name)
-        if data.wordpiece and "masked_lm_ids" in data.features:
-            ids = np.concatenate([ids.ravel(), _values(data, examples, "masked_lm_ids").ravel()])
-        ids = ids[~np.isin(ids, special)]
-        share = np.isin(ids, unknown).mean() if len(ids) else 0
+        if "masked_lm_ids" in data.features:
+            is_masked = _values(data, examples, "masked_lm_weights") > 0
+            masked = _values(data, examples, "masked_lm_ids")[is_masked]
+            ids = np.concatenate([ids.ravel(), masked])
+        share = pieces.unknown_share(ids)
         if share > _MANY:
             side = "" if data.wordpiece else f" of the {name}"
             yield Anomaly(
                 share > _MOST,
-                f"{share:.0%} of the tokens{side} of '{split}'{_sampled(examples)} are {what}: the "
-                "vocabulary is of text in another script or case. Choose another --vocabulary, or "
-                "learn one",
+                f"{share:.0%} of the words{side} of '{split}'{_sampled(examples)} are "
+                f"{pieces.name}: the vocabulary is of text in another script or case. Choose "
+                "another --vocabulary, or learn one",
             )
 
 

@@ -36,7 +36,7 @@ _ODD = re.compile(
     "|[õÕ](?![eE])"
 )
 _LONGEST_RUN = 3
-_FEW, _SOME = 0.01, 0.1  # share of the bytes
+_FEWEST, _FEW, _SOME, _MANY = 0.001, 0.01, 0.1, 0.2  # shares
 
 
 def split_mark(start: bytes) -> tuple[str, int]:
@@ -69,9 +69,11 @@ def is_western(pieces: Iterable[bytes]) -> bool:
         utf8 += sum(map(_is_utf8, found))
     if not runs or utf8 > _SOME * runs:  # UTF-8 with some broken characters
         return False
+    if high <= _FEWEST * size:
+        return alone >= _SOME * runs
     if high <= _FEW * size:
         return alone >= _SOME * runs and odd <= 0.4 * high
-    return high <= _SOME * size and alone >= 0.8 * runs and odd <= 0.02 * high
+    return high <= _MANY * size and alone >= 0.8 * runs and odd <= 0.02 * high
 
 
 def _is_utf8(run):

@@ -27,6 +27,7 @@ _notes: contextvars.ContextVar[tuple[Callable[[str], None], set[str]] | None] = 
     contextvars.ContextVar("notes", default=None)
 )
 _PIECE_BYTES = 2**24
+_MARK_BYTES = 4  # of the longest byte order mark
 # A longer line is rather a file of another kind.
 _MAX_LINE_BYTES = 2**26
 
@@ -128,7 +129,7 @@ def iterate_lines(path: str, encoding: str | None = None) -> Iterator[str]:
       DataError: see `read_lines`, or a line is longer than 64 MiB.
     """
     with _opened(path) as file:
-        start = file.read(_PIECE_BYTES)
+        start = _read(file, max(_PIECE_BYTES, _MARK_BYTES))
         marked, size = encodings.split_mark(start)
         name = marked or codecs.lookup(encoding or "utf-8").name
         has_flag = encoding is not None and not marked

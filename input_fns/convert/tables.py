@@ -211,6 +211,7 @@ def read(
     Raises:
       DataError: the file is missing, not of the format, or a row has too few or too many values.
     """
+    columns = [normalized(name) for name in columns]
     extension = extension or split_name(path)[1]
     if extension in _JSON:
         return _read_json(path, encoding)
@@ -366,6 +367,8 @@ def _read_json(path, encoding):
         for number, line in enumerate(text.split("\n"), start=1):
             if line.strip():
                 found.append((number, _loads(line, f"{path}, line {number}")))
+    if len(found) == 1 and isinstance(found[0][1], dict):
+        _check_one_row(found[0][1], path)
     for number, item in found:
         _check_object(item, f"{path}, {unit} {number}")
     columns: dict[str, str] = {}  # {key: name}
@@ -385,6 +388,15 @@ def _loads(text, where):
         raise DataError(
             f"{where}: {error}. Write a list of objects, or one object per line"
         ) from error
+
+
+def _check_one_row(item, path):
+    """Checks that the only object is a row, and not columns or a list under a key."""
+    if item and all(isinstance(value, (dict, list)) for value in item.values()):
+        raise DataError(
+            f"{path} is one object with {listed(list(item))}, each of many values. Write a list of "
+            "objects, such as by to_json(orient='records') of pandas, or one object per line"
+        )
 
 
 def _check_object(item, where):

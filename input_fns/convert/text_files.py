@@ -20,7 +20,7 @@ from input_fns import DataError, dataset_info
 from input_fns.convert import tables, token_rows
 from input_fns.convert.files import PACKED
 from input_fns.convert.source import Options, RawDataset
-from input_fns.convert.split_names import is_split, split_in, split_names
+from input_fns.convert.split_names import is_split, rows_of_splits, split_in
 from input_fns.convert.tables import Places
 from input_fns.convert.token_rows import RawTexts
 from input_fns.dataset_info import LeftOut
@@ -171,11 +171,10 @@ def _by_column(options, left_out):
     for path in files.values():
         table = tables.read_with(options, path)
         where = f"{path}, column '{options.split_column}'"
-        values = np.array(table.cleaned(options.split_column), object)
-        for split, name in split_names(dict.fromkeys(values.tolist()), where).items():
+        values = table.cleaned(options.split_column)
+        for split, rows in rows_of_splits(values, where).items():
             if split in found:
                 raise DataError(f"{where}: the split '{split}' is in another file, too")
-            rows = np.flatnonzero(values == name)
             part = dataclasses.replace(
                 table,
                 rows=[table.rows[i] for i in rows],

@@ -95,6 +95,12 @@ def test_backslashes_stay_where_quotes_are_doubled(read):
         ("a.csv", "text,label\nabc,d\n".encode("utf-16-be"), r"NUL bytes.*--encoding=utf-16-be"),
         ("a.json", "[1]", r"a\.json, item 1: a JSON int instead of an object"),
         ("a.json", '{"text":\n1}', r"a\.json, line 1: it is not JSON.*list of objects"),
+        (
+            "a.json",
+            '{"text": {"0": "a"}, "label": {"0": "b"}}',
+            r"one object with text, label, each",
+        ),
+        ("a.json", '{"data": [{"text": "a"}]}', r"one object with data, .*Write a list of objects"),
         ("a.json", '[{"a": 1, "a ": 2}]', r"more than one key 'a'"),
     ],
 )
@@ -114,6 +120,7 @@ def test_a_wrong_width_proposes_the_delimiter_of_a_table_without_header(read):
         "Caf\u00e9 \u00a35",  # few letters, as of an SMS
         "Die gro\u00dfe Stra\u00dfe f\u00fchrt nach M\u00fcnchen und zur\u00fcck 5 \u20ac",
         "it\u2019s a \u201cfine\u201d film \u2013 and more of it than anyone would see",
+        "sch\u00f6ne gr\u00fc\u00dfe an \u00f6mer und j\u00fcrgen",
         "un peu de fran\u00e7ais \u00e0 lire: le film n\u2019a pas encore commenc\u00e9",
     ],
 )

@@ -165,7 +165,7 @@ def test_classes_that_are_numbers_are_in_their_order(folder):
 
 
 def test_a_column_may_name_the_splits(folder):
-    rows = "good\tg\ttrain\nbad\tb\ttrain\nfilm\tg\tdev\n"
+    rows = "good\tg\ttrain\nbad\tb\tTrain \nfilm\tg\tdev\n"
     (folder / "all.tsv").write_text("text\tlabel\tpart\n" + rows)
     raw, _ = read(folder, split_column="part")
     assert {name: len(split) for name, split in raw.splits.items()} == {

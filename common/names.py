@@ -65,6 +65,24 @@ def repeated(names) -> list[str]:
     return [name for name, count in seen.items() if count > 1]
 
 
+def sorted_labels(labels: Iterable[str]) -> list[str]:
+    """Returns labels, each once, in the order of classes: as numbers if all are, "2" before "10".
+
+    Raises:
+      ValueError: two labels are the same number, such as "1" and "1.0".
+    """
+    found = sorted(set(labels))
+    try:
+        numbers = {label: strict_flags.to_float(label) for label in found}
+    except ValueError:
+        return found
+    in_order = sorted(found, key=numbers.get)
+    for one, other in zip(in_order, in_order[1:]):
+        if numbers[one] == numbers[other] and "." in one + other:
+            raise ValueError(f"the labels '{one}' and '{other}' are one number")
+    return in_order
+
+
 def find_class_name_problem(names) -> str | None:
     """Returns an error message if a class name is empty, repeated or has control characters."""
     for name in names:

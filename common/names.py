@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from collections.abc import Iterable
 
 # Unicode categories: control characters, lone surrogates, line and paragraph separators.
 _NOT_TEXT = {"Cc", "Cs", "Zl", "Zp"}
+_NUMBER = re.compile(r"[+-]?([0-9]{1,300}\.?[0-9]*|\.[0-9]+)")
 _MAX_BYTES = 255  # of a file name, on every common file system
 # Names, in lower case, that operating systems and tools add to folders, besides hidden ones.
 _SYSTEM = {
@@ -66,21 +69,19 @@ def repeated(names) -> list[str]:
 
 
 def sorted_labels(labels: Iterable[str]) -> list[str]:
-    """Returns labels, each once, in the order of classes: as numbers if all are, "2" before "10".
-
-    Raises:
-      ValueError: two labels are the same number, such as "1" and "1.0".
-    """
+    """Returns labels, each once, in the order of classes: as numbers if all are, 2 before 10."""
     found = sorted(set(labels))
-    try:
-        numbers = {label: strict_flags.to_float(label) for label in found}
-    except ValueError:
-        return found
-    in_order = sorted(found, key=numbers.get)
-    for one, other in zip(in_order, in_order[1:]):
-        if numbers[one] == numbers[other] and "." in one + other:
-            raise ValueError(f"the labels '{one}' and '{other}' are one number")
-    return in_order
+    return sorted(found, key=float) if all(map(_NUMBER.fullmatch, found)) else found
+
+
+def one_number(labels: Iterable[str]) -> tuple[str, str] | None:
+    """Returns two labels that are one number, such as "1" and "1.0", if there are any."""
+    found = set(labels)
+    for label in sorted(found):
+        integer, _, zeros = label.partition(".")
+        if zeros and not zeros.strip("0") and integer in found and _NUMBER.fullmatch(integer):
+            return integer, label
+    return None
 
 
 def find_class_name_problem(names) -> str | None:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from common import folders, strict_flags
-from common.names import is_line
+from common.names import is_line, one_number, sorted_labels
 from input_fns import DataError, dataset_info
 from input_fns.convert import tables, token_rows
 from input_fns.convert.files import PACKED
@@ -236,20 +236,16 @@ def _known_classes(options, tables_of):
 def _class_names(labelled):
     """Returns the labels of "train", sorted as numbers if all are."""
     split = "train" if "train" in labelled else next(iter(labelled))
-    found = sorted(set(filter(None, labelled[split].labels)))
-    for label in found:
-        integer, _, zeros = label.partition(".")
-        if zeros and not zeros.strip("0") and integer in found:
-            raise DataError(f"the labels '{integer}' and '{label}' of '{split}' are one number")
+    found = sorted_labels(filter(None, labelled[split].labels))
+    twice = one_number(found)
+    if twice:
+        raise DataError(f"the labels '{twice[0]}' and '{twice[1]}' of '{split}' are one number")
     if len(found) == 1 and all(labelled[split].labels):
         raise DataError(
             f"all texts of '{split}' have the label '{found[0][:60]}': a classifier needs two "
             "classes at least, which --class_names may name"
         )
-    try:
-        return sorted(found, key=strict_flags.to_float)
-    except ValueError:
-        return found
+    return found
 
 
 def _classes(table, class_names):

@@ -132,7 +132,9 @@ def read(
 
 def _open(data):
     try:
-        if data[4:12] in _HEIF and _HAS_HEIF:
+        if data[4:12] in _HEIF:
+            if not _HAS_HEIF:
+                raise ValueError("it is HEIF, which the extra heic reads: pip install '.[heic]'")
             import pillow_heif  # an optional dependency
 
             pillow_heif.register_heif_opener()
@@ -196,12 +198,8 @@ def read_file(
 
 
 def named(error: PixelRangeError, name: str) -> PixelRangeError:
-    """Returns the error with the name of the file and what to do."""
-    return PixelRangeError(
-        f"{printable(name)}: {error.problem}. Set --pixel_range=LOW,HIGH to the values of black "
-        f"and white of all images, such as --pixel_range={error.example}",
-        error.example,
-    )
+    """Returns the error with the name of the file."""
+    return PixelRangeError(error.problem, error.example, printable(name))
 
 
 def reason_of(error: Exception) -> str:

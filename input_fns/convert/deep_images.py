@@ -45,16 +45,20 @@ class PixelRangeError(DataError):
     """The range of the values of an image is unknown.
 
     Attributes:
-      problem: what is wrong, without the name of the file.
+      problem: what is wrong.
       example: a usual range of such values, "LOW,HIGH".
+      name: name of the file, or "".
     """
 
-    def __init__(self, problem: str, example: str):
-        super().__init__(problem, example)
-        self.problem, self.example = problem, example
+    def __init__(self, problem: str, example: str, name: str = ""):
+        super().__init__(problem, example, name)
+        self.problem, self.example, self.name = problem, example, name
 
     def __str__(self):
-        return self.problem
+        return (
+            f"{self.name}: {self.problem}. Set --pixel_range=LOW,HIGH to the values of black and "
+            f"white of all images, such as --pixel_range={self.example}"
+        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,13 +14,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from common import folders, strict_flags
-from common.names import is_line, normalized
+from common import strict_flags
+from common.names import is_line, normalized, one_number, sorted_labels
 from input_fns import DataError, dataset_info
 from input_fns.convert import tables, token_rows
-from input_fns.convert.files import PACKED
 from input_fns.convert.source import Options, RawDataset
-from input_fns.convert.split_names import is_split, rows_of_splits, split_in
+from input_fns.convert.split_names import rows_of_splits, split_in
 from input_fns.convert.tables import Places
 from input_fns.convert.token_rows import RawTexts
 from input_fns.dataset_info import LeftOut
@@ -102,39 +101,6 @@ def read(options: Options) -> RawDataset:
 def _is_named_split(path, options):
     stem, _ = tables.split_name(os.path.basename(path))
     return bool(options.split_files or split_in(stem))
-
-
-def table_files(source: str) -> dict[str, str]:
-    """Returns `{stem: path}` of the tables in a folder, or of one file.
-
-    One table alone is "train", unless its name is that of a split.
-
-    Raises:
-      DataError: there is none, or two have the same stem.
-    """
-    if folders.is_file(source):
-        if not tables.split_name(source)[1]:
-            raise DataError(
-                f"--source={source} ends in none of {', '.join(tables.EXTENSIONS)}, plain or with "
-                f"{' or '.join(PACKED)}"
-            )
-        stem, _ = tables.split_name(os.path.basename(source))
-        return {stem if is_split(stem) else "train": source}
-    found = {}
-    for name in folders.names(source):
-        stem, extension = tables.split_name(name)
-        if extension and stem in found:
-            raise DataError(f"{source} has both {os.path.basename(found[stem])} and {name}")
-        if extension:
-            found[stem] = os.path.join(source, name)
-    if not found:
-        raise DataError(
-            f"--source={source} has no file that ends in {', '.join(tables.EXTENSIONS)}, plain or "
-            f"with {' or '.join(PACKED)}"
-        )
-    if len(found) == 1 and not is_split(*found):
-        return {"train": next(iter(found.values()))}
-    return found
 
 
 def _labelled(table, options, left_out):
@@ -262,20 +228,16 @@ def _known_classes(options, tables_of):
 def _class_names(labelled):
     """Returns the labels of "train", sorted as numbers if all are."""
     split = "train" if "train" in labelled else next(iter(labelled))
-    found = sorted(set(filter(None, labelled[split].labels)))
-    for label in found:
-        integer, _, zeros = label.partition(".")
-        if zeros and not zeros.strip("0") and integer in found:
-            raise DataError(f"the labels '{integer}' and '{label}' of '{split}' are one number")
+    found = sorted_labels(filter(None, labelled[split].labels))
+    twice = one_number(found)
+    if twice:
+        raise DataError(f"the labels '{twice[0]}' and '{twice[1]}' of '{split}' are one number")
     if len(found) == 1 and all(labelled[split].labels):
         raise DataError(
             f"all texts of '{split}' have the label '{found[0][:60]}': a classifier needs two "
             "classes at least, which --class_names may name"
         )
-    try:
-        return sorted(found, key=strict_flags.to_float)
-    except ValueError:
-        return found
+    return found
 
 
 def _classes(table, class_names):

@@ -85,7 +85,7 @@ def test_splits_of_different_classes(read, folder, tmp_path):
     shutil.copytree(folder, tmp_path / "split" / "train")
     shutil.copytree(folder, tmp_path / "split" / "test")
     (tmp_path / "split" / "test" / "dog").rename(tmp_path / "split" / "test" / "dgo")
-    with pytest.raises(DataError, match=r"split/test should .* missing: dog; unknown: dgo"):
+    with pytest.raises(DataError, match=r"split 'test' of .* missing: dog; unknown: dgo"):
         read("image_folder", source=tmp_path / "split")
 
 

@@ -16,7 +16,8 @@ import os
 import numpy as np
 
 from input_fns.audio_pipeline import to_wav
-from input_fns.convert import fsdd, audio_files
+from input_fns.convert import audio_files, fsdd
+from input_fns.convert.source import Options
 
 _RATE = 8000
 _SHORTEST, _LONGEST = 3, 7  # digits
@@ -34,7 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
     flags = parser.parse_args(arguments)
     os.makedirs(flags.out)
     random = np.random.default_rng(flags.seed)
-    rows = fsdd.list_recordings(flags.source)
+    rows = fsdd.list_recordings(Options("fsdd", source=flags.source))
     passes = {"train": flags.train_passes, "test": flags.test_passes}
     for split, count in passes.items():
         chosen = [row for row in rows if (row[3] < fsdd.NUM_TEST) == (split == "test")]

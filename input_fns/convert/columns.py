@@ -10,7 +10,7 @@ from common.names import normalized, printable
 from input_fns import DataError
 from input_fns.convert import tables
 from input_fns.convert.source import Options
-from input_fns.convert.split_names import split_names
+from input_fns.convert.split_names import rows_of_splits
 from input_fns.convert.tables import Table, listed
 
 _NO_LETTERS = re.compile(r"[\W_]+")
@@ -99,11 +99,7 @@ def by_column(table: Table, options: Options) -> dict[str, Table]:
     """
     values = table.cleaned(options.split_column)
     where = f"{table.path}, column '{options.split_column}'"
-    found = split_names(dict.fromkeys(values), where)
-    return {
-        ours: take(table, [row for row, value in enumerate(values) if value == name])
-        for ours, name in found.items()
-    }
+    return {split: take(table, rows) for split, rows in rows_of_splits(values, where).items()}
 
 
 def take(table: Table, rows: Sequence[int]) -> Table:

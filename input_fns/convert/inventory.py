@@ -25,6 +25,10 @@ _HINTS = {
     **dict.fromkeys(
         (".flac", ".ogg", ".oga", ".opus", ".mp3"), "pip install '.[audio]' to read recordings"
     ),
+    **dict.fromkeys(
+        (".m4a", ".aac", ".wma", ".amr", ".aif", ".aiff", ".au", ".sph", ".webm", ".mp4", ".caf"),
+        "convert them, such as with ffmpeg -i OLD NEW.wav",
+    ),
 }
 
 

@@ -27,7 +27,8 @@ class Recordings:
     Attributes:
       paths: objects `[size]`, paths of the files, local or gs://.
       options: `source`, `sample_rate`, `max_seconds` and `workers` are used.
-      labels: classes, int64 `[size]`, or None without classes.
+      labels: classes, int64 `[size]`, or None without classes; a split without labels and tokens
+        can only be predicted.
       tokens: int32 `[size, max_tokens]`, the transcripts, or None with classes.
       groups: `[size]`, equal where examples must stay in one split; None: each is its own.
       segments: begin and length in seconds, float64 `[size, 2]`, of parts of the files; NaN is
@@ -43,6 +44,11 @@ class Recordings:
 
     def __len__(self) -> int:
         return len(self.paths)
+
+    @property
+    def has_labels(self) -> bool:
+        """False if the split can only be predicted."""
+        return self.labels is not None or self.tokens is not None
 
     @property
     def num_bytes(self) -> int:

@@ -26,7 +26,8 @@ USUAL = tuple(
 _BEGIN, _SECONDS = "offset", "duration"  # of NeMo, in seconds
 # Columns of other tables whose rows are parts of recordings.
 _PARTS = ("start", "end", "begin", "starttime", "endtime", "segmentstart", "segmentend")
-_EXTENSIONS = (".wav", *compressed_audio.EXTENSIONS)
+# Also of files that only an extra reads: their names are found, and the message names the extra.
+EXTENSIONS = (".wav", *compressed_audio.EXTENSIONS)
 
 
 class RecordingFinder:
@@ -103,7 +104,7 @@ class RecordingFinder:
     def _find(self, table, name):
         for folder in self._folders(table):
             if folder not in self._finders:
-                self._finders[folder] = Finder(folder, _EXTENSIONS)
+                self._finders[folder] = Finder(folder, EXTENSIONS)
             path = self._finders[folder].find(name)
             if path is not None and not folders.is_folder(path):
                 return path
@@ -116,7 +117,7 @@ class RecordingFinder:
             where = f"{where}, and the {len(names) - 1} other recordings are missing, too"
         source = source_folder(self._options)
         base = os.path.basename(names[0].replace("\\", "/"))
-        wanted = {base, *(base + extension for extension in _EXTENSIONS)}
+        wanted = {base, *(base + extension for extension in EXTENSIONS)}
         for path in inventory.files(source, self._options):
             if os.path.basename(path) in wanted:
                 folder = os.path.dirname(path[len(source) :].lstrip("/"))

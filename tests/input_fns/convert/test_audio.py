@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from input_fns import DataError, characters, dataset_info
-from input_fns.convert import writer
+from input_fns.convert import recordings, writer
 from tests import audio_data
 
 SHORT = {"sample_rate": 8000, "max_seconds": 0.3, "validation_fraction": 0.0}
@@ -94,9 +94,110 @@ def test_the_lists_of_speech_commands_make_splits(read, folder):
     }
     (path,) = raw.splits["test"].paths
     assert path == os.path.join(folder, "low", "0.wav")
+
+
+def test_lists_of_other_systems_and_missing_recordings(read, folder):
+    (folder / "testing_list.txt").write_text("low\\0.wav\r\nlow/99.wav\n\n")
+    raw = read("audio_folder", source=folder, **SHORT)
+    (path,) = raw.splits["test"].paths
+    assert path == os.path.join(folder, "low", "0.wav")
+    assert raw.left_out.counts == {"entries of lists whose recording is missing": 1}
+    assert raw.left_out.names["entries of lists whose recording is missing"] == [
+        "testing_list.txt, line 2 (low/99.wav)"
+    ]
     (folder / "testing_list.txt").write_text("low/99.wav\n")
-    with pytest.raises(DataError, match=r"testing_list.txt, line 1: no recording 'low/99.wav'"):
+    with pytest.raises(DataError, match=r"none of its 1 recordings is below .* line 1 \("):
         read("audio_folder", source=folder, **SHORT)
+
+
+def test_lists_name_classes_that_are_not_chosen(read, folder):
+    (folder / "mid").mkdir()
+    (folder / "mid" / "0.wav").write_bytes(audio_data.wav(audio_data.tone(440)))
+    (folder / "testing_list.txt").write_text("low/0.wav\nmid/0.wav\n")
+    raw = read("audio_folder", source=folder, class_names=("low", "high"), **SHORT)
+    assert raw.class_names == ("low", "high")
+    assert raw.splits["test"].labels.tolist() == [0]
+    assert sorted(raw.splits["train"].labels) == [0] * 4 + [1] * 5
+    assert raw.left_out.counts == {"files of classes that --class_names does not name": 1}
+
+
+def test_a_split_without_classes_can_be_predicted(tmp_path):
+    audio_data.write_folder(tmp_path / "raw" / "train", 11)
+    (tmp_path / "raw" / "test").mkdir()
+    (tmp_path / "raw" / "test" / "x.wav").write_bytes(audio_data.wav(audio_data.tone(440)))
+    data = audio_data.prepare("audio_folder", tmp_path / "raw", tmp_path / "data")
+    assert data.splits["train"].has_labels
+    assert not data.splits["test"].has_labels
+    assert data.splits["test"].num_examples == 1
+
+
+def test_other_formats_are_counted_or_read(tmp_path, read, monkeypatch):
+    audio_data.write_folder(tmp_path, 3)
+    for name in ("a.mp3", "b.m4a"):
+        (tmp_path / "low" / name).write_bytes(b"x")
+    monkeypatch.setattr(recordings, "EXTENSIONS", (".wav",))
+    counts = read("audio_folder", source=tmp_path, **SHORT).left_out.counts
+    assert counts == {
+        ".mp3 files that are not used (pip install '.[audio]' to read recordings)": 1,
+        ".m4a files that are not used (convert them, such as with ffmpeg -i OLD NEW.wav)": 1,
+    }
+
+
+def write_csv(folder, lines, names):
+    """Writes recordings and a table of them; returns the options that read them."""
+    for i, name in enumerate(names):
+        path = folder / "audio" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(audio_data.wav(audio_data.tone(300 + 50 * i)))
+    (folder / "meta.csv").write_text("\n".join(lines) + "\n")
+    return {"source": folder / "audio", "csv": str(folder / "meta.csv"), **SHORT}
+
+
+def test_esc_50(tmp_path, read):
+    lines = [
+        "filename,fold,target,category,esc10,src_file,take",
+        "1-17-A-0.wav,1,0,dog,True,100032,A",
+        "5-99-A-36.wav,5,36,rain,False,100032,A",
+    ]
+    options = write_csv(tmp_path, lines, ["1-17-A-0.wav", "5-99-A-36.wav"])
+    with pytest.raises(DataError, match=r"exactly one of the label columns .* --label_columns"):
+        read("audio_csv", **options)
+    raw = read("audio_csv", label_columns=("category",), group_column="src_file", **options)
+    assert raw.class_names == ("dog", "rain")
+    assert raw.splits["train"].groups.tolist() == ["100032", "100032"]
+
+
+def test_urban_sound_names_are_found_in_the_folders_of_folds(tmp_path, read, rows):
+    lines = [
+        "slice_file_name,fsID,start,end,salience,fold,classID,class",
+        "7-0.wav,7,0,4,1,1,10,siren",
+        "8-0.wav,8,1,5,1,2,9,drilling",
+    ]
+    options = write_csv(tmp_path, lines, ["fold1/7-0.wav", "fold2/8-0.wav"])
+    raw = read("audio_csv", label_columns=("class",), group_column="fold", **options)
+    good, _ = rows(raw.splits["train"])
+    assert sorted(row.name for row in good) == ["fold1/7-0.wav", "fold2/8-0.wav"]
+    labels = {
+        os.path.basename(p): i
+        for p, i in zip(raw.splits["train"].paths, raw.splits["train"].labels)
+    }
+    assert labels == {"7-0.wav": 1, "8-0.wav": 0}
+
+
+def test_recordings_in_a_table_with_one_column_a_class_and_splits(tmp_path, read):
+    lines = ["fname,cat,dog,part", "a,1,0,train", "b,False,True,train", "c,0,1,Test"]
+    options = write_csv(tmp_path, lines, ["a.wav", "b.wav", "c.wav"])
+    raw = read("audio_csv", split_column="part", audio_column="fname", **options)
+    assert raw.class_names == ("cat", "dog")
+    assert raw.splits["test"].labels.tolist() == [1]
+    (tmp_path / "meta.csv").write_text("fname,kind\nx,cat\n")
+    with pytest.raises(DataError, match=r"line 2: no recording 'x' .*--audio_column"):
+        read("audio_csv", **options)
+
+
+def test_fsdd_is_in_a_folder_of_the_repository(read, fsdd):
+    with pytest.raises(DataError, match=r"try --source=.*/recordings"):
+        read("fsdd", source=fsdd.parent, **SHORT)
 
 
 def test_fsdd_has_its_official_split(read, fsdd):

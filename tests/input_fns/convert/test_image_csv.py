@@ -161,8 +161,26 @@ def test_a_quote_without_its_other(read, table):
 def test_a_table_that_is_no_utf8(read, table):
     options = table(("f", "k"), ("cat/00", "cat"))
     pathlib.Path(options["csv"]).write_bytes(b"f,k\ncat/00,c\xe4t\n")
-    with pytest.raises(DataError, match=r"labels\.csv, line 2, byte 12: no UTF-8"):
-        read("image_csv", **options)
+    assert read("image_csv", **options).class_names == ("c\u00e4t",)
+    with pytest.raises(DataError, match=r"labels\.csv, line 2.*--encoding"):
+        read("image_csv", **options, encoding="utf-8")
+
+
+def test_another_delimiter(read, table):
+    options = table(("f", "k"), ("cat/00", "cat"))
+    pathlib.Path(options["csv"]).write_text("f;k\ncat/00;cat\n")
+    assert labels_of(read("image_csv", **options, delimiter=";")) == {"cat/00.jpeg": "cat"}
+
+
+def test_names_without_folders_are_found_if_only_one_file_has_them(read, table, folder):
+    rows = ("f", "k"), ("03.png", "dog"), ("10", "cat")
+    assert labels_of(read("image_csv", **table(*rows))) == {
+        "dog/03.png": "dog",
+        "cat/10.jpeg": "cat",
+    }
+    (folder / "dog" / "10.jpeg").write_bytes((folder / "cat" / "10.jpeg").read_bytes())
+    with pytest.raises(DataError, match=r"line 3: '10' may be .*cat/10.jpeg or .*dog/10.jpeg"):
+        read("image_csv", **table(*rows))
 
 
 @pytest.mark.skipif(not APPLE.exists(), reason="the real leaves are not here")

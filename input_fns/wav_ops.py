@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from input_fns.convert import wav
+from input_fns import wav_format
 from input_fns.records import no_autograph
 
 _SCALE = 2.0**15  # of 16-bit samples
@@ -34,7 +34,7 @@ def decode(content: tf.Tensor, sample_rate: int, max_samples: int) -> tuple[tf.T
         place, form, size = _find_samples(tf.identity(content))
     tag, channels, rate, bits = _parse_format(form)
     with _checked(
-        (channels > 0) & (channels <= wav.MAX_CHANNELS) & _is_readable(tag, bits),
+        (channels > 0) & (channels <= wav_format.MAX_CHANNELS) & _is_readable(tag, bits),
         "a WAV file must have 1 to 8 channels, of integers of 8, 16, 24 or 32 bits or of floats of "
         "32; its format, bits and channels are:",
         *(tag, bits, channels),
@@ -57,8 +57,8 @@ def decode(content: tf.Tensor, sample_rate: int, max_samples: int) -> tuple[tf.T
     ]
     with tf.control_dependencies(checks):
         data = tf.io.decode_raw(_part(content, place, count * frame_bytes), tf.uint8)
-    samples = _to_floats(data, tf.cast(bits // 8, tf.int32), tf.equal(tag, wav.FLOAT))
-    is_valid = tf.reduce_all(tf.abs(samples) <= wav.LARGEST_FLOAT)  # false for NaN
+    samples = _to_floats(data, tf.cast(bits // 8, tf.int32), tf.equal(tag, wav_format.FLOAT))
+    is_valid = tf.reduce_all(tf.abs(samples) <= wav_format.LARGEST_FLOAT)  # false for NaN
     with _checked(is_valid, "a WAV file has floats that are not in [-1, 1]"):
         samples = tf.reshape(samples, [-1, tf.cast(channels, tf.int32)])
     # As 16-bit integers, like the recordings of the data set.
@@ -98,24 +98,25 @@ def _find_samples(content):
     with _checked(is_found & (_length(form) >= 16), "a WAV file has no samples"):
         left = length - place
     size = tf.where(tf.equal(size, 2**32 - 1) & (long_size > 0), long_size, size)
-    # As in `wav`: the writer of a stream did not know its size.
+    # As in `convert.wav`: the writer of a stream did not know its size.
     is_open = tf.equal(size, 0) & (_number(_part(content, 4, 4)) + 8 < length)
-    is_stream = is_open | ((size >= wav.STREAM_SIZE) & (size > left))
+    is_stream = is_open | ((size >= wav_format.STREAM_SIZE) & (size > left))
     return place, form, tf.where(is_stream, left, size)
 
 
 def _parse_format(form):
     """Returns tag, channels, rate and bits, int64 scalars; tag -1 if it is unknown."""
     tag = _number(_part(form, 0, 2))
-    is_known = tf.equal(_part(form, 26, 14), wav.GUID)
+    is_known = tf.equal(_part(form, 26, 14), wav_format.GUID)
     long_tag = tf.where(is_known, _number(_part(form, 24, 2)), tf.constant(-1, tf.int64))
-    tag = tf.where(tf.equal(tag, wav.EXTENSIBLE), long_tag, tag)
+    tag = tf.where(tf.equal(tag, wav_format.EXTENSIBLE), long_tag, tag)
     return tag, *(_number(_part(form, place, size)) for place, size in ((2, 2), (4, 4), (14, 2)))
 
 
 def _is_readable(tag, bits):
-    is_integer = tf.equal(tag, wav.INTEGER) & tf.equal(bits % 8, 0) & (bits >= 8) & (bits <= 32)
-    return is_integer | (tf.equal(tag, wav.FLOAT) & tf.equal(bits, 32))
+    is_width = tf.reduce_any(tf.equal(bits, tf.constant([8, 16, 24, 32], tf.int64)))
+    is_integer = tf.equal(tag, wav_format.INTEGER) & is_width
+    return is_integer | (tf.equal(tag, wav_format.FLOAT) & tf.equal(bits, 32))
 
 
 def _to_floats(data, width, is_float):

@@ -13,6 +13,7 @@ from typing import BinaryIO
 import numpy as np
 
 from input_fns.convert import wav
+from input_fns.wav_format import MAX_CHANNELS
 
 EXTENSIONS = (".flac", ".ogg", ".oga", ".opus", ".mp3")
 HOW_TO_READ = "pip install '.[audio]' to read it"
@@ -97,8 +98,8 @@ def read(
         with soundfile.SoundFile(file) as sound:
             if sound.format not in _READABLE:
                 raise ValueError(f"it is {sound.format}, which is unsupported")
-            if sound.channels > wav.MAX_CHANNELS:
-                raise ValueError(f"{sound.channels} channels are not 1 to {wav.MAX_CHANNELS}")
+            if sound.channels > MAX_CHANNELS:
+                raise ValueError(f"{sound.channels} channels are not 1 to {MAX_CHANNELS}")
             wav.check_rate(sound.samplerate)
             if not sound.frames:
                 raise ValueError("it has no samples, or is truncated")

@@ -14,11 +14,19 @@ import struct
 
 import numpy as np
 
+from input_fns.wav_format import (
+    EXTENSIBLE,
+    FLOAT,
+    GUID,
+    INTEGER,
+    LARGEST_FLOAT,
+    MAX_CHANNELS,
+    STREAM_SIZE,
+)
+
 LOWEST_RATE, HIGHEST_RATE = 1000, 384000
-MAX_CHANNELS = 8
 # A header has chunks of any size before the samples, such as a cover picture.
 MAX_HEADER_BYTES = 2**20
-INTEGER, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
 _A_LAW, _MU_LAW = 6, 7
 # Format tag -> bits of a sample -> dtype; 24 bits have none.
 _DTYPES = {
@@ -28,14 +36,7 @@ _DTYPES = {
     _MU_LAW: {8: "u1"},
 }
 _OTHER_FORMATS = {2: "Microsoft ADPCM", 17: "IMA ADPCM", 49: "GSM 6.10", 80: "MPEG", 85: "MP3"}
-# The last 14 bytes of a GUID whose first 2 bytes are a format tag.
-GUID = bytes.fromhex("000000001000800000aa00389b71")
-# Sizes of the samples of a stream, whose writer did not know them: 0, all ones (ffmpeg),
-# or nearly 2 GiB (sox, arecord).
-STREAM_SIZE = 0x7FFF0000
 _SIZE_IN_DS64 = 0xFFFFFFFF  # of RF64
-# An integer is in [-1, 1]; a float may exceed it a little and is clipped.
-LARGEST_FLOAT = 4.0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -295,6 +295,8 @@ def _read_delimited(path, delimiter, width, encoding):
         has_backslashes = dialect is _RFC_4180 and '\\"' in text
         others = {"quotes in it are escaped by backslashes": _BACKSLASH} if has_backslashes else {}
     rows, error = _parse(text, delimiter, dialect)
+    if dialect is _RFC_4180 and f'{delimiter} "' in text and _has_spaces(rows):
+        rows, error = _parse(text, delimiter, {**dialect, "skipinitialspace": True})
     if error or not _is_regular(rows, width):
         for how, other in others.items():
             found, problem = _parse(text, delimiter, other)
@@ -307,6 +309,12 @@ def _read_delimited(path, delimiter, width, encoding):
             f"{path}, after line {last}: no CSV ({error}); a quote may have no other"
         ) from error
     return [(number + skipped, values) for number, values in rows], delimiter
+
+
+def _has_spaces(rows):
+    """Whether the first row has a space after each delimiter, where quotes may follow."""
+    names = rows[0][1][1:] if rows else ()
+    return bool(names) and all(name.startswith(" ") for name in names)
 
 
 def _is_regular(rows, width):

@@ -164,7 +164,7 @@ def _labelled(table, options, left_out):
                 f"{table.where(row)}: no text in column '{name}'. Remove the row, or add text"
             )
         left_out.add("rows without a text", table.where(row))
-    return without_rows(whole, dict.fromkeys(empty, "rows without a text"))
+    return without_rows(whole, dict.fromkeys(empty, "rows without a text")) if empty else whole
 
 
 def _by_column(options, left_out):

@@ -73,7 +73,7 @@ def is_western(pieces: Iterable[bytes]) -> bool:
         return alone >= _SOME * runs
     if high <= _FEW * size:
         return alone >= _SOME * runs and odd <= 0.4 * high
-    return high <= _MANY * size and alone >= 0.8 * runs and odd <= 0.02 * high
+    return high <= _MANY * size and alone >= 0.6 * runs and odd <= 0.02 * high
 
 
 def _is_utf8(run):

@@ -238,10 +238,23 @@ def read_lines(path: str, encoding: str | None = None) -> list[bytes]:
     Raises:
       DataError: it is missing, an invalid packed file, or has another encoding.
     """
-    lines = decode(path, read_bytes(path), encoding).encode().split(b"\n")
+    data = _in_utf8(path, read_bytes(path), encoding)
+    lines = data.split(b"\n")
     if not lines[-1]:
         lines.pop()
     return [line.removesuffix(b"\r") for line in lines]
+
+
+def _in_utf8(path, data, encoding):
+    """Returns the bytes of a text in UTF-8, without a copy if they are; see `decode`."""
+    try:
+        is_utf8 = not encoding and not encodings.split_mark(data)[0] and bool(data.decode())
+    except UnicodeDecodeError:
+        is_utf8 = False
+    if is_utf8:
+        encodings.check_not_utf16(path, data, encoding is not None)
+        return data
+    return decode(path, data, encoding).encode()
 
 
 def decode(path: str, data: bytes, encoding: str | None = None) -> str:

@@ -224,14 +224,16 @@ def read(
             raise DataError(f"{path} is empty: a header line is needed, or --columns")
         columns = [normalized(name) for name in rows.pop(0)[1]]
         _check_header(path, columns, delimiter)
+    numbers = [number for number, _ in rows]
     fitted = [_fitted(values, columns) for _, values in rows]
-    for (number, _), values in zip(rows, fitted) if is_strict else ():
+    del rows  # a tuple for each
+    for number, values in zip(numbers, fitted) if is_strict else ():
         if len(values) != len(columns):
             raise DataError(
                 f"{path}, line {number}: {len(values)} values instead of {len(columns)}: "
                 f"{listed(columns)}{_other_delimiter(values, delimiter)}"
             )
-    return Table(path, tuple(columns), fitted, [number for number, _ in rows])
+    return Table(path, tuple(columns), fitted, numbers)
 
 
 def _check_header(path, columns, delimiter):
@@ -295,6 +297,8 @@ def _read_delimited(path, delimiter, width, encoding):
         has_backslashes = dialect is _RFC_4180 and '\\"' in text
         others = {"quotes in it are escaped by backslashes": _BACKSLASH} if has_backslashes else {}
     rows, error = _parse(text, delimiter, dialect)
+    if dialect is _RFC_4180 and f'{delimiter} "' in text and _has_spaces(rows):
+        rows, error = _parse(text, delimiter, {**dialect, "skipinitialspace": True})
     if error or not _is_regular(rows, width):
         for how, other in others.items():
             found, problem = _parse(text, delimiter, other)
@@ -306,7 +310,15 @@ def _read_delimited(path, delimiter, width, encoding):
         raise DataError(
             f"{path}, after line {last}: no CSV ({error}); a quote may have no other"
         ) from error
-    return [(number + skipped, values) for number, values in rows], delimiter
+    if skipped:
+        rows = [(number + skipped, values) for number, values in rows]
+    return rows, delimiter
+
+
+def _has_spaces(rows):
+    """Whether the first row has a space after each delimiter, where quotes may follow."""
+    names = rows[0][1][1:] if rows else ()
+    return bool(names) and all(name.startswith(" ") for name in names)
 
 
 def _is_regular(rows, width):

@@ -80,6 +80,8 @@ def read(options: Options) -> RawDataset:
         )
     if len(options.label_columns) > 1:
         raise DataError(f"--label_columns={','.join(options.label_columns)}: a text has one label")
+    if options.split_column and options.split_files:
+        raise DataError("--split_column and --split_files both name the splits: remove one")
     options = dataclasses.replace(
         options, class_names=tuple(normalized(name) for name in options.class_names)
     )
@@ -128,7 +130,7 @@ def _labelled(table, options, left_out):
                 f"{table.where(row)}: no text in column '{name}'. Remove the row, or add text"
             )
         left_out.add("rows without a text", table.where(row))
-    return without_rows(whole, dict.fromkeys(empty, "rows without a text"))
+    return without_rows(whole, dict.fromkeys(empty, "rows without a text")) if empty else whole
 
 
 def _by_column(options, left_out):

@@ -29,8 +29,8 @@ def read(options: Options) -> RawDataset:
     """
     places = _split_folders(options)
     subfolders = {path: inventory.subfolders(path, options) for path in places.values()}
-    # {normalized name: name}: macOS decomposes names.
-    names = {normalized(name): name for found in subfolders.values() for name in found}
+    # macOS decomposes names.
+    names = {normalized(name) for found in subfolders.values() for name in found}
     classes = tuple(map(normalized, options.class_names)) or tuple(sorted(names))
     if len(classes) < 2:
         raise DataError(
@@ -39,8 +39,10 @@ def read(options: Options) -> RawDataset:
     found, empty = {}, []
     for split, path in places.items():
         to_predict = split != "train" and not subfolders[path]
-        folders_of = {normalized(name): name for name in subfolders[path]}
-        of_classes = {name: folders_of.get(name, name) for name in classes}
+        of_classes = {
+            name: [f for f in subfolders[path] if normalized(f) == name] or [name]
+            for name in classes
+        }
         found[split] = _read_split(path, None if to_predict else of_classes, options, empty)
     raw = text_files.to_dataset(options, found, CLASSIFICATION, classes)
     for path in empty:
@@ -65,34 +67,36 @@ def _split_folders(options):
     return found or {"train": options.source}
 
 
-def _read_split(path, folder_of, options, empty):
+def _read_split(path, folders_of, options, empty):
     """Returns the texts of PATH/CLASS/*.txt, plain, .gz or .xz, in the order of their names.
 
     Args:
       path: folder of the split.
-      folder_of: `{class: name of its folder}`; None for texts without classes, PATH/*.txt.
+      folders_of: `{class: names of its folders}`; None for texts without classes, PATH/*.txt.
       options: `encoding` and `skip` are used.
       empty: receives the paths of files without a text. Texts to predict must have one.
     """
     places, texts, labels = [], [], []
-    for name, below in {"": ""}.items() if folder_of is None else folder_of.items():
-        folder = os.path.join(path, below) if below else path
-        count = 0
-        for file in inventory.names(folder, options):
-            if not stem_of(file, (".txt",))[1]:
-                continue
-            place, count = os.path.join(folder, file), count + 1
+    for name, below in {"": [""]}.items() if folders_of is None else folders_of.items():
+        files = [place for folder in below for place in _files(os.path.join(path, folder), options)]
+        for place in files:
             text = read_text(place, options.encoding)
             if text.strip():
                 places.append(printable(place))
                 texts.append(text)
                 labels.append(name)
-            elif folder_of is None:
+            elif folders_of is None:
                 raise DataError(f"{printable(place)}: no text. Remove the file, or add text")
             else:
                 empty.append(place)
-        if not count:
+        if not files:
             raise DataError(
-                f"{printable(folder)} has no .txt file, plain or with {' or '.join(PACKED)}"
+                f"{printable(os.path.join(path, below[0]))} has no .txt file, plain or with "
+                f"{' or '.join(PACKED)}"
             )
-    return LabelledTable(places, (texts,), None if folder_of is None else labels)
+    return LabelledTable(places, (texts,), None if folders_of is None else labels)
+
+
+def _files(folder, options):
+    names = inventory.names(folder, options)
+    return [os.path.join(folder, name) for name in names if stem_of(name, (".txt",))[1]]

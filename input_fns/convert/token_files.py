@@ -171,6 +171,7 @@ class _Reader:
         """
         tags_of_words = self._look_at_words()
         words, tags, lines, numbered = [[]], [[]], [], True
+        known: dict[str, str] = {}  # one object for equal words
         for number, line in enumerate(iterate_lines(self._path, self._encoding), start=1):
             values = _values(line)
             if not values or values[0] == _DOCUMENT:
@@ -188,8 +189,8 @@ class _Reader:
                 continue
             if not words[-1]:
                 lines.append(number)
-            words[-1].append(word)
-            tags[-1].append(tag)
+            words[-1].append(known.setdefault(word, word))
+            tags[-1].append(known.setdefault(tag, tag))
             numbered = numbered and word == str(len(words[-1]))
         if not words[-1]:
             words.pop()

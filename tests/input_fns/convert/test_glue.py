@@ -247,6 +247,20 @@ def test_folders_of_splits_have_many_names(folder, names):
             read("text_folder", folder)
 
 
+def test_folders_whose_names_differ_in_spaces_are_one_class(folder):
+    for name in ("cat", "cat ", "cafe\u0301", "caf\u00e9"):
+        (folder / name).mkdir()
+        (folder / name / "1.txt").write_text(f"dog {len(name)}")
+    raw, _ = read("text_folder", folder)
+    assert raw.class_names == ("caf\u00e9", "cat")
+    assert rows(raw, "train") == {
+        ("dog 3", "cat"),
+        ("dog 4", "cat"),
+        ("dog 4", "caf\u00e9"),
+        ("dog 5", "caf\u00e9"),
+    }
+
+
 def test_texts_without_folders_of_classes_can_be_predicted(folder):
     for name in ("train/a/1.txt", "train/b/1.txt", "test/2.txt", "test/10.txt"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

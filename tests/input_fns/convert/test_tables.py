@@ -34,6 +34,7 @@ def read(tmp_path):
         ("a.csv", "text\tlabel\na film\tgood\n", {"delimiter": "\t"}),
         ("a.tsv", "text,label\na film,good\n", {"delimiter": ","}),
         ("a.csv", "a film|good\n", {"delimiter": "|", "columns": ("text", "label")}),
+        ("a.csv", '"text", "label"\n"a film", "good"\n', {}),
         ("a.csv", "text,label,,\na film,good,,\n", {}),
         ("a.csv", "text,label\na film,good,,,\n", {}),
         ("a.csv", "text,label,,\na film,good\n", {}),

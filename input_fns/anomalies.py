@@ -17,7 +17,7 @@ import tensorflow as tf
 from PIL import Image
 
 from common.constants import IGNORED_CLASS
-from input_fns import DataError, records, token_shares
+from input_fns import DataError, records, sample_anomalies, token_shares
 from input_fns.dataset_info import DatasetInfo
 
 # Records to read of a split, spread over the shards if these are small.
@@ -129,6 +129,14 @@ def _of_sample(data, split, files) -> Iterator[Anomaly]:
             yield Anomaly(is_train, f"all pixels of the masks of '{split}' are ignored")
     if data.wordpiece or data.text:
         yield from _of_tokens(data, split, examples, files)
+    if data.audio:
+        found = _of_recordings(data, split, examples[:_IMAGES])
+        yield from (Anomaly(*values) for values in found)
+    if data.ratings and split in data.ratings.negatives:
+        content = _content(data, data.ratings.negatives[split], files)
+        negatives = np.frombuffer(content, "<i4").reshape(-1, data.ratings.num_negatives)
+        found = sample_anomalies.of_ratings(split, negatives, data.ratings)
+        yield from (Anomaly(*values) for values in found)
     if "tag_ids" in data.features and data.splits[split].has_labels:
         tags = _values(data, examples, "tag_ids")
         if not (tags >= 0).any():
@@ -188,11 +196,7 @@ def _of_boxes(data, split, examples):
 def _of_tokens(data, split, examples, files):
     """Yields anomalies of tokens that the vocabulary does not know."""
     text = data.wordpiece or data.text
-    content = files.get(text.vocabulary)
-    if content is None:
-        with tf.io.gfile.GFile(os.path.join(data.data_dir, text.vocabulary), "rb") as file:
-            content = file.read()
-    pieces = token_shares.pieces_of(data, content)
+    pieces = token_shares.pieces_of(data, _content(data, text.vocabulary, files))
     for name in ["input_ids"] if data.wordpiece else ["source", "target"]:
         ids = _values(data, examples, name)
         if "masked_lm_ids" in data.features:
@@ -208,6 +212,26 @@ def _of_tokens(data, split, examples, files):
                 f"{pieces.name}: the vocabulary is of text in another script or case. Choose "
                 "another --vocabulary, or learn one",
             )
+
+
+def _of_recordings(data, split, examples):
+    sizes = [int(_array(e["num_samples"], data.features["num_samples"])) for e in examples]
+    waveforms = [
+        _array(e["waveform"], data.features["waveform"])[:size] for e, size in zip(examples, sizes)
+    ]
+    names = [e.get("name", b"").decode() or f"record {i}" for i, e in enumerate(examples)]
+    lengths = None
+    if data.audio.vocabulary:
+        lengths = (_values(data, examples, "tokens") > 0).sum(axis=1)
+    return sample_anomalies.of_recordings(split, waveforms, names, lengths, data.audio)
+
+
+def _content(data, name, files):
+    """Returns the content of another file of the data set, which may not be in its folder yet."""
+    if name in files:
+        return files[name]
+    with tf.io.gfile.GFile(os.path.join(data.data_dir, name), "rb") as file:
+        return file.read()
 
 
 def _sampled(examples):

@@ -2,6 +2,7 @@
 
 import io
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -181,6 +182,14 @@ def test_an_unknown_range_is_refused(dtype, low, high, tags, message):
     for size in (None, (3, 4)):
         with pytest.raises(PixelRangeError, match=message):
             decoded_images.read(data, size, 1)
+
+
+def test_the_error_comes_out_of_a_worker_process():
+    error = decoded_images.named(PixelRangeError("its pixels are odd", "0,9"), "a/x.tif")
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    assert str(error).startswith("a/x.tif: its pixels are odd. Set --pixel_range=LOW,HIGH")
+    with pytest.raises(PixelRangeError):
+        decoded_images.reason_of(error)
 
 
 def test_nan_is_broken(tmp_path):

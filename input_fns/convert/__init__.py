@@ -262,7 +262,8 @@ def read(options, progress=lambda line: None, function=None):
         for split in raw.splits.values():
             opened.update(getattr(split, "paths", ()))
         used = {*opened, options.csv, options.vocabulary}
-        raw.left_out.update(inventory.unread(options, used, raw.left_out_paths))
+        if "source" in source.needs:  # else it is a cache of many data sets
+            raw.left_out.update(inventory.unread(options, used, raw.left_out_paths))
     holdout.check_groups(raw.splits, options)
     splits = raw.splits if source.holds_out else holdout.hold_out(raw.splits, options)
     held_out = splits.keys() - raw.splits.keys()

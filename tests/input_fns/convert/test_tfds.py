@@ -61,6 +61,7 @@ def test_images_labels_and_names(read, rows, shapes, tmp_path):
     raw = read("tfds:shapes", source=tmp_path, image_size=(6, 5))
     assert raw.class_names == ("round", "square")
     assert list(raw.splits) == ["train", "test", "contest"]
+    assert not raw.left_out
     good, broken = rows(raw.splits["train"])
     assert not broken
     stored = {row.values["image"]: label for row, label in zip(good, raw.splits["train"].labels)}

@@ -122,7 +122,8 @@ def _options():
 
 def _describe(data):
     splits = ", ".join(
-        f"{name} {split.num_examples} examples in {len(split.shards)} shard(s)"
+        f"{name} {split.num_examples} examples{'' if split.has_labels else ' without labels'} in "
+        f"{len(split.shards)} shard(s)"
         for name, split in data.splits.items()
     )
     num_classes = data.annotations.num_classes if data.annotations else data.num_classes

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from collections.abc import Iterable
 
 # Unicode categories: control characters, lone surrogates, line and paragraph separators.
 _NOT_TEXT = {"Cc", "Cs", "Zl", "Zp"}
+_NUMBER = re.compile(r"[+-]?([0-9]{1,300}\.?[0-9]*|\.[0-9]+)")
 _MAX_BYTES = 255  # of a file name, on every common file system
 # Names, in lower case, that operating systems and tools add to folders, besides hidden ones.
 _SYSTEM = {
@@ -63,6 +66,22 @@ def repeated(names) -> list[str]:
     for name in names:
         seen[name] = seen.get(name, 0) + 1
     return [name for name, count in seen.items() if count > 1]
+
+
+def sorted_labels(labels: Iterable[str]) -> list[str]:
+    """Returns labels, each once, in the order of classes: as numbers if all are, 2 before 10."""
+    found = sorted(set(labels))
+    return sorted(found, key=float) if all(map(_NUMBER.fullmatch, found)) else found
+
+
+def one_number(labels: Iterable[str]) -> tuple[str, str] | None:
+    """Returns two labels that are one number, such as "1" and "1.0", if there are any."""
+    found = set(labels)
+    for label in sorted(found):
+        integer, _, zeros = label.partition(".")
+        if zeros and not zeros.strip("0") and integer in found and _NUMBER.fullmatch(integer):
+            return integer, label
+    return None
 
 
 def find_class_name_problem(names) -> str | None:

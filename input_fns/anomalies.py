@@ -17,7 +17,7 @@ import tensorflow as tf
 from PIL import Image
 
 from common.constants import IGNORED_CLASS
-from input_fns import DataError, records
+from input_fns import DataError, records, sample_anomalies, token_shares
 from input_fns.dataset_info import DatasetInfo
 
 # Records to read of a split, spread over the shards if these are small.
@@ -129,6 +129,14 @@ def _of_sample(data, split, files) -> Iterator[Anomaly]:
             yield Anomaly(is_train, f"all pixels of the masks of '{split}' are ignored")
     if data.wordpiece or data.text:
         yield from _of_tokens(data, split, examples, files)
+    if data.audio:
+        found = _of_recordings(data, split, examples[:_IMAGES])
+        yield from (Anomaly(*values) for values in found)
+    if data.ratings and split in data.ratings.negatives:
+        content = _content(data, data.ratings.negatives[split], files)
+        negatives = np.frombuffer(content, "<i4").reshape(-1, data.ratings.num_negatives)
+        found = sample_anomalies.of_ratings(split, negatives, data.ratings)
+        yield from (Anomaly(*values) for values in found)
     if "tag_ids" in data.features and data.splits[split].has_labels:
         tags = _values(data, examples, "tag_ids")
         if not (tags >= 0).any():
@@ -189,35 +197,43 @@ def _of_boxes(data, split, examples):
 def _of_tokens(data, split, examples, files):
     """Yields anomalies of tokens that the vocabulary does not know."""
     text = data.wordpiece or data.text
-    content = files.get(text.vocabulary)
-    if content is None:
-        with tf.io.gfile.GFile(os.path.join(data.data_dir, text.vocabulary), "rb") as file:
-            content = file.read()
-    if data.wordpiece:
-        pieces = [piece.strip() for piece in content.split(b"\n")]
-        special = [i for i, p in enumerate(pieces) if p in (b"[PAD]", b"[CLS]", b"[SEP]")]
-        unknown = [i for i, piece in enumerate(pieces) if piece == b"[UNK]"]
-        what, features = "[UNK]", ["input_ids"]
-    else:
-        from input_fns import vocabulary  # an optional dependency
-
-        special, unknown = vocabulary.Vocabulary(content).special_and_unknown_ids()
-        what, features = "unknown characters or bytes of them", ["source", "target"]
     where = _where(data, split, examples)
-    for name in features:
+    pieces = token_shares.pieces_of(data, _content(data, text.vocabulary, files))
+    for name in ["input_ids"] if data.wordpiece else ["source", "target"]:
         ids = _values(data, examples, name)
-        if data.wordpiece and "masked_lm_ids" in data.features:
-            ids = np.concatenate([ids.ravel(), _values(data, examples, "masked_lm_ids").ravel()])
-        ids = ids[~np.isin(ids, special)]
-        share = np.isin(ids, unknown).mean() if len(ids) else 0
+        if "masked_lm_ids" in data.features:
+            is_masked = _values(data, examples, "masked_lm_weights") > 0
+            masked = _values(data, examples, "masked_lm_ids")[is_masked]
+            ids = np.concatenate([ids.ravel(), masked])
+        share = pieces.unknown_share(ids)
         if share > _MANY:
             side = "" if data.wordpiece else f" of the {name}"
             yield Anomaly(
                 share > _MOST,
-                f"{share:.0%} of the tokens{side} of {where} are {what}: the "
-                "vocabulary is of text in another script or case. Choose another --vocabulary, or "
-                "learn one",
+                f"{share:.0%} of the words{side} of {where} are "
+                f"{pieces.name}: the vocabulary is of text in another script or case. Choose "
+                "another --vocabulary, or learn one",
             )
+
+
+def _of_recordings(data, split, examples):
+    sizes = [int(_array(e["num_samples"], data.features["num_samples"])) for e in examples]
+    waveforms = [
+        _array(e["waveform"], data.features["waveform"])[:size] for e, size in zip(examples, sizes)
+    ]
+    names = [e.get("name", b"").decode() or f"record {i}" for i, e in enumerate(examples)]
+    lengths = None
+    if data.audio.vocabulary:
+        lengths = (_values(data, examples, "tokens") > 0).sum(axis=1)
+    return sample_anomalies.of_recordings(split, waveforms, names, lengths, data.audio)
+
+
+def _content(data, name, files):
+    """Returns the content of another file of the data set, which may not be in its folder yet."""
+    if name in files:
+        return files[name]
+    with tf.io.gfile.GFile(os.path.join(data.data_dir, name), "rb") as file:
+        return file.read()
 
 
 def _spread(examples):

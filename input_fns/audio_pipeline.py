@@ -21,7 +21,7 @@ import wave
 import numpy as np
 import tensorflow as tf
 
-from input_fns import caching, characters, records, serving
+from input_fns import caching, characters, records, serving, wav_ops
 from input_fns.augment.audio import AudioAugmentation
 from input_fns.characters import Characters
 from input_fns.dataset_info import DatasetInfo, Feature
@@ -137,23 +137,12 @@ class AudioPipeline(RecordPipeline):
         return {**predictions, "text": tf.strings.reduce_join(pieces, axis=-1)}
 
     def _decode_files(self, files):
-        """Returns features of WAV files of 16-bit integers, string `[batch]`."""
+        """Returns features of WAV files, string `[batch]`; see `wav_ops`."""
         audio = self.data.audio
 
         @no_autograph
         def decode(content):
-            samples, rate = tf.audio.decode_wav(content)
-            count = tf.shape(samples)[0]
-            right_rate = tf.debugging.Assert(
-                tf.equal(rate, audio.sample_rate),
-                [f"a WAV file is not at {audio.sample_rate} Hz, but:", rate],
-            )
-            right_size = tf.debugging.Assert(
-                (count > 0) & (count <= audio.max_samples),
-                [f"a WAV file does not have 1 to {audio.max_samples} samples, but:", count],
-            )
-            with tf.control_dependencies([right_rate, right_size]):
-                mono = tf.reduce_mean(samples, axis=1)
+            mono, count = wav_ops.decode(content, audio.sample_rate, audio.max_samples)
             mono = tf.pad(mono, [[0, audio.max_samples - count]])
             return tf.ensure_shape(mono, [audio.max_samples]), count
 

@@ -81,6 +81,7 @@ class ClicksPipeline(RecordPipeline):
             tf.int64,
             tf.lookup.TextFileIndex.LINE_NUMBER,
         )
+        values = tf.strings.lower(values)  # hexadecimal digits
         known = np.array(clicks.vocabulary_rows, np.int64)
         hashed = np.array(clicks.table_rows, np.int64) - known
         first_lines = np.cumsum(known) - known

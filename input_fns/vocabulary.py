@@ -67,6 +67,10 @@ class Vocabulary:
         pieces, ids = self._processor, range(self.num_pieces)
         return [PAD, EOS], [i for i in ids if pieces.is_unknown(i) or pieces.is_byte(i)]
 
+    def pieces(self) -> list[str]:
+        """Returns the pieces in the order of their ids, without padding of the vocabulary."""
+        return [self._processor.id_to_piece(i) for i in range(self.num_pieces)]
+
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Returns the token ids of each line, with `EOS` at the end."""
         return self._processor.encode(list(lines), add_eos=True)

@@ -133,10 +133,10 @@ def test_wav_files_are_served_like_their_samples(exports, keywords, texts, name)
     [
         (audio_data.wav(audio_data.tone(300, rate=16000), rate=16000), "not at 8000 Hz"),
         (audio_data.wav(audio_data.tone(300, 0.7)), "does not have 1 to 4800 samples"),
-        (audio_data.wav(audio_data.tone(300), bits=24), "16"),
+        (audio_data.wav(audio_data.tone(300), bits=64, is_float=True), "floats of 32"),
         (b"text", "."),
     ],
-    ids=["rate", "length", "24 bits", "text"],
+    ids=["rate", "length", "64 bits", "text"],
 )
 def test_an_invalid_wav_file_is_an_error(exports, content, reason):
     with pytest.raises(tf.errors.InvalidArgumentError, match=reason):

@@ -16,7 +16,8 @@ import os
 import numpy as np
 
 from input_fns.audio_pipeline import to_wav
-from input_fns.convert import fsdd, wav_files
+from input_fns.convert import audio_files, fsdd
+from input_fns.convert.source import Options
 
 _RATE = 8000
 _SHORTEST, _LONGEST = 3, 7  # digits
@@ -34,7 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
     flags = parser.parse_args(arguments)
     os.makedirs(flags.out)
     random = np.random.default_rng(flags.seed)
-    rows = fsdd.list_recordings(flags.source)
+    rows = fsdd.list_recordings(Options("fsdd", source=flags.source))
     passes = {"train": flags.train_passes, "test": flags.test_passes}
     for split, count in passes.items():
         chosen = [row for row in rows if (row[3] < fsdd.NUM_TEST) == (split == "test")]
@@ -71,7 +72,7 @@ def _join(source, string, random):
     """Returns the samples of a string, float64 in [-1, 1)."""
     parts = []
     for name, *_ in string:
-        samples = wav_files.read(os.path.join(source, name), _RATE, max_seconds=10)
+        samples = audio_files.read(os.path.join(source, name), _RATE, max_seconds=10)
         silence = np.zeros(int(random.uniform(*_GAP) * _RATE))
         parts += [samples / 2.0**15, silence]
     return np.concatenate(parts[:-1])

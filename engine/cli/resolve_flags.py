@@ -233,11 +233,7 @@ def _file_input(pipeline):
 
     if pipeline.data.audio:
         return AudioInput(FLAGS.input, pipeline.data.audio)
-    stored = pipeline.data.features["image"]
-    # Boxes and masks are of the original size, classes of the stored one.
-    is_resized = stored.encoding == "raw" and not pipeline.data.annotations
-    image_size = stored.shape[:2] if is_resized else None
-    return ImageInput(FLAGS.input, image_size, stored.shape[-1])
+    return ImageInput(FLAGS.input, pipeline.data)
 
 
 def _check_micro_batches(batch_size, accumulate_steps):

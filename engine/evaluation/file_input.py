@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from common import folders, strict_flags
+from common import strict_flags
 from input_fns import DataError
-from input_fns.convert import decoded_images, recordings, wav_files
-from input_fns.dataset_info import Audio
+from input_fns.convert import audio_files, decoded_images, inventory, recordings
+from input_fns.convert.source import Options
+from input_fns.dataset_info import Audio, DatasetInfo
 
 
 class FileInput:
@@ -35,18 +36,22 @@ class FileInput:
         Raises:
           DataError: there are no such files.
         """
+        options = Options("", source=path)
         if tf.io.gfile.isdir(path):
             self._folder = path
-            found = list(folders.files(path, {folders.identity(path)}))
+            found = list(inventory.files(path, options))
         else:
             self._folder = os.path.dirname(path) or "."
             found = [path] if tf.io.gfile.exists(path) else []
         self.paths = sorted(p for p in found if p.lower().endswith(self.extensions))
+        left_out = list(inventory.unread(options, self.paths).lines())
         if not self.paths:
             raise DataError(
                 f"--input={path} must be an {self.kind} file or a folder with {self.kind} files "
-                f"({', '.join(self.extensions)})"
+                f"({', '.join(self.extensions)}){'; '.join(['', *left_out])}"
             )
+        for line in left_out:
+            print(f"--input: {line}", flush=True)
         self._num_known = 0
         self.names: list[str] = []
 
@@ -88,20 +93,28 @@ class ImageInput(FileInput):
     kind = "image"
     extensions = decoded_images.EXTENSIONS
 
-    def __init__(self, path: str, image_size: tuple[int, int] | None, channels: int):
+    def __init__(self, path: str, data: DatasetInfo):
         """Lists the images.
 
         Args:
           path: see `FileInput`.
-          image_size: `(height, width)` of stored pixels; None if the data set stores image files.
-          channels: channels of the images that the model gets, 1 or 3.
+          data: the data set that the model was trained on. Images are read as its images were.
         """
         super().__init__(path)
-        self._image_size, self._channels = image_size, channels
+        stored = data.features["image"]
+        # Boxes and masks are of the original size, classes of the stored one.
+        is_resized = stored.encoding == "raw" and not data.annotations
+        self._image_size = stored.shape[:2] if is_resized else None
+        self._channels = stored.shape[-1]
+        self._pixel_range = _pixel_range(data)
         self.sizes: list[tuple[int, int]] = []
 
     def _read(self, path):
-        (image,) = decoded_images.read_many([path], self._image_size, self._channels)
+        how = self._image_size, self._channels, self._pixel_range
+        try:
+            (image,) = decoded_images.read_many([path], *how)
+        except decoded_images.PixelRangeError as error:
+            return f"{error.problem}. Convert it to 8 bits as the images of the data set"
         return image
 
     def _add(self, found):
@@ -109,6 +122,17 @@ class ImageInput(FileInput):
 
     def _stored(self, found):
         return found.data
+
+
+def _pixel_range(data):
+    """Returns the --pixel_range of a data set, or None."""
+    given = data.prepared_with.get("pixel_range")
+    if given is None:
+        return None
+    is_pair = isinstance(given, (list, tuple)) and len(given) == 2
+    if not (is_pair and all(type(n) in (int, float) for n in given) and given[0] < given[1]):
+        raise DataError(f"{data.data_dir}: prepared_with: pixel_range is {given!a}, not LOW, HIGH")
+    return given[0], given[1]
 
 
 class AudioInput(FileInput):
@@ -129,7 +153,7 @@ class AudioInput(FileInput):
 
     def _read(self, path):
         rate = self._audio.sample_rate
-        (samples,) = wav_files.read_many([path], rate, self._audio.max_samples / rate)
+        (samples,) = audio_files.read_many([path], rate, self._audio.max_samples / rate)
         return samples
 
     def _stored(self, found):

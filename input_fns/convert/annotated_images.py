@@ -98,11 +98,15 @@ class ImagesWithBoxes:
 
     def __iter__(self) -> Iterator[Row | Broken]:
         channels = self.options.channels
-        read = functools.partial(decoded_images.read_many, image_size=None, channels=channels)
+        read = functools.partial(
+            decoded_images.read_many,
+            image_size=None,
+            channels=channels,
+            pixel_range=self.options.pixel_range,
+        )
         paths = [item.path for item in self.items]
-        for item, (_, image) in zip(
-            self.items, image_files.each(read, paths, self.options.workers)
-        ):
+        found = image_files.each(read, paths, self.options.workers)
+        for item, (_, image) in zip(self.items, image_files.of_one_range(found)):
             try:
                 if isinstance(image, str):
                     raise ValueError(image)
@@ -169,9 +173,15 @@ class ImagesWithMasks:
 
     def __iter__(self) -> Iterator[Row | Broken]:
         channels = self.options.channels
-        read = functools.partial(mask_files.read_many, rules=self.rules, channels=channels)
+        read = functools.partial(
+            mask_files.read_many,
+            rules=self.rules,
+            channels=channels,
+            pixel_range=self.options.pixel_range,
+        )
         items = list(self.items)
-        for item, result in image_files.each(read, items, self.options.workers):
+        found = image_files.each(read, items, self.options.workers)
+        for item, result in image_files.of_one_range(found):
             if isinstance(result, str):
                 yield Broken(printable(item.path), result)
                 continue

@@ -1,7 +1,8 @@
 """Files in one folder for each class.
 
 SOURCE/CLASS/anything                    one split, "train"
-SOURCE/{train,val,test}/CLASS/...        one split per folder
+SOURCE/{train,val,test}/CLASS/anything   one split per folder; a split without classes is predicted
+SOURCE/CLASS/{train,val,test}/anything   the same with the classes first
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from collections.abc import Collection
 import numpy as np
 
 from common import folders
-from common.names import is_line, printable
+from common.names import normalized, printable, sorted_labels
 from input_fns import DataError
+from input_fns.convert import inventory
+from input_fns.convert.folder_structure import Reader, listed
 from input_fns.convert.source import Options
-from input_fns.convert.split_names import is_split, split_names
+
+NOT_NAMED = "files of classes that --class_names does not name"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,121 +29,155 @@ class LabelledFiles:
 
     Attributes:
       paths: objects `[size]`, paths of the files, local or gs://.
-      labels: int64 `[size]`, their classes.
+      labels: int64 `[size]`, their classes; None if they have none.
       groups: int `[size]`, equal for several names of one file; None if each has one name.
     """
 
     paths: np.ndarray
-    labels: np.ndarray
+    labels: np.ndarray | None
     groups: np.ndarray | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """What is in a source.
+
+    Attributes:
+      class_names: names of the classes in their order.
+      splits: `{split: files}`.
+      left_out: `{path: reason}` of files that are not used.
+    """
+
+    class_names: tuple[str, ...]
+    splits: dict[str, LabelledFiles]
+    left_out: dict[str, str]
 
 
 def read(
     options: Options, noun: str, extensions: tuple[str, ...], ignored: Collection[str] = ()
 ) -> tuple[tuple[str, ...], dict[str, LabelledFiles]]:
-    """Returns the class names and `{split: files}`; classes are sorted unless they are given.
+    """Returns the class names and the splits of `find`, for sources whose splits have classes.
+
+    Raises:
+      DataError: see `find`, or a split has no classes.
+    """
+    found = find(options, noun, extensions, ignored)
+    for name, files in found.splits.items():
+        if files.labels is None:
+            raise DataError(
+                f"--source={options.source}: the folder of the split '{name}' has {noun}s, but no "
+                "folders of classes. Leave it out with --skip"
+            )
+    return found.class_names, found.splits
+
+
+def find(
+    options: Options, noun: str, extensions: tuple[str, ...], ignored: Collection[str] = ()
+) -> Found:
+    """Returns the files of each split with their classes, which are sorted unless they are given.
 
     Follows links, visits each folder once, and keeps a file with several names in one split.
 
     Args:
-      options: `source` and `class_names` are used.
+      options: `source`, `skip` and `class_names` are used. Files of classes that `class_names` does
+        not have are left out.
       noun: what the files are, for errors.
       extensions: ends of their names, in lower case.
       ignored: names of folders that are not classes.
 
     Raises:
-      DataError: there are no classes, the splits have different classes, a class has no file, or
-        a file is in two classes or two splits.
+      DataError: the folders are not understood, there are less than two classes, the splits have
+        different classes, a class has no file, or a file is in two classes or two splits.
     """
-    found = _folders(options.source, ignored)
-    if found and all(map(is_split, found)):
-        names = split_names(found, f"--source={options.source}")
-        splits = {ours: os.path.join(options.source, name) for ours, name in names.items()}
-    else:
-        splits = {"train": options.source}
+    reader = Reader(options, noun, extensions, ignored)
+    structure = reader.read()
+    splits = structure.classes
     reference = splits.get("train") or next(iter(splits.values()))
-    class_names = options.class_names or tuple(_folders(reference, ignored))
+    class_names = tuple(map(normalized, options.class_names)) or tuple(sorted_labels(reference))
     if len(class_names) < 2:
+        only = reader.only_folder()
         raise DataError(
-            f"--source={options.source} should have a folder for each class, "
-            f"and has {len(class_names)}"
+            f"--source={options.source} should have a folder for each class, and has "
+            f"{len(class_names)}{f'. Choose --source={only}' if only else ''}"
         )
-    for folder in splits.values():
-        _check_classes(folder, class_names, ignored)
-    roots = _roots(options.source, splits.values(), class_names)
-    seen = {}
+    for name, of_class in splits.items():
+        where = f"the split '{name}' of {options.source}"
+        _check_classes(where, of_class, class_names, bool(options.class_names))
+    roots = _roots(options.source, structure)
+    seen: dict[object, tuple[str, object]] = {}
 
-    def list_files(folder):
-        return _files(folder, set(roots), noun, extensions)
+    def files(folder):
+        paths = inventory.files(folder, options, roots)
+        return sorted(path for path in paths if reader.is_file(os.path.basename(path)))
 
-    return class_names, {
-        name: _read_split(folder, class_names, list_files, seen) for name, folder in splits.items()
-    }
+    def labelled(split, of_class):
+        paths = {name: files(of_class[name]) for name in class_names}
+        for name, inside in paths.items():
+            if not inside and of_class is reference:
+                raise DataError(
+                    f"{of_class[name]} holds no {noun}: no file ends in {', '.join(extensions)}. "
+                    f"Leave it out with --skip={os.path.basename(of_class[name])}"
+                )
+        labels = np.repeat(np.arange(len(paths)), [len(inside) for inside in paths.values()])
+        return _labelled(split, paths, labels.astype(np.int64), seen)
+
+    found = {name: labelled(name, of_class) for name, of_class in splits.items()}
+    for name, folder in structure.unlabelled.items():
+        found[name] = _labelled(name, {"": files(folder)}, None, seen)
+    return Found(class_names, found, _not_named(options, found, reader))
 
 
-def _check_classes(folder, class_names, ignored):
-    found = set(_folders(folder, ignored))
-    if found != set(class_names):
-        missing, more = sorted(set(class_names) - found), sorted(found - set(class_names))
+def _check_classes(where, of_class, class_names, is_chosen):
+    missing = sorted_labels(set(class_names) - set(of_class))
+    unknown = [] if is_chosen else sorted_labels(set(of_class) - set(class_names))
+    if missing or unknown:
+        hint = f"its folders are {listed(of_class)}; a class without files needs an empty folder"
+        if unknown:
+            hint = f"leave others out with --skip={unknown[0]}, or choose some with --class_names"
         raise DataError(
-            f"{folder} should have the classes {', '.join(class_names)}; "
-            f"missing: {', '.join(missing) or 'none'}; unknown: {', '.join(more) or 'none'}"
+            f"{where} should have the classes {listed(class_names)}; missing: "
+            f"{listed(missing) or 'none'}; unknown: {listed(unknown) or 'none'}; {hint}"
         )
 
 
-def _roots(source, splits, class_names):
+def _roots(source, structure):
     """Returns the identities of the folders of all classes and splits."""
-    paths = [os.path.join(split, name) for split in splits for name in class_names]
-    paths += [] if source in splits else splits
+    paths = [path for of_class in structure.classes.values() for path in of_class.values()]
+    parents = {os.path.dirname(path) for path in paths} - {source}
     path_of = {folders.identity(source): source}
-    for path in paths:
+    for path in (*paths, *sorted(parents), *structure.unlabelled.values()):
         first = path_of.setdefault(folders.identity(path), path)
         if first != path:
             raise DataError(f"{path} and {first} are the same folder")
     return set(path_of)
 
 
-def _read_split(folder, class_names, list_files, seen):
+def _labelled(split, paths_of, labels, seen):
     """Returns a split; `seen` is `{identity: (path, split and class)}` of the files so far."""
-    paths, labels, groups = [], [], {}
-    for label, name in enumerate(class_names):
-        for path in list_files(os.path.join(folder, name)):
+    number_of: dict[object, int] = {}
+    paths, numbers = [], []
+    for name, inside in paths_of.items():
+        for path in inside:
             identity = folders.identity(path)
-            first, place = seen.setdefault(identity, (path, (folder, name)))
-            if place != (folder, name):
+            first, place = seen.setdefault(identity, (path, (split, name)))
+            if place != (split, name):
                 raise DataError(
                     f"{printable(path)} and {printable(first)} are the same file, which cannot be "
                     "in two classes or in two splits"
                 )
-            groups.setdefault(identity, len(groups))
+            numbers.append(number_of.setdefault(identity, len(number_of)))
             paths.append(path)
-            labels.append(label)
-    twice = len(groups) < len(paths)
-    numbers = np.array([groups[folders.identity(path)] for path in paths]) if twice else None
-    return LabelledFiles(np.array(paths, object), np.array(labels, np.int64), numbers)
+    groups = np.array(numbers) if len(number_of) < len(paths) else None
+    return LabelledFiles(np.array(paths, object), labels, groups)
 
 
-def _files(folder, visited, noun, extensions):
-    found = [path for path in folders.files(folder, visited) if path.lower().endswith(extensions)]
-    if not found:
-        raise DataError(f"{folder} holds no {noun}: no file ends in {', '.join(extensions)}")
-    return sorted(found)
-
-
-def _folders(path, ignored):
-    if not folders.is_folder(path):
-        raise DataError(f"--source={path} is not a folder")
-    found = [
-        name
-        for name in folders.names(path)
-        if not name.startswith(".")
-        and name not in ignored
-        and folders.is_folder(os.path.join(path, name))
-    ]
-    for name in found:
-        if not is_line(name):
-            raise DataError(
-                f"{path} has a folder {name!a}, which cannot be the name of a class: it must be "
-                "UTF-8 without control characters"
-            )
-    return found
+def _not_named(options, found, reader):
+    """Returns `{path: reason}` of files of other classes than those of --class_names."""
+    if not options.class_names:
+        return {}
+    used = {path for files in found.values() for path in files.paths}
+    return {
+        path: NOT_NAMED
+        for path in inventory.files(options.source, options)
+        if path not in used and reader.is_file(os.path.basename(path))
+    }

@@ -2,7 +2,8 @@
 
 SOURCE is such a file, or a folder with train.txt or train.tsv and maybe validation and test; also
 .gz or .xz. The label is 1 for a click. Integers and categories may be empty; a category is 8
-hexadecimal digits in lower case.
+hexadecimal digits. A file of another split may have no labels, as test.txt of the Kaggle contest
+(Display Advertising Challenge): it can only be predicted.
 
 Split: rows are in the order of time, so of a single file the last rows are in "test", the rows
 before them in "validation", and the others in "train". By default each of both has 1/14 of the
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import array
 import dataclasses
+import glob
 import itertools
 import os
 import re
@@ -29,11 +31,11 @@ import tensorflow as tf
 
 from common import folders, names
 from input_fns import DataError, memory
-from input_fns.convert.files import PACKED, iterate_lines, split_packed
+from input_fns.convert import inventory, split_names
+from input_fns.convert.files import PACKED, iterate_lines
 from input_fns.convert.source import Options, RawDataset, Row
-from input_fns.convert.split_names import split_of
 from input_fns.convert.writer import content_name
-from input_fns.dataset_info import Clicks, Feature
+from input_fns.dataset_info import Clicks, Feature, LeftOut
 
 NUMBERS = tuple(f"I{i}" for i in range(1, 14))
 CATEGORIES = tuple(f"C{i}" for i in range(1, 27))
@@ -45,11 +47,12 @@ _FEATURES = {
     "numbers": Feature("raw", "float32", (len(NUMBERS),)),
     "categories": Feature("raw", "int32", (len(CATEGORIES),)),
 }
-_NUMBER, _CATEGORY = re.compile(r"-?[0-9]{1,18}"), re.compile(r"[0-9a-f]{8}")
-_ROW = re.compile(
-    rf"[01](\t({_NUMBER.pattern})?){{{len(NUMBERS)}}}"
-    rf"(\t({_CATEGORY.pattern})?){{{len(CATEGORIES)}}}"
+# Tools that know no missing integers write 3.0.
+_NUMBER, _CATEGORY = re.compile(r"-?[0-9]{1,18}(\.0+)?"), re.compile(r"[0-9a-fA-F]{8}")
+_VALUES = (
+    rf"(\t({_NUMBER.pattern})?){{{len(NUMBERS)}}}(\t({_CATEGORY.pattern})?){{{len(CATEGORIES)}}}"
 )
+_ROW, _ROW_WITHOUT_LABEL = re.compile(f"[01]{_VALUES}"), re.compile(_VALUES)
 _BLOCK = 2**15  # rows
 _MISSING = -1  # key of a missing category
 
@@ -92,11 +95,15 @@ class Vocabulary:
 
 @dataclasses.dataclass(frozen=True)
 class RawClicks:
-    """Rows [begin, end) of a file; iterating reads them again. `labels` are uint8 `[size]`."""
+    """Rows [begin, begin + size) of a file; iterating reads them again.
+
+    `labels` are uint8 `[size]`, None for rows to predict.
+    """
 
     path: str
     begin: int
-    labels: np.ndarray
+    size: int
+    labels: np.ndarray | None
     vocabularies: Sequence[Vocabulary]
     groups: None = None
 
@@ -105,11 +112,17 @@ class RawClicks:
         """Bytes of the rows."""
         return len(self) * sum(feature.num_bytes for feature in _FEATURES.values())
 
+    @property
+    def has_labels(self) -> bool:
+        """Whether the rows have labels."""
+        return self.labels is not None
+
     def __len__(self) -> int:
-        return len(self.labels)
+        return self.size
 
     def __iter__(self) -> Iterator[Row]:
-        for block in iterate_blocks(self.path, self.begin, self.begin + len(self)):
+        end = self.begin + len(self)
+        for block in iterate_blocks(self.path, self.begin, end, self.has_labels):
             numbers = transform_numbers(block.numbers).astype("<f4")
             categories = find_rows(block.keys, self.vocabularies).astype("<i4")
             for row in zip(numbers, categories):
@@ -128,12 +141,15 @@ def read(options: Options) -> RawDataset:
             f"--max_rows={options.max_rows} has no room for --hash_rows={options.hash_rows}, the "
             f"row of missing values and a vocabulary. Use at least {options.hash_rows + 2}"
         )
-    ranges = _find_ranges(options)
+    left_out = LeftOut()
+    paths = _find_paths(options, left_out)
+    unlabelled = {split for split, path in paths.items() if _is_unlabelled(split, path)}
+    ranges = _find_ranges(paths, unlabelled, options)
     counter, missing = _Counter(), np.zeros(_WIDTH, np.int64)
     labels = {}
     for split, (path, begin, end) in ranges.items():
         found = array.array("B")
-        for block in iterate_blocks(path, begin, end):
+        for block in iterate_blocks(path, begin, end, split not in unlabelled):
             found.frombytes(block.labels.astype(np.uint8).tobytes())
             is_missing = np.concatenate([np.isnan(block.numbers), block.keys == _MISSING], axis=1)
             missing[1:] += is_missing.sum(axis=0)
@@ -158,27 +174,32 @@ def read(options: Options) -> RawDataset:
         missing={name: count for name, count in by_name if count},
     )
     splits = {
-        split: RawClicks(path, begin, labels[split], vocabularies)
-        for split, (path, begin, _) in ranges.items()
+        split: RawClicks(
+            path, begin, end - begin, None if split in unlabelled else labels[split], vocabularies
+        )
+        for split, (path, begin, end) in ranges.items()
     }
     files = {file_name: content}
-    return RawDataset(options.dataset, CLASS_NAMES, splits, files=files, clicks=clicks)
+    return RawDataset(
+        options.dataset, CLASS_NAMES, splits, files=files, clicks=clicks, left_out=left_out
+    )
 
 
-def iterate_blocks(path: str, begin: int, end: int) -> Iterator[Block]:
-    """Yields the rows [begin, end) of a file in blocks.
+def iterate_blocks(path: str, begin: int, end: int, has_labels: bool = True) -> Iterator[Block]:
+    """Yields the rows [begin, end) of a file in blocks; labels are 0 if there are none.
 
     Raises:
       DataError: a row is invalid; the message names its line.
     """
     lines = itertools.islice(enumerate(iterate_lines(path), start=1), begin, end)
+    row, label = (_ROW, "") if has_labels else (_ROW_WITHOUT_LABEL, "0\t")
     while block := list(itertools.islice(lines, _BLOCK)):
         for number, line in block:
-            if not _ROW.fullmatch(line):
-                raise DataError(
-                    f"{path}, line {number}: {_find_problem(line)}. Correct or remove it"
-                )
-        yield _parse([line.split("\t") for _, line in block])
+            # Without a label, the first integer follows a tab in the pattern.
+            if not row.fullmatch(line if has_labels else f"\t{line}"):
+                problem = _find_problem(f"{label}{line}", has_labels)
+                raise DataError(f"{path}, line {number}: {problem}. Correct or remove it")
+        yield _parse([f"{label}{line}".split("\t") for _, line in block])
 
 
 def transform_numbers(numbers: np.ndarray) -> np.ndarray:
@@ -285,9 +306,11 @@ def _parse(rows):
     )
 
 
-def _find_problem(line):
+def _find_problem(line, has_labels):
     """Returns what is wrong with a row."""
     values = line.split("\t")
+    if not has_labels and len(values) != _WIDTH:
+        return f"{len(values) - 1} values instead of {_WIDTH - 1}: the first row has no label"
     if len(values) == _WIDTH - 1:
         return f"{_WIDTH - 1} values instead of {_WIDTH}: a row without a label cannot be used"
     if len(values) != _WIDTH:
@@ -298,13 +321,22 @@ def _find_problem(line):
         if name in NUMBERS and value and not _NUMBER.fullmatch(value):
             return f"{name} {names.shown(value)!a} is not an integer"
         if name in CATEGORIES and value and not _CATEGORY.fullmatch(value):
-            return f"{name} {names.shown(value)!a} is not 8 hexadecimal digits in lower case"
+            return f"{name} {names.shown(value)!a} is not 8 hexadecimal digits"
     return "invalid"
 
 
-def _find_ranges(options):
+def _is_unlabelled(split, path):
+    """Whether a file has rows without labels; those of "train" need them."""
+    return split != "train" and _width(path) == _WIDTH - 1
+
+
+def _width(path):
+    """Returns the number of values in the first line of a file."""
+    return next(iterate_lines(path), "").count("\t") + 1
+
+
+def _find_ranges(paths, unlabelled, options):
     """Returns `{split: (path, first row, last row + 1)}`."""
-    paths = _find_paths(options.source)
     sizes = {split: sum(1 for _ in iterate_lines(path)) for split, path in paths.items()}
     for split, size in sizes.items():
         if not size:
@@ -313,7 +345,7 @@ def _find_ranges(options):
     given = [name for name in fractions if name in paths and fractions[name]]
     if given:
         raise DataError(f"--{given[0]}_fraction: {options.source} already has a '{given[0]}' file")
-    default = _FRACTION if len(paths) == 1 else 0
+    default = _FRACTION if len(paths) - len(unlabelled) == 1 else 0
     size = sizes["train"]
     counts = {
         name: round(size * (default if fraction is None else fraction))
@@ -338,22 +370,31 @@ def _find_ranges(options):
     return ranges
 
 
-def _find_paths(source):
-    """Returns `{split: path}`, with "train"."""
-    if not folders.is_folder(source):
-        return {"train": source}
-    paths = {}
-    for name in sorted(folders.names(source)):
-        stem, extension = os.path.splitext(split_packed(name)[0])
-        split = split_of(stem)
-        if split and extension in _EXTENSIONS:
-            if split in paths:
-                other = os.path.basename(paths[split])
-                raise DataError(f"--source={source} has {other} and {name}. Name the file")
-            paths[split] = os.path.join(source, name)
-    if "train" not in paths:
+def _find_paths(options, left_out):
+    """Returns `{split: path}`, with "train"; counts texts that are no click logs."""
+    if not folders.is_folder(options.source):
+        return {"train": options.source}
+    others = list(_other_texts(options))
+    for name in others:
+        left_out.add(f"files whose rows do not have {_WIDTH} values", name)
+    skip = (*options.skip, *map(glob.escape, others))
+    found = split_names.find_files(dataclasses.replace(options, skip=skip), _EXTENSIONS)
+    if "train" not in found:
         raise DataError(
-            f"--source={source} has no train.txt or train.tsv, plain or with "
-            f"{' or '.join(PACKED)}. Name the file"
+            f"--source={options.source} has no train.txt or train.tsv, plain or with "
+            f"{' or '.join(PACKED)}, only {', '.join(map(os.path.basename, found.values()))}. Name "
+            "the files with --split_files=train=FILE,test=FILE"
         )
-    return paths
+    return found
+
+
+def _other_texts(options):
+    """Yields the names of texts such as readme.txt, without a split in their names."""
+    for name in inventory.names(options.source, options):
+        stem, extension = split_names.stem_of(name, _EXTENSIONS)
+        path = os.path.join(options.source, name)
+        has_split = split_names.split_of(stem) or split_names.split_in(stem)
+        if not extension or has_split or not folders.is_file(path):
+            continue
+        if _width(path) not in (_WIDTH, _WIDTH - 1):
+            yield name

@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import pickle
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,10 +40,11 @@ class RawExamples:
 
     Attributes:
       where: place of the examples, for errors.
-      examples: sequence of examples; it may read them lazily.
+      examples: sequence of examples; it may read them lazily. Each is read once.
       indices: int64 `[size]`, the examples of this split.
-      options: `channels` of image files.
+      options: `channels` and `pixel_range` of image files.
       labels: classes, int64 `[size]`, or None without classes.
+      known: `{index: row}` of rows that were read before.
     """
 
     where: str
@@ -50,12 +53,17 @@ class RawExamples:
     options: Options
     labels: np.ndarray | None = None
     groups: None = None
+    known: MutableMapping[int, Row | Broken] = dataclasses.field(default_factory=dict)
 
     @property
     def num_bytes(self) -> int:
         """Approximate size of the rows, from a sample of them."""
-        sample = self.indices[:: max(1, len(self) // 20)]
-        sizes = [sum(map(len, self._row(i).values.values())) for i in sample]
+        sample = self.indices[:: max(1, len(self) // 20)].tolist()
+        new = {i: self.read(i) for i in sample if i not in self.known}
+        if new:
+            self.known.update(new)
+        rows = [row for row in map(self.known.__getitem__, sample) if isinstance(row, Row)]
+        sizes = [sum(map(len, row.values.values())) for row in rows]
         return round(np.mean(sizes) * len(self)) if sizes else 0
 
     def __len__(self) -> int:
@@ -63,14 +71,11 @@ class RawExamples:
 
     def __iter__(self) -> Iterator[Row | Broken]:
         first: dict[str, Feature] = {}
-        for i in self.indices:
-            try:
-                row = self._row(i)
-            except OSError as error:
-                yield Broken(f"{self.where}[{i}]", str(error))
-                continue
-            first = first or row.features
-            self._check_same(i, row.features, first)
+        for i in self.indices.tolist():
+            row = self.known[i] if i in self.known else self.read(i)
+            if isinstance(row, Row):
+                first = first or row.features
+                self._check_same(i, row.features, first)
             yield row
 
     def take(self, indices: Sequence[int]) -> RawExamples:
@@ -78,8 +83,20 @@ class RawExamples:
         labels = None if self.labels is None else self.labels[indices]
         return dataclasses.replace(self, indices=self.indices[indices], labels=labels)
 
-    def _row(self, i):
-        example = self.examples[i]
+    def read(self, i: int) -> Row | Broken:
+        """Reads an example."""
+        try:
+            return self.to_row(i, self.examples[i])
+        except OSError as error:
+            return Broken(f"{self.where}[{i}]", str(error))
+
+    def to_row(self, i: int, example: Mapping[str, Any]) -> Row:
+        """Returns the row of an example.
+
+        Raises:
+          DataError: it is invalid.
+          OSError: the bytes of an image are corrupted.
+        """
         where = f"{self.where}[{i}]"
         if not isinstance(example, Mapping):
             raise DataError(f"{where} is {type(example).__name__}, and must be a dict of features")
@@ -115,7 +132,7 @@ def read(function: Callable[[str], RawDataset], options: Options) -> RawDataset:
 
     Args:
       function: takes --source.
-      options: `dataset`, `source` and `channels` are used.
+      options: `dataset`, `source`, `channels` and `pixel_range` are used.
 
     Raises:
       DataError: the function or its result is invalid.
@@ -159,27 +176,72 @@ def _split(where, split, raw, options):
     if isinstance(split, (str, bytes, Mapping)) or not (is_sequence or isinstance(split, Iterable)):
         raise DataError(f"{where} is {type(split).__name__}, and must be a sequence of dicts")
     examples = split if is_sequence else list(split)
-    labels = _classes(where, examples) if raw.class_names else None
-    return RawExamples(where, examples, np.arange(len(examples)), options, labels)
+    found = RawExamples(where, examples, np.arange(len(examples)), options)
+    if not raw.class_names:
+        return found
+    if isinstance(examples, (list, tuple)):
+        labels = [_class(f"{where}[{i}]", example) for i, example in enumerate(examples)]
+        return dataclasses.replace(found, labels=np.array(labels, np.int64))
+    return _with_classes(found)
 
 
-def _classes(where, examples):
-    labels = []
-    for i in range(len(examples)):
-        label = examples[i].get(_CLASS) if isinstance(examples[i], Mapping) else None
-        if not isinstance(label, (int, np.integer)) or isinstance(label, bool):
-            raise DataError(
-                f"{where}[{i}]['{_CLASS}'] is {label!a}, and must be an int, the number of a class"
-            )
-        labels.append(label)
-    return np.array(labels, np.int64)
+def _with_classes(split):
+    """Returns a split with its classes; the rows are read with them, into a temporary file."""
+    labels = np.zeros(len(split), np.int64)
+    spool = _Spool()
+    split = dataclasses.replace(split, labels=labels, known=spool)
+    for i in range(len(split)):
+        try:
+            example = split.examples[i]
+            labels[i] = _class(f"{split.where}[{i}]", example)
+            row = split.to_row(i, example)
+        except OSError as error:
+            row = Broken(f"{split.where}[{i}]", str(error))
+        spool.append(row)
+    return split
+
+
+class _Spool(Mapping):
+    """Rows in a temporary file, `{index: row}`."""
+
+    def __init__(self):
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115, used as long as the split
+        self._offsets = []
+
+    def append(self, row):
+        self._offsets.append(self._file.tell())
+        pickle.dump(row, self._file)
+
+    def __getitem__(self, i):
+        self._file.seek(self._offsets[i])
+        return pickle.load(self._file)
+
+    def __contains__(self, i):
+        return i < len(self)
+
+    def __iter__(self):
+        return iter(range(len(self)))
+
+    def __len__(self):
+        return len(self._offsets)
+
+
+def _class(where, example):
+    label = example.get(_CLASS) if isinstance(example, Mapping) else None
+    if not isinstance(label, (int, np.integer)) or isinstance(label, bool):
+        raise DataError(
+            f"{where}['{_CLASS}'] is {label!a}, and must be an int, the number of a class"
+        )
+    return label
 
 
 def _encode(value, where, options):
     """Returns bytes as they are stored, and their `Feature`."""
     if isinstance(value, bytes):
         try:
-            image = decoded_images.read(value, None, options.channels)
+            image = decoded_images.read(value, None, options.channels, options.pixel_range)
+        except decoded_images.PixelRangeError as error:
+            raise decoded_images.named(error, where) from error
         except Exception as error:  # Pillow's decoders raise many types of errors
             raise OSError(f"{where} is not an image file: {error}") from error
         shape = (image.height, image.width, options.channels)

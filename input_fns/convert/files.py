@@ -6,34 +6,62 @@ import codecs
 import contextlib
 import contextvars
 import gzip
+import itertools
 import lzma
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
 from common import folders
 from input_fns import DataError, memory
+from input_fns.convert import encodings
 
 PACKED = (".gz", ".xz")
 # Paths that were opened since `recording` began, or None.
 _opened_paths: contextvars.ContextVar[set[str] | None] = contextvars.ContextVar(
     "opened_paths", default=None
 )
+# How `note` prints a line, and the lines that it has printed.
+_notes: contextvars.ContextVar[tuple[Callable[[str], None], set[str]] | None] = (
+    contextvars.ContextVar("notes", default=None)
+)
 _PIECE_BYTES = 2**24
+_MARK_BYTES = 4  # of the longest byte order mark
 # A longer line is rather a file of another kind.
 _MAX_LINE_BYTES = 2**26
 
 
 @contextlib.contextmanager
-def recording() -> Iterator[set[str]]:
-    """Yields the set of the paths that this module opens in the `with` block."""
+def recording(progress: Callable[[str], None] = lambda line: None) -> Iterator[set[str]]:
+    """Yields the set of the paths that this module opens in the `with` block.
+
+    Args:
+      progress: function that prints a line, of each `note` once.
+    """
     paths: set[str] = set()
-    token = _opened_paths.set(paths)
+    token, before = _opened_paths.set(paths), _notes.set((progress, set()))
     try:
         yield paths
     finally:
         _opened_paths.reset(token)
+        _notes.reset(before)
+
+
+def note(line: str) -> None:
+    """Prints a line about how a file is read, once for all reads of a `recording`."""
+    progress, printed = _notes.get() or (None, {line})
+    if line not in printed:
+        printed.add(line)
+        progress(line)
+
+
+def note_western(path: str) -> None:
+    """Prints that a file is read as Windows-1252."""
+    note(
+        f"{path} is not UTF-8: read as Windows-1252 (cp1252). If letters are wrong, name its "
+        "encoding with --encoding"
+    )
 
 
 def read_bytes(path: str) -> bytes:
@@ -90,31 +118,87 @@ def _opened(path):
         raise DataError(f"{path} ({size} bytes) is not a complete {kind} file: {error}") from error
 
 
-def iterate_lines(path: str) -> Iterator[str]:
-    """Yields the lines of a UTF-8 file of any size, as `read_lines`.
+def iterate_lines(path: str, encoding: str | None = None) -> Iterator[str]:
+    """Yields the lines of a text file of any size, as `read_lines`.
+
+    Args:
+      path: local or gs://.
+      encoding: see `decode`.
 
     Raises:
       DataError: see `read_lines`, or a line is longer than 64 MiB.
     """
     with _opened(path) as file:
-        rest, number = b"", 0
-        while True:
-            piece = file.read(_PIECE_BYTES)
-            *lines, rest = (rest + piece).split(b"\n")
-            if not piece and rest:
-                lines, rest = [rest], b""
-            if len(rest) > _MAX_LINE_BYTES:
-                raise DataError(f"{path}, line {number + 1 + len(lines)}: over 64 MiB")
-            for line in lines:
-                number += 1
-                if number == 1:
-                    line = line.removeprefix(codecs.BOM_UTF8)
-                try:
-                    yield line.removesuffix(b"\r").decode()
-                except UnicodeDecodeError as error:
-                    raise DataError(f"{path}, line {number}: no UTF-8 ({error.reason})") from error
-            if not piece:
-                return
+        start = _read(file, max(_PIECE_BYTES, _MARK_BYTES))
+        marked, size = encodings.split_mark(start)
+        name = marked or codecs.lookup(encoding or "utf-8").name
+        has_flag = encoding is not None and not marked
+        pieces = itertools.chain([start[size:]], iter(lambda: file.read(_PIECE_BYTES), b""))
+        if name != "utf-8":
+            yield from _decoded_lines(path, pieces, name, has_flag)
+            return
+        encodings.check_not_utf16(path, start, has_flag)
+        may_be_western = encoding == "" and not marked
+        for number, line in enumerate(_split_lines(path, pieces, b""), start=1):
+            try:
+                yield line.decode(name)
+            except UnicodeDecodeError as error:
+                if not (may_be_western and name == "utf-8" and _is_western(path)):
+                    raise encodings.error(path, line, error, name, has_flag, number - 1) from error
+                name = encodings.WESTERN
+                note_western(path)
+                yield line.decode(name)
+
+
+def _split_lines(path, pieces, rest):
+    """Yields the lines of pieces of bytes or of text; `rest` is an empty one."""
+    line_feed, carriage_return = ("\n", "\r") if rest == "" else (b"\n", b"\r")
+    number = 0
+    for piece in pieces:
+        *lines, rest = (rest + piece).split(line_feed)
+        for line in lines:
+            number += 1
+            yield line.removesuffix(carriage_return)
+        if len(rest) > _MAX_LINE_BYTES:
+            raise DataError(f"{path}, line {number + 1}: over 64 MiB")
+    if rest:
+        yield rest.removesuffix(carriage_return)
+
+
+def _decoded_lines(path, pieces, name, has_flag):
+    """Yields the lines of bytes in an encoding whose line feeds may have several bytes."""
+    decoder, number = codecs.getincrementaldecoder(name)(), 0
+
+    def decoded():
+        nonlocal number
+        for piece in itertools.chain(pieces, [b""]):
+            before = decoder.getstate()[0]
+            try:
+                text = decoder.decode(piece, final=not piece)
+            except UnicodeDecodeError as error:
+                raise encodings.error(
+                    path, before + piece, error, name, has_flag, number
+                ) from error
+            number += text.count("\n")
+            yield _as_utf8_text(path, text)
+
+    return _split_lines(path, decoded(), "")
+
+
+def _is_western(path):
+    with _opened(path) as file:
+        return encodings.is_western(iter(lambda: file.read(_PIECE_BYTES), b""))
+
+
+def _as_utf8_text(path, text):
+    """Returns text; some encodings hold lone surrogates, which UTF-8 does not."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(f"{path} has a lone surrogate, which no UTF-8 text has") from error
+    return text
 
 
 def _read(file, num_bytes):
@@ -129,41 +213,71 @@ def _read(file, num_bytes):
     return b"".join(pieces)
 
 
-def read_text(path: str) -> str:
-    """Returns the text of a UTF-8 file.
+def read_text(path: str, encoding: str | None = None) -> str:
+    """Returns the text of a file.
+
+    Args:
+      path: local or gs://.
+      encoding: see `decode`.
 
     Raises:
-      DataError: it is missing, an invalid packed file, or not UTF-8.
+      DataError: it is missing, an invalid packed file, or has another encoding.
     """
-    return decode(path, read_bytes(path)).removeprefix("\ufeff")
+    return decode(path, read_bytes(path), encoding)
 
 
-def read_lines(path: str) -> list[bytes]:
-    """Returns the lines of a UTF-8 file, plain, .gz or .xz.
+def read_lines(path: str, encoding: str | None = None) -> list[bytes]:
+    """Returns the lines of a text file, plain, .gz or .xz, in UTF-8.
 
     Lines end at line feeds only. Removes a byte order mark and carriage returns at line ends.
 
+    Args:
+      path: local or gs://.
+      encoding: see `decode`.
+
     Raises:
-      DataError: it is missing, an invalid packed file, or not UTF-8.
+      DataError: it is missing, an invalid packed file, or has another encoding.
     """
-    data = read_bytes(path)
-    decode(path, data)
-    lines = data.removeprefix(codecs.BOM_UTF8).split(b"\n")
+    data = _in_utf8(path, read_bytes(path), encoding)
+    lines = data.split(b"\n")
     if not lines[-1]:
         lines.pop()
     return [line.removesuffix(b"\r") for line in lines]
 
 
-def decode(path: str, data: bytes) -> str:
-    """Returns the text of UTF-8 bytes.
+def _in_utf8(path, data, encoding):
+    """Returns the bytes of a text in UTF-8, without a copy if they are; see `decode`."""
+    try:
+        is_utf8 = not encoding and not encodings.split_mark(data)[0] and bool(data.decode())
+    except UnicodeDecodeError:
+        is_utf8 = False
+    if is_utf8:
+        encodings.check_not_utf16(path, data, encoding is not None)
+        return data
+    return decode(path, data, encoding).encode()
+
+
+def decode(path: str, data: bytes, encoding: str | None = None) -> str:
+    """Returns the text of bytes, without a byte order mark, which names their encoding.
+
+    Args:
+      path: where they are from, for errors.
+      data: the bytes.
+      encoding: encoding of bytes without a byte order mark. "" is UTF-8, or Windows-1252 if they
+        evidently are. None, of sources without --encoding, is UTF-8.
 
     Raises:
-      DataError: the bytes are not UTF-8; the message names the line.
+      DataError: the bytes have another encoding; the message names the line.
     """
+    marked, size = encodings.split_mark(data)
+    has_flag = encoding is not None and not marked
+    name = marked or codecs.lookup(encoding or "utf-8").name
+    if name == "utf-8":
+        encodings.check_not_utf16(path, data, has_flag)
     try:
-        return data.decode()
+        return _as_utf8_text(path, data[size:].decode(name))
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise DataError(
-            f"{path}, line {line}, byte {error.start}: no UTF-8 ({error.reason})"
-        ) from error
+        if encoding == "" and not marked and encodings.is_western([data]):
+            note_western(path)
+            return data.decode(encodings.WESTERN)
+        raise encodings.error(path, data[size:], error, name, has_flag) from error

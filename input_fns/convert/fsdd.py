@@ -12,15 +12,15 @@ import re
 
 import numpy as np
 
-from common import folders
 from common.names import printable
 from input_fns import DataError
-from input_fns.convert import recordings
+from input_fns.convert import inventory, recordings
 from input_fns.convert.recordings import Recordings
 from input_fns.convert.source import Options, RawDataset
 
 CLASS_NAMES = tuple("0123456789")
-_NAME = re.compile(r"([0-9])_([a-z]+)_([0-9]+)\.wav")
+_NAME = re.compile(r"([0-9])_([a-z]+)_([0-9]+)\.(?i:wav)")
+_FOLDER = "recordings"  # of the repository
 NUM_TEST = 5  # of each speaker and digit
 
 
@@ -31,7 +31,7 @@ def read(options: Options) -> RawDataset:
       DataError: a file has another name, or there is no such speaker.
     """
     splits = {"train": [], "test": []}
-    for name, digit, speaker, number in list_recordings(options.source):
+    for name, digit, speaker, number in list_recordings(options):
         is_test = speaker == options.test_speaker if options.test_speaker else number < NUM_TEST
         path = os.path.join(options.source, name)
         splits["test" if is_test else "train"].append((path, int(digit), speaker))
@@ -55,20 +55,28 @@ def read(options: Options) -> RawDataset:
     return RawDataset(options.dataset, CLASS_NAMES, found, audio=audio)
 
 
-def list_recordings(source: str) -> list[tuple[str, str, str, int]]:
+def list_recordings(options: Options) -> list[tuple[str, str, str, int]]:
     """Returns file name, digit, speaker and number of each recording, sorted by name.
+
+    Args:
+      options: `source` and `skip` are used.
 
     Raises:
       DataError: there is none, or a WAV file has another name.
     """
-    found = []
-    for name in folders.names(source):
+    found, source = [], options.source
+    for name in inventory.names(source, options):
         match = _NAME.fullmatch(name)
         if match:
             digit, speaker, number = match.groups()
             found.append((name, digit, speaker, int(number)))
-        elif name.endswith(recordings.EXTENSIONS):
-            raise DataError(f"{source}: {printable(name)} is not DIGIT_SPEAKER_NUMBER.wav")
+        elif name.lower().endswith(recordings.EXTENSIONS):
+            raise DataError(
+                f"{source}: {printable(name)} is not DIGIT_SPEAKER_NUMBER.wav. Rename it, or leave "
+                "it out with --skip"
+            )
     if not found:
-        raise DataError(f"--source={source} has no DIGIT_SPEAKER_NUMBER.wav")
+        inside = inventory.subfolders(source, options)
+        hint = f"; try --source={os.path.join(source, _FOLDER)}" if _FOLDER in inside else ""
+        raise DataError(f"--source={source} has no DIGIT_SPEAKER_NUMBER.wav{hint}")
     return found

@@ -9,9 +9,8 @@ from __future__ import annotations
 import dataclasses
 import os
 
-from common import folders
 from input_fns import DataError
-from input_fns.convert import tables, text_files
+from input_fns.convert import inventory, tables, text_files
 from input_fns.convert.files import PACKED, split_packed
 from input_fns.convert.source import Options, RawDataset
 from input_fns.convert.text_files import CLASSIFICATION, REGRESSION, LabelledTable
@@ -99,7 +98,7 @@ def read(options: Options) -> RawDataset:
       DataError: a file is missing or not as the task's, or has an unknown label.
     """
     task = TASKS[options.dataset]
-    found = _files(options.source, _SPLITS) or _files(options.source, _SPLITS_BEFORE_GLUE)
+    found = _files(options, _SPLITS) or _files(options, _SPLITS_BEFORE_GLUE)
     if not found:
         raise DataError(
             f"--source={options.source} has no train.tsv, dev.tsv or test.tsv, plain or with "
@@ -113,14 +112,16 @@ def read(options: Options) -> RawDataset:
     return text_files.to_dataset(options, splits, kind, tuple(task.classes), shown_as)
 
 
-def _files(source, split_of):
+def _files(options, split_of):
     """Returns `{split: file name}`."""
     found: dict[str, str] = {}
-    for name in folders.names(source):
+    for name in inventory.names(options.source, options):
         stem, extension = os.path.splitext(split_packed(name)[0])
         split = split_of.get(stem) if extension in (".tsv", ".txt") else None
         if split in found:
-            raise DataError(f"{source} has both {found[split]} and {name}")
+            raise DataError(
+                f"{options.source} has both {found[split]} and {name}. Leave one out with --skip"
+            )
         if split:
             found[split] = name
     return found

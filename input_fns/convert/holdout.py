@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from common.names import printable
 from input_fns import DataError
 from input_fns.convert.source import Options, RawSplit, has_labels
 
@@ -55,6 +56,33 @@ def hold_out(splits: Mapping[str, RawSplit], options: Options) -> dict[str, RawS
     return {**splits, **held_out}
 
 
+def check_groups(splits: Mapping[str, RawSplit], options: Options) -> None:
+    """Checks that no group of --group_column is in "train" and in another split of the source.
+
+    Other groups, such as those of equal texts, may be: the splits are given.
+
+    Raises:
+      DataError: a group is in both.
+    """
+    if not options.group_column or "train" not in splits:
+        return
+    trained = _names_of_groups(splits["train"])
+    for name, split in splits.items():
+        shared = sorted(trained & _names_of_groups(split)) if name != "train" else []
+        if shared:
+            raise DataError(
+                f"the group '{printable(shared[0])}' of --group_column={options.group_column} is "
+                f"in 'train' and in '{name}'"
+                f"{f', as are {len(shared) - 1} others' if shared[1:] else ''}: an evaluation "
+                "would use examples of groups that were trained on. Move each group to one split, "
+                "or remove --group_column"
+            )
+
+
+def _names_of_groups(split):
+    return set() if split.groups is None else set(map(str, split.groups.tolist())) - {""}
+
+
 def _smallest(split):
     """Returns the number of examples that a split needs."""
     return getattr(split, "smallest", 1)
@@ -80,7 +108,7 @@ def choose(
     if groups is None:
         groups = np.arange(len(labels))
     _, first, group_of, sizes = np.unique(
-        groups.astype(str) if groups.dtype == object else groups,
+        _numbered(groups) if groups.dtype == object else groups,
         return_index=True,
         return_inverse=True,
         return_counts=True,
@@ -99,3 +127,10 @@ def choose(
             start = end
     split_of = split_of_group[group_of]
     return {name: np.flatnonzero(split_of == number) for number, name in enumerate(names)}
+
+
+def _numbered(groups):
+    """Returns the rank of each group: an array of text is as wide as its longest value."""
+    names = list(map(str, groups.tolist()))
+    rank = {name: number for number, name in enumerate(sorted(set(names)))}
+    return np.fromiter((rank[name] for name in names), np.int64, len(names))

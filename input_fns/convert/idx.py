@@ -12,8 +12,8 @@ import os
 import struct
 
 import numpy as np
-import tensorflow as tf
 
+from common import folders
 from input_fns import DataError, memory
 from input_fns.convert.files import read_start
 from input_fns.convert.source import Options, RawArrays, RawDataset
@@ -67,9 +67,11 @@ def _read_split(source, prefix):
 
 
 def _find(source, name):
-    for path in (os.path.join(source, f"{name}.gz"), os.path.join(source, name)):
-        if tf.io.gfile.exists(path):
-            return path
+    # With a dot in other copies, such as on Kaggle.
+    for spelling in (name, name.replace("-idx", ".idx")):
+        for path in (os.path.join(source, f"{spelling}.gz"), os.path.join(source, spelling)):
+            if folders.is_file(path):
+                return path
     raise DataError(f"--source={source} has no {name}.gz")
 
 

@@ -8,14 +8,14 @@ from input_fns.convert.source import Options, RawDataset
 
 
 def read(options: Options) -> RawDataset:
-    """Returns the splits; classes are sorted by name unless `class_names` is set.
+    """Returns the splits; classes are sorted by name or number unless `class_names` is set.
 
     Raises:
-      DataError: see `class_folders.read`.
+      DataError: see `class_folders.find`.
     """
-    class_names, found = class_folders.read(options, "image", decoded_images.EXTENSIONS)
+    found = class_folders.find(options, "image", decoded_images.EXTENSIONS)
     splits = {
         name: ImageFiles(files.paths, files.labels, options, files.groups)
-        for name, files in found.items()
+        for name, files in found.splits.items()
     }
-    return RawDataset(options.dataset, class_names, splits)
+    return RawDataset(options.dataset, found.class_names, splits, left_out_paths=found.left_out)

@@ -19,9 +19,15 @@ SYSTEM, SKIPPED = "hidden files and files of the system", "named by --skip"
 NO_EXTENSION = "files without an extension that are not used"
 # Extensions that an extra reads -> what to install.
 _HINTS = {
-    **dict.fromkeys((".heic", ".heif"), "pip install pillow-heif to read them, or convert them"),
+    **dict.fromkeys((".heic", ".heif"), "pip install '.[heic]' to read them, or convert them"),
+    ".avif": "pip install 'pillow>=11.3' to read them, or convert them",
+    **dict.fromkeys((".jp2", ".ppm", ".pgm", ".dng"), "convert them to PNG"),
     **dict.fromkeys(
         (".flac", ".ogg", ".oga", ".opus", ".mp3"), "pip install '.[audio]' to read recordings"
+    ),
+    **dict.fromkeys(
+        (".m4a", ".aac", ".wma", ".amr", ".aif", ".aiff", ".au", ".sph", ".webm", ".mp4", ".caf"),
+        "convert them, such as with ffmpeg -i OLD NEW.wav",
     ),
 }
 

@@ -72,15 +72,18 @@ class StoredMask:
 
 
 def read_many(
-    items: Sequence[Item], rules: Rules, channels: int
+    items: Sequence[Item],
+    rules: Rules,
+    channels: int,
+    pixel_range: tuple[float, float] | None = None,
 ) -> list[tuple[decoded_images.StoredImage, StoredMask] | str]:
     """Reads images and masks; returns the reason instead if a file is invalid."""
-    return [_read_one(item, rules, channels) for item in items]
+    return [_read_one(item, rules, channels, pixel_range) for item in items]
 
 
-def _read_one(item, rules, channels):
+def _read_one(item, rules, channels, pixel_range):
     try:
-        image = decoded_images.read(decoded_images.bytes_of(item.path), None, channels)
+        image = decoded_images.read_file(item.path, None, channels, pixel_range)
     except Exception as error:  # Pillow's decoders raise many types of errors.
         return decoded_images.reason_of(error)
     try:

@@ -1,6 +1,7 @@
 """Parallel text: for each split one file per language, aligned by line.
 
     SOURCE/train.en[.gz]   SOURCE/train.de[.gz]   SOURCE/val.en[.gz]   ...
+    SOURCE/Books.de-en.en   SOURCE/Books.de-en.de   SOURCE/newstest2014.en   ...
 
 Lines are those of `files.read_lines`.
 """
@@ -13,11 +14,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from common import folders
 from input_fns import DataError
-from input_fns.convert.files import read_lines
+from input_fns.convert import inventory
+from input_fns.convert.files import PACKED, note, read_lines
 from input_fns.convert.source import Options, RawDataset
-from input_fns.convert.split_names import split_names
+from input_fns.convert.split_names import by_split, given_files, is_document, split_in, stem_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +40,8 @@ class RawText:
     def groups(self) -> np.ndarray:
         """Groups of equal sources, which must stay in one split."""
         number_of: dict[bytes, int] = {}
-        return np.array([number_of.setdefault(line, len(number_of)) for line in self.source])
+        numbers = (number_of.setdefault(line, len(number_of)) for line in self.source)
+        return np.fromiter(numbers, np.int64, len(self))
 
     def __len__(self) -> int:
         return len(self.source)
@@ -58,33 +60,79 @@ def read(options: Options) -> RawDataset:
     """
     if len(options.languages) != 2:
         raise DataError(f"--languages={','.join(options.languages)}: two are needed, as in en,de")
-    sides = [_files(options.source, language) for language in options.languages]
-    if not sides[0] or not sides[1]:
-        missing = options.languages[0 if not sides[0] else 1]
-        raise DataError(f"--source={options.source} has no file that ends in .{missing}[.gz]")
-    alone = sorted(sides[0].keys() ^ sides[1].keys())
-    if alone:
-        raise DataError(f"--source={options.source}: '{alone[0]}' is there in one language alone")
-    names = split_names(sorted(sides[0]), f"--source={options.source}")
-    splits = {ours: _read_pair(*(side[name] for side in sides)) for ours, name in names.items()}
+    pairs = _pairs(options)
+    splits = {
+        split: _joined([_read_pair(*paths, options.encoding) for paths in of_split])
+        for split, of_split in _by_split(pairs, options).items()
+    }
     return RawDataset(options.dataset, (), splits)
 
 
-def _files(folder, language):
-    """Returns `{split: path}` of one language."""
+def _pairs(options):
+    """Returns `{name without language: (path of the source, path of the target)}`."""
+    sides = [_files(options, language) for language in options.languages]
+    for side, language in zip(sides, options.languages):
+        if not side:
+            raise DataError(
+                f"--source={options.source} has no file that ends in .{language}, plain or with "
+                f"{' or '.join(PACKED)}"
+            )
+    alone = sorted(sides[0].keys() ^ sides[1].keys())
+    if alone:
+        raise DataError(
+            f"--source={options.source}: '{alone[0]}' is there in one language alone. Add the "
+            "other, or leave it out with --skip"
+        )
+    return {stem: (sides[0][stem], sides[1][stem]) for stem in sorted(sides[0])}
+
+
+def _files(options, language):
+    """Returns `{name: path}` of one language."""
     found = {}
-    for name in folders.names(folder):
-        stem = name[: -len(".gz")] if name.endswith(".gz") else name
-        if stem.endswith(f".{language}"):
-            split = stem[: -len(language) - 1]
-            if split in found:
-                raise DataError(f"{folder} has both {split}.{language} and {split}.{language}.gz")
-            found[split] = os.path.join(folder, name)
+    for name in inventory.names(options.source, options):
+        stem, extension = stem_of(name, (f".{language.lower()}",))
+        if not extension or is_document(name):
+            continue
+        if stem in found:
+            raise DataError(
+                f"{options.source} has both {os.path.basename(found[stem])} and {name}. Leave one "
+                "out with --skip"
+            )
+        found[stem] = os.path.join(options.source, name)
     return found
 
 
-def _read_pair(source_path, target_path):
-    source, target = read_lines(source_path), read_lines(target_path)
+def _by_split(pairs, options):
+    """Returns `{split: pairs}`; corpora whose names have no split are all of "train"."""
+    if options.split_files:
+        by_name = {
+            **{os.path.join(options.source, stem): pair for stem, pair in pairs.items()},
+            **{path: pair for pair in pairs.values() for path in pair},
+        }
+        given = given_files(options)
+        for path in given.values():
+            if path not in by_name:
+                raise DataError(f"--split_files: {path} is not a file in both languages")
+        return {split: [by_name[path]] for split, path in given.items()}
+    if not any(map(split_in, pairs)):
+        if len(pairs) > 1:
+            note(f"'train' is all of {', '.join(pairs)}: no name has a split")
+        return {"train": list(pairs.values())}
+    of_source = {stem: source for stem, (source, _) in pairs.items()}
+    split_of_source = {path: split for split, path in by_split(of_source, options).items()}
+    return {split_of_source[pair[0]]: [pair] for pair in pairs.values()}
+
+
+def _joined(texts):
+    """Returns the pairs of several corpora as one split."""
+    if len(texts) == 1:
+        return texts[0]
+    sides = ([line for text in texts for line in getattr(text, s)] for s in ("source", "target"))
+    return RawText(*sides, np.concatenate([text.numbers for text in texts]))
+
+
+def _read_pair(source_path, target_path, encoding):
+    source, target = read_lines(source_path, encoding), read_lines(target_path, encoding)
     if len(source) != len(target):
         raise DataError(
             f"{source_path} has {len(source)} lines, but {target_path} {len(target)}: "

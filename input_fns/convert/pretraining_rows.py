@@ -251,7 +251,8 @@ def draw_pairs(tokens: Tokens, repeats: int, options: Options, rng: random.Rando
       options: `max_length` and `short_seq_prob` are used.
       rng: source of random numbers.
     """
-    order = list(range(tokens.num_documents))
+    # 4 bytes for each, and the same order as that of a list.
+    order = array("I", range(tokens.num_documents))
     rng.shuffle(order)
     for _ in range(repeats):
         for place in range(len(order)):

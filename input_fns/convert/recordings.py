@@ -1,4 +1,4 @@
-"""A split of WAV files: read, mixed to mono, resampled once and stored as 16-bit samples."""
+"""A split of recordings: read, mixed to mono, resampled once, stored as 16-bit samples."""
 
 from __future__ import annotations
 
@@ -10,24 +10,29 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from common.names import printable
-from input_fns.convert import wav_files
+from input_fns.convert import audio_files, compressed_audio
+from input_fns.convert.audio_files import Segment
 from input_fns.convert.image_files import each, name_in
 from input_fns.convert.source import Broken, Options, Row
 from input_fns.dataset_info import Audio, Feature
 
-EXTENSIONS = (".wav",)
+# What can be read here.
+EXTENSIONS = (".wav", *(compressed_audio.EXTENSIONS if compressed_audio.is_available() else ()))
 
 
 @dataclasses.dataclass(frozen=True)
 class Recordings:
-    """A `RawSplit` of WAV files.
+    """A `RawSplit` of recordings.
 
     Attributes:
       paths: objects `[size]`, paths of the files, local or gs://.
       options: `source`, `sample_rate`, `max_seconds` and `workers` are used.
-      labels: classes, int64 `[size]`, or None without classes.
+      labels: classes, int64 `[size]`, or None without classes; a split without labels and tokens
+        can only be predicted.
       tokens: int32 `[size, max_tokens]`, the transcripts, or None with classes.
       groups: `[size]`, equal where examples must stay in one split; None: each is its own.
+      segments: begin and length in seconds, float64 `[size, 2]`, of parts of the files; NaN is
+        the length up to the end. None: whole files.
     """
 
     paths: np.ndarray
@@ -35,9 +40,15 @@ class Recordings:
     labels: np.ndarray | None = None
     tokens: np.ndarray | None = None
     groups: np.ndarray | None = None
+    segments: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.paths)
+
+    @property
+    def has_labels(self) -> bool:
+        """False if the split can only be predicted."""
+        return self.labels is not None or self.tokens is not None
 
     @property
     def num_bytes(self) -> int:
@@ -62,21 +73,35 @@ class Recordings:
                 ("labels", self.labels),
                 ("tokens", self.tokens),
                 ("groups", self.groups),
+                ("segments", self.segments),
             )
         }
         return dataclasses.replace(self, paths=self.paths[indices], **rows)
 
+    def items(self) -> list[str | Segment]:
+        """Returns the path or the part of a file of each recording."""
+        if self.segments is None:
+            return self.paths.tolist()
+        return [
+            Segment(path, begin, None if math.isnan(seconds) else seconds)
+            if begin or not math.isnan(seconds)
+            else path
+            for path, (begin, seconds) in zip(self.paths, self.segments.tolist())
+        ]
+
     def __iter__(self) -> Iterator[Row | Broken]:
         features, size = self._features, max_samples(self.options)
         read = functools.partial(
-            wav_files.read_many,
+            audio_files.read_many,
             sample_rate=self.options.sample_rate,
             max_seconds=self.options.max_seconds,
         )
-        found = each(read, self.paths.tolist(), self.options.workers)
-        for number, (path, samples) in enumerate(found):
+        # The name of a recording is its path, and that of one of its parts has the seconds.
+        has_parts = len(set(self.paths.tolist())) < len(self)
+        found = each(read, self.items(), self.options.workers)
+        for number, (item, samples) in enumerate(found):
             if isinstance(samples, str):
-                yield Broken(printable(path), samples)
+                yield Broken(printable(str(item)), samples)
                 continue
             values = {
                 "waveform": np.pad(samples, (0, size - len(samples))).astype("<i2").tobytes(),
@@ -84,7 +109,8 @@ class Recordings:
             }
             if self.tokens is not None:
                 values["tokens"] = self.tokens[number].astype("<i4").tobytes()
-            yield Row(values, features, name_in(self.options.source, path))
+            name = str(item) if has_parts else self.paths[number]
+            yield Row(values, features, name_in(self.options.source, name))
 
 
 def max_samples(options: Options) -> int:

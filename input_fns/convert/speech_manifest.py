@@ -1,40 +1,43 @@
 """Recordings with transcripts, listed in tables: SOURCE/train.jsonl, SOURCE/test.csv, ...
 
-A row has the columns `path`, a WAV file below the folder of the table, and `text`. `tables` says
-which formats. An absolute path and one that leaves the folder are errors: a manifest is untrusted.
+`tables` says which formats, `split_names` which names. A row names a recording and its text;
+`table_recordings` says where recordings are found. A table is untrusted: a path never leads out of
+--source.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
-import posixpath
 import unicodedata
+from collections.abc import Sequence
 
 import numpy as np
 
 from common import folders, names
 from input_fns import DataError, characters, dataset_info
 from input_fns.characters import Characters
-from input_fns.convert import recordings, tables
+from input_fns.convert import columns, recordings, table_recordings
 from input_fns.convert.recordings import Recordings
 from input_fns.convert.source import Options, RawDataset
-from input_fns.convert.split_names import split_names
-from input_fns.convert.text_files import table_files
+from input_fns.convert.table_recordings import RecordingFinder
 from input_fns.convert.writer import content_name
+from input_fns.dataset_info import LeftOut
 
-_PATH, _TEXT = "path", "text"
+_USUAL = (
+    *("text", "sentence", "transcript", "transcription", "transcriptions", "normalizedtext"),
+    *("normalizedtranscription", "normalizedtranscript", "utterance", "caption"),
+)
 _MAX_TOKENS = 2**14
 
 
 @dataclasses.dataclass(frozen=True)
 class _Manifest:
-    """Rows of a split: places for errors, paths of recordings, texts, and groups or None."""
+    """Rows of a split: places for errors, texts and recordings."""
 
-    places: list[str]
-    paths: list[str]
+    places: Sequence[str]
     texts: list[str]
-    groups: list[str] | None
+    recordings: Recordings
 
 
 def read(options: Options) -> RawDataset:
@@ -43,36 +46,40 @@ def read(options: Options) -> RawDataset:
     Args:
       options: `source` is a folder of tables or one table; `vocabulary` is a file of characters or
         the folder of a prepared data set, "" for the characters of "train"; `lower_case`;
-        `group_column` has values that are equal for rows that must stay in one split.
+        `group_column` has values that are equal for rows that must stay in one split; `columns`,
+        `audio_column`, `text_columns`, `split_column`, `split_files`, `audio_folder`.
 
     Raises:
-      DataError: a table, a column, a path or a text is missing or invalid.
+      DataError: a table, a column or a path is missing or invalid, or no row is left.
     """
-    source = options.source
-    found = {stem: _read_table(path, options) for stem, path in table_files(source).items()}
-    in_order = split_names(found, f"--source={source}")
-    manifests = {ours: found[stem] for ours, stem in in_order.items()}
-    _check_splits(manifests)
+    if len(options.text_columns) > 1:
+        raise DataError(f"--text_columns={','.join(options.text_columns)}: choose one column")
+    finder, left_out = RecordingFinder(options), LeftOut()
+    manifests = {
+        split: _read_table(table, options, finder, left_out)
+        for split, table in columns.split_tables(options).items()
+    }
+    table_recordings.check_splits(
+        {split: (rows.places, rows.recordings) for split, rows in manifests.items()}
+    )
     if options.vocabulary:
         vocabulary = _load_vocabulary(options.vocabulary)
     else:
         reference = manifests.get("train") or next(iter(manifests.values()))
         vocabulary = characters.from_texts(reference.texts)
-    encoded = {name: _encode(rows, vocabulary) for name, rows in manifests.items()}
-    max_tokens = max(len(row) for rows in encoded.values() for row in rows)
+    encoded = {name: _encode(rows, vocabulary, left_out) for name, rows in manifests.items()}
+    max_tokens = max(len(row) for _, rows in encoded.values() for row in rows)
     if max_tokens > _MAX_TOKENS:
-        raise DataError(f"a text of --source={source} has {max_tokens} characters, too many")
-    folder = source if folders.is_folder(source) else os.path.dirname(source) or "."
-    options = dataclasses.replace(options, source=folder)
+        raise DataError(
+            f"a text of --source={options.source} has {max_tokens} characters, more than "
+            f"{_MAX_TOKENS}. Name the column of the texts with --text_columns"
+        )
     file_name = content_name("characters.txt", vocabulary.content)
     splits = {
-        name: Recordings(
-            np.array(rows.paths, object),
-            options,
-            tokens=_to_array(encoded[name], max_tokens),
-            groups=_groups(rows),
+        name: dataclasses.replace(
+            manifests[name].recordings.take(kept), tokens=_to_array(tokens, max_tokens)
         )
-        for name, rows in manifests.items()
+        for name, (kept, tokens) in encoded.items()
     }
     return RawDataset(
         options.dataset,
@@ -83,55 +90,48 @@ def read(options: Options) -> RawDataset:
         audio=recordings.metadata(
             options, vocabulary=file_name, vocab_size=vocabulary.size, max_tokens=max_tokens
         ),
+        left_out=left_out,
     )
 
 
-def _read_table(path, options):
-    table = tables.read(path)
+def _read_table(table, options, finder, left_out):
+    (given,) = options.text_columns or ("",)
+    column = columns.require(table.path, table.columns, _USUAL, "text_columns", given)
     if not table.rows:
-        raise DataError(f"{path} has no rows")
-    places = [table.where(row) for row in range(len(table.rows))]
-    folder = os.path.dirname(path)
-    paths = [_path(folder, *row) for row in zip(places, table.column(_PATH))]
-    texts = [_text(*row, options.lower_case) for row in zip(places, table.column(_TEXT))]
+        raise DataError(f"{table.path} has no rows")
+    found = [_text(text, options.lower_case) for text in table.column(column)]
+    kept = []
+    for row, (_, problem) in enumerate(found):
+        if problem:
+            left_out.add(f"rows with {problem}", table.where(row))
+        else:
+            kept.append(row)
+    if not kept:
+        raise DataError(
+            f"{table.where(0)}: {found[0][1]} in column '{column}', as in all {len(found)} rows. "
+            "Name the column of the texts with --text_columns"
+        )
+    table = columns.take(table, kept)
+    paths, segments = finder.find(table)
     groups = None
     if options.group_column:
-        groups = [str(value) for value in table.column(options.group_column)]
-    return _Manifest(places, paths, texts, groups)
+        groups = np.array(table.cleaned(options.group_column), object)
+    elif len(set(paths)) < len(paths):
+        groups = paths
+    rows = table_recordings.recordings_of(paths, segments, options, groups=groups)
+    return _Manifest(table.places, [found[row][0] for row in kept], rows)
 
 
-def _path(folder, place, name):
-    """Returns the path of a recording."""
-    if not name:
-        raise DataError(f"{place}: no {_PATH}. Remove the row, or name a WAV file")
-    normal = posixpath.normpath(name)
-    if normal.startswith(("/", "../")) or normal in (".", "..") or "://" in name or "\0" in name:
-        raise DataError(
-            f"{place}: {name[:200]!a} is not a file below the folder of the table. Write a "
-            "relative path without '..'"
-        )
-    return os.path.join(folder, normal)
+def _text(text, lower_case):
+    """Returns a text and why it is left out, "" if it is not.
 
-
-def _text(place, text, lower_case):
-    """Returns a text without repeated spaces, in Unicode's composed form."""
+    Repeated spaces are removed; it is in Unicode's composed form.
+    """
     text = unicodedata.normalize("NFC", " ".join((text or "").split()))
     text = text.lower() if lower_case else text
     if not text:
-        raise DataError(f"{place}: no {_TEXT}. Remove the row, or add text")
-    if not names.is_line(text):
-        raise DataError(f"{place}: the text {text[:60]!a} has control characters")
-    return text
-
-
-def _check_splits(manifests):
-    """Checks that no recording is in two splits, which would train on what is evaluated."""
-    seen = {}
-    for split, rows in manifests.items():
-        for place, path in zip(rows.places, rows.paths):
-            first, other = seen.setdefault(path, (split, place))
-            if first != split:
-                raise DataError(f"{place}: {names.printable(path)} is also in '{first}', {other}")
+        return text, "no text"
+    return text, "" if names.is_line(text) else "control characters in the text"
 
 
 def _load_vocabulary(path):
@@ -143,20 +143,26 @@ def _load_vocabulary(path):
     return characters.load(os.path.join(path, audio.vocabulary))
 
 
-def _encode(rows, vocabulary: Characters):
-    encoded, unknown = [], []
-    for place, text in zip(rows.places, rows.texts):
+def _encode(rows, vocabulary: Characters, left_out):
+    """Returns the rows whose characters are in the vocabulary, and their tokens."""
+    kept, encoded, unknown = [], [], []
+    for row, text in enumerate(rows.texts):
         try:
             encoded.append(vocabulary.encode(text))
+            kept.append(row)
         except KeyError as error:
-            unknown.append((place, error.args[0]))
-    if unknown:
+            unknown.append((rows.places[row], error.args[0]))
+    if len(unknown) > len(kept):
         place, character = unknown[0]
         raise DataError(
             f"{place}: the character {character!a} is not in the vocabulary, like those of "
-            f"{len(unknown) - 1} other texts. Normalize the texts, or give --vocabulary"
+            f"{len(unknown) - 1} other texts of {len(rows.texts)}. Normalize the texts, or give "
+            "--vocabulary"
         )
-    return encoded
+    for place, character in unknown:
+        reason = "rows whose text has a character that is not in the vocabulary"
+        left_out.add(reason, f"{place} ({character!a})")
+    return kept, encoded
 
 
 def _to_array(rows, width):
@@ -164,11 +170,3 @@ def _to_array(rows, width):
     for row, tokens in zip(array, rows):
         row[: len(tokens)] = tokens
     return array
-
-
-def _groups(rows):
-    """Returns what must stay together: equal groups, or equal recordings; None if all differ."""
-    values = rows.groups or rows.paths
-    if len(set(values)) == len(values):
-        return None
-    return np.array(values, object)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
 
 from common import folders
 from common.names import is_plain_name, normalized
@@ -17,10 +20,12 @@ from input_fns.convert.source import Options
 SPLITS = {
     **dict.fromkeys(("train", "training", "trn", "trainset"), "train"),
     **dict.fromkeys(("validation", "validate", "valid", "val", "dev", "devel"), "validation"),
-    **dict.fromkeys(("development", "valset", "devset"), "validation"),
-    **dict.fromkeys(("test", "testing", "tst", "testset"), "test"),
+    **dict.fromkeys(("development", "valset", "devset", "newsdev"), "validation"),
+    **dict.fromkeys(("test", "testing", "tst", "testset", "newstest"), "test"),
 }
 _WORD = re.compile(r"[^\W\d_]+")
+# Files that come with data and hold none.
+_DOCUMENT = re.compile(r"(readme|licen[sc]e|copying|copyright|notice|changelog)\b.*", re.IGNORECASE)
 _CAPITAL_INSIDE = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
@@ -87,6 +92,22 @@ def _add(names, split, name, where):
     names[split] = name
 
 
+def rows_of_splits(values: Sequence[str], where: str) -> dict[str, np.ndarray]:
+    """Returns `{split: indices}` of the values of a column; "Train" and "train " are one split.
+
+    Args:
+      values: name of the split of each row.
+      where: see `split_names`.
+
+    Raises:
+      DataError: see `split_names`.
+    """
+    clean = (normalized(value) for value in values)
+    names = np.array([name.lower() if is_split(name) else name for name in clean], object)
+    found = split_names(dict.fromkeys(names.tolist()), where)
+    return {split: np.flatnonzero(names == name) for split, name in found.items()}
+
+
 def given_files(options: Options) -> dict[str, str]:
     """Returns `{split: path}` of --split_files, whose paths are below --source; {} without it.
 
@@ -105,7 +126,11 @@ def given_files(options: Options) -> dict[str, str]:
     return found
 
 
-def find_files(options: Options, extensions: tuple[str, ...]) -> dict[str, str]:
+def find_files(
+    options: Options,
+    extensions: tuple[str, ...],
+    split_extensions: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, str]:
     """Returns `{split: path}` of the files of --source, a folder or one file.
 
     A name without its extension, plain or packed, is a split, or has one in it; a file alone is
@@ -114,6 +139,7 @@ def find_files(options: Options, extensions: tuple[str, ...]) -> dict[str, str]:
     Args:
       options: `source`, `split_files` and `skip` are used.
       extensions: ends of the names of files, in lower case.
+      split_extensions: `{end of a name: name of a split}`, as of CoNLL's "eng.testa".
 
     Raises:
       DataError: there is no such file, two are of one split, or one of several has no split.
@@ -124,17 +150,36 @@ def find_files(options: Options, extensions: tuple[str, ...]) -> dict[str, str]:
             if not folders.is_file(path):
                 raise DataError(f"--split_files: {path} is not a file")
         return found
-    kinds = f"{', '.join(extensions)}, plain or with {' or '.join(PACKED)}"
+    return by_split(named_files(options, extensions, split_extensions), options)
+
+
+def named_files(
+    options: Options,
+    extensions: tuple[str, ...],
+    split_extensions: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, str]:
+    """Returns `{name without extension: path}` of the files of --source, a folder or one file.
+
+    Args:
+      options: `source` and `skip` are used.
+      extensions: ends of the names of files, in lower case.
+      split_extensions: see `find_files`; the name of "eng.testa" is "eng.dev" then.
+
+    Raises:
+      DataError: there is no such file, or two have one name.
+    """
+    kinds = f"{', '.join((*extensions, *split_extensions))}, plain or with {' or '.join(PACKED)}"
     if folders.is_file(options.source):
-        stem, extension = stem_of(os.path.basename(options.source), extensions)
+        name = os.path.basename(options.source)
+        stem, extension = stem_of(name, extensions, split_extensions)
         if not extension:
             raise DataError(f"--source={options.source} ends in none of {kinds}")
-        return {split_of(stem) or split_in(stem) or "train": options.source}
+        return {stem: options.source}
     found = {}
     for name in inventory.names(options.source, options):
-        stem, extension = stem_of(name, extensions)
+        stem, extension = stem_of(name, extensions, split_extensions)
         path = os.path.join(options.source, name)
-        if not extension or folders.is_folder(path):
+        if not extension or is_document(name) or folders.is_folder(path):
             continue
         if stem in found:
             raise DataError(
@@ -144,17 +189,29 @@ def find_files(options: Options, extensions: tuple[str, ...]) -> dict[str, str]:
         found[stem] = path
     if not found:
         raise DataError(f"--source={options.source} has no file that ends in {kinds}")
-    return by_split(found, options)
+    return found
 
 
-def stem_of(name: str, extensions: tuple[str, ...]) -> tuple[str, str]:
+def is_document(name: str) -> bool:
+    """Whether a file such as README.txt or LICENSE describes the data."""
+    return bool(_DOCUMENT.fullmatch(name))
+
+
+def stem_of(
+    name: str,
+    extensions: tuple[str, ...],
+    split_extensions: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[str, str]:
     """Returns a file name without its extension, and that in lower case; "" for other files."""
     unpacked, _ = split_packed(name)
     lower = unpacked.lower()
     # The longest first: ".tar.txt" before ".txt".
-    for extension in sorted(extensions, key=len, reverse=True):
+    for extension in sorted((*extensions, *split_extensions), key=len, reverse=True):
         if lower.endswith(extension) and len(unpacked) > len(extension):
-            return unpacked[: len(unpacked) - len(extension)], extension
+            stem = unpacked[: len(unpacked) - len(extension)]
+            if extension in split_extensions:
+                stem = f"{stem}.{split_extensions[extension]}"
+            return stem, extension
     return unpacked, ""
 
 
@@ -175,7 +232,7 @@ def by_split(found: Mapping[str, str], options: Options) -> dict[str, str]:
             for stem, path in found.items()
             if path not in unknown
         )
-        example = os.path.basename(next(iter(found.values())))
+        example = os.path.basename(unknown[0])
         raise DataError(
             f"{where}: the name of {os.path.basename(unknown[0])} has no split"
             f"{f', while {understood}' if understood else ''}. Name the files of the splits with "

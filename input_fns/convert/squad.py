@@ -1,27 +1,26 @@
 """Questions about texts in the JSON of SQuAD 1.1 and 2.0.
 
-    SOURCE/train-v2.0.json   SOURCE/dev-v2.0.json.xz   ...
+    SOURCE/train-v2.0.json   SOURCE/dev-v2.0.json.xz   SOURCE/cmrc2018_test.json   ...
 
-A split is the part of the name before the first "-" or "."; "dev" is the split "validation".
+`split_names` says which names are splits.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
-import re
 from collections.abc import Sequence
 
 import numpy as np
 
-from common import folders
 from input_fns import DataError, squad_json
-from input_fns.convert.files import read_text
+from input_fns.convert.files import note, read_text
 from input_fns.convert.source import Options, RawDataset
-from input_fns.convert.split_names import split_names
+from input_fns.convert.split_names import by_split, find_files, is_split, named_files
+from input_fns.dataset_info import LeftOut
 from input_fns.squad_json import Question
 
-_FILE = re.compile(r"(?P<split>[^-.]+)(-.*)?\.json(\.gz|\.xz)?")
+_EXTENSIONS = (".json",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,27 +57,28 @@ def read(options: Options) -> RawDataset:
     Raises:
       DataError: there is no such file, two are of one split, or one is not JSON of SQuAD.
     """
-    paths: dict[str, str] = {}
-    for name in folders.names(options.source):
-        found = _FILE.fullmatch(name)
-        if not found:
-            continue
-        if found["split"] in paths:
+    left_out = LeftOut()
+    splits = {split: _read_split(path, left_out) for split, path in _split_files(options).items()}
+    return RawDataset(options.dataset, (), splits, left_out=left_out)
+
+
+def _split_files(options):
+    """Returns `{split: path}`; two versions of a split are refused."""
+    if options.split_files:
+        return find_files(options, _EXTENSIONS)
+    found: dict[str, str] = {}
+    for stem, path in named_files(options, _EXTENSIONS).items():
+        split, dash, _ = stem.partition("-")  # train-v2.0
+        name = split if dash and is_split(split) else stem
+        if name in found:
             raise DataError(
-                f"--source={options.source} has {os.path.basename(paths[found['split']])} and "
-                f"{name}, both of the split '{found['split']}': keep one of them in the folder"
+                f"--source={options.source} has {os.path.basename(found[name])} and "
+                f"{os.path.basename(path)}, both of the split '{name}': leave one out with --skip"
             )
-        paths[found["split"]] = os.path.join(options.source, name)
-    if not paths:
-        raise DataError(
-            f"--source={options.source} has no file such as train-v1.1.json or dev-v2.0.json.gz"
-        )
-    splits = split_names(paths, f"--source={options.source}")
-    return RawDataset(
-        options.dataset, (), {ours: _read_split(paths[name]) for ours, name in splits.items()}
-    )
+        found[name] = path
+    return by_split(found, options)
 
 
-def _read_split(path):
-    questions = squad_json.parse(read_text(path), path)
+def _read_split(path, left_out):
+    questions = squad_json.parse(read_text(path), path, left_out, note)
     return RawQuestions(path, questions, np.arange(len(questions)))

@@ -145,8 +145,8 @@ def _find_answer(question, tokens, windows):
     for text, start in question.answers:
         # Spaces may differ, as in google-research/bert.
         words = r"\s+".join(map(re.escape, text.split()))
-        found = re.compile(rf"\s*({words})").match(question.context, start)
-        if not words or not found:
+        found = re.compile(rf"\s*({words})").match(question.context, max(0, start))
+        if not words or not found or start < 0:
             problem = problem if problem == _IN_NO_WINDOW else _NOT_IN_CONTEXT
             continue
         # The tokens that overlap the answer.

@@ -1,7 +1,7 @@
 """Texts with labels in tables, one file for each split: SOURCE/train.tsv, SOURCE/dev.jsonl.gz, ...
 
-`tables` says which formats. A split other than "train" may have no labels: it can be predicted.
-Also the parts that other sources of text share.
+`tables` says which formats, `split_names` which names. A split other than "train" may have no
+labels: it can be predicted. Also the parts that other sources of text share.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from common import folders, strict_flags
-from common.names import is_line
+from common import strict_flags
+from common.names import is_line, normalized, one_number, sorted_labels
 from input_fns import DataError, dataset_info
 from input_fns.convert import tables, token_rows
-from input_fns.convert.files import PACKED
 from input_fns.convert.source import Options, RawDataset
-from input_fns.convert.split_names import is_split, split_names
+from input_fns.convert.split_names import rows_of_splits, split_in
+from input_fns.convert.tables import Places
 from input_fns.convert.token_rows import RawTexts
+from input_fns.dataset_info import LeftOut
 
 _LARGEST_SCORE = float(np.finfo(np.float32).max)
 CLASSIFICATION, REGRESSION = TASKS = ("classification", "regression")
@@ -51,7 +52,9 @@ class LabelledTable:
     def take(self, indices: Sequence[int], left_out: Mapping[str, int]) -> LabelledTable:
         """Returns these rows."""
         return LabelledTable(
-            [self.places[i] for i in indices],
+            self.places.take(indices)
+            if isinstance(self.places, Places)
+            else [self.places[i] for i in indices],
             tuple([side[i] for i in indices] for side in self.texts),
             None if self.labels is None else [self.labels[i] for i in indices],
             None if self.groups is None else self.groups[indices],
@@ -77,86 +80,76 @@ def read(options: Options) -> RawDataset:
         )
     if len(options.label_columns) > 1:
         raise DataError(f"--label_columns={','.join(options.label_columns)}: a text has one label")
-    found = {}
-    for stem, path in table_files(options.source).items():
-        table = tables.read(path, options.columns)
-        if options.split_column:
-            found.update(_by_column(table, options, found))
-            continue
-        labelled = _labelled(table, options)
-        if labelled.labels is None and stem == "train" and _stem(path) != "train":
-            stem = "test"  # texts to predict, alone
-        found[stem] = labelled
-    names = split_names(found, f"--source={options.source}")
-    splits = {ours: found[name] for ours, name in names.items()}
-    return to_dataset(options, splits, options.task, options.class_names)
+    if options.split_column and options.split_files:
+        raise DataError("--split_column and --split_files both name the splits: remove one")
+    options = dataclasses.replace(
+        options, class_names=tuple(normalized(name) for name in options.class_names)
+    )
+    left_out = LeftOut()
+    if options.split_column:
+        found = _by_column(options, left_out)
+    else:
+        found = {}
+        for split, path in tables.find_files(options).items():
+            table = _labelled(tables.read_with(options, path), options, left_out)
+            if table.labels is None and split == "train" and not _is_named_split(path, options):
+                split = "test"  # texts to predict, alone
+            found[split] = table
+    raw = to_dataset(options, found, options.task, options.class_names)
+    raw.left_out.update(left_out)
+    return raw
 
 
-def table_files(source: str) -> dict[str, str]:
-    """Returns `{stem: path}` of the tables in a folder, or of one file.
+def _is_named_split(path, options):
+    stem, _ = tables.split_name(os.path.basename(path))
+    return bool(options.split_files or split_in(stem))
 
-    One table alone is "train", unless its name is that of a split.
+
+def _labelled(table, options, left_out):
+    """Returns texts and labels of a table; rows without a text are left out and counted.
 
     Raises:
-      DataError: there is none, or two have the same stem.
+      DataError: a row of a table without labels has no text, or all rows.
     """
-    if folders.is_file(source):
-        if not tables.split_name(source)[1]:
-            raise DataError(
-                f"--source={source} ends in none of {', '.join(tables.EXTENSIONS)}, plain or with "
-                f"{' or '.join(PACKED)}"
-            )
-        return {_stem(source) if is_split(_stem(source)) else "train": source}
-    found = {}
-    for name in folders.names(source):
-        stem, extension = tables.split_name(name)
-        if extension and stem in found:
-            raise DataError(f"{source} has both {os.path.basename(found[stem])} and {name}")
-        if extension:
-            found[stem] = os.path.join(source, name)
-    if not found:
-        raise DataError(
-            f"--source={source} has no file that ends in {', '.join(tables.EXTENSIONS)}, plain or "
-            f"with {' or '.join(PACKED)}"
-        )
-    if len(found) == 1 and not is_split(*found):
-        return {"train": next(iter(found.values()))}
-    return found
-
-
-def _stem(path):
-    return tables.split_name(os.path.basename(path))[0]
-
-
-def _labelled(table, options, split=None):
-    """Returns texts and labels of a table, those of one split if `split` is given."""
     texts = tuple(table.column(name) for name in options.text_columns)
-    has_labels = options.label_columns and options.label_columns[0] in table.columns
-    labels = table.column(options.label_columns[0]) if has_labels else None
+    label = normalized(options.label_columns[0]) if options.label_columns else ""
+    labels = table.cleaned(label) if label and label in table.columns else None
     groups = None
     if options.group_column:
-        groups = np.array([str(value) for value in table.column(options.group_column)])
-    places = [table.where(row) for row in range(len(table.rows))]
-    whole = LabelledTable(places, texts, labels, groups, columns=table.columns)
-    for name, column in zip(options.text_columns, texts):
-        for place, text in zip(places, column):
-            if text is None or not text.strip():
-                raise DataError(f"{place}: no text in column '{name}'. Remove the row, or add text")
-    if split is None:
-        return whole
-    column = table.column(options.split_column)
-    return whole.take([i for i, value in enumerate(column) if value == split], {})
-
-
-def _by_column(table, options, before):
-    names = list(dict.fromkeys(table.column(options.split_column)))
-    for name in names:
-        if not name or name in before:
+        groups = np.array(table.cleaned(options.group_column), object)
+    whole = LabelledTable(table.places, texts, labels, groups, columns=table.columns)
+    empty = {
+        row: name
+        for name, column in zip(options.text_columns, texts)
+        for row, text in enumerate(column)
+        if text is None or not text.strip()
+    }
+    for row, name in empty.items():
+        if labels is None or not any(labels) or len(empty) == len(table.rows):
             raise DataError(
-                f"{table.path}, column '{options.split_column}': the split {name!a} is "
-                f"{'in another file, too' if name else 'empty'}"
+                f"{table.where(row)}: no text in column '{name}'. Remove the row, or add text"
             )
-    return {name: _labelled(table, options, name) for name in names}
+        left_out.add("rows without a text", table.where(row))
+    return without_rows(whole, dict.fromkeys(empty, "rows without a text")) if empty else whole
+
+
+def _by_column(options, left_out):
+    """Returns `{split: LabelledTable}` of the values of `split_column` in all tables."""
+    found, files = {}, tables.named_files(options)
+    for path in files.values():
+        table = tables.read_with(options, path)
+        where = f"{path}, column '{options.split_column}'"
+        values = table.cleaned(options.split_column)
+        for split, rows in rows_of_splits(values, where).items():
+            if split in found:
+                raise DataError(f"{where}: the split '{split}' is in another file, too")
+            part = dataclasses.replace(
+                table,
+                rows=[table.rows[i] for i in rows],
+                lines=[table.lines[i] for i in rows],
+            )
+            found[split] = _labelled(part, options, left_out)
+    return found
 
 
 def to_dataset(
@@ -184,8 +177,9 @@ def to_dataset(
             raise DataError(f"split '{name}' of --source={options.source} has no texts")
     train = tables_of.get("train")
     if train and train.labels is None:
+        given = "".join(f" in '{name}' (--label_columns)" for name in options.label_columns)
         raise DataError(
-            f"--source={options.source}: split 'train' has no labels; its columns are "
+            f"--source={options.source}: split 'train' has no labels{given}; its columns are "
             f"{tables.listed(train.columns)}. Name that of the labels with --label_columns"
         )
     known = class_names or (train.labels if train else ())
@@ -236,20 +230,16 @@ def _known_classes(options, tables_of):
 def _class_names(labelled):
     """Returns the labels of "train", sorted as numbers if all are."""
     split = "train" if "train" in labelled else next(iter(labelled))
-    found = sorted(set(filter(None, labelled[split].labels)))
-    for label in found:
-        integer, _, zeros = label.partition(".")
-        if zeros and not zeros.strip("0") and integer in found:
-            raise DataError(f"the labels '{integer}' and '{label}' of '{split}' are one number")
+    found = sorted_labels(filter(None, labelled[split].labels))
+    twice = one_number(found)
+    if twice:
+        raise DataError(f"the labels '{twice[0]}' and '{twice[1]}' of '{split}' are one number")
     if len(found) == 1 and all(labelled[split].labels):
         raise DataError(
             f"all texts of '{split}' have the label '{found[0][:60]}': a classifier needs two "
             "classes at least, which --class_names may name"
         )
-    try:
-        return sorted(found, key=strict_flags.to_float)
-    except ValueError:
-        return found
+    return found
 
 
 def _classes(table, class_names):
@@ -260,8 +250,6 @@ def _classes(table, class_names):
             raise DataError(f"{place}: no label. Remove the row, or the labels of the whole file")
         if not is_line(label):
             raise DataError(f"{place}: the label {label[:60]!a} has control characters")
-        if label != label.strip():
-            raise DataError(f"{place}: the label {label[:60]!a} begins or ends with a space")
         if label not in numbers:
             shown = ", ".join([*class_names[:10], *(["..."] if class_names[10:] else [])])
             raise DataError(

@@ -1,20 +1,19 @@
 """Text files in one folder for each class: SOURCE/train/CLASS/*.txt, SOURCE/test/CLASS/*.txt.
 
-Without folders of splits, SOURCE/CLASS/*.txt is "train".
+Without folders of splits, SOURCE/CLASS/*.txt is "train". Texts without classes, SOURCE/test/*.txt,
+can be predicted.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 
-from common import folders
-from common.names import printable
+from common.names import normalized, printable
 from input_fns import DataError
-from input_fns.convert import text_files
-from input_fns.convert.files import PACKED, read_text, split_packed
+from input_fns.convert import inventory, text_files
+from input_fns.convert.files import PACKED, read_text
 from input_fns.convert.source import Options, RawDataset
-from input_fns.convert.split_names import is_split, split_names
+from input_fns.convert.split_names import is_split, split_in, split_names, stem_of
 from input_fns.convert.text_files import CLASSIFICATION, LabelledTable
 
 
@@ -26,49 +25,78 @@ def read(options: Options) -> RawDataset:
         default: all, sorted.
 
     Raises:
-      DataError: there is no text, or a file is empty or not UTF-8.
+      DataError: there is no text, a class has none, or a file has another encoding.
     """
-    splits = [name for name in _folders(options.source) if is_split(name)]
-    names = split_names(splits, f"--source={options.source}")
-    places = {ours: os.path.join(options.source, name) for ours, name in names.items()}
-    places = places or {"train": options.source}
-    classes = options.class_names or sorted({c for path in places.values() for c in _folders(path)})
+    places = _split_folders(options)
+    subfolders = {path: inventory.subfolders(path, options) for path in places.values()}
+    # macOS decomposes names.
+    names = {normalized(name) for found in subfolders.values() for name in found}
+    classes = tuple(map(normalized, options.class_names)) or tuple(sorted(names))
     if len(classes) < 2:
         raise DataError(
             f"--source={options.source} should have a folder for each class, and has {len(classes)}"
         )
-    found = {ours: read_split(path, classes) for ours, path in places.items()}
-    return text_files.to_dataset(options, found, CLASSIFICATION, classes)
+    found, empty = {}, []
+    for split, path in places.items():
+        to_predict = split != "train" and not subfolders[path]
+        of_classes = {
+            name: [f for f in subfolders[path] if normalized(f) == name] or [name]
+            for name in classes
+        }
+        found[split] = _read_split(path, None if to_predict else of_classes, options, empty)
+    raw = text_files.to_dataset(options, found, CLASSIFICATION, classes)
+    for path in empty:
+        raw.left_out.add("files without a text", path)
+    return raw
 
 
-def _folders(path):
-    return [
-        name
-        for name in folders.names(path)
-        if not name.startswith(".") and folders.is_folder(os.path.join(path, name))
-    ]
+def _split_folders(options):
+    """Returns `{split: folder}`; --source is "train" if it has no folders of splits."""
+    found = inventory.subfolders(options.source, options)
+    splits = [name for name in found if is_split(name)]
+    if not splits and all(map(split_in, found)):  # 20news-bydate-train
+        splits = found
+    others = [name for name in found if name not in splits]
+    if splits and others:
+        raise DataError(
+            f"--source={options.source} has the folders {', '.join(splits)} of splits, and "
+            f"'{others[0]}', which is none. Leave it out with --skip"
+        )
+    names = split_names(splits, f"--source={options.source}")
+    found = {ours: os.path.join(options.source, name) for ours, name in names.items()}
+    return found or {"train": options.source}
 
 
-def read_split(path: str, classes: Sequence[str]) -> LabelledTable:
+def _read_split(path, folders_of, options, empty):
     """Returns the texts of PATH/CLASS/*.txt, plain, .gz or .xz, in the order of their names.
 
-    Raises:
-      DataError: a class has no text, or a file is empty or not UTF-8.
+    Args:
+      path: folder of the split.
+      folders_of: `{class: names of its folders}`; None for texts without classes, PATH/*.txt.
+      options: `encoding` and `skip` are used.
+      empty: receives the paths of files without a text. Texts to predict must have one.
     """
     places, texts, labels = [], [], []
-    for name in classes:
-        folder = os.path.join(path, name)
-        files = [f for f in folders.names(folder) if split_packed(f)[0].endswith(".txt")]
+    for name, below in {"": [""]}.items() if folders_of is None else folders_of.items():
+        files = [place for folder in below for place in _files(os.path.join(path, folder), options)]
+        for place in files:
+            text = read_text(place, options.encoding)
+            if text.strip():
+                places.append(printable(place))
+                texts.append(text)
+                labels.append(name)
+            elif folders_of is None:
+                raise DataError(f"{printable(place)}: no text. Remove the file, or add text")
+            else:
+                empty.append(place)
         if not files:
             raise DataError(
-                f"{printable(folder)} has no .txt file, plain or with {' or '.join(PACKED)}"
+                f"{printable(os.path.join(path, below[0]))} has no .txt file, plain or with "
+                f"{' or '.join(PACKED)}"
             )
-        for file in files:
-            place = os.path.join(folder, file)
-            text = read_text(place)
-            if not text.strip():
-                raise DataError(f"{printable(place)}: no text. Remove the file, or add text")
-            places.append(printable(place))
-            texts.append(text)
-            labels.append(name)
-    return LabelledTable(places, (texts,), labels)
+    return LabelledTable(places, (texts,), None if folders_of is None else labels)
+
+
+def _files(folder, options):
+    names = inventory.names(folder, options)
+    return [os.path.join(folder, name) for name in names if stem_of(name, (".txt",))[1]]

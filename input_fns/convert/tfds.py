@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from input_fns import DataError
 from input_fns.convert import decoded_images
-from input_fns.convert.image_files import to_row
+from input_fns.convert.image_files import of_one_range, to_row
 from input_fns.convert.source import Broken, Options, RawDataset, Row
 from input_fns.convert.split_names import split_names
 
@@ -28,10 +28,15 @@ class TfdsSplit:
 
     builder: Any
     split: str
-    labels: np.ndarray
+    labels: np.ndarray | None
     options: Options
     indices: np.ndarray
     groups: None = None
+
+    @property
+    def has_labels(self) -> bool:
+        """False if the split can only be predicted."""
+        return self.labels is not None
 
     @property
     def num_bytes(self) -> int:
@@ -47,9 +52,15 @@ class TfdsSplit:
     def take(self, indices: Sequence[int]) -> TfdsSplit:
         """Returns the split of these examples; they come in the order of the builder."""
         indices = np.sort(indices)
-        return dataclasses.replace(self, labels=self.labels[indices], indices=self.indices[indices])
+        labels = None if self.labels is None else self.labels[indices]
+        return dataclasses.replace(self, labels=labels, indices=self.indices[indices])
 
     def __iter__(self) -> Iterator[Row | Broken]:
+        channels = self.options.channels
+        for name, image in of_one_range(self._images()):
+            yield Broken(name, image) if isinstance(image, str) else to_row(image, channels, name)
+
+    def _images(self):
         size, channels = self.options.image_size, self.options.channels
         wanted = set(self.indices.tolist())
         for i, data in enumerate(_column(self.builder, self.split, "image")):
@@ -57,13 +68,16 @@ class TfdsSplit:
                 continue
             name = f"{self.split}[{i}]"
             try:
-                yield to_row(decoded_images.read(data, size, channels), channels, name)
+                image = decoded_images.read(data, size, channels, self.options.pixel_range)
+            except decoded_images.PixelRangeError as error:
+                raise decoded_images.named(error, name) from error
             except Exception as error:  # Pillow's decoders raise many types
-                yield Broken(name, str(error))
+                image = decoded_images.reason_of(error)
+            yield name, image
 
 
 def read(options: Options) -> RawDataset:
-    """Returns all splits with labels; downloads the data set if needed.
+    """Returns all splits, also those without labels; downloads the data set if needed.
 
     Args:
       options: `dataset` is "tfds:NAME", such as "tfds:cifar10"; `source` is the data_dir of
@@ -87,10 +101,9 @@ def read(options: Options) -> RawDataset:
     splits = {}
     for ours, name in split_names(builder.info.splits, options.dataset).items():
         labels = np.fromiter(_column(builder, name, "label"), np.int64)
-        if (labels == _UNLABELLED).all():
-            print(f"{ours}: skipped, its examples have no labels")
-            continue
-        splits[ours] = TfdsSplit(builder, name, labels, options, np.arange(len(labels)))
+        indices = np.arange(len(labels))
+        is_labelled = (labels != _UNLABELLED).any()
+        splits[ours] = TfdsSplit(builder, name, labels if is_labelled else None, options, indices)
     return RawDataset(options.dataset, tuple(features["label"].names), splits)
 
 

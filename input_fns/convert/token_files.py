@@ -2,31 +2,42 @@
 
 One file for each split: SOURCE/train.txt, SOURCE/dev.conll.gz, ..., or eng.train, eng.testa and
 eng.testb, as CoNLL 2002 and 2003 name train, validation and test. Columns are separated by tabs,
-or by spaces; lines that start with -DOCSTART- are skipped. The first token of a word has its tag,
-its other tokens, [CLS], [SEP] and padding -1.
+or by spaces; lines that start with -DOCSTART- are skipped, and so are comments, `# ...` before the
+first word of a sentence. A .conllu has the columns of CoNLL-U. The first token of a word has its
+tag, its other tokens, [CLS], [SEP] and padding -1.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
 from common import folders
-from common.names import is_line
+from common.names import is_line, normalized
 from input_fns import DataError
 from input_fns.convert import token_rows
-from input_fns.convert.files import PACKED, iterate_lines, split_packed
+from input_fns.convert.files import iterate_lines, split_packed
 from input_fns.convert.source import Options, RawDataset, Row
-from input_fns.convert.split_names import split_names
-from input_fns.dataset_info import Feature, WordPieceSplit
+from input_fns.convert.split_names import find_files, split_in, stem_of
+from input_fns.convert.tables import Places
+from input_fns.dataset_info import Feature, LeftOut, WordPieceSplit
 from input_fns.wordpiece import WordPieceTokenizer
 
-_EXTENSIONS = (".txt", ".conll", ".tsv", ".bio", ".iob", ".iob2")
+_CONLLU = ".conllu"
+_EXTENSIONS = (".txt", ".conll", ".tsv", ".bio", ".iob", ".iob2", ".annotated", _CONLLU)
 _CONLL = {".train": "train", ".testa": "dev", ".testb": "test"}
 _DOCUMENT = "-DOCSTART-"
+_CONLLU_COLUMNS = (
+    *("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc"),
+)
+# Numbers of words that are in no sentence as it is written, in CoNLL-U.
+_EXTRA_NUMBER = re.compile(r"\d+[-.]\d+")
+_COMMENTS = "comment lines"
+_EXTRA_WORDS = "multiword ranges (1-2) and empty nodes (1.1)"
 _NO_TAG = -1
 
 
@@ -42,22 +53,23 @@ class RawSentences:
 
     words: list[list[str]]
     tags: list[list[str]]
-    places: list[str]
+    places: Places
     labels: None = None
 
     @property
     def groups(self) -> np.ndarray:
         """Groups of equal sentences, which must stay in one split."""
         number_of: dict[tuple[str, ...], int] = {}
-        return np.array([number_of.setdefault(tuple(row), len(number_of)) for row in self.words])
+        numbers = (number_of.setdefault(tuple(row), len(number_of)) for row in self.words)
+        return np.fromiter(numbers, np.int64, len(self))
 
     def __len__(self) -> int:
         return len(self.words)
 
     def take(self, indices: Sequence[int]) -> RawSentences:
         """Returns the split of these sentences, in the order of the indices."""
-        lists = (self.words, self.tags, self.places)
-        return RawSentences(*([values[i] for i in indices] for values in lists))
+        lists = ([values[i] for i in indices] for values in (self.words, self.tags))
+        return RawSentences(*lists, self.places.take(indices))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,11 +118,10 @@ def read(options: Options) -> RawDataset:
     Raises:
       DataError: a file is missing, not UTF-8, or a line has another number of columns.
     """
-    found = {}
-    for stem, path in _files(options.source).items():
-        found[stem] = _read_file(path, options)
-    names = split_names(found, f"--source={options.source}")
-    splits = {ours: found[name] for ours, name in names.items()}
+    left_out = LeftOut()
+    splits = {
+        split: _Reader(path, options, left_out).read() for split, path in _files(options).items()
+    }
     first = splits.get("train") or next(iter(splits.values()))
     tags = tuple(sorted({tag for sentence in first.tags for tag in sentence}))
     if len(tags) < 2:
@@ -125,73 +136,124 @@ def read(options: Options) -> RawDataset:
         labels=("tag_ids",),
         properties={"num_tags": len(tags), "tag_names": list(tags)},
         wordpiece=token_rows.draft("token_classification", False, {}),
+        left_out=left_out,
     )
 
 
-def _files(source):
-    if folders.is_file(source):
-        return {"train": source}
-    found = {}
-    for name in folders.names(source):
-        stem, extension = os.path.splitext(split_packed(name)[0])
-        stem = _CONLL.get(extension, stem)
-        is_text = extension in (*_EXTENSIONS, *_CONLL)
-        if is_text and stem in found:
-            raise DataError(f"{source} has both {os.path.basename(found[stem])} and {name}")
-        if is_text:
-            found[stem] = os.path.join(source, name)
-    if not found:
-        raise DataError(
-            f"--source={source} has no file that ends in {', '.join(_EXTENSIONS)}, plain or with "
-            f"{' or '.join(PACKED)}"
-        )
-    return found
+def _files(options):
+    """Returns `{split: path}`."""
+    if folders.is_file(options.source):  # of any extension
+        name = os.path.basename(options.source)
+        return {split_in(stem_of(name, _EXTENSIONS, _CONLL)[0]) or "train": options.source}
+    return find_files(options, _EXTENSIONS, _CONLL)
 
 
-def _read_file(path, options):
-    words, tags, places, width = [[]], [[]], [], len(options.columns)
-    for number, line in enumerate(iterate_lines(path), start=1):
-        values = line.split("\t") if "\t" in line else [v for v in line.split(" ") if v]
-        if not line.strip() or values[0] == _DOCUMENT:
-            if words[-1]:
-                words.append([])
-                tags.append([])
-            continue
-        where = f"{path}, line {number}"
-        width = width or len(values)
-        if len(values) != width or width < 2:
+class _Reader:
+    """Reads the sentences of a file."""
+
+    def __init__(self, path: str, options: Options, left_out: LeftOut):
+        """Takes the path, `columns` and the flags that choose of them, and where to count."""
+        columns = tuple(map(normalized, options.columns))
+        word, tag = 0, -1
+        if not columns and split_packed(path)[0].lower().endswith(_CONLLU):
+            columns, word, tag = _CONLLU_COLUMNS, 1, 3
+        self._word = _index(options.text_columns, columns, "text_columns", word)
+        self._tag = _index(options.label_columns, columns, "label_columns", tag)
+        self._path, self._encoding, self._left_out = path, options.encoding, left_out
+        self._width = len(columns)
+        self._has_columns = bool(columns)
+
+    def read(self) -> RawSentences:
+        """Returns the sentences.
+
+        Raises:
+          DataError: a line has another number of columns, or the word or the tag is not text.
+        """
+        tags_of_words = self._look_at_words()
+        words, tags, lines, numbered = [[]], [[]], [], True
+        known: dict[str, str] = {}  # one object for equal words
+        for number, line in enumerate(iterate_lines(self._path, self._encoding), start=1):
+            values = _values(line)
+            if not values or values[0] == _DOCUMENT:
+                if words[-1]:
+                    words.append([])
+                    tags.append([])
+                continue
+            where = f"{self._path}, line {number}"
+            if not words[-1] and self._is_comment(line, values, tags_of_words):
+                self._left_out.add(_COMMENTS, where)
+                continue
+            word, tag = self._word_and_tag(values, where)
+            if self._word != 0 and _EXTRA_NUMBER.fullmatch(values[0]):
+                self._left_out.add(_EXTRA_WORDS, where)
+                continue
+            if not words[-1]:
+                lines.append(number)
+            words[-1].append(known.setdefault(word, word))
+            tags[-1].append(known.setdefault(tag, tag))
+            numbered = numbered and word == str(len(words[-1]))
+        if not words[-1]:
+            words.pop()
+            tags.pop()
+        if not words:
+            raise DataError(f"{self._path} has no words")
+        if numbered and len(words) > 1 and not self._has_columns:
             raise DataError(
-                f"{where}: {len(values)} columns instead of {max(2, width)}: a word and its tag, "
-                "separated by a space or a tab, are needed"
+                f"{self._path}: the first column numbers the words. Name the columns, such as "
+                "--columns=id,word,tag --text_columns=word --label_columns=tag"
             )
-        word = values[_index(options, "text_columns", 0)]
-        tag = values[_index(options, "label_columns", -1)]
+        return RawSentences(words, tags, Places(f"{self._path}, line ", np.array(lines)))
+
+    def _look_at_words(self):
+        """Sets the number of columns; returns the tags of lines that cannot be comments."""
+        tags, is_inside = set(), False
+        for line in iterate_lines(self._path, self._encoding):
+            values = _values(line)
+            if not values or values[0] == _DOCUMENT:
+                is_inside = False
+            elif is_inside or not line.startswith("#"):
+                self._width, is_inside = self._width or len(values), True
+                if len(values) == self._width:
+                    tags.add(values[self._tag])
+        return tags
+
+    def _is_comment(self, line, values, tags_of_words):
+        """Whether the first line of a sentence is a comment, and not the word "#" with a tag."""
+        if not line.startswith("#"):
+            return False
+        if len(values) != self._width:
+            return True
+        return values[0] == "#" and values[self._tag] not in tags_of_words
+
+    def _word_and_tag(self, values, where):
+        if len(values) != self._width or self._width < 2:
+            raise DataError(
+                f"{where}: {len(values)} columns instead of {max(2, self._width)}: a word and its "
+                "tag, separated by a space or a tab, are needed"
+            )
+        word, tag = values[self._word], values[self._tag]
         if not word.strip() or not tag.strip():
             raise DataError(f"{where}: {'the tag' if word.strip() else 'the word'} is empty")
         if not is_line(tag):
             raise DataError(f"{where}: the tag {tag!a} has control characters")
-        if not words[-1]:
-            places.append(where)
-        words[-1].append(word)
-        tags[-1].append(tag)
-    if not words[-1]:
-        words.pop()
-        tags.pop()
-    if not words:
-        raise DataError(f"{path} has no words")
-    return RawSentences(words, tags, places)
+        return word, normalized(tag)
 
 
-def _index(options, flag, default):
+def _values(line):
+    """Returns the values of a line; [] if it is blank."""
+    if not line.strip():
+        return []
+    return line.split("\t") if "\t" in line else [value for value in line.split(" ") if value]
+
+
+def _index(names, columns, flag, default):
     """Returns the column that a flag names."""
-    names = getattr(options, flag)
     if not names:
         return default
-    if len(names) != 1 or names[0] not in options.columns:
-        raise DataError(
-            f"--{flag}={','.join(names)} must be one of --columns={','.join(options.columns)}"
-        )
-    return options.columns.index(names[0])
+    name = normalized(names[0])
+    if len(names) != 1 or name not in columns:
+        raise DataError(f"--{flag}={','.join(names)} must be one of --columns={','.join(columns)}")
+    return columns.index(name)
 
 
 def encode(

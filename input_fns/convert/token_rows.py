@@ -48,7 +48,8 @@ class RawTexts:
         if self.group_of is not None:
             return self.group_of
         number_of: dict[tuple[str, ...], int] = {}
-        return np.array([number_of.setdefault(row, len(number_of)) for row in zip(*self.texts)])
+        numbers = (number_of.setdefault(row, len(number_of)) for row in zip(*self.texts))
+        return np.fromiter(numbers, np.int64, len(self))
 
     def __len__(self) -> int:
         return len(self.texts[0])

@@ -1,6 +1,6 @@
 """Questions of TREC (Li and Roth 2002) with six classes.
 
-train_5500.label, TREC_10.label    "DESC:manner How did ..."; Latin-1, as published
+train_5500.label, TREC_10.label    "DESC:manner How did ..."; published in Latin-1
 TREC.train.all, TREC.test.all      "0 How did ..."; UTF-8
 """
 
@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 
-from common import folders
 from input_fns import DataError
-from input_fns.convert import files, text_files
+from input_fns.convert import files, inventory, text_files
 from input_fns.convert.source import Options, RawDataset
 from input_fns.convert.text_files import CLASSIFICATION, LabelledTable
 
@@ -29,7 +28,7 @@ def read(options: Options) -> RawDataset:
     Raises:
       DataError: a file is missing, or a line has no class or no text.
     """
-    present, splits = folders.names(options.source), {}
+    present, splits = inventory.names(options.source, options), {}
     for split, names in _FILES.items():
         found = [name for name in present if files.split_packed(name)[0] in names]
         if len(found) != 1:
@@ -37,16 +36,15 @@ def read(options: Options) -> RawDataset:
                 f"--source={options.source} has {' and '.join(found) or 'no file'} for '{split}'; "
                 f"one is needed: {' or '.join(names)}"
             )
-        splits[split] = _read_file(os.path.join(options.source, found[0]))
+        splits[split] = _read_file(os.path.join(options.source, found[0]), options.encoding)
     return text_files.to_dataset(options, splits, CLASSIFICATION, _CLASSES, _NAMES)
 
 
-def _read_file(path):
+def _read_file(path, encoding):
     is_published = files.split_packed(path)[0].endswith(".label")
-    lines = files.read_bytes(path).decode("latin-1").split("\n")
     places, texts, labels = [], [], []
-    for number, line in enumerate(lines if lines[-1] else lines[:-1], start=1):
-        label, _, text = line.rstrip("\r").partition(" ")
+    for number, line in enumerate(files.iterate_lines(path, encoding), start=1):
+        label, _, text = line.partition(" ")
         place = f"{path}, line {number}"
         if not text.strip():
             raise DataError(f"{place}: {line[:60]!a} is not a class, a space and a question")

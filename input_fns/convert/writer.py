@@ -29,6 +29,7 @@ _LARGEST_SHARD_BYTES = 100 * 2**20
 _MAX_SHARDS = 100
 # Per example: keys and lengths of the Example, length and checksums of the record.
 _OVERHEAD_BYTES = 64
+_CHANGED = "A file of --source may have changed while it was read: prepare the data again"
 # Files of this module: shards, their temporary files (old and new names), and other files.
 _OURS = re.compile(
     r".+-\d{5}-of-\d{5}-[0-9a-f]{8}\.tfrecord"
@@ -210,6 +211,11 @@ class _SplitWriter:
                 f"{self.name}: shard {i + 1}/{len(self._bounds) - 1}, {end}/{len(self._split)} "
                 f"examples, {rate:,.0f}/s, {(len(self._split) - end) / rate:.0f} s to go"
             )
+        if next(self._rows, None) is not None:
+            raise DataError(
+                f"split '{self.name}' of {self._raw.name} yields more examples than the "
+                f"{len(self._split)} that it has. {_CHANGED}"
+            )
         for line in self.counts.lines() if self.counts else ():
             self._progress(f"{self.name}: {line}")
         if not self._contents:
@@ -225,7 +231,13 @@ class _SplitWriter:
             tf.io.gfile.remove(path)
 
     def _records(self, begin, end):
-        for number, row in zip(range(begin, end), self._rows):
+        for number in range(begin, end):
+            row = next(self._rows, None)
+            if row is None:
+                raise DataError(
+                    f"split '{self.name}' of {self._raw.name} yields {number} examples instead of "
+                    f"the {len(self._split)} that it has. {_CHANGED}"
+                )
             if isinstance(row, Broken):
                 self._broken.append((row.name, row.reason))
                 continue

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from input_fns import DataError, characters, dataset_info
-from input_fns.convert import writer
+from input_fns.convert import recordings, writer
 from tests import audio_data
 
 SHORT = {"sample_rate": 8000, "max_seconds": 0.3, "validation_fraction": 0.0}
@@ -75,7 +75,7 @@ def test_broken_recordings_are_listed_by_name(folder, tmp_path):
         "empty.wav": "it is empty",
         "silent.wav": "it is silent: all samples are equal",
         "long.wav": "it has 0.30 s, above --max_seconds=0.3",
-        "text.wav": "it is not a WAV file",
+        "text.wav": "it is not a WAV file: it begins with b'text'",
         "nan.wav": "a sample is NaN or infinite",
     }
     assert data.splits["train"].num_examples == 10
@@ -94,9 +94,110 @@ def test_the_lists_of_speech_commands_make_splits(read, folder):
     }
     (path,) = raw.splits["test"].paths
     assert path == os.path.join(folder, "low", "0.wav")
+
+
+def test_lists_of_other_systems_and_missing_recordings(read, folder):
+    (folder / "testing_list.txt").write_text("low\\0.wav\r\nlow/99.wav\n\n")
+    raw = read("audio_folder", source=folder, **SHORT)
+    (path,) = raw.splits["test"].paths
+    assert path == os.path.join(folder, "low", "0.wav")
+    assert raw.left_out.counts == {"entries of lists whose recording is missing": 1}
+    assert raw.left_out.names["entries of lists whose recording is missing"] == [
+        "testing_list.txt, line 2 (low/99.wav)"
+    ]
     (folder / "testing_list.txt").write_text("low/99.wav\n")
-    with pytest.raises(DataError, match=r"testing_list.txt, line 1: no recording 'low/99.wav'"):
+    with pytest.raises(DataError, match=r"none of its 1 recordings is below .* line 1 \("):
         read("audio_folder", source=folder, **SHORT)
+
+
+def test_lists_name_classes_that_are_not_chosen(read, folder):
+    (folder / "mid").mkdir()
+    (folder / "mid" / "0.wav").write_bytes(audio_data.wav(audio_data.tone(440)))
+    (folder / "testing_list.txt").write_text("low/0.wav\nmid/0.wav\n")
+    raw = read("audio_folder", source=folder, class_names=("low", "high"), **SHORT)
+    assert raw.class_names == ("low", "high")
+    assert raw.splits["test"].labels.tolist() == [0]
+    assert sorted(raw.splits["train"].labels) == [0] * 4 + [1] * 5
+    assert raw.left_out.counts == {"files of classes that --class_names does not name": 1}
+
+
+def test_a_split_without_classes_can_be_predicted(tmp_path):
+    audio_data.write_folder(tmp_path / "raw" / "train", 11)
+    (tmp_path / "raw" / "test").mkdir()
+    (tmp_path / "raw" / "test" / "x.wav").write_bytes(audio_data.wav(audio_data.tone(440)))
+    data = audio_data.prepare("audio_folder", tmp_path / "raw", tmp_path / "data")
+    assert data.splits["train"].has_labels
+    assert not data.splits["test"].has_labels
+    assert data.splits["test"].num_examples == 1
+
+
+def test_other_formats_are_counted_or_read(tmp_path, read, monkeypatch):
+    audio_data.write_folder(tmp_path, 3)
+    for name in ("a.mp3", "b.m4a"):
+        (tmp_path / "low" / name).write_bytes(b"x")
+    monkeypatch.setattr(recordings, "EXTENSIONS", (".wav",))
+    counts = read("audio_folder", source=tmp_path, **SHORT).left_out.counts
+    assert counts == {
+        ".mp3 files that are not used (pip install '.[audio]' to read recordings)": 1,
+        ".m4a files that are not used (convert them, such as with ffmpeg -i OLD NEW.wav)": 1,
+    }
+
+
+def write_csv(folder, lines, names):
+    """Writes recordings and a table of them; returns the options that read them."""
+    for i, name in enumerate(names):
+        path = folder / "audio" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(audio_data.wav(audio_data.tone(300 + 50 * i)))
+    (folder / "meta.csv").write_text("\n".join(lines) + "\n")
+    return {"source": folder / "audio", "csv": str(folder / "meta.csv"), **SHORT}
+
+
+def test_esc_50(tmp_path, read):
+    lines = [
+        "filename,fold,target,category,esc10,src_file,take",
+        "1-17-A-0.wav,1,0,dog,True,100032,A",
+        "5-99-A-36.wav,5,36,rain,False,100032,A",
+    ]
+    options = write_csv(tmp_path, lines, ["1-17-A-0.wav", "5-99-A-36.wav"])
+    with pytest.raises(DataError, match=r"exactly one of the label columns .* --label_columns"):
+        read("audio_csv", **options)
+    raw = read("audio_csv", label_columns=("category",), group_column="src_file", **options)
+    assert raw.class_names == ("dog", "rain")
+    assert raw.splits["train"].groups.tolist() == ["100032", "100032"]
+
+
+def test_urban_sound_names_are_found_in_the_folders_of_folds(tmp_path, read, rows):
+    lines = [
+        "slice_file_name,fsID,start,end,salience,fold,classID,class",
+        "7-0.wav,7,0,4,1,1,10,siren",
+        "8-0.wav,8,1,5,1,2,9,drilling",
+    ]
+    options = write_csv(tmp_path, lines, ["fold1/7-0.wav", "fold2/8-0.wav"])
+    raw = read("audio_csv", label_columns=("class",), group_column="fold", **options)
+    good, _ = rows(raw.splits["train"])
+    assert sorted(row.name for row in good) == ["fold1/7-0.wav", "fold2/8-0.wav"]
+    labels = {
+        os.path.basename(p): i
+        for p, i in zip(raw.splits["train"].paths, raw.splits["train"].labels)
+    }
+    assert labels == {"7-0.wav": 1, "8-0.wav": 0}
+
+
+def test_recordings_in_a_table_with_one_column_a_class_and_splits(tmp_path, read):
+    lines = ["fname,cat,dog,part", "a,1,0,train", "b,False,True,train", "c,0,1,Test"]
+    options = write_csv(tmp_path, lines, ["a.wav", "b.wav", "c.wav"])
+    raw = read("audio_csv", split_column="part", audio_column="fname", **options)
+    assert raw.class_names == ("cat", "dog")
+    assert raw.splits["test"].labels.tolist() == [1]
+    (tmp_path / "meta.csv").write_text("fname,kind\nx,cat\n")
+    with pytest.raises(DataError, match=r"line 2: no recording 'x' .*--audio_column"):
+        read("audio_csv", **options)
+
+
+def test_fsdd_is_in_a_folder_of_the_repository(read, fsdd):
+    with pytest.raises(DataError, match=r"try --source=.*/recordings"):
+        read("fsdd", source=fsdd.parent, **SHORT)
 
 
 def test_fsdd_has_its_official_split(read, fsdd):
@@ -148,7 +249,7 @@ def test_a_vocabulary_is_reused(tmp_path, read):
 
 @pytest.mark.parametrize(
     "path",
-    ["/etc/passwd", "../a.wav", "x/../../a.wav", "gs://bucket/a.wav", "..", ".", "a\0.wav"],
+    ["/etc/passwd", "../b.wav", "x/../../b.wav", "gs://bucket/b.wav", "..", ".", "a\0.wav"],
 )
 def test_a_path_outside_of_the_folder_is_an_error(tmp_path, read, path):
     source = manifest(tmp_path / "raw", [{"path": path, "text": "a"}])
@@ -188,13 +289,195 @@ def test_a_csv_is_a_manifest(tmp_path, read):
     assert raw.splits["train"].tokens.shape == (1, 7)
 
 
+@pytest.mark.parametrize(
+    "path",
+    ["x\\b c.WAV", "x/b c", "x/b%20c.wav", "/data/x/b c.wav", "D:\\x\\b c.wav", "../../x/b c.wav"],
+)
+def test_a_recording_is_found_below_the_folder(tmp_path, read, path):
+    source = manifest(tmp_path / "raw", [{"path": path, "text": "a"}, {"path": "a", "text": "b"}])
+    (source / "x").mkdir()
+    (source / "x" / "b c.wav").write_bytes(audio_data.wav(audio_data.tone(440)))
+    raw = read("speech_manifest", source=source, validation_fraction=0.0)
+    found = [os.path.relpath(path, source) for path in raw.splits["train"].paths]
+    assert sorted(found) == ["a.wav", "x/b c.wav"]
+
+
+def test_two_paths_that_lead_out_are_not_one_recording(tmp_path, read):
+    rows = [{"path": f"/data/{speaker}/a.wav", "text": "a"} for speaker in ("ann", "bob")]
+    source = manifest(tmp_path / "raw", rows)
+    with pytest.raises(DataError, match=r"line 2: '/data/bob/a.wav' and '/data/ann/a.wav'"):
+        read("speech_manifest", source=source, **SHORT)
+
+
+# Rows of other corpora: file name, lines, flags, texts.
+CORPORA = {
+    "NeMo": (
+        "train_manifest.json",
+        ['{"audio_filepath": "wavs/a.wav", "duration": 0.2, "text": "x"}'],
+        {},
+    ),
+    "LJSpeech": (
+        "metadata.csv",
+        ['a|"Printing," it says|x'],
+        {"columns": ("path", "raw", "text"), "delimiter": "|", "audio_folder": "wavs"},
+    ),
+    "Common Voice": (
+        "train.tsv",
+        ["client_id\tpath\tsentence\tup_votes", "7\ta.wav\tX\t2"],
+        {"audio_folder": "wavs", "group_column": "client_id"},
+    ),
+    "Hugging Face": ("metadata.csv", ["file_name,transcription", "wavs/a.wav,x"], {}),
+    "a list": ("train.json", ['[{"path": "wavs\\\\a.wav", "sentence": "x"}]'], {}),
+    "semicolons": ("train.csv", ["Audio File;Text", "wavs/a.wav;x"], {"delimiter": ";"}),
+    "own columns": (
+        "train.csv",
+        ["sound,said,text", "wavs/a.wav,x,7"],
+        {"audio_column": "sound", "text_columns": ("said",)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CORPORA)
+def test_tables_of_other_corpora(tmp_path, read, rows, name):
+    file_name, lines, flags = CORPORA[name]
+    (tmp_path / "wavs").mkdir()
+    (tmp_path / "wavs" / "a.wav").write_bytes(audio_data.wav(audio_data.tone(440)))
+    (tmp_path / file_name).write_text("\n".join(lines) + "\n")
+    raw = read("speech_manifest", source=tmp_path, **{**SHORT, **flags})
+    (row,), broken = rows(raw.splits["train"])
+    assert not broken
+    assert row.name == "wavs/a.wav"
+    assert raw.files[raw.audio.vocabulary] == b"x\n"
+
+
+def test_segments_are_parts_of_recordings(tmp_path, read, rows):
+    samples = np.random.default_rng(0).integers(-(2**15), 2**15, 4000)
+    lines = [("0", "0.1"), ("0.1", "0.25"), ("0.3", ""), ("0", "0.45"), ("0.4", "0.3"), ("9", "1")]
+    table = "audio_filepath,offset,duration,text\n" + "".join(
+        f"a.wav,{begin},{seconds},x\n" for begin, seconds in lines
+    )
+    (tmp_path / "train.csv").write_text(table)
+    (tmp_path / "a.wav").write_bytes(audio_data.wav(samples / 2**15))
+    raw = read("speech_manifest", source=tmp_path, **{**SHORT, "max_seconds": 0.5})
+    good, broken = rows(raw.splits["train"])
+    found = {
+        row.name: np.frombuffer(row.values["waveform"], "<i2")[
+            : np.frombuffer(row.values["num_samples"], "<i4")[0]
+        ]
+        for row in good
+    }
+    expected = {
+        "a.wav[0:0.1]": samples[:800],
+        "a.wav[0.1:0.35]": samples[800:2800],
+        "a.wav[0.3:]": samples[2400:],
+        "a.wav[0:0.45]": samples,  # rounded: less than 0.1 s is left
+    }
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name], values)
+    assert {row.name.partition("a.wav")[2]: row.reason for row in broken} == {
+        "[0.4:0.7]": "the segment from 0.4 to 0.7 s is not in the recording of 0.5 s",
+        "[9:10]": "the segment from 9 to 10 s is not in the recording of 0.5 s",
+    }
+
+
+@pytest.mark.parametrize("value", ["-1", "nan", "1:20", "inf"])
+def test_an_invalid_offset_is_an_error(tmp_path, read, value):
+    source = manifest(tmp_path / "raw", [{"path": "a.wav", "offset": value, "text": "x"}])
+    with pytest.raises(DataError, match=f"line 1: offset '{value}' is not a number of seconds"):
+        read("speech_manifest", source=source, **SHORT)
+
+
+def test_parts_in_another_form_are_an_error(tmp_path, read):
+    rows = [{"path": "a.wav", "start": i, "text": "x"} for i in range(2)]
+    source = manifest(tmp_path / "raw", rows)
+    with pytest.raises(DataError, match=r"line 2: .* and a column 'start'. Write parts of"):
+        read("speech_manifest", source=source, **SHORT)
+    manifest(source, rows[:1])
+    assert len(read("speech_manifest", source=source, **SHORT).splits["train"]) == 1
+
+
+def test_two_candidates_for_a_column_name_the_flag(tmp_path, read):
+    row = {"path": "a.wav", "sentence": "a", "transcription": "b", "file": "a.wav"}
+    source = manifest(tmp_path / "raw", [row])
+    with pytest.raises(DataError, match=r"'sentence' and 'transcription': choose .*--text_columns"):
+        read("speech_manifest", source=source, **SHORT)
+    with pytest.raises(DataError, match=r"'path' and 'file': choose one with --audio_column"):
+        read("speech_manifest", source=source, text_columns=("sentence",), **SHORT)
+    with pytest.raises(DataError, match=r"no column 'x' \(--audio_column\); it has: path"):
+        read(
+            "speech_manifest", source=source, audio_column="x", text_columns=("sentence",), **SHORT
+        )
+
+
+def test_a_release_of_common_voice_is_read_as_its_errors_say(tmp_path, read):
+    (tmp_path / "clips").mkdir()
+    header = "client_id\tpath\tsentence\n"
+    for number, name in enumerate(["train", "dev", "test", "validated", "other", "reported"]):
+        line = f"{number}\t{number}.wav\tab\n"
+        (tmp_path / f"{name}.tsv").write_text(header + line)
+        content = audio_data.wav(audio_data.tone(440))
+        (tmp_path / "clips" / f"{number}.wav").write_bytes(content)
+    (tmp_path / "LICENSE").write_text("CC0\n")
+    with pytest.raises(DataError, match=r"other.tsv has no split, while .*--split_files=.*--skip"):
+        read("speech_manifest", source=tmp_path, **SHORT)
+    flags = {**SHORT, "split_files": ("train=train.tsv", "dev=dev.tsv", "test=test.tsv")}
+    with pytest.raises(DataError, match=r"'0.wav' is not in .* clips/, set --audio_folder=clips"):
+        read("speech_manifest", source=tmp_path, **flags)
+    flags.update(audio_folder="clips", group_column="client_id")
+    del flags["validation_fraction"]
+    raw = read("speech_manifest", source=tmp_path, **flags)
+    assert {name: len(split) for name, split in raw.splits.items()} == {
+        "train": 1,
+        "validation": 1,
+        "test": 1,
+    }
+    assert raw.left_out.counts == {
+        ".tsv files that are not used": 3,
+        ".wav files that are not used": 3,
+        "files without an extension that are not used": 1,
+    }
+    (tmp_path / "test.tsv").write_text(header + "0\t3.wav\tab\n")
+    with pytest.raises(DataError, match="the group '0' of --group_column=client_id is in 'train'"):
+        read("speech_manifest", source=tmp_path, **flags)
+
+
+def test_rows_that_are_no_examples_are_counted(tmp_path, read):
+    texts = ["ab", "", "a\x07", "b a"]
+    source = manifest(tmp_path / "raw", [{"path": "a.wav", "text": text} for text in texts])
+    (source / "b.wav").write_bytes(audio_data.wav(audio_data.tone(440)))
+    manifest(source, [{"path": "b.wav", "text": t} for t in ("a", "b", "\u00e9")], "test.jsonl")
+    raw = read("speech_manifest", source=source, **SHORT)
+    assert {name: len(split) for name, split in raw.splits.items()} == {"train": 2, "test": 2}
+    assert raw.splits["test"].tokens.tolist() == [[2, 0, 0], [3, 0, 0]]
+    assert raw.left_out.counts == {
+        "rows with no text": 1,
+        "rows with control characters in the text": 1,
+        "rows whose text has a character that is not in the vocabulary": 1,
+    }
+    (name,) = raw.left_out.names["rows with no text"]
+    assert name.endswith("train.jsonl, line 2")
+
+
+def test_a_column_of_splits(tmp_path, read):
+    for name in "abc":
+        (tmp_path / f"{name}.wav").write_bytes(audio_data.wav(audio_data.tone(440)))
+    (tmp_path / "all.csv").write_text("file,text,part\na.wav,x,Train\nb.wav,x,dev\nc.wav,x,test\n")
+    raw = read("speech_manifest", source=tmp_path, split_column="part", sample_rate=8000)
+    assert {name: len(split) for name, split in raw.splits.items()} == {
+        "train": 1,
+        "validation": 1,
+        "test": 1,
+    }
+
+
 def test_a_missing_recording_is_listed(tmp_path):
     rows = [{"path": "a.wav", "text": "a"}, {"path": "b.wav", "text": "b"}]
     source = manifest(tmp_path / "raw", rows)
     data = audio_data.prepare("speech_manifest", source, tmp_path / "data", validation_fraction=0.0)
     ((path, reason),) = data.splits["train"].broken
     assert path.endswith("b.wav")
-    assert "No such file" in reason
+    assert reason == "it is missing"
 
 
 def test_the_metadata_survive_a_file(tmp_path, read):

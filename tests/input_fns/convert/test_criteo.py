@@ -4,9 +4,11 @@ import gzip
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from input_fns import DataError, convert, dataset_info, inspection
-from input_fns.convert import criteo
+from input_fns.clicks_pipeline import ClicksPipeline
+from input_fns.convert import criteo, writer
 from input_fns.convert.source import Options
 from tests import clicks_data
 
@@ -101,3 +103,61 @@ def test_invalid_metadata(tmp_path):
     )
     with pytest.raises(DataError, match="vocabulary_rows must be below"):
         dataset_info.read(str(tmp_path / "data"))
+
+
+def test_a_test_without_labels_can_only_be_predicted(tmp_path):
+    rows = [row(i % 2, [str(i)], ["0000000A"]) for i in range(28)]
+    (tmp_path / "train.txt").write_text("\n".join(rows))
+    (tmp_path / "test.txt").write_text("\n".join(text.split("\t", 1)[1] for text in rows[5:8]))
+    (tmp_path / "readme.txt").write_text("License\n")
+    raw = read(tmp_path)
+    assert {name: len(split) for name, split in raw.splits.items()} == {
+        "train": 26,
+        "validation": 2,
+        "test": 3,
+    }
+    assert raw.splits["test"].labels is None
+    assert not raw.splits["test"].has_labels
+    found = values(raw.splits["test"], "numbers", "<f4")[:, 0]
+    np.testing.assert_allclose(found, np.log1p([5, 6, 7]), rtol=1e-6)
+    assert raw.left_out.counts == {"files whose rows do not have 40 values": 1}
+    writer.write(raw, str(tmp_path / "data"))
+    data = dataset_info.load(str(tmp_path / "data"), "criteo")
+    assert not data.splits["test"].has_labels
+    assert not inspection.inspect(data, "test").problems
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (row(), "test.txt, line 2: 40 values instead of 39: the first row has no label"),
+        ("\t" * 37, "test.txt, line 2: 38 values instead of 39"),
+        ("x" + "\t" * 38, "test.txt, line 2: I1 'x' is not an integer"),
+    ],
+)
+def test_invalid_rows_without_labels(tmp_path, line, message):
+    (tmp_path / "train.txt").write_text("\n".join([row()] * 28))
+    (tmp_path / "test.txt").write_text("\t" * 38 + f"\n{line}\n")
+    with pytest.raises(DataError, match=message):
+        read(tmp_path)
+
+
+def test_capitals_are_the_same_value_in_training_and_serving(tmp_path):
+    found = [row(i % 2, ["3.0"], ["ABCDEF01" if i % 3 else "abcdef01"]) for i in range(28)]
+    data = clicks_data.prepare(tmp_path / "raw", found, tmp_path / "data", min_frequency=28 - 4)
+    content = (tmp_path / "data" / data.clicks.vocabulary).read_text()
+    assert content.startswith("C1\t\nC1\tabcdef01\nC2\t\n")
+    asked = [["ABCDEF01", *[""] * 25], ["abcdef01", *[""] * 25]]
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        rows_of = ClicksPipeline(data).find_rows(tf.constant(asked))
+        session.run(tf.compat.v1.tables_initializer())
+        assert session.run(rows_of)[:, 0].tolist() == [1, 1]
+
+
+def test_files_are_named_by_a_flag(tmp_path):
+    (tmp_path / "monday.txt").write_text("\n".join([row()] * 28))
+    (tmp_path / "sunday.txt").write_text("\n".join([row()] * 3))
+    with pytest.raises(DataError, match=r"monday.txt has no split.*--split_files=train="):
+        read(tmp_path)
+    raw = read(tmp_path, split_files=("train=monday.txt", "test=sunday.txt"))
+    assert {name: len(split) for name, split in raw.splits.items()} == {"train": 28, "test": 3}

@@ -10,7 +10,7 @@ from PIL import Image
 
 from input_fns import DataError, dataset_info, record_pipeline
 from input_fns.convert import custom, writer
-from input_fns.convert.source import Options, RawDataset
+from input_fns.convert.source import Broken, Options, RawDataset
 from models.model import ModelError
 from tests.marks import slow
 
@@ -342,3 +342,41 @@ def test_a_converter_and_a_model_are_enough(
     evaluated = result(tmp_path / "run", 4)["eval"]
     assert evaluated["examples"] == 7
     assert evaluated["mae"] > 0
+
+
+class Lazy:
+    """A sequence that reads its examples when they are indexed, and counts that."""
+
+    def __init__(self, size, has_class):
+        self.reads, self._has_class = [0] * size, has_class
+
+    def __len__(self):
+        return len(self.reads)
+
+    def __getitem__(self, i):
+        self.reads[i] += 1
+        if i == 3:
+            raise FileNotFoundError("no file 3")
+        return {"x": np.float32(i), **({"label": i % 2} if self._has_class else {})}
+
+
+@pytest.mark.parametrize("class_names", [(), ("even", "odd")])
+def test_each_example_is_read_once(class_names, tmp_path):
+    examples = Lazy(47, bool(class_names))
+    raw = RawDataset(
+        "numbers", class_names, {"train": examples, "test": Lazy(3, bool(class_names))}
+    )
+    read = custom.read(lambda source: raw, Options("m:f"))
+    split = read.splits["train"]
+    order = np.random.default_rng(0).permutation(47)
+    split = split.take(order)
+    assert split.num_bytes == pytest.approx(4 * 47)
+    rows = list(split)
+    assert examples.reads == [1] * 47
+    assert isinstance(rows[order.tolist().index(3)], Broken)
+    stored = [
+        None if isinstance(r, Broken) else np.frombuffer(r.values["x"], "<f4")[0] for r in rows
+    ]
+    assert stored == [None if i == 3 else i for i in order]
+    if class_names:
+        assert all(label == i % 2 for i, label in zip(order, split.labels) if i != 3)

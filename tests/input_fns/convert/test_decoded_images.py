@@ -85,6 +85,14 @@ def test_a_turned_photo_stands_upright(photo, encode, orientation, image_size):
     np.testing.assert_allclose(pixels, np.asarray(upright).astype(int), atol=12)
 
 
+@pytest.mark.parametrize("orientation", [0, 1, 9, 42, 65535])
+def test_an_invalid_orientation_is_ignored(photo, encode, orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    data = encode(photo(9, 13), "JPEG", exif=exif)
+    assert decoded_images.read(data, KEPT, 3) == decoded_images.StoredImage(data, "jpeg", 9, 13)
+
+
 @pytest.mark.parametrize("channels", [1, 3])
 def test_a_size_makes_pixels(photo, encode, channels):
     made = decoded_images.read(encode(photo(9, 13), "PNG"), SIZE, channels)
@@ -97,7 +105,7 @@ def test_a_size_makes_pixels(photo, encode, channels):
 def test_sixteen_bits_are_scaled_and_not_clipped(session, encode):
     deep = (np.arange(30).reshape(5, 6) * 2184).astype(np.uint16)
     data = encode(Image.fromarray(deep), "PNG")
-    shallow = deep // 256
+    shallow = np.round(deep / 257)
     made = decoded_images.read(data, SIZE, 1)
     np.testing.assert_array_equal(np.frombuffer(made.data, np.uint8).reshape(5, 6), shallow)
     kept = decoded_images.read(data, KEPT, 3).data
@@ -154,6 +162,26 @@ def test_a_small_file_of_many_pixels(tmp_path):
     Image.new("1", (20_000, 20_000)).save(tmp_path / "x.png")
     (reason,) = decoded_images.read_many([str(tmp_path / "x.png")], KEPT, 3)
     assert reason == "it has 20000 x 20000 pixels, too many" or "decompression bomb" in reason
+
+
+@pytest.mark.parametrize("file_format", ["AVIF", "HEIF"])
+def test_formats_of_phones(session, photo, file_format):
+    if file_format == "HEIF":
+        pytest.importorskip("pillow_heif").register_heif_opener()
+    elif not decoded_images._HAS_AVIF:
+        pytest.skip("this Pillow does not read AVIF")
+    file = io.BytesIO()
+    photo(32, 48).save(file, file_format, quality=95)
+    kept = decoded_images.read(file.getvalue(), KEPT, 3)
+    decoded = session.run(tf.io.decode_image(kept.data, channels=3, expand_animations=False))
+    np.testing.assert_allclose(decoded, np.asarray(photo(32, 48)).astype(int), atol=25)
+
+
+@pytest.mark.skipif(decoded_images._HAS_HEIF, reason="the extra heic is installed")
+def test_a_photo_of_a_phone_names_the_extra(tmp_path):
+    (tmp_path / "x.jpg").write_bytes(b"\0\0\0\x18ftypheic" + bytes(99))
+    (reason,) = decoded_images.read_many([str(tmp_path / "x.jpg")], KEPT, 3)
+    assert "pip install '.[heic]'" in reason
 
 
 @pytest.mark.parametrize("file_format", ["GIF", "PNG", "WEBP", "TIFF"])

@@ -79,9 +79,9 @@ def write(folder, name, lines):
     (folder / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
 
 
-def read(dataset, folder):
+def read(dataset, folder, **options):
     vocabulary = folder.parent / "vocab.txt"
-    return text_data.read(dataset, folder, vocabulary, validation_fraction=0.0)
+    return text_data.read(dataset, folder, vocabulary, validation_fraction=0.0, **options)
 
 
 def rows(raw, split):
@@ -222,8 +222,70 @@ def test_a_text_folder_has_a_class_per_folder(folder):
     raw, _ = read("text_folder", folder)
     assert rows(raw, "train") == {("dog", "b"), ("film", "a"), ("dogs", "a")}
     (folder / "a" / "3.txt").write_text(" \n")
-    with pytest.raises(DataError, match=r"a/3\.txt: no text"):
-        read("text_folder", folder)
+    (folder / "a" / "notes.doc").write_text("not a text file")
+    assert read("text_folder", folder)[0].left_out.counts == {
+        "files without a text": 1,
+        ".doc files that are not used": 1,
+    }
     (folder / "a" / "3.txt").write_bytes(b"\xff")
     with pytest.raises(DataError, match=r"a/3\.txt, line 1, byte 0: no UTF-8"):
         read("text_folder", folder)
+
+
+@pytest.mark.parametrize("names", [("Train", "Test"), ("20news-bydate-train", "20news-test")])
+def test_folders_of_splits_have_many_names(folder, names):
+    for split in names:
+        for name in ("a", "b"):
+            (folder / split / name).mkdir(parents=True)
+            (folder / split / name / "1.TXT").write_text(f"dog {name}")
+    raw, _ = read("text_folder", folder)
+    assert list(raw.splits) == ["train", "test"]
+    assert rows(raw, "test") == {("dog a", "a"), ("dog b", "b")}
+    (folder / "more").mkdir()
+    if names[0] == "Train":
+        with pytest.raises(DataError, match=r"folders Test, Train of splits, and 'more'"):
+            read("text_folder", folder)
+
+
+def test_folders_whose_names_differ_in_spaces_are_one_class(folder):
+    for name in ("cat", "cat ", "cafe\u0301", "caf\u00e9"):
+        (folder / name).mkdir()
+        (folder / name / "1.txt").write_text(f"dog {len(name)}")
+    raw, _ = read("text_folder", folder)
+    assert raw.class_names == ("caf\u00e9", "cat")
+    assert rows(raw, "train") == {
+        ("dog 3", "cat"),
+        ("dog 4", "cat"),
+        ("dog 4", "caf\u00e9"),
+        ("dog 5", "caf\u00e9"),
+    }
+
+
+def test_texts_without_folders_of_classes_can_be_predicted(folder):
+    for name in ("train/a/1.txt", "train/b/1.txt", "test/2.txt", "test/10.txt"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("dog")
+    raw, _ = read("text_folder", folder)
+    assert [split.has_labels for split in raw.splits.values()] == [True, False]
+    (folder / "test" / "3.txt").write_text("")
+    with pytest.raises(DataError, match=r"test/3\.txt: no text"):
+        read("text_folder", folder)
+
+
+def test_a_text_file_of_another_encoding_needs_the_flag(folder):
+    for name in ("a", "b"):
+        (folder / name).mkdir()
+        (folder / name / "1.txt").write_bytes(f"dog {name}".encode("utf-16-le"))
+    with pytest.raises(DataError, match=r"a/1\.txt has 5 NUL bytes .*--encoding=utf-16-le"):
+        read("text_folder", folder)
+    raw, _ = read("text_folder", folder, encoding="utf-16-le")
+    assert rows(raw, "train") == {("dog a", "a"), ("dog b", "b")}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_trec_is_utf8_or_as_published(folder, encoding):
+    content = "DESC:manner How d\xe9 ?\nNUM:date when ?\n".encode(encoding)
+    for name in ("train_5500.label", "TREC_10.label"):
+        (folder / name).write_bytes(content)
+    raw, _ = read("trec", folder)
+    assert rows(raw, "train") == {("how de ?", "description"), ("when ?", "number")}

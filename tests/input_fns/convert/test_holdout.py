@@ -67,3 +67,20 @@ def test_groups_stay_together_and_shares_come_close(seed):
 def test_what_cannot_be_held_out(splits, options, message):
     with pytest.raises(DataError, match=message):
         hold_out(splits, **options)
+
+
+def test_long_names_of_groups_need_no_memory_for_all():
+    """An array of text has room for the longest value in each place: here 4 GB."""
+    groups = np.array([str(i % 500) for i in range(1000)] + ["x" * 10**6], object)
+    chosen = holdout.choose(np.zeros(1001, int), groups, {"validation": 0.3}, 0)
+    assert not set(groups[chosen["train"]]) & set(groups[chosen["validation"]])
+    short = np.array([*groups[:-1], "x"], object)
+    again = holdout.choose(np.zeros(1001, int), short, {"validation": 0.3}, 0)
+    np.testing.assert_array_equal(chosen["validation"], again["validation"])
+
+
+def test_the_choice_is_that_of_the_sorted_names():
+    groups = np.array([f"g{i % 30}" for i in range(77)], object)
+    chosen = holdout.choose(LABELS, groups, {"validation": 0.3}, 5)
+    as_text = holdout.choose(LABELS, groups.astype(str), {"validation": 0.3}, 5)
+    np.testing.assert_array_equal(chosen["validation"], as_text["validation"])

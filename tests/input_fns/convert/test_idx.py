@@ -49,6 +49,12 @@ def test_unpacked_files_will_do(source):
     assert len(idx.read(Options("fashion_mnist", source=str(source))).splits["train"].labels) == 11
 
 
+def test_names_with_a_dot_of_other_copies(source):
+    for name in FILES:
+        (source / name).rename(source / name.replace("-idx", ".idx"))
+    assert len(idx.read(Options("mnist", source=str(source))).splits["train"].labels) == 11
+
+
 IMAGES = "train-images-idx3-ubyte.gz"
 WHOLE = formats.idx(FILES[IMAGES])
 

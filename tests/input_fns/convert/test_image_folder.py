@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from input_fns import DataError
-from input_fns.convert import image_files
+from input_fns.convert import class_folders, decoded_images, image_files
+from input_fns.convert.source import Options
 
 APPLE = pathlib.Path(__file__).parents[4] / "shared" / "data" / "apple-leaf"
 
@@ -85,7 +86,7 @@ def test_splits_of_different_classes(read, folder, tmp_path):
     shutil.copytree(folder, tmp_path / "split" / "train")
     shutil.copytree(folder, tmp_path / "split" / "test")
     (tmp_path / "split" / "test" / "dog").rename(tmp_path / "split" / "test" / "dgo")
-    with pytest.raises(DataError, match=r"split/test should .* missing: dog; unknown: dgo"):
+    with pytest.raises(DataError, match=r"split 'test' of .* missing: dog; unknown: dgo"):
         read("image_folder", source=tmp_path / "split")
 
 
@@ -213,3 +214,230 @@ def test_patterns_in_names_are_plain_characters(read, folder):
     raw = read("image_folder", source=folder, validation_fraction=0)
     assert raw.class_names == ("c[a]t*?\\", "dog")
     assert len(raw.splits["train"]) == 18
+
+
+@pytest.fixture
+def tree(tmp_path, photo, encode):
+    """Writes two images into each of the folders; returns the source: `tree("train/cat", ...)`."""
+    image = encode(photo(4, 5), "JPEG")
+
+    def write(*paths):
+        for path in paths:
+            folder = tmp_path / "in" / path
+            folder.mkdir(parents=True, exist_ok=True)
+            for i in range(2):
+                (folder / f"{path.replace('/', '_')}_{i}.jpg").write_bytes(image)
+        return tmp_path / "in"
+
+    return write
+
+
+def found_in(read, source, **options):
+    """Returns the class names, and `{split: number of examples of each class}`; None: no labels."""
+    raw = read("image_folder", source=source, validation_fraction=0.0, **options)
+    counts = {
+        name: len(raw.class_names) and split.has_labels and np.bincount(split.labels).tolist()
+        for name, split in raw.splits.items()
+    }
+    return raw.class_names, counts
+
+
+CAT_DOG = {
+    "Training and Test": ("Training/cat", "Training/dog", "Test/cat", "Test/dog"),
+    "words in names": ("seg_train/cat", "seg_train/dog", "seg_test/cat", "seg_test/dog"),
+    "twice the same name": (
+        *("training_set/training_set/cat", "training_set/training_set/dog"),
+        *("test_set/test_set/cat", "test_set/test_set/dog"),
+    ),
+    "classes first": ("cat/train", "cat/test", "dog/train", "dog/test"),
+    "folders of systems": (
+        *("train/cat", "train/dog", "test/cat", "test/dog"),
+        *("__MACOSX/train/cat", "train/cat/.ipynb_checkpoints", "train/@eaDir", ".git/cat"),
+    ),
+    "spaces and Unicode": ("train /cat", "train /dog", "test/cat ", "test/ dog"),
+}
+
+
+@pytest.mark.parametrize("paths", CAT_DOG.values(), ids=CAT_DOG)
+def test_structures_of_splits_and_classes(read, tree, paths):
+    classes, counts = found_in(read, tree(*paths))
+    assert classes == ("cat", "dog")
+    assert counts == {"train": [2, 2], "test": [2, 2]}
+
+
+@pytest.mark.parametrize("name", ["test", "test1", "test_images", "val"])
+def test_a_split_without_classes_is_predicted(read, tree, name):
+    _, counts = found_in(read, tree("train/cat", "train/dog", name))
+    assert counts == {"train": [2, 2], "validation" if name == "val" else "test": False}
+
+
+def test_classes_in_two_unicode_forms(read, tree):
+    paths = "train/caf\u00e9", "train/tea", "val/cafe\u0301", "val/tea"
+    assert found_in(read, tree(*paths)) == (
+        ("caf\u00e9", "tea"),
+        {"train": [2, 2], "validation": [2, 2]},
+    )
+
+
+def test_one_class_in_two_unicode_forms_is_refused(read, tree):
+    with pytest.raises(DataError, match="have one name, in two Unicode forms or with spaces"):
+        read("image_folder", source=tree("caf\u00e9", "cafe\u0301", "tea"))
+
+
+@pytest.mark.parametrize(
+    ("names", "order"),
+    [
+        (("10", "9", "2"), ("2", "9", "10")),
+        (("10", "9", "b"), ("10", "9", "b")),
+        (("-1", "1", "0.5"), ("-1", "0.5", "1")),
+    ],
+)
+def test_numbers_are_sorted_as_numbers(read, tree, names, order):
+    assert found_in(read, tree(*names))[0] == order
+
+
+NOT_UNDERSTOOD = [
+    (
+        ("train/cat", "train/dog", "val/cat", "val/dog", "copy/train", "copy/val"),
+        r"not understood: 'copy' \(the folders train, val\). Leave these out with --skip=copy",
+    ),
+    (
+        ("train/cat", "train/dog", "bird"),
+        r"'train' is the split 'train' \(the folders cat, dog\); not understood: 'bird' \(images\)",
+    ),
+    (
+        ("seg_train/cat", "seg_train/dog", "seg_pred"),
+        r"not understood: 'seg_pred' \(images\). Leave these out with --skip=seg_pred",
+    ),
+    (("cat", "dog", "test"), "'test' beside cat, dog may be a split without classes, or a class"),
+    (("cat", "dog", "copy/cat", "copy/dog"), "'copy' has the folders cat, dog, and 'cat' has im"),
+    (
+        ("art/cat", "art/dog", "photo/cat", "photo/dog"),
+        "'art' has the folders cat, dog, and 'photo'",
+    ),
+    (("cat/train", "cat/val", "dog"), "'cat' has the folders of splits train, val, and 'dog' has"),
+    (("train", "test"), "folder 'train' has images, but no folders of classes.*=image_csv"),
+    (("train", "val/cat", "val/dog"), "folder 'train' has images, but no folders of classes"),
+    (("pets/cat", "pets/dog"), r"should have a folder for each class, and has 1. Choose .*in/pets"),
+    (("train/cat", "train/dog", "val/cat"), "split 'validation' .* missing: dog; unknown: none"),
+    (("train/cat", "train/dog", "val/cat", "val/dog", "val/cow"), "unknown: cow; leave others out"),
+]
+
+
+@pytest.mark.parametrize(("paths", "message"), NOT_UNDERSTOOD)
+def test_a_structure_that_is_not_understood(read, tree, paths, message):
+    with pytest.raises(DataError, match=message):
+        read("image_folder", source=tree(*paths))
+
+
+@pytest.mark.parametrize(
+    ("paths", "options"),
+    [
+        (NOT_UNDERSTOOD[0][0], {"skip": ("copy",)}),
+        (NOT_UNDERSTOOD[1][0], {"skip": ("bi*",)}),
+        (("cat", "dog", "test"), {"class_names": ("cat", "dog")}),
+        (("cat", "dog", "copy/cat", "copy/dog"), {"skip": ("copy",)}),
+    ],
+)
+def test_flags_make_it_understood(read, tree, paths, options):
+    classes, counts = found_in(read, tree(*paths), **options)
+    assert classes == ("cat", "dog")
+    assert counts["train"] == [2, 2]
+
+
+def test_a_class_may_be_named_like_a_split(read, tree):
+    assert found_in(read, tree("bus", "car", "train"))[0] == ("bus", "car", "train")
+    names = ("bus", "car", "test")
+    assert found_in(read, tree("test"), class_names=names)[0] == names
+
+
+@pytest.mark.parametrize("prefix", ["", "train/"])
+def test_a_choice_of_classes_counts_the_others(read, tree, prefix):
+    source = tree(*(f"{prefix}{name}" for name in ("a", "b", "c")))
+    raw = read("image_folder", source=source, class_names=("c", "a"), validation_fraction=0.0)
+    assert raw.class_names == ("c", "a")
+    assert np.bincount(raw.splits["train"].labels).tolist() == [2, 2]
+    assert raw.left_out.counts == {class_folders.NOT_NAMED: 2}
+
+
+def test_a_class_that_is_not_there(read, tree):
+    with pytest.raises(DataError, match="missing: cow; unknown: none; its folders are cat, dog"):
+        read("image_folder", source=tree("cat", "dog"), class_names=("cat", "cow"))
+
+
+def test_a_class_without_images_in_a_split(read, tree):
+    source = tree("train/cat", "train/dog", "val/cat")
+    (source / "val" / "dog").mkdir()
+    assert found_in(read, source)[1] == {"train": [2, 2], "validation": [2]}
+
+
+def test_sources_without_unlabelled_splits_refuse_them(tree):
+    options = Options("image_folder", source=str(tree("train/cat", "train/dog", "test")))
+    with pytest.raises(DataError, match="split 'test' has images, but no folders of classes"):
+        class_folders.read(options, "image", (".jpg",))
+
+
+@pytest.mark.skipif(".heic" in decoded_images.EXTENSIONS, reason="the extra heic is installed")
+def test_files_of_other_kinds_are_counted(read, folder):
+    for name in ("IMG_1.HEIC", "IMG_2.heic", "list.txt", "0001"):
+        (folder / "cat" / name).write_bytes(b"1")
+    for name in ("scan.jfif", "scan.JPE"):
+        (folder / "dog" / name).write_bytes((folder / "cat" / "00.jpeg").read_bytes())
+    raw = read("image_folder", source=folder, validation_fraction=0.0)
+    assert len(raw.splits["train"]) == 20
+    reasons = dict(raw.left_out.counts)
+    heic = next((reason for reason in reasons if "heic" in reason), "")
+    assert reasons.pop(heic) == 2
+    assert "pip install '.[heic]'" in heic
+    assert reasons == {
+        ".txt files that are not used": 1,
+        "files without an extension that are not used": 1,
+    }
+
+
+@pytest.mark.parametrize(("size", "files_of_a_chunk"), [(10, 64), (2**20, 2), (2**22, 1)])
+def test_large_files_are_read_in_small_chunks(tmp_path, size, files_of_a_chunk):
+    paths = []
+    for i in range(3 * files_of_a_chunk):
+        paths.append(str(tmp_path / f"{i}.jpg"))
+        with open(paths[-1], "wb") as file:
+            file.truncate(size)
+    chunks = list(image_files._chunks(paths))
+    assert [len(chunk) for chunk, _ in chunks] == 3 * [files_of_a_chunk]
+    assert [path for chunk, _ in chunks for path in chunk] == paths
+    assert {num_bytes for _, num_bytes in chunks} == {size * files_of_a_chunk}
+
+
+class _Pool:
+    """Counts the bytes that are read ahead of the consumer."""
+
+    def __init__(self, *args):
+        self.pending = set()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *args):
+        pass
+
+    def submit(self, function, chunk):
+        self.pending.add(tuple(chunk))
+        _Pool.most = max(_Pool.most, len(self.pending))
+        return self
+
+    def result(self):
+        return []
+
+
+@pytest.mark.parametrize(("num_bytes", "most"), [(2**20, 4 * 2 + 1), (2**25, 4), (2**28, 1)])
+def test_what_is_read_ahead_is_limited(monkeypatch, num_bytes, most):
+    pool = _Pool()
+    _Pool.most = 0
+    monkeypatch.setattr(image_files.concurrent.futures, "ProcessPoolExecutor", lambda *_: pool)
+    chunks = [([f"file {i}"], num_bytes) for i in range(30)]
+    order = []
+    for chunk, _ in image_files._in_processes(None, chunks, 2):
+        pool.pending.discard(tuple(chunk))
+        order += chunk
+    assert order == [f"file {i}" for i in range(30)]
+    assert _Pool.most == most

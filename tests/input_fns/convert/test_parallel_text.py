@@ -25,8 +25,8 @@ def texts(tmp_path):
     return tmp_path
 
 
-def read(folder, languages=("en", "de")):
-    options = Options("parallel_text", source=str(folder), languages=languages)
+def read(folder, languages=("en", "de"), **options):
+    options = Options("parallel_text", source=str(folder), languages=languages, **options)
     return parallel_text.read(options)
 
 
@@ -89,11 +89,66 @@ def test_two_names_of_one_split(texts):
         read(texts)
 
 
+def write_pair(folder, stem, count=1):
+    for language in ("en", "de"):
+        (folder / f"{stem}.{language}").write_text(f"{stem}\n" * count)
+
+
+@pytest.mark.parametrize(
+    ("stems", "splits"),
+    [
+        (["Tiny.de-en"], {"train": 1}),
+        (["Books.de-en", "Europarl.de-en", "TED.de-en"], {"train": 3}),  # OPUS
+        (["train.de-en", "newsdev2019", "newstest2014"], {"train": 1, "validation": 1, "test": 1}),
+        (["Train", "DEV", "Test"], {"train": 1, "validation": 1, "test": 1}),
+        (["iwslt.train.de-en", "iwslt.valid.de-en"], {"train": 1, "validation": 1}),
+        (
+            ["train", "newstest2013", "newstest2014"],
+            {"train": 1, "newstest2013": 1, "newstest2014": 1},
+        ),
+        (["train", "test_2016_flickr", "test_2017_mscoco"], None),
+    ],
+)
+def test_names_of_corpora(tmp_path, stems, splits):
+    for stem in stems:
+        write_pair(tmp_path, stem)
+    found = {name: len(split) for name, split in read(tmp_path).splits.items()}
+    assert found == (splits or dict.fromkeys(stems, 1))
+
+
+def test_a_corpus_beside_a_test_set_needs_a_split(tmp_path):
+    for stem in ("Europarl.de-en", "newstest2014"):
+        write_pair(tmp_path, stem)
+    message = r"Europarl\.de-en\.en has no split, while newstest2014\.en is 'test'.*--split_files="
+    with pytest.raises(DataError, match=message):
+        read(tmp_path)
+    for name in ("Europarl.de-en", "Europarl.de-en.en", "Europarl.de-en.de"):
+        given = (f"train={name}", "test=newstest2014.en")
+        assert list(read(tmp_path, split_files=given).splits) == ["train", "test"]
+    with pytest.raises(DataError, match=r"books\.en is not a file in both languages"):
+        read(tmp_path, split_files=("train=books.en",))
+
+
+def test_other_files_do_not_matter(tmp_path):
+    write_pair(tmp_path, "Tiny.de-en")
+    for name in ("README", "README.en", "Tiny.de-en.xml", "LICENSE.de", "._Tiny.de-en.en"):
+        (tmp_path / name).write_text("x")
+    assert pairs(read(tmp_path).splits["train"]) == [(b"Tiny.de-en", b"Tiny.de-en")]
+
+
+def test_the_encoding_is_that_of_the_flag_or_evident(tmp_path):
+    (tmp_path / "train.en").write_text("a cat\n")
+    (tmp_path / "train.de").write_bytes("eine gro\xdfe Katze\n".encode("cp1252"))
+    expected = [(b"a cat", "eine gro\xdfe Katze".encode())]
+    assert pairs(read(tmp_path).splits["train"]) == expected
+    assert pairs(read(tmp_path, encoding="latin-1").splits["train"]) == expected
+
+
 @pytest.mark.parametrize(
     ("languages", "message"),
     [
         (("en",), "--languages=en: two are needed"),
-        (("en", "it"), r"has no file that ends in \.it\[\.gz\]"),
+        (("en", "it"), r"has no file that ends in \.it, plain or with \.gz"),
     ],
 )
 def test_wrong_languages(texts, languages, message):

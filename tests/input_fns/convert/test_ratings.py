@@ -134,8 +134,30 @@ def test_invalid_rows_are_one_error(tmp_path, line, message):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("ratings.csv", "user,item,stars\n", "line 1: the header must have one column time or"),
-        ("ratings.csv", "", "the header must have one column user or userId"),
+        (
+            "ratings.csv",
+            "fan,film\na,b\n",
+            "line 1: the header must have a column of users .* fan, film",
+        ),
+        ("ratings.csv", "a,b,5,1\n", "name all columns, such as --columns=user,item,rating,time"),
+        (
+            "ratings.csv",
+            "a,b,5,1e9,1\n",
+            "name all columns, such as --columns=user,item,rating,time",
+        ),
+        ("ratings.csv", "user;item;time\na;b;1\n", "separated by ';', set --delimiter=';'"),
+        (
+            "ratings.csv",
+            "user,item,asin\n",
+            "columns 'item' and 'asin': choose one with --item_column",
+        ),
+        ("ratings.csv", "user,item,time,time\n", "line 1: more than one column 'time'"),
+        ("ratings.csv", 'user,item,time\n"a\nb",x,1\n', "line 3: 'a.*nb' is not a valid user id"),
+        ("ratings.csv", "user,item,date\na,x,5 Mar\n", "the time '5 Mar' is not a number"),
+        ("ratings.csv", "user,item,date\na,x,2005-04-02\na,y,1\n", "the time '1' is not a date"),
+        ("u.tsv", "7\tSkyrim\tpurchase\t1.0\n", "name all columns"),
+        ("u.tsv", "fan\tfilm\tstars\tday\na\tb\t1\t2\n", "the header must have a column of users"),
+        ("ratings.csv", "", "has no interactions"),
         ("ratings.csv", 'user,item,time\n"a,x,1\n', "no CSV"),
         ("u.data", "", "has no interactions"),
         ("u.data", "a\tx\t1\t1\na\ty\t1\t1\n", "no user has 3 items"),
@@ -174,3 +196,99 @@ def test_new_data_replaces_all_files(tmp_path):
     shards = [shard.name for split in data.splits.values() for shard in split.shards]
     names = {path.name for path in (tmp_path / "data").iterdir()}
     assert names == {"dataset.json", *data.ratings.files, *shards}
+
+
+# Headers, and rows (user, item, rating, time) as each file has them.
+HEADERS = [
+    ("userID,itemID,rating,timestamp", "{0},{1},{2},{3}"),
+    ("reviewerID,asin,overall,unixReviewTime", "{0},{1},{2},{3}"),
+    ("rating,User-ID,ISBN,date", "{2}, {0}, {1}, 2005-04-0{3} 10:00:00"),
+    ("\ufeffuser_id , book_id , rating,time,", "{0},{1},{2},{3},"),
+]
+
+
+@pytest.mark.parametrize(("header", "row"), HEADERS)
+def test_usual_names_of_columns_are_found(tmp_path, header, row):
+    found = [(user, item, rating, int(time * 2)) for user, item, rating, time in ROWS]
+    lines = [header, *(row.format(*values) for values in found)]
+    (tmp_path / "x.csv").write_text("\n".join(lines))
+    raw = read(tmp_path)
+    assert ids(raw, "test") == [("a", "w")]
+    assert ids(raw, "validation") == [("a", "z")]
+
+
+@pytest.mark.parametrize(
+    ("flags", "name", "header"),
+    [
+        (
+            {"user_column": "fan", "item_column": "film", "time_column": "day"},
+            "x.csv",
+            "fan,film,note,day\n",
+        ),
+        (
+            {
+                "columns": ("fan", "film", "note", "time"),
+                "user_column": "fan",
+                "item_column": "film",
+            },
+            "x.csv",
+            "",
+        ),
+        ({"columns": ("user", "item", "note", "time")}, "x.csv", ""),
+        ({"columns": ("user", "item", "note", "time"), "delimiter": ","}, "x.log", ""),
+    ],
+)
+def test_flags_name_the_columns(tmp_path, flags, name, header):
+    rows = "\n".join(f"{user},{item},bought,{time}" for user, item, _, time in ROWS)
+    (tmp_path / name).write_text(header + rows)
+    raw = read(tmp_path / name, **flags)
+    assert ids(raw, "test") == [("a", "w")]
+    assert ids(raw, "validation") == [("a", "z")]
+
+
+def test_semicolons_and_an_encoding(tmp_path):
+    lines = ['"User-ID";"ISBN";"Book-Rating"', *(f'"\u00e9";"{item}";"0"' for item in "xyz")]
+    (tmp_path / "BX-Book-Ratings.csv").write_bytes("\n".join(lines).encode("latin-1"))
+    raw = read(tmp_path, delimiter=";", encoding="latin-1")
+    assert ids(raw, "test") == [("\u00e9", "z")]
+
+
+def test_without_times_the_order_of_the_file_counts_and_is_printed(tmp_path):
+    (tmp_path / "ratings.csv").write_text("user_id,item_id,rating\n" + "a,x,1\na,z,5\na,y,2\n")
+    printed = []
+    raw = convert.read(Options("ratings", source=str(tmp_path)), printed.append)
+    assert ids(raw, "test") == [("a", "y")]
+    assert ids(raw, "validation") == [("a", "z")]
+    (line,) = printed
+    assert line.endswith("without a column of times, interactions are in the order of the file")
+
+
+@pytest.mark.parametrize("has_item_first", [False, True])
+def test_amazon_ratings_without_a_header(tmp_path, has_item_first):
+    rows = [(f"B00{item}", f"A1Q{user}00000", t) for item, user, t in ("xa4", "yb3", "za5", "wa6")]
+    lines = []
+    for item, user, time in rows:
+        pair = (item, user) if has_item_first else (user, item)
+        lines.append(f"{pair[0]},{pair[1]},5.0,136{time}212800".upper())
+    (tmp_path / "ratings_Toys.csv").write_text("\n".join(lines))
+    printed = []
+    raw = convert.read(Options("ratings", source=str(tmp_path)), printed.append)
+    assert ids(raw, "test") == [("A1QA00000", "B00W")]
+    order = "item, user" if has_item_first else "user, item"
+    assert f"no header line: its columns are read as {order}, rating, time" in printed[0]
+
+
+def test_other_files_are_counted(tmp_path):
+    ratings_data.write(tmp_path, ROWS, "ratings.csv", ",")
+    text = (tmp_path / "ratings.csv").read_text()
+    (tmp_path / "ratings.csv").write_text("user,item,rating,time\n" + text)
+    for name in ("movies.csv", "tags.csv", "README.txt"):
+        (tmp_path / name).write_text("1,2\n")
+    raw = read(tmp_path)
+    assert raw.left_out.counts == {
+        ".csv files that are not used": 2,
+        ".txt files that are not used": 1,
+    }
+    (tmp_path / "ratings.csv").unlink()
+    with pytest.raises(DataError, match=r"has movies.csv, tags.csv: name one of them, such as --"):
+        read(tmp_path)

@@ -13,6 +13,7 @@ RATES = [
     (22050, 8000),
     (44100, 16000),
     (48000, 16000),
+    (96000, 16000),
     (11999, 8000),
 ]
 
@@ -62,3 +63,16 @@ def test_the_same_rate_changes_nothing():
 @pytest.mark.parametrize("size", [1, 2, 101])
 def test_the_number_of_samples(size):
     assert len(resample(np.ones(size), 44100, 16000)) == math.ceil(size * 16000 / 44100)
+
+
+def test_a_large_filter_bank_is_made_in_blocks():
+    samples = np.random.default_rng(0).normal(size=3001)
+    rate, new_rate = 9001, 8000  # 8000 filters of 115 taps
+    found = resample(samples, rate, new_rate)
+    bank = filter_bank(new_rate, rate)
+    half = bank.shape[1] // 2
+    padded = np.pad(samples, half + 1)
+    for number in (0, 1, 511, 512, 513, len(found) - 1):
+        start, phase = divmod(number * rate, new_rate)
+        window = padded[start + 1 : start + 2 + 2 * half]
+        assert abs(found[number] - window @ bank[phase]) < 1e-12

@@ -278,8 +278,38 @@ def test_two_files_of_one_split_are_refused(tmp_path):
 
 def test_a_folder_without_questions_is_refused(tmp_path):
     squad_files.write(tmp_path)
-    with pytest.raises(DataError, match=r"has no file such as train-v1\.1\.json"):
+    with pytest.raises(DataError, match=r"has no file that ends in \.json"):
         read(tmp_path)
+
+
+def test_an_answer_without_a_place_is_no_label(tmp_path):
+    """-1 is an unknown place, not the start of the context."""
+    questions = [question("known", "What?", ("Paris", 0)), question("not", "What?", ("Paris", -1))]
+    content = squad_files.content((PARIS, questions))
+    squad_files.write(tmp_path, train=content, dev=content)
+    raw = read(tmp_path, max_length=60)
+    broken = [row for row in raw.splits["train"] if isinstance(row, Broken)]
+    assert [(row.name, row.reason) for row in broken] == [("train-v1.1.json: not", REASONS[1])]
+    assert sorted(labels(raw.splits["validation"], PARIS)) == ["", "Paris"]
+
+
+def test_questions_without_ids_get_some_and_a_line_is_printed(tmp_path):
+    lines = []
+    entry = {"question": "What?", "answers": [{"text": "Paris", "answer_start": 0}]}
+    squad_files.write(tmp_path, dev=squad_files.content((PARIS, [entry, entry])))
+    raw = read(tmp_path, lines)
+    assert [q.id for q in raw.splits["validation"].split.questions] == ["0-0-0", "0-0-1"]
+    assert "dev-v1.1.json has 2 question(s) without an id" in lines[0]
+
+
+@pytest.mark.parametrize(
+    "names", [("cmrc2018_train", "cmrc2018_dev"), ("Train-v2", "Dev-v2"), ("my.train", "my.valid")]
+)
+def test_files_may_have_other_names(tmp_path, names):
+    squad_files.write(tmp_path)
+    for name in names:
+        (tmp_path / f"{name}.json").write_text(squad_files.paris_questions())
+    assert list(read(tmp_path, max_length=60).splits) == ["train", "validation"]
 
 
 def test_a_question_must_leave_room_for_the_context(tmp_path):

@@ -49,10 +49,90 @@ def test_formats_hold_the_same_texts(folder, extension, pack):
 
 
 def test_the_name_of_a_file_is_its_split(folder):
-    for name in ("train.tsv", "dev.csv", "other.jsonl"):
+    for name in ("train.tsv", "dev.csv", "test.jsonl"):
         (folder / name).write_text(ROWS[name.split(".")[-1]])
     (folder / "README.md").write_text("no table")
-    assert set(read(folder)[0].splits) == {"train", "validation", "other"}
+    raw, _ = read(folder)
+    assert set(raw.splits) == {"train", "validation", "test"}
+    assert raw.left_out.counts == {".md files that are not used": 1}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("Training.csv", "Validation.csv", "Test.csv"),
+        ("reviews_train.csv", "reviews_dev.csv", "reviews_test.csv"),
+        ("imdb-TRAIN.csv", "imdb-Val.csv", "imdb-TEST.csv"),
+        ("TrainSet.csv", "DevSet.csv", "TestSet.csv"),
+        ("a.train.csv", "a.valid.csv", "a.test.csv"),
+    ],
+)
+def test_names_of_splits_have_many_forms(folder, names):
+    for name in names:
+        (folder / name).write_text(ROWS["csv"])
+    assert list(read(folder)[0].splits) == ["train", "validation", "test"]
+
+
+def test_a_file_without_a_split_is_named_beside_others(folder):
+    for name in ("train.csv", "more.csv"):
+        (folder / name).write_text(ROWS["csv"])
+    message = r"more\.csv has no split, while train\.csv is 'train'.*--split_files=train=more\.csv"
+    with pytest.raises(DataError, match=message):
+        read(folder)
+    assert list(read(folder, skip=("more*",))[0].splits) == ["train"]
+    given = read(folder, split_files=("train=train.csv", "test=more.csv"))[0]
+    assert list(given.splits) == ["train", "test"]
+
+
+def test_json_that_describes_data_is_no_table_beside_tables(folder):
+    (folder / "train.csv").write_text(ROWS["csv"])
+    (folder / "dataset_info.json").write_text('{"features": 2}')
+    raw, _ = read(folder)
+    assert raw.left_out.counts == {".json files that are not used": 1}
+
+
+def test_labels_are_one_class_whatever_spaces_are_around_them(folder):
+    (folder / "train.csv").write_text("text, label\nfilm,cat\ngood, cat \ndog,dog\nbad,dog\u00a0\n")
+    raw, _ = read(folder)
+    assert raw.class_names == ("cat", "dog")
+    assert sorted(raw.splits["train"].labels.tolist()) == [0, 0, 1, 1]
+    raw, _ = read(folder, class_names=("dog ", "cat"))
+    assert raw.class_names == ("dog", "cat")
+
+
+def test_rows_without_a_text_are_left_out_and_counted(folder):
+    (folder / "train.csv").write_text("text,label\nfilm,g\n ,g\nbad,b\n,b\n")
+    raw, _ = read(folder)
+    assert len(raw.splits["train"]) == 2
+    assert raw.wordpiece.splits["train"].left_out == {"rows without a text": 2}
+    path = folder / "train.csv"
+    assert list(raw.left_out.lines()) == [
+        f"left out: 2 rows without a text, for example {path}, line 3, {path}, line 5"
+    ]
+
+
+def test_rows_to_predict_need_a_text(folder):
+    (folder / "train.csv").write_text(ROWS["csv"])
+    (folder / "test.csv").write_text("text\nfilm\n \n")
+    with pytest.raises(DataError, match=r"test\.csv, line 3: no text in column 'text'"):
+        read(folder)
+
+
+@pytest.mark.parametrize("splits", [("train", "test"), ("train", "dev")])
+def test_a_group_is_in_one_of_the_given_splits(folder, splits):
+    for name, group in zip(splits, ("a", "b")):
+        (folder / f"{name}.csv").write_text(f"text,label,by\nfilm,g,{group}\nbad,b, x \n")
+    message = r"the group 'x' of --group_column=by is in 'train' and in '(test|validation)'"
+    with pytest.raises(DataError, match=message):
+        read(folder, group_column="by")
+    assert len(read(folder)[0].splits) == 2  # equal texts may be in both
+
+
+def test_one_table_may_have_groups_in_two_splits_of_a_column(folder):
+    rows = "film,g,a,train\nbad,b,b,train\ngood,g,b,dev\n"
+    (folder / "all.csv").write_text("text,label,by,part\n" + rows)
+    with pytest.raises(DataError, match=r"the group 'b' of --group_column=by is in 'train' and in"):
+        read(folder, group_column="by", split_column="part")
 
 
 def test_one_file_may_be_the_source(folder):
@@ -85,7 +165,7 @@ def test_classes_that_are_numbers_are_in_their_order(folder):
 
 
 def test_a_column_may_name_the_splits(folder):
-    rows = "good\tg\ttrain\nbad\tb\ttrain\nfilm\tg\tdev\n"
+    rows = "good\tg\ttrain\nbad\tb\tTrain \nfilm\tg\tdev\n"
     (folder / "all.tsv").write_text("text\tlabel\tpart\n" + rows)
     raw, _ = read(folder, split_column="part")
     assert {name: len(split) for name, split in raw.splits.items()} == {
@@ -172,15 +252,17 @@ HEADER = "text\tlabel\n"
         (HEADER + "good\tg\nbad\n", r"train\.tsv, line 3: 1 values instead of 2: text, label"),
         (HEADER + "good\tg\nbad\tb\tx\n", r"line 3: 3 values instead of 2"),
         (HEADER + "good\tg\n\nbad\tb\n", r"line 3: 1 values instead of 2"),
-        (HEADER + "good\tg\n  \tb\n", r"line 3: no text in column 'text'"),
+        (HEADER + "  \tg\n\tb\n", r"line 2: no text in column 'text'"),
         (HEADER + "good\tg\nbad\t\n", r"line 3: no label"),
         (HEADER + "good\tg\nbad\tb\x1b[1m\n", r"line 3: the label 'b\\x1b\[1m' has control"),
-        (HEADER.encode() + b"good\tg\nb\xe4d\tb\n", r"train\.tsv, line 3, byte 19: no UTF-8"),
+        (HEADER.encode() + b"good\tg\nb\xffd\tb\n", r"train\.tsv, line 3, byte 19: no UTF-8"),
         ("text\ttext\ngood\tg\n", r"more than one column 'text'"),
         ("label\tid\ng\t1\n", r"no column 'text'; it has: label, id"),
         ("x" * 9999 + "\tb\n", r"no column 'text'; it has: x{60}\.\.\., b\. If"),
-        ("text\tstars\ngood\t1\n", r"split 'train' has no labels; its columns are text, stars"),
-        (HEADER + "good\tg\nbad\tb \n", r"line 3: the label 'b ' begins or ends with a space"),
+        (
+            "text\tstars\ngood\t1\n",
+            r"split 'train' has no labels in 'label' \(.*; its columns are text, stars",
+        ),
         (HEADER + "good\t1\nbad\t1.0\n", r"labels '1' and '1\.0' of 'train' are one number"),
         (HEADER + "good\tg\nbad\tg\n", r"all texts of 'train' have the label 'g'"),
         ("", r"train\.tsv is empty"),
@@ -201,8 +283,6 @@ def test_a_bad_table_is_an_error(folder, content, message):
         ("[1]", "line 2: a JSON list instead of an object"),
         ("{", "line 2: it is not JSON"),
         ("[" * 100_000, "line 2: it is nested too deep"),
-        ('{"text": null, "label": "a"}', "line 2: no text in column 'text'"),
-        ('{"label": "a"}', "line 2: no text in column 'text'"),
         ('{"text": "dog"}', "line 2: no label"),
         ('{"text": "a", "text": "b", "label": "a"}', "line 2: the key .text. is repeated"),
         (r'{"text": "a", "label": "\ud800"}', "line 2: 'label' has a lone surrogate"),
@@ -221,6 +301,14 @@ def test_a_label_that_training_does_not_have_is_an_error(folder):
     message = r"dev\.tsv, line 2: unknown label 'ugly'; the 2 classes are bad, good"
     with pytest.raises(DataError, match=message):
         read(folder)
+
+
+@pytest.mark.parametrize("row", ['{"text": null, "label": "b"}', '{"label": "b"}'])
+def test_json_without_a_text_is_left_out(folder, row):
+    rows = '{"text": "dog", "label": "a"}\n{"text": "film", "label": "b"}\n'
+    (folder / "train.jsonl").write_text(rows + row)
+    raw, _ = read(folder)
+    assert raw.wordpiece.splits["train"].left_out == {"rows without a text": 1}
 
 
 @pytest.mark.parametrize("score", ["", "high", "nan", "1e99", "1_0"])

@@ -60,20 +60,23 @@ def shapes(builder, tmp_path, photo, eager):
 def test_images_labels_and_names(read, rows, shapes, tmp_path):
     raw = read("tfds:shapes", source=tmp_path, image_size=(6, 5))
     assert raw.class_names == ("round", "square")
-    assert list(raw.splits) == ["train", "test"]
+    assert list(raw.splits) == ["train", "test", "contest"]
+    assert not raw.left_out
     good, broken = rows(raw.splits["train"])
     assert not broken
     stored = {row.values["image"]: label for row, label in zip(good, raw.splits["train"].labels)}
     assert stored == {image.tobytes(): i % 2 for i, image in enumerate(shapes)}
 
 
-def test_a_split_without_labels_is_left_out(read, shapes, tmp_path, capsys):
-    assert list(read("tfds:shapes", source=tmp_path).splits) == ["train", "test"]
-    assert "contest: skipped" in capsys.readouterr().out
+def test_a_split_without_labels_can_be_predicted(read, rows, shapes, tmp_path):
+    splits = read("tfds:shapes", source=tmp_path).splits
+    assert [split.has_labels for split in splits.values()] == [True, True, False]
+    good, broken = rows(splits["contest"])
+    assert (len(good), broken) == (2, [])
 
 
 def test_a_part_is_held_out(read, rows, shapes, tmp_path):
     raw = read("tfds:shapes", source=tmp_path, validation_fraction=0.3)
-    assert [len(split) for split in raw.splits.values()] == [7, 4, 5]
-    assert [len(rows(split)[0]) for split in raw.splits.values()] == [7, 4, 5]
+    assert [len(split) for split in raw.splits.values()] == [7, 4, 5, 2]
+    assert [len(rows(split)[0]) for split in raw.splits.values()] == [7, 4, 5, 2]
     assert rows(raw.splits["train"])[0][0].features["image"].encoding == "png"

@@ -62,6 +62,112 @@ def test_files_may_have_the_names_of_conll_2003(folder):
     assert list(read(folder)[0].splits) == ["train", "validation", "test"]
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("NER-de-train.tsv", "NER-de-dev.tsv", "NER-de-test.tsv"),
+        ("wnut17train.conll", "emerging.dev.conll", "emerging.test.annotated"),
+        ("en_train.conll", "en_dev.conll", "en_test.conll"),
+        ("esp.train", "esp.testa", "esp.testb"),
+        ("Train.TXT", "Devel.TXT", "Test.TXT"),
+    ],
+)
+def test_files_have_the_names_of_shared_tasks(folder, names):
+    for name in names:
+        (folder / name).write_text(CONLL)
+    (folder / "README.txt").write_text("about the data")
+    assert list(read(folder)[0].splits) == ["train", "validation", "test"]
+
+
+def sentence(*pairs):
+    return (("[CLS]", ""), *pairs, ("[SEP]", ""))
+
+
+def counts(raw):
+    return raw.left_out.counts
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "# id 7 x domain=en",  # MultiCoNER: as many columns as the words
+        "# sent_id = 7",
+        "# text = the dog",
+        "#\thttp://de.wikipedia.org/wiki/A\t[2009-10-17]",
+        "#end document",
+        "# O O O O O O",
+    ],
+)
+def test_comments_before_a_sentence_are_skipped_and_counted(folder, comment):
+    rows = "the _ _ _ O\ndog _ _ _ A\n"
+    (folder / "train.conll").write_text(f"{comment}\n{rows}\n{comment}\n\n{comment}\n{rows}")
+    raw, _ = read(folder)
+    assert tagged(raw) == {sentence(("the", "O"), ("dog", "A"))}
+    assert raw.properties["tag_names"] == ["A", "O"]
+    assert counts(raw) == {"comment lines": 3}
+
+
+@pytest.mark.parametrize("separator", [" ", "\t"])
+def test_the_word_of_a_number_sign_is_no_comment(folder, separator):
+    rows = [("#", "O"), ("dog", "A"), ("#", "O"), ("#film", "A"), ("", ""), ("#", "A"), ("is", "O")]
+    rows += [("", ""), ("the", "O"), ("#", "HT"), ("", ""), ("#", "HT"), ("dog", "A")]
+    lines = [separator.join(row).strip() for row in rows]
+    (folder / "train.conll").write_text("\n".join(lines))
+    raw, _ = read(folder)
+    unknown = "[UNK]"
+    assert tagged(raw) == {
+        sentence((unknown, "O"), ("dog", "A"), (unknown, "O"), (unknown, "A"), ("film", "")),
+        sentence((unknown, "A"), ("is", "O")),
+        sentence(("the", "O"), (unknown, "HT")),
+        sentence((unknown, "HT"), ("dog", "A")),
+    }
+    assert not counts(raw)
+
+
+def test_a_comment_inside_a_sentence_is_an_error(folder):
+    (folder / "train.conll").write_text("the O\n# a comment\ndog A\n")
+    with pytest.raises(DataError, match=r"train\.conll, line 2: 3 columns instead of 2"):
+        read(folder)
+
+
+CONLLU = """# sent_id = 1
+# text = The dog's.
+1\tThe\tthe\tDET\tDT\t_\t2\tdet\t_\t_
+2-3\tdogs\t_\t_\t_\t_\t_\t_\t_\t_
+2\tdog\tdog\tNOUN\tNN\t_\t0\troot\t_\t_
+3\ts\tbe\tAUX\tVB\t_\t2\tcop\t_\t_
+3.1\tgood\tgood\tADJ\t_\t_\t_\t_\t_\t_
+
+"""
+
+
+def test_conllu_has_known_columns(folder):
+    (folder / "en-ud-train.conllu").write_text(CONLLU)
+    raw, _ = read(folder)
+    assert tagged(raw) == {sentence(("the", "DET"), ("dog", "NOUN"), ("s", "AUX"))}
+    assert counts(raw) == {
+        "comment lines": 2,
+        "multiword ranges (1-2) and empty nodes (1.1)": 2,
+    }
+    raw, _ = read(folder, label_columns=("deprel",))
+    assert raw.properties["tag_names"] == ["cop", "det", "root"]
+
+
+def test_numbers_of_words_are_no_words(folder):
+    """Without the names of the columns, the first would be the words."""
+    (folder / "train.tsv").write_text("1\tthe\tO\n2\tdog\tA\n\n1\tis\tO\n")
+    with pytest.raises(DataError, match=r"first column numbers the words.*--text_columns=word"):
+        read(folder)
+
+
+def test_text_of_another_encoding(folder):
+    content = "the O\nd\xf6g O\nfilm A\nis O\ngood O\n"
+    (folder / "train.txt").write_bytes(content.encode("cp1252"))
+    raw, _ = read(folder)
+    words = (("the", "O"), ("dog", "O"), ("film", "A"), ("is", "O"), ("good", "O"))
+    assert tagged(raw) == tagged(read(folder, encoding="latin-1")[0]) == {sentence(*words)}
+
+
 def test_columns_may_be_named(folder):
     (folder / "train.tsv").write_text("1\tthe\tO\t_\n2\tdog \tA\t_\n")
     options = {"columns": ("id", "word", "tag", "rest")}

@@ -276,3 +276,25 @@ def test_the_file_of_an_example_is_stored_with_it(tmp_path):
     (record,) = tf.compat.v1.io.tf_record_iterator(path)
     name = tf.train.Example.FromString(record).features.feature["name"]
     assert name.bytes_list.value == [b"7.png"]
+
+
+class Changed(source.RawArrays):
+    """A split whose file got other examples after it was counted."""
+
+    def __len__(self):
+        return 11
+
+
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [(9, "yields 9 examples instead of the 11"), (12, "yields more examples than the 11")],
+)
+@pytest.mark.parametrize("num_shards", [1, 3])
+def test_a_split_yields_as_many_examples_as_it_has(tmp_path, size, message, num_shards):
+    raw = make_raw(size)
+    labels = np.arange(12) % 2
+    split = Changed(raw.splits["train"].images, labels)
+    raw = dataclasses.replace(raw, splits={"train": split})
+    with pytest.raises(DataError, match=message):
+        writer.write(raw, str(tmp_path / "out"), num_shards)
+    assert not any(name.endswith(".json") for name in os.listdir(tmp_path / "out"))

@@ -1,0 +1,143 @@
+"""Encodings of text files: UTF-8, as their byte order mark or a flag says, or Windows-1252.
+
+A file without a byte order mark that is not UTF-8 is read as Windows-1252 only if nothing else is
+likely: nearly all of it is ASCII, and its other characters are as in Western European text.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterable
+
+from input_fns import DataError
+
+WESTERN = "cp1252"
+# UTF-32 first: its mark starts as that of UTF-16.
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_MULTI_BYTE = ("gb18030", "shift_jis", "euc_jp", "big5", "euc_kr")
+_SINGLE_BYTE = "--encoding=cp1252 (Western Europe), cp1250 (Central Europe) or cp1251 (Cyrillic)"
+_LOOKED_AT = 2**16
+_RUN = re.compile(rb"[\x80-\xff]+")
+# Text in other encodings, read as Windows-1252: letters of other languages, ...
+_ODD = re.compile(
+    "[ðþýšžÐÞÝŠŽÿŸ¤¦¨¯¸¹ƒˆ˜†‡‰]"  # noqa: RUF001
+    # ... symbols inside a word, ...
+    "|(?<=[A-Za-z])[€‚„‹›“”•¡¢£¥§©«¬±²³µ¶»¼½¾¿×÷](?=[A-Za-z])"  # noqa: RUF001
+    # ... a capital after a small letter, ...
+    "|(?<=[a-z])[À-ÖØ-Þ]"
+    # ... and a letter of Portuguese that is elsewhere in a word than there.
+    "|[õÕ](?![eE])"
+)
+_LONGEST_RUN = 3
+_FEWEST, _FEW, _SOME, _MANY = 0.001, 0.01, 0.1, 0.2  # shares
+
+
+def split_mark(start: bytes) -> tuple[str, int]:
+    """Returns the encoding that a byte order mark names and its size; ("", 0) without one."""
+    for mark, encoding in _MARKS:
+        if start.startswith(mark):
+            return encoding, len(mark)
+    return "", 0
+
+
+def is_western(pieces: Iterable[bytes]) -> bool:
+    """Whether bytes that are not UTF-8 are evidently text in Windows-1252.
+
+    Args:
+      pieces: the bytes of a file, in order.
+    """
+    size = high = runs = alone = utf8 = odd = 0
+    for piece in pieces:
+        found = _RUN.findall(piece)
+        if max(map(len, found), default=0) > _LONGEST_RUN or b"\0" in piece:
+            return False
+        try:
+            odd += len(_ODD.findall(piece.decode(WESTERN)))
+        except UnicodeDecodeError:  # 5 bytes have no character
+            return False
+        size += len(piece)
+        high += sum(map(len, found))
+        runs += len(found)
+        alone += sum(len(run) == 1 for run in found)
+        utf8 += sum(map(_is_utf8, found))
+    if not runs or utf8 > _SOME * runs:  # UTF-8 with some broken characters
+        return False
+    if high <= _FEWEST * size:
+        return alone >= _SOME * runs
+    if high <= _FEW * size:
+        return alone >= _SOME * runs and odd <= 0.4 * high
+    return high <= _MANY * size and alone >= 0.6 * runs and odd <= 0.02 * high
+
+
+def _is_utf8(run):
+    try:
+        run.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def error(
+    path: str,
+    data: bytes,
+    problem: UnicodeDecodeError,
+    name: str,
+    has_flag: bool,
+    lines_before: int = 0,
+) -> DataError:
+    """Returns the error for bytes that have no text.
+
+    Args:
+      path: the file.
+      data: the bytes that were decoded.
+      problem: the error of the decoder.
+      name: the encoding.
+      has_flag: whether --encoding can name the encoding.
+      lines_before: number of lines before `data`.
+    """
+    before = data[: problem.start].decode(name, "replace")
+    line = lines_before + before.count("\n") + 1
+    name = "UTF-8" if name == "utf-8" else name
+    where = f"{path}, line {line}"
+    if not lines_before:
+        where = f"{where}, byte {problem.start}"
+    return DataError(f"{where}: no {name} ({problem.reason}). {_advice(data, has_flag)}")
+
+
+def _advice(data, has_flag):
+    if not has_flag:
+        return "Convert the file to UTF-8, for example with iconv"
+    start = data[:_LOOKED_AT]
+    longest = max(map(len, _RUN.findall(start)), default=0)
+    likely = [name for name in _MULTI_BYTE if longest > _LONGEST_RUN and _decodes(start, name)]
+    if likely:
+        return f"It may be {' or '.join(likely)}: name its encoding, such as --encoding={likely[0]}"
+    return f"Name its encoding, such as {_SINGLE_BYTE}"
+
+
+def _decodes(data, encoding):
+    try:
+        codecs.getincrementaldecoder(encoding)().decode(data)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def check_not_utf16(path: str, start: bytes, has_flag: bool) -> None:
+    """Raises `DataError` if text without a byte order mark is UTF-16: half of it is NUL bytes."""
+    start = start[:_LOOKED_AT]
+    if start.count(0) <= len(start) / 4:
+        return
+    encoding = "utf-16-be" if start[::2].count(0) > start[1::2].count(0) else "utf-16-le"
+    what = f"Name its encoding: --encoding={encoding}" if has_flag else "Convert the file to UTF-8"
+    raise DataError(
+        f"{path} has {start.count(0)} NUL bytes in its first {len(start)}: it may be {encoding} "
+        f"without a byte order mark. {what}"
+    )

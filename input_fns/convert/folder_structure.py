@@ -1,0 +1,234 @@
+"""Understands which folders of a source are splits and which are classes, by their structure.
+
+A folder of a split has folders of classes, and a folder of a class has files. What is neither is an
+error that shows what was understood.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Collection, Iterable, Mapping
+
+from common import folders
+from common.names import is_line, normalized
+from input_fns import DataError
+from input_fns.convert import inventory
+from input_fns.convert.source import Options
+from input_fns.convert.split_names import is_split, split_in, split_names
+
+# Words beside that of the split in the name of a folder that is plainly a split.
+_NEUTRAL = {"set", "image", "images", "img", "imgs", "data", "dataset", "split", "folder", "files"}
+_WORD = re.compile(r"[^\W\d_]+")
+_SHOWN = 6
+
+
+@dataclasses.dataclass(frozen=True)
+class Structure:
+    """Folders of a source.
+
+    Attributes:
+      classes: `{split: {class: path of its folder}}`.
+      unlabelled: `{split: path of its folder}` of splits that have files but no classes.
+    """
+
+    classes: dict[str, dict[str, str]]
+    unlabelled: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Folder:
+    """What is in a folder.
+
+    Attributes:
+      path: its path; that of a folder of the same name if this is all that is in it.
+      has_files: whether it has files of the kind, not counting its folders.
+      inside: `{normalized name: path}` of its folders.
+    """
+
+    path: str
+    has_files: bool
+    inside: Mapping[str, str]
+
+    def content(self, noun: str) -> str:
+        """Returns what is in the folder, for errors."""
+        several = f"the folder{'s' * (len(self.inside) > 1)} {listed(self.inside)}"
+        if self.has_files:
+            return f"{noun}s and {several}" if self.inside else f"{noun}s"
+        return several if self.inside else f"no {noun}"
+
+
+class Reader:
+    """Reads the structure of a source."""
+
+    def __init__(
+        self,
+        options: Options,
+        noun: str,
+        extensions: tuple[str, ...],
+        ignored: Collection[str] = (),
+    ):
+        """Takes how to read it.
+
+        Args:
+          options: `source`, `skip` and `class_names` are used.
+          noun: what the files are, for errors.
+          extensions: ends of their names, in lower case.
+          ignored: names of folders that are not classes.
+        """
+        self._options, self._noun = options, noun
+        self._extensions, self._ignored = extensions, ignored
+        self._where = f"--source={options.source}"
+        self._given = tuple(map(normalized, options.class_names))
+
+    def read(self) -> Structure:
+        """Returns the folders of splits and classes, at least those of `class_names`.
+
+        Raises:
+          DataError: the structure is not understood.
+        """
+        if not folders.is_folder(self._options.source):
+            raise DataError(f"{self._where} is not a folder")
+        top = self._look(self._options.source)
+        found = self._look_into(top)
+        if self._given and set(self._given) <= set(found):
+            return self._classes_first({name: found[name] for name in self._given}, top)
+        splits = {name: folder for name, folder in found.items() if _is_split_folder(name, folder)}
+        others = {name: folder for name, folder in found.items() if name not in splits}
+        flat = [name for name, folder in splits.items() if not folder.inside]
+        if len(flat) == len(splits) and others:
+            self._require_no_flat_split(flat, others)
+            return self._classes_first(found, top)
+        if not splits:
+            return self._classes_first(found, top)
+        if others:
+            raise self._not_understood(splits, others)
+        names = split_names(splits, self._where)
+        if len(flat) == len(splits) or names.get("train") in flat:
+            raise DataError(
+                f"{self._where}: the folder '{names.get('train', flat[0])}' has {self._noun}s, but "
+                "no folders of classes. Make one for each class, or list files and labels in a "
+                f"table: --dataset={self._options.dataset.replace('folder', 'csv')}"
+            )
+        return Structure(
+            {o: self._classes_in(splits[name]) for o, name in names.items() if name not in flat},
+            {o: splits[name].path for o, name in names.items() if name in flat},
+        )
+
+    def only_folder(self) -> str:
+        """Returns the path of the only folder of the source, if that has folders; else ""."""
+        found = list(self._look_into(self._look(self._options.source)).values())
+        return found[0].path if len(found) == 1 and found[0].inside else ""
+
+    def is_file(self, name: str) -> bool:
+        """Whether a name is that of a file of the kind."""
+        return name.lower().endswith(self._extensions)
+
+    def _look(self, path, may_be_double=False):
+        names = inventory.names(path, self._options)
+        files = [name for name in names if self.is_file(name)]
+        inside: dict[str, str] = {}
+        for name in names:
+            below = os.path.join(path, name)
+            if self.is_file(name) or name in self._ignored or not folders.is_folder(below):
+                continue
+            if not is_line(name):
+                raise DataError(
+                    f"{path} has a folder {name!a}, which cannot be the name of a class: it must "
+                    "be UTF-8 without control characters"
+                )
+            first = inside.setdefault(normalized(name), below)
+            if first != below:
+                raise DataError(
+                    f"{first} and {below} have one name, in two Unicode forms or with spaces. Join "
+                    "the folders"
+                )
+        # Archives of Kaggle have train/train/CLASS.
+        is_double = list(inside) == [normalized(os.path.basename(path))] and not files
+        if may_be_double and is_double:
+            return self._look(next(iter(inside.values())))
+        return _Folder(path, bool(files), inside)
+
+    def _look_into(self, folder):
+        return {name: self._look(path, True) for name, path in folder.inside.items()}
+
+    def _classes_in(self, folder):
+        """Returns `{class: path}` of the folders in the folder of a split."""
+        self._require_alike(folder.path, self._look_into(folder))
+        return dict(folder.inside)
+
+    def _classes_first(self, found, top):
+        """Returns the structure if the folders of the source are those of classes."""
+        parts = {name: set(filter(is_split, folder.inside)) for name, folder in found.items()}
+        if not any(parts.values()):
+            self._require_alike(top.path, found)
+            return Structure({"train": {name: top.inside[name] for name in found}})
+        splits: dict[str, dict[str, str]] = {}
+        for name, folder in found.items():
+            if folder.has_files or set(folder.inside) != parts[name]:
+                other = next(name for name in parts if parts[name])
+                raise DataError(
+                    f"{self._where}: '{other}' has the folders of splits {listed(parts[other])}, "
+                    f"and '{name}' has {folder.content(self._noun)}. Give all classes the same "
+                    "splits, or leave folders out with --skip=NAME"
+                )
+            for ours, part in split_names(folder.inside, folder.path).items():
+                splits.setdefault(ours, {})[name] = folder.inside[part]
+        return Structure(splits)
+
+    def _require_alike(self, path, found):
+        """Checks that the folders of classes are alike: with files, or with different folders."""
+        nested = {name: of for name, of in found.items() if of.inside and not of.has_files}
+        if self._given or not nested:
+            return
+        with_files = [name for name, folder in found.items() if folder.has_files]
+        names = [name for folder in nested.values() for name in folder.inside]
+        if not with_files and len(set(names)) == len(names) and not set(names) & set(found):
+            return
+        name, odd = next(iter(nested.items()))
+        other = with_files[0] if with_files else list(nested)[-1]
+        raise DataError(
+            f"{path}: '{name}' has {odd.content(self._noun)}, and '{other}' has "
+            f"{found[other].content(self._noun)}. A class has {self._noun}s, and a split has "
+            f"classes. Leave folders out with --skip={name}, choose --source={odd.path}, or name "
+            f"the folders that are classes with --class_names={','.join([other, name][:2])},..."
+        )
+
+    def _require_no_flat_split(self, flat, others):
+        # "train" may be the class of trains: a split to train on has classes.
+        doubtful = [name for name in flat if split_in(name) != "train" or len(flat) > 1]
+        if doubtful:
+            raise DataError(
+                f"{self._where}: '{doubtful[0]}' beside {listed(others)} may be a split without "
+                f"classes, or a class. Leave it out with --skip={doubtful[0]}, put the classes "
+                "into a folder 'train', or name all classes with --class_names"
+            )
+
+    def _not_understood(self, splits, others):
+        understood = ", ".join(
+            f"'{name}' is the split '{split_in(name)}' ({folder.content(self._noun)})"
+            for name, folder in splits.items()
+        )
+        unknown = ", ".join(
+            f"'{name}' ({folder.content(self._noun)})"
+            for name, folder in list(others.items())[:_SHOWN]
+        )
+        return DataError(
+            f"{self._where} has folders of splits and others: {understood}; not understood: "
+            f"{unknown}. Leave these out with --skip={','.join(list(others)[:_SHOWN])}, or name "
+            "the folders that are classes with --class_names"
+        )
+
+
+def _is_split_folder(name, folder):
+    """Whether a name means a split, and plainly so unless the folder has folders only."""
+    words = {word.lower() for word in _WORD.findall(name)}
+    is_plain = all(word in _NEUTRAL or is_split(word) for word in words)
+    return bool(split_in(name)) and (is_plain or bool(folder.inside and not folder.has_files))
+
+
+def listed(names: Iterable[str]) -> str:
+    """Returns the first names, for errors."""
+    names = list(names)
+    return ", ".join([*names[:_SHOWN], *(["..."] if names[_SHOWN:] else [])])

@@ -1,0 +1,308 @@
+"""Files and their labels in a table, as on Kaggle: the part that images and recordings share.
+
+A row has a file name, with or without extension, and its label: in one column, or one-hot in one
+column per class.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from common import folders
+from common.names import is_line, normalized, one_number, printable, sorted_labels
+from input_fns import DataError
+from input_fns.convert import columns, inventory, split_names, tables
+from input_fns.convert.find_files import Finder
+from input_fns.convert.source import Options
+
+_LONGEST_LABEL = 1000  # characters
+_ONE, _ZERO = {"true", "1"}, {"false", "0"}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rows:
+    """Rows of a table of files.
+
+    Attributes:
+      path: path of the table.
+      where: place of each row, for errors.
+      columns: `{name: values}`, all without surrounding white space; None of no text.
+    """
+
+    path: str
+    where: Sequence[str]
+    columns: dict[str, list[str | None]]
+
+    def column(self, name: str) -> list[str]:
+        """Returns the values of a column, all of which must be there."""
+        for where, value in zip(self.where, self.columns[name]):
+            if not value:
+                raise DataError(f"{where}: no value in column '{name}'. Add it, or remove the row")
+        return self.columns[name]
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """What the files of a table are.
+
+    Attributes:
+      noun: name of a file, for errors.
+      flag: flag that names the column of the files; the default is the first column.
+      usual: names of the column that come before the first; see `columns.find`.
+      extensions: ends of the names of the files, in lower case.
+    """
+
+    noun: str
+    flag: str
+    extensions: tuple[str, ...]
+    usual: Sequence[str] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelledRows:
+    """Files of a split.
+
+    Attributes:
+      paths: objects `[size]`, paths of the files.
+      labels: int64 `[size]`, or None for files to predict.
+      groups: `[size]`, equal for files that must stay in one split, or None.
+    """
+
+    paths: np.ndarray
+    labels: np.ndarray | None
+    groups: np.ndarray | None
+
+
+def read(options: Options, kind: Kind) -> tuple[tuple[str, ...], dict[str, LabelledRows]]:
+    """Returns the class names and the split "train", or the splits of `split_column`.
+
+    Args:
+      options: `source` is the folder of the files, `csv` the table, whose columns are `columns` if
+        it has no header line. `label_columns` defaults to all columns but those of other flags.
+      kind: what the files are.
+
+    Raises:
+      DataError: a column or a file is missing, a row has no label or an unknown one, or a group is
+        in two splits.
+    """
+    rows = _rows(options)
+    names_of = list(rows.columns)
+    chosen = {
+        name: normalized(getattr(options, name))
+        for name in (kind.flag, "group_column", "split_column")
+    }
+    file_column = columns.find(rows.path, names_of, kind.usual, kind.flag, chosen.pop(kind.flag))
+    file_column = file_column or next(iter(names_of), "")
+    kept = {*chosen.values(), file_column}
+    label_columns = tuple(map(normalized, options.label_columns)) or tuple(
+        name for name in names_of if name not in kept
+    )
+    for name in filter(None, (file_column, *chosen.values(), *label_columns)):
+        if name not in rows.columns:
+            raise DataError(f"{rows.path} has no column '{name}'; {columns.describe(names_of)}")
+    if not rows.where or not label_columns:
+        raise DataError(
+            f"{rows.path} has {len(rows.where)} rows and {len(label_columns)} label columns; its "
+            f"columns are: {tables.listed(names_of)}"
+        )
+    paths = _paths(options, rows, file_column, kind)
+    groups, split_of = (
+        np.array(rows.column(chosen[name]), object) if chosen[name] else None
+        for name in ("group_column", "split_column")
+    )
+    rows_of = {"train": np.arange(len(paths))}
+    if split_of is not None:
+        where = f"{rows.path}, column '{chosen['split_column']}'"
+        rows_of = split_names.rows_of_splits(split_of, where)
+    unlabelled = _unlabelled(rows, label_columns, rows_of)
+    to_predict = {row for split in unlabelled for row in rows_of[split].tolist()}
+    texts = [
+        ""
+        if row in to_predict
+        else _label(where, {name: rows.columns[name][row] for name in label_columns})
+        for row, where in enumerate(rows.where)
+    ]
+    class_names = tuple(map(normalized, options.class_names)) or _class_names(
+        rows, label_columns, texts
+    )
+    number_of: dict[object, int] = {}  # {file identity: number}
+    numbers = [number_of.setdefault(folders.identity(path), len(number_of)) for path in paths]
+    for values in (texts, groups, split_of):
+        _check_alike(rows, paths, numbers, values)
+    if groups is not None and split_of is not None:
+        _require_one_split(rows, chosen["group_column"], groups, split_of)
+    if groups is None and len(number_of) < len(paths):
+        groups = np.array(numbers)  # keep duplicates of a file in one split
+    labels = _to_labels(rows, texts, class_names)
+    return class_names, {
+        split: LabelledRows(
+            paths[chosen_rows],
+            None if split in unlabelled else labels[chosen_rows],
+            None if groups is None else groups[chosen_rows],
+        )
+        for split, chosen_rows in rows_of.items()
+    }
+
+
+def _rows(options):
+    table = tables.read_with(options, options.csv)
+    return _Rows(
+        table.path,
+        table.places,
+        {
+            name: [None if row[i] is None else normalized(row[i]) for row in table.rows]
+            for i, name in enumerate(table.columns)
+        },
+    )
+
+
+class _FileFinder:
+    """Finds a file by its path below a folder, or by its name if only one file has it."""
+
+    def __init__(self, options, extensions):
+        self._options, self._extensions = options, extensions
+        self._finder = Finder(options.source, extensions)
+        self._by_name: dict[str, list[str]] = {}
+
+    def find(self, where, name):
+        """Returns the path of a file, None if it is not there."""
+        path = self._finder.find(name)
+        if path is not None and not folders.is_folder(path):
+            return path
+        if not name or "/" in name or "\\" in name:
+            return None
+        if not self._by_name:
+            for path in inventory.files(self._options.source, self._options):
+                self._by_name.setdefault(normalized(os.path.basename(path)), []).append(path)
+        found = [
+            path
+            for extension in ("", *self._extensions)
+            for path in self._by_name.get(name + extension, ())
+        ]
+        if len(found) > 1:
+            raise DataError(
+                f"{where}: '{printable(name)}' may be {printable(found[0])} or "
+                f"{printable(found[1])}. Write the folder in the table, too"
+            )
+        return found[0] if found else None
+
+
+def _paths(options, rows, column, kind):
+    """Returns the path of the file of each row."""
+    finder = _FileFinder(options, kind.extensions)
+    paths, missing = [], []
+    for where, name in zip(rows.where, rows.columns[column]):
+        path = finder.find(where, name or "")
+        if path is None:
+            missing.append(f"{where}: no {kind.noun} '{printable(name or '')}' in {options.source}")
+        paths.append(path)
+    if missing:
+        more = f" (and {len(missing) - 1} more rows)" if missing[1:] else ""
+        raise DataError(
+            f"{missing[0]}{more}. --source is the folder of the {kind.noun}s, --{kind.flag} the "
+            f"column of their names, here '{column}'"
+        )
+    return np.array(paths, object)
+
+
+def _unlabelled(rows, label_columns, rows_of):
+    """Returns the splits, other than "train", that have no labels."""
+    is_labelled = np.zeros(len(rows.where), bool)
+    for name in label_columns:
+        is_labelled |= np.array([bool(value) for value in rows.columns[name]])
+    return {
+        split
+        for split, chosen in rows_of.items()
+        if split != "train" and not is_labelled[chosen].any()
+    }
+
+
+def _label(where, values):
+    """Returns the label of a row; `values` are those of the label columns."""
+    if len(values) == 1:
+        ((column, label),) = values.items()
+        if not label:
+            raise DataError(f"{where}: no label in column '{column}'")
+        if not is_line(label):
+            raise DataError(f"{where}: the label {label[:60]!a} has control characters")
+        if len(label) > _LONGEST_LABEL:
+            raise DataError(f"{where}: the label '{label[:60]}...' has {len(label)} characters")
+        return label
+    numbers = {name: _zero_or_one(value) for name, value in values.items()}
+    ones = [name for name, number in numbers.items() if number == 1]
+    if len(ones) != 1 or None in numbers.values():
+        shown = tables.listed([f"{name}={value}" for name, value in values.items()])
+        raise DataError(
+            f"{where}: exactly one of the label columns should be 1 and the others 0: {shown}. "
+            "--label_columns says which columns are labels"
+        )
+    return ones[0]
+
+
+def _zero_or_one(text):
+    """Returns 0 or 1 for a number or a boolean of pandas; None for other text."""
+    integer, _, zeros = (text or "").lower().partition(".")
+    if zeros.strip("0") or integer not in _ONE | _ZERO:
+        return None
+    return int(integer in _ONE)
+
+
+def _check_alike(rows, paths, numbers, values):
+    """Checks that duplicates of a file have the same label, group and split."""
+    first: dict[int, tuple[str, str]] = {}
+    for where, path, number, value in zip(
+        rows.where, paths, numbers, () if values is None else values
+    ):
+        before, other = first.setdefault(number, (where, value))
+        if value != other:
+            raise DataError(f"{where}: {path} is '{value}', and '{other}' at {before}")
+
+
+def _require_one_split(rows, column, groups, split_of):
+    """Checks that no group is in two splits that are given."""
+    first: dict[str, tuple[str, str]] = {}
+    twice: dict[str, str] = {}
+    for where, group, split in zip(rows.where, groups, split_of):
+        before, other = first.setdefault(group, (where, split))
+        if split != other:
+            twice.setdefault(
+                group,
+                f"{where}: '{column}' is '{group}' in the split '{split}', and in '{other}' "
+                f"at {before}",
+            )
+    if twice:
+        more = f" ({len(twice)} groups are in two splits)" if len(twice) > 1 else ""
+        raise DataError(
+            f"{next(iter(twice.values()))}{more}. Put each group into one split, or remove "
+            "--split_column to divide the groups, or --group_column to allow it"
+        )
+
+
+def _class_names(rows, label_columns, texts):
+    if len(label_columns) > 1:
+        return label_columns
+    found = sorted_labels(filter(None, texts))
+    twice = one_number(found)
+    if twice:
+        raise DataError(
+            f"{rows.path}, column '{label_columns[0]}': the labels '{twice[0]}' and '{twice[1]}' "
+            "are one number. Write it in one way"
+        )
+    return tuple(found)
+
+
+def _to_labels(rows, texts, class_names):
+    numbers = {name: number for number, name in enumerate(class_names)}
+    for where, text in zip(rows.where, texts):
+        if text and text not in numbers:
+            raise DataError(
+                f"{where}: unknown label '{text}'; the classes are {', '.join(class_names)}"
+            )
+    empty = [name for name in class_names if name not in set(texts)]
+    if empty:
+        raise DataError(f"no row has the label {', '.join(empty)}")
+    return np.array([numbers.get(text, -1) for text in texts], np.int64)

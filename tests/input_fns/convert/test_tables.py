@@ -1,0 +1,207 @@
+"""Tables of text, and the encodings of their files."""
+
+import json
+
+import pytest
+
+from input_fns import DataError
+from input_fns.convert import files, tables
+
+
+@pytest.fixture
+def read(tmp_path):
+    """`read(name, content, **options)` returns a table and the lines that are printed."""
+
+    def read_content(name, content, **options):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        printed = []
+        with files.recording(printed.append):
+            table = tables.read(str(path), **{"encoding": "", **options})
+        return table, printed
+
+    return read_content
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options"),
+    [
+        ("a.csv", "text,label\na film,good\n", {}),
+        ("a.csv", "\ufefftext , label \r\na film,good\r\n", {}),
+        ("a.CSV", '"text","label"\n"a film","good"\n', {}),
+        ("a.csv", "text;label\na film;good\n", {"delimiter": ";"}),
+        ("a.csv", "sep=;\r\ntext;label\r\na film;good\r\n", {}),
+        ("a.csv", "text\tlabel\na film\tgood\n", {"delimiter": "\t"}),
+        ("a.tsv", "text,label\na film,good\n", {"delimiter": ","}),
+        ("a.csv", "a film|good\n", {"delimiter": "|", "columns": ("text", "label")}),
+        ("a.csv", '"text", "label"\n"a film", "good"\n', {}),
+        ("a.csv", "text,label,,\na film,good,,\n", {}),
+        ("a.csv", "text,label\na film,good,,,\n", {}),
+        ("a.csv", "text,label,,\na film,good\n", {}),
+        ("a.csv", "text,label\na film,good\n".encode("utf-16"), {}),
+        ("a.tsv", "text\tlabel\na film\tgood\n".encode("utf-16-be"), {"encoding": "utf-16-be"}),
+        ("a.jsonl", '{"text": "a film", " label": "good"}\n', {}),
+        ("a.ndjson", '\ufeff{"text": "a film", "label": "good"}\n', {}),
+        ("a.json", '{"text": "a film", "label": "good"}\n', {}),
+        ("a.json", '[\n  {"text": "a film",\n   "label": "good"}\n]\n', {}),
+    ],
+)
+def test_the_same_table_in_many_formats(read, name, content, options):
+    table, printed = read(name, content, **options)
+    assert table.columns[:2] == ("text", "label")
+    assert table.column("text") == ["a film"]
+    assert table.cleaned("label") == ["good"]
+    assert not printed
+
+
+def test_labels_are_cleaned_and_texts_are_not(read):
+    table, _ = read("a.csv", "text, label\n a\u0301 ,\u00a0cafe\u0301 \nb,caf\u00e9\n")
+    assert table.column("text") == [" a\u0301 ", "b"]
+    assert table.cleaned("label") == ["caf\u00e9"] * 2
+
+
+def test_quotes_are_text_between_bars(read):
+    """As in metadata.csv of LJSpeech."""
+    content = 'LJ1|"Well," he said|x\nLJ2|"open|y\n'
+    table, _ = read("metadata.csv", content, delimiter="|", columns=("id", "text", "rest"))
+    assert table.column("text") == ['"Well," he said', '"open']
+
+
+def test_quotes_may_be_escaped_by_backslashes(read):
+    table, printed = read("a.csv", 'text,label\n"a \\"fine\\", film",good\nbad,b\n')
+    assert table.column("text") == ['a "fine", film', "bad"]
+    assert len(printed) == 1
+    assert printed[0].endswith("a.csv: quotes in it are escaped by backslashes")
+
+
+def test_backslashes_stay_where_quotes_are_doubled(read):
+    table, printed = read("a.csv", 'text,label\n"C:\\new ""x""",\\n\n')
+    assert table.rows == [['C:\\new "x"', "\\n"]]
+    assert not printed
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "text;label\na, b;good\n", r"one column, 'text;label'.* by ';', set --delimiter"),
+        ("a.csv", "text\tlabel\na\tb\n", r"separated by tab, set --delimiter=tab"),
+        ("a.tsv", "text,label\na,b\n", r"separated by ',', set --delimiter=','"),
+        ("a.csv", "text,label\na,b,c\n", r"a\.csv, line 2: 3 values instead of 2: text, label"),
+        ("a.csv", 'text,label\na,"b\nc,d\n', r"a\.csv, after line 1: no CSV"),
+        ("a.csv", 'text,label\n"a \\" b",c,d\n', r"a\.csv, after line 1: no CSV"),
+        ("a.csv", "text, text\na,b\n", r"more than one column 'text'"),
+        ("a.csv", "a\0b,c\n", r"a\.csv, line 1: a NUL byte"),
+        ("a.tsv", "a\tb\nc\0\td\n", r"a\.tsv, line 2: a NUL byte"),
+        ("a.csv", "text,label\nabc,d\n".encode("utf-16-le"), r"NUL bytes.*--encoding=utf-16-le"),
+        ("a.csv", "text,label\nabc,d\n".encode("utf-16-be"), r"NUL bytes.*--encoding=utf-16-be"),
+        ("a.json", "[1]", r"a\.json, item 1: a JSON int instead of an object"),
+        ("a.json", '{"text":\n1}', r"a\.json, line 1: it is not JSON.*list of objects"),
+        (
+            "a.json",
+            '{"text": {"0": "a"}, "label": {"0": "b"}}',
+            r"one object with text, label, each",
+        ),
+        ("a.json", '{"data": [{"text": "a"}]}', r"one object with data, .*Write a list of objects"),
+        ("a.json", '[{"a": 1, "a ": 2}]', r"more than one key 'a'"),
+    ],
+)
+def test_a_bad_table_is_an_error(read, name, content, message):
+    with pytest.raises(DataError, match=message):
+        read(name, content)
+
+
+def test_a_wrong_width_proposes_the_delimiter_of_a_table_without_header(read):
+    with pytest.raises(DataError, match=r"line 1: 1 values .*by ';', set --delimiter=';'"):
+        read("a.csv", "a;b\n", columns=("text", "label"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Caf\u00e9 \u00a35",  # few letters, as of an SMS
+        "Die gro\u00dfe Stra\u00dfe f\u00fchrt nach M\u00fcnchen und zur\u00fcck 5 \u20ac",
+        "it\u2019s a \u201cfine\u201d film \u2013 and more of it than anyone would see",
+        "sch\u00f6ne gr\u00fc\u00dfe an \u00f6mer und j\u00fcrgen",
+        "un peu de fran\u00e7ais \u00e0 lire: le film n\u2019a pas encore commenc\u00e9",
+    ],
+)
+def test_western_text_is_read_and_a_line_printed(read, text):
+    content = f"label,text\nham,plain words without accents\nspam,{text}\n"
+    table, printed = read("a.csv", content.encode("cp1252"))
+    assert table.column("text")[1] == text
+    assert len(printed) == 1
+    assert "is not UTF-8: read as Windows-1252 (cp1252)" in printed[0]
+    assert read("a.csv", content)[1] == []  # UTF-8
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("\u4eca\u5929\u5929\u6c14\u5f88\u597d", "gb18030"),
+        ("\u4eca\u65e5\u306f\u3068\u3066\u3082\u3044\u3044\u5929\u6c17", "shift_jis"),
+        ("\u0441\u0435\u0433\u043e\u0434\u043d\u044f \u0434\u043e\u0436\u0434\u044c", "cp1251"),
+        ("za\u017c\u00f3\u0142\u0107 dzisiaj jest \u0142adna pogoda nad jeziorem", "cp1250"),
+        ("bug\u00fcn hava \u00e7ok g\u00fczel de\u011fil mi arkada\u015flar", "cp1254"),
+        ("caf\u00e9 d\u00e9j\u00e0 vu in this long row of many plain words", "mac_roman"),
+        ("caf\u00e9 d\u00e9j\u00e0 vu in this long row of many plain words", "cp850"),
+    ],
+)
+def test_text_of_other_encodings_needs_the_flag(read, text, encoding):
+    content = f"label,text\nham,{text}\n".encode(encoding)
+    with pytest.raises(DataError, match=r"a\.csv, line 2, byte \d+: no UTF-8.* --encoding="):
+        read("a.csv", content)
+    table, printed = read("a.csv", content, encoding=encoding)
+    assert table.column("text") == [text]
+    assert not printed
+
+
+def test_utf8_with_one_broken_character_is_an_error(read):
+    content = "label,text\nham,caf\u00e9 na\u00efve\n".encode() + b"ham,caf\xe9\n"
+    with pytest.raises(DataError, match=r"line 3, byte \d+: no UTF-8"):
+        read("a.csv", content)
+
+
+def test_sources_without_the_flag_read_no_other_encoding(read):
+    with pytest.raises(DataError, match=r"no UTF-8 .*\. Convert the file to UTF-8"):
+        read("a.csv", "text,label\ncaf\u00e9,good\n".encode("cp1252"), encoding=None)
+
+
+def test_a_wrong_encoding_is_named(read):
+    with pytest.raises(DataError, match=r"line 2, byte 11: no cp932"):
+        read("a.csv", b"text,label\n\x85\xff,x\n", encoding="cp932")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32", "gb18030", "shift_jis"])
+def test_lines_are_equal_however_they_are_read(tmp_path, encoding):
+    path = tmp_path / "a.txt"
+    lines = ["\u4eca\u65e5", "", "\u010a\u0a00\u0a0a" if "utf" in encoding else "x", "end"]
+    path.write_bytes("\r\n".join(lines).encode(encoding))
+    given = "" if "utf" in encoding else encoding
+    assert list(files.iterate_lines(str(path), given)) == lines
+    assert [line.decode() for line in files.read_lines(str(path), given)] == lines
+    assert files.read_text(str(path), given) == "\r\n".join(lines)
+
+
+def test_lines_of_western_text_are_read_one_by_one(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"plain words\n" * 5 + b"caf\xe9\nna\xefve\n")
+    with files.recording() as opened:
+        assert list(files.iterate_lines(str(path), ""))[-2:] == ["caf\u00e9", "na\u00efve"]
+    assert opened == {str(path)}
+    with pytest.raises(DataError, match=r"a\.txt, line 6: no UTF-8"):
+        list(files.iterate_lines(str(path)))
+
+
+def test_a_column_is_found_by_its_flag_or_a_usual_name(read):
+    table, _ = read("a.csv", "Path,Sentence\na,b\n")
+    assert table.column_of(("text", "sentence"), "text_columns") == "Sentence"
+    assert table.column_of(("text",), "text_columns", "Path ") == "Path"
+    with pytest.raises(DataError, match=r"no column 'text'; it has: Path, .*with --text_columns"):
+        table.column_of(("text",), "text_columns")
+    with pytest.raises(DataError, match=r"no column 'path' \(--text_columns\); it has: Path"):
+        table.column_of(("Path",), "text_columns", "path")
+
+
+def test_values_of_json_are_text(read):
+    values = {"text": None, "flag": True, "number": 2, "list": [1]}
+    assert read("a.json", json.dumps([values]))[0].rows == [[None, "true", "2", None]]

@@ -14,7 +14,6 @@ import math
 import re
 import struct
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -37,7 +36,7 @@ _NATIVE = {
     **dict.fromkeys(("I;32S", "I;32BS"), "I;32NS"),
     **dict.fromkeys(("F;32F", "F;32BF"), "F;32NF"),
 }
-_ROWS = 256
+_ROWS = 256  # that are scaled at a time
 _USUAL_BITS = (8, 10, 12, 14, 16, 24, 32)
 
 
@@ -46,7 +45,7 @@ class PixelRangeError(DataError):
 
     Attributes:
       problem: what is wrong.
-      example: a usual range of such values, "LOW,HIGH".
+      example: usual ranges of such values, such as "0,4095 (12 bits)".
       name: name of the file, or "".
     """
 
@@ -57,7 +56,7 @@ class PixelRangeError(DataError):
     def __str__(self):
         return (
             f"{self.name}: {self.problem}. Set --pixel_range=LOW,HIGH to the values of black and "
-            f"white of all images, such as --pixel_range={self.example}"
+            f"white of all images, such as {self.example}"
         )
 
 
@@ -274,14 +273,14 @@ def _shown(low, high):
 
 
 def _example(low, high):
-    """Returns a usual range of values from `low` to `high`, as in the flag."""
-    bits = next((b for b in _USUAL_BITS if high < 2**b), 32)
-    black, white = 0, 2**bits - 1
+    """Returns usual ranges of values from `low` to `high`, for the error."""
     if low < 0:
-        black, white = low, high
-    elif high <= 1:
-        white = 1
-    return f"{black:.9g},{white:.9g}"
+        return f"{low:.9g},{high:.9g}"
+    if high <= 1:
+        return "0,1"
+    bits = next((bits for bits in _USUAL_BITS if high < 2**bits), 32)
+    full = next(width for width in (8, 16, 32) if bits <= width)
+    return " or ".join(f"0,{2**b - 1} ({b} bits)" for b in dict.fromkeys((bits, full)))
 
 
 def _scaled(values, low, high):
@@ -291,13 +290,9 @@ def _scaled(values, low, high):
         table = _rounded(np.arange(limits.min, limits.max + 1), low, high)
         return table[values.astype(np.int32) - limits.min]
     scaled = np.empty(values.shape, np.uint8)
-    for rows in _parts(len(values)):  # the float64 of a large image take much memory
-        scaled[rows] = _rounded(values[rows], low, high)
+    for start in range(0, len(values), _ROWS):  # the float64 of a large image take much memory
+        scaled[start : start + _ROWS] = _rounded(values[start : start + _ROWS], low, high)
     return scaled
-
-
-def _parts(size) -> Iterator[slice]:
-    return (slice(start, start + _ROWS) for start in range(0, size, _ROWS))
 
 
 def _rounded(values, low, high):

@@ -94,7 +94,12 @@ class Reader:
         found = self._look_into(top)
         if self._given and set(self._given) <= set(found):
             return self._classes_first({name: found[name] for name in self._given}, top)
-        splits = {name: folder for name, folder in found.items() if _is_split_folder(name, folder)}
+        is_every_split = all(map(split_in, found))
+        splits = {
+            name: folder
+            for name, folder in found.items()
+            if is_every_split or _is_split_folder(name, folder)
+        }
         others = {name: folder for name, folder in found.items() if name not in splits}
         flat = [name for name, folder in splits.items() if not folder.inside]
         if len(flat) == len(splits) and others:
@@ -160,13 +165,13 @@ class Reader:
 
     def _classes_first(self, found, top):
         """Returns the structure if the folders of the source are those of classes."""
-        parts = {name: set(filter(is_split, folder.inside)) for name, folder in found.items()}
+        parts = {name: list(filter(is_split, folder.inside)) for name, folder in found.items()}
         if not any(parts.values()):
             self._require_alike(top.path, found)
             return Structure({"train": {name: top.inside[name] for name in found}})
         splits: dict[str, dict[str, str]] = {}
         for name, folder in found.items():
-            if folder.has_files or set(folder.inside) != parts[name]:
+            if folder.has_files or list(folder.inside) != parts[name]:
                 other = next(name for name in parts if parts[name])
                 raise DataError(
                     f"{self._where}: '{other}' has the folders of splits {listed(parts[other])}, "
@@ -224,7 +229,7 @@ class Reader:
 def _is_split_folder(name, folder):
     """Whether a name means a split, and plainly so unless the folder has folders only."""
     words = {word.lower() for word in _WORD.findall(name)}
-    is_plain = all(word in _NEUTRAL or is_split(word) for word in words)
+    is_plain = all(word in _NEUTRAL or is_split(word) or len(word) == 1 for word in words)
     return bool(split_in(name)) and (is_plain or bool(folder.inside and not folder.has_files))
 
 

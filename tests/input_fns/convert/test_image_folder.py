@@ -316,6 +316,8 @@ NOT_UNDERSTOOD = [
         "'art' has the folders cat, dog, and 'photo'",
     ),
     (("cat/train", "cat/val", "dog"), "'cat' has the folders of splits train, val, and 'dog' has"),
+    (("trainA", "trainB", "testA", "testB"), "are all of the split 'train'"),
+    (("train_good", "test_good"), "folder 'train_good' has images, but no folders of classes"),
     (("train", "test"), "folder 'train' has images, but no folders of classes.*=image_csv"),
     (("train", "val/cat", "val/dog"), "folder 'train' has images, but no folders of classes"),
     (("pets/cat", "pets/dog"), r"should have a folder for each class, and has 1. Choose .*in/pets"),

@@ -254,7 +254,7 @@ def test_an_invalid_file_is_an_error_that_names_the_field(read_boxes, change, ed
     [
         (b"[" * 10_000, "nested too deep"),
         (b"<html>", "it is not JSON"),
-        (b"\xff\xfe", "no UTF-8"),
+        (b"\xff\xfa", "no UTF-8"),
         (b'{"images": [], "images": []}', 'the key "images" is repeated'),
         (b'{"images": ' + b"9" * 5000 + b"}", "is too large"),
     ],

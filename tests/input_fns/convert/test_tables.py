@@ -134,6 +134,17 @@ def test_western_text_is_read_and_a_line_printed(read, text):
     assert read("a.csv", content)[1] == []  # UTF-8
 
 
+def test_rare_bytes_in_much_ascii_are_western(read):
+    """As in spam.csv of Kaggle, whose signs were converted twice, and train_5500.label of TREC."""
+    rows = [b"ham,\x89\xdb_ I don\x89\xdb\xf7t, \xcc_ b at \xe5\xa31.50", b"ham,a sister\xf0city"]
+    plain = b"ham,plain words that have no signs at all in this row\n" * 100
+    table, printed = read(
+        "a.csv", b"label,text\n" + plain + b"\n".join(rows).replace(b"t, ", b"t ")
+    )
+    assert table.column("text")[-1] == "a sister\u00f0city"
+    assert len(printed) == 1
+
+
 @pytest.mark.parametrize(
     ("text", "encoding"),
     [

@@ -1,0 +1,158 @@
+"""Rows of tables with delimiters: .tsv and .csv, with quotes or without."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from input_fns import DataError
+from input_fns.convert.files import note, read_lines, read_text
+
+# Of a value in a CSV file: texts may be long, file names and labels not.
+_MAX_TEXT, _MAX_VALUE = 2**31 - 1, 2**17
+# Delimiters of tables with quotes; elsewhere, as in metadata.csv of LJSpeech, quotes are text.
+_QUOTED = (",", ";", "\t")
+_DELIMITERS = (";", "\t", "|", ",")
+_RFC_4180: dict[str, Any] = {"strict": True}
+_BACKSLASH: dict[str, Any] = {"strict": True, "doublequote": False, "escapechar": "\\"}
+_PLAIN: dict[str, Any] = {"quoting": csv.QUOTE_NONE}
+# First line that Excel understands.
+_SEPARATOR_LINE = re.compile(r"sep=(.)\r?\n", re.IGNORECASE)
+
+
+def read_tsv(path: str, encoding: str | None) -> list[tuple[int, list[str]]]:
+    """Returns the line number and the values of each row, which tabs separate; quotes are text.
+
+    Raises:
+      DataError: see `files.read_lines`, or a line has a NUL byte.
+    """
+    lines = read_lines(path, encoding)
+    while lines and not lines[-1]:
+        lines.pop()
+    for number, line in enumerate(lines, start=1):
+        if b"\0" in line:
+            raise DataError(f"{path}, line {number}: a NUL byte")
+    return [(number, line.decode().split("\t")) for number, line in enumerate(lines, start=1)]
+
+
+def read(
+    path: str, delimiter: str, width: int, encoding: str | None
+) -> tuple[list[tuple[int, list[str]]], str]:
+    """Returns the rows of a table with quotes or without, as `read_csv`, and its delimiter.
+
+    Args:
+      path: the file.
+      delimiter: "" for that of the first line of Excel, or a comma.
+      width: number of columns, 0 if there is a header line.
+      encoding: see `files.decode`.
+
+    Raises:
+      DataError: the file is missing, or has an opening quote without another.
+    """
+    text, skipped = _text_of_csv(path, encoding), 0
+    named = _SEPARATOR_LINE.match(text)
+    if named and delimiter in ("", named[1]):
+        text, skipped, delimiter = text[named.end() :], 1, named[1]
+    delimiter = delimiter or ","
+    others = {"quotes in it are read as text": _PLAIN}
+    dialect = _RFC_4180 if delimiter in _QUOTED else _PLAIN
+    if delimiter != "\t":
+        has_backslashes = dialect is _RFC_4180 and '\\"' in text
+        others = {"quotes in it are escaped by backslashes": _BACKSLASH} if has_backslashes else {}
+    rows, error = _parse(text, delimiter, dialect)
+    if dialect is _RFC_4180 and f'{delimiter} "' in text and _has_spaces(rows):
+        rows, error = _parse(text, delimiter, {**dialect, "skipinitialspace": True})
+    if error or not _is_regular(rows, width):
+        for how, other in others.items():
+            found, problem = _parse(text, delimiter, other)
+            if not problem and _is_regular(found, width):
+                note(f"{path}: {how}")
+                rows, error = found, None
+    if error:
+        last = rows[-1][0] + skipped if rows else skipped
+        raise DataError(
+            f"{path}, after line {last}: no CSV ({error}); a quote may have no other"
+        ) from error
+    if skipped:
+        rows = [(number + skipped, values) for number, values in rows]
+    return rows, delimiter
+
+
+def _has_spaces(rows):
+    """Whether the first row has a space after each delimiter, where quotes may follow."""
+    names = rows[0][1][1:] if rows else ()
+    return bool(names) and all(name.startswith(" ") for name in names)
+
+
+def _is_regular(rows, width):
+    """Whether all rows have a value for each column, and there are two columns or more."""
+    columns = rows[0][1] if rows and not width else ["x"] * width
+    return len(columns) > 1 and all(
+        len(fitted(values, columns)) == len(columns) for _, values in rows
+    )
+
+
+def read_csv(path: str, longest: int = _MAX_VALUE) -> list[tuple[int, list[str]]]:
+    """Returns the last line number and the values of each row of a CSV file, plain, .gz or .xz.
+
+    Args:
+      path: local or gs://.
+      longest: limit of the characters of a value.
+
+    Raises:
+      DataError: the file is missing or not CSV.
+    """
+    rows, error = _parse(_text_of_csv(path, None), ",", _RFC_4180, longest)
+    if error:
+        raise DataError(
+            f"{path}, after line {rows[-1][0] if rows else 0}: no CSV ({error}); a quote may have "
+            "no other"
+        ) from error
+    return rows
+
+
+def fitted(values: list[str], columns: Sequence[str]) -> list[str]:
+    """Returns the values of a row without empty ones after the last column, as Excel adds them.
+
+    Missing values of columns without a name are empty.
+    """
+    width = len(columns)
+    if len(values) > width and not any(values[width:]):
+        return values[:width]
+    if len(values) < width and not any(columns[len(values) :]):
+        return [*values, *[""] * (width - len(values))]
+    return values
+
+
+def other_delimiter(values: Sequence[str], delimiter: str) -> str:
+    """Returns advice if the only value of a line has another delimiter in it, else ""."""
+    other = next((d for d in _DELIMITERS if d != delimiter and d in values[0]), "")
+    if len(values) > 1 or not other:
+        return ""
+    name = "tab" if other == "\t" else f"'{other}'"
+    return f". If its columns are separated by {name}, set --delimiter={name}"
+
+
+def _text_of_csv(path, encoding):
+    text = read_text(path, encoding)
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise DataError(f"{path}, line {line}: a NUL byte")
+    return text
+
+
+def _parse(text, delimiter, dialect, longest=_MAX_TEXT):
+    """Returns `(last line number, values)` of the rows before an error, and the error or None."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, **dialect)
+    rows = []
+    before = csv.field_size_limit(longest)
+    try:
+        rows.extend((reader.line_num, values) for values in reader if values)
+    except csv.Error as error:
+        return rows, error
+    finally:
+        csv.field_size_limit(before)
+    return rows, None

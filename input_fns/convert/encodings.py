@@ -10,6 +10,7 @@ import codecs
 import re
 from collections.abc import Iterable
 
+from common.names import shown
 from input_fns import DataError
 
 WESTERN = "cp1252"
@@ -45,6 +46,16 @@ def split_mark(start: bytes) -> tuple[str, int]:
         if start.startswith(mark):
             return encoding, len(mark)
     return "", 0
+
+
+def name_of(encoding: str | None) -> str:
+    """Returns the name of the encoding of bytes without a byte order mark.
+
+    Args:
+      encoding: value of --encoding, or "" or None for UTF-8.
+    """
+    name = codecs.lookup(encoding or "utf-8").name
+    return f"{name}-le" if name in ("utf-16", "utf-32") else name
 
 
 def is_western(pieces: Iterable[bytes]) -> bool:
@@ -87,7 +98,7 @@ def _is_utf8(run):
 def error(
     path: str,
     data: bytes,
-    problem: UnicodeDecodeError,
+    problem: UnicodeError,
     name: str,
     has_flag: bool,
     lines_before: int = 0,
@@ -102,13 +113,20 @@ def error(
       has_flag: whether --encoding can name the encoding.
       lines_before: number of lines before `data`.
     """
-    before = data[: problem.start].decode(name, "replace")
-    line = lines_before + before.count("\n") + 1
+    if not isinstance(problem, UnicodeDecodeError):  # of encodings of host names
+        return DataError(f"{path}: no {name} ({shown(str(problem))}). {_advice(data, has_flag)}")
+    line = lines_before + _count_lines(data[: problem.start], name) + 1
     name = "UTF-8" if name == "utf-8" else name
     where = f"{path}, line {line}"
     if not lines_before:
         where = f"{where}, byte {problem.start}"
     return DataError(f"{where}: no {name} ({problem.reason}). {_advice(data, has_flag)}")
+
+
+def _count_lines(data, name):
+    if not name.startswith(("utf-16", "utf-32")):
+        return data.count(b"\n")
+    return data.decode(name, "replace").count("\n")
 
 
 def _advice(data, has_flag):

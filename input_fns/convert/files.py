@@ -131,7 +131,7 @@ def iterate_lines(path: str, encoding: str | None = None) -> Iterator[str]:
     with _opened(path) as file:
         start = _read(file, max(_PIECE_BYTES, _MARK_BYTES))
         marked, size = encodings.split_mark(start)
-        name = marked or codecs.lookup(encoding or "utf-8").name
+        name = marked or encodings.name_of(encoding)
         has_flag = encoding is not None and not marked
         pieces = itertools.chain([start[size:]], iter(lambda: file.read(_PIECE_BYTES), b""))
         if name != "utf-8":
@@ -175,7 +175,7 @@ def _decoded_lines(path, pieces, name, has_flag):
             before = decoder.getstate()[0]
             try:
                 text = decoder.decode(piece, final=not piece)
-            except UnicodeDecodeError as error:
+            except UnicodeError as error:
                 raise encodings.error(
                     path, before + piece, error, name, has_flag, number
                 ) from error
@@ -271,12 +271,12 @@ def decode(path: str, data: bytes, encoding: str | None = None) -> str:
     """
     marked, size = encodings.split_mark(data)
     has_flag = encoding is not None and not marked
-    name = marked or codecs.lookup(encoding or "utf-8").name
+    name = marked or encodings.name_of(encoding)
     if name == "utf-8":
         encodings.check_not_utf16(path, data, has_flag)
     try:
         return _as_utf8_text(path, data[size:].decode(name))
-    except UnicodeDecodeError as error:
+    except UnicodeError as error:
         if encoding == "" and not marked and encodings.is_western([data]):
             note_western(path)
             return data.decode(encodings.WESTERN)

@@ -131,7 +131,7 @@ class Table:
 def listed(columns: Sequence[str]) -> str:
     """Returns names of columns for an error, shortened: without a header they are a row of text."""
     short = [name if len(name) <= _MAX_SHOWN else f"{name[:_MAX_SHOWN]}..." for name in columns]
-    return ", ".join([*short[:10], *(["..."] if short[10:] else [])])
+    return shown(", ".join([*short[:10], *(["..."] if short[10:] else [])]))
 
 
 def split_name(name: str) -> tuple[str, str]:

@@ -20,19 +20,17 @@ from __future__ import annotations
 
 import array
 import dataclasses
-import glob
 import itertools
-import os
 import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from common import folders, names
+from common import names
 from input_fns import DataError, memory
-from input_fns.convert import inventory, split_names
-from input_fns.convert.files import PACKED, iterate_lines
+from input_fns.convert import criteo_files
+from input_fns.convert.files import iterate_lines
 from input_fns.convert.source import Options, RawDataset, Row
 from input_fns.convert.writer import content_name
 from input_fns.dataset_info import Clicks, Feature, LeftOut
@@ -40,9 +38,7 @@ from input_fns.dataset_info import Clicks, Feature, LeftOut
 NUMBERS = tuple(f"I{i}" for i in range(1, 14))
 CATEGORIES = tuple(f"C{i}" for i in range(1, 27))
 CLASS_NAMES = ("no click", "click")
-_WIDTH = 1 + len(NUMBERS) + len(CATEGORIES)
-_FRACTION = 1 / 14
-_EXTENSIONS = (".txt", ".tsv")
+_WIDTH = criteo_files.WIDTH
 _FEATURES = {
     "numbers": Feature("raw", "float32", (len(NUMBERS),)),
     "categories": Feature("raw", "int32", (len(CATEGORIES),)),
@@ -142,9 +138,9 @@ def read(options: Options) -> RawDataset:
             f"row of missing values and a vocabulary. Use at least {options.hash_rows + 2}"
         )
     left_out = LeftOut()
-    paths = _find_paths(options, left_out)
-    unlabelled = {split for split, path in paths.items() if _is_unlabelled(split, path)}
-    ranges = _find_ranges(paths, unlabelled, options)
+    paths = criteo_files.find_paths(options, left_out)
+    unlabelled = criteo_files.find_unlabelled(paths)
+    ranges = criteo_files.find_ranges(paths, unlabelled, options)
     counter, missing = _Counter(), np.zeros(_WIDTH, np.int64)
     labels = {}
     for split, (path, begin, end) in ranges.items():
@@ -323,78 +319,3 @@ def _find_problem(line, has_labels):
         if name in CATEGORIES and value and not _CATEGORY.fullmatch(value):
             return f"{name} {names.shown(value)!a} is not 8 hexadecimal digits"
     return "invalid"
-
-
-def _is_unlabelled(split, path):
-    """Whether a file has rows without labels; those of "train" need them."""
-    return split != "train" and _width(path) == _WIDTH - 1
-
-
-def _width(path):
-    """Returns the number of values in the first line of a file."""
-    return next(iterate_lines(path), "").count("\t") + 1
-
-
-def _find_ranges(paths, unlabelled, options):
-    """Returns `{split: (path, first row, last row + 1)}`."""
-    sizes = {split: sum(1 for _ in iterate_lines(path)) for split, path in paths.items()}
-    for split, size in sizes.items():
-        if not size:
-            raise DataError(f"{paths[split]} has no rows")
-    fractions = {"validation": options.validation_fraction, "test": options.test_fraction}
-    given = [name for name in fractions if name in paths and fractions[name]]
-    if given:
-        raise DataError(f"--{given[0]}_fraction: {options.source} already has a '{given[0]}' file")
-    default = _FRACTION if len(paths) - len(unlabelled) == 1 else 0
-    size = sizes["train"]
-    counts = {
-        name: round(size * (default if fraction is None else fraction))
-        for name, fraction in fractions.items()
-        if name not in paths
-    }
-    wanted = [name for name in counts if fractions[name] or (fractions[name] is None and default)]
-    empty = [name for name in wanted if not counts[name]]
-    if empty or sum(counts.values()) >= size:
-        raise DataError(
-            f"{paths['train']} has {size} rows, too few for the splits 'train' and "
-            f"{' and '.join(repr(name) for name in wanted)}. Set --validation_fraction and "
-            "--test_fraction, to 0 to hold nothing out"
-        )
-    ends = {"train": size - sum(counts.values())}
-    ends["validation"] = ends["train"] + counts.get("validation", 0)
-    ranges = {split: (path, 0, sizes[split]) for split, path in paths.items()}
-    ranges["train"] = paths["train"], 0, ends["train"]
-    for name, begin in (("validation", ends["train"]), ("test", ends["validation"])):
-        if counts.get(name):
-            ranges[name] = paths["train"], begin, begin + counts[name]
-    return ranges
-
-
-def _find_paths(options, left_out):
-    """Returns `{split: path}`, with "train"; counts texts that are no click logs."""
-    if not folders.is_folder(options.source):
-        return {"train": options.source}
-    others = list(_other_texts(options))
-    for name in others:
-        left_out.add(f"files whose rows do not have {_WIDTH} values", name)
-    skip = (*options.skip, *map(glob.escape, others))
-    found = split_names.find_files(dataclasses.replace(options, skip=skip), _EXTENSIONS)
-    if "train" not in found:
-        raise DataError(
-            f"--source={options.source} has no train.txt or train.tsv, plain or with "
-            f"{' or '.join(PACKED)}, only {', '.join(map(os.path.basename, found.values()))}. Name "
-            "the files with --split_files=train=FILE,test=FILE"
-        )
-    return found
-
-
-def _other_texts(options):
-    """Yields the names of texts such as readme.txt, without a split in their names."""
-    for name in inventory.names(options.source, options):
-        stem, extension = split_names.stem_of(name, _EXTENSIONS)
-        path = os.path.join(options.source, name)
-        has_split = split_names.split_of(stem) or split_names.split_in(stem)
-        if not extension or has_split or not folders.is_file(path):
-            continue
-        if _width(path) not in (_WIDTH, _WIDTH - 1):
-            yield name

@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from common import folders
 from common.names import is_system, normalized, printable
+from input_fns.convert import compressed_audio
 from input_fns.convert.source import Options
 from input_fns.dataset_info import LeftOut
 
@@ -23,7 +24,8 @@ _HINTS = {
     ".avif": "pip install 'pillow>=11.3' to read them, or convert them",
     **dict.fromkeys((".jp2", ".ppm", ".pgm", ".dng"), "convert them to PNG"),
     **dict.fromkeys(
-        (".flac", ".ogg", ".oga", ".opus", ".mp3"), "pip install '.[audio]' to read recordings"
+        () if compressed_audio.is_available() else compressed_audio.EXTENSIONS,
+        "pip install '.[audio]' to read recordings",
     ),
     **dict.fromkeys(
         (".m4a", ".aac", ".wma", ".amr", ".aif", ".aiff", ".au", ".sph", ".webm", ".mp4", ".caf"),

@@ -23,6 +23,7 @@ from input_fns.convert.source import Options
 from input_fns.convert.tables import listed
 
 _FILES = ("u.data", "ratings.dat", "ratings.csv")
+_LIKELY = re.compile("rating|interaction|review", re.IGNORECASE)
 _DELIMITERS = {".data": "\t", ".tsv": "\t", ".dat": "::", ".csv": ","}
 _QUOTED = (",", ";")  # in others quotes are text
 _ITEMS = (
@@ -84,9 +85,10 @@ def find_file(options: Options) -> str:
             f"{kinds}"
         )
     if len(chosen) > 1:
+        example = next(filter(_LIKELY.search, chosen), chosen[0])
         raise DataError(
             f"--source={source} has {', '.join(chosen[:10])}: name one of them, such as "
-            f"--source={os.path.join(source, chosen[0])}"
+            f"--source={os.path.join(source, example)}"
         )
     return os.path.join(source, chosen[0])
 
@@ -145,6 +147,15 @@ def _split_lines(path, options) -> Iterator[tuple[int, list[str]]]:
     """Yields the line number and the values of each row that is not empty."""
     delimiter = options.delimiter or _DELIMITERS[_extension(path)]
     lines = iterate_lines(path, options.encoding)
+    first = next(lines, "")
+    others = [d for d in ("\t", "::", ";", "|", ",") if first.count(d) > 1]
+    if delimiter not in first and others and not options.columns:
+        name = "tab" if others[0] == "\t" else f"'{others[0]}'"
+        raise DataError(
+            f"{path}, line 1: no {delimiter!a} in {shown(first[:60])!a}. If the columns are "
+            f"separated by {name}, set --delimiter={name}"
+        )
+    lines = itertools.chain([first], lines)
     if delimiter not in _QUOTED:
         for number, line in enumerate(lines, start=1):
             if line:
@@ -173,8 +184,6 @@ def _header(path, start, options):
         if twice:
             raise DataError(f"{path}, line 1: more than one column '{shown(twice[0])}'")
         return first, True
-    if len(first) == 1:
-        _check_delimiter(path, first[0], options)
     rows = [values for _, values in start]
     is_named = all(math.isnan(_number(value)) for value in first)
     if _extension(path) in _MOVIELENS and not is_named and any(map(_is_interaction, rows)):
@@ -201,17 +210,6 @@ def _is_interaction(values, earliest=-math.inf):
     if len(values) != len(_LAYOUT):
         return False
     return abs(_number(values[2])) <= _LARGEST_RATING and _number(values[3]) >= earliest
-
-
-def _check_delimiter(path, line, options):
-    delimiter = options.delimiter or _DELIMITERS[_extension(path)]
-    others = [d for d in ("\t", "::", ";", "|", ",") if d != delimiter and line.count(d) > 1]
-    if others:
-        name = "tab" if others[0] == "\t" else f"'{others[0]}'"
-        raise DataError(
-            f"{path}, line 1: no {delimiter!a} in {shown(line[:60])!a}. If the columns are "
-            f"separated by {name}, set --delimiter={name}"
-        )
 
 
 def _layout(rows: Sequence[Sequence[str]]) -> tuple[str, ...]:

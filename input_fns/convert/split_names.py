@@ -227,15 +227,17 @@ def by_split(found: Mapping[str, str], options: Options) -> dict[str, str]:
         return {split_of(stem) or split_in(stem) or "train": path}
     unknown = [path for stem, path in found.items() if not (is_split(stem) or split_in(stem))]
     if unknown:
-        understood = ", ".join(
-            f"{os.path.basename(path)} is '{split_of(stem) or split_in(stem)}'"
+        understood = {
+            os.path.basename(path): split_of(stem) or split_in(stem)
             for stem, path in found.items()
             if path not in unknown
-        )
-        example = os.path.basename(unknown[0])
+        }
+        others = ", ".join(f"{name} is '{split}'" for name, split in understood.items())
+        example = ",".join(f"{split}={name}" for name, split in understood.items())
         raise DataError(
             f"{where}: the name of {os.path.basename(unknown[0])} has no split"
-            f"{f', while {understood}' if understood else ''}. Name the files of the splits with "
-            f"--split_files=train={example},..., or leave others out with --skip"
+            f"{f', while {others}' if others else ''}. Name the files of the splits, such as with "
+            f"--split_files={example or f'train={os.path.basename(unknown[0])},...'}, or leave "
+            "others out with --skip"
         )
     return {ours: found[stem] for ours, stem in split_names(found, where).items()}

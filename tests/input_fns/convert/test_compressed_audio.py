@@ -7,6 +7,7 @@ import pytest
 
 from input_fns.convert import audio_files, compressed_audio
 from input_fns.convert.audio_files import Segment
+from tests import audio_data
 
 soundfile = pytest.importorskip("soundfile")
 RATE = 8000
@@ -131,3 +132,13 @@ def test_without_soundfile_the_message_says_how_to_install_it(tmp_path, monkeypa
     monkeypatch.setitem(__import__("sys").modules, "soundfile", None)
     found = read(tmp_path, encode(samples(), "FLAC", "PCM_16"))
     assert found == "it is FLAC: pip install '.[audio]' to read it"
+
+
+def test_a_folder_has_recordings_of_all_formats(tmp_path):
+    folder = audio_data.write_folder(tmp_path / "raw", 2)
+    for i, (kind, subtype) in enumerate(KINDS):
+        name = f"x{i}.{'opus' if subtype == 'OPUS' else kind.lower()}"
+        (folder / "low" / name).write_bytes(encode(samples(0.2), kind, subtype))
+    data = audio_data.prepare("audio_folder", folder, tmp_path / "data", validation_fraction=0.0)
+    assert data.splits["train"].label_histogram == (2, 6)
+    assert not data.splits["train"].broken

@@ -145,6 +145,7 @@ def test_invalid_rows_are_one_error(tmp_path, line, message):
             "a,b,5,1e9,1\n",
             "name all columns, such as --columns=user,item,rating,time",
         ),
+        ("x.csv", '"user";"item";"time"\n', "separated by ';', set --delimiter=';'"),
         ("ratings.csv", "user;item;time\na;b;1\n", "separated by ';', set --delimiter=';'"),
         (
             "ratings.csv",

@@ -76,7 +76,7 @@ def test_names_of_splits_have_many_forms(folder, names):
 def test_a_file_without_a_split_is_named_beside_others(folder):
     for name in ("train.csv", "more.csv"):
         (folder / name).write_text(ROWS["csv"])
-    message = r"more\.csv has no split, while train\.csv is 'train'.*--split_files=train=more\.csv"
+    message = r"more\.csv has no split, while train\.csv is 'train'.*--split_files=train=train\.csv"
     with pytest.raises(DataError, match=message):
         read(folder)
     assert list(read(folder, skip=("more*",))[0].splits) == ["train"]

@@ -11,8 +11,7 @@ from typing import Any
 from input_fns import DataError
 from input_fns.convert.files import note, read_lines, read_text
 
-# Of a value in a CSV file: texts may be long, file names and labels not.
-_MAX_TEXT, _MAX_VALUE = 2**31 - 1, 2**17
+_MAX_TEXT = 2**31 - 1  # characters of a value
 # Delimiters of tables with quotes; elsewhere, as in metadata.csv of LJSpeech, quotes are text.
 _QUOTED = (",", ";", "\t")
 _DELIMITERS = (";", "\t", "|", ",")
@@ -41,7 +40,7 @@ def read_tsv(path: str, encoding: str | None) -> list[tuple[int, list[str]]]:
 def read(
     path: str, delimiter: str, width: int, encoding: str | None
 ) -> tuple[list[tuple[int, list[str]]], str]:
-    """Returns the rows of a table with quotes or without, as `read_csv`, and its delimiter.
+    """Returns the last line number and the values of each row of a table, and its delimiter.
 
     Args:
       path: the file.
@@ -95,25 +94,6 @@ def _is_regular(rows, width):
     )
 
 
-def read_csv(path: str, longest: int = _MAX_VALUE) -> list[tuple[int, list[str]]]:
-    """Returns the last line number and the values of each row of a CSV file, plain, .gz or .xz.
-
-    Args:
-      path: local or gs://.
-      longest: limit of the characters of a value.
-
-    Raises:
-      DataError: the file is missing or not CSV.
-    """
-    rows, error = _parse(_text_of_csv(path, None), ",", _RFC_4180, longest)
-    if error:
-        raise DataError(
-            f"{path}, after line {rows[-1][0] if rows else 0}: no CSV ({error}); a quote may have "
-            "no other"
-        ) from error
-    return rows
-
-
 def fitted(values: list[str], columns: Sequence[str]) -> list[str]:
     """Returns the values of a row without empty ones after the last column, as Excel adds them.
 
@@ -144,11 +124,11 @@ def _text_of_csv(path, encoding):
     return text
 
 
-def _parse(text, delimiter, dialect, longest=_MAX_TEXT):
+def _parse(text, delimiter, dialect):
     """Returns `(last line number, values)` of the rows before an error, and the error or None."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, **dialect)
     rows = []
-    before = csv.field_size_limit(longest)
+    before = csv.field_size_limit(_MAX_TEXT)
     try:
         rows.extend((reader.line_num, values) for values in reader if values)
     except csv.Error as error:

@@ -21,7 +21,6 @@ from input_fns.convert.source import Options
 
 _JSON = (".jsonl", ".ndjson", ".json")
 EXTENSIONS = (".tsv", ".csv", *_JSON)
-read_csv = delimited.read_csv
 _MAX_SHOWN = 60  # characters of a column's name in an error
 
 

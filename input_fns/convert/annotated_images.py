@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -14,7 +17,8 @@ from input_fns import DataError
 from input_fns.convert import boxes, decoded_images, image_files, mask_files
 from input_fns.convert.boxes import Box, Notes
 from input_fns.convert.source import Broken, Options, RawDataset, Row
-from input_fns.dataset_info import Annotations, AnnotationsSplit, Feature
+from input_fns.convert.writer import content_name
+from input_fns.dataset_info import Annotations, Feature, LeftOut
 
 LABELS_OF_BOXES = ("boxes", "classes", "is_crowd", "areas", "image_id")
 # More boxes in one image are rather an error than objects: the rows of all examples get as long.
@@ -25,22 +29,31 @@ _ABOVE_MAX = "above max_boxes"
 NO_SIZE = "of an image whose annotations have no size"
 
 
-def size_of(path: str, notes: Notes) -> tuple[int, int]:
+def size_of(path: str, options: Options, notes: Notes) -> tuple[int, int]:
     """Returns the height and width of an image file whose annotations do not state them.
 
     Args:
       path: local or gs://.
+      options: options of the converter.
       notes: gets the reason `NO_SIZE`.
 
     Returns:
       (0, 0) if it cannot be read: it will not be stored.
     """
     notes.corrected[NO_SIZE] += 1
-    try:
-        image = decoded_images.read(decoded_images.bytes_of(path), None, 3)
-    except Exception:  # Pillow's decoders raise many types of errors.
-        return 0, 0
-    return image.height, image.width
+    (image,) = _reader(options)([path])
+    return (0, 0) if isinstance(image, str) else (image.height, image.width)
+
+
+def _reader(options):
+    """Returns a function that maps paths to `decoded_images.StoredImage`s, or to reasons."""
+    return functools.partial(decoded_images.read_many, image_size=None, channels=options.channels)
+
+
+def _mean_file_size(items):
+    """Returns the mean size in bytes of the images, from a sample."""
+    sample = [item.path for item in items[:: max(1, len(items) // 1000)] if not item.problem]
+    return image_files.mean_file_size(sample) if sample else 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +66,7 @@ class Boxes:
       image_id: number of the image, unique in the data set.
       found: its boxes.
       notes: what was corrected and left out.
+      problem: why the image cannot be stored; "" if nothing is known before it is read.
     """
 
     path: str
@@ -60,6 +74,7 @@ class Boxes:
     image_id: int
     found: Sequence[Box]
     notes: Notes
+    problem: str = ""
 
     def __str__(self) -> str:
         return self.path
@@ -87,23 +102,25 @@ class ImagesWithBoxes:
         return len(self.items)
 
     @property
+    def paths(self) -> list[str]:
+        """Paths of the images."""
+        return [item.path for item in self.items]
+
+    @property
     def num_bytes(self) -> int:
         """Bytes of the images, from a sample, and of the boxes."""
-        sample = [item.path for item in self.items[:: max(1, len(self) // 1000)]]
-        return (image_files.mean_file_size(sample) + 25 * self.max_boxes) * len(self)
+        return (_mean_file_size(self.items) + 25 * self.max_boxes) * len(self)
 
     def take(self, indices: Sequence[int]) -> ImagesWithBoxes:
         """Returns the split of these examples, in the order of the indices."""
         return dataclasses.replace(self, items=self.items[indices])
 
     def __iter__(self) -> Iterator[Row | Broken]:
-        channels = self.options.channels
-        read = functools.partial(decoded_images.read_many, image_size=None, channels=channels)
-        paths = [item.path for item in self.items]
-        for item, (_, image) in zip(
-            self.items, image_files.each(read, paths, self.options.workers)
-        ):
+        whole = [item.path for item in self.items if not item.problem]
+        images = image_files.each(_reader(self.options), whole, self.options.workers)
+        for item in self.items:
             try:
+                image = item.problem or next(images)[1]
                 if isinstance(image, str):
                     raise ValueError(image)
                 yield self._row(item, image)
@@ -113,7 +130,7 @@ class ImagesWithBoxes:
     def _row(self, item, image):
         found = boxes.pack(item.found, self.max_boxes)
         size, count = (image.height, image.width), len(item.found)
-        notes = Notes(item.notes.corrected.copy(), item.notes.left_out.copy())
+        notes = item.notes.copy()
         if boxes.must_turn(item.size, size, image.orientation):
             found["boxes"][:count] = boxes.turned(
                 found["boxes"][:count], item.size, image.orientation
@@ -158,10 +175,15 @@ class ImagesWithMasks:
         return len(self.items)
 
     @property
+    def paths(self) -> list[str]:
+        """Paths of the images and of the files of masks."""
+        masks = [item.mask for item in self.items if isinstance(item.mask, str)]
+        return [*(item.path for item in self.items), *masks]
+
+    @property
     def num_bytes(self) -> int:
         """Bytes of the images, from a sample; masks are small."""
-        sample = [item.path for item in self.items[:: max(1, len(self) // 1000)]]
-        return image_files.mean_file_size(sample) * len(self)
+        return _mean_file_size(self.items) * len(self)
 
     def take(self, indices: Sequence[int]) -> ImagesWithMasks:
         """Returns the split of these examples, in the order of the indices."""
@@ -169,7 +191,9 @@ class ImagesWithMasks:
 
     def __iter__(self) -> Iterator[Row | Broken]:
         channels = self.options.channels
-        read = functools.partial(mask_files.read_many, rules=self.rules, channels=channels)
+        read = functools.partial(
+            mask_files.read_many, rules=self.rules, read_images=_reader(self.options)
+        )
         items = list(self.items)
         for item, result in image_files.each(read, items, self.options.workers):
             if isinstance(result, str):
@@ -193,8 +217,10 @@ def with_boxes(
     options: Options,
     class_names: Sequence[str],
     images: Mapping[str, Sequence[Boxes]],
-    left_out: Mapping[str, Mapping[str, int]],
-    category_ids: Sequence[int],
+    category_ids: Sequence[int | str],
+    image_ids: Sequence[int | str] = (),
+    left_out: LeftOut | None = None,
+    left_out_paths: Mapping[str, str] = MappingProxyType({}),
 ) -> RawDataset:
     """Returns a data set for detection.
 
@@ -202,8 +228,10 @@ def with_boxes(
       options: options of the converter.
       class_names: class names in the order of the classes.
       images: `{split: images}`.
-      left_out: `{split: {reason: annotations without an image}}`.
-      category_ids: the number of each class in the source, for files of detections.
+      category_ids: the id of each class in the source, for files of detections.
+      image_ids: the id in the source of the images 1, 2, ...; () if their numbers are these ids.
+      left_out: annotations that belong to no image.
+      left_out_paths: `{path: reason}` of files that are not used.
 
     Raises:
       DataError: "train" has no box, or an image has too many.
@@ -223,19 +251,43 @@ def with_boxes(
             f"{printable(most.path)} has {max_boxes} boxes, and all images get as many rows. "
             "Set --max_boxes to keep the largest ones of each image"
         )
-    if "train" in images and not any(item.found for item in images["train"]):
-        raise DataError(f"no image of the split 'train' of {options.source} has a valid box")
+    left_out = left_out or LeftOut()
+    _require_boxes(options, images, left_out)
     splits = {
         split: ImagesWithBoxes(_objects(items), options, len(class_names), max_boxes)
         for split, items in images.items()
     }
+    files, properties = {}, {"category_ids": list(category_ids)}
+    if image_ids:
+        content = json.dumps(list(image_ids)).encode()
+        properties["image_ids"] = content_name("image_ids.json", content)
+        files = {properties["image_ids"]: content}
     return RawDataset(
         options.dataset,
         (),
         splits,
+        files=files,
         labels=LABELS_OF_BOXES,
-        properties={"category_ids": list(category_ids)},
-        annotations=_annotations("detection", class_names, max_boxes, left_out),
+        properties=properties,
+        annotations=_annotations("detection", class_names, max_boxes),
+        left_out=left_out,
+        left_out_paths=dict(left_out_paths),
+    )
+
+
+def _require_boxes(options, images, left_out):
+    """Checks that "train" has a box."""
+    if "train" not in images or any(item.found for item in images["train"]):
+        return
+    reasons = sum((item.notes.left_out for item in images["train"]), collections.Counter())
+    reasons.update(left_out.counts)
+    listed = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+    hint = ""
+    if boxes.EMPTY in reasons:
+        hint = ". Coordinates must be pixels, not fractions of the image"
+    raise DataError(
+        f"no image of the split 'train' of {options.source} has a valid box; left out: "
+        f"{listed or 'nothing'}{hint}"
     )
 
 
@@ -244,6 +296,8 @@ def _require_one_split(images):
     seen: dict[object, tuple[str, str]] = {}
     for split, items in images.items():
         for item in items:
+            if item.problem:
+                continue
             first, path = seen.setdefault(folders.identity(item.path), (split, item.path))
             if first != split:
                 raise DataError(
@@ -263,7 +317,8 @@ def with_masks(
     options: Options,
     rules: mask_files.Rules,
     images: Mapping[str, Sequence[mask_files.Item]],
-    left_out: Mapping[str, Mapping[str, int]],
+    left_out: LeftOut | None = None,
+    left_out_paths: Mapping[str, str] = MappingProxyType({}),
 ) -> RawDataset:
     """Returns a data set for segmentation; see `with_boxes`."""
     _require_one_split(images)
@@ -275,17 +330,15 @@ def with_masks(
             for split, items in images.items()
         },
         labels=("mask",),
-        annotations=_annotations("segmentation", rules.class_names, 0, left_out),
+        annotations=_annotations("segmentation", rules.class_names, 0),
+        left_out=left_out or LeftOut(),
+        left_out_paths=dict(left_out_paths),
     )
 
 
-def _annotations(task, class_names, max_boxes, left_out):
+def _annotations(task, class_names, max_boxes):
     """Returns metadata without counts: the writer counts what it stores."""
-    splits = {
-        split: AnnotationsSplit(0, (0,) * len(class_names), {}, dict(reasons))
-        for split, reasons in left_out.items()
-    }
-    return Annotations(task, tuple(class_names), max_boxes, splits)
+    return Annotations(task, tuple(class_names), max_boxes, {})
 
 
 def _objects(items):

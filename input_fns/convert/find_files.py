@@ -26,6 +26,11 @@ class Finder:
         self._folder, self._extensions = folder, extensions
         self._listed: dict[str, dict[str, str]] = {}
 
+    @property
+    def folder(self) -> str:
+        """The folder."""
+        return self._folder
+
     def find(self, name: str) -> str | None:
         """Returns the path of a file, or None if it is not there."""
         name = normalized(name)

@@ -113,11 +113,28 @@ def read(path: str, keep_masks: bool) -> Instances:
     """
     try:
         text = read_text(path)
-        content = Fields(loads(text, is_strict=False, change=None if keep_masks else _drop), "")
+        content = loads(text, is_strict=False, change=None if keep_masks else _drop)
         del text
-        return _parse(path, content)
+        _require_lists(content)
+        return _parse(path, Fields(content, ""))
     except DataError as error:
         raise DataError(f"{path}: {error}" if path not in str(error) else str(error)) from error
+
+
+def _require_lists(content):
+    """Checks that a file is an object with the lists of COCO."""
+    lists = ("images", "annotations", "categories")
+    missing = [name for name in lists if not isinstance(content, dict) or name not in content]
+    if missing == list(lists):
+        raise DataError(
+            f"it is not the JSON of COCO, an object with {', '.join(lists)}. Export 'COCO', or "
+            "leave it out with --skip"
+        )
+    if missing:
+        raise DataError(
+            f"{missing[0]} is missing. The JSON of COCO's instances has the lists "
+            f"{', '.join(lists)}"
+        )
 
 
 def identifier(value: Any) -> Identifier | None:

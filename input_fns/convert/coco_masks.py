@@ -18,6 +18,7 @@ from input_fns.convert.boxes import CLIPPED, NOT_FINITE, Notes
 
 NO_MASK = "without a polygon or run lengths"
 BAD_PART, TOO_LONG = "with a part that is not a polygon", "with a polygon that is too long"
+NO_PIXEL = "without a pixel"
 # pycocotools walks along a polygon in steps of a fifth of a pixel and keeps them all in memory.
 _STEPS_PER_PIXEL, _MAX_STEPS = 5, 10**7
 
@@ -71,7 +72,9 @@ def draw(objects: Objects, size: tuple[int, int], notes: Notes) -> np.ndarray:
     shapes = []
     for each in objects.found:
         shape = _shape(each.segmentation, size, notes)
-        if shape is not None:
+        if shape is not None and not shape[0]:
+            notes.left_out[NO_PIXEL] += 1
+        elif shape is not None:
             shapes.append((each, *shape))
     classes = np.zeros(size, np.uint8)
     # One mask of bools at a time: an image may have hundreds of objects and 10^8 pixels.
@@ -120,21 +123,27 @@ def _num_steps(polygon):
 def _polygons(value):
     """Returns the polygons of an object, float64 `[points, 2]`, and whether all are valid.
 
-    Besides a list of polygons `[x0, y0, x1, y1, ...]`, one polygon and a list of points `[x, y]`
-    are unambiguous: COCO has no polygons of one point.
+    Besides a list of polygons `[x0, y0, x1, y1, ...]`, one polygon is valid, and points `[x, y]`
+    in a polygon: COCO has no polygons of one point.
     """
     value = value if isinstance(value, (list, tuple)) else []
-    if value and all(isinstance(point, (list, tuple)) and len(point) == 2 for point in value):
-        value = [[x for point in value for x in point]]
-    elif value and not any(isinstance(part, (list, tuple)) for part in value):
-        value = [value]
+    if _has_points(value) or not any(isinstance(part, (list, tuple)) for part in value):
+        value = [value] if value else []
     found = [_polygon(part) for part in value]
     valid = [polygon for polygon in found if polygon is not None]
     return valid, len(valid) == len(found)
 
 
+def _has_points(value):
+    """Whether a value is a list of points `[x, y]`."""
+    pairs = [isinstance(point, (list, tuple)) and len(point) == 2 for point in value]
+    return bool(pairs) and all(pairs)
+
+
 def _polygon(value):
     """Returns at least three points `[points, 2]` of numbers; None for anything else."""
+    if isinstance(value, (list, tuple)) and _has_points(value):
+        value = [x for point in value for x in point]
     if not isinstance(value, (list, tuple)) or len(value) < 6 or len(value) % 2:
         return None
     try:

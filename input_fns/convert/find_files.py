@@ -36,7 +36,8 @@ class Finder:
         name = normalized(name)
         if not name or "\0" in name:
             return None
-        name = name.partition(_LOCAL_FILES)[2] or name
+        below_root = name.partition(_LOCAL_FILES)[2]
+        name = f"/{below_root}" if below_root else name  # the root of its files is unknown
         for spelling in dict.fromkeys((name, urllib.parse.unquote(name))):
             path = self._find_end(spelling.replace("\\", "/"))
             if path:

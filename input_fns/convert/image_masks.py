@@ -53,6 +53,8 @@ def read(options: Options) -> RawDataset:
     paired, alone = _find_folders(options)
     for split, (image_folder, mask_folder) in paired.items():
         images[split], unused = pair(image_folder, mask_folder, options)
+        stems = (os.path.relpath(item.path, image_folder) for item in images[split])
+        split_folders.require_none_inside(image_folder, stems, "image_folder")
         left_out.update(unused)
     for reason, folder, extensions in alone:
         paths = _by_stem(folder, "", extensions, options).values()

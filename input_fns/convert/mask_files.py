@@ -166,7 +166,7 @@ def read_values(data: bytes, has_colors: bool = False) -> np.ndarray:
             image.load()
             mode = image.mode
             if has_colors and mode in _COLOR_MODES:
-                return _to_numbers(np.asarray(image.convert("RGB")))
+                return _colors(image)
             values = np.asarray(image)
     if mode in ("LA", "La", "RGB", "RGBA", "RGBX"):
         grey = values[..., :1] if mode.startswith("L") else values[..., :3]
@@ -183,9 +183,13 @@ def read_values(data: bytes, has_colors: bool = False) -> np.ndarray:
     return values // _stretch(data) if mode == "L" else values
 
 
-def _to_numbers(pixels):
-    red, green, blue = np.moveaxis(pixels.astype(np.int32), -1, 0)
-    return red << 16 | green << 8 | blue
+def _colors(image):
+    """Returns the color of each pixel as a number."""
+    red, green, blue = np.moveaxis(np.asarray(image.convert("RGB")).astype(np.int32), -1, 0)
+    colors = red << 16 | green << 8 | blue
+    if image.mode == "P" and len(count(colors)[0]) < len(image.getcolors()):
+        raise ValueError("its palette has the same color for several numbers")
+    return colors
 
 
 def _stretch(data):

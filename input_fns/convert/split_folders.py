@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+from collections.abc import Iterable
 
 from common import folders
 from common.names import normalized, printable
@@ -116,4 +117,26 @@ def require_known(found: Found, extensions: tuple[str, ...], options: Options) -
             raise DataError(
                 f"the name of {printable(folder)} is not that of a split, while {understood}. "
                 f"Rename it to train, validation or test, or leave it out with --skip={name}"
+            )
+
+
+def require_none_inside(folder: str, stems: Iterable[str], flag: str) -> None:
+    """Checks that the files of one split are not in folders that are named as splits.
+
+    Args:
+      folder: their folder.
+      stems: their paths below it.
+      flag: flag that names folders of splits, for the error.
+
+    Raises:
+      DataError: a folder has the name of a split.
+    """
+    for stem in stems:
+        parts = os.path.dirname(stem).split("/")
+        named = next((part for part in parts if split_of_folder(part)), None)
+        if named:
+            pattern = "/".join(SPLIT if part == named else part for part in parts)
+            raise DataError(
+                f"{folder} has files in {'/'.join(parts)}, which is named as a split, and not all "
+                f"folders are understood. Name them, such as --{flag}={pattern}"
             )

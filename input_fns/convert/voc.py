@@ -92,12 +92,14 @@ def _read_split(layout, options):
     xml = voc_files.by_stem(layout.xml, (".xml",), options)
     finder = Finder(layout.images, decoded_images.EXTENSIONS)
     rows, owner = [], {}
-    for stem in xml if layout.stems is None else layout.stems:
+    stems = xml if layout.stems is None else layout.stems
+    # An image belongs to the XML of its name rather than to one that names it.
+    for stem in sorted(stems, key=lambda stem: stem not in images):
         paths = xml.get(stem) or xml.get(os.path.splitext(stem)[0], [])
         one = _parse(paths, stem, layout, options)
         path = _image(images, stem, one, finder)
         if not path:
-            path, one = os.path.join(layout.images, os.path.basename(stem)), one
+            path = os.path.join(layout.images, os.path.basename(stem))
             if not isinstance(one, str):
                 one = f"{printable(paths[0])}: {_why_no_image(images, stem, one, layout)}"
         elif path in owner:
@@ -161,11 +163,16 @@ def _boxes(path, number, annotation, class_names, options):
 
 def _read_masks(options):
     """Returns the data set of the masks in SegmentationClass."""
-    mask_folder = os.path.join(options.source, options.mask_folder or "SegmentationClass")
+    source = options.source
+    mask_folder = split_folders.child(source, ("segmentationclass",), options)
+    if options.mask_folder or not mask_folder:
+        mask_folder = os.path.join(source, options.mask_folder or "SegmentationClass")
     if not folders.is_folder(mask_folder):
         raise DataError(f"{mask_folder} is not a folder: --task=segmentation reads its masks")
-    image_folder = os.path.join(options.source, options.image_folder or "JPEGImages")
-    lists = split_folders.child(options.source, ("imagesets",), options)
+    image_folder = split_folders.child(source, ("jpegimages", "images"), options)
+    if options.image_folder or not image_folder:
+        image_folder = os.path.join(source, options.image_folder or "JPEGImages")
+    lists = split_folders.child(source, ("imagesets",), options)
     left_out = LeftOut()
     listed = voc_files.listed_names(lists, options, left_out) if lists else {}
     images, unused = {}, {}

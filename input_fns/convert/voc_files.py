@@ -7,9 +7,9 @@ import os
 from collections.abc import Mapping
 
 from common import folders
-from common.names import normalized, printable
+from common.names import normalized
 from input_fns import DataError
-from input_fns.convert import inventory, split_folders
+from input_fns.convert import decoded_images, inventory, split_folders
 from input_fns.convert.files import read_lines
 from input_fns.convert.source import Options
 from input_fns.convert.split_folders import SPLIT
@@ -18,13 +18,14 @@ from input_fns.dataset_info import LeftOut
 
 _XML_FOLDERS = ("annotations", "xml", "xmls", "labels")
 _IMAGE_FOLDERS = ("jpegimages", "images")
+_BESIDE = ""  # the images are in the folder of the XML
 # Folders of the XML and of the images of a split; the images may be in one folder for all.
 _PATTERNS = (
     *((f"{x}/{SPLIT}", f"{i}/{SPLIT}") for x in _XML_FOLDERS for i in _IMAGE_FOLDERS),
     *((f"{SPLIT}/{x}", f"{SPLIT}/{i}") for x in _XML_FOLDERS for i in _IMAGE_FOLDERS),
     *((f"{SPLIT}/{x}", SPLIT) for x in _XML_FOLDERS),
-    *((f"{x}/{SPLIT}", i) for x in _XML_FOLDERS for i in (*_IMAGE_FOLDERS, ".")),
-    (SPLIT, SPLIT),
+    *((f"{x}/{SPLIT}", i) for x in _XML_FOLDERS for i in (*_IMAGE_FOLDERS, _BESIDE, ".")),
+    (SPLIT, _BESIDE),
 )
 _SETS = {"detection": "Main", "segmentation": "Segmentation"}
 _REPEATED = "lines of ImageSets that occur twice"
@@ -67,7 +68,7 @@ def find(options: Options, left_out: LeftOut) -> dict[str, Layout]:
     if options.image_folder:
         images = os.path.join(source, options.image_folder)
     lists = split_folders.child(source, ("imagesets",), options)
-    if not has_xml(xml, options):
+    if not _has_files(xml, (".xml",), options):
         raise DataError(
             f"--source={source} has no XML of VOC: Annotations/*.xml, Annotations/SPLIT/*.xml, "
             "SPLIT/*.xml or *.xml. Name its folder with --xml_folder"
@@ -75,13 +76,15 @@ def find(options: Options, left_out: LeftOut) -> dict[str, Layout]:
     listed = listed_names(lists, options, left_out) if lists else {}
     if listed:
         return {split: Layout(xml, images, stems) for split, stems in listed.items()}
+    split_folders.require_none_inside(xml, by_stem(xml, (".xml",), options), "xml_folder")
     return {"train": Layout(xml, images)}
 
 
 def _folders_of_splits(options):
     """Returns `{split: Layout}` of the first pattern with a folder of XML for each split."""
     patterns = dict.fromkeys(
-        (options.xml_folder or xml, options.image_folder or images) for xml, images in _PATTERNS
+        (options.xml_folder or xml, options.image_folder or images or options.xml_folder or xml)
+        for xml, images in _PATTERNS
     )
     for xml_pattern, image_pattern in patterns:
         if SPLIT not in xml_pattern:
@@ -93,7 +96,9 @@ def _folders_of_splits(options):
         found = {
             split: Layout(path, images[split])
             for split, path in xml.of_split.items()
-            if split in images and has_xml(path, options)
+            if split in images
+            and _has_files(path, (".xml",), options)
+            and _has_files(images[split], decoded_images.EXTENSIONS, options)
         }
         if found:
             split_folders.require_known(xml, (".xml",), options)
@@ -101,11 +106,11 @@ def _folders_of_splits(options):
     return {}
 
 
-def has_xml(folder: str, options: Options) -> bool:
-    """Whether a folder has XML, in subfolders too."""
+def _has_files(folder, extensions, options):
+    """Whether a folder has files of a kind, in subfolders too."""
     if not folders.is_folder(folder):
         return False
-    return any(path.lower().endswith(".xml") for path in inventory.files(folder, options))
+    return any(path.lower().endswith(extensions) for path in inventory.files(folder, options))
 
 
 def by_stem(folder: str, extensions: tuple[str, ...], options: Options) -> dict[str, list[str]]:
@@ -164,6 +169,6 @@ def _read_list(path, left_out):
         if not name:
             continue
         if name in stems:
-            left_out.add(_REPEATED, f"{printable(path)} line {number}")
+            left_out.add(_REPEATED, f"{os.path.basename(path)} line {number}")
         stems[name] = None
     return list(stems)

@@ -84,6 +84,8 @@ def parse(data: bytes, path: str, encoding: str = "") -> Annotation:
 
 def _decoded(data, path, encoding):
     """Returns (content, its encoding for expat or None), decoded if expat cannot do it."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data, None
     declared = _DECLARED.match(data.removeprefix(codecs.BOM_UTF8))
     name = declared[1].decode() if declared else encoding
     if not name:

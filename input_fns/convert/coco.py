@@ -98,14 +98,14 @@ def _paths(options, split, instances):
     Raises:
       DataError: no image is there, or two names are of the same file.
     """
-    finder = coco_files.finder_of_images(options, split, instances)
+    finders = coco_files.finders_of_images(options, split, instances)
     found, first = [], {}
     for image in instances.images:
-        path = finder.find(image.file_name)
+        path = next(filter(None, (finder.find(image.file_name) for finder in finders)), None)
         if path is None:
             # Not a path to open: a file name is untrusted.
             name = printable(image.file_name)
-            found.append((name, f"no such file in {finder.folder}"))
+            found.append((name, f"no such file in {finders[0].folder}"))
             continue
         other = first.setdefault(path, image.file_name)
         if other is not image.file_name:

@@ -116,35 +116,34 @@ def _split_of_path(path, source):
     return ""
 
 
-def finder_of_images(options: Options, split: str, instances: coco_json.Instances) -> Finder:
-    """Returns a `Finder` of the folder that has most of the images of a split, from a sample.
+def finders_of_images(options: Options, split: str, instances: coco_json.Instances) -> list[Finder]:
+    """Returns `Finder`s of the folders of the images of a split, that of most images first.
+
+    An export may name some images below its folder and others by paths on another machine.
 
     Raises:
-      DataError: no folder has one of them.
+      DataError: no folder has an image, from a sample.
     """
     every = max(1, len(instances.images) // _PROBED)
     sample = [image.file_name for image in instances.images[::every]]
     candidates = list(_usual_folders(options, split, instances.path))
-    best = _best(candidates, sample)
-    if not best and not options.image_folder:
-        best = _best(_other_folders(options, split), sample)
-    if not best:
+    found = _with_most(candidates, sample)
+    if not found and not options.image_folder:
+        found = _with_most(_other_folders(options, split), sample)[:1]
+    if not found:
         raise DataError(
             f"{instances.path}: {printable(sample[0])} and the next images are in none of "
             f"{', '.join(candidates)}. Name the folder with --image_folder"
         )
-    return best
+    return found
 
 
-def _best(candidates, sample):
-    """Returns the `Finder` that finds most names of a sample, the first of equals; None if none."""
-    best, most = None, 0
-    for folder in candidates:
-        finder = Finder(folder, decoded_images.EXTENSIONS)
-        count = sum(finder.find(name) is not None for name in sample)
-        if count > most:
-            best, most = finder, count
-    return best
+def _with_most(candidates, sample):
+    """Returns `Finder`s of the folders that have images of a sample, that of most first."""
+    finders = [Finder(folder, decoded_images.EXTENSIONS) for folder in candidates]
+    counts = [sum(finder.find(name) is not None for name in sample) for finder in finders]
+    found = [number for number, count in enumerate(counts) if count]
+    return [finders[number] for number in sorted(found, key=lambda number: -counts[number])]
 
 
 def _usual_folders(options, split, path) -> Iterator[str]:

@@ -88,7 +88,7 @@ def _shape(segmentation, size, notes):
 
     The pixels are bool `[height, width]`.
     """
-    if isinstance(segmentation, dict):
+    if isinstance(segmentation, dict) and segmentation:
         counts = _run_lengths(segmentation, size)
         return sum(counts[1::2]), lambda: _fill(counts, size)
     polygons, is_whole = _polygons(segmentation)

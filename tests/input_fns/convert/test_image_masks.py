@@ -141,17 +141,15 @@ def test_images_without_a_mask_and_masks_without_an_image_are_counted(read, shap
     os.remove(shapes / "masks" / "train" / second)
     raw = read("image_masks", source=shapes)
     assert len(raw.splits["train"]) == 4
-    assert raw.annotations.splits["train"].left_out == {
-        "images without a mask": 1,
-        "masks without an image": 1,
-    }
+    assert raw.left_out.counts == {"images without a mask": 1, "masks without an image": 1}
+    assert raw.left_out.names["images without a mask"] == [f"images/train/{second}"]
 
 
 def test_a_split_without_masks_is_counted(read, shapes):
     shutil.rmtree(shapes / "masks" / "val")
     raw = read("image_masks", source=shapes, validation_fraction=0.0)
     assert list(raw.splits) == ["train"]
-    assert raw.annotations.splits["train"].left_out == {"images without a mask": 3}
+    assert raw.left_out.counts == {"images without a mask": 3}
 
 
 def test_names_that_differ_by_a_suffix(read, shapes):

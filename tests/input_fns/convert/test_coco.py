@@ -237,8 +237,11 @@ def test_boxes_follow_the_exif_orientation_of_a_photo(read, rows, tmp_path, upri
         (lambda c: c["categories"][0].update(name=None), r"None is not a class name"),
         (lambda c: c["categories"][0].pop("id"), r"categories\[0\].id is 'None', and must be"),
         (
-            lambda c: c["categories"][0].update(name="square "),
-            "3 and 7 both have the name 'square'",
+            lambda c: (
+                c["categories"].append({"id": 9, "name": "square "}),
+                add_box(c, [1, 1, 5, 5], category_id=9),
+            ),
+            "7 and 9 both have the name 'square'",
         ),
         (
             lambda c: c["images"][1].update(file_name="../up/0000005.png"),

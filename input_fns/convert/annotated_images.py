@@ -285,6 +285,10 @@ def _require_boxes(options, images, left_out):
     hint = ""
     if boxes.EMPTY in reasons:
         hint = ". Coordinates must be pixels, not fractions of the image"
+    skipped = [item for item in images["train"] if item.problem]
+    if skipped:
+        hint += f"; {len(skipped)} images are skipped, the first is {printable(skipped[0].path)}: "
+        hint += skipped[0].problem
     raise DataError(
         f"no image of the split 'train' of {options.source} has a valid box; left out: "
         f"{listed or 'nothing'}{hint}"

@@ -139,6 +139,8 @@ def _require_lists(content):
 
 def identifier(value: Any) -> Identifier | None:
     """Returns an id to compare: 7 for 7, 7.0 and "7", else text; None if it is not an id."""
+    if type(value) is int and abs(value) <= _MAX_INT:  # a file has millions
+        return value
     if isinstance(value, str):
         text = names.normalized(value)
         return int(text) if _DECIMAL.fullmatch(text) else text or None
@@ -148,6 +150,8 @@ def identifier(value: Any) -> Identifier | None:
 
 def number(value: Any) -> float | None:
     """Returns a number or its text as a float, maybe not finite; None for anything else."""
+    if type(value) is float:
+        return value
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     if isinstance(value, str) and "_" in value:
@@ -181,8 +185,8 @@ def _parse(path, content):
     image_ids = {image.id for image in images}
     known = {one.id for one in categories}
 
-    def annotation(value, where):
-        return _annotation(value, where, known, image_ids)
+    def annotation(value):
+        return _annotation(value, known, image_ids)
 
     found = _kept(content, "annotations", annotation, file, left_out)
     objects, corrected = _group(found, left_out)
@@ -192,20 +196,28 @@ def _parse(path, content):
 def _kept(
     content: Fields,
     field: str,
-    read_one: Callable[[dict[str, Any], str], Any],
+    read_one: Callable[[dict[str, Any]], Any],
     file: str,
     left_out: LeftOut,
 ) -> Iterator[tuple[str, Any]]:
     """Yields (place, record) of a list; counts those that are invalid."""
-    for value, where in content.items(field, lambda value, where: (value, where)):
-        place = f"{file} {where}"
+    for number, value in enumerate(content.required(field, _list)):
         try:
             if not isinstance(value, dict):
                 raise _InvalidError(f"{field} that are not an object", "")
-            yield place, read_one(value, where)
+            found = read_one(value)
         except _InvalidError as error:
             reason, detail = error.args
-            left_out.add(reason, f"{place} ({detail})" if detail else place)
+            shown = f" ({detail})" if detail else ""
+            left_out.add(reason, f"{file} {field}[{number}]{shown}")
+            continue
+        yield f"{file} {field}[{number}]", found
+
+
+def _list(value, where):
+    if not isinstance(value, list):
+        raise DataError(f"{where} must be a list")
+    return value
 
 
 def _check(images, categories):
@@ -251,8 +263,7 @@ def _stored(value, found):
     return value if isinstance(value, (int, str)) else found
 
 
-def _image(value, where):
-    del where
+def _image(value):
     found, name = identifier(value.get("id")), value.get("file_name")
     if found is None:
         raise _InvalidError("images of the JSON without a valid id", "")
@@ -263,24 +274,22 @@ def _image(value, where):
     return Image(found, _stored(value["id"], found), name, tuple(sides) if is_known else (0, 0))
 
 
-def _annotation(value, where, known, image_ids):
+def _annotation(value, known, image_ids):
     """Returns (image id, id or None, `Annotation`)."""
-    del where
     category, image = (identifier(value.get(name)) for name in ("category_id", "image_id"))
     if category not in known:
         raise _InvalidError(NO_CATEGORY, f"category_id {str(value.get('category_id'))[:40]}")
     if image not in image_ids:
         raise _InvalidError(NO_IMAGE, f"image_id {str(value.get('image_id'))[:40]}")
-    crowd = _BOOLEANS.get(str(value.get("iscrowd") or 0).lower().removesuffix(".0"))
-    if crowd is None:
-        raise _InvalidError(
-            "annotations whose iscrowd is not 0 or 1", str(value.get("iscrowd"))[:40]
-        )
+    crowd = value.get("iscrowd") or False
+    is_crowd = _BOOLEANS.get(str(crowd).lower().removesuffix(".0")) if crowd else False
+    if is_crowd is None:
+        raise _InvalidError("annotations whose iscrowd is not 0 or 1", str(crowd)[:40])
     found = Annotation(
         category_id=category,
         box=_box(value.get("bbox")),
         area=number(value.get("area")),
-        is_crowd=crowd,
+        is_crowd=is_crowd,
         segmentation=value.get("segmentation"),
     )
     return image, identifier(value.get("id")), found

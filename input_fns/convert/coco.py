@@ -20,6 +20,7 @@ from common.constants import IGNORED_CLASS
 from common.names import printable
 from input_fns import DataError
 from input_fns.convert import (
+    annotated_datasets,
     annotated_images,
     boxes,
     coco_files,
@@ -69,9 +70,9 @@ def read(options: Options) -> RawDataset:
         ]
     unnamed = _images_below(options)
     if masks:
-        return annotated_images.with_masks(options, Rules(names), images, left_out, unnamed)
+        return annotated_datasets.with_masks(options, Rules(names), images, left_out, unnamed)
     ids = {category.name: category.stored_id for category in categories.values()}
-    return annotated_images.with_boxes(
+    return annotated_datasets.with_boxes(
         options, names, images, [ids[name] for name in names], image_ids, left_out, unnamed
     )
 

@@ -18,7 +18,7 @@ from common import folders
 from common.names import normalized, printable
 from input_fns import DataError
 from input_fns.convert import (
-    annotated_images,
+    annotated_datasets,
     decoded_images,
     inventory,
     mask_classes,
@@ -63,9 +63,9 @@ def read(options: Options) -> RawDataset:
 
 
 def to_dataset(options, images, left_out_paths, left_out=None) -> RawDataset:
-    """Returns the data set of `{split: [Item]}`; see `annotated_images.with_masks`."""
+    """Returns the data set of `{split: [Item]}`; see `annotated_datasets.with_masks`."""
     rules = mask_classes.find(options, images)
-    return annotated_images.with_masks(options, rules, images, left_out, left_out_paths)
+    return annotated_datasets.with_masks(options, rules, images, left_out, left_out_paths)
 
 
 def pair(

@@ -18,6 +18,7 @@ from common import folders
 from common.names import printable
 from input_fns import DataError
 from input_fns.convert import (
+    annotated_datasets,
     annotated_images,
     boxes,
     decoded_images,
@@ -56,7 +57,7 @@ def read(options: Options) -> RawDataset:
         split: [_boxes(path, next(numbers), one, class_names, options) for path, one in rows]
         for split, rows in parsed.items()
     }
-    return annotated_images.with_boxes(
+    return annotated_datasets.with_boxes(
         options,
         class_names,
         images,

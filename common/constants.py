@@ -26,6 +26,8 @@ TRUNCATE = ("end", "middle")
 ANNOTATION_TASKS = ("detection", "segmentation")
 # Value of a mask where a pixel has no class: it counts neither in the loss nor in metrics.
 IGNORED_CLASS = 255
+# Reason in dataset.json of boxes and polygons that reached out of their image.
+CLIPPED = "clipped to the image"
 
 # Tasks of a data set with embedding tables.
 TABLE_TASKS = ("ratings", "clicks")

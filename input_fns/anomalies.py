@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
-from common.constants import IGNORED_CLASS
+from common.constants import CLIPPED, IGNORED_CLASS
 from input_fns import DataError, records, sample_anomalies, token_shares
 from input_fns.dataset_info import DatasetInfo
 
@@ -75,6 +75,8 @@ def find(data: DatasetInfo, files: Mapping[str, bytes] | None = None) -> list[An
 
 def _of_splits(data):
     """Yields anomalies of the counts in dataset.json."""
+    if data.annotations:
+        yield from _of_annotations(data)
     has_labels = any(split.has_labels for split in data.splits.values())
     if "train" not in data.splits:
         if has_labels:
@@ -83,31 +85,76 @@ def _of_splits(data):
             )
         return
     counts, names = data.splits["train"].label_histogram, data.class_names
-    if data.annotations and "train" in data.annotations.splits:
-        counts, names = data.annotations.splits["train"].counts, data.annotations.class_names
     missing = [name for name, count in zip(names, counts) if not count]
-    if data.annotations and not any(counts):
-        yield Anomaly(True, f"no {_unit(data)} of 'train' has a class")
-    elif data.annotations and data.annotations.task == "detection":
-        pass  # a data set of one class is common
-    elif len(names) > 1 and len(names) - len(missing) == 1:
+    if len(names) > 1 and len(names) - len(missing) == 1:
         (only,) = (name for name in names if name not in missing)
         yield Anomaly(
             True,
-            f"all {_unit(data)}s of 'train' have the class '{only}', and none {_listed(missing)}",
+            f"all examples of 'train' have the class '{only}', and none {_listed(missing)}",
         )
+    elif missing and any(counts):
+        yield _without(missing, "example")
+
+
+def _without(missing, unit):
+    return Anomaly(
+        False, f"{len(missing)} class(es) without a {unit} in 'train': {_listed(missing)}"
+    )
+
+
+def _of_annotations(data):
+    """Yields anomalies of the boxes or pixels of each split, which are counted exactly."""
+    names, is_detection = data.annotations.class_names, data.annotations.task == "detection"
+    stored = sum(sum(found.counts) for found in data.annotations.splits.values())
+    for reason, count in data.left_out.counts.items():
+        if is_detection and reason.startswith("annotations ") and count > _MANY * (stored + count):
+            yield Anomaly(False, f"{count} {reason} are left out, {stored} boxes are stored")
+    unit, units = ("box", "boxes") if is_detection else ("pixel", "pixels")
+    for split, found in data.annotations.splits.items():
+        is_train, counts = split == "train", found.counts
+        reasons = "".join(f"; left out: {n} {reason}" for reason, n in found.left_out.items())
+        missing = [name for name, count in zip(names, counts) if not count]
+        if not any(counts):
+            what = "no box" if is_detection else "no pixel of a class: all are ignored"
+            yield Anomaly(is_train, f"'{split}' has {what}{reasons}")
+            continue
+        if not is_detection and len(names) - len(missing) == 1:
+            (only,) = (name for name in names if name not in missing)
+            yield Anomaly(
+                is_train,
+                f"all pixels of '{split}' have the class '{only}' or are ignored, and none "
+                f"{_listed(missing)}{reasons}",
+            )
+        elif missing and is_train:
+            yield _without(missing, unit)
+        yield from _of_notes(split, found, sum(counts), units)
+        broken = len(data.splits[split].broken) if split in data.splits else 0
+        if broken > _MANY * (broken + found.num_images):
+            name, reason = data.splits[split].broken[0]
+            yield Anomaly(
+                False,
+                f"{broken} of {broken + found.num_images} images of '{split}' are skipped; the "
+                f"first is {name}: {reason}",
+            )
+
+
+def _of_notes(split, found, total, units):
+    """Yields anomalies of annotations that are left out or corrected."""
+    if units != "boxes":
         return
-    if missing and any(counts):
+    for reason, count in found.left_out.items():
+        if count > _MANY * (total + count):
+            yield Anomaly(
+                False,
+                f"{count} boxes of '{split}' are left out, {total} are stored: {reason}",
+            )
+    clipped = found.corrected.get(CLIPPED, 0)
+    if clipped > _MANY * total:
         yield Anomaly(
             False,
-            f"{len(missing)} class(es) without any {_unit(data)} in 'train': {_listed(missing)}",
+            f"{clipped} of {total} boxes of '{split}' reached out of their image. They may be of "
+            "another size of it, or corners instead of width and height",
         )
-
-
-def _unit(data):
-    if not data.annotations:
-        return "example"
-    return "box" if data.annotations.task == "detection" else "pixel"
 
 
 def _listed(names):
@@ -120,13 +167,17 @@ def _of_sample(data, split, files) -> Iterator[Anomaly]:
     is_train = split == "train"
     image = data.features.get("image")
     if image and image.dtype == "uint8" and (data.num_classes or data.annotations):
-        yield from _of_images(data, split, _spread(examples))
+        yield from _of_images(data, split, _some(examples))
     if data.annotations and data.annotations.task == "detection":
         yield from _of_boxes(data, split, examples)
     if data.annotations and data.annotations.task == "segmentation":
-        masks = [_pixels(e["mask"], data.features["mask"]) for e in _spread(examples)]
-        if masks and all((mask == IGNORED_CLASS).all() for mask in masks):
-            yield Anomaly(is_train, f"all pixels of the masks of '{split}' are ignored")
+        masks = [_pixels(e["mask"], data.features["mask"]) for e in _some(examples)]
+        shares = [(mask == IGNORED_CLASS).mean() for mask in masks if mask is not None]
+        if shares and _MOST < np.mean(shares) < 1:
+            yield Anomaly(
+                False,
+                f"{np.mean(shares):.1%} of the pixels of '{split}'{_sampled(examples)} are ignored",
+            )
     if data.wordpiece or data.text:
         yield from _of_tokens(data, split, examples, files)
     if data.audio:
@@ -145,6 +196,11 @@ def _of_sample(data, split, files) -> Iterator[Anomaly]:
         scores, where = _values(data, examples, "score"), _where(data, split, examples)
         if (scores == scores[0]).all():
             yield Anomaly(False, f"all scores of {where} are {scores[0]:g}")
+
+
+def _some(examples):
+    """Returns up to `_IMAGES` examples, evenly spread."""
+    return examples[:: -(-len(examples) // _IMAGES)] if examples else examples
 
 
 def _of_images(data, split, examples):
@@ -171,26 +227,29 @@ def _of_boxes(data, split, examples):
     where = _where(data, split, examples)
     if not len(boxes):
         return
-    if crowd.all():
+    if crowd.mean() > _MOST:
+        share = f"all {len(boxes)}" if crowd.all() else f"{crowd.mean():.0%} of the"
+        yield Anomaly(
+            bool(crowd.all()) and split == "train",
+            f"{share} boxes of '{split}'{_sampled(examples)} are a crowd (iscrowd=1) or difficult, "
+            "which are neither trained on nor evaluated. If they are single objects, set iscrowd "
+            "or <difficult> to 0: CVAT writes iscrowd=1 for masks",
+        )
+    # Fractions of the image are all in its first pixel.
+    first = (boxes <= 1).all(axis=1)
+    if first.mean() > _MANY:
         yield Anomaly(
             split == "train",
-            f"all {len(boxes)} boxes of {where} are a crowd (iscrowd=1) or "
-            "difficult, which is not trained on. Set iscrowd to 0; CVAT writes 1 for masks",
+            f"{first.mean():.0%} of the boxes of '{split}'{_sampled(examples)} are inside of the "
+            "first pixel of their image: their coordinates may be fractions. Write them in pixels",
         )
-    elif crowd.mean() > _MOST:
-        yield Anomaly(
-            False, f"{crowd.mean():.0%} of the boxes of '{split}' are a crowd or difficult"
-        )
+        return
     tiny = ((boxes[:, 2:] - boxes[:, :2]) < 1).all(axis=1)
-    if tiny.mean() > 0.5:
+    if tiny.mean() > _SOME:
         yield Anomaly(
-            split == "train",
-            f"{tiny.mean():.0%} of the boxes of {where} are smaller than a "
-            "pixel: their coordinates may be fractions of the image. Write them in pixels",
-        )
-    elif tiny.mean() > _SOME:
-        yield Anomaly(
-            False, f"{tiny.mean():.0%} of the boxes of '{split}' are smaller than a pixel"
+            False,
+            f"{tiny.mean():.0%} of the boxes of '{split}'{_sampled(examples)} are smaller than a "
+            "pixel",
         )
 
 

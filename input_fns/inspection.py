@@ -175,6 +175,7 @@ def file_problems(data: DatasetInfo, split_names: Iterable[str]) -> Iterator[str
     found += data.ratings.files if data.ratings else ()
     found += [data.clicks.vocabulary] if data.clicks else ()
     found += [data.audio.vocabulary] if data.audio else ()
+    found += [data.properties.get("image_ids")] if data.annotations else ()
     for name in filter(None, found):
         path = os.path.join(data.data_dir, name)
         if not folders.is_file(path):

@@ -12,9 +12,11 @@ MAX_BOXES = 6
 BOXES = np.array([[10, 10, 60, 70], [30, 100, 50, 140], [70, 20, 90, 40]], np.float32)
 
 
-def make_metric(**properties):
+def make_metric(data_dir="", **properties):
     data = types.SimpleNamespace(
-        annotations=types.SimpleNamespace(class_names=NAMES), properties=properties
+        annotations=types.SimpleNamespace(class_names=NAMES),
+        properties=properties,
+        data_dir=str(data_dir),
     )
     return coco_metric.CocoMetric({}, types.SimpleNamespace(data=data))
 

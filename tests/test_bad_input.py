@@ -3,10 +3,12 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
 import pytest
+from PIL import Image
 
 import run_cpu
 import run_tpu
@@ -189,22 +191,40 @@ def edit_json(name, change):
         (
             "coco",
             "two images with one id",
-            edit_json("train", lambda c: c["images"].append(c["images"][0])),
+            edit_json("train", lambda c: c["images"].append({**c["images"][0], "file_name": "x"})),
         ),
         (
             "coco",
-            "a class of no category",
-            edit_json("train", lambda c: c["annotations"][0].update(category_id=9)),
+            "all objects are of no category",
+            edit_json("train", lambda c: [a.update(category_id=9) for a in c["annotations"]]),
         ),
         (
             "coco",
-            "a file outside of the folder",
-            edit_json("train", lambda c: c["images"][0].update(file_name="../x.png")),
+            "two images of one file",
+            edit_json(
+                "train",
+                lambda c: c["images"][1].update(file_name=f"../a/{c['images'][0]['file_name']}"),
+            ),
         ),
         (
             "coco",
-            "a box of three numbers",
-            edit_json("train", lambda c: c["annotations"][0].update(bbox=[1, 2, 3])),
+            "all boxes have three numbers",
+            edit_json("train", lambda c: [a.update(bbox=[1, 2, 3]) for a in c["annotations"]]),
+        ),
+        (
+            "coco",
+            "boxes are fractions",
+            edit_json("train", lambda c: [a.update(bbox=[0, 0, 0.5, 1]) for a in c["annotations"]]),
+        ),
+        (
+            "coco",
+            "all objects are a crowd",
+            edit_json("train", lambda c: [a.update(iscrowd=1) for a in c["annotations"]]),
+        ),
+        (
+            "coco",
+            "other JSON",
+            edit_json("train", lambda c: [c.clear(), c.update(shapes=[])]),
         ),
         (
             "coco",
@@ -215,14 +235,15 @@ def edit_json(name, change):
         (
             "coco",
             "no images",
-            lambda folder: (folder / "train").rename(folder / "elsewhere"),
+            lambda folder: shutil.rmtree(folder / "train"),
         ),
         (
             "voc",
             "a DOCTYPE",
-            lambda folder: (folder / "Annotations" / "0000005.xml").write_text(
-                '<!DOCTYPE a [<!ENTITY b "c">]>\n<annotation>&b;</annotation>'
-            ),
+            lambda folder: [
+                path.write_text('<!DOCTYPE a [<!ENTITY b "c">]>\n<annotation>&b;</annotation>')
+                for path in (folder / "Annotations").iterdir()
+            ],
         ),
         (
             "voc",
@@ -240,6 +261,24 @@ def edit_json(name, change):
             lambda folder: [
                 path.rename(path.with_name(f"{path.stem}_mask.png"))
                 for path in (folder / "masks" / "train").iterdir()
+            ],
+        ),
+        (
+            "image_masks",
+            "masks are JPEG",
+            lambda folder: [
+                path.rename(path.with_suffix(".jpg"))
+                for path in (folder / "masks" / "train").iterdir()
+            ],
+        ),
+        (
+            "image_masks",
+            "masks have colors",
+            lambda folder: [
+                Image.new("RGB", (16, 16), color).save(path)
+                for path, color in zip(
+                    sorted((folder / "masks" / "train").iterdir()), ("red", "tan")
+                )
             ],
         ),
         (

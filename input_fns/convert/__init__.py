@@ -97,7 +97,9 @@ SOURCES = {
         is_shuffled=True,
     ),
     "coco": _annotated("coco", ANNOTATION_TASKS, ("annotations", "max_boxes")),
-    "voc": _annotated("voc", ANNOTATION_TASKS, ("max_boxes", "box_origin", "xml_folder", *_MASKS)),
+    "voc": _annotated(
+        "voc", ANNOTATION_TASKS, ("max_boxes", "box_origin", "xml_folder", "encoding", *_MASKS)
+    ),
     "image_masks": _annotated(
         "image_masks", ANNOTATION_TASKS[1:], (*_MASKS, "image_suffix", "mask_suffix")
     ),

@@ -1,46 +1,52 @@
-"""Splits of images with boxes or masks, and the data sets that they make."""
+"""Splits of images with boxes or masks."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from common import folders
 from common.names import printable
-from input_fns import DataError
 from input_fns.convert import boxes, decoded_images, image_files, mask_files
 from input_fns.convert.boxes import Box, Notes
-from input_fns.convert.source import Broken, Options, RawDataset, Row
-from input_fns.dataset_info import Annotations, AnnotationsSplit, Feature
-
-LABELS_OF_BOXES = ("boxes", "classes", "is_crowd", "areas", "image_id")
-# More boxes in one image are rather an error than objects: the rows of all examples get as long.
-_MAX_BOXES = 1024
-_ABOVE_MAX = "above max_boxes"
-
+from input_fns.convert.source import Broken, Options, Row
+from input_fns.dataset_info import Feature
 
 NO_SIZE = "of an image whose annotations have no size"
 
 
-def size_of(path: str, notes: Notes) -> tuple[int, int]:
+def size_of(path: str, options: Options, notes: Notes) -> tuple[int, int]:
     """Returns the height and width of an image file whose annotations do not state them.
 
     Args:
       path: local or gs://.
+      options: options of the converter.
       notes: gets the reason `NO_SIZE`.
 
     Returns:
       (0, 0) if it cannot be read: it will not be stored.
     """
     notes.corrected[NO_SIZE] += 1
-    try:
-        image = decoded_images.read(decoded_images.bytes_of(path), None, 3)
-    except Exception:  # Pillow's decoders raise many types of errors.
-        return 0, 0
-    return image.height, image.width
+    (image,) = _reader(options)([path])
+    return (0, 0) if isinstance(image, str) else (image.height, image.width)
+
+
+def _reader(options):
+    """Returns a function that maps paths to `decoded_images.StoredImage`s, or to reasons."""
+    return functools.partial(
+        decoded_images.read_many,
+        image_size=None,
+        channels=options.channels,
+        pixel_range=options.pixel_range,
+    )
+
+
+def _mean_file_size(items):
+    """Returns the mean size in bytes of the images, from a sample."""
+    sample = [item.path for item in items[:: max(1, len(items) // 1000)] if not item.problem]
+    return image_files.mean_file_size(sample) if sample else 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +59,7 @@ class Boxes:
       image_id: number of the image, unique in the data set.
       found: its boxes.
       notes: what was corrected and left out.
+      problem: why the image cannot be stored; "" if nothing is known before it is read.
     """
 
     path: str
@@ -60,6 +67,7 @@ class Boxes:
     image_id: int
     found: Sequence[Box]
     notes: Notes
+    problem: str = ""
 
     def __str__(self) -> str:
         return self.path
@@ -87,27 +95,26 @@ class ImagesWithBoxes:
         return len(self.items)
 
     @property
+    def paths(self) -> list[str]:
+        """Paths of the images."""
+        return [item.path for item in self.items]
+
+    @property
     def num_bytes(self) -> int:
         """Bytes of the images, from a sample, and of the boxes."""
-        sample = [item.path for item in self.items[:: max(1, len(self) // 1000)]]
-        return (image_files.mean_file_size(sample) + 25 * self.max_boxes) * len(self)
+        return (_mean_file_size(self.items) + 25 * self.max_boxes) * len(self)
 
     def take(self, indices: Sequence[int]) -> ImagesWithBoxes:
         """Returns the split of these examples, in the order of the indices."""
         return dataclasses.replace(self, items=self.items[indices])
 
     def __iter__(self) -> Iterator[Row | Broken]:
-        channels = self.options.channels
-        read = functools.partial(
-            decoded_images.read_many,
-            image_size=None,
-            channels=channels,
-            pixel_range=self.options.pixel_range,
-        )
-        paths = [item.path for item in self.items]
-        found = image_files.each(read, paths, self.options.workers)
-        for item, (_, image) in zip(self.items, image_files.of_one_range(found)):
+        whole = [item.path for item in self.items if not item.problem]
+        found = image_files.each(_reader(self.options), whole, self.options.workers)
+        images = image_files.of_one_range(found)
+        for item in self.items:
             try:
+                image = item.problem or next(images)[1]
                 if isinstance(image, str):
                     raise ValueError(image)
                 yield self._row(item, image)
@@ -117,7 +124,7 @@ class ImagesWithBoxes:
     def _row(self, item, image):
         found = boxes.pack(item.found, self.max_boxes)
         size, count = (image.height, image.width), len(item.found)
-        notes = Notes(item.notes.corrected.copy(), item.notes.left_out.copy())
+        notes = item.notes.copy()
         if boxes.must_turn(item.size, size, image.orientation):
             found["boxes"][:count] = boxes.turned(
                 found["boxes"][:count], item.size, image.orientation
@@ -162,10 +169,15 @@ class ImagesWithMasks:
         return len(self.items)
 
     @property
+    def paths(self) -> list[str]:
+        """Paths of the images and of the files of masks."""
+        masks = [item.mask for item in self.items if isinstance(item.mask, str)]
+        return [*(item.path for item in self.items), *masks]
+
+    @property
     def num_bytes(self) -> int:
         """Bytes of the images, from a sample; masks are small."""
-        sample = [item.path for item in self.items[:: max(1, len(self) // 1000)]]
-        return image_files.mean_file_size(sample) * len(self)
+        return _mean_file_size(self.items) * len(self)
 
     def take(self, indices: Sequence[int]) -> ImagesWithMasks:
         """Returns the split of these examples, in the order of the indices."""
@@ -174,10 +186,7 @@ class ImagesWithMasks:
     def __iter__(self) -> Iterator[Row | Broken]:
         channels = self.options.channels
         read = functools.partial(
-            mask_files.read_many,
-            rules=self.rules,
-            channels=channels,
-            pixel_range=self.options.pixel_range,
+            mask_files.read_many, rules=self.rules, read_images=_reader(self.options)
         )
         items = list(self.items)
         found = image_files.each(read, items, self.options.workers)
@@ -197,108 +206,3 @@ class ImagesWithMasks:
                 counts=mask.counts,
                 notes=mask.notes,
             )
-
-
-def with_boxes(
-    options: Options,
-    class_names: Sequence[str],
-    images: Mapping[str, Sequence[Boxes]],
-    left_out: Mapping[str, Mapping[str, int]],
-    category_ids: Sequence[int],
-) -> RawDataset:
-    """Returns a data set for detection.
-
-    Args:
-      options: options of the converter.
-      class_names: class names in the order of the classes.
-      images: `{split: images}`.
-      left_out: `{split: {reason: annotations without an image}}`.
-      category_ids: the number of each class in the source, for files of detections.
-
-    Raises:
-      DataError: "train" has no box, or an image has too many.
-    """
-    _require_one_split(images)
-    max_boxes, most = 1, None
-    for item in (item for items in images.values() for item in items):
-        if len(item.found) > max_boxes:
-            max_boxes, most = len(item.found), item
-    if options.max_boxes:
-        max_boxes = options.max_boxes
-        images = {
-            split: [_limited(item, max_boxes) for item in items] for split, items in images.items()
-        }
-    elif max_boxes > _MAX_BOXES:
-        raise DataError(
-            f"{printable(most.path)} has {max_boxes} boxes, and all images get as many rows. "
-            "Set --max_boxes to keep the largest ones of each image"
-        )
-    if "train" in images and not any(item.found for item in images["train"]):
-        raise DataError(f"no image of the split 'train' of {options.source} has a valid box")
-    splits = {
-        split: ImagesWithBoxes(_objects(items), options, len(class_names), max_boxes)
-        for split, items in images.items()
-    }
-    return RawDataset(
-        options.dataset,
-        (),
-        splits,
-        labels=LABELS_OF_BOXES,
-        properties={"category_ids": list(category_ids)},
-        annotations=_annotations("detection", class_names, max_boxes, left_out),
-    )
-
-
-def _require_one_split(images):
-    """Checks that no image is in two splits, which would train on what is evaluated."""
-    seen: dict[object, tuple[str, str]] = {}
-    for split, items in images.items():
-        for item in items:
-            first, path = seen.setdefault(folders.identity(item.path), (split, item.path))
-            if first != split:
-                raise DataError(
-                    f"{printable(item.path)} is in the split '{split}', and as {printable(path)} "
-                    f"in '{first}'"
-                )
-
-
-def _limited(item, max_boxes):
-    if len(item.found) <= max_boxes:
-        return item
-    item.notes.left_out[_ABOVE_MAX] += len(item.found) - max_boxes
-    return dataclasses.replace(item, found=boxes.largest(item.found, max_boxes))
-
-
-def with_masks(
-    options: Options,
-    rules: mask_files.Rules,
-    images: Mapping[str, Sequence[mask_files.Item]],
-    left_out: Mapping[str, Mapping[str, int]],
-) -> RawDataset:
-    """Returns a data set for segmentation; see `with_boxes`."""
-    _require_one_split(images)
-    return RawDataset(
-        options.dataset,
-        (),
-        {
-            split: ImagesWithMasks(_objects(items), options, rules)
-            for split, items in images.items()
-        },
-        labels=("mask",),
-        annotations=_annotations("segmentation", rules.class_names, 0, left_out),
-    )
-
-
-def _annotations(task, class_names, max_boxes, left_out):
-    """Returns metadata without counts: the writer counts what it stores."""
-    splits = {
-        split: AnnotationsSplit(0, (0,) * len(class_names), {}, dict(reasons))
-        for split, reasons in left_out.items()
-    }
-    return Annotations(task, tuple(class_names), max_boxes, splits)
-
-
-def _objects(items):
-    found = np.empty([len(items)], object)
-    found[:] = items
-    return found

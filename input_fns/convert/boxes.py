@@ -12,10 +12,12 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from common.constants import CLIPPED
+
 # Thinner boxes have no pixel, and the logarithm of their size would dominate a loss.
 MIN_SIDE = 0.1
 # Reasons in dataset.json.
-SWAPPED, CLIPPED, NO_AREA = "with swapped corners", "clipped to the image", "without a valid area"
+SWAPPED, NO_AREA = "with swapped corners", "without a valid area"
 NOT_FINITE, EMPTY, OUTSIDE = "not finite", "of zero width or height", "outside of the image"
 TURNED = "turned by EXIF orientation"
 # EXIF orientations that transpose an image, then mirror it horizontally or vertically.
@@ -28,6 +30,10 @@ class Notes:
 
     corrected: collections.Counter = dataclasses.field(default_factory=collections.Counter)
     left_out: collections.Counter = dataclasses.field(default_factory=collections.Counter)
+
+    def copy(self) -> Notes:
+        """Returns a copy that can be changed."""
+        return Notes(self.corrected.copy(), self.left_out.copy())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,19 +62,20 @@ def fix(
       corners: y0, x0, y1, x1; of any order, inside or outside of the image, finite or not.
       size: height and width of the image.
       notes: counts.
-      origin: subtracted from y0 and x0: 1 if they are numbers of pixels and the first one is 1.
+      origin: subtracted from y0 and x0: 1 if corners are numbers of pixels and the first one is 1;
+        a box of equal corners is a pixel then.
     """
     if not all(map(math.isfinite, corners)):
         notes.left_out[NOT_FINITE] += 1
         return None
     y0, x0, y1, x1 = corners
-    if abs(y1 - y0) < MIN_SIDE or abs(x1 - x0) < MIN_SIDE:
+    is_swapped = y0 > y1 or x0 > x1
+    y0, y1, x0, x1 = min(y0, y1) - origin, max(y0, y1), min(x0, x1) - origin, max(x0, x1)
+    if y1 - y0 < MIN_SIDE or x1 - x0 < MIN_SIDE:
         notes.left_out[EMPTY] += 1
         return None
-    if y0 > y1 or x0 > x1:
+    if is_swapped:
         notes.corrected[SWAPPED] += 1
-        y0, y1, x0, x1 = min(y0, y1), max(y0, y1), min(x0, x1), max(x0, x1)
-    y0, x0 = y0 - origin, x0 - origin
     height, width = size
     inside = (max(y0, 0.0), max(x0, 0.0), min(y1, height), min(x1, width))
     if inside[2] - inside[0] < MIN_SIDE or inside[3] - inside[1] < MIN_SIDE:

@@ -17,6 +17,10 @@ from common.constants import IGNORED_CLASS
 from input_fns.convert.boxes import CLIPPED, NOT_FINITE, Notes
 
 NO_MASK = "without a polygon or run lengths"
+BAD_PART, TOO_LONG = "with a part that is not a polygon", "with a polygon that is too long"
+NO_PIXEL = "without a pixel"
+# pycocotools walks along a polygon in steps of a fifth of a pixel and keeps them all in memory.
+_STEPS_PER_PIXEL, _MAX_STEPS = 5, 10**7
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,50 +69,88 @@ def draw(objects: Objects, size: tuple[int, int], notes: Notes) -> np.ndarray:
     """
     notes.corrected.update(objects.notes.corrected)
     notes.left_out.update(objects.notes.left_out)
-    masks = []
+    shapes = []
     for each in objects.found:
-        mask = _mask(each.segmentation, size, notes)
-        if mask is not None:
-            masks.append((each.is_crowd, mask.sum(), each.label, mask))
+        shape = _shape(each.segmentation, size, notes)
+        if shape is not None and not shape[0]:
+            notes.left_out[NO_PIXEL] += 1
+        elif shape is not None:
+            shapes.append((each, *shape))
     classes = np.zeros(size, np.uint8)
-    for is_crowd, _, label, mask in sorted(masks, key=lambda found: (not found[0], -found[1])):
-        classes[mask] = IGNORED_CLASS if is_crowd else label
+    # One mask of bools at a time: an image may have hundreds of objects and 10^8 pixels.
+    for each, _, pixels in sorted(shapes, key=lambda shape: (not shape[0].is_crowd, -shape[1])):
+        classes[pixels()] = IGNORED_CLASS if each.is_crowd else each.label
     return classes
 
 
-def _mask(segmentation, size, notes):
-    """Returns the pixels of an object, bool `[height, width]`, or None without any."""
-    if isinstance(segmentation, dict):
-        return decode_run_lengths(segmentation, size)
-    polygons = segmentation if isinstance(segmentation, (list, tuple)) else []
-    polygons = [polygon for polygon in polygons if _is_polygon(polygon)]
+def _shape(segmentation, size, notes):
+    """Returns the area of an object and a function that returns its pixels; None without any.
+
+    The pixels are bool `[height, width]`.
+    """
+    if isinstance(segmentation, dict) and segmentation:
+        counts = _run_lengths(segmentation, size)
+        return sum(counts[1::2]), lambda: _fill(counts, size)
+    polygons, is_whole = _polygons(segmentation)
     if not polygons:
         notes.left_out[NO_MASK] += 1
         return None
-    if not all(math.isfinite(value) for polygon in polygons for value in polygon):
+    if not all(np.isfinite(polygon).all() for polygon in polygons):
         notes.left_out[NOT_FINITE] += 1
+        return None
+    if not is_whole:
+        notes.corrected[BAD_PART] += 1
+    height, width = size
+    inside = [np.clip(polygon, 0, (width, height)) for polygon in polygons]
+    if any((a != b).any() for a, b in zip(inside, polygons)):
+        notes.corrected[CLIPPED] += 1
+    if sum(map(_num_steps, inside)) > _MAX_STEPS:
+        notes.left_out[TOO_LONG] += 1
         return None
     from pycocotools import mask as coco_mask  # an optional dependency
 
-    height, width = size
-    inside = [
-        np.clip(np.array(polygon, float).reshape(-1, 2), 0, (width, height)).ravel()
-        for polygon in polygons
-    ]
-    if any((a != b).any() for a, b in zip(inside, polygons)):
-        notes.corrected[CLIPPED] += 1
-    encoded = coco_mask.frPyObjects([polygon.tolist() for polygon in inside], height, width)
-    return coco_mask.decode(encoded).any(axis=2)
+    points = [polygon.ravel().tolist() for polygon in inside]
+    encoded = coco_mask.merge(coco_mask.frPyObjects(points, height, width))
+    return int(coco_mask.area(encoded)), lambda: coco_mask.decode(encoded) > 0
 
 
-def _is_polygon(value):
-    """Whether a value is a list of at least three points."""
-    return (
-        isinstance(value, (list, tuple))
-        and len(value) >= 6
-        and len(value) % 2 == 0
-        and all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in value)
-    )
+def _num_steps(polygon):
+    """Returns the number of points that pycocotools makes of a polygon `[points, 2]`."""
+    sides = np.abs(np.diff(polygon, axis=0, append=polygon[:1])).max(axis=1)
+    return _STEPS_PER_PIXEL * sides.sum() + len(polygon)
+
+
+def _polygons(value):
+    """Returns the polygons of an object, float64 `[points, 2]`, and whether all are valid.
+
+    Besides a list of polygons `[x0, y0, x1, y1, ...]`, one polygon is valid, and points `[x, y]`
+    in a polygon: COCO has no polygons of one point.
+    """
+    value = value if isinstance(value, (list, tuple)) else []
+    if _has_points(value) or not any(isinstance(part, (list, tuple)) for part in value):
+        value = [value] if value else []
+    found = [_polygon(part) for part in value]
+    valid = [polygon for polygon in found if polygon is not None]
+    return valid, len(valid) == len(found)
+
+
+def _has_points(value):
+    """Whether a value is a list of points `[x, y]`."""
+    pairs = [isinstance(point, (list, tuple)) and len(point) == 2 for point in value]
+    return bool(pairs) and all(pairs)
+
+
+def _polygon(value):
+    """Returns at least three points `[points, 2]` of numbers; None for anything else."""
+    if isinstance(value, (list, tuple)) and _has_points(value):
+        value = [x for point in value for x in point]
+    if not isinstance(value, (list, tuple)) or len(value) < 6 or len(value) % 2:
+        return None
+    try:
+        is_valid = all(isinstance(v, (int, float, str)) for v in value) and "_" not in str(value)
+        return np.array([float(v) for v in value]).reshape(-1, 2) if is_valid else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def decode_run_lengths(rle: dict[str, Any], size: tuple[int, int]) -> np.ndarray:
@@ -122,6 +164,11 @@ def decode_run_lengths(rle: dict[str, Any], size: tuple[int, int]) -> np.ndarray
     Raises:
       ValueError: they are invalid, or of another size.
     """
+    return _fill(_run_lengths(rle, size), size)
+
+
+def _run_lengths(rle, size):
+    """Returns checked run lengths; see `decode_run_lengths`."""
     found = rle.get("size")
     if found != list(size):
         raise ValueError(f"run lengths of the size {str(found)[:40]} in an image of {list(size)}")
@@ -129,10 +176,15 @@ def decode_run_lengths(rle: dict[str, Any], size: tuple[int, int]) -> np.ndarray
     if isinstance(counts, str):
         counts = _decompress(counts)
     is_valid = isinstance(counts, list) and all(
-        isinstance(count, int) and not isinstance(count, bool) and count >= 0 for count in counts
+        isinstance(count, (int, float)) and not isinstance(count, bool) and count >= 0
+        for count in counts
     )
-    if not is_valid or sum(counts) != math.prod(size):
+    if not is_valid or sum(counts) != math.prod(size) or any(c != int(c) for c in counts):
         raise ValueError(f"run lengths that do not add up to {math.prod(size)} pixels")
+    return [int(count) for count in counts]
+
+
+def _fill(counts, size):
     pixels = np.repeat(np.arange(len(counts)) % 2 == 1, counts)
     return pixels.reshape(size[::-1]).T
 

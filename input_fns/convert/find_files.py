@@ -26,12 +26,18 @@ class Finder:
         self._folder, self._extensions = folder, extensions
         self._listed: dict[str, dict[str, str]] = {}
 
+    @property
+    def folder(self) -> str:
+        """The folder."""
+        return self._folder
+
     def find(self, name: str) -> str | None:
         """Returns the path of a file, or None if it is not there."""
         name = normalized(name)
         if not name or "\0" in name:
             return None
-        name = name.partition(_LOCAL_FILES)[2] or name
+        below_root = name.partition(_LOCAL_FILES)[2]
+        name = f"/{below_root}" if below_root else name  # the root of its files is unknown
         for spelling in dict.fromkeys((name, urllib.parse.unquote(name))):
             path = self._find_end(spelling.replace("\\", "/"))
             if path:

@@ -1,17 +1,29 @@
-"""The XML of Pascal VOC: the boxes of one image."""
+"""The XML of Pascal VOC: the boxes of one image.
+
+A single object that is invalid is left out and counted.
+"""
 
 from __future__ import annotations
 
+import codecs
+import collections
 import dataclasses
-import math
+import re
 from xml.etree import ElementTree
 from xml.parsers import expat
 
-from common.names import is_line, shown
+from common.names import is_line, normalized, shown
 from input_fns import DataError
 
 _MAX_DEPTH = 50
 _MAX_SIDE = 2**31 - 1
+NO_NAME, NO_BOX = "without a class name", "without a box"
+BAD_CORNER = "with a corner that is not a number"
+_DECLARED = re.compile(rb"""<\?xml[^>]*?\sencoding\s*=\s*["']([A-Za-z0-9._-]+)["']""")
+# Encodings that expat reads itself; others are decoded by Python.
+_EXPAT_ENCODINGS = {"utf-8", "utf-16", "iso8859-1", "ascii"}
+# Windows writes more characters than those of the encoding that it declares.
+_WIDER = {"gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,50 +43,82 @@ class Annotation:
       file_name: name of the image file; "" if unknown.
       size: height and width of the image; (0, 0) if unknown.
       objects: its objects.
+      left_out: `{reason: objects}` of invalid ones.
     """
 
     file_name: str
     size: tuple[int, int]
     objects: tuple[Object, ...]
+    left_out: collections.Counter = dataclasses.field(default_factory=collections.Counter)
 
 
-def parse(data: bytes, path: str) -> Annotation:
+def parse(data: bytes, path: str, encoding: str = "") -> Annotation:
     """Returns the annotation in a file. Its objects may have parts, which are ignored.
 
     Args:
       data: content of the file.
       path: for errors.
+      encoding: encoding of a file that declares none; "" for UTF-8.
 
     Raises:
-      DataError: it is not the XML of VOC, has a DOCTYPE, or a field is missing or invalid.
+      DataError: it is not the XML of VOC, or has a DOCTYPE.
     """
-    root, lines = _tree(data, path)
+    root = _tree(data, path, encoding)
+    if root.tag == "annotations":
+        raise DataError(
+            f"{path}: the root is <annotations>, which is CVAT's XML of many images. Export "
+            "'Pascal VOC' or 'COCO'"
+        )
     if root.tag != "annotation":
         raise DataError(f"{path}: the root is <{shown(root.tag)[:40]}> instead of <annotation>")
-    file_name = (root.findtext("filename") or "").strip()
-    size = root.find("size")
+    file_name = normalized(root.findtext("filename") or "")
+    left_out: collections.Counter = collections.Counter()
+    found = [_object(element, left_out) for element in root.findall("object")]
     return Annotation(
         file_name if is_line(file_name) else "",
-        (0, 0) if size is None else _size(size, f"{path}, line {lines[size]}"),
-        tuple(_object(found, f"{path}, line {lines[found]}") for found in root.findall("object")),
+        _size(root.find("size")),
+        tuple(one for one in found if one is not None),
+        left_out,
     )
 
 
-def _tree(data, path):
-    """Returns the root and `{element: line}`.
+def _decoded(data, path, encoding):
+    """Returns (content, its encoding for expat or None), decoded if expat cannot do it."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data, None
+    declared = _DECLARED.match(data.removeprefix(codecs.BOM_UTF8))
+    name = declared[1].decode() if declared else encoding
+    if not name:
+        return data, None
+    try:
+        known = codecs.lookup(name).name
+        if known in _EXPAT_ENCODINGS:
+            return data, name
+        try:
+            text = data.decode(name)
+        except UnicodeDecodeError:
+            text = data.decode(_WIDER.get(known, name))
+    except (LookupError, ValueError) as error:
+        raise DataError(f"{path} is not XML of the encoding {name}: {error}") from error
+    return text.encode(errors="replace"), "utf-8"
+
+
+def _tree(data, path, encoding):
+    """Returns the root.
 
     Entities can make a small file large ("billion laughs") or read other files; they need a
     DOCTYPE, which VOC does not have.
     """
-    builder, lines, depth = ElementTree.TreeBuilder(), {}, 0
-    parser = expat.ParserCreate()
+    builder, depth = ElementTree.TreeBuilder(), 0
+    data, encoding = _decoded(data, path, encoding)
+    parser = expat.ParserCreate(encoding)
 
     def start(tag, attributes):
         nonlocal depth
         depth += 1
         if depth > _MAX_DEPTH:
             raise DataError(f"{path}, line {parser.CurrentLineNumber}: nested too deep")
-        lines[builder.start(tag, attributes)] = parser.CurrentLineNumber
+        builder.start(tag, attributes)
 
     def end(tag):
         nonlocal depth
@@ -89,45 +133,53 @@ def _tree(data, path):
     parser.StartDoctypeDeclHandler = refuse
     try:
         parser.Parse(data, True)
-        return builder.close(), lines
+        return builder.close()
     except (expat.ExpatError, ValueError, LookupError) as error:
         if isinstance(error, DataError):
             raise
-        raise DataError(f"{path} is not XML: {error}") from error
+        hint = "" if encoding or _is_utf8(data) else ". It is not UTF-8: use --encoding"
+        raise DataError(f"{path} is not XML: {error}{hint}") from error
 
 
-def _size(element, where):
-    return tuple(
-        int(_number(element, name, where, high=_MAX_SIDE, default=0))
-        for name in ("height", "width")
-    )
-
-
-def _object(element, where):
-    name = (element.findtext("name") or "").strip()
-    if not name or not is_line(name):
-        raise DataError(f"{where}: an object without a <name>, or {name!a}")
-    box = element.find("bndbox")
-    if box is None:
-        raise DataError(f"{where}: an object without a <bndbox>")
-    corners = tuple(_number(box, side, where) for side in ("ymin", "xmin", "ymax", "xmax"))
-    difficult = _number(element, "difficult", where, high=1, default=0)
-    return Object(name, corners, bool(difficult))
-
-
-def _number(element, name, where, high=None, default=None):
-    """Returns the number in a field; with `high`, an integer in [0, high]."""
-    text = (element.findtext(name) or "").strip()
-    if not text and default is not None:
-        return default
+def _is_utf8(data):
     try:
-        value = float(text)
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _size(element):
+    """Returns height and width, (0, 0) if they are missing or invalid."""
+    sides = [_number(element, name) for name in ("height", "width")] if element is not None else []
+    is_known = len(sides) == 2 and all(
+        side is not None and 0 < side <= _MAX_SIDE and side.is_integer() for side in sides
+    )
+    return tuple(map(int, sides)) if is_known else (0, 0)
+
+
+def _object(element, left_out):
+    """Returns an object; None if it is invalid, which is counted."""
+    name = normalized(element.findtext("name") or "")
+    box = element.find("bndbox")
+    if not name or not is_line(name):
+        left_out[NO_NAME] += 1
+        return None
+    if box is None:
+        left_out[NO_BOX] += 1
+        return None
+    corners = tuple(_number(box, side) for side in ("ymin", "xmin", "ymax", "xmax"))
+    if None in corners:
+        left_out[BAD_CORNER] += 1
+        return None
+    difficult = (element.findtext("difficult") or "").strip().lower()
+    return Object(name, corners, difficult not in ("", "0", "0.0", "false", "unspecified"))
+
+
+def _number(element, name):
+    """Returns the number in a field, maybe not finite; None for anything else."""
+    text = (element.findtext(name) or "").strip()
+    try:
+        return None if "_" in text else float(text)
     except ValueError:
-        value = None
-    is_valid = value is not None and "_" not in text
-    if high is not None and is_valid:
-        is_valid = math.isfinite(value) and value == int(value) and 0 <= value <= high
-    if not is_valid:
-        wanted = "a number" if high is None else f"an integer from 0 to {high}"
-        raise DataError(f"{where}: <{name}> is {text[:40]!a}, and must be {wanted}")
-    return value
+        return None

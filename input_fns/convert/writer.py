@@ -37,6 +37,7 @@ _OURS = re.compile(
     r"|vocabulary-[0-9a-f]{8}\.model"
     r"|vocab-[0-9a-f]{8}\.txt"
     r"|questions-.+-[0-9a-f]{8}\.json"
+    r"|image_ids-[0-9a-f]{8}\.json"
     r"|(users|items|categories|characters)-[0-9a-f]{8}\.txt"
     r"|negatives-.+-[0-9a-f]{8}\.bin"
 )

@@ -10,12 +10,13 @@ import collections
 import contextlib
 import io
 import json
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from common import pictures
+from common import files, folders, pictures
 from models.detection import report
 from models.model import ModelError
 
@@ -43,20 +44,20 @@ class CocoMetric:
 
         Args:
           params: hyperparameters of the model.
-          pipeline: its data set has `annotations`, and perhaps a property `category_ids`, the
-            official category of each class.
+          pipeline: its data set has `annotations`, and perhaps the properties `category_ids`, the
+            official category of each class, and `image_ids`, a file with the official ids of the
+            images 1, 2, ... if these are not numbers.
 
         Raises:
-          ModelError: pycocotools is missing.
+          ModelError: pycocotools is missing, or the file of `image_ids` is invalid.
         """
         del params
         _import_pycocotools()
         data = pipeline.data
         self._class_names = tuple(data.annotations.class_names)
-        identifiers = data.properties.get("category_ids")
-        self._categories = [int(number) for number in identifiers or ()]
-        if not self._categories:
-            self._categories = list(range(1, len(self._class_names) + 1))
+        self._categories = list(range(1, len(self._class_names) + 1))
+        self._category_ids = list(data.properties.get("category_ids") or self._categories)
+        self._image_ids = _read_image_ids(data)
         self._images: list[dict[str, Any]] = []
         self._truth: list[dict[str, Any]] = []
         self._results: list[dict[str, Any]] = []
@@ -108,7 +109,15 @@ class CocoMetric:
 
     def files(self) -> dict[str, str]:
         """Returns `{"detections.json": JSON}`, in the form of COCO's results."""
-        return {"detections.json": json.dumps(self._results) + "\n"}
+        results = [
+            {
+                **one,
+                "image_id": self._image_ids.get(one["image_id"], one["image_id"]),
+                "category_id": self._category_ids[one["category_id"] - 1],
+            }
+            for one in self._results
+        ]
+        return {"detections.json": json.dumps(results) + "\n"}
 
     def write(self, evaluation) -> dict[str, Any]:
         """Writes the curves of precision and recall, the first images and the worst ones."""
@@ -163,11 +172,8 @@ class CocoMetric:
 
     def _precision(self):
         """Returns the precisions `[num_classes, IoU thresholds, recalls]`."""
-        found = self._evaluate()
-        # pycocotools sorts the categories.
-        order = [found.params.catIds.index(number) for number in self._categories]
-        precision = found.eval["precision"][..., _ALL_AREAS, _MAX_DETECTIONS]
-        return np.moveaxis(precision, 2, 0)[order]
+        precision = self._evaluate().eval["precision"][..., _ALL_AREAS, _MAX_DETECTIONS]
+        return np.moveaxis(precision, 2, 0)
 
     def _evaluate(self):
         """Returns the accumulated COCOeval, computed once."""
@@ -191,6 +197,21 @@ class CocoMetric:
                 self._evaluated.accumulate()
                 self._evaluated.summarize()
         return self._evaluated
+
+
+def _read_image_ids(data):
+    """Returns `{number: id in the source}` of images whose numbers are not their ids."""
+    name = data.properties.get("image_ids")
+    if not name:
+        return {}
+    path = os.path.join(data.data_dir, str(name))
+    try:
+        return dict(enumerate(json.loads(files.read_text(path)), start=1))
+    except (*folders.errors(path), ValueError, TypeError, RecursionError) as error:
+        raise ModelError(
+            f"{path}, which has the ids of the images, cannot be read: {error}. Prepare the data "
+            "set again with prepare_data.py --overwrite"
+        ) from error
 
 
 def _indexed(side, images, categories, annotations):

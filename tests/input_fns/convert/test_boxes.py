@@ -54,7 +54,16 @@ def test_numbers_of_pixels_that_start_at_1_become_continuous():
     """Pixels 1 to 40 of VOC are the whole width."""
     assert fixed((1.0, 1.0, 30.0, 40.0), origin=1)[0] == (0.0, 0.0, 30.0, 40.0)
     assert fixed((4.0, 8.0, 3.0, 2.0), origin=1)[0] == (2.0, 1.0, 4.0, 8.0)
-    assert fixed((7.0, 8.0, 7.0, 8.0), origin=1)[2] == {boxes.EMPTY: 1}
+
+
+def test_equal_corners_are_a_pixel_if_they_are_numbers_of_pixels():
+    assert fixed((7.0, 8.0, 7.0, 8.0), origin=1) == ((6.0, 7.0, 7.0, 8.0), {}, {})
+    assert fixed((7.0, 8.0, 7.0, 9.0), origin=0) == (None, {}, {boxes.EMPTY: 1})
+    assert fixed((0.0, 0.0, 0.0, 0.0), origin=1) == (None, {}, {boxes.OUTSIDE: 1})
+
+
+def test_a_box_that_is_left_out_is_not_counted_as_corrected():
+    assert fixed((9.0, 5.0, 3.0, 5.0)) == (None, {}, {boxes.EMPTY: 1})
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))

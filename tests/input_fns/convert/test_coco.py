@@ -3,13 +3,14 @@
 import io
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from input_fns import DataError
-from input_fns.convert import boxes, coco_masks, image_files
+from input_fns.convert import boxes, coco_json, coco_masks, image_files
 from input_fns.convert.boxes import Notes
 from tests import shapes_data
 from tests.marks import slow
@@ -155,14 +156,16 @@ def test_crowds_are_marked(read_boxes, change):
 def test_annotations_of_an_image_that_is_not_in_the_file_are_counted(read_boxes, change):
     change(lambda content: add_box(content, [1, 1, 5, 5], image_id=999))
     raw, _, _ = read_boxes()
-    left_out = raw.annotations.splits["train"].left_out
-    assert left_out == {"of an image that is not in the file": 1}
+    assert raw.left_out.counts == {coco_json.NO_IMAGE: 1}
+    (name,) = raw.left_out.names[coco_json.NO_IMAGE]
+    assert name.startswith("instances_train.json annotations[")
+    assert name.endswith("] (image_id 999)")
 
 
 def test_an_annotation_that_occurs_twice_is_left_out(read_boxes, change):
     change(lambda content: content["annotations"].append(content["annotations"][0]))
     raw, _, _ = read_boxes()
-    assert raw.annotations.splits["train"].left_out == {"that occur twice": 1}
+    assert raw.left_out.counts == {coco_json.REPEATED: 1}
 
 
 def test_another_annotation_with_the_same_id_is_kept_and_counted(read_boxes, change):
@@ -178,7 +181,7 @@ def test_an_image_that_is_missing_or_not_a_picture_is_broken(read, shapes, rows)
     good, broken = rows(read("coco", source=shapes, task="detection").splits["train"])
     assert len(good) == 4
     reasons = {os.path.basename(row.name): row.reason for row in broken}
-    assert "No such file" in reasons[names[1]]
+    assert reasons[names[1]] == f"no such file in {shapes / 'train'}"
     assert reasons[names[2]] == "it is not an image"
 
 
@@ -223,22 +226,41 @@ def test_boxes_follow_the_exif_orientation_of_a_photo(read, rows, tmp_path, upri
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda c: c["images"].append(c["images"][0]), "images: the id 5 is repeated"),
+        (lambda c: c["images"].append({**c["images"][0], "file_name": "x"}), "the id 5 is repeat"),
+        (lambda c: c["images"].append({**c["images"][0], "id": "5"}), "the id 5 is repeated"),
+        (lambda c: c["images"].append({**c["images"][0], "id": 1}), "file_name '0000005.png' is r"),
         (lambda c: c["categories"].append({"id": 3, "name": "x"}), "the id 3 is repeated"),
-        (lambda c: c["categories"].append({"id": 4, "name": "circle"}), "'circle' occurs more"),
-        (lambda c: c["images"][0].update(file_name="../x.png"), "'../x.png' is outside of the"),
-        (lambda c: c["images"][0].update(file_name="/etc/passwd"), "is outside of the folder"),
-        (lambda c: c["images"][0].update(id="5"), r"images\[0\].id is \"5\", and must be an int"),
         (
-            lambda c: c["annotations"][0].update(category_id=99),
-            r"annotations\[0\].category_id 99 is the id of none",
+            lambda c: c["categories"][0].update(name=""),
+            r"categories\[0\].name: '' is not a class na",
         ),
-        (lambda c: c["annotations"][0].update(bbox=[1, 2]), r"annotations\[0\].bbox has 2 numb"),
-        (lambda c: c["annotations"][0].update(bbox=[1, 2, "3", 4]), r"bbox\[2\] is '3'"),
-        (lambda c: c["annotations"][0].update(iscrowd=7), "iscrowd is 7"),
+        (lambda c: c["categories"][0].update(name=None), r"None is not a class name"),
+        (lambda c: c["categories"][0].pop("id"), r"categories\[0\].id is 'None', and must be"),
+        (
+            lambda c: (
+                c["categories"].append({"id": 9, "name": "square "}),
+                add_box(c, [1, 1, 5, 5], category_id=9),
+            ),
+            "7 and 9 both have the name 'square'",
+        ),
+        (
+            lambda c: c["images"][1].update(file_name="../up/0000005.png"),
+            "are both of .*train/0000",
+        ),
         (lambda c: c.update(categories=[]), "it has 6 images and 0 categories"),
-        (lambda c: c.pop("annotations"), "annotations is missing"),
+        (
+            lambda c: c.pop("annotations"),
+            "annotations is missing. The JSON of COCO's instances has",
+        ),
         (lambda c: c.update(annotations=[]), "no image of the split 'train' .* a valid box"),
+        (
+            lambda c: [a.update(category_id=0) for a in c["annotations"]],
+            "a valid box; left out: 11 annotations of a category that is not in the JSON",
+        ),
+        (
+            lambda c: [a.update(bbox=[0.1, 0.2, 0.05, 0.05]) for a in c["annotations"]],
+            "11 of zero width or height. Coordinates must be pixels, not fractions of the image",
+        ),
     ],
 )
 def test_an_invalid_file_is_an_error_that_names_the_field(read_boxes, change, edit, message):
@@ -256,6 +278,7 @@ def test_an_invalid_file_is_an_error_that_names_the_field(read_boxes, change, ed
         (b"<html>", "it is not JSON"),
         (b"\xff\xfa", "no UTF-8"),
         (b'{"images": [], "images": []}', 'the key "images" is repeated'),
+        (b'[{"image_id": 1, "bbox": [1, 2, 3, 4]}]', "not the JSON of COCO, an object with images"),
         (b'{"images": ' + b"9" * 5000 + b"}", "is too large"),
     ],
 )
@@ -337,10 +360,22 @@ def test_files_and_folders_can_be_named(read, shapes):
         read("coco", source=shapes, task="detection")
 
 
-def test_a_folder_without_the_images_is_named(read, shapes):
+def test_a_folder_of_another_name_is_found_by_its_images(read, shapes):
     (shapes / "train").rename(shapes / "elsewhere")
+    raw = read("coco", source=shapes, task="detection")
+    assert len(list(raw.splits["train"])) == 6
+
+
+@pytest.mark.parametrize("options", [{}, {"image_folder": "elsewhere"}])
+def test_images_are_not_those_of_another_split(read, shapes, options):
+    """The images of val have the names of those of train, and those of train are missing."""
+    names = sorted(os.listdir(shapes / "train"))
+    shutil.rmtree(shapes / "train")
+    for old, new in zip(sorted(os.listdir(shapes / "val")), names):
+        (shapes / "val" / old).rename(shapes / "val" / new)
+    (shapes / "annotations" / "instances_val.json").rename(shapes / "val.json")
     with pytest.raises(DataError, match=r"are in none of .* Name the folder with --image_folder"):
-        read("coco", source=shapes, task="detection")
+        read("coco", source=shapes, task="detection", **options)
 
 
 @pytest.mark.slow
@@ -351,6 +386,194 @@ def test_several_processes_give_what_one_gives(read, shapes, monkeypatch):
     monkeypatch.setattr(image_files, "_CHUNK", 2)
     there = list(read("coco", **options).splits["train"])
     assert [row.values for row in here] == [row.values for row in there]
+
+
+# Records as other tools write them.
+
+
+def rows_of(raw):
+    """The labels of all rows of train by the name of the image."""
+    return {os.path.basename(row.name): decoded(row) for row in raw.splits["train"]}
+
+
+@pytest.mark.parametrize(
+    ("edit", "reason"),
+    [
+        (lambda c: c["annotations"].append(None), "annotations that are not an object"),
+        (lambda c: add_box(c, [1, 1, 5, 5], category_id=99), coco_json.NO_CATEGORY),
+        (lambda c: add_box(c, [1, 1, 5, 5], category_id=None), coco_json.NO_CATEGORY),
+        (lambda c: add_box(c, [1, 1, 5, 5], image_id=None), coco_json.NO_IMAGE),
+        (lambda c: add_box(c, [1, 1, 5, 5], image_id=True), coco_json.NO_IMAGE),
+        (lambda c: add_box(c, [1, 1, 5, 5], image_id=5.5), coco_json.NO_IMAGE),
+        (lambda c: add_box(c, [1, 1, 5, 5], iscrowd=7), "annotations whose iscrowd is not 0 or 1"),
+        (lambda c: c["images"].append(7), "images that are not an object"),
+        (lambda c: c["images"].append({"id": 1}), "images of the JSON without a valid file_name"),
+        (lambda c: c["images"].append({"file_name": "a"}), "images of the JSON without a valid id"),
+        (lambda c: c["images"].append(c["images"][0]), coco_json.REPEATED_IMAGE),
+    ],
+)
+def test_a_single_invalid_record_is_left_out_and_counted(read_boxes, change, edit, reason):
+    before = sum(row.counts.sum() for row in read_boxes()[1])
+    change(edit)
+    raw, rows, notes = read_boxes()
+    assert raw.left_out.counts == {reason: 1}
+    assert raw.left_out.names[reason][0].startswith("instances_train.json ")
+    assert sum(row.counts.sum() for row in rows) == before
+    assert not notes.left_out
+
+
+@pytest.mark.parametrize(
+    "box", [[1, 2], [1, 2, "x", 4], "1,2,3,4", [1, 2, None, 4], [[1], 2, 3, 4]]
+)
+def test_a_box_that_is_not_four_numbers_is_counted(read_boxes, change, box):
+    change(lambda content: add_box(content, box))
+    _, _, notes = read_boxes()
+    assert notes.left_out == {"with a bbox that is not four numbers": 1}
+
+
+@pytest.mark.parametrize("is_crowd", [1, True, "1", 1.0, "true"])
+def test_crowds_as_tools_write_them(read_boxes, change, is_crowd):
+    change(lambda content: add_box(content, ["2", "3", "5.0", 4], iscrowd=is_crowd, area="20"))
+    _, rows, notes = read_boxes()
+    found = by_id(rows)[5]
+    (place,) = np.flatnonzero(found["is_crowd"])
+    assert found["boxes"][place].tolist() == [3, 2, 7, 7]
+    assert found["areas"][place] == 20
+    assert not notes.corrected
+
+
+@pytest.mark.parametrize("convert_id", [str, float])
+def test_ids_match_whatever_their_type(read_boxes, change, convert_id):
+    expected = by_id(read_boxes()[1])
+
+    def edit(content):
+        for annotation in content["annotations"]:
+            annotation["image_id"] = convert_id(annotation["image_id"])
+            annotation["category_id"] = convert_id(annotation["category_id"])
+        for image in content["images"]:
+            image.update(width=float(image["width"]), height=str(image["height"]))
+
+    change(edit)
+    raw, rows, notes = read_boxes()
+    found = by_id(rows)
+    assert found.keys() == expected.keys()
+    for number, labels in found.items():
+        np.testing.assert_array_equal(labels["boxes"], expected[number]["boxes"])
+    assert raw.properties == {"category_ids": [3, 7]}
+    assert not notes.corrected
+    assert not raw.left_out
+
+
+def test_ids_that_are_text_are_kept_for_detections(read, shapes, change):
+    """Numbers 1, 2, ... are stored, and a file has the ids of the JSON."""
+
+    def edit(content):
+        for record, field in [(i, "id") for i in content["images"]] + [
+            (a, "image_id") for a in content["annotations"]
+        ]:
+            record[field] = f"frame_{record[field]:06d}"
+        for record, field in [(c, "id") for c in content["categories"]] + [
+            (a, "category_id") for a in content["annotations"]
+        ]:
+            record[field] = {3: "round", 7: "corners"}[record[field]]
+
+    expected = rows_of(read("coco", source=shapes, task="detection"))
+    change(edit)
+    val = shapes / "annotations" / "instances_val.json"
+    val.unlink()
+    raw = read("coco", source=shapes, task="detection", validation_fraction=0.0)
+    ids = json.loads(raw.files[raw.properties["image_ids"]])
+    assert raw.properties["category_ids"] == ["corners", "round"]
+    found = rows_of(raw)
+    assert len(found) == 6
+    for name, labels in found.items():
+        assert ids[labels["image_id"] - 1] == f"frame_{name[:-4].zfill(6)[-6:]}"
+        np.testing.assert_array_equal(labels["boxes"], expected[name]["boxes"])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "..\\..\\label-studio\\media\\upload\\4\\{}",
+        "../../media/{}",
+        "C:\\photos\\{}",
+        "/data/upload/1/{}",
+        "https://host/data/upload/1/{}",
+        "/data/local-files/?d=upload/{}",
+    ],
+)
+def test_paths_on_another_machine_are_found_by_their_ends(read, shapes, change, name):
+    (shapes / "train").rename(shapes / "images")
+    shutil.rmtree(shapes / "val")
+    (shapes / "annotations" / "instances_val.json").unlink()
+    expected = rows_of(read("coco", source=shapes, task="detection", validation_fraction=0.0))
+    change(
+        lambda c: [i.update(file_name=name.format(i["file_name"])) for i in c["images"]],
+    )
+    for options in ({}, {"image_folder": "images"}):
+        raw = read("coco", source=shapes, task="detection", validation_fraction=0.0, **options)
+        found = rows_of(raw)
+        assert found.keys() == expected.keys()
+        assert all((found[k]["boxes"] == expected[k]["boxes"]).all() for k in found)
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../../../../etc/passwd", "https://host/none.jpg"])
+def test_a_path_that_leads_out_of_the_folder_is_not_opened(read, rows, shapes, change, name):
+    change(lambda c: c["images"][0].update(file_name=name))
+    good, (broken,) = rows(read("coco", source=shapes, task="detection").splits["train"])
+    assert len(good) == 5
+    assert (broken.name, broken.reason) == (name, f"no such file in {shapes / 'train'}")
+
+
+def test_images_that_the_json_does_not_name_are_counted(read, shapes, change):
+    change(lambda c: c["images"].pop())
+    raw = read("coco", source=shapes, task="detection")
+    assert raw.left_out.counts["images that the JSON does not name"] == 1
+    assert raw.left_out.names["images that the JSON does not name"][0].startswith("train/")
+
+
+def test_a_category_without_objects_that_repeats_a_name_is_left_out(read_boxes, change):
+    """Roboflow adds the name of the project as category 0."""
+    expected = by_id(read_boxes()[1])
+    change(lambda c: c["categories"].insert(0, {"id": 0, "name": "square"}))
+    raw, rows, _ = read_boxes()
+    assert raw.annotations.class_names == ("circle", "square")
+    assert raw.properties == {"category_ids": [3, 7]}
+    assert list(raw.left_out.names.values()) == [["0 (square)"]]
+    for number, labels in by_id(rows).items():
+        np.testing.assert_array_equal(labels["classes"], expected[number]["classes"])
+
+
+def test_the_layout_of_cvat(read, tmp_path):
+    shapes_data.write_coco(tmp_path, {"train": 3}, **SMALL)
+    (tmp_path / "images").mkdir()
+    (tmp_path / "train").rename(tmp_path / "images" / "default")
+    path = tmp_path / "annotations" / "instances_train.json"
+    path.rename(path.with_name("instances_default.json"))
+    raw = read("coco", source=tmp_path, task="detection", validation_fraction=0.0)
+    assert len(list(raw.splits["train"])) == 3
+
+
+def test_json_of_a_folder_without_a_split_shows_what_is_understood(read, shapes):
+    (shapes / "annotations" / "instances_extra.json").write_text("{}")
+    (shapes / "annotations" / "._instances_a.json").write_bytes(b"\0")
+    message = r"instances_extra\.json: .* while instances_train\.json is 'train', .*--annotations="
+    with pytest.raises(DataError, match=message):
+        read("coco", source=shapes, task="detection")
+    raw = read("coco", source=shapes, task="detection", skip=("*extra*",))
+    assert raw.left_out.counts == {
+        "named by --skip": 1,
+        "hidden files and files of the system": 1,
+    }
+
+
+def test_json_of_labelme_is_named(read, shapes):
+    for number in range(3):
+        (shapes / "annotations" / f"{number}.json").write_text("{}")
+    for split in ("train", "val"):
+        (shapes / "annotations" / f"instances_{split}.json").unlink()
+    with pytest.raises(DataError, match=r"one image each \(LabelMe\) must be joined"):
+        read("coco", source=shapes, task="detection")
 
 
 # Masks.
@@ -385,6 +608,11 @@ def test_pixels_of_a_crowd_are_ignored_unless_an_object_is_there():
         ([], coco_masks.NO_MASK),
         (None, coco_masks.NO_MASK),
         ([[1, 2, 3, 4]], coco_masks.NO_MASK),
+        ([1, 2, 3, 4], coco_masks.NO_MASK),
+        ([[1, 2], [3, 4]], coco_masks.NO_MASK),
+        ({}, coco_masks.NO_MASK),
+        ([[2, 2, 5, 2, 8, 2]], coco_masks.NO_PIXEL),
+        ([[100, 100, 110, 100, 110, 110]], coco_masks.NO_PIXEL),
         ([["a"] * 6], coco_masks.NO_MASK),
         ([[0, 0, 5, 0, 5, float("nan")]], boxes.NOT_FINITE),
     ],
@@ -393,6 +621,62 @@ def test_an_object_without_a_polygon_is_left_out(shape, reason):
     mask, notes = drawn((1, False, shape))
     assert not mask.any()
     assert notes.left_out == {reason: 1}
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        [2, 1, 7, 1, 7, 5, 2, 5],
+        [[2, 1], [7, 1], [7, 5], [2, 5]],
+        [[[2, 1], [7, 1], [7, 5], [2, 5]]],
+        [["2", "1", "7.0", "1", 7, 5, 2, 5]],
+        {"size": [9.0, 12.0], "counts": [19.0, 4, 5, 4, 5, 4, 5, 4, 5, 4, 49]},
+    ],
+)
+def test_one_polygon_points_and_text_are_unambiguous(shape):
+    mask, notes = drawn((1, False, shape))
+    expected, _ = drawn((1, False, rectangle(2, 1, 7, 5)))
+    np.testing.assert_array_equal(mask, expected)
+    assert mask.sum() == 20
+    assert notes == Notes()
+
+
+def test_a_part_of_an_object_that_is_not_a_polygon_is_counted():
+    mask, notes = drawn((1, False, [*rectangle(2, 1, 7, 5), [1, 2, 3, 4]]))
+    assert mask.sum() == 20
+    assert notes.corrected == {coco_masks.BAD_PART: 1}
+
+
+def test_overlapping_parts_of_an_object_are_joined():
+    mask, _ = drawn((1, False, [*rectangle(0, 0, 4, 4), *rectangle(2, 0, 6, 4)]))
+    assert mask.sum() == 24
+
+
+def test_a_polygon_that_winds_without_end_is_left_out():
+    """Pycocotools would need gigabytes for the points along its sides."""
+    polygon = [0, 0, 12, 9, 0, 9, 12, 0] * 50_000
+    mask, notes = drawn((1, False, [polygon]))
+    assert not mask.any()
+    assert notes.left_out == {coco_masks.TOO_LONG: 1}
+
+
+def test_the_size_is_checked_before_anything_is_drawn(read, rows, shapes, change, monkeypatch):
+    def edit(content):
+        content["images"][0].update(width=12000, height=12000)
+        for annotation in content["annotations"]:
+            annotation["segmentation"] = {"size": [12000, 12000], "counts": [0, 144000000]}
+
+    change(edit)
+    sizes = []
+    draw = coco_masks.draw
+    monkeypatch.setattr(
+        coco_masks,
+        "draw",
+        lambda objects, size, notes: sizes.append(size) or draw(objects, size, notes),
+    )
+    _, broken = rows(read("coco", source=shapes, task="segmentation").splits["train"])
+    assert (12000, 12000) not in sizes
+    assert any("its annotations are of 12000 x 12000" in row.reason for row in broken)
 
 
 def test_a_polygon_far_outside_of_the_image_is_clipped():
@@ -413,6 +697,8 @@ def test_a_polygon_far_outside_of_the_image_is_clipped():
         {"size": [9, 12], "counts": "P"},
         {"size": [9, 12], "counts": None},
         {"counts": [108]},
+        {"size": [9, 12], "counts": [8.5, 99.5]},
+        {"size": [9, 12], "counts": [float("nan"), 108]},
     ],
 )
 def test_invalid_run_lengths_are_refused(rle):

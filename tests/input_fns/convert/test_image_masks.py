@@ -8,7 +8,7 @@ import zlib
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageFilter
 
 from input_fns import DataError
 from input_fns.convert import boxes, mask_files
@@ -141,17 +141,15 @@ def test_images_without_a_mask_and_masks_without_an_image_are_counted(read, shap
     os.remove(shapes / "masks" / "train" / second)
     raw = read("image_masks", source=shapes)
     assert len(raw.splits["train"]) == 4
-    assert raw.annotations.splits["train"].left_out == {
-        "images without a mask": 1,
-        "masks without an image": 1,
-    }
+    assert raw.left_out.counts == {"images without a mask": 1, "masks without an image": 1}
+    assert raw.left_out.names["images without a mask"] == [f"images/train/{second}"]
 
 
 def test_a_split_without_masks_is_counted(read, shapes):
     shutil.rmtree(shapes / "masks" / "val")
     raw = read("image_masks", source=shapes, validation_fraction=0.0)
     assert list(raw.splits) == ["train"]
-    assert raw.annotations.splits["train"].left_out == {"images without a mask": 3}
+    assert raw.left_out.counts == {"images without a mask": 3}
 
 
 def test_names_that_differ_by_a_suffix(read, shapes):
@@ -201,6 +199,241 @@ def test_a_mask_of_a_photo_with_exif_orientation_turns_with_it(read, tmp_path):
     assert row.features["mask"].shape == (12, 20, 1)
     assert masks_of([row])[1][:3, -5:].all()
     assert row.notes.corrected == {boxes.TURNED: 1}
+
+
+# Masks as other tools write them.
+
+TWO = {"class_names": ("background", "road"), "validation_fraction": 0.0}
+BLACK_WHITE = {**TWO, "mask_values": ("0", "255")}
+
+
+def disk(side=4):
+    """A disk of 255, bool-like uint8 `[60, 60]`; drawn `side` times as large and averaged."""
+    y, x = np.mgrid[: 60 * side, : 60 * side] / side
+    drawn = ((y - 30) ** 2 + (x - 28) ** 2 < 18**2).reshape(60, side, 60, side)
+    return (255 * drawn.mean(axis=(1, 3))).astype(np.uint8)
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes images and masks, uint8 arrays: `write({"a": mask}, extension=".png") -> folder`."""
+
+    def to_folder(masks, extension=".png", images="images", mask_folder="masks"):
+        for folder in (images, mask_folder):
+            (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        for name, mask in masks.items():
+            size = mask.shape[1], mask.shape[0]
+            Image.new("RGB", size, "gray").save(tmp_path / images / f"{name}.jpg")
+            Image.fromarray(mask).save(tmp_path / mask_folder / f"{name}{extension}")
+        return tmp_path
+
+    return to_folder
+
+
+@pytest.mark.parametrize("side", [2, 4, 8])
+def test_soft_edges_of_two_classes_get_the_nearer_one(read, write, side):
+    soft = disk(side)
+    between = int(((soft > 0) & (soft < 255)).sum())
+    assert between > 60
+    (row,) = read("image_masks", source=write({"a": soft}), **BLACK_WHITE).splits["train"]
+    np.testing.assert_array_equal(masks_of_names([row])["a"], soft > 127)
+    assert row.notes.corrected == {mask_files.SOFT_EDGES: between}
+
+
+def masks_of_names(split):
+    return {
+        os.path.basename(row.name)[:-4]: np.asarray(Image.open(io.BytesIO(row.values["mask"])))
+        for row in split
+    }
+
+
+def trimap(width):
+    """A disk with a border of 128 that is `width` pixels wide."""
+    hard = np.where(disk(1) > 127, 255, 0).astype(np.uint8)
+    wide = Image.fromarray(hard).filter(ImageFilter.MaxFilter(2 * width + 1))
+    return np.where((np.asarray(wide) > 0) & (hard == 0), 128, hard).astype(np.uint8)
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        trimap(1),
+        trimap(3),
+        np.where(np.arange(3600).reshape(60, 60) < 900, 128, disk(4)),  # a third area
+        np.random.default_rng(1).integers(0, 256, [60, 60]),  # not a mask
+    ],
+    ids=["thin border", "border", "area", "photo"],
+)
+def test_a_third_value_is_no_soft_edge(read, write, rows, mask):
+    raw = read("image_masks", source=write({"a": mask.astype(np.uint8)}), **BLACK_WHITE)
+    _, (broken,) = rows(raw.splits["train"])
+    assert "value(s) of no class: " in broken.reason
+    assert "too many or too large areas for soft edges" in broken.reason
+
+
+def test_soft_edges_of_three_classes_are_refused(read, write, rows):
+    names = {"class_names": ("a", "b", "c"), "mask_values": ("0", "255", "7")}
+    raw = read("image_masks", source=write({"a": disk(4)}), **names, validation_fraction=0.0)
+    assert not rows(raw.splits["train"])[0]
+
+
+def test_soft_edges_without_values_name_the_flag(read, write):
+    with pytest.raises(DataError, match=r"0 and 255 and soft edges .*--mask_values=0,255"):
+        read("image_masks", source=write({"a": disk(4)}), **TWO)
+
+
+def test_masks_that_are_jpeg_are_named(read, write):
+    source = write({"0": disk(1), "1": disk(1)}, ".jpg")
+    with pytest.raises(DataError, match=r"masks are JPEG \(2 files, the first .*0\.jpg\).* PNG"):
+        read("image_masks", source=source, **TWO)
+
+
+def test_one_mask_that_is_a_jpeg_is_counted(read, write):
+    source = write({"0": disk(1) // 255, "1": disk(1) // 255})
+    Image.open(source / "masks" / "1.png").save(source / "masks" / "1.jpg")
+    (source / "masks" / "1.png").unlink()
+    (source / "masks" / "._0.png").write_bytes(b"\0\5")
+    raw = read("image_masks", source=source, **TWO)
+    assert len(list(raw.splits["train"])) == 1
+    assert raw.left_out.counts == {
+        "images without a mask": 1,
+        "masks that are JPEG, which changes the values": 1,
+        "hidden files and files of the system": 1,
+    }
+
+
+ROAD, VOID = (128, 64, 128), (224, 224, 192)
+
+
+def colored(with_void=False):
+    pixels = np.zeros([60, 60, 3], np.uint8)
+    pixels[disk(1) > 127] = ROAD
+    if with_void:
+        pixels[:2] = VOID
+    return pixels
+
+
+@pytest.mark.parametrize("kind", ["RGB", "RGBA", "P"])
+def test_colors_can_be_named(read, write, kind):
+    source = write({"a": colored(with_void=True), "b": colored() * 0})
+    path = source / "masks" / "a.png"
+    image = Image.open(path)
+    (image.quantize(3) if kind == "P" else image.convert(kind)).save(path)
+    flags = {"mask_values": ("#804080", "#000000"), "ignored": ("#E0E0C0",)}
+    names = {"class_names": ("road", "other"), "validation_fraction": 0.0}
+    raw = read("image_masks", source=source, **names, **flags)
+    found = masks_of_names(raw.splits["train"])
+    np.testing.assert_array_equal(found["a"][2:] == 0, disk(1)[2:] > 127)
+    assert (found["a"][:2] == 255).all()
+    assert (found["b"] == 1).all()
+
+
+TABLES = {
+    "class_dict.csv": "name, r, g, b\r\nGround,0,0,0\r\nRoad,128,64,128\r\nVoid,224,224,192\r\n",
+    "label_colors.txt": "0 0 0\t\tGround\n128 64 128\tRoad\n224 224 192\tVoid\n",
+    "labelmap.txt": (
+        "# label:color_rgb:parts:actions\nGround:0,0,0::\nRoad:128,64,128::\nVoid:224,224,192::\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("file", TABLES)
+def test_a_file_of_colors_names_the_classes(read, write, file):
+    source = write({"a": colored(with_void=True)})
+    (source / file).write_text(TABLES[file])
+    raw = read("image_masks", source=source, ignored=("Void",), validation_fraction=0.0)
+    assert raw.annotations.class_names == ("Ground", "Road")
+    mask = masks_of_names(raw.splits["train"])["a"]
+    np.testing.assert_array_equal(mask[2:], disk(1)[2:] > 127)
+    assert (mask[:2] == 255).all()
+    assert not raw.left_out
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("Road:128,64,300::", r"labelmap\.txt, line 2: 'Road:128,64,300::' has no name and color"),
+        ("Road", "line 2: 'Road' has no name and color"),
+        ("Road:0,0,0::", "two classes have the same color"),
+        ("Ground:1,2,3::", "'Ground' occurs more than once"),
+    ],
+)
+def test_an_invalid_file_of_colors(read, write, line, message):
+    source = write({"a": colored()})
+    (source / "labelmap.txt").write_text(f"Ground:0,0,0::\n{line}\n")
+    with pytest.raises(DataError, match=message):
+        read("image_masks", source=source)
+
+
+def test_one_color_on_black_is_the_class_beside_the_background(read, write):
+    raw = read("image_masks", source=write({"a": colored(), "b": colored() * 0}), **TWO)
+    found = masks_of_names(raw.splits["train"])
+    np.testing.assert_array_equal(found["a"], disk(1) > 127)
+    assert not found["b"].any()
+
+
+@pytest.mark.parametrize(
+    ("names", "with_void"), [(("road", "sky"), False), (("background", "road"), True)]
+)
+def test_colors_that_are_not_named_are_listed(read, write, names, with_void):
+    with pytest.raises(
+        DataError, match=r"#000000 \(\d+\.\d%\), #804080 .*--mask_values=#000000,#80"
+    ):
+        read("image_masks", source=write({"a": colored(with_void)}), class_names=names)
+
+
+@pytest.mark.parametrize("values", [("0", "#804080"), ("0", "1")])
+def test_numbers_are_no_colors(read, write, values):
+    with pytest.raises(DataError, match=r"--mask_values has both|have colors instead of numbers"):
+        read("image_masks", source=write({"a": colored()}), **TWO, mask_values=values)
+
+
+def test_a_palette_with_one_color_for_two_numbers_is_no_mask_of_colors(read, write, rows):
+    source = write({"a": colored(), "b": colored()})
+    mask = Image.fromarray(disk(1) // 255, "P")
+    mask.putpalette([0] * 6)
+    mask.save(source / "masks" / "b.png")
+    _, (broken,) = rows(read("image_masks", source=source, **TWO).splits["train"])
+    assert "its palette has the same color for several numbers" in broken.reason
+
+
+@pytest.mark.parametrize(
+    ("images", "masks"),
+    [("Images/Train", "MASKS/training"), ("TRAIN/images", "TRAIN/Masks"), ("Train", "Trainannot")],
+)
+def test_folders_of_any_case_and_synonym(read, write, images, masks):
+    source = write({"a": disk(1) // 255}, images=images, mask_folder=masks)
+    raw = read("image_masks", source=source, **TWO)
+    assert [row.name for row in raw.splits["train"]] == [f"{images}/a.jpg"]
+
+
+def test_a_folder_beside_those_of_splits_is_refused(read, write):
+    for split in ("train", "rest"):
+        source = write(
+            {split: disk(1) // 255}, images=f"images/{split}", mask_folder=f"masks/{split}"
+        )
+    with pytest.raises(DataError, match="rest is not that of a split, while train is 'train'"):
+        read("image_masks", source=source, **TWO)
+    raw = read("image_masks", source=source, skip=("rest",), **TWO)
+    assert len(raw.splits["train"]) == 1
+    assert raw.left_out.counts == {"named by --skip": 2}
+
+
+def test_two_folders_of_one_split_are_refused(read, write):
+    for split in ("train", "Training"):
+        source = write(
+            {split: disk(1) // 255}, images=f"images/{split}", mask_folder=f"masks/{split}"
+        )
+    with pytest.raises(
+        DataError, match=r"are both of the split 'train'\. Leave one out with --skip"
+    ):
+        read("image_masks", source=source, **TWO)
+
+
+def test_splits_deeper_than_the_layout_are_not_joined(read, write):
+    source = write({"a": disk(1) // 255}, images="images/city/val", mask_folder="masks/city/val")
+    with pytest.raises(DataError, match=r"city/val, which .* --image_folder=city/\{split\}"):
+        read("image_masks", source=source, **TWO)
 
 
 # Values of mask files.
@@ -259,7 +492,7 @@ def test_colors_that_are_grey_count_as_grey():
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (encoded(Image.new("RGB", (3, 3), "red")), "it has colors instead of class numbers"),
+        (encoded(Image.new("RGB", (3, 3), "red")), "it has colors instead of class numbers. Name"),
         (encoded(Image.new("L", (3, 3)), "JPEG"), "it is a JPEG, which changes values"),
         (encoded(Image.new("F", (3, 3)), "TIFF"), "its pixels are of the kind F"),
         (b"<html>", "cannot identify image"),

@@ -3,6 +3,7 @@
 import io
 import os
 import pathlib
+import shutil
 import tarfile
 
 import numpy as np
@@ -93,7 +94,8 @@ def test_continuous_corners_start_at_0(read_boxes):
     [
         ((10, 9, 4, 3), {boxes.SWAPPED: 1}, {}),
         ((0, 0, 5, 5), {boxes.CLIPPED: 1}, {}),
-        ((7, 7, 7, 7), {}, {boxes.EMPTY: 1}),
+        ((7, 7, 7, 7), {}, {}),
+        ((0, 0, 0, 0), {}, {boxes.OUTSIDE: 1}),
         ((70, 70, 80, 80), {}, {boxes.OUTSIDE: 1}),
         (("nan", 1, 5, 5), {}, {boxes.NOT_FINITE: 1}),
         slow((4.5, 3.25, 9.75, 8), {}, {}),
@@ -139,15 +141,15 @@ def test_an_image_of_another_size_than_its_boxes_is_broken(read, rows, shapes):
     assert "its annotations are of 240 x 20" in broken[0].reason
 
 
-def test_two_images_of_one_name_are_told_apart_by_the_xml(read_boxes, shapes):
+def test_two_images_of_one_name_are_told_apart_by_the_xml(read, read_boxes, rows, shapes):
     image = sorted((shapes / "JPEGImages").iterdir())[0]
     Image.open(image).save(image.with_suffix(".bmp"))
-    _, rows, _ = read_boxes()
-    assert f"JPEGImages/{image.name}" in {row.name for row in rows}
+    _, good, _ = read_boxes()
+    assert f"JPEGImages/{image.name}" in {row.name for row in good}
     path = shapes / "Annotations" / f"{image.stem}.xml"
     path.write_text(path.read_text().replace(image.name, "other.png"))
-    with pytest.raises(DataError, match=rf"may be of {image.stem}\.bmp or of {image.name}"):
-        read_boxes()
+    _, (broken,) = rows(read("voc", source=shapes, task="detection").splits["train"])
+    assert broken.reason.endswith(f"may be of {image.stem}.bmp or of {image.name}")
 
 
 def test_xml_beside_the_images_in_folders_of_splits(read, shapes, tmp_path):
@@ -161,22 +163,31 @@ def test_xml_beside_the_images_in_folders_of_splits(read, shapes, tmp_path):
     Image.new("RGB", (3, 3)).save(tmp_path / "flat" / "train" / "other.jpg")
     raw = read("voc", source=tmp_path / "flat", task="detection")
     assert [len(list(split)) for split in raw.splits.values()] == [6, 3]
-    assert raw.annotations.splits["train"].left_out == {"images without XML": 1}
+    assert raw.left_out.counts == {"images without XML": 1}
+    assert raw.left_out.names == {"images without XML": ["train/other.jpg"]}
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("../../etc/passwd", r"train\.txt, line 7: '\.\./\.\./etc/passwd' is not a file name"),
-        ("0000005 -1", "is not a file name"),
-        ("0000005", "'0000005' is repeated"),
-        ("9999999", r"9999999\.xml is not there"),
-    ],
-)
-def test_an_invalid_list_of_a_split(read_boxes, shapes, line, message):
+@pytest.mark.parametrize("line", ["../../etc/passwd", "0000005 -1", "9999999"])
+def test_a_listed_name_without_xml_is_broken(read, rows, shapes, line):
     with open(shapes / "ImageSets" / "Main" / "train.txt", "a") as file:
         file.write(line)
-    with pytest.raises(DataError, match=message):
+    good, (broken,) = rows(read("voc", source=shapes, task="detection").splits["train"])
+    assert len(good) == 6
+    assert broken.reason.endswith(f"no XML of '{line}', which ImageSets lists")
+
+
+def test_a_repeated_line_of_a_list_is_counted(read_boxes, shapes):
+    path = shapes / "ImageSets" / "Main" / "train.txt"
+    path.write_text(path.read_text() + path.read_text().splitlines()[0])
+    raw, rows, _ = read_boxes()
+    assert len(rows) == 6
+    assert raw.left_out.names == {"lines of ImageSets that occur twice": ["train.txt line 7"]}
+
+
+def test_an_image_in_two_lists_is_refused(read_boxes, shapes):
+    lists = shapes / "ImageSets" / "Main"
+    (lists / "val.txt").write_text((lists / "train.txt").read_text())
+    with pytest.raises(DataError, match=r"Main: '0000005' is in 'train' and in 'validation'"):
         read_boxes()
 
 
@@ -201,10 +212,10 @@ EXTERNAL = b'<!DOCTYPE a [<!ENTITY b SYSTEM "file:///etc/passwd">]><annotation>&
         slow(b"\x00\x01", "is not XML"),
         (b"<a>" * 60, "nested too deep"),
         (b"<svg></svg>", "the root is <svg> instead of <annotation>"),
-        (b"<annotation>\n<object/></annotation>", "line 2: an object without a <name>"),
-        (b"<annotation><object><name>a</name></object></annotation>", "without a <bndbox>"),
-        (b"<annotation><size><width>-3</width></size></annotation>", "<width> is '-3'"),
-        (b'<?xml version="1.0" encoding="no-such"?><annotation/>', "is not XML"),
+        (b"<annotations></annotations>", "CVAT's XML of many images. Export 'Pascal VOC'"),
+        (b'<?xml version="1.0" encoding="no-such"?><annotation/>', "is not XML of the encoding no"),
+        (b'<?xml version="1.0" encoding="hex"?><annotation/>', "'hex' is not a text encoding"),
+        ("<annotation>\xe9</annotation>".encode("latin1"), "It is not UTF-8: use --encoding"),
     ],
 )
 def test_an_invalid_xml_is_an_error_that_names_the_line(content, message):
@@ -214,10 +225,192 @@ def test_an_invalid_xml_is_an_error_that_names_the_line(content, message):
 
 
 @pytest.mark.parametrize("value", ["", "1_0", "0x10", "five", "\u0665x"])
-def test_a_corner_that_is_not_a_number(value):
-    text = f"<annotation>{OBJECT.format(name='a', difficult=0, box=(1, 2, value, 4))}</annotation>"
-    with pytest.raises(DataError, match=r"<xmax> is .*, and must be a number"):
-        voc_xml.parse(text.encode(), "x.xml")
+def test_a_corner_that_is_not_a_number_is_counted(value):
+    good = OBJECT.format(name="b", difficult=0, box=(1, 2, 3, 4))
+    bad = OBJECT.format(name="a", difficult=0, box=(1, 2, value, 4))
+    found = voc_xml.parse(f"<annotation>{bad}{good}</annotation>".encode(), "x.xml")
+    assert [one.name for one in found.objects] == ["b"]
+    assert found.left_out == {voc_xml.BAD_CORNER: 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("<object/>", voc_xml.NO_NAME),
+        ("<object><name> </name><bndbox/></object>", voc_xml.NO_NAME),
+        ("<object><name>a</name><polygon/></object>", voc_xml.NO_BOX),
+    ],
+)
+def test_an_invalid_object_is_counted(text, reason):
+    found = voc_xml.parse(f"<annotation>{text}</annotation>".encode(), "x.xml")
+    assert not found.objects
+    assert found.left_out == {reason: 1}
+
+
+@pytest.mark.parametrize(
+    ("value", "is_difficult"),
+    [("", False), ("0", False), ("1", True), ("Unspecified", False), ("true", True)],
+)
+def test_difficult_as_tools_write_it(value, is_difficult):
+    text = OBJECT.format(name="a", difficult=value, box=(1, 2, 3, 4))
+    (found,) = voc_xml.parse(f"<annotation>{text}</annotation>".encode(), "x.xml").objects
+    assert found.is_difficult == is_difficult
+
+
+@pytest.mark.parametrize(
+    "size",
+    ["", "<size/>", "<size><width>-3</width><height>5</height></size>",
+     "<size><width>a</width><height>5</height></size>",
+     "<size><width>0</width><height>0</height></size>"],
+)  # fmt: skip
+def test_an_invalid_size_is_unknown(size):
+    assert voc_xml.parse(f"<annotation>{size}</annotation>".encode(), "x.xml").size == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("declared", "actual", "text"),
+    [
+        ("gb2312", "gb2312", "\u7ec6\u80de"),
+        ("gb2312", "gbk", "\u9f98"),  # not in GB2312
+        ("GBK", "gbk", "\u7ec6"),
+        ("big5", "big5", "\u6587"),
+        ("Shift_JIS", "cp932", "\u6587\u2460"),
+        ("windows-1251", "cp1251", "\u043a\u043e\u0442"),
+        ("utf-16", "utf-16", "\u7ec6"),
+        ("latin1", "latin1", "\xe9"),
+        ("utf-8", "utf-8-sig", "\xe9"),
+    ],
+)
+def test_encodings_that_python_knows(declared, actual, text):
+    content = OBJECT.format(name=text, difficult=0, box=(1, 2, 3, 4))
+    content = f'<?xml version="1.0" encoding="{declared}"?><annotation>{content}</annotation>'
+    (found,) = voc_xml.parse(content.encode(actual), "x.xml").objects
+    assert found.name == text
+
+
+def test_the_flag_names_the_encoding_of_xml_that_declares_none(read, shapes):
+    path = sorted((shapes / "Annotations").iterdir())[0]
+    path.write_bytes(path.read_text().replace("circle", "\u5706").encode("gbk"))
+    raw = read("voc", source=shapes, task="detection", encoding="gbk")
+    assert "\u5706" in raw.annotations.class_names
+
+
+def test_a_broken_xml_does_not_stop_the_others(read, rows, shapes):
+    path = sorted((shapes / "Annotations").iterdir())[2]
+    path.write_text("<annotation><object>")
+    good, (broken,) = rows(read("voc", source=shapes, task="detection").splits["train"])
+    assert len(good) == 5
+    assert broken.name.endswith(f"{path.stem}.png")
+    assert f"{path} is not XML: no element found" in broken.reason
+
+
+def test_only_broken_xml_is_an_error_with_the_reason(read, shapes):
+    for path in (shapes / "Annotations").iterdir():
+        path.write_text("<annotations/>")
+    with pytest.raises(DataError, match=r"no XML has an object with a class and a box; .*CVAT's"):
+        read("voc", source=shapes, task="detection")
+
+
+def test_an_image_belongs_to_the_xml_of_its_name(read, rows, shapes):
+    first = sorted((shapes / "Annotations").iterdir())[0]
+    (shapes / "ImageSets").rename(shapes / "lists")
+    copy = first.with_name("0 copy.xml")  # sorted before the XML of the image
+    copy.write_text(first.read_text())
+    raw = read("voc", source=shapes, task="detection", validation_fraction=0.0)
+    good, (broken,) = rows(raw.splits["train"])
+    assert len(good) == 9
+    assert f"{copy} is of the same image as {first}" in broken.reason
+    assert raw.left_out.counts == {
+        ".txt files that are not used": len(os.listdir(shapes / "lists" / "Main"))
+    }
+
+
+LAYOUTS = [
+    ("annotations/{}", "images/{}"),
+    ("Annotations/{}", "JPEGImages/{}"),
+    ("{}/Annotations", "{}/JPEGImages"),
+    ("{}/xml", "{}"),
+    ("Annotations/{}", "JPEGImages"),
+    ("Annotations/{}", "Annotations/{}"),
+    ("{}", "{}"),
+]
+
+
+@pytest.mark.parametrize(("xml", "images"), LAYOUTS)
+@pytest.mark.parametrize("splits", [("train", "val"), ("Training", "VALID")])
+def test_layouts_with_folders_of_splits(read, shapes, tmp_path, xml, images, splits):
+    source = lay_out(shapes, tmp_path / "other", xml, images, splits)
+    raw = read("voc", source=source, task="detection")
+    sizes = {split: len([row.counts for row in rows]) for split, rows in raw.splits.items()}
+    assert sizes == {"train": 6, "validation": 3}
+    assert not raw.left_out
+
+
+def lay_out(shapes, source, xml, images, splits):
+    """Moves files into folders of splits, with XML in capitals; returns the folder."""
+    for i, path in enumerate(sorted((shapes / "JPEGImages").iterdir())):
+        split = splits[i >= 6]
+        for folder in (xml, images):
+            (source / folder.format(split)).mkdir(parents=True, exist_ok=True)
+        path.rename(source / images.format(split) / path.name)
+        annotation = shapes / "Annotations" / f"{path.stem}.xml"
+        annotation.rename(source / xml.format(split) / f"{path.stem}.XML")
+    return source
+
+
+@pytest.mark.parametrize(
+    ("xml", "images", "flags"),
+    [
+        ("a/{}", "b/{}", {"xml_folder": "a/{split}", "image_folder": "b/{split}"}),
+        ("a/{}", "a/{}", {"xml_folder": "a/{split}"}),
+        ("a/{}", "images", {"xml_folder": "a/{split}"}),
+        ("a/{}", "b", {"xml_folder": "a/{split}", "image_folder": "b"}),
+        ("{}/a", "{}/b", {"xml_folder": "{split}/a", "image_folder": "{split}/b"}),
+    ],
+)
+def test_folders_can_be_named(read, shapes, tmp_path, xml, images, flags):
+    source = lay_out(shapes, tmp_path / "other", xml, images, ("train", "val"))
+    raw = read("voc", source=source, task="detection", **flags)
+    assert [len(list(split)) for split in raw.splits.values()] == [6, 3]
+
+
+def test_folders_of_splits_that_are_not_understood_are_not_joined(read, shapes, tmp_path):
+    source = lay_out(shapes, tmp_path / "other", "a/{}", "b/{}", ("train", "val"))
+    with pytest.raises(DataError, match=r"a/train, which is .* --xml_folder=a/\{split\}"):
+        read("voc", source=source, task="detection")
+
+
+def test_a_folder_with_xml_that_is_no_split_is_refused(read, shapes, tmp_path):
+    source = lay_out(shapes, tmp_path / "other", "annotations/{}", "images/{}", ("train", "rest"))
+    with pytest.raises(DataError, match="rest is not that of a split, while train is 'train'"):
+        read("voc", source=source, task="detection")
+    raw = read("voc", source=source, task="detection", skip=("rest",), validation_fraction=0.0)
+    assert len(raw.splits["train"]) == 6
+    assert raw.left_out.counts == {"named by --skip": 6}
+
+
+def test_hidden_files_are_no_xml(read, shapes):
+    (shapes / "Annotations" / "._a.xml").write_bytes(b"\0\5\x16")
+    shutil.rmtree(shapes / "ImageSets")
+    raw = read("voc", source=shapes, task="detection", validation_fraction=0.0)
+    assert len(list(raw.splits["train"])) == 9
+    assert raw.left_out.names == {"hidden files and files of the system": ["Annotations/._a.xml"]}
+
+
+def test_lists_of_any_case_and_names_in_subfolders(read, shapes):
+    lists = shapes / "ImageSets" / "Main"
+    for kind, extension in (("Annotations", "xml"), ("JPEGImages", "png")):
+        (shapes / kind / "sub").mkdir()
+        (shapes / kind / f"0000005.{extension}").rename(
+            shapes / kind / "sub" / f"0000005.{extension}"
+        )
+    text = (lists / "train.txt").read_text().replace("0000005", "sub/0000005.png")
+    (lists / "train.txt").unlink()
+    (lists / "TRAIN.TXT").write_text(text)
+    raw = read("voc", source=shapes, task="detection")
+    names = [row.name for row in raw.splits["train"]]
+    assert len(names) == 6
+    assert "JPEGImages/sub/0000005.png" in names
 
 
 def test_parts_of_an_object_are_ignored():
@@ -251,7 +444,7 @@ def test_masks_of_the_palette(read, shapes):
 
 @pytest.mark.skipif(not BCCD.exists(), reason="BCCD is not here")
 def test_the_real_cells(read, tmp_path):
-    """4,888 boxes, of which two are points."""
+    """4,888 boxes, of which two are one pixel."""
     with tarfile.open(BCCD) as tar:
         tar.extractall(tmp_path)
     raw = read("voc", source=tmp_path / "BCCD", task="detection")
@@ -259,6 +452,6 @@ def test_the_real_cells(read, tmp_path):
     assert raw.annotations.max_boxes == 30
     assert [len(split) for split in raw.splits.values()] == [205, 87, 72]
     items = [item for split in raw.splits.values() for item in split.items]
-    assert sum(len(item.found) for item in items) == 4886
-    assert sum((item.notes.left_out for item in items), Notes().left_out) == {boxes.EMPTY: 2}
+    assert sum(len(item.found) for item in items) == 4888
+    assert not any(item.notes.left_out for item in items)
     assert not any(item.notes.corrected for item in items)

@@ -111,6 +111,29 @@ def test_detections_json_has_the_official_form():
     ]
 
 
+def test_ids_that_are_text_are_those_of_the_source(tmp_path):
+    (tmp_path / "ids.json").write_text('["frame_a", "7"]')
+    metric = make_metric(tmp_path, category_ids=["round", 7, "c"], image_ids="ids.json")
+    for number in (2, 1):
+        update(metric, image_of(number), detections(BOXES[:2], [1, 0], [0.9, 0.8]))
+    found = json.loads(metric.files()["detections.json"])
+    assert [(one["image_id"], one["category_id"]) for one in found] == [
+        ("7", 7),
+        ("7", "round"),
+        ("frame_a", 7),
+        ("frame_a", "round"),
+    ]
+    assert metric.result()["AP50"] < 1
+
+
+@pytest.mark.parametrize("content", [None, "{", "7"])
+def test_the_file_of_ids_is_missing_or_invalid(tmp_path, content):
+    if content:
+        (tmp_path / "ids.json").write_text(content)
+    with pytest.raises(ModelError, match=r"ids\.json, which has the ids of the images, cannot be"):
+        make_metric(tmp_path, image_ids="ids.json")
+
+
 def test_pycocotools_is_missing(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pycocotools", None)
     with pytest.raises(ModelError, match=r"average precision needs pycocotools: tools/setup\.sh"):

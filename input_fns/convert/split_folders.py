@@ -1,0 +1,142 @@
+"""Folders of the splits below --source, by patterns such as "images/{split}"."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Iterable
+
+from common import folders
+from common.names import normalized, printable
+from input_fns import DataError
+from input_fns.convert import inventory
+from input_fns.convert.source import Options
+from input_fns.convert.split_names import split_of
+
+SPLIT = "{split}"
+_NUMBER = re.compile(r"[\W\d_]+$")  # the year of "train2017"
+
+
+@dataclasses.dataclass
+class Found:
+    """Folders that match a pattern.
+
+    Attributes:
+      of_split: `{split: path}`; "train" if the pattern has no {split}.
+      others: paths of folders whose names mean no split.
+    """
+
+    of_split: dict[str, str] = dataclasses.field(default_factory=dict)
+    others: list[str] = dataclasses.field(default_factory=list)
+
+
+def split_of_folder(name: str) -> str:
+    """Returns the split that the name of a folder means, such as "Valid" or "train2017"; or ""."""
+    return split_of(name) or split_of(_NUMBER.sub("", normalized(name)))
+
+
+def child(folder: str, names: tuple[str, ...], options: Options) -> str:
+    """Returns the path of the first of `names` that is a folder in `folder`, in any case; or ""."""
+    inside = {normalized(name).lower(): name for name in inventory.names(folder, options)}
+    for name in names:
+        path = os.path.join(folder, inside.get(name, ""))
+        if name in inside and folders.is_folder(path):
+            return path
+    return ""
+
+
+def find(pattern: str, options: Options) -> Found:
+    """Returns the folders below --source that match a pattern.
+
+    Args:
+      pattern: names of folders, joined by "/", in any case; {split} stands for the name of a split.
+      options: `source` and `skip` are used.
+
+    Raises:
+      DataError: two folders are of one split.
+    """
+    paths = [("", "/" if pattern.startswith("/") else options.source)]
+    for part in filter(None, pattern.split("/")):
+        paths = [
+            (word or before, path)
+            for before, folder in paths
+            for word, path in _matching(folder, part, options)
+        ]
+    found = Found()
+    for word, path in paths:
+        split = split_of_folder(word) if SPLIT in pattern else "train"
+        if not split:
+            found.others.append(path)
+        elif found.of_split.setdefault(split, path) != path:
+            raise DataError(
+                f"{printable(found.of_split[split])} and {printable(path)} are both of the split "
+                f"'{split}'. Leave one out with --skip={os.path.basename(path)}"
+            )
+    return found
+
+
+def _matching(folder, part, options):
+    """Yields (word at {split} or "", path) of the folders in a folder that match a name."""
+    if part in (".", ".."):
+        yield "", folder if part == "." else os.path.join(folder, part)
+        return
+    before, has_split, after = part.partition(SPLIT)
+    inside = inventory.names(folder, options)
+    if not has_split and part in inside:
+        inside = [part]
+    expected = re.compile(
+        f"{re.escape(before)}{'(.+)' if has_split else '()'}{re.escape(after)}", re.IGNORECASE
+    )
+    for name in inside:
+        match = expected.fullmatch(normalized(name))
+        path = os.path.join(folder, name)
+        if match and folders.is_folder(path):
+            yield match[1], path
+
+
+def require_known(found: Found, extensions: tuple[str, ...], options: Options) -> None:
+    """Checks that no folder beside those of the splits has files of a kind.
+
+    Args:
+      found: folders of splits, and others.
+      extensions: ends of the names of the files, in lower case.
+      options: `skip` is used.
+
+    Raises:
+      DataError: a folder of another name has such files.
+    """
+    if not found.of_split:
+        return
+    for folder in found.others:
+        if any(path.lower().endswith(extensions) for path in inventory.files(folder, options)):
+            understood = ", ".join(
+                f"{os.path.basename(path)} is '{split}'" for split, path in found.of_split.items()
+            )
+            name = os.path.basename(folder)
+            raise DataError(
+                f"the name of {printable(folder)} is not that of a split, while {understood}. "
+                f"Rename it to train, validation or test, or leave it out with --skip={name}"
+            )
+
+
+def require_none_inside(folder: str, stems: Iterable[str], flag: str) -> None:
+    """Checks that the files of one split are not in folders that are named as splits.
+
+    Args:
+      folder: their folder.
+      stems: their paths below it.
+      flag: flag that names folders of splits, for the error.
+
+    Raises:
+      DataError: a folder has the name of a split.
+    """
+    for stem in stems:
+        parts = os.path.dirname(stem).split("/")
+        named = next((part for part in parts if split_of_folder(part)), None)
+        if named:
+            pattern = "/".join(SPLIT if part == named else part for part in parts)
+            raise DataError(
+                f"{folder} has files in {'/'.join(parts)}, which is named as a split, and not all "
+                f"folders are understood. Name them, such as --{flag}={pattern}"
+            )

@@ -39,18 +39,18 @@ def test_good_recordings_have_no_warning(tmp_path):
 
 def test_nearly_silent_recordings(tmp_path):
     (line,) = of_folder(tmp_path, lambda samples, i: samples / 1000 if i < 2 else samples)
-    assert line.startswith("4 of 12 recordings of 'train' in a sample are nearly silent")
+    assert line.startswith("4 of 12 recordings of 'train' are nearly silent")
     assert "/1.wav" in line
 
 
 def test_clipped_recordings(tmp_path):
     (line,) = of_folder(tmp_path, lambda samples, i: samples * 9)
-    assert line.startswith("12 of 12 recordings of 'train' in a sample are clipped")
+    assert line.startswith("12 of 12 recordings of 'train' are clipped")
 
 
 def test_equal_recordings(tmp_path):
     (line,) = of_folder(tmp_path, lambda samples, i: audio_data.tone(400))
-    assert line == "only 1 of 12 recordings of 'train' in a sample differ"
+    assert line == "only 1 of 12 recordings of 'train' differ"
 
 
 def of_texts(tmp_path, seconds):
@@ -69,7 +69,7 @@ def of_texts(tmp_path, seconds):
 
 def test_texts_that_are_too_long(tmp_path):
     (line,) = of_texts(tmp_path, [1, 1, 0.39, 0.41, 0.3])
-    assert line.startswith("40% of the recordings of 'train' in a sample are too short for their")
+    assert line.startswith("40% of the recordings of 'train' are too short for their")
 
 
 def test_texts_of_other_recordings_are_an_error(tmp_path):

@@ -1,0 +1,26 @@
+"""Splits and classes, as dataset.json counts them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from input_fns.anomalies.sample import Anomaly, listed, without
+from input_fns.dataset_info import DatasetInfo
+
+
+def of_splits(data: DatasetInfo) -> Iterator[Anomaly]:
+    """Yields a missing "train", and classes without an example in it."""
+    if "train" not in data.splits:
+        if any(split.has_labels for split in data.splits.values()):
+            splits = ", ".join(data.splits)
+            yield Anomaly(False, f"there is no split 'train', only {splits}: not for training")
+        return
+    counts = data.splits["train"].label_histogram
+    missing = [name for name, count in zip(data.class_names, counts) if not count]
+    if len(data.class_names) > 1 and len(data.class_names) - len(missing) == 1:
+        (only,) = (name for name in data.class_names if name not in missing)
+        yield Anomaly(
+            True, f"all examples of 'train' have the class '{only}', and none {listed(missing)}"
+        )
+    elif missing and any(counts):
+        yield without(missing, "example")

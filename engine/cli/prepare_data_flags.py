@@ -242,13 +242,14 @@ _define(
     flags.DEFINE_list,
     "mask_values",
     [],
-    "Value of each class in the masks, in the order of the classes; default: 0,1,2,...",
+    "Value or color (#rrggbb) of each class in the masks, in the order of the classes; default: "
+    "0,1,2,...",
 )
 _define(
     flags.DEFINE_list,
     "ignored",
     [],
-    "Values or classes of masks that count neither in the loss nor in metrics; default: 255.",
+    "Values, colors or classes of masks that do not count in the loss and metrics; default: 255.",
 )
 _define(
     flags.DEFINE_integer,

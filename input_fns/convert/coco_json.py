@@ -180,6 +180,8 @@ def _parse(path, content):
     file = os.path.basename(path)
     categories = content.items("categories", _category)
     images = _unique_images(_kept(content, "images", _image, file, left_out), left_out)
+    if not images and left_out:
+        raise DataError(f"it has no valid image; {'; '.join(left_out.lines())}")
     _check(images, categories)
     categories = sorted(categories, key=lambda one: (isinstance(one.id, str), one.id))
     image_ids = {image.id for image in images}

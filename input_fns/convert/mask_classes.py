@@ -77,6 +77,8 @@ def find(options: Options, images: dict[str, list[mask_files.Item]]) -> Rules:
         raise DataError(f"masks have 2 to {IGNORED_CLASS} classes, and {len(kept)} are named")
     class_of = {value_of[i]: label for label, i in enumerate(kept)}
     ends = tuple(sorted(class_of)) if len(kept) == 2 and not has_colors else ()
+    if ends and any(ends[0] < value < ends[1] for value in ignored):
+        ends = ()  # soft edges may be of the ignored area
     class_of.update(dict.fromkeys(ignored, IGNORED_CLASS))
     return Rules(tuple(names[i] for i in kept), class_of, has_colors, ends)
 

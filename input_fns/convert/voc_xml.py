@@ -20,8 +20,8 @@ _MAX_SIDE = 2**31 - 1
 NO_NAME, NO_BOX = "without a class name", "without a box"
 BAD_CORNER = "with a corner that is not a number"
 _DECLARED = re.compile(rb"""<\?xml[^>]*?\sencoding\s*=\s*["']([A-Za-z0-9._-]+)["']""")
-# Encodings that expat reads itself; others are decoded by Python.
-_EXPAT_ENCODINGS = {"utf-8", "utf-16", "iso8859-1", "ascii"}
+# Python's names of encodings that expat reads itself, and its own; others are decoded by Python.
+_EXPAT_ENCODINGS = {"utf-8": "utf-8", "iso8859-1": "iso-8859-1", "ascii": "us-ascii"}
 # Windows writes more characters than those of the encoding that it declares.
 _WIDER = {"gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949"}
 
@@ -92,8 +92,10 @@ def _decoded(data, path, encoding):
         return data, None
     try:
         known = codecs.lookup(name).name
+        if declared and known.startswith(("utf-16", "utf-32")):
+            known = "utf-8"  # the declaration itself is of one byte per character
         if known in _EXPAT_ENCODINGS:
-            return data, name
+            return data, _EXPAT_ENCODINGS[known]
         try:
             text = data.decode(name)
         except UnicodeDecodeError:

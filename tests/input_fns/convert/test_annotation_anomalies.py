@@ -213,3 +213,24 @@ def test_an_inspection_fails_on_what_cannot_be_learned_from(prepare, shapes, cha
     writer.write(raw, str(tmp_path / "data"))
     with pytest.raises(SystemExit):
         prepare("--mode=inspect", f"--data_dir={tmp_path}/data")
+
+
+def test_the_file_of_ids_of_images_is_checked(prepare, shapes, tmp_path, capsys):
+    for split in ("train", "val"):
+        path = shapes / "annotations" / f"instances_{split}.json"
+        content = json.loads(path.read_text())
+        for image in content["images"]:
+            image["id"] = f"image {image['id']}"
+        for annotation in content["annotations"]:
+            annotation["image_id"] = f"image {annotation['image_id']}"
+        path.write_text(json.dumps(content))
+    data_dir = tmp_path / "data"
+    prepare("--dataset=coco", f"--source={shapes}", f"--data_dir={data_dir}")
+    (path,) = data_dir.glob("image_ids-*.json")
+    assert len(json.loads(path.read_text())) == 9
+    prepare("--mode=inspect", f"--data_dir={data_dir}")
+    assert "no problem found" in capsys.readouterr().out
+    path.write_text("[]")
+    with pytest.raises(SystemExit):
+        prepare("--mode=inspect", f"--data_dir={data_dir}")
+    assert f"problem: {path} has changed" in capsys.readouterr().out

@@ -247,6 +247,10 @@ def test_boxes_follow_the_exif_orientation_of_a_photo(read, rows, tmp_path, upri
             lambda c: c["images"][1].update(file_name="../up/0000005.png"),
             "are both of .*train/0000",
         ),
+        (
+            lambda c: [image.pop("file_name") for image in c["images"]],
+            "no valid image; left out: 6 images of the JSON without a valid file_name, for example",
+        ),
         (lambda c: c.update(categories=[]), "it has 6 images and 0 categories"),
         (
             lambda c: c.pop("annotations"),

@@ -277,6 +277,13 @@ def test_soft_edges_of_three_classes_are_refused(read, write, rows):
     assert not rows(raw.splits["train"])[0]
 
 
+def test_soft_edges_around_an_ignored_value_are_refused(read, write, rows):
+    mask = np.maximum(disk(4), trimap(3) // 128 * 128)
+    raw = read("image_masks", source=write({"a": mask}), **BLACK_WHITE, ignored=("128",))
+    _, (broken,) = rows(raw.splits["train"])
+    assert "value(s) of no class: " in broken.reason
+
+
 def test_soft_edges_without_values_name_the_flag(read, write):
     with pytest.raises(DataError, match=r"0 and 255 and soft edges .*--mask_values=0,255"):
         read("image_masks", source=write({"a": disk(4)}), **TWO)

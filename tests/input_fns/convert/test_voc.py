@@ -279,6 +279,8 @@ def test_an_invalid_size_is_unknown(size):
         ("utf-16", "utf-16", "\u7ec6"),
         ("latin1", "latin1", "\xe9"),
         ("utf-8", "utf-8-sig", "\xe9"),
+        ("UTF8", "utf-8", "\xe9"),
+        ("utf-16", "utf-8", "\xe9"),  # .NET declares this, whatever is written
     ],
 )
 def test_encodings_that_python_knows(declared, actual, text):

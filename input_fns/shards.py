@@ -19,6 +19,7 @@ from input_fns.dataset_info import DatasetInfo
 
 # A record: length (8 bytes), its checksum (4), data, their checksum (4).
 _HEADER, _FOOTER = 12, 4
+FRAMING_BYTES = _HEADER + _FOOTER
 _MAX_LENGTH = 2**31  # of a tf.train.Example; TensorFlow allocates any length
 
 

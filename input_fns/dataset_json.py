@@ -71,7 +71,7 @@ _TASK_FEATURES = {
 _ROWS = ("tag_ids", "token_starts", "token_ends", "is_max_context")
 _MAX_EXAMPLE_BYTES = 2**31 - 1  # limit of a tf.train.Example
 _RECORD_BYTES = 16  # framing of a record
-_NUMBERS = re.compile(r"\[\s+\d+(,\s+\d+)+\s+\]")
+_OFFSETS = re.compile(r'"offsets": \[[\d,\s]+\]')
 
 
 def to_json(dataset: DatasetInfo) -> str:
@@ -92,8 +92,8 @@ def to_json(dataset: DatasetInfo) -> str:
         if split.has_labels:
             del fields["splits"][name]["has_labels"]
     text = json.dumps(fields, indent=1)
-    # Lists of numbers on one line: an index has up to 64 numbers.
-    return _NUMBERS.sub(lambda found: " ".join(found[0].split()), text) + "\n"
+    # An index, of up to 64 numbers, on one line.
+    return _OFFSETS.sub(lambda found: "".join(found[0].split()).replace(":", ": "), text) + "\n"
 
 
 def parse(content: str) -> dict[str, Any]:

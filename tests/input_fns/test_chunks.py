@@ -118,15 +118,13 @@ def test_chunks_hold_every_record_of_a_range_once(tmp_path, session, limits, str
     for start, stop in [(0, 20), (3, 5), (6, 9), (11, 20), (4, 4)]:
         plan = chunks.cut(shards, *limits, start, stop)
         found = [read(paths, chunk, session) for chunk in plan]
-        assert sum(found, []) == list(range(100 + start, 100 + stop))
+        assert list(itertools.chain(*found)) == list(range(100 + start, 100 + stop))
         assert [len(numbers) for numbers in found] == [chunk.take for chunk in plan]
 
 
 def read(paths, chunk, session):
     dataset = tf.data.Dataset.from_tensors(np.array(chunk, np.int64)).flat_map(
-        lambda chunk: records._read_chunk(
-            tf.gather(paths, chunk[0]), *[chunk[i] for i in (1, 2, 3, 4)]
-        )
+        lambda chunk: records._read_chunk(tf.gather(paths, chunk[0]), *records._columns(chunk)[1:])
     )
     iterator = tf.compat.v1.data.make_initializable_iterator(dataset.batch(100))
     element = iterator.get_next()
@@ -238,7 +236,8 @@ def test_the_last_group_has_as_many_chunks_as_others(tmp_path, session, small_ch
 # Local copies.
 
 
-def copied(split, folder, session, host_shard=HostShard(2), start_step=0, count=1):
+def copied(split, folder, session, host_shard=None, start_step=0, count=1):
+    host_shard = host_shard or HostShard(2)
     return steps(train(split, host_shard, start_step, copies=str(folder)), session, count)
 
 

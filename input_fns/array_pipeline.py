@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from input_fns import DataError, caching
+from input_fns import DataError, caching, records
 from input_fns.dataset_info import DatasetInfo, Feature, flatten, splits_without_files
+from input_fns.input_context import HostShard
 from input_fns.record_pipeline import RecordPipeline
 
 _BLOCK = 1024
@@ -66,8 +67,10 @@ class ArrayPipeline(RecordPipeline):
         """Returns that the split is in memory."""
         return caching.Plan(in_memory=True)
 
-    def stored(self, split: str, decoded: bool = False) -> tf.data.Dataset:
-        """Returns every example once, in order, in batches of any size."""
+    def stored(
+        self, split: str, decoded: bool = False, host_shard: HostShard | None = None
+    ) -> tf.data.Dataset:
+        """Returns every example once, in order, in batches of any size; see `RecordPipeline`."""
         del decoded
         self.data.split(split)
         arrays = self.splits[split]
@@ -78,7 +81,8 @@ class ArrayPipeline(RecordPipeline):
                 rows = slice(start, start + _BLOCK)
                 yield tf.nest.map_structure(operator.itemgetter(rows), arrays)
 
-        return tf.data.Dataset.from_generator(blocks, output_signature=_specs(arrays))
+        dataset = tf.data.Dataset.from_generator(blocks, output_signature=_specs(arrays))
+        return records.select_host_rows(dataset, host_shard)
 
 
 def _spec(name, split, arrays, class_names):

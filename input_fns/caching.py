@@ -1,15 +1,16 @@
-"""Caches a training split: in memory, or as a local copy of its records."""
+"""Caches a training split: in memory, or as local copies of its records."""
 
 from __future__ import annotations
 
 import dataclasses
-import glob
 import hashlib
 import os
 import re
 import shutil
-from typing import IO
 
+import tensorflow as tf
+
+from common import files, folders
 from input_fns import DataError, memory
 from input_fns.dataset_info import DatasetInfo
 
@@ -19,8 +20,7 @@ AUTO, MEMORY, NONE = "auto", "memory", "none"
 AUTO_BYTES = 2**30
 # Fraction of the available memory; the rest is for the model and for prefetched batches.
 _SHARE = 0.5
-_FINISHED = ".index"  # written last by tf.data
-_locks: dict[str, IO] = {}  # of the copies that this process writes
+_COPIED_BYTES = 2**24  # at once
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Plan:
     Attributes:
       in_memory: the whole split is in memory and shuffled uniformly; else it is read each epoch.
       decoded: images are decoded once and kept as pixels.
-      path: prefix of a local copy of the records, or "".
+      path: local folder of copies of the records, or "".
     """
 
     in_memory: bool
@@ -74,27 +74,39 @@ def plan(data: DatasetInfo, split_name: str, cache: str) -> Plan:
     return Plan(in_memory=False)
 
 
-def claim(path: str) -> str:
-    """Returns `path` if this process may read or write the copy with this prefix, else "".
+def local_copy(path, offset, end, number, folder):
+    """Returns the path, a string scalar, of a local copy of a range of a file.
 
-    tf.data fails if another process writes the copy, or if a killed process left a part of it. So
-    one process writes it, and others use no copy until it is complete; leftovers are removed.
+    The first call that reads a range writes its copy. Processes that write one at the same time
+    write the same bytes, each to a temporary file.
+
+    Args:
+      path: string scalar, local or gs://.
+      offset: int64 scalar, byte offset of the range.
+      end: int64 scalar, byte offset of its end.
+      number: int64 scalar, the index of the file in its split.
+      folder: path of the folder of copies, from `Plan`.
     """
-    import fcntl  # missing on Windows
 
-    if os.path.exists(path + _FINISHED) or path in _locks:
-        return path
-    lock = open(f"{path}.lock", "wb")  # noqa: SIM115 - held until the process ends
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        lock.close()
-        print(f"{path}: another process writes this copy; reading the original records")
-        return ""
-    _locks[path] = lock
-    for left in glob.glob(f"{glob.escape(path)}_[0-9]*"):
-        os.remove(left)
-    return path
+    def copy_once(path, offset, end, number):
+        copy = os.path.join(folder, f"{number:05d}-{offset}-{end}.tfrecord")
+        if _bytes_of_file(copy) != end - offset:
+            _copy_range(path.decode(), int(offset), int(end), copy)
+        return copy.encode()
+
+    copy = tf.numpy_function(copy_once, [path, offset, end, number], tf.string)
+    return tf.ensure_shape(copy, [])
+
+
+def _copy_range(path, offset, end, copy):
+    with tf.io.gfile.GFile(path, "rb") as source, files.atomic_write(copy, "wb") as file:
+        source.seek(offset)
+        while offset < end:
+            content = source.read(min(_COPIED_BYTES, end - offset))
+            if not content:
+                raise DataError(f"{path} ends before byte {end}")
+            file.write(content)
+            offset += len(content)
 
 
 def _sizes(data, split):
@@ -119,11 +131,9 @@ def _local_copy(data, split_name, folder):
     identity = hashlib.sha256(repr((data.data_dir, split)).encode()).hexdigest()[:12]
     name = re.sub(r"[^\w.-]", "_", data.name)  # such as "tfds:cifar10"
     path = os.path.join(folder, f"{name}-{split_name}-{identity}")
-    if glob.glob(f"{glob.escape(path)}*{_FINISHED}"):
-        return path
-    # `claim` removes leftovers of killed processes, and another process may be writing a copy.
-    free += sum(map(_bytes_of_file, glob.glob(f"{glob.escape(path)}-*_[0-9]*")))
-    if split.num_bytes > free:
+    files.remove_leftovers(path)
+    present = sum(_bytes_of_file(os.path.join(path, name)) for name in folders.names(path))
+    if split.num_bytes > free + present:
         raise DataError(
             f"--cache={folder}: split '{split_name}' needs {_gib(split.num_bytes)}, and the disk "
             f"has {_gib(free)} free. Use --cache=none, or another folder"

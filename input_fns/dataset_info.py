@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
+import functools
+import itertools
 import os
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -56,6 +59,7 @@ __all__ = [
     "to_json",
 ]
 FILE_NAME = "dataset.json"
+_PARALLEL_REQUESTS = 32  # to gs://
 # Features of WordPiece text that hold places in a row, and those that are 0 or 1.
 _PLACES = ("masked_lm_positions", "start_positions", "end_positions")
 _FLAGS = ("input_mask", "segment_ids", "masked_lm_weights", "next_sentence_labels")
@@ -222,13 +226,17 @@ def broken_shards(
       splits: splits whose shards are checked; None for all.
       any_size_in: split whose shards may have any size.
     """
-    lines = (
-        find_file_problem(dataset, shard, any_size=name == any_size_in)
+    shards = [
+        (shard, name == any_size_in)
         for name, split in dataset.splits.items()
         if splits is None or name in splits
         for shard in split.shards
-    )
-    return [line for line in lines if line]
+    ]
+    find = functools.partial(find_file_problem, dataset)
+    if not folders.is_remote(dataset.data_dir):
+        return [line for line in itertools.starmap(find, shards) if line]
+    with concurrent.futures.ThreadPoolExecutor(_PARALLEL_REQUESTS) as pool:
+        return [line for line in pool.map(lambda shard: find(*shard), shards) if line]
 
 
 def find_file_problem(dataset: DatasetInfo, shard: ShardInfo, any_size: bool = False) -> str | None:
@@ -236,11 +244,12 @@ def find_file_problem(dataset: DatasetInfo, shard: ShardInfo, any_size: bool = F
     path = dataset.path(shard)
     if not shard.is_named_by_content:
         return f"{shard.name} is not the name of records with crc32 {shard.crc32:08x}"
-    if not folders.exists(path):
+    try:
+        size = folders.num_bytes(path)  # one request, if remote
+    except (folders.missing_error(path), NotADirectoryError):
         return f"{shard.name} is missing"
     if not folders.is_remote(path) and not folders.is_file(path):
         return f"{shard.name} is not a file"
-    size = folders.num_bytes(path)
     if size != shard.num_bytes and not any_size:
         return f"{shard.name} has {size} bytes instead of {shard.num_bytes}"
     return None

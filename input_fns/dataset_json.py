@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +72,7 @@ _TASK_FEATURES = {
 _ROWS = ("tag_ids", "token_starts", "token_ends", "is_max_context")
 _MAX_EXAMPLE_BYTES = 2**31 - 1  # limit of a tf.train.Example
 _RECORD_BYTES = 16  # framing of a record
+_OFFSETS = re.compile(r'"offsets": \[[\d,\s]+\]')
 
 
 def to_json(dataset: DatasetInfo) -> str:
@@ -86,10 +88,14 @@ def to_json(dataset: DatasetInfo) -> str:
     for name, split in dataset.splits.items():
         for shard in fields["splits"][name]["shards"]:
             del shard["path"]
+            if not shard["offsets"]:
+                del shard["offsets"]
         fields["splits"][name] = {"num_examples": split.num_examples, **fields["splits"][name]}
         if split.has_labels:
             del fields["splits"][name]["has_labels"]
-    return json.dumps(fields, indent=1) + "\n"
+    text = json.dumps(fields, indent=1)
+    # An index, of up to 64 numbers, on one line.
+    return _OFFSETS.sub(lambda found: "".join(found[0].split()).replace(":", ": "), text) + "\n"
 
 
 def parse(content: str) -> dict[str, Any]:
@@ -481,12 +487,14 @@ def _shard(value: Any, where: str) -> ShardInfo:
         num_bytes=fields.integer("num_bytes"),
         num_examples=fields.integer("num_examples"),
         crc32=fields.optional("crc32", _crc32) or 0,
+        offsets=fields.optional("offsets", _offsets) or (),
     )
     if shard.num_examples * _RECORD_BYTES > shard.num_bytes:
         raise DataError(
             f"{where} has {shard.num_examples} examples in {shard.num_bytes} bytes, which have no "
             "room for so many"
         )
+    _check_offsets(shard, where)
     return shard
 
 
@@ -500,6 +508,33 @@ def _left_out(value: Any, where: str) -> LeftOut:
     if found.names.keys() != counts.keys() or not all(map(names.is_line, lines)):
         raise DataError(f"{where} must have the counts and the first names of each reason")
     return found
+
+
+def _offsets(value: Any, where: str) -> tuple[int, ...]:
+    if not isinstance(value, list) or not all(type(offset) is int for offset in value):
+        raise DataError(f"{where} must be a list of integers")
+    return tuple(value)
+
+
+def _check_offsets(shard, where):
+    """Raises DataError if the index of a shard cannot be that of its records."""
+    if not shard.offsets:
+        return
+    stride, bounds = shard.stride, (*shard.offsets, shard.num_bytes)
+    problem = ""
+    if -(-shard.num_examples // stride) != len(shard.offsets):
+        problem = f"cannot divide {shard.num_examples} examples"
+    elif bounds[0]:
+        problem = f"begins with {bounds[0]} instead of 0"
+    for i, (offset, following) in enumerate(zip(bounds, bounds[1:])):
+        num_records = min(stride, shard.num_examples - i * stride)
+        if not problem and following - offset < num_records * _RECORD_BYTES:
+            problem = f"has {num_records} examples from byte {offset} to {following}"
+    if problem:
+        raise DataError(
+            f"{where}.offsets, with {len(shard.offsets)} numbers, {problem}. Without this field "
+            "the shard is read from its first byte"
+        )
 
 
 def _crc32(value: Any, where: str) -> int:

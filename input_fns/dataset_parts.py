@@ -80,6 +80,7 @@ class ShardInfo:
       num_examples: number of records.
       crc32: checksum of the concatenated records; 0 if unknown.
       path: path of a repaired copy in another folder, or ""; never from dataset.json.
+      offsets: index: the byte offsets of records 0, stride, 2 * stride...; () without an index.
     """
 
     name: str
@@ -87,6 +88,12 @@ class ShardInfo:
     num_examples: int
     crc32: int = 0
     path: str = ""
+    offsets: tuple[int, ...] = ()
+
+    @property
+    def stride(self) -> int:
+        """Number of records between two offsets of the index."""
+        return max(1, -(-self.num_examples // max(1, len(self.offsets))))
 
     @property
     def is_named_by_content(self) -> bool:

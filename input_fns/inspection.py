@@ -145,12 +145,13 @@ def problems(data: DatasetInfo, split_names: Iterable[str]) -> Iterator[str]:
 def check_contents(data: DatasetInfo, split_names: Iterable[str]) -> None:
     """Checks the vocabulary, and the checksums of the first local shards of the splits.
 
-    At most `_CHECKED_BYTES` and `_CHECKED_RECORDS` of shards in total.
+    At most `_CHECKED_BYTES` and `_CHECKED_RECORDS` of shards, and `_CHECKED_BYTES` of a vocabulary
+    or another file: a larger one only has to exist.
 
     Raises:
       DataError: a file does not match dataset.json.
     """
-    for problem in file_problems(data, split_names):
+    for problem in file_problems(data, split_names, _CHECKED_BYTES):
         raise DataError(f"{problem}. Prepare the data set again with prepare_data.py --overwrite")
     num_bytes, num_records = _CHECKED_BYTES, _CHECKED_RECORDS
     named = ((name, shard) for name in split_names for shard in data.split(name).shards)
@@ -167,8 +168,16 @@ def check_contents(data: DatasetInfo, split_names: Iterable[str]) -> None:
             raise DataError(f"{problem} (prepare_data.py --mode=inspect lists all)")
 
 
-def file_problems(data: DatasetInfo, split_names: Iterable[str]) -> Iterator[str]:
-    """Yields one line for each wrong file that is not a shard, such as a vocabulary."""
+def file_problems(
+    data: DatasetInfo, split_names: Iterable[str], max_bytes: int | None = None
+) -> Iterator[str]:
+    """Yields one line for each wrong file that is not a shard, such as a vocabulary.
+
+    Args:
+      data: the data set.
+      split_names: splits whose files are checked.
+      max_bytes: contents of larger files are not read; None reads all.
+    """
     found = [text.vocabulary for text in (data.text, data.wordpiece) if text]
     splits = data.wordpiece.splits if data.wordpiece else {}
     found += [splits[name].side_file for name in split_names if name in splits]
@@ -180,6 +189,8 @@ def file_problems(data: DatasetInfo, split_names: Iterable[str]) -> Iterator[str
         path = os.path.join(data.data_dir, name)
         if not folders.is_file(path):
             yield f"{path} is missing, or not a file"
+            continue
+        if max_bytes is not None and folders.num_bytes(path) > max_bytes:
             continue
         with tf.io.gfile.GFile(path, "rb") as file:
             content = file.read()
@@ -200,10 +211,11 @@ def file_problems(data: DatasetInfo, split_names: Iterable[str]) -> Iterator[str
 
 def _is_as_written(shard, path):
     try:
-        count, crc32 = shards.scan(path)
+        count, crc32, offsets = shards.scan(path, shard.stride)
     except shards.FramingError:
         return False
-    return count == shard.num_examples and shard.crc32 in (0, crc32)
+    is_indexed = shard.offsets in ((), offsets)
+    return count == shard.num_examples and shard.crc32 in (0, crc32) and is_indexed
 
 
 def is_whole(data: DatasetInfo, shard: ShardInfo) -> bool:
@@ -223,7 +235,7 @@ def _read(data, shard, statistics=None):
     if not folders.is_file(path):
         return [find_file_problem(data, shard)], *nothing
     try:
-        _, crc32 = shards.scan(path)
+        _, crc32, offsets = shards.scan(path, shard.stride)
         counts = _count(data, path, statistics)
     except (tf.errors.OpError, ValueError) as error:
         found = (record.problem for record in shards.walk(data, path) if record.problem)
@@ -232,6 +244,8 @@ def _read(data, shard, statistics=None):
     if counts[0] == shard.num_examples and shard.crc32 not in (0, crc32):
         other = f"{shard.name} holds other records than {FILE_NAME} names: their crc32 is "
         return [f"{other}{crc32:08x} instead of {shard.crc32:08x}"], *nothing
+    if counts[0] == shard.num_examples and shard.offsets not in ((), offsets):
+        return [f"{shard.name} has other offsets of records than {FILE_NAME} says"], *nothing
     return [], *counts
 
 

@@ -24,6 +24,7 @@ import tensorflow as tf
 from common.constants import NUM_NEGATIVES
 from input_fns import DataError, caching, images, records, serving
 from input_fns.dataset_info import DatasetInfo, Feature
+from input_fns.input_context import HostShard
 from input_fns.record_pipeline import RecordPipeline
 from input_fns.records import PARALLEL_CALLS, no_autograph
 
@@ -87,8 +88,8 @@ class RatingsPipeline(RecordPipeline):
             return {**features, "random": random}, ()
         return _candidates(features["user"], features["item"], features["negatives"])
 
-    def in_order(self, split: str) -> tf.data.Dataset:
-        """Returns every row once, in order, with its negatives.
+    def in_order(self, split: str, host_shard: HostShard | None = None) -> tf.data.Dataset:
+        """Returns every row once, in order, with its negatives; see `RecordPipeline`.
 
         Raises:
           DataError: the split has no fixed negatives, or their file is invalid.
@@ -96,7 +97,8 @@ class RatingsPipeline(RecordPipeline):
         ratings = self.data.ratings
         if self.rank_all_items:
             rows = max(1, min(_BATCH, _CANDIDATES // ratings.num_items))
-            return self._with_all_items(self.stored(split).rebatch(rows))
+            stored = self.stored(split, host_shard=host_shard)
+            return self._with_all_items(stored.rebatch(rows))
         if split not in ratings.negatives:
             raise DataError(
                 f"split '{split}' of {self.data.name} has no negatives to rank against. Evaluate "
@@ -122,8 +124,9 @@ class RatingsPipeline(RecordPipeline):
             features, labels = stored
             return self.batch_transform({**features, "negatives": negatives}, labels, None)
 
-        negatives = tf.data.FixedLengthRecordDataset(path, row_bytes).batch(_BATCH).map(parse)
-        stored = self.stored(split).rebatch(_BATCH)
+        negatives = tf.data.FixedLengthRecordDataset(path, row_bytes).batch(_BATCH)
+        negatives = records.select_host_rows(negatives, host_shard).rebatch(_BATCH).map(parse)
+        stored = self.stored(split, host_shard=host_shard).rebatch(_BATCH)
         return tf.data.Dataset.zip((stored, negatives)).map(
             add_negatives, num_parallel_calls=PARALLEL_CALLS
         )

@@ -21,6 +21,7 @@ import tensorflow as tf
 from common.constants import DROPOUT_SEED
 from input_fns import DataError, caching, images, input_context, records, serving
 from input_fns.dataset_info import DatasetInfo, Feature, flatten, nest
+from input_fns.input_context import HostShard
 from input_fns.records import PARALLEL_CALLS, no_autograph
 
 # Batch of the evaluation of examples that are transformed one by one.
@@ -171,8 +172,7 @@ class RecordPipeline:
         Args:
           split: name of the split.
           seed: seed of order and augmentation, which depend on nothing else.
-          start_step: global batches to skip, those of the run that is resumed; see
-            `records.train_from_files` for large splits.
+          start_step: global batches to skip, those of the run that is resumed.
 
         Returns:
           `input_fn(params) -> tf.data.Dataset` of `(features, labels)` in batches of exactly
@@ -205,7 +205,7 @@ class RecordPipeline:
             else:
                 dataset = records.train_from_files(
                     self.data.files(split),
-                    [shard.num_examples for shard in info.shards],
+                    info.shards,
                     self.decode,
                     self.draw,
                     host_shard,
@@ -229,7 +229,9 @@ class RecordPipeline:
 
         def input_fn(params):
             host_shard = input_context.from_params(params)
-            return records.pad_final_batch(self.in_order(split), host_shard)
+            num_examples = self.data.split(split).num_examples
+            dataset = self.in_order(split, host_shard)
+            return records.pad_final_batch(dataset, host_shard, num_examples)
 
         return input_fn
 
@@ -262,7 +264,8 @@ class RecordPipeline:
         """
         if not self.has_records:
             return None
-        names = records.names(self.data.files(split), self.data.split(split).record_bytes)
+        info = self.data.split(split)
+        names = records.names(self.data.files(split), info.record_bytes, info.shards)
         first = next(names)
         return (name.decode() for name in itertools.chain([first], names)) if first else None
 
@@ -300,23 +303,33 @@ class RecordPipeline:
         """Returns how a training split is cached."""
         return caching.plan(self.data, split, self.cache)
 
-    def stored(self, split: str, decoded: bool = False) -> tf.data.Dataset:
+    def stored(
+        self, split: str, decoded: bool = False, host_shard: HostShard | None = None
+    ) -> tf.data.Dataset:
         """Returns `decode` of every example once, in order, in batches of any size.
 
         Args:
           split: name of the split.
           decoded: decode image files too; all must have one size.
+          host_shard: decode the host's rows of each global batch only; None for all rows.
         """
-        record_bytes = self.data.split(split).record_bytes
-        dataset = records.in_order(self.data.files(split), self.decode, record_bytes)
+        info = self.data.split(split)
+        dataset = records.in_order(
+            self.data.files(split), self.decode, info.record_bytes, info.shards, host_shard
+        )
         if not decoded or not RecordPipeline.has_transform(self, dataset.element_spec, True):
             return dataset
         dataset = dataset.unbatch().map(self._decode_files, num_parallel_calls=PARALLEL_CALLS)
         return dataset.batch(_BATCH, num_parallel_calls=PARALLEL_CALLS)
 
-    def in_order(self, split: str) -> tf.data.Dataset:
-        """Returns every example once, in order, as evaluation gets it, in batches of any size."""
-        dataset = self.stored(split)
+    def in_order(self, split: str, host_shard: HostShard | None = None) -> tf.data.Dataset:
+        """Returns every example once, in order, as evaluation gets it, in batches of any size.
+
+        Args:
+          split: name of the split.
+          host_shard: return the host's rows of each global batch only; None for all rows.
+        """
+        dataset = self.stored(split, host_shard=host_shard)
 
         @no_autograph
         def transform_one(features, labels):

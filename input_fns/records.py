@@ -17,9 +17,10 @@ import os
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.data.ops import readers  # an interleave with a bounded read-ahead
 
 from common.constants import DROPOUT_SEED, EXAMPLE_WEIGHT
-from input_fns import DataError, caching, examples, memory
+from input_fns import DataError, caching, chunks, examples, memory
 
 # The functions of this package need no AutoGraph; converting them delays every start.
 no_autograph = tf.autograph.experimental.do_not_convert
@@ -33,39 +34,119 @@ _PARSE_BATCH = 1024
 _PARSE_BYTES = 2**24
 _SHUFFLE_BUFFER = 16384
 _SHUFFLE_BYTES = 2**29
-_PARALLEL_FILES = 16
+# Chunks that are interleaved in training, and those that are read ahead in order.
+_PARALLEL_CHUNKS, _READ_AHEAD = 16, 8
+# In training, a chunk has up to so many bytes or records. A resumed run reads at most
+# _PARALLEL_CHUNKS of them again: a second or two.
+CHUNK_BYTES, CHUNK_RECORDS = 2**26, 2**16
+_READ_BUFFER = 2**18
 # Batches to prefetch, and the fraction of the available memory that they may fill.
 _PREFETCH = 16
 _PREFETCH_SHARE = 0.1
 # Batches of the window in which `group_lengths` sorts examples: more pad less and shuffle less.
 _GROUPED_BATCHES = 50
-# Training from files resumes in the exact order up to this split size: seconds of reading.
-REPLAYED_BYTES = 2 * 2**30
-# Primes: no two orders of a run share a seed.
-_SEEDS_OF_EPOCHS, _SEEDS_OF_STEPS = 7919, 104729
 # Epochs or steps; Dataset.range needs an end.
 _ENDLESS = 2**40
 
 
-def in_order(files, parse, record_bytes):
+def in_order(files, parse, record_bytes, shards=(), host_shard=None):
     """Returns `parse` of all records, in order, in batches of any size.
 
     Args:
       files: paths.
       parse: see the module's docstring.
       record_bytes: mean size of a record; bounds the memory of a batch.
+      shards: `ShardInfo` of each file. Those with an index are read in parallel.
+      host_shard: `input_context.HostShard`: only the host's rows of each global batch are parsed;
+        None for all rows.
     """
-    size = max(1, min(_PARSE_BATCH, _PARSE_BYTES // record_bytes))
-    dataset = tf.data.TFRecordDataset(files).batch(size)
+    size = _parse_batch(record_bytes)
+    cut = chunks.cut(shards, _PARSE_BYTES, CHUNK_RECORDS) if shards else chunks.of_files(files)
+    buffered = max(1, min(CHUNK_RECORDS, _PARSE_BYTES // record_bytes) // size)  # a chunk
+
+    @no_autograph
+    def read(chunk):
+        return _read_chunk(tf.gather(files, chunk[0]), *_columns(chunk)[1:]).batch(size)
+
+    dataset = tf.data.Dataset.from_tensor_slices(np.array(cut, np.int64))
+    dataset = select_host_rows(_concatenate(dataset, read, _READ_AHEAD, buffered), host_shard)
     return dataset.map(no_autograph(parse), num_parallel_calls=PARALLEL_CALLS)
 
 
-def names(files, record_bytes):
+def names(files, record_bytes, shards=()):
     """Yields the name of the source file of each record, in order; b"" if it has none."""
     feature = {"name": tf.io.FixedLenFeature([], tf.string, "")}
     parse = functools.partial(examples.parse, features=feature)
-    for batch in iterate(lambda: in_order(files, parse, record_bytes)):
+    for batch in iterate(lambda: in_order(files, parse, record_bytes, shards)):
         yield from batch["name"]
+
+
+def select_host_rows(dataset, host_shard):
+    """Returns the host's rows of each global batch, in batches of any size but 0.
+
+    Args:
+      dataset: nested tensors `[n, ...]`: every example once, in order, in batches of any size.
+      host_shard: `input_context.HostShard`; None for all rows.
+    """
+    if not host_shard or host_shard.num_hosts == 1:
+        return dataset
+
+    @no_autograph
+    def select(first, batch):
+        count = tf.shape(tf.nest.flatten(batch)[0], tf.int64)[0]
+        hosts = (first + tf.range(count)) // host_shard.host_batch_size % host_shard.num_hosts
+        rows = tf.where(tf.equal(hosts, host_shard.host))[:, 0]
+        return first + count, tf.nest.map_structure(lambda t: tf.gather(t, rows), batch)
+
+    @no_autograph
+    def has_rows(*batch):
+        return tf.shape(tf.nest.flatten(batch)[0])[0] > 0
+
+    return dataset.scan(np.int64(0), select).filter(has_rows)
+
+
+def _parse_batch(record_bytes):
+    """Returns the number of records that are parsed at once."""
+    return max(1, min(_PARSE_BATCH, _PARSE_BYTES // record_bytes))
+
+
+def _columns(chunk):
+    """Returns the values of int64 `[5]`; not `tf.unstack`, see `_read_chunk`."""
+    return [chunk[i] for i in range(len(chunks.Chunk._fields))]
+
+
+def _read_chunk(path, offset, end, skip, take):
+    """Returns the serialized records of a chunk.
+
+    Args: scalar tensors, see `chunks.Chunk`. TensorFlow 2.15 crashes in `noop_elimination` if
+      `skip` or `take` is not the first output of an op.
+    """
+    del end
+    variant = tf.raw_ops.TFRecordDatasetV2(
+        filenames=[path], compression_type="", buffer_size=_READ_BUFFER, byte_offsets=[offset]
+    )
+    dataset = tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))
+    return dataset.skip(skip).take(take)
+
+
+def _concatenate(dataset, read, read_ahead, buffered):
+    """Returns the elements of `read(*element)` of each element of `dataset`, in order.
+
+    Args:
+      dataset: a dataset.
+      read: function from an element to a dataset.
+      read_ahead: number of next datasets that are read at the same time.
+      buffered: number of elements to buffer of each.
+    """
+    return readers.ParallelInterleaveDataset(
+        dataset,
+        read,
+        cycle_length=1,
+        block_length=1,
+        sloppy=False,
+        buffer_output_elements=buffered,
+        prefetch_input_elements=read_ahead,
+    )
 
 
 def from_files(files, transform, batch_size: int) -> tf.data.Dataset:
@@ -170,27 +251,26 @@ def _grouped(order, lengths, batch_size, epoch, seed):
 
 
 def train_from_files(
-    files, counts, parse, draw, host_shard, seed, start_step=0, record_bytes=1, cache_path=""
+    files, shards, parse, draw, host_shard, seed, start_step=0, record_bytes=1, copies=""
 ):
     """Returns endless training batches of a split of any size, through a shuffle buffer.
 
-    Each host reads its own files, equally many per host, and every num_hosts-th record of the
-    remaining files. Within an epoch no two hosts read the same example. The order of epoch e is a
-    function of `(seed, e)`. A run that starts at `start_step` skips the records that the epoch has
-    consumed and continues exactly like an uninterrupted run; a split above `REPLAYED_BYTES`, where
-    skipping would take long, continues in a different order.
+    Each host reads its own range of the records. Epoch e permutes the chunks of this range and
+    cuts them into groups of `_PARALLEL_CHUNKS`. The chunks of a group are interleaved and shuffled
+    in a buffer, and the buffer is emptied before the next group. So the order is a function of
+    `(seed, e)`, and a run that starts at `start_step` skips whole groups by their sizes: it
+    continues exactly like an uninterrupted run.
 
     Args:
       files: paths of all shards of the split.
-      counts: number of examples of each shard.
+      shards: `ShardInfo` of each file.
       parse: see the module's docstring.
       draw: as in `train_from_memory`.
       host_shard: `input_context.HostShard`.
       seed: seed of the order and of the random numbers.
       start_step: global batches to skip, those of the run that is resumed.
       record_bytes: size of one record; bounds the shuffle buffer.
-      cache_path: prefix of a local file that one process copies the host's records to during the
-        first epoch; "" for no copy.
+      copies: local folder for copies of the chunks that the host reads; "" for no copies.
 
     Returns:
       `tf.data.Dataset` of `(examples, numbers)` in batches of exactly `host_shard.batch_size`.
@@ -199,49 +279,26 @@ def train_from_files(
       DataError: the split has too few records for this number of hosts.
     """
     host, num_hosts = host_shard.host, host_shard.num_hosts
-    first_shared = len(files) - len(files) % num_hosts
-    own = list(range(host, first_shared, num_hosts))
-    shared = list(range(first_shared, len(files)))
-    # Rotate the first record over the hosts: no host is left without records of small files.
-    shares = [(1, 0)] * len(own) + [(num_hosts, (host + i) % num_hosts) for i in range(len(shared))]
-    own_files = [files[i] for i in own + shared]
-    at_once = min(_PARALLEL_FILES, len(shares))
-    copy = caching.claim(f"{cache_path}-{host}-of-{num_hosts}") if cache_path else ""
-    shuffle_buffer = max(1, min(_SHUFFLE_BUFFER, _SHUFFLE_BYTES // record_bytes))
-
-    num_examples = sum(
-        len(range(share[1], counts[i], share[0])) for i, share in zip(own + shared, shares)
-    )
-    if not num_examples:
+    total = sum(shard.num_examples for shard in shards)
+    start, stop = chunks.host_range(total, host, num_hosts)
+    if start == stop:
         raise DataError(
-            f"host {host} of {num_hosts} gets no record of the {len(files)} files of the split. "
+            f"host {host} of {num_hosts} gets none of the {total} records of the split. "
             "Use fewer hosts, more records, or --cache=memory"
         )
-    first_epoch, offset, first_seed = 0, 0, seed
-    if sum(counts) * record_bytes <= REPLAYED_BYTES:
-        first_epoch, offset = divmod(start_step * host_shard.host_batch_size, num_examples)
-    else:
-        first_seed += _SEEDS_OF_STEPS * start_step
+    own = chunks.cut(shards, CHUNK_BYTES, CHUNK_RECORDS, start, stop)
 
     @no_autograph
-    def read_epoch(epoch):
-        order_seed = first_seed + _SEEDS_OF_EPOCHS * epoch
-        dataset = tf.data.Dataset.from_tensor_slices((own_files, np.array(shares, np.int64)))
-        if not cache_path:  # a copy must not depend on the seed
-            dataset = dataset.shuffle(len(shares), seed=order_seed)
-        dataset = dataset.interleave(
-            no_autograph(
-                lambda file, share: tf.data.TFRecordDataset(file).shard(share[0], share[1])
-            ),
-            cycle_length=at_once,
-            num_parallel_calls=at_once,
-            deterministic=True,
-        )
-        dataset = dataset.cache(copy) if copy else dataset
-        return dataset.shuffle(shuffle_buffer, seed=order_seed)
+    def read(chunk):
+        shard, offset, end, skip, take = _columns(chunk)
+        path = tf.gather(files, shard)
+        if copies:
+            path, offset = caching.local_copy(path, offset, end, shard, copies), 0
+        return _read_chunk(path, offset, end, skip, take)
 
-    dataset = tf.data.Dataset.range(first_epoch, _ENDLESS).flat_map(read_epoch)
-    dataset = dataset.skip(offset).batch(host_shard.batch_size, drop_remainder=True)
+    first_epoch, offset = divmod(start_step * host_shard.host_batch_size, stop - start)
+    dataset = _shuffled(own, read, seed, first_epoch, offset, record_bytes)
+    dataset = dataset.batch(host_shard.batch_size, drop_remainder=True)
 
     @no_autograph
     def parse_batch(serialized):
@@ -258,34 +315,95 @@ def train_from_files(
     return tf.data.Dataset.zip((dataset, numbers))
 
 
-def pad_final_batch(dataset, host_shard):
-    """Returns every example once, in order, the final global batch padded with weight 0.
+def _shuffled(own, read, seed, first_epoch, offset, record_bytes):
+    """Returns the records of chunks in endless epochs, shuffled; see `train_from_files`.
 
     Args:
-      dataset: `(features, labels)` in batches of any size. Features are a dict, labels any nested
-        structure; all tensors are `[n, ...]`.
+      own: `Chunk`s.
+      read: function from int64 `[5]`, a `Chunk`, to a dataset of records.
+      seed: seed of the order.
+      first_epoch: number of the first epoch.
+      offset: records of the first epoch to skip.
+      record_bytes: size of one record.
+    """
+    num_chunks = len(own)
+    num_groups = -(-num_chunks // _PARALLEL_CHUNKS)
+    in_group = -(-num_chunks // num_groups)
+    none = chunks.Chunk(0, 0, 0, 0, 0)  # fills the last group
+    table = np.array([*own, none], np.int64)
+    shuffle_buffer = max(1, min(_SHUFFLE_BUFFER, _SHUFFLE_BYTES // record_bytes))
+
+    @no_autograph
+    def groups(epoch):
+        order = tf.random.experimental.stateless_shuffle(tf.range(num_chunks), [seed, epoch])
+        order = tf.pad(order, [[0, -num_chunks % in_group]], constant_values=num_chunks)
+        order = tf.reshape(order, [-1, in_group])
+        sizes = tf.reduce_sum(tf.gather(table[:, -1], order), axis=1)
+        starts = tf.cumsum(sizes, exclusive=True)
+        skipped = tf.where(tf.equal(epoch, first_epoch), np.int64(offset), 0)
+        skips = tf.clip_by_value(skipped - starts, 0, sizes)
+        stream = tf.random.experimental.stateless_fold_in([seed, epoch], 1)
+        seeds = tf.random.stateless_uniform(tf.shape(sizes), stream, None, None, tf.int64)
+        rest = tf.where(skips < sizes)[:, 0]
+        elements = tf.nest.map_structure(lambda t: tf.gather(t, rest), (order, skips, seeds))
+        return tf.data.Dataset.from_tensor_slices(elements)
+
+    @no_autograph
+    def read_group(numbers, skip, order_seed):
+        group = tf.gather(table, tf.boolean_mask(numbers, numbers < num_chunks))
+        dataset = tf.data.Dataset.from_tensor_slices(group)
+        dataset = dataset.interleave(
+            read, cycle_length=in_group, num_parallel_calls=in_group, deterministic=True
+        )
+        return dataset.shuffle(shuffle_buffer, seed=order_seed).skip(tf.identity(skip))
+
+    # The buffer of the next group fills while that of this group empties.
+    dataset = tf.data.Dataset.range(first_epoch, _ENDLESS).flat_map(groups)
+    return _concatenate(dataset, read_group, 1, _parse_batch(record_bytes))
+
+
+def pad_final_batch(dataset, host_shard, num_examples):
+    """Returns a host's rows of every global batch, the final one padded with weight 0.
+
+    All hosts get the same number of batches: those of a host may be padding only.
+
+    Args:
+      dataset: `(features, labels)` in batches of any size, the host's rows in order; see
+        `select_host_rows`. Features are a dict, labels any nested structure; all tensors are
+        `[n, ...]`.
       host_shard: `input_context.HostShard`.
+      num_examples: number of examples of all hosts.
 
     Returns:
       `tf.data.Dataset` in batches of exactly `host_shard.batch_size`. `features["weight"]`, float32
       `[batch]`, is 1 for an example and 0 for padding; padding is zeros.
     """
-    global_batch_size = host_shard.global_batch_size
+    batch_size = host_shard.batch_size
+    steps = -(-num_examples // host_shard.global_batch_size)
 
     @no_autograph
     def pad(features, labels):
         present = tf.shape(tf.nest.flatten((features, labels))[0])[0]
-        missing = global_batch_size - present
+        missing = batch_size - present
 
         def pad_one(tensor):
             padding = [[0, missing]] + [[0, 0]] * (tensor.shape.rank - 1)
-            return tf.ensure_shape(tf.pad(tensor, padding), [global_batch_size, *tensor.shape[1:]])
+            return tf.ensure_shape(tf.pad(tensor, padding), [batch_size, *tensor.shape[1:]])
 
         weighted = {**features, EXAMPLE_WEIGHT: tf.ones([present])}
         return tf.nest.map_structure(pad_one, (weighted, labels))
 
-    dataset = dataset.rebatch(global_batch_size).map(pad, num_parallel_calls=PARALLEL_CALLS)
-    return prefetched(_host_rows(dataset, host_shard))
+    dataset = dataset.rebatch(batch_size).map(pad, num_parallel_calls=PARALLEL_CALLS)
+    # A dynamic shape of a batch of padding: the smallest that no model rejects.
+    padding = tf.data.Dataset.range(_ENDLESS).map(
+        no_autograph(
+            lambda _: tf.nest.map_structure(
+                lambda spec: tf.zeros([size or 1 for size in spec.shape], spec.dtype),
+                dataset.element_spec,
+            )
+        )
+    )
+    return prefetched(dataset.concatenate(padding).take(steps * host_shard.batches_per_step))
 
 
 def prefetched(dataset):

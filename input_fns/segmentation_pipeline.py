@@ -81,8 +81,9 @@ class SegmentationPipeline(AnnotatedPipeline):
             feature = {"image": self.stored_image}
             return images.stored_fn(feature, has_labels=False)(serialized)[0]["image"]
 
-        paths, record_bytes = self.data.files(split), self.data.split(split).record_bytes
-        for batch in records.iterate(lambda: records.in_order(paths, files, record_bytes)):
+        paths, info = self.data.files(split), self.data.split(split)
+        size, shards = info.record_bytes, info.shards
+        for batch in records.iterate(lambda: records.in_order(paths, files, size, shards)):
             for file in batch:
                 with Image.open(io.BytesIO(file)) as image:  # reads the header only
                     yield image.height, image.width

@@ -19,6 +19,7 @@ from input_fns.dataset_info import DatasetInfo
 
 # A record: length (8 bytes), its checksum (4), data, their checksum (4).
 _HEADER, _FOOTER = 12, 4
+FRAMING_BYTES = _HEADER + _FOOTER
 _MAX_LENGTH = 2**31  # of a tf.train.Example; TensorFlow allocates any length
 
 
@@ -39,28 +40,32 @@ class FramingError(ValueError):
     """A record extends past the end of its shard."""
 
 
-def scan(path: str) -> tuple[int, int]:
+def scan(path: str, stride: int = 1) -> tuple[int, int, tuple[int, ...]]:
     """Reads a shard without TensorFlow, which crashes on a length of 2**60.
 
     Returns:
-      The number of records, and the crc32 of the concatenated records.
+      The number of records, the crc32 of the concatenated records, and the byte offset of every
+      `stride`-th record.
 
     Raises:
       FramingError: a record extends past the end of the file.
     """
     size = tf.io.gfile.stat(path).length
     offset = count = crc32 = 0
+    offsets = []
     with tf.io.gfile.GFile(path, "rb") if folders.is_remote(path) else open(path, "rb") as file:
         while offset < size:
             header = file.read(_HEADER)
             length = struct.unpack("<Q", header[:8])[0] if len(header) == _HEADER else size
             if _HEADER + length + _FOOTER > size - offset:
                 raise FramingError(f"truncated record at byte {offset}")
+            if count % stride == 0:
+                offsets.append(offset)
             crc32 = zlib.crc32(file.read(length), crc32)
             file.read(_FOOTER)
             offset += _HEADER + length + _FOOTER
             count += 1
-    return count, crc32
+    return count, crc32, tuple(offsets)
 
 
 def walk(data: DatasetInfo, path: str) -> Iterator[Record]:

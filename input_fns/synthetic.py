@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from common.constants import DROPOUT_SEED, EOS
+from input_fns import records
 from input_fns.dataset_info import (
     Annotations,
     Audio,
@@ -20,6 +21,7 @@ from input_fns.dataset_info import (
     WordPiece,
     splits_without_files,
 )
+from input_fns.input_context import HostShard
 from input_fns.record_pipeline import RecordPipeline
 
 NAME = "synthetic"
@@ -216,14 +218,15 @@ class SyntheticPipeline(RecordPipeline):
 
         return input_fn
 
-    def in_order(self, split: str) -> tf.data.Dataset:
+    def in_order(self, split: str, host_shard: HostShard | None = None) -> tf.data.Dataset:
         """Returns as many examples as the split has, in batches of any size."""
         block = _AUDIO_BLOCK if self.data.audio else _EVAL_BLOCK
         whole, rest = divmod(self.data.split(split).num_examples, block)
         batch = self._batch(block, seed=0)
         blocks = _repeated(*batch).take(whole)
         first = tf.nest.map_structure(lambda values: values[:rest], batch)
-        return blocks.concatenate(_repeated(*first).take(int(rest > 0)))
+        dataset = blocks.concatenate(_repeated(*first).take(int(rest > 0)))
+        return records.select_host_rows(dataset, host_shard)
 
     def _batch(self, size, seed):
         random = np.random.default_rng(seed)

@@ -62,6 +62,8 @@ def start(argv: list[str], doc: str, *flags_modules: str):
     standard_streams.protect()
     _use_utf8()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # errors are raised as exceptions, too
+    # Blocks of gs://. The default of 64 MB can be more than the share of a host.
+    os.environ.setdefault("GCS_READ_CACHE_BLOCK_SIZE_MB", "4")
     # Google's API client warns about older Python versions.
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"google\.")
     cpu_kernels.prefer_onednn()

@@ -7,6 +7,7 @@ old data set or the new one.
 
 from __future__ import annotations
 
+import array
 import dataclasses
 import os
 import re
@@ -18,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from common import files, folders, names
-from input_fns import DataError, dataset_info
+from input_fns import DataError, dataset_info, shards
 from input_fns.convert.annotation_counts import Counts
 from input_fns.convert.source import Broken, RawDataset, has_labels
 
@@ -30,6 +31,8 @@ _MAX_SHARDS = 100
 # Per example: keys and lengths of the Example, length and checksums of the record.
 _OVERHEAD_BYTES = 64
 _CHANGED = "A file of --source may have changed while it was read: prepare the data again"
+# Offsets of the index of a shard.
+_MAX_OFFSETS = 64
 # Files of this module: shards, their temporary files (old and new names), and other files.
 _OURS = re.compile(
     r".+-\d{5}-of-\d{5}-[0-9a-f]{8}\.tfrecord"
@@ -186,7 +189,7 @@ class _SplitWriter:
         self._rows = iter(self._split)
         self._histogram = np.zeros(len(raw.class_names), int)
         self._broken = []
-        self._contents = []  # (number of examples, checksum) of each shard
+        self._contents = []  # (number of examples, checksum, index) of each shard
         self.counts = Counts(raw.annotations, name) if raw.annotations else None
         self.features = {}
         self.partials = []
@@ -198,15 +201,19 @@ class _SplitWriter:
         for i, (begin, end) in enumerate(zip(self._bounds, self._bounds[1:])):
             name = files.partial_name(f"{self.name}-{i:05d}.tfrecord")
             path = os.path.join(self._data_dir, name)
-            count = crc32 = 0
+            crc32 = num_bytes = 0
+            offsets = array.array("q")  # of every record
             self._made.append(path)
             with tf.io.TFRecordWriter(path) as writer:
                 for record in self._records(begin, end):
                     writer.write(record)
-                    count, crc32 = count + 1, zlib.crc32(record, crc32)
-            if count:
+                    crc32 = zlib.crc32(record, crc32)
+                    offsets.append(num_bytes)
+                    num_bytes += len(record) + shards.FRAMING_BYTES
+            if offsets:
                 self.partials.append(path)
-                self._contents.append((count, crc32))
+                stride = -(-len(offsets) // _MAX_OFFSETS)
+                self._contents.append((len(offsets), crc32, tuple(offsets[::stride])))
             rate = end / (time.monotonic() - started)
             self._progress(
                 f"{self.name}: shard {i + 1}/{len(self._bounds) - 1}, {end}/{len(self._split)} "
@@ -258,18 +265,22 @@ class _SplitWriter:
         count = len(self.partials)
         return [
             f"{self.name}-{i:05d}-of-{count:05d}-{crc32:08x}.tfrecord"
-            for i, (_, crc32) in enumerate(self._contents)
+            for i, (_, crc32, _) in enumerate(self._contents)
         ]
 
     def as_split(self) -> dataset_info.SplitInfo:
         """Returns the metadata of the split."""
-        shards = tuple(
-            dataset_info.ShardInfo(name, tf.io.gfile.stat(path).length, *content)
-            for name, path, content in zip(self.names, self.partials, self._contents)
+        infos = tuple(
+            dataset_info.ShardInfo(
+                name, tf.io.gfile.stat(path).length, count, crc32, offsets=offsets
+            )
+            for name, path, (count, crc32, offsets) in zip(
+                self.names, self.partials, self._contents
+            )
         )
         is_labelled = has_labels(self._split)
         histogram = tuple(self._histogram.tolist()) if is_labelled else ()
-        return dataset_info.SplitInfo(histogram, shards, tuple(self._broken), is_labelled)
+        return dataset_info.SplitInfo(histogram, infos, tuple(self._broken), is_labelled)
 
 
 def _merge(features):

@@ -122,6 +122,19 @@ def test_a_dataset_json_that_attacks_its_reader(tmp_path, content, problem):
         (["splits", "train", "shards", 0, "num_examples"], True, "must be an integer"),
         (["splits", "train", "shards", 0, "num_examples"], 2**40, "which have no room for so many"),
         (["splits", "train", "shards", 0, "crc32"], 2**32, "from 0 to 4294967295"),
+        (["splits", "train", "shards", 0, "offsets"], 7, "must be a list of integers"),
+        (["splits", "train", "shards", 0, "offsets"], [0, 7.0], "must be a list of integers"),
+        (["splits", "train", "shards", 0, "offsets"], [0, True], "must be a list of integers"),
+        (["splits", "train", "shards", 0, "offsets"], [1], "begins with 1 instead of 0"),
+        (["splits", "train", "shards", 0, "offsets"], [0] * 20, "cannot divide 32 examples"),
+        (["splits", "train", "shards", 0, "offsets"], [0] * 40, "cannot divide 32 examples"),
+        (["splits", "train", "shards", 0, "offsets"], [0, 90], "16 examples from byte 0 to 90"),
+        (["splits", "train", "shards", 0, "offsets"], [0, -900], "from byte 0 to -900"),
+        (
+            ["splits", "train", "shards", 0, "offsets"],
+            [0, 2**60],
+            "from byte 1152921504606846976 to ",
+        ),
         (["splits", "train", "broken"], [["a"]], "must be a name and a reason"),
         (["splits", "train", "has_labels"], "no", "must be true or false"),
         (["text"], {"languages": 3}, "text.languages is 3, and must be a list"),
@@ -264,3 +277,46 @@ def test_a_task_has_its_features_and_properties(tmp_path, task, features, proper
 )
 def test_tokens_and_places_have_limits(documents_dir, name, limit):
     assert dataset_info.read(documents_dir).limits[name] == (0, limit)
+
+
+def test_a_data_set_without_an_index(own_data_dir):
+    """As earlier versions wrote it."""
+    path = os.path.join(own_data_dir, "dataset.json")
+    with open(path) as file:
+        fields = json.load(file)
+    for shard in fields["splits"]["train"]["shards"]:
+        del shard["offsets"]
+    with open(path, "w") as file:
+        json.dump(fields, file)
+    stripes = dataset_info.load(own_data_dir, "stripes")
+    assert {shard.offsets for shard in stripes.split("train").shards} == {()}
+    assert "offsets" not in dataset_info.to_json(stripes).partition('"test"')[0]
+
+
+def test_an_index_is_one_line(data_dir):
+    stripes = dataset_info.load(data_dir, "stripes")
+    (offsets, *_) = [shard.offsets for shard in stripes.split("train").shards]
+    assert f'"offsets": [{",".join(map(str, offsets))}]\n' in dataset_info.to_json(stripes)
+
+
+def test_a_remote_shard_is_one_request(data_dir, monkeypatch):
+    stripes = dataset_info.load(data_dir, "stripes")
+    sizes = {stripes.path(s): s.num_bytes for n in stripes.splits for s in stripes.split(n).shards}
+    missing, other, *_ = sizes
+    del sizes[missing]
+    sizes[other] += 1
+    requests = []
+
+    def num_bytes(path):
+        requests.append(path)
+        if path not in sizes:
+            raise FileNotFoundError
+        return sizes[path]
+
+    monkeypatch.setattr(dataset_info.folders, "is_remote", lambda path: True)
+    monkeypatch.setattr(dataset_info.folders, "missing_error", lambda path: FileNotFoundError)
+    monkeypatch.setattr(dataset_info.folders, "num_bytes", num_bytes)
+    first, second = dataset_info.broken_shards(stripes)
+    assert first == f"{os.path.basename(missing)} is missing"
+    assert second.startswith(f"{os.path.basename(other)} has ")
+    assert sorted(requests) == sorted([missing, *sizes])

@@ -55,6 +55,18 @@ def test_a_whole_data_set(stripes):
     assert histogram[2].split() == ["stripe", "2", "13", "#" * 37]
 
 
+def test_an_index_of_other_records(stripes):
+    split = stripes.split("train")
+    first, *others = split.shards
+    wrong = dataclasses.replace(first, offsets=(0, *(offset + 1 for offset in first.offsets[1:])))
+    splits = {"train": dataclasses.replace(split, shards=(wrong, *others))}
+    changed = dataclasses.replace(stripes, splits=splits)
+    (problem,) = inspection.inspect(changed, "train").problems
+    assert problem == f"{first.name} has other offsets of records than dataset.json says"
+    with pytest.raises(DataError, match="has other offsets of records"):
+        inspection.check_contents(changed, ["train"])
+
+
 @pytest.mark.parametrize("record", [31, slow(0), slow(5)])
 def test_a_flipped_byte_is_found_with_its_shard_and_offset(stripes, record):
     path = os.path.join(stripes.data_dir, SHARD)
@@ -198,7 +210,7 @@ def test_the_start_of_a_run_checks_small_shards(stripes, monkeypatch):
     inspection.check_contents(stripes, ["train"])
 
 
-def test_a_vocabulary_that_is_not_that_of_dataset_json(tmp_path):
+def test_a_vocabulary_that_is_not_that_of_dataset_json(tmp_path, monkeypatch):
     documents_dir = bert_data.prepare_pretraining(tmp_path)
     data = dataset_info.read(documents_dir)
     path = os.path.join(documents_dir, data.wordpiece.vocabulary)
@@ -209,6 +221,9 @@ def test_a_vocabulary_that_is_not_that_of_dataset_json(tmp_path):
         file.write(b"more\n")
     with pytest.raises(DataError, match=r"vocab-.*txt has changed: its checksum is .* --overwrite"):
         inspection.check_contents(data, [])
+    monkeypatch.setattr(inspection, "_CHECKED_BYTES", os.path.getsize(path) - 1)
+    inspection.check_contents(data, [])  # a large file is not read at the start
+    assert list(inspection.file_problems(data, []))
     os.remove(path)
     with pytest.raises(DataError, match=r"vocab-.*txt is missing"):
         inspection.check_contents(data, [])

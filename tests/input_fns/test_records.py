@@ -1,14 +1,15 @@
 """Reading shards: shuffled without end for training, exactly once for evaluation."""
 
-import fcntl
 import itertools
+import os
 import threading
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from input_fns import DataError, caching, records
+from input_fns import DataError, records
+from input_fns.dataset_info import ShardInfo
 from input_fns.input_context import HostShard
 from tests.marks import slow
 
@@ -63,15 +64,20 @@ def of_memory(files, host_shard, seed=1, start_step=0, **more):
     )
 
 
+def shards_of(files):
+    parts = np.array_split(np.arange(NUM_EXAMPLES), len(files))
+    return [ShardInfo(path, os.stat(path).st_size, len(p)) for path, p in zip(files, parts)]
+
+
 def of_files(files, host_shard, seed=1, start_step=0, **more):
-    counts = [len(part) for part in np.array_split(np.arange(NUM_EXAMPLES), len(files))]
     return records.train_from_files(
-        files, counts, parse, draw, host_shard, seed, start_step, **more
+        files, shards_of(files), parse, draw, host_shard, seed, start_step, **more
     )
 
 
-def evaluate(files, host_shard):
-    return records.pad_final_batch(records.in_order(files, parse, 4), host_shard)
+def evaluate(files, host_shard, parse=parse):
+    dataset = records.in_order(files, parse, 4, shards_of(files), host_shard)
+    return records.pad_final_batch(dataset, host_shard, NUM_EXAMPLES)
 
 
 def labels_of(dataset, session, count):
@@ -162,7 +168,7 @@ def test_reading_starts_when_the_iterator_is_initialized(session):
     assert started.wait(timeout=60)
 
 
-@pytest.mark.parametrize(("record_bytes", "rows"), [(1, 23), (3 * 2**20, 5), (2**25, 1)])
+@pytest.mark.parametrize(("record_bytes", "rows"), [(1, 8), (3 * 2**20, 5), (2**25, 1)])
 def test_few_large_records_are_parsed_at_once(files, record_bytes, rows, session):
     first, *_ = batches(records.in_order(files, parse, record_bytes), session)
     assert first[1].shape == (rows,)
@@ -233,14 +239,15 @@ def test_hosts_that_stream_have_equal_shares_without_a_common_example(files, ses
 
 
 def test_a_host_without_records_is_an_error(files):
-    with pytest.raises(DataError, match="host 6 of 8 gets no record of the 1 files of the split"):
-        records.train_from_files(files[:1], [3], parse, draw, HostShard(5, host=6, num_hosts=8), 1)
+    shards = [ShardInfo("a", 80, 3)]
+    with pytest.raises(DataError, match="host 6 of 8 gets none of the 3 records of the split"):
+        records.train_from_files(files[:1], shards, parse, draw, HostShard(5, 1, 6, 8), 1)
 
 
 def test_streaming_hosts_together_see_every_example(files, session):
     epochs = [
         labels_of(of_files(files, HostShard(1, 1, h, 3)), session, n)
-        for h, n in enumerate([8, 8, 7])  # the examples of the three shards
+        for h, n in enumerate([7, 8, 8])
     ]
     np.testing.assert_array_equal(np.sort(np.concatenate(epochs).ravel()), np.arange(NUM_EXAMPLES))
 
@@ -309,70 +316,12 @@ def test_a_streaming_run_that_resumes_sees_what_an_undisturbed_one_would(
     np.testing.assert_array_equal(resumed, undisturbed[start_step:])
 
 
-def test_a_copy_changes_nothing_of_what_a_resumed_run_sees(files, session, tmp_path):
-    makes = [
-        lambda start_step=0, path=str(tmp_path / name): of_files(
-            files, HostShard(5), start_step=start_step, cache_path=path
-        )
-        for name in ("first", "second")
-    ]
-    undisturbed = labels_of(makes[0](), session, 9)
-    labels_of(makes[1](), session, 4)
-    np.testing.assert_array_equal(labels_of(makes[1](4), session, 5), undisturbed[4:])
-
-
-def test_a_large_split_is_resumed_in_another_order_without_reading_it(files, session, monkeypatch):
-    monkeypatch.setattr(records, "REPLAYED_BYTES", NUM_EXAMPLES - 1)
-    fresh = labels_of(of_files(files, HostShard(5)), session, 4)
-    resumed = labels_of(of_files(files, HostShard(5), start_step=3), session, 4)
-    assert not np.array_equal(fresh[3:], resumed[:1])
-
-
 @pytest.mark.parametrize(("record_bytes", "in_order"), [(2**29, True), (2**20, False)])
 def test_the_window_of_the_shuffle_is_bounded_in_bytes(files, session, record_bytes, in_order):
     dataset = of_files(files, HostShard(NUM_EXAMPLES), record_bytes=record_bytes)
     (labels,) = labels_of(dataset, session, 1)
     of_first_file = labels[labels < 8]  # with room for one record alone a file stays in its order
     assert np.array_equal(of_first_file, np.arange(8)) == in_order
-
-
-def test_a_killed_process_leaves_a_copy_that_is_made_anew(tmp_path, session):
-    path = str(tmp_path / "seven.tfrecord")
-    with tf.io.TFRecordWriter(path) as writer:
-        for number in range(7):
-            writer.write(str(number))
-    (tmp_path / "copy-0-of-1_0.lockfile").touch()  # tf.data refuses to go on beside it
-    dataset = of_files([path], HostShard(7), cache_path=str(tmp_path / "copy"))
-    (labels,) = labels_of(dataset, session, 1)
-    assert sorted(labels) == list(range(7))
-
-
-def test_of_two_processes_one_makes_a_copy_and_both_use_it(tmp_path):
-    path = str(tmp_path / "copy")
-    with open(f"{path}.lock", "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        assert caching.claim(path) == ""
-        (tmp_path / "copy.index").touch()
-        assert caching.claim(path) == path
-        (tmp_path / "copy.index").unlink()
-    assert caching.claim(path) == path
-    assert caching.claim(path) == path
-
-
-def test_a_local_copy_serves_the_epochs_after_the_first(tmp_path, session):
-    path = str(tmp_path / "gone.tfrecord")
-    with tf.io.TFRecordWriter(path) as writer:
-        for number in range(7):
-            writer.write(str(number))
-    dataset = of_files([path], HostShard(7), cache_path=str(tmp_path / "copy"))
-    iterator = tf.compat.v1.data.make_initializable_iterator(dataset)
-    (_, labels), _ = iterator.get_next()
-    session.run(iterator.initializer)
-    for _ in range(3):
-        np.testing.assert_array_equal(np.sort(session.run(labels)), np.arange(7))
-    (tmp_path / "gone.tfrecord").unlink()
-    for _ in range(9):
-        np.testing.assert_array_equal(np.sort(session.run(labels)), np.arange(7))
 
 
 @pytest.mark.parametrize("batch_size", [5, slow(40)])
@@ -391,8 +340,9 @@ def test_padding_does_not_depend_on_the_structure(files, session, labels_of_numb
         return {"a": features, "b": tf.strings.as_string(numbers)}, labels_of_numbers(numbers)
 
     in_order = records.in_order(files, parse_nested, 4)
-    elements = batches(records.pad_final_batch(in_order, HostShard(batch_size)), session)
-    (whole,) = batches(in_order, session)
+    host_shard = HostShard(batch_size)
+    elements = batches(records.pad_final_batch(in_order, host_shard, NUM_EXAMPLES), session)
+    (whole,) = batches(in_order.rebatch(NUM_EXAMPLES), session)
     weights = np.concatenate([features.pop("weight") for features, _ in elements])
     assert weights.sum() == NUM_EXAMPLES
     joined = tf.nest.map_structure(lambda *parts: np.concatenate(parts), *elements)
@@ -400,3 +350,39 @@ def test_padding_does_not_depend_on_the_structure(files, session, labels_of_numb
         np.testing.assert_array_equal(found[weights == 1], expected)
         padding = found[weights == 0]
         assert set(padding.ravel()) <= {0, b""}
+
+
+@pytest.mark.parametrize(("batch_size", "cores"), [(2, 1), (1, 2), slow(4, 1)])
+def test_a_host_parses_its_rows_of_the_evaluation_only(files, session, batch_size, cores):
+    parsed = []
+
+    def count(serialized):
+        parsed.extend(serialized.tolist())
+        return np.int32(0)
+
+    def counted(serialized):
+        with tf.control_dependencies([tf.numpy_function(count, [serialized], tf.int32)]):
+            return parse(tf.identity(serialized))
+
+    for host in range(3):
+        parsed.clear()
+        evaluated = batches(
+            evaluate(files, HostShard(batch_size, cores, host, 3), counted), session
+        )
+        size = batch_size * cores
+        rows = [r for r in range(NUM_EXAMPLES) if r // size % 3 == host]
+        assert sorted(map(int, parsed)) == rows
+        labels = np.concatenate([labels for _, labels in evaluated])
+        weights = np.concatenate([features["weight"] for features, _ in evaluated])
+        np.testing.assert_array_equal(labels[weights == 1], rows)
+        assert len(evaluated) == cores * -(-NUM_EXAMPLES // (3 * size))
+
+
+def test_a_host_whose_rows_of_the_final_batch_are_padding_has_that_batch(files, session):
+    *_, (features, labels) = batches(evaluate(files, HostShard(10, 1, 2, 3)), session)
+    assert features["weight"].tolist() == [1, 1, 1] + [0] * 7  # rows 20 to 22
+    ((features, labels),) = batches(evaluate(files, HostShard(25, 1, 2, 3)), session)
+    assert features["weight"].tolist() == [0] * 25
+    assert not labels.any()
+    assert not features["image"].any()
+    assert features["image"].shape == (25, 2)

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import re
 
@@ -10,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from common import files
-from input_fns import DataError, dataset_info, image_pipeline
+from input_fns import DataError, dataset_info, image_pipeline, shards
 from input_fns.convert import source, writer
 
 
@@ -43,6 +44,23 @@ def test_the_histogram_and_the_sizes_are_those_of_the_files(tmp_path):
     assert split.label_histogram == (6, 5)
     for shard in split.shards:
         assert os.path.getsize(tmp_path / shard.name) == shard.num_bytes
+
+
+@pytest.mark.parametrize("max_offsets", [64, 4, 3])
+def test_the_index_has_the_offsets_of_records(tmp_path, monkeypatch, max_offsets):
+    monkeypatch.setattr(writer, "_MAX_OFFSETS", max_offsets)
+    (shard,) = writer.write(make_raw(), str(tmp_path), num_shards=1).split("train").shards
+    assert len(shard.offsets) <= max_offsets
+    path = str(tmp_path / shard.name)
+    assert shards.scan(path, shard.stride) == (11, shard.crc32, shard.offsets)
+    assert shard.stride == -(-11 // max_offsets)
+
+
+def test_the_stride_follows_from_the_number_of_offsets():
+    for count in itertools.chain(range(1, 9000), [10**6, 10**9 + 1]):
+        stride = -(-count // writer._MAX_OFFSETS)
+        offsets = (0,) * -(-count // stride)
+        assert dataset_info.ShardInfo("a", 0, count, offsets=offsets).stride == stride
 
 
 @pytest.mark.parametrize(

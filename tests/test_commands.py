@@ -244,6 +244,21 @@ def write_annotated_images(folder):
             (folder / "drawn" / kind / split).rename(place)
 
 
+def write_label_studio(folder):
+    """Writes an export of Label Studio: paths of its server, a missing image."""
+    shapes_data.write_coco(folder, {"train": 24})
+    (folder / "train").rename(folder / "images")
+    path = folder / "annotations" / "instances_train.json"
+    content = json.loads(path.read_text())
+    for number, image in enumerate(content["images"]):
+        prefix = "..\\..\\label-studio\\media\\upload\\1\\" if number % 2 else "images/"
+        image["file_name"] = prefix + image["file_name"]
+    (folder / "result.json").write_text(json.dumps(content))
+    path.unlink()
+    path.parent.rmdir()
+    min((folder / "images").iterdir()).unlink()
+
+
 @pytest.fixture
 def _files(tmp_path, monkeypatch, pair_files):
     """Changes to a folder that holds the files that the commands of the pages read."""
@@ -265,6 +280,7 @@ def _files(tmp_path, monkeypatch, pair_files):
     write_sst2(tmp_path / "SST-2")
     write_texts(tmp_path)
     write_annotated_images(tmp_path)
+    write_label_studio(tmp_path / "export")
     audio_data.write_fsdd(tmp_path / "recordings")
     shapes_data.write_coco(tmp_path / "shapes", {"train": 16, "val": 20})
     (tmp_path / "new.en").symlink_to(pair_files / "test.en")
@@ -321,6 +337,8 @@ def test_a_newcomer_reaches_ap50_of_0_9(prepare, run_with, tmp_path, result, mon
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     monkeypatch.chdir(tmp_path)
     for program, *arguments in COMMANDS["detection.md"]:
+        if "parts" in " ".join(arguments):
+            continue  # of the export of Label Studio
         prepare(*arguments) if program == "prepare_data.py" else run_with(*arguments)
     assert result("runs/shapes", 200)["eval"]["AP50"] >= 0.9
     folders = (pathlib.Path("runs/shapes/eval"), pathlib.Path("detections"))

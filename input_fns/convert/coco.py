@@ -31,6 +31,7 @@ from input_fns.convert import (
 from input_fns.convert.annotated_images import Boxes
 from input_fns.convert.boxes import Box, Notes
 from input_fns.convert.coco_masks import Object, Objects
+from input_fns.convert.loose_values import Identifier
 from input_fns.convert.mask_files import Item, Rules
 from input_fns.convert.source import Options, RawDataset
 from input_fns.dataset_info import LeftOut
@@ -135,7 +136,7 @@ def _categories(found, left_out):
     Roboflow adds a category 0 without objects that has the name of the project; if it is that of a
     class, it is left out.
     """
-    categories: dict[coco_json.Identifier, coco_json.Category] = {}
+    categories: dict[Identifier, coco_json.Category] = {}
     first: dict[object, str] = {}
     used = set()
     for one in found.values():

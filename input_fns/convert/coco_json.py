@@ -9,13 +9,13 @@ from __future__ import annotations
 import collections
 import dataclasses
 import os
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from common import names
 from input_fns import DataError
 from input_fns.convert.files import read_text
+from input_fns.convert.loose_values import Identifier, boolean, identifier, integral, number
 from input_fns.dataset_info import LeftOut
 from input_fns.json_fields import Fields, loads, mapping
 
@@ -23,11 +23,7 @@ NO_IMAGE = "annotations of an image that is not in the JSON"
 REPEATED, SAME_ID = "annotations that occur twice", "with the id of another one"
 REPEATED_IMAGE = "images that occur twice in the JSON"
 NO_CATEGORY = "annotations of a category that is not in the JSON"
-_MAX_SIDE, _MAX_INT = 2**31 - 1, 2**63 - 1
-_DECIMAL = re.compile(r"0|-?[1-9][0-9]{0,17}")
-_BOOLEANS = {"false": False, "true": True, "0": False, "1": True}
-
-Identifier = int | str
+_MAX_SIDE = 2**31 - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,39 +133,6 @@ def _require_lists(content):
         )
 
 
-def identifier(value: Any) -> Identifier | None:
-    """Returns an id to compare: 7 for 7, 7.0 and "7", else text; None if it is not an id."""
-    if type(value) is int and abs(value) <= _MAX_INT:  # a file has millions
-        return value
-    if isinstance(value, str):
-        text = names.normalized(value)
-        return int(text) if _DECIMAL.fullmatch(text) else text or None
-    whole = integral(value)
-    return whole if whole is None or abs(whole) <= _MAX_INT else str(whole)
-
-
-def number(value: Any) -> float | None:
-    """Returns a number or its text as a float, maybe not finite; None for anything else."""
-    if type(value) is float:
-        return value
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return None
-    if isinstance(value, str) and "_" in value:
-        return None
-    try:
-        return float(value)
-    except (ValueError, OverflowError):
-        return None
-
-
-def integral(value: Any) -> int | None:
-    """Returns a whole number or its text as an integer; None for anything else."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    found = number(value)
-    return None if found is None or not found.is_integer() else int(found)
-
-
 def _drop(value):
     value.pop("segmentation", None)
     return value
@@ -203,7 +166,7 @@ def _kept(
     left_out: LeftOut,
 ) -> Iterator[tuple[str, Any]]:
     """Yields (place, record) of a list; counts those that are invalid."""
-    for number, value in enumerate(content.required(field, _list)):
+    for place, value in enumerate(content.required(field, _list)):
         try:
             if not isinstance(value, dict):
                 raise _InvalidError(f"{field} that are not an object", "")
@@ -211,9 +174,9 @@ def _kept(
         except _InvalidError as error:
             reason, detail = error.args
             shown = f" ({detail})" if detail else ""
-            left_out.add(reason, f"{file} {field}[{number}]{shown}")
+            left_out.add(reason, f"{file} {field}[{place}]{shown}")
             continue
-        yield f"{file} {field}[{number}]", found
+        yield f"{file} {field}[{place}]", found
 
 
 def _list(value, where):
@@ -283,10 +246,11 @@ def _annotation(value, known, image_ids):
         raise _InvalidError(NO_CATEGORY, f"category_id {str(value.get('category_id'))[:40]}")
     if image not in image_ids:
         raise _InvalidError(NO_IMAGE, f"image_id {str(value.get('image_id'))[:40]}")
-    crowd = value.get("iscrowd") or False
-    is_crowd = _BOOLEANS.get(str(crowd).lower().removesuffix(".0")) if crowd else False
+    is_crowd = boolean(value.get("iscrowd") or False)
     if is_crowd is None:
-        raise _InvalidError("annotations whose iscrowd is not 0 or 1", str(crowd)[:40])
+        raise _InvalidError(
+            "annotations whose iscrowd is not 0 or 1", str(value.get("iscrowd"))[:40]
+        )
     found = Annotation(
         category_id=category,
         box=_box(value.get("bbox")),

@@ -70,9 +70,10 @@ def load(path: str) -> Characters:
       DataError: the file is missing, or a line is not one character or is repeated.
     """
     try:
-        characters = files.read_text(path).removesuffix("\n").split("\n")
+        text = files.read_text(path).removeprefix("\ufeff").replace("\r\n", "\n")
     except (OSError, ValueError, tf.errors.OpError) as error:
         raise DataError(f"{path} is not a vocabulary of characters: {error}") from error
+    characters = text.removesuffix("\n").split("\n")
     for number, character in enumerate(characters, start=1):
         if len(character) != 1 or not names.is_line(character):
             raise DataError(f"{path}, line {number}: {character[:20]!a} is not one character")

@@ -9,3 +9,5 @@ MAX_CHANNELS = 8
 STREAM_SIZE = 0x7FFF0000
 # An integer is in [-1, 1]; a float may exceed it a little and is clipped.
 LARGEST_FLOAT = 4.0
+# Chunks that are found directly after one of odd size.
+UNPADDED = (b"data", b"fmt ")

@@ -12,6 +12,7 @@ from input_fns.records import no_autograph
 
 _SCALE = 2.0**15  # of 16-bit samples
 _MOST_CHUNKS = 1000
+_UNPADDED = list(wav_format.UNPADDED)
 
 
 def decode(content: tf.Tensor, sample_rate: int, max_samples: int) -> tuple[tf.Tensor, tf.Tensor]:
@@ -85,7 +86,9 @@ def _find_samples(content):
             tf.equal(kind, "ds64"), _number(_part(content, place + 8, 4)), long_size
         )
         is_found = tf.equal(kind, "data")
-        place = tf.where(is_found, place, place + size + size % 2)
+        is_padded = tf.reduce_all(tf.not_equal(_part(content, place + size, 4), _UNPADDED))
+        padding = size % 2 * tf.cast(is_padded, tf.int64)
+        place = tf.where(is_found, place, place + size + padding)
         return place, form, size, long_size, is_found
 
     zero = tf.constant(0, tf.int64)

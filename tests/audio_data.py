@@ -95,6 +95,40 @@ def write_manifest(folder, sizes=None, seed=0):
     return folder
 
 
+def write_common_voice(folder, sizes):
+    """Writes a release of Common Voice, with WAV files: `sizes` is `{name of a table: rows}`."""
+    (folder / "clips").mkdir(parents=True)
+    for table, count in sizes.items():
+        lines = ["client_id\tpath\tsentence\tup_votes"]
+        for i in range(count):
+            name = f"common_voice_{table}_{i}.wav"
+            (folder / "clips" / name).write_bytes(wav(tone(300 + 9 * i, 0.6, 16000), rate=16000))
+            lines.append(f"{table}{i // 2}\t{name}\tSay {'ab'[i % 2]}!\t2")
+        (folder / f"{table}.tsv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def write_labelled_table(folder, table, columns, row, count=12):
+    """Writes recordings in `audio/` and a table of them.
+
+    Args:
+      folder: folder to write.
+      table: path of the table in it.
+      columns: header line.
+      row: row of the table, with the number of the recording as {i} and its class as {label}; its
+        first value is the path of the recording in `audio/`.
+      count: number of recordings, of two classes.
+    """
+    lines = [columns]
+    for i in range(count):
+        lines.append(row.format(i=i, label=("dog", "rain")[i % 2]))
+        path = folder / "audio" / lines[-1].split(",")[0]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(wav(tone(300 + 90 * i)))
+    (folder / table).parent.mkdir(parents=True, exist_ok=True)
+    (folder / table).write_text("\n".join(lines) + "\n")
+
+
 def prepare(dataset, source, data_dir, **options):
     """Prepares a data set at 8 kHz with rows of 0.6 s; returns its `DatasetInfo`."""
     options = {"sample_rate": RATE, "max_seconds": 0.6, **options}

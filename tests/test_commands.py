@@ -282,6 +282,13 @@ def _files(tmp_path, monkeypatch, pair_files):
     write_annotated_images(tmp_path)
     write_label_studio(tmp_path / "export")
     audio_data.write_fsdd(tmp_path / "recordings")
+    tables = {"train": 40, "dev": 4, "test": 4, "validated": 2}
+    audio_data.write_common_voice(tmp_path / "cv-corpus-17.0" / "cy", tables)
+    columns, row = "filename,fold,target,category,src_file", "{i}.wav,{i},0,{label},{i}"
+    audio_data.write_labelled_table(tmp_path / "ESC-50-master", "meta/esc50.csv", columns, row)
+    columns, row = "slice_file_name,fold,class", "{i}.wav,{i},{label}"
+    table = "metadata/UrbanSound8K.csv"
+    audio_data.write_labelled_table(tmp_path / "UrbanSound8K", table, columns, row, 22)
     shapes_data.write_coco(tmp_path / "shapes", {"train": 16, "val": 20})
     (tmp_path / "new.en").symlink_to(pair_files / "test.en")
     with tf.Graph().as_default(), tf.compat.v1.Session():

@@ -26,8 +26,18 @@ class Segment:
     seconds: float | None
 
     def __str__(self) -> str:
+        return self.path
+
+    @property
+    def name(self) -> str:
+        """The path with begin and end."""
         end = "" if self.seconds is None else f"{self.begin + self.seconds:g}"
         return f"{self.path}[{self.begin:g}:{end}]"
+
+
+def name_of(item: str | Segment) -> str:
+    """Returns the path of a recording, of a part of one with its begin and end."""
+    return item.name if isinstance(item, Segment) else item
 
 
 def read_many(

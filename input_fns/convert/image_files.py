@@ -99,7 +99,10 @@ def name_in(source: str, path: str) -> str:
 
 def _size(path):
     if folders.is_remote(path):
-        return tf.io.gfile.stat(path).length
+        try:
+            return tf.io.gfile.stat(path).length
+        except tf.errors.OpError:  # its reader says that it is missing
+            return 0
     return os.path.getsize(path) if os.path.isfile(path) else 0
 
 

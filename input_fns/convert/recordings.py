@@ -101,7 +101,7 @@ class Recordings:
         found = each(read, self.items(), self.options.workers)
         for number, (item, samples) in enumerate(found):
             if isinstance(samples, str):
-                yield Broken(printable(str(item)), samples)
+                yield Broken(printable(audio_files.name_of(item)), samples)
                 continue
             values = {
                 "waveform": np.pad(samples, (0, size - len(samples))).astype("<i2").tobytes(),
@@ -109,7 +109,7 @@ class Recordings:
             }
             if self.tokens is not None:
                 values["tokens"] = self.tokens[number].astype("<i4").tobytes()
-            name = str(item) if has_parts else self.paths[number]
+            name = audio_files.name_of(item) if has_parts else self.paths[number]
             yield Row(values, features, name_in(self.options.source, name))
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from common import folders
 from common.names import printable
 from input_fns import DataError
-from input_fns.convert import columns, compressed_audio, inventory, recordings
+from input_fns.convert import audio_files, columns, compressed_audio, inventory, recordings
 from input_fns.convert.find_files import Finder
 from input_fns.convert.source import Options
 from input_fns.convert.tables import Table
@@ -200,11 +200,7 @@ def check_splits(splits: Mapping[str, tuple[Sequence[str], recordings.Recordings
     """
     seen: dict[str, tuple[str, str]] = {}
     for split, (places, found) in splits.items():
-        for place, item in zip(places, _names(found)):
+        for place, item in zip(places, map(audio_files.name_of, found.items())):
             first, other = seen.setdefault(item, (split, place))
             if first != split:
                 raise DataError(f"{place}: {printable(item)} is also in '{first}', {other}")
-
-
-def _names(found) -> Iterator[str]:
-    return map(str, found.items())

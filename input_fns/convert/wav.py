@@ -22,6 +22,7 @@ from input_fns.wav_format import (
     LARGEST_FLOAT,
     MAX_CHANNELS,
     STREAM_SIZE,
+    UNPADDED,
 )
 
 LOWEST_RATE, HIGHEST_RATE = 1000, 384000
@@ -106,7 +107,10 @@ def read_header(start: bytes, num_bytes: int) -> Header:
             found = _format(start[place : place + size])
         elif kind == b"ds64":
             size_in_ds64 = _unsigned(start, place + 8, 8)
-        place += size + size % 2  # a chunk of odd size is padded
+        place += size
+        # A chunk of odd size is padded, but not by all programs.
+        if size % 2 and start[place : place + 4] not in UNPADDED:
+            place += 1
     if place < num_bytes:
         raise ValueError(f"it has more than {MAX_HEADER_BYTES} bytes before its samples")
     raise ValueError("it has no samples")

@@ -192,3 +192,9 @@ def test_a_vocabulary_file_is_checked(tmp_path):
             characters.load(str(path))
     with pytest.raises(DataError, match="is not a vocabulary"):
         characters.load(str(tmp_path))
+
+
+def test_a_vocabulary_of_a_windows_editor_is_read(tmp_path):
+    path = tmp_path / "characters.txt"
+    path.write_bytes("\ufeff \r\na\r\n\u00e9\r\n".encode())
+    assert characters.load(str(path)).characters == (" ", "a", "\u00e9")

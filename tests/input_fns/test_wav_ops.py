@@ -61,6 +61,11 @@ def test_other_chunks(tmp_path, decode, size):
     check(tmp_path, decode, content)
 
 
+def test_a_chunk_without_padding(tmp_path, decode):
+    extra = audio_data.chunk(b"LIST", b"odd")[:-1]
+    check(tmp_path, decode, audio_data.wav(SAMPLES, extra=extra))
+
+
 @pytest.mark.parametrize("sizes", [(2**32 - 1, 2**32 - 1), (0, 0), (36, 0), (2**31, 2**31 - 4096)])
 @pytest.mark.parametrize("rest", [b"", b"\1"])
 def test_streams(tmp_path, decode, sizes, rest):

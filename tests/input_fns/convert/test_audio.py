@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from input_fns import DataError, characters, dataset_info
 from input_fns.convert import compressed_audio, writer
@@ -483,6 +484,17 @@ def test_a_missing_recording_is_listed(tmp_path):
     ((path, reason),) = data.splits["train"].broken
     assert path.endswith("b.wav")
     assert reason == "it is missing"
+
+
+def test_a_missing_remote_recording_is_listed(read, rows):
+    source = "ram://speech"
+    table = "path,offset,text\na.wav,0.1,x\nb.wav,0,x\n"
+    for name, content in (("train.csv", table), ("a.wav", audio_data.wav(audio_data.tone(440)))):
+        with tf.io.gfile.GFile(f"{source}/{name}", "wb") as file:
+            file.write(content)
+    good, broken = rows(read("speech_manifest", source=source, **SHORT).splits["train"])
+    assert len(good) == 1
+    assert [(row.name, row.reason) for row in broken] == [(f"{source}/b.wav", "it is missing")]
 
 
 def test_the_metadata_survive_a_file(tmp_path, read):

@@ -5,6 +5,7 @@ import struct
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from input_fns.convert import audio_files, wav
 from tests import audio_data
@@ -45,6 +46,13 @@ def test_samples_are_what_was_written(bits, is_float):
 def test_other_chunks_before_and_after_the_samples_are_skipped():
     extra = audio_data.chunk(b"LIST", b"odd") + audio_data.chunk(b"fact", b"1234")
     content = audio_data.wav(SAMPLES, extra=extra) + audio_data.chunk(b"id3 ", b"x" * 9)
+    np.testing.assert_array_equal(decode(content), decode(audio_data.wav(SAMPLES)))
+
+
+@pytest.mark.parametrize("size", [1, 3, 99])
+def test_a_chunk_of_odd_size_without_padding(size):
+    extra = audio_data.chunk(b"LIST", b"x" * size)[:-1]
+    content = audio_data.wav(SAMPLES, extra=extra)
     np.testing.assert_array_equal(decode(content), decode(audio_data.wav(SAMPLES)))
 
 
@@ -205,3 +213,13 @@ def test_samples_of_the_same_rate_are_stored_unchanged(tmp_path):
     (tmp_path / "a.wav").write_bytes(audio_data.wav(numbers / 2**15))
     found = audio_files.read(str(tmp_path / "a.wav"), 8000, 1.0)
     np.testing.assert_array_equal(found, numbers)
+
+
+def test_a_remote_file_is_read_or_missing():
+    content = audio_data.wav(SAMPLES)
+    with tf.io.gfile.GFile("ram://recordings/a.wav", "wb") as file:
+        file.write(content)
+    paths = ["ram://recordings/a.wav", "ram://recordings/b.wav", "/nowhere/b.wav"]
+    found, *missing = audio_files.read_many(paths, 8000, 1.0)
+    assert len(found) == 101
+    assert missing == ["it is missing", "it is missing"]

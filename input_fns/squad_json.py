@@ -166,8 +166,6 @@ def _question(fields, article, paragraph, context):
         fields.optional("answers", _answers) or (),
         fields.optional("is_impossible", boolean) or False,
     )
-    if not question.text.strip():
-        raise DataError(f"the question {question.id!a} has no text")
     if question.is_impossible and question.answers:
         raise DataError(f"the question {question.id} has an answer and is_impossible")
     return question

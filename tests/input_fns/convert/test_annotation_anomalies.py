@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from input_fns import DataError, convert
+from input_fns import DataError, anomalies, convert
 from input_fns.convert import writer
 from input_fns.convert.source import Options
 from tests import shapes_data
@@ -37,22 +37,18 @@ def change(shapes):
 
 
 @pytest.fixture
-def prepared(prepare, shapes, tmp_path, capsys):
-    """Prepares and inspects the folder: `prepared() -> warnings of both`."""
+def prepared(shapes, tmp_path):
+    """Converts the folder as prepare_data.py does: `prepared() -> warnings`."""
 
-    def run(*flags):
-        data_dir = tmp_path / "data"
-        prepare("--dataset=coco", f"--source={shapes}", f"--data_dir={data_dir}", *flags)
-        printed = capsys.readouterr().out
-        prepare("--mode=inspect", f"--data_dir={data_dir}")
-        inspected = capsys.readouterr().out
-        found = [
-            [line for line in lines.splitlines() if line.startswith("warning: ")]
-            for lines in (printed, inspected)
-        ]
-        assert found[0] == found[1]
-        assert bool(found[0]) != ("no problem found" in inspected)
-        return "\n".join(found[0])
+    def run(task="detection"):
+        raw = convert.read(Options("coco", source=str(shapes), task=task))
+        found = []
+        writer.write(
+            raw,
+            str(tmp_path / "data"),
+            before_commit=lambda data: found.extend(anomalies.require_none(data, raw.files)),
+        )
+        return "\n".join(found)
 
     return run
 
@@ -80,7 +76,7 @@ def test_boxes_that_cannot_be_learned_from_are_an_error(prepared, change, tmp_pa
     change("train", edit)
     with pytest.raises(DataError, match=message):
         prepared()
-    assert not (tmp_path / "data").exists()
+    assert list((tmp_path / "data").iterdir()) == []
 
 
 def test_a_part_of_the_boxes_in_fractions_is_an_error(prepared, change):
@@ -104,7 +100,6 @@ def test_boxes_of_an_evaluation_are_a_warning(prepared, change, edit, message):
 def test_small_boxes_elsewhere_are_no_fractions(prepared, change):
     change("train", lambda number, box: box.update(bbox=[3, 4, 1, 1]))
     assert prepared() == ""
-    change("val", lambda number, box: box.update(bbox=[3, 4, 0.5, 0.5]))
 
 
 def test_boxes_below_a_pixel_are_a_warning(prepared, change):
@@ -162,15 +157,13 @@ def test_masks_of_background_are_an_error_with_the_reason(prepared, change, tmp_
         "square; left out: 11 without a polygon or run lengths"
     )
     with pytest.raises(DataError, match=message):
-        prepared("--task=segmentation")
-    assert not (tmp_path / "data").exists()
+        prepared("segmentation")
+    assert list((tmp_path / "data").iterdir()) == []
 
 
 def test_masks_of_background_in_an_evaluation_are_a_warning(prepared, change):
     change("val", no_mask)
-    assert "all pixels of 'validation' have the class 'background'" in prepared(
-        "--task=segmentation"
-    )
+    assert "all pixels of 'validation' have the class 'background'" in prepared("segmentation")
 
 
 @pytest.fixture
@@ -205,6 +198,15 @@ def test_masks_that_are_nearly_all_ignored_are_a_warning(prepare, write_masks, t
     mask[0, :4] = [0, 1, 0, 1]
     prepare(*flags_of(write_masks(mask), tmp_path))
     assert "warning: 96.0% of the pixels of 'train' are ignored" in capsys.readouterr().out
+
+
+def test_an_inspection_prints_the_same_warnings(prepare, prepared, change, tmp_path, capsys):
+    change("val", crowd)
+    warnings = prepared()
+    prepare("--mode=inspect", f"--data_dir={tmp_path}/data")
+    printed = capsys.readouterr().out
+    assert f"warning: {warnings}\n" in printed
+    assert "no problem found" not in printed
 
 
 def test_an_inspection_fails_on_what_cannot_be_learned_from(prepare, shapes, change, tmp_path):

@@ -5,22 +5,14 @@ import json
 import numpy as np
 import pytest
 
-from input_fns import DataError, anomalies, convert
-from input_fns.convert import writer
+from input_fns import DataError
 from input_fns.convert.source import Options
-from tests import audio_data, ratings_data
+from tests import audio_data, ratings_data, written
 
 
 def warnings_of(tmp_path, dataset, **options):
     options = Options(dataset, source=str(tmp_path / "raw"), **options)
-    raw = convert.read(options)
-    found = []
-    writer.write(
-        raw,
-        str(tmp_path / "data"),
-        before_commit=lambda data: found.extend(anomalies.require_none(data, raw.files)),
-    )
-    return found
+    return written.with_warnings(options, tmp_path / "data")
 
 
 def of_folder(tmp_path, change):

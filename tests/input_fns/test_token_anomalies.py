@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from input_fns import DataError, anomalies, convert, dataset_info, vocabulary
-from input_fns.convert import writer
+from input_fns import DataError, anomalies, dataset_info, vocabulary
 from input_fns.convert.source import Options
+from tests import written
 from tests.input_fns.convert import text_data
 
 # Letters of text_data.VOCAB only.
@@ -25,14 +25,8 @@ def prepare(tmp_path):
             (source / name).write_text(content)
         vocab = options.pop("vocabulary", text_data.vocab_file(tmp_path))
         options = {"max_length": 24, "validation_fraction": 0.0, **options}
-        raw = convert.read(Options(dataset, source=str(source), vocabulary=str(vocab), **options))
-        warnings = []
-        writer.write(
-            raw,
-            str(tmp_path / "data"),
-            before_commit=lambda data: warnings.extend(anomalies.require_none(data, raw.files)),
-        )
-        return warnings
+        options = Options(dataset, source=str(source), vocabulary=str(vocab), **options)
+        return written.with_warnings(options, tmp_path / "data")
 
     return write_all
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from input_fns import DataError, anomalies, convert
+from input_fns import DataError, convert
 from input_fns.convert import writer
 from input_fns.convert.source import Options
-from tests import shapes_data
+from tests import shapes_data, written
 
 SMALL = {"size": (20, 24), "side": (5, 9)}
 
@@ -41,14 +41,8 @@ def prepared(shapes, tmp_path):
     """Converts the folder as prepare_data.py does: `prepared() -> warnings`."""
 
     def run(task="detection"):
-        raw = convert.read(Options("coco", source=str(shapes), task=task))
-        found = []
-        writer.write(
-            raw,
-            str(tmp_path / "data"),
-            before_commit=lambda data: found.extend(anomalies.require_none(data, raw.files)),
-        )
-        return "\n".join(found)
+        options = Options("coco", source=str(shapes), task=task)
+        return "\n".join(written.with_warnings(options, tmp_path / "data"))
 
     return run
 

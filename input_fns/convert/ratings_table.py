@@ -169,7 +169,7 @@ def _split_lines(path, options) -> Iterator[tuple[int, list[str]]]:
             if values:
                 yield reader.line_num, [value.strip() for value in values]
     except csv.Error as error:
-        raise DataError(f"{path}, line {reader.line_num}: no CSV ({error})") from error
+        raise DataError(f"{path}, line {reader.line_num}: invalid CSV ({error})") from error
 
 
 def _header(path, start, options):

@@ -76,7 +76,7 @@ def _convert():
         for broken, reason in split.broken[:10]:
             print(f"{name}: skipped {broken}: {reason}")
         if split.broken:
-            print(f"{name}: {len(split.broken)} broken, listed in {dataset_info.FILE_NAME}")
+            print(f"{name}: {len(split.broken)} skipped, listed in {dataset_info.FILE_NAME}")
     for line in (*written.left_out.lines(), *(f"warning: {line}" for line in warnings)):
         print(line)
     print(f"{data_dir}: {_describe(written)}")

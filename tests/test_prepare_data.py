@@ -207,7 +207,7 @@ def test_images_that_are_left_out_are_told(prepare, tmp_path, capsys):
     out = capsys.readouterr().out.splitlines()
     assert out[-3:] == [
         f"train: skipped {tmp_path}/raw/a/bad.jpg: it is not an image",
-        "train: 1 broken, listed in dataset.json",
+        "train: 1 skipped, listed in dataset.json",
         f"{tmp_path}/data: colours, 2 classes; train 6 examples in 1 shard(s)",
     ]
 

@@ -60,7 +60,7 @@ _define(
     flags.DEFINE_list,
     "split_files",
     [],
-    "Files of the splits, SPLIT=FILE with paths below --source; default: by their names.",
+    "Files of the splits, SPLIT=FILE with paths below --source; default: by the names of files.",
 )
 _define(
     flags.DEFINE_string,
@@ -72,7 +72,8 @@ _define(
     flags.DEFINE_string,
     "delimiter",
     "",
-    "Character between the columns of a table, such as ';', or tab; default: by the file's name.",
+    "Character between the columns of a table, such as ';', or tab; default: , in .csv, a tab "
+    "in .tsv.",
 )
 _define(
     flags.DEFINE_list,
@@ -81,13 +82,20 @@ _define(
     "LOW,HIGH: values of black and white in images of 16 bits, signed integers or floats; default: "
     "the range that the file states.",
 )
-_define(flags.DEFINE_string, "csv", "", "CSV file of image_csv and audio_csv.")
-_define(flags.DEFINE_string, "image_column", "", "Column of the file names; default: the first.")
+_define(
+    flags.DEFINE_string, "csv", "", "Table of image_csv and audio_csv: .csv, .tsv, .jsonl or .json."
+)
+_define(
+    flags.DEFINE_string,
+    "image_column",
+    "",
+    "Column of the file names of image_csv; default: the first.",
+)
 _define(
     flags.DEFINE_string,
     "audio_column",
     "",
-    "Column of the files of the recordings; default: the usual names, or the first of audio_csv.",
+    "Column of the file names of recordings; default: the usual names, or the first of audio_csv.",
 )
 for _name, _description in (
     ("user", "users"),
@@ -111,9 +119,7 @@ _define(
 _define(
     flags.DEFINE_list, "text_columns", [], "Columns of text_files: of the text, or of two texts."
 )
-_define(
-    flags.DEFINE_list, "columns", [], "Names of the columns of .tsv and .csv without a header line."
-)
+_define(flags.DEFINE_list, "columns", [], "Names of the columns of a table without a header line.")
 flags.DEFINE_enum(
     "task",
     "classification",
@@ -303,7 +309,7 @@ _define(
     flags.DEFINE_float,
     "max_seconds",
     16.0,
-    "Length of a row of audio; longer recordings are left out and listed.",
+    "Length of a row of audio; longer recordings are skipped and listed.",
     lower_bound=0.1,
     upper_bound=600.0,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from input_fns.anomalies.sample import Anomaly, listed, without
+from input_fns.anomalies.sample import MANY, Anomaly, listed, without
 from input_fns.dataset_info import DatasetInfo
 
 
@@ -24,3 +24,17 @@ def of_splits(data: DatasetInfo) -> Iterator[Anomaly]:
         )
     elif missing and any(counts):
         yield without(missing, "example")
+
+
+def of_skipped(data: DatasetInfo) -> Iterator[Anomaly]:
+    """Yields splits of which many examples could not be stored."""
+    noun = "recordings" if data.audio else "images" if "image" in data.features else "examples"
+    for name, split in data.splits.items():
+        num_skipped, total = len(split.broken), len(split.broken) + split.num_examples
+        if num_skipped > MANY * total:
+            first, reason = split.broken[0]
+            yield Anomaly(
+                False,
+                f"{num_skipped} of {total} {noun} of '{name}' are skipped; the first is "
+                f"{first}: {reason}",
+            )

@@ -24,7 +24,7 @@ def of_negatives(sample: Sample) -> Iterator[Anomaly]:
         yield Anomaly(
             False,
             f"rows of '{sample.split}' have {candidates:g} candidates in the median, of "
-            f"{ratings.num_items} items: hits among the first {_FEW_CANDIDATES} say nothing",
+            f"{ratings.num_items} items: hits among the first {_FEW_CANDIDATES} are nearly certain",
         )
     if len(negatives) < _FEW_USERS * ratings.num_users:
         yield Anomaly(

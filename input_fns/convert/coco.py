@@ -113,7 +113,8 @@ def _paths(options, split, instances):
         if other is not image.file_name:
             raise DataError(
                 f"{instances.path}: the file_names {other!a} and {image.file_name!a} are both of "
-                f"{printable(path)}. Remove one, or put the images into folders as they are named"
+                f"{printable(path)}. Remove one, or store the images in the folders of their "
+                "file_names"
             )
         found.append((path, ""))
     return found

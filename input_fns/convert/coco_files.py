@@ -40,7 +40,7 @@ def annotation_files(options: Options) -> dict[str, str]:
     if not found:
         raise DataError(
             f"--source={source} has no JSON of COCO: annotations/*.json, SPLIT/*.json or *.json. "
-            "Name it with --annotations"
+            f"Name it with --annotations{inventory.hint_of_folder(options, _JSON.fullmatch)}"
         )
     split_by_path = {path: _split_of_path(path, source) for path in found}
     if len(found) == 1 and not split_by_path[found[0]]:

@@ -64,8 +64,8 @@ def require(
 def describe(columns: Sequence[str]) -> str:
     """Returns the end of an error: the columns, and what to do if they are no header."""
     return (
-        f"it has: {printable(listed(columns))}. If its first line is no header, name the columns "
-        "with --columns"
+        f"it has: {printable(listed(columns))}. If its first line is not a header, name the "
+        "columns with --columns"
     )
 
 

@@ -73,7 +73,7 @@ def read(
     if error:
         last = rows[-1][0] + skipped if rows else skipped
         raise DataError(
-            f"{path}, after line {last}: no CSV ({error}); a quote may have no other"
+            f"{path}, after line {last}: invalid CSV ({error}); a quote may have no other"
         ) from error
     if skipped:
         rows = [(number + skipped, values) for number, values in rows]

@@ -99,8 +99,8 @@ def pair(
     if not both:
         raise DataError(
             f"no mask in {mask_folder} ({_first(masks)}) has the name of an image in "
-            f"{image_folder} ({_first(images)}). Use --image_suffix and --mask_suffix for what "
-            "differs in their names"
+            f"{image_folder} ({_first(images)}). Use --image_suffix and --mask_suffix for the "
+            "ends of their names that differ"
         )
     left_out = dict.fromkeys((path for stem, path in images.items() if stem not in masks), NO_MASK)
     left_out.update({path: NO_IMAGE for stem, path in masks.items() if stem not in images})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
 
 from common import folders
@@ -60,6 +60,26 @@ def files(
     """Yields the visible files in a folder and its subfolders; see `folders.files`."""
     seen = {folders.identity(folder)} if visited is None else set(visited)
     yield from folders.files(folder, seen, lambda name: is_skipped(name, options))
+
+
+def hint_of_folder(options: Options, is_wanted: Callable[[str], object]) -> str:
+    """Returns the end of an error that names the folder below --source with the files, or "".
+
+    Args:
+      options: `source` and `skip` are used.
+      is_wanted: whether a path is that of a file that a source reads.
+    """
+    for path in files(options.source, options):
+        folder, below = os.path.split(path)
+        if not is_wanted(path):
+            continue
+        if os.path.basename(folder).lower() == "annotations":  # of COCO and VOC
+            folder, parent = os.path.split(folder)
+            below = os.path.join(parent, below)
+        if os.path.normpath(folder) != os.path.normpath(options.source):
+            folder = printable(folder)
+            return f". {folder} has {printable(below)}: try --source={folder}"
+    return ""
 
 
 def unread(

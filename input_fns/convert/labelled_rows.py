@@ -290,7 +290,7 @@ def _class_names(rows, label_columns, texts):
     if twice:
         raise DataError(
             f"{rows.path}, column '{label_columns[0]}': the labels '{twice[0]}' and '{twice[1]}' "
-            "are one number. Write it in one way"
+            "are one number. Use one spelling"
         )
     return tuple(found)
 

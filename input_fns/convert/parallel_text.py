@@ -80,7 +80,7 @@ def _pairs(options):
     alone = sorted(sides[0].keys() ^ sides[1].keys())
     if alone:
         raise DataError(
-            f"--source={options.source}: '{alone[0]}' is there in one language alone. Add the "
+            f"--source={options.source}: '{alone[0]}' is in only one of the languages. Add the "
             "other, or leave it out with --skip"
         )
     return {stem: (sides[0][stem], sides[1][stem]) for stem in sorted(sides[0])}

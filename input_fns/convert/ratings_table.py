@@ -80,9 +80,10 @@ def find_file(options: Options) -> str:
     usual = [name for name in found if split_packed(name)[0].lower() in _FILES]
     chosen = usual or found
     if not chosen:
+        hint = inventory.hint_of_folder(options, lambda path: _extension(path) in _DELIMITERS)
         raise DataError(
             f"--source={source} has no file such as {', '.join(_FILES)}, or another that ends in "
-            f"{kinds}"
+            f"{kinds}{hint}"
         )
     if len(chosen) > 1:
         example = next(filter(_LIKELY.search, chosen), chosen[0])
@@ -168,7 +169,7 @@ def _split_lines(path, options) -> Iterator[tuple[int, list[str]]]:
             if values:
                 yield reader.line_num, [value.strip() for value in values]
     except csv.Error as error:
-        raise DataError(f"{path}, line {reader.line_num}: no CSV ({error})") from error
+        raise DataError(f"{path}, line {reader.line_num}: invalid CSV ({error})") from error
 
 
 def _header(path, start, options):

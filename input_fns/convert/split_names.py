@@ -188,7 +188,14 @@ def named_files(
             )
         found[stem] = path
     if not found:
-        raise DataError(f"--source={options.source} has no file that ends in {kinds}")
+        hint = inventory.hint_of_folder(
+            options,
+            lambda path: (
+                stem_of(os.path.basename(path), extensions, split_extensions)[1]
+                and not is_document(os.path.basename(path))
+            ),
+        )
+        raise DataError(f"--source={options.source} has no file that ends in {kinds}{hint}")
     return found
 
 

@@ -122,7 +122,7 @@ class Table:
 
     def _describe(self):
         return (
-            f"it has: {listed(self.columns)}. If its first line is no header, name the columns "
+            f"it has: {listed(self.columns)}. If its first line is not a header, name the columns "
             "with --columns"
         )
 

@@ -128,7 +128,9 @@ def _tree(data, path, encoding):
         builder.end(tag)
 
     def refuse(*_):
-        raise DataError(f"{path}, line {parser.CurrentLineNumber}: a DOCTYPE, which VOC has not")
+        raise DataError(
+            f"{path}, line {parser.CurrentLineNumber}: a DOCTYPE, which VOC does not have"
+        )
 
     parser.StartElementHandler, parser.EndElementHandler = start, end
     parser.CharacterDataHandler = builder.data

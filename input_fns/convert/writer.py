@@ -230,7 +230,7 @@ class _SplitWriter:
             name, reason = self._broken[0]
             raise DataError(
                 f"split '{self.name}' of {self._raw.name}: all of its {len(self._broken)} examples "
-                f"are broken; the first is {name}: {reason}"
+                f"are skipped; the first is {name}: {reason}"
             )
 
     def remove_partials(self) -> None:

@@ -40,6 +40,12 @@ def test_clipped_recordings(tmp_path):
     assert line.startswith("12 of 12 recordings of 'train' are clipped")
 
 
+def test_many_skipped_recordings(tmp_path):
+    (line,) = of_folder(tmp_path, lambda samples, i: samples * (i > 1))
+    assert line.startswith("4 of 12 recordings of 'train' are skipped; the first is ")
+    assert line.endswith(".wav: it is silent: all samples are equal")
+
+
 def test_equal_recordings(tmp_path):
     (line,) = of_folder(tmp_path, lambda samples, i: audio_data.tone(400))
     assert line == "only 1 of 12 recordings of 'train' differ"

@@ -154,7 +154,7 @@ def test_a_missing_table(read, folder):
 def test_a_quote_without_its_other(read, table):
     options = table(("f", "k"), ("cat/00", "cat"))
     pathlib.Path(options["csv"]).write_text('f,k\ncat/00,"cat\ncat/01,cat\n')
-    with pytest.raises(DataError, match=r"labels\.csv, after line 1: no CSV"):
+    with pytest.raises(DataError, match=r"labels\.csv, after line 1: invalid CSV"):
         read("image_csv", **options)
 
 

@@ -73,3 +73,13 @@ def test_a_source_reports_what_it_does_not_use(read, folder):
         "cat/notes.txt",
         "lost.png",
     ]
+
+
+def test_a_folder_below_that_has_the_files_is_named(tmp_path):
+    make(tmp_path, "notes.md", "cv/cy/notes.md", "cv/cy/train.tsv", "p/annotations/train.json")
+    chosen = options(tmp_path, skip=("q",))
+    hint = inventory.hint_of_folder(chosen, lambda path: path.endswith(".tsv"))
+    assert hint == f". {tmp_path}/cv/cy has train.tsv: try --source={tmp_path}/cv/cy"
+    hint = inventory.hint_of_folder(chosen, lambda path: path.endswith(".json"))
+    assert hint == f". {tmp_path}/p has annotations/train.json: try --source={tmp_path}/p"
+    assert not inventory.hint_of_folder(chosen, lambda path: path.endswith(".csv"))

@@ -72,7 +72,7 @@ def test_languages_say_which_is_the_source(texts):
             gzip.compress(b"a\n", mtime=0)[:-4],
             r"train\.de\.gz .* is not a complete gzip file",
         ),
-        ("test.en", b"alone\n", "'test' is there in one language alone"),
+        ("test.en", b"alone\n", "'test' is in only one of the languages"),
         ("train.en.gz", b"", r"has both train\.en and train\.en\.gz"),
     ],
 )

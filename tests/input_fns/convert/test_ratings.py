@@ -159,7 +159,7 @@ def test_invalid_rows_are_one_error(tmp_path, line, message):
         ("u.tsv", "7\tSkyrim\tpurchase\t1.0\n", "name all columns"),
         ("u.tsv", "fan\tfilm\tstars\tday\na\tb\t1\t2\n", "the header must have a column of users"),
         ("ratings.csv", "", "has no interactions"),
-        ("ratings.csv", 'user,item,time\n"a,x,1\n', "no CSV"),
+        ("ratings.csv", 'user,item,time\n"a,x,1\n', "invalid CSV"),
         ("u.data", "", "has no interactions"),
         ("u.data", "a\tx\t1\t1\na\ty\t1\t1\n", "no user has 3 items"),
         ("u.data.txt", "", "has no file such as u.data"),

@@ -275,7 +275,7 @@ def test_a_shard_whose_examples_are_all_broken_is_no_file(tmp_path):
 
 
 def test_a_split_of_nothing_but_broken_examples(tmp_path):
-    message = "all of its 2 examples are broken; the first is a.png: it is not an image"
+    message = "all of its 2 examples are skipped; the first is a.png: it is not an image"
     with pytest.raises(DataError, match=message):
         write_rows(tmp_path, [source.Broken("a.png", "it is not an image")] * 2)
     with pytest.raises(DataError, match="not prepared, or stopped half-way"):

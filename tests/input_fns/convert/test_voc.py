@@ -184,6 +184,24 @@ def test_a_repeated_line_of_a_list_is_counted(read_boxes, shapes):
     assert raw.left_out.names == {"lines of ImageSets that occur twice": ["train.txt line 7"]}
 
 
+def test_lists_that_are_in_imagesets_itself(read_boxes, shapes):
+    for path in (shapes / "ImageSets" / "Main").iterdir():
+        path.rename(shapes / "ImageSets" / path.name)
+    (shapes / "ImageSets" / "Main").rmdir()
+    raw, rows, _ = read_boxes()
+    assert {name: len(split) for name, split in raw.splits.items()} == {"train": 6, "validation": 3}
+    assert len(rows) == 6
+
+
+def test_further_boxes_of_an_object_are_counted():
+    text = OBJECT.format(name="a", difficult=0, box=(1, 2, 3, 4))
+    box = text[text.index("<bndbox>") : text.index("</object>")]
+    text = f"<annotation>{text.replace(box, box + 2 * box)}</annotation>"
+    found = voc_xml.parse(text.encode(), "a.xml")
+    assert [one.corners for one in found.objects] == [(2, 1, 4, 3)]
+    assert found.left_out == {voc_xml.MORE_BOXES: 2}
+
+
 def test_an_image_in_two_lists_is_refused(read_boxes, shapes):
     lists = shapes / "ImageSets" / "Main"
     (lists / "val.txt").write_text((lists / "train.txt").read_text())

@@ -191,6 +191,10 @@ class Reader:
         names = [name for folder in nested.values() for name in folder.inside]
         if not with_files and len(set(names)) == len(names) and not set(names) & set(found):
             return
+        # CLASS/images of Tiny ImageNet: a folder with a name that means nothing is no class.
+        has_neutral = len(set(names)) == 1 and names[0].lower() in _NEUTRAL
+        if not with_files and has_neutral and len(nested) == len(found):
+            return
         name, odd = next(iter(nested.items()))
         other = with_files[0] if with_files else list(nested)[-1]
         raise DataError(

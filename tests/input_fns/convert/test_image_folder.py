@@ -56,6 +56,19 @@ def test_splits_that_are_folders(read, folder, tmp_path):
     assert all(len(split) == 18 for split in raw.splits.values())
 
 
+def test_classes_that_have_one_folder_of_images_each(read, folder, tmp_path):
+    for name in ("cat", "dog"):
+        (tmp_path / "tiny" / name).mkdir(parents=True)
+        (folder / name).rename(tmp_path / "tiny" / name / "images")
+    raw = read("image_folder", source=tmp_path / "tiny", validation_fraction=0.0)
+    assert raw.class_names == ("cat", "dog")
+    assert np.bincount(raw.splits["train"].labels).tolist() == [11, 7]
+    for name in ("cat", "dog"):  # may be a class of each of two splits
+        (tmp_path / "tiny" / name / "images").rename(tmp_path / "tiny" / name / "frog")
+    with pytest.raises(DataError, match="'cat' has the folder frog, and 'dog' has the folder frog"):
+        read("image_folder", source=tmp_path / "tiny")
+
+
 def test_broken_files_are_told_and_not_stored(read, rows, folder):
     (folder / "cat" / "03.jpeg").write_bytes(b"no image")
     (folder / "dog" / "zero.png").write_bytes(b"")

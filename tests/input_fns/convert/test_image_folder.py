@@ -116,7 +116,9 @@ def test_a_source_that_is_no_folder(read, tmp_path):
 
 
 def test_a_source_without_classes(read, tmp_path):
-    with pytest.raises(DataError, match="should have a folder for each class, and has 0"):
+    with pytest.raises(
+        DataError, match="should have a folder for each class, and has 0 .*--dataset=image_csv"
+    ):
         read("image_folder", source=tmp_path)
 
 
@@ -333,7 +335,10 @@ NOT_UNDERSTOOD = [
     (("train_good", "test_good"), "folder 'train_good' has images, but no folders of classes"),
     (("train", "test"), "folder 'train' has images, but no folders of classes.*=image_csv"),
     (("train", "val/cat", "val/dog"), "folder 'train' has images, but no folders of classes"),
-    (("pets/cat", "pets/dog"), r"should have a folder for each class, and has 1. Choose .*in/pets"),
+    (
+        ("pets/cat", "pets/dog"),
+        r"should have a folder for each class, and has 1 .pets.. Choose .*in/pets",
+    ),
     (("train/cat", "train/dog", "val/cat"), "split 'validation' .* missing: dog; unknown: none"),
     (("train/cat", "train/dog", "val/cat", "val/dog", "val/cow"), "unknown: cow; leave others out"),
 ]

@@ -409,6 +409,12 @@ def test_a_folder_with_xml_that_is_no_split_is_refused(read, shapes, tmp_path):
     assert raw.left_out.counts == {"named by --skip": 6}
 
 
+def test_the_error_names_the_folder_of_the_split(read, shapes, tmp_path):
+    source = lay_out(shapes, tmp_path / "other", "{}/xml", "{}/images", ("train", "rest"))
+    with pytest.raises(DataError, match=r"rest/xml is .*while train is 'train'.*--skip=rest$"):
+        read("voc", source=source, task="detection")
+
+
 def test_hidden_files_are_no_xml(read, shapes):
     (shapes / "Annotations" / "._a.xml").write_bytes(b"\0\5\x16")
     shutil.rmtree(shapes / "ImageSets")

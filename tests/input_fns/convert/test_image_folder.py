@@ -115,6 +115,14 @@ def test_a_source_that_is_no_folder(read, tmp_path):
         read("image_folder", source=tmp_path / "no/such")
 
 
+@pytest.mark.parametrize("name", ["train", "test"])
+def test_an_empty_folder_of_a_split_is_refused(read, folder, tmp_path, name):
+    shutil.copytree(folder, tmp_path / "split" / "val")
+    (tmp_path / "split" / name).mkdir()
+    with pytest.raises(DataError, match=f"folder '{name}' has no image. .*--skip={name}$"):
+        read("image_folder", source=tmp_path / "split")
+
+
 def test_a_source_without_classes(read, tmp_path):
     with pytest.raises(DataError, match=r"a folder for each class, and has 0 .*=image_csv"):
         read("image_folder", source=tmp_path)

@@ -68,11 +68,13 @@ _define(
     "",
     "Encoding of text and tables, such as cp1252 or gb18030; default: UTF-8.",
 )
+# Words for characters of --delimiter that a shell or a flag file would lose.
+DELIMITERS = {"tab": "\t", "space": " "}
 _define(
     flags.DEFINE_string,
     "delimiter",
     "",
-    "Character between the columns of a table, such as ';', or tab; default: by the file's name.",
+    "Character between the columns of a table, such as ';', tab or space; default: by its name.",
 )
 _define(
     flags.DEFINE_list,
@@ -406,8 +408,8 @@ def _check_encoding(encoding):
 
 @flags.validator("delimiter", flag_values=FLAGS)
 def _check_delimiter(delimiter):
-    if delimiter not in ("", "tab") and (len(delimiter) != 1 or delimiter in '"\r\n'):
-        raise flags.ValidationError("it must be one character, or tab")
+    if delimiter not in ("", *DELIMITERS) and (len(delimiter) != 1 or delimiter in '"\r\n'):
+        raise flags.ValidationError(f"it must be one character, or {' or '.join(DELIMITERS)}")
     return True
 
 

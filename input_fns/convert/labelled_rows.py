@@ -183,8 +183,8 @@ def _rows(options):
 
 def _is_index(name, rows):
     """Whether a column numbers the rows, as that which pandas adds."""
-    values = enumerate(rows.columns[name])
-    return bool(_INDEX.fullmatch(name)) and all(value == str(number) for number, value in values)
+    values = rows.columns[name]
+    return bool(_INDEX.fullmatch(name)) and all(value and value.isdigit() for value in values)
 
 
 def _first_column(names_of, index, rows, finder):

@@ -88,7 +88,7 @@ def test_chosen_columns(read, table):
 
 @pytest.mark.parametrize("name", ["", "Unnamed: 0"])
 def test_numbers_of_rows_of_pandas_are_not_labels(read, table, name):
-    rows = (name, "file", "kind"), ("0", "cat/00.jpeg", "cat"), ("1", "dog/03.png", "dog")
+    rows = (name, "file", "kind"), ("0", "cat/00.jpeg", "cat"), ("7", "dog/03.png", "dog")
     assert labels_of(read("image_csv", **table(*rows))) == {
         "cat/00.jpeg": "cat",
         "dog/03.png": "dog",
@@ -203,6 +203,16 @@ def test_another_delimiter(read, table):
     options = table(("f", "k"), ("cat/00", "cat"))
     pathlib.Path(options["csv"]).write_text("f;k\ncat/00;cat\n")
     assert labels_of(read("image_csv", **options, delimiter=";")) == {"cat/00.jpeg": "cat"}
+
+
+def test_spaces_between_columns(read, table):
+    options = table(("f", "k"))
+    pathlib.Path(options["csv"]).write_text("cat/00 1 1 2\ndog/03 2 1 2\n")
+    options |= {"delimiter": " ", "label_columns": ("class",)}
+    with pytest.raises(DataError, match=r"more than one column '1'.*name the columns with --col"):
+        read("image_csv", **options)
+    raw = read("image_csv", **options, columns=("file", "class", "species", "breed"))
+    assert labels_of(raw) == {"cat/00.jpeg": "1", "dog/03.png": "2"}
 
 
 def test_names_without_folders_are_found_if_only_one_file_has_them(read, table, folder):

@@ -29,7 +29,7 @@ if __name__ != "__mp_main__":  # worker processes of a converter do not need the
     import tensorflow as tf
 
     from common import files, locks
-    from engine.cli.prepare_data_flags import FLAGS
+    from engine.cli.prepare_data_flags import DELIMITERS, FLAGS
     from input_fns import DataError, anomalies, contact_sheet, convert, dataset_info, inspection
     from input_fns.convert import provenance, source, writer
     from models import registry
@@ -115,8 +115,7 @@ def _options():
             values[name] = default
     lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
     lists["pixel_range"] = tuple(map(float, FLAGS.pixel_range)) or None
-    if FLAGS.delimiter == "tab":
-        values["delimiter"] = "\t"
+    values["delimiter"] = DELIMITERS.get(FLAGS.delimiter, FLAGS.delimiter)
     return source.Options(**{**values, **lists})
 
 

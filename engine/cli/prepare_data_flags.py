@@ -68,12 +68,14 @@ _define(
     "",
     "Encoding of text and tables, such as cp1252 or gb18030; default: UTF-8.",
 )
+# Words for characters of --delimiter that a shell or a flag file would lose.
+DELIMITERS = {"tab": "\t", "space": " "}
 _define(
     flags.DEFINE_string,
     "delimiter",
     "",
-    "Character between the columns of a table, such as ';', or tab; default: , in .csv, a tab "
-    "in .tsv.",
+    "Character between the columns of a table, such as ';', or tab or space; default: , in .csv, "
+    "a tab in .tsv.",
 )
 _define(
     flags.DEFINE_list,
@@ -412,8 +414,8 @@ def _check_encoding(encoding):
 
 @flags.validator("delimiter", flag_values=FLAGS)
 def _check_delimiter(delimiter):
-    if delimiter not in ("", "tab") and (len(delimiter) != 1 or delimiter in '"\r\n'):
-        raise flags.ValidationError("it must be one character, or tab")
+    if delimiter not in ("", *DELIMITERS) and (len(delimiter) != 1 or delimiter in '"\r\n'):
+        raise flags.ValidationError(f"it must be one character, or {' or '.join(DELIMITERS)}")
     return True
 
 

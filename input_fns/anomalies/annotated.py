@@ -87,13 +87,15 @@ def of_boxes(sample: Sample) -> Iterator[Anomaly]:
             "neither trained on nor evaluated. If they are single objects, set iscrowd or "
             "<difficult> to 0: CVAT writes iscrowd=1 for masks",
         )
-    # Fractions of the image are all in its first pixel.
-    first = (boxes <= 1).all(axis=1)
+    # Fractions of the image are all in its first pixel. The center, width and height of YOLO, read
+    # as the corner and the size, reach into the second one.
     tiny = ((boxes[:, 2:] - boxes[:, :2]) < 1).all(axis=1)
+    first = (boxes <= 1).all(axis=1) | tiny & (boxes <= 2).all(axis=1)
     if first.mean() > MANY:
+        place = "first pixel" if (boxes[first] <= 1).all() else "first two pixels"
         yield Anomaly(
             sample.is_train,
-            f"{first.mean():.0%} of the boxes of {sample.where} are inside of the first pixel of "
+            f"{first.mean():.0%} of the boxes of {sample.where} are inside of the {place} of "
             "their image: their coordinates may be fractions. Write them in pixels",
         )
     elif tiny.mean() > SOME:

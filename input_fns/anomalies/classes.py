@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from input_fns.anomalies.sample import MANY, Anomaly, listed, without
 from input_fns.dataset_info import DatasetInfo
 
+# With fewer classes, a data set may be a small trial.
+_MANY_CLASSES = 10
+
 
 def of_splits(data: DatasetInfo) -> Iterator[Anomaly]:
     """Yields a missing "train", and classes without an example in it."""
@@ -17,13 +20,19 @@ def of_splits(data: DatasetInfo) -> Iterator[Anomaly]:
         return
     counts = data.splits["train"].label_histogram
     missing = [name for name, count in zip(data.class_names, counts) if not count]
-    if len(data.class_names) > 1 and len(data.class_names) - len(missing) == 1:
+    num_present = len(data.class_names) - len(missing)
+    if num_present == 1:
         (only,) = (name for name in data.class_names if name not in missing)
-        yield Anomaly(
-            True, f"all examples of 'train' have the class '{only}', and none {listed(missing)}"
-        )
+        others = f"and none {listed(missing)}" if missing else "the only one"
+        yield Anomaly(True, f"all examples of 'train' have the class '{only}', {others}")
     elif missing and any(counts):
         yield without(missing, "example")
+    if num_present >= _MANY_CLASSES and num_present > sum(counts) / 2:
+        yield Anomaly(
+            False,
+            f"the {sum(counts)} examples of 'train' have {num_present} classes, most of them one "
+            "example: the labels may be names or numbers of another kind",
+        )
 
 
 def of_skipped(data: DatasetInfo) -> Iterator[Anomaly]:

@@ -19,6 +19,7 @@ from input_fns import DataError
 from input_fns.convert import inventory
 from input_fns.convert.folder_structure import Reader, listed
 from input_fns.convert.source import Options
+from input_fns.convert.split_names import is_split
 
 NOT_NAMED = "files of classes that --class_names does not name"
 
@@ -96,9 +97,13 @@ def find(
     class_names = tuple(map(normalized, options.class_names)) or tuple(sorted_labels(reference))
     if len(class_names) < 2:
         only = reader.only_folder()
+        hint = f". Choose --source={only}" if only and not is_split(os.path.basename(only)) else ""
+        if not class_names:
+            table = options.dataset.replace("folder", "csv")
+            hint = f". If a table has the {noun}s and their labels, use --dataset={table}"
         raise DataError(
             f"--source={options.source} should have a folder for each class, and has "
-            f"{len(class_names)}{f'. Choose --source={only}' if only else ''}"
+            f"{len(class_names)} ({listed(class_names) or f'no folder with {noun}s'}){hint}"
         )
     for name, of_class in splits.items():
         where = f"the split '{name}' of {options.source}"

@@ -19,6 +19,7 @@ from input_fns.convert.boxes import CLIPPED, NOT_FINITE, Notes
 NO_MASK = "without a polygon or run lengths"
 BAD_PART, TOO_LONG = "with a part that is not a polygon", "with a polygon that is too long"
 NO_PIXEL = "without a pixel"
+FRACTIONS = "inside of the first pixel, as fractions of the image are"
 # pycocotools walks along a polygon in steps of a fifth of a pixel and keeps them all in memory.
 _STEPS_PER_PIXEL, _MAX_STEPS = 5, 10**7
 
@@ -97,6 +98,9 @@ def _shape(segmentation, size, notes):
         return None
     if not all(np.isfinite(polygon).all() for polygon in polygons):
         notes.left_out[NOT_FINITE] += 1
+        return None
+    if max(polygon.max() for polygon in polygons) <= 1:
+        notes.left_out[FRACTIONS] += 1
         return None
     if not is_whole:
         notes.corrected[BAD_PART] += 1

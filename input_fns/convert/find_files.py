@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 import urllib.parse
 
 from common import folders
@@ -38,7 +39,9 @@ class Finder:
             return None
         below_root = name.partition(_LOCAL_FILES)[2]
         name = f"/{below_root}" if below_root else name  # the root of its files is unknown
-        for spelling in dict.fromkeys((name, urllib.parse.unquote(name))):
+        path_of_url = re.sub(r"[?#].*", "", name) if "://" in name else name
+        spellings = (name, urllib.parse.unquote(name), urllib.parse.unquote(path_of_url))
+        for spelling in dict.fromkeys(spellings):
             path = self._find_end(spelling.replace("\\", "/"))
             if path:
                 return path

@@ -110,6 +110,12 @@ class Reader:
         if others:
             raise self._not_understood(splits, others)
         names = split_names(splits, self._where)
+        empty = next((name for name in flat if not splits[name].has_files), None)
+        if empty is not None:
+            raise DataError(
+                f"{self._where}: the folder '{empty}' has no {self._noun}. Leave it out with "
+                f"--skip={empty}"
+            )
         if len(flat) == len(splits) or names.get("train") in flat:
             raise DataError(
                 f"{self._where}: the folder '{names.get('train', flat[0])}' has {self._noun}s, but "
@@ -172,15 +178,25 @@ class Reader:
         splits: dict[str, dict[str, str]] = {}
         for name, folder in found.items():
             if folder.has_files or list(folder.inside) != parts[name]:
-                other = next(name for name in parts if parts[name])
-                raise DataError(
-                    f"{self._where}: '{other}' has the folders of splits {listed(parts[other])}, "
-                    f"and '{name}' has {folder.content(self._noun)}. Give all classes the same "
-                    "splits, or leave folders out with --skip=NAME"
-                )
+                raise self._not_all_splits(found, parts, name)
             for ours, part in split_names(folder.inside, folder.path).items():
                 splits.setdefault(ours, {})[name] = folder.inside[part]
         return Structure(splits)
+
+    def _not_all_splits(self, found, parts, name):
+        if len(found) == 1:
+            advice = f"Choose --source={found[name].path}"
+        else:
+            others = [n for n in found[name].inside if n not in parts[name]] or ["NAME"]
+            advice = (
+                "Give all classes the same splits, or leave folders out with --skip="
+                f"{','.join(others[:_SHOWN] if parts[name] else [name])}"
+            )
+        other = next((n for n in parts if parts[n] and n != name), name)
+        return DataError(
+            f"{self._where}: '{other}' has the folders of splits {listed(parts[other])}, and "
+            f"'{name}' has {found[name].content(self._noun)}. {advice}"
+        )
 
     def _require_alike(self, path, found):
         """Checks that the folders of classes are alike: with files, or with different folders."""
@@ -190,6 +206,10 @@ class Reader:
         with_files = [name for name, folder in found.items() if folder.has_files]
         names = [name for folder in nested.values() for name in folder.inside]
         if not with_files and len(set(names)) == len(names) and not set(names) & set(found):
+            return
+        # CLASS/images of Tiny ImageNet: a folder with a name that means nothing is no class.
+        has_neutral = len(set(names)) == 1 and names[0].lower() in _NEUTRAL
+        if not with_files and has_neutral and len(nested) == len(found):
             return
         name, odd = next(iter(nested.items()))
         other = with_files[0] if with_files else list(nested)[-1]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,11 +16,13 @@ import numpy as np
 from common import folders
 from common.names import is_line, normalized, one_number, printable, sorted_labels
 from input_fns import DataError
-from input_fns.convert import columns, inventory, split_names, tables
+from input_fns.convert import columns, files, inventory, split_names, tables
 from input_fns.convert.find_files import Finder
 from input_fns.convert.source import Options
 
 _LONGEST_LABEL = 1000  # characters
+# Name of a column of numbers of rows that pandas wrote, and read and wrote again.
+_INDEX = re.compile(r"(Unnamed: \d+(\.\d+)*)?")
 _ONE, _ZERO = {"true", "1"}, {"false", "0"}
 
 
@@ -96,8 +99,11 @@ def read(options: Options, kind: Kind) -> tuple[tuple[str, ...], dict[str, Label
         for name in (kind.flag, "group_column", "split_column")
     }
     file_column = columns.find(rows.path, names_of, kind.usual, kind.flag, chosen.pop(kind.flag))
-    file_column = file_column or next(iter(names_of), "")
-    kept = {*chosen.values(), file_column}
+    finder = _FileFinder(options, kind.extensions)
+    index = [name for name in names_of if _is_index(name, rows)]
+    if not file_column and names_of:
+        file_column = _first_column(names_of, index, rows, finder)
+    kept = {*chosen.values(), file_column, "", *index}
     label_columns = tuple(map(normalized, options.label_columns)) or tuple(
         name for name in names_of if name not in kept
     )
@@ -109,7 +115,13 @@ def read(options: Options, kind: Kind) -> tuple[tuple[str, ...], dict[str, Label
             f"{rows.path} has {len(rows.where)} rows and {len(label_columns)} label columns; its "
             f"columns are: {tables.listed(names_of)}"
         )
-    paths = _paths(options, rows, file_column, kind)
+    is_file_name = file_column.lower().endswith(kind.extensions)
+    if is_file_name and not options.columns and finder.find(rows.path, file_column):
+        raise DataError(
+            f"{rows.path}: its first line names the {kind.noun} '{printable(file_column)}', so it "
+            f"is no header. Name the columns, such as with --columns={kind.noun},label"
+        )
+    paths = _paths(options, rows, file_column, kind, finder)
     groups, split_of = (
         np.array(rows.column(chosen[name]), object) if chosen[name] else None
         for name in ("group_column", "split_column")
@@ -135,7 +147,13 @@ def read(options: Options, kind: Kind) -> tuple[tuple[str, ...], dict[str, Label
         _check_alike(rows, paths, numbers, values)
     if groups is not None and split_of is not None:
         _require_one_split(rows, chosen["group_column"], groups, split_of)
-    if groups is None and len(number_of) < len(paths):
+    num_repeated = len(paths) - len(number_of)
+    if num_repeated:
+        files.note(
+            f"{rows.path}: {num_repeated} rows repeat a file, and each row is an example. Remove "
+            "them if that is not intended"
+        )
+    if groups is None and num_repeated:
         groups = np.array(numbers)  # keep duplicates of a file in one split
     labels = _to_labels(rows, texts, class_names)
     return class_names, {
@@ -150,14 +168,32 @@ def read(options: Options, kind: Kind) -> tuple[tuple[str, ...], dict[str, Label
 
 def _rows(options):
     table = tables.read_with(options, options.csv)
-    return _Rows(
-        table.path,
-        table.places,
-        {
-            name: [None if row[i] is None else normalized(row[i]) for row in table.rows]
-            for i, name in enumerate(table.columns)
-        },
-    )
+    found = {
+        name: [None if row[i] is None else normalized(row[i]) for row in table.rows]
+        for i, name in enumerate(table.columns)
+    }
+    kept = [row for row, values in enumerate(zip(*found.values())) if any(values)]
+    if len(kept) == len(table.rows):
+        return _Rows(table.path, table.places, found)
+    # Excel writes them below the table.
+    files.note(f"{table.path}: {len(table.rows) - len(kept)} rows without a value are left out")
+    found = {name: [values[row] for row in kept] for name, values in found.items()}
+    return _Rows(table.path, table.places.take(kept), found)
+
+
+def _is_index(name, rows):
+    """Whether a column numbers the rows, as that which pandas adds."""
+    values = rows.columns[name]
+    return bool(_INDEX.fullmatch(name)) and all(value and value.isdigit() for value in values)
+
+
+def _first_column(names_of, index, rows, finder):
+    """Returns the first column, or that after the numbers of the rows if these are not files."""
+    others = [name for name in names_of if name not in index]
+    is_doubtful = names_of[0] in index and others and rows.where
+    if is_doubtful and not finder.find(rows.where[0], rows.columns[names_of[0]][0]):
+        return others[0]
+    return names_of[0]
 
 
 class _FileFinder:
@@ -191,9 +227,8 @@ class _FileFinder:
         return found[0] if found else None
 
 
-def _paths(options, rows, column, kind):
+def _paths(options, rows, column, kind, finder):
     """Returns the path of the file of each row."""
-    finder = _FileFinder(options, kind.extensions)
     paths, missing = [], []
     for where, name in zip(rows.where, rows.columns[column]):
         path = finder.find(where, name or "")

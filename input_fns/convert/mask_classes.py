@@ -59,6 +59,8 @@ def find(options: Options, images: dict[str, list[mask_files.Item]]) -> Rules:
             f"the masks have colors instead of numbers: {_listed(counts, has_colors)}. Name the "
             "color of each class, such as --mask_values=#000000,#804080"
         )
+    if not given and not has_colors:
+        _check_palettes(sample)
     table = _color_table(options) if has_colors else {}
     names = list(options.class_names or table or _names_in_file(options))
     value_of = [value for value, _ in given] or _values(names, table, counts, has_colors, options)
@@ -108,6 +110,21 @@ def _values(names, table, counts, has_colors, options):
         f"of each class with --mask_values={','.join(_shown(v) for v in _frequent(counts))}, or "
         f"write {' or '.join(_COLOR_FILES)} into --source"
     )
+
+
+def _check_palettes(paths):
+    """Checks that a number has one color in all palettes: programs may renumber each file."""
+    first: dict[int, tuple[int, str]] = {}
+    for path in paths:
+        for number, color in mask_files.colors_of_numbers(path).items():
+            other, name = first.setdefault(number, (color, path))
+            if other != color:
+                raise DataError(
+                    f"the number {number} has the color {_shown(color)} in {printable(path)}, and "
+                    f"{_shown(other)} in {printable(name)}. Name the color of each class, such as "
+                    "--mask_values=#000000,#804080; or the numbers, such as --mask_values=0,1, if "
+                    "they are right and the colors are not"
+                )
 
 
 def _check_black_and_white(counts, names, ignored, num_masks):

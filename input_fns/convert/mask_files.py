@@ -255,3 +255,22 @@ def count_values(
             continue
         total.update(dict(zip(*count(values))))
     return total, has_colors
+
+
+def colors_of_numbers(path: str) -> dict[int, int]:
+    """Returns `{number: color}` of the palette of a mask, of numbers that it uses.
+
+    {} without a palette, and for an invalid file.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with Image.open(io.BytesIO(decoded_images.bytes_of(path)), formats=FORMATS) as image:
+                if image.mode != "P" or image.width * image.height > _MAX_PIXELS:
+                    return {}
+                numbers, _ = count(np.asarray(image))
+                palette = image.getpalette() or []
+    except Exception:  # Pillow's decoders raise many types of errors.
+        return {}
+    colors = {number: palette[3 * number : 3 * number + 3] for number in numbers}
+    return {n: c[0] << 16 | c[1] << 8 | c[2] for n, c in colors.items() if len(c) == 3}

@@ -110,14 +110,22 @@ def require_known(found: Found, extensions: tuple[str, ...], options: Options) -
         return
     for folder in found.others:
         if any(path.lower().endswith(extensions) for path in inventory.files(folder, options)):
-            understood = ", ".join(
-                f"{os.path.basename(path)} is '{split}'" for split, path in found.of_split.items()
-            )
-            name = os.path.basename(folder)
+            known = {split: _parts(path, options) for split, path in found.of_split.items()}
+            parts = _parts(folder, options)
+            # The part at {split}, which is not the last one of "{split}/annotations".
+            columns = enumerate(zip(parts, *known.values()))
+            place = next((i for i, (mine, *its) in columns if mine not in its), -1)
+            understood = ", ".join(f"{other[place]} is '{s}'" for s, other in known.items())
+            name = parts[place]
             raise DataError(
                 f"the name of {printable(folder)} is not that of a split, while {understood}. "
                 f"Rename it to train, validation or test, or leave it out with --skip={name}"
             )
+
+
+def _parts(path, options):
+    """Returns the names of the folders of a path below --source."""
+    return path[len(options.source) :].strip("/").split("/")
 
 
 def require_none_inside(folder: str, stems: Iterable[str], flag: str) -> None:

@@ -225,7 +225,10 @@ def read(
 def _check_header(path, columns, delimiter):
     twice = repeated(filter(None, columns))
     if twice:
-        raise DataError(f"{path} has more than one column '{twice[0]}'")
+        raise DataError(
+            f"{path} has more than one column '{twice[0]}'. If its first line is no header, name "
+            "the columns with --columns"
+        )
     hint = delimited.other_delimiter(columns, delimiter)
     if hint:
         raise DataError(f"{path} has one column, '{shown(columns[0][:_MAX_SHOWN])}'{hint}")

@@ -11,6 +11,7 @@ Corners are numbers of pixels, the first one 1, and the last one is a pixel of t
 
 from __future__ import annotations
 
+import collections
 import itertools
 import os
 
@@ -73,10 +74,14 @@ def _class_names(parsed, options):
     names = sorted({found.name for one in whole for found in one.objects})
     if not names:
         problems = [one for rows in parsed.values() for _, one in rows if isinstance(one, str)]
-        reasons = [f"{n} {reason}" for one in whole for reason, n in one.left_out.items()]
+        counts = sum((one.left_out for one in whole), collections.Counter())
+        reasons = [f"{n} {reason}" for reason, n in counts.items()]
+        hint = ""
+        if problems:
+            hint = ". Other folders are named with --source, --xml_folder and --image_folder"
         raise DataError(
             f"--source={options.source}: no XML has an object with a class and a box"
-            f"{'; '.join(['', *problems[:1], *reasons[:3]])}"
+            f"{'; '.join(['', *problems[:1], *reasons[:3]])}{hint}"
         )
     unknown = [name for name in options.class_names if name not in names]
     if unknown:

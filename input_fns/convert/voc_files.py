@@ -133,17 +133,17 @@ def listed_names(folder: str, options: Options, left_out: LeftOut) -> Mapping[st
     """Returns `{split: names of its images}` of the lists in ImageSets.
 
     Args:
-      folder: ImageSets.
+      folder: ImageSets, whose folder of the task, such as Main, has the lists; else it has them.
       options: `task` and `skip` are used.
       left_out: gets the lines that occur twice.
 
     Raises:
       DataError: an image is in two splits.
     """
-    folder = split_folders.child(folder, (_SETS[options.task].lower(),), options)
+    folder = split_folders.child(folder, (_SETS[options.task].lower(),), options) or folder
     files = {
         name[: -len(".txt")]: os.path.join(folder, name)
-        for name in (inventory.names(folder, options) if folder else ())
+        for name in inventory.names(folder, options)
         if name.lower().endswith(".txt")
     }
     found = {name: path for name, path in files.items() if split_of(name)}

@@ -18,6 +18,7 @@ from input_fns import DataError
 _MAX_DEPTH = 50
 _MAX_SIDE = 2**31 - 1
 NO_NAME, NO_BOX = "without a class name", "without a box"
+MORE_BOXES = "boxes after the first one of an object"
 BAD_CORNER = "with a corner that is not a number"
 _DECLARED = re.compile(rb"""<\?xml[^>]*?\sencoding\s*=\s*["']([A-Za-z0-9._-]+)["']""")
 # Python's names of encodings that expat reads itself, and its own; others are decoded by Python.
@@ -165,7 +166,7 @@ def _size(element):
 def _object(element, left_out):
     """Returns an object; None if it is invalid, which is counted."""
     name = normalized(element.findtext("name") or "")
-    box = element.find("bndbox")
+    box, *more = element.findall("bndbox") or [None]
     if not name or not is_line(name):
         left_out[NO_NAME] += 1
         return None
@@ -176,6 +177,8 @@ def _object(element, left_out):
     if None in corners:
         left_out[BAD_CORNER] += 1
         return None
+    if more:
+        left_out[MORE_BOXES] += len(more)
     difficult = (element.findtext("difficult") or "").strip().lower()
     return Object(name, corners, difficult not in ("", "0", "0.0", "false", "unspecified"))
 

@@ -38,6 +38,21 @@ def test_a_single_class_is_an_error(tmp_path):
     ]
 
 
+def test_the_only_class_is_an_error(tmp_path):
+    raw = RawDataset("x", ("cat",), {"train": RawArrays(np.eye(3)[None] * 255, np.array([0]))})
+    assert found(writer.write(raw, str(tmp_path / "data"))) == [
+        "error: all examples of 'train' have the class 'cat', the only one"
+    ]
+
+
+def test_as_many_classes_as_examples_are_a_warning(tmp_path):
+    images = np.random.default_rng(1).integers(0, 256, [12, 5, 7, 3]).astype(np.uint8)
+    names = tuple(f"item {i:02d}" for i in range(12))
+    raw = RawDataset("x", names, {"train": RawArrays(images, np.arange(12))})
+    (line,) = found(writer.write(raw, str(tmp_path / "data")))
+    assert line.startswith("warning: the 12 examples of 'train' have 12 classes")
+
+
 def test_a_data_set_without_train_is_a_warning(tmp_path):
     (line,) = found(write(tmp_path, [0, 1, 2], split="test"))
     assert line == "warning: there is no split 'train', only test: not for training"

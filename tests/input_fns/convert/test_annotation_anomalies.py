@@ -73,6 +73,12 @@ def test_boxes_that_cannot_be_learned_from_are_an_error(prepared, change, tmp_pa
     assert list((tmp_path / "data").iterdir()) == []
 
 
+def test_centers_in_fractions_are_an_error(prepared, change):
+    change("train", lambda number, box: box.update(bbox=[0.5, 0.75, 0.8, 0.4]))
+    with pytest.raises(DataError, match="100% of the boxes of 'train' are inside of the first two"):
+        prepared()
+
+
 def test_a_part_of_the_boxes_in_fractions_is_an_error(prepared, change):
     change("train", lambda number, box: number < 3 and fractions(number, box))
     with pytest.raises(DataError, match="27% of the boxes of 'train' are inside"):

@@ -616,6 +616,7 @@ def test_pixels_of_a_crowd_are_ignored_unless_an_object_is_there():
         ([[1, 2], [3, 4]], coco_masks.NO_MASK),
         ({}, coco_masks.NO_MASK),
         ([[2, 2, 5, 2, 8, 2]], coco_masks.NO_PIXEL),
+        ([[0.2, 0.1, 0.7, 0.1, 0.7, 1.0]], coco_masks.FRACTIONS),
         ([[100, 100, 110, 100, 110, 110]], coco_masks.NO_PIXEL),
         ([["a"] * 6], coco_masks.NO_MASK),
         ([[0, 0, 5, 0, 5, float("nan")]], boxes.NOT_FINITE),

@@ -34,6 +34,7 @@ def finder(tmp_path):
         ("C:\\data\\photos\\a.jpg", "photos/a.jpg"),
         ("/home/me/photos/a.jpg", "photos/a.jpg"),
         ("https://host/media/photos/a.jpg", "photos/a.jpg"),
+        ("https://host/media/photos/a.jpg?Expires=1&Signature=b/c", "photos/a.jpg"),
         ("/data/local-files/?d=photos/a.jpg", "photos/a.jpg"),
     ],
 )

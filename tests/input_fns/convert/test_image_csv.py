@@ -6,7 +6,8 @@ import pathlib
 import numpy as np
 import pytest
 
-from input_fns import DataError
+from input_fns import DataError, convert
+from input_fns.convert.source import Options
 
 APPLE = pathlib.Path(__file__).parents[4] / "shared" / "data" / "apple-leaf"
 
@@ -83,6 +84,38 @@ def test_chosen_columns(read, table):
     rows = ("n", "file", "a", "kind"), ("1", "cat/00.jpeg", "x", "cat"), ("2", "dog/03", "y", "dog")
     raw = read("image_csv", **table(*rows, image_column="file", label_columns=("kind",)))
     assert labels_of(raw) == {"cat/00.jpeg": "cat", "dog/03.png": "dog"}
+
+
+@pytest.mark.parametrize("name", ["", "Unnamed: 0"])
+def test_numbers_of_rows_of_pandas_are_not_labels(read, table, name):
+    rows = (name, "file", "kind"), ("0", "cat/00.jpeg", "cat"), ("7", "dog/03.png", "dog")
+    assert labels_of(read("image_csv", **table(*rows))) == {
+        "cat/00.jpeg": "cat",
+        "dog/03.png": "dog",
+    }
+
+
+def test_a_column_without_a_name_may_name_the_files(read, table, folder):
+    (folder / "0.png").write_bytes((folder / "dog" / "03.png").read_bytes())
+    for file in ("dog/03", "0"):
+        raw = read("image_csv", **table(("", "kind"), (file, "dog")))
+        assert list(labels_of(raw).values()) == ["dog"]
+
+
+def test_a_first_line_that_is_no_header_is_refused(read, table):
+    rows = ("cat/00.jpeg", "cat"), ("dog/03.png", "dog")
+    with pytest.raises(DataError, match=r"first line names the image 'cat/00.jpeg'.*--columns"):
+        read("image_csv", **table(*rows))
+    assert len(read("image_csv", **table(*rows, columns=("f", "k"))).splits["train"]) == 2
+
+
+def test_rows_that_repeat_or_are_empty_are_told(table, folder):
+    rows = ("f", "kind"), ("cat/00", "cat"), ("dog/03", "dog"), ("", ""), ("cat/00", "cat")
+    lines, options = [], {**table(*rows), "source": str(folder)}
+    raw = convert.read(Options("image_csv", **options), lines.append)
+    assert len(raw.splits["train"]) == 3
+    assert "1 rows without a value are left out" in lines[0]
+    assert "1 rows repeat a file, and each row is an example" in lines[1]
 
 
 def test_a_split_column(read, table):
@@ -170,6 +203,16 @@ def test_another_delimiter(read, table):
     options = table(("f", "k"), ("cat/00", "cat"))
     pathlib.Path(options["csv"]).write_text("f;k\ncat/00;cat\n")
     assert labels_of(read("image_csv", **options, delimiter=";")) == {"cat/00.jpeg": "cat"}
+
+
+def test_spaces_between_columns(read, table):
+    options = table(("f", "k"))
+    pathlib.Path(options["csv"]).write_text("cat/00 1 1 2\ndog/03 2 1 2\n")
+    options |= {"delimiter": " ", "label_columns": ("class",)}
+    with pytest.raises(DataError, match=r"more than one column '1'.*name the columns with --col"):
+        read("image_csv", **options)
+    raw = read("image_csv", **options, columns=("file", "class", "species", "breed"))
+    assert labels_of(raw) == {"cat/00.jpeg": "1", "dog/03.png": "2"}
 
 
 def test_names_without_folders_are_found_if_only_one_file_has_them(read, table, folder):

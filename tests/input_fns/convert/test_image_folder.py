@@ -56,6 +56,19 @@ def test_splits_that_are_folders(read, folder, tmp_path):
     assert all(len(split) == 18 for split in raw.splits.values())
 
 
+def test_classes_that_have_one_folder_of_images_each(read, folder, tmp_path):
+    for name in ("cat", "dog"):
+        (tmp_path / "tiny" / name).mkdir(parents=True)
+        (folder / name).rename(tmp_path / "tiny" / name / "images")
+    raw = read("image_folder", source=tmp_path / "tiny", validation_fraction=0.0)
+    assert raw.class_names == ("cat", "dog")
+    assert np.bincount(raw.splits["train"].labels).tolist() == [11, 7]
+    for name in ("cat", "dog"):  # may be a class of each of two splits
+        (tmp_path / "tiny" / name / "images").rename(tmp_path / "tiny" / name / "frog")
+    with pytest.raises(DataError, match="'cat' has the folder frog, and 'dog' has the folder frog"):
+        read("image_folder", source=tmp_path / "tiny")
+
+
 def test_broken_files_are_told_and_not_stored(read, rows, folder):
     (folder / "cat" / "03.jpeg").write_bytes(b"no image")
     (folder / "dog" / "zero.png").write_bytes(b"")
@@ -102,8 +115,16 @@ def test_a_source_that_is_no_folder(read, tmp_path):
         read("image_folder", source=tmp_path / "no/such")
 
 
+@pytest.mark.parametrize("name", ["train", "test"])
+def test_an_empty_folder_of_a_split_is_refused(read, folder, tmp_path, name):
+    shutil.copytree(folder, tmp_path / "split" / "val")
+    (tmp_path / "split" / name).mkdir()
+    with pytest.raises(DataError, match=f"folder '{name}' has no image. .*--skip={name}$"):
+        read("image_folder", source=tmp_path / "split")
+
+
 def test_a_source_without_classes(read, tmp_path):
-    with pytest.raises(DataError, match="should have a folder for each class, and has 0"):
+    with pytest.raises(DataError, match=r"a folder for each class, and has 0 .*=image_csv"):
         read("image_folder", source=tmp_path)
 
 
@@ -320,7 +341,10 @@ NOT_UNDERSTOOD = [
     (("train_good", "test_good"), "folder 'train_good' has images, but no folders of classes"),
     (("train", "test"), "folder 'train' has images, but no folders of classes.*=image_csv"),
     (("train", "val/cat", "val/dog"), "folder 'train' has images, but no folders of classes"),
-    (("pets/cat", "pets/dog"), r"should have a folder for each class, and has 1. Choose .*in/pets"),
+    (
+        ("pets/cat", "pets/dog"),
+        r"a folder for each class, and has 1 .pets.. Choose .*in/pets",
+    ),
     (("train/cat", "train/dog", "val/cat"), "split 'validation' .* missing: dog; unknown: none"),
     (("train/cat", "train/dog", "val/cat", "val/dog", "val/cow"), "unknown: cow; leave others out"),
 ]

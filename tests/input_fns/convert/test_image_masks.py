@@ -509,3 +509,24 @@ def test_colors_that_are_grey_count_as_grey():
 def test_a_file_that_is_not_a_mask(data, message):
     with pytest.raises((OSError, ValueError, SyntaxError), match=message):
         mask_files.read_values(data)
+
+
+def test_palettes_that_differ_are_refused(read, shapes):
+    def write(path, first, second, numbers):
+        mask = Image.fromarray(np.resize(np.array(numbers, np.uint8), [20, 24]), "P")
+        mask.putpalette([*first, *second])
+        mask.save(path)
+
+    black, red = (0, 0, 0), (255, 0, 0)
+    paths = sorted((shapes / "masks").rglob("*.png"))
+    for path in paths:
+        write(path, black, red, [0, 0, 1])
+    options = {"source": shapes, "class_names": ("background", "circle"), "ignored": ("255",)}
+    assert read("image_masks", **options).splits["train"]
+    write(paths[-1], red, black, [1, 1, 0])  # the same colors
+    with pytest.raises(DataError, match=r"the number 0 has the color #ff0000 in .*, and #000000"):
+        read("image_masks", **options)
+    raw = read("image_masks", **options, mask_values=("#000000", "#ff0000"))
+    (counts,) = {tuple(row.counts) for split in raw.splits.values() for row in split}
+    assert counts == (320, 160)
+    assert read("image_masks", **options, mask_values=("0", "1")).splits["train"]

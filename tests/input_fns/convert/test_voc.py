@@ -184,6 +184,24 @@ def test_a_repeated_line_of_a_list_is_counted(read_boxes, shapes):
     assert raw.left_out.names == {"lines of ImageSets that occur twice": ["train.txt line 7"]}
 
 
+def test_lists_that_are_in_imagesets_itself(read_boxes, shapes):
+    for path in (shapes / "ImageSets" / "Main").iterdir():
+        path.rename(shapes / "ImageSets" / path.name)
+    (shapes / "ImageSets" / "Main").rmdir()
+    raw, rows, _ = read_boxes()
+    assert {name: len(split) for name, split in raw.splits.items()} == {"train": 6, "validation": 3}
+    assert len(rows) == 6
+
+
+def test_further_boxes_of_an_object_are_counted():
+    text = OBJECT.format(name="a", difficult=0, box=(1, 2, 3, 4))
+    box = text[text.index("<bndbox>") : text.index("</object>")]
+    text = f"<annotation>{text.replace(box, box + 2 * box)}</annotation>"
+    found = voc_xml.parse(text.encode(), "a.xml")
+    assert [one.corners for one in found.objects] == [(2, 1, 4, 3)]
+    assert found.left_out == {voc_xml.MORE_BOXES: 2}
+
+
 def test_an_image_in_two_lists_is_refused(read_boxes, shapes):
     lists = shapes / "ImageSets" / "Main"
     (lists / "val.txt").write_text((lists / "train.txt").read_text())
@@ -389,6 +407,12 @@ def test_a_folder_with_xml_that_is_no_split_is_refused(read, shapes, tmp_path):
     raw = read("voc", source=source, task="detection", skip=("rest",), validation_fraction=0.0)
     assert len(raw.splits["train"]) == 6
     assert raw.left_out.counts == {"named by --skip": 6}
+
+
+def test_the_error_names_the_folder_of_the_split(read, shapes, tmp_path):
+    source = lay_out(shapes, tmp_path / "other", "{}/xml", "{}/images", ("train", "rest"))
+    with pytest.raises(DataError, match=r"rest/xml is .*while train is 'train'.*--skip=rest$"):
+        read("voc", source=source, task="detection")
 
 
 def test_hidden_files_are_no_xml(read, shapes):

@@ -22,14 +22,6 @@ def of_counts(data: DatasetInfo) -> Iterator[Anomaly]:
             yield Anomaly(False, f"{count} {reason} are left out, {stored} boxes are stored")
     for split, found in data.annotations.splits.items():
         yield from (_of_boxes if is_detection else _of_pixels)(data, split, found)
-        broken = len(data.splits[split].broken) if split in data.splits else 0
-        if broken > MANY * (broken + found.num_images):
-            name, reason = data.splits[split].broken[0]
-            yield Anomaly(
-                False,
-                f"{broken} of {broken + found.num_images} images of '{split}' are skipped; the "
-                f"first is {name}: {reason}",
-            )
 
 
 def _of_boxes(data, split, found):

@@ -4,8 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from input_fns.anomalies.sample import Anomaly, listed, without
+from input_fns.anomalies.sample import MANY, Anomaly, listed, without
 from input_fns.dataset_info import DatasetInfo
+
+
+def of_skipped(data: DatasetInfo) -> Iterator[Anomaly]:
+    """Yields splits of which many examples could not be stored."""
+    unit = "images" if data.annotations else "recordings" if data.audio else "examples"
+    for name, split in data.splits.items():
+        total = len(split.broken) + split.num_examples
+        if len(split.broken) > MANY * total:
+            first, reason = split.broken[0]
+            yield Anomaly(
+                False,
+                f"{len(split.broken)} of {total} {unit} of '{name}' are skipped; the first is "
+                f"{first}: {reason}",
+            )
 
 
 def of_splits(data: DatasetInfo) -> Iterator[Anomaly]:

@@ -35,7 +35,7 @@ def of_tokens(sample: Sample) -> Iterator[Anomaly]:
 
 
 def of_pairs(sample: Sample) -> Iterator[Anomaly]:
-    """Yields sentences whose translations are the same text."""
+    """Yields rows of sentences whose translations are the same text."""
     if not sample.data.text:
         return
     source, target = sample.values("source"), sample.values("target")
@@ -43,7 +43,7 @@ def of_pairs(sample: Sample) -> Iterator[Anomaly]:
     if share > MANY:
         yield Anomaly(
             sample.is_train and share > MOST,
-            f"{share:.0%} of the translations of {sample.where} are their source: a file may be of "
+            f"{share:.0%} of the rows of {sample.where} have equal source and target: a file may be of "
             "the other language",
         )
 

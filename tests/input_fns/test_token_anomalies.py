@@ -114,13 +114,15 @@ def test_translations_that_are_their_source(tmp_path, prepare, share, is_error):
     number = round(share * 20)
     german = [*lines[::2][:number], *lines[1::2][number:]]
     files = {"train.en": "\n".join(lines[::2]), "train.de": "\n".join(german)}
-    options = {"languages": ("en", "de"), "vocabulary": path, "max_length": 64}
+    options = {"languages": ("en", "de"), "vocabulary": path, "max_length": 12}
     if is_error:
-        with pytest.raises(DataError, match="100% of the translations of 'train' are their source"):
+        with pytest.raises(
+            DataError, match="100% of the rows of 'train' have equal source and target"
+        ):
             prepare("parallel_text", files, **options)
     else:
         (warning,) = prepare("parallel_text", files, **options)
-        assert warning.startswith("50% of the translations of 'train' are their source")
+        assert warning.startswith("50% of the rows of 'train' have equal")
 
 
 def test_rare_unknown_signs_do_not_matter(prepare):

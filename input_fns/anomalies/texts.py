@@ -43,8 +43,8 @@ def of_pairs(sample: Sample) -> Iterator[Anomaly]:
     if share > MANY:
         yield Anomaly(
             sample.is_train and share > MOST,
-            f"{share:.0%} of the rows of {sample.where} have equal source and target: a file may be of "
-            "the other language",
+            f"{share:.0%} of the rows of {sample.where} have equal source and target: a file "
+            "may be of the other language",
         )
 
 

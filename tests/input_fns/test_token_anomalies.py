@@ -114,7 +114,7 @@ def test_translations_that_are_their_source(tmp_path, prepare, share, is_error):
     number = round(share * 20)
     german = [*lines[::2][:number], *lines[1::2][number:]]
     files = {"train.en": "\n".join(lines[::2]), "train.de": "\n".join(german)}
-    options = {"languages": ("en", "de"), "vocabulary": path, "max_length": 12}
+    options = {"languages": ("en", "de"), "vocabulary": path, "max_length": 28}
     if is_error:
         with pytest.raises(
             DataError, match="100% of the rows of 'train' have equal source and target"
@@ -122,7 +122,7 @@ def test_translations_that_are_their_source(tmp_path, prepare, share, is_error):
             prepare("parallel_text", files, **options)
     else:
         (warning,) = prepare("parallel_text", files, **options)
-        assert warning.startswith("50% of the rows of 'train' have equal")
+        assert "of the rows of 'train' have equal source and target" in warning
 
 
 def test_rare_unknown_signs_do_not_matter(prepare):

@@ -189,8 +189,9 @@ def named_files(
             )
         found[stem] = path
     if not found:
-        below = inventory.subfolders(options.source, options)
-        hint = f". It has the folders {', '.join(map(printable, below[:10]))}" if below else ""
+        others = [*map(printable, inventory.names(options.source, options))]
+        more = ", ..." if others[10:] else ""
+        hint = f". It has {', '.join(others[:10])}{more}" if others else ""
         raise DataError(f"--source={options.source} has no file that ends in {kinds}{hint}")
     return found
 

@@ -34,6 +34,19 @@ def test_a_class_without_examples_is_a_warning(tmp_path):
     ]
 
 
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("Cat", "cat", "dog"), ["warning: the classes 'Cat' and 'cat' may be one class"]),
+        (("a  b", "A b", "c"), ["warning: the classes 'a  b' and 'A b' may be one class"]),
+        (("A", "a", "b"), []),
+    ],
+)
+def test_two_spellings_of_a_class_are_a_warning(tmp_path, names, expected):
+    data = write(tmp_path, [0, 1, 2, 0])
+    assert found(dataclasses.replace(data, class_names=names)) == expected
+
+
 def test_many_skipped_examples_are_a_warning(tmp_path):
     data = write(tmp_path, [0, 1, 2, 0])
     split = dataclasses.replace(data.splits["train"], broken=(("a.jpg", "it is empty"),) * 2)

@@ -114,10 +114,10 @@ def test_files_that_are_not_understood_are_errors(tmp_path, names, options, mess
         find(tmp_path, *names, **options)
 
 
-def test_folders_are_named_where_no_file_is(tmp_path):
+def test_what_is_there_is_named_where_no_file_is(tmp_path):
     (tmp_path / "train").mkdir()
-    with pytest.raises(DataError, match=r"no file that ends in .*\. It has the folders train$"):
-        find(tmp_path)
+    with pytest.raises(DataError, match=r"no file that ends in .*\. It has a\.xlsx, train$"):
+        find(tmp_path, "a.xlsx")
 
 
 def test_a_file_can_be_skipped(tmp_path):

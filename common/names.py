@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import re
 import unicodedata
 from collections.abc import Iterable
@@ -9,6 +10,7 @@ from collections.abc import Iterable
 # Unicode categories: control characters, lone surrogates, line and paragraph separators.
 _NOT_TEXT = {"Cc", "Cs", "Zl", "Zp"}
 _NUMBER = re.compile(r"[+-]?([0-9]{1,300}\.?[0-9]*|\.[0-9]+)")
+_MISSING = {"nan", "<na>", "nat", "#n/a"}
 _MAX_BYTES = 255  # of a file name, on every common file system
 # Names, in lower case, that operating systems and tools add to folders, besides hidden ones.
 _SYSTEM = {
@@ -75,13 +77,19 @@ def sorted_labels(labels: Iterable[str]) -> list[str]:
 
 
 def one_number(labels: Iterable[str]) -> tuple[str, str] | None:
-    """Returns two labels that are one number, such as "1" and "1.0", if there are any."""
-    found = set(labels)
-    for label in sorted(found):
-        integer, _, zeros = label.partition(".")
-        if zeros and not zeros.strip("0") and integer in found and _NUMBER.fullmatch(integer):
-            return integer, label
+    """Returns two labels that are one number, such as "1" and "1.0" or "01", if there are any."""
+    first: dict[decimal.Decimal, str] = {}
+    for label in sorted(set(labels)):
+        if _NUMBER.fullmatch(label):
+            other = first.setdefault(decimal.Decimal(label), label)
+            if other != label:
+                return other, label
     return None
+
+
+def missing_label(labels: Iterable[str]) -> str:
+    """Returns a label that pandas and Excel write for a missing one, "" if there is none."""
+    return next((label for label in sorted(set(labels)) if label.lower() in _MISSING), "")
 
 
 def find_class_name_problem(names) -> str | None:

@@ -15,12 +15,13 @@ from input_fns.anomalies.sample import Anomaly
 from input_fns.dataset_info import DatasetInfo
 
 __all__ = ["Anomaly", "find", "require_none"]
-_OF_COUNTS = (classes.of_splits, classes.of_skipped, annotated.of_counts)
+_OF_COUNTS = (classes.of_splits, classes.of_names, classes.of_skipped, annotated.of_counts)
 _OF_SAMPLE = (
     images.of_pixels,
     annotated.of_boxes,
     annotated.of_masks,
     texts.of_tokens,
+    texts.of_pairs,
     texts.of_tags,
     texts.of_scores,
     recordings.of_waveforms,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator
 
 from input_fns.anomalies.sample import MANY, Anomaly, listed, without
@@ -9,6 +10,18 @@ from input_fns.dataset_info import DatasetInfo
 
 # With fewer classes, a data set may be a small trial.
 _MANY_CLASSES = 10
+
+
+def of_names(data: DatasetInfo) -> Iterator[Anomaly]:
+    """Yields classes and tags that may be two spellings of one: "Cat" and "cat"."""
+    first: dict[str, str] = {}
+    tags = data.properties.get("tag_names") if "tag_ids" in data.features else None
+    for name in (*data.class_names, *(tags or ())):
+        key = " ".join(unicodedata.normalize("NFKC", str(name)).casefold().split())
+        key = key.replace("\N{MINUS SIGN}", "-")
+        other = first.setdefault(key, name)
+        if other != name and len(key) > 1:  # letters are classes of their own in EMNIST
+            yield Anomaly(False, f"the classes '{other}' and '{name}' may be one class")
 
 
 def of_splits(data: DatasetInfo) -> Iterator[Anomaly]:

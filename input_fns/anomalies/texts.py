@@ -25,12 +25,27 @@ def of_tokens(sample: Sample) -> Iterator[Anomaly]:
         share = pieces.unknown_share(ids)
         if share > MANY:
             side = "" if data.wordpiece else f" of the {name}"
+            to_learn_from = sample.is_train or "train" not in data.splits
             yield Anomaly(
-                share > MOST,
+                to_learn_from and share > MOST,
                 f"{share:.0%} of the words{side} of {sample.where} are {pieces.name}: the "
                 "vocabulary is of text in another script or case. Choose another --vocabulary, or "
                 "learn one",
             )
+
+
+def of_pairs(sample: Sample) -> Iterator[Anomaly]:
+    """Yields rows of sentences whose translations are the same text."""
+    if not sample.data.text:
+        return
+    source, target = sample.values("source"), sample.values("target")
+    share = (source == target).all(axis=1).mean() if source.shape == target.shape else 0
+    if share > MANY:
+        yield Anomaly(
+            sample.is_train and share > MOST,
+            f"{share:.0%} of the rows of {sample.where} have equal source and target: a file "
+            "may be of the other language",
+        )
 
 
 def of_tags(sample: Sample) -> Iterator[Anomaly]:

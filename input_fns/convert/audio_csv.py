@@ -7,7 +7,12 @@ from input_fns.convert.recordings import Recordings
 from input_fns.convert.source import Options, RawDataset
 
 _KIND = labelled_rows.Kind(
-    "recording", "audio_column", table_recordings.EXTENSIONS, table_recordings.USUAL
+    "recording",
+    "audio_column",
+    table_recordings.EXTENSIONS,
+    table_recordings.USUAL,
+    parts=table_recordings.PARTS,
+    begin="offset",
 )
 
 

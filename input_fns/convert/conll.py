@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import numpy as np
 
@@ -20,7 +21,10 @@ _CONLLU_COLUMNS = (
 )
 # Numbers of words that are in no sentence as it is written, in CoNLL-U.
 _EXTRA_NUMBER = re.compile(r"\d+[-.]\d+")
-_COMMENTS = "comment lines"
+_COMMENTS, _HEADERS = "comment lines", "header lines"
+# Names of the columns of words and of tags, in lower case.
+_WORD_NAMES = {"word", "words", "token", "tokens", "form", "text"}
+_TAG_NAMES = {"tag", "tags", "label", "labels", "ner", "pos", "upos", "entity", "ner_tag"}
 _EXTRA_WORDS = "multiword ranges (1-2) and empty nodes (1.1)"
 
 
@@ -60,6 +64,9 @@ class Reader:
                 self._left_out.add(_COMMENTS, where)
                 continue
             word, tag = self._word_and_tag(values, where)
+            if not lines and not words[-1] and _is_header(word, tag, tags_of_words):
+                self._left_out.add(_HEADERS, where)
+                continue
             if self._word != 0 and _EXTRA_NUMBER.fullmatch(values[0]):
                 self._left_out.add(_EXTRA_WORDS, where)
                 continue
@@ -81,8 +88,8 @@ class Reader:
         return words, tags, Places(f"{self._path}, line ", np.array(lines))
 
     def _look_at_words(self):
-        """Sets the number of columns; returns the tags of lines that cannot be comments."""
-        tags, is_inside = set(), False
+        """Sets the number of columns; returns and counts the tags of lines that are no comments."""
+        tags, is_inside = Counter(), False
         for line in iterate_lines(self._path, self._encoding):
             values = _values(line)
             if not values or values[0] == _DOCUMENT:
@@ -90,7 +97,7 @@ class Reader:
             elif is_inside or not line.startswith("#"):
                 self._width, is_inside = self._width or len(values), True
                 if len(values) == self._width:
-                    tags.add(values[self._tag])
+                    tags[values[self._tag]] += 1
         return tags
 
     def _is_comment(self, line, values, tags_of_words):
@@ -113,6 +120,12 @@ class Reader:
         if not is_line(tag):
             raise DataError(f"{where}: the tag {tag!a} has control characters")
         return word, normalized(tag)
+
+
+def _is_header(word, tag, tags_of_words):
+    """Whether the first line of a file names its columns."""
+    is_named = word.strip().lower() in _WORD_NAMES and tag.lower() in _TAG_NAMES
+    return is_named and tags_of_words[tag] <= 1
 
 
 def _values(line):

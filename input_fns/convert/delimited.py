@@ -18,12 +18,28 @@ _DELIMITERS = (";", "\t", "|", ",")
 _RFC_4180: dict[str, Any] = {"strict": True}
 _BACKSLASH: dict[str, Any] = {"strict": True, "doublequote": False, "escapechar": "\\"}
 _PLAIN: dict[str, Any] = {"quoting": csv.QUOTE_NONE}
+_ENCLOSED = re.compile('"[^"]*"')
 # First line that Excel understands.
-_SEPARATOR_LINE = re.compile(r"sep=(.)\r?\n", re.IGNORECASE)
+_SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\r?\n', re.IGNORECASE)
 
 
-def read_tsv(path: str, encoding: str | None) -> list[tuple[int, list[str]]]:
+def separator_in(line: str) -> str:
+    """Returns the delimiter that a first line of Excel names, such as "sep=;"; "" in others."""
+    named = _SEPARATOR_LINE.match(f"{line}\n")
+    return named[1] if named else ""
+
+
+def read_tsv(
+    path: str, encoding: str | None, width: int = 0, has_quotes: bool = False
+) -> list[tuple[int, list[str]]]:
     """Returns the line number and the values of each row, which tabs separate; quotes are text.
+
+    Args:
+      path: the file.
+      encoding: see `files.decode`.
+      width: number of columns, 0 if there is a header line.
+      has_quotes: whether quotes may enclose values, with line feeds or tabs, if all rows have a
+        value for each column only then.
 
     Raises:
       DataError: see `files.read_lines`, or a line has a NUL byte.
@@ -34,7 +50,18 @@ def read_tsv(path: str, encoding: str | None) -> list[tuple[int, list[str]]]:
     for number, line in enumerate(lines, start=1):
         if b"\0" in line:
             raise DataError(f"{path}, line {number}: a NUL byte")
-    return [(number, line.decode().split("\t")) for number, line in enumerate(lines, start=1)]
+    rows = [(number, line.decode().split("\t")) for number, line in enumerate(lines, start=1)]
+    header = rows[0][1] if rows and not width else ()
+    is_enclosed = bool(header) and all(map(_ENCLOSED.fullmatch, header))
+    if not has_quotes or (_is_regular(rows, width) and not is_enclosed):
+        return rows
+    found, error = _parse(b"\n".join(lines).decode(), "\t", _RFC_4180)
+    columns = width or len(header)
+    num_whole = sum(len(values) == columns for _, values in rows)  # an open quote would join them
+    if error or not _is_regular(found, width) or len(found) < num_whole:
+        return rows
+    note(f"{path}: quotes in it enclose values")
+    return found
 
 
 def read(
@@ -97,9 +124,11 @@ def _is_regular(rows, width):
 def fitted(values: list[str], columns: Sequence[str]) -> list[str]:
     """Returns the values of a row without empty ones after the last column, as Excel adds them.
 
-    Missing values of columns without a name are empty.
+    Missing values of columns without a name are empty, and so are all of a blank line.
     """
     width = len(columns)
+    if len(values) < width and not any(map(str.strip, values)):
+        return [""] * width
     if len(values) > width and not any(values[width:]):
         return values[:width]
     if len(values) < width and not any(columns[len(values) :]):

@@ -22,6 +22,15 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
+# First bytes of files that are no text.
+_NO_TEXT = {
+    b"\x1f\x8b": "packed with gzip: its name must end in .gz",
+    b"\xfd7zXZ": "packed with xz: its name must end in .xz",
+    b"PK\x03\x04": "a ZIP archive, such as of Excel (.xlsx): unpack it, or save it as CSV",
+    b"\xd0\xcf\x11\xe0": "a file of Excel (.xls): save it as CSV",
+    b"PAR1": "Parquet: write it as CSV or JSON lines, such as with pandas",
+    b"SQLite format 3": "a data base of SQLite: write its table as CSV",
+}
 _MULTI_BYTE = ("gb18030", "shift_jis", "euc_jp", "big5", "euc_kr")
 _SINGLE_BYTE = "--encoding=cp1252 (Western Europe), cp1250 (Central Europe) or cp1251 (Cyrillic)"
 _LOOKED_AT = 2**16
@@ -148,8 +157,14 @@ def _decodes(data, encoding):
     return True
 
 
-def check_not_utf16(path: str, start: bytes, has_flag: bool) -> None:
-    """Raises `DataError` if text without a byte order mark is UTF-16: half of it is NUL bytes."""
+def check_start(path: str, start: bytes, has_flag: bool) -> None:
+    """Raises `DataError` if text without a byte order mark is UTF-16, or a file is no text.
+
+    Half of UTF-16 is NUL bytes.
+    """
+    for magic, kind in _NO_TEXT.items():
+        if start.startswith(magic):
+            raise DataError(f"{path} is no text, but {kind}")
     start = start[:_LOOKED_AT]
     if start.count(0) <= len(start) / 4:
         return

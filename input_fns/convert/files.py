@@ -137,7 +137,7 @@ def iterate_lines(path: str, encoding: str | None = None) -> Iterator[str]:
         if name != "utf-8":
             yield from _decoded_lines(path, pieces, name, has_flag)
             return
-        encodings.check_not_utf16(path, start, has_flag)
+        encodings.check_start(path, start, has_flag)
         may_be_western = encoding == "" and not marked
         for number, line in enumerate(_split_lines(path, pieces, b""), start=1):
             try:
@@ -252,7 +252,7 @@ def _in_utf8(path, data, encoding):
     except UnicodeDecodeError:
         is_utf8 = False
     if is_utf8:
-        encodings.check_not_utf16(path, data, encoding is not None)
+        encodings.check_start(path, data, encoding is not None)
         return data
     return decode(path, data, encoding).encode()
 
@@ -273,7 +273,7 @@ def decode(path: str, data: bytes, encoding: str | None = None) -> str:
     has_flag = encoding is not None and not marked
     name = marked or encodings.name_of(encoding)
     if name == "utf-8":
-        encodings.check_not_utf16(path, data, has_flag)
+        encodings.check_start(path, data, has_flag)
     try:
         return _as_utf8_text(path, data[size:].decode(name))
     except UnicodeError as error:

@@ -14,7 +14,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from common import folders
-from common.names import is_line, normalized, one_number, printable, sorted_labels
+from common.names import (
+    is_line,
+    missing_label,
+    normalized,
+    one_number,
+    printable,
+    sorted_labels,
+)
 from input_fns import DataError
 from input_fns.convert import columns, files, inventory, split_names, tables
 from input_fns.convert.find_files import Finder
@@ -57,12 +64,16 @@ class Kind:
       flag: flag that names the column of the files; the default is the first column.
       usual: names of the column that come before the first; see `columns.find`.
       extensions: ends of the names of the files, in lower case.
+      parts: names of columns of begins and ends, in lower case, of rows that are parts of a file.
+      begin: name of another such column, which is empty or 0 for a whole file.
     """
 
     noun: str
     flag: str
     extensions: tuple[str, ...]
     usual: Sequence[str] = ()
+    parts: Sequence[str] = ()
+    begin: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,6 +154,7 @@ def read(options: Options, kind: Kind) -> tuple[tuple[str, ...], dict[str, Label
     )
     number_of: dict[object, int] = {}  # {file identity: number}
     numbers = [number_of.setdefault(folders.identity(path), len(number_of)) for path in paths]
+    _require_whole_files(rows, numbers, kind)
     for values in (texts, groups, split_of):
         _check_alike(rows, paths, numbers, values)
     if groups is not None and split_of is not None:
@@ -297,6 +309,28 @@ def _check_alike(rows, paths, numbers, values):
             raise DataError(f"{where}: {path} is '{value}', and '{other}' at {before}")
 
 
+def _require_whole_files(rows, numbers, kind):
+    """Checks that no rows are different parts of a file: files are read whole."""
+    for name, values in rows.columns.items():
+        key = name.lower().replace("_", "").replace(" ", "")
+        if not key or key not in (*kind.parts, kind.begin):
+            continue
+        for where, value in zip(rows.where, values):
+            if key == kind.begin and (value or "").strip("0."):
+                raise DataError(
+                    f"{where}: column '{name}' is {value}. Parts of a {kind.noun} are not read: "
+                    "write a file for each"
+                )
+        first: dict[int, tuple[str, str]] = {}
+        for where, number, value in zip(rows.where, numbers, values):
+            before, other = first.setdefault(number, (where, value))
+            if value != other:
+                raise DataError(
+                    f"{where}: column '{name}' is {value}, and {other} at {before} of the same "
+                    f"{kind.noun}. Parts of a {kind.noun} are not read: write a file for each"
+                )
+
+
 def _require_one_split(rows, column, groups, split_of):
     """Checks that no group is in two splits that are given."""
     first: dict[str, tuple[str, str]] = {}
@@ -326,6 +360,12 @@ def _class_names(rows, label_columns, texts):
         raise DataError(
             f"{rows.path}, column '{label_columns[0]}': the labels '{twice[0]}' and '{twice[1]}' "
             "are one number. Use one spelling"
+        )
+    missing = missing_label(found)
+    if missing:
+        raise DataError(
+            f"{rows.where[texts.index(missing)]}: the label '{missing}' stands for a missing one. "
+            "Remove such rows, or name all classes with --class_names"
         )
     return tuple(found)
 

@@ -17,7 +17,7 @@ import numpy as np
 from common import folders, names
 from common.names import normalized, shown
 from input_fns import DataError
-from input_fns.convert import columns, inventory
+from input_fns.convert import columns, delimited, inventory
 from input_fns.convert.files import PACKED, iterate_lines, note, split_packed
 from input_fns.convert.source import Options
 from input_fns.convert.tables import listed
@@ -149,6 +149,10 @@ def _split_lines(path, options) -> Iterator[tuple[int, list[str]]]:
     delimiter = options.delimiter or _DELIMITERS[_extension(path)]
     lines = iterate_lines(path, options.encoding)
     first = next(lines, "")
+    separator = delimited.separator_in(first)
+    num_before = 1 if separator else 0
+    if separator:
+        delimiter, first = options.delimiter or separator, next(lines, "")
     others = [d for d in ("\t", "::", ";", "|", ",") if first.count(d) > 1]
     if delimiter not in first and others and not options.columns:
         name = "tab" if others[0] == "\t" else f"'{others[0]}'"
@@ -158,7 +162,7 @@ def _split_lines(path, options) -> Iterator[tuple[int, list[str]]]:
         )
     lines = itertools.chain([first], lines)
     if delimiter not in _QUOTED:
-        for number, line in enumerate(lines, start=1):
+        for number, line in enumerate(lines, start=1 + num_before):
             if line:
                 yield number, [value.strip() for value in line.split(delimiter)]
         return
@@ -167,9 +171,11 @@ def _split_lines(path, options) -> Iterator[tuple[int, list[str]]]:
     try:
         for values in reader:
             if values:
-                yield reader.line_num, [value.strip() for value in values]
+                yield reader.line_num + num_before, [value.strip() for value in values]
     except csv.Error as error:
-        raise DataError(f"{path}, line {reader.line_num}: invalid CSV ({error})") from error
+        raise DataError(
+            f"{path}, line {reader.line_num + num_before}: invalid CSV ({error})"
+        ) from error
 
 
 def _header(path, start, options):

@@ -10,7 +10,7 @@ from types import MappingProxyType
 import numpy as np
 
 from common import folders
-from common.names import is_plain_name, normalized
+from common.names import is_plain_name, normalized, printable
 from input_fns import DataError
 from input_fns.convert import inventory
 from input_fns.convert.files import PACKED, split_packed
@@ -76,9 +76,10 @@ def split_names(found: Iterable[str], where: str) -> dict[str, str]:
         _add(names, split_of(clean) or clean, name, where)
     for split, several in inexact.items():
         is_alone = len(several) == 1 and split not in names
-        if split == "train" and len(several) > 1 and "train" not in names:
+        of_train = [*filter(None, [names.get("train")]), *several] if split == "train" else []
+        if len(of_train) > 1:
             raise DataError(
-                f"{where}: {' and '.join(map(repr, several[:3]))} are all of the split 'train'. "
+                f"{where}: {' and '.join(map(repr, of_train[:3]))} are all of the split 'train'. "
                 "Join them, or choose one"
             )
         for name in several:
@@ -195,8 +196,14 @@ def named_files(
                 and not is_document(os.path.basename(path))
             ),
         )
+        hint = hint or _listed(inventory.names(options.source, options))
         raise DataError(f"--source={options.source} has no file that ends in {kinds}{hint}")
     return found
+
+
+def _listed(names):
+    more = ", ..." if names[10:] else ""
+    return f". It has {', '.join(map(printable, names[:10]))}{more}" if names else ""
 
 
 def is_document(name: str) -> bool:
@@ -234,10 +241,10 @@ def by_split(found: Mapping[str, str], options: Options) -> dict[str, str]:
         return {split_of(stem) or split_in(stem) or "train": path}
     unknown = [path for stem, path in found.items() if not (is_split(stem) or split_in(stem))]
     if unknown:
+        known = [stem for stem, path in found.items() if path not in unknown]
         understood = {
-            os.path.basename(path): split_of(stem) or split_in(stem)
-            for stem, path in found.items()
-            if path not in unknown
+            os.path.basename(found[stem]): split
+            for split, stem in split_names(known, where).items()
         }
         others = ", ".join(f"{name} is '{split}'" for name, split in understood.items())
         example = ",".join(f"{split}={name}" for name, split in understood.items())

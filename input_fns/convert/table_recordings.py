@@ -25,7 +25,7 @@ USUAL = tuple(
 )
 _BEGIN, _SECONDS = "offset", "duration"  # of NeMo, in seconds
 # Columns of other tables whose rows are parts of recordings.
-_PARTS = ("start", "end", "begin", "starttime", "endtime", "segmentstart", "segmentend")
+PARTS = ("start", "end", "begin", "starttime", "endtime", "segmentstart", "segmentend")
 # Also of files that only an extra reads: their names are found, and the message names the extra.
 EXTENSIONS = (".wav", *compressed_audio.EXTENSIONS)
 
@@ -177,7 +177,7 @@ def _seconds(where, name, text):
 
 def _check_parts(table, names):
     """Checks that rows of one recording are not parts of it in a form that is not read."""
-    parts = [c for c in table.columns if c.lower().replace("_", "").replace(" ", "") in _PARTS]
+    parts = [c for c in table.columns if c.lower().replace("_", "").replace(" ", "") in PARTS]
     if not parts or len(set(names)) == len(names):
         return
     first: dict[str, int] = {}

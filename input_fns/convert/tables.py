@@ -202,7 +202,7 @@ def read(
     if extension in _JSON:
         return Table(path, *json_rows.read(path, encoding))
     if extension == ".tsv" and delimiter in ("", "\t"):
-        rows, delimiter = delimited.read_tsv(path, encoding), "\t"
+        rows, delimiter = delimited.read_tsv(path, encoding, len(columns), is_strict), "\t"
     else:
         rows, delimiter = delimited.read(path, delimiter, len(columns), encoding)
     if not columns:
@@ -211,7 +211,10 @@ def read(
         columns = [normalized(name) for name in rows.pop(0)[1]]
         _check_header(path, columns, delimiter)
     numbers = [number for number, _ in rows]
-    fitted = [delimited.fitted(values, columns) for _, values in rows]
+    fitted = [
+        delimited.fitted(values, columns) if is_strict or any(values) else values
+        for _, values in rows
+    ]
     del rows  # a tuple for each
     for number, values in zip(numbers, fitted) if is_strict else ():
         if len(values) != len(columns):

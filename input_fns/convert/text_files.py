@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from common import strict_flags
-from common.names import is_line, normalized, one_number, sorted_labels
+from common.names import is_line, missing_label, normalized, one_number, sorted_labels
 from input_fns import DataError, dataset_info
 from input_fns.convert import tables, token_rows
 from input_fns.convert.source import Options, RawDataset
@@ -234,6 +234,13 @@ def _class_names(labelled):
     twice = one_number(found)
     if twice:
         raise DataError(f"the labels '{twice[0]}' and '{twice[1]}' of '{split}' are one number")
+    missing = missing_label(found)
+    if missing:
+        row = labelled[split].labels.index(missing)
+        raise DataError(
+            f"{labelled[split].places[row]}: the label '{missing}' stands for a missing one. "
+            "Remove such rows, or name all classes with --class_names"
+        )
     if len(found) == 1 and all(labelled[split].labels):
         raise DataError(
             f"all texts of '{split}' have the label '{found[0][:60]}': a classifier needs two "

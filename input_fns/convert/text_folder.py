@@ -1,6 +1,7 @@
 """Text files in one folder for each class: SOURCE/train/CLASS/*.txt, SOURCE/test/CLASS/*.txt.
 
-Without folders of splits, SOURCE/CLASS/*.txt is "train". Texts without classes, SOURCE/test/*.txt,
+In a folder without .txt, files whose names are numbers are texts, as in 20 Newsgroups. Without
+folders of splits, SOURCE/CLASS/*.txt is "train". Texts without classes, SOURCE/test/*.txt,
 can be predicted.
 """
 
@@ -8,7 +9,8 @@ from __future__ import annotations
 
 import os
 
-from common.names import normalized, printable
+from common import folders
+from common.names import normalized, printable, sorted_labels
 from input_fns import DataError
 from input_fns.convert import inventory, text_files
 from input_fns.convert.files import PACKED, read_text
@@ -31,10 +33,12 @@ def read(options: Options) -> RawDataset:
     subfolders = {path: inventory.subfolders(path, options) for path in places.values()}
     # macOS decomposes names.
     names = {normalized(name) for found in subfolders.values() for name in found}
-    classes = tuple(map(normalized, options.class_names)) or tuple(sorted(names))
+    classes = tuple(map(normalized, options.class_names)) or tuple(sorted_labels(names))
     if len(classes) < 2:
+        found = f": {', '.join(map(printable, classes))}" if classes else ""
         raise DataError(
-            f"--source={options.source} should have a folder for each class, and has {len(classes)}"
+            f"--source={options.source} should have a folder for each class, and has "
+            f"{len(classes)}{found}. --source is the folder that has the classes or the splits"
         )
     found, empty = {}, []
     for split, path in places.items():
@@ -92,11 +96,19 @@ def _read_split(path, folders_of, options, empty):
         if not files:
             raise DataError(
                 f"{printable(os.path.join(path, below[0]))} has no .txt file, plain or with "
-                f"{' or '.join(PACKED)}"
+                f"{' or '.join(PACKED)}. Each class needs texts in each split: leave others out "
+                "with --skip, or name the classes with --class_names"
             )
     return LabelledTable(places, (texts,), None if folders_of is None else labels)
 
 
 def _files(folder, options):
     names = inventory.names(folder, options)
-    return [os.path.join(folder, name) for name in names if stem_of(name, (".txt",))[1]]
+    found = [name for name in names if stem_of(name, (".txt",))[1]]
+    if not found:  # 20 Newsgroups
+        found = [
+            name
+            for name in names
+            if name.isdecimal() and not folders.is_folder(os.path.join(folder, name))
+        ]
+    return [os.path.join(folder, name) for name in found]

@@ -1,5 +1,7 @@
 """Data that can be stored but hardly learned from."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -29,6 +31,27 @@ def test_usual_data_has_none(tmp_path):
 def test_a_class_without_examples_is_a_warning(tmp_path):
     assert found(write(tmp_path, [0, 2, 2])) == [
         "warning: 1 class(es) without any example in 'train': dog"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("Cat", "cat", "dog"), ["warning: the classes 'Cat' and 'cat' may be one class"]),
+        (("a  b", "A b", "c"), ["warning: the classes 'a  b' and 'A b' may be one class"]),
+        (("A", "a", "b"), []),
+    ],
+)
+def test_two_spellings_of_a_class_are_a_warning(tmp_path, names, expected):
+    data = write(tmp_path, [0, 1, 2, 0])
+    assert found(dataclasses.replace(data, class_names=names)) == expected
+
+
+def test_many_skipped_examples_are_a_warning(tmp_path):
+    data = write(tmp_path, [0, 1, 2, 0])
+    split = dataclasses.replace(data.splits["train"], broken=(("a.jpg", "it is empty"),) * 2)
+    assert found(dataclasses.replace(data, splits={"train": split})) == [
+        "warning: 2 of 6 images of 'train' are skipped; the first is a.jpg: it is empty"
     ]
 
 

@@ -90,8 +90,33 @@ def test_a_part_of_the_texts_is_a_warning_that_inspect_repeats(tmp_path, prepare
 
 def test_each_split_is_checked(prepare):
     files = {"train.csv": table(*[KNOWN] * 4), "test.csv": table(*[UNKNOWN] * 4)}
+    (warning,) = prepare("text_files", files, **OPTIONS["text_files"])
+    assert warning.startswith("100% of the words of 'test' are [UNK]")
+
+
+def test_texts_to_predict_alone_must_be_known(prepare):
+    options = {**OPTIONS["text_files"], "class_names": ("a", "b")}
     with pytest.raises(DataError, match=r"100% of the words of 'test' are \[UNK\]"):
-        prepare("text_files", files, **OPTIONS["text_files"])
+        prepare("text_files", {"test.csv": f'text\n"{UNKNOWN}"\n'}, **options)
+
+
+@pytest.mark.parametrize(("share", "is_error"), [(1, True), (0.5, False)])
+def test_translations_that_are_their_source(tmp_path, prepare, share, is_error):
+    lines = ["the good dog is a bad film", "das schlechte wetter"] * 20
+    path = tmp_path / "v.model"
+    path.write_bytes(vocabulary.train(lines, 384, "unigram", 0).model)
+    number = round(share * 20)
+    german = [*lines[::2][:number], *lines[1::2][number:]]
+    files = {"train.en": "\n".join(lines[::2]), "train.de": "\n".join(german)}
+    options = {"languages": ("en", "de"), "vocabulary": path, "max_length": 28}
+    if is_error:
+        with pytest.raises(
+            DataError, match="100% of the rows of 'train' have equal source and target"
+        ):
+            prepare("parallel_text", files, **options)
+    else:
+        (warning,) = prepare("parallel_text", files, **options)
+        assert "of the rows of 'train' have equal source and target" in warning
 
 
 def test_rare_unknown_signs_do_not_matter(prepare):

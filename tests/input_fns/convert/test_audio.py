@@ -173,6 +173,20 @@ def test_esc_50(tmp_path, read):
     assert raw.splits["train"].groups.tolist() == ["100032", "100032"]
 
 
+@pytest.mark.parametrize(
+    ("header", "rows"),
+    [
+        ("file,start,end,label", ["a.wav,0,0.2,x", "b.wav,0,0.2,y", "a.wav,0.2,0.4,x"]),
+        ("file,offset,duration,label", ["a.wav,0.0,0.2,x", "b.wav,0.1,0.2,y"]),
+    ],
+)
+def test_parts_of_recordings_in_a_table_of_classes_are_an_error(tmp_path, read, header, rows):
+    options = write_csv(tmp_path, [header, *rows], ["a.wav", "b.wav"])
+    message = r"column '(start|offset)' is 0\.[12].*Parts of a recording are not read"
+    with pytest.raises(DataError, match=message):
+        read("audio_csv", label_columns=("label",), **options)
+
+
 def test_urban_sound_names_are_found_in_the_folders_of_folds(tmp_path, read, rows):
     lines = [
         "slice_file_name,fsID,start,end,salience,fold,classID,class",

@@ -213,6 +213,32 @@ def test_imdb_is_read_from_folders_and_from_tables(folder):
     assert rows(read("imdb", tables)[0], "train") == wanted
 
 
+def test_classes_of_a_text_folder_that_are_numbers_are_in_their_order(folder):
+    for name in ("1", "2", "10"):
+        (folder / "train" / name).mkdir(parents=True)
+        (folder / "train" / name / "a.txt").write_text("good film")
+    assert read("text_folder", folder)[0].class_names == ("1", "2", "10")
+
+
+def test_texts_of_20_newsgroups_have_no_extension(folder):
+    for split in ("train", "test"):
+        for name, text in (("alt.atheism", "bad film"), ("sci.med", "good dog")):
+            (folder / f"20news-bydate-{split}" / name).mkdir(parents=True)
+            (folder / f"20news-bydate-{split}" / name / "49960").write_text(text)
+    raw, _ = read("text_folder", folder)
+    assert set(raw.splits) == {"train", "test"}
+    assert text_data.texts(raw.splits["test"]) == [
+        "[CLS] bad film [SEP]",
+        "[CLS] good dog [SEP]",
+    ]
+
+
+def test_a_folder_around_a_text_folder_is_named(folder):
+    (folder / "bbc" / "sport").mkdir(parents=True)
+    with pytest.raises(DataError, match="has 1: bbc"):
+        read("text_folder", folder)
+
+
 def test_a_text_folder_has_a_class_per_folder(folder):
     for name, text in {"b/1.txt": "dog", "a/1.txt": "film", "a/2.txt.gz": "dogs"}.items():
         (folder / name).parent.mkdir(exist_ok=True)

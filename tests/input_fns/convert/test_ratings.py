@@ -254,6 +254,12 @@ def test_semicolons_and_an_encoding(tmp_path):
     assert ids(raw, "test") == [("\u00e9", "z")]
 
 
+def test_the_first_line_of_excel_names_the_delimiter(tmp_path):
+    rows = "".join(f"1;{item};5;{item}\n" for item in (3, 4, 5))
+    (tmp_path / "ratings.csv").write_text(f"sep=;\nuserId;movieId;rating;timestamp\n{rows}")
+    assert ids(read(tmp_path), "test") == [("1", "5")]
+
+
 def test_without_times_the_order_of_the_file_counts_and_is_printed(tmp_path):
     (tmp_path / "ratings.csv").write_text("user_id,item_id,rating\n" + "a,x,1\na,z,5\na,y,2\n")
     printed = []

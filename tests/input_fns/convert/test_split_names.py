@@ -59,6 +59,7 @@ def test_names_of_a_source(found, names):
         (["train", "Training"], "both mean the split 'train'"),
         (["val", "dev"], "both mean the split 'validation'"),
         (["train_a", "train_b"], "are all of the split 'train'"),
+        (["train", "train (1)"], r"'train' and 'train \(1\)' are all of the split 'train'"),
         (["train", " "], "has no split"),
         (["a/b"], "must be valid in file names"),
     ],
@@ -101,6 +102,7 @@ def test_flags_name_the_files(tmp_path):
     [
         (["train.csv", "other.csv"], {}, "other.csv has no split, while train.csv is 'train'"),
         (["a.csv", "b.csv"], {}, "--split_files=train=a.csv"),
+        (["test1.csv", "test2.csv", "b.csv"], {}, "test1=test1.csv,test2=test2.csv"),
         (["train.csv", "train.tsv"], {}, "both train.csv and train.tsv"),
         (["a.txt"], {}, "no file that ends in"),
         (["a.csv"], {"split_files": ("a.csv",)}, "write SPLIT=FILE"),
@@ -110,6 +112,12 @@ def test_flags_name_the_files(tmp_path):
 def test_files_that_are_not_understood_are_errors(tmp_path, names, options, message):
     with pytest.raises(DataError, match=message):
         find(tmp_path, *names, **options)
+
+
+def test_what_is_there_is_named_where_no_file_is(tmp_path):
+    (tmp_path / "train").mkdir()
+    with pytest.raises(DataError, match=r"no file that ends in .*\. It has a\.xlsx, train$"):
+        find(tmp_path, "a.xlsx")
 
 
 def test_a_file_can_be_skipped(tmp_path):

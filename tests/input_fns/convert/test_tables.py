@@ -31,6 +31,7 @@ def read(tmp_path):
         ("a.CSV", '"text","label"\n"a film","good"\n', {}),
         ("a.csv", "text;label\na film;good\n", {"delimiter": ";"}),
         ("a.csv", "sep=;\r\ntext;label\r\na film;good\r\n", {}),
+        ("a.csv", '"sep=;"\r\ntext;label\r\na film;good\r\n', {}),
         ("a.csv", "text\tlabel\na film\tgood\n", {"delimiter": "\t"}),
         ("a.tsv", "text,label\na film,good\n", {"delimiter": ","}),
         ("a.csv", "a film|good\n", {"delimiter": "|", "columns": ("text", "label")}),
@@ -52,6 +53,37 @@ def test_the_same_table_in_many_formats(read, name, content, options):
     assert table.column("text") == ["a film"]
     assert table.cleaned("label") == ["good"]
     assert not printed
+
+
+@pytest.mark.parametrize(
+    ("content", "texts"),
+    [
+        ('text\tlabel\n"a ""good""\nfilm"\tx\nb "c" d\ty\n', ['a "good"\nfilm', 'b "c" d']),
+        ('text\tlabel\n"a\tb"\tx\n"c"\ty\n', ["a\tb", "c"]),
+        ('"text"\t"label"\n"a ""b"""\t"x"\n"c"\t"y"\n', ['a "b"', "c"]),
+    ],
+)
+def test_quotes_in_a_tsv_enclose_values_if_all_rows_fit_only_then(read, content, texts):
+    table, printed = read("a.tsv", content)
+    assert (table.column("text"), table.cleaned("label")) == (texts, ["x", "y"])
+    assert printed[0].endswith("a.tsv: quotes in it enclose values")
+
+
+def test_other_quotes_in_a_tsv_are_text(read):
+    table, printed = read("a.tsv", 'text\tlabel\n"a"\tx\n"b\ty\n')
+    assert (table.column("text"), printed) == (['"a"', '"b'], [])
+
+
+def test_an_open_quote_joins_no_rows(read):
+    content = 'text\tlabel\n"open\tx\nb\ty\nshort\nc\tx\nclosed"\ty\n'
+    with pytest.raises(DataError, match=r"a\.tsv, line 4: 1 values instead of 2"):
+        read("a.tsv", content)
+
+
+@pytest.mark.parametrize("blank", ["", "  ", "\t"])
+def test_a_blank_line_is_a_row_of_empty_values(read, blank):
+    table, _ = read("a.tsv", f"text\tlabel\na\tx\n{blank}\nb\ty\n")
+    assert [table.cleaned("text"), table.cleaned("label")] == [["a", "", "b"], ["x", "", "y"]]
 
 
 def test_labels_are_cleaned_and_texts_are_not(read):
@@ -94,6 +126,8 @@ def test_backslashes_stay_where_quotes_are_doubled(read):
         ("a.tsv", "a\tb\nc\0\td\n", r"a\.tsv, line 2: a NUL byte"),
         ("a.csv", "text,label\nabc,d\n".encode("utf-16-le"), r"NUL bytes.*--encoding=utf-16-le"),
         ("a.csv", "text,label\nabc,d\n".encode("utf-16-be"), r"NUL bytes.*--encoding=utf-16-be"),
+        ("a.csv", b"PK\x03\x04\0\0", r"a\.csv is no text, but a ZIP archive, such as of Excel"),
+        ("a.csv", b"\x1f\x8b\x08", r"packed with gzip: its name must end in \.gz"),
         ("a.json", "[1]", r"a\.json, item 1: a JSON int instead of an object"),
         ("a.json", '{"text":\n1}', r"a\.json, line 1: it is not JSON.*list of objects"),
         (

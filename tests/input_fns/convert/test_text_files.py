@@ -111,6 +111,13 @@ def test_rows_without_a_text_are_left_out_and_counted(folder):
     ]
 
 
+def test_blank_lines_of_a_tsv_are_counted(folder):
+    (folder / "train.tsv").write_text(f"{HEADER}good\tg\n\nbad\tb\n  \n")
+    raw, _ = read(folder)
+    assert raw.left_out.counts == {"rows without a text": 2}
+    assert len(raw.splits["train"]) == 2
+
+
 def test_rows_to_predict_need_a_text(folder):
     (folder / "train.csv").write_text(ROWS["csv"])
     (folder / "test.csv").write_text("text\nfilm\n \n")
@@ -251,7 +258,6 @@ HEADER = "text\tlabel\n"
     [
         (HEADER + "good\tg\nbad\n", r"train\.tsv, line 3: 1 values instead of 2: text, label"),
         (HEADER + "good\tg\nbad\tb\tx\n", r"line 3: 3 values instead of 2"),
-        (HEADER + "good\tg\n\nbad\tb\n", r"line 3: 1 values instead of 2"),
         (HEADER + "  \tg\n\tb\n", r"line 2: no text in column 'text'"),
         (HEADER + "good\tg\nbad\t\n", r"line 3: no label"),
         (HEADER + "good\tg\nbad\tb\x1b[1m\n", r"line 3: the label 'b\\x1b\[1m' has control"),
@@ -264,6 +270,8 @@ HEADER = "text\tlabel\n"
             r"split 'train' has no labels in 'label' \(.*; its columns are text, stars",
         ),
         (HEADER + "good\t1\nbad\t1.0\n", r"labels '1' and '1\.0' of 'train' are one number"),
+        (HEADER + "good\t1\nbad\t01\n", r"labels '01' and '1' of 'train' are one number"),
+        (HEADER + "good\t1.0\nbad\tnan\n", r"line 3: the label 'nan' stands for a missing one"),
         (HEADER + "good\tg\nbad\tg\n", r"all texts of 'train' have the label 'g'"),
         ("", r"train\.tsv is empty"),
         (HEADER, r"split 'train' of .* has no texts"),

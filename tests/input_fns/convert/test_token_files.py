@@ -124,6 +124,20 @@ def test_the_word_of_a_number_sign_is_no_comment(folder, separator):
     assert not counts(raw)
 
 
+@pytest.mark.parametrize("header", ["word\ttag\n", "Token\tNER\n\n"])
+def test_a_header_line_is_no_word(folder, header):
+    (folder / "train.tsv").write_text(f"{header}the\tO\ndog\tA\n\ndog\tA\n")
+    raw, _ = read(folder)
+    assert tagged(raw) == {sentence(("the", "O"), ("dog", "A")), sentence(("dog", "A"))}
+    assert raw.properties["tag_names"] == ["A", "O"]
+    assert counts(raw) == {"header lines": 1}
+
+
+def test_a_sentence_may_start_with_the_word_word(folder):
+    (folder / "train.tsv").write_text("text\tlabel\ndog\tA\n\ndog\tlabel\n")
+    assert read(folder)[0].properties["tag_names"] == ["A", "label"]
+
+
 def test_a_comment_inside_a_sentence_is_an_error(folder):
     (folder / "train.conll").write_text("the O\n# a comment\ndog A\n")
     with pytest.raises(DataError, match=r"train\.conll, line 2: 3 columns instead of 2"):

@@ -38,7 +38,7 @@ COMMON = [
 # pyramid and a head, each with a product and a sum of batch norm; ten operations of a box.
 ARITHMETIC = {"terms": 9 * 51, "depth": 14 * 3 + 10}
 TASKS = tuple(FLAGS)
-QUICK = {("TensorFlow Lite", "detection"), ("OpenVINO", "detection")}
+QUICK = {("OpenVINO", "detection")}
 NAMES = ("tf.saved_model.load", "C API", "TensorFlow Lite", "ONNX Runtime", "OpenVINO")
 
 

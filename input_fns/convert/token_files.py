@@ -117,7 +117,7 @@ def read(options: Options) -> RawDataset:
     if len(tags) < 2:
         raise DataError(
             f"all words from {first.places[0]} on have the tag '{tags[0][:60]}': a classifier "
-            "needs two tags at least"
+            "needs two tags at least. --columns and --label_columns name the column of the tags"
         )
     return RawDataset(
         options.dataset,

@@ -131,11 +131,10 @@ def test_host_examples_come_in_the_order_of_prediction(prepared, session):
 def test_four_hosts_read_disjoint_examples_whose_union_is_the_split(prepared, session, cache):
     pipeline = record_pipeline.RecordPipeline(prepared, cache)
     input_fn, seen = pipeline.train_input_fn("train", seed=1), []
-    shards = prepared.split("train").shards
     for host in range(4):
         params = {"batch_size": 1, "context": Context(host, 4)}
         element = tf.compat.v1.data.make_one_shot_iterator(input_fn(params)).get_next()
-        count = sum(len(range((host + i) % 4, s.num_examples, 4)) for i, s in enumerate(shards))
+        count = SIZE * (host + 1) // 4 - SIZE * host // 4
         if cache == "memory":  # every fourth row of the epoch's permutation
             count = len(range(host, SIZE, 4))
         for _ in range(count):

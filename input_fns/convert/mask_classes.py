@@ -59,8 +59,7 @@ def find(options: Options, images: dict[str, list[mask_files.Item]]) -> Rules:
             f"the masks have colors instead of numbers: {_listed(counts, has_colors)}. Name the "
             "color of each class, such as --mask_values=#000000,#804080"
         )
-    if not given and not has_colors:
-        _check_palettes(sample)
+    colors = {} if given or has_colors else _colors_of_palettes(sample)
     table = _color_table(options) if has_colors else {}
     names = list(options.class_names or table or _names_in_file(options))
     value_of = [value for value, _ in given] or _values(names, table, counts, has_colors, options)
@@ -82,7 +81,7 @@ def find(options: Options, images: dict[str, list[mask_files.Item]]) -> Rules:
     if ends and any(ends[0] < value < ends[1] for value in ignored):
         ends = ()  # soft edges may be of the ignored area
     class_of.update(dict.fromkeys(ignored, IGNORED_CLASS))
-    return Rules(tuple(names[i] for i in kept), class_of, has_colors, ends)
+    return Rules(tuple(names[i] for i in kept), class_of, has_colors, ends, colors)
 
 
 def _values(names, table, counts, has_colors, options):
@@ -112,8 +111,8 @@ def _values(names, table, counts, has_colors, options):
     )
 
 
-def _check_palettes(paths):
-    """Checks that a number has one color in all palettes: programs may renumber each file."""
+def _colors_of_palettes(paths):
+    """Returns `{number: color}`, one color in all palettes: programs may renumber each file."""
     first: dict[int, tuple[int, str]] = {}
     for path in paths:
         for number, color in mask_files.colors_of_numbers(path).items():
@@ -125,6 +124,7 @@ def _check_palettes(paths):
                     "--mask_values=#000000,#804080; or the numbers, such as --mask_values=0,1, if "
                     "they are right and the colors are not"
                 )
+    return {number: color for number, (color, _) in first.items()}
 
 
 def _check_black_and_white(counts, names, ignored, num_masks):

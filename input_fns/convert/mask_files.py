@@ -42,12 +42,15 @@ class Rules:
       class_of: `{value: class}`, `IGNORED_CLASS` for values to ignore; other values are errors.
       has_colors: whether the values are colors; see `read_values`.
       ends: the lower and the higher value of two classes, between which are soft edges; else ().
+      colors: `{number: color}` of the palettes of all masks, of numbers that are known; {} if
+        their colors do not matter.
     """
 
     class_names: tuple[str, ...]
     class_of: Mapping[int, int] = dataclasses.field(default_factory=dict)
     has_colors: bool = False
     ends: tuple[int, ...] = ()
+    colors: Mapping[int, int] = dataclasses.field(default_factory=dict)
 
     def shown(self, value: int) -> str:
         """Returns a value as --mask_values takes it."""
@@ -120,6 +123,7 @@ def _read_mask(source, size, orientation, rules):
     if isinstance(source, str):
         values = read_values(decoded_images.bytes_of(source), rules.has_colors)
         declared = values.shape
+        _check_colors(source, rules)
     else:
         declared = source.size if any(source.size) else size
     # Before anything is drawn: a JSON may state any size.
@@ -134,6 +138,17 @@ def _read_mask(source, size, orientation, rules):
     counts = np.bincount(classes.ravel(), minlength=IGNORED_CLASS + 1)
     encoded = pictures.to_png(Image.fromarray(np.ascontiguousarray(classes)))
     return StoredMask(encoded, counts[: len(rules.class_names)], notes)
+
+
+def _check_colors(path, rules):
+    found = colors_of_numbers(path) if rules.colors else {}
+    for number, color in found.items():
+        other = rules.colors.get(number, color)
+        if color != other:
+            raise ValueError(
+                f"the number {number} has the color #{color:06x}, and #{other:06x} in other masks. "
+                "Name the color of each class with --mask_values"
+            )
 
 
 def read_values(data: bytes, has_colors: bool = False) -> np.ndarray:

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image, ImageFilter
 
 from input_fns import DataError
-from input_fns.convert import boxes, mask_files
+from input_fns.convert import boxes, decoded_images, mask_files
 from tests import shapes_data
 from tests.exif_files import chunk
 from tests.marks import slow
@@ -511,6 +511,10 @@ def test_a_file_that_is_not_a_mask(data, message):
         mask_files.read_values(data)
 
 
+def _grey(paths):
+    return [decoded_images.StoredImage(b"", "png", 24, 20) for _ in paths]
+
+
 def test_palettes_that_differ_are_refused(read, shapes):
     def write(path, first, second, numbers):
         mask = Image.fromarray(np.resize(np.array(numbers, np.uint8), [20, 24]), "P")
@@ -523,7 +527,10 @@ def test_palettes_that_differ_are_refused(read, shapes):
         write(path, black, red, [0, 0, 1])
     options = {"source": shapes, "class_names": ("background", "circle"), "ignored": ("255",)}
     assert read("image_masks", **options).splits["train"]
+    rules = read("image_masks", **options).splits["train"].rules
     write(paths[-1], red, black, [1, 1, 0])  # the same colors
+    (problem,) = mask_files.read_many([mask_files.Item("a.png", str(paths[-1]))], rules, _grey)
+    assert "the number 0 has the color #ff0000, and #000000 in other masks" in problem
     with pytest.raises(DataError, match=r"the number 0 has the color #ff0000 in .*, and #000000"):
         read("image_masks", **options)
     raw = read("image_masks", **options, mask_values=("#000000", "#ff0000"))

@@ -294,7 +294,7 @@ def train_from_files(
         shard, offset, end, skip, take = _columns(chunk)
         path = tf.gather(files, shard)
         if copies:
-            path, offset = caching.local_copy(path, offset, end, shard, copies), 0
+            path, offset = caching.local_copy(path, offset, end, shard, copies)
         return _read_chunk(path, offset, end, skip, take)
 
     first_epoch, offset = divmod(start_step * host_shard.host_batch_size, stop - start)

@@ -362,6 +362,22 @@ def test_a_shard_that_ends_early_is_an_error(tmp_path, copies):
     assert not list(copies.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("size", "error"), [(None, tf.errors.NotFoundError), (52, tf.errors.DataLossError)]
+)
+def test_errors_of_a_shard_are_those_of_reading_it(tmp_path, session, copies, size, error):
+    """An exception of the function that copies would print a stack trace."""
+    split = write_shards(tmp_path, [7])
+    if size is None:
+        os.remove(split[0][0])
+    else:
+        os.truncate(split[0][0], size)
+    with pytest.raises(error, match="/0|truncated") as raised:
+        copied(split, copies, session, count=8)
+    assert "Traceback" not in raised.value.message
+    assert not list(copies.iterdir())
+
+
 # Reading in order.
 
 

@@ -372,7 +372,7 @@ def test_errors_of_a_shard_are_those_of_reading_it(tmp_path, session, copies, si
         os.remove(split[0][0])
     else:
         os.truncate(split[0][0], size)
-    with pytest.raises(error, match="/0|truncated") as raised:
+    with pytest.raises(error, match=r"/0|truncated") as raised:
         copied(split, copies, session, count=8)
     assert "Traceback" not in raised.value.message
     assert not list(copies.iterdir())

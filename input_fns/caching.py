@@ -79,8 +79,9 @@ def local_copy(path, offset, end, number, folder):
     """Returns the path, a string scalar, of a local copy of a range of a file, and the offset 0.
 
     Returns the file and the offset if it is missing or too short: the error about its records is
-    that of reading without a copy, and an exception here would print a stack trace. The first call that reads a range writes its copy. Processes that write one at the same time
-    write the same bytes, each to a temporary file.
+    that of reading without a copy, and an exception here would print a stack trace. The first call
+    that reads a range writes its copy. Processes that write one at the same time write the same
+    bytes, each to a temporary file.
 
     Args:
       path: string scalar, local or gs://.

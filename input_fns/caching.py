@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 
+import numpy as np
 import tensorflow as tf
 
 from common import files, folders
@@ -75,10 +76,12 @@ def plan(data: DatasetInfo, split_name: str, cache: str) -> Plan:
 
 
 def local_copy(path, offset, end, number, folder):
-    """Returns the path, a string scalar, of a local copy of a range of a file.
+    """Returns the path, a string scalar, of a local copy of a range of a file, and the offset 0.
 
-    The first call that reads a range writes its copy. Processes that write one at the same time
-    write the same bytes, each to a temporary file.
+    Returns the file and the offset if it is missing or too short: the error about its records is
+    that of reading without a copy, and an exception here would print a stack trace. The first call
+    that reads a range writes its copy. Processes that write one at the same time write the same
+    bytes, each to a temporary file.
 
     Args:
       path: string scalar, local or gs://.
@@ -91,11 +94,15 @@ def local_copy(path, offset, end, number, folder):
     def copy_once(path, offset, end, number):
         copy = os.path.join(folder, f"{number:05d}-{offset}-{end}.tfrecord")
         if _bytes_of_file(copy) != end - offset:
-            _copy_range(path.decode(), int(offset), int(end), copy)
-        return copy.encode()
+            try:
+                _copy_range(path.decode(), int(offset), int(end), copy)
+            except (tf.errors.OpError, DataError):
+                return path, offset
+        return copy.encode(), np.int64(0)
 
-    copy = tf.numpy_function(copy_once, [path, offset, end, number], tf.string)
-    return tf.ensure_shape(copy, [])
+    types = [tf.string, tf.int64]
+    copy, offset = tf.numpy_function(copy_once, [path, offset, end, number], types)
+    return tf.ensure_shape(copy, []), tf.ensure_shape(offset, [])
 
 
 def _copy_range(path, offset, end, copy):

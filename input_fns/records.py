@@ -33,12 +33,13 @@ PARALLEL_CALLS = max(
 _PARSE_BATCH = 1024
 _PARSE_BYTES = 2**24
 _SHUFFLE_BUFFER = 16384
-_SHUFFLE_BYTES = 2**29
-# Chunks that are interleaved in training, and those that are read ahead in order.
-_PARALLEL_CHUNKS, _READ_AHEAD = 16, 8
-# In training, a chunk has up to so many bytes or records. A resumed run reads at most
-# _PARALLEL_CHUNKS of them again: a second or two.
+_SHUFFLE_BYTES = 2**29  # of two buffers: that of the next group fills early
+# Chunks that are read at the same time in training, and those that are read ahead in order.
+_PARALLEL_CHUNKS, _READ_AHEAD = 32, 8
+# In training, a chunk has up to so many bytes or records, and a group those of _GROUP_CHUNKS such
+# chunks. A resumed run reads at most one group again: a second or two.
 CHUNK_BYTES, CHUNK_RECORDS = 2**26, 2**16
+_GROUP_CHUNKS = 16
 _READ_BUFFER = 2**18
 # Batches to prefetch, and the fraction of the available memory that they may fill.
 _PREFETCH = 16
@@ -255,11 +256,11 @@ def train_from_files(
 ):
     """Returns endless training batches of a split of any size, through a shuffle buffer.
 
-    Each host reads its own range of the records. Epoch e permutes the chunks of this range and
-    cuts them into groups of `_PARALLEL_CHUNKS`. The chunks of a group are interleaved and shuffled
-    in a buffer, and the buffer is emptied before the next group. So the order is a function of
-    `(seed, e)`, and a run that starts at `start_step` skips whole groups by their sizes: it
-    continues exactly like an uninterrupted run.
+    Each host reads its own range of the records. Epoch e divides the chunks of this range into
+    groups of about 1 GiB, each with chunks from all parts of the range. The chunks of a group are
+    interleaved and shuffled in a buffer, and the buffer is emptied before the next group. So the
+    order is a function of `(seed, e)`, and a run that starts at `start_step` skips whole groups by
+    their sizes: it continues exactly like an uninterrupted run.
 
     Args:
       files: paths of all shards of the split.
@@ -293,7 +294,7 @@ def train_from_files(
         shard, offset, end, skip, take = _columns(chunk)
         path = tf.gather(files, shard)
         if copies:
-            path, offset = caching.local_copy(path, offset, end, shard, copies), 0
+            path, offset = caching.local_copy(path, offset, end, shard, copies)
         return _read_chunk(path, offset, end, skip, take)
 
     first_epoch, offset = divmod(start_step * host_shard.host_batch_size, stop - start)
@@ -327,17 +328,21 @@ def _shuffled(own, read, seed, first_epoch, offset, record_bytes):
       record_bytes: size of one record.
     """
     num_chunks = len(own)
-    num_groups = -(-num_chunks // _PARALLEL_CHUNKS)
+    num_groups = _num_groups(own)
     in_group = -(-num_chunks // num_groups)
-    none = chunks.Chunk(0, 0, 0, 0, 0)  # fills the last group
+    none = chunks.Chunk(0, 0, 0, 0, 0)  # fills the last part
     table = np.array([*own, none], np.int64)
-    shuffle_buffer = max(1, min(_SHUFFLE_BUFFER, _SHUFFLE_BYTES // record_bytes))
+    at_once = min(in_group, _PARALLEL_CHUNKS)
+    # Equal parts of the split, in order: a group has one chunk of each.
+    parts = np.minimum(np.arange(in_group * num_groups), num_chunks).reshape(in_group, num_groups)
+    shuffle_buffer = max(1, min(_SHUFFLE_BUFFER, _SHUFFLE_BYTES // 2 // record_bytes))
 
     @no_autograph
     def groups(epoch):
-        order = tf.random.experimental.stateless_shuffle(tf.range(num_chunks), [seed, epoch])
-        order = tf.pad(order, [[0, -num_chunks % in_group]], constant_values=num_chunks)
-        order = tf.reshape(order, [-1, in_group])
+        keys = tf.random.stateless_uniform([2, *parts.shape], [seed, epoch])
+        order = tf.gather(parts, tf.argsort(keys[0], axis=1), batch_dims=1)
+        within = tf.argsort(tf.transpose(keys[1]), axis=1)
+        order = tf.gather(tf.transpose(order), within, batch_dims=1)
         sizes = tf.reduce_sum(tf.gather(table[:, -1], order), axis=1)
         starts = tf.cumsum(sizes, exclusive=True)
         skipped = tf.where(tf.equal(epoch, first_epoch), np.int64(offset), 0)
@@ -353,13 +358,23 @@ def _shuffled(own, read, seed, first_epoch, offset, record_bytes):
         group = tf.gather(table, tf.boolean_mask(numbers, numbers < num_chunks))
         dataset = tf.data.Dataset.from_tensor_slices(group)
         dataset = dataset.interleave(
-            read, cycle_length=in_group, num_parallel_calls=in_group, deterministic=True
+            read, cycle_length=at_once, num_parallel_calls=at_once, deterministic=True
         )
         return dataset.shuffle(shuffle_buffer, seed=order_seed).skip(tf.identity(skip))
 
     # The buffer of the next group fills while that of this group empties.
     dataset = tf.data.Dataset.range(first_epoch, _ENDLESS).flat_map(groups)
     return _concatenate(dataset, read_group, 1, _parse_batch(record_bytes))
+
+
+def _num_groups(own):
+    """Returns the number of groups of chunks: of `_GROUP_CHUNKS` chunks, or more small ones."""
+    num_bytes = sum(chunk.end - chunk.offset for chunk in own)
+    full = max(
+        num_bytes / (CHUNK_BYTES * _GROUP_CHUNKS),
+        sum(chunk.take for chunk in own) / (CHUNK_RECORDS * _GROUP_CHUNKS),
+    )
+    return math.ceil(min(full, len(own) / _GROUP_CHUNKS))
 
 
 def pad_final_batch(dataset, host_shard, num_examples):

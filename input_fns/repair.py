@@ -80,8 +80,12 @@ def _copy(shard, records, folder):
     # All processes of a cluster may write this file.
     partial = files.partial_name(path)
     tf.io.gfile.makedirs(folder)
+    offsets, num_bytes = [], 0
     with tf.io.TFRecordWriter(partial) as file:
         for record in records:
             file.write(record)
+            offsets.append(num_bytes)
+            num_bytes += len(record) + shards.FRAMING_BYTES
     tf.io.gfile.rename(partial, path, overwrite=True)
-    return ShardInfo(shard.name, tf.io.gfile.stat(path).length, len(records), path=path)
+    index = shards.index(offsets)
+    return ShardInfo(shard.name, num_bytes, len(records), path=path, offsets=index)

@@ -7,7 +7,7 @@ import os
 import re
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -20,6 +20,7 @@ from input_fns.dataset_info import DatasetInfo
 # A record: length (8 bytes), its checksum (4), data, their checksum (4).
 _HEADER, _FOOTER = 12, 4
 FRAMING_BYTES = _HEADER + _FOOTER
+_MAX_OFFSETS = 64  # of the index of a shard
 _MAX_LENGTH = 2**31  # of a tf.train.Example; TensorFlow allocates any length
 
 
@@ -38,6 +39,11 @@ class Record:
 
 class FramingError(ValueError):
     """A record extends past the end of its shard."""
+
+
+def index(offsets: Sequence[int]) -> tuple[int, ...]:
+    """Returns the index of a shard, up to 64 of the byte offsets of all its records."""
+    return tuple(offsets[:: -(-len(offsets) // _MAX_OFFSETS)])
 
 
 def scan(path: str, stride: int = 1) -> tuple[int, int, tuple[int, ...]]:

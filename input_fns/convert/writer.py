@@ -31,8 +31,6 @@ _MAX_SHARDS = 100
 # Per example: keys and lengths of the Example, length and checksums of the record.
 _OVERHEAD_BYTES = 64
 _CHANGED = "A file of --source may have changed while it was read: prepare the data again"
-# Offsets of the index of a shard.
-_MAX_OFFSETS = 64
 # Files of this module: shards, their temporary files (old and new names), and other files.
 _OURS = re.compile(
     r".+-\d{5}-of-\d{5}-[0-9a-f]{8}\.tfrecord"
@@ -212,8 +210,7 @@ class _SplitWriter:
                     num_bytes += len(record) + shards.FRAMING_BYTES
             if offsets:
                 self.partials.append(path)
-                stride = -(-len(offsets) // _MAX_OFFSETS)
-                self._contents.append((len(offsets), crc32, tuple(offsets[::stride])))
+                self._contents.append((len(offsets), crc32, shards.index(offsets)))
             rate = end / (time.monotonic() - started)
             self._progress(
                 f"{self.name}: shard {i + 1}/{len(self._bounds) - 1}, {end}/{len(self._split)} "

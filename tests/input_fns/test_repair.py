@@ -69,6 +69,15 @@ def test_broken_records_are_left_out_and_all_others_kept(load, shard, tmp_path, 
     assert "skipped 3 of 97 records of split 'train'" in out
 
 
+def test_a_repaired_shard_has_an_index(load, shard, tmp_path):
+    flip(shard, 3 * record_bytes(shard) + 20)
+    data, _ = repair.without_bad_records(load(), "train", str(tmp_path / "repaired"), 5)
+    repaired = data.splits["train"].shards[1]
+    assert repaired.offsets == tuple(range(0, repaired.num_bytes, record_bytes(shard)))
+    assert repaired.num_bytes == os.path.getsize(repaired.path)
+    assert len(repaired.offsets) == repaired.num_examples == 31
+
+
 def test_what_follows_a_broken_length_is_lost(load, shard, tmp_path):
     flip(shard, 20 * record_bytes(shard) + 2)
     data, skipped = repair.without_bad_records(load(), "train", str(tmp_path), 12)

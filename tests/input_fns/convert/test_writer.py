@@ -48,7 +48,7 @@ def test_the_histogram_and_the_sizes_are_those_of_the_files(tmp_path):
 
 @pytest.mark.parametrize("max_offsets", [64, 4, 3])
 def test_the_index_has_the_offsets_of_records(tmp_path, monkeypatch, max_offsets):
-    monkeypatch.setattr(writer, "_MAX_OFFSETS", max_offsets)
+    monkeypatch.setattr(shards, "_MAX_OFFSETS", max_offsets)
     (shard,) = writer.write(make_raw(), str(tmp_path), num_shards=1).split("train").shards
     assert len(shard.offsets) <= max_offsets
     path = str(tmp_path / shard.name)
@@ -58,7 +58,7 @@ def test_the_index_has_the_offsets_of_records(tmp_path, monkeypatch, max_offsets
 
 def test_the_stride_follows_from_the_number_of_offsets():
     for count in itertools.chain(range(1, 9000), [10**6, 10**9 + 1]):
-        stride = -(-count // writer._MAX_OFFSETS)
+        stride = -(-count // shards._MAX_OFFSETS)
         offsets = (0,) * -(-count // stride)
         assert dataset_info.ShardInfo("a", 0, count, offsets=offsets).stride == stride
 

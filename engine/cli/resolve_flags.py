@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import os
+import re
 import secrets
 
 from common import files, folders
@@ -38,6 +40,8 @@ from input_fns import repair, synthetic
 from models import registry
 
 _SINGLE_PROCESS = Task()
+# A comment of flags.cfg, before the seed that a run without --seed has drawn.
+_ORDER_SEED = "# seed of the order of the examples: "
 
 
 def resolve(
@@ -125,6 +129,7 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
     checkpoint = _checkpoint(is_training, task)
     if checkpoint is not None:
         trained_on.check(checkpoint, FLAGS.model_dir, pipeline)
+    seed = _order_seed(checkpoint)
     settings = RunSettings(
         mode=FLAGS.mode,
         model=model,
@@ -136,9 +141,9 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
         start_step=find.read_step(checkpoint),
         use_tpu=use_tpu,
         task=task,
-        seed=secrets.randbits(31) if FLAGS.seed is None else FLAGS.seed,
+        seed=seed,
         graph_seed=FLAGS.seed,
-        flagfile=as_flagfile(),
+        flagfile=as_flagfile() + (f"{_ORDER_SEED}{seed}\n" if FLAGS.seed is None else ""),
         train=TrainSettings(
             split=FLAGS.train_split,
             batch_size=FLAGS.train_batch_size,
@@ -286,6 +291,22 @@ def _checkpoint(is_training, task):
     if FLAGS.mode in ("continuous_eval", "check"):
         return None  # continuous_eval waits for a checkpoint, check needs none
     return find.find_checkpoint(FLAGS.model_dir, FLAGS.checkpoint)
+
+
+def _order_seed(checkpoint):
+    """Returns the seed of the order of the examples: without --seed, that of the resumed run.
+
+    Another seed would resume inside of an epoch of another order, which has examples twice.
+    """
+    if FLAGS.seed is not None:
+        return FLAGS.seed
+    path = os.path.join(FLAGS.model_dir, "flags.cfg")
+    if checkpoint is not None and folders.is_file(path):
+        with contextlib.suppress(ValueError):  # not a text file: it only repeats the flags
+            found = re.findall(f"^{_ORDER_SEED}([0-9]{{1,10}})$", files.read_text(path), re.M)
+            if found:
+                return int(found[-1]) % 2**31
+    return secrets.randbits(31)
 
 
 def _warm_start(is_training, checkpoint, model, params, pipeline):

@@ -7,7 +7,8 @@
 # PYTHON=      interpreter for .venv; default: the first of python3.11, python3.10, python3.9
 TENSORFLOW ?= $(or $(firstword $(shell head -n 1 .venv/.installed 2>/dev/null)),tensorflow)
 IN_VENV := .venv/bin/python
-PYTEST := $(IN_VENV) -m pytest -n 2 --dist loadfile
+# Without the option, files with few tests start last, and some of these take longest.
+PYTEST := $(IN_VENV) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 DATA := data
 RUNS := runs
 # These extras depend on the wheel `tensorflow` and would install it next to another one.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Union
 
 from common.names import normalized
 
-Identifier = int | str
+Identifier = Union[int, str]
 _MAX_INT = 2**63 - 1
 _DECIMAL = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _BOOLEANS = {"false": False, "true": True, "0": False, "1": True}

@@ -131,11 +131,11 @@ def _check_black_and_white(counts, names, ignored, num_masks):
     """Checks that 255 is not ignored if the masks are black and white, with soft edges or not."""
     between = sum(n for value, n in counts.items() if value not in (0, 255))
     is_there = counts.keys() >= {0, 255} and 255 in ignored
-    if not is_there or between > (_MAX_SOFT * counts.total() if len(names) == 2 else 0):
+    if not is_there or between > (_MAX_SOFT * sum(counts.values()) if len(names) == 2 else 0):
         return
     if between and counts.keys() <= {0, 1, 255}:  # 255 around the objects of class 1
         return
-    only = "only" if not between else f"and soft edges ({between / counts.total():.1%})"
+    only = "only" if not between else f"and soft edges ({between / sum(counts.values()):.1%})"
     raise DataError(
         f"{num_masks} masks have the values 0 and 255 {only}, and 255 is ignored. If 255 is a "
         "class, set --mask_values=0,255; else name the value of each class with --mask_values"
@@ -224,7 +224,7 @@ def _listed(counts, has_colors):
     if not has_colors:
         shown = ", ".join(map(str, sorted(counts)[:20]))
         return f"{shown}{', ...' if len(counts) > 20 else ''}"
-    total = max(1, counts.total())
+    total = max(1, sum(counts.values()))
     shown = ", ".join(f"{_shown(v)} ({counts[v] / total:.1%})" for v in _frequent(counts))
     return f"{shown}{', ...' if len(counts) > _SHOWN else ''}"
 

@@ -11,8 +11,8 @@ import numpy as np
 
 # Edges that fill more of a mask are no edges: a photo, or a map of probabilities.
 _MAX_SHARE = 0.25
-# A soft edge has many values. One that has nearly all of the pixels is a value of its own, such as
-# the border of a trimap; a few pixels of one value may be an edge.
+# Antialiased edges have many values. A value with nearly all of these pixels is a separate class,
+# such as the border of a trimap; a few pixels of one value may be an edge.
 _MAX_OF_ONE_VALUE, _FEW_PIXELS = 0.9, 16
 
 

@@ -56,8 +56,7 @@ def _convert():
         function = registry.attribute("dataset", FLAGS.dataset)
     raw = convert.read(options, print, function)
     is_new = not tf.io.gfile.exists(data_dir)
-    tf.io.gfile.makedirs(data_dir)
-    lock = locks.acquire(data_dir, "data_dir", "prepare_data.py")
+    lock = _lock(data_dir)
     try:
         if _is_ready(prepared_with):  # by another process
             return
@@ -70,8 +69,8 @@ def _convert():
         written = writer.write(raw, data_dir, FLAGS.shards, print, prepared_with, before_commit)
     finally:
         lock.release()
-        if is_new and not tf.io.gfile.listdir(data_dir):  # nothing was written
-            tf.io.gfile.rmtree(data_dir)
+        if is_new:
+            files.remove_if_empty(data_dir)
     for name, split in written.splits.items():
         for broken, reason in split.broken[:10]:
             print(f"{name}: skipped {broken}: {reason}")
@@ -80,6 +79,18 @@ def _convert():
     for line in (*written.left_out.lines(), *(f"warning: {line}" for line in warnings)):
         print(line)
     print(f"{data_dir}: {_describe(written)}")
+
+
+def _lock(data_dir):
+    """Creates data_dir and locks it."""
+    while True:
+        tf.io.gfile.makedirs(data_dir)
+        try:
+            return locks.acquire(data_dir, "data_dir", "prepare_data.py")
+        except locks.LockedError:
+            if tf.io.gfile.isdir(data_dir):
+                raise
+            # Another process, which wrote nothing, has just removed the folder.
 
 
 def _is_ready(prepared_with):

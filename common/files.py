@@ -142,6 +142,16 @@ def _write_and_remove(path):
     folders.gfile().remove(path)
 
 
+def remove_if_empty(folder: str) -> None:
+    """Removes a folder, local or gs://, unless it has files, such as those of another process."""
+    if folders.is_remote(folder):
+        if not folders.names(folder):
+            folders.gfile().rmtree(folder)
+        return
+    with contextlib.suppress(OSError):
+        os.rmdir(folder)
+
+
 def remove_leftovers(folder: str, name: str = "") -> None:
     """Removes temporary files of processes that were killed in `atomic_write`.
 

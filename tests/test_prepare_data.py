@@ -301,3 +301,17 @@ def test_a_locale_of_ascii(tmp_path):
 def test_a_contact_sheet_that_cannot_be_written(prepare, own_data_dir):
     with pytest.raises(UsageError, match="--contact_sheet=/dev/null/x cannot be written"):
         prepare("--mode=inspect", f"--data_dir={own_data_dir}", "--contact_sheet=/dev/null/x/y.png")
+
+
+def test_a_folder_that_another_process_removed_is_created_again(prepare, tmp_path, monkeypatch):
+    """That process created it, wrote nothing and removed it before this one had its lock."""
+    acquire, data_dir = locks.acquire, tmp_path / "new"
+
+    def acquire_after_removal(*arguments):
+        monkeypatch.setattr(locks, "acquire", acquire)
+        data_dir.rmdir()
+        return acquire(*arguments)
+
+    monkeypatch.setattr(locks, "acquire", acquire_after_removal)
+    prepare("--dataset=digits", f"--data_dir={data_dir}")
+    assert (data_dir / "dataset.json").exists()

@@ -93,3 +93,13 @@ def test_copy_is_atomic(tmp_path):
     (tmp_path / "a").write_bytes(bytes(range(256)))
     files.copy(str(tmp_path / "a"), str(tmp_path / "b"))
     assert (tmp_path / "b").read_bytes() == bytes(range(256))
+
+
+def test_only_an_empty_folder_is_removed(tmp_path):
+    """Another process may have locked a folder that this one has created."""
+    for name in ("empty", "locked"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "locked" / ".lock").touch()
+    for name in ("empty", "locked", "missing"):
+        files.remove_if_empty(str(tmp_path / name))
+    assert os.listdir(tmp_path) == ["locked"]

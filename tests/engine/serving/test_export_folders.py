@@ -42,33 +42,54 @@ def test_concurrent_exports_get_different_versions(tmp_path):
     assert sorted(os.listdir(tmp_path)) == sorted(map(os.path.basename, done))
 
 
+def test_a_folder_is_locked_until_it_is_removed(tmp_path, monkeypatch):
+    """Another export starts between the removal of the first file and that of the folder."""
+    rmtree, others = tf.io.gfile.rmtree, []
+
+    def rmtree_with_another_export(path):
+        for name in os.listdir(path):
+            os.unlink(os.path.join(path, name))
+        if not others:
+            others.append(1)
+            with export_folders.staging(str(tmp_path)):
+                assert os.path.isdir(path)
+        rmtree(path)
+
+    monkeypatch.setattr(tf.io.gfile, "rmtree", rmtree_with_another_export)
+    with export_folders.staging(str(tmp_path)) as path, open(os.path.join(path, "file"), "w"):
+        pass
+    assert others
+    assert os.listdir(tmp_path) == []
+
+
 def test_the_folder_of_a_killed_export_is_removed(tmp_path):
     code = (
-        "import os, sys, time\n"
-        "from common import locks\n"
-        "folder = os.path.join(sys.argv[1], 'temp-0123abcd')\n"
-        "os.makedirs(folder + '/17')\n"
-        "lock = locks.acquire(folder, 'export_dir', 'export', 'lock')\n"
-        "print('locked', flush=True)\n"
-        "time.sleep(100)\n"
+        "import sys, time\n"
+        "from engine.serving import export_folders\n"
+        "with export_folders.staging(sys.argv[1]) as path:\n"
+        "    print(path, flush=True)\n"
+        "    time.sleep(100)\n"
     )
     command = [sys.executable, "-c", code, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        assert process.stdout.readline() == b"locked\n"
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        path = process.stdout.readline().decode().strip()
         with export_folders.staging(str(tmp_path)):
-            assert (tmp_path / "temp-0123abcd").exists()  # the export is running
+            assert os.path.exists(path)  # the export is running
         process.kill()
     with export_folders.staging(str(tmp_path)):
-        assert not (tmp_path / "temp-0123abcd").exists()
+        assert not os.path.exists(path)
+        assert not os.path.exists(f"{path}.lock")
 
 
-def test_a_folder_without_a_lock_is_removed(tmp_path):
-    """Its export was killed before it created the lock."""
-    for name in ("temp-00000001", "temp-mine", "failed-7"):
-        (tmp_path / name / "17").mkdir(parents=True)
+@pytest.mark.parametrize("leftover", [["temp-00000001/17/file"], ["temp-00000001.lock"]])
+def test_a_folder_without_a_lock_and_a_lock_without_a_folder_are_removed(tmp_path, leftover):
+    """An earlier version left the one; an export killed before it made its folder the other."""
+    for name in (*leftover, "temp-mine/file", "temp-41.lock", "failed-7/file"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
     with export_folders.staging(str(tmp_path)):
         pass
-    assert sorted(os.listdir(tmp_path)) == ["failed-7", "temp-mine"]
+    assert sorted(os.listdir(tmp_path)) == ["failed-7", "temp-41.lock", "temp-mine"]
 
 
 @pytest.mark.parametrize("name", ["²", "9" * 30, "12x", "007"])

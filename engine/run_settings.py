@@ -58,7 +58,8 @@ class EvalSettings:
     Attributes:
       split: name of the split.
       batch_size: global batch size.
-      best_metric: metric that selects the best checkpoint, or "".
+      best_metric: metric that selects the best checkpoint, also with its direction as
+        `NAME:min` or `NAME:max`; or "".
       early_stop_evals: patience of early stopping, in evaluations; 0: no early stopping.
       timeout_secs: how long continuous_eval waits for a checkpoint.
     """

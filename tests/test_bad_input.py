@@ -101,6 +101,11 @@ def tree(path):
         ),
         (["--mode=export"], "--mode=export needs --export_dir"),
         (["--early_stop_evals=3"], "--early_stop_evals needs --best_metric"),
+        (
+            ["--best_metric=novelty"],
+            "--best_metric=novelty does not tell whether higher is better. Write "
+            "--best_metric=novelty:max if higher is better, novelty:min if lower is",
+        ),
         (["--warm_start_include=("], "'(' is not a regular expression"),
         (["--mode=predict", "--predict_output=p.csv"], "must end in .jsonl or .npz"),
         (["--flagfile=/no/such/file.cfg"], "/no/such/file.cfg"),
@@ -158,7 +163,12 @@ def tree(path):
             "lazy_embeddings: optimizer=adamw updates every row",
         ),
         (["--accumulate_steps=2"], "13 is not divisible by --accumulate_steps=2. Use"),
-        (["--best_metric=acuracy"], "--best_metric=acuracy is unknown. Did you mean 'accuracy'?"),
+        (
+            ["--best_metric=acuracy"],
+            "--best_metric=acuracy is unknown. Did you mean 'accuracy'? If not, write "
+            "--best_metric=acuracy:max if higher is better, acuracy:min if lower is",
+        ),
+        (["--best_metric=f2"], "--best_metric=f2 is unknown. Valid: accuracy, average_loss"),
     ],
 )
 def test_an_invalid_flag_and_its_message(error_line, arguments, message, data_dir, tmp_path):

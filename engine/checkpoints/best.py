@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 from typing import Any, Callable
 
 import numpy as np
@@ -17,15 +16,18 @@ import tensorflow as tf
 
 from common import files
 from common.errors import UsageError
-from engine.checkpoints import checkpoint_files, verify
+from engine.checkpoints import checkpoint_files, metric_direction, verify
 from engine.checkpoints.checkpoint_files import BEST_DIR
 
 _FILE = "best.json"
-# Metrics to minimize; all others are maximized.
-_SMALLER_IS_BETTER = re.compile(
-    r"loss|error|perplexity|(?:^|_)(?:mae|mape|mse|rmse|nll|cer|ter|wer)(?:$|_)"
-)
-_EMPTY = {"metric": "", "value": math.nan, "step": -1, "last_step": -1, "evals_without_gain": 0}
+_EMPTY = {
+    "metric": "",
+    "direction": "",
+    "value": math.nan,
+    "step": -1,
+    "last_step": -1,
+    "evals_without_gain": 0,
+}
 
 
 def find_best(model_dir: str) -> str | None:
@@ -58,23 +60,28 @@ class BestCheckpoint:
 
         Args:
           model_dir: of the training.
-          metric: its name.
+          metric: its name, or with its direction `NAME:min` or `NAME:max`.
           metrics_of_step: returns the metrics of the checkpoint of a step, {} if unknown; used if
             `best.json` cannot be read.
 
         Raises:
-          UsageError: `model_dir/best` was kept by another metric.
+          UsageError: `model_dir/best` was kept by another metric or in the other direction, or the
+            direction of the metric is unknown.
         """
         self._dir = os.path.join(model_dir, BEST_DIR)
-        self._metric = metric
-        self._record = {**_EMPTY, "metric": metric}
+        self._metric, self._direction = metric_direction.parse(metric)
+        self._new_record = {**_EMPTY, "metric": self._metric, "direction": self._direction}
+        self._record = dict(self._new_record)
         files.remove_leftovers(self._dir)
         if tf.io.gfile.exists(os.path.join(self._dir, _FILE)):
             self._record = _read(self._dir) or self._reconstruct(metrics_of_step)
-        if self._record["metric"] != metric:
+        kept = self._record["metric"], self._record["direction"] or self._direction
+        ours = self._metric, self._direction
+        if kept != ours:
+            length = 1 if kept[0] != ours[0] else 2
             raise UsageError(
-                f"{self._dir} keeps the best checkpoint by '{self._record['metric']}', not by "
-                f"--best_metric={metric}. Use that metric, or move the folder away"
+                f"{self._dir} keeps the best checkpoint by '{':'.join(kept[:length])}', not by "
+                f"--best_metric={':'.join(ours[:length])}. Use that metric, or move the folder away"
             )
         if self._record["step"] >= 0:
             self._check_kept()
@@ -92,7 +99,7 @@ class BestCheckpoint:
     @property
     def criterion(self) -> str:
         """Which checkpoint is kept, for the log: "the checkpoint with the largest accuracy"."""
-        size = "smallest" if _SMALLER_IS_BETTER.search(self._metric) else "largest"
+        size = "smallest" if self._direction == "min" else "largest"
         return f"the checkpoint with the {size} {self._metric}"
 
     def update(self, checkpoint: str, step: int, metrics) -> bool:
@@ -126,7 +133,7 @@ class BestCheckpoint:
         best = self._record["value"]
         if math.isnan(value) or math.isnan(best):
             return not math.isnan(value)
-        return value < best if _SMALLER_IS_BETTER.search(self._metric) else value > best
+        return value < best if self._direction == "min" else value > best
 
     def _copy(self, checkpoint, step):
         source = checkpoint_files.list_files(checkpoint)
@@ -167,7 +174,7 @@ class BestCheckpoint:
         self._record.update(value=math.nan, step=-1)
 
     def _reconstruct(self, metrics_of_step):
-        record = {**_EMPTY, "metric": self._metric}
+        record = dict(self._new_record)
         path = os.path.join(self._dir, _FILE)
         step = checkpoint_files.newest_step(self._dir)
         value = metrics_of_step(step).get(self._metric) if step >= 0 else None
@@ -190,6 +197,7 @@ def _read(folder):
     is_valid = (
         record.keys() == _EMPTY.keys()
         and isinstance(record["metric"], str)
+        and record["direction"] in ("", "min", "max")
         and type(record["value"]) is float
         and all(type(count) is int and -1 <= count < 2**63 for count in counts)
     )

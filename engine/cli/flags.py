@@ -8,7 +8,9 @@ from absl import flags
 
 from common import names, strict_flags
 from common.constants import ANNOTATION_TASKS, TABLE_TASKS, WORDPIECE_TASKS
+from common.errors import UsageError
 from common.messages import did_you_mean
+from engine.checkpoints import metric_direction
 from engine.cli.size_flag import SizeParser, SizeSerializer, TextSizeParser
 from models import registry
 
@@ -206,8 +208,8 @@ flags.DEFINE_integer(
 flags.DEFINE_string(
     "best_metric",
     "",
-    "Metric that selects the best checkpoint in train_and_eval and continuous_eval. Lower is "
-    "better if its name contains loss, error or perplexity; otherwise higher is better.",
+    "Metric that selects the best checkpoint in train_and_eval and continuous_eval. Whether higher "
+    "or lower is better follows from a known name; NAME:max or NAME:min says it of any other.",
 )
 flags.DEFINE_integer(
     "early_stop_evals",
@@ -436,6 +438,16 @@ def _check_synthetic_text(size):
 def _check_export(values):
     if values["mode"] == "export" and not values["export_dir"]:
         raise flags.ValidationError("--mode=export needs --export_dir")
+    return True
+
+
+@flags.multi_flags_validator(["mode", "best_metric"])
+def _check_best_metric(values):
+    if values["best_metric"] and values["mode"] in (*TRAINING_MODES, "continuous_eval"):
+        try:
+            metric_direction.parse(values["best_metric"])
+        except UsageError as error:
+            raise flags.ValidationError(str(error)) from error
     return True
 
 

@@ -63,7 +63,7 @@ def check_best_metric(name: str, model, features, labels, step, params, host_met
     """Checks that an evaluation yields the scalar that `--best_metric` names; "" is accepted.
 
     Args:
-      name: value of the flag.
+      name: value of the flag without its direction.
       model: a `models.model.Model`.
       features: features of a training batch.
       labels: labels of a training batch.

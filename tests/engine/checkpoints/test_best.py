@@ -33,12 +33,18 @@ def best_names(tmp_path):
         ("accuracy", [float("nan"), 0.1, float("nan")], 2),
         ("average_loss", [0.5, float("nan")], 1),
         ("accuracy", [0.5, 0.5], 1),
+        ("glossary_f1", [0.2, 0.5, 0.3], 2),
+        ("fid", [0.2, 0.1, 0.3], 2),
+        ("novelty:max", [0.2, 0.5, 0.3], 2),
+        ("novelty:min", [0.2, 0.1, 0.3], 2),
+        ("accuracy:min", [0.2, 0.1, 0.3], 2),
     ],
 )
 def test_the_best_is_kept(tmp_path, metric, values, best):
     keeper = BestCheckpoint(str(tmp_path), metric)
     for step, value in enumerate(values, start=1):
-        keeper.update(save(tmp_path, step, a=value), step, {metric: value})
+        name = metric.partition(":")[0]
+        keeper.update(save(tmp_path, step, a=value), step, {name: value})
     assert best_names(tmp_path) == [f"model.ckpt-{best}.index"]
     assert find.read_step(find.find_checkpoint(str(tmp_path), "best")) == best
 
@@ -107,6 +113,13 @@ def test_another_metric_is_an_error(tmp_path):
         BestCheckpoint(str(tmp_path), "average_loss")
 
 
+def test_the_other_direction_is_an_error(tmp_path):
+    keeper = BestCheckpoint(str(tmp_path), "novelty:max")
+    keeper.update(save(tmp_path, 1, a=1.0), 1, {"novelty": 0.1})
+    with pytest.raises(UsageError, match="by 'novelty:max', not by --best_metric=novelty:min"):
+        BestCheckpoint(str(tmp_path), "novelty:min")
+
+
 def test_an_unknown_metric_is_an_error(tmp_path):
     keeper = BestCheckpoint(str(tmp_path), "bleu")
     with pytest.raises(UsageError, match="--best_metric=bleu is unknown; valid: accuracy"):
@@ -114,7 +127,7 @@ def test_an_unknown_metric_is_an_error(tmp_path):
 
 
 def test_a_metric_that_is_not_a_scalar_is_an_error(tmp_path):
-    keeper = BestCheckpoint(str(tmp_path), "recalls")
+    keeper = BestCheckpoint(str(tmp_path), "recalls:max")
     with pytest.raises(UsageError, match="recalls is not a scalar; valid: accuracy"):
         keeper.update("unused", 1, {"accuracy": 0.1, "recalls": np.ones(3)})
 
@@ -178,9 +191,9 @@ def test_a_broken_best_json_is_rebuilt_from_the_evaluation(tmp_path, content, ca
     ("value", "is_used"), [(7, True), (0.5, True), (True, False), ("7", False), (None, False)]
 )
 def test_any_number_of_the_evaluation_rebuilds_a_broken_best_json(tmp_path, value, is_used, capsys):
-    BestCheckpoint(str(tmp_path), "examples").update(save(tmp_path, 1, 1.0), 1, {"examples": 7})
+    BestCheckpoint(str(tmp_path), "examples:max").update(save(tmp_path, 1, 1.0), 1, {"examples": 7})
     (tmp_path / "best" / "best.json").write_bytes(b"")
-    BestCheckpoint(str(tmp_path), "examples", lambda step: {"examples": value})
+    BestCheckpoint(str(tmp_path), "examples:max", lambda step: {"examples": value})
     assert ("the kept checkpoint has examples" in capsys.readouterr().out) == is_used
 
 

@@ -86,7 +86,7 @@ def test_evaluation_needs_no_length(parse):
     ],
 )
 def test_a_flagfile_keeps_every_value(parse, tmp_path, value):
-    names = ("best_metric", "params", "train_split", "cache", "data_dir")
+    names = ("eval_split", "params", "train_split", "cache", "data_dir")
     given = [f"--{name}=/x/{value}" if name == "cache" else f"--{name}={value}" for name in names]
     parse("--train_steps=7", *given)
     text = flags.as_flagfile()
@@ -100,7 +100,7 @@ def test_a_flagfile_keeps_every_value(parse, tmp_path, value):
 @pytest.mark.parametrize("value", ["a\nb", "a\rb", "a\x85b", "a\0", " a", "a ", "\udcff", "a\t"])
 def test_values_that_a_flagfile_cannot_store_are_rejected(parse, value):
     with pytest.raises(flags.flags.IllegalFlagValueError, match=r"character|space"):
-        parse("--train_steps=7", f"--best_metric={value}")
+        parse("--train_steps=7", f"--train_split={value}")
 
 
 @pytest.mark.parametrize("name", ["data_dir", "model_dir", "export_dir", "checkpoint", "cache"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from common.constants import IGNORED_CLASS
-from models.vision import resnet
+from models.vision import backbones, resnet
 
 
 def build(params, image_shape):
@@ -22,8 +22,9 @@ def build(params, image_shape):
     """
     layers = tf.keras.layers
     inputs = layers.Input(image_shape)
-    scale = params["pixel_scale"]
-    offsets = [-scale * mean for mean in params["pixel_mean"]]
+    scaling = backbones.scaling(params) if "backbone" in params else params
+    scale = scaling["pixel_scale"]
+    offsets = [-scale * mean for mean in scaling["pixel_mean"]]
     x = layers.Rescaling(scale, offsets)(inputs)
     if "output_level" in params:
         return tf.keras.Model(inputs, _unet(x, params))

@@ -25,7 +25,7 @@ from common.params import Floats
 from engine.checkpoints import writer
 from engine.cli import runtime
 from models import registry
-from models.vision import mobilenet, resnet
+from models.vision import backbones, mobilenet, resnet
 
 # Keras layer -> variable scope. The first entry of a table identifies the model.
 _RESNET = (
@@ -69,10 +69,12 @@ def main(source: str, checkpoint: str, channels: str = "bgr") -> None:
     variables, model, params = convert(read(source), channels)
     _check(variables, model, params)
     writer.write(checkpoint, variables)
-    flags = ",".join(f"{key}={value}" for key, value in params.items() if key != "num_classes")
     top = f"{params['num_classes']} classes" if "num_classes" in params else "without top"
     print(f"{len(variables)} variables, {top}: {checkpoint}")
-    print(f"--model={model} '--params={flags}' --warm_start_from={checkpoint}")
+    print(f"--model={model} {_params_flag(params)} --warm_start_from={checkpoint}")
+    backbone = backbone_params(model, params)
+    if backbone["backbone"] in backbones.NAMES:
+        print(f"as a backbone: {_params_flag(backbone)} --warm_start_from={checkpoint}")
 
 
 def read(path: str) -> dict[tuple[str, str], np.ndarray]:
@@ -187,8 +189,15 @@ def _mobilenet_params(variables, kind):
     if kernel is None:
         raise UsageError(f"a MobileNet without block {block} is unsupported")
     if kind == "v1":  # all channels are rounded down the same way
-        return {"version": 1, "width": kernel.shape[-1] / 1024, "batch_norm_momentum": 0.99}
-    return {"version": 2, "width": _v2_width(variables), "batch_norm_momentum": 0.999}
+        params = {"version": 1, "width": kernel.shape[-1] / 1024, "batch_norm_momentum": 0.99}
+    else:
+        params = {"version": 2, "width": _v2_width(variables), "batch_norm_momentum": 0.999}
+    return {
+        **params,
+        "batch_norm_epsilon": 1e-3,
+        "pixel_mean": Floats([127.5]),
+        "pixel_scale": 1 / 127.5,
+    }
 
 
 def _v2_width(variables):
@@ -204,6 +213,19 @@ def _v2_width(variables):
             if mobilenet.v2_channels(width) == channels:
                 return width
     return nearest  # `_check` raises the error
+
+
+def backbone_params(model, params):
+    """Returns the hyperparameters of `models.vision.backbones` for those of a classifier."""
+    shared = {key: value for key, value in params.items() if key in backbones.default_params()}
+    name = f"resnet{params['depth']}" if model == "resnet" else f"mobilenet_v{params['version']}"
+    return {"backbone": name, "backbone_width": params.get("width", 1.0), **shared}
+
+
+def _params_flag(params):
+    """Returns --params for the shell, without the number of classes, which the data set has."""
+    pairs = [f"{key}={value}" for key, value in params.items() if key != "num_classes"]
+    return f"'--params={','.join(pairs)}'"
 
 
 def _check(variables, name, params):

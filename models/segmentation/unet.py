@@ -15,7 +15,7 @@ from models.layers.dropout import dropout
 from models.layers.resize import resize_bilinear
 from models.model import ModelError, check_fractions
 from models.segmentation import segmentation
-from models.vision import backbones, classifier
+from models.vision import backbones
 
 OWN = "own"
 _MAX_DEPTH = 5  # levels of the backbones
@@ -75,7 +75,7 @@ def inference(features, params, training):
 
 def _encoder(features, params, training):
     """Returns `{level: map}` for the levels from `output_level` to `depth`."""
-    images = classifier.scaled_images(features, params)
+    images = backbones.scaled_images(features, params)
     depth, maps = params["depth"], {}
     if params["backbone"] == OWN:
         x = images

@@ -7,6 +7,7 @@ restores them.
 
 from __future__ import annotations
 
+from common.params import Floats
 from models.layers import normalization
 from models.model import ModelError
 from models.vision import classifier, mobilenet, resnet
@@ -21,12 +22,13 @@ NAMES = tuple(_BACKBONES)
 
 def default_params(backbone="resnet50"):
     """Returns the hyperparameters of `feature_maps`."""
-    scaling = classifier.default_params()
     return {
         "backbone": backbone,  # one of NAMES
         "backbone_width": 1.0,  # multiplies the channels of every layer
         "stride_in_1x1": False,  # see resnet; True for weights of tf.keras.applications
-        **{name: scaling[name] for name in ("pixel_mean", "pixel_scale", "precision")},
+        "pixel_mean": Floats(),  # see classifier; []: the default of the backbone as a classifier
+        "pixel_scale": 0.0,  # see classifier; 0: the default of the backbone as a classifier
+        "precision": classifier.default_params()["precision"],
         **normalization.default_params(momentum=0.99, epsilon=1e-3),
     }
 
@@ -42,8 +44,23 @@ def check_params(params, names=NAMES):
         raise ModelError(f"backbone={params['backbone']} must be one of {', '.join(names)}")
     if not 0.1 <= params["backbone_width"] <= 4:
         raise ModelError(f"backbone_width={params['backbone_width']} must be in [0.1, 4]")
-    classifier.check_scaling(params)
+    classifier.check_scaling(scaling(params))
     normalization.check_params(params)
+
+
+def scaled_images(features, params):
+    """Returns `classifier.scaled_images` with the scaling of the backbone; see `scaling`."""
+    return classifier.scaled_images(features, {**params, **scaling(params)})
+
+
+def scaling(params):
+    """Returns `pixel_mean` and `pixel_scale`: those of `params`, else of the classifier.
+
+    The weights of a backbone fit the pixels that they were trained on.
+    """
+    module, _ = _BACKBONES.get(params["backbone"], (classifier, {}))
+    own = module.default_params()
+    return {name: params[name] or own[name] for name in ("pixel_mean", "pixel_scale")}
 
 
 def feature_maps(features, params, training, output_stride=32):
@@ -65,5 +82,5 @@ def feature_maps(features, params, training, output_stride=32):
     all_params = {**module.default_params(), **params, **own}
     width = params["backbone_width"]
     all_params["width"] = max(1, round(64 * width)) if module is resnet else width
-    images = classifier.scaled_images(features, params)
+    images = scaled_images(features, params)
     return module.feature_maps(images, all_params, training, output_stride)

@@ -46,7 +46,7 @@ def test_layouts_of_weights_models_and_nested_models(tmp_path, nested):
     path = write_h5(tmp_path / "weights.h5", mobilenet(), nested)
     variables, model, params = keras_weights.convert(keras_weights.read(path))
     assert model == "mobilenet"
-    assert params == {"version": 1, "width": 0.25, "batch_norm_momentum": 0.99}
+    assert (params["version"], params["width"]) == (1, 0.25)
     assert len(variables) == len(mobilenet())
     assert variables["block_3/depthwise/depthwise_kernel"].shape == (3, 3, 32, 1)
     assert variables["block_3/pointwise_norm/moving_mean"].tolist() == [3.0] * 32
@@ -58,7 +58,10 @@ def test_main_writes_the_checkpoint_and_prints_flags(tmp_path, capsys):
     assert tf.train.load_variable(checkpoint, "logits/kernel").shape == (256, 5)
     output = capsys.readouterr().out
     assert "137 variables, 5 classes" in output
-    assert "--model=mobilenet '--params=version=1,width=0.25,batch_norm_momentum=0.99'" in output
+    norm = "batch_norm_momentum=0.99,batch_norm_epsilon=0.001"
+    flags = f"{norm},pixel_mean=[127.5],pixel_scale={1 / 127.5}'"
+    assert f"--model=mobilenet '--params=version=1,width=0.25,{flags}" in output
+    assert f"'--params=backbone=mobilenet_v1,backbone_width=0.25,{flags}" in output
     assert f"--warm_start_from={checkpoint}" in output
 
 

@@ -3,9 +3,15 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.eager import context
 
-from models.vision import backbones, mobilenet, resnet
+from engine.cli import hparams
+from models import registry
+from models.model import ModelError
+from models.vision import backbones, classifier, mobilenet, resnet
+from tests import numerics, variable_values
 from tests.marks import slow
+from tools import keras_weights
 
 IMAGES = np.random.default_rng(3).integers(0, 256, [1, 96, 64, 3], np.uint8)
 
@@ -65,3 +71,84 @@ def test_variables_are_those_of_the_classifier(name, module, width):
     only_there = {name.partition("/")[0] for name in of_classifier.keys() - variables.keys()}
     assert only_there <= {"logits", "head"}
     assert variables.items() <= of_classifier.items()
+
+
+@pytest.mark.parametrize("head", ["retinanet", "deeplab", "unet"])
+@pytest.mark.parametrize("name", backbones.NAMES)
+def test_pixels_of_a_backbone_are_those_of_its_classifier(name, head):
+    module = resnet if name.startswith("resnet") else mobilenet
+    params = {**registry.find(head).default_params(), "backbone": name}
+    own = module.default_params()
+    assert backbones.scaling(params) == {key: own[key] for key in ("pixel_mean", "pixel_scale")}
+
+
+def test_given_pixel_scaling_is_kept():
+    params = {**backbones.default_params("mobilenet_v1"), "pixel_scale": 0.5}
+    assert backbones.scaling(params) == {"pixel_mean": (127.5,), "pixel_scale": 0.5}
+    own = classifier.default_params()["pixel_scale"]
+    assert backbones.scaling(backbones.default_params("own"))["pixel_scale"] == own
+    with pytest.raises(ModelError, match=r"pixel_scale=-0\.5 must be above 0"):
+        backbones.check_params({**params, "pixel_scale": -0.5})
+
+
+# Keras network, arguments, its preprocessing, and its layer with the map of level 4.
+APPLICATIONS = {
+    "mobilenet_v1": ("MobileNet", {"alpha": 0.25}, "mobilenet", "conv_pw_11_relu"),
+    "mobilenet_v2": ("MobileNetV2", {"alpha": 0.35}, "mobilenet_v2", "block_12_add"),
+    "resnet50": ("ResNet50", {}, "resnet", "conv4_block6_out"),
+}
+
+
+def _random(weights, random):
+    """Small random values; those that are 1, such as variances, stay positive."""
+    if weights.ndim > 1:
+        return random.normal(0, 1 / np.sqrt(np.prod(weights.shape[:-1])), weights.shape)
+    return weights * random.uniform(0.5, 1.5, weights.shape) + random.uniform(0, 0.1, weights.shape)
+
+
+@pytest.fixture(scope="module", params=["mobilenet_v1", slow("mobilenet_v2"), slow("resnet50")])
+def keras_backbone(request, tmp_path_factory):
+    """Flags and variables of converted weights of Keras, and Keras' map of level 4 for IMAGES."""
+    network, arguments, preprocessing, layer = APPLICATIONS[request.param]
+    path = str(tmp_path_factory.mktemp("keras") / "weights.h5")
+    applications = tf.keras.applications
+    random = np.random.default_rng(2)
+    tf.keras.backend.set_floatx("float64")
+    try:
+        with context.eager_mode():
+            theirs = getattr(applications, network)(
+                input_shape=IMAGES.shape[1:], weights=None, include_top=False, **arguments
+            )
+            theirs.set_weights([_random(weights, random) for weights in theirs.get_weights()])
+            theirs.save_weights(path)
+            maps = tf.keras.Model(theirs.input, theirs.get_layer(layer).output)
+            pixels = getattr(applications, preprocessing).preprocess_input(IMAGES.astype("float64"))
+            expected = maps(pixels).numpy()
+    finally:
+        tf.keras.backend.set_floatx("float32")
+    variables, model, params = keras_weights.convert(keras_weights.read(path))
+    return keras_weights.backbone_params(model, params), variables, expected
+
+
+@pytest.mark.parametrize("head", ["retinanet", slow("deeplab"), slow("unet")])
+def test_maps_of_keras_weights_are_those_of_keras(head, keras_backbone, monkeypatch, session):
+    """In float64; only the scaled pixels are rounded to float32."""
+    printed, variables, expected = keras_backbone
+    overrides = [f"{key}={value}" for key, value in printed.items()]
+    model, found = registry.find(head), []
+    params = {
+        **hparams.resolve(model, overrides, {"num_classes": 2}),
+        "precision": "float64",
+        "trainable": ".*",
+    }
+    build = backbones.feature_maps
+    monkeypatch.setattr(
+        backbones, "feature_maps", lambda *args: found.append(build(*args)) or found[-1]
+    )
+    model.inference({"image": tf.constant(IMAGES)}, params, training=False)
+    used = variable_values.assign_all(
+        session, lambda v: variables.get(v.op.name, np.zeros(v.shape))
+    )
+    assert {name for name in variables if not name.startswith("head/")} <= used.keys()
+    numerics.assert_close(session.run(found[0][4]), expected, depth=100)
+    assert expected.std() > 0.01

@@ -73,7 +73,7 @@ def test_logits_of_odd_sizes_are_those_of_keras(version, tmp_path):
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         features = {"image": tf.constant(images)}
         # Pixels come in in float32, so at a scale that rounds none.
-        params = make_params(**params, pixel_scale=1 / 128, precision="float64")
+        params = make_params(**{**params, "pixel_scale": 1 / 128, "precision": "float64"})
         logits = mobilenet.inference(features, params, training=False)["logits"]
         variable_values.assign_all(session, lambda variable: values[variable.op.name])
         found = session.run(logits)

@@ -137,7 +137,8 @@ def attend(query, key, value, bias, dropout_rate=0.0, training=False):
       query: `[batch, num_heads, length, head_size]`.
       key: `[batch, num_heads, memory_length, head_size]`.
       value: like `key`.
-      bias: attention bias, float32, broadcast to `[batch, num_heads, length, memory_length]`.
+      bias: attention bias, float32, broadcast to `[batch, num_heads, length, memory_length]`. It
+        may be learned: it has a gradient.
       dropout_rate: of the attention weights.
       training: True turns dropout on.
 
@@ -174,7 +175,7 @@ def _attend_on_tpu(query, key, value, bias, dropout_rate):
         return values if mask is None else tf.where(mask, values, 0.0)
 
     @tf.custom_gradient
-    def attended(query, key, value):
+    def attended(query, key, value, bias):
         scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32) + bias
         powers = tf.exp(scores - tf.reduce_max(scores, -1, keepdims=True))
         factor = scale / tf.reduce_sum(powers, -1, keepdims=True)
@@ -190,16 +191,18 @@ def _attend_on_tpu(query, key, value, bias, dropout_rate):
             else:  # without the outputs, which XLA keeps in bfloat16 for the next product alone
                 sums = tf.reduce_sum(kept_gradient * powers, -1, keepdims=True)
             sums *= factor / scale
-            scores_gradient = tf.cast(powers * (kept_gradient - sums), value.dtype)
+            exact_gradient = powers * (kept_gradient - sums)
+            scores_gradient = tf.cast(exact_gradient, value.dtype)
             return (
                 tf.matmul(scores_gradient, key),
                 tf.matmul(scores_gradient, query, transpose_a=True),
                 tf.matmul(kept, scaled, transpose_a=True),
+                _sum_to_shape_of(bias, exact_gradient),
             )
 
         return tf.cast(outputs, value.dtype), gradient
 
-    return attended(query, key, value)
+    return attended(query, key, value, bias)
 
 
 def _attend_fused(query, key, value, bias, dropout_rate):
@@ -210,7 +213,7 @@ def _attend_fused(query, key, value, bias, dropout_rate):
     """
 
     @tf.custom_gradient
-    def attended(query, key, value):
+    def attended(query, key, value, bias):
         scores = tf.matmul(query, key, transpose_b=True)
         weights = tf.nn.softmax(fusion.compiled(_add_bias)(scores, bias))
         weights = tf.cast(weights, value.dtype)
@@ -227,11 +230,22 @@ def _attend_fused(query, key, value, bias, dropout_rate):
                 tf.matmul(scores_gradient, key),
                 tf.matmul(scores_gradient, query, transpose_a=True),
                 tf.matmul(kept, upstream, transpose_a=True),
+                _sum_to_shape_of(bias, scores_gradient),
             )
 
         return outputs, gradient
 
-    return attended(query, key, value)
+    return attended(query, key, value, bias)
+
+
+def _sum_to_shape_of(bias, scores_gradient):
+    """Returns the gradient of an attention bias that was broadcast to the scores, float32.
+
+    A graph does not run it for a constant bias, such as a mask.
+    """
+    axes, _ = tf.raw_ops.BroadcastGradientArgs(s0=tf.shape(bias), s1=tf.shape(scores_gradient))
+    total = tf.reduce_sum(tf.cast(scores_gradient, tf.float32), axes)
+    return tf.reshape(total, tf.shape(bias))
 
 
 def _add_bias(scores, bias):

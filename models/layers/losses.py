@@ -54,7 +54,10 @@ def _with_targets(logits, targets):
         losses = tf.squeeze(peak + log_total, -1) - tf.reduce_sum(targets * logits, -1)
 
         def gradient(upstream):
-            return upstream[..., tf.newaxis] * (probabilities - targets), None
+            upstream = upstream[..., tf.newaxis]
+            # Of the targets as TensorFlow's op; a graph does not run it for constant ones.
+            surprise = peak + log_total - logits
+            return upstream * (probabilities - targets), upstream * surprise
 
         return losses, gradient
 

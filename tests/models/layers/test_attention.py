@@ -175,3 +175,58 @@ def test_in_training_a_tpu_computes_the_same_outputs_and_gradients(random, dtype
         # bfloat16 has 8 bits; a value has passed five roundings, in sums of LENGTH terms.
         step = np.finfo(np.float32).eps if dtype == tf.float32 else 2.0**-8
         np.testing.assert_allclose(tensor, like, rtol=0, atol=5 * LENGTH * step * np.ptp(like))
+
+
+ON_DEVICES = {"fused": {"fuses": True}, "tpu": {"params": {"use_tpu": True}}}
+
+
+def gradients_of_bias(bias, dtype=tf.float32):
+    """Gradients of an attention bias on each device, and those of TensorFlow."""
+    random = np.random.default_rng(3)
+    tensors = random.normal(size=[4, BATCH, HEADS, LENGTH, LENGTH]).astype(np.float32)
+
+    def gradients(query, key, value, upstream, bias):
+        found = []
+        for arguments in (*ON_DEVICES.values(), {}):
+            with device.scope(**{"params": {}, **arguments}):
+                inputs = [tf.cast(tensor, dtype) for tensor in (query, key, value)]
+                outputs = attention.attend(*inputs, bias, training=True)
+            found += tf.gradients(tf.cast(outputs, tf.float32), bias, upstream)
+        return found
+
+    found, _ = run(gradients, *tensors, bias)
+    return dict(zip(ON_DEVICES, found)), found[-1]
+
+
+@pytest.mark.parametrize(
+    "shape", [[LENGTH], [1, HEADS, 1, LENGTH], [LENGTH, LENGTH], [BATCH, HEADS, LENGTH, LENGTH]]
+)
+def test_a_learned_bias_has_its_gradient(random, shape):
+    bias = random.normal(size=shape).astype(np.float32)
+    found, expected = gradients_of_bias(bias)
+    # Sums over the axes of broadcasting, of products over a row, of two softmaxes.
+    sums = {"terms": BATCH * HEADS * LENGTH * LENGTH, "depth": 10}
+    for name, gradient in found.items():
+        numerics.assert_close(gradient, expected, **sums, name=name)
+        numerics.assert_far(np.zeros(shape), expected, **sums)
+
+
+def test_a_learned_bias_of_bfloat16_scores_has_its_gradient_in_float32(random):
+    bias = random.normal(size=[HEADS, 1, LENGTH]).astype(np.float32)
+    found, _ = gradients_of_bias(bias, tf.bfloat16)
+    _, expected = gradients_of_bias(bias)
+    for gradient in found.values():
+        assert gradient.dtype == np.float32
+        assert np.abs(gradient - expected).max() < 0.05 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("name", ON_DEVICES)
+def test_the_gradient_of_a_mask_is_not_run(name, graph):
+    query = tf.zeros([BATCH, HEADS, LENGTH, HEAD_SIZE])
+    with device.scope(**{"params": {}, **ON_DEVICES[name]}):
+        bias = attention.attention_bias(tf.ones([LENGTH, LENGTH], bool))
+        outputs = attention.attend(query, query + 1, query, bias, training=True)
+    (gradient,) = tf.gradients(outputs, query)
+    run = tf.compat.v1.graph_util.extract_sub_graph(graph.as_graph_def(), [gradient.op.name])
+    assert "BroadcastGradientArgs" in {node.op for node in graph.as_graph_def().node}
+    assert "BroadcastGradientArgs" not in {node.op for node in run.node}

@@ -51,3 +51,16 @@ def test_values_and_gradients(session, keras, label_smoothing, scale, mixed, use
     arithmetic = {"terms": CLASSES, "depth": 6}
     numerics.assert_close(got[0], expected[0], magnitude=np.abs(expected[0]).max(), **arithmetic)
     numerics.assert_close(got[1], expected[1], magnitude=1, **arithmetic)
+
+
+@pytest.mark.parametrize("use_tpu", [False, True])
+def test_gradients_of_class_probabilities_are_those_of_tensorflow(session, use_tpu):
+    """Such as the outputs of another network."""
+    random = np.random.default_rng(2)
+    logits = tf.constant(random.normal(size=[5, CLASSES]), tf.float32)
+    targets = tf.nn.softmax(tf.constant(random.normal(size=[5, CLASSES]), tf.float32))
+    with device.scope({"use_tpu": use_tpu}):
+        ours = losses.cross_entropy(targets, logits, 0.0)
+    theirs = tf.nn.softmax_cross_entropy_with_logits(targets, logits)
+    found, expected = session.run([tf.gradients(loss, targets)[0] for loss in (ours, theirs)])
+    numerics.assert_close(found, expected, terms=CLASSES, depth=6)

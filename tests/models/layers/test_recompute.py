@@ -7,6 +7,7 @@ import tensorflow as tf
 from engine.train import forward
 from models import registry
 from models.layers import dropout
+from models.layers.recompute import recompute
 from tests import numerics, variable_values
 
 BATCH, LENGTH, FFN = 3, 7, 24
@@ -98,3 +99,12 @@ def test_dropout_without_seeds_is_repeated():
         first, again, other = session.run([first, again, other])
     np.testing.assert_array_equal(first, again)
     assert (first != other).any()
+
+
+def test_a_tensor_from_outside_of_the_block_has_its_gradient(session):
+    weights = tf.compat.v1.get_variable("weights", [3], initializer=tf.ones_initializer())
+    bias = tf.square(weights)  # such as a learned attention bias
+    with dropout.seeded({}):
+        y = recompute(lambda x: x * bias, tf.constant([[1.0, 2.0, 4.0]]), {})
+    session.run(tf.compat.v1.global_variables_initializer())
+    assert session.run(tf.gradients(y, weights)[0]).tolist() == [2.0, 4.0, 8.0]

@@ -7,8 +7,10 @@
 # PYTHON=      interpreter for .venv; default: the first of python3.11, python3.10, python3.9
 TENSORFLOW ?= $(or $(firstword $(shell head -n 1 .venv/.installed 2>/dev/null)),tensorflow)
 IN_VENV := .venv/bin/python
-# Without the option, files with few tests start last, and some of these take longest.
-PYTEST := $(IN_VENV) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# --no-loadscope-reorder: otherwise files with few tests start last, and some of these take longest.
+# --max-worker-restart=0: after a crash of a worker (SIGSEGV, SIGABRT) another would run its file
+# again, and pytest-xdist can wait forever for the rest of it.
+PYTEST := $(IN_VENV) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 DATA := data
 RUNS := runs
 # These extras depend on the wheel `tensorflow` and would install it next to another one.

@@ -14,7 +14,7 @@ from common.errors import UsageError
 from common.strict_flags import MAX_INTEGER
 from engine.checkpoints import find, recovery, trained_on, warm_start
 from engine.checkpoints.model_dir_lock import BEST_LOCK, TRAIN_LOCK, ModelDirLock
-from engine.cli import early_checks, hparams, pipelines, startup
+from engine.cli import early_checks, hparams, pipelines, runtime, startup
 from engine.cli.flags import (
     FLAGS,
     TRAINING_MODES,
@@ -110,6 +110,8 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
             f"set {dataset.name} has {', '.join(sorted(labels)) or 'none'}"
         )
     params = hparams.resolve(model, FLAGS.params, pipeline.properties, FLAGS.precision)
+    if FLAGS.precision == "bfloat16":
+        runtime.check_bfloat16()
     if use_tpu:
         tpu_embeddings.check(model, params)
     for split in splits:

@@ -8,6 +8,7 @@ import tensorflow as tf
 from absl import logging
 from tensorflow.python.util import module_wrapper
 
+from common.errors import UsageError
 from engine.cli import cpu_kernels
 
 # On x86 and ARM.
@@ -35,9 +36,22 @@ def prepare() -> None:
 def supports_bfloat16(features: set[str] | None = None) -> bool:
     """Returns True if there is a GPU, or the CPU has bfloat16 instructions or is unknown.
 
+    Without them TensorFlow computes in float32 and rounds. `check_bfloat16` finds what fails.
+
     Args:
       features: instruction sets of the CPU; None for this machine's.
     """
     features = cpu_kernels.cpu_features() if features is None else features
     has_gpu = bool(tf.config.list_physical_devices("GPU"))
     return has_gpu or not features or not _BFLOAT16.isdisjoint(features)
+
+
+def check_bfloat16() -> None:
+    """Checks that bfloat16 operations run in this process.
+
+    Raises:
+      UsageError: they would end it with SIGABRT.
+    """
+    fault = cpu_kernels.explain_bfloat16_fault()
+    if fault and not tf.config.list_physical_devices("GPU"):
+        raise UsageError(f"--precision=bfloat16: {fault}")

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+import run_cpu
 from engine.cli import cpu_kernels, runtime
 
 AVX2 = "fpu sse4_1 avx fma avx2"
@@ -67,3 +68,38 @@ def test_bfloat16_needs_cpu_instructions(cpu_info, features, expected):
 
 def test_bfloat16_is_assumed_on_an_unknown_cpu(tmp_path):
     assert runtime.supports_bfloat16(cpu_kernels.cpu_features(str(tmp_path / "none")))
+
+
+AVX512 = f"{AVX2} avx512f avx512_bf16"
+
+
+@pytest.mark.parametrize(
+    ("environ", "features", "variable"),
+    [
+        ({"ONEDNN_MAX_CPU_ISA": "AVX2"}, AVX512, "ONEDNN_MAX_CPU_ISA"),
+        ({"ONEDNN_MAX_CPU_ISA": "sse41"}, AVX512, "ONEDNN_MAX_CPU_ISA"),
+        ({"DNNL_MAX_CPU_ISA": "AVX"}, AVX512, "DNNL_MAX_CPU_ISA"),
+        ({"ONEDNN_MAX_CPU_ISA": "AVX2_VNNI_2"}, AVX512, "ONEDNN_MAX_CPU_ISA"),
+        ({"ONEDNN_MAX_CPU_ISA": "AVX2_VNNI_2"}, f"{AVX2} avx_ne_convert", None),
+        ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}, AVX512, None),
+        ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE", "DNNL_MAX_CPU_ISA": "AVX2"}, AVX512, None),
+        ({"ONEDNN_MAX_CPU_ISA": "AVX2", "TF_ENABLE_ONEDNN_OPTS": "0"}, AVX512, None),
+        ({"ONEDNN_MAX_CPU_ISA": "AVX2"}, AVX2, None),  # TensorFlow uses Eigen
+        ({}, AVX512, None),
+    ],
+)
+def test_a_limit_of_onednn_can_leave_no_bfloat16_kernels(cpu_info, environ, features, variable):
+    fault = cpu_kernels.explain_bfloat16_fault(environ, cpu_info(features))
+    assert (fault is None) == (variable is None)
+    assert fault is None or f"{variable}={environ[variable]}" in fault
+
+
+def test_bfloat16_without_kernels_is_an_error_before_model_dir_exists(
+    monkeypatch, exit_status, tiny_flags, tmp_path, capsys
+):
+    monkeypatch.setattr(cpu_kernels, "explain_bfloat16_fault", lambda: "no kernels. Unset X")
+    model_dir = tmp_path / "model"
+    flags = ["--mode=train", "--train_steps=1", "--precision=bfloat16", f"--model_dir={model_dir}"]
+    assert exit_status(run_cpu, *tiny_flags, *flags) == 2
+    assert "--precision=bfloat16: no kernels. Unset X" in capsys.readouterr().err
+    assert not model_dir.exists()

@@ -10,6 +10,7 @@ from engine.cli import hparams
 from engine.train import forward, optimizers
 from models.vision import convnet, mlp, resnet
 from tests import numerics
+from tests.marks import runs_bfloat16
 
 BFLOAT16 = tf.bfloat16.as_numpy_dtype
 MODELS = {
@@ -72,6 +73,7 @@ def test_float32_graphs_have_no_bfloat16(graph, name):
     assert not bfloat16_ops(graph)
 
 
+@runs_bfloat16
 @pytest.mark.parametrize("name", MODELS)
 def test_bfloat16_matches_float32_within_rounding(name):
     logits, names = [], []
@@ -95,6 +97,7 @@ def summed_in_bfloat16(gradients):
     return total
 
 
+@runs_bfloat16
 @pytest.mark.parametrize("layers", ["global_pool", "flatten"])
 def test_gradients_of_many_pixels_accumulate_in_float32(layers):
     images = np.random.default_rng(0).integers(0, 255, [13, 56, 56, 1]).astype(np.uint8)

@@ -8,6 +8,7 @@ from examples.rl.cartpole.model import MODEL as Q_NETWORK
 from examples.rl.connect_four.model import MODEL as POLICY_VALUE
 from models.model import ModelError
 from tests import numerics
+from tests.marks import runs_bfloat16
 
 BATCH = 13
 
@@ -45,7 +46,7 @@ def test_the_loss_ignores_the_action_that_was_not_taken(session):
     assert (gradient[rows, labels["action"]] != 0).all()
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=runs_bfloat16)])
 def test_policy_and_value_have_the_shapes_of_the_board(session, precision):
     params = {**POLICY_VALUE.default_params(), "filters": 3, "blocks": 2, "precision": precision}
     board = np.random.default_rng(1).integers(0, 2, [BATCH, 5, 9, 2], dtype=np.uint8)

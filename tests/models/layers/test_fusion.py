@@ -7,6 +7,7 @@ import tensorflow as tf
 from models.layers import attention, device, dropout, fusion, normalization
 from models.text import bert
 from tests import numerics
+from tests.marks import runs_bfloat16
 
 SHAPE = (13, 7, 5)
 SEEDS = {"dropout_seed": [[5, 6]]}
@@ -60,6 +61,7 @@ def test_values_and_gradients_are_those_of_tensorflow(values, name):
         numerics.assert_close(actual, expected, **arithmetic)
 
 
+@runs_bfloat16
 @pytest.mark.parametrize("name", LAYERS)
 def test_bfloat16_is_computed_in_float32(values, name):
     layer, _ = LAYERS[name]

@@ -12,7 +12,7 @@ from models import registry
 from models.model import ModelError
 from models.text import seq2seq, transformer
 from tests import numerics, variable_values
-from tests.marks import slow
+from tests.marks import runs_bfloat16, slow
 
 LENGTH, VOCAB = 11, 37
 LAYERS, HIDDEN, FFN = 2, 16, 24
@@ -163,6 +163,7 @@ def test_any_number_of_sentences_can_be_searched(session):
         assert found["score"].shape == (size,)
 
 
+@runs_bfloat16
 def test_bfloat16_is_near_float32():
     exact = logits(SOURCE, TARGET, num_layers=1)
     rounded = logits(SOURCE, TARGET, num_layers=1, precision="bfloat16")

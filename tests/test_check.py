@@ -11,7 +11,7 @@ from absl import flags
 
 from common.errors import UsageError
 from input_fns.convert import writer
-from tests.marks import slow
+from tests.marks import runs_bfloat16, slow
 from tpu.check import compiler
 
 RECIPES_DIR = pathlib.Path(__file__).parents[1] / "configs"
@@ -132,6 +132,7 @@ def test_every_recipe_passes(check_with, data_dir_of, recipe, name):
             assert of_mode["step_time"]["seconds"] > 0
 
 
+@runs_bfloat16
 @pytest.mark.slow
 def test_bfloat16_and_gradient_accumulation_pass(check):
     status, report = check(

@@ -8,6 +8,8 @@ import json
 import pathlib
 import re
 import shlex
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -365,3 +367,22 @@ def test_a_newcomer_reaches_ap50_of_0_9(prepare, run_with, tmp_path, result, mon
     shown = served["scores"][0] >= 0.5
     expected = [shapes_data.CLASS_NAMES[number].encode() for number in drawing.classes]
     assert sorted(served["class_names"][0][shown].tolist()) == sorted(expected)
+
+
+@pytest.mark.slow
+def test_a_crashed_worker_ends_make_test_with_an_error(tmp_path):
+    makefile = (ROOT / "Makefile").read_text()
+    [line] = re.findall(r"^PYTEST := \$\(IN_VENV\) (.*)$", makefile, re.MULTILINE)
+    passes = "import pytest\n@pytest.mark.parametrize('i', range(6))\ndef test_a(i):\n    pass\n"
+    for name in "abdefghi":
+        (tmp_path / f"test_{name}.py").write_text(passes)
+    (tmp_path / "test_c.py").write_text(f"{passes}    import os; i == 2 and os.abort()\n")
+    done = subprocess.run(
+        [sys.executable, *line.split(), "-p", "no:cacheprovider"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,  # without the option it waits forever
+    )
+    assert done.returncode == 1
+    assert "crashed while running 'test_c.py::test_a[2]'" in done.stdout

@@ -19,7 +19,7 @@ from common.errors import UsageError
 from engine.serving import model_card
 from input_fns import records
 from tests import numerics
-from tests.marks import slow
+from tests.marks import runs_bfloat16, slow
 from tpu.connect import connection
 from tpu.connect import flags as tpu_flags
 from tpu.connect.request import TPUError
@@ -256,6 +256,7 @@ def test_eval_uses_ema(run_tpu_in, run_in, result, tmp_path):
     assert result(tmp_path, 15)["eval"]["average_loss"] < cpu - 0.01
 
 
+@runs_bfloat16
 @pytest.mark.slow  # tests/engine/train/test_forward.py compares bfloat16 with float32
 def test_bfloat16_reaches_the_accuracy_of_float32(run_tpu, result):
     model_dir = run_tpu("--train_steps=50", "--precision=bfloat16")

@@ -8,7 +8,7 @@ from absl import flags
 
 import run_tpu
 from engine.cli import resolve_flags
-from tests.marks import slow
+from tests.marks import runs_bfloat16, slow
 from tpu.check import graph_builder
 from tpu.connect import connection, topology
 
@@ -92,6 +92,7 @@ def test_cross_replica_batch_norm_sums_forward_and_backward(build):
     assert count(graph)["CrossReplicaSum"] == NUM_TRAINABLE + 2
 
 
+@runs_bfloat16
 def test_bfloat16_stays_inside_the_layers(build):
     graph = build(
         ModeKeys.TRAIN, "v3-8", 104, "--mode=train", "--train_steps=9", "--precision=bfloat16"

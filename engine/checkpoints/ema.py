@@ -50,9 +50,14 @@ def saved_shape(variable):
     return list(partition.full_shape) if partition else variable.shape.as_list()
 
 
+def average_name(name: str) -> str:
+    """Returns the name of the EMA of the variable `name`, in graphs and in checkpoints."""
+    return f"{name}/{tf.train.ExponentialMovingAverage(0.0).name}"
+
+
 def find_average(variable):
     """Returns the variable of the default graph that holds the EMA of `variable`, or None."""
-    name = f"{variable.op.name}/{tf.train.ExponentialMovingAverage(0.0).name}"
+    name = average_name(variable.op.name)
     found = [other for other in tf.compat.v1.global_variables() if other.op.name == name]
     return found[0] if found else None
 

@@ -100,6 +100,7 @@ def check_variables(checkpoint: str, params, training: bool) -> None:
     if not tf.io.gfile.exists(f"{checkpoint}.index"):
         return
     stored = dict(tf.train.list_variables(checkpoint))
+    _report_unused_averages(checkpoint, stored, params)
     lines = []
     for name, variable in sorted(ema.variables_to_restore(params, training).items()):
         shape = ema.saved_shape(variable)
@@ -112,6 +113,16 @@ def check_variables(checkpoint: str, params, training: bool) -> None:
             f"the checkpoint {checkpoint} does not match this model: {shorten(lines)}. Use the "
             "--model and --params that it was trained with (flags.cfg in its folder), another "
             "--model_dir, or --warm_start_from"
+        )
+
+
+def _report_unused_averages(checkpoint, stored, params):
+    averages = [name for name in stored if ema.average_name("") in name]
+    replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+    if averages and not params["ema_decay"] and tf.get_static_value(replica) == 0:
+        print(
+            f"{checkpoint} has moving averages of {len(averages)} weights (EMA), but this run uses "
+            "the weights: --params=ema_decay is 0"
         )
 
 

@@ -36,8 +36,9 @@ def init_from_checkpoint(
     """Makes the initializers of `variables` restore their values from `checkpoint`.
 
     Call it when the default graph is complete; on a TPU in scaffold_fn. A variable is restored from
-    its own name, or, if the checkpoint has no such name, from its name in `checkpoint_map`. Its EMA
-    starts at the same value. Replica 0 prints which variables keep their initial values: those that
+    its own name, or, if the checkpoint has no such name, from its name in `checkpoint_map`; if the
+    checkpoint has an EMA of it, from that, as evaluation does. Its EMA starts at the same value.
+    Replica 0 prints which variables keep their initial values: those that
     are missing from the checkpoint, or have another shape under their own name. The global step
     starts at 0.
 
@@ -84,6 +85,11 @@ def init_from_checkpoint(
             f"--warm_start_from={checkpoint} --warm_start_include={include} matches no variable of "
             f"this model; the checkpoint holds {verify.shorten(sorted(stored))}"
         )
+    num_averages = sum(ema.average_name(source) in stored for source, _ in sources)
+    sources = [
+        (ema.average_name(source) if ema.average_name(source) in stored else source, variable)
+        for source, variable in sources
+    ]
     averages = [
         (source, ema.find_average(variable))
         for source, variable in sources
@@ -95,7 +101,8 @@ def init_from_checkpoint(
     replica = tf.distribute.get_replica_context().replica_id_in_sync_group
     if tf.get_static_value(replica) != 0:
         return
-    print(f"warm start: restored {len(sources)} variables from {checkpoint}")
+    which = f", {num_averages} of them from their moving average (EMA)" if num_averages else ""
+    print(f"warm start: restored {len(sources)} variables from {checkpoint}{which}")
     for reason, names in (("shape differs", skipped), ("missing from it", missing)):
         if names:
             print(f"warm start: initialized {len(names)}, {reason}: {verify.shorten(names)}")

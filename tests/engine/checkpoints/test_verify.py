@@ -50,6 +50,15 @@ def test_a_missing_ema_is_an_error_outside_training_only(tmp_path):
         verify.check_variables(checkpoint, params, training=False)
 
 
+@pytest.mark.parametrize(("decay", "is_reported"), [(0.0, True), (0.9, False)])
+def test_a_run_without_ema_decay_says_that_it_ignores_the_ema(tmp_path, capsys, decay, is_reported):
+    checkpoint = save(tmp_path, 7, **{"a": 1.0, "a/ExponentialMovingAverage": 2.0})
+    tf.compat.v1.get_variable("a", shape=[])
+    verify.check_variables(checkpoint, {**PARAMS, "ema_decay": decay}, training=False)
+    out = capsys.readouterr().out
+    assert ("has moving averages of 1 weights (EMA), but this run uses" in out) == is_reported
+
+
 @pytest.mark.parametrize("step", [np.array([1, 2]), b"text", np.float32(1)])
 def test_global_step_must_be_an_integer(tmp_path, step):
     path = str(tmp_path / "model.ckpt-1")

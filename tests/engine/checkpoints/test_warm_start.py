@@ -95,6 +95,21 @@ def test_ema_starts_at_the_restored_value(tmp_path, session, minimize):
     assert session.run(ema.find_average(a)) == 5.0
 
 
+def test_the_ema_of_a_checkpoint_is_restored(tmp_path, session, minimize, capsys):
+    """As evaluation and export of that checkpoint use it."""
+    values = {"a": 5.0, "a/ExponentialMovingAverage": 4.0, "moving_mean": 3.0}
+    values.update({"published": 7.0, "published/ExponentialMovingAverage": 6.0})
+    a, b, mean = (
+        tf.compat.v1.get_variable(name, initializer=0.0) for name in ("a", "b", "moving_mean")
+    )
+    minimize(a * a, {**PARAMS, "ema_decay": 0.5}, 0.1)
+    found = restored(session, save(tmp_path, **values), [a, b, mean], {"b": "published"})
+    assert found == [4.0, 6.0, 3.0]
+    assert session.run(ema.find_average(a)) == 4.0
+    assert "restored 3 variables" in (out := capsys.readouterr().out)
+    assert "2 of them from their moving average (EMA)" in out
+
+
 def test_checkpoint_map_restores_published_names(session, bert):
     path, layers = bert
     first, second, other = (

@@ -79,7 +79,7 @@ class WordPieceTokenizer:
         """
         self.vocab, self.lower_case = vocab, lower_case
         try:
-            lines = vocab.decode().split("\n")
+            lines = vocab.decode("utf-8-sig").split("\n")
         except UnicodeDecodeError as error:
             raise DataError(f"{name} is not UTF-8 text, as a vocab.txt is: {error}") from error
         # As in google-research/bert: spaces around a piece are removed, the last of equal pieces

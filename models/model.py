@@ -202,6 +202,8 @@ class Model:
       labels: names of the labels that they need, "label" for the class; () checks nothing.
       dataset_properties: names of data set properties that become hyperparameters, such as
         `num_classes`; `default_params` need not have them. `--params` sets what a data set lacks.
+      padded_properties: names of those that `--params` may set to more than the data set has, such
+        as the rows of an embedding with padding.
     """
 
     name: str
@@ -223,3 +225,4 @@ class Model:
     features: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     dataset_properties: tuple[str, ...] = ()
+    padded_properties: tuple[str, ...] = ()

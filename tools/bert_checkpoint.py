@@ -34,6 +34,7 @@ from models.text import bert
 from tools import bert_hugging_face as hugging_face
 
 CHECKPOINT, CONFIG = "bert_model.ckpt", "bert_config.json"
+_EMBEDDINGS = "bert/embeddings/word_embeddings"
 _MODEL_VARIABLE = re.compile(r"(bert|cls)/.+|output_weights|output_bias")
 
 
@@ -123,7 +124,7 @@ def _read_source(source):
         if name.rpartition("/")[0] not in stored:  # a slot is <variable>/<slot>
             average = f"{name}/ExponentialMovingAverage"
             variables[name] = reader.get_tensor(average if average in stored else name)
-    if "bert/embeddings/word_embeddings" not in variables:
+    if _EMBEDDINGS not in variables:
         raise UsageError(f"{checkpoint} is not a checkpoint of BERT: it has no word embeddings")
     folder = os.path.dirname(checkpoint)
     for candidate in (folder, os.path.dirname(folder)):
@@ -133,11 +134,12 @@ def _read_source(source):
             break
         if tf.io.gfile.exists(f"{candidate}/flags.cfg"):
             params, tokens, found = _read_run(candidate)
+            params["vocab_size"] = len(variables[_EMBEDDINGS])
             break
     else:
         raise UsageError(f"{folder} has neither {CONFIG} and vocab.txt nor flags.cfg")
-    rows = len(variables["bert/embeddings/word_embeddings"])
-    if not rows == len(tokens) == params["vocab_size"]:
+    rows = len(variables[_EMBEDDINGS])
+    if not len(tokens) <= rows == params["vocab_size"]:  # rows without a token are padding
         raise UsageError(
             f"{checkpoint} has {rows} word embeddings, but its vocabulary {len(tokens)} tokens and "
             f"its configuration vocab_size={params['vocab_size']}"
@@ -159,7 +161,7 @@ def _read_run(model_dir):
     found["labels"] = data.class_names or data.properties.get("tag_names", ())
     path = os.path.join(data.data_dir, data.wordpiece.vocabulary)
     tokens = hugging_face.parse_vocabulary(files.read_text(path))
-    return {**params, "vocab_size": data.wordpiece.vocab_size}, tokens, found
+    return params, tokens, found
 
 
 def _write_google(out, variables, params, tokens):

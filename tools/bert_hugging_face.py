@@ -211,7 +211,7 @@ def read_vocabulary(folder):
 
 def parse_vocabulary(text):
     """Returns the tokens of the content of a vocab.txt, one per line."""
-    lines = text.split("\n")
+    lines = text.removeprefix("\ufeff").split("\n")
     return [line.strip() for line in (lines if lines[-1] else lines[:-1])]
 
 

@@ -15,6 +15,22 @@ _FILE = re.compile(r"(?P<name>.+)\.(?P<part>index|meta|data-\d{5}-of-\d{5})")
 _TRAINING_NAME = re.compile(r"model\.ckpt-(\d{1,18})")
 
 
+def to_prefix(path: str) -> str:
+    """Returns the path of the checkpoint that a path means: of one of its files, or with a slash.
+
+    `model.ckpt-7.index`, `model.ckpt-7.data-00000-of-00001` and `model.ckpt-7/` are
+    `model.ckpt-7`, and the file `checkpoint`, a list of checkpoints, is its folder.
+    """
+    path = path.rstrip("/") or path
+    if folders.is_folder(path):
+        return path
+    folder, name = os.path.split(path)
+    if name == "checkpoint" and not folders.exists(f"{path}.index"):
+        return folder or "."
+    match = _FILE.fullmatch(name)
+    return os.path.join(folder, match["name"]) if match else path
+
+
 def list_parts(folder: str) -> dict[str, set[str]]:
     """Returns `{name: {"index", "meta", "data-..."}}` of the checkpoints in `folder`."""
     found = {}
@@ -40,13 +56,15 @@ def list_paths(folder: str) -> list[str]:
 
 
 def is_there(path: str) -> bool:
-    """Returns True for a checkpoint or a folder that has one, valid or not."""
+    """Returns True for a checkpoint or a folder that has one, valid or not; see `to_prefix`."""
+    path = to_prefix(path)
     return bool(list_paths(path)) if folders.is_folder(path) else folders.exists(f"{path}.index")
 
 
 def folder_or_path(model_dir: str, which: str) -> str:
-    """Returns the folder of the checkpoints "latest" or "best"; any other `which` is a path."""
-    return {"latest": model_dir, "best": os.path.join(model_dir, BEST_DIR)}.get(which, which)
+    """Returns the folder of the checkpoints "latest" or "best"; `to_prefix` of any other path."""
+    found = {"latest": model_dir, "best": os.path.join(model_dir, BEST_DIR)}.get(which)
+    return to_prefix(which) if found is None else found
 
 
 def not_found(model_dir: str, which: str) -> UsageError:

@@ -43,12 +43,13 @@ def find_in(path: str, is_trained: bool = True) -> str | None:
     """Returns the checkpoint `path`, or the newest valid one in the folder `path`, or None.
 
     Args:
-      path: of a checkpoint or of a folder.
+      path: of a checkpoint or of a folder, or one that `checkpoint_files.to_prefix` accepts.
       is_trained: False to accept a checkpoint of any program, without a global step.
 
     Raises:
       UsageError: the checkpoint, or every one in the folder, is invalid.
     """
+    path = checkpoint_files.to_prefix(path)
     if tf.io.gfile.isdir(path):
         return verify.find_newest_valid(path, is_trained)
     if not tf.io.gfile.exists(f"{path}.index"):

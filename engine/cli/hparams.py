@@ -80,7 +80,8 @@ def resolve(
                 f"Set it by --params={name}=..."
             )
     for key, value in given.items():
-        if params[key] != value:
+        is_padded = key in model.padded_properties and params[key] > value
+        if params[key] != value and not is_padded:
             source = "--precision is" if key == "precision" else "the data set has"
             raise UsageError(f"--params: {key}={params[key]}, but {source} {value}")
     model.check_params(params)

@@ -94,6 +94,7 @@ def model(size, task, inference, **more):
         check_warm_start=bert_files.check_warm_start,
         layer_variables=_layer_variables,
         dataset_properties=(*more.pop("dataset_properties", ()), "vocab_size", "max_length"),
+        padded_properties=("vocab_size",),
         **{"check_params": check_params, "features": FEATURES, **more},
     )
 

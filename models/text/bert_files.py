@@ -7,6 +7,7 @@ those of the checkpoint a warm start succeeds, and the encoder computes somethin
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import json
 import os
@@ -29,6 +30,7 @@ _ARCHITECTURE = {
     "model_type": ("bert",),
     "position_embedding_type": ("absolute",),
 }
+_EMBEDDINGS = "bert/embeddings/word_embeddings"
 _UNUSED = re.compile(r"\[unused\d+\]")
 
 
@@ -49,8 +51,10 @@ def check_warm_start(checkpoint, include, params, pipeline):
         sizes = _SIZES if include == ".*" else {"num_heads": _SIZES["num_heads"]}
         _check_config(os.path.join(folder, "bert_config.json"), sizes, params)
     path = getattr(pipeline, "vocabulary_path", None)
-    if path and re.fullmatch(include, "bert/embeddings/word_embeddings"):
-        _check_vocabulary(os.path.join(folder, "vocab.txt"), path)
+    if path and re.fullmatch(include, _EMBEDDINGS):
+        rows = _num_embeddings(checkpoint)
+        _check_vocabulary(os.path.join(folder, "vocab.txt"), path, rows)
+        _check_embeddings(checkpoint, rows, path, params["vocab_size"])
         for parent in (folder, os.path.dirname(folder)):  # of a model_dir, or of its folder best
             _check_trained_on(os.path.join(parent, "trained_on.json"), path)
 
@@ -75,20 +79,49 @@ def _check_config(path, sizes, params):
             )
 
 
-def _check_vocabulary(theirs_path, ours_path):
-    """Compares the tokens; those that the checkpoint did not use may have been given a meaning."""
+def _num_embeddings(checkpoint):
+    """Returns the rows of the word embeddings, 0 if they have another name."""
+    return dict(tf.train.list_variables(checkpoint)).get(_EMBEDDINGS, [0])[0]
+
+
+def _check_embeddings(checkpoint, rows, path, vocab_size):
+    if rows > vocab_size:
+        raise ModelError(
+            f"--warm_start_from: {checkpoint} has {rows} word embeddings, but this model "
+            f"vocab_size={vocab_size}, of {path}. If the others are padding, use --params="
+            f"vocab_size={rows}"
+        )
+    if 0 < rows < vocab_size:
+        raise ModelError(
+            f"--warm_start_from: {checkpoint} has {rows} word embeddings, but this model "
+            f"vocab_size={vocab_size}, and {path} is its vocabulary. Prepare the data with the "
+            f"vocabulary of the checkpoint (--vocabulary), of at most {rows} lines"
+        )
+
+
+def _check_vocabulary(theirs_path, ours_path, rows):
+    """Compares the tokens; those that the checkpoint did not use may have been given a meaning.
+
+    Its embeddings may have more rows than tokens: those are padding, and not used either.
+    """
     if not tf.io.gfile.exists(theirs_path):
         return
     contents = _read(theirs_path), _read(ours_path)
-    theirs, ours = (content.rstrip(b"\r\n").split(b"\n") for content in contents)
+    theirs, ours = (
+        [line.strip().decode(errors="replace") for line in content.rstrip(b"\r\n").split(b"\n")]
+        for content in (content.removeprefix(codecs.BOM_UTF8) for content in contents)
+    )
     advice = "Prepare the data with the vocabulary of the checkpoint (--vocabulary)"
-    if len(theirs) != len(ours):
+    if len(theirs) < len(ours):
+        is_same_size = len(ours) <= rows
+    else:
+        is_same_size = all(map(_UNUSED.fullmatch, theirs[len(ours) :]))
+    if not is_same_size:
         raise ModelError(
             f"--warm_start_from: {theirs_path} has {len(theirs)} tokens, and {ours_path} "
             f"{len(ours)}. {advice}"
         )
     for number, (their, our) in enumerate(zip(theirs, ours)):
-        their, our = (token.strip().decode(errors="replace") for token in (their, our))
         if their != our and not _UNUSED.fullmatch(their):
             raise ModelError(
                 f"--warm_start_from: token {number} is {their!r} in {theirs_path}, and {our!r} in "

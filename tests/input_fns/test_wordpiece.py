@@ -70,6 +70,8 @@ def test_the_vocabulary_has_as_many_ids_as_lines():
     assert wordpiece.WordPieceTokenizer(VOCAB.rstrip(b"\n"), True).vocab_size == len(PIECES)
     with_carriage_returns = VOCAB.replace(b"\n", b"\r\n")
     assert wordpiece.WordPieceTokenizer(with_carriage_returns, True).pieces == PIECES
+    with_byte_order_mark = b"\xef\xbb\xbf" + VOCAB
+    assert wordpiece.WordPieceTokenizer(with_byte_order_mark, True).pieces == PIECES
 
 
 @pytest.mark.parametrize(

@@ -236,6 +236,16 @@ def test_a_vocabulary_of_another_size(tmp_path, released):
     assert not (tmp_path / "out").exists()
 
 
+def test_rows_without_a_token_are_kept(tmp_path, released):
+    """A released vocabulary may be shorter than the embeddings, which are padded."""
+    tokens = TOKENS[:-2]
+    with open(f"{released[0]}/vocab.txt", "w", encoding="utf-8-sig") as file:
+        file.write("\r\n".join(tokens))
+    bert_checkpoint.main("to_google", released[0], str(tmp_path / "out"))
+    assert (tmp_path / "out" / "vocab.txt").read_text().split() == tokens
+    assert json.loads((tmp_path / "out" / "bert_config.json").read_text())["vocab_size"] == 11
+
+
 @needs_safetensors
 def test_there_and_back(tmp_path, released):
     folder, variables = released

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from common.errors import UsageError
-from engine.checkpoints import find
+from engine.checkpoints import checkpoint_files, find, warm_start
 
 
 def save(folder, step, **values):
@@ -28,6 +28,24 @@ def test_find_latest_best_folder_and_path(tmp_path):
     assert find.find_checkpoint(str(tmp_path), "best") == best
     assert find.find_checkpoint("elsewhere", str(tmp_path)) == latest
     assert find.find_checkpoint("elsewhere", best) == best
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model.ckpt-7.index",
+        "model.ckpt-7.meta",
+        "model.ckpt-7.data-00000-of-00001",
+        "model.ckpt-7/",
+        "checkpoint",
+        "./",
+    ],
+)
+def test_a_file_of_a_checkpoint_is_that_checkpoint(tmp_path, name):
+    path, which = save(tmp_path, 7, a=1.0), f"{tmp_path}/{name}"
+    assert os.path.normpath(find.find_checkpoint("elsewhere", which)) == path
+    assert os.path.normpath(warm_start.find_checkpoint(which)) == path
+    assert checkpoint_files.is_there(which)
 
 
 @pytest.mark.parametrize("which", ["latest", "best", "/no/such/model.ckpt-1"])

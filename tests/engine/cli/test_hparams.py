@@ -117,6 +117,13 @@ def test_a_model_may_not_take_a_name_of_the_training():
         hparams.resolve(model, [], {"num_classes": 3})
 
 
+def test_a_padded_property_may_be_larger_than_that_of_the_data_set():
+    model = dataclasses.replace(mlp.MODEL, padded_properties=("num_classes",))
+    assert hparams.resolve(model, ["num_classes=5"], {"num_classes": 3})["num_classes"] == 5
+    with pytest.raises(UsageError, match="num_classes=2, but the data set has 3"):
+        hparams.resolve(model, ["num_classes=2"], {"num_classes": 3})
+
+
 def test_a_property_of_the_data_set_needs_no_default():
     model = dataclasses.replace(mlp.MODEL, dataset_properties=("num_classes", "max_boxes"))
     params = hparams.resolve(model, [], {"num_classes": 3, "max_boxes": 7, "other": 1})

@@ -5,27 +5,32 @@ import json
 import re
 import types
 
+import numpy as np
 import pytest
 
+from engine.checkpoints import writer
 from models.model import ModelError
 from models.text import bert, bert_files
 
 PARAMS = bert.default_params("tiny")
+EMBEDDINGS = "bert/embeddings/word_embeddings"
 TOKENS = ["[PAD]", "[unused0]", "[unused1]", "[CLS]", "a", "##b"]
 
 
 @pytest.fixture
 def check(tmp_path):
-    """Checks a warm start with a vocabulary: `check(tokens, include)`."""
+    """Checks a warm start with a vocabulary: `check(tokens, include, rows, vocab_size)`."""
     (tmp_path / "data").mkdir()
     (tmp_path / "released").mkdir()
 
-    def check_with(tokens=TOKENS, include=".*"):
+    def check_with(tokens=TOKENS, include=".*", rows=None, vocab_size=None):
         path = tmp_path / "data" / "vocab-0123.txt"
         path.write_text("".join(f"{token}\n" for token in tokens))
         pipeline = types.SimpleNamespace(vocabulary_path=str(path))
         checkpoint = str(tmp_path / "released" / "bert_model.ckpt")
-        bert_files.check_warm_start(checkpoint, include, PARAMS, pipeline)
+        writer.write(checkpoint, {EMBEDDINGS: np.zeros([rows or len(tokens), 2], np.float32)})
+        params = {**PARAMS, "vocab_size": vocab_size or len(tokens)}
+        bert_files.check_warm_start(checkpoint, include, params, pipeline)
 
     return check_with
 
@@ -99,7 +104,32 @@ def test_a_vocabulary_of_another_size(check, released):
     with pytest.raises(
         ModelError, match=r"vocab\.txt has 6 tokens, and .*vocab-0123\.txt 7\. Prep"
     ):
-        check([*TOKENS, "c"])
+        check([*TOKENS, "c"], rows=6)
+
+
+def test_padded_embeddings(check, released):
+    """They have rows without a token, which may be used as the unused tokens are."""
+    with pytest.raises(ModelError, match=r"has 8 word embeddings.* use --params=vocab_size=8"):
+        check(rows=8)
+    check(rows=8, vocab_size=8)
+    check([*TOKENS, "c", "d"], rows=8)
+    with pytest.raises(ModelError, match=r"vocab\.txt has 6 tokens, and .*vocab-0123\.txt 9"):
+        check([*TOKENS, "c", "d", "e"], rows=8)
+
+
+def test_fewer_embeddings_than_tokens(check):
+    with pytest.raises(ModelError, match=r"has 4 word embeddings, .* of at most 4 lines"):
+        check(rows=4)
+
+
+def test_unused_tokens_at_the_end_may_be_missing(check, released):
+    (released / "vocab.txt").write_text("\n".join([*TOKENS, "[unused2]"]))
+    check(rows=7, vocab_size=7)
+
+
+def test_a_byte_order_mark_is_not_part_of_the_first_token(check, released):
+    (released / "vocab.txt").write_text("\ufeff" + "\r\n".join(TOKENS), "utf-8")
+    check()
 
 
 def test_unused_tokens_may_become_words(check, released):

@@ -9,12 +9,13 @@ python -m tpu vm up --name=my-tpu
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import warnings
 
 from tpu.connect import topology
-from tpu.programs.program import Program
+from tpu.programs.program import Program, log
 
 _PROGRAM_HELP = "the program and its arguments, as after `python`; -m MODULE runs a module"
 
@@ -45,11 +46,22 @@ def main(argv=None) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # errors are raised as exceptions, too
     # Of Google's API client, which TensorFlow imports if it is installed.
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"google\.")
-    if arguments.tf1:
-        from tpu import tf1
+    with contextlib.ExitStack() as stack:
+        if arguments.tf1:
+            from tpu import tf1
 
-        # An installed module is a program here, not a library.
-        tf1.install((program.target.partition(".")[0],) if program.is_module else ())
+            # An installed module is a program here, not a library.
+            tf1.install((program.target.partition(".")[0],) if program.is_module else ())
+        else:
+            import tensorflow  # noqa: F401  loads the modules that get names
+
+            from tpu.tf1 import moved_names
+
+            stack.enter_context(moved_names.names(_report_moved_name))
+        return _run(program, arguments)
+
+
+def _run(program, arguments):
     if arguments.command == "emulate":
         from tpu.programs import emulate
 
@@ -64,6 +76,13 @@ def main(argv=None) -> int:
 
     clipping = not arguments.without_clipping
     return compare.run(program, arguments.topology, arguments.steps, arguments.report, clipping)
+
+
+def _report_moved_name(old, new):
+    log(
+        f"{old} is {new} in TensorFlow 2.15. It is provided here; import it from there, or the "
+        "program fails on a TPU VM with 2.15"
+    )
 
 
 def _parser():

@@ -22,6 +22,7 @@ NAMES = frozenset(_NAMES.split())
 # Modules of an area that are attributes of it, beside `python`.
 MODULES = {
     "compiler": ("jit", "xla"),
+    "learn": ("monitors",),
     "tfprof": ("model_analyzer", "tfprof_logger"),
     "tpu": ("proto",),
 }
@@ -43,6 +44,9 @@ MOVED = {
     "contrib.tpu.python.ops": ("tensorflow.python.tpu.ops",),
     "contrib.tpu.python.tpu": (f"{_ESTIMATOR}.tpu", "tensorflow.python.tpu"),
     "keras": ("keras.api._v1.keras",),
+    "python.data.experimental.ops.distribute_options": ("tensorflow.python.data.ops.options",),
+    "python.data.experimental.ops.optimization_options": ("tensorflow.python.data.ops.options",),
+    "python.data.experimental.ops.threading_options": ("tensorflow.python.data.ops.options",),
     "python.distribute.distribution_strategy_context": (
         "tensorflow.python.distribute.distribute_lib",
     ),
@@ -52,7 +56,13 @@ MOVED = {
     "python.training.distribution_strategy_context": (
         "tensorflow.python.distribute.distribute_lib",
     ),
+    "python.ops.losses.loss_reduction": ("keras.src.utils.losses_utils",),
+    "python.tpu._tpu_estimator_embedding": (f"{_ESTIMATOR}.tpu._tpu_estimator_embedding",),
+    "python.training.saving.functional_saver": ("tensorflow.python.checkpoint.functional_saver",),
     "python.training.tracking": ("tensorflow.python.trackable",),
+    "python.training.tracking.graph_view": ("tensorflow.python.checkpoint.graph_view",),
+    "python.training.tracking.tracking": ("tensorflow.python.trackable.autotrackable",),
+    "python.training.tracking.util": ("tensorflow.python.checkpoint.checkpoint",),
     "python.util.deprecation_wrapper": ("tensorflow.python.util.module_wrapper",),
     "python.pywrap_tensorflow": ("tpu.tf1.pywrap_tensorflow",),
     "python.layers": ("keras.src.legacy_tf_layers", "tensorflow.python.layers"),
@@ -62,6 +72,7 @@ _ADVICE = {
     "tf.examples.tutorials": "Read the data with tf.keras.datasets.mnist.",
     "tf.contrib.cudnn_rnn": "cuDNN needs a GPU. Use tf.nn.rnn_cell.LSTMCell.",
     "tf.contrib.distributions": "Run: pip install 'tensorflow-probability==0.23.0'.",
+    "tf.contrib.learn": "Use tf.estimator.",
     "tf.contrib.gan": "Run: pip install tensorflow-gan.",
     "tf.contrib.slim": "Run: pip install tf_slim.",
     "tf.contrib.layers": "Run: pip install tf_slim (it has most of tf.contrib.layers).",

@@ -16,7 +16,7 @@ import sysconfig
 import warnings
 from unittest import mock
 
-from tpu.tf1 import namespace, old_python, old_tensorflow
+from tpu.tf1 import moved_names, namespace, old_python, old_signatures
 
 _OWN_ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + os.sep
 _LIBRARY_ROOTS = tuple(
@@ -59,7 +59,8 @@ def old_names(packages: tuple[str, ...] = ()):
         stack.enter_context(mock.patch.object(builtins, "__import__", importer.import_statement))
         stack.enter_context(mock.patch.object(importlib, "import_module", importer.import_module))
         stack.enter_context(old_python.names())
-        stack.enter_context(old_tensorflow.names())
+        stack.enter_context(old_signatures.accepted())
+        stack.enter_context(moved_names.names())
         yield
 
 

@@ -139,6 +139,26 @@ class TestOptimizers:
         np.testing.assert_allclose(weights, expected, rtol=numerics.tolerance(2, depth=8))
         assert bias == [2 - 0.5 - 0.5 * (1 + 0.5)]
 
+    @pytest.mark.parametrize("use_resource", [False, True])
+    def test_lazy_adam_updates_rows_with_gradients(self, contrib, session, use_resource):
+        def train(optimizer, rows):
+            with v1.variable_scope(None, "table", use_resource=use_resource):
+                table = v1.get_variable("table", initializer=[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+            loss = tf.reduce_sum(tf.gather(table, rows) ** 2)
+            step = optimizer.minimize(loss)
+            session.run(v1.global_variables_initializer())
+            for _ in range(3):
+                session.run(step)
+            return session.run([table, optimizer.get_slot(table, "v")])
+
+        lazy, lazy_moment = train(contrib.opt.LazyAdamOptimizer(0.5), [2, 0])
+        dense, dense_moment = train(v1.train.AdamOptimizer(0.5), [0, 1, 2])
+        tolerance = numerics.tolerance(8)
+        np.testing.assert_allclose(lazy[[0, 2]], dense[[0, 2]], rtol=tolerance)
+        np.testing.assert_allclose(lazy_moment[[0, 2]], dense_moment[[0, 2]], rtol=tolerance)
+        assert lazy[1].tolist() == [3, 4]
+        assert lazy_moment[1].tolist() == [0, 0]
+
     def test_decoupled_weight_decay(self, contrib, session):
         momentum = v1.train.MomentumOptimizer
         optimizer = contrib.opt.extend_with_decoupled_weight_decay(momentum)(
@@ -357,3 +377,81 @@ def test_flipped_cross_entropy(contrib, session):
     flipped = contrib.nn.deprecated_flipped_sparse_softmax_cross_entropy_with_logits
     loss = flipped(tf.zeros([1, 4]), tf.constant([2]))
     assert session.run(loss)[0] == pytest.approx(np.log(4), rel=numerics.tolerance(4))
+
+
+class TestLearn:
+    """tf.contrib.learn: configurations and monitors of an Estimator."""
+
+    def test_run_config(self, contrib):
+        config = contrib.learn.RunConfig(
+            master="grpc://10.0.0.2:8470", save_checkpoints_steps=7, keep_checkpoint_max=3
+        )
+        assert isinstance(config, tf.estimator.RunConfig)
+        assert (config.master, config.evaluation_master) == ("grpc://10.0.0.2:8470", "")
+        assert (config.save_checkpoints_steps, config.save_checkpoints_secs) == (7, None)
+        assert contrib.learn.RunConfig().save_checkpoints_secs == 600
+        assert config.replace(model_dir="/tmp/x").keep_checkpoint_max == 3
+
+    def estimator(self, folder):
+        """Returns an Estimator whose evaluations have losses of 4, 1, 9, 9, ..."""
+
+        def model_fn(features, mode):
+            step = v1.train.get_global_step()
+            values = tf.constant([0.0, 4, 1, 9, 9, 9, 9])
+            loss = tf.gather(values, step) + 0 * tf.reduce_sum(features)
+            return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=v1.assign_add(step, 1))
+
+        config = tf.estimator.RunConfig(model_dir=str(folder), save_checkpoints_steps=1)
+        return tf.estimator.Estimator(model_fn, config=config)
+
+    def train(self, contrib, folder, **options):
+        """Trains 6 steps at most; returns (ValidationMonitor, final step)."""
+        estimator = self.estimator(folder)
+        monitor = contrib.learn.monitors.ValidationMonitor(
+            input_fn=input_of_ones, eval_steps=1, check_interval_secs=None, **options
+        )
+        hooks = contrib.learn.monitors.replace_monitors_with_hooks([monitor], estimator)
+        estimator.train(input_of_ones, hooks=hooks, max_steps=6)
+        return monitor, estimator.get_variable_value("global_step")
+
+    def test_validation_monitor_stops_early(self, contrib, tmp_path):
+        monitor, step = self.train(
+            contrib, tmp_path, every_n_steps=1, early_stopping_rounds=2, name="validation"
+        )
+        assert monitor.early_stopped
+        assert monitor.best_value == 1
+        assert monitor.best_metrics["global_step"] == 2
+        assert step < 6
+        assert list((tmp_path / "eval_validation").glob("events*"))
+
+    def test_validation_monitor_evaluates_every_n_steps(self, contrib, tmp_path, monkeypatch):
+        evaluated = []
+        monkeypatch.setattr(
+            tf.estimator.Estimator, "evaluate", lambda self, *a, **k: evaluated.append(1) or {}
+        )
+        monitor, step = self.train(contrib, tmp_path, every_n_steps=3)
+        assert len(evaluated) == 2
+        assert not monitor.early_stopped
+        assert step == 6
+
+    def test_a_monitor_of_the_program_is_refused(self, contrib):
+        class Printer:
+            pass
+
+        with pytest.raises(ValueError, match=r"not available with --tf1: Printer\. Derive"):
+            contrib.learn.monitors.replace_monitors_with_hooks([Printer()], None)
+
+    def test_hooks_are_kept(self, contrib):
+        hooks = [contrib.learn.monitors.StopAtStep(last_step=3)]
+        assert contrib.learn.monitors.replace_monitors_with_hooks(hooks, None) == hooks
+        assert contrib.learn.monitors.replace_monitors_with_hooks(None, None) == []
+
+    def test_an_unknown_mode(self, contrib):
+        contrib.learn.ModeKeys.validate("infer")
+        with pytest.raises(ValueError, match="Invalid mode 'predict'"):
+            contrib.learn.ModeKeys.validate("predict")
+
+
+def input_of_ones():
+    """An input_fn."""
+    return tf.data.Dataset.from_tensors(tf.ones([1])).repeat()

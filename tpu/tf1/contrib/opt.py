@@ -10,6 +10,7 @@ __all__ = [
     "AdamWOptimizer",
     "DecoupledWeightDecayExtension",
     "LARSOptimizer",
+    "LazyAdamOptimizer",
     "MomentumWOptimizer",
     "MovingAverageOptimizer",
     "extend_with_decoupled_weight_decay",
@@ -77,6 +78,33 @@ class LARSOptimizer(_train.MomentumOptimizer):
             return apply(grad * tf.cast(rate, grad.dtype), var)
         finally:
             self._learning_rate_tensor = kept
+
+
+class LazyAdamOptimizer(_train.AdamOptimizer):
+    """Adam that updates only the rows with gradients of a variable, and their moments."""
+
+    def _apply_sparse(self, grad, var):
+        return self._resource_apply_sparse(grad.values, var, grad.indices)
+
+    def _resource_apply_sparse(self, grad, var, indices):
+        rate, beta1, beta2, epsilon = self._coefficients(var.dtype.base_dtype)
+        first, second = self.get_slot(var, "m"), self.get_slot(var, "v")
+        new_first = beta1 * tf.gather(first, indices) + (1 - beta1) * grad
+        new_second = beta2 * tf.gather(second, indices) + (1 - beta2) * grad**2
+        step = rate * new_first / (tf.sqrt(new_second) + epsilon)
+        v1 = tf.compat.v1
+        return tf.group(
+            v1.scatter_update(first, indices, new_first),
+            v1.scatter_update(second, indices, new_second),
+            v1.scatter_sub(var, indices, step),
+        )
+
+    def _coefficients(self, dtype):
+        """Returns (bias-corrected learning rate, beta1, beta2, epsilon)."""
+        tensors = (self._lr_t, self._beta1_t, self._beta2_t, self._epsilon_t)
+        rate, beta1, beta2, epsilon = (tf.cast(tensor, dtype) for tensor in tensors)
+        power1, power2 = (tf.cast(power, dtype) for power in self._get_beta_accumulators())
+        return rate * tf.sqrt(1 - power2) / (1 - power1), beta1, beta2, epsilon
 
 
 class DecoupledWeightDecayExtension:

@@ -22,6 +22,9 @@ NO_PIXEL = "without a pixel"
 FRACTIONS = "inside of the first pixel, as fractions of the image are"
 # pycocotools walks along a polygon in steps of a fifth of a pixel and keeps them all in memory.
 _STEPS_PER_PIXEL, _MAX_STEPS = 5, 10**7
+_MERGED = 16  # parts of an object that are joined at once
+# Characters of a run in COCO's string: a difference of two runs has up to 33 bits, 5 in each.
+_MAX_CHARACTERS = 7
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,25 +76,32 @@ def draw(objects: Objects, size: tuple[int, int], notes: Notes) -> np.ndarray:
     shapes = []
     for each in objects.found:
         shape = _shape(each.segmentation, size, notes)
-        if shape is not None and not shape[0]:
+        if shape is not None and not _area(shape):
             notes.left_out[NO_PIXEL] += 1
         elif shape is not None:
-            shapes.append((each, *shape))
-    classes = np.zeros(size, np.uint8)
-    # One mask of bools at a time: an image may have hundreds of objects and 10^8 pixels.
-    for each, _, pixels in sorted(shapes, key=lambda shape: (not shape[0].is_crowd, -shape[1])):
-        classes[pixels()] = IGNORED_CLASS if each.is_crowd else each.label
-    return classes
+            shapes.append((each, shape))
+    columns = np.zeros(math.prod(size), np.uint8)  # one after the other, as run lengths are
+    # Run by run: an image may have thousands of objects and 10^8 pixels.
+    for each, counts in sorted(shapes, key=lambda shape: (not shape[0].is_crowd, -_area(shape[1]))):
+        _paint(columns, counts, IGNORED_CLASS if each.is_crowd else each.label)
+    return np.ascontiguousarray(columns.reshape(size[::-1]).T)
+
+
+def _area(counts):
+    return int(counts[1::2].sum())
+
+
+def _paint(columns, counts, value):
+    """Sets the runs of ones."""
+    bounds = np.cumsum(counts)
+    for start, end in zip(bounds[::2].data, bounds[1::2].data):
+        columns[start:end] = value
 
 
 def _shape(segmentation, size, notes):
-    """Returns the area of an object and a function that returns its pixels; None without any.
-
-    The pixels are bool `[height, width]`.
-    """
+    """Returns the run lengths of an object, int64 `[runs]`; None without a valid shape."""
     if isinstance(segmentation, dict) and segmentation:
-        counts = _run_lengths(segmentation, size)
-        return sum(counts[1::2]), lambda: _fill(counts, size)
+        return _run_lengths(segmentation, size)
     polygons, is_whole = _polygons(segmentation)
     if not polygons:
         notes.left_out[NO_MASK] += 1
@@ -114,8 +124,11 @@ def _shape(segmentation, size, notes):
     from pycocotools import mask as coco_mask  # an optional dependency
 
     points = [polygon.ravel().tolist() for polygon in inside]
-    encoded = coco_mask.merge(coco_mask.frPyObjects(points, height, width))
-    return int(coco_mask.area(encoded)), lambda: coco_mask.decode(encoded) > 0
+    encoded = coco_mask.frPyObjects(points, height, width)
+    while len(encoded) > 1:  # in groups: one by one takes quadratic time
+        groups = range(0, len(encoded), _MERGED)
+        encoded = [coco_mask.merge(encoded[i : i + _MERGED]) for i in groups]
+    return _decompress(encoded[0]["counts"])
 
 
 def _num_steps(polygon):
@@ -157,61 +170,49 @@ def _polygon(value):
         return None
 
 
-def decode_run_lengths(rle: dict[str, Any], size: tuple[int, int]) -> np.ndarray:
-    """Returns the pixels of run lengths (RLE), bool `[height, width]`.
+def _run_lengths(rle, size):
+    """Returns checked run lengths, int64 `[runs]`, of zeros and ones in turn, down the columns.
 
     Args:
-      rle: "size", `[height, width]`, and "counts": the lengths of runs of zeros and ones in turn,
-        down the columns, as a list or as COCO's compressed string.
+      rle: "size", `[height, width]`, and "counts", a list or COCO's compressed string.
       size: height and width of the image.
 
     Raises:
       ValueError: they are invalid, or of another size.
     """
-    return _fill(_run_lengths(rle, size), size)
-
-
-def _run_lengths(rle, size):
-    """Returns checked run lengths; see `decode_run_lengths`."""
     found = rle.get("size")
     if found != list(size):
         raise ValueError(f"run lengths of the size {str(found)[:40]} in an image of {list(size)}")
     counts = rle.get("counts")
     if isinstance(counts, str):
-        counts = _decompress(counts)
-    is_valid = isinstance(counts, list) and all(
-        isinstance(count, (int, float)) and not isinstance(count, bool) and count >= 0
-        for count in counts
-    )
-    if not is_valid or sum(counts) != math.prod(size) or any(c != int(c) for c in counts):
-        raise ValueError(f"run lengths that do not add up to {math.prod(size)} pixels")
-    return [int(count) for count in counts]
-
-
-def _fill(counts, size):
-    pixels = np.repeat(np.arange(len(counts)) % 2 == 1, counts)
-    return pixels.reshape(size[::-1]).T
+        counts = _decompress(counts.encode(errors="replace"))
+    elif isinstance(counts, list) and set(map(type, counts)) <= {int, float}:
+        counts = np.array(counts, np.float64)
+    else:
+        counts = np.array([-1])
+    num_pixels = math.prod(size)
+    is_valid = ((counts >= 0) & (counts <= num_pixels) & (counts == np.floor(counts))).all()
+    if not is_valid or counts.sum() != num_pixels:
+        raise ValueError(f"run lengths that do not add up to {num_pixels} pixels")
+    return counts.astype(np.int64)
 
 
 def _decompress(text):
-    """Returns the run lengths of COCO's string: LEB128 of 5 bits, differences to the last but one.
+    """Returns the run lengths of COCO's string, int64 `[runs]`, maybe negative.
 
-    Source: rleFrString in maskApi.c of pycocotools.
+    It is LEB128 of 5 bits in a character, differences to the last but one. Source: rleFrString in
+    maskApi.c of pycocotools.
     """
-    counts: list[int] = []
-    value = shift = 0
-    for character in text:
-        bits = ord(character) - 48
-        if not 0 <= bits < 64 or shift > 60:
-            raise ValueError("a string of run lengths that is not COCO's")
-        value |= (bits & 31) << shift
-        shift += 5
-        if bits & 32:
-            continue
-        if bits & 16:
-            value -= 1 << shift
-        counts.append(value + counts[-2] if len(counts) > 2 else value)
-        value = shift = 0
-    if shift:
+    bits = np.frombuffer(text, np.uint8).astype(np.int64) - 48
+    lasts = np.flatnonzero(bits & 32 == 0)
+    firsts = np.append(0, lasts[:-1] + 1)
+    if not ((bits >= 0) & (bits < 64)).all() or (lasts - firsts >= _MAX_CHARACTERS).any():
+        raise ValueError("a string of run lengths that is not COCO's")
+    if not len(bits) or lasts[-1:].tolist() != [len(bits) - 1]:
         raise ValueError("a string of run lengths that ends too early")
+    places = np.arange(len(bits)) - np.repeat(firsts, lasts - firsts + 1)
+    counts = np.add.reduceat((bits & 31) << 5 * places, firsts)
+    counts -= (bits[lasts] & 16) << 1 + 5 * (lasts - firsts)  # the sign
+    for first in (1, 2):
+        counts[first::2] = np.cumsum(counts[first::2])
     return counts

@@ -657,6 +657,20 @@ def test_overlapping_parts_of_an_object_are_joined():
     assert mask.sum() == 24
 
 
+def test_an_object_of_many_polygons_is_drawn_without_a_plane_for_each(monkeypatch):
+    coco_mask = pytest.importorskip("pycocotools.mask")
+    merge, numbers = coco_mask.merge, []
+    monkeypatch.setattr(coco_mask, "decode", None)  # to planes of the size of the image
+    monkeypatch.setattr(
+        coco_mask, "merge", lambda found: numbers.append(len(found)) or merge(found)
+    )
+    squares = [rectangle(x, y, x + 3, y + 3)[0] for x in range(60) for y in range(50)]
+    mask, _ = drawn((1, False, squares), size=(3000, 4000))
+    assert mask.sum() == 62 * 52
+    assert max(numbers) <= 16  # each is joined with the sum of those before: quadratic time
+    assert sum(numbers) < 1.1 * len(squares)
+
+
 def test_a_polygon_that_winds_without_end_is_left_out():
     """Pycocotools would need gigabytes for the points along its sides."""
     polygon = [0, 0, 12, 9, 0, 9, 12, 0] * 50_000
@@ -700,7 +714,13 @@ def test_a_polygon_far_outside_of_the_image_is_clipped():
         {"size": [9, 12], "counts": "\x00"},
         {"size": [9, 12], "counts": "o" * 40},
         {"size": [9, 12], "counts": "P"},
+        {"size": [9, 12], "counts": "PPPPPPPPP0"},
+        {"size": [9, 12], "counts": ""},
+        {"size": [9, 12], "counts": "5\ud800"},
         {"size": [9, 12], "counts": None},
+        {"size": [9, 12], "counts": [True, 107]},
+        {"size": [9, 12], "counts": [[108]]},
+        {"size": [9, 12], "counts": [float("inf")]},
         {"counts": [108]},
         {"size": [9, 12], "counts": [8.5, 99.5]},
         {"size": [9, 12], "counts": [float("nan"), 108]},
@@ -719,6 +739,5 @@ def test_run_lengths_are_decoded_as_pycocotools_does(seed):
     mask[random.integers(0, 160, 99), random.integers(0, 150, 99)] ^= True
     rle = coco_mask.encode(np.asfortranarray(mask.astype(np.uint8)))
     text = {"size": list(rle["size"]), "counts": rle["counts"].decode()}
-    np.testing.assert_array_equal(coco_masks.decode_run_lengths(text, mask.shape), mask)
-    uncompressed = shapes_data.run_lengths(mask)
-    np.testing.assert_array_equal(coco_masks.decode_run_lengths(uncompressed, mask.shape), mask)
+    for shape in (text, shapes_data.run_lengths(mask)):
+        np.testing.assert_array_equal(drawn((1, False, shape), size=mask.shape)[0], mask)

@@ -168,12 +168,13 @@ def parse(content: str) -> dict[str, Any]:
 def find_name_problem(features: Iterable[str]) -> str | None:
     """Returns what is wrong with the names of features, which may be nested: "a/b"."""
     flat = list(features)
+    parents = {name[:place] for name in flat for place, c in enumerate(name) if c == "/"}
     for name in flat:
         if not all(names.is_plain_name(part) for part in name.split("/")):
             return f"{name!a} is not a plain name"
         if name.partition("/")[0] in _RESERVED:
             return f"'{name}' is a reserved name; use another one than {', '.join(_RESERVED)}"
-        if any(other.startswith(f"{name}/") for other in flat):
+        if name in parents:
             return f"'{name}' is both a feature and a prefix of others"
     return None
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from common import folders
+from common.names import shown
 from input_fns import DataError
 
 try:
@@ -36,10 +37,15 @@ _MAX_ALPHABET = 1000
 _PRIVATE_USE = re.compile("[\ud800-\uf8ff\U000f0000-\U000ffffd\U00100000-\U0010fffd]")
 _NONCHARACTER = "\ufdd0"
 # str.lower lower-cases a sigma by its word, the library by the character alone.
-_WORD_WITH_SIGMA = re.compile(r"\S*Σ\S*")
+_WORD = re.compile(r"\S+")
 # Both remove these; only the soft hyphen is invisible to str.lower, too.
 _CONTROL = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffd]")
 _SOFT_HYPHEN = "\xad"
+# The library needs some 200 bytes per character of a call, and aborts the process without them.
+_CALL_CHARACTERS = 2**20
+_LONGEST_WORD = 2**21
+# Both end a word before each of these: white space, ASCII punctuation, Chinese characters.
+_WORD_END = re.compile("[ \t\n\r!-/:-@\\[-`{-~、。一-鿿]")
 
 
 class Encoding(NamedTuple):
@@ -112,18 +118,25 @@ class WordPieceTokenizer:
         return "uint16" if self.vocab_size <= 2**16 else "int32"
 
     def encode(self, texts: Iterable[str]) -> list[Encoding]:
-        """Returns the tokens of each text with their places."""
-        encoded = self._tokenizer.encode_batch(self._prepared(texts), add_special_tokens=False)
-        return [
-            Encoding(one.ids, *([place[i] for place in one.offsets] for i in (0, 1)))
-            for one in encoded
-        ]
+        """Returns the tokens of each text with their places.
+
+        Raises:
+          DataError: a text has a word of millions of characters.
+        """
+        found: list[Encoding] = []
+        for place, one in self._encoded_parts(texts, self._tokenizer.encode_batch):
+            starts, ends = ([place + offsets[i] for offsets in one.offsets] for i in (0, 1))
+            _add(found, place, Encoding(one.ids, starts, ends))
+        return found
 
     def encode_ids(self, texts: Iterable[str]) -> list[list[int]]:
-        """Returns the token ids of each text; faster than `encode`."""
+        """Returns the token ids of each text; faster than `encode`, see there."""
         # encode_batch_fast does not track offsets.
         encode = getattr(self._tokenizer, "encode_batch_fast", self._tokenizer.encode_batch)
-        return [one.ids for one in encode(self._prepared(texts), add_special_tokens=False)]
+        found: list[Encoding] = []
+        for place, one in self._encoded_parts(texts, encode):
+            _add(found, place, Encoding(one.ids, [], []))
+        return [one.ids for one in found]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Returns readable text of token ids, without [PAD]."""
@@ -134,20 +147,63 @@ class WordPieceTokenizer:
         """Whether a piece continues a word: "##ing"."""
         return self.pieces[piece_id].startswith(CONTINUATION)
 
-    def _prepared(self, texts):
-        return [text if text.isascii() else self._like_google(text) for text in texts]
+    def _encoded_parts(self, texts, encode):
+        """Yields (place in its text, encoding) of each part of each text, in order."""
+        parts, size = [], 0
+        for text in texts:
+            for part in _parts(text if text.isascii() else self._like_google(text)):
+                parts.append(part)
+                size += len(part[1])
+                if size >= _CALL_CHARACTERS:
+                    yield from _encode(parts, encode)
+                    parts, size = [], 0
+        yield from _encode(parts, encode)
 
     def _like_google(self, text):
         """Replaces characters on which the library and google-research/bert differ, one by one."""
         text = _PRIVATE_USE.sub(_NONCHARACTER, text)
         if self.lower_case and "Σ" in text:
-            text = _WORD_WITH_SIGMA.sub(_lower_sigmas, _CONTROL.sub(_SOFT_HYPHEN, text))
+            text = _WORD.sub(_lower_sigmas, _CONTROL.sub(_SOFT_HYPHEN, text))
         return text
+
+
+def _parts(text):
+    """Yields (place, part) of a text, cut where a word ends: a short text in one part."""
+    start = 0
+    while len(text) - start > _CALL_CHARACTERS:
+        middle = start + _CALL_CHARACTERS // 2
+        found = _WORD_END.search(text, middle)
+        end = found.start() if found else len(text)
+        if end - middle > _LONGEST_WORD:
+            raise DataError(
+                f"a text has a word of more than {_LONGEST_WORD} characters, such as "
+                f"'...{shown(text[end - 40 : end])}'. Remove it, or put spaces between words"
+            )
+        yield start, text[start:end]
+        start = end
+    if start < len(text) or not start:
+        yield start, text[start:]
+
+
+def _encode(parts, encode):
+    encodings = encode([part for _, part in parts], add_special_tokens=False)
+    return zip((place for place, _ in parts), encodings)
+
+
+def _add(found, place, encoding):
+    """Adds the encoding of a part to those of texts: the first part of a text is at place 0."""
+    if not place:
+        found.append(encoding)
+        return
+    for values, more in zip(found[-1], encoding):
+        values += more
 
 
 def _lower_sigmas(match):
     """Lower-cases each capital sigma of a word: to the final form only at the end of the word."""
     word = match[0]
+    if "Σ" not in word:
+        return word
     lower = "".join(c if c == "Σ" else c.lower()[0] for c in word).lower()
     return "".join(small if big == "Σ" else big for big, small in zip(word, lower))
 
@@ -215,7 +271,7 @@ def train(texts: Iterable[str], size: int, lower_case: bool) -> WordPieceTokeniz
     trainer = tokenizers.trainers.WordPieceTrainer(
         vocab_size=size, special_tokens=first, limit_alphabet=0, show_progress=False
     )
-    trained.train_from_iterator(texts, trainer)
+    trained.train_from_iterator((part for text in texts for _, part in _parts(text)), trainer)
     numbers = trained.get_vocab()
     pieces = sorted(numbers, key=numbers.__getitem__)
     return WordPieceTokenizer("".join(f"{piece}\n" for piece in pieces).encode(), lower_case)

@@ -59,15 +59,16 @@ def read(options: Options) -> RawDataset:
         left_out.update(one.left_out)
     categories = _categories(found, left_out)
     names = _class_names(categories, options)
-    class_of = {key: names.index(c.name) for key, c in categories.items() if c.name in names}
-    numbers, image_ids = _number_images(found)
+    numbers = {name: number for number, name in enumerate(names)}
+    class_of = {key: numbers[c.name] for key, c in categories.items() if c.name in numbers}
+    image_numbers, image_ids = _number_images(found)
     make = _objects if masks else _boxes
     images = {}
     for split, one in found.items():
         paths = _paths(options, split, one)
         images[split] = [
             make(image, number, path, one, class_of, options)
-            for image, number, path in zip(one.images, numbers[split], paths)
+            for image, number, path in zip(one.images, image_numbers[split], paths)
         ]
     unnamed = _images_below(options)
     if masks:
@@ -170,13 +171,14 @@ def _categories(found, left_out):
 def _class_names(categories, options):
     """Returns the class names in their order; masks have the background as class 0."""
     masks = options.task == "segmentation"
-    there = [category.name for category in categories.values()]
-    unknown = [n for n in options.class_names if n not in (*there, *[_BACKGROUND] * masks)]
+    there = tuple(category.name for category in categories.values())
+    known = {*there, *[_BACKGROUND] * masks}
+    unknown = [name for name in options.class_names if name not in known]
     if unknown:
         raise DataError(
             f"--class_names: {unknown[0]!a} is not a category; there are {', '.join(there)}"
         )
-    names = options.class_names or tuple(there)
+    names = options.class_names or there
     if masks:
         names = (_BACKGROUND, *(name for name in names if name != _BACKGROUND))
     if masks and len(names) > IGNORED_CLASS:

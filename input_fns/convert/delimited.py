@@ -11,6 +11,7 @@ from typing import Any
 from input_fns import DataError
 from input_fns.convert.files import note, read_lines, read_text
 
+_SMALL_TABLE = 2**24  # values, with missing ones
 _MAX_TEXT = 2**31 - 1  # characters of a value
 # Delimiters of tables with quotes; elsewhere, as in metadata.csv of LJSpeech, quotes are text.
 _QUOTED = (",", ";", "\t")
@@ -21,6 +22,19 @@ _PLAIN: dict[str, Any] = {"quoting": csv.QUOTE_NONE}
 _ENCLOSED = re.compile('"[^"]*"')
 # First line that Excel understands.
 _SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\r?\n', re.IGNORECASE)
+
+
+def require_values(path: str, num_rows: int, num_columns: int, num_values: int) -> None:
+    """Checks that most values of a table are not missing: rows times columns must fit in memory.
+
+    Raises:
+      DataError: it is a large table with a value in less than one of 64 places.
+    """
+    if num_rows * num_columns > max(_SMALL_TABLE, 64 * num_values):
+        raise DataError(
+            f"{path} has {num_rows} rows and {num_columns} different columns, and only "
+            f"{num_values} values. Write the same few columns in all rows"
+        )
 
 
 def separator_in(line: str) -> str:
@@ -116,24 +130,36 @@ def _has_spaces(rows):
 def _is_regular(rows, width):
     """Whether all rows have a value for each column, and there are two columns or more."""
     columns = rows[0][1] if rows and not width else ["x"] * width
-    return len(columns) > 1 and all(
-        len(fitted(values, columns)) == len(columns) for _, values in rows
-    )
+    named = num_named(columns)
+    return len(columns) > 1 and all(_fits(values, len(columns), named) for _, values in rows)
 
 
-def fitted(values: list[str], columns: Sequence[str]) -> list[str]:
+def num_named(columns: Sequence[str]) -> int:
+    """Returns the number of columns up to the last one that has a name."""
+    return max((number for number, name in enumerate(columns, start=1) if name), default=0)
+
+
+def _fits(values, width, named):
+    if len(values) > width:
+        return not any(values[width:])
+    return len(values) >= named or not any(map(str.strip, values))
+
+
+def fitted(values: list[str], width: int, named: int) -> list[str]:
     """Returns the values of a row without empty ones after the last column, as Excel adds them.
 
     Missing values of columns without a name are empty, and so are all of a blank line.
+
+    Args:
+      values: the values.
+      width: number of columns.
+      named: see `num_named`.
     """
-    width = len(columns)
+    if len(values) == width or not _fits(values, width, named):
+        return values
     if len(values) < width and not any(map(str.strip, values)):
         return [""] * width
-    if len(values) > width and not any(values[width:]):
-        return values[:width]
-    if len(values) < width and not any(columns[len(values) :]):
-        return [*values, *[""] * (width - len(values))]
-    return values
+    return [*values[:width], *[""] * (width - len(values))]
 
 
 def other_delimiter(values: Sequence[str], delimiter: str) -> str:

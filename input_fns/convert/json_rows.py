@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from common.names import normalized, repeated
 from input_fns import DataError, json_fields
+from input_fns.convert.delimited import require_values
 from input_fns.convert.files import read_text
 
 _MAX_SHOWN = 60  # characters of a key in an error
@@ -41,6 +42,7 @@ def read(
     twice = repeated(columns.values())
     if twice:
         raise DataError(f"{path} has more than one key '{twice[0]}'")
+    require_values(path, len(found), len(columns), sum(len(item) for _, item in found))
     rows = [[_text(item.get(key)) for key in columns] for _, item in found]
     return tuple(columns.values()), rows, [number for number, _ in found], unit
 

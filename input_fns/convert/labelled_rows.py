@@ -377,7 +377,8 @@ def _to_labels(rows, texts, class_names):
             raise DataError(
                 f"{where}: unknown label '{text}'; the classes are {', '.join(class_names)}"
             )
-    empty = [name for name in class_names if name not in set(texts)]
+    found = set(texts)
+    empty = [name for name in class_names if name not in found]
     if empty:
         raise DataError(f"no row has the label {', '.join(empty)}")
     return np.array([numbers.get(text, -1) for text in texts], np.int64)

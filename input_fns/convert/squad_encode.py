@@ -19,6 +19,7 @@ from input_fns.dataset_info import WordPieceSplit
 
 _ENCODE_AT_ONCE = 1000
 _NUM_NAMED = 10
+_MANY_WINDOWS = 100  # of a question; articles of Wikipedia have 5 to 100
 _NO_TOKENS = "the context has no tokens"
 _NO_ANSWER = "no answer is given"
 _NOT_IN_CONTEXT = "the answer is not in the context where answer_start says"
@@ -70,6 +71,12 @@ def encode(
         )
         num_windows = splits[name].num_windows
         progress(f"{name}: {described[name].describe(num_windows, options.max_length)}")
+        if num_windows > _MANY_WINDOWS * len(split):
+            progress(
+                f"warning: {name} has {num_windows} rows for {len(split)} questions, because each "
+                "has all windows of its context. Split long contexts, ask each question of the "
+                "paragraph with its answer, or set a larger --max_length or --doc_stride"
+            )
     raw = dataclasses.replace(
         raw,
         splits=splits,
@@ -114,9 +121,7 @@ def _encode_split(name, split, numbers, tokenizer, options, side_file, progress)
             (problems if name == "train" else unlabeled)[i] = problem
         if i not in problems:
             beside = len(truncated[i]) + NUM_SPECIAL
-            num_tokens += sum(
-                beside + len(windows.tokens(number)) for number in range(len(windows.starts))
-            )
+            num_tokens += beside * len(windows.starts) + windows.num_tokens
     left_out = dict(Counter(problems.values()))
     if len(problems) == len(questions):
         reasons = "; ".join(f"{count}: {reason}" for reason, count in left_out.items())
@@ -155,7 +160,7 @@ def _find_answer(question, tokens, windows):
         if first > last:
             problem = _NOT_IN_CONTEXT
             continue
-        if any(start <= first and last < start + windows.capacity for start in windows.starts):
+        if windows.hold(first, last):
             return (first, last), None
         problem = _IN_NO_WINDOW
     return None, problem

@@ -57,6 +57,18 @@ class Windows(NamedTuple):
         first = self.starts[number]
         return range(first, min(first + self.capacity, self.length))
 
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens of the context in all windows."""
+        if not self.length:
+            return 0
+        return (len(self.starts) - 1) * self.capacity + self.length - self.starts[-1]
+
+    def hold(self, first: int, last: int) -> bool:
+        """Returns whether a window has the tokens from `first` to `last`."""
+        start = self.starts[min(first // self.stride, len(self.starts) - 1)]
+        return last < start + self.capacity
+
     def has_most_context(self, number: int) -> np.ndarray:
         """Returns whether each token of a window has more context there than in others, bool.
 

@@ -210,9 +210,11 @@ def read(
             raise DataError(f"{path} is empty: a header line is needed, or --columns")
         columns = [normalized(name) for name in rows.pop(0)[1]]
         _check_header(path, columns, delimiter)
+    delimited.require_values(path, len(rows), len(columns), sum(len(values) for _, values in rows))
     numbers = [number for number, _ in rows]
+    width, named = len(columns), delimited.num_named(columns)
     fitted = [
-        delimited.fitted(values, columns) if is_strict or any(values) else values
+        delimited.fitted(values, width, named) if is_strict or any(values) else values
         for _, values in rows
     ]
     del rows  # a tuple for each

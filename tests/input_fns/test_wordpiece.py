@@ -51,6 +51,42 @@ def test_words_of_more_than_200_characters_are_unknown(uncased):
     assert pieces(uncased, "a" * 201) == ["[UNK]"]
 
 
+@pytest.mark.parametrize("limit", [2, 7, 30])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "un\taffable a\n\n  unaffable,a,,b un[SEP]a",
+        " 中中ab\u0301 a\u0301中\u0301,\u0301un ΑΣ Σ\x0cab\u2028un\u00a0aa ",
+        "a" * 199 + " " + "a" * 201 + "中" * 40 + "a",
+    ],
+)
+def test_a_long_text_in_parts_has_the_same_tokens(uncased, monkeypatch, text, limit):
+    """The library needs 200 bytes per character at once, so a text is cut between words."""
+    whole, short = uncased.encode([text, "a b"])
+    sizes = []
+    encode = wordpiece._encode
+    monkeypatch.setattr(
+        wordpiece, "_encode", lambda parts, f: sizes.append(len(parts)) or encode(parts, f)
+    )
+    monkeypatch.setattr(wordpiece, "_CALL_CHARACTERS", limit)
+    assert uncased.encode([text, "a b"]) == [whole, short]
+    assert uncased.encode_ids([text, "a b"]) == [whole.ids, short.ids]
+    assert len(sizes) > 2
+
+
+def test_a_text_without_words_of_a_million_characters_is_refused(uncased, monkeypatch):
+    monkeypatch.setattr(wordpiece, "_CALL_CHARACTERS", 30)
+    monkeypatch.setattr(wordpiece, "_LONGEST_WORD", 300)
+    assert pieces(uncased, "a" * 300) == ["[UNK]"]
+    with pytest.raises(DataError, match=r"a word of more than 300 characters, such as '\.\.\.aaa"):
+        uncased.encode(["a " * 30 + "a" * 400])
+
+
+def test_a_word_without_a_sigma_is_not_searched_from_each_of_its_letters(uncased):
+    """A regular expression of words with a sigma takes quadratic time: minutes for this text."""
+    assert len(uncased.encode_ids(["Σ " + "a" * 10**5])[0]) == 2
+
+
 @pytest.mark.parametrize("text", ["", " \n", "\0\x7f\u200b"])
 def test_text_without_words_has_no_tokens(uncased, text):
     assert uncased.encode_ids([text]) == [[]]

@@ -116,6 +116,16 @@ def test_each_token_has_the_most_context_in_one_window(capacity, stride, length)
     assert count.tolist() == [1] * length
 
 
+@pytest.mark.parametrize(("capacity", "stride"), [(1, 1), (5, 1), (7, 3), (6, 6)])
+@pytest.mark.parametrize("length", [0, 1, 6, 19])
+def test_windows_are_counted_without_a_look_at_each(capacity, stride, length):
+    windows = Windows(capacity, stride, length)
+    tokens = [windows.tokens(number) for number in range(len(windows.starts))]
+    assert windows.num_tokens == sum(map(len, tokens))
+    for first, last in ((f, la) for f in range(length) for la in range(f, length)):
+        assert windows.hold(first, last) == any(first in t and last in t for t in tokens)
+
+
 def test_places_are_code_points_of_the_context(tmp_path):
     (row,) = rows(dev(tmp_path, (CAFE, [question("a")]), max_length=60))
     in_context = row["token_ends"] > 0
@@ -331,6 +341,16 @@ def test_windows_of_a_long_context_are_made_one_by_one(tmp_path):
     assert len(split) == 1 + -(-(40_000 - 35) // 20)
     first = next(iter(split))
     assert isinstance(first, Row)
+
+
+def test_many_windows_for_each_question_are_warned_of(tmp_path):
+    """Questions times windows: an article of a megabyte and 1,000 questions make 200 GB."""
+    for length, is_many in ((90, False), (110, True)):
+        text = "the king " * (10 * length)
+        squad_files.write(tmp_path, dev=squad_files.content((text, [question("a"), question("b")])))
+        read(tmp_path, lines := [], doc_stride=20)
+        warned = [line for line in lines if "rows for 2 questions" in line]
+        assert len(warned) == is_many, lines
 
 
 def test_find_windows_uses_at_most_the_capacity_as_stride():

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from input_fns import DataError
-from input_fns.convert import files, tables
+from input_fns.convert import delimited, files, tables
 
 
 @pytest.fixture
@@ -250,3 +250,27 @@ def test_a_column_is_found_by_its_flag_or_a_usual_name(read):
 def test_values_of_json_are_text(read):
     values = {"text": None, "flag": True, "number": 2, "list": [1]}
     assert read("a.json", json.dumps([values]))[0].rows == [[None, "true", "2", None]]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl", "".join(f'{{"key{i}": 1}}\n' for i in range(70))),
+        ("a.csv", "text,label" + "," * 4000 + "\n" + " \n" * 4000),
+        ("a.tsv", "text\tlabel" + "\t" * 4000 + "\n" + "x\ty\n" * 4000),
+    ],
+)
+def test_a_table_of_missing_values_is_refused_before_it_fills_the_memory(
+    read, monkeypatch, name, content
+):
+    """Rows times columns grow with the square of the file: 1 MB would become 4 GB."""
+    monkeypatch.setattr(delimited, "_SMALL_TABLE", 4000)
+    with pytest.raises(
+        DataError, match=rf"{name} has \d+ rows and \d+ different columns, and only"
+    ):
+        read(name, content)
+
+
+def test_a_small_table_may_have_other_keys_in_each_row(read):
+    table, _ = read("a.jsonl", "".join(f'{{"key{i}": 1}}\n' for i in range(100)))
+    assert [row.count("1") for row in table.rows] == [1] * 100

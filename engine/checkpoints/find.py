@@ -15,6 +15,7 @@ from engine.checkpoints import averaging, best, checkpoint_files, verify
 from engine.checkpoints.checkpoint_files import BEST_DIR
 
 _POLL_SECS = 1.0
+_REPORT_SECS = 10.0  # before a line that says what is waited for
 
 
 def find_checkpoint(model_dir: str, which: str) -> str:
@@ -69,9 +70,9 @@ def checkpoints_iterator(model_dir: str, timeout_secs: float) -> Iterator[str]:
     """Yields the newest valid checkpoint of a running training, whenever there is a newer one.
 
     Ends after `timeout_secs` seconds without one. An invalid checkpoint may be incomplete:
-    it is skipped until its files change.
+    it is skipped until its files change. A longer wait is printed, once for each checkpoint.
     """
-    last, invalid, waiting_since = None, {}, time.monotonic()
+    last, invalid, waiting_since, is_reported = None, {}, time.monotonic(), False
     while time.monotonic() - waiting_since <= timeout_secs:
         for path in reversed(checkpoint_files.list_paths(model_dir)):
             if path == last:
@@ -84,9 +85,16 @@ def checkpoints_iterator(model_dir: str, timeout_secs: float) -> Iterator[str]:
                 if verify.find_problem(path) is None:
                     last = path
                     yield path
-                    waiting_since = time.monotonic()
+                    waiting_since, is_reported = time.monotonic(), False
                     break
                 invalid[path] = sizes
+        if not is_reported and time.monotonic() - waiting_since >= _REPORT_SECS:
+            which = f"newer than {os.path.basename(last)} " if last else ""
+            print(
+                f"waiting for a checkpoint {which}in {model_dir}, at most {timeout_secs:g} s",
+                flush=True,
+            )
+            is_reported = True
         time.sleep(_POLL_SECS)
 
 

@@ -7,17 +7,16 @@ synchronous. The evaluator evaluates each checkpoint; it is not in the cluster s
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
-import socket
 import time
 
 import tensorflow as tf
 
 from common.errors import UsageError
 from engine.checkpoints import checkpoint_files
+from engine.distribute import peers
 
 _POLL_SECONDS = 1.0
 
@@ -77,7 +76,7 @@ def from_environment(is_synchronous: bool = False) -> Task:
     """
     if not os.environ.get("TF_CONFIG"):
         return Task()
-    os.environ["TF_CONFIG"] = _normalize(os.environ["TF_CONFIG"])
+    os.environ["TF_CONFIG"] = _normalize(os.environ["TF_CONFIG"], is_synchronous)
     try:
         config = tf.estimator.RunConfig()
     except (ValueError, TypeError, AttributeError) as error:
@@ -99,11 +98,13 @@ def from_environment(is_synchronous: bool = False) -> Task:
     return Task(config.task_type, worker, True, is_synchronous, config.num_ps_replicas)
 
 
-def _normalize(text):
+def _normalize(text, is_synchronous):
     """Returns TF_CONFIG with a "chief", and without the evaluator in the cluster.
 
     Kubeflow's training operator lists the evaluator, which is not a member of TensorFlow's cluster.
     Kubeflow and Vertex AI may call the chief "master", with which RunConfig allows no evaluator.
+    TensorFlow's guide to MultiWorkerMirroredStrategy has only workers, of which the first is the
+    chief.
     """
     try:
         config = json.loads(text)
@@ -115,16 +116,50 @@ def _normalize(text):
         cluster["chief"] = cluster.pop("master")
         if task.get("type") == "master":
             task["type"] = "chief"
+    workers = cluster.get("worker")
+    if is_synchronous and "chief" not in cluster and isinstance(workers, list) and workers:
+        cluster.update(chief=workers[:1], worker=workers[1:])
+        if task.get("type") == "worker":
+            index = task.get("index")
+            if not isinstance(index, int) or not 0 <= index < len(workers):
+                raise UsageError(
+                    f"TF_CONFIG: the task is worker {index}, but the cluster has {len(workers)} "
+                    "workers, from 0 on"
+                )
+            task = {**task, "type": "worker", "index": index - 1}
+            if index == 0:
+                task.update(type="chief", index=0)
+    cluster = {job: addresses for job, addresses in cluster.items() if addresses}
     return json.dumps({**config, "cluster": cluster, "task": task})
 
 
 def train(estimator, input_fn, end_step: int, hooks) -> None:
-    """Trains as the chief or a worker, until the global step of the cluster is `end_step`."""
+    """Trains as the chief or a worker, until the global step of the cluster is `end_step`.
+
+    Prints which processes it waits for.
+    """
+    hooks = [*hooks, peers.wait_report_hook(_needed())]
     tf.estimator.train_and_evaluate(
         estimator,
         tf.estimator.TrainSpec(input_fn, max_steps=end_step, hooks=hooks),
         tf.estimator.EvalSpec(input_fn),  # unused: engine/cli/modes.py runs the evaluator
     )
+
+
+def _needed():
+    """Returns `{name: address}` of the processes that the session of this one needs."""
+    config = json.loads(os.environ["TF_CONFIG"])
+    cluster, task = tf.train.ClusterSpec(config["cluster"]), config["task"]
+    this = f"{task['type']} {task['index']}"
+    # A parameter server holds the variables, which the chief initializes.
+    needed = ("ps", "chief") if "ps" in cluster.jobs else ("chief", "worker")
+    addresses = {
+        f"{job} {index}": address
+        for job in needed
+        if job in cluster.jobs
+        for index, address in enumerate(cluster.job_tasks(job))
+    }
+    return {name: address for name, address in addresses.items() if name != this}
 
 
 def serve_parameters(config: tf.estimator.RunConfig, end_step: int) -> None:
@@ -147,13 +182,6 @@ def serve_parameters(config: tf.estimator.RunConfig, end_step: int) -> None:
         for address in config.cluster_spec.job_tasks(job)
     ]
     while checkpoint_files.newest_step(config.model_dir) < end_step or any(
-        map(_accepts_connections, trainers)
+        map(peers.accepts_connections, trainers)
     ):
         time.sleep(_POLL_SECONDS)
-
-
-def _accepts_connections(address):
-    host, _, port = address.rpartition(":")
-    with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=1.0):
-        return True
-    return False

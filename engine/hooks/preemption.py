@@ -8,7 +8,9 @@ since the last checkpoint, also for SIGINT (Ctrl-C), SIGHUP (a closed terminal) 
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -21,6 +23,10 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 # A request may arrive twice within this time: a terminal and systemd signal the whole process
 # group, and the supervisor, which is in it, forwards the signal to its child.
 _SECONDS_OF_ONE_REQUEST = 1.0
+# Python calls a handler when the main thread returns from TensorFlow. It does not return while it
+# waits for another process of a cluster, so after this time another thread handles the signal.
+_SECONDS_TO_RETURN = 5.0
+_HANDLED = 0  # not the number of a signal
 
 
 class SignalHandler:
@@ -37,6 +43,8 @@ class SignalHandler:
         self.saves_first = False
         self._received = 0.0
         self._handled: list[signal.Signals] = []
+        self._handled_in_thread = False
+        self._numbers: socket.socket | None = None
 
     @contextlib.contextmanager
     def installed(self):
@@ -50,7 +58,8 @@ class SignalHandler:
         on_closed_pipe = standard_streams.on_closed_pipe
         standard_streams.on_closed_pipe = self._handle_closed_pipe
         try:
-            yield
+            with self._handling_if_blocked():
+                yield
         finally:
             standard_streams.on_closed_pipe = on_closed_pipe
             for number, handler in before.items():
@@ -71,8 +80,45 @@ class SignalHandler:
         if self.signal is not None:
             sys.exit(128 + self.signal)
 
+    @contextlib.contextmanager
+    def _handling_if_blocked(self):
+        """Handles signals in a thread while the main thread does not return from TensorFlow."""
+        numbers, self._numbers = socket.socketpair()
+        self._numbers.setblocking(False)
+        # Python writes the number of each signal at once, and `_handle` then writes `_HANDLED`.
+        before = signal.set_wakeup_fd(self._numbers.fileno(), warn_on_full_buffer=False)
+        thread = threading.Thread(target=self._watch, args=[numbers], daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(before)
+            self._numbers.close()
+            thread.join()
+            numbers.close()
+
+    def _watch(self, numbers):
+        while data := numbers.recv(1):
+            received = time.monotonic()
+            if data[0] not in self._handled or _is_handled(numbers):
+                continue
+            number, is_second = signal.Signals(data[0]), self.signal is not None
+            if is_second and received - self._received <= _SECONDS_OF_ONE_REQUEST:
+                continue
+            if is_second or not self.saves_first:
+                print(f"stopped by {number.name}; run the same command again", flush=True)
+                os._exit(128 + number)
+            self._handled_in_thread = True
+            self.signal, self._received = number, received
+            self._announce()
+
     def _handle(self, number, frame):
         del frame
+        if number in self._handled:  # SIGPIPE is not
+            self._numbers.send(bytes([_HANDLED]))
+        if self._handled_in_thread:
+            self._handled_in_thread = False
+            return
         if self.signal is not None:
             if time.monotonic() - self._received > _SECONDS_OF_ONE_REQUEST:
                 signal.signal(number, signal.SIG_DFL)
@@ -81,6 +127,9 @@ class SignalHandler:
         self.signal, self._received = signal.Signals(number), time.monotonic()
         if not self.saves_first:
             self.exit_if_requested()
+        self._announce()
+
+    def _announce(self):
         print(
             f"{self.signal.name}: finishing the step and saving it; a second signal kills the "
             "process",
@@ -103,6 +152,21 @@ class SignalHandler:
     def hook(self) -> tf.estimator.SessionRunHook:
         """Returns a hook that stops a session after the step during which a signal came."""
         return _StopHook(self)
+
+
+def _is_handled(numbers):
+    """Returns True if the main thread handles a signal in time, or handlers are removed."""
+    deadline = time.monotonic() + _SECONDS_TO_RETURN
+    try:
+        while (seconds := deadline - time.monotonic()) > 0:
+            numbers.settimeout(seconds)
+            if numbers.recv(1) in (b"", bytes([_HANDLED])):
+                return True
+    except socket.timeout:
+        pass
+    finally:
+        numbers.settimeout(None)
+    return False
 
 
 class _StopHook(tf.estimator.SessionRunHook):

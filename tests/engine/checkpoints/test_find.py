@@ -88,3 +88,11 @@ def test_a_broken_checkpoint_given_by_path_is_an_error(tmp_path):
     os.truncate(path + ".index", 3)
     with pytest.raises(UsageError, match=r"model.ckpt-7 cannot be used: .*sstable"):
         find.find_checkpoint("elsewhere", path)
+
+
+def test_a_long_wait_for_a_checkpoint_is_printed_once(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(find, "_REPORT_SECS", 0.0)
+    monkeypatch.setattr(find, "_POLL_SECS", 0.001)
+    assert list(find.checkpoints_iterator(str(tmp_path), 0.05)) == []
+    expected = f"waiting for a checkpoint in {tmp_path}, at most 0.05 s\n"
+    assert capsys.readouterr().out == expected

@@ -114,3 +114,31 @@ def test_invalid_clusters(configure, config, message):
     configure(**config)
     with pytest.raises(UsageError, match=message):
         tf_config.from_environment()
+
+
+@pytest.mark.parametrize(
+    ("index", "task"),
+    [
+        (0, tf_config.Task("chief", 0, in_cluster=True, is_synchronous=True)),
+        (1, tf_config.Task("worker", 1, in_cluster=True, is_synchronous=True)),
+        (2, tf_config.Task("worker", 2, in_cluster=True, is_synchronous=True)),
+    ],
+)
+def test_the_first_of_synchronous_workers_is_the_chief(configure, index, task):
+    """As in TensorFlow's guide to MultiWorkerMirroredStrategy."""
+    configure("worker", index, cluster={"worker": ["a:1", "b:1", "c:1"]})
+    assert tf_config.from_environment(is_synchronous=True) == task
+    cluster = tf.estimator.RunConfig().cluster_spec
+    assert cluster.as_dict() == {"chief": ["a:1"], "worker": ["b:1", "c:1"]}
+
+
+def test_one_synchronous_worker_is_no_cluster(configure):
+    configure("worker", 0, cluster={"worker": ["a:1"]})
+    assert not tf_config.from_environment(is_synchronous=True).in_cluster
+
+
+@pytest.mark.parametrize("index", [3, -1, "1", None])
+def test_a_worker_that_is_not_in_the_cluster(configure, index):
+    configure("worker", index, cluster={"worker": ["a:1", "b:1", "c:1"]})
+    with pytest.raises(UsageError, match=f"worker {index}, but the cluster has 3 workers"):
+        tf_config.from_environment(is_synchronous=True)

@@ -165,9 +165,9 @@ preemption._SECONDS_TO_RETURN = 0.2
 handler = preemption.SignalHandler()
 with handler.installed(), tf.Graph().as_default():
     handler.saves_first = sys.argv[1] == "step"
-    never = tf.queue.FIFOQueue(1, [tf.int32]).dequeue()
+    with tf.control_dependencies([tf.print("waits", output_stream=sys.stdout)]):
+        never = tf.queue.FIFOQueue(1, [tf.int32]).dequeue()
     with tf.compat.v1.Session() as session:
-        print("waits", flush=True)
         session.run(never)
 """
 

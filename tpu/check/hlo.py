@@ -103,9 +103,10 @@ def _variables(program, used):
     variables = {}
     for name, tensor in program.external_tensors.items():
         if tensor.dtype == tf.resource and name in used:
-            if tensor.op.type != "VarHandleOp":
-                raise ValueError(f"'{tensor.op.name}' is a {tensor.op.type}, not a variable")
-            shape, dtype = tensor.op.get_attr("shape"), tensor.op.get_attr("dtype")
+            handle = program.on_first_core(tensor).op
+            if handle.type != "VarHandleOp":
+                raise ValueError(f"'{handle.name}' is a {handle.type}, not a variable")
+            shape, dtype = handle.get_attr("shape"), handle.get_attr("dtype")
             # Uninitialized: a large table takes no memory of this machine.
             value = tf.raw_ops.Empty(shape=tf.TensorShape(shape).as_list(), dtype=dtype)
             variables[name] = tf.Variable(value, trainable=False)

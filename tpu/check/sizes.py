@@ -142,10 +142,31 @@ def _variables(graph, program):
         for key in (keys.GLOBAL_VARIABLES, keys.LOCAL_VARIABLES)
         for variable in graph.get_collection(key)
     }
-    used = [known[name] for name in program.external_tensors if name in known]
+    handles = map(program.on_first_core, program.external_tensors.values())
+    # A dict: a replicated variable may have several handles.
+    used = {
+        handle.name: known[handle.name] if handle.name in known else _InNoCollection.of(handle.op)
+        for handle in handles
+        if handle.op.type == "VarHandleOp"
+    }.values()
     names = {handle_name(variable) for variable in graph.get_collection(keys.TRAINABLE_VARIABLES)}
     trainable = [variable for variable in used if handle_name(variable) in names]
     return trainable, [variable for variable in used if handle_name(variable) not in names]
+
+
+@dataclasses.dataclass
+class _InNoCollection:
+    """A variable without a collection, such as those of each core in Mesh TensorFlow."""
+
+    op: tf.Operation
+    shape: tf.TensorShape
+    dtype: tf.DType
+    handle: tf.Tensor
+
+    @classmethod
+    def of(cls, op):
+        """Returns the variable of a VarHandleOp."""
+        return cls(op, tf.TensorShape(op.get_attr("shape")), op.get_attr("dtype"), op.outputs[0])
 
 
 def _describe(variable):

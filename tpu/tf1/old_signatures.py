@@ -89,7 +89,6 @@ _CHANGES = (
     ),
     _Change("util.nest", "flatten_up_to", _NEST, removed=("check_subtrees_length",)),
     _Change("util.nest", "assert_shallow_structure", _NEST, removed=("check_subtrees_length",)),
-    _Change("util.tf_stack", "extract_stack", "limit", removed=("limit",), is_old=_has(0, int)),
     _Change(
         "distribute.cross_device_ops",
         "AllReduceCrossDeviceOps.__init__",

@@ -66,3 +66,24 @@ def test_host_call_every_few_steps_is_lowered():
 
     report = check(make_model_fn(host_call=host_call), experimental_host_call_every_n_steps=5)
     assert (report.findings, report.not_checked) == ((), ("TPU compiler: skipped",))
+
+
+def test_a_replicated_variable_is_lowered_and_counted():
+    """Each core has its own variable behind one handle, as in Mesh TensorFlow."""
+
+    def loss(features, labels):
+        with tf.init_scope():
+            parts = [
+                tf1.get_variable(f"part_{i}", [5, 3], trainable=False, use_resource=True)
+                for i in range(2)
+            ]
+        context = tf1.get_default_graph()._get_control_flow_context()
+        while not hasattr(context, "get_replicated_var_handle"):
+            context = context.outer_context
+        handle = context.get_replicated_var_handle("part", "part", parts)
+        part = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
+        return squares(features @ part, labels)
+
+    report = check(make_model_fn(loss))
+    assert (report.findings, report.not_checked) == ((), ("TPU compiler: skipped",))
+    assert report.modes["train"].sizes.slot_bytes == 5 * 3 * 4 + 8  # and the global step

@@ -31,7 +31,14 @@ from tensorflow.python.tpu import tpu as tpu_lib
 
 from tpu.connect import topology
 from tpu.connect.topology import Topology
-from tpu.emulator import control_flow, discovery, embedding_ops, host_io, replication
+from tpu.emulator import (
+    control_flow,
+    discovery,
+    embedding_ops,
+    errors,
+    host_io,
+    replication,
+)
 from tpu.emulator.discovery import metadata
 
 __all__ = ["NOT_EMULATED", "emulate", "metadata"]
@@ -100,6 +107,7 @@ def _replacements(tpu_slice):
         *control_flow.replacements(),
         *host_io.replacements(),
         *embedding_ops.replacements(),
+        *errors.replacements(),
         # For graph.pbtxt: a graph of many cores is large, and str() is ten times as fast.
         (graph_io, "text_format", SimpleNamespace(MessageToString=lambda graph, **_: str(graph))),
         (tpu_lib, "split_compile_and_shard", _run_on_cores(tpu_lib.split_compile_and_shard)),

@@ -61,6 +61,11 @@ def user_line_in(frames) -> str:
     return ""
 
 
+def user_frames(frames) -> list:
+    """Returns the frames of a stack that are user code."""
+    return [frame for frame in frames if _user_path(frame.filename)]
+
+
 @functools.cache
 def _user_path(filename):
     """Returns the path of user code, relative if below the current folder; "" for a library."""

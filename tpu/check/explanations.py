@@ -17,6 +17,8 @@ _GRAPH_ERROR = re.compile(
     r"^Graph execution error:.*?^Node: '[^\n]*\n(.*?)(?:\n\t [^\n]*)?\n\nOriginal stack trace.*",
     re.DOTALL | re.MULTILINE,
 )
+# TensorFlow's advice for a tensor that cannot be fetched, which does not help on a TPU.
+_FETCH_ADVICE = re.compile(r"\. Typically this happens when it is defined in another function.*")
 # Pattern of a TPUEstimator error -> explanation.
 _ESTIMATOR_ERRORS = (
     (
@@ -52,6 +54,10 @@ _ESTIMATOR_ERRORS = (
         "input_fn ended before the last step. It needs more examples, or repeat()",
     ),
     (
+        r"has been marked as not fetchable",
+        "a hook reads a tensor inside the TPU loop. Pass it to host_call instead",
+    ),
+    (
         r"maximum_iterations was not passed to the tf.while_loop",
         "a loop with gradients needs maximum_iterations",
     ),
@@ -83,7 +89,7 @@ def explain_error(error):
     if text.startswith(_AUTOGRAPH):  # a traceback, and then the message
         text = text.rstrip().rpartition("\n\n")[2]
     text = _GRAPH_ERROR.sub(r"\1", text)
-    text = " ".join(text.split())
+    text = _FETCH_ADVICE.sub("", " ".join(text.split()))
     hints = [hint for pattern, hint in _ESTIMATOR_ERRORS if re.search(pattern, text)]
     if hints:
         return f"{hints[0]} ({text[:200]})"

@@ -63,9 +63,17 @@ def main(argv=None) -> int:
 
 def _run(program, arguments):
     if arguments.command == "emulate":
-        from tpu.programs import emulate
+        from tpu.programs import emulate, failures
 
-        return emulate.run(program, arguments.topology)
+        try:
+            with failures.print_in_threads(arguments.verbose):
+                return emulate.run(program, arguments.topology)
+        except Exception as error:  # as Python does for an error that a program does not catch
+            if sys.excepthook is not sys.__excepthook__:
+                raise  # the program has its own way to report it
+            text = failures.format_error(error, arguments.verbose)
+            print(text, end="", file=sys.stderr, flush=True)
+            return 1
     if arguments.command == "check":
         from tpu.programs import check
 
@@ -74,8 +82,14 @@ def _run(program, arguments):
         )
     from tpu.programs import compare
 
-    clipping = not arguments.without_clipping
-    return compare.run(program, arguments.topology, arguments.steps, arguments.report, clipping)
+    return compare.run(
+        program,
+        arguments.topology,
+        arguments.steps,
+        arguments.report,
+        clipping=not arguments.without_clipping,
+        verbose=arguments.verbose,
+    )
 
 
 def _report_moved_name(old, new):
@@ -110,7 +124,8 @@ def _parser():
         description="Runs a program up to its first training; trains the same steps on emulated "
         "TPU cores and with use_tpu=False, from the same weights and batches, and compares all "
         "variables. Exit status: 0 if the differences are rounding, 1 if not, 2 if the program "
-        "does not train, or fails.",
+        "does not train, or fails, 3 if each core only computes something on its own batch, such "
+        "as batch norm.",
     )
     commands.add_parser("vm", help="create, use and delete a Cloud TPU VM", add_help=False)
     for command, any_generation in ((emulate, False), (check, True), (compare, False)):
@@ -152,6 +167,12 @@ def _parser():
         help="train without clipping gradients by their norm, which differs per core if it comes "
         "before the all-reduce",
     )
+    for command in (emulate, compare):
+        command.add_argument(
+            "--verbose",
+            action="store_true",
+            help="print the whole stack of an error, not only the lines of the program",
+        )
     for command in (check, compare):
         command.add_argument("--report", metavar="FILE.json", help="also write the results as JSON")
     for command in (emulate, check, compare):

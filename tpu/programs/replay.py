@@ -55,21 +55,42 @@ class Recording:
         with enqueue, flatten:
             yield
 
+    @contextlib.contextmanager
+    def play(self, sources: dict[int, int]):
+        """A context manager, inside `emulate()`, in which cores train on recorded batches again.
+
+        Args:
+          sources: `{core: the core whose batches it reads}`.
+        """
+
+        def enqueue(inputs, shapes, layouts=None, device_ordinal=-1, name=None):
+            batches = iter(self.batches[sources[device_ordinal]])
+            dtypes = [tensor.dtype for tensor in inputs]
+            read = tf.numpy_function(lambda: next(batches), [], dtypes, stateful=True)
+            for tensor, original in zip(read, inputs):
+                tensor.set_shape(original.shape)
+            return real_enqueue(read, shapes, layouts, device_ordinal, name)
+
+        real_enqueue = tpu_ops.infeed_enqueue_tuple
+        with mock.patch.object(tpu_ops, "infeed_enqueue_tuple", enqueue):
+            yield
+
     def _add(self, core, *arrays):
         self.batches.setdefault(core, []).append([np.array(array) for array in arrays])
 
-    def join(self, steps: int, shapes, batch_size: int) -> Replay:
-        """Returns the first steps with the batches of all cores joined.
+    def join(self, steps: int, shapes, batch_size: int, cores=None) -> Replay:
+        """Returns the first steps with the batches of cores joined.
 
         Args:
           steps: number of steps.
           shapes: static shapes of the flat features and labels of a global batch.
           batch_size: examples per core.
+          cores: the cores; default all. A core may occur more than once.
 
         Raises:
           ValueError: it is unknown along which axis the cores share a tensor.
         """
-        cores = sorted(self.batches)
+        cores = sorted(self.batches) if cores is None else cores
         axes = [
             _batch_axis(array.shape, shape, len(cores), batch_size)
             for array, shape in zip(self.batches[cores[0]][0], shapes)

@@ -18,7 +18,10 @@ parser.add_argument("--steps", type=int, default=6)
 parser.add_argument("--dropout", type=float, default=0.0)
 parser.add_argument("--noise", type=float, default=0.0)
 parser.add_argument("--input", default="plain", help="plain, shuffled, transposed or flat")
-parser.add_argument("--optimizer", default="sharded", help="sharded, summed, local or clipped")
+parser.add_argument(
+    "--optimizer", default="sharded", help="sharded, summed, local, clipped or too_large"
+)
+parser.add_argument("--loss", default="mean", help="mean, weighted, smooth, batch_norm or nan")
 arguments = parser.parse_args()
 BATCH_SIZE = 16
 
@@ -49,11 +52,23 @@ def model_fn(features, labels, mode, params):
     output = tf1.layers.dense(features, 1, kernel_initializer=tf1.ones_initializer())
     if mode == "infer":
         return tf1.estimator.tpu.TPUEstimatorSpec(mode, predictions={"output": output})
-    loss = tf.reduce_mean((output - 2 * labels) ** 2)
+    if arguments.loss == "batch_norm":
+        output = tf1.layers.batch_normalization(output, training=True)
+    errors = (output - 2 * labels) ** 2
+    loss = tf.reduce_mean(errors)
+    weights = tf.cast(labels > 0, tf.float32)  # of a different sum on each core
+    if arguments.loss == "weighted":
+        loss = tf1.losses.compute_weighted_loss(errors, weights)
+    if arguments.loss == "smooth":
+        loss = tf.reduce_sum(errors * weights) / (tf.reduce_sum(weights) + 1)
+    if arguments.loss == "nan":
+        loss *= float("nan")
     optimizer = tf1.train.MomentumOptimizer(0.01, 0.9)
     if arguments.optimizer == "summed":
         optimizer = tf1.train.AdamOptimizer(0.01, epsilon=1e-30)
-    if params["use_tpu"] and arguments.optimizer != "local":
+    if params["use_tpu"] and arguments.optimizer == "too_large":  # a sum of means
+        optimizer = tf1.tpu.CrossShardOptimizer(optimizer, tf1.losses.Reduction.SUM)
+    elif params["use_tpu"] and arguments.optimizer != "local":
         optimizer = tf1.tpu.CrossShardOptimizer(optimizer)
     if params["use_tpu"] and arguments.optimizer == "local":  # else TPUEstimator finds the error
         loss += 0 * tf1.tpu.cross_replica_sum(tf.stop_gradient(loss))
@@ -65,6 +80,9 @@ def model_fn(features, labels, mode, params):
     train_op = optimizer.apply_gradients(
         zip(gradients, variables), global_step=tf1.train.get_global_step()
     )
+    if arguments.loss == "batch_norm":
+        updates = tf1.get_collection(tf1.GraphKeys.UPDATE_OPS)
+        train_op = tf.group(train_op, *updates)
     return tf1.estimator.tpu.TPUEstimatorSpec(
         mode,
         loss=loss,

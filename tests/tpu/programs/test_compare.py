@@ -3,12 +3,13 @@
 import json
 import re
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.marks import slow
 from tpu.connect import topology
-from tpu.programs import compare
+from tpu.programs import compare, comparison, trainings
 
 TWO_CORES, ONE_CORE = topology.find("1x2"), topology.find("1x1")
 
@@ -39,7 +40,6 @@ def test_right_programs_are_equal_up_to_rounding(linear_program, capfd, flags, t
 @pytest.mark.parametrize(
     ("flag", "cause"),
     [
-        ("--optimizer=local", "gradient of one core only"),
         ("--optimizer=clipped", "clip"),
         ("--noise=0.5", "random numbers: RandomStandardNormal at "),
     ],
@@ -49,6 +49,54 @@ def test_differences_and_their_causes(linear_program, capfd, flag, cause):
     assert "\nNOT equal up to rounding: 2 weights, 2 other variables\n" in out
     assert status == 1
     assert re.search(f"may differ: .*{cause}", out)
+
+
+@pytest.mark.parametrize(
+    ("flag", "cause", "name"),
+    [
+        (
+            "--loss=weighted",
+            "the loss is divided by a number that each core computes (DivNoNan at ",
+            "divisor at ",
+        ),
+        slow(
+            "--loss=smooth",
+            "the loss is divided by a number that each core computes (RealDiv at ",
+            "divisor at ",
+        ),
+        slow("--loss=batch_norm", "batch norm computes its mean", "batch norm at "),
+    ],
+)
+def test_right_programs_whose_cores_compute_on_their_own_batch(
+    linear_program, capfd, flag, cause, name
+):
+    status, out = run(linear_program(flag), capfd)
+    assert status == 3
+    assert f"\nmay differ: {cause}" in out
+    assert "shown: if the cores exchange their batches, the weights are equal\n" in out
+    assert "shown: if all cores get the same batch, they equal the CPU\n" in out
+    *_, last = out.splitlines()
+    assert last.startswith(f"differs only by what each core computes on its own batch: {name}")
+
+
+@pytest.mark.parametrize(
+    ("flag", "reason", "cause"),
+    [
+        (
+            "--optimizer=local",
+            "the cores exchange their batches, 2 variables differ",
+            "gradient of one core only",
+        ),
+        slow("--optimizer=too_large", "all cores get the same batch, 4 variables differ", ""),
+    ],
+)
+def test_a_divisor_of_each_core_does_not_excuse_a_fault(linear_program, capfd, flag, reason, cause):
+    status, out = run(linear_program("--loss=weighted", flag), capfd)
+    assert status == 1
+    assert "may differ: the loss is divided by" in out
+    assert re.search(f"may differ: .*{cause}", out)
+    assert f"not excused: if {reason}" in out
+    assert "\nNOT equal up to rounding: 2 weights, 2 other variables\n" in out
 
 
 def test_summed_gradients_change_the_moments_by_a_factor(linear_program, capfd):
@@ -91,17 +139,20 @@ def test_program_that_does_not_train_on_a_tpu(linear_program, capfd):
 
 
 def test_program_that_fails(script, capfd):
-    status, out = run(script("raise KeyError('mine')"), capfd)
+    status = compare.run(script("raise KeyError('mine')"), ONE_CORE, 3, None)
+    out, err = capfd.readouterr()
     assert status == 2
-    assert "not compared" in out
+    assert out.startswith("not compared: KeyError: 'mine' (at ")
+    assert out.endswith("script.py:1)\n")
+    assert err.endswith("    raise KeyError('mine')\nKeyError: 'mine'\n")
 
 
 def test_constructor_with_positional_arguments():
-    with compare._constructor_arguments():
+    with trainings.constructor_arguments():
         estimator = tf.compat.v1.estimator.tpu.TPUEstimator(
             _model_fn, "folder", tf.compat.v1.estimator.tpu.RunConfig(), {"rate": 1}, False, 16
         )
-    again = compare._rebuild(estimator, "another", 2, False)
+    again = trainings.rebuild(estimator, "another", 2, False)
     assert again.model_dir == "another"
     assert again.params["rate"] == 1
     assert again._ctx._train_batch_size == 16
@@ -109,6 +160,32 @@ def test_constructor_with_positional_arguments():
 
 def _model_fn(features, labels, mode, params):
     del features, labels, mode, params
+
+
+@pytest.mark.parametrize(
+    ("on_cores", "on_cpu", "verdict"),
+    [
+        ([1.0, np.nan], [1.0, np.nan], "undecided: 1 variables are NaN or infinite in both"),
+        ([1.0, np.nan], [1.0, 2.0], "NOT equal up to rounding: 1 weights"),
+        ([1.0, np.inf], [1.0, -np.inf], "undecided"),
+        ([10**6], [10**6], "equal up to rounding"),
+        ([10**6], [10**6 + 1], "NOT equal up to rounding: 1 weights"),  # not rounding: integers
+        ([1.0], [1.0, 1.0], "NOT equal up to rounding: 1 weights"),
+        ([], [], "equal up to rounding"),
+    ],
+)
+def test_special_values(on_cores, on_cpu, verdict):
+    a, b = {"v": np.array(on_cores)}, {"v": np.array(on_cpu)}
+    differences = comparison.compare(a, b, {"v"}, 2, {"v": 1e-6})
+    result = compare.Comparison(1, "program.py:1", differences, [], {})
+    assert compare.format_text(result, ONE_CORE).splitlines()[-1].startswith(verdict)
+
+
+def test_large_variables_are_compared_in_parts(monkeypatch):
+    monkeypatch.setattr(comparison, "_CHUNK", 3)
+    a, b = np.arange(7.0), np.arange(7.0)
+    b[5] += 0.5
+    assert comparison.difference(a, b) == (0.5, 0.5 / 6)
 
 
 @pytest.mark.parametrize(
@@ -127,5 +204,5 @@ def test_verdict(rounding, verdict):
         compare.Difference(f"v{i}", True, 1, r, r, limit)
         for i, (r, limit) in enumerate(zip(relative, rounding))
     ]
-    comparison = compare.Comparison(1, "program.py:1", differences, [], {})
-    assert compare.format_text(comparison, ONE_CORE).splitlines()[-1].startswith(verdict)
+    result = compare.Comparison(1, "program.py:1", differences, [], {})
+    assert compare.format_text(result, ONE_CORE).splitlines()[-1].startswith(verdict)

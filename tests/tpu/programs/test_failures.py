@@ -1,0 +1,106 @@
+"""How `emulate` and `compare` print an error that ends a program."""
+
+import sys
+
+import pytest
+import tensorflow as tf
+
+from tpu.programs import command_line, failures
+
+
+def raised(function):
+    """Returns the exception that a function raises."""
+    try:
+        function()
+    except Exception as error:
+        return error
+    raise AssertionError("no error")
+
+
+def test_error_of_the_program_reads_as_in_python():
+    def fail():
+        raise KeyError("mine\nand more")
+
+    text = failures.format_error(raised(fail))
+    assert text.startswith("Traceback (most recent call last; ")
+    assert text.endswith("KeyError: 'mine\\nand more'\n")
+
+
+def test_error_of_a_library_ends_with_one_line_and_shows_no_frames_of_libraries():
+    error = raised(lambda: tf.reshape(tf.zeros([3]), [2]))
+    text = failures.format_error(error)
+    assert "site-packages" not in text
+    *_, last = text.splitlines()
+    assert last == failures.explain(error)
+    assert last.startswith("ValueError: Cannot reshape")
+    assert "test_failures.py:" in last
+    assert "site-packages" in failures.format_error(error, verbose=True)
+
+
+def test_cause_of_an_error_is_shown():
+    def fail():
+        try:
+            raise KeyError("first")
+        except KeyError as error:
+            raise ValueError("second") from error
+
+    text = failures.format_error(raised(fail))
+    assert text.index("KeyError: 'first'") < text.index("direct cause of the following exception")
+    assert text.endswith("ValueError: second\n")
+
+
+def test_tensor_of_the_loop():
+    with tf.Graph().as_default() as graph:
+        tensor = tf.constant(1.0, name="lr")
+        graph.prevent_fetching(tensor.op)
+        with tf.compat.v1.Session() as session:
+            text = failures.explain(raised(lambda: session.run(tensor)))
+    assert text.startswith(
+        "a hook reads a tensor inside the TPU loop. Pass it to host_call instead (Operation lr has"
+    )
+    assert "test_failures.py:" in text
+
+
+def test_exception_of_a_generator():
+    def examples():
+        yield 1
+        raise OSError("record 17 is corrupt")
+
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        dataset = tf.data.Dataset.from_generator(examples, tf.int32, [])
+        batch = tf.compat.v1.data.make_one_shot_iterator(dataset.batch(2)).get_next()
+        text = failures.explain(raised(lambda: session.run(batch)))
+    assert text.startswith("OSError: record 17 is corrupt (at ")
+    assert text.count("test_failures.py:") == 1
+
+
+@pytest.mark.parametrize("flags", [[], ["--verbose"]])
+def test_emulate_ends_with_the_error_and_status_1(tmp_path, flags, capfd):
+    path = tmp_path / "fails.py"
+    path.write_text("def f():\n    raise KeyError('mine')\nf()\n")
+    assert command_line.main(["emulate", *flags, str(path)]) == 1
+    err = capfd.readouterr().err
+    assert err.endswith("KeyError: 'mine'\n")
+    assert ("runpy" in err) == bool(flags)
+
+
+def test_emulate_leaves_errors_to_the_excepthook_of_the_program(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "excepthook", print)
+    path = tmp_path / "fails.py"
+    path.write_text("1 / 0")
+    with pytest.raises(ZeroDivisionError):
+        command_line.main(["emulate", str(path)])
+
+
+def test_error_of_a_thread_is_printed_alike(tmp_path, capfd):
+    path = tmp_path / "fails.py"
+    path.write_text(
+        "import threading\n"
+        "def f():\n    raise KeyError('mine')\n"
+        "threading.Thread(target=f, name='reader').start()\n"
+    )
+    assert command_line.main(["emulate", str(path)]) == 0  # as of Python
+    err = capfd.readouterr().err
+    assert "Exception in thread reader:\nTraceback (most recent call last; " in err
+    assert "KeyError: 'mine'\n" in err
+    assert "threading.py" not in err

@@ -1,0 +1,245 @@
+"""Differences between the variables of two trainings, and the text and verdict of a comparison."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from tpu.connect.topology import Topology
+
+EQUAL, NOT_EQUAL, PER_CORE = 0, 1, 3  # exit statuses; 2 is that of a failure
+# Differences up to this multiple of what another order of the same examples causes are rounding.
+_ROUNDING_FACTOR = 20
+# A variable of which another order changes this part is rounding itself, such as the bias of the
+# keys in attention, whose gradient is 0.
+_NOTHING_BUT_ROUNDING = 0.1
+# A factor is a finding only if the values agree this well.
+_NEARLY_EQUAL = 1e-2
+# Elements that are compared at a time: a table of embeddings may take half of the memory.
+_CHUNK = 1 << 22
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """A variable after training on emulated cores and on the CPU.
+
+    Attributes:
+      name: name in the checkpoint.
+      is_trainable: False for the state of the optimizer, moving averages and counters.
+      factor: what the CPU's values are multiplied by first. Not 1 if that makes all values equal:
+        an optimizer's moments, if gradients are summed over the cores and not averaged.
+      largest: max abs difference; infinite if values are NaN or infinite in one training only.
+      relative: `largest`, relative to the max abs value of the variable on the CPU.
+      rounding: the relative difference of two trainings on the CPU with the examples of each batch
+        in another order; None if unknown.
+      is_exact: True for integers and booleans, of which no difference is rounding.
+      is_finite: False if values are NaN or infinite in both trainings.
+    """
+
+    name: str
+    is_trainable: bool
+    factor: int
+    largest: float
+    relative: float
+    rounding: float | None
+    is_exact: bool = False
+    is_finite: bool = True
+
+
+@dataclasses.dataclass
+class Comparison:
+    """Results of a comparison.
+
+    Attributes:
+      steps: number of training steps.
+      where: "file:line" of the call of `train`.
+      differences: one for each variable.
+      causes: what may make the results differ other than by rounding.
+      digests: SHA-256 of the variables, `{"emulated cores" or "CPU": hex digits}`.
+      notes: other facts about the trainings.
+      proofs: results of the further trainings that look for the cause of a difference.
+      is_per_core: True if they prove that the results differ only by what each core computes on
+        its own batch.
+      own: names and places of what each core computes on its own batch.
+      missing: names of the variables that exist with use_tpu=False only.
+    """
+
+    steps: int
+    where: str
+    differences: list[Difference]
+    causes: list[str]
+    digests: dict[str, str]
+    notes: list[str] = dataclasses.field(default_factory=list)
+    proofs: list[str] = dataclasses.field(default_factory=list)
+    is_per_core: bool = False
+    own: list[str] = dataclasses.field(default_factory=list)
+    missing: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def largest(self) -> list[Difference]:
+        """The differences of variables that are more than rounding, the largest weights first."""
+        return _more_than_rounding(self.differences)
+
+    @property
+    def is_decided(self) -> bool:
+        """True if rounding does not drown the differences of most variables, nor NaN any."""
+        is_finite = all(difference.is_finite for difference in self.differences)
+        return is_finite and 2 * len(self.largest) > len(self.differences)
+
+    @property
+    def not_rounding(self) -> list[Difference]:
+        """The differences that are too large to be rounding."""
+        return not_rounding(self.differences, self.steps)
+
+    @property
+    def status(self) -> int:
+        """The exit status."""
+        if not self.is_decided or self.missing:
+            return NOT_EQUAL
+        if not self.not_rounding:
+            return EQUAL
+        return PER_CORE if self.is_per_core else NOT_EQUAL
+
+
+def not_rounding(differences: list[Difference], steps: int) -> list[Difference]:
+    """Returns the differences of a training of some steps that are too large to be rounding."""
+    counted = _more_than_rounding(differences)
+    typical = np.median([d.rounding for d in counted if d.rounding is not None] or [0])
+    smallest = max(typical, steps * np.finfo(np.float32).eps)
+
+    def limit(difference):
+        if difference.is_exact:
+            return 0
+        return _ROUNDING_FACTOR * max(smallest, difference.rounding or 0)
+
+    return [d for d in counted if not d.relative <= limit(d)]
+
+
+def compare(a, b, trainable, num_replicas: int, rounding) -> list[Difference]:
+    """Returns the differences between the variables of two trainings.
+
+    Args:
+      a: `{name: array}` of the training on emulated cores.
+      b: the same, or fewer variables, on the CPU.
+      trainable: names of the trainable variables.
+      num_replicas: number of replicas, of which sums of gradients may be a multiple.
+      rounding: `{name: relative difference}` that rounding causes; {} if unknown.
+    """
+    differences = []
+    for name, value in b.items():
+        is_exact = value.dtype.kind in "biu"
+        found = {1: difference(a[name], value)}
+        # Sums of gradients are num_replicas times their mean, sums of squares its square.
+        if found[1][1] > _NEARLY_EQUAL and not is_exact:
+            for factor in (num_replicas, num_replicas**2):
+                found[factor] = difference(a[name], value, factor)
+        factor = min(found, key=lambda factor: (found[factor][1] > _NEARLY_EQUAL, factor))
+        is_finite = is_exact or bool(np.isfinite(a[name]).all() or np.isfinite(value).all())
+        differences.append(
+            Difference(
+                *(name, name in trainable, factor, *found[factor], rounding.get(name)),
+                *(is_exact, is_finite),
+            )
+        )
+    return differences
+
+
+def difference(a, b, factor: int = 1) -> tuple[float, float]:
+    """Returns the max abs difference of `a` and `factor * b`, also relative to the max of `b`.
+
+    NaN and infinities are equal to themselves.
+    """
+    if a.shape != b.shape:
+        return np.inf, np.inf
+    largest = scale = 0.0
+    a, b = a.reshape(-1), b.reshape(-1)
+    if b.dtype.kind == "c":
+        a, b = a.view(a.real.dtype), b.view(b.real.dtype)
+    with np.errstate(invalid="ignore"):
+        for start in range(0, a.size, _CHUNK):
+            x = a[start : start + _CHUNK].astype(np.float64)
+            y = factor * b[start : start + _CHUNK].astype(np.float64)
+            same = (x == y) | (np.isnan(x) & np.isnan(y))
+            distance = np.where(same, 0, np.abs(x - y))
+            largest = max(largest, float(np.nan_to_num(distance, nan=np.inf).max()))
+            scale = max(scale, float(np.abs(y[np.isfinite(y)]).max(initial=0)))
+    return largest, largest / scale if scale else largest
+
+
+def format_text(comparison: Comparison, tpu_topology: Topology, rows: int = 8) -> str:
+    """Returns a comparison as text for a terminal: the `rows` largest differences of each kind."""
+    differences = comparison.largest
+    parts = [
+        (name, [d for d in differences if d.is_trainable == is_trainable])
+        for name, is_trainable in (("weights", True), ("other variables", False))
+    ]
+    shown = [d for _, part in parts for d in part[:rows]]
+    width = max(map(len, ("other variables", *(d.name for d in shown))))
+    lines = [
+        f"{comparison.steps} steps on emulated cores ({tpu_topology.name}) and with use_tpu=False, "
+        f"train at {comparison.where}"
+    ]
+    for name, part in parts:
+        lines += ["", f"{name:<{width}}  factor  max abs difference  relative  another order"]
+        for d in part[:rows]:
+            rounding = "unknown" if d.rounding is None else f"{d.rounding:.1e}"
+            lines.append(
+                f"{d.name:<{width}}  {d.factor:6}  {d.largest:18.1e}  {d.relative:8.1e}  "
+                f"{rounding:>13}"
+            )
+        if len(part) > rows:
+            lines.append(f"and {len(part) - rows} with smaller differences")
+    return "\n".join([*lines, "", *_notes(comparison), _verdict(comparison)])
+
+
+def _more_than_rounding(differences):
+    counted = [d for d in differences if (d.rounding or 0) < _NOTHING_BUT_ROUNDING]
+    return sorted(counted, key=lambda d: (not d.is_trainable, -d.relative))
+
+
+def _notes(comparison):
+    notes = list(comparison.notes)
+    left_out = len(comparison.differences) - len(comparison.largest)
+    if left_out:
+        notes.append(
+            f"left out: {left_out} variables that another order of the examples changes as much "
+            "(rounding, or a loss that depends on the order)"
+        )
+    if any(difference.factor != 1 for difference in comparison.largest):
+        notes.append(
+            "factors: gradients are summed over the cores, not averaged: CrossShardOptimizer "
+            "averages in compute_gradients and minimize, not in apply_gradients. Adam does not "
+            "depend on the scale, except for its epsilon"
+        )
+    notes += [f"may differ: {cause}" for cause in comparison.causes]
+    notes += comparison.proofs
+    return notes + [f"SHA-256 {name}: {digest}" for name, digest in comparison.digests.items()]
+
+
+def _verdict(comparison):
+    infinite = [d.name for d in comparison.differences if not d.is_finite]
+    if infinite:
+        return (
+            f"undecided: {len(infinite)} variables are NaN or infinite in both trainings, such as "
+            f"'{infinite[0]}'. Use fewer --steps, or mend the training"
+        )
+    if not comparison.is_decided:
+        return "undecided: most variables are nothing but rounding. Use fewer --steps"
+    different = comparison.not_rounding
+    if comparison.status == PER_CORE:
+        own = ", ".join(comparison.own) or "by an operation that was not found in the graph"
+        return f"differs only by what each core computes on its own batch: {own}"
+    if comparison.missing:
+        return (
+            f"NOT equal: {len(comparison.missing)} variables exist with use_tpu=False only, such "
+            f"as '{comparison.missing[0]}'"
+        )
+    if different:
+        weights = sum(d.is_trainable for d in different)
+        return (
+            f"NOT equal up to rounding: {weights} weights, {len(different) - weights} other "
+            "variables"
+        )
+    has_factors = any(difference.factor != 1 for difference in comparison.largest)
+    return f"equal up to rounding{' and the factors' if has_factors else ''}"

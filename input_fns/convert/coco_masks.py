@@ -184,13 +184,14 @@ def _run_lengths(rle, size):
     if found != list(size):
         raise ValueError(f"run lengths of the size {str(found)[:40]} in an image of {list(size)}")
     counts = rle.get("counts")
+    num_pixels = math.prod(size)
     if isinstance(counts, str):
         counts = _decompress(counts.encode(errors="replace"))
     elif isinstance(counts, list) and set(map(type, counts)) <= {int, float}:
-        counts = np.array(counts, np.float64)
+        # An integer may be above all floats.
+        counts = np.array([max(-1, min(count, num_pixels + 1)) for count in counts], np.float64)
     else:
         counts = np.array([-1])
-    num_pixels = math.prod(size)
     is_valid = ((counts >= 0) & (counts <= num_pixels) & (counts == np.floor(counts))).all()
     if not is_valid or counts.sum() != num_pixels:
         raise ValueError(f"run lengths that do not add up to {num_pixels} pixels")

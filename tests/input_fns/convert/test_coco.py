@@ -710,6 +710,8 @@ def test_a_polygon_far_outside_of_the_image_is_clipped():
     [
         {"size": [9, 12], "counts": [1, 2]},
         {"size": [9, 12], "counts": [-1, 109]},
+        {"size": [9, 12], "counts": [10**400, 1]},
+        {"size": [9, 12], "counts": [-(10**400), 1]},
         {"size": [12, 9], "counts": [108]},
         {"size": [9, 12], "counts": "\x00"},
         {"size": [9, 12], "counts": "o" * 40},

@@ -17,7 +17,8 @@ def search(step, caches, max_length, params):
     """Beam search with `params["beam_size"]` beams; greedy decoding with one.
 
     The score of a target is its log probability divided by the length penalty
-    `((5 + num_tokens) / 6) ** length_penalty` (Wu et al. 2016, arXiv:1609.08144, section 7).
+    `((5 + num_tokens) / 6) ** length_penalty` (Wu et al. 2016, arXiv:1609.08144, section 7). `PAD`
+    is never a token of a target, however probable it is.
 
     Args:
       step: `(tokens, position, caches) -> (logits, caches)`. `tokens`, int32 `[batch, beams]`, are
@@ -46,7 +47,7 @@ def _greedy(step, caches, batch_size, max_length, params):
 
     def body(position, last, target, log_prob, caches):
         logits, caches = step(last, position, caches)
-        log_probs = tf.nn.log_softmax(tf.cast(logits[:, 0], tf.float32))  # [batch, vocab_size]
+        log_probs = _log_probs(logits[:, 0])  # [batch, vocab_size]
         ended = _has_ended(target)
         log_prob += tf.where(ended, 0.0, tf.reduce_max(log_probs, axis=1))
         last = tf.argmax(log_probs, axis=1, output_type=tf.int32)
@@ -88,8 +89,7 @@ def _beam_search(step, caches, batch_size, max_length, params):
     def body(position, last, live, live_log_prob, ended, ended_score, caches):
         logits, caches = step(last, position, caches)
         vocab_size = logits.shape.as_list()[-1]
-        log_probs = tf.nn.log_softmax(tf.cast(logits, tf.float32))
-        log_probs += tf.expand_dims(live_log_prob, -1)
+        log_probs = _log_probs(logits) + tf.expand_dims(live_log_prob, -1)
         log_probs = tf.reshape(log_probs, [-1, beams * vocab_size])
         # At least half of twice as many stay live, since each beam has one way to end.
         log_probs, index = tf.math.top_k(log_probs, 2 * beams)  # [batch, 2 * beams]
@@ -98,7 +98,9 @@ def _beam_search(step, caches, batch_size, max_length, params):
         ends = tf.equal(token, EOS)
 
         length = tf.cast(position + 1, tf.float32)
-        score = tf.where(ends, log_probs / _penalty(length, params), _IMPOSSIBLE)
+        # A large penalty would make the score of an impossible target that of a possible one.
+        can_end = ends & (log_probs > _IMPOSSIBLE / 2)
+        score = tf.where(can_end, log_probs / _penalty(length, params), _IMPOSSIBLE)
         ended_score, best = tf.math.top_k(tf.concat([ended_score, score], axis=1), beams)
         ended = tf.gather(tf.concat([ended, target], axis=1), best, batch_dims=1)
 
@@ -128,6 +130,13 @@ def _beam_search(step, caches, batch_size, max_length, params):
     live_score = live_log_prob[:, 0] / _penalty(max_length, params)
     target = tf.where(has_ended[:, tf.newaxis], ended[:, 0], live[:, 0])
     return target, tf.where(has_ended, ended_score[:, 0], live_score)
+
+
+def _log_probs(logits):
+    """Returns the log probabilities of the next token, float32; `_IMPOSSIBLE` for `PAD`."""
+    log_probs = tf.nn.log_softmax(tf.cast(logits, tf.float32))
+    is_padding = tf.equal(tf.range(logits.shape.as_list()[-1]), PAD)
+    return tf.where(is_padding, _IMPOSSIBLE, log_probs)
 
 
 def _loop(is_unfinished, body, state):

@@ -15,14 +15,15 @@ BATCH, VOCAB, MAX_LENGTH = 5, 9, 7
 BEFORE = np.random.default_rng(9).normal(size=[VOCAB, VOCAB]).astype(np.float32)
 
 
-@pytest.fixture(scope="module", params=[0, slow(1), slow(2)])
+@pytest.fixture(scope="module", params=[(0, 0), (3, 30), slow((1, 0)), slow((2, 5))])
 def table(request):
     """Logits of the next token by sentence, position and last token."""
-    random = np.random.default_rng(request.param)
+    seed, padding = request.param
+    random = np.random.default_rng(seed)
     logits = random.normal(size=[BATCH, MAX_LENGTH, VOCAB, VOCAB], scale=2).astype(np.float32)
     logits[..., EOS] += np.linspace(-4, 3, MAX_LENGTH)[:, np.newaxis]
     logits[0, ..., EOS] -= 20  # this one never ends
-    logits[..., PAD] -= 20
+    logits[..., PAD] += padding  # the most probable token, or one like the others
     return logits
 
 
@@ -70,6 +71,7 @@ def slow_beam_search(table, sentence, beams, alpha):
                 ((*target, token), log_prob(table, sentence, (*target, token)))
                 for target, _ in live
                 for token in range(VOCAB)
+                if token != PAD
             ),
             key=lambda pair: -pair[1],
         )[: 2 * beams]
@@ -105,6 +107,7 @@ def test_greedy_search_takes_the_best_token_until_the_end(table):
         while len(target) < MAX_LENGTH and EOS not in target:
             before, last = [EOS, EOS, *target][-2:]
             logits = table[sentence, len(target), last] + BEFORE[before]
+            logits[PAD] = -np.inf
             target.append(int(logits.argmax()))
         expected = log_prob(table, sentence, target) / penalty(len(target), 0.6)
         assert found["target"][sentence, : len(target)].tolist() == target
@@ -116,11 +119,11 @@ def test_greedy_search_takes_the_best_token_until_the_end(table):
 def test_beams_for_every_target_find_the_best(table, alpha):
     length, vocab = 4, 4
     small = table[:, :length, :vocab, :vocab]
-    # Of targets of the whole length, whose last token alone may end them, there are 4 * 3 ** 3; a
+    # Of targets of the whole length, whose last token alone may end them, there are 3 * 2 ** 3; a
     # search looks at twice as many as it has beams.
-    beams = vocab * (vocab - 1) ** (length - 1) // 2
+    others = [token for token in range(vocab) if token not in (EOS, PAD)]
+    beams = (len(others) + 1) * len(others) ** (length - 1) // 2
     found = search(small, beams, alpha)
-    others = [token for token in range(vocab) if token != EOS]
     targets = [
         (*tokens, EOS)
         for count in range(length)
@@ -134,3 +137,12 @@ def test_beams_for_every_target_find_the_best(table, alpha):
         best = max(scores, key=scores.get)
         assert found["target"][sentence].tolist() == [*best, *[PAD] * (length - len(best))]
         assert_scores(found["score"][sentence], scores[best], small)
+
+
+def test_a_target_that_cannot_be_is_not_one_that_ended(table):
+    """Of two tokens, `PAD` and `EOS`, and of one more, that never ends."""
+    never_ends = table[:, :, :4, :4].copy()
+    never_ends[..., EOS] = -1e30
+    found = search(never_ends, 2, 9.0)  # a penalty of 2 ** 9 for the longest target
+    assert not (found["target"] == EOS).any()
+    assert (found["target"] > EOS).all()

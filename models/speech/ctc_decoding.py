@@ -121,10 +121,14 @@ def _advance(beams, log_probs, vocab_size):
     is_child &= tf.equal(lengths[:, :, tf.newaxis] + 1, lengths[:, tf.newaxis])  # [batch, i, j]
     # Beams without any alignment, as at the start, may have the prefix of another one.
     is_child &= (total > _IMPOSSIBLE / 2)[:, tf.newaxis]
-    merged = is_child[..., tf.newaxis] & last_one_hot[:, tf.newaxis]  # [batch, i, j, vocab_size]
-    of_parent = tf.where(merged, extended[:, :, tf.newaxis], _IMPOSSIBLE)
-    stay_token = _log_add(stay_token, tf.reduce_max(of_parent, axis=[1, 3]))
-    extended = tf.where(tf.reduce_any(merged, axis=2), _IMPOSSIBLE, extended)
+    # Of i and j, without the vocabulary: only the last token of beam j matters.
+    is_repetition = tf.equal(last[:, :, tf.newaxis], last[:, tf.newaxis])
+    of_parent = tf.where(is_repetition, blank[:, :, tf.newaxis], total[:, :, tf.newaxis])
+    of_parent = tf.where(is_child, of_parent + of_last[:, tf.newaxis], _IMPOSSIBLE)
+    stay_token = _log_add(stay_token, tf.reduce_max(of_parent, axis=1))
+    # Products and sums of 0 and 1, which are exact on a TPU too.
+    num_merged = tf.matmul(tf.cast(is_child, tf.float32), tf.cast(last_one_hot, tf.float32))
+    extended = tf.where(num_merged > 0, _IMPOSSIBLE, extended)
 
     candidates = tf.concat(
         [

@@ -128,3 +128,24 @@ def test_xla_compiles_the_decoders(search):
     expected_tokens, expected_scores = decode(*search)
     np.testing.assert_array_equal(tokens, expected_tokens)
     np.testing.assert_allclose(scores, expected_scores, rtol=1e-5)
+
+
+def test_memory_of_a_beam_search_is_linear_in_beams_times_vocabulary(graph):
+    batch, frames, vocab, beams, tokens = 2, 3, 500, 17, 5
+    logits = tf.zeros([batch, frames, vocab])
+    num_frames = tf.fill([batch], frames)
+
+    @tf.function(autograph=False)
+    def search():
+        return ctc_decoding.beam_search(logits, num_frames, tokens, beams)
+
+    search()
+    functions = graph.as_graph_def(add_shapes=True).library.function
+    sizes = [
+        np.prod([max(dimension.size, 1) for dimension in shape.dim])
+        for function in functions
+        for node in function.node_def
+        for shape in node.attr["_output_shapes"].list.shape
+    ]
+
+    assert max(sizes) == batch * beams * (vocab + 1)

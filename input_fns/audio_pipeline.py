@@ -54,6 +54,11 @@ class AudioPipeline(RecordPipeline):
             "num_samples": Feature("raw", "int32", ()),
         }
 
+    @property
+    def input_limits(self) -> dict[str, tuple]:
+        """`{feature: (lowest, limit)}` of the values of a request; see `serving.checked`."""
+        return {**RecordPipeline.input_limits.fget(self), "waveform": serving.FINITE}
+
     # Stages.
 
     def decode(self, serialized):

@@ -41,6 +41,12 @@ class ClicksPipeline(RecordPipeline):
 
     # Serving.
 
+    @property
+    def input_limits(self) -> dict[str, tuple]:
+        """`{feature: (lowest, limit)}` of the values of a request; see `serving.checked`."""
+        rows = self.data.clicks.table_rows
+        return {"numbers": serving.FINITE, "categories": (-1, rows)}  # -1: no category
+
     def receivers(self, top_k: int = 0) -> dict[str, serving.Receiver]:
         """Returns the serving input receivers by signature.
 
@@ -61,6 +67,7 @@ class ClicksPipeline(RecordPipeline):
             },
             lambda predictions, features: {"probability": predictions["probabilities"]},
             self._first_values,
+            self.input_limits,
         )
         return {**RecordPipeline.receivers(self, top_k), PROBABILITY: receiver}
 

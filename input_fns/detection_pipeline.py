@@ -22,7 +22,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from input_fns import images, records
+from input_fns import images, records, serving
 from input_fns.annotated_pipeline import AnnotatedPipeline
 from input_fns.dataset_info import Feature
 from input_fns.records import no_autograph
@@ -41,6 +41,11 @@ class DetectionPipeline(AnnotatedPipeline):
         """Features of an example in prediction, as the model gets them."""
         image = AnnotatedPipeline.features.fget(self)
         return {**image, "image_info": Feature("raw", "float32", (3,))}
+
+    @property
+    def input_limits(self) -> dict[str, tuple]:
+        """`{feature: (lowest, limit)}` of the values of a request; see `serving.checked`."""
+        return {"image_info": serving.POSITIVE}
 
     def decode(self, serialized):
         """Returns stored features and labels, after a check of classes and boxes."""

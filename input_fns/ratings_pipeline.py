@@ -168,6 +168,12 @@ class RatingsPipeline(RecordPipeline):
 
     # Serving.
 
+    @property
+    def input_limits(self) -> dict[str, tuple]:
+        """`{feature: (lowest, limit)}` of the values of a request; see `serving.checked`."""
+        ratings = self.data.ratings
+        return {"user": (-1, ratings.num_users), "items": (-1, ratings.num_items)}  # -1: unknown
+
     def receivers(self, top_k: int = 0) -> dict[str, serving.Receiver]:
         """Returns the serving input receivers by signature.
 
@@ -198,6 +204,7 @@ class RatingsPipeline(RecordPipeline):
                 lambda inputs: inputs,
                 lambda predictions, features: predictions,
                 self._first_features,
+                self.input_limits,
             ),
             SCORES: serving.Receiver(
                 {**serving.string_inputs("user_id"), **serving.string_inputs("item_id")},

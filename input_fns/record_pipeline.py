@@ -269,6 +269,11 @@ class RecordPipeline:
         first = next(names)
         return (name.decode() for name in itertools.chain([first], names)) if first else None
 
+    @property
+    def input_limits(self) -> dict[str, tuple]:
+        """`{feature: (lowest, limit)}` of the values of a request; see `serving.checked`."""
+        return {name: limits for name, limits in self.data.limits.items() if name in self.features}
+
     def receivers(self, top_k: int = 0) -> dict[str, serving.Receiver]:
         """Returns the serving input receivers by signature: features; tf.train.Examples of records.
 
@@ -285,7 +290,11 @@ class RecordPipeline:
 
         receivers = {
             serving.RAW: serving.Receiver(
-                serving.raw_inputs(self.features), nest, outputs, self._first_features
+                serving.raw_inputs(self.features),
+                nest,
+                outputs,
+                self._first_features,
+                self.input_limits,
             )
         }
         if self.has_records:
@@ -294,6 +303,7 @@ class RecordPipeline:
                 self._features_from_records,
                 outputs,
                 first_records,
+                self.input_limits,
             )
         return receivers
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Mapping
 from typing import Callable
 
 import numpy as np
@@ -21,6 +23,9 @@ AUDIO_BYTES = "audio_bytes"
 
 EXAMPLES = "examples"
 
+# Limits of floats, for `Receiver.limits`.
+FINITE, POSITIVE = (-math.inf, math.inf), (0, math.inf)
+
 
 @dataclasses.dataclass(frozen=True)
 class Receiver:
@@ -31,18 +36,49 @@ class Receiver:
       features: function from tensors of `inputs` to the features of the model.
       outputs: function from predictions and these features to the outputs of the signature.
       requests: `(split, count) -> {name: array [count, ...]}`, the first examples of a split.
+      limits: `{feature of the model: (lowest, limit)}`; see `checked`.
     """
 
     inputs: dict[str, tf.TensorSpec]
     features: Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]]
     outputs: Callable[[dict[str, tf.Tensor], dict[str, tf.Tensor]], dict[str, tf.Tensor]]
     requests: Callable[[str, int], dict[str, np.ndarray]]
+    limits: Mapping[str, tuple] = dataclasses.field(default_factory=dict)
 
 
 def first_requests(pipeline, split: str, count: int) -> dict[str, dict[str, np.ndarray]]:
     """Returns requests for the first examples of a split, `{signature: {input: array}}`."""
     receivers = pipeline.receivers().items()
     return {name: receiver.requests(split, count) for name, receiver in receivers}
+
+
+def checked(features: dict[str, tf.Tensor], limits: Mapping[str, tuple]) -> dict[str, tf.Tensor]:
+    """Returns the features of a request, after a check of their values.
+
+    Running them raises InvalidArgumentError for a value outside. Converters to other runtimes
+    remove the check.
+
+    Args:
+      features: features of the model.
+      limits: `{name: (lowest, limit)}`: integers are in [lowest, limit), where limit may be one for
+        each column; floats are finite and in (lowest, limit).
+    """
+    found = dict(features)
+    for name, (lowest, limit) in limits.items():
+        tensor = features[name]
+        if tensor.dtype.is_floating:
+            is_valid = (tensor > lowest) & (tensor < limit)  # False for NaN
+            above = "" if lowest == -math.inf else f" and above {lowest}"
+            problem = [f"{name} must be finite{above}"]
+        else:
+            is_valid = (tensor >= lowest) & (tensor < tf.constant(limit, tensor.dtype))
+            last = np.subtract(limit, 1).tolist()
+            problem = [f"{name} must be from {lowest} to {last}. Found values from, to:"]
+            ends = tf.reduce_min(tensor), tf.reduce_max(tensor)
+            problem += [tf.strings.as_string(end) for end in ends]
+        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_valid), problem)]):
+            found[name] = tf.identity(tensor)
+    return found
 
 
 def raw_inputs(features: dict[str, Feature]) -> dict[str, tf.TensorSpec]:

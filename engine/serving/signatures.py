@@ -13,6 +13,9 @@ from tensorflow.python.ops import control_flow_util
 
 from common.errors import UsageError
 from input_fns import serving
+from input_fns.dataset_info import flatten
+
+_CONVOLUTIONS = ("Conv2D", "DepthwiseConv2dNative", "Conv2DBackpropInput", "Conv3D")
 
 
 class _Predict(tf.estimator.export.PredictOutput):
@@ -58,6 +61,8 @@ def serving_input_receiver_fn(pipeline):
         features = {
             name: tf.ensure_shape(tensor, tensor.shape) for name, tensor in placeholders.items()
         }
+        raw = pipeline.receivers()[serving.RAW]
+        features.update(serving.checked({name: features[name] for name in raw.inputs}, raw.limits))
         return tf.estimator.export.ServingInputReceiver(features, placeholders)
 
     return receiver_fn
@@ -89,27 +94,56 @@ def export_outputs(features, predictions, predict, pipeline, top_k: int):
         raise UsageError(f"--export_top_k={top_k} needs a model that predicts 'probabilities'")
     if control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
         return {serving.RAW: tf.estimator.export.PredictOutput(predictions)}
+    receivers = pipeline.receivers(top_k)
+    _refuse_empty_batch({name: features[name] for name in receivers[serving.RAW].inputs})
     signatures = {}
-    for name, receiver in pipeline.receivers(top_k).items():
+    for name, receiver in receivers.items():
         if not receiver.inputs.keys() <= features.keys():
             continue
-        receiver_features = features
-        if name != serving.RAW:
+        if name == serving.RAW:
+            own_features, own_predictions = features, predictions
+        else:
             with tf.compat.v1.variable_scope(tf.compat.v1.get_variable_scope(), reuse=True):
                 inputs = {key: features[key] for key in receiver.inputs}
-                receiver_features = receiver.features(inputs)
-                predictions = _predict_with_padding(predict, receiver_features)
-        outputs = receiver.outputs(predictions, receiver_features)
+                own_features = serving.checked(receiver.features(inputs), receiver.limits)
+                own_predictions = _predict_with_padding(predict, own_features, pipeline.features)
+        outputs = receiver.outputs(own_predictions, own_features)
         signatures[name] = _Predict(list(receiver.inputs), outputs)
         if name == serving.TF_EXAMPLE and "probabilities" in outputs:
             signatures[serving.CLASSIFY] = _classify(outputs, pipeline.data.class_names)
     return signatures
 
 
-def _predict_with_padding(predict, features):
+def _refuse_empty_batch(features):
+    """Makes the raw signature of a network with convolutions refuse an empty batch by one line.
+
+    With oneDNN the convolution of an empty batch has the shape of its input, not of its output, so
+    that a later layer would fail with a message about shapes.
+
+    Args:
+      features: of the raw signature, from `serving_input_receiver_fn`; those of an Estimator's
+        prediction are left alone.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    if not any(op.type in _CONVOLUTIONS for op in graph.get_operations()):
+        return
+    for name, tensor in features.items():
+        op = tensor.op
+        while op.type == "Identity":
+            op = op.inputs[0].op
+        if op.type != "EnsureShape" or op.inputs[0].op.type != "Placeholder":
+            continue
+        problem = f"{name}: an empty batch. Send at least one example, or use another signature"
+        batch_size = tf.shape(op.inputs[0])[0]
+        # The network exists already.
+        op._add_control_input(tf.debugging.Assert(batch_size > 0, [problem]))
+
+
+def _predict_with_padding(predict, features, names):
     """Returns predictions for features `[batch, ...]`; pads an empty batch to one example.
 
     A feature with a static first dimension, such as the items of a retrieval, is of all examples.
+    The batch size is that of the features of the model, `names`: a receiver may add others.
 
     With oneDNN the convolution of an empty batch has the shape of its input, not of its output. The
     raw signature is not padded: dynamic shapes prevent optimizations of other runtimes.
@@ -118,7 +152,8 @@ def _predict_with_padding(predict, features):
     def has_batch(tensor):
         return tensor.shape.as_list()[0] is None
 
-    batch_size = tf.shape(next(filter(has_batch, tf.nest.flatten(features))))[0]
+    flat = flatten(features)
+    batch_size = tf.shape(next(flat[n] for n in names if n in flat and has_batch(flat[n])))[0]
     missing = tf.cast(tf.equal(batch_size, 0), tf.int32)
 
     def pad(tensor):

@@ -135,6 +135,81 @@ def test_unsupported_weights_raise_before_anything_is_written(tmp_path, arrays, 
     assert [file.name for file in tmp_path.iterdir()] == ["weights.h5"]
 
 
+KERNEL = "conv1/conv1/kernel:0"
+
+
+def linked(target):
+    def write(file):
+        file["conv1"] = target
+
+    return write
+
+
+def dataset(*shape, **options):
+    return lambda file: file.create_dataset(KERNEL, shape or None, **options)
+
+
+def twice(file):
+    file["a/conv1/kernel:0"] = file["b/conv1/kernel:0"] = np.ones([3, 3, 3, 8], np.float32)
+    file["c/conv1/kernel:0"] = np.zeros([3, 3, 3, 8], np.float32)
+
+
+def same_layer(file):
+    for layer in ("probs", "predictions", "conv1_conv"):
+        file[f"{layer}/kernel:0"] = np.ones([2, 2], np.float32)
+
+
+def scalars(file):
+    file["conv1/kernel:0"] = file["conv_pw_13/kernel:0"] = np.float32(1)
+
+
+def flat_kernel(file):
+    file["conv1_conv/kernel:0"] = np.ones([8])
+
+
+def bias_alone(file):
+    file["conv1_conv/bias:0"] = np.ones([64], np.float32)
+
+
+def virtual(file):
+    layout = h5py.VirtualLayout(shape=(8,), dtype="f4")
+    layout[:] = h5py.VirtualSource("other.h5", "secret", shape=(8,))
+    file.create_virtual_dataset(KERNEL, layout)
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (scalars, r"block_13/pointwise/kernel has the shape \(\), not the 4 dimensions"),
+        (flat_kernel, r"stem/conv/kernel has the shape \(8,\), not the 4 dimensions"),
+        (dataset(data=h5py.Empty("f")), "kernel:0 is empty, not an array of floats"),
+        (dataset(data="weights"), "kernel:0 is of type object, not an array of floats"),
+        (dataset(3, dtype="c8"), "kernel:0 is of type complex64, not an array of floats"),
+        (dataset(3, 3, 3, 8, dtype="i4"), "kernel:0 is of type int32, not an array of floats"),
+        (dataset(3, dtype=[("a", "f4"), ("b", "i4")]), "kernel:0 is of type .* not an array of"),
+        (dataset(10**6, 10**6, dtype="f4", chunks=(9, 9)), "declares more than 4 GiB of weights"),
+        (dataset(data=np.full([3, 3, 3, 8], np.nan)), "kernel:0 has values that are not finite"),
+        (
+            dataset(5, dtype="f4", external=[("secret.bin", 0, 20)]),
+            "kernel:0 is stored in another file",
+        ),
+        (virtual, "kernel:0 is stored in another file"),
+        (linked(h5py.ExternalLink("other.h5", "conv1")), "conv1 is a link. Save the weights again"),
+        (linked(h5py.SoftLink("/nothing")), "conv1 is a link. Save the weights again"),
+        (twice, "conv1/kernel is there twice"),
+        (same_layer, "the layers predictions and probs are the same layer of resnet"),
+        (bias_alone, r"stem/conv/bias has no batch norm of its shape \(64,\) after it"),
+    ],
+)
+def test_a_hostile_file_is_one_error(tmp_path, write, message):
+    path = str(tmp_path / "weights.h5")
+    with h5py.File(path, "w") as file:
+        write(file)
+    with pytest.raises(UsageError, match=message) as raised:
+        keras_weights.main(path, str(tmp_path / "weights.ckpt"))
+    assert "\n" not in str(raised.value)
+
+
 def test_missing_or_invalid_file_raises(tmp_path):
     (tmp_path / "text.h5").write_text("weights")
     for name in ("text.h5", "missing.h5"):

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from common import files
 from common.errors import UsageError
-from common.names import is_plain_name
+from common.names import is_plain_name, printable
 from models.model import ModelError
 from models.text import bert, bert_pretraining
 
@@ -160,8 +160,11 @@ def read_params(folder, name):
             continue
         value = config.get(PARAMS[ours], default if isinstance(default, float) else None)
         if isinstance(value, bool) or not isinstance(value, (int, type(default))):
-            raise UsageError(f"{path}: {PARAMS[ours]}={value!r} is not a number")
-        params[ours] = type(default)(value)
+            raise UsageError(f"{path}: {PARAMS[ours]}={value!r:.40} is not a number")
+        try:
+            params[ours] = type(default)(value)
+        except OverflowError as error:
+            raise UsageError(f"{path}: {PARAMS[ours]}={value!r:.40}... is too large") from error
     try:
         bert.check_params(params)
     except ModelError as error:
@@ -275,11 +278,12 @@ def _read_weights(path):
             array = np.frombuffer(tensor["data"], _DTYPES[tensor["dtype"]])
             if tensor["dtype"] == "BF16":  # the upper half of a float32
                 array = (array.astype(np.uint32) << 16).view(np.float32)
-            arrays[name] = array.astype(np.float32).reshape(tensor["shape"])
+            with np.errstate(over="ignore"):  # infinite values are an error
+                arrays[name] = array.astype(np.float32).reshape(tensor["shape"])
             if not np.isfinite(arrays[name]).all():
-                raise UsageError(f"{path}: {name} has values that are not finite")
+                raise UsageError(f"{path}: {printable(name)} has values that are not finite")
         elif not name.endswith("position_ids"):
-            raise UsageError(f"{path}: {name} is {tensor['dtype']}, not floating point")
+            raise UsageError(f"{path}: {printable(name)} is {tensor['dtype']}, not floating point")
     return arrays
 
 

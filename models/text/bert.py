@@ -36,6 +36,17 @@ SIZES = {
     "base": {"num_layers": 12, "hidden_size": 768, "num_heads": 12, "ffn_size": 3072},
     "large": {"num_layers": 24, "hidden_size": 1024, "num_heads": 16, "ffn_size": 4096},
 }
+# A file may have any number: larger ones are refused before anything is built.
+_LARGEST = {
+    "num_layers": 1000,
+    "hidden_size": 1 << 16,
+    "num_heads": 1 << 16,
+    "ffn_size": 1 << 20,
+    "vocab_size": 10_000_000,
+    "max_positions": 1 << 20,
+    "type_vocab_size": 1 << 20,
+}
+_MOST_WEIGHTS = 1 << 34
 _NORM_EPSILON = 1e-12
 _GELU_SLOPE = (2 / np.pi) ** 0.5
 
@@ -57,16 +68,25 @@ def default_params(size):
 
 def check_params(params):
     """Raises `ModelError` for a value of `default_params` out of range."""
-    for name in (*SIZES["base"], "vocab_size", "max_positions", "type_vocab_size"):
+    for name, largest in _LARGEST.items():
         if params[name] < 1:
             raise ModelError(f"{name}={params[name]} must be at least 1")
+        if params[name] > largest:
+            raise ModelError(f"{name}={params[name]} must be at most {largest}")
     if params["hidden_size"] % params["num_heads"]:
         raise ModelError(
             f"hidden_size={params['hidden_size']} must be a multiple of "
             f"num_heads={params['num_heads']}"
         )
-    if params["initializer_range"] <= 0:
-        raise ModelError(f"initializer_range={params['initializer_range']} must be above 0")
+    rows = params["vocab_size"] + params["max_positions"] + params["type_vocab_size"]
+    rows += params["num_layers"] * (4 * params["hidden_size"] + 2 * params["ffn_size"])
+    if rows * params["hidden_size"] > _MOST_WEIGHTS:
+        sizes = ", ".join(f"{name}={params[name]}" for name in _LARGEST)
+        raise ModelError(f"{sizes}: more than {_MOST_WEIGHTS} weights")
+    if not 0 < params["initializer_range"] < float("inf"):
+        raise ModelError(
+            f"initializer_range={params['initializer_range']} must be above 0 and finite"
+        )
     check_fractions(params, "dropout", "attention_dropout")
     if params.get("max_length", 0) > params["max_positions"]:
         raise ModelError(

@@ -4,6 +4,7 @@ import functools
 import importlib.util
 import json
 import pickle
+import struct
 
 import numpy as np
 import pytest
@@ -169,6 +170,14 @@ def test_another_depth_is_refused():
         ({"num_hidden_layers": None}, "num_hidden_layers=None is not a number"),
         ({"vocab_size": -1}, "vocab_size=-1 must be at least 1"),
         ({"hidden_dropout_prob": float("nan")}, r"dropout=nan must be in \[0, 1\)"),
+        ({"hidden_dropout_prob": 10**400}, r"hidden_dropout_prob=10+\.\.\. is too large"),
+        ({"initializer_range": float("inf")}, "initializer_range=inf must be above 0 and finite"),
+        ({"vocab_size": 10**12}, "vocab_size=1000000000000 must be at most 10000000"),
+        ({"num_hidden_layers": 10**6}, "num_layers=1000000 must be at most 1000"),
+        (
+            {"hidden_size": 65535, "vocab_size": 9**7},
+            "hidden_size=65535, .*: more than 17179869184 weights",
+        ),
     ],
 )
 def test_an_invalid_configuration(tmp_path, changes, message):
@@ -192,6 +201,44 @@ def test_a_vocabulary_of_tokenizer_json(tmp_path):
     path.unlink()
     with pytest.raises(UsageError, match=r"has neither vocab\.txt nor tokenizer\.json"):
         bert_hugging_face.read_vocabulary(str(tmp_path))
+
+
+def safetensors(header, data=b"", length=None):
+    """Returns the bytes of a model.safetensors."""
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text) if length is None else length) + text + data
+
+
+def tensor(**changes):
+    return {"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8], **changes}}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "cannot be read as safetensors"),
+        (safetensors(tensor(), bytes(8), length=2**63), "cannot be read as safetensors"),
+        (safetensors(tensor(), bytes(8), length=9**8), "cannot be read as safetensors"),
+        (safetensors({**tensor(), "b": tensor()["a"]}, bytes(8)), "cannot be read as safetensors"),
+        (safetensors(tensor(data_offsets=[8, 16]), bytes(16)), "cannot be read as safetensors"),
+        (safetensors(tensor(data_offsets=[-8, 0]), bytes(8)), "cannot be read as safetensors"),
+        (safetensors(tensor(data_offsets=[0, 80]), bytes(8)), "cannot be read as safetensors"),
+        (safetensors(tensor(shape=[2**40, 2**40]), bytes(8)), "cannot be read as safetensors"),
+        (safetensors(tensor(shape=[-2]), bytes(8)), "cannot be read as safetensors"),
+        (safetensors(tensor(dtype="I64", shape=[1]), bytes(8)), "a is I64, not floating point"),
+        (safetensors(tensor(), b"\xff" * 8), "a has values that are not finite"),
+        (
+            safetensors(tensor(dtype="F64", shape=[1]), struct.pack("<d", 1e300)),
+            "a has values that are not finite",
+        ),
+    ],
+)
+def test_malformed_safetensors_are_one_error(tmp_path, content, message):
+    pytest.importorskip("safetensors")
+    (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(UsageError, match=message) as raised:
+        bert_hugging_face.read_safetensors(str(tmp_path))
+    assert "\n" not in str(raised.value)
 
 
 def test_a_pickle_is_refused_unread(tmp_path):

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 
 from common.errors import UsageError
+from common.messages import similar
 
 _SMALLER = """
     aee brier bpb bpc bpd cer chamfer cost crossentropy der deviance ece eer epe err error errors
@@ -67,8 +67,8 @@ def parse(best_metric: str) -> tuple[str, str]:
     direction = direction or find(name)
     if direction:
         return name, direction
-    similar = difflib.get_close_matches(name, _DIRECTIONS, n=1)
-    hint = f" is unknown. Did you mean '{similar[0]}'? If not, write" if similar else ""
+    known = similar(name, _DIRECTIONS)
+    hint = f" is unknown. Did you mean '{known}'? If not, write" if known else ""
     raise UsageError(
         f"--best_metric={best_metric}{hint or ' does not tell whether higher is better. Write'} "
         f"--best_metric={name}:max if higher is better, {name}:min if lower is"

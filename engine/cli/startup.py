@@ -40,7 +40,6 @@ _SECRET = re.compile(
 _MAX_LINE = 2000
 # absl puts the flags of a validator, with their values, before its message, which may name them.
 _FLAGS_PREFIX = re.compile(r"^flags? .*?: (?=--|Flag )")
-_FLAGS_OF_ONE_WRAPPER = {"run_cpu.py": "engine.cli.cpu_flags", "run_tpu.py": "tpu.connect.flags"}
 # Names of the distributions that contain TensorFlow.
 _WHEELS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tf-nightly")
 
@@ -187,18 +186,12 @@ def _check_encoding(argv):
 
 def _unknown_flag(error, flag_values):
     """Returns the message of absl, and a hint: the flag of another program, or a hyperparameter."""
-    message = str(error)
-    if error.flagname in other_names.HERE:
-        unknown, _, _ = message.partition(". Did you mean")
-        return f"{unknown}. Here it is {other_names.HERE[error.flagname]}"
-    if "Did you mean" in message or "params" not in flag_values:
-        return message
-    for program, module in _FLAGS_OF_ONE_WRAPPER.items():
-        importlib.import_module(module)
-        if error.flagname in flag_values:
-            return f"--{error.flagname} is a flag of {program}"
-    value = str(error.flagvalue).partition("=")[2] or "VALUE"
-    return f"{message}. If it is a hyperparameter, write --params={error.flagname}={value}"
+    message, _, suggested = str(error).partition(". Did you mean")
+    if suggested and error.flagname not in other_names.HERE:
+        return str(error)
+    value = str(error.flagvalue).partition("=")[2]
+    hint = other_names.hint(error.flagname, value, flag_values)
+    return f"{message}. {hint or '--help lists the flags'}"
 
 
 def _version(distribution: str) -> str | None:

@@ -18,6 +18,7 @@ from engine.evaluation import host_metrics, metrics, reports
 from engine.hooks import summaries
 from engine.run_settings import RunSettings
 from engine.serving import signatures
+from engine.train import loss_reduction
 from engine.train.forward import infer
 from engine.train.train_step import TrainStep
 from input_fns.dataset_info import flatten, nest
@@ -107,6 +108,7 @@ def evaluate(settings: RunSettings, features, labels, params) -> EvalGraph:
     outputs = infer(model, features, params, training=False)
     with device.scope(params):
         terms = model.losses(features, labels, outputs, params)
+    loss_reduction.check(terms, has_static_batch=False)
     weights = features[EXAMPLE_WEIGHT]
     scales = {name: term.scale for name, term in terms.items()}
     to_host = {

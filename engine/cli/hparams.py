@@ -19,6 +19,9 @@ from common.params import TypedList
 from engine.train import optimizers, schedules
 from models.model import Model
 
+# Keys that TPUEstimator or `run_cpu.build_input_fns` add to the params of a model_fn or input_fn.
+_RESERVED = {"batch_size", "context", "input_context", "use_tpu"}
+
 
 def resolve(
     model: Model,
@@ -48,6 +51,12 @@ def resolve(
                 "Rename it in the model"
             )
         params.update(more)
+    reserved = sorted({*params, *model.dataset_properties} & _RESERVED)
+    if reserved:
+        raise UsageError(
+            f"model '{model.name}' has the hyperparameters {reserved}, which an Estimator adds to "
+            "params itself. Rename them in the model"
+        )
     is_known = dataset_properties is not None
     needed = model.dataset_properties if is_known else ()
     found = {name: dataset_properties[name] for name in needed if name in dataset_properties}

@@ -70,7 +70,7 @@ def hint(name: str, value: str, flag_values) -> str:
         return text if text[0].isupper() else f"Here it is {text}"
     program = _program(name)
     if program:
-        return f"It is a flag of {program}"
+        return f"--{name} is a flag of {program}"
     if "params" not in flag_values:
         return ""
     found = _hyperparameters(flag_values["model"].value)

@@ -191,6 +191,8 @@ def _unknown_flag(error, flag_values):
         return str(error)
     value = str(error.flagvalue).partition("=")[2]
     hint = other_names.hint(error.flagname, value, flag_values)
+    if hint.startswith(f"--{error.flagname} "):
+        return hint
     return f"{message}. {hint or '--help lists the flags'}"
 
 

@@ -11,6 +11,7 @@ from common.errors import UsageError
 from engine.checkpoints import ema
 from engine.train import gradient_overrides, tpu_embeddings
 from models.layers import device, dropout, embedding_table
+from models.model import ModelError
 
 
 def infer(model, features, params, training, is_portable=False):
@@ -57,10 +58,12 @@ def _freeze(pattern):
         for variable in variables
         if re.fullmatch(pattern, ema.saved_name(variable)) or variable.op.name in dummies
     ]
+    if not variables:
+        raise ModelError("inference: the model has no trainable variable")
     if len(kept) == len(dummies):
         raise UsageError(
             f"trainable={pattern} matches no variable. The last variable of the model is "
-            f"{variables[-1].op.name if variables else 'missing'}"
+            f"{variables[-1].op.name}"
         )
     variables[:] = kept
 

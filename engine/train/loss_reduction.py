@@ -5,7 +5,44 @@ from __future__ import annotations
 import tensorflow as tf
 
 from models.layers import device
-from models.model import ModelError
+from models.model import Loss, ModelError
+
+
+def check(terms, has_static_batch=True):
+    """Raises `ModelError` unless the result of `Model.losses` is `{name: Loss}` as it says.
+
+    Args:
+      terms: the result.
+      has_static_batch: False to accept an unknown batch size, as an evaluation may have.
+    """
+    if not isinstance(terms, dict) or not terms:
+        raise ModelError(f"losses: returned {terms!r}, not a dict of a Loss for each name")
+    for name, term in terms.items():
+        if not isinstance(term, Loss):
+            raise ModelError(
+                f"losses: '{name}' is a {type(term).__name__}. Return a models.model.Loss of one "
+                "number per example"
+            )
+        for part, tensor in (("values", term.values), ("weights", term.weights)):
+            if tensor is not None:
+                _check_tensor(f"losses: '{name}' has {part}", tensor, has_static_batch)
+
+
+def _check_tensor(what, tensor, has_static_batch):
+    if not tf.is_tensor(tensor):
+        raise ModelError(f"{what} of type {type(tensor).__name__}, not a tensor [batch]")
+    if tensor.shape.rank != 1:
+        raise ModelError(
+            f"{what} of shape {tensor.shape}, not [batch]. Reduce them to one number per example"
+        )
+    if has_static_batch and tensor.shape.as_list()[0] is None:
+        raise ModelError(
+            f"{what} of an unknown batch size, shape {tensor.shape}. Batch with drop_remainder in "
+            "the input_fn, and give examples that do not count a weight of 0 instead of removing "
+            "them (tf.boolean_mask, tf.where)"
+        )
+    if tensor.dtype != tf.float32:
+        raise ModelError(f"{what} of {tensor.dtype.name}, not float32. Use tf.cast")
 
 
 def denominators(terms, params):
@@ -20,15 +57,9 @@ def denominators(terms, params):
       params: params of the model_fn.
 
     Raises:
-      ModelError: values or weights are not `[batch]`.
+      ModelError: values or weights are not float32 `[batch]` with a static batch.
     """
-    for name, term in terms.items():
-        for tensor in (term.values, term.weights):
-            if tensor is not None and tensor.shape.rank != 1:
-                raise ModelError(
-                    f"losses: '{name}' has values or weights of shape {tensor.shape}, not [batch]. "
-                    "Reduce them to one number per example"
-                )
+    check(terms)
 
     def denominator(term):
         if term.weights is None:

@@ -25,6 +25,7 @@ from engine.train.adamw_lars_lamb import (
 )
 from engine.train.bert_adamw import BertAdamWOptimizer
 from models.layers import device
+from models.model import ModelError
 
 
 def default_params():
@@ -204,6 +205,7 @@ def compute_gradients(optimizer, loss, params):
         decayed = [tf.nn.l2_loss(variable) for variable in variables if is_decayed(variable)]
         loss += params["weight_decay"] * tf.add_n(decayed or [0.0])
     gradients = optimizer.compute_gradients(loss, variables)
+    _check_gradients(gradients, params)
     here = device.from_params(params)
     needs_rows = params["clip_norm"] or params["optimizer"] in _DENSE_OPTIMIZERS
     if not (here.is_tpu or (needs_rows and here.num_replicas > 1)):
@@ -219,6 +221,18 @@ def compute_gradients(optimizer, loss, params):
     ]
 
 
+def _check_gradients(gradients, params):
+    """Raises `ModelError` if no variable has a gradient."""
+    if all(gradient is None for gradient, _ in gradients):
+        names = [ema.saved_name(variable) for _, variable in gradients]
+        trained = "" if params["trainable"] == ".*" else f" of trainable={params['trainable']}"
+        raise ModelError(
+            f"losses: no variable{trained} has a gradient, not even {names[-1]}. The loss does not "
+            "depend on them, or only through an operation without a gradient, such as tf.argmax, "
+            "tf.stop_gradient or a cast to integers"
+        )
+
+
 def apply_gradients(optimizer, gradients_and_variables, params):
     """Returns the train op of a step.
 
@@ -227,6 +241,10 @@ def apply_gradients(optimizer, gradients_and_variables, params):
     """
     global_step = tf.compat.v1.train.get_or_create_global_step()
     updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
+    if all(gradient is None for gradient, _ in gradients_and_variables):
+        # Those of the gradients that exist are of TPU embeddings, which TPUEstimator applies.
+        with tf.control_dependencies(updates):
+            return ema.add_update(global_step.assign_add(1, read_value=False), params)
     with tf.control_dependencies(updates):
         step = optimizer.apply_gradients(gradients_and_variables, global_step)
     return ema.add_update(step, params)
@@ -303,6 +321,8 @@ class GroupedOptimizer(tf.compat.v1.train.Optimizer):
         """
         groups = {}
         for pair in grads_and_vars:
+            if pair[0] is None:
+                continue
             variable = ema.saved_name(pair[1])
             i, layer = (
                 _first_match(table, variable) for table in (self._factors, self._layer_factors)

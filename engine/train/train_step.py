@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.ops import op_selector
+from tensorflow.python.util import nest
 
 from common.errors import UsageError
 from engine.train import loss_reduction, optimizers, schedules, tpu_embeddings
@@ -61,6 +62,7 @@ def train_step(model, features, labels, params, train):
             f"lazy_embeddings: --accumulate_steps={train.accumulate_steps} sums dense gradients. "
             "Set lazy_embeddings=false, or leave out --accumulate_steps"
         )
+    _check_batch(features, labels)
     global_step = tf.compat.v1.train.get_or_create_global_step()
     with tf.name_scope("learning_rate"):
         learning_rate = schedules.learning_rate(params, global_step, train.steps, train.batch_size)
@@ -103,6 +105,21 @@ def train_step(model, features, labels, params, train):
     gradients = [pair for pair in zip(gradients, variables) if pair[1].op.name not in stand_ins]
     op = optimizers.apply_gradients(optimizer, gradients, params)
     return TrainStep(op, total, means, learning_rate, eval_outputs, model_variables)
+
+
+def _check_batch(features, labels):
+    """Raises `UsageError` for a tensor of the batch whose batch size is not static."""
+    for path, tensor in nest.flatten_with_joined_string_paths((features, labels)):
+        if not isinstance(tensor, tf.Tensor):
+            continue
+        shape = tensor.shape
+        if shape.rank is None or shape.as_list()[:1] == [None]:
+            side, _, name = path.partition("/")
+            what = f"{('feature', 'label')[int(side)]} '{name}'" if name else "the labels"
+            raise UsageError(
+                f"{what} of the training batch: the batch size is unknown, shape {shape}. Batch "
+                "with drop_remainder=True in the input_fn, and restore shapes with tf.ensure_shape"
+            )
 
 
 def _accumulate(model, features, labels, params, compute, num_parts):

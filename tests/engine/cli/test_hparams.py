@@ -117,6 +117,16 @@ def test_a_model_may_not_take_a_name_of_the_training():
         hparams.resolve(model, [], {"num_classes": 3})
 
 
+@pytest.mark.parametrize("name", ["batch_size", "context", "input_context", "use_tpu"])
+def test_a_model_may_not_take_a_name_of_the_estimator(name):
+    model = dataclasses.replace(mlp.MODEL, default_params=lambda: {name: 3})
+    with pytest.raises(UsageError, match=rf"has the hyperparameters \['{name}'\], which an Estim"):
+        hparams.resolve(model, [], {"num_classes": 3})
+    model = dataclasses.replace(mlp.MODEL, dataset_properties=(name,))
+    with pytest.raises(UsageError, match=f"'{name}'"):
+        hparams.resolve(model, [], {name: 3})
+
+
 def test_a_padded_property_may_be_larger_than_that_of_the_data_set():
     model = dataclasses.replace(mlp.MODEL, padded_properties=("num_classes",))
     assert hparams.resolve(model, ["num_classes=5"], {"num_classes": 3})["num_classes"] == 5

@@ -77,8 +77,8 @@ def test_every_mode_in_a_hint_is_one():
         ("init_checkpoint", "bert", "Here it is --warm_start_from"),
         ("vocab_file", "v.txt", "Here it is --vocabulary of prepare_data.py"),
         ("max_eval_steps", "10", "Leave it out: an evaluation reads every example of --eval_split"),
-        ("lower_case", "", "It is a flag of prepare_data.py"),
-        ("tpu_zone", "", "It is a flag of run_tpu.py"),
+        ("lower_case", "", "--lower_case is a flag of prepare_data.py"),
+        ("tpu_zone", "", "--tpu_zone is a flag of run_tpu.py"),
         ("hidden_units", "[3]", "It is a hyperparameter: write --params=hidden_units=[3]"),
         ("nesterov", "", "It is a hyperparameter: write --params=nesterov=true"),
         ("nonesterov", "", "It is a hyperparameter: write --params=nesterov=false"),
@@ -97,7 +97,7 @@ def test_hints_of_run_cpu(name, value, hint):
     [
         ("init_checkpoint", "Here it is --warm_start_from of run_cpu.py and run_tpu.py"),
         ("vocab_file", "Here it is --vocabulary"),
-        ("augment", "It is a flag of run_cpu.py and run_tpu.py"),
+        ("augment", "--augment is a flag of run_cpu.py and run_tpu.py"),
         ("learning_rate", ""),
     ],
 )

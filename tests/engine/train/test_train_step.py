@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from common.errors import UsageError
 from engine.cli import hparams
 from engine.train import train_step
+from models.model import Loss, ModelError
 from models.vision import convnet, mlp
 from tests import numerics
 from tests.marks import slow
@@ -97,3 +99,89 @@ def test_model_variables_exclude_optimizer_slots():
         "logits/bias",
         "logits/kernel",
     ]
+
+
+def build(inference=mlp.MODEL.inference, losses=mlp.MODEL.losses, overrides=(), batch=5):
+    """Builds a training step of a changed model on images; `batch` may be None."""
+    model = dataclasses.replace(mlp.MODEL, inference=inference, losses=losses)
+    params = hparams.resolve(model, ["hidden_units=3", *overrides], {"num_classes": 3})
+    settings = types.SimpleNamespace(steps=7, batch_size=5, accumulate_steps=1)
+    images = tf.compat.v1.placeholder(tf.float32, [batch, 7, 5, 1])
+    labels = tf.compat.v1.placeholder(tf.int32, [5])
+    return train_step.train_step(model, {"image": images}, labels, params, settings)
+
+
+def loss_of(change):
+    """Returns a `Model.losses` whose loss is changed."""
+
+    def losses(features, labels, outputs, params):
+        del features, params
+        values = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, outputs["logits"])
+        return change(values)
+
+    return losses
+
+
+def stop(values):
+    return {"loss": Loss(tf.stop_gradient(values))}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (stop, r"no variable has a gradient, not even logits/bias\. The loss does not depend"),
+        (lambda v: {"loss": Loss(tf.boolean_mask(v, v > 0))}, "values of an unknown batch size"),
+        (lambda v: {"loss": Loss(v, tf.where(v > 0)[:, 0])}, "weights of an unknown batch size"),
+        (lambda v: {"loss": Loss(v, v > 0)}, "weights of bool, not float32. Use tf.cast"),
+        (lambda v: {"loss": Loss(tf.cast(v, tf.float64))}, "values of float64, not float32"),
+        (lambda v: {"loss": Loss(tf.reduce_mean(v))}, r"values of shape \(\), not \[batch\]"),
+        (lambda v: {"loss": Loss(1.0)}, "values of type float, not a tensor"),
+        (lambda v: {"loss": v}, "'loss' is a .*Tensor. Return a models.model.Loss"),
+        (lambda v: {}, "returned {}, not a dict of a Loss"),
+        (lambda v: v, "not a dict of a Loss for each name"),
+    ],
+)
+def test_an_invalid_loss_is_an_error(change, message):
+    with pytest.raises(ModelError, match=f"losses: .*{message}"):
+        build(losses=loss_of(change))
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["clip_norm=1", "learning_rate_factors=[logits/.*:10]", "optimizer=sgd", "optimizer=lamb"],
+)
+def test_no_gradient_is_an_error_of_every_optimizer(override):
+    with pytest.raises(ModelError, match="no variable has a gradient"):
+        build(losses=loss_of(stop), overrides=[override])
+
+
+def test_the_pattern_of_frozen_variables_is_named():
+    def inference(features, params, training):
+        tf.compat.v1.get_variable("unused", [2])
+        return mlp.MODEL.inference(features, params, training)
+
+    with pytest.raises(ModelError, match="no variable of trainable=unused has a gradient"):
+        build(inference, overrides=["trainable=unused"])
+
+
+def test_a_group_of_variables_without_gradients_is_left_out():
+    def inference(features, params, training):
+        tf.compat.v1.get_variable("unused", [2])
+        return mlp.MODEL.inference(features, params, training)
+
+    build(inference, overrides=["learning_rate_factors=[logits/.*:10]"])
+    with tf.Graph().as_default(), pytest.raises(UsageError, match="'unused' matches no trained"):
+        build(inference, overrides=["learning_rate_factors=[unused:10]"])
+
+
+def test_a_model_without_variables_is_an_error():
+    def inference(features, params, training):
+        return {"logits": features["image"][:, :3, 0, 0]}
+
+    with pytest.raises(ModelError, match="the model has no trainable variable"):
+        build(inference)
+
+
+def test_an_unknown_batch_size_is_an_error():
+    with pytest.raises(UsageError, match="feature 'image' of the training batch: the batch size"):
+        build(batch=None)

@@ -20,7 +20,7 @@ from common.constants import (
     TRUNCATE,
     WORDPIECE_TASKS,
 )
-from input_fns import DataError
+from input_fns import DataError, dataset_checks
 from input_fns.dataset_parts import (
     Annotations,
     AnnotationsSplit,
@@ -131,14 +131,13 @@ def parse(content: str) -> dict[str, Any]:
     )
     if annotations and class_names:
         raise DataError("class_names must be empty: the class names are those of annotations")
-    _check_num_classes(properties, annotations.class_names if annotations else class_names)
     splits = fields.named("splits", _split)
     if not splits:
         raise DataError("splits is empty")
     shards = [shard.name for split in splits.values() for shard in split.shards]
     if names.repeated(shards):
         raise DataError(f"the shard {names.repeated(shards)[0]} is repeated")
-    return {
+    found = {
         "name": fields.text("name"),
         "features": features,
         "class_names": class_names,
@@ -163,6 +162,17 @@ def parse(content: str) -> dict[str, Any]:
         "properties": properties,
         "left_out": fields.optional("left_out", _left_out) or LeftOut(),
     }
+    dataset_checks.check(found, fields.named("splits", _num_examples))
+    _check_num_classes(properties, annotations.class_names if annotations else class_names)
+    return found
+
+
+def _num_examples(value, where):
+    """Returns the number of examples that a split states; that of its shards if it does not."""
+    fields = Fields(value, where)
+    if "num_examples" in fields:
+        return fields.integer("num_examples")
+    return sum(shard["num_examples"] for shard in value["shards"])
 
 
 def find_name_problem(features: Iterable[str]) -> str | None:

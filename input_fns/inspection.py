@@ -240,7 +240,8 @@ def _read(data, shard, statistics=None):
     except (tf.errors.OpError, ValueError) as error:
         found = (record.problem for record in shards.walk(data, path) if record.problem)
         lines = list(itertools.islice(found, _MAX_PROBLEMS))
-        return lines or [f"{shard.name} cannot be read: {error}"], *nothing
+        reason = " ".join(str(error).partition("[[")[0].split())  # TensorFlow's have many lines
+        return lines or [f"{shard.name} cannot be read: {reason}"], *nothing
     if counts[0] == shard.num_examples and shard.crc32 not in (0, crc32):
         other = f"{shard.name} holds other records than {FILE_NAME} names: their crc32 is "
         return [f"{other}{crc32:08x} instead of {shard.crc32:08x}"], *nothing

@@ -154,8 +154,8 @@ class _Checker:
         fed = {self._stored[name]: list(stored[name].bytes_list.value) for name in self._stored}
         try:
             found = self._session.run(self._annotated, fed)
-        except tf.errors.InvalidArgumentError as error:  # another size than dataset.json says
-            return f"its image or mask is not as dataset.json says: {error.message[:100]}"
+        except tf.errors.InvalidArgumentError:
+            return "its image or mask has another size or other channels than dataset.json says"
         example = {name: values[0] for name, values in found.items()}
         return annotation_checks.find_problem(example, self._data.annotations)
 

@@ -206,7 +206,12 @@ def _read_image_ids(data):
         return {}
     path = os.path.join(data.data_dir, str(name))
     try:
-        return dict(enumerate(json.loads(files.read_text(path)), start=1))
+        ids = json.loads(files.read_text(path))
+        if not isinstance(ids, list) or not all(type(one) in (int, str) for one in ids):
+            raise ValueError("it is not a list of integers and texts")
+        if len(set(ids)) < len(ids):
+            raise ValueError("an id is repeated")
+        return dict(enumerate(ids, start=1))
     except (*folders.errors(path), ValueError, TypeError, RecursionError) as error:
         raise ModelError(
             f"{path}, which has the ids of the images, cannot be read: {error}. Prepare the data "

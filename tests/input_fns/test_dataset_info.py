@@ -3,11 +3,13 @@
 import contextlib
 import json
 import os
+import pathlib
 
 import pytest
 
-from input_fns import DataError, dataset_info
-from tests import bert_data
+from input_fns import DataError, convert, dataset_info
+from input_fns.convert import source, writer
+from tests import bert_data, shapes_data
 
 
 def change(data_dir, **fields):
@@ -138,6 +140,14 @@ def test_a_dataset_json_that_attacks_its_reader(tmp_path, content, problem):
         (["splits", "train", "broken"], [["a"]], "must be a name and a reason"),
         (["splits", "train", "has_labels"], "no", "must be true or false"),
         (["text"], {"languages": 3}, "text.languages is 3, and must be a list"),
+        (["name"], "", "name is empty"),
+        (["splits", "train", "num_examples"], 96, "is 96, and its shards have 97"),
+        (["splits", "train", "num_examples"], 97.0, "num_examples is 97.0, and must be an"),
+        (["splits", "train", "label_histogram"], [50, 47], "has 2 of 3 classes"),
+        (["splits", "train", "label_histogram"], [50, 47, 1], "has 98 of 97 examples"),
+        (["properties"], {"num_classes": True}, "properties.num_classes is true, and must be"),
+        (["properties"], {"num_classes": 3.0}, "properties.num_classes is 3.0, and must be"),
+        (["properties"], {"num_classes": 4}, "num_classes is 4, and class_names has 3"),
         (["prepared_with"], [], "prepared_with is a list"),
     ],
 )
@@ -233,10 +243,70 @@ def wordpiece_json(task, features, labels, properties):
                 "max_length": 8,
                 "lower_case": True,
                 "has_pairs": True,
-                "splits": {},
+                "splits": {
+                    "train": {
+                        "num_texts": 0,
+                        "num_tokens": 0,
+                        "num_truncated": 0,
+                        "left_out": {},
+                        "side_file": "questions.json",
+                    }
+                },
             },
         }
     )
+
+
+@pytest.fixture(scope="module")
+def shapes_dir(tmp_path_factory):
+    """A small data set of COCO, for detection."""
+    folder = tmp_path_factory.mktemp("shapes")
+    shapes_data.write_coco(folder / "raw", {"train": 5, "val": 3})
+    options = source.Options("coco", source=str(folder / "raw"), task="detection", workers=1)
+    writer.write(convert.read(options), str(folder / "data"))
+    return str(folder / "data")
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "problem"),
+    [
+        (["properties", "category_ids"], [7, 3], ""),
+        (["properties", "category_ids"], ["round", 3], ""),
+        (["properties", "category_ids"], [1, 1], r"properties\.category_ids: the id 1 is repeated"),
+        (["properties", "category_ids"], [1], r"category_ids has 1 ids for 2 classes"),
+        (["properties", "category_ids"], [1, 2, 3], r"category_ids has 3 ids for 2 classes"),
+        (["properties", "category_ids"], 3, r"category_ids is 3, and must be a list"),
+        (["properties", "category_ids"], None, r"category_ids is null, and must be a list"),
+        (["properties", "category_ids"], [True, 2], r"category_ids\[0\] is not an id"),
+        (["properties", "category_ids"], [1.5, 2], r"category_ids\[0\] is not an id"),
+        (["properties", "image_ids"], "../ids.json", r"image_ids .* must be a plain file name"),
+        (["properties", "image_ids"], 7, r"image_ids is 7, and must be a plain file name"),
+        (["annotations", "splits", "train", "num_images"], 4, "num_images is 4, .* has 5 examples"),
+        (["annotations", "splits", "dev"], {}, r"annotations\.splits\.dev\.counts is missing"),
+        (["audio"], {}, r"audio\.vocabulary is missing"),
+    ],
+)
+def test_fields_of_annotations_agree(shapes_dir, tmp_path, place, value, problem):
+    with open(os.path.join(shapes_dir, "dataset.json")) as file:
+        fields = content = json.load(file)
+    for key in place[:-1]:
+        content = content[key]
+    content[place[-1]] = value
+    (tmp_path / "dataset.json").write_text(json.dumps(fields))
+    with pytest.raises(DataError, match=problem) if problem else contextlib.nullcontext():
+        dataset_info.read(str(tmp_path))
+
+
+def test_a_data_set_is_of_one_kind(documents_dir, tmp_path):
+    content = json.loads(pathlib.Path(documents_dir, "dataset.json").read_text())
+    ids = content["features"]["input_ids"]
+    content["features"].update(source=ids, target=ids)
+    sizes = {"vocab_size": 9, "max_length": ids["shape"][0]}
+    names = {"languages": ["en", "de"], "vocabulary": "a.model"}
+    content["text"] = {**names, **sizes, "splits": {}}
+    (tmp_path / "dataset.json").write_text(json.dumps(content))
+    with pytest.raises(DataError, match="it has text and wordpiece: a data set is of one kind"):
+        dataset_info.read(str(tmp_path))
 
 
 TAGS = {"num_tags": 2, "tag_names": ["A", "B"]}
@@ -252,6 +322,19 @@ TOKENS = {name: [8] for name in ("token_starts", "token_ends", "is_max_context")
         ("token_classification", {"tag_ids": [7]}, TAGS, r"features\.tag_ids must be raw \[8\]"),
         ("token_classification", {"tag_ids": [8]}, {}, r"properties\.num_tags is missing"),
         ("token_classification", {"tag_ids": [8]}, {**TAGS, "num_tags": 3}, "are not num_tags=3"),
+        (
+            "token_classification",
+            {"tag_ids": [8]},
+            {**TAGS, "tag_names": ["A", "A"]},
+            "tag_names: the class name 'A' occurs more than once",
+        ),
+        ("classification", {}, {}, r"class_names must have names for wordpiece\.task class"),
+        (
+            "regression",
+            {"score": []},
+            {},
+            r"features\.score\.dtype is int32, and must be of floats",
+        ),
         ("squad", {**POSITIONS, **TOKENS}, SQUAD, ""),
         (
             "squad",
@@ -265,7 +348,8 @@ TOKENS = {name: [8] for name in ("token_starts", "token_ends", "is_max_context")
     ],
 )
 def test_a_task_has_its_features_and_properties(tmp_path, task, features, properties, problem):
-    labels = [name for name in features if name in ("tag_ids", "start_positions", "end_positions")]
+    known = ("tag_ids", "start_positions", "end_positions", "score")
+    labels = [name for name in features if name in known]
     (tmp_path / "dataset.json").write_text(wordpiece_json(task, features, labels, properties))
     with pytest.raises(DataError, match=problem) if problem else contextlib.nullcontext():
         dataset_info.read(str(tmp_path))

@@ -126,7 +126,9 @@ def test_ids_that_are_text_are_those_of_the_source(tmp_path):
     assert metric.result()["AP50"] < 1
 
 
-@pytest.mark.parametrize("content", [None, "{", "7"])
+@pytest.mark.parametrize(
+    "content", [None, "{", "7", '"ab"', '{"a": 1}', "[1, 1]", "[true]", "[[1]]", "[" * 10**5]
+)
 def test_the_file_of_ids_is_missing_or_invalid(tmp_path, content):
     if content:
         (tmp_path / "ids.json").write_text(content)

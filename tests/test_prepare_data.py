@@ -6,10 +6,12 @@ import subprocess
 import sys
 
 import pytest
+from absl import flags
 from PIL import Image
 
 from common import locks
 from common.errors import UsageError
+from engine.cli import prepare_data_flags
 from input_fns import DataError
 
 
@@ -133,6 +135,38 @@ def test_a_wrong_flag_is_one_line_and_status_2(arguments, message):
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert message in line
+
+
+COCO = ["--dataset=coco", "--source=s"]
+TEXTS = ["--dataset=text_files", "--source=s", "--text_columns=t"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--mode=inspect", "--dataset=digits"], "--dataset has no effect with --mode=inspect"),
+        (["--mode=inspect", "--overwrite"], "--overwrite has no effect with --mode=inspect"),
+        (["--mode=inspect", "--seed=0"], "--seed has no effect with --mode=inspect"),
+        (["--dataset=digits", "--contact_sheet=a.png"], "--contact_sheet has no effect with"),
+        ([*TEXTS, "--vocabulary=v", "--vocab_size=512"], "--vocab_size has no effect with --voc"),
+        ([*TEXTS, "--split_column=s", "--split_files=train=a.csv"], "--split_files has no effect"),
+        ([*TEXTS, "--task=regression", "--class_names=a,b"], "--class_names has no effect"),
+        (
+            [*COCO, "--task=segmentation", "--max_boxes=9"],
+            "--max_boxes has no effect with --task=s",
+        ),
+        (["--dataset=voc", "--source=s", "--ignored=9"], "only with --task=segmentation"),
+        (
+            ["--dataset=voc", "--source=s", "--task=segmentation", "--box_origin=0"],
+            "--box_origin has no effect with --task=segmentation, only with --task=detection",
+        ),
+    ],
+)
+def test_a_flag_without_effect_is_refused(arguments, message):
+    prepare_data_flags.FLAGS.unparse_flags()
+    with pytest.raises(flags.IllegalFlagValueError, match=message) as error:
+        prepare_data_flags.FLAGS(["prepare_data.py", "--data_dir=d", *arguments])
+    assert "Remove it" in str(error.value) or "writes it" in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -465,11 +465,28 @@ _SOURCE_FLAGS = {
 }
 
 
-@flags.multi_flags_validator(["mode", "dataset", *sorted(_SOURCE_FLAGS)], flag_values=FLAGS)
+_CONVERT_FLAGS = sorted({*_SOURCE_FLAGS, "dataset", "shards", "overwrite"})
+# Flags of a source with several tasks that one of them reads.
+_TASK_OF_FLAG = {
+    **dict.fromkeys(("max_boxes", "box_origin", "xml_folder"), "detection"),
+    **dict.fromkeys(("mask_folder", "mask_values", "ignored"), "segmentation"),
+}
+
+
+@flags.multi_flags_validator(["mode", "contact_sheet", *_CONVERT_FLAGS], flag_values=FLAGS)
 def _check_source(values):
     dataset = values["dataset"]
     if values["mode"] == "inspect":
+        given = [name for name in _CONVERT_FLAGS if FLAGS[name].present]
+        if given:
+            raise flags.ValidationError(
+                f"--{given[0]} has no effect with --mode=inspect. Remove it"
+            )
         return True
+    if values["contact_sheet"]:
+        raise flags.ValidationError(
+            "--contact_sheet has no effect with --mode=convert: --mode=inspect writes it"
+        )
     if dataset is None:
         raise flags.ValidationError("Flag --dataset must have a value other than None.")
     source = convert.source_of(dataset)
@@ -487,11 +504,32 @@ def _check_source(values):
             f"--task={values['task']} is not valid for --dataset={dataset}. Valid: "
             f"{', '.join(source.tasks)}"
         )
+    problem = _flag_without_effect(values, source)
+    if problem:
+        raise flags.ValidationError(f"{problem}. Remove it")
     if convert.is_custom(dataset) and ":" in values["name"]:
         raise flags.ValidationError(
             f"--name={values['name']} has a colon, which --dataset of run_*.py takes for a function"
         )
     return True
+
+
+def _flag_without_effect(values, source):
+    """Returns what is wrong with a flag that another one makes useless, "" if there is none."""
+    for name in ("vocab_size", "subwords"):
+        if values["vocabulary"] and FLAGS[name].present:
+            return f"--{name} has no effect with --vocabulary, which is not learned"
+    if values["split_column"] and values["split_files"]:
+        return "--split_files has no effect with --split_column, which names the splits"
+    if len(source.tasks) < 2:
+        return ""
+    task = values["task"] if FLAGS["task"].present else source.tasks[0]
+    if task == "regression" and FLAGS["class_names"].present:
+        return "--class_names has no effect with --task=regression"
+    for name, its_task in _TASK_OF_FLAG.items():
+        if FLAGS[name].present and task in ANNOTATION_TASKS and task != its_task:
+            return f"--{name} has no effect with --task={task}, only with --task={its_task}"
+    return ""
 
 
 def check_files() -> None:

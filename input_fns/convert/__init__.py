@@ -258,13 +258,14 @@ def read(options, progress=lambda line: None, function=None):
     module = importlib.import_module(f"input_fns.convert.{source.module}")
     with files.recording(progress) as opened:
         raw = module.read(function, options) if source is _CUSTOM else module.read(options)
-    if "source" in source.needs:  # a folder of raw files
-        for split in raw.splits.values():
-            opened.update(getattr(split, "paths", ()))
-        used = {*opened, options.csv, options.vocabulary}
-        raw.left_out.update(inventory.unread(options, used, raw.left_out_paths))
+        if "source" in source.needs:  # a folder of raw files
+            for split in raw.splits.values():
+                opened.update(getattr(split, "paths", ()))
+            used = {*opened, options.csv, options.vocabulary}
+            raw.left_out.update(inventory.unread(options, used, raw.left_out_paths))
     holdout.check_groups(raw.splits, options)
     splits = raw.splits if source.holds_out else holdout.hold_out(raw.splits, options)
+    holdout.require_groups_matter(splits, options)
     held_out = splits.keys() - raw.splits.keys()
     if source.is_shuffled and "train" in splits:
         splits["train"] = holdout.shuffled(splits["train"], options.seed)

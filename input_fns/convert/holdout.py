@@ -79,6 +79,23 @@ def check_groups(splits: Mapping[str, RawSplit], options: Options) -> None:
             )
 
 
+def require_groups_matter(splits: Mapping[str, RawSplit], options: Options) -> None:
+    """Checks that --group_column decides something, if it is given.
+
+    Args:
+      splits: the final splits.
+      options: `group_column` is used.
+
+    Raises:
+      DataError: there is only "train", or everything else.
+    """
+    if options.group_column and ("train" not in splits or len(splits) == 1):
+        reason = "nothing is held out of 'train'"
+        if "train" not in splits:
+            reason = f"there is no split 'train', only {', '.join(splits)}"
+        raise DataError(f"--group_column={options.group_column} has no effect: {reason}. Remove it")
+
+
 def _names_of_groups(split):
     return set() if split.groups is None else set(map(str, split.groups.tolist())) - {""}
 

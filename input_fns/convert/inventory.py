@@ -13,6 +13,7 @@ from types import MappingProxyType
 from common import folders
 from common.names import is_system, normalized, printable
 from input_fns.convert import compressed_audio
+from input_fns.convert.files import note
 from input_fns.convert.source import Options
 from input_fns.dataset_info import LeftOut
 
@@ -98,6 +99,7 @@ def unread(
         return found
     used = {os.path.normpath(path) if "://" not in path else path for path in used}
     identities: set[object] = set()
+    parts: set[str] = set()
     for path in folders.files(source, {folders.identity(source)}):
         if (os.path.normpath(path) if "://" not in path else path) in used:
             continue
@@ -107,7 +109,11 @@ def unread(
             continue
         below = os.path.relpath(path, source) if "://" not in path else path[len(source) :]
         below = below.lstrip("/")
+        parts.update(map(normalized, below.split("/")))
         found.add(reasons.get(path) or _reason(below, options), below)
+    for pattern in options.skip:
+        if not fnmatch.filter(parts, normalized(pattern)):
+            note(f"warning: --skip={pattern} is the name of no file or folder in {source}")
     return found
 
 

@@ -171,7 +171,14 @@ def first_row(path: str) -> list[str]:
 
 
 def read_with(options: Options, path: str) -> Table:
-    """Reads a table as the flags --columns, --delimiter and --encoding say; see `read`."""
+    """Reads a table as the flags --columns, --delimiter and --encoding say; see `read`.
+
+    Raises:
+      DataError: see `read`, or it is JSON, for which the first two have no effect.
+    """
+    for name in ("columns", "delimiter") if split_name(path)[1] in _JSON else ():
+        if getattr(options, name):
+            raise DataError(f"--{name} has no effect on {path}: JSON names its values. Remove it")
     return read(path, options.columns, delimiter=options.delimiter, encoding=options.encoding)
 
 

@@ -80,8 +80,6 @@ def read(options: Options) -> RawDataset:
         )
     if len(options.label_columns) > 1:
         raise DataError(f"--label_columns={','.join(options.label_columns)}: a text has one label")
-    if options.split_column and options.split_files:
-        raise DataError("--split_column and --split_files both name the splits: remove one")
     options = dataclasses.replace(
         options, class_names=tuple(normalized(name) for name in options.class_names)
     )

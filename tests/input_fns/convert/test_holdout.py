@@ -69,6 +69,25 @@ def test_what_cannot_be_held_out(splits, options, message):
         hold_out(splits, **options)
 
 
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [
+        (["train"], "nothing is held out of 'train'"),
+        (["validation", "test"], "there is no split 'train', only validation, test"),
+        (["train", "test"], None),
+    ],
+)
+def test_groups_that_decide_nothing_are_refused(names, reason):
+    splits = dict.fromkeys(names, split_of())
+    holdout.require_groups_matter(splits, Options("image_csv"))
+    options = Options("image_csv", group_column="patient")
+    if reason is None:
+        holdout.require_groups_matter(splits, options)
+        return
+    with pytest.raises(DataError, match=f"--group_column=patient has no effect: {reason}"):
+        holdout.require_groups_matter(splits, options)
+
+
 def test_long_names_of_groups_need_no_memory_for_all():
     """An array of text has room for the longest value in each place: here 4 GB."""
     groups = np.array([str(i % 500) for i in range(1000)] + ["x" * 10**6], object)

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from input_fns.convert import inventory
+from input_fns.convert import files, inventory
 from input_fns.convert.source import Options
 
 
@@ -49,6 +49,13 @@ def test_files_that_are_not_used_are_counted_by_kind(tmp_path):
     lines = list(found.lines())
     assert "left out: 1 notes, for example notes.md" in lines
     assert any("cat/2.HEIC, cat/3.heic" in line for line in lines)
+
+
+def test_a_name_to_skip_that_is_not_there_is_warned_of(tmp_path):
+    make(tmp_path, "cat/1.jpg", "old_a/x.jpg")
+    with files.recording((lines := []).append):
+        inventory.unread(options(tmp_path, skip=("old*", "odl_a")), [])
+    assert lines == [f"warning: --skip=odl_a is the name of no file or folder in {tmp_path}"]
 
 
 @pytest.mark.parametrize("spelling", ["{0}/cat/1.jpg", "{0}/./cat//1.jpg", "{0}/dog/../cat/1.jpg"])

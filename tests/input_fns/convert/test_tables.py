@@ -6,6 +6,7 @@ import pytest
 
 from input_fns import DataError
 from input_fns.convert import delimited, files, tables
+from input_fns.convert.source import Options
 
 
 @pytest.fixture
@@ -274,3 +275,10 @@ def test_a_table_of_missing_values_is_refused_before_it_fills_the_memory(
 def test_a_small_table_may_have_other_keys_in_each_row(read):
     table, _ = read("a.jsonl", "".join(f'{{"key{i}": 1}}\n' for i in range(100)))
     assert [row.count("1") for row in table.rows] == [1] * 100
+
+
+@pytest.mark.parametrize("flag", [{"columns": ("a", "b")}, {"delimiter": ";"}])
+def test_flags_of_text_tables_have_no_effect_on_json(tmp_path, flag):
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
+    with pytest.raises(DataError, match=f"--{next(iter(flag))} has no effect on .*JSON names its"):
+        tables.read_with(Options("text_files", **flag), str(tmp_path / "a.jsonl"))

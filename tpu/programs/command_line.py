@@ -55,9 +55,10 @@ def main(argv=None) -> int:
         else:
             import tensorflow  # noqa: F401  loads the modules that get names
 
-            from tpu.tf1 import moved_names
+            from tpu.tf1 import moved_names, suggestions
 
             stack.enter_context(moved_names.names(_report_moved_name))
+            stack.enter_context(suggestions.add_option())
         return _run(program, arguments)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Collection
 
+from common.errors import UsageError
 from common.messages import did_you_mean
 from models.model import Model, ModelError
 
@@ -36,6 +38,8 @@ MODELS = {
     },
 }
 
+_SHOWN = 6  # models that a message names
+
 
 def find(name: str) -> Model:
     """Returns the model with this name, or the one at `package.module:ATTRIBUTE`.
@@ -57,6 +61,56 @@ def find(name: str) -> Model:
             f"(found {type(model).__name__})"
         )
     return model
+
+
+def check_data(
+    name: str,
+    data_name: str,
+    features: Collection[str],
+    labels: Collection[str] | None,
+    num_classes: int = 0,
+) -> None:
+    """Checks that a data set has the features and labels that a model declares.
+
+    Args:
+      name: value of --model.
+      data_name: name of the data set.
+      features: names of its features, with those that its input pipeline makes; "a/b" is nested.
+      labels: names of its labels, "label" for the class; None if unknown, which checks nothing.
+      num_classes: number of its classes, for the message.
+
+    Raises:
+      UsageError: it lacks one. The message names the models that fit.
+    """
+    model = find(name)
+    problem = ""
+    if not _has(features, model.features):
+        problem = (
+            f"needs {' and '.join(model.features)}, but the data set {data_name} holds "
+            f"{', '.join(features)}"
+        )
+    elif labels is not None and not _has(labels, model.labels):
+        found = ", ".join(sorted(labels)) or "none"
+        classes = f" of {num_classes} classes" if num_classes else ""
+        problem = (
+            f"needs the labels {' and '.join(model.labels)}, but the data set {data_name} has "
+            f"{found}{classes}"
+        )
+    if not problem:
+        return
+    fitting = [
+        other
+        for other, model in ((other, find(other)) for other in MODELS)
+        if _has(features, model.features) and _has(labels or (), model.labels)
+    ]
+    shown = ", ".join(fitting[:_SHOWN]) + (", ..." if fitting[_SHOWN:] else "")
+    advice = f"Use --model={shown}" if fitting else "No model of this package fits it"
+    raise UsageError(f"--model={name} {problem}. {advice}")
+
+
+def _has(names, needed):
+    known = {*names, *(name.partition("/")[0] for name in names)}  # the dict of a nested feature
+    return known >= set(needed)
 
 
 def attribute(flag: str, path: str):

@@ -93,22 +93,9 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
         requested = hparams.resolve(model, FLAGS.params, None, FLAGS.precision)
     pipeline = pipelines.from_flags(splits, requested)
     dataset = pipeline.data
-    known = {*dataset.features, *pipeline.features}
-    known |= {name.partition("/")[0] for name in known}  # the dict of a nested feature
-    missing = [name for name in model.features if name not in known]
-    if missing:
-        raise UsageError(
-            f"--model={FLAGS.model} needs {' and '.join(model.features)}, but the data set "
-            f"{dataset.name} holds {', '.join(dataset.features)}"
-        )
-    labels = {name.partition("/")[0] for name in dataset.labels}
-    if dataset.num_classes and not labels:
-        labels = {"label"}
-    if requested is None and not set(model.labels) <= labels:
-        raise UsageError(
-            f"--model={FLAGS.model} needs the labels {' and '.join(model.labels)}, but the data "
-            f"set {dataset.name} has {', '.join(sorted(labels)) or 'none'}"
-        )
+    features = dict.fromkeys((*dataset.features, *pipeline.features))
+    num_classes = len(dataset.all_class_names)
+    registry.check_data(FLAGS.model, dataset.name, features, _labels(dataset), num_classes)
     params = hparams.resolve(model, FLAGS.params, pipeline.properties, FLAGS.precision)
     if FLAGS.precision == "bfloat16":
         runtime.check_bfloat16()
@@ -174,6 +161,15 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
     _check_memory(settings)
     _check_folders(settings)
     return settings
+
+
+def _labels(dataset):
+    """Returns the names of the labels; None if a check of them is impossible or not needed."""
+    labels = {name.partition("/")[0] for name in dataset.labels}
+    if dataset.num_classes and not labels:
+        labels = {"label"}
+    is_unlabelled = not labels and FLAGS.mode in ("predict", "export")
+    return None if is_own_dataset(FLAGS.dataset) or is_unlabelled else labels
 
 
 def _lock(task):

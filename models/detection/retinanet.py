@@ -118,5 +118,6 @@ MODEL = Model(
     host_metrics=host_metrics,
     check_params=check_params,
     features=("image", "image_info"),
+    labels=("boxes", "classes", "is_crowd"),
     dataset_properties=("num_classes",),
 )

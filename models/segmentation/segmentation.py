@@ -128,6 +128,7 @@ def model(name, default_params, inference, check_params):
         reports=reports,
         check_params=check_params,
         features=("image",),
+        labels=("mask",),
         dataset_properties=("num_classes",),
     )
 

@@ -99,5 +99,6 @@ MODEL = Model(
     reports=reports,
     check_params=check_params,
     features=("waveform", "num_samples"),
+    labels=("label",),
     dataset_properties=("num_classes", "sample_rate"),
 )

@@ -109,5 +109,6 @@ def model(name, default_params, inference, check_params=check_params):
         reports=reports,
         check_params=check_params,
         features=("image",),
+        labels=("label",),
         dataset_properties=("num_classes",),
     )

@@ -4,6 +4,9 @@ import sys
 
 import pytest
 
+from common.constants import WORDPIECE_TASKS
+from common.errors import UsageError
+from input_fns import synthetic
 from models import registry
 from models.model import ModelError
 from models.vision import mlp
@@ -52,3 +55,84 @@ def test_what_is_no_attribute_of_a_module_is_refused(path):
 
 def test_names_without_anything_near_are_listed():
     assert registry.did_you_mean("zzz", ["b", "a"]) == " Valid: a, b."
+
+
+def kinds():
+    """Data sets of every kind: the data set, features of its pipeline that are not stored."""
+    boxes, masks = (
+        synthetic.annotated_dataset(task, (8, 8), 3) for task in ("detection", "segmentation")
+    )
+    return {
+        "classes": (synthetic.dataset((8, 8), 3), ()),
+        "boxes": (boxes, ("image_info",)),
+        "masks": (masks, ()),
+        "pairs": (synthetic.text_dataset(7, 31), ()),
+        "ratings": (synthetic.ratings_dataset(11, 13), ("items",)),
+        "clicks": (synthetic.clicks_dataset(5, 7), ()),
+        "sounds": (synthetic.audio_dataset(8000, 9, 0, 0, 3), ()),
+        "transcripts": (synthetic.audio_dataset(8000, 9, 6, 5, 0), ()),
+        **{task: (synthetic.token_dataset(task, 9, 31), ()) for task in WORDPIECE_TASKS},
+    }
+
+
+# Kind of data of each model, by the start and the end of its name.
+FITTING = {
+    "classes": ("mlp", "convnet", "resnet", "mobilenet"),
+    "boxes": ("retinanet",),
+    "masks": ("unet", "deeplab"),
+    "pairs": ("transformer_",),
+    "ratings": ("neumf", "two_tower"),
+    "clicks": ("dlrm",),
+    "sounds": ("keyword_cnn",),
+    "transcripts": ("conformer_ctc_",),
+    "classification": ("bert_", "_classifier"),
+    "regression": ("bert_", "_regressor"),
+    "token_classification": ("bert_", "_token_classifier"),
+    "squad": ("bert_", "_squad"),
+    "pretraining": ("bert_", "_pretraining"),
+}
+
+
+def fits(model, kind):
+    start = FITTING[kind]
+    if start[0] != "bert_":
+        return model.startswith(start)
+    task = model.split("_", 2)[2] if model.startswith("bert_") else ""
+    return f"_{task}" == start[1]
+
+
+def check(model, kind):
+    data, made = kinds()[kind]
+    labels = data.labels or (("label",) if data.num_classes else ())
+    features = dict.fromkeys((*data.features, *made))
+    registry.check_data(model, kind, features, labels, len(data.all_class_names))
+
+
+@pytest.mark.parametrize("kind", FITTING)
+def test_every_model_fits_its_kind_of_data_and_no_other(kind):
+    for model in registry.MODELS:
+        if fits(model, kind):
+            check(model, kind)
+            continue
+        with pytest.raises(UsageError) as raised:
+            check(model, kind)
+        message = str(raised.value)
+        assert message.startswith(f"--model={model} needs ")
+        assert "\n" not in message
+        advised = message.rpartition("Use --model=")[2].removesuffix(", ...").split(", ")
+        assert advised
+        assert all(fits(name, kind) for name in advised), message
+
+
+def test_a_model_of_masks_on_classes_names_the_labels_and_the_models_that_fit():
+    message = (
+        "--model=unet needs the labels mask, but the data set classes has label of 3 classes. "
+        "Use --model=mlp, convnet, resnet, mobilenet"
+    )
+    with pytest.raises(UsageError, match=message):
+        check("unet", "classes")
+
+
+def test_data_that_no_model_fits():
+    with pytest.raises(UsageError, match=r"holds age\. No model of this package fits it"):
+        registry.check_data("mlp", "people", ["age"], [])

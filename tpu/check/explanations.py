@@ -54,6 +54,10 @@ _ESTIMATOR_ERRORS = (
         "input_fn ended before the last step. It needs more examples, or repeat()",
     ),
     (
+        r"signal only works in main thread",
+        "TPUEstimator trains in the main thread only. Call train there",
+    ),
+    (
         r"has been marked as not fetchable",
         "a hook reads a tensor inside the TPU loop. Pass it to host_call instead",
     ),

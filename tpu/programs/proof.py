@@ -27,6 +27,10 @@ def prove(trainings, emulated, facts, rounding):
     """
     if facts.random_operations:
         return False, ["no reason was looked for: random numbers differ from core to core"]
+    if not facts.trainable:
+        return False, ["no reason was looked for: the program has no trainable variables"]
+    if trainings.has_embeddings:
+        return False, ["no reason was looked for: the ids of TPU embeddings are not recorded"]
     try:
         return _Proof(trainings, emulated, facts.trainable, rounding).run()
     except Exception as error:  # does not change that the variables differ
@@ -86,8 +90,9 @@ class _Proof:
             product = square = 0.0
             for name in self._trainable & small.keys():
                 first = self._trainings.first[name].astype(np.float64)
-                product += np.vdot(large[name] - first, small[name] - first)
-                square += np.vdot(small[name] - first, small[name] - first)
+                change = small[name].astype(np.float64) - first
+                product += np.vdot(large[name].astype(np.float64) - first, change)
+                square += np.vdot(change, change)
             if square:
                 limit = self._trainings.num_replicas**0.5
                 return bool(1 / limit < product / square < limit)

@@ -83,7 +83,7 @@ class Recording:
 
         Args:
           steps: number of steps.
-          shapes: static shapes of the flat features and labels of a global batch.
+          shapes: static shapes of the flat features and labels of a global batch; None if unknown.
           batch_size: examples per core.
           cores: the cores; default all. A core may occur more than once.
 
@@ -91,9 +91,10 @@ class Recording:
           ValueError: it is unknown along which axis the cores share a tensor.
         """
         cores = sorted(self.batches) if cores is None else cores
+        first = self.batches[cores[0]][0]
         axes = [
             _batch_axis(array.shape, shape, len(cores), batch_size)
-            for array, shape in zip(self.batches[cores[0]][0], shapes)
+            for array, shape in zip(first, shapes or [None] * len(first))
         ]
         batches = [
             [
@@ -154,15 +155,20 @@ def static_shapes(estimator, input_fn) -> list[tf.TensorShape]:
 
 
 def _batch_axis(on_core, in_total, num_cores, batch_size):
-    """Returns the axis of the examples, given the shapes of a core's and of the global batch."""
+    """Returns the axis of the examples, given the shapes of a core's and of the global batch.
+
+    The latter may be None: unknown.
+    """
     axes = [axis for axis, size in enumerate(on_core) if size == batch_size]
     if num_cores > 1:
-        if in_total.rank != len(on_core):
-            axes = []
-        axes = [axis for axis in axes if in_total[axis] in (None, num_cores * batch_size)]
+        if in_total is not None:
+            if in_total.rank != len(on_core):
+                axes = []
+            axes = [axis for axis in axes if in_total[axis] in (None, num_cores * batch_size)]
         if len(axes) != 1:
+            total = "unknown shape" if in_total is None else f"shape {in_total}"
             raise ValueError(
-                f"a tensor of shape {in_total} in total and {list(on_core)} per core has no batch "
+                f"a tensor of {total} in total and {list(on_core)} per core has no batch "
                 f"axis of {batch_size} examples per core"
             )
     return axes[0] if axes else None

@@ -60,6 +60,11 @@ class Trainings:
         return len(self._recording.batches)
 
     @property
+    def has_embeddings(self) -> bool:
+        """True if the program uses TPU embeddings."""
+        return self._call.estimator._ctx._embedding_config_spec is not None
+
+    @property
     def _batch_size(self):
         """Examples per core."""
         return self._call.estimator._ctx._train_batch_size // self.num_replicas
@@ -105,15 +110,21 @@ class Trainings:
         Raises:
           ValueError: the batches cannot be joined.
         """
-        on_cpu = rebuild(self._call.estimator, self._folder, self.steps, use_tpu=False)
-        shapes = static_shapes(on_cpu, self._call.arguments["input_fn"])
         cores = [0] * self.num_replicas if same_batch else None
-        return self._recording.join(self.steps, shapes, self._batch_size, cores)
+        return self._recording.join(self.steps, self._shapes, self._batch_size, cores)
+
+    @functools.cached_property
+    def _shapes(self):
+        """Static shapes of the flat features and labels of a global batch, or None."""
+        on_cpu = rebuild(self._call.estimator, self._folder, self.steps, use_tpu=False)
+        try:
+            return static_shapes(on_cpu, self._call.arguments["input_fn"])
+        except Exception:  # an input_fn with state may raise the second time
+            return None
 
     def own(self, core):
         """Returns a `Replay` of the batches of one core."""
-        shapes = [array.shape for array in self._recording.batches[core][0]]
-        return self._recording.join(self.steps, shapes, self._batch_size, [core])
+        return self._recording.join(self.steps, None, self._batch_size, [core])
 
 
 def _copy_first_checkpoint(source, target):

@@ -190,15 +190,13 @@ def _compare(call, steps, clipping, recording):
                 reordered = copies.run(REORDERED, other.input_fn)
                 rounding = {n: comparison.difference(reordered[n], on_cpu[n])[1] for n in on_cpu}
         found += [f"random numbers: {text}" for text in dict.fromkeys(facts.random_operations)]
-        missing = sorted(on_cpu.keys() - emulated.keys())
         only_on_cores = sorted(emulated.keys() - on_cpu.keys())
         if only_on_cores:
             notes.append(f"only on emulated cores: {', '.join(only_on_cores)}")
-        shared = {name: value for name, value in on_cpu.items() if name in emulated}
         digests = {ON_CORES: _digest(emulated), ON_CPU: _digest(on_cpu)}
         num_replicas = len(recording.batches)
-        differences = comparison.compare(emulated, shared, facts.trainable, num_replicas, rounding)
-        result = Comparison(steps, call.where, differences, found, digests, notes, missing=missing)
+        differences = comparison.compare(emulated, on_cpu, facts.trainable, num_replicas, rounding)
+        result = Comparison(steps, call.where, differences, found, digests, notes)
         if result.not_rounding and result.is_decided and num_replicas > 1:
             result.is_per_core, result.proofs = proof.prove(copies, emulated, facts, rounding)
     return result

@@ -62,7 +62,6 @@ class Comparison:
       is_per_core: True if they prove that the results differ only by what each core computes on
         its own batch.
       own: names and places of what each core computes on its own batch.
-      missing: names of the variables that exist with use_tpu=False only.
     """
 
     steps: int
@@ -74,7 +73,6 @@ class Comparison:
     proofs: list[str] = dataclasses.field(default_factory=list)
     is_per_core: bool = False
     own: list[str] = dataclasses.field(default_factory=list)
-    missing: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def largest(self) -> list[Difference]:
@@ -95,7 +93,7 @@ class Comparison:
     @property
     def status(self) -> int:
         """The exit status."""
-        if not self.is_decided or self.missing:
+        if not self.is_decided:
             return NOT_EQUAL
         if not self.not_rounding:
             return EQUAL
@@ -230,11 +228,6 @@ def _verdict(comparison):
     if comparison.status == PER_CORE:
         own = ", ".join(comparison.own) or "by an operation that was not found in the graph"
         return f"differs only by what each core computes on its own batch: {own}"
-    if comparison.missing:
-        return (
-            f"NOT equal: {len(comparison.missing)} variables exist with use_tpu=False only, such "
-            f"as '{comparison.missing[0]}'"
-        )
     if different:
         weights = sum(d.is_trainable for d in different)
         return (

@@ -7,6 +7,7 @@ import functools
 import inspect
 import os
 import random
+import re
 from typing import Any
 from unittest import mock
 
@@ -21,6 +22,8 @@ from tpu.programs.replay import static_shapes
 ON_CORES = "on emulated cores"
 ON_CPU = "on the CPU"
 REORDERED = "on the CPU in another order"
+# A variable that the checkpoint of the first training lacks.
+_MISSING = re.compile(r"Key (\S+) not found in checkpoint")
 _FIRST_CHECKPOINT = "model.ckpt-0"
 # Of the real constructor: the emulator replaces it.
 _CONSTRUCTOR = inspect.signature(calls.TPUEstimator.__init__)
@@ -94,7 +97,15 @@ class Trainings:
         copied = rebuild(estimator, model_dir, steps, use_tpu, **changes)
         random.seed(1)
         np.random.seed(1)
-        copied.train(input_fn, max_steps=steps)
+        try:
+            copied.train(input_fn, max_steps=steps)
+        except tf.errors.NotFoundError as error:
+            missing = _MISSING.search(str(error))
+            if missing is None or where == ON_CORES:
+                raise
+            raise ValueError(
+                f"variable '{missing[1]}' exists with use_tpu={use_tpu} only: the models differ"
+            ) from error
         return _variables(tf.train.latest_checkpoint(model_dir))
 
     def play(self, where, find_source):

@@ -147,6 +147,19 @@ def test_program_that_fails(script, capfd):
     assert err.endswith("    raise KeyError('mine')\nKeyError: 'mine'\n")
 
 
+def test_variable_that_only_one_training_has(linear_program, capfd):
+    status, out = run(linear_program("--loss=cpu_only"), capfd, ONE_CORE, steps=1)
+    assert status == 2
+    assert "variable 'of_cpu' exists with use_tpu=False only: the models differ" in out
+
+
+def test_input_that_ends_before_the_last_step(linear_program, capfd):
+    status, out = run(linear_program("--input=once"), capfd, ONE_CORE, steps=5)
+    assert status == 2
+    assert "not compared: input_fn ended before the last step" in out
+    assert out.endswith(". Its batches are enough for --steps=3\n")
+
+
 def test_constructor_with_positional_arguments():
     with trainings.constructor_arguments():
         estimator = tf.compat.v1.estimator.tpu.TPUEstimator(

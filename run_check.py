@@ -20,12 +20,13 @@ from tpu.connect import connection, topology
 from tpu.connect import flags as tpu_flags
 from tpu.connect.connection import Connection
 from tpu.findings import NOTE, WARNING, Finding
+from tpu.interruption import StopProgram
 
 
 # As engine/cli/modes.py does. Converting the input_fn would take half a second.
 @tf.autograph.experimental.do_not_convert
 def run(request, build_estimator, build_input_fns) -> int:
-    """Checks the TPU program of the flags; prints a report; returns 1 if it has errors, else 0.
+    """Checks the TPU program of the flags; prints a report; returns `Report.status`.
 
     Args:
       request: a `tpu.connect.request.Request`.
@@ -79,7 +80,7 @@ def run(request, build_estimator, build_input_fns) -> int:
     if FLAGS.check_report:
         with files.atomic_write(FLAGS.check_report) as file:
             file.write(to_json(report))
-    return int(report.num_errors > 0)
+    return report.status
 
 
 def _advise_on_memory(mode, fits):
@@ -93,9 +94,15 @@ def _advise_on_memory(mode, fits):
 @contextlib.contextmanager
 def _ended_by_sigterm():
     """Turns SIGTERM into SystemExit, so that child processes and temporary folders are removed."""
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+    def stop(*_):  # a SystemExit within model_fn would be an error of it
+        raise StopProgram
+
+    before = signal.signal(signal.SIGTERM, stop)
     try:
         yield
+    except StopProgram:
+        sys.exit(128 + signal.SIGTERM)
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -2,7 +2,16 @@
 
 import sys
 
-from tpu.programs.command_line import main
+from tpu.programs import command_line, processes
+
+
+def main():
+    """Runs the command of `sys.argv`; ends this process with its exit status."""
+    status = command_line.main()
+    if sys.argv[1:2] != ["emulate"]:  # its status is that of the program
+        processes.keep_status(status)
+    return status
+
 
 if __name__ == "__main__":
     sys.exit(main())

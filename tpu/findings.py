@@ -66,6 +66,11 @@ def user_frames(frames) -> list:
     return [frame for frame in frames if _user_path(frame.filename)]
 
 
+def path_of(filename: str) -> str:
+    """Returns the path of a source file, relative if it is user code below the current folder."""
+    return _user_path(filename) or filename
+
+
 @functools.cache
 def _user_path(filename):
     """Returns the path of user code, relative if below the current folder; "" for a library."""

@@ -58,7 +58,7 @@ def check_program(
     if isinstance(tpu_topology, str):
         tpu_topology = topology.find(tpu_topology, any_generation=True)
     options = Options(compile_with_libtpu, with_batch, accumulate_steps, effort, memory_advice)
-    found, not_checked, modes = [*findings], [], {}
+    found, not_checked, modes, unchecked = [*findings], [], {}, {}
     if not tpu_topology.has_infeed:
         message = (
             f"TPUEstimator cannot run on a {tpu_topology.name}, which has no infeed. Only the "
@@ -70,13 +70,16 @@ def check_program(
         report = checker.check()
         found += checker.findings
         not_checked += checker.not_checked
+        if checker.unchecked:
+            unchecked[mode] = checker.unchecked
         if report is not None:
             modes[mode] = report
     if rehearse is not None:
         is_built = "train" in modes and modes["train"].sizes is not None
         _run_rehearsal(rehearse, is_built, found, not_checked)
     found.sort(key=functools.partial(_importance, modes))
-    return Report(tpu_topology, tuple(found), modes, tuple(dict.fromkeys(not_checked)), title)
+    not_checked = tuple(dict.fromkeys(not_checked))
+    return Report(tpu_topology, tuple(found), modes, not_checked, title, unchecked)
 
 
 def _importance(modes, finding):
@@ -94,7 +97,9 @@ def _run_rehearsal(rehearse, is_built, findings, not_checked):
         return
     try:
         findings.append(rehearse())
-    except Exception as error:  # any exception of the user's program is a finding
+    except BaseException as error:  # any exception of the user's program is a finding
+        if not explanations.is_of_program(error):
+            raise
         place = explanations.place_of(error)
         message = f"the rehearsal failed: {explanations.explain_error(error)}"
         findings.append(Finding(ERROR, "run", message, place, "train"))

@@ -8,6 +8,7 @@ import traceback
 import tensorflow as tf
 
 from tpu.findings import user_line_in
+from tpu.interruption import StopProgram
 
 # How AutoGraph begins the message of an error in a function that it has converted.
 _AUTOGRAPH = "in user code:"
@@ -80,16 +81,61 @@ _XLA_ERRORS = (
 )
 
 
+class SpecError(Exception):
+    """What model_fn returned is invalid.
+
+    Attributes:
+      message: what is wrong.
+      where: "file:line" in the program; "" if the message says it.
+    """
+
+    def __init__(self, message: str, where: str):
+        super().__init__(message)
+        self.message, self.where = message, where
+
+
+def is_of_program(error: BaseException) -> bool:
+    """Returns True for an exception of the program; False for Ctrl-C and `StopProgram`."""
+    return not isinstance(error, (KeyboardInterrupt, StopProgram))
+
+
 def is_estimator_error(error) -> bool:
     """Returns True for a known error of TPUEstimator."""
     known = [pattern for pattern, _ in _ESTIMATOR_ERRORS]
     known.append("CrossShardOptimizer must be used for model training on TPUs")
-    return any(re.search(pattern, str(error)) for pattern in known)
+    return any(re.search(pattern, text_of(error)) for pattern in known)
 
 
-def explain_error(error):
+def text_of(error: BaseException) -> str:
+    """Returns the message of an exception; "" if it has none, or if its `__str__` raises."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
+
+
+def describe(error: BaseException, length: int = 400) -> str:
+    """Returns "type: message" of an exception in one line, which says so if there is no message."""
+    kind, text = type(error).__name__, " ".join(text_of(error).split())
+    if isinstance(error, SystemExit) and error.code is None:
+        text = "0"
+    if text:
+        return f"{kind}: {text.removeprefix(f'{kind}: ')[:length]}"
+    raised = [frame for frame in _frames(error) if user_line_in([frame]) and frame.line]
+    return f"{kind} without a message" + (f", raised by `{raised[-1].line}`" if raised else "")
+
+
+def describe_with_place(error: BaseException, length: int = 400) -> str:
+    """Returns `describe` and the line of the program that raised the exception, if known."""
+    place = place_of(error)
+    return f"{describe(error, length)}{f' (at {place})' if place else ''}"
+
+
+def explain_error(error) -> str:
     """Returns the message of a TPUEstimator or user error, with an explanation if known."""
-    text = str(error)
+    if isinstance(error, SpecError):
+        return error.message
+    text = text_of(error)
     if text.startswith(_AUTOGRAPH):  # a traceback, and then the message
         text = text.rstrip().rpartition("\n\n")[2]
     text = _GRAPH_ERROR.sub(r"\1", text)
@@ -98,21 +144,40 @@ def explain_error(error):
     if hints:
         return f"{hints[0]} ({text[:200]})"
     kind = f"{type(error).__name__}: "
-    return f"{kind}{text.removeprefix(kind)[:400]}"
+    return f"{kind}{text.removeprefix(kind)[:400]}" if text else describe(error)
+
+
+def explain_second_call(error, what: str, other: str = "") -> str:
+    """Returns why a function of the program raises when the check calls it again.
+
+    Args:
+      error: what the second call raised; the first did not.
+      what: what was called again, such as "input_fn".
+      other: what was different in the second call, such as "with another batch size".
+    """
+    other = f", or not {other}" if other else ""
+    return f"{describe_with_place(error)}: {what} cannot be called twice{other}"
 
 
 def place_of(error) -> str:
     """Returns "file:line" of the program's code that raised an error; "" if unknown."""
+    if isinstance(error, SpecError):
+        return error.where
+    return user_line_in(_frames(error))
+
+
+def _frames(error):
     frames = traceback.extract_tb(error.__traceback__)
-    if str(error).startswith(_AUTOGRAPH):
-        for path, line in _AUTOGRAPH_FRAME.findall(str(error)):
+    text = text_of(error)
+    if text.startswith(_AUTOGRAPH):
+        for path, line in _AUTOGRAPH_FRAME.findall(text):
             frames.append(traceback.FrameSummary(path, int(line), ""))
-    return user_line_in(frames)
+    return frames
 
 
 def explain_xla_error(error, line_of_op):
     """Returns [(message, "file:line")] for the operations that XLA cannot compile."""
-    text = " ".join(str(error).split())
+    text = " ".join(text_of(error).split())
     for pattern, message in _XLA_ERRORS:
         found = [(match["kind"], match["name"]) for match in re.finditer(pattern, text)]
         if found:
@@ -122,13 +187,13 @@ def explain_xla_error(error, line_of_op):
 
 def is_xla_error(error) -> bool:
     """Returns True if XLA refuses the step; False for a fault of the check."""
-    return isinstance(error, tf.errors.OpError) or "Failed getting HLO text" in str(error)
+    return isinstance(error, tf.errors.OpError) or "Failed getting HLO text" in text_of(error)
 
 
 def missing_kernels(error) -> list[str]:
     """Returns the types of the operations for which XLA says that it has no kernel."""
     pattern = _XLA_ERRORS[0][0]
-    text = " ".join(str(error).split())
+    text = " ".join(text_of(error).split())
     return list(dict.fromkeys(match["kind"] for match in re.finditer(pattern, text)))
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import traceback
+import types
 from typing import NamedTuple
 from unittest import mock
 
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_ops, control_flow_util
 from tensorflow.python.tpu import tpu_system_metadata, training_loop
-from tensorflow_estimator.python.estimator.tpu import error_handling, tpu_context
+from tensorflow_estimator.python.estimator.tpu import error_handling, tpu_context, tpu_estimator
 
+from tpu.check import spec_errors
 from tpu.connect.topology import Topology
 from tpu.emulator import discovery
 from tpu.emulator.replicated_graph import ReplicatedGraph
@@ -64,7 +67,10 @@ def build(estimator, input_fn, mode: str, tpu_topology: Topology, steps: int = 1
     Raises:
       Any exception of TPUEstimator, input_fn or model_fn.
     """
-    with on_slice(estimator, tpu_topology), tf.Graph().as_default() as graph:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(on_slice(estimator, tpu_topology))
+        graph = stack.enter_context(tf.Graph().as_default())
+        stack.enter_context(spec_errors.explain())
         tf.compat.v1.set_random_seed(estimator.config.tf_random_seed)
         estimator._rendezvous[mode] = error_handling.ErrorRendezvous(num_sources=3)
         estimator._create_and_assert_global_step(graph)
@@ -88,10 +94,27 @@ def call_input_fn(estimator, input_fn, mode: str):
         return estimator._call_input_fn(input_fn, mode)(host)
 
 
-def build_step(
+class BuiltStep(NamedTuple):
+    """A single step of a mode, without the loop around it.
+
+    Attributes:
+      graph: see `BuiltGraph`. Keep it while the program is used.
+      program: the program of one core.
+      spec: see `BuiltGraph`.
+    """
+
+    graph: tf.Graph
+    program: ReplicatedGraph
+    spec: tf.estimator.EstimatorSpec
+
+
+def build_once(
     estimator, input_fn, mode: str, tpu_topology: Topology, control_flow_v2: bool = False
-) -> tuple[tf.Graph, ReplicatedGraph]:
-    """Builds a single step of one core, without the loop around it.
+) -> BuiltStep:
+    """Builds a single step of one core, with TPUEstimator's checks of the loop around it.
+
+    A tensor of the step that is used outside of it, and a loss whose dtype or shape the loop cannot
+    carry, are errors as in the loop of version 1.
 
     Args:
       estimator: see `build`.
@@ -101,17 +124,32 @@ def build_step(
       control_flow_v2: True to build loops and conditionals as functions, which XLA can compile on a
         CPU; False to build them as nodes, as for a TPU.
 
-    Returns:
-      (graph, program of one core). Keep the graph while the program is used.
+    Raises:
+      Any exception of TPUEstimator, input_fn or model_fn.
     """
-    replacements = [
-        mock.patch.object(training_loop, "while_loop", _once),
-        mock.patch.object(training_loop, "repeat", _repeat_once),
-        mock.patch.object(control_flow_util, "ENABLE_CONTROL_FLOW_V2", control_flow_v2),
+    # Its module is replaced, not the function, which model_fn may use.
+    loops = types.SimpleNamespace(while_loop=_once)
+    with mock.patch.object(training_loop, "while_loop_tf", loops), _control_flow(control_flow_v2):
+        graph, spec = build(estimator, input_fn, mode, tpu_topology)
+    return BuiltStep(graph, ReplicatedGraph(graph.get_operations()), spec)
+
+
+def is_in_step(error: BaseException) -> bool:
+    """Returns True if `build_once` raised an exception in the step of a core, not in input_fn."""
+    names = [
+        frame.f_code.co_name
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+        if frame.f_code.co_filename in (__file__, tpu_estimator.__file__)
     ]
-    with replacements[0], replacements[1], replacements[2]:
-        graph = build(estimator, input_fn, mode, tpu_topology).graph
-    return graph, ReplicatedGraph(graph.get_operations())
+    return "_once" in names and "_invoke_input_fn_and_record_structure" not in names
+
+
+def build_step(
+    estimator, input_fn, mode: str, tpu_topology: Topology, control_flow_v2: bool = False
+) -> tuple[tf.Graph, ReplicatedGraph]:
+    """Returns (graph, program of one core) of `build_once`. Keep the graph with the program."""
+    built = build_once(estimator, input_fn, mode, tpu_topology, control_flow_v2)
+    return built.graph, built.program
 
 
 class _LoopContext(control_flow_ops.ControlFlowContext):
@@ -125,21 +163,17 @@ class _LoopContext(control_flow_ops.ControlFlowContext):
     parallel_iterations = 1
     swap_memory = False
     maximum_iterations = None
-    _is_open = True
+    grad_state = None
 
     def __init__(self):
         super().__init__()
         self._name = "training_loop"
 
-    def close(self):
-        """Ends the loop: its operations are now outside of any loop."""
-        self._is_open = False
-
     def IsWhileContext(self):  # noqa: N802
-        return self._is_open
+        return True
 
     def GetWhileContext(self):  # noqa: N802
-        return self if self._is_open else super().GetWhileContext()
+        return self
 
     def GetControlPivot(self):  # noqa: N802
         return self._outer_context.GetControlPivot() if self._outer_context else None
@@ -159,21 +193,51 @@ class _LoopContext(control_flow_ops.ControlFlowContext):
         raise NotImplementedError
 
 
-def _once(condition, body, inputs=None, infeed_queue=None, name=None):
-    """Replaces `training_loop.while_loop`: runs the body once."""
-    del condition, infeed_queue, name
+@contextlib.contextmanager
+def _control_flow(version_2):
+    """A context manager that sets the version of control flow, but not for the host's part."""
+    flag = (control_flow_util, "ENABLE_CONTROL_FLOW_V2")
+    of_program = getattr(*flag)
+
+    def keep(original):
+        def kept(*args, **kwargs):
+            with mock.patch.object(*flag, of_program):
+                return original(*args, **kwargs)
+
+        return kept
+
+    on_host = (
+        (tpu_estimator._InputPipeline, "_invoke_input_fn_and_record_structure"),
+        (tpu_estimator._OutfeedHostCall, "create_tpu_hostcall"),
+    )
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(*flag, version_2))
+        for owner, name in on_host:
+            stack.enter_context(mock.patch.object(owner, name, keep(getattr(owner, name))))
+        yield
+
+
+def _once(condition, body, loop_vars, name=None, parallel_iterations=None):
+    """Replaces the `tf.while_loop` of `training_loop.while_loop`: runs the body once."""
+    del condition, name, parallel_iterations
     loop = _LoopContext()
-    inputs = [tf.convert_to_tensor(value) for value in inputs]
+    values = [tf.convert_to_tensor(value) for value in loop_vars]
     loop.Enter()
     try:
-        results = body(*inputs)
+        results = body(*values)
         results = list(results) if isinstance(results, (list, tuple)) else [results]
-        return [tf.convert_to_tensor(value) for value in results]
+        results = [tf.identity(result) for result in results]
     finally:
         loop.Exit()
-        loop.close()
-
-
-def _repeat_once(n, body, inputs=None, infeed_queue=None, name=None):
-    """Replaces `training_loop.repeat`: runs the body once."""
-    return _once(n, body, inputs, infeed_queue, name)
+    for value, result in zip(values, results):
+        if (
+            not value.shape.is_compatible_with(result.shape)
+            or value.shape.rank != result.shape.rank
+        ):
+            raise ValueError(
+                f"the training loop of TPUEstimator carries a tensor of shape {value.shape}, which "
+                f"is {result.shape} after a step: the loss must be a scalar"
+            )
+    for result in results:  # as the Exit of a loop
+        result.op._set_control_flow_context(loop.outer_context)
+    return results

@@ -38,6 +38,8 @@ _ESTIMATOR_MODES = {"train": "train", "eval": "eval", "predict": "infer", "expor
 _FATAL_CODES = (
     "op", "dtype", "string", "py_func", "print", "summary", "placeholder", "capture", "hbm"
 )  # fmt: skip
+_FUNCTIONS = "input_fn or model_fn"  # what a build calls
+_LOWERED = "XLA"  # stage
 _MEMORY_WARNING = 0.9  # share of a core's memory
 
 
@@ -58,6 +60,7 @@ class ModeChecker:
     Attributes:
       findings: findings so far.
       not_checked: what was skipped, and why.
+      unchecked: why nothing of the mode was checked; "" if something was.
     """
 
     def __init__(self, estimator, mode, input_fn, tpu_topology, options: Options):
@@ -66,6 +69,9 @@ class ModeChecker:
         self._estimator_mode = _ESTIMATOR_MODES[mode]
         self.findings: list[Finding] = []
         self.not_checked: list[str] = []
+        self.unchecked = ""
+        self._arguments = (estimator, input_fn, self._estimator_mode, tpu_topology)
+        self._ran: set[str] = set()  # names of the stages that did not fail
 
     def check(self) -> ModeReport | None:
         """Returns the report of the mode; None if it does not run on a TPU."""
@@ -81,23 +87,26 @@ class ModeChecker:
         measured = compiled = step_time = throughput = None
         per_core = self._batch_per_core()
         built = self._build()
-        step = self._build_step() if built is not None else None
-        if step is not None:
+        if built is not None:
+            with self._stage("hooks"):
+                self._check_hooks(built)
             with self._stage("lint"):
                 self.findings += lint.apply_rules(
-                    step[1], self._estimator_mode, per_core, self._num_replicas()
+                    built.program, self._estimator_mode, per_core, self._num_replicas()
                 )
-            with self._stage("batch size of input_fn"):
-                self._check_batch_size(step[1].infeed, per_core)
+            with self._stage("batch size of input_fn", "input_fn", "with another batch size"):
+                self._check_batch_size(built.program.infeed, per_core)
             with self._stage("sizes"):
-                measured = sizes.measure(*step)
+                measured = sizes.measure(built.graph, built.program)
                 message = sizes.explain_variables(measured, self._topology.hbm_gib)
                 if message:
                     self._add(ERROR, "hbm", message, "")
             if self._can_lower():
                 with self._stage("TPU compiler"):
                     flops = measured.flops if measured else 0
-                    compiled, step_time = self._compile_step(per_core, flops, step)
+                    compiled, step_time = self._compile_step(per_core, flops, built)
+            if not self._ran & {"lint", "sizes", _LOWERED}:
+                self.unchecked = "lint, sizes and the TPU compiler failed"
         tables = self._check_embeddings(compiled) if self._uses_embeddings() else ()
         if step_time and self._mode == "train":
             throughput = self._measure_input(step_time)
@@ -116,35 +125,57 @@ class ModeChecker:
     # ---- Stages ----
 
     def _build(self):
-        """Returns `graph_builder.build`, or None after adding a finding for an error."""
-        arguments = (self._estimator, self._input_fn, self._estimator_mode, self._topology)
-        try:
-            built = graph_builder.build(*arguments)
-        except (Exception, SystemExit) as error:  # any exception of the program is a finding
-            place = explanations.place_of(error)
-            self._add(ERROR, "graph", explanations.explain_error(error), place)
-            return None
-        with self._stage("hooks"):
-            self._check_hooks(built)
-        return built
+        """Returns `graph_builder.build_once`; None after adding a finding, or setting `unchecked`.
 
-    def _build_step(self):
-        """Returns `graph_builder.build_step`; None if it fails, with a finding or a reason."""
-        arguments = (self._estimator, self._input_fn, self._estimator_mode, self._topology)
-        stages = "lint, sizes and the TPU compiler"
+        The functions of the program are called once. If the program has control flow of version 2
+        and its step cannot be built with that of version 1, they are called again.
+        """
         try:
-            return graph_builder.build_step(*arguments)
-        except Exception as error:  # the graph with the loop could be built
-            if not control_flow_util.ENABLE_CONTROL_FLOW_V2:
-                self._skip(f"{stages}: {_first_line(error)}")
+            return graph_builder.build_once(*self._arguments)
+        except BaseException as error:  # any exception of the program is a finding
+            if not explanations.is_of_program(error):
+                raise
+            if not self._may_need_version_2(error):
+                self._add_error(error)
                 return None
-            if explanations.is_estimator_error(error):  # TPUEstimator checks only version 1
-                place = explanations.place_of(error)
-                self._add(ERROR, "graph", explanations.explain_error(error), place)
-                return None
-        with self._stage(stages):  # loops and conditionals of version 1 accept less
-            return graph_builder.build_step(*arguments, control_flow_v2=True)
+            first = error
+        try:
+            return graph_builder.build_once(*self._arguments, control_flow_v2=True)
+        except BaseException as error:
+            second = self._cause_of_second_error(first, error)
+            if second is None:
+                self.unchecked = explanations.explain_second_call(error, _FUNCTIONS)
+            else:
+                self._add_error(second)
         return None
+
+    def _may_need_version_2(self, error):
+        """Returns True if the step may be accepted with version 2, which accepts more."""
+        if not control_flow_util.ENABLE_CONTROL_FLOW_V2 or not graph_builder.is_in_step(error):
+            return False
+        # TPUEstimator checks only version 1.
+        return not explanations.is_estimator_error(error)
+
+    def _cause_of_second_error(self, first, second):
+        """Returns the error of the program; None if it comes from calling the program again.
+
+        Args:
+          first: what the build with version 1 raised; None if it raised nothing.
+          second: what the build with version 2 raised.
+        """
+        if not explanations.is_of_program(second):
+            raise second
+        if first is not None and _is_same(first, second):
+            return first
+        try:  # the build with version 1 again: without state it ends as before
+            graph_builder.build_once(*self._arguments)
+        except BaseException as third:
+            if not explanations.is_of_program(third):
+                raise
+            is_repeatable = first is not None and _is_same(first, third)
+        else:
+            is_repeatable = first is None
+        return second if is_repeatable else None
 
     def _check_hooks(self, built):
         """Adds an error for each tensor of the TPU loop that a hook of the model_fn reads."""
@@ -162,8 +193,7 @@ class ModeChecker:
     def _check_batch_size(self, infeed, per_core):
         """Adds a finding if input_fn batches by another size than TPUEstimator's."""
         if batch_size.is_suspicious(infeed, per_core):
-            arguments = (self._estimator, self._input_fn, self._estimator_mode, self._topology)
-            mistake = batch_size.find_mistake(*arguments)
+            mistake = batch_size.find_mistake(*self._arguments)
             if mistake:
                 self._add(mistake[0], "batch", mistake[1], "")
 
@@ -171,10 +201,13 @@ class ModeChecker:
         """Builds the graphs of export_saved_model; returns the outputs of the SavedModel."""
         try:
             graphs, outputs = export.build(self._estimator, self._input_fn, self._topology)
-        except (Exception, SystemExit) as error:  # any exception of the program is a finding
-            place = explanations.place_of(error)
-            self._add(ERROR, "graph", explanations.explain_error(error), place)
+        except BaseException as error:  # any exception of the program is a finding
+            if not explanations.is_of_program(error):
+                raise
+            self._add_error(error)
             return None
+        if not graphs:
+            self._skip("the lint: export_to_tpu=False, no part of the SavedModel runs on a TPU")
         with self._stage("lint of the graph for TPUs"):
             for code, message, op in export.find_faults(graphs):
                 self._add(ERROR, code, message, user_line(op))
@@ -191,18 +224,16 @@ class ModeChecker:
             message = embeddings.explain_memory(tables, self._topology, step_bytes)
             if message:
                 self._add(ERROR, "hbm", message, "")
-        with self._stage("ids of TPU embeddings"):
+        with self._stage("ids of TPU embeddings", "input_fn"):
             tables = embeddings.count_ids(tables, self._estimator, self._input_fn, *arguments)
         return tuple(tables)
 
     def _measure_input(self, step_time):
         """Returns examples/s of input_fn here; adds a note if a TPU host consumes more."""
-        try:
-            supply = input_throughput.measure(
-                self._estimator, self._input_fn, self._estimator_mode, self._topology
-            )
-        except Exception as error:  # the data may be readable on the TPU host only
-            self._skip(f"speed of input_fn: {explanations.explain_error(error)}")
+        supply = None
+        with self._stage("speed of input_fn", "input_fn"):
+            supply = input_throughput.measure(*self._arguments)
+        if supply is None:  # the data may be readable on the TPU host only
             return None
         demand = self._global_batch() / self._topology.num_hosts / step_time.seconds
         if demand > supply:
@@ -228,20 +259,20 @@ class ModeChecker:
             return False
         return True
 
-    def _compile_step(self, per_core, flops, step):
+    def _compile_step(self, per_core, flops, built):
         """Lowers a step with XLA and compiles it with libtpu if possible.
 
         Returns:
           (Compiled or None, StepTime or None).
         """
-        line_of_op = functools.partial(_user_line_by_name, step[1])
+        line_of_op = functools.partial(_user_line_by_name, built.program)
+        if built.program.has_control_flow:
+            built = self._build_with_version_2()
+            if built is None:
+                return None, None
         try:
-            if step[1].has_control_flow:
-                # XLA on a CPU compiles loops and conditionals only as functions (version 2).
-                step = graph_builder.build_step(
-                    self._estimator, self._input_fn, self._estimator_mode, self._topology, True
-                )
-            hlo_module = hlo.lower(*step)
+            hlo_module = hlo.lower(built.graph, built.program)
+            self._ran.add(_LOWERED)
         except NotImplementedError as error:
             self._skip(f"XLA and the TPU compiler: {error}")
             return None, None
@@ -271,6 +302,28 @@ class ModeChecker:
             return compiled, None
         generation = self._topology.generation
         return compiled, cost.estimate_step_time(compiled.optimized, generation, flops, line_of_op)
+
+    def _build_with_version_2(self):
+        """Returns the step for XLA on a CPU, which compiles loops and conditionals as functions.
+
+        Returns None after adding a finding or a reason if the program cannot be built again.
+        """
+        try:
+            return graph_builder.build_once(*self._arguments, control_flow_v2=True)
+        except BaseException as error:
+            cause = self._cause_of_second_error(None, error)
+            if cause is None:
+                reason = explanations.explain_second_call(error, _FUNCTIONS)
+                self._skip(f"XLA and the TPU compiler: {reason}")
+            elif control_flow_util.ENABLE_CONTROL_FLOW_V2:  # that of the program
+                self._add_error(cause)
+            else:
+                reason = explanations.describe_with_place(cause)
+                self._skip(
+                    "XLA and the TPU compiler: the step cannot be built with control flow of "
+                    f"version 2, which XLA on a CPU needs: {reason}"
+                )
+        return None
 
     def _run_libtpu(self, hlo_module, per_core):
         target, effort = compiler.get_target(self._topology), self._options.effort
@@ -357,12 +410,30 @@ class ModeChecker:
         return None
 
     @contextlib.contextmanager
-    def _stage(self, name):
-        """Lists a stage as not checked if it raises an unknown exception."""
+    def _stage(self, name, calls_again="", other=""):
+        """Lists a stage as not checked if it raises an unknown exception.
+
+        Args:
+          name: name of the stage.
+          calls_again: the function of the program that it calls again; "" if none.
+          other: see `explanations.explain_second_call`.
+        """
         try:
             yield
-        except Exception as error:  # a fault of the check must not hide what other stages found
-            self._skip(f"{name}: {_first_line(error)}")
+            self._ran.add(name)
+        except BaseException as error:  # must not hide what other stages found
+            if not explanations.is_of_program(error):
+                raise
+            reason = explanations.describe(error, 300)
+            if calls_again and isinstance(error, tf.errors.OpError):  # of its data
+                reason = explanations.explain_error(error)
+            elif calls_again:
+                reason = explanations.explain_second_call(error, calls_again, other)
+            self._skip(f"{name}: {reason}")
+
+    def _add_error(self, error):
+        place = explanations.place_of(error)
+        self._add(ERROR, "graph", explanations.explain_error(error), place)
 
     def _skip(self, reason):
         self.not_checked.append(f"{self._mode}, {reason}")
@@ -371,9 +442,13 @@ class ModeChecker:
         self.findings.append(Finding(level, code, message, place, self._mode))
 
 
-def _first_line(error):
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:300]}"
+def _is_same(a, b):
+    """Returns True if two exceptions say the same of the same line."""
+    first, second = (
+        (type(error), explanations.explain_error(error), explanations.place_of(error))
+        for error in (a, b)
+    )
+    return first == second
 
 
 def _user_line_by_name(program, name):

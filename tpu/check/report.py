@@ -61,6 +61,7 @@ class Report:
       modes: `{mode: ModeReport}`.
       not_checked: what was skipped, and why.
       title: what was checked; "" for the only program.
+      unchecked: `{mode or other part: why nothing of it was checked}`.
     """
 
     topology: Topology
@@ -68,6 +69,19 @@ class Report:
     modes: dict[str, ModeReport]
     not_checked: tuple[str, ...]
     title: str = ""
+    unchecked: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def checked_steps(self) -> list[str]:
+        """The modes of which a step was checked; an export has none."""
+        return [m for m in self.modes if m.split()[0] != "export" and m not in self.unchecked]
+
+    @property
+    def status(self) -> int:
+        """Exit status: 1 with errors, else 2 if a mode or every step is unchecked, else 0."""
+        if self.num_errors:
+            return 1
+        return 2 if self.unchecked or not self.checked_steps else 0
 
     @property
     def num_errors(self) -> int:
@@ -102,7 +116,8 @@ def format_text(report: Report, color: bool = False) -> str:
     lines.append("")
     lines += [f"not checked: {reason}" for reason in report.not_checked]
     lines.append(f"never checked: {_NEVER_CHECKED}")
-    lines.append(paint(_BOLD, _verdict(report.num_errors, report.num_warnings)))
+    lines += [f"{name}: not checked: {reason}" for name, reason in report.unchecked.items()]
+    lines.append(paint(_BOLD, _verdict(report)))
     return "\n".join(lines)
 
 
@@ -150,11 +165,18 @@ def _places(places):
     return f"at {', '.join(shown)}{rest}"
 
 
-def _verdict(errors, warnings):
-    if not errors and not warnings:
-        return "no problem found"
+def _verdict(report):
+    errors, warnings = report.num_errors, report.num_warnings
     counts = [(errors, "error"), *([(warnings, "warning")] if warnings else [])]
-    return ", ".join(f"{count or 'no'} {name}{'s' if count > 1 else ''}" for count, name in counts)
+    counted = ", ".join(f"{n or 'no'} {name}{'s' if n > 1 else ''}" for n, name in counts)
+    if report.status != 2:
+        return counted if errors or warnings else "no problem found"
+    if report.checked_steps:
+        names = ", ".join(report.unchecked)
+        return f"{counted} in {', '.join(report.checked_steps)}; not checked: {names}"
+    exports = [mode for mode in report.modes if mode not in report.unchecked]
+    found = f"{counted} in {', '.join(exports)}; " if exports else ""
+    return f"{found}no step of training, evaluation or prediction was checked"
 
 
 def to_json(report: Report) -> str:
@@ -164,6 +186,7 @@ def to_json(report: Report) -> str:
         if mode["compiled"]:
             del mode["compiled"]["optimized"]
     fields.update(num_errors=report.num_errors, num_warnings=report.num_warnings)
+    fields["status"] = report.status
     fields["kernels"] = kernels.provenance()
     return json.dumps(fields, indent=1) + "\n"
 

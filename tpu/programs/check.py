@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
+import os
 import signal
-import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -17,11 +17,12 @@ import tensorflow as tf
 from tensorflow.python.training import checkpoint_utils
 from tensorflow_estimator.python.estimator import training
 
-from tpu.check import Report, check_program, compiler, format_text, to_json
+from tpu.check import Report, check_program, compiler, explanations, format_text, to_json
 from tpu.connect.topology import Topology
 from tpu.emulator import emulator
 from tpu.findings import ERROR, NOTE, WARNING, Finding, user_line_in
-from tpu.programs import calls, report_file
+from tpu.interruption import StopProgram
+from tpu.programs import calls, identity, processes, report_file, streams
 from tpu.programs.program import Program, log
 
 _MODES = {"train": "train", "evaluate": "eval", "predict": "predict", "export": "export"}
@@ -40,38 +41,83 @@ def run(program: Program, tpu_topology: Topology, steps: int, effort: str, repor
       report_path: path of a JSON file to write, or None.
 
     Returns:
-      0 if no call has errors, 1 if one has, 2 if the program made no call that could be checked,
-      130 after Ctrl-C.
+      0 if all was checked and nothing has errors; 1 with errors; 2 if a call, or what follows the
+      end of the program, was not checked at all; 128 + signal after Ctrl-C or another signal, with
+      the report of the calls before.
     """
-    check = _CallCheck(tpu_topology, steps, effort)
-    error, is_interrupted = None, False
-    with check.in_place_of_calls():
+    check = _CallCheck(tpu_topology, steps, effort, report_path)
+    with check.in_place_of_calls(), _Signals(check) as signals:
         try:
-            program.run()
+            program.run(check.end_of_process)
         except SystemExit as exit_request:
             if exit_request.code not in (None, 0):
-                error = f"SystemExit: {exit_request.code}"
+                check.stopped = explanations.describe(exit_request)
         except _Waiting as waiting:
-            error = str(waiting)
-        except KeyboardInterrupt:
-            is_interrupted, error = True, "Ctrl-C"
-        except Exception as raised:  # any exception of the program is reported
+            check.stopped = str(waiting)
+        except _Signaled:
+            pass
+        except KeyboardInterrupt:  # also raised by the program
+            signals.received = signals.received or signal.SIGINT
+            check.interrupted = check.interrupted or "Ctrl-C"
+        except BaseException as raised:  # any exception of the program is reported
             if not check.has_placeholders:  # else the stack of a program that is right
                 traceback.print_exc()
-            place = user_line_in(traceback.extract_tb(raised.__traceback__))
-            error = f"{type(raised).__name__}: {raised} (at {place})"
-    report = check.report(error)
-    if report_path and report:
-        report_file.write(report_path, to_json(report))
-    if is_interrupted:
-        return 128 + signal.SIGINT
-    if report is None:
-        return 2
-    return int(report.num_errors > 0)
+            check.stopped = explanations.describe_with_place(raised)
+        return signals.status(check.finish())
 
 
-class _Waiting(BaseException):
-    """Ends a program that waits; no `except Exception` of the program catches it."""
+class _Waiting(StopProgram):
+    """Ends a program that waits."""
+
+
+class _Signaled(StopProgram):
+    """Ends a program that gets a signal."""
+
+
+class _Signals:
+    """A context manager in which Ctrl-C and signals that would kill this process end the program.
+
+    A program may catch the exception; the next signal then ends the process, with the report.
+
+    Attributes:
+      received: number of the last signal; None if none came.
+    """
+
+    _KILLING = ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM")
+
+    def __init__(self, check):
+        self._check, self._before, self._owner = check, {}, os.getpid()
+        self.received = None
+
+    def __enter__(self):
+        if threading.current_thread() is threading.main_thread():
+            for number in (getattr(signal, name, None) for name in self._KILLING):
+                if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+                    self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_):
+        for number, handler in self._before.items():
+            if signal.getsignal(number) == self._handle:
+                signal.signal(number, handler)
+
+    def status(self, status):
+        """Returns the exit status of the check, given that of its report."""
+        return status if self.received is None else 128 + self.received
+
+    def _handle(self, number, frame):
+        if os.getpid() != self._owner:  # a forked process
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
+        name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        is_second, self.received = self.received is not None, number
+        self._check.interrupted = name
+        if is_second:
+            processes.exit_now(self.status(self._check.finish()))
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        raise _Signaled(name)
 
 
 class _CallCheck:
@@ -79,14 +125,23 @@ class _CallCheck:
 
     Attributes:
       has_placeholders: True if the program got a placeholder result.
+      stopped: why the program stopped early; "" if it did not.
+      interrupted: the signal that ended the program; "" if none did.
     """
 
-    def __init__(self, tpu_topology, steps, effort):
+    def __init__(self, tpu_topology, steps, effort, report_path=None):
         self._topology, self._steps, self._effort = tpu_topology, steps, effort
+        self._report_path = report_path
+        self._checked = []  # (mode, Report) of each call
         self._reports = {}  # {identity of a call: (its mode, its Report)}
         self._last_step = 0
         self.has_placeholders = self._is_waiting = False
+        self.stopped = self.interrupted = ""
         self._skipped: list[str] = []
+        self._running = ""  # the call that is being checked
+        self._owner, self._status = os.getpid(), None
+        # A line for each call of a forked process.
+        self._forked = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
 
     @contextlib.contextmanager
     def in_place_of_calls(self):
@@ -107,41 +162,73 @@ class _CallCheck:
                     )
             yield
 
-    def report(self, error) -> Report | None:
-        """Prints and returns one report of all calls; None if no call could be checked.
+    def end_of_process(self, how: str, status: int | None) -> int:
+        """Handles the end of the process by the program: see `Program.run`."""
+        if status != 0 or self._running:
+            self.stopped = how
+        return self.finish()
 
-        Args:
-          error: why the program stopped early, or None.
-        """
-        findings, modes = [], {}
+    def finish(self) -> int:
+        """Prints one report of all calls, writes the report file; returns the exit status."""
+        if self._status is None:
+            self._status = 2  # a call from another thread or a signal must not report again
+            report = self._report()
+            if report:
+                color = streams.is_terminal()
+                streams.report(f"\n{format_text(report, color=color)}")
+                if self._report_path:
+                    report_file.write(self._report_path, to_json(report))
+                self._status = report.status
+        return self._status
+
+    def _report(self):
+        """Returns the report of all calls; None, after a line, if no call could be checked."""
+        findings, modes, unchecked = [], {}, {}
         not_checked = [*self._skipped]
-        for mode, report in self._reports.values():
+        for mode, report in self._checked:
+            calls_of_mode = sum(name.split()[0] == mode for name in (*modes, *unchecked))
+            name = f"{mode} {calls_of_mode + 1}" if calls_of_mode else mode
             findings += report.findings
             not_checked += report.not_checked
             if mode in report.modes:
-                calls_of_mode = sum(name.split()[0] == mode for name in modes)
-                name = f"{mode} {calls_of_mode + 1}" if calls_of_mode else mode
                 modes[name] = report.modes[mode]
-        if error and self.has_placeholders:
-            not_checked.append(
-                f"calls after this error of the program, which ran with placeholder results: "
-                f"{error}. --steps=N executes its calls"
+            if mode in report.unchecked:
+                unchecked[name] = report.unchecked[mode]
+        unchecked.update(self._calls_of_forked_processes())
+        if self.interrupted:
+            unchecked["later calls"] = self.interrupted
+        elif self.stopped and self._running:
+            message = f"the program ended within {self._running}: {self.stopped}"
+            findings.append(Finding(ERROR, "program", message))
+        elif self.stopped and self.has_placeholders:
+            unchecked["later calls"] = (
+                f"the program, which ran with placeholder results, stopped: {self.stopped}. "
+                "--steps=N executes its calls"
             )
-        elif error:
-            findings.append(Finding(ERROR, "program", f"the program stopped: {error}"))
-        if not self._reports:
-            print(*(f"not checked: {line}" for line in dict.fromkeys(not_checked)), sep="\n")
-            print(error or "the program called no TPUEstimator with use_tpu=True")
+        elif self.stopped:
+            findings.append(Finding(ERROR, "program", f"the program stopped: {self.stopped}"))
+        if not self._checked and (self.interrupted or not self._running):
+            lines = [f"not checked: {line}" for line in dict.fromkeys(not_checked)]
+            lines += [f"{name}: not checked: {reason}" for name, reason in unchecked.items()]
+            lines.append(
+                self.interrupted
+                or self.stopped
+                or "the program called no TPUEstimator with use_tpu=True"
+            )
+            streams.report("\n".join(lines))
             return None
-        not_checked = tuple(dict.fromkeys(not_checked))
-        report = Report(
+        return Report(
             self._topology,
             tuple(sorted(findings, key=lambda f: _LEVELS.index(f.level))),
             modes,
-            not_checked,
+            tuple(dict.fromkeys(not_checked)),
+            unchecked=unchecked,
         )
-        print(f"\n{format_text(report, color=sys.stdout.isatty())}", flush=True)
-        return report
+
+    def _calls_of_forked_processes(self):
+        size = os.fstat(self._forked.fileno()).st_size
+        lines = os.pread(self._forked.fileno(), size, 0).decode().splitlines()
+        return dict.fromkeys(lines, "it runs in a forked process")
 
     def _sleep(self, seconds, _sleep=time.sleep):
         """Replaces time.sleep: a program that sleeps twice between two calls waits for results."""
@@ -156,6 +243,9 @@ class _CallCheck:
     def _handle(self, call):
         self._is_waiting = False
         mode, name = _MODES[call.name], call.name
+        if os.getpid() != self._owner:
+            os.write(self._forked.fileno(), f"{name} at {call.where}\n".encode())
+            return getattr(self, f"_{name}_result")(call)
         runs_on_tpu = call.on_tpu
         if runs_on_tpu and mode != "export":
             with call.estimator._ctx.with_mode({"predict": "infer"}.get(mode, mode)) as context:
@@ -170,23 +260,32 @@ class _CallCheck:
         return getattr(self, f"_{name}_result")(call)
 
     def _check(self, call, mode, name):
-        identity = _identity(call)
-        if identity in self._reports:
+        key = _identity(call)
+        if key in self._reports:
             return
         log(f"checking {name} at {call.where}")
+        self._running = f"{name} at {call.where}"
+        try:
+            report = self._report_of(call, mode)
+        finally:
+            self._running = ""
+        self._checked.append((mode, report))
+        # Under both states of a program that counts its calls, for example.
+        self._reports[key] = self._reports[_identity(call)] = mode, report
+
+    def _report_of(self, call, mode):
         if mode == "export":
             receivers = call.arguments["input_receiver_fn_map"]
             input_fns = {"export": receivers["infer"]} if "infer" in receivers else {}
         else:
             input_fns = {mode: call.arguments["input_fn"]}
-        report = check_program(
+        return check_program(
             call.estimator,
             input_fns,
             self._topology,
             compile_with_libtpu=self._effort != "off",
             effort=compiler.FULL if self._effort == "full" else compiler.QUICK,
         )
-        self._reports[identity] = mode, report
 
     # ---- Results for the program ----
 
@@ -268,16 +367,22 @@ def _identity(call):
     input_fn = call.arguments.get("input_fn", call.arguments.get("input_receiver_fn_map"))
     context = getattr(estimator, "_ctx", None)
     sizes = [getattr(context, f"_{mode}_batch_size", None) for mode in _MODES.values()]
-    params = repr(estimator.params)  # a dict or HParams
-    return call.method, estimator.model_dir, params, tuple(sizes), _describe(input_fn)
+    config = getattr(estimator._config, "tpu_config", None)  # estimator.config is a copy
+    return identity.snapshot(
+        call.method,
+        estimator.model_dir,
+        _model_fn(estimator),
+        estimator.params,
+        sizes,
+        tuple(config or ()),
+        input_fn,
+    )
 
 
-def _describe(function):
-    """Returns a hashable description of a function: its code and the plain values it holds."""
-    if isinstance(function, functools.partial):
-        values = (*function.args, *sorted(function.keywords.items()))
-        return _describe(function.func), repr(values)
-    held = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
-    plain = [repr(value) for value in held if isinstance(value, (str, int, float, bool, tuple))]
-    owner = id(getattr(function, "__self__", None))
-    return getattr(function, "__code__", None) or repr(function), tuple(plain), owner
+def _model_fn(estimator):
+    """Returns the model_fn of the program, which TPUEstimator wraps."""
+    function = estimator._model_fn
+    names = getattr(getattr(function, "__code__", None), "co_freevars", ())
+    if isinstance(estimator, calls.TPUEstimator) and "model_fn" in names:
+        return function.__closure__[names.index("model_fn")].cell_contents
+    return function

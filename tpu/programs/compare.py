@@ -25,6 +25,7 @@ from tpu.programs import (
     failures,
     proof,
     report_file,
+    streams,
     trainings,
 )
 from tpu.programs.comparison import Comparison, Difference, format_text
@@ -64,6 +65,33 @@ def run(
     """
     first = _FirstTraining(steps, clipping)
     context = contextlib.nullcontext() if clipping else cpu_graph.without_clipping()
+
+    def end(how, status):
+        del status  # status 0 means that the variables are equal
+        if first.is_done:
+            return finish()
+        streams.report(f"not compared: the program ended by {how}")
+        return _FAILED
+
+    def finish():
+        if first.error is not None and first.result is None:
+            print(failures.format_error(first.error, verbose), end="", file=sys.stderr, flush=True)
+            print(f"not compared: {failures.explain(first.error)}{_advice(first)}")
+            return _FAILED
+        if first.call is None:
+            print("the program did not train a TPUEstimator with use_tpu=True: nothing to compare")
+            return _FAILED
+        if first.result is None:
+            print("not compared: the program ended before its training did")
+            return _FAILED
+        with context:
+            _add_causes(first.call, first.result, tpu_topology)
+        print(format_text(first.result, tpu_topology))
+        if report_path:
+            fields = {**dataclasses.asdict(first.result), "status": first.result.status}
+            report_file.write(report_path, f"{json.dumps(fields, indent=1)}\n")
+        return first.result.status
+
     with (
         emulator.emulate(tpu_topology),
         trainings.constructor_arguments(),
@@ -71,7 +99,7 @@ def run(
     ):
         try:
             with failures.print_in_threads(verbose), first.in_threads():
-                program.run()
+                program.run(end)
         except _Compared:
             pass
         except SystemExit as exit_request:
@@ -82,23 +110,7 @@ def run(
                 raise
         except Exception as error:  # status 1 means that the variables differ
             first.error = first.error or error
-    if first.error is not None and first.result is None:
-        print(failures.format_error(first.error, verbose), end="", file=sys.stderr, flush=True)
-        print(f"not compared: {failures.explain(first.error)}{_advice(first)}")
-        return _FAILED
-    if first.call is None:
-        print("the program did not train a TPUEstimator with use_tpu=True: nothing to compare")
-        return _FAILED
-    if first.result is None:
-        print("not compared: the program ended before its training did")
-        return _FAILED
-    with context:
-        _add_causes(first.call, first.result, tpu_topology)
-    print(format_text(first.result, tpu_topology))
-    if report_path:
-        fields = {**dataclasses.asdict(first.result), "status": first.result.status}
-        report_file.write(report_path, f"{json.dumps(fields, indent=1)}\n")
-    return first.result.status
+    return finish()
 
 
 class _FirstTraining:

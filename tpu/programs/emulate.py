@@ -37,12 +37,17 @@ def run(program: Program, tpu_topology: Topology) -> int:
             failed.append(call.name)
             raise
 
+    def end(how, status):
+        log(f"the program ended by {how}")
+        log(_summary(counts, failed))
+        return 1 if status is None else status
+
     cores = f"{tpu_topology.num_hosts} x {tpu_topology.cores_per_host} cores"
     log(f"emulating a TPU {tpu_topology.name} ({cores}); not emulated: {emulator.NOT_EMULATED}")
     try:
         try:
             with emulator.emulate(tpu_topology), calls.intercept(execute):
-                program.run()
+                program.run(end)
         finally:
             log(_summary(counts, failed))
     except NotImplementedError as error:

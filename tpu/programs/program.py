@@ -11,6 +11,7 @@ import threading
 from unittest import mock
 
 import tpu
+from tpu.programs import processes, streams
 
 # Folders of this name are no reason to hide the packages of a checkout from a program.
 _SHARED = ("tpu", "tests")
@@ -33,11 +34,17 @@ class Program:
     def __str__(self):
         return f"-m {self.target}" if self.is_module else self.target
 
-    def run(self) -> None:
+    def run(self, on_end=None) -> None:
         """Runs the program as `__main__`.
 
         While it runs, `sys.path` begins with the entry that Python would set for it, not with that
-        of this package. Returns after its threads that are not daemons, as Python does.
+        of this package. Returns after its threads that are not daemons, as Python does. Afterwards
+        `sys.stdout` and `sys.stderr` write to where they did before.
+
+        Args:
+          on_end: `(how, status) -> exit status`; called if the program ends this process by
+            `os._exit`, or replaces it by `os.exec*`, which is not done (status None). By default,
+            the exit status is that of the program.
 
         Raises:
           Any exception of the program, SystemExit included.
@@ -53,7 +60,7 @@ class Program:
         # A program may have a package `tpu` too, such as tensorflow/tpu's EfficientNet.
         theirs = [os.path.join(entry, "tpu") for entry in (folder, *sys.path[1:])]
         package = mock.patch.object(tpu, "__path__", [*tpu.__path__, *theirs])
-        with argv, entries, package, _joined_threads():
+        with argv, entries, package, processes.owned(on_end or _default_end), _joined_threads():
             if self.is_module:
                 runpy.run_module(self.target, run_name="__main__", alter_sys=True)
             else:
@@ -62,7 +69,12 @@ class Program:
 
 def log(message: str) -> None:
     """Prints a line of a command to stderr, apart from the output of the program."""
-    print(f"tpu: {message}", file=sys.stderr, flush=True)
+    streams.write(f"tpu: {message}\n", sys.stderr)
+
+
+def _default_end(how, status):
+    log(f"the program ended by {how}")
+    return 1 if status is None else status
 
 
 def _without_checkout(entries):

@@ -1,0 +1,5 @@
+"""What ends a program from within one of its calls."""
+
+
+class StopProgram(BaseException):
+    """Ends a program, and is not an error of it: no `except Exception` catches it."""

@@ -60,6 +60,8 @@ def run(program: Program, tpu_topology: Topology, steps: int, effort: str, repor
             signals.received = signals.received or signal.SIGINT
             check.interrupted = check.interrupted or "Ctrl-C"
         except BaseException as raised:  # any exception of the program is reported
+            if not explanations.is_of_program(raised):
+                raise
             if not check.has_placeholders:  # else the stack of a program that is right
                 traceback.print_exc()
             check.stopped = explanations.describe_with_place(raised)

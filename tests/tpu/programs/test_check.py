@@ -6,7 +6,8 @@ import pytest
 import tensorflow as tf
 
 from tpu.connect import topology
-from tpu.programs import check
+from tpu.interruption import StopProgram
+from tpu.programs import check, processes
 from tpu.programs.calls import Call
 from tpu.tf1.hparams import HParams
 
@@ -101,6 +102,131 @@ def test_interrupted_check_reports_what_it_checked(script, linear_program, tmp_p
     out = capfd.readouterr().out
     assert "batch per core" in out
     assert "Ctrl-C" in out
+
+
+EVALUATIONS = """
+import os, signal, sys
+import tensorflow as tf
+tf1 = tf.compat.v1
+
+class Input:
+    def __init__(self, split):
+        self.split = split
+
+    def __call__(self, params):
+        if self.split == "missing":
+            raise FileNotFoundError
+        if self.split == "exit":
+            os._exit(0)
+        examples = tf.data.Dataset.from_tensors(tf.ones([3])).repeat()
+        return examples.batch(params["batch_size"], drop_remainder=True)
+
+def model_fn(features, labels, mode, params):
+    return tf1.estimator.tpu.TPUEstimatorSpec(mode, loss=tf.reduce_mean(features))
+
+def evaluate(split):
+    estimator.evaluate(Input(split), steps=1)
+
+estimator = tf1.estimator.tpu.TPUEstimator(
+    model_fn,
+    config=tf1.estimator.tpu.RunConfig(
+        cluster=tf.distribute.cluster_resolver.TPUClusterResolver("any"), model_dir=sys.argv[1]
+    ),
+    use_tpu=True,
+    train_batch_size=16,
+    eval_batch_size=16,
+)
+"""
+
+
+@pytest.fixture
+def evaluations(script, tmp_path):
+    """`evaluations(source)` is a program that evaluates, by `evaluate(split)`."""
+    return lambda source: script(f"{EVALUATIONS}\n{source}", str(tmp_path / "model"))
+
+
+def test_calls_with_other_input_objects_are_checked(evaluations, tmp_path, capfd):
+    program = evaluations("for split in ('a', 'a', 'b', 'missing', 'a'): evaluate(split)")
+    assert run(program, report=tmp_path / "report.json") == 1
+    assert capfd.readouterr().err.count("tpu: checking") == 3
+    fields = json.loads((tmp_path / "report.json").read_text())
+    assert list(fields["modes"]) == ["eval", "eval 2", "eval 3"]
+    (error,) = [finding for finding in fields["findings"] if finding["level"] == "error"]
+    assert error["message"].startswith("FileNotFoundError without a message, raised by `raise F")
+    assert error["where"].endswith("script.py:12")
+
+
+def test_program_that_counts_its_calls_is_one_call(evaluations, capfd):
+    source = """
+Input.__call__ = lambda self, params: self.split.append(1) or Input(0).make(params)
+Input.make = lambda self, params: tf.data.Dataset.from_tensors(tf.ones([16, 3])).repeat()
+splits = []
+for _ in range(3):
+    evaluate(splits)
+"""
+    assert run(evaluations(source)) == 0
+    assert capfd.readouterr().err.count("tpu: checking") == 1
+
+
+def test_signal_ends_the_program_with_its_report(evaluations, capfd):
+    assert run(evaluations("evaluate('a'); os.kill(os.getpid(), signal.SIGTERM)")) == 143
+    *_, line, verdict = capfd.readouterr().out.splitlines()
+    assert line == "later calls: not checked: SIGTERM"
+    assert verdict.endswith("in eval; not checked: later calls")
+
+
+class Ended(StopProgram):
+    """The process would have ended with this status."""
+
+
+@pytest.fixture
+def status_of_process(monkeypatch):
+    """`status_of_process(program)` is the exit status of a program that ends its process."""
+
+    def end(status):
+        raise Ended(status)
+
+    def run_to_end(program):
+        with pytest.raises(Ended) as error:
+            run(program)
+        return error.value.args[0]
+
+    monkeypatch.setattr(processes, "_real_exit", end)
+    return run_to_end
+
+
+def test_process_that_ends_after_its_calls(evaluations, status_of_process, capfd):
+    assert status_of_process(evaluations("evaluate('a'); os._exit(0)")) == 0
+    assert "\nnever checked: " in capfd.readouterr().out
+
+
+def test_process_that_ends_within_a_call(evaluations, status_of_process, capfd):
+    program = evaluations("evaluate('exit')")
+    assert status_of_process(program) == 1
+    line = f"the program ended within evaluate at {program.target}:"
+    assert f"error program: {line}" in capfd.readouterr().out
+
+
+def test_second_signal_ends_a_program_that_catches_the_first(evaluations, status_of_process, capfd):
+    source = """
+evaluate('a')
+for _ in range(2):
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt:
+        print("caught")
+"""
+    assert status_of_process(evaluations(source)) == 130
+    out = capfd.readouterr().out
+    assert out.startswith("caught\n")
+    assert "later calls: not checked: Ctrl-C" in out
+
+
+def test_call_of_a_forked_process_is_not_checked(evaluations, capfd):
+    program = evaluations("if os.fork():\n    os.wait()\nelse:\n    evaluate('a')")
+    assert run(program) == 2
+    line = f"evaluate at {program.target}:22: not checked: it runs in a forked process"
+    assert line in capfd.readouterr().out.splitlines()
 
 
 def test_placeholder_metrics_are_numpy_scalars():

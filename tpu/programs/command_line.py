@@ -116,8 +116,8 @@ def _parser():
         "check",
         help="check that a program compiles, fits and is correct on a TPU",
         description="Runs a program, but checks each call of a TPUEstimator (train, evaluate, "
-        "predict, export) instead of executing it. Exit status: 0 no errors, 1 errors, 2 nothing "
-        "could be checked.",
+        "predict, export) instead of executing it. Exit status: 0 no errors, 1 errors, 2 a call "
+        "or what follows the end of the program was not checked at all.",
     )
     compare = commands.add_parser(
         "compare",

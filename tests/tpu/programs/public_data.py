@@ -220,6 +220,62 @@ def text(folder):
     (folder / "adc.json").write_text("{}")  # credentials of a Google account
 
 
+def nothing(folder):
+    """No data: the program makes its own."""
+
+
+def reversed_digits(folder):
+    """Binary digits and their reverse: a problem of Tensor2Tensor."""
+    random = np.random.RandomState(0)
+    for split, num_shards in (("train", 2), ("dev", 1)):
+        for shard in range(num_shards):
+            records = []
+            for _ in range(32):
+                digits = random.randint(2, 4, random.randint(3, 12)).tolist()
+                records.append(_example(inputs=[*digits, 1], targets=[*digits[::-1], 1]))
+            name = f"algorithmic_reverse_binary40-{split}-{shard:05d}-of-{num_shards:05d}"
+            _write(folder / name, records)
+
+
+def tokens(folder):
+    """Token ids of web pages in 93 files, and a GPT-2 configuration in the parent folder."""
+    random = np.random.RandomState(0)
+    for number in range(93):
+        records = [_example(hash=b"x", text=random.randint(0, 97, 40)) for _ in range(20)]
+        _write(folder / f"openwebtext-newspaper_{number}.tfrecords", records)
+    config = {
+        "model": "GPT2",
+        "input": "openwebtext",
+        "opt_name": "adam",
+        "scale_by_depth": True,
+        "n_head": 2,
+        "n_vocab": 50257,
+        "n_embd": 16,
+        "n_ctx": 16,
+        "n_layer": 2,
+        "lr": 0.001,
+        "beta1": 0.9,
+        "beta2": 0.98,
+        "epsilon": 1e-9,
+        "weight_decay": 0.01,
+        "warmup_steps": 1,
+        "train_steps": 4,
+        "max_steps": 3,
+        "eval_steps": 1,
+        "iterations": 2,
+        "train_batch_size": 4,
+        "eval_batch_size": 4,
+        "predict_batch_size": 1,
+        "embed_dropout": 0.0,
+        "attn_dropout": 0.0,
+        "res_dropout": 0.0,
+        "scale_by_in": True,
+        "data_path": str(folder),
+        "model_path": str(folder.parent / "out"),
+    }
+    (folder.parent / "tiny.json").write_text(json.dumps(config))
+
+
 def _pairs(random, size):
     """Yields `size` pairs of sentences as `{feature: ints [_LENGTH]}`."""
     for _ in range(size):

@@ -23,7 +23,7 @@ class Case:
         outputs.
       runs: runs of the program in order: `{calls on emulated cores: additional arguments}`.
       is_tf1: True if it is written for TensorFlow 1.x.
-      python_path: folder in TPU_PROGRAMS that it needs in PYTHONPATH, or None.
+      python_path: folders in TPU_PROGRAMS that it needs in PYTHONPATH, separated by spaces.
       packages: modules of third parties that it imports.
       topology: slice; one with fewer cores builds faster.
       check_steps: steps that `check` executes, for a program that waits for a checkpoint.
@@ -35,7 +35,7 @@ class Case:
     arguments: str
     runs: dict[str, str]
     is_tf1: bool = False
-    python_path: str | None = None
+    python_path: str = ""
     packages: tuple[str, ...] = ()
     topology: str = "v2-8"
     check_steps: int = 0
@@ -197,6 +197,52 @@ SIMCLR = Case(
     packages=("tensorflow_datasets", "tensorflow_hub"),
     topology="1x2",
 )
+MESH = Case(
+    "mesh",
+    "mesh/examples/toy_model_tpu.py",
+    public_data.nothing,
+    """--tpu=my-tpu --model_dir=OUT --batch_size=8 --io_size=16 --hidden_size=8 --train_steps=4
+    --iterations=2 --steps_per_checkpoint=4 --mesh_shape=all:8 --layout=hidden_odd:all""",
+    runs={"1 train, 1 evaluate": ""},
+    is_tf1=True,
+    python_path="mesh",
+    packages=("gin",),
+)
+TENSOR2TENSOR = Case(
+    "tensor2tensor",
+    "tensor2tensor/tensor2tensor/bin/t2t_trainer.py",
+    public_data.reversed_digits,
+    """--use_tpu --cloud_tpu_name=my-tpu --tpu_num_shards=2 --data_dir=DATA --output_dir=OUT
+    --problem=algorithmic_reverse_binary40 --model=transformer --hparams_set=transformer_tiny
+    --hparams=batch_size=8,max_length=16 --train_steps=4 --eval_steps=1 --iterations_per_loop=2
+    --local_eval_frequency=4 --schedule=train_and_evaluate""",
+    runs={"1 train, 1 evaluate": ""},
+    is_tf1=True,
+    python_path="tensor2tensor mesh",
+    packages=("gym", "sympy", "tensorflow_datasets", "tensorflow_gan", "tensorflow_probability"),
+    topology="1x2",
+)
+GPT2 = Case(
+    "gpt2",
+    "GPT2/main.py",
+    public_data.tokens,
+    "--tpu=my-tpu --model=tiny.json",
+    runs={"1 train, 1 evaluate": ""},
+    is_tf1=True,
+    topology="1x2",
+    check_steps=4,
+)
+TEMPLATES = tuple(
+    Case(
+        f"template_{name}",
+        f"cloudml-samples/tpu/templates/tpu_{name}_estimator/trainer.py",
+        public_data.nothing,
+        "--use-tpu --model-dir=OUT --train-batch-size=16 --max-steps=4",
+        runs={"1 train": ""},
+        is_tf1=True,
+    )
+    for name in ("film", "lstm", "grl")
+)
 SHAKESPEARE = Case(
     "shakespeare",
     "tpu/tools/colab/shakespeare_with_tpuestimator.ipynb",
@@ -220,4 +266,5 @@ SHAKESPEARE_REPLACEMENTS = {
 CASES = (
     *(MNIST, RESNET, UNET_3D, EMBEDDING, BERT_PRETRAINING, BERT_CLASSIFIER, BERT_SQUAD),
     *(ALBERT_PRETRAINING, ELECTRA_PRETRAINING, SIMCLR, SHAKESPEARE),
+    *(MESH, TENSOR2TENSOR, GPT2, *TEMPLATES),
 )

@@ -1,8 +1,9 @@
 """Public TPUEstimator programs run unmodified, on tiny data.
 
-The environment variable TPU_PROGRAMS is a folder with checkouts of tensorflow/tpu and of
-google-research/bert, albert, electra and simclr on GitHub, in folders named tpu, bert and so on.
-Some programs need PyYAML, tensorflow-datasets or tensorflow-hub.
+The environment variable TPU_PROGRAMS is a folder with checkouts of tensorflow/tpu, mesh and
+tensor2tensor, google-research/bert, albert, electra and simclr, ConnorJL/GPT2 and
+GoogleCloudPlatform/cloudml-samples on GitHub, in folders named tpu, mesh and so on. Some programs
+need PyYAML, tensorflow-datasets, tensorflow-hub and other packages; see `Case.packages`.
 """
 
 import importlib.util
@@ -48,7 +49,7 @@ def run(tmp_path):
         (tmp_path / "data").mkdir()
         case.write_data(tmp_path / "data")
         program = checkouts / case.path
-        python_path = [str(checkouts / case.python_path)] if case.python_path else []
+        python_path = [str(checkouts / folder) for folder in case.python_path.split()]
         environment = {}
         if program.suffix == ".ipynb":
             program = write_script(program, programs.SHAKESPEARE_REPLACEMENTS, tmp_path)

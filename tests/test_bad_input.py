@@ -168,6 +168,9 @@ def tree(path):
             "--best_metric=acuracy is unknown. Did you mean 'accuracy'? If not, write "
             "--best_metric=acuracy:max if higher is better, acuracy:min if lower is",
         ),
+        (["--max_eval_steps=10"], "Leave it out: an evaluation reads every example"),
+        (["--params=warmup_steps=9"], "warmup_steps=9 is more than the 3 steps of this training"),
+        (["--params=nesterov=true"], "nesterov=True has no effect with optimizer=adam"),
         (["--best_metric=f2"], "--best_metric=f2 is unknown. Valid: accuracy, average_loss"),
     ],
 )

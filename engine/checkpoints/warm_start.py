@@ -20,7 +20,10 @@ def find_checkpoint(path: str) -> str:
     Raises:
       UsageError: there is none, or none that can be read.
     """
-    found = find.find_in(path, is_trained=False)
+    try:
+        found = find.find_in(path, is_trained=False)
+    except UsageError as error:
+        raise UsageError(f"--warm_start_from: {error}. Copy it again, or use another") from error
     if found is None:
         raise UsageError(f"--warm_start_from: no checkpoint in {path}")
     return found

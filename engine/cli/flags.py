@@ -30,6 +30,8 @@ flags.DEFINE_multi_string(
     "Hyperparameters: key=value,key=value,... A list is written [256,128]. The flag may be "
     "repeated; a later key wins.",
 )
+# How many of its values are of the command line, not of a flagfile; `startup.start` counts them.
+FLAGS["params"].num_own = 0
 
 flags.DEFINE_string(
     "dataset",
@@ -480,6 +482,12 @@ def paths() -> dict[str, str]:
     if FLAGS.checkpoint not in ("latest", "best") and not FLAGS.checkpoint.startswith("average:"):
         given["checkpoint"] = FLAGS.checkpoint
     return given
+
+
+def is_param_of_command_line(name: str) -> bool:
+    """Returns True if a --params of the command line, not of a flagfile, sets a hyperparameter."""
+    own = FLAGS.params[-FLAGS["params"].num_own :] if FLAGS["params"].num_own else []
+    return any(re.search(rf"(^|,)\s*{name}\s*=", override) for override in own)
 
 
 def splits_read(is_evaluator: bool = False) -> list[str]:

@@ -71,15 +71,15 @@ def resolve(
             "it computes in float32 only"
         )
     params.update(given)
-    set_by_flag = set()
-    for key, text in _pairs(overrides):
+    set_by_flag = {}  # the place in `overrides` of each key
+    for place, (key, text) in _pairs(overrides):
         if key in model.dataset_properties and key not in params:
             params[key] = _guess(text)  # the model has no default, whose type would decide
         elif key not in params:
             raise UsageError(f"--params: '{key}' is unknown.{did_you_mean(key, params)}")
         else:
             params[key] = _convert(key, text, type(params[key]))
-        set_by_flag.add(key)
+        set_by_flag[key] = place
     if not is_known:
         return params
     for name in needed:
@@ -101,7 +101,34 @@ def resolve(
             " Use learning_rate_factors"
         )
     schedules.check_params(params)
+    tables = {table.optimizer for table in model.embedding_tables(params)}
+    _check_effects(params, set_by_flag, "optimizer", optimizers.READ_BY, tables)
+    _check_effects(params, set_by_flag, "schedule", schedules.READ_BY)
     return params
+
+
+def _check_effects(params, set_by_flag, chooser, read_by, others=frozenset()):
+    """Raises `UsageError` for a hyperparameter of `--params` that nothing reads.
+
+    Not for 0 and False, and not for one that came before its optimizer or schedule in an earlier
+    --params, such as that of a recipe.
+
+    Args:
+      params: all hyperparameters.
+      set_by_flag: `{hyperparameter: place of the --params that set it}`.
+      chooser: "optimizer" or "schedule".
+      read_by: `{hyperparameter: values of chooser that read it}`.
+      others: further values of chooser, in use beside `params[chooser]`.
+    """
+    for name, readers in read_by.items():
+        place = set_by_flag.get(name)
+        if place is None or not params[name] or place < set_by_flag.get(chooser, -1):
+            continue
+        if not {params[chooser], *others} & {*readers}:
+            raise UsageError(
+                f"--params: {name}={params[name]} has no effect with {chooser}={params[chooser]}, "
+                f"only with {', '.join(readers)}. Remove it"
+            )
 
 
 def _as_default(name, value, default):
@@ -122,8 +149,8 @@ def _as_default(name, value, default):
 
 
 def _pairs(overrides):
-    """Yields (key, text of the value)."""
-    for override in overrides:
+    """Yields (place in `overrides`, (key, text of the value))."""
+    for place, override in enumerate(overrides):
         try:
             pairs = _split(override)
         except ValueError as error:
@@ -134,7 +161,7 @@ def _pairs(overrides):
             if not equals:
                 shown = strict_flags.shown(pair)
                 raise UsageError(f"--params: '{shown}' is not of the form key=value")
-            yield key.strip(), value.strip()
+            yield place, (key.strip(), value.strip())
 
 
 def _split(text):

@@ -21,6 +21,7 @@ from engine.cli.flags import (
     as_flagfile,
     batch_sizes,
     is_own_dataset,
+    is_param_of_command_line,
     splits_read,
 )
 from engine.distribute.tf_config import Task
@@ -157,6 +158,7 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
         export=ExportSettings(FLAGS.export_dir, FLAGS.export_top_k, FLAGS.export_check),
     )
     if is_training:
+        _check_warmup(params["warmup_steps"], settings.train.steps)
         _check_micro_batches(FLAGS.train_batch_size, FLAGS.accumulate_steps)
     _check_memory(settings)
     _check_folders(settings)
@@ -237,6 +239,19 @@ def _file_input(pipeline):
     if pipeline.data.audio:
         return AudioInput(FLAGS.input, pipeline.data.audio)
     return ImageInput(FLAGS.input, pipeline.data)
+
+
+def _check_warmup(warmup_steps, train_steps):
+    """Checks that training reaches its learning rate; a recipe may be tried for a few steps."""
+    if warmup_steps <= train_steps:
+        return
+    line = (
+        f"warmup_steps={warmup_steps} is more than the {train_steps} steps of this training, which "
+        "ends before its learning rate is reached"
+    )
+    if is_param_of_command_line("warmup_steps"):
+        raise UsageError(f"--params: {line}. Set a smaller one, or train longer (--train_steps)")
+    print(line)
 
 
 def _check_micro_batches(batch_size, accumulate_steps):

@@ -83,6 +83,9 @@ def start(argv: list[str], doc: str, *flags_modules: str):
         if {"--help", "-h", "-help", "--helpfull", "--helpshort"} & set(argv):
             print(doc.strip(), flag_values.get_help(include_special_flags=False), sep="\n\n")
             sys.exit(0)
+        if "params" in flag_values:
+            own = (re.match(r"--?params(=|$)", argument) for argument in argv[1:])
+            flag_values["params"].num_own = sum(map(bool, own))
         unknown = flag_values([argv[0], *flagfiles.move_first(argv[1:])])[1:]
         if unknown:
             raise UsageError(f"unexpected argument '{unknown[0]}'. Flags are written --name=value")

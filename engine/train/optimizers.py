@@ -83,6 +83,18 @@ def check_params(params):
         _check_pattern("learning_rate_factors", pattern)
 
 
+# Hyperparameters and the only optimizers that read them.
+READ_BY = {
+    "momentum": ("momentum", "rmsprop", "lars"),
+    "nesterov": ("momentum",),
+    "beta1": ("adam", "adamw", "bert_adamw", "lamb"),
+    "beta2": ("adam", "adamw", "bert_adamw", "lamb"),
+    "rmsprop_decay": ("rmsprop",),
+    "epsilon": ("adam", "adamw", "bert_adamw", "lamb", "rmsprop"),
+    "trust_coefficient": ("lars",),
+}
+
+
 def _check_lazy(params):
     """Raises `UsageError` for hyperparameters that make the gradients of embeddings dense."""
     if params["optimizer"] in _DENSE_OPTIMIZERS:

@@ -28,6 +28,15 @@ def default_params():
     }
 
 
+# Hyperparameters and the only schedules that read them.
+READ_BY = {
+    "decay_steps": ("exponential", "cosine", "polynomial"),
+    "decay_rate": ("step", "exponential"),
+    "decay_power": ("polynomial",),
+    "end_learning_rate": ("cosine", "polynomial"),
+}
+
+
 def check_params(params):
     """Raises `UsageError` for a value out of range."""
     schedule = params["schedule"]

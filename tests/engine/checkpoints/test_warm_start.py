@@ -1,5 +1,6 @@
 """Warm start from checkpoints of our models and of published ones."""
 
+import os
 import re
 
 import numpy as np
@@ -108,6 +109,18 @@ def test_the_ema_of_a_checkpoint_is_restored(tmp_path, session, minimize, capsys
     assert session.run(ema.find_average(a)) == 4.0
     assert "restored 3 variables" in (out := capsys.readouterr().out)
     assert "2 of them from their moving average (EMA)" in out
+
+
+@pytest.mark.parametrize("part", ["data-00000-of-00001", "index"])
+@pytest.mark.parametrize("size", [0, 7])
+def test_a_truncated_checkpoint_is_one_line(tmp_path, part, size):
+    checkpoint = save(tmp_path, a=np.ones([7]))
+    os.truncate(f"{checkpoint}.{part}", size)
+    message = (
+        r"--warm_start_from: the checkpoint .*model\.ckpt-7 cannot be used: .*\. Copy it again"
+    )
+    with pytest.raises(UsageError, match=message):
+        warm_start.find_checkpoint(checkpoint)
 
 
 def test_checkpoint_map_restores_published_names(session, bert):

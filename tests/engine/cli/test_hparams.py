@@ -8,6 +8,7 @@ import pytest
 
 from common.errors import UsageError
 from engine.cli import hparams
+from models.layers.embedding_table import EmbeddingTable
 from models.vision import mlp
 
 
@@ -32,7 +33,9 @@ def test_a_later_key_wins_and_others_stay():
 
 
 def test_values_take_the_type_of_the_default():
-    params = resolve("learning_rate=1, warmup_steps=20 ,nesterov=True,hidden_units=[3,4],")
+    params = resolve(
+        "optimizer=momentum,learning_rate=1, warmup_steps=20 ,nesterov=True,hidden_units=[3,4],"
+    )
     assert params["learning_rate"] == 1.0
     assert isinstance(params["learning_rate"], float)
     assert params["warmup_steps"] == 20
@@ -115,6 +118,45 @@ def test_a_model_may_not_take_a_name_of_the_training():
     model = dataclasses.replace(mlp.MODEL, default_params=lambda: {"momentum": 0.5})
     with pytest.raises(UsageError, match=r"defines \['momentum'\], which the training defines too"):
         hparams.resolve(model, [], {"num_classes": 3})
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["optimizer=lars,nesterov=true"], "nesterov=True has no effect with optimizer=lars"),
+        (["nesterov=true"], "nesterov=True has no effect with optimizer=adam, only with momentum"),
+        (["optimizer=sgd,momentum=0.9"], "momentum=0.9 has no effect with optimizer=sgd"),
+        (["optimizer=momentum", "beta1=0.5"], "beta1=0.5 has no effect"),
+        (["optimizer=adam,trust_coefficient=0.1"], "only with lars"),
+        (["optimizer=adagrad,epsilon=1e-3"], "epsilon=0.001 has no effect"),
+        (["rmsprop_decay=0.5"], "only with rmsprop"),
+        (["decay_steps=7"], "decay_steps=7 has no effect with schedule=constant, only with expon"),
+        (["schedule=cosine,decay_rate=0.5"], "decay_rate=0.5 has no effect"),
+        (["schedule=cosine,decay_power=2"], "only with polynomial"),
+        (["schedule=exponential,end_learning_rate=1e-5"], "only with cosine, polynomial"),
+    ],
+)
+def test_a_value_without_an_effect_is_refused(overrides, message):
+    with pytest.raises(UsageError, match=f"--params: .*{message}"):
+        hparams.resolve(mlp.MODEL, overrides, {"num_classes": 3})
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["optimizer=lars,nesterov=false"],
+        ["optimizer=momentum,nesterov=true", "optimizer=sgd"],  # of a recipe and of the user
+        ["schedule=cosine,decay_steps=7", "schedule=constant"],
+    ],
+)
+def test_the_optimizer_of_a_recipe_can_be_replaced(overrides):
+    hparams.resolve(mlp.MODEL, overrides, {"num_classes": 3})
+
+
+def test_the_optimizer_of_a_table_reads_its_own_hyperparameters():
+    table = EmbeddingTable("items", 7, 3, {}, optimizer="adam")
+    model = dataclasses.replace(mlp.MODEL, embedding_tables=lambda params: [table])
+    hparams.resolve(model, ["optimizer=sgd,beta1=0.5"], {"num_classes": 3})
 
 
 @pytest.mark.parametrize("name", ["batch_size", "context", "input_context", "use_tpu"])

@@ -14,6 +14,7 @@ import math
 import os
 import re
 import sys
+import zipfile
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -92,6 +93,11 @@ def read(path: str) -> dict[tuple[str, str], np.ndarray]:
     """
     if not os.path.isfile(path):
         raise UsageError(f"{path} cannot be read as HDF5: it is not a file")
+    if zipfile.is_zipfile(path):
+        raise UsageError(
+            f"{path} cannot be read as HDF5: it is an archive, such as a .keras file of Keras 3. "
+            "Save the weights with Keras 2, as weights.h5"
+        )
     arrays, num_bytes = {}, 0
     try:
         with h5py.File(path, "r") as file:

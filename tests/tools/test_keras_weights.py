@@ -1,5 +1,7 @@
 """Conversion of Keras weights; tests/test_against_applications.py compares the outputs."""
 
+import zipfile
+
 import h5py
 import numpy as np
 import pytest
@@ -212,6 +214,8 @@ def test_a_hostile_file_is_one_error(tmp_path, write, message):
 
 def test_missing_or_invalid_file_raises(tmp_path):
     (tmp_path / "text.h5").write_text("weights")
-    for name in ("text.h5", "missing.h5"):
+    with zipfile.ZipFile(tmp_path / "model.keras", "w") as archive:
+        archive.writestr("../config.json", "{}")
+    for name in ("text.h5", "missing.h5", "model.keras", "."):
         with pytest.raises(UsageError, match="cannot be read as HDF5"):
             keras_weights.main(str(tmp_path / name), str(tmp_path / "weights.ckpt"))

@@ -16,9 +16,12 @@ _TEXTS = {
         size the global batch, the learning rate and examples/s are not what you configured. Use
         `dataset.batch(params['batch_size'], drop_remainder=True)`.""",
     "batch-of-8": """
-        A TPU stores arrays in tiles of 8 x 128 elements. A per-core batch that is not a multiple
-        of 8 fills the last tile with padding, which takes memory and time. Use a global batch that
-        is a multiple of 8 x number of cores: 1024, not 1000, on 8 cores.""",
+        A TPU stores arrays in tiles of 8 x 128 elements, or of 2 or 4 rows for small dimensions.
+        The compiler tiles the batch of convolutions and of matrices [batch, units], so a per-core
+        batch of 13 takes the memory of 16; a batch of 4 that of 4. Of [batch, length, units] it
+        tiles the other dimensions, and any batch is fine. The finding gives the share of padding
+        of this step. Use a global batch that is a multiple of 8 x number of cores: 1024, not 1000,
+        on 8 cores.""",
     "capture": """
         The model uses a tensor that was created outside of model_fn or under tf.init_scope. An
         error for tables, iterators, strings and placeholders, which cannot enter a TPU program:
@@ -36,9 +39,11 @@ _TEXTS = {
         The operation has a TPU kernel, but not for this dtype. Cast its input, for example
         `tf.cast(x, tf.float32)` instead of float64 or complex128, or compute it in input_fn.""",
     "dynamic-shape": """
-        The shape of the result depends on data, such as `tf.boolean_mask` or `tf.where(x)`. XLA
-        compiles programs of static shapes: it pads the result to its largest size, or fails, most
-        often in the gradient. Use a mask: `tf.reduce_sum(tf.where(keep, x, 0))` instead of
+        The shape of the result depends on data, such as `tf.boolean_mask`, `tf.unique` or
+        `tf.where(x)`. The TPU compiler pads the result to its largest size. A warning where the
+        result is only summed, multiplied by a matrix or gathered, which compiles. An error where it
+        is combined with a value of another shape, such as a scalar, or in a gradient that does so:
+        libtpu 0.0.34 refuses that. Use a mask: `tf.reduce_sum(tf.where(keep, x, 0))` instead of
         `tf.reduce_sum(tf.boolean_mask(x, keep))`.""",
     "environment": """
         A flag, a version or a path of the run is invalid; the message says which. It is found
@@ -119,10 +124,14 @@ _TEXTS = {
         new global_step, so results differ between CPU, TPU and versions. Add an order:
         `with tf.control_dependencies([train_op]): step = global_step.assign_add(1)`.""",
     "update-never-runs": """
-        Nothing runs the update of a variable, such as the moving averages of batch norm, so
-        evaluation uses their initial values. `with tf.control_dependencies(tf.compat.v1.
-        get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)): train_op = optimizer.minimize(...)`.
-        Keras layers do not fill UPDATE_OPS: use `layer.updates`.""",
+        Nothing runs an update that is surely meant to run: the moving averages of batch norm, so
+        evaluation uses their initial values; an average of the weights; an accumulator of gradients
+        that is read; or every optimizer. A warning if one of several optimizers is not run, which
+        is right if another Estimator trains its variables. Frozen layers, counters and assignments
+        that are kept for later are no findings. For batch norm: `with
+        tf.control_dependencies(tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)):
+        train_op = optimizer.minimize(...)`. Keras layers do not fill UPDATE_OPS: use
+        `layer.updates`.""",
     "xla": """
         TensorFlow cannot lower the step to XLA, which the TPU's compiler takes as its input. The
         message names the operation: most often a shape that depends on data, a loop with gradients

@@ -13,7 +13,7 @@ from tensorflow.python.ops import control_flow_ops, control_flow_util
 from tensorflow.python.tpu import tpu_system_metadata, training_loop
 from tensorflow_estimator.python.estimator.tpu import error_handling, tpu_context, tpu_estimator
 
-from tpu.check import spec_errors
+from tpu.check import gradients, spec_errors
 from tpu.connect.topology import Topology
 from tpu.emulator import discovery
 from tpu.emulator.replicated_graph import ReplicatedGraph
@@ -71,6 +71,7 @@ def build(estimator, input_fn, mode: str, tpu_topology: Topology, steps: int = 1
         stack.enter_context(on_slice(estimator, tpu_topology))
         graph = stack.enter_context(tf.Graph().as_default())
         stack.enter_context(spec_errors.explain())
+        stack.enter_context(gradients.marked())
         tf.compat.v1.set_random_seed(estimator.config.tf_random_seed)
         estimator._rendezvous[mode] = error_handling.ErrorRendezvous(num_sources=3)
         estimator._create_and_assert_global_step(graph)
@@ -163,7 +164,7 @@ class _LoopContext(control_flow_ops.ControlFlowContext):
     parallel_iterations = 1
     swap_memory = False
     maximum_iterations = None
-    grad_state = None
+    grad_state = None  # a conditional's gradient asks for it
 
     def __init__(self):
         super().__init__()

@@ -15,17 +15,56 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from tpu.check import kernels, training_rules
-from tpu.check.placement import is_outside, nested_operations, used_inputs
-from tpu.check.sizes import GRADIENTS
+from tpu.check.flat_program import place_of, variable_name
+from tpu.check.placement import used_inputs
+from tpu.check.sizes import round_up_rows, tiled_bytes
 from tpu.check.step import RULES, Step, rule
 from tpu.emulator.replicated_graph import ReplicatedGraph
-from tpu.findings import ERROR, NOTE, WARNING, Finding, user_line
+from tpu.findings import ERROR, NOTE, WARNING, Finding
 
 __all__ = ["apply_rules", "training_rules"]
 
 _LAYER_OPS = ("Conv2D", "MatMul", "BatchMatMulV2", "Conv3D")
 _INPUT_OPS = ("VarHandleOp", "TPUReplicatedInput", "TPUPartitionedInput", "TPUPartitionedInputV2")
 _IMAGE_CHANNELS = (1, 3, 4)
+_MIN_PADDING = 0.05  # share of padding that is worth a finding
+# Which inputs give the shape of the output, of operations whose other inputs have static shapes.
+_SHAPE_INPUTS = {
+    "Reshape": (1,),
+    "Fill": (0,),
+    "Tile": (1,),
+    "StridedSlice": (1, 2, 3),
+    "Slice": (1, 2),
+    "Pad": (1,),
+    "PadV2": (1,),
+    "MirrorPad": (1,),
+    "BroadcastTo": (1,),
+    "OneHot": (1,),
+    "TopKV2": (1,),
+    "SplitV": (1,),
+    "RandomUniform": (0,),
+    "RandomStandardNormal": (0,),
+    "RandomUniformInt": (0,),
+    "TruncatedNormal": (0,),
+    "ScatterNd": (2,),
+    "UnsortedSegmentSum": (2,),
+}
+_SIZE_OPS = ("Shape", "ShapeN", "Size", "Rank")
+# What reads elements of lists; TensorFlow often does not know their shape, but XLA does.
+_ELEMENT_OPS = (
+    *("TensorArrayReadV3", "TensorArrayGatherV3", "TensorArrayConcatV3", "StackPopV2"),
+    *("TensorListGetItem", "TensorListPopBack", "TensorListStack", "TensorListGather"),
+)
+_BINARY_OPS = (
+    *("Add", "AddV2", "Sub", "Mul", "RealDiv", "Div", "DivNoNan", "FloorDiv", "FloorMod", "Pow"),
+    *("Maximum", "Minimum", "SquaredDifference", "Greater", "GreaterEqual", "Less", "LessEqual"),
+    *("Equal", "NotEqual", "LogicalAnd", "LogicalOr", "Atan2"),
+)
+# Operations that XLA computes with a constant or a reduction, broadcast to the shape of the input.
+_BROADCASTING_OPS = (
+    *("BiasAdd", "LeakyRelu", "Softplus", "Elu", "Relu6", "Erf", "LogSoftmax", "ArgMax", "ArgMin"),
+    *("SparseSoftmaxCrossEntropyWithLogits", "ClipByValue", "Tile", "StridedSliceGrad"),
+)
 
 
 def apply_rules(
@@ -37,7 +76,7 @@ def apply_rules(
     found = {}
     for find in RULES:
         for level, code, message, op, *waste in find(step):
-            place = user_line(op) if op is not None else ""
+            place = place_of(op) if op is not None else ""
             finding = Finding(level, code, message, place, mode_name, *waste)
             found.setdefault((code, message, place), finding)
     return list(found.values())
@@ -53,12 +92,6 @@ def check_kernels(step) -> Iterator[tuple]:
         fault = kernels.find_fault(op)
         if fault:
             yield ERROR, *fault, op
-        for inner in nested_operations(op):
-            fault = kernels.find_fault(inner)
-            if is_outside(inner) or (fault and step.placement.is_automatic):
-                yield WARNING, "outside-compilation", _waits(inner, "in a function"), op
-            elif fault:
-                yield ERROR, *fault, op
 
 
 @rule
@@ -92,19 +125,34 @@ def check_augmentation(step):
 
 @rule
 def check_dynamic_shapes(step):
-    """Operations whose output shape depends on data."""
+    """Operations whose output shape depends on data, and those that the TPU compiler refuses."""
+    dynamic = set()  # names of the tensors whose shape, or value as a shape, depends on data
     for op in step.operations:
+        depends = any(tensor.name in dynamic for tensor in used_inputs(op))
+        is_static = op.name in step.static
+        results = [tensor for tensor in op.outputs if _is_dynamic(tensor)]
+        if depends:  # sizes count too
+            dynamic |= {tensor.name for tensor in (op.outputs if is_static else results)}
         # Reserved outputs of FusedBatchNormV3 have no static shape, and need none.
-        is_exempt = op.type in (*kernels.RUNTIME_OPS, "FusedBatchNormV3") or op.name in step.static
-        if is_exempt or any(_is_dynamic(tensor) for tensor in op.inputs):
+        if op.type in (*kernels.RUNTIME_OPS, *_ELEMENT_OPS, *_SIZE_OPS, "FusedBatchNormV3"):
             continue
-        for tensor in op.outputs:
-            if _is_dynamic(tensor) and _is_read(step, tensor):
+        if depends:
+            reason = _refusal(op, dynamic)
+            if reason:
                 message = (
-                    f"{op.type} has the dynamic shape {tensor.shape}: XLA may fail or pad it. Use "
-                    "a static shape and a mask"
+                    f"{op.type} {reason}: its shape depends on data, and the TPU compiler refuses "
+                    "that. Use a static shape and a mask"
                 )
-                yield WARNING, "dynamic-shape", message, op
+                yield ERROR, "dynamic-shape", message, op
+        elif not (is_static or any(map(_is_dynamic, op.inputs)) or _has_static_shape(step, op)):
+            dynamic |= {tensor.name for tensor in results}
+            for tensor in results:
+                if _is_read(step, tensor):
+                    message = (
+                        f"{op.type} has the dynamic shape {tensor.shape}: XLA pads it to its "
+                        "largest size, or refuses the program. Use a static shape and a mask"
+                    )
+                    yield WARNING, "dynamic-shape", message, op
 
 
 @rule
@@ -118,14 +166,27 @@ def check_float64(step):
 
 @rule
 def check_batch_of_8(step):
-    """Per-core batches that waste tiles."""
-    if step.batch_size % 8:
-        share = step.batch_size / (math.ceil(step.batch_size / 8) * 8)
+    """Per-core batches that waste tiles, where the batch is a tiled dimension.
+
+    libtpu tiles the batch of convolutions and of matrices; of [batch, length, units] the others.
+    """
+    size, rows, total, waste = step.batch_size, 0, 0, 0
+    for op in step.find_ops(*_LAYER_OPS, "BatchMatMulV3", "Einsum", "DepthwiseConv2dNative"):
+        tensor = op.outputs[0]
+        if not tensor.shape.is_fully_defined():
+            continue
+        shape, num_bytes = tensor.shape.as_list(), tiled_bytes(tensor.shape, tensor.dtype)
+        total += num_bytes
+        if size and shape[:1] == [size] and (len(shape) == 2 or "Conv" in op.type):
+            rows = max(rows, round_up_rows(size, tensor.dtype))
+            waste += int(num_bytes * (1 - size / round_up_rows(size, tensor.dtype)))
+    if waste >= _MIN_PADDING * total and waste:
         message = (
-            f"a per-core batch of {step.batch_size} is not a multiple of 8: "
-            f"{1 - share:.0%} of each tile is padding"
+            f"a per-core batch of {size} is not a multiple of 8: {1 - size / rows:.0%} of each "
+            f"tile with the batch is padding, {waste / total:.0%} of the memory of the results of "
+            "convolutions and products"
         )
-        yield WARNING, "batch-of-8", message, None
+        yield WARNING, "batch-of-8", message, None, waste
 
 
 @rule
@@ -167,12 +228,20 @@ def check_captures(step):
 @rule
 def check_tiles(step):
     """Layers whose channels do not fill the tiles of 8 x 128."""
-    layers = [op for op in step.find_ops(*_LAYER_OPS) if not GRADIENTS.search(op.name)]
-    layers = [op for op in layers if _is_variable(op.inputs[1])]
-    for op in layers[1:-1]:  # the data determines the sizes of the first and the last layer
+    layers = [op for op in step.find_ops(*_LAYER_OPS) if not op.is_gradient]
+    layers = {op.name: op for op in layers if _is_variable(op.inputs[1])}
+    # The data determines the sizes of the first and the last layer of each network.
+    given = _first_layers(step, layers) | _last_layers(step, layers)
+    given = {_weights(layers[name]) for name in given}
+    of_examples = {size for tensor in step.program.infeed for size in tensor.shape.as_list()[1:]}
+    for op in layers.values():
+        if _weights(op) in given:
+            continue
         shape = op.inputs[1].shape
         sizes = shape.as_list()[-2:] if shape.rank else [None]
-        if None not in sizes and any(size % 8 for size in sizes):
+        # One channel is a score or a gray image; other sizes may be those of the examples.
+        is_chosen = None not in sizes and 1 not in sizes
+        if is_chosen and any(size % 8 and size not in of_examples for size in sizes):
             padded = [math.ceil(size / 8) * 8 for size in sizes]
             waste = 1 - math.prod(sizes) / math.prod(padded)
             message = (
@@ -195,13 +264,74 @@ def _waits(op, reason):
 
 def _is_variable(tensor):
     """Returns True if a tensor is the value of a variable, possibly cast or reshaped."""
+    return _value_of(tensor).type == "ReadVariableOp"
+
+
+def _value_of(tensor):
     while tensor.op.type in ("Cast", "Identity", "Reshape", "Transpose", "Enter", "Switch"):
         tensor = tensor.op.inputs[0]
-    return tensor.op.type == "ReadVariableOp"
+    return tensor.op
+
+
+def _weights(layer):
+    """Returns the name of the variable of a layer."""
+    return variable_name(_value_of(layer.inputs[1]))
+
+
+def _first_layers(step, layers):
+    """Returns the names of the layers that no other layer comes before."""
+    before = set()  # names of the operations after a layer
+    for op in step.operations:
+        parents = [tensor.op.name for tensor in op.inputs]
+        if any(name in before or name in layers for name in parents):
+            before.add(op.name)
+    return layers.keys() - before
+
+
+def _last_layers(step, layers):
+    """Returns the names of the layers that no other layer follows."""
+    after = set()  # names of the operations before a layer
+    for op in reversed(step.operations):
+        if not op.is_gradient and (op.name in after or op.name in layers):
+            after.update(tensor.op.name for tensor in op.inputs)
+    return layers.keys() - after
 
 
 def _is_dynamic(tensor):
     return tensor.dtype not in (tf.resource, tf.variant) and not tensor.shape.is_fully_defined()
+
+
+def _has_static_shape(step, op):
+    """Returns True if the inputs that give the shape of an output are known without data."""
+    indices = _SHAPE_INPUTS.get(op.type)
+    if indices is None or len(op.inputs) <= max(indices):
+        return False
+    return all(op.inputs[i].op.name in step.static for i in indices)
+
+
+def _refusal(op, dynamic):
+    """Returns what libtpu 0.0.34 refuses about an operation on dynamic shapes; "" for nothing.
+
+    It pads values for sums, products and gathers, but not what combines them with values that it
+    has to broadcast to their shape.
+    """
+    inputs = [t for t in op.inputs if t.name in dynamic and _is_dynamic(t)]
+    if not inputs:
+        return ""
+    shape = inputs[0].shape
+    is_kept = any(tensor.name in dynamic for tensor in op.outputs)
+    is_mean = op.type == "Mean" and is_kept
+    is_softmax = op.type == "Softmax" and (shape.rank or 0) > 1 and shape[-1] not in (None, 1)
+    if op.type in _BROADCASTING_OPS or is_mean or is_softmax:
+        return f"of {shape}"
+    if op.type not in _BINARY_OPS:
+        return ""
+    for other in op.inputs:
+        if other.shape.is_fully_defined() and shape.rank is not None:
+            padded = [1] * (shape.rank - other.shape.rank) + other.shape.as_list()
+            if any(size is None and p == 1 for size, p in zip(shape.as_list(), padded)):
+                return f"of {shape} and {other.shape}"
+    return ""
 
 
 def _is_read(step, tensor):

@@ -7,8 +7,6 @@ the host, which the core then waits for at every step.
 
 from __future__ import annotations
 
-import functools
-
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
@@ -81,46 +79,9 @@ class Placement:
         return list(named.values())
 
 
-def nested_operations(op: tf.Operation) -> list[tf.Operation]:
-    """Returns the operations that run in the functions that an operation calls, at any depth.
-
-    They have no lines of user code.
-    """
-    found, pending, seen = [], [op], set()
-    while pending:
-        for name in _called_functions(pending.pop()) - seen:
-            seen.add(name)
-            graph = getattr(op.graph._get_function(name), "graph", None)
-            if graph is not None:
-                arguments = {tensor.op.name for tensor in graph.inputs}
-                ends = [tensor.op for tensor in graph.outputs] + graph.control_outputs
-                inner = [
-                    o for o in ancestors(ends, _used_parents).values() if o.name not in arguments
-                ]
-                found += inner
-                pending += inner
-    return found
-
-
 def is_outside(op: tf.Operation) -> bool:
     """Returns True if an operation is marked by `tf.tpu.outside_compilation`."""
     return OUTSIDE in op.node_def.attr
-
-
-@functools.cache
-def _takes_functions(op_type):
-    op_def = op_def_registry.get(op_type)
-    return op_def is None or any(attr.type in ("func", "list(func)") for attr in op_def.attr)
-
-
-def _called_functions(op):
-    if not _takes_functions(op.type):  # reading the attributes of every operation is slow
-        return set()
-    names = set()
-    for attribute in op.node_def.attr.values():
-        names.update(called.name for called in attribute.list.func)
-        names.add(attribute.func.name)
-    return names - {""}
 
 
 def used_inputs(op: tf.Operation) -> list[tf.Tensor]:

@@ -107,6 +107,7 @@ def format_text(report: Report, color: bool = False) -> str:
     lines = [paint(_BOLD, title)]
     lines += ["", *_table(report)] if report.modes else []
     lines += _largest_costs(report.modes.get("train"))
+    lines += _uncounted(report)
     lines += _embedding_lines(report)
     rules = _by_rule(report.findings)
     lines += [""] if rules else []
@@ -293,6 +294,26 @@ def _largest_costs(train: ModeReport | None):
             for tensor in sizes.largest
         ]
     return lines
+
+
+def _uncounted(report):
+    """Returns lines about what the figures of the table do not include."""
+    lines = {}
+    for mode, found in report.modes.items():
+        reasons = list(found.sizes.not_counted) if found.sizes else []
+        step_time = found.step_time
+        if step_time:
+            reasons += [
+                f"time of all but one iteration of the loop at {place}"
+                for place in step_time.unknown_loops
+            ]
+            if step_time.skipped_branches:
+                reasons.append("time of the cheaper branches of conditionals")
+            if step_time.custom_calls:
+                reasons.append(f"time of custom calls ({', '.join(step_time.custom_calls)})")
+        for reason in reasons:
+            lines.setdefault(reason, []).append(mode)
+    return [f"not counted ({', '.join(modes)}): {reason}" for reason, modes in lines.items()]
 
 
 def _embedding_lines(report):

@@ -6,6 +6,7 @@ import functools
 
 import tensorflow as tf
 
+from tpu.check.flat_program import Node, flatten, name_of_handle, variable_name
 from tpu.check.placement import Placement
 from tpu.check.sizes import handle_name
 from tpu.emulator.replicated_graph import ReplicatedGraph
@@ -25,7 +26,7 @@ class Step:
     """A step of one core.
 
     Attributes:
-      program: the operations, of `graph_builder.build_step` with version 1 control flow.
+      program: the `FlatProgram` of `graph_builder.build_step`, without functions.
       mode: "train", "eval" or "infer".
       batch_size: per core.
       num_replicas: number of copies of the program on the slice.
@@ -35,14 +36,15 @@ class Step:
     """
 
     def __init__(self, program: ReplicatedGraph, mode: str, batch_size: int, num_replicas: int = 2):
-        self.program, self.mode, self.batch_size = program, mode, batch_size
+        self.program = flatten(program)
+        self.mode, self.batch_size = mode, batch_size
         self.num_replicas = num_replicas
-        self.placement = Placement(program)
-        self.all_operations = list(program.operations.values())
+        self.placement = Placement(self.program)
+        self.all_operations = list(self.program.operations.values())
         self.operations = list(self.placement.on_core.values())
 
     @functools.cached_property
-    def updates(self) -> list[tf.Operation]:
+    def updates(self) -> list[Node]:
         """The operations that update a variable, also those that never run."""
         types = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter")
         return [
@@ -50,7 +52,7 @@ class Step:
         ]
 
     @functools.cached_property
-    def updates_by_variable(self) -> dict[str, list[tf.Operation]]:
+    def updates_by_variable(self) -> dict[str, list[Node]]:
         """`{name of a variable: the operations that update it}`."""
         found = {}
         for op in self.updates:
@@ -68,7 +70,32 @@ class Step:
         names = (handle_name(variable) for variable in graph.get_collection(collection))
         return {name.split(":")[0] for name in names if name}
 
-    def runs(self, op: tf.Operation) -> bool:
+    @functools.cached_property
+    def updated(self) -> set[str]:
+        """Names of the variables that an operation that runs updates."""
+        return {variable_name(op) for op in self.updates if self.runs(op)}
+
+    @functools.cached_property
+    def changed(self) -> set[str]:
+        """Names of the variables and optimizer slots that an operation changes, if it runs."""
+        handles = {
+            name_of_handle(value)
+            for op in self.updates
+            for value in op.inputs
+            if value.dtype == tf.resource
+        }
+        return handles | self.updates_by_variable.keys()
+
+    @functools.cached_property
+    def pushes(self) -> dict[str, list[Node]]:
+        """`{name of a stack: the operations that push a value}`, as of the gradient of a loop."""
+        found = {}
+        for op in self.all_operations:
+            if op.type == "StackPushV2":
+                found.setdefault(variable_name(op), []).append(op)
+        return found
+
+    def runs(self, op: Node) -> bool:
         """Returns True if an operation runs, on the core or by outside compilation."""
         return op.name in self.placement.on_core or op.name in self.placement.on_host
 
@@ -83,17 +110,9 @@ class Step:
                 found.add(op.name)
         return found
 
-    def find_ops(self, *types) -> list[tf.Operation]:
+    def find_ops(self, *types) -> list[Node]:
         """Returns the operations of these types that run on the core."""
         return [op for op in self.operations if op.type in types]
-
-
-def variable_name(op: tf.Operation) -> str:
-    """Returns the name of the variable that an operation reads or updates."""
-    handle = op.inputs[0].op
-    while handle.type in ("Enter", "Identity", "Switch"):
-        handle = handle.inputs[0].op
-    return handle.name
 
 
 def _takes_a_handle(op):

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import tensorflow as tf
 
+from tpu.check.flat_program import place_of, variable_name
 from tpu.check.placement import used_inputs
-from tpu.check.sizes import GRADIENTS
-from tpu.check.step import Step, rule, variable_name
-from tpu.emulator.graph_analysis import topological_order
+from tpu.check.step import Step, rule
+from tpu.emulator.graph_analysis import ancestors, topological_order
 from tpu.findings import ERROR, WARNING
 
+_OPTIMIZER_OPS = ("ResourceApply", "ResourceSparseApply")
+# Sums over the cores, and other exchanges of values between cores.
+_SUMS = ("CrossReplicaSum", "XlaAllReduce", "XlaReduceScatter", "CollectiveReduceV2")
+_EXCHANGES = ("AllToAll", "CollectivePermute", "XlaAllGather", "CollectiveGatherV2")
+# What a core receives: its share of the batch.
+_BATCH_OPS = ("InfeedDequeueTuple", "InfeedDequeue", "RecvTPUEmbeddingActivations")
+_RANDOM_OPS = ("Random", "StatelessRandom", "TruncatedNormal", "StatelessTruncatedNormal")
+_EMBEDDING_GRADIENTS = ("SendTPUEmbeddingGradients", "XlaSendTPUEmbeddingGradients")
+# What depends on the shape of a tensor only, which is the same on all cores.
+_SHAPE_OPS = ("Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike", "BroadcastGradientArgs")
 # What clips a gradient, or computes the factor that does.
-_CLIP_OPS = ("Minimum", "Maximum", "ClipByValue", "SelectV2", "Select")
+_CLIP_OPS = ("Minimum", "Maximum", "ClipByValue")
+_DIFFERENCE_OPS = ("AssignSubVariableOp", "AssignAddVariableOp")
+_COMPARISONS = ("Greater", "GreaterEqual", "Less", "LessEqual")
 # Variables by which TensorFlow differentiates TPU embeddings.
 _EMBEDDING_DUMMIES = "tpu_embedding_dummy_table_variable"
 _READ_OPS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd")
@@ -23,8 +37,7 @@ def check_cross_replica_sums(step: Step):
     if step.mode != "train" or step.num_replicas == 1:
         return
     for op in step.updates:
-        is_training = op.type.startswith(("ResourceApply", "ResourceSparseApply"))
-        is_training = is_training or variable_name(op) in step.trainable
+        is_training = op.type.startswith(_OPTIMIZER_OPS) or variable_name(op) in step.trainable
         if is_training and step.runs(op) and _depends_on_one_core(step, op):
             message = (
                 f"'{variable_name(op)}' is updated with the gradient of one core only. Wrap the "
@@ -39,7 +52,7 @@ def check_clipping(step: Step):
     if step.mode != "train" or step.num_replicas == 1:
         return
     clipped = {}
-    for op in step.find_ops("CrossReplicaSum"):
+    for op in step.find_ops(*_SUMS):
         for clip in _clips(op):
             clipped.setdefault(clip.name, clip)
     for clip in clipped.values():
@@ -53,19 +66,23 @@ def check_clipping(step: Step):
 
 @rule
 def check_unused_updates(step: Step):
-    """Updates that the train_op does not depend on. Unused updates of an evaluation are fine."""
+    """Updates that the train_op does not depend on. Unused updates of an evaluation are fine.
+
+    Only what is surely a mistake is an error: averages of batches or weights, and optimizers if
+    nothing is trained. An assignment that nothing runs may be kept for later.
+    """
     if step.mode != "train":
         return
     keys = tf.compat.v1.GraphKeys
     metrics = step.variables(keys.LOCAL_VARIABLES) | step.variables(keys.METRIC_VARIABLES)
-    for name, updates in step.updates_by_variable.items():
-        if name in metrics or any(step.runs(op) for op in updates):
-            continue
-        message = (
-            f"'{name}' is never updated: the train_op does not depend on its update. Run the "
-            "UPDATE_OPS before the train_op. Keras layers add none: run layer.updates"
-        )
-        yield ERROR, "update-never-runs", message, updates[0]
+    unused = {
+        name: updates
+        for name, updates in step.updates_by_variable.items()
+        if name not in metrics and name not in step.updated
+    }
+    if unused:
+        yield from _unused_optimizers(step, unused)
+        yield from _unused_averages(step, unused)
 
 
 @rule
@@ -73,11 +90,7 @@ def check_update_order(step: Step):
     """Variables that an update reads, and another operation changes, in no given order."""
     if step.mode != "train":
         return
-    updated = {
-        name
-        for name, ops in step.updates_by_variable.items()
-        if any(map(step.runs, ops)) and not name.startswith(_EMBEDDING_DUMMIES)
-    }
+    updated = {name for name in step.updated if not name.startswith(_EMBEDDING_DUMMIES)}
     reads = [op for op in step.operations if op.type in _READ_OPS and variable_name(op) in updated]
     updates = [op for op in step.updates if step.runs(op)]
     running = [*step.placement.on_core.values(), *step.placement.on_host.values()]
@@ -86,17 +99,21 @@ def check_update_order(step: Step):
     bits = {op.name: 1 << i for i, op in enumerate([*reads, *updates])}
     before = _ancestor_bits(step, ordered, bits, controls=True)
     values = _ancestor_bits(step, ordered, bits, controls=False)
-    affects = 0
-    for update in updates:
-        affects |= values[update.name]
     found = set()
     for read in reads:
         name = variable_name(read)
+        affected = [update for update in updates if values[update.name] & bits[read.name]]
+        # Averages, as of a batch norm that is called twice: each difference is subtracted.
+        is_average = all(
+            variable_name(update) == name and update.type in _DIFFERENCE_OPS for update in affected
+        )
+        if is_average:
+            continue
         for update in step.updates_by_variable[name]:
             is_ordered = before.get(update.name, ~0) & bits[read.name] or before[
                 read.name
             ] & bits.get(update.name, ~0)
-            if not is_ordered and affects & bits[read.name] and name not in found:
+            if not is_ordered and name not in found:
                 found.add(name)
                 message = (
                     f"'{name}' is read for an update and changed in the same step, in no given "
@@ -106,22 +123,176 @@ def check_update_order(step: Step):
                 yield WARNING, "unordered-update", message, read
 
 
-def _depends_on_one_core(step, update):
-    """Returns True if infeed data reaches an operation other than through a CrossReplicaSum.
+def _unused_optimizers(step, unused):
+    """Yields a finding for each place in the code whose optimizer updates nothing."""
+    places = {}
+    for name, updates in unused.items():
+        for op in updates:
+            is_assigned = name in step.trainable and _sources(step, op).has_gradient
+            if op.type.startswith(_OPTIMIZER_OPS) or is_assigned:
+                places.setdefault((place_of(op), _optimizer_name(op)), {}).setdefault(name, op)
+                break
+    is_trained = step.updated & step.trainable or step.find_ops(*_EMBEDDING_GRADIENTS)
+    is_trained = is_trained or any(
+        op.type.startswith(_OPTIMIZER_OPS) for op in step.updates if step.runs(op)
+    )
+    for (_, optimizer), ops in places.items():
+        first, *others = ops
+        variables = f"'{first}'" + (f" and {len(others)} more" if others else "")
+        if is_trained:
+            message = (
+                f"the update of {variables} by {optimizer} is not run: the train_op does not "
+                "depend on it. This is right if another Estimator trains them, as in alternating "
+                "training; otherwise add it to the train_op"
+            )
+            yield WARNING, "update-never-runs", message, ops[first]
+        else:
+            message = (
+                f"nothing is trained: the train_op does not depend on the update of {variables} "
+                f"by {optimizer}"
+            )
+            yield ERROR, "update-never-runs", message, ops[first]
 
-    Follows non-trainable variables too, such as those that accumulate gradients.
+
+def _optimizer_name(update):
+    """Returns the name of an optimizer, such as "'Adam_1'", by the name of its update."""
+    scope, is_found, _ = update.name.rpartition("/update_")
+    if is_found:
+        return f"'{scope}'"
+    return f"'{update.name}'" if update.type.startswith(_OPTIMIZER_OPS) else "an assignment"
+
+
+def _unused_averages(step, unused):
+    """Yields a finding for each variable whose unused update is surely meant to run."""
+    update_ops = _update_ops(step)
+    for name, updates in unused.items():
+        kinds = {_kind_of_average(step, name, op, op in update_ops) for op in updates} - {""}
+        if not kinds:
+            continue
+        message = f"'{name}' is never updated: the train_op does not depend on its update. "
+        if "batches" in kinds:
+            message += (
+                "Run the UPDATE_OPS before the train_op. Keras layers add none: run layer.updates"
+            )
+        else:
+            message += "Group the update, or the op of ExponentialMovingAverage.apply, with it"
+        yield ERROR, "update-never-runs", message, updates[0]
+
+
+def _kind_of_average(step, name, update, is_update_op):
+    """Returns what an unused update averages or sums: "batches", "weights" or "" for neither."""
+    sources = _sources(step, update)
+    is_average = name in sources.variables  # such as m += 0.01 * (x - m)
+    is_state = name not in step.trainable
+    if is_state and (sources.has_batch or sources.has_gradient) and _is_read(step, name):
+        return "gradients"  # for example accumulated ones, which an optimizer then reads
+    shape = update.inputs[1].shape
+    is_copied = any(
+        other != name and other in step.updated & step.trainable and size == shape
+        for other, size in sources.variables.items()
+    )
+    if is_average and is_copied and not sources.has_batch and not sources.has_gradient:
+        return "weights"
+    is_statistic = is_update_op or (is_state and is_average and sources.has_batch)
+    return "batches" if is_statistic and _is_trained(step, name) else ""
+
+
+class _Sources(NamedTuple):
+    """What the value of an update is computed from.
+
+    Attributes:
+      has_batch: True if from examples or random numbers, other than through gradients.
+      has_gradient: True if from gradients.
+      variables: `{name of a variable: shape}`, other than through gradients.
     """
-    seen, pending = set(), [update]
+
+    has_batch: bool
+    has_gradient: bool
+    variables: dict[str, tf.TensorShape]
+
+
+def _sources(step, update):
+    """Returns the `_Sources` of an update."""
+    has_batch = has_gradient = False
+    variables, seen, pending = {}, set(), [value.op for value in update.inputs[1:]]
     while pending:
         op = pending.pop()
-        if op.type == "InfeedDequeueTuple":
-            return True
-        if op.name not in seen and op.type not in ("CrossReplicaSum", "XlaAllReduce"):
+        if op.name in seen:
+            continue
+        seen.add(op.name)
+        if getattr(op, "is_gradient", False):
+            has_gradient = True
+        elif op.type in _BATCH_OPS or op.type.startswith(_RANDOM_OPS):
+            has_batch = True
+        elif op.type in _READ_OPS:
+            variables[variable_name(op)] = op.outputs[0].shape
+        elif op.type not in _SHAPE_OPS:
+            pending += _value_parents(step, op)
+    return _Sources(has_batch, has_gradient, variables)
+
+
+def _update_ops(step):
+    """Returns the operations that run with the collection UPDATE_OPS."""
+    items = step.all_operations[0].graph.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
+    names = [getattr(item, "op", item).name for item in items]
+    known = step.program.operations
+    found = ancestors([known[name] for name in names if name in known])
+    return set(found.values())
+
+
+def _is_read(step, name):
+    """Returns True if an operation that runs reads a variable."""
+    return any(op.type in _READ_OPS and variable_name(op) == name for op in step.operations)
+
+
+def _is_trained(step, name):
+    """Returns False if a variable belongs to a frozen layer or network.
+
+    The variables of a layer share the beginning of their names. Without trainable variables in the
+    layer, those of the network around it decide.
+    """
+    layer = name.rpartition("/")[0]
+    variables = step.variables(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
+    fixed = variables - step.trainable - step.changed
+    if layer and _inside(layer, fixed):
+        return False
+    while layer and not _inside(layer, step.trainable):
+        layer = layer.rpartition("/")[0]
+    trainable = _inside(layer, step.trainable) if layer else step.trainable
+    return not trainable or not step.updated.isdisjoint(trainable)
+
+
+def _inside(scope, names):
+    """Returns the names of a scope."""
+    return {name for name in names if name == scope or name.startswith(f"{scope}/")}
+
+
+def _depends_on_one_core(step, update):
+    """Returns True if infeed data reaches an operation other than through a sum over the cores.
+
+    Follows non-trainable variables too, such as those that accumulate gradients. False if cores
+    exchange values in another way, which may add up to a sum.
+    """
+    seen, pending, is_found = set(), [update], False
+    while pending:
+        op = pending.pop()
+        if op.type in _EXCHANGES:
+            return False
+        is_found = is_found or op.type in _BATCH_OPS
+        if op.name not in seen and op.type not in (*_SUMS, *_SHAPE_OPS):
             seen.add(op.name)
-            pending += [tensor.op for tensor in op.inputs]
-            if op.type == "ReadVariableOp" and variable_name(op) not in step.trainable:
+            pending += _value_parents(step, op)
+            if op.type in _READ_OPS and variable_name(op) not in step.trainable:
                 pending += step.updates_by_variable.get(variable_name(op), [])
-    return False
+    return is_found
+
+
+def _value_parents(step, op):
+    """Returns the operations that the values of an operation are computed from."""
+    parents = [tensor.op for tensor in op.inputs]
+    if op.type == "StackPopV2":
+        parents += step.pushes.get(variable_name(op), [])
+    return parents
 
 
 def _clips(cross_replica_sum):
@@ -132,7 +303,7 @@ def _clips(cross_replica_sum):
         if op.name in region:
             continue
         region[op.name] = op
-        if GRADIENTS.search(op.name):
+        if getattr(op, "is_gradient", False):
             has_gradient.add(op.name)
         else:
             pending += [tensor.op for tensor in op.inputs]
@@ -140,9 +311,16 @@ def _clips(cross_replica_sum):
         return []
     found = []
     for op in region.values():
-        if op.type in _CLIP_OPS and op.name not in has_gradient:
+        if op.name not in has_gradient and _is_clip(op):
             found += [op] if _reaches(op, region, has_gradient) else []
     return found
+
+
+def _is_clip(op):
+    """Returns True for a limit; False for the choice of finite values."""
+    if op.type in ("SelectV2", "Select"):
+        return op.inputs[0].op.type in _COMPARISONS
+    return op.type in _CLIP_OPS
 
 
 def _reaches(op, region, ends):
@@ -161,6 +339,9 @@ def _reaches(op, region, ends):
 def _parents(step, op, controls):
     """Returns the operations of the step that an operation depends on, without back edges."""
     parents = [tensor.op for tensor in used_inputs(op) if tensor.op.type != "NextIteration"]
+    if op.type == "Exit":  # after the last iteration
+        merges = [tensor.op for switch in parents for tensor in switch.inputs[:1]]
+        parents += [t.op for merge in merges for t in merge.inputs if t.op.type == "NextIteration"]
     parents += op.control_inputs if controls else []
     return [parent for parent in parents if parent.name in step.program.operations]
 

@@ -1,0 +1,18 @@
+"""Each core clips in a tf.function."""
+
+import tensorflow.compat.v1 as tf
+
+
+@tf.function
+def clip(gradient):
+    return tf.minimum(gradient, 1.0)  # finding: warning clip-before-sum
+
+
+def model_fn(features, labels, mode, params):
+    kernel = tf.get_variable("kernel", [5, 1], use_resource=True)
+    loss = tf.losses.mean_squared_error(labels, tf.matmul(features, kernel))
+    optimizer = tf.tpu.CrossShardOptimizer(tf.train.AdamOptimizer(0.01))
+    step = tf.train.get_global_step()
+    gradient = clip(tf.gradients(loss, kernel)[0])
+    train_op = optimizer.apply_gradients([(gradient, kernel)], step)
+    return tf.estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)

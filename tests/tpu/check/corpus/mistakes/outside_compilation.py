@@ -1,0 +1,14 @@
+"""An operation on the host in each step."""
+
+import tensorflow.compat.v1 as tf
+
+
+def model_fn(features, labels, mode, params):
+    kernel = tf.get_variable("kernel", [5, 1], use_resource=True)
+    loss = tf.losses.mean_squared_error(labels, tf.matmul(features, kernel))
+    value = tf.stop_gradient(loss)
+    hosted = tf.tpu.outside_compilation(tf.exp, value)  # finding: warning outside-compilation
+    loss += hosted
+    optimizer = tf.tpu.CrossShardOptimizer(tf.train.AdamOptimizer(0.01))
+    train_op = optimizer.minimize(loss, tf.train.get_global_step())
+    return tf.estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)

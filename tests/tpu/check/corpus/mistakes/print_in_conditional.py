@@ -1,0 +1,19 @@
+"""tf.print in a conditional of a tf.function."""
+
+import tensorflow.compat.v1 as tf
+
+
+@tf.function
+def shout(x):
+    if x > 100.0:
+        tf.print(x)  # finding: error print
+    return x
+
+
+def model_fn(features, labels, mode, params):
+    kernel = tf.get_variable("kernel", [5, 1], use_resource=True)
+    loss = tf.losses.mean_squared_error(labels, tf.matmul(features, kernel))
+    loss = shout(loss)
+    optimizer = tf.tpu.CrossShardOptimizer(tf.train.AdamOptimizer(0.01))
+    train_op = optimizer.minimize(loss, tf.train.get_global_step())
+    return tf.estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)

@@ -40,11 +40,11 @@ _TEXTS = {
         `tf.cast(x, tf.float32)` instead of float64 or complex128, or compute it in input_fn.""",
     "dynamic-shape": """
         The shape of the result depends on data, such as `tf.boolean_mask`, `tf.unique` or
-        `tf.where(x)`. The TPU compiler pads the result to its largest size. A warning where the
-        result is only summed, multiplied by a matrix or gathered, which compiles. An error where it
-        is combined with a value of another shape, such as a scalar, or in a gradient that does so:
-        libtpu 0.0.34 refuses that. Use a mask: `tf.reduce_sum(tf.where(keep, x, 0))` instead of
-        `tf.reduce_sum(tf.boolean_mask(x, keep))`.""",
+        `tf.where(x)`. The TPU compiler pads the result to its largest size. This compiles where the
+        result is only summed, multiplied by a matrix or gathered. It is an error tpu-compiler where
+        the result is combined with a value of another shape, such as a scalar, or in a gradient
+        that does so, because libtpu 0.0.34 refuses that. Use a mask: `tf.reduce_sum(tf.where(keep,
+        x, 0))` instead of `tf.reduce_sum(tf.boolean_mask(x, keep))`.""",
     "environment": """
         A flag, a version or a path of the run is invalid; the message says which. It is found
         before any graph is built.""",
@@ -116,8 +116,9 @@ _TEXTS = {
         of 128 for wide layers and of 8 for narrow ones: 128 filters cost no more than 100.""",
     "tpu-compiler": """
         The TPU compiler (libtpu) cannot compile the step, although TensorFlow's list of kernels
-        allows all operations. The message is the compiler's. Find the operation that it names, and
-        replace it.""",
+        allows all operations. The message is the compiler's, or names an operation on a shape that
+        depends on data, which the compiler is known to refuse (see dynamic-shape). Find the
+        operation that it names, and replace it.""",
     "unordered-update": """
         A variable is read to compute an update and changed in the same step, and neither waits for
         the other. The order is then chosen by the compiler: a learning rate may see the old or the

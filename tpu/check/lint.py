@@ -143,7 +143,7 @@ def check_dynamic_shapes(step):
                     f"{op.type} {reason}: its shape depends on data, and the TPU compiler refuses "
                     "that. Use a static shape and a mask"
                 )
-                yield ERROR, "dynamic-shape", message, op
+                yield ERROR, "tpu-compiler", message, op
         elif not (is_static or any(map(_is_dynamic, op.inputs)) or _has_static_shape(step, op)):
             dynamic |= {tensor.name for tensor in results}
             for tensor in results:

@@ -6,7 +6,7 @@ import tensorflow.compat.v1 as tf
 @tf.function
 def total(x):
     kept = tf.boolean_mask(x, x[:, 0] > 0)  # finding: warning dynamic-shape
-    return tf.reduce_sum(tf.nn.leaky_relu(kept))  # finding: error dynamic-shape
+    return tf.reduce_sum(tf.nn.leaky_relu(kept))  # finding: error tpu-compiler
 
 
 def model_fn(features, labels, mode, params):

@@ -7,7 +7,7 @@ def model_fn(features, labels, mode, params):
     kernel = tf.get_variable("kernel", [5, 1], use_resource=True)
     errors = (tf.matmul(features, kernel) - labels) ** 2
     kept = tf.boolean_mask(errors, features[:, 0] > 0)  # finding: warning dynamic-shape
-    loss = tf.reduce_mean(kept)  # finding: error dynamic-shape
+    loss = tf.reduce_mean(kept)  # finding: error tpu-compiler
     optimizer = tf.tpu.CrossShardOptimizer(tf.train.AdamOptimizer(0.01))
     train_op = optimizer.minimize(loss, tf.train.get_global_step())
     return tf.estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)

@@ -26,6 +26,11 @@ def check(terms, has_static_batch=True):
         for part, tensor in (("values", term.values), ("weights", term.weights)):
             if tensor is not None:
                 _check_tensor(f"losses: '{name}' has {part}", tensor, has_static_batch)
+        if term.weights is not None and term.weights.dtype != term.values.dtype:
+            raise ModelError(
+                f"losses: '{name}' has weights of {term.weights.dtype.name}, but values of "
+                f"{term.values.dtype.name}. Use tf.cast"
+            )
 
 
 def _check_tensor(what, tensor, has_static_batch):
@@ -41,7 +46,7 @@ def _check_tensor(what, tensor, has_static_batch):
             "the input_fn, and give examples that do not count a weight of 0 instead of removing "
             "them (tf.boolean_mask, tf.where)"
         )
-    if tensor.dtype != tf.float32:
+    if not tensor.dtype.is_floating:
         raise ModelError(f"{what} of {tensor.dtype.name}, not float32. Use tf.cast")
 
 

@@ -5,11 +5,14 @@
 
 import gzip
 import json
+import os
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -367,6 +370,40 @@ def test_a_newcomer_reaches_ap50_of_0_9(prepare, run_with, tmp_path, result, mon
     shown = served["scores"][0] >= 0.5
     expected = [shapes_data.CLASS_NAMES[number].encode() for number in drawing.classes]
     assert sorted(served["class_names"][0][shown].tolist()) == sorted(expected)
+
+
+PYTHON = """#!/bin/sh
+# A Python whose environments have a pip that writes to a log and waits for a file.
+case "$*" in
+  "-m venv "*) mkdir -p .venv/bin; cp "$0" .venv/bin/python; echo venv >> log ;;
+  "-m pip --version") exit 0 ;;
+  "-m pip "*) echo begin >> log; until [ -e waits ]; do sleep 0.05; done; echo end >> log ;;
+  *) exec %s "$@" ;;
+esac
+"""
+
+
+def test_two_setups_at_once_install_one_after_the_other(tmp_path):
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "requirements").mkdir()
+    shutil.copy("tools/setup.sh", tmp_path / "tools")
+    (tmp_path / "requirements" / "tensorflow.txt").write_text("")
+    python = tmp_path / "python"
+    python.write_text(PYTHON % sys.executable)
+    python.chmod(0o755)
+    command = ["tools/setup.sh", "tensorflow"]
+    environment = {**os.environ, "PYTHON": str(python)}
+    log = tmp_path / "log"
+    with subprocess.Popen(command, cwd=tmp_path, env=environment) as first:
+        while first.poll() is None and not (log.exists() and "begin" in log.read_text()):
+            time.sleep(0.05)
+        pipe = {"stdout": subprocess.PIPE, "text": True}
+        with subprocess.Popen(command, cwd=tmp_path, env=environment, **pipe) as second:
+            line = second.stdout.readline()
+            (tmp_path / "waits").touch()
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert line == "setup: waiting for another setup of this folder\n"
+    assert log.read_text().split() == ["venv", "begin", "end"]  # the second has nothing to do
 
 
 @pytest.mark.slow

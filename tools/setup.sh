@@ -51,6 +51,22 @@ done
 [ -n "$missing" ] || exit 0
 
 python=$(find_python)
+# One setup at a time installs into a folder. The lock ends with the last process that inherits it.
+if [ -z "${SETUP_IS_LOCKED:-}" ]; then
+  SETUP_IS_LOCKED=1 exec "$python" -c '
+import fcntl, os, sys
+lock = os.open(".", os.O_RDONLY)
+try:
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    print("setup: waiting for another setup of this folder", flush=True)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+except OSError:  # a file system without locks
+    pass
+os.set_inheritable(lock, True)
+os.execv("/bin/sh", ["sh", "tools/setup.sh", *sys.argv[1:]])
+' "$choice" "$@"
+fi
 # Two TensorFlow wheels write the same files: another choice needs a new environment.
 if [ -n "$installed" ] && [ "${installed%% *}" != "$choice" ]; then
   echo "setup: .venv has the TensorFlow choice '${installed%% *}', not '$choice': making it again"
@@ -71,8 +87,9 @@ done
 site=""
 [ "$choice" = system ] && site="--system-site-packages"
 echo "setup: $("$python" --version), TensorFlow choice '$choice', into .venv (once; a few minutes)"
+# Also if one was stopped before it got pip.
 # shellcheck disable=SC2086
-[ -x .venv/bin/python ] || "$python" -m venv $site .venv
+.venv/bin/python -m pip --version > /dev/null 2>&1 || "$python" -m venv $site .venv
 # shellcheck disable=SC2086
 .venv/bin/python -m pip install --quiet --disable-pip-version-check $requirements
 printf '%s\n%s\n' "$wanted" "$sum" > "$stamp"

@@ -148,8 +148,26 @@ def _describe(data):
 
 
 def _inspect():
-    data_dir = FLAGS.data_dir
-    data = dataset_info.read(data_dir)
+    data = dataset_info.read(FLAGS.data_dir)
+    try:
+        is_valid = _print_inspection(data)
+    except tf.errors.NotFoundError:
+        _require_current(data)
+        raise
+    if not is_valid:
+        _require_current(data)
+        sys.exit(1)
+
+
+def _require_current(data):
+    """Raises DataError if another process has replaced the data set: its old shards are gone."""
+    if dataset_info.read(data.data_dir) != data:
+        raise DataError(f"{data.data_dir} was replaced while it was inspected. Inspect it again")
+
+
+def _print_inspection(data):
+    """Returns whether nothing is wrong but what a warning says."""
+    data_dir = data.data_dir
     if FLAGS.contact_sheet:
         files.require_writable("contact_sheet", os.path.dirname(FLAGS.contact_sheet) or ".")
     problems = list(inspection.file_problems(data, data.splits))
@@ -181,11 +199,9 @@ def _inspect():
         print(f"{what}: {path}")
     if problems:
         print(*(f"problem: {problem}" for problem in problems), sep="\n")
-        sys.exit(1)
-    if any(anomaly.is_error for anomaly in found):
-        sys.exit(1)
-    if not found:
+    elif not found:
         print("no problem found")
+    return not problems and not any(anomaly.is_error for anomaly in found)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import pytest
 from absl import flags
 from PIL import Image
 
+import prepare_data
 from common import locks
 from common.errors import UsageError
 from engine.cli import prepare_data_flags
@@ -135,6 +137,26 @@ def test_a_wrong_flag_is_one_line_and_status_2(arguments, message):
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert message in line
+
+
+@pytest.mark.parametrize("function", ["inspection.inspect", "anomalies.find"])
+def test_a_data_set_that_is_replaced_while_it_is_inspected(
+    prepare, own_data_dir, monkeypatch, function
+):
+    module, name = function.split(".")
+    module = getattr(prepare_data, module)
+    run = getattr(module, name)
+
+    def replace(*arguments):
+        for path in pathlib.Path(own_data_dir).glob("*.tfrecord"):
+            path.unlink()
+        text = pathlib.Path(own_data_dir, "dataset.json").read_text()
+        pathlib.Path(own_data_dir, "dataset.json").write_text(text.replace("stripe 0", "other"))
+        return run(*arguments)
+
+    monkeypatch.setattr(module, name, replace)
+    with pytest.raises(DataError, match="was replaced while it was inspected"):
+        prepare("--mode=inspect", f"--data_dir={own_data_dir}")
 
 
 COCO = ["--dataset=coco", "--source=s"]

@@ -13,7 +13,7 @@ def check(terms, has_static_batch=True):
 
     Args:
       terms: the result.
-      has_static_batch: False to accept an unknown batch size, as an evaluation may have.
+      has_static_batch: False to accept an unknown shape, as an evaluation may have.
     """
     if not isinstance(terms, dict) or not terms:
         raise ModelError(f"losses: returned {terms!r}, not a dict of a Loss for each name")
@@ -36,7 +36,7 @@ def check(terms, has_static_batch=True):
 def _check_tensor(what, tensor, has_static_batch):
     if not tf.is_tensor(tensor):
         raise ModelError(f"{what} of type {type(tensor).__name__}, not a tensor [batch]")
-    if tensor.shape.rank != 1:
+    if tensor.shape.rank not in ((1,) if has_static_batch else (1, None)):
         raise ModelError(
             f"{what} of shape {tensor.shape}, not [batch]. Reduce them to one number per example"
         )

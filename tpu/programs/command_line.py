@@ -67,7 +67,7 @@ def _run(program, arguments):
         from tpu.programs import emulate, failures
 
         try:
-            with failures.print_in_threads(arguments.verbose):
+            with failures.print_in_threads(arguments.verbose), failures.explain_specs():
                 return emulate.run(program, arguments.topology)
         except Exception as error:  # as Python does for an error that a program does not catch
             if sys.excepthook is not sys.__excepthook__:

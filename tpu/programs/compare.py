@@ -146,7 +146,8 @@ class _FirstTraining:
                 raise _Compared
             self.call, self._thread = call, threading.current_thread()
             try:
-                self.result = _compare(call, self._steps, self._clipping, self.recording)
+                with failures.explain_specs():
+                    self.result = _compare(call, self._steps, self._clipping, self.recording)
             except Exception as error:
                 self.error = error
             raise _Compared

@@ -10,8 +10,9 @@ import traceback
 from unittest import mock
 
 import tensorflow as tf
+from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 
-from tpu.check import explanations
+from tpu.check import explanations, spec_errors
 from tpu.findings import user_frames, user_line, user_line_in
 
 _HEADER = "Traceback (most recent call last; the program's own lines, --verbose shows all):\n"
@@ -50,6 +51,8 @@ def format_error(error: BaseException, verbose: bool = False) -> str:
     while error is not None:
         frames = "".join(traceback.format_list(_own_frames(error)))
         parts.insert(0, f"{_HEADER}{frames}{_last_line(error)}")
+        if isinstance(error, explanations.SpecError):
+            break
         link, before = _CAUSE, error.__cause__
         if before is None and not error.__suppress_context__:
             link, before = _CONTEXT, error.__context__
@@ -74,6 +77,26 @@ def print_in_threads(verbose: bool):
         yield
 
 
+@contextlib.contextmanager
+def explain_specs():
+    """A context manager that raises SpecError if TPUEstimator cannot use what model_fn returned.
+
+    Only while it builds a graph: an error after that has another reason, even if the spec is one
+    that only a CPU accepts.
+    """
+    try:
+        with spec_errors.explain():
+            yield
+        return
+    except explanations.SpecError as error:
+        cause = error.__cause__
+        frames = [frame.f_code for frame, _ in traceback.walk_tb(cause.__traceback__)]
+        names = [c.co_name for c in frames if c.co_filename == tpu_estimator.__file__]
+        if "_call_model_fn" in names:
+            raise
+    raise cause  # not in the handler above, so that it does not become its context
+
+
 def _last_line(error):
     if _is_own(error):
         return "".join(traceback.format_exception_only(type(error), error))
@@ -81,6 +104,8 @@ def _last_line(error):
 
 
 def _own_frames(error):
+    if isinstance(error, explanations.SpecError):  # an explanation of its cause
+        error = error.__cause__
     return user_frames(traceback.extract_tb(error.__traceback__))
 
 

@@ -22,6 +22,7 @@ parser.add_argument(
     "--optimizer", default="sharded", help="sharded, summed, local, clipped or too_large"
 )
 parser.add_argument("--loss", default="mean", help="mean, weighted, smooth, ...")
+parser.add_argument("--metrics", default="tensors", help="tensors, none or scalar")
 arguments = parser.parse_args()
 BATCH_SIZE = 16
 
@@ -91,7 +92,9 @@ def model_fn(features, labels, mode, params):
         train_op=train_op,
         eval_metrics=(
             lambda a, b: {"error": tf1.metrics.mean_absolute_error(a, b)},
-            [labels, output],
+            {"none": [labels, None], "scalar": [loss, loss]}.get(
+                arguments.metrics, [labels, output]
+            ),
         ),
     )
 
@@ -132,6 +135,10 @@ def main():
             print("error", estimator.evaluate(input_fn, steps=2)["error"])
         print("predictions", len(list(estimator.predict(predict_input_fn))))
         estimator.export_saved_model(f"{arguments.model_dir}/export", serving_input_fn)
+    if arguments.mode == "fail":
+        estimator.train(input_fn, max_steps=1)
+        estimator.evaluate(input_fn, steps=1)
+        raise KeyError("mine")
     if arguments.mode == "train_and_evaluate":
         tf.estimator.train_and_evaluate(
             estimator,

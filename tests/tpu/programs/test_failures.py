@@ -104,3 +104,17 @@ def test_error_of_a_thread_is_printed_alike(tmp_path, capfd):
     assert "Exception in thread reader:\nTraceback (most recent call last; " in err
     assert "KeyError: 'mine'\n" in err
     assert "threading.py" not in err
+
+
+def test_none_in_eval_metrics_is_named(linear_program, capfd):
+    program = linear_program("--mode=all", "--steps=2", "--metrics=none")
+    status = command_line.main(["emulate", "--topology=1x1", program.target, *program.arguments])
+    *_, last = capfd.readouterr().err.splitlines()
+    assert status == 1
+    assert last.startswith("eval_metrics has None in place 1 (model_fn at ")
+
+
+def test_errors_after_a_spec_that_only_a_cpu_accepts_are_their_own(linear_program, capfd):
+    program = linear_program("--mode=fail", "--use_tpu=0", "--steps=1", "--metrics=scalar")
+    assert command_line.main(["emulate", "--topology=1x1", program.target, *program.arguments]) == 1
+    assert capfd.readouterr().err.endswith("KeyError: 'mine'\n")

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from tpu.emulator.graph_analysis import root
+
 # XlaAllReduce and XlaReduceScatter: their reduction, and the operation for two values.
 _REDUCTIONS = {"Add": "AddV2", "Mul": "Mul", "Min": "Minimum", "Max": "Maximum"}
 
@@ -15,7 +17,7 @@ _REDUCTIONS = {"Add": "AddV2", "Mul": "Mul", "Min": "Minimum", "Max": "Maximum"}
 def rewrite(builder, node):
     """Rewrites the NodeDef of a collective, with the `core_builder.CoreBuilder` of a core."""
     groups, combine = KINDS[node.op](builder, node)
-    group = next((group for group in groups if builder.core in group), [builder.core])
+    group = next(group for group in groups if builder.core in group)
     exchange(builder, node, group, combine)
 
 
@@ -38,8 +40,12 @@ class _Exchange:
         self._builder = builder
         self._node = node
         self._group = group
-        self._value = node.input[0]
         self._dtype = tf.as_dtype(node.attr["T"].type)
+        self._value = node.input[0]
+        if builder.is_switch(self._value):
+            # A control edge from a Switch is alive in both branches, an Identity in one.
+            name = f"{node.name}/value"
+            self._value = builder.add(name, "Identity", [self._value], T=self._dtype)
         self._controls = [name for name in node.input if name[0] == "^"]
 
     def run(self, combine):
@@ -119,6 +125,11 @@ def _reduce_scatter(builder, node):
 def _all_to_all(builder, node):
     dtype = tf.as_dtype(node.attr["T"].type)
     split, concat = node.attr["split_dimension"].i, node.attr["concat_dimension"].i
+    groups, count = _groups(builder, node), node.attr["split_count"].i
+    if len(groups[0]) != count:
+        raise _invalid(
+            builder, node, f"split_count is {count}, but its groups have {len(groups[0])} cores"
+        )
 
     def transpose(group, values):
         parts = [
@@ -138,7 +149,7 @@ def _all_to_all(builder, node):
             for i in range(len(group))
         ]
 
-    return _groups(builder, node), transpose
+    return groups, transpose
 
 
 def _split(builder, node, value, dimension, count, name):
@@ -151,8 +162,20 @@ def _split(builder, node, value, dimension, count, name):
 
 
 def _collective_permute(builder, node):
-    sources = {target: source for source, target in builder.constant(node.input[1]).tolist()}
-    cores = sorted({*sources, *sources.values(), *range(builder.num_cores)})
+    pairs = builder.constant(node.input[1])
+    is_valid = not pairs.size or (pairs.ndim == 2 and pairs.shape[1] == 2)
+    pairs = pairs.reshape([-1, 2]).tolist() if is_valid else pairs.tolist()
+    cores = list(range(builder.num_cores))
+    for ends in zip(*pairs) if is_valid else ():
+        is_valid = is_valid and len({*ends}) == len(ends) and {*ends} <= {*cores}
+    if not is_valid:
+        raise _invalid(
+            builder,
+            node,
+            f"source_target_pairs are {pairs}; write [[source, target], ...] with cores from 0 to "
+            f"{builder.num_cores - 1}, each at most once as source and as target",
+        )
+    sources = {target: source for source, target in pairs}
     dtype = tf.as_dtype(node.attr["T"].type)
 
     def permute(group, values):
@@ -165,7 +188,31 @@ def _collective_permute(builder, node):
 
 
 def _groups(builder, node):
-    return builder.constant(node.input[1]).tolist()
+    """Returns the groups of a collective, lists of cores; each core is in one of them."""
+    groups = builder.constant(node.input[1])
+    if not groups.size:
+        return [list(range(builder.num_cores))]
+    if groups.ndim != 2 or sorted(groups.ravel()) != list(range(builder.num_cores)):
+        raise _invalid(
+            builder,
+            node,
+            f"group_assignment is {groups.tolist()}; each core from 0 to {builder.num_cores - 1} "
+            "must be in one group",
+        )
+    return groups.tolist()
+
+
+def static_groups(op):
+    """Returns the groups of the operation of a collective; None if unknown, or for all cores."""
+    if op.type == "CollectivePermute":
+        return None
+    groups = tf.get_static_value(root(op.inputs[1]))
+    return groups.tolist() if groups is not None and groups.size else None
+
+
+def _invalid(builder, node, message):
+    where = builder.user_line(node.name) or "an unknown line"
+    return ValueError(f"{node.op} at {where}: {message}")
 
 
 KINDS = {

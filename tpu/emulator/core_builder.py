@@ -17,7 +17,15 @@ from __future__ import annotations
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
-from tpu.emulator import collectives, constants, copies, embedding_ops, functions, kernels
+from tpu.emulator import (
+    agreement,
+    collectives,
+    constants,
+    copies,
+    embedding_ops,
+    functions,
+    kernels,
+)
 
 DEVICE = "/device:CPU:0"
 QUEUE_CAPACITY = 4
@@ -33,7 +41,17 @@ class CoreBuilder:
       core: index of the core.
     """
 
-    def __init__(self, core, num_cores, library, nodes, path="", find_argument=None):
+    def __init__(
+        self,
+        core,
+        num_cores,
+        library,
+        nodes,
+        path="",
+        find_argument=None,
+        user_line=lambda _: "",
+        outside=None,
+    ):
         """Starts an empty GraphDef.
 
         Args:
@@ -44,14 +62,17 @@ class CoreBuilder:
           path: names the call of the function that is built; "" for the program itself.
           find_argument: a function from the name of an argument of the function to its constant
             value; None for the program itself.
+          user_line: function from the name of a node to the "file:line" of user code, or "".
+          outside: `{name of an input: NodeDef of its source outside of the program}`.
         """
         self.graph_def = graph_pb2.GraphDef()
         self.core = core
         self.num_cores = num_cores
         self.library = library
         self.path = path
+        self.user_line = user_line
         self._nodes = nodes
-        self._constants = constants.Constants(nodes, library, find_argument)
+        self._constants = constants.Constants({**nodes, **(outside or {})}, library, find_argument)
 
     def add_copy(self, original):
         """Adds a copy of a NodeDef, rewritten if needed."""
@@ -70,7 +91,9 @@ class CoreBuilder:
             self._compile(node)
 
     def add(self, name, kind, inputs, **attributes) -> str:
-        """Adds a node; returns its name."""
+        """Adds a node; returns its name, which is another if the program has a node of the name."""
+        while name in self._nodes:
+            name += "_"
         node = self.graph_def.node.add(name=name, device=DEVICE)
         self.replace(node, kind, inputs, **attributes)
         return name
@@ -86,7 +109,7 @@ class CoreBuilder:
 
     def add_constant(self, name, value, dtype, controls=()) -> str:
         """Adds a constant; returns its name."""
-        self.add(name, "Const", controls, dtype=tf.as_dtype(dtype))
+        name = self.add(name, "Const", controls, dtype=tf.as_dtype(dtype))
         tensor = tf.make_tensor_proto(value, dtype)
         self.graph_def.node[-1].attr["value"].tensor.CopyFrom(tensor)
         return name
@@ -98,6 +121,16 @@ class CoreBuilder:
         """
         attributes = {"capacity": QUEUE_CAPACITY, "shared_name": shared_name}
         return self.add(name, "FIFOQueueV2", controls, component_types=dtypes, **attributes)
+
+    @property
+    def names(self):
+        """Names of the nodes of the original."""
+        return self._nodes.keys()
+
+    def is_switch(self, tensor_name) -> bool:
+        """True if a tensor is an output of a Switch of the original."""
+        node = self._nodes.get(op_name(tensor_name))
+        return node is not None and node.op in ("Switch", "RefSwitch")
 
     def names_of(self, op_type) -> list[str]:
         """Returns the names of the nodes of a type in the original."""
@@ -122,9 +155,8 @@ class CoreBuilder:
 
     def _replica_id(self, node):
         controls = list(node.input)
-        name = node.name
-        self.graph_def.node.pop()
-        self.add_constant(name, self.core, tf.int32, controls)
+        self.replace(node, "Const", controls, dtype=tf.int32)
+        node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(self.core, tf.int32))
 
     def _identity(self, node):
         self.replace(node, "Identity", list(node.input), T=node.attr["T"].type)
@@ -140,6 +172,8 @@ class CoreBuilder:
         total = self.graph_def.node.add()
         total.CopyFrom(node)
         total.name = f"{node.name}/float32"
+        while total.name in self._nodes:
+            total.name += "_"
         casted = self.add(f"{node.name}/cast", "Cast", [node.input[0]], SrcT=narrow, DstT=wide)
         total.input[0] = casted
         _set(total.attr["T"], wide)
@@ -184,6 +218,7 @@ _REWRITES = {
     "OutfeedEnqueueTuple": CoreBuilder._outfeed,
     "XlaReplicaId": CoreBuilder._replica_id,
     "XlaSharding": CoreBuilder._identity,
+    agreement.OPERATION: agreement.rewrite,
     **embedding_ops.REWRITES,
     **dict.fromkeys(collectives.KINDS, CoreBuilder._collective),
     **dict.fromkeys(copies.SUMS, CoreBuilder._sum_in_float32),

@@ -38,6 +38,7 @@ from tpu.emulator import (
     errors,
     host_io,
     replication,
+    xla_values,
 )
 from tpu.emulator.discovery import metadata
 
@@ -69,6 +70,7 @@ def emulate(tpu_slice: Topology | str):
         raise RuntimeError("emulate() cannot be nested: a TPU is being emulated already")
     with _patched(_replacements(tpu_slice)):
         _active = True
+        xla_values.reset_warnings()
         try:
             yield tpu_slice
         finally:

@@ -5,14 +5,14 @@ A function is copied for each call, so that the queues of its collectives belong
 
 from __future__ import annotations
 
-from tensorflow.core.framework import function_pb2
+from tensorflow.core.framework import function_pb2, node_def_pb2
 from tensorflow.python.framework import function_def_to_graph, op_def_registry
 
 from tpu import findings
-from tpu.emulator import copies, kernels
+from tpu.emulator import agreement, collectives, copies, kernels
 
-# Calls of functions whose copies have state: the queues of collectives.
-_STATEFUL = {
+# Calls of functions whose copies have state: the queues of collectives, warnings.
+STATEFUL = {
     "PartitionedCall": "StatefulPartitionedCall",
     "StatelessCase": "Case",
     "StatelessIf": "If",
@@ -28,6 +28,8 @@ class Library:
         self._num_cores = num_cores
         self._needs_copy = {}
         self._definitions = {}
+        self._originals = {}
+        self._collectives = {}
         self._num_copies = 0
 
     def find(self, name: str):
@@ -48,24 +50,62 @@ class Library:
         self._definitions[name] = original
         self._needs_copy[name] = False
 
+    def add(self, definition, original: str):
+        """Adds a function that replaces the function of the name `original`."""
+        self._definitions[definition.signature.name] = definition
+        self._originals[definition.signature.name] = original
+
+    def body(self, name: str):
+        """Returns the graph of a function that Python traced, or None."""
+        return getattr(self._graph._functions.get(self._originals.get(name, name)), "graph", None)
+
+    def operation(self, name: str, node: str):
+        """Returns the tf.Operation of a node of a function, or None."""
+        try:
+            return self.body(name).get_operation_by_name(node)
+        except (AttributeError, KeyError, ValueError):
+            return None
+
     def user_line(self, name: str, node: str) -> str:
         """Returns the "file:line" of user code of a node of a function; "" if unknown."""
-        body = getattr(self._graph._functions.get(name), "graph", None)
-        try:
-            return findings.user_line(body.get_operation_by_name(node))
-        except (AttributeError, KeyError, ValueError):
-            return ""
+        op = self.operation(name, node)
+        return "" if op is None else findings.user_line(op)
 
     def called(self, node) -> list[str]:
         """Returns the names of the functions that a NodeDef calls."""
         names = [node.op] if self.find(node.op) is not None else []
-        for value in node.attr.values():
-            kind = value.WhichOneof("value")
-            if kind == "func":
-                names.append(value.func.name)
-            elif kind == "list":
-                names += [function.name for function in value.list.func]
-        return [name for name in names if name]
+        return names + [function.name for function in references(node)]
+
+    def collectives(self, node, op=None) -> list[tuple]:
+        """Finds the collectives that a NodeDef is, or that functions that it calls contain.
+
+        Args:
+          node: the NodeDef.
+          op: its tf.Operation; None if unknown.
+
+        Returns:
+          [(operation type, file:line, groups of cores)]; None as groups stands for all cores.
+        """
+        if node.op in collectives.KINDS:
+            groups = collectives.static_groups(op) if op is not None else None
+            return [(node.op, findings.user_line(op) if op is not None else "", groups)]
+        return [item for name in self.called(node) for item in self._collectives_in(name)]
+
+    def _collectives_in(self, name):
+        if name not in self._collectives:
+            self._collectives[name] = []  # in case it calls itself
+            definition = self.find(name)
+            for node in definition.node_def if definition is not None else ():
+                found = self.collectives(node, self.operation(name, node.name))
+                self._collectives[name].extend(found)
+        return self._collectives[name]
+
+    def stays_compiled(self, name: str) -> bool:
+        """True if XLA compiles a function, and what it calls, also in the program of a core."""
+        return self._is_compiled(self.find(name)) and not self.needs_copy(name)
+
+    def _is_compiled(self, definition):
+        return "_XlaMustCompile" in definition.attr and definition.attr["_XlaMustCompile"].b
 
     def needs_copy(self, name: str) -> bool:
         """True if a function needs a copy for each core."""
@@ -77,7 +117,7 @@ class Library:
         return self._needs_copy[name]
 
     def _any_differs(self, definition):
-        compiled = definition.attr["_XlaMustCompile"].b if definition.attr else False
+        compiled = self._is_compiled(definition)
         for node in definition.node_def:
             if copies.differs(node, self, self._num_cores):
                 only_kernel = compiled and not (
@@ -88,6 +128,18 @@ class Library:
         return False
 
 
+def references(node) -> list:
+    """Returns the attributes of a NodeDef that name functions, to read or to change."""
+    found = []
+    for value in node.attr.values():
+        kind = value.WhichOneof("value")
+        if kind == "func":
+            found.append(value.func)
+        elif kind == "list":
+            found += value.list.func
+    return [function for function in found if function.name]
+
+
 def call_copies(builder, node):
     """Lets a call node of a core call copies of its functions, where they differ."""
     library = builder.library
@@ -95,45 +147,91 @@ def call_copies(builder, node):
         node.attr["parallel_iterations"].i = 1  # keeps the sums of two iterations apart
     if not any(library.needs_copy(name) for name in library.called(node)):
         return
-    node.op = _STATEFUL.get(node.op, node.op)
+    agreement.before_branch(builder, node)
+    has_agreement = agreement.is_loop(node) and bool(library.collectives(node))
+    original = node_def_pb2.NodeDef()
+    original.CopyFrom(node)
+    node.op = STATEFUL.get(node.op, node.op)
     node.attr.pop("_XlaMustCompile", None)
-    path = f"{builder.path}{node.name}/"
+    path = f"{builder.path}{node.name}:"  # no node has a ":" in its name
     if library.find(node.op) is not None:
-        node.op = _copy(builder, node, node.op, path)
+        node.op = _copy(builder, original, node.op, path)
     for name, value in node.attr.items():
         kind = value.WhichOneof("value")
         attributes = [value.func] if kind == "func" else []
         attributes += value.list.func if kind == "list" else []
         for i, function in enumerate(attributes):
-            if function.name and library.needs_copy(function.name):
-                function.name = _copy(builder, node, function.name, f"{path}{name}_{i}/")
+            is_condition = has_agreement and name == "cond"
+            if function.name and (is_condition or library.needs_copy(function.name)):
+                path_of_function = f"{path}{name}_{i}:"
+                function.name = _copy(
+                    builder, original, function.name, path_of_function, is_condition
+                )
 
 
-def _copy(builder, call, name, path):
+def _copy(builder, call, name, path, is_loop_condition=False):
     """Adds a copy of a function that `call` calls to the library of a core; returns its name."""
     definition = builder.library.find(name)
     body, flat = function_def_to_graph.function_def_to_graph_def(definition)
     arguments = {argument.name for argument in definition.signature.input_arg}
     nodes = {node.name: node for node in body.node}
     # The first input of a conditional is its predicate.
-    passed = list(call.input)[1 if call.op in ("Case", "If") else 0 :]
+    passed = list(call.input)[1 if call.op in agreement.BRANCHES else 0 :]
     values = dict(zip((a.name for a in definition.signature.input_arg), passed))
 
+    changing = _changing_arguments(builder.library, call, definition)
+
     def find_argument(argument):
+        if argument in changing:
+            raise NotImplementedError(
+                f"the emulator needs a constant instead of '{argument}', which the loop "
+                f"'{call.name}' changes"
+            )
         return builder.constant(values[argument])
 
     inner = type(builder)(
-        builder.core, builder.num_cores, builder.library, nodes, path, find_argument
+        builder.core,
+        builder.num_cores,
+        builder.library,
+        nodes,
+        path,
+        find_argument,
+        lambda node: builder.library.user_line(name, node),
     )
     for node in body.node:
         if node.name not in arguments:
             inner.add_copy(node)
+    if is_loop_condition:
+        (result,) = definition.ret.values()
+        flat[result] = agreement.on_loop_condition(inner, call, flat[result])
     builder.graph_def.library.MergeFrom(inner.graph_def.library)
     new = _to_function(definition, inner.graph_def, arguments, flat, builder.library)
     new.signature.name = builder.library.new_name(name, builder.core)
     builder.graph_def.library.function.add().CopyFrom(new)
     builder.library.add_copy(new.signature.name, definition)
     return new.signature.name
+
+
+def _changing_arguments(library, call, definition):
+    """Returns the names of the arguments of a function that differ between its calls by a loop."""
+    if not agreement.is_loop(call):
+        return ()
+    body = library.find(call.attr["body"].func.name)
+    sources = {node.name: node for node in body.node_def}
+
+    def source(tensor):
+        node = sources.get(tensor.split(":")[0])
+        while node is not None and node.op == "Identity":
+            tensor = node.input[0]
+            node = sources.get(tensor.split(":")[0])
+        return tensor
+
+    kept = [
+        source(body.ret[result.name]) == argument.name
+        for argument, result in zip(body.signature.input_arg, body.signature.output_arg)
+    ]
+    arguments = [argument.name for argument in definition.signature.input_arg]
+    return {name for name, is_kept in zip(arguments, kept) if not is_kept}
 
 
 def _to_function(definition, body, arguments, flat, library):

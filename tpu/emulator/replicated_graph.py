@@ -16,6 +16,11 @@ _REPLICATE = "_tpu_replicate"
 # Operations that carry the attribute, but that no core runs.
 _METADATA_OPS = ("TPUReplicateMetadata", "TPUCompilationResult")
 _CONTROL_FLOW_OPS = ("Enter", "Switch")
+# Operations that run though no result depends on them.
+_QUEUES = (
+    *("OutfeedEnqueue", "OutfeedEnqueueTuple", "OutfeedEnqueueTupleV2", "OutfeedEnqueueV2"),
+    "RecvTPUEmbeddingActivations",
+)
 # Attributes to remove from copies; `_class` is colocation with operations outside.
 _ATTRIBUTES = (_REPLICATE, "_class")
 
@@ -79,8 +84,7 @@ class ReplicatedGraph:
 
     def _ends(self):
         results = [self.operations[name.split(":")[0]] for name in self.results]
-        queues = ("OutfeedEnqueueTuple", "RecvTPUEmbeddingActivations")
-        return [*results, *map(self.find_op, queues)]
+        return results + [op for op in self.operations.values() if op.type in _QUEUES]
 
     @property
     def infeed(self) -> list[tf.Tensor]:

@@ -20,7 +20,16 @@ from tensorflow.python.framework import importer
 from tensorflow.python.ops import gen_resource_variable_ops
 
 from tpu import findings
-from tpu.emulator import copies, core_builder, kernels, variable_order
+from tpu.emulator import (
+    agreement,
+    copies,
+    core_builder,
+    graph_analysis,
+    kernels,
+    variable_access,
+    variable_order,
+    xla_values,
+)
 from tpu.emulator.functions import Library
 from tpu.emulator.replicated_graph import ReplicatedGraph, copy_node
 
@@ -83,23 +92,36 @@ class _Template:
 
     def __init__(self, graph, program, num_cores):
         self._results = program.results
+        self._user_line = lambda name: findings.user_line(program.operations[name])
         self._external = {
             name: tensor
             for name, tensor in program.external_tensors.items()
             if name in program.used
         }
+        # Their names in the program of a core: one per tensor, and none that the program has.
+        prefix = _free_prefix("external", program.operations)
+        self._aliases = {name: f"{prefix}/value_{i}" for i, name in enumerate(self._external)}
+        self._prefix = prefix
         self._replicated = program.replicated_inputs
         self._num_cores = num_cores
         self._library = Library(graph, num_cores)
         self._common = graph_pb2.GraphDef()  # nodes that are equal on all cores
         self._common.versions.producer = graph.graph_def_versions.producer
         self._nodes, self._different = {}, []
+        rewriter = xla_values.Rewriter(graph, self._library)
         for name, op in program.operations.items():
             if name in program.live:
-                self._add(op, program.operations)
+                self._add(op, program.operations, rewriter)
+        self._common.library.function.extend(rewriter.functions)
         _refuse_without_kernel(self._different, program, self._library)
+        _refuse_other_outfeeds(self._different, self._user_line)
+        self._add_agreements(program)
+        self._outside = {  # where the groups of collectives may come from
+            alias: graph_analysis.root(self._external[name]).op.node_def
+            for name, alias in self._aliases.items()
+        }
 
-    def _add(self, op, inside):
+    def _add(self, op, inside, rewriter):
         node = node_def_pb2.NodeDef()
         # Control inputs from outside are added to the inputs: see run_on_cores.
         copy_node(op, node, inside, core_builder.DEVICE)
@@ -107,11 +129,21 @@ class _Template:
             node.attr.pop(name, None)
         if "parallel_iterations" in node.attr:
             node.attr["parallel_iterations"].i = 1  # keeps sums of two iterations apart
-        self._nodes[node.name] = node
+        for i, name in enumerate(node.input):
+            node.input[i] = self._aliases.get(name if ":" in name else f"{name}:0", name)
+        self._nodes[node.name] = node_def_pb2.NodeDef()
+        self._nodes[node.name].CopyFrom(node)
+        rewriter.rewrite(node, op, findings.user_line(op))
         if copies.differs(node, self._library, self._num_cores):
             self._different.append(node)
         else:
             self._common.node.add().CopyFrom(node)
+
+    def _add_agreements(self, program):
+        """Lets cores agree before conditionals and loops with collectives."""
+        live = [op for name, op in program.operations.items() if name in program.live]
+        nodes = {node.name: node for node in [*self._common.node, *self._different]}
+        self._different += agreement.add_nodes(live, nodes, self._library, self._num_cores)
 
     def copy(self, core, values, started):
         """Imports the program of one core into the default graph; returns its results.
@@ -121,12 +153,19 @@ class _Template:
           values: `{name of a handle: value of the variable}`.
           started: a tensor that is available when the cores may start.
         """
-        builder = core_builder.CoreBuilder(core, self._num_cores, self._library, self._nodes)
+        builder = core_builder.CoreBuilder(
+            core,
+            self._num_cores,
+            self._library,
+            self._nodes,
+            user_line=self._user_line,
+            outside=self._outside,
+        )
         builder.graph_def.CopyFrom(self._common)
         for node in self._different:
             builder.add_copy(node)
         inputs = self._add_inputs(builder, values)
-        inputs["external/started:0"] = started
+        inputs[f"{self._prefix}/started:0"] = started
         # The nodes have their devices: Python need not set them one by one.
         with mock.patch.object(importer, "_ProcessNewOps", _add_operations):
             return tf.import_graph_def(
@@ -140,25 +179,34 @@ class _Template:
         """
         core, inputs, assigned = builder.core, {}, []
         for i, (name, tensor) in enumerate(self._external.items()):
-            source = f"external/{i}:0"
+            source = f"{self._prefix}/{i}:0"
             inputs[source] = self._replicated.get(name, [tensor] * self._num_cores)[core]
             if core and name in values:
                 inputs[source] = values[name]
-                copied = builder.add(f"external/copy_{i}", "VarHandleOp", [])
+                copied = builder.add(f"{self._prefix}/copy_{i}", "VarHandleOp", [])
                 handle = builder.graph_def.node[-1]
                 for attribute in ("dtype", "shape"):
                     handle.attr[attribute].CopyFrom(tensor.op.node_def.attr[attribute])
-                handle.attr["shared_name"].s = f"core_{core}/{tensor.op.name}".encode()
+                # Two handles of a variable have one copy. No variable of the program has a ":".
+                container, variable = variable_access.name_of(tensor.op)
+                handle.attr["shared_name"].s = f"core_{core}:{container}:{variable}".encode()
                 dtype = tf.as_dtype(handle.attr["dtype"].type)
-                assign = f"external/assign_{i}"
+                assign = f"{self._prefix}/assign_{i}"
                 builder.add(assign, "AssignVariableOp", [copied, source], dtype=dtype)
                 assigned.append(f"^{assign}")
                 source = copied
-            # Named as the external operation, so that it is the input of its consumers.
-            builder.add(tensor.op.name, "Identity", [source, "^external/start"], T=tensor.dtype)
-        start = ["external/started:0", *assigned]
-        builder.add("external/start", "Identity", start, T=tf.int32)
+            after = f"^{self._prefix}/start"
+            builder.add(self._aliases[name], "Identity", [source, after], T=tensor.dtype)
+        start = [f"{self._prefix}/started:0", *assigned]
+        builder.add(f"{self._prefix}/start", "Identity", start, T=tf.int32)
         return inputs
+
+
+def _free_prefix(prefix, names):
+    """Returns `prefix`, longer if one of the names is in this scope."""
+    while any(name == prefix or name.startswith(f"{prefix}/") for name in names):
+        prefix += "_"
+    return prefix
 
 
 def _add_operations(graph):
@@ -174,6 +222,22 @@ def _refuse_without_kernel(nodes, program, library):
             raise NotImplementedError(
                 f"the emulator does not support {kind} ('{name}', at {where or 'unknown line'}): "
                 "TensorFlow has no CPU kernel for it. Remove the operation, or run it on a TPU"
+            )
+
+
+def _refuse_other_outfeeds(nodes, user_line):
+    """Raises NotImplementedError if outfeeds have different types: the host reads one queue."""
+    outfeeds = [node for node in nodes if node.op == "OutfeedEnqueueTuple"]
+    types = [[*node.attr["dtypes"].list.type] for node in outfeeds]
+    for node, dtypes in zip(outfeeds, types):
+        if dtypes != types[0]:
+            names, first = (
+                ", ".join(tf.as_dtype(i).name for i in item) for item in (dtypes, types[0])
+            )
+            raise NotImplementedError(
+                f"the emulator does not support outfeeds of different types: {names} at "
+                f"{user_line(node.name) or 'unknown line'}, {first} in the one before. Send all "
+                "tensors in one outfeed, such as host_call"
             )
 
 

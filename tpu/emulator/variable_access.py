@@ -54,14 +54,22 @@ class Origins:
     def _trace(self, tensor):
         op = tensor.op
         if op.type in _VARIABLES:
-            name = op.get_attr("var_name" if op.type == "TemporaryVariable" else "shared_name")
-            container = b"" if op.type == "TemporaryVariable" else op.get_attr("container")
-            return frozenset([(container.decode(), name.decode() or op.name)])
+            return frozenset([name_of(op)])
+        if op.type == "Placeholder" and tensor.dtype == tf.resource:
+            return frozenset([("", op.name)])  # an argument of a function
         if kind_of(op) in _PASSED:
             return frozenset().union(*map(self.find, op.inputs))
         # An assignment by reference returns the reference.
         passes_reference = tensor.dtype._is_ref_dtype and op.inputs
         return self.find(op.inputs[0]) if passes_reference else frozenset()
+
+
+def name_of(op: tf.Operation) -> tuple[str, str]:
+    """Returns (container, name) of the variable that an operation creates."""
+    is_temporary = op.type == "TemporaryVariable"
+    name = op.get_attr("var_name" if is_temporary else "shared_name")
+    container = b"" if is_temporary else op.get_attr("container")
+    return container.decode(), name.decode() or op.name
 
 
 def _is_write(op, index):

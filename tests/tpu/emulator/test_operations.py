@@ -193,3 +193,133 @@ def test_cores_draw_different_numbers_in_functions(tmp_path):
         estimator.train(tiny.numbers, steps=1)
         drawn = {float(row["x"].item()) for row in estimator.predict(tiny.numbers_once)}
     assert len(drawn) == 4
+
+
+def predict_with(tmp_path, build, cores="1x4"):
+    """Returns the predictions of `build(features)` on emulated cores."""
+    with emulator.emulate(cores):
+        config = tiny.config(tmp_path, master="grpc://tpu")
+        estimator = tiny.estimator(config, predict=lambda features: {"x": build(features)})
+        estimator.train(tiny.numbers, steps=1)
+        return np.ravel([row["x"] for row in estimator.predict(tiny.numbers_once)])
+
+
+def test_captured_tensors_of_one_operation(tmp_path):
+    def build(features):
+        with tf.init_scope():
+            first, second = tf.split(tf.constant([10.0, 20.0]), 2)
+            start = tf.identity(first, name="external/start")
+        doubled = tf.function(lambda x: x + 2 * second)
+        return doubled(features) + first + start
+
+    np.testing.assert_array_equal(predict_with(tmp_path, build), np.arange(8) + 60)
+
+
+def test_names_of_the_program_may_be_those_of_the_emulator(tmp_path):
+    def build(features):
+        total = tf1.tpu.cross_replica_sum(features, name="sum")
+        names = ("sum/add", "sum/sent_1/queue", "sum/received_1/enqueue", "external/start")
+        return total + tf.add_n([tf.identity(features, name) for name in names])
+
+    expected = np.tile([12, 16], 4) + 4 * np.arange(8)
+    np.testing.assert_array_equal(predict_with(tmp_path, build), expected)
+
+
+def test_groups_may_be_constants_outside_of_the_program(tmp_path):
+    def build(features):
+        with tf.init_scope():
+            groups = tf.constant([[0, 1], [2, 3]])
+        return gen_xla_ops.xla_all_reduce(features, groups, "Max", "CrossReplica")
+
+    expected = [2, 3, 2, 3, 6, 7, 6, 7]
+    np.testing.assert_array_equal(predict_with(tmp_path, build), expected)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (
+            lambda x: tpu_ops.collective_permute(x, [[0, 4], [1, 0]]),
+            r"CollectivePermute at .*:\d+: source_target_pairs are \[\[0, 4\], \[1, 0\]\]",
+        ),
+        (
+            lambda x: tpu_ops.collective_permute(x, [[0, 2], [1, 2]]),
+            r"CollectivePermute at .*:\d+: .* each at most once",
+        ),
+        (
+            lambda x: tf1.tpu.cross_replica_sum(x, [[0, 1]]),
+            r"CrossReplicaSum at .*:\d+: group_assignment is \[\[0, 1\]\]; each core from 0 to 3",
+        ),
+        (
+            lambda x: gen_xla_ops.xla_all_reduce(x, [[0, 1], [1, 2]], "Add", "CrossReplica"),
+            r"XlaAllReduce at .*:\d+: group_assignment is \[\[0, 1\], \[1, 2\]\]",
+        ),
+    ],
+)
+def test_invalid_groups_are_refused_with_their_line(tmp_path, build, message):
+    with pytest.raises(ValueError, match=message):
+        predict_with(tmp_path, build)
+
+
+def some_sum_in_a_branch(x):
+    return tf.cond(x[0, 0] > 3, lambda: tf1.tpu.cross_replica_sum(x), lambda: x)
+
+
+def some_sums_in_a_loop(x):
+    def body(i, total):
+        return i + 1, tf1.tpu.cross_replica_sum(total)
+
+    return tf.while_loop(lambda i, _: i < x[0, 0], body, (0.0, x))[1]
+
+
+@pytest.mark.parametrize("version_2", [False, True])
+@pytest.mark.parametrize(
+    "build",
+    [some_sum_in_a_branch, some_sums_in_a_loop, tf.function(some_sum_in_a_branch)],
+    ids=["branch", "loop", "function"],
+)
+def test_sum_that_some_cores_skip_is_an_error(tmp_path, monkeypatch, build, version_2):
+    monkeypatch.setattr(control_flow_util, "ENABLE_CONTROL_FLOW_V2", version_2)
+    message = r"CrossReplicaSum at .*:\d+ is in a conditional or loop whose condition differs"
+    # TPUEstimator raises the first error: that of the core, or of a thread with a closed session.
+    with pytest.raises((tf.errors.OpError, RuntimeError), match=f"{message}|closed Session"):
+        predict_with(tmp_path, build)
+
+
+def test_a_group_may_skip_its_sum(tmp_path):
+    def build(x):
+        in_group = [[0, 1], [2, 3]]
+        return tf.cond(x[0, 0] > 3, lambda: tf1.tpu.cross_replica_sum(x, in_group), lambda: x)
+
+    np.testing.assert_array_equal(predict_with(tmp_path, build), [0, 1, 2, 3, 10, 12, 10, 12])
+
+
+def test_groups_that_a_loop_changes_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(control_flow_util, "ENABLE_CONTROL_FLOW_V2", True)
+
+    def build(x):
+        def body(i, groups, total):
+            total = gen_xla_ops.xla_all_reduce(total, groups, "Add", "CrossReplica")
+            return i + 1, tf.constant([[0, 2], [1, 3]]), total
+
+        first = tf.constant([[0, 1], [2, 3]])
+        return tf.while_loop(lambda i, *_: i < 2, body, (0, first, x))[2]
+
+    with pytest.raises(NotImplementedError, match=r"needs a constant .* the loop 'while' changes"):
+        predict_with(tmp_path, build)
+
+
+def test_every_outfeed_is_kept():
+    with tf.Graph().as_default(), emulator.emulate("1x2"):
+
+        def step(x):
+            first = tpu_ops.outfeed_enqueue_tuple([x])
+            with tf.control_dependencies([first]):
+                tpu_ops.outfeed_enqueue_tuple([2 * x])
+            return x + 1
+
+        result = tf1.tpu.shard(step, [tf.constant([3.0, 4.0])], num_shards=2)
+        received = [tpu_ops.outfeed_dequeue_tuple([tf.float32], [[1]], 1) for _ in range(2)]
+        with tf1.Session() as session:
+            values = session.run([result, *received])
+    assert sorted(np.ravel(values[1:])) == [4, 8]

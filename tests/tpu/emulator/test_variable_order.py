@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.ops import control_flow_util
 
 from tests.tpu.emulator import tiny
 from tpu.emulator import emulator, variable_order
@@ -138,3 +139,29 @@ def test_learning_rate_reads_global_step_before_its_update(tmp_path):
         estimator = tiny.estimator(config, warm_up_model_fn)
         estimator.train(tiny.numbers, steps=20)
     np.testing.assert_array_equal(estimator.get_variable_value("seen"), np.arange(1, 21))
+
+
+def branch_model_fn(features, labels, mode, params):
+    """Reads a variable in a branch before and after a slow update."""
+    counter = tf1.get_variable("counter", initializer=1.0, trainable=False)
+    seen = tf1.get_variable("seen", initializer=0.0, trainable=False)
+
+    def branch():
+        before = counter.read_value()
+        add(counter, 10.0)
+        return before + 100 * counter.read_value()
+
+    found = tf.cond(labels[0, 0] > -1, branch, lambda: 0.0)
+    step = tf1.train.get_global_step().assign_add(1)
+    loss = tf1.tpu.cross_replica_sum(tf.reduce_mean(labels))
+    return tf1.estimator.tpu.TPUEstimatorSpec(
+        mode, loss=loss, train_op=tf.group(seen.assign(found), step)
+    )
+
+
+def test_order_in_a_branch_of_version_2(tmp_path, monkeypatch):
+    monkeypatch.setattr(control_flow_util, "ENABLE_CONTROL_FLOW_V2", True)
+    with emulator.emulate("1x2"):
+        estimator = tiny.estimator(tiny.config(tmp_path, master="grpc://tpu"), branch_model_fn)
+        estimator.train(tiny.numbers, steps=1)
+    assert estimator.get_variable_value("seen") == 1 + 100 * 11

@@ -1,0 +1,153 @@
+"""Lets cores agree on the conditionals and loops that contain collectives.
+
+A collective waits for all cores of its group. If only some of them reach it, a TPU hangs. Emulated
+cores exchange the condition before they branch, and end with an error if it differs.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+from tensorflow.core.framework import node_def_pb2
+
+from tpu.emulator import collectives
+from tpu.emulator.graph_analysis import GraphAnalysis, kind_of, root
+
+OPERATION = "EmulatedAgreement"  # of a NodeDef that `rewrite` replaces
+BRANCHES = ("Case", "If", "StatelessCase", "StatelessIf")
+_LOOPS = ("StatelessWhile", "While")
+
+
+def add_nodes(operations, nodes, library, num_cores) -> list:
+    """Lets the conditionals and loops of version 1 wait for the agreement of all cores.
+
+    Args:
+      operations: operations of the program of a core.
+      nodes: their NodeDefs, `{name: NodeDef}`; gets control inputs.
+      library: the `functions.Library`.
+      num_cores: number of cores.
+
+    Returns:
+      NodeDefs of agreements.
+    """
+    waiting = {op: library.collectives(nodes[op.name], op) for op in operations}
+    waiting = {op: found for op, found in waiting.items() if found}
+    if not waiting or num_cores == 1:
+        return []
+    analysis = GraphAnalysis(operations)
+    needed, frames = {}, {}
+    for op, found in waiting.items():
+        for predicate, _ in analysis.conditions[op]:
+            needed.setdefault(predicate, []).extend(found)
+        for depth in range(1, len(analysis.frame[op]) + 1):
+            frames.setdefault(analysis.frame[op][:depth], []).extend(found)
+    agreements = {}
+    for op in operations:
+        kind = kind_of(op)
+        if kind == "Switch":
+            found, predicate = needed.get(root(op.inputs[1]).name), nodes[op.name].input[1]
+        elif kind == "LoopCond":
+            found, predicate = frames.get(analysis.frame[op]), nodes[op.name].input[0]
+        else:
+            continue
+        if found:
+            name = f"{predicate.replace(':', '_')}/agreement"
+            while name in nodes:
+                name += "_"
+            if name not in agreements:
+                agreements[name] = _agreement(name, predicate, tf.bool, found, num_cores)
+            nodes[op.name].input.append(f"^{name}")
+    return list(agreements.values())
+
+
+def _agreement(name, condition, dtype, found, num_cores):
+    """Returns the NodeDef of an agreement on a condition.
+
+    Args:
+      name: its name.
+      condition: name of the tensor.
+      dtype: DType of the condition.
+      found: [(operation type, line, groups or None for all cores)] of the collectives.
+      num_cores: number of cores.
+    """
+    node = node_def_pb2.NodeDef(name=name, op=OPERATION, input=[condition])
+    node.attr["T"].type = tf.as_dtype(dtype).as_datatype_enum
+    kind, where, _ = found[0]
+    node.attr["message"].s = (
+        f"{kind} at {where or 'an unknown line'} is in a conditional or loop whose condition "
+        "differs between cores: a TPU would wait for the other cores without an end. Run it on "
+        "all cores of its group"
+    ).encode()
+    for group in _merge([groups for *_, groups in found], num_cores):
+        node.attr["groups"].list.s.append(",".join(map(str, group)).encode())
+    return node
+
+
+def _merge(assignments, num_cores):
+    """Returns groups of cores that wait for each other."""
+    merged = {core: {core} for core in range(num_cores)}
+    for groups in assignments:
+        for group in [range(num_cores)] if groups is None else groups:
+            union = set().union(*(merged.get(core, ()) for core in group))
+            merged.update(dict.fromkeys(union, union))
+    return sorted({tuple(sorted(group)) for group in merged.values()})
+
+
+def rewrite(builder, node):
+    """Rewrites an agreement for one core."""
+    groups = [[int(core) for core in group.split(b",")] for group in node.attr["groups"].list.s]
+    message = node.attr["message"].s.decode()
+    group = next(group for group in groups if builder.core in group)
+
+    def agree(group, values):
+        after = [f"^{values[0].split(':')[0]}"]
+        equal = builder.add_constant(f"{node.name}/equal", True, tf.bool, after)
+        dtype = tf.as_dtype(node.attr["T"].type)
+        for i, value in enumerate(values[1:]):
+            name = f"{node.name}/equal_{i}"
+            same = builder.add(name, "Equal", [values[0], value], T=dtype)
+            equal = builder.add(f"{name}/and", "LogicalAnd", [equal, same])
+        text = builder.add_constant(f"{node.name}/message", message, tf.string, after)
+        check = builder.add(f"{node.name}/assert", "Assert", [equal, text], T=[tf.string])
+        inputs = [values[0], f"^{check}"]
+        agreed = builder.add(f"{node.name}/agreed", "Identity", inputs, T=dtype)
+        return [agreed] * len(group)
+
+    collectives.exchange(builder, node, group, agree)
+
+
+def before_branch(builder, node):
+    """Lets a conditional of version 2 wait for the agreement on its condition."""
+    if node.op not in BRANCHES or builder.num_cores == 1:
+        return
+    found = builder.library.collectives(node)
+    if found:
+        dtype = tf.as_dtype(node.attr["Tcond"].type) if "Tcond" in node.attr else tf.int32
+        name = _add(builder, node, node.input[0], dtype, found)
+        node.input.append(f"^{name}")
+
+
+def is_loop(node) -> bool:
+    """True if a NodeDef is a loop of version 2."""
+    return node.op in _LOOPS
+
+
+def on_loop_condition(builder, loop, condition):
+    """Adds the agreement on the condition of a loop of version 2; returns the name of its result.
+
+    Args:
+      builder: the `core_builder.CoreBuilder` of the function that computes the condition.
+      loop: NodeDef of the loop.
+      condition: name of the tensor.
+    """
+    found = builder.library.collectives(loop)
+    if not found or builder.num_cores == 1:
+        return condition
+    return _add(builder, loop, condition, tf.bool, found)
+
+
+def _add(builder, node, condition, dtype, found):
+    name = f"{node.name}/agreement"
+    while name in builder.names:
+        name += "_"
+    builder.add_copy(_agreement(name, condition, dtype, found, builder.num_cores))
+    return name

@@ -6,8 +6,11 @@ cores exchange the condition before they branch, and end with an error if it dif
 
 from __future__ import annotations
 
+import sys
+
 import tensorflow as tf
 from tensorflow.core.framework import node_def_pb2
+from tensorflow.python.ops import script_ops
 
 from tpu.emulator import collectives
 from tpu.emulator.graph_analysis import GraphAnalysis, kind_of, root
@@ -107,12 +110,23 @@ def rewrite(builder, node):
             same = builder.add(name, "Equal", [values[0], value], T=dtype)
             equal = builder.add(f"{name}/and", "LogicalAnd", [equal, same])
         text = builder.add_constant(f"{node.name}/message", message, tf.string, after)
-        check = builder.add(f"{node.name}/assert", "Assert", [equal, text], T=[tf.string])
+        types = {"Tin": [tf.bool, tf.string], "Tout": [tf.bool]}
+        token = script_ops._py_funcs.insert(_check)
+        check = builder.add(f"{node.name}/check", "PyFunc", [equal, text], token=token, **types)
         inputs = [values[0], f"^{check}"]
         agreed = builder.add(f"{node.name}/agreed", "Identity", inputs, T=dtype)
         return [agreed] * len(group)
 
     collectives.exchange(builder, node, group, agree)
+
+
+def _check(is_equal, message):
+    if not is_equal:
+        message = message.decode()
+        # The session may raise the error of another core, which this one cancels.
+        print(f"tpu: error: {message}", file=sys.stderr, flush=True)
+        raise ValueError(message)
+    return is_equal
 
 
 def before_branch(builder, node):

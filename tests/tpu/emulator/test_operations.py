@@ -314,14 +314,15 @@ def test_groups_that_a_loop_changes_are_refused(tmp_path, monkeypatch):
         predict_with(tmp_path, build)
 
 
-def test_every_outfeed_is_kept():
+def test_two_outfeeds_of_a_step():
     with tf.Graph().as_default(), emulator.emulate("1x2"):
 
         def step(x):
             first = tpu_ops.outfeed_enqueue_tuple([x])
             with tf.control_dependencies([first]):
-                tpu_ops.outfeed_enqueue_tuple([2 * x])
-            return x + 1
+                second = tpu_ops.outfeed_enqueue_tuple([2 * x])
+            with tf.control_dependencies([second]):
+                return x + 1
 
         result = tf1.tpu.shard(step, [tf.constant([3.0, 4.0])], num_shards=2)
         received = [tpu_ops.outfeed_dequeue_tuple([tf.float32], [[1]], 1) for _ in range(2)]

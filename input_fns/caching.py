@@ -98,6 +98,8 @@ def local_copy(path, offset, end, number, folder):
                 _copy_range(path.decode(), int(offset), int(end), copy)
             except (tf.errors.OpError, DataError):
                 return path, offset
+            except OSError as error:  # such as a full disk; an error of a write names no file
+                raise OSError(error.errno, error.strerror, copy) from error
         return copy.encode(), np.int64(0)
 
     types = [tf.string, tf.int64]

@@ -5,11 +5,13 @@ import os
 import re
 import subprocess
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 import run_cpu
 from engine.cli import io_errors
+from input_fns import caching
 
 
 @pytest.mark.parametrize(
@@ -100,3 +102,17 @@ def test_training_resumes_after_a_full_disk(
     resize_disk("20m")
     run_in(model_dir, *arguments)
     assert variables(model_dir)["global_step"] == 50
+
+
+def test_a_full_disk_of_local_copies_names_the_copy(tmp_path, monkeypatch, session):
+    def fail(path, offset, end, copy):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(caching, "_copy_range", fail)
+    places = map(tf.constant, (b"a.tfrecord", np.int64(0), np.int64(7), np.int64(3)))
+    copied = caching.local_copy(*places, str(tmp_path))
+    with pytest.raises(tf.errors.OpError) as error:
+        session.run(copied)
+    line = io_errors.describe(error.value)
+    assert line.startswith(f"No space left on device: {tmp_path}/00003-0-7.tfrecord (")
+    assert "Traceback" not in line

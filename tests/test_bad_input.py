@@ -504,7 +504,7 @@ def test_a_split_without_examples(error_line, own_data_dir):
     path = os.path.join(own_data_dir, "dataset.json")
     with open(path) as file:
         fields = json.load(file)
-    fields["splits"]["test"]["shards"] = []
+    fields["splits"]["test"].update(shards=[], num_examples=0, label_histogram=[0, 0, 0])
     with open(path, "w") as file:
         json.dump(fields, file)
     line = error_line("--mode=train_and_eval", f"--data_dir={own_data_dir}")
@@ -535,6 +535,9 @@ def test_a_shard_label_outside_the_classes(own_data_dir, tmp_path, tiny_flags, e
     with open(path) as file:
         fields = json.load(file)
     fields["class_names"].pop()
+    for split in fields["splits"].values():
+        *counts, last = split["label_histogram"]
+        split["label_histogram"] = [counts[0] + last, *counts[1:]]
     with open(path, "w") as file:
         json.dump(fields, file)
     training = ["--mode=train", "--train_steps=3", f"--model_dir={tmp_path}/model"]

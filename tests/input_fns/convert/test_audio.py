@@ -164,13 +164,17 @@ def test_esc_50(tmp_path, read):
         "filename,fold,target,category,esc10,src_file,take",
         "1-17-A-0.wav,1,0,dog,True,100032,A",
         "5-99-A-36.wav,5,36,rain,False,100032,A",
+        "2-17-A-0.wav,2,0,dog,True,7,A",
+        "2-18-A-36.wav,2,36,rain,True,7,B",
     ]
-    options = write_csv(tmp_path, lines, ["1-17-A-0.wav", "5-99-A-36.wav"])
+    options = write_csv(tmp_path, lines, [line.partition(",")[0] for line in lines[1:]])
+    options.update(validation_fraction=0.0, test_fraction=0.5)
     with pytest.raises(DataError, match=r"exactly one of the label columns .* --label_columns"):
         read("audio_csv", **options)
     raw = read("audio_csv", label_columns=("category",), group_column="src_file", **options)
     assert raw.class_names == ("dog", "rain")
-    assert raw.splits["train"].groups.tolist() == ["100032", "100032"]
+    groups = {name: split.groups.tolist() for name, split in raw.splits.items()}
+    assert sorted(groups.values()) == [["100032", "100032"], ["7", "7"]]
 
 
 @pytest.mark.parametrize(
@@ -194,7 +198,7 @@ def test_urban_sound_names_are_found_in_the_folders_of_folds(tmp_path, read, row
         "8-0.wav,8,1,5,1,2,9,drilling",
     ]
     options = write_csv(tmp_path, lines, ["fold1/7-0.wav", "fold2/8-0.wav"])
-    raw = read("audio_csv", label_columns=("class",), group_column="fold", **options)
+    raw = read("audio_csv", label_columns=("class",), **options)
     good, _ = rows(raw.splits["train"])
     assert sorted(row.name for row in good) == ["fold1/7-0.wav", "fold2/8-0.wav"]
     labels = {
@@ -344,7 +348,7 @@ CORPORA = {
     "Common Voice": (
         "train.tsv",
         ["client_id\tpath\tsentence\tup_votes", "7\ta.wav\tX\t2"],
-        {"audio_folder": "wavs", "group_column": "client_id"},
+        {"audio_folder": "wavs"},
     ),
     "Hugging Face": ("metadata.csv", ["file_name,transcription", "wavs/a.wav,x"], {}),
     "a list": ("train.json", ['[{"path": "wavs\\\\a.wav", "sentence": "x"}]'], {}),

@@ -6,6 +6,11 @@ python -m tools.augmentation_sheet DATA_DIR SHEET.jpg ["WORDS" ...]
 import os
 import sys
 
+from engine.cli import startup
+
+if __name__ == "__main__":
+    startup.check(startup.check_environment)
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np

@@ -13,6 +13,11 @@ import argparse
 import json
 import os
 
+from engine.cli import startup
+
+if __name__ == "__main__":
+    startup.check(startup.check_environment)
+
 import numpy as np
 
 from input_fns.audio_pipeline import to_wav

@@ -21,6 +21,11 @@ import tempfile
 import time
 from typing import Callable
 
+from engine.cli import startup
+
+if __name__ == "__main__":
+    startup.check(startup.check_environment)
+
 import tensorflow as tf
 from absl import app, flags
 from PIL import Image

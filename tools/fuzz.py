@@ -16,6 +16,11 @@ import sys
 import tempfile
 import time
 
+from engine.cli import startup
+
+if __name__ == "__main__":
+    startup.check(startup.check_environment)
+
 from tools.fuzzing import targets
 from tools.fuzzing.worker import Worker
 

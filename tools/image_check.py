@@ -18,6 +18,11 @@ import subprocess
 import tempfile
 import time
 
+from common import python_version
+
+if __name__ == "__main__":
+    python_version.require()
+
 from tools.image.checks import CHECKS, ROOT, SECRET, SECRET_FILES, Checks, require
 from tools.image.engine import Engine
 

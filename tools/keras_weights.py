@@ -16,6 +16,11 @@ import re
 import sys
 import zipfile
 
+from engine.cli import startup
+
+if __name__ == "__main__":
+    startup.check(startup.check_environment)
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import h5py

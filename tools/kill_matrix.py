@@ -22,6 +22,11 @@ import random
 import sys
 import tempfile
 
+from engine.cli import startup
+
+if __name__ == "__main__":
+    startup.check(startup.check_environment)
+
 from tools.killing import seccomp
 from tools.killing.runner import COMMANDS, Runner, leftovers
 

@@ -17,6 +17,11 @@ import subprocess
 import sys
 import time
 
+from engine.cli import startup
+
+if __name__ == "__main__":
+    startup.check(startup.check_environment)
+
 from absl import flags
 
 FLAGS = flags.FlagValues()

@@ -14,6 +14,11 @@ import pathlib
 import re
 import sys
 
+from engine.cli import startup
+
+if __name__ == "__main__":
+    startup.check(startup.check_environment)
+
 from absl import flags
 
 from tools.local_cluster import ProcessGroup, free_ports

@@ -16,6 +16,11 @@ import sys
 import tempfile
 from typing import NamedTuple
 
+from engine.cli import startup
+
+if __name__ == "__main__":
+    startup.check(startup.check_environment)
+
 from absl import app, flags
 
 flags.DEFINE_string("only", "", "Only faults in files with this in their path.")

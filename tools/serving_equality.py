@@ -13,6 +13,11 @@ import os
 import sys
 import tempfile
 
+from engine.cli import startup
+
+if __name__ == "__main__":
+    startup.check(startup.check_environment)
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np

@@ -11,6 +11,11 @@ In other projects: `tpu-estimator vm up`, of the distribution of tpu/.
 
 import sys
 
+from common import python_version
+
+if __name__ == "__main__":
+    python_version.require()
+
 from tpu.vm.command_line import main
 
 if __name__ == "__main__":

@@ -14,12 +14,13 @@ import os
 import re
 import signal
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Sequence
 from typing import Callable
 
-from common import flagfiles, names, standard_streams
+from common import flagfiles, names, python_version, standard_streams
 from common.errors import RunError, UsageError
 from engine.cli import cpu_kernels, io_errors, other_names
 from input_fns import DataError
@@ -28,7 +29,6 @@ from models.model import ModelError
 # Every program imports this module first, so this is the start of the process.
 STARTED = time.monotonic()
 
-PYTHONS = ((3, 9), (3, 11))
 TENSORFLOW = "2.15"
 # Path flags of `tpu.connect.flags`, a package that cannot import `common.strict_flags`.
 _TPU_PATH_FLAGS = ("check_report",)
@@ -67,7 +67,7 @@ def start(argv: list[str], doc: str, *flags_modules: str):
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"google\.")
     cpu_kernels.prefer_onednn()
     try:
-        check_versions()
+        check_environment()
         _check_encoding(argv)
         flagfiles.check(argv[1:])
     except UsageError as error:
@@ -145,13 +145,10 @@ def _one_line_errors(*multiline_errors):
 
 
 def check_versions() -> None:
-    """Raises `UsageError` unless Python and TensorFlow have versions with Estimator."""
-    python = ".".join(map(str, sys.version_info[:3]))
-    if not PYTHONS[0] <= sys.version_info[:2] <= PYTHONS[1]:
-        raise UsageError(
-            f"Python {python} is not supported: TensorFlow {TENSORFLOW}, the last release with "
-            "Estimator, runs on Python 3.9, 3.10 and 3.11"
-        )
+    """Raises `UsageError` unless Python, TensorFlow and NumPy have versions with Estimator."""
+    problem = python_version.find_problem()
+    if problem:
+        raise UsageError(problem)
     tensorflow = [version for version in map(_version, _WHEELS) if version]
     if not tensorflow:
         raise UsageError(
@@ -165,6 +162,24 @@ def check_versions() -> None:
                 f"{name} {version or 'is missing'}: this package needs {name} {TENSORFLOW}.x, the "
                 "last release with Estimator"
             )
+    numpy = _version("numpy")
+    if numpy and not numpy.startswith(("0.", "1.")):
+        raise UsageError(
+            f"NumPy {numpy} is not supported: TensorFlow {TENSORFLOW} is compiled for NumPy 1. Run "
+            f"{sys.executable} -m pip install 'numpy<2'"
+        )
+
+
+def check_environment() -> None:
+    """Raises `UsageError` for wrong versions, or without a folder for temporary files.
+
+    AutoGraph, exports and checks of the TPU compiler write such files.
+    """
+    check_versions()
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError as error:
+        raise UsageError(f"{error.strerror}. Set TMPDIR to a folder that can be written") from error
 
 
 def _use_utf8() -> None:

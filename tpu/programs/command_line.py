@@ -15,6 +15,7 @@ import sys
 import warnings
 
 from tpu.connect import topology
+from tpu.programs import environment
 from tpu.programs.program import Program, log
 
 _PROGRAM_HELP = "the program and its arguments, as after `python`; -m MODULE runs a module"
@@ -42,6 +43,10 @@ def main(argv=None) -> int:
             parser.error(str(error))
         return 0
     program = _program(parser, arguments)
+    problem = environment.find_problem()
+    if problem:
+        log(f"error: {problem}")
+        return 2
     _check_report_path(parser, arguments)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # errors are raised as exceptions, too
     # Of Google's API client, which TensorFlow imports if it is installed.

@@ -3,8 +3,10 @@
 import collections
 import importlib.metadata
 import os
+import pathlib
 import subprocess
 import sys
+import tempfile
 import types
 
 import pytest
@@ -53,12 +55,60 @@ def test_all_wheels_of_tensorflow_2_15_are_accepted(monkeypatch, wheel):
             {"tensorflow": "2.15.1", "tensorflow_estimator": "2.14.0"},
             "tensorflow-estimator 2.14.0: this package needs",
         ),
+        (
+            {"tensorflow": "2.15.1", "tensorflow_estimator": "2.15.0", "numpy": "2.0.2"},
+            r"NumPy 2\.0\.2 is not supported: .* -m pip install 'numpy<2'",
+        ),
     ],
 )
-def test_other_tensorflow_versions_are_rejected(monkeypatch, versions, message):
+def test_other_versions_of_packages_are_rejected(monkeypatch, versions, message):
     installed(monkeypatch, **versions)
     with pytest.raises(UsageError, match=message):
         startup.check_versions()
+
+
+def test_a_machine_without_a_temporary_folder_is_one_line(monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/proc/none", "/dev/null"])
+    message = r"No usable temporary directory found in \['/proc/none', .*\. Set TMPDIR to a folder"
+    with pytest.raises(UsageError, match=message):
+        startup.check_environment()
+
+
+# Runs each program with Python 3.8 and no installed package.
+OLD_PYTHON = """
+import collections, runpy, sys
+sys.version_info = collections.namedtuple("V", "major minor micro")(3, 8, 18)
+sys.path.insert(0, ".")
+for path in sys.argv[1:]:
+    for name in [n for n in sys.modules if n.split(".")[0] in ("common", "engine", "tools", "tpu")]:
+        del sys.modules[name]
+    sys.argv = [path]
+    try:
+        runpy.run_path(path, run_name="__main__")
+    except SystemExit as end:
+        assert end.code == 2, path
+"""
+
+
+def test_every_program_reports_an_unsupported_python_version_first():
+    own = {"tools/kernel_table.py", "tools/serve_one.py", "tools/triton_once.py"}  # environments
+    files = [
+        "prepare_data.py",
+        "run_cpu.py",
+        "run_tpu.py",
+        *map(str, pathlib.Path().glob("tools/*.py")),
+    ]
+    programs = sorted(
+        path for path in files if path not in own and "__main__" in pathlib.Path(path).read_text()
+    )
+    command = [sys.executable, "-S", "-c", OLD_PYTHON, *programs]
+    done = subprocess.run(command, capture_output=True, text=True)
+    lines = [
+        line.partition(": error: Python 3.8.18 is not supported")[0]
+        for line in done.stderr.splitlines()
+    ]
+    assert lines == [os.path.basename(path) for path in programs], done.stderr
 
 
 @pytest.mark.parametrize("error", [UsageError, DataError, ModelError])

@@ -186,8 +186,7 @@ def _print_inspection(data):
     found = [] if problems else anomalies.find(data)
     for anomaly in found:
         print(anomaly)
-    has_images = data.annotations or (data.num_classes and "image" in data.features)
-    if has_images and not problems:
+    if contact_sheet.can_draw(data) and not problems:
         path = FLAGS.contact_sheet or os.path.join(data_dir, "contact_sheet.png")
         with files.atomic_write(path, "wb") as file:
             file.write(contact_sheet.png(data))

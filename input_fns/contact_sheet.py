@@ -21,6 +21,12 @@ _WIDE, _LEGEND, _ACROSS, _DOWN, _LINE = 300, 16, 4, 6, 2
 _FIRST, _SCANNED = 12, 500
 
 
+def can_draw(data: DatasetInfo) -> bool:
+    """Returns whether a data set has images with classes, boxes or masks."""
+    has_image = "image" in data.features and len(data.features["image"].shape) == 3
+    return bool(data.annotations or (data.num_classes and has_image))
+
+
 def png(data: DatasetInfo, split: str = "") -> bytes:
     """Returns a PNG with one row per class: its name and its first images.
 
@@ -38,15 +44,26 @@ def png(data: DatasetInfo, split: str = "") -> bytes:
     sheet = Image.new("RGB", (_TEXT + _COLUMNS * step, len(rows) * step + _MARGIN), "white")
     draw = ImageDraw.Draw(sheet)
     # Scale the brightest pixel to white: those of the digits are 0 to 16.
-    brightest = max((image.max() for row in rows for image in row), default=255) or 255
+    brightest = max((image.max() for row in rows for image in row), default=255)
     for y, (name, row) in enumerate(zip(data.class_names, rows)):
         draw.text((_MARGIN, _MARGIN + y * step + _CELL // 2), name[:26], "black")
         for x, image in enumerate(row):
-            pixels = (image.astype(np.float32) * (255 / brightest)).astype(np.uint8)
-            cell = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
-            cell = cell.resize((_CELL, _CELL), Image.Resampling.BILINEAR).convert("RGB")
+            cell = to_picture(image, brightest).resize((_CELL, _CELL), Image.Resampling.BILINEAR)
             sheet.paste(cell, (_TEXT + x * step, _MARGIN + y * step))
     return pictures.to_png(sheet)
+
+
+def to_picture(image: np.ndarray, brightest: float) -> Image.Image:
+    """Returns an RGB picture: of more than three channels the first three, of two the first one.
+
+    Args:
+      image: numbers `[height, width, channels]`.
+      brightest: the value that becomes white. Negative values and NaN become black.
+    """
+    shown = image[..., : 3 if image.shape[-1] >= 3 else 1].astype(np.float32)
+    scale = 255 / brightest if brightest > 0 else 255
+    pixels = np.nan_to_num(shown * np.float32(scale)).clip(0, 255).astype(np.uint8)
+    return _to_image(pixels)
 
 
 def color_of(label: int) -> tuple[int, int, int]:

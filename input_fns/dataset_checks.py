@@ -9,6 +9,7 @@ import numpy as np
 
 from common import names
 from input_fns import DataError
+from input_fns.dataset_parts import Feature
 from input_fns.json_fields import Fields, items
 
 # Kinds of data; plain images and records of custom data are of none.
@@ -48,6 +49,23 @@ def check(found: Mapping[str, Any], num_examples: Mapping[str, int]) -> None:
         _check_wordpiece(found["wordpiece"], found)
     if found["annotations"]:
         _check_annotations(found["annotations"], found)
+    if not kinds and found["class_names"] and not found["labels"]:
+        problem = find_image_problem(found["features"])
+        if problem:
+            raise DataError(problem)
+
+
+def find_image_problem(features: Mapping[str, Feature]) -> str | None:
+    """Returns what is wrong with the features of examples with a class; None if nothing is.
+
+    An example with no other feature than "image" is one of `image_pipeline`.
+    """
+    if set(features) != {"image"} or len(features["image"].shape) == 3:
+        return None
+    return (
+        f"features.image has the shape {list(features['image'].shape)}, and must be [height, "
+        "width, channels] in a data set of images with classes. Give other arrays another name"
+    )
 
 
 def _check_split(name, split, count, num_classes):

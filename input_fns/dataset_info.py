@@ -137,6 +137,13 @@ class DatasetInfo:
         return len(self.class_names)
 
     @property
+    def has_only_images(self) -> bool:
+        """Whether an example is an image and its class, as `image_pipeline` feeds."""
+        kinds = (self.text, self.wordpiece, self.annotations, self.ratings, self.clicks, self.audio)
+        is_plain = not any(kinds) and not self.labels and self.num_classes > 0
+        return is_plain and set(self.features) == {"image"}
+
+    @property
     def all_class_names(self) -> tuple[str, ...]:
         """Class names of the images, of their boxes or of their pixels, in the order of classes."""
         return self.annotations.class_names if self.annotations else self.class_names

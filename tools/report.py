@@ -27,12 +27,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 import tensorflow as tf
-from PIL import Image
 
 from common import files, pictures
 from common.errors import UsageError
 from engine.cli import runtime, startup
-from input_fns import dataset_info, images, records, serving
+from input_fns import contact_sheet, dataset_info, images, records, serving
 from input_fns.image_pipeline import ImagePipeline
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 420, 200, 60, 30
@@ -257,24 +256,24 @@ def _predictions(model_dir, given):
         return 0, ""
     data = dataset_info.read(given["data_dir"])
     of_splits = [match for match in found if match[1] in data.splits]
-    if "image" not in data.features or not of_splits:
+    if not data.has_only_images or not of_splits:
         return 0, ""
     newest = max(of_splits, key=lambda match: int(match[2]))
     split, step = newest[1], int(newest[2])
     lines = _read(model_dir, newest[0]).splitlines()[:_NUM_PREDICTIONS]
     if not lines:
         return 0, ""
-    pipeline = ImagePipeline(data, (_CELL, _CELL))
+    is_resized = data.features["image"].dtype == "uint8"
+    pipeline = ImagePipeline(data, (_CELL, _CELL) if is_resized else None)
     shown = serving.first_of(lambda: pipeline.features_in_order(split), len(lines))["image"]
     labels = _labels(data, split, len(lines))
     brightest = max(1, shown.max())
     cells = []
     for pixels, label, line in zip(shown, labels, map(json.loads, lines)):
-        pixels = (pixels.astype(np.float32) * (255 / brightest)).astype(np.uint8)
         predicted = line.get("class_names", "")
         caption = f"{predicted} {max(line.get('probabilities', []), default=0):.2f}"
         mark = "" if predicted == data.class_names[label] else ' class="wrong"'
-        shown = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+        shown = contact_sheet.to_picture(pixels, brightest).resize((_CELL, _CELL))
         tag = _image_tag(pictures.to_png(shown), data.class_names[label])
         if mark:
             caption += f", label {data.class_names[label]}"

@@ -52,7 +52,7 @@ def from_flags(splits: list[str], params: dict[str, Any] | None = None) -> Pipel
         return _clicks_pipeline(data, is_synthetic)
     if data.audio:
         return _audio_pipeline(data, is_synthetic)
-    if data.labels or set(data.features) != {"image"} or not data.num_classes:
+    if not data.has_only_images:
         return _record_pipeline(data, is_synthetic)
     from input_fns.image_pipeline import ImagePipeline
 

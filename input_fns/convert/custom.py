@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from input_fns import DataError, dataset_json
+from input_fns import DataError, dataset_checks, dataset_json
 from input_fns.convert import decoded_images
 from input_fns.convert.source import Broken, Options, RawDataset, Row
 from input_fns.dataset_info import Feature, flatten
@@ -108,6 +108,8 @@ class RawExamples:
                 value, f"{where}, feature '{name}'", self.options
             )
         problem = dataset_json.find_name_problem(features)
+        if not problem and self.labels is not None:
+            problem = dataset_checks.find_image_problem(features)
         if problem or not features:
             raise DataError(f"{where}: {problem or 'it has no features'}")
         return Row(values, features)

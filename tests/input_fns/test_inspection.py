@@ -185,6 +185,23 @@ def test_a_class_of_few_images(tmp_path):
     assert white  # class a has four images, and then no more
 
 
+@pytest.mark.parametrize("channels", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, bool])
+def test_images_of_any_channels_and_dtype_are_drawn(channels, dtype):
+    image = np.zeros([5, 4, channels], dtype)
+    image[1, 2] = 1
+    pixels = np.asarray(contact_sheet.to_picture(image, image.max()))
+    expected = np.zeros([5, 4, 3])
+    expected[1, 2] = 255
+    np.testing.assert_array_equal(pixels, expected)
+
+
+def test_negative_values_and_nan_are_drawn_black():
+    image = np.array([-3.0, np.nan, 0, 2], np.float32).reshape(2, 2, 1)
+    pixels = np.asarray(contact_sheet.to_picture(image, np.float32(2)))
+    assert pixels[..., 0].tolist() == [[0, 0], [0, 255]]
+
+
 def other_records(stripes):
     """Replaces a shard by one of as many records and bytes."""
     path = os.path.join(stripes.data_dir, SHARD)

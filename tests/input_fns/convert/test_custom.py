@@ -261,6 +261,13 @@ def numbers(**features):
         ({"labels": ("x",)}, "all features of x are labels"),
         ({"labels": "x"}, "returned labels='x', and must be a tuple of strings"),
         ({"class_names": ("a", "b")}, r"\[0\]\['label'\] is None, and must be an int"),
+        (
+            {
+                "class_names": ("a", "b"),
+                "splits": {"train": [{"image": np.zeros([5, 4], np.uint8), "label": 0}]},
+            },
+            r"features\.image has the shape \[5, 4\], and must be \[height, width, channels\]",
+        ),
         ({"properties": {"a": {}}}, "properties.a is dict '{}', and must be a number"),
         ({"properties": {"a": [1, float("nan")]}}, "properties.a is float 'nan'"),
         ({"properties": {"../a": 1}}, "'../a' is not a plain name"),

@@ -83,10 +83,14 @@ def test_a_resumed_training_ends_with_bit_identical_weights(
 
 @pytest.fixture
 def handler():
-    """An installed SignalHandler."""
+    """An installed SignalHandler. A job in the background may have inherited ignored signals."""
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    inherited = {number: signal.signal(number, signal.SIG_DFL) for number in numbers}
     handler = SignalHandler()
     with handler.installed():
         yield handler
+    for number, action in inherited.items():
+        signal.signal(number, action)
 
 
 @pytest.mark.parametrize(

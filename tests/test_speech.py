@@ -159,7 +159,7 @@ def test_a_stereo_file_is_served_as_its_mean(exports):
     [
         ("tf.saved_model.load", "keywords"), slow("tf.saved_model.load", "texts"),
         slow("C API", "keywords"), ("C API", "texts"),
-        ("TensorFlow Lite", "keywords"), slow("TensorFlow Lite", "texts"),
+        slow("TensorFlow Lite", "keywords"), slow("TensorFlow Lite", "texts"),
         slow("ONNX Runtime", "keywords"), slow("ONNX Runtime", "texts"),
         slow("OpenVINO", "keywords"), slow("OpenVINO", "texts"),
     ],
@@ -277,7 +277,7 @@ def test_a_loss_normalized_per_core_differs(excess, monkeypatch):
     "flags",
     [
         [*KEYWORDS, "--synthetic_audio=8000,2000", "--synthetic_classes=3"],
-        [*SPEECH, "--synthetic_audio=8000,4000,9,6", AUGMENT],
+        slow([*SPEECH, "--synthetic_audio=8000,4000,9,6", AUGMENT]),
     ],
     ids=["keywords", "texts"],
 )

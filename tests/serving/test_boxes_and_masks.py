@@ -9,7 +9,6 @@ import tensorflow as tf
 from input_fns import dataset_info
 from models.vision import resnet
 from tests import annotated_data, numerics, shapes_data
-from tests.marks import slow
 from tools import runtimes
 from tools.serving_equality import export_run
 
@@ -38,7 +37,6 @@ COMMON = [
 # pyramid and a head, each with a product and a sum of batch norm; ten operations of a box.
 ARITHMETIC = {"terms": 9 * 51, "depth": 14 * 3 + 10}
 TASKS = tuple(FLAGS)
-QUICK = {("OpenVINO", "detection")}
 NAMES = ("tf.saved_model.load", "C API", "TensorFlow Lite", "ONNX Runtime", "OpenVINO")
 
 
@@ -61,15 +59,10 @@ def export(run_with, tmp_path_factory):
     return make
 
 
+@pytest.mark.slow  # tests/contract/test_cases.py exports and checks a detector
 @pytest.mark.numeric
-@pytest.mark.parametrize(
-    ("name", "task"),
-    [
-        (name, task) if (name, task) in QUICK else slow(name, task)
-        for name in NAMES
-        for task in TASKS
-    ],
-)
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_runtime_returns_what_is_predicted(name, task, export, raw):
     exported = export(task)
     if runtimes.missing(name):

@@ -278,7 +278,7 @@ def some_sums_in_a_loop(x):
 @pytest.mark.parametrize("version_2", [False, slow(True)])
 @pytest.mark.parametrize(
     "build",
-    [some_sum_in_a_branch, some_sums_in_a_loop, tf.function(some_sum_in_a_branch)],
+    [some_sum_in_a_branch, slow(some_sums_in_a_loop), slow(tf.function(some_sum_in_a_branch))],
     ids=["branch", "loop", "function"],
 )
 def test_sum_that_some_cores_skip_is_an_error(tmp_path, monkeypatch, capsys, build, version_2):

@@ -153,6 +153,7 @@ def test_variable_that_only_one_training_has(linear_program, capfd):
     assert "variable 'of_cpu' exists with use_tpu=False only: the models differ" in out
 
 
+@pytest.mark.slow
 def test_input_that_ends_before_the_last_step(linear_program, capfd):
     status, out = run(linear_program("--input=once"), capfd, ONE_CORE, steps=5)
     assert status == 2

@@ -35,6 +35,12 @@ _TEXTS = {
         or by accident. To clip the summed gradient, do it inside the wrapped optimizer, or sum
         first: `gradients = [tf.compat.v1.tpu.cross_replica_sum(g) / num_cores for g in
         gradients]`, and then use the optimizer without CrossShardOptimizer.""",
+    "conditional-collective": """
+        A sum over the cores (`cross_replica_sum`, CrossShardOptimizer) is inside a tf.cond or
+        tf.while_loop whose condition depends on the examples of a core. Cores with another result
+        do not reach it, and the others wait without an end. Compute the condition from values that
+        are the same on all cores: `tf.compat.v1.tpu.cross_replica_sum(tf.cast(is_finite,
+        tf.float32)) >= num_cores`, or one of global_step.""",
     "dtype": """
         The operation has a TPU kernel, but not for this dtype. Cast its input, for example
         `tf.cast(x, tf.float32)` instead of float64 or complex128, or compute it in input_fn.""",
@@ -79,7 +85,9 @@ _TEXTS = {
     "no-cross-replica-sum": """
         A variable is updated with the gradient of one core. Each core then trains on its own
         shard of the batch, and the weights of core 0 are saved. Wrap the optimizer:
-        `optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)` if params['use_tpu'].""",
+        `optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)` if params['use_tpu'].
+        Random numbers (`tf.random.normal`) and conditions on the batch differ between cores, too:
+        use tf.random.stateless_normal with a seed from global_step, and sum the condition.""",
     "op": """
         TensorFlow has no TPU kernel for the operation (list of tensorflow-tpu 2.16.1), so
         compilation fails when the first step starts. Use another operation, or compute it in
@@ -89,6 +97,13 @@ _TEXTS = {
         device placement places what has no TPU kernel there (`tf.config.set_soft_device_placement
         (True)`). At every step the core sends the inputs to the host and waits for the result. It
         is correct, but slow for anything that runs each step. For summaries use host_call.""",
+    "per-core-state": """
+        A variable that is no weight, such as accumulated gradients, a codebook, a baseline or a
+        loss scale, is updated with the batch of each core, and the training reads it. Each core has
+        its own value until the training loop ends (iterations_per_loop steps); then all cores have
+        that of core 0, and those of the others are lost. Sum what is added to it with
+        `tf.compat.v1.tpu.cross_replica_sum`. Accumulated gradients that CrossShardOptimizer sums
+        later are right if iterations_per_loop is a multiple of the number of accumulated steps.""",
     "placeholder": """
         A placeholder inside model_fn. The training loop runs on the TPU and cannot be fed. Return
         the value from input_fn as a feature, or pass it in `params`.""",
@@ -127,10 +142,11 @@ _TEXTS = {
     "update-never-runs": """
         Nothing runs an update that is surely meant to run: the moving averages of batch norm, so
         evaluation uses their initial values; an average of the weights; an accumulator of gradients
-        that is read; or every optimizer. A warning if one of several optimizers is not run, which
-        is right if another Estimator trains its variables. Frozen layers, counters and assignments
-        that are kept for later are no findings. For batch norm: `with
-        tf.control_dependencies(tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)):
+        that is read; every optimizer; or the increment of global_step, without which the training
+        never ends. A warning if one of several optimizers is not run, which is right if another
+        Estimator trains its variables, and for a copy of weights into a target network. Frozen
+        layers, counters and assignments that are kept for later are no findings. For batch norm:
+        `with tf.control_dependencies(tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)):
         train_op = optimizer.minimize(...)`. Keras layers do not fill UPDATE_OPS: use
         `layer.updates`.""",
     "xla": """

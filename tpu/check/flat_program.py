@@ -20,13 +20,13 @@ from tpu.emulator.replicated_graph import ReplicatedGraph
 from tpu.findings import user_line
 
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
-_CONDITIONALS = {
+CONDITIONALS = {
     "If": ("then_branch", "else_branch"),
     "StatelessIf": ("then_branch", "else_branch"),
     "Case": ("branches",),
     "StatelessCase": ("branches",),
 }
-_LOOPS = ("While", "StatelessWhile")
+LOOPS = ("While", "StatelessWhile")
 # What reads variables, whose shapes a graph of its own does not know.
 _READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd")
 # What passes a handle on into functions, loops and conditionals.
@@ -207,9 +207,9 @@ class _Flattener:
         for value, tensor in zip(arguments, op.inputs):
             self._stands_for[value] = (scope, tensor)
         add = _Call(self, op, start, arguments)
-        if op.type in _LOOPS:
+        if op.type in LOOPS:
             results, end = add.loop(*called)
-        elif op.type in _CONDITIONALS:
+        elif op.type in CONDITIONALS:
             results, end = add.conditional(called)
         elif op.type in _CALLS or op.graph._is_function(op.type):
             results, end = add.call(called[0])
@@ -401,7 +401,7 @@ def _called_functions(op):
     if op.graph._is_function(op.type):  # a function by its own name, as of a Defun
         return [op.type]
     names = []
-    attributes = _CONDITIONALS.get(op.type) or (("cond", "body") if op.type in _LOOPS else None)
+    attributes = CONDITIONALS.get(op.type) or (("cond", "body") if op.type in LOOPS else None)
     for name in attributes or sorted(op.node_def.attr):
         value = op.node_def.attr[name]
         names += [called.name for called in (*value.list.func, value.func) if called.name]

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tpu.check.conditions import are_exclusive, conditions_of
 from tpu.check.flat_program import place_of, variable_name
 from tpu.check.placement import used_inputs
 from tpu.check.step import Step, rule
@@ -18,7 +19,13 @@ _SUMS = ("CrossReplicaSum", "XlaAllReduce", "XlaReduceScatter", "CollectiveReduc
 _EXCHANGES = ("AllToAll", "CollectivePermute", "XlaAllGather", "CollectiveGatherV2")
 # What a core receives: its share of the batch.
 _BATCH_OPS = ("InfeedDequeueTuple", "InfeedDequeue", "RecvTPUEmbeddingActivations")
-_RANDOM_OPS = ("Random", "StatelessRandom", "TruncatedNormal", "StatelessTruncatedNormal")
+# Random numbers: other ones on each core, and those that a seed determines.
+_OWN_RANDOM_OPS = (
+    *("Random", "TruncatedNormal", "ParameterizedTruncatedNormal", "Multinomial"),
+    *("StatefulUniform", "StatefulStandardNormal", "StatefulTruncatedNormal", "StatefulRandom"),
+)
+_RANDOM_OPS = (*_OWN_RANDOM_OPS, "StatelessRandom", "StatelessTruncatedNormal")
+_BATCH_NORMS = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
 _EMBEDDING_GRADIENTS = ("SendTPUEmbeddingGradients", "XlaSendTPUEmbeddingGradients")
 # What depends on the shape of a tensor only, which is the same on all cores.
 _SHAPE_OPS = ("Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike", "BroadcastGradientArgs")
@@ -29,6 +36,8 @@ _COMPARISONS = ("Greater", "GreaterEqual", "Less", "LessEqual")
 # Variables by which TensorFlow differentiates TPU embeddings.
 _EMBEDDING_DUMMIES = "tpu_embedding_dummy_table_variable"
 _READ_OPS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd")
+# Why a value differs between cores.
+_BATCH, _RANDOM = "batch", "random numbers"
 
 
 @rule
@@ -36,14 +45,93 @@ def check_cross_replica_sums(step: Step):
     """Updates of trainable variables with the gradients of a single core."""
     if step.mode != "train" or step.num_replicas == 1:
         return
+    waiting = _conditional_collectives(step)
     for op in step.updates:
-        is_training = op.type.startswith(_OPTIMIZER_OPS) or variable_name(op) in step.trainable
-        if is_training and step.runs(op) and _depends_on_one_core(step, op):
+        source = _source_of_one_core(step, op) if _trains(step, op) else ""
+        if not source:
+            continue
+        name = f"'{variable_name(op)}'"
+        if not _source_of_one_core(step, op, with_conditions=False):
+            if any(c.predicate in waiting for c in conditions_of(step.program, op)):
+                continue
             message = (
-                f"'{variable_name(op)}' is updated with the gradient of one core only. Wrap the "
-                "optimizer in tf.compat.v1.tpu.CrossShardOptimizer if params['use_tpu']"
+                f"{name} is updated under a condition that differs between cores. Compute the "
+                "condition from tf.compat.v1.tpu.cross_replica_sum, the same on all cores"
             )
-            yield ERROR, "no-cross-replica-sum", message, op
+        elif source == _RANDOM:
+            message = (
+                f"{name} is updated with random numbers that differ between cores, so the weights "
+                "differ, too. Use tf.random.stateless_normal or the like, with a seed from "
+                "global_step"
+            )
+        else:
+            message = (
+                f"{name} is updated with the gradient of one core only. Wrap the optimizer in "
+                "tf.compat.v1.tpu.CrossShardOptimizer if params['use_tpu']"
+            )
+        yield ERROR, "no-cross-replica-sum", message, op
+
+
+@rule
+def check_state_per_core(step: Step):
+    """State that each core updates with its own batch, and that the training reads.
+
+    The moving averages of batch norm are such a state, too, but the training does not read them.
+    """
+    if step.mode != "train" or step.num_replicas == 1:
+        return
+    states = {}
+    for op in step.updates:
+        name = variable_name(op)
+        is_weight = name in step.trainable or op.type.startswith(_OPTIMIZER_OPS)
+        if is_weight or name in states or not step.runs(op):
+            continue
+        if _source_of_one_core(step, op):
+            states[name] = op
+    if not states:
+        return
+    used = _states_that_train(step, states)
+    for name, op in states.items():
+        if name in used:
+            message = (
+                f"'{name}' has another value on each core, and after each training loop "
+                "(iterations_per_loop steps) all cores have that of core 0. Use "
+                "tf.compat.v1.tpu.cross_replica_sum for what is added to it; to accumulate "
+                "gradients without, iterations_per_loop must be a multiple of the accumulated steps"
+            )
+            yield WARNING, "per-core-state", message, op
+
+
+@rule
+def check_conditional_collectives(step: Step):
+    """Collectives that only some cores reach: they wait for the others without an end."""
+    if step.num_replicas == 1:
+        return
+    for op, condition in _conditional_collectives(step).values():
+        what = "loop" if condition.branch is None else "conditional"
+        message = (
+            f"{op.type} is inside a {what} whose condition differs between cores: those that reach "
+            "it wait for the others without an end. Compute the condition from "
+            "tf.compat.v1.tpu.cross_replica_sum, the same on all cores"
+        )
+        yield ERROR, "conditional-collective", message, op
+
+
+@rule
+def check_global_step(step: Step):
+    """A global_step that no operation increments: the training never ends."""
+    names = step.variables(tf.compat.v1.GraphKeys.GLOBAL_STEP)
+    if step.mode != "train" or not names or names & step.updated:
+        return
+    updates = [op for name in names for op in step.updates_by_variable.get(name, [])]
+    updates += [op for op in step.updates if _trains(step, op)]
+    message = (
+        f"'{min(names)}' is never incremented, so the training never ends. Pass "
+        "tf.compat.v1.train.get_global_step() to minimize or apply_gradients, or group "
+        "global_step.assign_add(1) with the train_op"
+    )
+    if updates:
+        yield ERROR, "update-never-runs", message, updates[0]
 
 
 @rule
@@ -51,10 +139,10 @@ def check_clipping(step: Step):
     """Gradients that each core clips before they are summed over the cores."""
     if step.mode != "train" or step.num_replicas == 1:
         return
-    clipped = {}
+    clipped = {}  # by line: tf.clip_by_norm alone has three operations
     for op in step.find_ops(*_SUMS):
         for clip in _clips(op):
-            clipped.setdefault(clip.name, clip)
+            clipped.setdefault(place_of(clip) or clip.name, clip)
     for clip in clipped.values():
         message = (
             f"each core clips its own gradient ({clip.name}) before the sum over the cores, so "
@@ -113,6 +201,7 @@ def check_update_order(step: Step):
             is_ordered = before.get(update.name, ~0) & bits[read.name] or before[
                 read.name
             ] & bits.get(update.name, ~0)
+            is_ordered = is_ordered or are_exclusive(step.program, read, update)
             if not is_ordered and name not in found:
                 found.add(name)
                 message = (
@@ -170,17 +259,27 @@ def _unused_averages(step, unused):
         if not kinds:
             continue
         message = f"'{name}' is never updated: the train_op does not depend on its update. "
-        if "batches" in kinds:
+        if not update_ops.isdisjoint(updates):
+            message += "Run the UPDATE_OPS before the train_op"
+        elif "batches" in kinds:
             message += (
-                "Run the UPDATE_OPS before the train_op. Keras layers add none: run layer.updates"
+                "Group the update with it. Those of Keras layers are in layer.updates, not in "
+                "UPDATE_OPS"
             )
-        else:
+        elif "weights" in kinds:
             message += "Group the update, or the op of ExponentialMovingAverage.apply, with it"
-        yield ERROR, "update-never-runs", message, updates[0]
+        else:
+            message += "Group the update with it"
+        level = WARNING if kinds == {"copy"} else ERROR
+        yield level, "update-never-runs", message, updates[0]
 
 
 def _kind_of_average(step, name, update, is_update_op):
-    """Returns what an unused update averages or sums: "batches", "weights" or "" for neither."""
+    """Returns what an unused update computes: "batches", "weights", "gradients", "copy" or "".
+
+    "batches" and "weights" are averages, "gradients" a sum, "copy" that of trained weights into
+    those that the step reads, such as a target network.
+    """
     sources = _sources(step, update)
     is_average = name in sources.variables  # such as m += 0.01 * (x - m)
     is_state = name not in step.trainable
@@ -191,8 +290,11 @@ def _kind_of_average(step, name, update, is_update_op):
         other != name and other in step.updated & step.trainable and size == shape
         for other, size in sources.variables.items()
     )
-    if is_average and is_copied and not sources.has_batch and not sources.has_gradient:
-        return "weights"
+    if is_copied and not sources.has_batch and not sources.has_gradient:
+        if is_average:
+            return "weights"
+        if len(sources.variables) == 1 and _is_read(step, name):
+            return "copy"
     is_statistic = is_update_op or (is_state and is_average and sources.has_batch)
     return "batches" if is_statistic and _is_trained(step, name) else ""
 
@@ -267,32 +369,88 @@ def _inside(scope, names):
     return {name for name in names if name == scope or name.startswith(f"{scope}/")}
 
 
-def _depends_on_one_core(step, update):
-    """Returns True if infeed data reaches an operation other than through a sum over the cores.
+def _trains(step, update):
+    """Returns True for an update of a weight that runs."""
+    is_weight = update.type.startswith(_OPTIMIZER_OPS) or variable_name(update) in step.trainable
+    return is_weight and step.runs(update)
 
-    Follows non-trainable variables too, such as those that accumulate gradients. False if cores
-    exchange values in another way, which may add up to a sum.
+
+def _conditional_collectives(step):
+    """Returns `{predicate that differs between cores: (first collective, Condition)}`."""
+    checked, found = {}, {}
+    for op in step.find_ops(*_SUMS, *_EXCHANGES):
+        for condition in conditions_of(step.program, op):
+            predicate = condition.predicate
+            if predicate not in checked:
+                checked[predicate] = _source_of_one_core(step, predicate)
+            if checked[predicate]:
+                found.setdefault(predicate, (op, condition))
+    return found
+
+
+def _states_that_train(step, states):
+    """Returns the names of the variables whose values reach updates of weights."""
+    reads = [op for op in step.operations if op.type in _READ_OPS and variable_name(op) in states]
+    bits = {op.name: 1 << i for i, op in enumerate(reads)}
+    running = [*step.placement.on_core.values(), *step.placement.on_host.values()]
+    inputs = {op: set(_parents(step, op, controls=True)) for op in running}
+    ordered = topological_order(inputs, {op: op._id for op in running})
+    values = _ancestor_bits(step, ordered, bits, controls=False)
+    trained = 0
+    for op in step.updates:
+        # Without any sum, the update itself is an error.
+        if _trains(step, op) and not _source_of_one_core(step, op):
+            trained |= values[op.name]
+    return {variable_name(op) for op in reads if trained & bits[op.name]}
+
+
+def _source_of_one_core(step, operation, with_conditions=True):
+    """Returns why an operation has another value on each core: "batch", "random numbers" or "".
+
+    A sum over the cores makes values the same. Follows non-trainable variables too, such as those
+    that accumulate gradients. "" if cores exchange values in another way, which may add up to a
+    sum.
+
+    Args:
+      step: the `Step`.
+      operation: the operation.
+      with_conditions: False to leave out the conditions of conditionals and loops.
     """
-    seen, pending, is_found = set(), [update], False
+    seen, pending, found = set(), [operation], set()
     while pending:
         op = pending.pop()
         if op.type in _EXCHANGES:
-            return False
-        is_found = is_found or op.type in _BATCH_OPS
+            return ""
+        if op.type in _BATCH_OPS:
+            found.add(_BATCH)
+        elif op.type.startswith(_OWN_RANDOM_OPS):
+            found.add(_RANDOM)
         if op.name not in seen and op.type not in (*_SUMS, *_SHAPE_OPS):
             seen.add(op.name)
-            pending += _value_parents(step, op)
+            parents = _value_parents(step, op)
+            pending += parents[:1] if op.type == "Switch" and not with_conditions else parents
             if op.type in _READ_OPS and variable_name(op) not in step.trainable:
                 pending += step.updates_by_variable.get(variable_name(op), [])
-    return is_found
+    return _BATCH if _BATCH in found else min(found, default="")
 
 
 def _value_parents(step, op):
     """Returns the operations that the values of an operation are computed from."""
-    parents = [tensor.op for tensor in op.inputs]
+    parents = [tensor.op for tensor in _value_inputs(op)]
     if op.type == "StackPopV2":
         parents += step.pushes.get(variable_name(op), [])
     return parents
+
+
+def _value_inputs(op):
+    """Returns the inputs that the values of an operation are computed from.
+
+    In training, a fused batch norm has the moving averages as inputs, but does not use them.
+    """
+    inputs = used_inputs(op)
+    if op.type in _BATCH_NORMS and op.get_attr("is_training"):
+        return inputs[:3] if op.get_attr("exponential_avg_factor") == 1 else inputs
+    return inputs
 
 
 def _clips(cross_replica_sum):
@@ -338,7 +496,7 @@ def _reaches(op, region, ends):
 
 def _parents(step, op, controls):
     """Returns the operations of the step that an operation depends on, without back edges."""
-    parents = [tensor.op for tensor in used_inputs(op) if tensor.op.type != "NextIteration"]
+    parents = [tensor.op for tensor in _value_inputs(op) if tensor.op.type != "NextIteration"]
     if op.type == "Exit":  # after the last iteration
         merges = [tensor.op for switch in parents for tensor in switch.inputs[:1]]
         parents += [t.op for merge in merges for t in merge.inputs if t.op.type == "NextIteration"]

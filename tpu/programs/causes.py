@@ -21,7 +21,7 @@ from tpu.emulator.replicated_graph import ReplicatedGraph
 from tpu.findings import user_line
 
 # Findings of the lint that make the results of a slice differ from those of one CPU.
-_LINT_CODES = ("clip-before-sum", "no-cross-replica-sum", "unordered-update")
+_LINT_CODES = ("clip-before-sum", "no-cross-replica-sum", "per-core-state", "unordered-update")
 _CLIP = "clip-before-sum"
 _BATCH_NORM = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
 # Operations whose value does not depend on that of their inputs.

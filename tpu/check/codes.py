@@ -146,9 +146,9 @@ _TEXTS = {
         never ends. A warning if one of several optimizers is not run, which is right if another
         Estimator trains its variables, and for a copy of weights into a target network. Frozen
         layers, counters and assignments that are kept for later are no findings. For batch norm:
-        `with tf.control_dependencies(tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)):
-        train_op = optimizer.minimize(...)`. Keras layers do not fill UPDATE_OPS: use
-        `layer.updates`.""",
+        `updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)`, and then `with
+        tf.control_dependencies(updates): train_op = optimizer.minimize(...)`. Keras layers do not
+        fill UPDATE_OPS: use `layer.updates`.""",
     "xla": """
         TensorFlow cannot lower the step to XLA, which the TPU's compiler takes as its input. The
         message names the operation: most often a shape that depends on data, a loop with gradients

@@ -25,9 +25,13 @@ from input_fns.dataset_info import flatten, nest
 from models.layers import device
 from models.model import Loss
 
+_SHOWN = 3  # names of variables in a line
+
 
 def check_training(settings: RunSettings, features, labels, params, step: TrainStep) -> None:
     """Checks the training graph against `--best_metric` and the checkpoint to resume from.
+
+    Prints which variables are not trained: the loss does not depend on them.
 
     Raises:
       UsageError: the metric is unknown, or the checkpoint is of a different model.
@@ -37,6 +41,18 @@ def check_training(settings: RunSettings, features, labels, params, step: TrainS
     metrics.check_best_metric(best_metric, settings.model, features, labels, step, params, of_host)
     if settings.checkpoint:
         verify.check_variables(settings.checkpoint, params, training=True)
+    if step.without_gradient and settings.task.is_chief:
+        _report_without_gradient(step.without_gradient)
+
+
+@functools.cache  # a run builds the graph once for each replica and each session
+def _report_without_gradient(names):
+    shown = ", ".join(names[:_SHOWN]) + (", ..." if names[_SHOWN:] else "")
+    print(
+        f"{len(names)} variable(s) get no gradient, so training does not change them: {shown}. "
+        "The loss does not depend on them, or only through an operation without a gradient",
+        flush=True,
+    )
 
 
 def warm_start(settings: RunSettings, step: TrainStep, tables=()) -> None:

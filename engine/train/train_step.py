@@ -14,6 +14,7 @@ from tensorflow.python.ops import op_selector
 from tensorflow.python.util import nest
 
 from common.errors import UsageError
+from engine.checkpoints import ema
 from engine.train import loss_reduction, optimizers, schedules, tpu_embeddings
 from engine.train.forward import infer
 from models.layers import device
@@ -32,6 +33,7 @@ class TrainStep:
       learning_rate: float32 scalar.
       eval_outputs: `model.eval_outputs` of the per-replica batch, `[batch, ...]`.
       model_variables: variables of the inference function and global_step; no optimizer slots.
+      without_gradient: names of the trainable variables that get no gradient.
     """
 
     op: tf.Operation
@@ -40,6 +42,7 @@ class TrainStep:
     learning_rate: tf.Tensor
     eval_outputs: dict[str, Any]
     model_variables: list[tf.Variable]
+    without_gradient: tuple[str, ...]
 
 
 def train_step(model, features, labels, params, train):
@@ -104,7 +107,12 @@ def train_step(model, features, labels, params, train):
     variables = tf.compat.v1.trainable_variables()
     gradients = [pair for pair in zip(gradients, variables) if pair[1].op.name not in stand_ins]
     op = optimizers.apply_gradients(optimizer, gradients, params)
-    return TrainStep(op, total, means, learning_rate, eval_outputs, model_variables)
+    without_gradient = tuple(
+        ema.saved_name(variable) for gradient, variable in gradients if gradient is None
+    )
+    return TrainStep(
+        op, total, means, learning_rate, eval_outputs, model_variables, without_gradient
+    )
 
 
 def _check_batch(features, labels):

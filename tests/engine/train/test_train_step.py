@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from common.errors import UsageError
+from engine import model_fns
 from engine.cli import hparams
 from engine.train import train_step
 from models.model import Loss, ModelError
@@ -173,6 +174,31 @@ def test_a_group_of_variables_without_gradients_is_left_out():
     build(inference, overrides=["learning_rate_factors=[logits/.*:10]"])
     with tf.Graph().as_default(), pytest.raises(UsageError, match="'unused' matches no trained"):
         build(inference, overrides=["learning_rate_factors=[unused:10]"])
+
+
+def test_variables_without_gradients_are_reported_once(capsys):
+    def inference(features, params, training):
+        for name in "abcd":
+            tf.compat.v1.get_variable(f"unused/{name}", [2])
+        return mlp.MODEL.inference(features, params, training)
+
+    step = build(inference)
+    assert step.without_gradient == ("unused/a", "unused/b", "unused/c", "unused/d")
+    settings = types.SimpleNamespace(
+        model=mlp.MODEL,
+        checkpoint=None,
+        evaluation=types.SimpleNamespace(best_metric=""),
+        task=types.SimpleNamespace(is_chief=True),
+    )
+    for _ in range(2):
+        model_fns.check_training(settings, {}, {}, {}, step)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "4 variable(s) get no gradient" in line
+    assert "unused/a, unused/b, unused/c, ..." in line
+
+
+def test_frozen_variables_are_not_reported():
+    assert build(overrides=["trainable=logits/.*"]).without_gradient == ()
 
 
 def test_a_model_without_variables_is_an_error():

@@ -198,6 +198,8 @@ class Model:
         as TPU embeddings. `default_params` includes those of `embedding_table`.
       check_params: `(params) -> None`. Raises `ModelError` for invalid values, before any graph is
         built.
+      unused_params: `(params) -> {name: name}`, hyperparameters without effect, each with the one
+        whose value is the reason; --params may not set them. The keys of `default_params` only.
       features: names of the features that training and evaluation need; () checks nothing.
       labels: names of the labels that they need, "label" for the class; () checks nothing.
       dataset_properties: names of data set properties that become hyperparameters, such as
@@ -222,6 +224,7 @@ class Model:
     layer_variables: Callable[[Params], Sequence[str]] = lambda _: ()
     embedding_tables: Callable[[Params], Sequence[Any]] = lambda _: ()
     check_params: Callable[[Params], None] = lambda _: None
+    unused_params: Callable[[Params], dict[str, str]] = lambda _: {}
     features: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     dataset_properties: tuple[str, ...] = ()

@@ -171,6 +171,9 @@ def tree(path):
         (["--max_eval_steps=10"], "Leave it out: an evaluation reads every example"),
         (["--params=warmup_steps=9"], "warmup_steps=9 is more than the 3 steps of this training"),
         (["--params=nesterov=true"], "nesterov=True has no effect with optimizer=adam"),
+        (["--export_top_k=2"], "--export_top_k has no effect: --mode=train does not export"),
+        (["--synthetic_classes=7"], "--synthetic_classes has no effect with --dataset=stripes"),
+        (["--params=hidden_units=[],dropout=0.5"], "dropout=0.5 has no effect with hidden_units="),
         (["--best_metric=f2"], "--best_metric=f2 is unknown. Valid: accuracy, average_loss"),
     ],
 )

@@ -10,17 +10,19 @@ from common import files, folders
 from common.errors import UsageError
 from common.names import is_remote
 from engine.checkpoints import checkpoint_files
+from engine.cli import unused_flags
 from engine.cli.flags import FLAGS, TRAINING_MODES, is_own_dataset, repaired_split, splits_read
 from input_fns import dataset_info
 from input_fns.dataset_info import DatasetInfo
 
 
 def check() -> None:
-    """Checks the data set and the checkpoints.
+    """Checks the data set and the checkpoints, and flags without effect.
 
     Raises:
       UsageError, DataError: one is missing, or the data set is another one or lacks a split.
     """
+    unused_flags.check()
     is_prepared = FLAGS.dataset != "synthetic" and not is_own_dataset(FLAGS.dataset)
     if is_prepared and not is_remote(FLAGS.data_dir):
         splits = splits_read()

@@ -484,6 +484,11 @@ def paths() -> dict[str, str]:
     return given
 
 
+def is_of_command_line(name: str) -> bool:
+    """Returns True if the command line, not a flagfile, sets a flag; see `startup.start`."""
+    return name in FLAGS and getattr(FLAGS[name], "is_own", False)
+
+
 def is_param_of_command_line(name: str) -> bool:
     """Returns True if a --params of the command line, not of a flagfile, sets a hyperparameter."""
     own = FLAGS.params[-FLAGS["params"].num_own :] if FLAGS["params"].num_own else []

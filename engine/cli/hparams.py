@@ -104,14 +104,17 @@ def resolve(
     tables = {table.optimizer for table in model.embedding_tables(params)}
     _check_effects(params, set_by_flag, "optimizer", optimizers.READ_BY, tables)
     _check_effects(params, set_by_flag, "schedule", schedules.READ_BY)
+    for name, chooser in model.unused_params(params).items():
+        if _is_without_reader(name, chooser, params, set_by_flag):
+            raise UsageError(
+                f"--params: {name}={params[name]} has no effect with {chooser}={params[chooser]}. "
+                "Remove it"
+            )
     return params
 
 
 def _check_effects(params, set_by_flag, chooser, read_by, others=frozenset()):
     """Raises `UsageError` for a hyperparameter of `--params` that nothing reads.
-
-    Not for 0 and False, and not for one that came before its optimizer or schedule in an earlier
-    --params, such as that of a recipe.
 
     Args:
       params: all hyperparameters.
@@ -121,14 +124,22 @@ def _check_effects(params, set_by_flag, chooser, read_by, others=frozenset()):
       others: further values of chooser, in use beside `params[chooser]`.
     """
     for name, readers in read_by.items():
-        place = set_by_flag.get(name)
-        if place is None or not params[name] or place < set_by_flag.get(chooser, -1):
-            continue
-        if not {params[chooser], *others} & {*readers}:
+        is_read = {params[chooser], *others} & {*readers}
+        if not is_read and _is_without_reader(name, chooser, params, set_by_flag):
             raise UsageError(
                 f"--params: {name}={params[name]} has no effect with {chooser}={params[chooser]}, "
                 f"only with {', '.join(readers)}. Remove it"
             )
+
+
+def _is_without_reader(name, chooser, params, set_by_flag):
+    """Returns whether a hyperparameter that nothing reads is an error of `--params`.
+
+    Not 0 and False, and not one that came before its chooser in an earlier --params, such as that
+    of a recipe.
+    """
+    place = set_by_flag.get(name)
+    return place is not None and bool(params[name]) and place >= set_by_flag.get(chooser, -1)
 
 
 def _as_default(name, value, default):

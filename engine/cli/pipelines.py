@@ -19,6 +19,8 @@ from input_fns.record_pipeline import RecordPipeline
 from input_fns.synthetic import SyntheticPipeline
 from models import registry
 
+_OF_IMAGES = ("augment", "image_size", "center_crop")
+
 
 def from_flags(splits: list[str], params: dict[str, Any] | None = None) -> Pipeline:
     """Returns the pipeline.
@@ -68,14 +70,14 @@ def _record_pipeline(data, is_synthetic):
         raise UsageError(f"--dataset={synthetic.NAME} imitates images and text, not {data.name}")
     features = ", ".join(data.features)
     _reject_flags(
-        ("augment", "image_size"),
+        _OF_IMAGES,
         f"needs images with classes, but {data.name} has the features {features}",
     )
     return RecordPipeline(data, _cache())
 
 
 def _ratings_pipeline(data, is_synthetic, params):
-    _reject_flags(("augment", "image_size"), f"needs images, but {data.name} has ratings")
+    _reject_flags(_OF_IMAGES, f"needs images, but {data.name} has ratings")
     from input_fns.ratings_pipeline import RatingsPipeline
 
     num_negatives = params.get("num_negatives", NUM_NEGATIVES)
@@ -88,7 +90,7 @@ def _ratings_pipeline(data, is_synthetic, params):
 
 
 def _clicks_pipeline(data, is_synthetic):
-    _reject_flags(("augment", "image_size"), f"needs images, but {data.name} has clicks")
+    _reject_flags(_OF_IMAGES, f"needs images, but {data.name} has clicks")
     from input_fns.clicks_pipeline import ClicksPipeline
 
     pipeline = ClicksPipeline(data, _cache())
@@ -96,7 +98,7 @@ def _clicks_pipeline(data, is_synthetic):
 
 
 def _audio_pipeline(data, is_synthetic):
-    _reject_flags(("image_size",), f"needs images, but {data.name} has recordings")
+    _reject_flags(("image_size", "center_crop"), f"needs images, but {data.name} has recordings")
     from input_fns.audio_pipeline import AudioPipeline
     from input_fns.augment import audio as audio_augment
 
@@ -110,6 +112,7 @@ def _annotated_pipeline(data, is_synthetic):
     from input_fns.detection_pipeline import DetectionPipeline
     from input_fns.segmentation_pipeline import SegmentationPipeline
 
+    _reject_flags(("center_crop",), f"is of images with classes; {data.name} has annotations")
     is_detection = data.annotations.task == "detection"
     make = DetectionPipeline if is_detection else SegmentationPipeline
     augmentation = augment.parse(FLAGS.augment)
@@ -122,7 +125,7 @@ def _annotated_pipeline(data, is_synthetic):
 def _custom_pipeline(params):
     """Calls the function of a custom --dataset with --data_dir, None if unset, and `params`."""
     _reject_flags(
-        ("augment", "image_size", "skip_bad_records"),
+        (*_OF_IMAGES, "skip_bad_records", "cache"),
         "is not valid with a custom --dataset. Remove it",
     )
     make = registry.attribute("dataset", FLAGS.dataset)
@@ -174,7 +177,7 @@ def _arguments(make, params):
 
 def _reject_flags(names, reason):
     for name in names:
-        if FLAGS[name].value:
+        if FLAGS[name].value != FLAGS[name].default:
             raise UsageError(f"--{name} {reason}")
 
 
@@ -204,7 +207,7 @@ def _dataset(is_synthetic, splits):
 
 
 def _text_pipeline(data, is_synthetic):
-    _reject_flags(("augment", "image_size"), f"needs images, but {data.name} is text")
+    _reject_flags(_OF_IMAGES, f"needs images, but {data.name} is text")
     if is_synthetic:
         return SyntheticPipeline(data, {"source": data.features["source"]})
     from input_fns.text_pipeline import TextPipeline  # SentencePiece is not installed everywhere
@@ -215,7 +218,7 @@ def _text_pipeline(data, is_synthetic):
 
 
 def _token_pipeline(data, is_synthetic):
-    _reject_flags(("augment", "image_size"), f"needs images, but {data.name} is text")
+    _reject_flags(_OF_IMAGES, f"needs images, but {data.name} is text")
     from input_fns.squad_pipeline import SquadPipeline
     from input_fns.token_pipeline import TokenPipeline
 

@@ -14,7 +14,7 @@ from common.errors import UsageError
 from common.strict_flags import MAX_INTEGER
 from engine.checkpoints import find, recovery, trained_on, warm_start
 from engine.checkpoints.model_dir_lock import BEST_LOCK, TRAIN_LOCK, ModelDirLock
-from engine.cli import early_checks, hparams, pipelines, runtime, startup
+from engine.cli import early_checks, hparams, pipelines, runtime, startup, unused_flags
 from engine.cli.flags import (
     FLAGS,
     TRAINING_MODES,
@@ -65,6 +65,9 @@ def resolve(
     Raises:
       UsageError, DataError, ModelError: a flag is invalid, or names a missing file, split or model.
     """
+    unused_flags.check()
+    if task.is_chief:
+        unused_flags.report()
     lock = _lock(task)
     try:
         settings = _resolve(

@@ -83,9 +83,7 @@ def start(argv: list[str], doc: str, *flags_modules: str):
         if {"--help", "-h", "-help", "--helpfull", "--helpshort"} & set(argv):
             print(doc.strip(), flag_values.get_help(include_special_flags=False), sep="\n\n")
             sys.exit(0)
-        if "params" in flag_values:
-            own = (re.match(r"--?params(=|$)", argument) for argument in argv[1:])
-            flag_values["params"].num_own = sum(map(bool, own))
+        _mark_own(flag_values, argv[1:])
         unknown = flag_values([argv[0], *flagfiles.move_first(argv[1:])])[1:]
         if unknown:
             raise UsageError(f"unexpected argument '{unknown[0]}'. Flags are written --name=value")
@@ -180,6 +178,20 @@ def check_environment() -> None:
         tempfile.gettempdir()
     except FileNotFoundError as error:
         raise UsageError(f"{error.strerror}. Set TMPDIR to a folder that can be written") from error
+
+
+def _mark_own(flag_values, arguments):
+    """Marks the flags of the command line, unlike those of a flagfile, as `Flag.is_own`.
+
+    `Flag.num_own` of --params is the number of its values there.
+    """
+    words = [re.match(r"--?(no)?(\w+)", argument) for argument in arguments]
+    own = [name for word in words if word for name in (word[2], f"{word[1] or ''}{word[2]}")]
+    for name in flag_values:
+        flag_values[name].is_own = name in own
+    if "params" in flag_values:
+        is_params = (re.match(r"--?params(=|$)", argument) for argument in arguments)
+        flag_values["params"].num_own = sum(map(bool, is_params))
 
 
 def _use_utf8() -> None:

@@ -117,6 +117,7 @@ MODEL = Model(
     eval_outputs=lambda features, labels, outputs, params: {},
     host_metrics=host_metrics,
     check_params=check_params,
+    unused_params=backbones.unused_params,
     features=("image", "image_info"),
     labels=("boxes", "classes", "is_crowd"),
     dataset_properties=("num_classes",),

@@ -40,6 +40,13 @@ def default_params():
     }
 
 
+def unused_params(params):
+    """Returns the hyperparameters of TPU embeddings if there are none; see `Model`."""
+    return (
+        {} if params["tpu_embedding_rows"] else {"tpu_embedding_pipelining": "tpu_embedding_rows"}
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class EmbeddingTable:
     """An embedding table, float32 `[rows, width]`.

@@ -203,6 +203,7 @@ MODEL = Model(
     host_metrics=host_metrics,
     embedding_tables=embedding_tables,
     check_params=check_params,
+    unused_params=embedding_table.unused_params,
     features=("numbers", "categories"),
     labels=("label",),
     dataset_properties=("table_rows",),

@@ -62,6 +62,18 @@ def check_params(params):
         raise ModelError(f"hidden_units={params['hidden_units']} must be above 0")
 
 
+def unused_params(params):
+    """Returns the hyperparameters of a network that is left out; see `Model`."""
+    unused = embedding_table.unused_params(params)
+    if not params["gmf_size"]:
+        unused["embedding_dropout"] = "gmf_size"
+    if not params["hidden_units"]:
+        unused["dropout"] = "hidden_units"
+    if not params["mlp_size"]:
+        unused.update(dict.fromkeys(("hidden_units", "dropout"), "mlp_size"))
+    return unused
+
+
 def embedding_tables(params):
     """Returns the tables of users and of items, of GMF and then of the MLP."""
     initializer = tf.compat.v1.random_normal_initializer(stddev=_STDDEV)
@@ -212,6 +224,7 @@ MODEL = Model(
     host_metrics=host_metrics,
     embedding_tables=embedding_tables,
     check_params=check_params,
+    unused_params=unused_params,
     features=("user", "items"),
     dataset_properties=("num_users", "num_items"),
 )

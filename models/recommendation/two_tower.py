@@ -67,6 +67,12 @@ def check_params(params):
         )
 
 
+def unused_params(params):
+    """Returns the hyperparameters of layers that the towers do not have; see `Model`."""
+    unused = embedding_table.unused_params(params)
+    return unused if params["tower_units"] else {**unused, "dropout": "tower_units"}
+
+
 def embedding_tables(params):
     """Returns the tables of users and of items."""
     ids = {
@@ -190,6 +196,7 @@ MODEL = Model(
     host_metrics=host_metrics,
     embedding_tables=embedding_tables,
     check_params=check_params,
+    unused_params=unused_params,
     features=("user", "items"),
     dataset_properties=("num_users", "num_items"),
 )

@@ -47,6 +47,11 @@ def check_params(params):
     check_fractions(params, "dropout")
 
 
+def unused_params(params):
+    """Returns the hyperparameters of another backbone or loss; see `Model`."""
+    return {**segmentation.unused_params(params), **backbones.unused_params(params)}
+
+
 def inference(features, params, training):
     """Computes class logits of every pixel.
 
@@ -104,4 +109,4 @@ def _conv(x, filters, kernel_size, params, training, name, dilation=1):
         return tf.nn.relu(normalization.batch_norm(x, params, training))
 
 
-MODEL = segmentation.model("deeplab", default_params, inference, check_params)
+MODEL = segmentation.model("deeplab", default_params, inference, check_params, unused_params)

@@ -49,6 +49,11 @@ def check_params(params):
     loss_scales(params)
 
 
+def unused_params(params):
+    """Returns the hyperparameters of terms that are not in the loss; see `Model`."""
+    return {} if "focal" in loss_scales(params) else {"focal_gamma": "losses"}
+
+
 def loss_scales(params):
     """Returns `{term: scale}` of the hyperparameter `losses`.
 
@@ -115,7 +120,7 @@ def reports(params, pipeline):
     return [iou.IoUReport(names), overlay.Overlays(names)]
 
 
-def model(name, default_params, inference, check_params):
+def model(name, default_params, inference, check_params, unused_params=unused_params):
     """Returns the Model of a segmentation network."""
     return Model(
         name=name,
@@ -127,6 +132,7 @@ def model(name, default_params, inference, check_params):
         eval_outputs=eval_outputs,
         reports=reports,
         check_params=check_params,
+        unused_params=unused_params,
         features=("image",),
         labels=("mask",),
         dataset_properties=("num_classes",),

@@ -50,6 +50,14 @@ def check_params(params):
     check_fractions(params, "dropout")
 
 
+def unused_params(params):
+    """Returns the hyperparameters of another backbone or loss; see `Model`."""
+    of_backbone = dict.fromkeys(("backbone_width", "stride_in_1x1"), "backbone")
+    if params["backbone"] != OWN:
+        of_backbone = backbones.unused_params(params)
+    return {**segmentation.unused_params(params), **of_backbone}
+
+
 def inference(features, params, training):
     """Computes class logits of every pixel.
 
@@ -126,4 +134,4 @@ def _up(x, skip, filters):
     return tf.concat([x, skip], -1)
 
 
-MODEL = segmentation.model("unet", default_params, inference, check_params)
+MODEL = segmentation.model("unet", default_params, inference, check_params, unused_params)

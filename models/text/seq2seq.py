@@ -44,6 +44,11 @@ def check_params(params):
         raise ModelError(f"length_penalty={params['length_penalty']} must not be below 0")
 
 
+def unused_params(params):
+    """Returns the hyperparameters of beam search if there is none; see `Model`."""
+    return {"length_penalty": "beam_size"} if params["beam_size"] == 1 else {}
+
+
 def segments(tokens):
     """Returns the number of the sentence of each token, from 1 in each row; 0 for `PAD`.
 
@@ -139,6 +144,7 @@ def model(name, default_params, inference, check_params=check_params):
         eval_outputs=eval_outputs,
         host_metrics=host_metrics,
         check_params=check_params,
+        unused_params=unused_params,
         features=("source", "target"),
         dataset_properties=("vocab_size",),
     )

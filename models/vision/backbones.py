@@ -48,6 +48,13 @@ def check_params(params, names=NAMES):
     normalization.check_params(params)
 
 
+def unused_params(params):
+    """Returns the hyperparameters of blocks that the backbone does not have; see `Model`."""
+    module, own = _BACKBONES[params["backbone"]]
+    has_bottlenecks = module is resnet and resnet.has_bottlenecks(own["depth"])
+    return {} if has_bottlenecks else {"stride_in_1x1": "backbone"}
+
+
 def scaled_images(features, params):
     """Returns `classifier.scaled_images` with the scaling of the backbone; see `scaling`."""
     return classifier.scaled_images(features, {**params, **scaling(params)})

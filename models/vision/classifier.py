@@ -97,7 +97,9 @@ def reports(params, pipeline):
     return [ConfusionMatrix(class_names), Gallery(class_names)]
 
 
-def model(name, default_params, inference, check_params=check_params):
+def model(
+    name, default_params, inference, check_params=check_params, unused_params=lambda params: {}
+):
     """Returns the Model of an image classifier."""
     return Model(
         name=name,
@@ -108,6 +110,7 @@ def model(name, default_params, inference, check_params=check_params):
         metrics=classification.metrics,
         reports=reports,
         check_params=check_params,
+        unused_params=unused_params,
         features=("image",),
         labels=("label",),
         dataset_properties=("num_classes",),

@@ -53,6 +53,13 @@ def check_params(params):
         raise ModelError(f"layers={params['layers']} needs a 'flatten' or 'global_pool'")
 
 
+def unused_params(params):
+    """Returns the hyperparameters of layers that the network does not have; see `Model`."""
+    if "batch_norm" in params["layers"]:
+        return {}
+    return dict.fromkeys(normalization.default_params(), "layers")
+
+
 def inference(features, params, training):
     """Computes class logits of images.
 
@@ -150,4 +157,4 @@ def _positive(text):
     return number
 
 
-MODEL = classifier.model("convnet", default_params, inference, check_params)
+MODEL = classifier.model("convnet", default_params, inference, check_params, unused_params)

@@ -27,6 +27,11 @@ def check_params(params):
         raise ModelError(f"hidden_units={params['hidden_units']} must be above 0")
 
 
+def unused_params(params):
+    """Returns the hyperparameters of hidden layers if there are none; see `Model`."""
+    return {} if params["hidden_units"] else {"dropout": "hidden_units"}
+
+
 def inference(features, params, training):
     """Computes class logits of images.
 
@@ -45,4 +50,4 @@ def inference(features, params, training):
     return {"logits": tf.compat.v1.layers.dense(x, params["num_classes"], name="logits")}
 
 
-MODEL = classifier.model("mlp", default_params, inference, check_params)
+MODEL = classifier.model("mlp", default_params, inference, check_params, unused_params)

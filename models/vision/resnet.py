@@ -54,6 +54,16 @@ def check_params(params):
     check_fractions(params, "stochastic_depth", "dropout")
 
 
+def has_bottlenecks(depth):
+    """Returns True for bottleneck blocks, False for basic ones."""
+    return DEPTHS[depth][1]
+
+
+def unused_params(params):
+    """Returns the hyperparameters of blocks that this depth does not have; see `Model`."""
+    return {} if has_bottlenecks(params["depth"]) else {"stride_in_1x1": "depth"}
+
+
 def inference(features, params, training):
     """Computes class logits of images.
 
@@ -211,4 +221,4 @@ def _drop_path(x, rate, training):
     return dropout(x, rate, training, noise_shape=[tf.shape(x)[0], 1, 1, 1])
 
 
-MODEL = classifier.model("resnet", default_params, inference, check_params)
+MODEL = classifier.model("resnet", default_params, inference, check_params, unused_params)

@@ -8,6 +8,7 @@ import pytest
 
 from common.errors import UsageError
 from engine.cli import hparams
+from models import registry
 from models.layers.embedding_table import EmbeddingTable
 from models.vision import mlp
 
@@ -207,3 +208,61 @@ def test_layer_decay_needs_a_model_with_layers():
         resolve("layer_decay=0.5")
     layered = dataclasses.replace(mlp.MODEL, layer_variables=lambda params: ["dense_0/.*"])
     assert hparams.resolve(layered, ["layer_decay=0.5"], {"num_classes": 3})["layer_decay"] == 0.5
+
+
+SIZES = {"num_classes": 3, "num_users": 5, "num_items": 7, "table_rows": [5, 7], "vocab_size": 99}
+
+
+@pytest.mark.parametrize(
+    ("model", "override", "chooser"),
+    [
+        ("transformer_tiny", "length_penalty=1,beam_size=1", "beam_size=1"),
+        ("unet", "focal_gamma=1", "losses="),
+        ("unet", "backbone_width=2", "backbone=own"),
+        ("unet", "backbone=mobilenet_v2,stride_in_1x1=true", "backbone=mobilenet_v2"),
+        ("deeplab", "backbone=resnet18,stride_in_1x1=true", "backbone=resnet18"),
+        ("retinanet", "backbone=mobilenet_v1,stride_in_1x1=true", "backbone=mobilenet_v1"),
+        ("resnet", "depth=18,stride_in_1x1=true", "depth=18"),
+        ("convnet", "batch_norm_momentum=0.5", "layers="),
+        ("mlp", "hidden_units=[],dropout=0.5", "hidden_units="),
+        ("neumf", "gmf_size=0,embedding_dropout=0.5", "gmf_size=0"),
+        ("neumf", "mlp_size=0,hidden_units=[3]", "mlp_size=0"),
+        ("neumf", "hidden_units=[],dropout=0.5", "hidden_units="),
+        ("two_tower", "tower_units=[],dropout=0.5", "tower_units="),
+        ("dlrm", "tpu_embedding_pipelining=true", "tpu_embedding_rows=0"),
+    ],
+)
+def test_a_hyperparameter_that_another_makes_useless_is_refused(model, override, chooser):
+    found = registry.find(model)
+    properties = {name: SIZES[name] for name in found.dataset_properties if name in SIZES}
+    with pytest.raises(UsageError, match=f"has no effect with {chooser}.*Remove it"):
+        hparams.resolve(found, [override], properties)
+
+
+@pytest.mark.parametrize("model", registry.MODELS)
+def test_useless_hyperparameters_are_those_of_the_model(model):
+    found = registry.find(model)
+    params = found.default_params()
+    unused = found.unused_params(params)
+    assert {*unused, *unused.values()} <= params.keys()
+
+
+@pytest.mark.parametrize(
+    ("model", "override"),
+    [
+        ("resnet", "depth=50,stride_in_1x1=true"),
+        ("unet", "backbone=resnet50,stride_in_1x1=true,backbone_width=0.5"),
+        ("unet", "losses=[focal],focal_gamma=1"),
+        ("mlp", "hidden_units=[3],dropout=0.5"),
+        ("neumf", "hidden_units=[3],dropout=0.5"),
+    ],
+)
+def test_a_hyperparameter_with_an_effect_is_accepted(model, override):
+    found = registry.find(model)
+    properties = {name: SIZES[name] for name in found.dataset_properties if name in SIZES}
+    hparams.resolve(found, [override], properties)
+
+
+def test_a_recipe_may_set_what_a_later_choice_makes_useless():
+    resnet = registry.find("resnet")
+    hparams.resolve(resnet, ["stride_in_1x1=true", "depth=18"], {"num_classes": 3})

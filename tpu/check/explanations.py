@@ -27,6 +27,11 @@ _ESTIMATOR_ERRORS = (
         "the batches of input_fn have no static size. Use batch(..., drop_remainder=True)",
     ),
     (
+        r"Cannot use '.*' as input to '[^']*(HashTable|LookupTable|InitializeTable)[^']*' because",
+        "a TPU cannot look up tables. Convert words to ids in input_fn, and ids to words after "
+        "predict",
+    ),
+    (
         r"Cannot use '.*' as input to '.*' because .* is in a while loop",
         "a tensor of the TPU loop is used outside of it. Pass it to host_call or eval_metrics",
     ),

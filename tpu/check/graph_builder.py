@@ -13,7 +13,7 @@ from tensorflow.python.ops import control_flow_ops, control_flow_util
 from tensorflow.python.tpu import tpu_system_metadata, training_loop
 from tensorflow_estimator.python.estimator.tpu import error_handling, tpu_context, tpu_estimator
 
-from tpu.check import gradients, spec_errors
+from tpu.check import explanations, gradients, spec_errors
 from tpu.connect.topology import Topology
 from tpu.emulator import discovery
 from tpu.emulator.replicated_graph import ReplicatedGraph
@@ -70,6 +70,8 @@ def build(estimator, input_fn, mode: str, tpu_topology: Topology, steps: int = 1
     with contextlib.ExitStack() as stack:
         stack.enter_context(on_slice(estimator, tpu_topology))
         graph = stack.enter_context(tf.Graph().as_default())
+        model_fn = spec_errors.model_fn_of(estimator)
+        stack.enter_context(spec_errors.locate(input_fn, model_fn))
         stack.enter_context(spec_errors.explain())
         stack.enter_context(gradients.marked())
         tf.compat.v1.set_random_seed(estimator.config.tf_random_seed)
@@ -137,6 +139,8 @@ def build_once(
 
 def is_in_step(error: BaseException) -> bool:
     """Returns True if `build_once` raised an exception in the step of a core, not in input_fn."""
+    if isinstance(error, explanations.SpecError):
+        error = error.__cause__
     names = [
         frame.f_code.co_name
         for frame, _ in traceback.walk_tb(error.__traceback__)

@@ -1,7 +1,8 @@
-"""Explains the errors that TPUEstimator raises about what model_fn returned.
+"""Explains the errors that TPUEstimator raises about what model_fn and input_fn returned.
 
-TPUEstimator reads eval_metrics, host_call and predictions after model_fn has returned, so that its
-errors have no line of the program and do not say which tensor is meant.
+TPUEstimator reads eval_metrics, host_call, predictions and the batches of input_fn after the
+function has returned, so that its errors have no line of the program and do not say which tensor
+is meant.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tensorflow.python.util import tf_decorator
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 
 from tpu.check import explanations
-from tpu.findings import path_of
+from tpu.findings import path_of, user_line
 
 ModeKeys = tf.estimator.ModeKeys
 # Arguments of TPUEstimatorSpec that TPUEstimator reads in each mode.
@@ -27,6 +28,9 @@ _READ = {
 }
 # Functions of TPUEstimator that call the function of eval_metrics or host_call.
 _CALLERS = ("create_tpu_hostcall", "create_cpu_hostcall")
+# Functions of TPUEstimator that read what input_fn returned.
+_INPUT_READERS = ("_invoke_input_fn_and_record_structure", "dequeue_fn")
+_UNSUPPORTED_INPUT = "is not a supported TPU infeed type"
 
 
 @contextlib.contextmanager
@@ -51,10 +55,71 @@ def explain():
             raise explanations.SpecError(*fault) from error
 
 
+@contextlib.contextmanager
+def locate(input_fn, model_fn):
+    """A context manager that raises `SpecError` for errors of TPUEstimator without a line.
+
+    The line is that of model_fn or, for errors about its batches, of input_fn.
+    """
+    recorder, batches = tpu_estimator._InputPipeline.InputsStructureRecorder, []
+    original = recorder.flatten_features_and_labels
+
+    def flatten(self, features, labels, signals=None):
+        batches[:] = [{"features": features, "labels": labels}]
+        return original(self, features, labels, signals)
+
+    with mock.patch.object(recorder, "flatten_features_and_labels", flatten):
+        try:
+            yield
+        except BaseException as error:
+            if explanations.place_of(error) or not explanations.is_of_program(error):
+                raise
+            names = {frame.f_code.co_name for frame in _frames_of_estimator(error)}
+            if "_call_model_fn" not in names or isinstance(error, explanations.SpecError):
+                raise
+            message, function = explanations.explain_error(error), model_fn
+            if not names.isdisjoint(_INPUT_READERS):
+                function = input_fn
+                if _UNSUPPORTED_INPUT in explanations.text_of(error):
+                    message = _describe_unsupported(batches[0], message)
+            where = line_of(function)
+            raise explanations.SpecError(message, "" if where == "?" else where) from error
+
+
+def _describe_unsupported(batch, message):
+    """Returns an error about the dtype of the infeed, with the names of the tensors."""
+    kinds = {}
+    for place, tensor in _tensors(batch["features"], "features"):
+        kinds.setdefault(tensor.dtype.name, []).append(place)
+    for place, tensor in _tensors(batch["labels"], "labels"):
+        kinds.setdefault(tensor.dtype.name, []).append(place)
+    wrong = [kind for kind in kinds if f"'{kind}'" in message.partition(_UNSUPPORTED_INPUT)[0]]
+    if not wrong:
+        return message
+    places = ", ".join(kinds[wrong[0]])
+    return f"input_fn returns {places} as {wrong[0]}: convert or remove it ({message})"
+
+
+def _tensors(values, name):
+    """Yields (place, tensor) of a nested structure, such as ("features['x']", x)."""
+    if isinstance(values, dict):
+        for key, value in values.items():
+            yield from _tensors(value, f"{name}[{key!r}]")
+    elif isinstance(values, (list, tuple)):
+        for i, value in enumerate(values):
+            yield from _tensors(value, f"{name}[{i}]")
+    elif hasattr(values, "dtype"):
+        yield name, values
+
+
+def _frames_of_estimator(error):
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return [frame for frame in frames if frame.f_code.co_filename == tpu_estimator.__file__]
+
+
 def _find_fault(error, model_fn, spec):
     """Returns (message, "file:line") of what is wrong with the spec; None if nothing is known."""
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    of_estimator = [f for f in frames if f.f_code.co_filename == tpu_estimator.__file__]
+    of_estimator = _frames_of_estimator(error)
     for frame in of_estimator:  # model_fn has returned, but its spec could not be converted
         if frame.f_code.co_name == "_call_model_fn":
             spec = spec or frame.f_locals.get("estimator_spec")
@@ -77,8 +142,36 @@ def _find_fault(error, model_fn, spec):
     if caller in _CALLERS and part in ("eval_metrics", "host_call"):
         function = line_of(getattr(spec, part)[0])
         where = explanations.place_of(error) or function
+        captured = _captured_tensors(getattr(spec, part)[0])
+        if captured:
+            hint = f"uses {captured} of model_fn. Pass it with the other tensors of {part}"
+            return f"the function of {part} at {function} {hint} ({message})", where
         return f"the function of {part} at {function} raises {message} ({place})", where
+    for frame in of_estimator:
+        if frame.f_code.co_name == "_verify_tpu_spec_predictions":
+            return _explain_prediction(frame.f_locals.get("key"), spec.predictions, message, place)
     return None
+
+
+def _explain_prediction(key, predictions, message, place):
+    """Returns (message, "file:line") for the prediction that TPUEstimator refuses."""
+    tensor = predictions.get(key) if isinstance(predictions, dict) else None
+    where = user_line(tensor.op) if isinstance(tensor, tf.Tensor) else ""
+    return f"{message} ({place})", where
+
+
+def _captured_tensors(function):
+    """Returns the names of the tensors that a function reads from around it; "" if none."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None) or ()
+    names = []
+    for name, cell in zip(code.co_freevars if code else (), cells):
+        with contextlib.suppress(ValueError):  # an empty cell
+            values = cell.cell_contents
+            if any(isinstance(value, tf.Tensor) for _, value in _tensors(values, name)):
+                names.append(f"'{name}'")
+    return ", ".join(names)
 
 
 def _find_value(values, is_pair):
@@ -111,6 +204,15 @@ def _describe(value):
     return f"a value of type {type(value).__module__}.{type(value).__qualname__}".replace(
         "builtins.", ""
     )
+
+
+def model_fn_of(estimator):
+    """Returns the model_fn of the program, which TPUEstimator wraps."""
+    function = estimator._model_fn
+    names = getattr(getattr(function, "__code__", None), "co_freevars", ())
+    if "model_fn" in names:
+        return function.__closure__[names.index("model_fn")].cell_contents
+    return function
 
 
 def line_of(function) -> str:

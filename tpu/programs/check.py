@@ -18,6 +18,7 @@ from tensorflow.python.training import checkpoint_utils
 from tensorflow_estimator.python.estimator import training
 
 from tpu.check import Report, check_program, compiler, explanations, format_text, to_json
+from tpu.check.spec_errors import model_fn_of
 from tpu.connect.topology import Topology
 from tpu.emulator import emulator
 from tpu.findings import ERROR, NOTE, WARNING, Finding, user_line_in
@@ -383,8 +384,5 @@ def _identity(call):
 
 def _model_fn(estimator):
     """Returns the model_fn of the program, which TPUEstimator wraps."""
-    function = estimator._model_fn
-    names = getattr(getattr(function, "__code__", None), "co_freevars", ())
-    if isinstance(estimator, calls.TPUEstimator) and "model_fn" in names:
-        return function.__closure__[names.index("model_fn")].cell_contents
-    return function
+    is_wrapped = isinstance(estimator, calls.TPUEstimator)
+    return model_fn_of(estimator) if is_wrapped else estimator._model_fn

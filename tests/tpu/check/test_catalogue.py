@@ -54,6 +54,7 @@ def tensors(params):
     return tf1.data.make_one_shot_iterator(rows(params)).get_next()
 
 
+PLACE = re.compile(r"tests/tpu/check/(test_catalogue|regression)\.py:\d+$")
 V1 = {"per_host_input_for_training": InputConfig.PER_HOST_V1}
 SHARD = {"per_host_input_for_training": InputConfig.PER_SHARD_V1}
 
@@ -76,6 +77,16 @@ def test_mistakes_of_input_fn(input_fn, config, words):
     (finding,) = check(make_model_fn(), input_fn, **config).findings
     assert (finding.level, finding.code) == (ERROR, "graph")
     assert re.search(words, finding.message), finding.message
+    assert PLACE.match(finding.where), finding
+
+
+def test_a_feature_that_the_infeed_refuses_is_named():
+    def named(params):
+        return rows(params).map(lambda x, y: ({"x": x, "names": (tf.strings.as_string(x),)}, y))
+
+    (finding,) = check(make_model_fn(), named).findings
+    assert finding.message.startswith("input_fn returns features['names'][0] as string")
+    assert finding.where == f"tests/tpu/check/test_catalogue.py:{named.__code__.co_firstlineno}"
 
 
 def without_params(features, labels, mode):
@@ -113,6 +124,37 @@ def test_mistakes_of_model_fn(model_fn, mode, words):
     found = check(model_fn, mode=mode).findings
     assert [(finding.level, finding.code) for finding in found] == [(ERROR, "graph")]
     assert re.search(words, found[0].message), found[0].message
+    assert PLACE.match(found[0].where), found[0]
+
+
+def metrics_of_the_loop(features, labels):
+    logits = features[:, :1]
+    return lambda y: {"error": tf1.metrics.mean_squared_error(y, logits)}, [labels]
+
+
+def part_of_a_batch(features, labels):
+    return {"x": tf.boolean_mask(features, features[:, 0] > 0)}
+
+
+def words(features, labels):
+    ids, names = tf.constant([0], tf.int64), tf.constant([7], tf.int64)
+    table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(ids, names), -1)
+    return {"word": table.lookup(tf.cast(features, tf.int64))}
+
+
+@pytest.mark.parametrize(
+    ("mode", "field", "make", "line", "text"),
+    [
+        ("eval", "eval_metrics", metrics_of_the_loop, 2, "uses 'logits' of model_fn. Pass it"),
+        ("predict", "predictions", part_of_a_batch, 1, "has dynamic shape"),
+        ("predict", "predictions", words, 2, "a TPU cannot look up tables. Convert"),
+    ],
+)
+def test_what_model_fn_returns_has_its_line(mode, field, make, line, text):
+    (finding,) = check(make_model_fn(**{field: make}), mode=mode).findings
+    assert text in finding.message, finding.message
+    line += make.__code__.co_firstlineno
+    assert finding.where == f"tests/tpu/check/test_catalogue.py:{line}"
 
 
 @pytest.mark.parametrize(

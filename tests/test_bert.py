@@ -333,6 +333,7 @@ def test_evaluation_of_pre_training_reports_both_tasks(pretrain, start, result):
     assert 0 <= found["next_sentence_accuracy"] <= 1
 
 
+@pytest.mark.slow
 def test_entities_of_shortened_batches_are_scored_like_predictions(
     run_with, tmp_path, monkeypatch, result
 ):

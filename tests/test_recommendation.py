@@ -108,6 +108,7 @@ def test_the_export_scores_ids_and_ranks_all_items(trained, data, eager):
     np.testing.assert_allclose(raw["probabilities"].numpy(), top_scores[0, 0], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_resuming_draws_the_same_negatives(trained, run, variables, tmp_path):
     for steps in (7, 20):
         run(tmp_path, "--mode=train", f"--train_steps={steps}")

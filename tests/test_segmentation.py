@@ -83,9 +83,8 @@ def differences(run_with, run_tpu_with, flags_for, start, variables, tmp_path):
     return measure
 
 
-@pytest.mark.parametrize(
-    ("model", "topology"), [(UNET, "1x2"), slow(UNET, "1x8"), slow(DEEPLAB, "1x8")]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "topology"), [(UNET, "1x2"), (UNET, "1x8"), (DEEPLAB, "1x8")])
 def test_cores_with_unequal_numbers_of_ignored_pixels_train_like_one(differences, model, topology):
     """The first example has no labeled pixel: cores have different sums of weights."""
     assert differences(model, f"--tpu_topology={topology}") < 1

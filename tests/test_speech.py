@@ -207,6 +207,7 @@ def test_a_folder_of_wav_files_is_predicted(exports, texts, runs, trained, name,
             assert line["text"] == AudioPipeline(texts).to_text(expected["tokens"])[i]
 
 
+@pytest.mark.slow
 def test_resuming_augments_alike(trained, runs, variables, tmp_path):
     for steps in (11, 30):
         runs["keywords"](tmp_path, "--mode=train", f"--train_steps={steps}", AUGMENT)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from tests.contract.detection import data, model
-from tests.marks import slow
 
 CASE = "detection"
 
@@ -31,7 +30,8 @@ def mean_average_precision(labels, predictions):
     return np.mean(found)
 
 
-@pytest.mark.parametrize("batch_size", [5, slow(1), slow(100)])
+@pytest.mark.slow
+@pytest.mark.parametrize("batch_size", [5, 1, 100])
 def test_average_precision_is_exact_at_any_batch_size(evaluate, predict, batch_size):
     sizes = [f"--{mode}_batch_size={batch_size}" for mode in ("eval", "predict")]
     metrics, predictions = evaluate(CASE, *sizes), predict(CASE)

@@ -44,7 +44,8 @@ def test_gradients_stay_sparse_on_a_cpu(run_case, gradients, tmp_path, params):
     assert dense == []
 
 
-@pytest.mark.parametrize("params", ["optimizer=adam,epsilon=0.01", slow("optimizer=sgd")])
+@pytest.mark.slow
+@pytest.mark.parametrize("params", ["optimizer=adam,epsilon=0.01", "optimizer=sgd"])
 def test_sparse_updates_of_a_cpu_equal_dense_updates_of_a_tpu(
     run_case, run_case_on_tpu, trained, gradients, variables, tmp_path, params
 ):

@@ -67,6 +67,7 @@ def test_accumulated_micro_batches_equal_one_batch(excess, run_case, parts):
     assert excess(run_case, f"--accumulate_steps={parts}") < 1
 
 
+@pytest.mark.slow
 def test_a_mean_over_the_tokens_of_each_core_differs(excess, run_case_on_tpu, monkeypatch):
     def per_core(terms, params):
         return {"token": tf.reduce_sum(terms["token"].weights), "sentence": BATCH / 2}

@@ -5,7 +5,6 @@ import pytest
 
 from tests import numerics
 from tests.contract.segmentation_data import IGNORED
-from tests.marks import slow
 
 CASE = "segmentation"
 
@@ -29,7 +28,8 @@ def mean_iou(labels, classes):
     return np.mean(ious)
 
 
-@pytest.mark.parametrize("batch_size", [5, slow(1), slow(41), slow(100)])
+@pytest.mark.slow
+@pytest.mark.parametrize("batch_size", [5, 1, 41, 100])
 def test_mean_iou_is_exact_at_any_batch_size(evaluate, predict, labels, batch_size):
     sizes = [f"--{mode}_batch_size={batch_size}" for mode in ("eval", "predict")]
     metrics, classes = evaluate(CASE, *sizes), predict(CASE)["classes"]

@@ -85,6 +85,7 @@ def test_a_runtime_returns_what_is_predicted(name, task, export, raw):
         numerics.assert_far(answer[key][::-1], expected[key], **rounding)
 
 
+@pytest.mark.slow
 def test_names_of_detections_are_those_of_their_classes(export, raw):
     exported = export("detection")
     answer = runtimes.SavedModel(exported.path)(raw(exported))

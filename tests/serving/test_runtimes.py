@@ -18,8 +18,7 @@ def load(name, exported, c_api):
 # Runtime takes ten seconds. Others of TensorFlow start it again and match the C API, whose answers
 # test_signatures.py compares.
 QUICK = {
-    ("Triton", "cnn"), ("TensorFlow Lite", "translator"), ("ONNX Runtime", "cnn"),
-    ("OpenVINO", "cnn"), ("OpenVINO", "translator"),
+    ("Triton", "cnn"), ("ONNX Runtime", "cnn"), ("OpenVINO", "cnn"), ("OpenVINO", "translator"),
 }  # fmt: skip
 NAMES = (*runtimes.TENSORFLOW_RUNTIMES, "TensorFlow Lite", "ONNX Runtime", "OpenVINO")
 CASES = [(name, model) for name in NAMES for model in ("cnn", "translator", "mobilenet")]

@@ -102,6 +102,7 @@ def test_partitions_are_read_under_the_name_of_the_variable(tmp_path, in_blocks,
     assert "has a wrong checksum at byte" in verify.find_problem(path)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_variable(tmp_path, in_blocks):
     path = save(tmp_path, t=np.zeros([2**22], np.float32))  # 16 MiB
     tracemalloc.start()

@@ -12,7 +12,6 @@ from engine.hooks.summaries import TrainSummaryHook
 from engine.train import host_loop
 from input_fns import records
 from tests import numerics
-from tests.marks import slow
 
 
 @pytest.fixture
@@ -123,7 +122,8 @@ def test_a_loss_that_is_not_finite_ends_the_loop(counter, time_passes):
     assert np.isnan(runs[3][1])
 
 
-@pytest.mark.parametrize("flag", ["--accumulate_steps=2", slow("--params=optimizer=momentum")])
+@pytest.mark.slow
+@pytest.mark.parametrize("flag", ["--accumulate_steps=2", "--params=optimizer=momentum"])
 def test_loops_match_single_steps(run_in, variables, monkeypatch, tmp_path, flag):
     arguments = ["--mode=train", "--train_steps=13", "--train_batch_size=12", flag]
     run_in(tmp_path / "loops", *arguments)

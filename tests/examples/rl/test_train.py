@@ -191,6 +191,7 @@ def test_invalid_hyperparameters_name_the_valid_ones(capsys, setting):
     )
 
 
+@pytest.mark.slow
 def test_a_failed_learner_is_an_error(tmp_path):
     with pytest.raises(RunError, match=r"run_cpu.py ended with status 2; .*learner.log"):
         learner.train(str(tmp_path), ["run_cpu.py", "--no_such_flag"], [], 3)

@@ -196,6 +196,7 @@ def pairs_dir(pair_files, tmp_path_factory):
 def _run(wrapper, flag_values, arguments):
     with tf.Graph().as_default():
         flag_values.unparse_flags()
+        startup.mark_own(flag_values, [])  # not those of an earlier test
         flag_values(["program", *arguments])
         wrapper.main()
 

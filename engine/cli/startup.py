@@ -83,7 +83,7 @@ def start(argv: list[str], doc: str, *flags_modules: str):
         if {"--help", "-h", "-help", "--helpfull", "--helpshort"} & set(argv):
             print(doc.strip(), flag_values.get_help(include_special_flags=False), sep="\n\n")
             sys.exit(0)
-        _mark_own(flag_values, argv[1:])
+        mark_own(flag_values, argv[1:])
         unknown = flag_values([argv[0], *flagfiles.move_first(argv[1:])])[1:]
         if unknown:
             raise UsageError(f"unexpected argument '{unknown[0]}'. Flags are written --name=value")
@@ -180,7 +180,7 @@ def check_environment() -> None:
         raise UsageError(f"{error.strerror}. Set TMPDIR to a folder that can be written") from error
 
 
-def _mark_own(flag_values, arguments):
+def mark_own(flag_values, arguments: Sequence[str]) -> None:
     """Marks the flags of the command line, unlike those of a flagfile, as `Flag.is_own`.
 
     `Flag.num_own` of --params is the number of its values there.

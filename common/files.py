@@ -18,6 +18,8 @@ from common.errors import UsageError
 
 _PARTIAL = re.compile(r".+\.partial-[0-9a-f]{8}")
 _OLD_SECONDS = 3600
+# Of a disk that holds no more, or that fails.
+_WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 
 
 def partial_name(path: str) -> str:
@@ -53,7 +55,9 @@ def atomic_write(path: str, mode: str = "w"):
             file.flush()
             os.fsync(file.fileno())
             os.replace(partial, path)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, OSError) and error.errno in _WRITE_ERRORS:
+                error.filename = error.filename or path  # write(2) has no name
             with contextlib.suppress(OSError):
                 os.unlink(partial)
             raise

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
+import threading
 
 _CAUSES = (
     "No space left on device",
@@ -21,6 +23,9 @@ _CAUSES = (
     "Too many levels of symbolic links",
     "File name too long",
 )
+# TensorFlow's writer of summaries raises errors of Python, by the code of the Status.
+_EVENTS_FILE = "events.out.tfevents"
+_EVENTS_ERRORS = (IndexError, NotImplementedError, RuntimeError, ValueError)
 _OUT_OF_MEMORY = re.compile(r"when allocating tensor with shape\[[\d,]*\]")
 _KEPT = "files saved before are intact. Run the same command again to resume"
 
@@ -31,7 +36,8 @@ def describe(error: Exception) -> str | None:
     TensorFlow's own messages are long, and report a full disk as exhausted memory.
     """
     is_tensorflow = type(error).__module__.startswith("tensorflow")
-    if not (is_tensorflow or isinstance(error, OSError)):
+    is_of_events = isinstance(error, _EVENTS_ERRORS) and _EVENTS_FILE in str(error)
+    if not (is_tensorflow or is_of_events or isinstance(error, OSError)):
         return None
     message = " ".join(str(error).partition("[[")[0].split())
     out_of_memory = _OUT_OF_MEMORY.search(message)
@@ -46,6 +52,22 @@ def describe(error: Exception) -> str | None:
     if is_tensorflow and "gs://" in message:
         return message
     return None
+
+
+@functools.cache  # once in a process
+def hide_in_threads() -> None:
+    """Hides the stack of a disk error in a thread of TensorFlow that writes summaries.
+
+    The next write or close of the summaries raises the same error in the main thread.
+    """
+    show = threading.excepthook
+
+    def show_others(args):
+        is_of_events = _EVENTS_FILE in str(args.exc_value)
+        if not is_of_events or describe(args.exc_value) is None:
+            show(args)
+
+    threading.excepthook = show_others
 
 
 def _describe_disk_error(cause, message):

@@ -9,7 +9,7 @@ from absl import logging
 from tensorflow.python.util import module_wrapper
 
 from common.errors import UsageError
-from engine.cli import cpu_kernels
+from engine.cli import cpu_kernels, io_errors
 
 # On x86 and ARM.
 _BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}
@@ -23,6 +23,9 @@ def prepare() -> None:
     """
     if logging.get_verbosity() < logging.INFO:
         tf.get_logger().setLevel("ERROR")
+        # `io_errors` reports it once the error reaches the main thread.
+        tf.get_logger().addFilter(_is_not_of_summaries)
+        io_errors.hide_in_threads()
         # Warnings of TF1 names, hidden by this level: each would search all modules for its place.
         module_wrapper._PER_MODULE_WARNING_LIMIT = 0
         # The Keras layers recommended instead do not add batch-norm updates to UPDATE_OPS.
@@ -31,6 +34,10 @@ def prepare() -> None:
         warnings.filterwarnings("ignore", "To make it possible to preserve tf.data", UserWarning)
     tf.compat.v1.disable_v2_behavior()
     tf.compat.v1.enable_resource_variables()
+
+
+def _is_not_of_summaries(record):
+    return "EventFileWriter writer thread error" not in str(record.msg)
 
 
 def supports_bfloat16(features: set[str] | None = None) -> bool:

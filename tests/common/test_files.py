@@ -1,5 +1,6 @@
 """Atomic writes and copies of files."""
 
+import errno
 import os
 
 import pytest
@@ -30,6 +31,14 @@ def test_an_error_keeps_the_old_file_and_removes_the_temporary_one(tmp_path):
         write_and_stop()
     assert (tmp_path / "file.txt").read_text() == "old"
     assert os.listdir(tmp_path) == ["file.txt"]
+
+
+def test_a_full_disk_names_the_file(tmp_path):
+    path = str(tmp_path / "a.txt")
+    with pytest.raises(OSError, match=f"No space left on device: '{path}'"):  # noqa: SIM117
+        with files.atomic_write(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # as file.write does
+    assert os.listdir(tmp_path) == []
 
 
 def test_require_writable_creates_no_folder(tmp_path):

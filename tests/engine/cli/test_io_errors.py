@@ -56,8 +56,19 @@ from input_fns import caching
             tf.errors.FailedPreconditionError(None, None, "/m/eval is not a directory"),
             r"Not a directory: /m/eval; files saved before are intact",
         ),
+        (
+            IndexError("/m/eval/events.out.tfevents.7.vm; File too large\n\tFailed to flush 2"),
+            r"File too large: /m/eval/events\.out\.tfevents\.7\.vm; files saved before",
+        ),
+        (
+            RuntimeError("/m/events.out.tfevents.7.vm; No space left on device\n\tFailed to flush"),
+            r"No space left on device: /m/events\.out\.tfevents\.7\.vm \(\d+ MB are free\)",
+        ),
     ],
-    ids=["full", "read-only", "full, in a graph", "full, in Python", "bucket", "not a folder"],
+    ids=[
+        *("full", "read-only", "full, in a graph", "full, in Python", "bucket", "not a folder"),
+        *("quota of summaries", "full, in summaries"),
+    ],
 )
 def test_the_message_names_the_cause_and_the_file(error, expected):
     line = io_errors.describe(error)

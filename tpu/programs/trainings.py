@@ -25,6 +25,8 @@ REORDERED = "on the CPU in another order"
 # A variable that the checkpoint of the first training lacks.
 _MISSING = re.compile(r"Key (\S+) not found in checkpoint")
 _FIRST_CHECKPOINT = "model.ckpt-0"
+# Training loops without a new global_step: more than any program accumulates gradients.
+_MAX_UNCHANGED_LOOPS = 1000
 # Of the real constructor: the emulator replaces it.
 _CONSTRUCTOR = inspect.signature(calls.TPUEstimator.__init__)
 
@@ -98,7 +100,7 @@ class Trainings:
         random.seed(1)
         np.random.seed(1)
         try:
-            copied.train(input_fn, max_steps=steps)
+            copied.train(input_fn, hooks=[_ProgressHook()], max_steps=steps)
         except tf.errors.NotFoundError as error:
             missing = _MISSING.search(str(error))
             if missing is None or where == ON_CORES:
@@ -136,6 +138,24 @@ class Trainings:
     def own(self, core):
         """Returns a `Replay` of the batches of one core."""
         return self._recording.join(self.steps, None, self._batch_size, [core])
+
+
+class _ProgressHook(tf.estimator.SessionRunHook):
+    """Ends a training whose global_step nothing increments, which would never end."""
+
+    def begin(self):
+        self._step, self._last, self._unchanged = tf.compat.v1.train.get_global_step(), None, 0
+
+    def after_run(self, run_context, run_values):
+        del run_values
+        step = run_context.session.run(self._step)
+        self._unchanged = self._unchanged + 1 if step == self._last else 0
+        self._last = step
+        if self._unchanged >= _MAX_UNCHANGED_LOOPS:
+            raise ValueError(
+                f"global_step is still {step} after {self._unchanged:,} training loops: the "
+                "training never ends. Pass it to minimize or apply_gradients"
+            )
 
 
 def _copy_first_checkpoint(source, target):

@@ -19,7 +19,7 @@ parser.add_argument("--dropout", type=float, default=0.0)
 parser.add_argument("--noise", type=float, default=0.0)
 parser.add_argument("--input", default="plain", help="plain, shuffled, transposed, flat or once")
 parser.add_argument(
-    "--optimizer", default="sharded", help="sharded, summed, local, clipped or too_large"
+    "--optimizer", default="sharded", help="sharded, summed, local, clipped, too_large, no_step"
 )
 parser.add_argument("--loss", default="mean", help="mean, weighted, smooth, ...")
 parser.add_argument("--metrics", default="tensors", help="tensors, none or scalar")
@@ -80,9 +80,8 @@ def model_fn(features, labels, mode, params):
         gradients = tf.gradients(loss, variables)
     if arguments.optimizer == "clipped":
         gradients, _ = tf.clip_by_global_norm(gradients, 0.1)
-    train_op = optimizer.apply_gradients(
-        zip(gradients, variables), global_step=tf1.train.get_global_step()
-    )
+    step = None if arguments.optimizer == "no_step" else tf1.train.get_global_step()
+    train_op = optimizer.apply_gradients(zip(gradients, variables), step)
     if arguments.loss == "batch_norm":
         updates = tf1.get_collection(tf1.GraphKeys.UPDATE_OPS)
         train_op = tf.group(train_op, *updates)

@@ -153,6 +153,13 @@ def test_variable_that_only_one_training_has(linear_program, capfd):
     assert "variable 'of_cpu' exists with use_tpu=False only: the models differ" in out
 
 
+def test_training_that_never_ends(linear_program, capfd, monkeypatch):
+    monkeypatch.setattr(trainings, "_MAX_UNCHANGED_LOOPS", 2)
+    status, out = run(linear_program("--optimizer=no_step"), capfd, ONE_CORE, steps=1)
+    assert status == 2
+    assert "not compared: ValueError: global_step is still 0 after 2 training loops" in out
+
+
 @pytest.mark.slow
 def test_input_that_ends_before_the_last_step(linear_program, capfd):
     status, out = run(linear_program("--input=once"), capfd, ONE_CORE, steps=5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import os
 import signal
@@ -191,8 +192,14 @@ class _CallCheck:
         for mode, report in self._checked:
             calls_of_mode = sum(name.split()[0] == mode for name in (*modes, *unchecked))
             name = f"{mode} {calls_of_mode + 1}" if calls_of_mode else mode
-            findings += report.findings
-            not_checked += report.not_checked
+            findings += [
+                dataclasses.replace(found, mode=name) if found.mode == mode else found
+                for found in report.findings
+            ]
+            not_checked += [
+                f"{name}{line.removeprefix(mode)}" if line.startswith(f"{mode}, ") else line
+                for line in report.not_checked
+            ]
             if mode in report.modes:
                 modes[name] = report.modes[mode]
             if mode in report.unchecked:

@@ -154,6 +154,7 @@ def test_calls_with_other_input_objects_are_checked(evaluations, tmp_path, capfd
     (error,) = [finding for finding in fields["findings"] if finding["level"] == "error"]
     assert error["message"].startswith("FileNotFoundError without a message, raised by `raise F")
     assert error["where"].endswith("script.py:12")
+    assert error["mode"] == "eval 3"
 
 
 def test_program_that_counts_its_calls_is_one_call(evaluations, capfd):

@@ -37,7 +37,7 @@ class Rule:
     repair: Callable | None = None
 
 
-def _static(tensor):
+def static_value(tensor):
     """Returns the value of a constant, also in a loop; None if unknown."""
     return tf.get_static_value(root(tensor))
 
@@ -48,7 +48,9 @@ def _outside(values, limit, low=0):
 
 
 def _dimension(tensor, axis, dtype=tf.int64):
-    return tf.shape(tensor, dtype)[axis]
+    known = tf.get_static_value(axis)
+    size = None if known is None or tensor.shape.rank is None else tensor.shape[int(known)]
+    return tf.shape(tensor, dtype)[axis] if size is None else tf.constant(size, dtype)
 
 
 def _clamp(values, low, high):
@@ -67,10 +69,10 @@ def _gather(call):
 
 
 def _gathers_within(op):
-    indices = _static(op.inputs[1])
+    indices = static_value(op.inputs[1])
     if indices is None or indices.size == 0:
         return indices is not None
-    axis = _static(op.inputs[2]) if len(op.inputs) > 2 else 0
+    axis = static_value(op.inputs[2]) if len(op.inputs) > 2 else 0
     size = (
         None if axis is None or op.inputs[0].shape.rank is None else op.inputs[0].shape[int(axis)]
     )
@@ -130,6 +132,11 @@ def _nearest_array_item(call):
     return call.run(handle, _clamp(index, 0, size - 1), *others)
 
 
+def _writes_no_gradient(op):
+    # A gradient array adds values of the same index; others accept one value per index.
+    return root(op.inputs[0]).op.type == "TensorArrayV3"
+
+
 def _slice(call):
     last = _last_begin(call)
     begin = call.inputs[1]
@@ -148,7 +155,7 @@ def _nearest_slice(call):
 
 
 def _has_constant_begin(op):
-    return _static(op.inputs[1]) is not None
+    return static_value(op.inputs[1]) is not None
 
 
 def _single_rows(call):
@@ -199,7 +206,9 @@ def _sliced_dimensions(call):
 
 
 def _has_no_index(op):
-    return not op.get_attr("shrink_axis_mask") or _static(op.inputs[_BEGIN[op.type]]) is not None
+    return (
+        not op.get_attr("shrink_axis_mask") or static_value(op.inputs[_BEGIN[op.type]]) is not None
+    )
 
 
 # Indices that are written.
@@ -230,12 +239,9 @@ def _negative(call):
 
 def _sparse_indices(call):
     indices, shape = call.inputs[:2]
-    rank = tf.rank(indices)
-    limits = tf.cond(
-        rank > 1,
-        lambda: tf.broadcast_to(tf.cast(shape, indices.dtype), tf.shape(indices)),
-        lambda: tf.fill(tf.shape(indices), tf.cast(shape, indices.dtype)[0]),
-    )
+    sizes = tf.broadcast_dynamic_shape(tf.shape(indices), tf.shape(shape))  # a scalar is one row
+    indices = tf.broadcast_to(indices, sizes)
+    limits = tf.broadcast_to(tf.cast(shape, indices.dtype), sizes)
     return (indices < 0) | (indices >= limits), indices, limits
 
 
@@ -258,9 +264,11 @@ def _is_float_or_divides_by_constant(op):
         return True
     if divisor.op.type == "Maximum":  # how the gradient of a mean avoids 0
         return any(
-            (_static(tensor) or 0) >= 1 for tensor in divisor.op.inputs if not tensor.shape.rank
+            (static_value(tensor) or 0) >= 1
+            for tensor in divisor.op.inputs
+            if not tensor.shape.rank
         )
-    value = _static(divisor)
+    value = static_value(divisor)
     return value is not None and bool(np.all(value != 0))
 
 
@@ -270,7 +278,7 @@ def _negative_power(call):
 
 
 def _is_float_or_constant_power(op):
-    power = _static(op.inputs[1])
+    power = static_value(op.inputs[1])
     return not op.inputs[0].dtype.is_integer or (power is not None and bool(np.all(power >= 0)))
 
 
@@ -298,7 +306,7 @@ def _shifts(call):
 
 
 def _shifts_by_constant(op):
-    shift = _static(op.inputs[1])
+    shift = static_value(op.inputs[1])
     bits = op.inputs[0].dtype.size * 8
     return shift is not None and bool(np.all((shift >= 0) & (shift < bits)))
 
@@ -340,6 +348,11 @@ def _singular(call):
     return ~tf.math.is_finite(determinant) | tf.equal(determinant, 0), determinant, 0
 
 
+def _zero_on_diagonal(call):
+    diagonal = tf.linalg.diag_part(call.inputs[0])
+    return tf.equal(diagonal, 0), diagonal, 0
+
+
 def _reversed_range(call):
     low, high = call.inputs[1:3]
     return low > high, low, high
@@ -375,7 +388,7 @@ def _is_not_grouped(op):
     for index, dimension in ((0, -1), (1, -2)):
         tensor = op.inputs[index]
         is_size = op.type.endswith(_SIZES[index]) if "Backprop" in op.type else False
-        shape = _static(tensor) if is_size else tensor.shape
+        shape = static_value(tensor) if is_size else tensor.shape
         if shape is None or getattr(shape, "rank", 1) is None:
             return False
         sizes.append(shape[dimension])
@@ -406,13 +419,23 @@ RULES = {
     **_per_operation(["GatherNd"], _gather_nd, _READS),
     **_per_operation(["ResourceGatherNd"], _resource_gather_nd, _READS, repair=_gather_nd_of_value),
     **_per_operation(
-        ("TensorListGetItem", "TensorListSetItem"), _list_item, _ITEM, repair=_nearest_list_item
+        ("TensorListGetItem", "TensorListSetItem", "TensorListGather"),
+        _list_item,
+        _ITEM,
+        repair=_nearest_list_item,
     ),
     **_per_operation(
         ("TensorArrayReadV3", "TensorArrayGatherV3"),
         _array_item,
         _READS,
         repair=_nearest_array_item,
+    ),
+    **_per_operation(
+        ("TensorArrayWriteV3", "TensorArrayScatterV3"),
+        _array_item,
+        _ITEM,
+        _writes_no_gradient,
+        _nearest_array_item,
     ),
     **_per_operation(
         ["Slice"],
@@ -501,6 +524,11 @@ RULES = {
         ("MatrixInverse", "MatrixSolve"),
         _singular,
         "has a singular matrix. The result on a TPU is not finite, or arbitrary",
+    ),
+    **_per_operation(
+        ["MatrixTriangularSolve"],
+        _zero_on_diagonal,
+        "has a singular matrix, with {value} on its diagonal. The result on a TPU is arbitrary",
     ),
     **_per_operation(
         ["SelfAdjointEigV2"], _not_finite, "has a value {value}. The result on a TPU is NaN"

@@ -133,11 +133,11 @@ class _Template:
             node.input[i] = self._aliases.get(name if ":" in name else f"{name}:0", name)
         self._nodes[node.name] = node_def_pb2.NodeDef()
         self._nodes[node.name].CopyFrom(node)
-        rewriter.rewrite(node, op, findings.user_line(op))
-        if copies.differs(node, self._library, self._num_cores):
-            self._different.append(node)
-        else:
-            self._common.node.add().CopyFrom(node)
+        for new in rewriter.rewrite(node, op, findings.user_line(op)):
+            if copies.differs(new, self._library, self._num_cores):
+                self._different.append(new)
+            else:
+                self._common.node.add().CopyFrom(new)
 
     def _add_agreements(self, program):
         """Lets cores agree before conditionals and loops with collectives."""

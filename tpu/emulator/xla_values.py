@@ -1,29 +1,29 @@
 """Gives operations the results of XLA for the values of `invalid_values`, with one warning.
 
-An operation with a `Rule` becomes a call of a function: it runs the kernel for a CPU, or, if the
-inputs are invalid, prints a warning and runs the operation as XLA compiles it. Compiled functions
-are left as they are.
+An operation with a `Rule` moves into a conditional of version 1: it runs the kernel for a CPU, or,
+if the inputs are invalid, calls a function that prints a warning and runs the operation as XLA
+compiles it. The conditional consists of nodes, because a call in each step takes several times as
+long. Compiled functions are left as they are.
 """
 
 from __future__ import annotations
 
-import contextlib
 import sys
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import function_pb2, node_def_pb2
 from tensorflow.python.eager import context
-from tensorflow.python.framework import op_def_registry, ops
-from tensorflow.python.ops import cond_v2
+from tensorflow.python.framework import func_graph, op_def_registry, ops
 
 from tpu import findings
 from tpu.emulator import functions, kernels, variable_order
-from tpu.emulator.graph_analysis import kind_of
-from tpu.emulator.invalid_values import RULES
+from tpu.emulator.graph_analysis import ancestors, kind_of
+from tpu.emulator.invalid_values import RULES, static_value
 
 _reported = set()
-_traced = {}  # functions by operation, attributes and line; tracing one takes some 40 ms
+_masks = {}  # nodes by operation, attributes and shapes of its inputs
+_traced = {}  # functions by operation and attributes; tracing one takes some 40 ms
 
 
 def reset_warnings():
@@ -99,19 +99,26 @@ class Rewriter:
         self.functions = []
         self._new_names = {}
 
-    def rewrite(self, node, op, where: str):
-        """Rewrites a NodeDef, unless its values are known to be valid.
+    def rewrite(self, node, op, where: str) -> list:
+        """Returns the NodeDefs that replace a NodeDef of a graph: itself, if it needs no other.
 
         Args:
-          node: the NodeDef.
+          node: the NodeDef, which may change.
           op: its tf.Operation; None if unknown.
           where: "file:line" of the user's code; "" if unknown.
-
-        Returns:
-          True if it changed.
         """
-        if node.op in RULES:
-            return self._rewrite_operation(node, op, where)
+        if self._needs_check(node, op):
+            return self._replace(_Nodes(node), node, op, where)
+        self._call_rewritten(node)
+        return [node]
+
+    def _needs_check(self, node, op):
+        if node.op not in RULES or not kernels.has_cpu_kernel(node):
+            return False
+        return op is None or not RULES[node.op].is_safe(op)
+
+    def _call_rewritten(self, node):
+        """Lets a NodeDef call the functions that replace its functions; returns True if it does."""
         changed = False
         if node.op != "SymbolicGradient":  # XLA's results have no gradient
             for reference in functions.references(node):
@@ -126,29 +133,40 @@ class Rewriter:
             node.op = functions.STATEFUL.get(node.op, node.op)
         return changed
 
-    def _rewrite_operation(self, node, op, where):
+    def _replace(self, nodes, node, op, where):
+        """Returns the NodeDefs of the conditional; the last has the name of `node`."""
         rule = RULES[node.op]
-        if not kernels.has_cpu_kernel(node) or (op is not None and rule.is_safe(op)):
-            return False
-        attributes = {
-            name: value.SerializeToString(deterministic=True)
-            for name, value in node.attr.items()
-            if name[0] != "_"
-        }
-        key = (node.op, where, tuple(sorted(attributes.items())))
-        if key not in _traced:
-            _traced[key] = _trace(node, rule, where)
-        function = _traced[key]
+        text = f"{node.op} at {where or 'an unknown line'} {rule.message}"
+        types, results = kernels.input_types(node), kernels.output_types(node)
+        values = [name for name in node.input if name[0] != "^"]
+        controls = [name for name in node.input if name[0] == "^"]
+        is_invalid = nodes.add_mask(_mask(node, op), values, controls)
+        switches = [
+            nodes.add("Switch", [value, is_invalid], T=dtype) for value, dtype in zip(values, types)
+        ]
+        valid = nodes.add_original([nodes.output(switch, 0) for switch in switches])
+        function = _function_for_invalid(node)
         function.add_to_graph(self._graph)
-        types = kernels.input_types(node), kernels.output_types(node)
-        node.op = "StatefulPartitionedCall"
-        node.attr.clear()
-        node.attr["Tin"].list.type.extend(types[0])
-        node.attr["Tout"].list.type.extend(
-            types[1] or [tensor.dtype.as_datatype_enum for tensor in function.outputs]
+        text = nodes.add_constant(text, tf.string, nodes.control(is_invalid))
+        call = nodes.add(
+            "StatefulPartitionedCall",
+            [nodes.output(text, 0), *(nodes.output(switch, 1) for switch in switches)],
+            Tin=[tf.string, *types],
+            Tout=results or [tf.int32],
+            f=function.name.decode(),
         )
-        node.attr["f"].func.name = function.name.decode()
-        return True
+        if not results:  # the Merge waits for the operation
+            results, valid = [tf.int32], nodes.add_constant(0, tf.int32, nodes.control(valid))
+        merges = [[nodes.output(valid, i), nodes.output(call, i)] for i in range(len(results))]
+        if len(merges) == 1:
+            nodes.add("Merge", merges[0], node.name, T=results[0], N=2)
+        else:
+            merges = [
+                nodes.output(nodes.add("Merge", inputs, T=dtype, N=2), 0)
+                for inputs, dtype in zip(merges, results)
+            ]
+            nodes.add("IdentityN", merges, node.name, T=results)
+        return nodes.added
 
     def _rewritten(self, name):
         """Returns the name of the function that replaces a function."""
@@ -162,28 +180,30 @@ class Rewriter:
     def _rewrite_function(self, name, original):
         definition = function_pb2.FunctionDef()
         definition.CopyFrom(original)
-        renamed = {}
+        renamed, new_nodes = {}, []
         changed = self._order_variables(name, definition)
         for node in definition.node_def:
-            before = node_def_pb2.NodeDef()
-            before.CopyFrom(node)
             op = self._library.operation(name, node.name)
-            where = findings.user_line(op) if op is not None else ""
-            if not self.rewrite(node, op, where):
+            if not self._needs_check(node, op):
+                changed = self._call_rewritten(node) or changed
+                new_nodes.append(node)
                 continue
             changed = True
-            if node.op == before.op or before.op not in RULES:
-                continue
-            names = kernels.output_names(before, op_def_registry.get(before.op))
+            where = findings.user_line(op) if op is not None else ""
+            new_nodes += self._replace(_Nodes(node, in_function=True), node, op, where)
+            names = kernels.output_names(node, op_def_registry.get(node.op))
             for i, output in enumerate(names):
                 renamed[f"{node.name}:{output}"] = f"{node.name}:output:{i}"
         if not changed:
             return name
+        new_nodes = [_copy(node) for node in new_nodes]
+        del definition.node_def[:]
+        definition.node_def.extend(new_nodes)
         for node in definition.node_def:
             inputs = [renamed.get(tensor, tensor) for tensor in node.input]
             del node.input[:]
             node.input.extend(inputs)
-        for result, tensor in definition.ret.items():
+        for result, tensor in list(definition.ret.items()):
             definition.ret[result] = renamed.get(tensor, tensor)
         definition.signature.name = f"{name}_on_tpu_{ops.uid()}"
         definition.signature.is_stateful = True
@@ -211,31 +231,166 @@ class Rewriter:
         return changed
 
 
-def _trace(node, rule, where):
-    """Returns the function that replaces an operation."""
-    text = f"{node.op} at {where or 'an unknown line'} {rule.message}"
+class _Nodes:
+    """The nodes that replace one.
 
-    def run(*inputs):
-        call = Call(node, inputs)
-        mask, values, limit = rule.find(call)
+    Attributes:
+      added: NodeDefs.
+    """
 
-        def invalid():
-            with contextlib.ExitStack() as stack:
-                if rule.message:
-                    warning = _warn(text, mask, values, limit)
-                    stack.enter_context(tf.control_dependencies([warning]))
+    def __init__(self, original, in_function=False):
+        """Starts an empty list.
+
+        Args:
+          original: the NodeDef to replace.
+          in_function: True if nodes name their inputs as in a FunctionDef.
+        """
+        self._original = original
+        self._in_function = in_function
+        self.added = []
+
+    def add(self, kind, inputs, name="", **attributes):
+        """Adds a NodeDef of these inputs, names or nodes of one output; returns it."""
+        node = node_def_pb2.NodeDef(op=kind, device=self._original.device)
+        node.name = name or self._name(f"{kind}_{len(self.added)}")
+        for value in inputs:
+            node.input.append(value if isinstance(value, str) else self.output(value, 0))
+        for key, value in attributes.items():
+            if isinstance(value, list):
+                types = [tf.as_dtype(dtype).as_datatype_enum for dtype in value]
+                node.attr[key].list.type.extend(types)
+            elif key == "f":
+                node.attr[key].func.name = value
+            elif key == "N":
+                node.attr[key].i = value
+            else:
+                node.attr[key].type = tf.as_dtype(value).as_datatype_enum
+        self.added.append(node)
+        return node
+
+    def add_constant(self, value, dtype, control):
+        """Adds a constant after a control input; returns it."""
+        node = self.add("Const", [control], dtype=dtype)
+        node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value, dtype))
+        return node
+
+    def add_original(self, inputs):
+        """Adds a copy of the original with other inputs; returns it."""
+        node = self.add(self._original.op, inputs)
+        for name, value in self._original.attr.items():
+            node.attr[name].CopyFrom(value)
+        return node
+
+    def add_mask(self, mask, inputs, controls):
+        """Adds the nodes of `_mask`; returns the last.
+
+        Args:
+          mask: NodeDefs; the input "input_i" stands for input i.
+          inputs: names of the inputs of the original.
+          controls: its control inputs.
+        """
+        names = {f"input_{i}": name for i, name in enumerate(inputs)}
+        # Without an input, a constant would be outside of a loop.
+        source = inputs[0].split(":")[0]
+        is_argument = self._in_function and ":" not in inputs[0]
+        within = [] if is_argument else [f"^{source}"]
+        by_name = {}
+        for original in mask:
+            node = _copy(original)
+            node.name, node.device = self._name(original.name), self._original.device
+            del node.input[:]
+            for value in original.input:
+                name, _, index = value.partition(":")
+                node.input.append(names.get(name) or self.output(by_name[name], int(index or 0)))
+            if not node.input:
+                node.input.extend(within)
+            by_name[original.name] = node
+            self.added.append(node)
+        node.input.extend(controls)
+        return node
+
+    def control(self, node):
+        """Returns the control input that waits for a node."""
+        return f"^{node.name}"
+
+    def output(self, node, index):
+        """Returns the name of an output of a node."""
+        if self._in_function:
+            names = kernels.output_names(node, op_def_registry.get(node.op))
+            return f"{node.name}:{names[index]}"
+        return f"{node.name}:{index}" if index else node.name
+
+    def _name(self, name):
+        return f"{self._original.name}/_on_tpu/{name}"
+
+
+def _copy(node):
+    copy = node_def_pb2.NodeDef()
+    copy.CopyFrom(node)
+    return copy
+
+
+def _key(node):
+    attributes = {
+        name: value.SerializeToString(deterministic=True)
+        for name, value in node.attr.items()
+        if name[0] != "_"
+    }
+    return node.op, tuple(sorted(attributes.items()))
+
+
+def _mask(node, op):
+    """Returns NodeDefs that compute whether inputs are invalid: the last, a bool tensor `[]`."""
+    types = [tf.as_dtype(dtype) for dtype in kernels.input_types(node)]
+    known = (
+        [_known(tensor) for tensor in op.inputs] if op is not None else [(None, None)] * len(types)
+    )
+    key = (*_key(node), *known)
+    if key not in _masks:
+        graph = func_graph.FuncGraph("mask")
+        with graph.as_default():
+            inputs = [
+                tf.compat.v1.placeholder(dtype, shape, f"input_{i}")
+                if value is None
+                else tf.constant(value, dtype)
+                for i, (dtype, (shape, value)) in enumerate(zip(types, known))
+            ]
+            is_invalid = tf.reduce_any(RULES[node.op].find(Call(node, inputs))[0])
+        found = ancestors([is_invalid.op])
+        kept = [op for op in graph.get_operations() if op.name in found]
+        _masks[key] = [op.node_def for op in kept if op.type != "Placeholder"]
+    return _masks[key]
+
+
+def _known(tensor):
+    """Returns the shape and, for an integer `[]`, the value of a tensor; None if unknown."""
+    if tensor.shape.rank is None:
+        return None, None
+    is_scalar = tensor.dtype.is_integer and not tensor.shape.rank
+    value = static_value(tensor) if is_scalar else None
+    return tuple(tensor.shape.as_list()), None if value is None else int(value)
+
+
+def _function_for_invalid(node):
+    """Returns the function that prints a warning, its first input, and computes the results."""
+    key = _key(node)
+    if key not in _traced:
+        rule = RULES[node.op]
+
+        def run(text, *inputs):
+            call = Call(node, inputs)
+            warnings = [_warn(text, *rule.find(call))] if rule.message else []
+            with tf.control_dependencies(warnings):
                 return _outputs(rule.repair(call) if rule.repair else call.compile())
 
-        def valid():
-            return _outputs(call.run(*inputs))
-
-        return cond_v2.cond_v2(tf.reduce_any(mask), invalid, valid, "are_values_invalid")
-
-    types = map(tf.as_dtype, kernels.input_types(node))
-    signature = [tf.TensorSpec(None, dtype) for dtype in types]
-    with context.eager_mode():
-        function = tf.function(run, signature, autograph=False)
-        return function.get_concrete_function()
+        types = map(tf.as_dtype, [tf.string, *kernels.input_types(node)])
+        signature = [tf.TensorSpec(None, dtype) for dtype in types]
+        with context.eager_mode():
+            function = tf.function(
+                run, signature, autograph=False, experimental_attributes={"_noinline": True}
+            )
+            _traced[key] = function.get_concrete_function()
+    return _traced[key]
 
 
 def _warn(text, mask, values, limit):

@@ -43,8 +43,25 @@ def static_value(tensor):
 
 
 def _outside(values, limit, low=0):
-    limit = tf.cast(limit, values.dtype)
+    limit = _cast(limit, values.dtype)
+    if low == 0 and values.dtype in _UNSIGNED:  # one comparison is enough
+        unsigned = _UNSIGNED[values.dtype]
+        return tf.bitcast(values, unsigned) >= _cast(limit, unsigned), values, limit
     return (values < low) | (values >= limit), values, limit
+
+
+_UNSIGNED = {tf.int32: tf.uint32, tf.int64: tf.uint64}
+
+
+def _cast(value, dtype):
+    known = tf.get_static_value(value)
+    return tf.cast(value, dtype) if known is None else tf.constant(known, dtype)
+
+
+def _variable_shape(call, dtype=tf.int32):
+    if call.variable_shape is not None:
+        return tf.constant(call.variable_shape, dtype)
+    return raw.VariableShape(input=call.inputs[0], out_type=dtype)
 
 
 def _dimension(tensor, axis, dtype=tf.int64):
@@ -80,8 +97,10 @@ def _gathers_within(op):
 
 
 def _resource_gather(call):
-    shape = raw.VariableShape(input=call.inputs[0], out_type=tf.int64)
-    return _outside(call.inputs[1], shape[call.attribute("batch_dims")])
+    axis = call.attribute("batch_dims")
+    if call.variable_shape is not None:
+        return _outside(call.inputs[1], call.variable_shape[axis])
+    return _outside(call.inputs[1], _variable_shape(call, tf.int64)[axis])
 
 
 def _index_vectors(indices, shape):
@@ -98,7 +117,7 @@ def _gather_nd(call):
 
 
 def _resource_gather_nd(call):
-    return _index_vectors(call.inputs[1], raw.VariableShape(input=call.inputs[0]))
+    return _index_vectors(call.inputs[1], _variable_shape(call))
 
 
 def _gather_nd_of_value(call):
@@ -223,12 +242,11 @@ def _tensor_scatter(call):
 
 
 def _resource_scatter(call):
-    shape = raw.VariableShape(input=call.inputs[0], out_type=tf.int64)
-    return _outside(call.inputs[1], shape[0])
+    return _outside(call.inputs[1], _variable_shape(call, tf.int64)[0])
 
 
 def _segments(call):
-    ids, limit = call.inputs[1], tf.cast(call.inputs[2], call.inputs[1].dtype)
+    ids, limit = call.inputs[1], _cast(call.inputs[2], call.inputs[1].dtype)
     return ids >= limit, ids, limit
 
 
@@ -464,7 +482,7 @@ RULES = {
     ),
     **_per_operation(
         [f"ResourceScatterNd{kind}" for kind in ("Update", "Add", "Sub")],
-        lambda call: _index_vectors(call.inputs[1], raw.VariableShape(input=call.inputs[0])),
+        _resource_gather_nd,
         _WRITES,
     ),
     **_per_operation(

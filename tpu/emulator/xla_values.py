@@ -18,7 +18,7 @@ from tensorflow.python.framework import func_graph, op_def_registry, ops
 
 from tpu import findings
 from tpu.emulator import functions, kernels, variable_order
-from tpu.emulator.graph_analysis import ancestors, kind_of
+from tpu.emulator.graph_analysis import ancestors, kind_of, root
 from tpu.emulator.invalid_values import RULES, static_value
 
 _reported = set()
@@ -50,12 +50,14 @@ class Call:
 
     Attributes:
       node: its NodeDef.
-      inputs: tensors of unknown shape.
+      inputs: tensors, most of unknown shape.
+      variable_shape: shape of the variable that is its first input; None if unknown.
     """
 
-    def __init__(self, node, inputs):
+    def __init__(self, node, inputs, variable_shape=None):
         self.node = node
         self.inputs = inputs
+        self.variable_shape = variable_shape
 
     def attribute(self, name):
         """Returns the value of an integer or type attribute."""
@@ -75,7 +77,7 @@ class Call:
         """Adds a call of the operation as XLA compiles it."""
 
         def run(*inputs):
-            return self.run(*inputs)
+            return _outputs(self.run(*inputs))
 
         return tf.nest.flatten(tf.function(run, autograph=False, jit_compile=True)(*self.inputs))
 
@@ -351,11 +353,13 @@ def _mask(node, op):
         with graph.as_default():
             inputs = [
                 tf.compat.v1.placeholder(dtype, shape, f"input_{i}")
-                if value is None
+                if value is None or dtype == tf.resource
                 else tf.constant(value, dtype)
                 for i, (dtype, (shape, value)) in enumerate(zip(types, known))
             ]
-            is_invalid = tf.reduce_any(RULES[node.op].find(Call(node, inputs))[0])
+            variable_shape = known[0][1] if types[0] == tf.resource else None
+            call = Call(node, inputs, variable_shape)
+            is_invalid = tf.reduce_any(RULES[node.op].find(call)[0])
         found = ancestors([is_invalid.op])
         kept = [op for op in graph.get_operations() if op.name in found]
         _masks[key] = [op.node_def for op in kept if op.type != "Placeholder"]
@@ -363,12 +367,21 @@ def _mask(node, op):
 
 
 def _known(tensor):
-    """Returns the shape and, for an integer `[]`, the value of a tensor; None if unknown."""
+    """Returns what is known of a tensor, else None: (shape, value).
+
+    The value is that of an integer `[]`; for the handle of a variable, the shape of the variable.
+    """
     if tensor.shape.rank is None:
         return None, None
-    is_scalar = tensor.dtype.is_integer and not tensor.shape.rank
-    value = static_value(tensor) if is_scalar else None
-    return tuple(tensor.shape.as_list()), None if value is None else int(value)
+    shape = tuple(tensor.shape.as_list())
+    if tensor.dtype == tf.resource:
+        handle = root(tensor).op
+        is_variable = handle.type == "VarHandleOp"
+        variable = tf.TensorShape(handle.get_attr("shape")) if is_variable else None
+        is_static = variable is not None and variable.is_fully_defined()
+        return shape, tuple(variable.as_list()) if is_static else None
+    value = static_value(tensor) if tensor.dtype.is_integer and not shape else None
+    return shape, None if value is None else int(value)
 
 
 def _function_for_invalid(node):

@@ -207,6 +207,23 @@ def file_problems(
                 f"{path} has {num_lines} lines, not the "
                 f"{sum(data.clicks.vocabulary_rows)} of vocabulary_rows"
             )
+        elif data.ratings:
+            yield from _ratings_problems(data, name, path, len(content), num_lines)
+
+
+def _ratings_problems(data, name, path, num_bytes, num_lines):
+    """Yields what is wrong with the size of a file of ratings."""
+    ratings = data.ratings
+    for field, listed in (("num_users", ratings.users), ("num_items", ratings.items)):
+        if name == listed and num_lines != getattr(ratings, field):
+            yield f"{path} has {num_lines} lines, not {field}={getattr(ratings, field)}"
+    for split, listed in ratings.negatives.items():
+        expected = 4 * data.splits[split].num_examples * ratings.num_negatives
+        if name == listed and num_bytes != expected:
+            yield (
+                f"{path} has {num_bytes} bytes, not the {expected} of num_negatives="
+                f"{ratings.num_negatives} of the examples of '{split}'"
+            )
 
 
 def _is_as_written(shard, path):

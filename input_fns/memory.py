@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import pathlib
+import resource
 
 _CGROUP = pathlib.Path("/sys/fs/cgroup")
 
 
 def available_bytes() -> int:
-    """Returns the memory available on the machine and in the container of this process."""
-    return min([_machine_bytes(), *_container_bytes()])
+    """Returns the memory available on the machine, in the container and to this process."""
+    return min([_machine_bytes(), *_container_bytes(), *_process_bytes()])
 
 
 def _machine_bytes():
@@ -20,6 +21,18 @@ def _machine_bytes():
         return int(fields["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError):  # not Linux: the installed memory
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _process_bytes():
+    """Yields what is left of the address space that `ulimit -v` allows."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return
+    try:
+        used = int(pathlib.Path("/proc/self/statm").read_text().split()[0])
+    except OSError:  # not Linux
+        used = 0
+    yield max(0, limit - used * os.sysconf("SC_PAGE_SIZE"))
 
 
 def _container_bytes():

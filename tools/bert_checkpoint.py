@@ -32,9 +32,8 @@ from common import files
 from common.errors import UsageError
 from engine.checkpoints import find, writer
 from engine.cli import hparams, runtime
-from input_fns import DataError, dataset_info
+from input_fns import dataset_info
 from models import registry
-from models.model import ModelError
 from models.text import bert
 from tools import bert_hugging_face as hugging_face
 
@@ -209,7 +208,4 @@ def _write_bytes(path, content):
 if __name__ == "__main__":
     if len(sys.argv) != 4:
         sys.exit(__doc__)
-    try:
-        main(*sys.argv[1:])
-    except (UsageError, ModelError, DataError) as error:
-        sys.exit(f"bert_checkpoint: error: {error}")
+    startup.run(lambda: main(*sys.argv[1:]))

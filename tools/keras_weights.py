@@ -359,7 +359,4 @@ def _check(variables, name, params):
 if __name__ == "__main__":
     if len(sys.argv) not in (3, 4):
         sys.exit(__doc__)
-    try:
-        main(*sys.argv[1:])
-    except UsageError as error:
-        sys.exit(f"keras_weights: error: {error}")
+    startup.run(lambda: main(*sys.argv[1:]))

@@ -316,6 +316,14 @@ def test_training_from_a_local_copy(data_dir, tmp_path, session):
     assert list((tmp_path / "copies").iterdir())
 
 
+def test_memory_is_what_a_limit_of_the_process_leaves(monkeypatch):
+    monkeypatch.setattr(caching.memory.resource, "getrlimit", lambda kind: (2**40, 2**41))
+    used = 2**40 - next(caching.memory._process_bytes())
+    assert 2**20 < used < 2**40
+    monkeypatch.setattr(caching.memory.resource, "getrlimit", lambda kind: (2**20, -1))
+    assert caching.memory.available_bytes() == 0
+
+
 def test_memory_is_what_the_machine_and_the_container_leave(tmp_path, monkeypatch):
     real = caching.memory.available_bytes()
     assert 2**20 < real < 2**50

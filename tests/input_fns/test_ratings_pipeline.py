@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from input_fns import DataError, records
+from input_fns import DataError, inspection, records
 from input_fns.ratings_pipeline import RatingsPipeline
 from tests import ratings_data
 
@@ -142,3 +142,13 @@ def test_the_sampling_probability_is_the_share_of_an_item(data):
     np.testing.assert_allclose(
         features["sampling_probability"], shares[features["items"][:, 0]], rtol=1e-6
     )
+
+
+@pytest.mark.parametrize("field", ["num_users", "num_items", "num_negatives"])
+def test_files_of_another_size_are_a_problem(data, field):
+    assert not list(inspection.file_problems(data, data.splits))
+    changed = {field: getattr(data.ratings, field) + 1}
+    other = dataclasses.replace(data, ratings=dataclasses.replace(data.ratings, **changed))
+    for problem in (found := list(inspection.file_problems(other, data.splits))):
+        assert f"{field}={changed[field]}" in problem
+    assert len(found) == (2 if field == "num_negatives" else 1)  # of validation and test

@@ -51,6 +51,7 @@ COMMANDS = {
         [*_MODEL, "--mode=export", "--checkpoint=best", "--export_dir=export"],
         (_DIGITS, [*_MODEL, *_BEST]),
     ),
+    "eval": Command([*_MODEL, "--mode=eval", "--checkpoint=best"], (_DIGITS, [*_MODEL, *_BEST])),
     "predict": Command(
         [*_MODEL, "--mode=predict", "--checkpoint=best"], (_DIGITS, [*_MODEL, *_BEST])
     ),

@@ -146,8 +146,8 @@ def words(features, labels):
     ("mode", "field", "make", "line", "text"),
     [
         ("eval", "eval_metrics", metrics_of_the_loop, 2, "uses 'logits' of model_fn. Pass it"),
-        ("predict", "predictions", part_of_a_batch, 1, "has dynamic shape"),
-        ("predict", "predictions", words, 2, "a TPU cannot look up tables. Convert"),
+        slow("predict", "predictions", part_of_a_batch, 1, "has dynamic shape"),
+        slow("predict", "predictions", words, 2, "a TPU cannot look up tables. Convert"),
     ],
 )
 def test_what_model_fn_returns_has_its_line(mode, field, make, line, text):

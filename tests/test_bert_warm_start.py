@@ -23,7 +23,6 @@ FLAGS = [
     "--dataset=synthetic",
     "--synthetic_task=classification",
     f"--synthetic_text=8x{VOCAB_SIZE}",
-    "--synthetic_classes=3",
     "--mode=train",
     "--train_steps=1",
     "--train_batch_size=4",

@@ -104,13 +104,20 @@ def resolve(
     tables = {table.optimizer for table in model.embedding_tables(params)}
     _check_effects(params, set_by_flag, "optimizer", optimizers.READ_BY, tables)
     _check_effects(params, set_by_flag, "schedule", schedules.READ_BY)
-    for name, chooser in model.unused_params(params).items():
+    for name, chooser in _unused_params(model, params).items():
         if _is_without_reader(name, chooser, params, set_by_flag):
             raise UsageError(
                 f"--params: {name}={params[name]} has no effect with {chooser}={params[chooser]}. "
                 "Remove it"
             )
     return params
+
+
+def _unused_params(model, params):
+    try:
+        return model.unused_params(params)
+    except KeyError:  # a copy of a model (`dataclasses.replace`) with other hyperparameters
+        return {}
 
 
 def _check_effects(params, set_by_flag, chooser, read_by, others=frozenset()):

@@ -139,12 +139,12 @@ class FakeCloud:
 
     def preempt(self, name):
         """Preempts a node: its processes and its disk are lost."""
-        self.kill(name)
-        self.set_state(name, "PREEMPTED")
-        with self.state() as state:
+        with self.state() as state:  # who sees that the processes are gone sees the state, too
+            self.kill(name)
+            state["nodes"][name]["state"] = "PREEMPTED"
             if name in state["queue"]:
                 state["queue"][name]["state"] = {"state": "SUSPENDED"}
-        shutil.rmtree(self.home(name), ignore_errors=True)
+            shutil.rmtree(self.home(name), ignore_errors=True)
 
     def delete(self, name):
         """Deletes a node with its disk."""

@@ -325,6 +325,7 @@ def test_a_resumed_pre_training_is_bit_identical(pretrain, variables, tmp_path):
         np.testing.assert_array_equal(parts[name], value, name)
 
 
+@pytest.mark.slow
 def test_evaluation_of_pre_training_reports_both_tasks(pretrain, start, result):
     pretrain(start, "--mode=eval", "--eval_split=validation", "--eval_batch_size=13")
     found = result(start, 1)["eval"]

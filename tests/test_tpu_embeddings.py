@@ -108,7 +108,7 @@ def test_small_tables_are_variables_of_the_core(excess, rows):
 
 
 @pytest.mark.parametrize("optimizer", ["adam", slow("sgd"), slow("adagrad"), slow("mixed")])
-@pytest.mark.parametrize("first", ["cpu", "tpu"])
+@pytest.mark.parametrize("first", ["cpu", slow("tpu")])
 def test_either_program_resumes_from_checkpoints_of_the_other(
     cpu, tpu, trained, variables, tmp_path, first, optimizer
 ):

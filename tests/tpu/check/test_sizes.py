@@ -146,6 +146,7 @@ def test_einsum_and_depthwise_convolutions_have_flops():
     assert measure(loss).flops > 2 * PRODUCT + 3 * depthwise + 3 * dense
 
 
+@pytest.mark.slow
 @needs_libtpu
 def test_compiled_loops_count_each_iteration():
     estimator = make_estimator(make_model_fn(nested))

@@ -86,6 +86,7 @@ def test_explains_a_finding(capsys):
     assert "128" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_runs_a_program_from_another_folder(tmp_path):
     program = ROOT / "tests" / "tpu" / "programs" / "linear_program.py"
     command = [sys.executable, "-m", "tpu", "emulate", "--topology=1x2", str(program)]

@@ -18,7 +18,7 @@ from common.errors import UsageError
 
 _PARTIAL = re.compile(r".+\.partial-[0-9a-f]{8}")
 _OLD_SECONDS = 3600
-# Of a disk that holds no more, or that fails.
+# Errors of a full or failing disk.
 _WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 
 

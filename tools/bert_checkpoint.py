@@ -30,7 +30,7 @@ import tensorflow as tf
 
 from common import files
 from common.errors import UsageError
-from engine.checkpoints import find, writer
+from engine.checkpoints import ema, find, writer
 from engine.cli import hparams, runtime
 from input_fns import dataset_info
 from models import registry
@@ -126,7 +126,7 @@ def _read_source(source):
     variables = {}
     for name in sorted(filter(_MODEL_VARIABLE.fullmatch, stored)):
         if name.rpartition("/")[0] not in stored:  # a slot is <variable>/<slot>
-            average = f"{name}/ExponentialMovingAverage"
+            average = ema.average_name(name)
             variables[name] = reader.get_tensor(average if average in stored else name)
     if _EMBEDDINGS not in variables:
         raise UsageError(f"{checkpoint} is not a checkpoint of BERT: it has no word embeddings")

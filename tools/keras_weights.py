@@ -129,7 +129,7 @@ def read(path: str) -> dict[tuple[str, str], np.ndarray]:
                         )
     except UsageError:
         raise
-    # h5py has no exception of its own for a damaged file.
+    # h5py raises built-in exceptions for a damaged file.
     except (OSError, RuntimeError, ValueError, KeyError, TypeError, MemoryError) as error:
         raise UsageError(f"{path} cannot be read as HDF5: {error}") from error
     return arrays

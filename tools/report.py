@@ -30,7 +30,7 @@ import tensorflow as tf
 
 from common import files, pictures
 from common.errors import UsageError
-from engine.cli import runtime, startup
+from engine.cli import runtime
 from input_fns import contact_sheet, dataset_info, images, records, serving
 from input_fns.image_pipeline import ImagePipeline
 

@@ -1,4 +1,4 @@
-"""What ends a program from within one of its calls."""
+"""The exception that ends a program from within one of its calls."""
 
 
 class StopProgram(BaseException):

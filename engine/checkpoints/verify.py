@@ -118,12 +118,17 @@ def check_variables(checkpoint: str, params, training: bool) -> None:
 
 def _report_unused_averages(checkpoint, stored, params):
     averages = [name for name in stored if ema.average_name("") in name]
-    replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-    if averages and not params["ema_decay"] and tf.get_static_value(replica) == 0:
+    if averages and not params["ema_decay"] and is_first_replica():
         print(
             f"{checkpoint} has moving averages of {len(averages)} weights (EMA), but this run uses "
             "the weights: --params=ema_decay is 0"
         )
+
+
+def is_first_replica() -> bool:
+    """Returns True for one replica of a tf.distribute strategy: the one that prints."""
+    replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+    return tf.get_static_value(replica) == 0
 
 
 def shorten(lines: list[str]) -> str:

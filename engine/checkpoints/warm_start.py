@@ -41,9 +41,8 @@ def init_from_checkpoint(
     Call it when the default graph is complete; on a TPU in scaffold_fn. A variable is restored from
     its own name, or, if the checkpoint has no such name, from its name in `checkpoint_map`; if the
     checkpoint has an EMA of it, from that, as evaluation does. Its EMA starts at the same value.
-    Replica 0 prints which variables keep their initial values: those that
-    are missing from the checkpoint, or have another shape under their own name. The global step
-    starts at 0.
+    Replica 0 prints which variables keep their initial values: those that are missing from the
+    checkpoint, or have another shape under their own name. The global step starts at 0.
 
     Args:
       checkpoint: path.
@@ -88,9 +87,10 @@ def init_from_checkpoint(
             f"--warm_start_from={checkpoint} --warm_start_include={include} matches no variable of "
             f"this model; the checkpoint holds {verify.shorten(sorted(stored))}"
         )
-    num_averages = sum(ema.average_name(source) in stored for source, _ in sources)
+    names = {source: ema.average_name(source) for source, _ in sources}
+    num_averages = sum(names[source] in stored for source, _ in sources)
     sources = [
-        (ema.average_name(source) if ema.average_name(source) in stored else source, variable)
+        (names[source] if names[source] in stored else source, variable)
         for source, variable in sources
     ]
     averages = [
@@ -101,8 +101,7 @@ def init_from_checkpoint(
     averages = [(source, average) for source, average in averages if average is not None]
     # Pairs, not a dict: two variables may have the same source.
     tf.compat.v1.train.init_from_checkpoint(checkpoint, sources + averages)
-    replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-    if tf.get_static_value(replica) != 0:
+    if not verify.is_first_replica():
         return
     which = f", {num_averages} of them from their moving average (EMA)" if num_averages else ""
     print(f"warm start: restored {len(sources)} variables from {checkpoint}{which}")

@@ -88,7 +88,7 @@ class Reader:
         return words, tags, Places(f"{self._path}, line ", np.array(lines))
 
     def _look_at_words(self):
-        """Sets the number of columns; returns and counts the tags of lines that are no comments."""
+        """Sets the number of columns; returns and counts the tags of lines except comments."""
         tags, is_inside = Counter(), False
         for line in iterate_lines(self._path, self._encoding):
             values = _values(line)

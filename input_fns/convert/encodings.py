@@ -22,7 +22,7 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-# First bytes of files that are no text.
+# First bytes of files that are not text.
 _NO_TEXT = {
     b"\x1f\x8b": "packed with gzip: its name must end in .gz",
     b"\xfd7zXZ": "packed with xz: its name must end in .xz",
@@ -158,7 +158,7 @@ def _decodes(data, encoding):
 
 
 def check_start(path: str, start: bytes, has_flag: bool) -> None:
-    """Raises `DataError` if text without a byte order mark is UTF-16, or a file is no text.
+    """Raises `DataError` if text without a byte order mark is UTF-16, or a file is not text.
 
     Half of UTF-16 is NUL bytes.
     """

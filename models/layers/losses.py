@@ -55,7 +55,7 @@ def _with_targets(logits, targets):
 
         def gradient(upstream):
             upstream = upstream[..., tf.newaxis]
-            # Of the targets as TensorFlow's op; a graph does not run it for constant ones.
+            # The gradient of the targets, as of TensorFlow's op. It is not run for constant ones.
             surprise = peak + log_total - logits
             return upstream * (probabilities - targets), upstream * surprise
 

@@ -121,7 +121,7 @@ def _advance(beams, log_probs, vocab_size):
     is_child &= tf.equal(lengths[:, :, tf.newaxis] + 1, lengths[:, tf.newaxis])  # [batch, i, j]
     # Beams without any alignment, as at the start, may have the prefix of another one.
     is_child &= (total > _IMPOSSIBLE / 2)[:, tf.newaxis]
-    # Of i and j, without the vocabulary: only the last token of beam j matters.
+    # [batch, i, j], without the vocabulary: only the last token of beam j matters.
     is_repetition = tf.equal(last[:, :, tf.newaxis], last[:, tf.newaxis])
     of_parent = tf.where(is_repetition, blank[:, :, tf.newaxis], total[:, :, tf.newaxis])
     of_parent = tf.where(is_child, of_parent + of_last[:, tf.newaxis], _IMPOSSIBLE)

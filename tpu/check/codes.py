@@ -98,7 +98,7 @@ _TEXTS = {
         (True)`). At every step the core sends the inputs to the host and waits for the result. It
         is correct, but slow for anything that runs each step. For summaries use host_call.""",
     "per-core-state": """
-        A variable that is no weight, such as accumulated gradients, a codebook, a baseline or a
+        A variable that is not a weight, such as accumulated gradients, a codebook, a baseline or a
         loss scale, is updated with the batch of each core, and the training reads it. Each core has
         its own value until the training loop ends (iterations_per_loop steps); then all cores have
         that of core 0, and those of the others are lost. Sum what is added to it with
@@ -145,7 +145,7 @@ _TEXTS = {
         that is read; every optimizer; or the increment of global_step, without which the training
         never ends. A warning if one of several optimizers is not run, which is right if another
         Estimator trains its variables, and for a copy of weights into a target network. Frozen
-        layers, counters and assignments that are kept for later are no findings. For batch norm:
+        layers, counters and assignments that are kept for later are not reported. For batch norm:
         `updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)`, and then `with
         tf.control_dependencies(updates): train_op = optimizer.minimize(...)`. Keras layers do not
         fill UPDATE_OPS: use `layer.updates`.""",

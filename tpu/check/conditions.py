@@ -10,7 +10,7 @@ _PASSING_OPS = ("Identity", "Enter")
 
 
 class Condition(NamedTuple):
-    """What decides whether an operation runs, or how often.
+    """A condition that decides whether an operation runs, or how often.
 
     Attributes:
       predicate: the node that computes the condition.

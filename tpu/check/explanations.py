@@ -87,7 +87,7 @@ _XLA_ERRORS = (
 
 
 class SpecError(Exception):
-    """What model_fn returned is invalid.
+    """model_fn returned an invalid value.
 
     Attributes:
       message: what is wrong.

@@ -27,9 +27,9 @@ CONDITIONALS = {
     "StatelessCase": ("branches",),
 }
 LOOPS = ("While", "StatelessWhile")
-# What reads variables, whose shapes a graph of its own does not know.
+# Operations that read variables, whose shapes an imported function does not have.
 _READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd")
-# What passes a handle on into functions, loops and conditionals.
+# Operations that pass a handle into functions, loops and conditionals.
 _PASSING_OPS = ("Enter", "Identity", "Switch", "Merge", "NextIteration", "Exit")
 # Outputs of a Switch.
 _FALSE, _TRUE = 0, 1
@@ -280,7 +280,7 @@ class _Call:
     def call(self, name):
         """Adds a function; returns the values of its results and the node that ends it."""
         results, ends = self._body(name, self._arguments, self._start)
-        return results, self._end("NoOp", [], ends)
+        return results, self._end(ends)
 
     def other(self, names):
         """Adds the functions of an unknown operation, such as a reduction by a function.
@@ -322,7 +322,7 @@ class _Call:
             self._output(self._part(f"merge_{i}", "Merge", list(values)), values[0])
             for i, values in enumerate(zip(*branches))
         ]
-        return merged[:-1], self._end("NoOp", [], [merged[-1].op])
+        return merged[:-1], self._end([merged[-1].op])
 
     def loop(self, condition, body):
         """Adds the condition and the body of a While."""
@@ -331,7 +331,7 @@ class _Call:
         done = Value(start, 0, tf.bool, tf.TensorShape([]))
         start.outputs.append(done)
         variables = [*self._arguments, done]
-        merges, nexts = [], []
+        merges = []
         frame = {"frame_name": f"{self._start.name}/loop".encode()}
         for i, value in enumerate(variables):
             enter = self._part(f"enter_{i}", "Enter", [value], attributes=frame)
@@ -347,13 +347,12 @@ class _Call:
         end = self._part("end", "Identity", [switches[-1][_TRUE]], ends)
         for i, value in enumerate([*results, self._output(end, done)]):
             following = self._part(f"next_{i}", "NextIteration", [value])
-            nexts.append(following)
             merges[i].op.inputs.append(self._output(following, merges[i]))
         exits = [
             self._output(self._part(f"exit_{i}", "Exit", [pair[_FALSE]]), tensor)
             for i, (pair, tensor) in enumerate(zip(switches, [*self._op.outputs, done]))
         ]
-        return exits[:-1], self._end("NoOp", [], [exits[-1].op])
+        return exits[:-1], self._end([exits[-1].op])
 
     def _body(self, name, arguments, pivot):
         """Adds a copy of a function; returns its results, and the nodes that end it."""
@@ -386,8 +385,8 @@ class _Call:
         node.inputs, node.control_inputs = inputs, list(controls)
         return node
 
-    def _end(self, kind, inputs, controls):
-        return self._part("end", kind, inputs, [self._start, *controls])
+    def _end(self, controls):
+        return self._part("end", "NoOp", [], [self._start, *controls])
 
     @staticmethod
     def _output(node, like):

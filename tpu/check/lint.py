@@ -50,7 +50,7 @@ _SHAPE_INPUTS = {
     "UnsortedSegmentSum": (2,),
 }
 _SIZE_OPS = ("Shape", "ShapeN", "Size", "Rank")
-# What reads elements of lists; TensorFlow often does not know their shape, but XLA does.
+# Operations that read elements of lists. XLA knows their shape, TensorFlow often does not.
 _ELEMENT_OPS = (
     *("TensorArrayReadV3", "TensorArrayGatherV3", "TensorArrayConcatV3", "StackPopV2"),
     *("TensorListGetItem", "TensorListPopBack", "TensorListStack", "TensorListGather"),

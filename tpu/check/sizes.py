@@ -20,7 +20,7 @@ from tpu.emulator.replicated_graph import ReplicatedGraph
 # Backward operations that read no values, and forward operations whose outputs need no memory.
 _SHAPE_ONLY = ("Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike")
 _NOT_KEPT = ("ReadVariableOp", "Const", "Shape", "Identity", "Cast")
-# What keeps the values of the iterations of a loop for its gradient.
+# Operations that keep the values of each iteration for the gradient of a loop.
 _ACCUMULATORS = ("StackPushV2", "TensorListPushBack")
 _CONVOLUTION_GRADIENTS = (
     *("Conv3DBackpropInputV2", "Conv3DBackpropFilterV2"),

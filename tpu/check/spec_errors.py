@@ -89,10 +89,9 @@ def locate(input_fn, model_fn):
 def _describe_unsupported(batch, message):
     """Returns an error about the dtype of the infeed, with the names of the tensors."""
     kinds = {}
-    for place, tensor in _tensors(batch["features"], "features"):
-        kinds.setdefault(tensor.dtype.name, []).append(place)
-    for place, tensor in _tensors(batch["labels"], "labels"):
-        kinds.setdefault(tensor.dtype.name, []).append(place)
+    for name, values in batch.items():
+        for place, tensor in _tensors(values, name):
+            kinds.setdefault(tensor.dtype.name, []).append(place)
     wrong = [kind for kind in kinds if f"'{kind}'" in message.partition(_UNSUPPORTED_INPUT)[0]]
     if not wrong:
         return message

@@ -17,7 +17,7 @@ _OPTIMIZER_OPS = ("ResourceApply", "ResourceSparseApply")
 # Sums over the cores, and other exchanges of values between cores.
 _SUMS = ("CrossReplicaSum", "XlaAllReduce", "XlaReduceScatter", "CollectiveReduceV2")
 _EXCHANGES = ("AllToAll", "CollectivePermute", "XlaAllGather", "CollectiveGatherV2")
-# What a core receives: its share of the batch.
+# Operations that return the per-core batch.
 _BATCH_OPS = ("InfeedDequeueTuple", "InfeedDequeue", "RecvTPUEmbeddingActivations")
 # Random numbers: other ones on each core, and those that a seed determines.
 _OWN_RANDOM_OPS = (
@@ -25,10 +25,10 @@ _OWN_RANDOM_OPS = (
     *("StatefulUniform", "StatefulStandardNormal", "StatefulTruncatedNormal", "StatefulRandom"),
 )
 _RANDOM_OPS = (*_OWN_RANDOM_OPS, "StatelessRandom", "StatelessTruncatedNormal")
-_BATCH_NORMS = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
+BATCH_NORMS = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
 _EMBEDDING_GRADIENTS = ("SendTPUEmbeddingGradients", "XlaSendTPUEmbeddingGradients")
-# What depends on the shape of a tensor only, which is the same on all cores.
-_SHAPE_OPS = ("Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike", "BroadcastGradientArgs")
+# Operations that depend only on the shape of a tensor, which is the same on all cores.
+SHAPE_OPS = ("Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike", "BroadcastGradientArgs")
 # What clips a gradient, or computes the factor that does.
 _CLIP_OPS = ("Minimum", "Maximum", "ClipByValue")
 _DIFFERENCE_OPS = ("AssignSubVariableOp", "AssignAddVariableOp")
@@ -300,7 +300,7 @@ def _kind_of_average(step, name, update, is_update_op):
 
 
 class _Sources(NamedTuple):
-    """What the value of an update is computed from.
+    """The sources of the value of an update.
 
     Attributes:
       has_batch: True if from examples or random numbers, other than through gradients.
@@ -328,7 +328,7 @@ def _sources(step, update):
             has_batch = True
         elif op.type in _READ_OPS:
             variables[variable_name(op)] = op.outputs[0].shape
-        elif op.type not in _SHAPE_OPS:
+        elif op.type not in SHAPE_OPS:
             pending += _value_parents(step, op)
     return _Sources(has_batch, has_gradient, variables)
 
@@ -425,7 +425,7 @@ def _source_of_one_core(step, operation, with_conditions=True):
             found.add(_BATCH)
         elif op.type.startswith(_OWN_RANDOM_OPS):
             found.add(_RANDOM)
-        if op.name not in seen and op.type not in (*_SUMS, *_SHAPE_OPS):
+        if op.name not in seen and op.type not in (*_SUMS, *SHAPE_OPS):
             seen.add(op.name)
             parents = _value_parents(step, op)
             pending += parents[:1] if op.type == "Switch" and not with_conditions else parents
@@ -448,7 +448,7 @@ def _value_inputs(op):
     In training, a fused batch norm has the moving averages as inputs, but does not use them.
     """
     inputs = used_inputs(op)
-    if op.type in _BATCH_NORMS and op.get_attr("is_training"):
+    if op.type in BATCH_NORMS and op.get_attr("is_training"):
         return inputs[:3] if op.get_attr("exponential_avg_factor") == 1 else inputs
     return inputs
 

@@ -13,7 +13,7 @@ from tensorflow.core.framework import node_def_pb2
 from tensorflow.python.ops import script_ops
 
 from tpu.emulator import collectives
-from tpu.emulator.graph_analysis import GraphAnalysis, kind_of, root
+from tpu.emulator.graph_analysis import GraphAnalysis, free_name, kind_of, root
 
 OPERATION = "EmulatedAgreement"  # of a NodeDef that `rewrite` replaces
 BRANCHES = ("Case", "If", "StatelessCase", "StatelessIf")
@@ -53,9 +53,7 @@ def add_nodes(operations, nodes, library, num_cores) -> list:
         else:
             continue
         if found:
-            name = f"{predicate.replace(':', '_')}/agreement"
-            while name in nodes:
-                name += "_"
+            name = free_name(f"{predicate.replace(':', '_')}/agreement", nodes)
             if name not in agreements:
                 agreements[name] = _agreement(name, predicate, tf.bool, found, num_cores)
             nodes[op.name].input.append(f"^{name}")
@@ -160,8 +158,6 @@ def on_loop_condition(builder, loop, condition):
 
 
 def _add(builder, node, condition, dtype, found):
-    name = f"{node.name}/agreement"
-    while name in builder.names:
-        name += "_"
+    name = builder.free_name(f"{node.name}/agreement")
     builder.add_copy(_agreement(name, condition, dtype, found, builder.num_cores))
     return name

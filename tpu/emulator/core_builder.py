@@ -26,6 +26,7 @@ from tpu.emulator import (
     functions,
     kernels,
 )
+from tpu.emulator.graph_analysis import free_name
 
 DEVICE = "/device:CPU:0"
 QUEUE_CAPACITY = 4
@@ -92,8 +93,7 @@ class CoreBuilder:
 
     def add(self, name, kind, inputs, **attributes) -> str:
         """Adds a node; returns its name, which is another if the program has a node of the name."""
-        while name in self._nodes:
-            name += "_"
+        name = self.free_name(name)
         node = self.graph_def.node.add(name=name, device=DEVICE)
         self.replace(node, kind, inputs, **attributes)
         return name
@@ -122,10 +122,9 @@ class CoreBuilder:
         attributes = {"capacity": QUEUE_CAPACITY, "shared_name": shared_name}
         return self.add(name, "FIFOQueueV2", controls, component_types=dtypes, **attributes)
 
-    @property
-    def names(self):
-        """Names of the nodes of the original."""
-        return self._nodes.keys()
+    def free_name(self, name) -> str:
+        """Returns the name for a new node, which no node of the original has."""
+        return free_name(name, self._nodes)
 
     def is_switch(self, tensor_name) -> bool:
         """True if a tensor is an output of a Switch of the original."""
@@ -171,9 +170,7 @@ class CoreBuilder:
             return
         total = self.graph_def.node.add()
         total.CopyFrom(node)
-        total.name = f"{node.name}/float32"
-        while total.name in self._nodes:
-            total.name += "_"
+        total.name = self.free_name(f"{node.name}/float32")
         casted = self.add(f"{node.name}/cast", "Cast", [node.input[0]], SrcT=narrow, DstT=wide)
         total.input[0] = casted
         _set(total.attr["T"], wide)

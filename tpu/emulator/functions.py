@@ -156,17 +156,11 @@ def call_copies(builder, node):
     path = f"{builder.path}{node.name}:"  # no node has a ":" in its name
     if library.find(node.op) is not None:
         node.op = _copy(builder, original, node.op, path)
-    for name, value in node.attr.items():
-        kind = value.WhichOneof("value")
-        attributes = [value.func] if kind == "func" else []
-        attributes += value.list.func if kind == "list" else []
-        for i, function in enumerate(attributes):
-            is_condition = has_agreement and name == "cond"
-            if function.name and (is_condition or library.needs_copy(function.name)):
-                path_of_function = f"{path}{name}_{i}:"
-                function.name = _copy(
-                    builder, original, function.name, path_of_function, is_condition
-                )
+    condition = node.attr["cond"].func.name if has_agreement else ""
+    for i, function in enumerate(references(node)):
+        is_condition = function.name == condition
+        if is_condition or library.needs_copy(function.name):
+            function.name = _copy(builder, original, function.name, f"{path}{i}:", is_condition)
 
 
 def _copy(builder, call, name, path, is_loop_condition=False):

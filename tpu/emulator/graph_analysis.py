@@ -146,3 +146,10 @@ def _inputs(op):
     if kind_of(op) == "Merge":
         before = {item for item in before if kind_of(item) != "NextIteration"}
     return before.union(op.control_inputs)
+
+
+def free_name(name: str, taken) -> str:
+    """Returns the name, with underscores at its end if `taken` contains it."""
+    while name in taken:
+        name += "_"
+    return name

@@ -20,7 +20,7 @@ raw = tf.raw_ops
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """What to do with invalid inputs of an operation.
+    """How to handle invalid inputs of an operation.
 
     Attributes:
       find: function from a `Call` to (mask, values, limit): a bool tensor, true where an input is
@@ -179,33 +179,24 @@ def _has_constant_begin(op):
 
 def _single_rows(call):
     """Finds the indices of `x[i]` that are not in [-size, size)."""
-    begin = _begin(call)
+    begin = call.inputs[1]
     is_index, sizes = _sliced_dimensions(call)
     return is_index & ((begin < -sizes) | (begin >= sizes)), begin, sizes
 
 
 def _nearest_rows(call):
-    begin = _begin(call)
+    begin = call.inputs[1]
     is_index, sizes = _sliced_dimensions(call)
     inputs = list(call.inputs)
-    position = _BEGIN[call.node.op]
-    inputs[position] = tf.where(is_index, _clamp(begin, -sizes, sizes - 1), begin)
+    inputs[1] = tf.where(is_index, _clamp(begin, -sizes, sizes - 1), begin)
     # A slice of one element: the end has no meaning, but must not be before the beginning.
-    ends = tf.where(is_index, inputs[position] + 1, inputs[position + 1])
-    inputs[position + 1] = ends
+    inputs[2] = tf.where(is_index, inputs[1] + 1, inputs[2])
     return call.run(*inputs)
-
-
-_BEGIN = {"StridedSlice": 1, "StridedSliceGrad": 1}
-
-
-def _begin(call):
-    return call.inputs[_BEGIN[call.node.op]]
 
 
 def _sliced_dimensions(call):
     """Returns, per entry of `begin`, whether it is an index, and the size of its dimension."""
-    begin = _begin(call)
+    begin = call.inputs[1]
     is_grad = call.node.op == "StridedSliceGrad"
     shape = call.inputs[0] if is_grad else tf.shape(call.inputs[0], begin.dtype)
     position = tf.range(tf.size(begin))
@@ -225,9 +216,7 @@ def _sliced_dimensions(call):
 
 
 def _has_no_index(op):
-    return (
-        not op.get_attr("shrink_axis_mask") or static_value(op.inputs[_BEGIN[op.type]]) is not None
-    )
+    return not op.get_attr("shrink_axis_mask") or static_value(op.inputs[1]) is not None
 
 
 # Indices that are written.

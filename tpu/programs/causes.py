@@ -8,14 +8,14 @@ own number of tokens, batch norm, contrastive losses with the negatives of a cor
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from tpu.check import lint
+from tpu.check import gradients, lint
 from tpu.check.step import Step
+from tpu.check.training_rules import BATCH_NORMS, SHAPE_OPS
 from tpu.emulator.graph_analysis import ancestors
 from tpu.emulator.replicated_graph import ReplicatedGraph
 from tpu.findings import user_line
@@ -23,9 +23,6 @@ from tpu.findings import user_line
 # Findings of the lint that make the results of a slice differ from those of one CPU.
 _LINT_CODES = ("clip-before-sum", "no-cross-replica-sum", "per-core-state", "unordered-update")
 _CLIP = "clip-before-sum"
-_BATCH_NORM = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
-# Operations whose value does not depend on that of their inputs.
-_SHAPES = ("Shape", "ShapeN", "Size", "Rank", "OnesLike", "ZerosLike", "BroadcastGradientArgs")
 # Operations whose value is of all cores.
 _EXCHANGES = ("AllToAll", "CollectivePermute", "CrossReplicaSum", "XlaAllReduce")
 _REDUCTIONS = ("All", "Any", "EuclideanNorm", "Max", "Mean", "Min", "Prod", "Sum")
@@ -40,7 +37,6 @@ _LINEAR = (
     *("Slice", "Squeeze", "StopGradient", "StridedSlice", "Sub", "Sum", "Switch", "Transpose"),
 )
 _PRODUCTS = ("Mul", "MulNoNan", *_DIVISIONS)  # linear if the other factor is a constant
-_BACKWARD = re.compile(r"(^|/)(gradients(_\d+)?|gradient_tape)/")
 
 
 class Cause(NamedTuple):
@@ -94,12 +90,12 @@ class _Statistics:
         # The gradient of the last operations reads their inputs only, so add the loss itself.
         losses = [program.operations.get(name.split(":")[0]) for name in program.results]
         needed = ancestors([*updates, *losses], lambda op: [tensor.op for tensor in op.inputs])
-        gradients = [op for name, op in needed.items() if _BACKWARD.search(name)]
-        after = _descendants(gradients)  # the optimizer, too
+        backward = [op for op in needed.values() if gradients.is_gradient(op)]
+        after = _descendants(backward)  # the optimizer, too
         forward = [op for name, op in needed.items() if name not in after]
         self._forward = sorted(forward, key=lambda op: op._id)
         infeed = [op for op in program.operations.values() if op.type == "InfeedDequeueTuple"]
-        self._on_batch = _descendants(infeed, without=(*_SHAPES, *_EXCHANGES))
+        self._on_batch = _descendants(infeed, without=(*SHAPE_OPS, *_EXCHANGES))
         self._found = {}
 
     def causes(self):
@@ -147,7 +143,7 @@ class _Statistics:
     # ---- Kinds of causes ----
 
     def _is_batch_norm(self, op):
-        if op.type in _BATCH_NORM:
+        if op.type in BATCH_NORMS:
             # Keras' LayerNormalization makes all examples channels of one.
             is_layer_norm = op.inputs[0].shape[:1] == [1] and self._batch_size != 1
             return op.get_attr("is_training") and not is_layer_norm
@@ -181,7 +177,7 @@ class _Statistics:
         if op.type in ("Sub", "SquaredDifference"):  # centers the examples
             return len(statistics) < len(of_batch) or op.type == "SquaredDifference"
         is_linear = op.type in _LINEAR or (op.type in _PRODUCTS and len(of_batch) == 1)
-        return not is_linear and op.type not in (*_SHAPES, *_EXCHANGES)
+        return not is_linear and op.type not in (*SHAPE_OPS, *_EXCHANGES)
 
     # ---- Statistics ----
 

@@ -120,7 +120,7 @@ class _FirstTraining:
       call: its call, once the program has made it.
       result: the `Comparison`, once it is done.
       error: why the comparison failed, or None.
-      num_recorded: number of steps that the cores have read.
+      recording: the batches that the cores have read.
     """
 
     def __init__(self, steps, clipping):

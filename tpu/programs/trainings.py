@@ -27,7 +27,7 @@ _MISSING = re.compile(r"Key (\S+) not found in checkpoint")
 _FIRST_CHECKPOINT = "model.ckpt-0"
 # Training loops without a new global_step: more than any program accumulates gradients.
 _MAX_UNCHANGED_LOOPS = 1000
-# Of the real constructor: the emulator replaces it.
+# Signature of the real constructor, which the emulator replaces.
 _CONSTRUCTOR = inspect.signature(calls.TPUEstimator.__init__)
 
 

@@ -164,7 +164,7 @@ def _accepting(function, change):
         for name, source in change.copied.items():
             if source in given:
                 new.setdefault(name, given[source])
-        # Of a call that neither release accepts, TensorFlow's error tells more.
+        # If neither release accepts a call, TensorFlow's own error is clearer.
         return function(**new) if binds(**new) else function(*args, **kwargs)
 
     return call

@@ -140,7 +140,7 @@ def test_beams_for_every_target_find_the_best(table, alpha):
 
 
 def test_a_target_that_cannot_be_is_not_one_that_ended(table):
-    """Of two tokens, `PAD` and `EOS`, and of one more, that never ends."""
+    """`EOS` is impossible, and the length penalty is large."""
     never_ends = table[:, :, :4, :4].copy()
     never_ends[..., EOS] = -1e30
     found = search(never_ends, 2, 9.0)  # a penalty of 2 ** 9 for the longest target

@@ -1,4 +1,4 @@
-"""An optimizer of one's own, with a rate for each layer."""
+"""A custom optimizer with a learning rate per layer."""
 
 import tensorflow.compat.v1 as tf
 

@@ -1,4 +1,4 @@
-"""Of two optimizers, the train_op runs one."""
+"""The train_op runs only one of two optimizers."""
 
 import tensorflow.compat.v1 as tf
 

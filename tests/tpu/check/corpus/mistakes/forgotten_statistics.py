@@ -1,4 +1,4 @@
-"""Batch norm of one's own, without scale and center."""
+"""Custom batch norm without scale and center."""
 
 import tensorflow.compat.v1 as tf
 

@@ -1,4 +1,4 @@
-"""Of two optimizers, one is not wrapped."""
+"""One of two optimizers is not wrapped."""
 
 import tensorflow.compat.v1 as tf
 

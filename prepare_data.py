@@ -30,8 +30,10 @@ if __name__ != "__mp_main__":  # worker processes of a converter do not need the
 
     from common import files, locks
     from engine.cli.prepare_data_flags import DELIMITERS, FLAGS
-    from input_fns import DataError, anomalies, contact_sheet, convert, dataset_info, inspection
+    from input_fns import DataError, anomalies, convert, dataset_info
     from input_fns.convert import provenance, source, writer
+    from input_fns.core import inspection
+    from input_fns.image import contact_sheet
     from models import registry
 
 

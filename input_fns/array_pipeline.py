@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from input_fns import DataError, caching, records
+from input_fns import DataError
+from input_fns.core import caching, records
+from input_fns.core.input_context import HostShard
 from input_fns.dataset_info import DatasetInfo, Feature, flatten, splits_without_files
-from input_fns.input_context import HostShard
 from input_fns.record_pipeline import RecordPipeline
 
 _BLOCK = 1024

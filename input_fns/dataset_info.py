@@ -11,9 +11,10 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from common import files, folders
-from input_fns import DataError, dataset_json
-from input_fns.dataset_json import FORMAT, to_json
-from input_fns.dataset_parts import (
+from input_fns import DataError
+from input_fns.core import dataset_json
+from input_fns.core.dataset_json import FORMAT, to_json
+from input_fns.core.dataset_parts import (
     Annotations,
     AnnotationsSplit,
     Audio,

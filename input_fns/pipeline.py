@@ -7,8 +7,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import tensorflow as tf
 
+from input_fns.core.serving import Receiver
 from input_fns.dataset_info import DatasetInfo, Feature
-from input_fns.serving import Receiver
 
 InputFn = Callable[[dict[str, Any]], tf.data.Dataset]
 

@@ -19,10 +19,12 @@ from typing import Any
 import tensorflow as tf
 
 from common.constants import DROPOUT_SEED
-from input_fns import DataError, caching, images, input_context, records, serving
+from input_fns import DataError
+from input_fns.core import caching, input_context, records, serving
+from input_fns.core.input_context import HostShard
+from input_fns.core.records import PARALLEL_CALLS, no_autograph
 from input_fns.dataset_info import DatasetInfo, Feature, flatten, nest
-from input_fns.input_context import HostShard
-from input_fns.records import PARALLEL_CALLS, no_autograph
+from input_fns.image import images
 
 # Batch of the evaluation of examples that are transformed one by one.
 _BATCH = 64

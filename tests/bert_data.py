@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from input_fns import convert, wordpiece
+from input_fns import convert
 from input_fns.convert import writer
 from input_fns.convert.source import Options
+from input_fns.text import wordpiece
 
 _WORDS = ["the", "a", "film", "plot", "was", "is", "good", "great", "bad", "dull", "very", "not"]
 VOCAB = "".join(f"{piece}\n" for piece in [*wordpiece.SPECIAL, *_WORDS, "##s", ".", "!"]).encode()

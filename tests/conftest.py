@@ -26,8 +26,10 @@ from engine.cli import prepare_data_flags, runtime, startup
 from engine.serving import array_file, export_check
 from engine.train import optimizers
 from input_fns import convert
-from input_fns.convert import digits, source, subwords, writer
+from input_fns.convert import source, writer
 from input_fns.dataset_info import Text
+from input_fns.image.sources import digits
+from input_fns.text.sources import subwords
 from tpu.connect.request import TPUError
 
 runtime.prepare()

@@ -15,7 +15,7 @@ import unicodedata
 
 import pytest
 
-from input_fns import wordpiece
+from input_fns.text import wordpiece
 from tests import google_bert
 
 pytestmark = google_bert.needs_checkout

@@ -16,7 +16,8 @@ import tensorflow as tf
 
 from engine.cli import hparams
 from engine.train import train_step
-from input_fns import dataset_info, image_pipeline
+from input_fns import dataset_info
+from input_fns.image import image_pipeline
 from models import registry
 from tests import numerics
 from tests.marks import slow

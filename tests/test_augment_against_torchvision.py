@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from input_fns import augment
-from input_fns.augment import placement
+from input_fns.image import augment
+from input_fns.image.augment import placement
 from tests import shapes_data
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")

@@ -12,8 +12,9 @@ from PIL import Image
 
 import run_cpu
 import run_tpu
-from input_fns import DataError, memory
+from input_fns import DataError
 from input_fns.convert import writer
+from input_fns.core import memory
 from tests import ratings_data, shapes_data
 
 # `WRITE_TABLE=1 pytest -n 0 tests/test_bad_input.py` appends the rows to the table.

@@ -15,7 +15,7 @@ from engine.cli import pipelines
 from engine.evaluation import host_metrics
 from engine.train import loss_reduction
 from input_fns import DataError, dataset_info
-from input_fns.token_pipeline import TokenPipeline
+from input_fns.text.token_pipeline import TokenPipeline
 from models.text import bert
 from tests import bert_data, numerics
 

@@ -43,7 +43,7 @@ def test_a_click_log_is_trained_evaluated_and_served(tmp_path, serve_in_this_pro
         raw_numbers=tf.constant([[float(v or "nan") for v in row[1:14]] for row in raw]),
         values=tf.constant([row[14:] for row in raw]),
     )["probability"].numpy()
-    from input_fns.clicks_pipeline import ClicksPipeline
+    from input_fns.tables.clicks_pipeline import ClicksPipeline
 
     features = ClicksPipeline(data)._first_features("test", 10)
     by_row = signatures["serving_default"](**{k: tf.constant(v) for k, v in features.items()})

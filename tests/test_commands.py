@@ -24,7 +24,7 @@ from engine.cli import flags, prepare_data_flags
 from models import registry
 from models.text import bert
 from tests import audio_data, formats, shapes_data
-from tests.input_fns.convert import text_data
+from tests.input_fns.text.sources import text_data
 from tools import digit_strings, keras_weights
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -51,10 +51,10 @@ NOT_RUN = {
     "tpu-estimator": "tests/test_packaging.py",
     "python -m tools.tpu_vm": "tests/tpu/vm",
     "python -m tools.local_cluster": "tests/test_cluster.py",
-    "python prepare_data.py --dataset=image_masks": "needs CamVid; tests/input_fns/convert",
+    "python prepare_data.py --dataset=image_masks": "needs CamVid; tests/input_fns",
     "python run_cpu.py --flagfile=configs/camvid_unet.cfg": "tests/test_segmentation.py",
     "python run_cpu.py --flagfile=runs/camvid/flags.cfg": "tests/test_segmentation.py",
-    "python prepare_data.py --dataset=ratings": "needs MovieLens-100k; tests/input_fns/convert",
+    "python prepare_data.py --dataset=ratings": "needs MovieLens-100k; tests/input_fns",
     "python run_cpu.py --flagfile=configs/movielens_neumf.cfg": "tests/test_recommendation.py",
     "python run_cpu.py --flagfile=runs/movielens/flags.cfg": "tests/test_recommendation.py",
     "python run_tpu.py --flagfile=configs/movielens_neumf.cfg": "tests/test_tpu_embeddings.py",

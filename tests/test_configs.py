@@ -8,8 +8,9 @@ from absl import flags
 
 from engine.cli import hparams, pipelines
 from engine.train import forward
-from input_fns import augment, synthetic
-from input_fns.augment import audio
+from input_fns.audio import augment as audio
+from input_fns.core import synthetic
+from input_fns.image import augment
 from models import registry
 from tests.marks import slow
 

@@ -44,7 +44,7 @@ def test_evaluation_is_not_augmented(trained_dir, run_in, result, capsys):
     assert result(trained_dir, 40)["eval"] == plain
 
 
-@pytest.mark.slow  # like test_training_from_a_local_copy of tests/input_fns/test_image_pipeline.py
+@pytest.mark.slow  # like test_training_from_a_local_copy
 @pytest.mark.parametrize("cache", ["folder", "none", "memory"])
 def test_training_from_wherever_examples_wait(run_in, result, tmp_path, cache):
     cache = str(tmp_path / "copies") if cache == "folder" else cache

@@ -117,7 +117,7 @@ def test_a_tpu_predicts_the_same(run_tpu_with, squad_flags, model_dir, tmp_path)
     assert read(tmp_path, "predictions.json") == read(model_dir, "eval", "predictions.json")
 
 
-@pytest.mark.slow  # tests/input_fns/test_squad_text_ops.py runs its ops, test_bert.py an export
+@pytest.mark.slow  # test_squad_text_ops.py runs its ops, test_bert.py an export
 def test_a_saved_model_answers_text(
     run_with, squad_flags, model_dir, tmp_path, serve_in_this_process
 ):

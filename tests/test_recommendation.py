@@ -11,7 +11,7 @@ import run_tpu
 from common.errors import UsageError
 from engine.evaluation import host_metrics
 from input_fns import DataError
-from input_fns.ratings_pipeline import RatingsPipeline
+from input_fns.tables.ratings_pipeline import RatingsPipeline
 from tests import ratings_data
 from tests.conftest import EMULATED, _runner
 

@@ -17,7 +17,7 @@ from PIL import Image
 import run_tpu as wrapper
 from common.errors import UsageError
 from engine.serving import model_card
-from input_fns import records
+from input_fns.core import records
 from tests import numerics
 from tests.marks import runs_bfloat16, slow
 from tpu.connect import connection

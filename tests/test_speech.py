@@ -10,8 +10,8 @@ import tensorflow as tf
 import run_cpu
 import run_tpu
 from common.errors import UsageError
-from input_fns import serving
-from input_fns.audio_pipeline import AudioPipeline
+from input_fns.audio.audio_pipeline import AudioPipeline
+from input_fns.core import serving
 from models.layers import device
 from tests import audio_data, numerics
 from tests.conftest import EMULATED, _runner

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from common.errors import UsageError
 from engine.train import tpu_embeddings
-from input_fns import input_context
+from input_fns.core import input_context
 from tests import numerics
 from tests.marks import slow
 

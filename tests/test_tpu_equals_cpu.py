@@ -5,7 +5,7 @@ import functools
 import pytest
 import tensorflow as tf
 
-from input_fns import input_context
+from input_fns.core import input_context
 from tests import numerics
 from tests.marks import slow
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from engine.train import loss_reduction
 from input_fns import dataset_info
-from input_fns.text_pipeline import TextPipeline
+from input_fns.text.text_pipeline import TextPipeline
 from tests import numerics
 
 BATCH, STEPS = 16, 5

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from common.errors import UsageError
 from input_fns import DataError, dataset_info
-from input_fns.text_pipeline import TextPipeline
+from input_fns.text.text_pipeline import TextPipeline
 from tests.marks import slow
 
 LENGTH = 32

@@ -19,8 +19,9 @@ from PIL import Image, ImageDraw
 
 from common.errors import UsageError
 from engine.cli import runtime, startup
-from input_fns import augment, dataset_info
-from input_fns.image_pipeline import ImagePipeline
+from input_fns import dataset_info
+from input_fns.image import augment
+from input_fns.image.image_pipeline import ImagePipeline
 
 ROWS = (
     "",

@@ -20,8 +20,8 @@ if __name__ == "__main__":
 
 import numpy as np
 
-from input_fns.audio_pipeline import to_wav
-from input_fns.convert import audio_files, fsdd
+from input_fns.audio.audio_pipeline import to_wav
+from input_fns.audio.sources import audio_files, fsdd
 from input_fns.convert.source import Options
 
 _RATE = 8000

@@ -30,7 +30,8 @@ import tensorflow as tf
 from absl import app, flags
 from PIL import Image
 
-from input_fns.convert import digits, source
+from input_fns.convert import source
+from input_fns.image.sources import digits
 
 flags.DEFINE_list("rows", [], "Names of rows; default: all.")
 

@@ -31,8 +31,10 @@ import tensorflow as tf
 from common import files, pictures
 from common.errors import UsageError
 from engine.cli import runtime
-from input_fns import contact_sheet, dataset_info, images, records, serving
-from input_fns.image_pipeline import ImagePipeline
+from input_fns import dataset_info
+from input_fns.core import records, serving
+from input_fns.image import contact_sheet, images
+from input_fns.image.image_pipeline import ImagePipeline
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 420, 200, 60, 30
 _COLORS = {"training": "#1f77b4", "evaluation": "#d62728"}

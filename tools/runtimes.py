@@ -18,7 +18,7 @@ from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow.python.eager import context
 
 from engine.serving import model_card
-from input_fns import serving
+from input_fns.core import serving
 from tools import c_runtime
 
 _THREADS = os.cpu_count()

@@ -26,7 +26,7 @@ import run_cpu
 from engine.cli import resolve_flags, runtime
 from engine.cli.flags import FLAGS
 from engine.serving import export, export_check
-from input_fns import serving
+from input_fns.core import serving
 from tools import runtimes
 
 

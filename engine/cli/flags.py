@@ -460,7 +460,7 @@ def _check_early_stop(values):
     return True
 
 
-# The same as in input_fns.caching, which imports TensorFlow.
+# The same as in input_fns.core.caching, which imports TensorFlow.
 _CACHES = ("auto", "memory", "none")
 _EVALUATING_MODES = ("eval", "train_and_eval", "continuous_eval", "predict")
 _BATCH_SIZES = {

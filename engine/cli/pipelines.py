@@ -12,11 +12,12 @@ from typing import Any
 from common.constants import ANNOTATION_TASKS, NUM_NEGATIVES, TABLE_TASKS
 from common.errors import UsageError
 from engine.cli.flags import FLAGS, TRANSLATION, is_own_dataset, repaired_split
-from input_fns import augment, caching, inspection, synthetic
 from input_fns import dataset_info as datasets
+from input_fns.core import caching, inspection, synthetic
+from input_fns.core.synthetic import SyntheticPipeline
+from input_fns.image import augment
 from input_fns.pipeline import Pipeline
 from input_fns.record_pipeline import RecordPipeline
-from input_fns.synthetic import SyntheticPipeline
 from models import registry
 
 _OF_IMAGES = ("augment", "image_size", "center_crop")
@@ -56,7 +57,7 @@ def from_flags(splits: list[str], params: dict[str, Any] | None = None) -> Pipel
         return _audio_pipeline(data, is_synthetic)
     if not data.has_only_images:
         return _record_pipeline(data, is_synthetic)
-    from input_fns.image_pipeline import ImagePipeline
+    from input_fns.image.image_pipeline import ImagePipeline
 
     augmentation = augment.parse(FLAGS.augment)
     pipeline = ImagePipeline(data, FLAGS.image_size, augmentation, FLAGS.center_crop, _cache())
@@ -78,7 +79,7 @@ def _record_pipeline(data, is_synthetic):
 
 def _ratings_pipeline(data, is_synthetic, params):
     _reject_flags(_OF_IMAGES, f"needs images, but {data.name} has ratings")
-    from input_fns.ratings_pipeline import RatingsPipeline
+    from input_fns.tables.ratings_pipeline import RatingsPipeline
 
     num_negatives = params.get("num_negatives", NUM_NEGATIVES)
     has_probability = params.get("logq_correction", False)
@@ -91,7 +92,7 @@ def _ratings_pipeline(data, is_synthetic, params):
 
 def _clicks_pipeline(data, is_synthetic):
     _reject_flags(_OF_IMAGES, f"needs images, but {data.name} has clicks")
-    from input_fns.clicks_pipeline import ClicksPipeline
+    from input_fns.tables.clicks_pipeline import ClicksPipeline
 
     pipeline = ClicksPipeline(data, _cache())
     return SyntheticPipeline(data, pipeline.features) if is_synthetic else pipeline
@@ -99,8 +100,8 @@ def _clicks_pipeline(data, is_synthetic):
 
 def _audio_pipeline(data, is_synthetic):
     _reject_flags(("image_size", "center_crop"), f"needs images, but {data.name} has recordings")
-    from input_fns.audio_pipeline import AudioPipeline
-    from input_fns.augment import audio as audio_augment
+    from input_fns.audio import augment as audio_augment
+    from input_fns.audio.audio_pipeline import AudioPipeline
 
     pipeline = AudioPipeline(data, audio_augment.parse(FLAGS.augment), _cache())
     if is_synthetic:
@@ -109,8 +110,8 @@ def _audio_pipeline(data, is_synthetic):
 
 
 def _annotated_pipeline(data, is_synthetic):
-    from input_fns.detection_pipeline import DetectionPipeline
-    from input_fns.segmentation_pipeline import SegmentationPipeline
+    from input_fns.image.detection_pipeline import DetectionPipeline
+    from input_fns.image.segmentation_pipeline import SegmentationPipeline
 
     _reject_flags(("center_crop",), f"is of images with classes; {data.name} has annotations")
     is_detection = data.annotations.task == "detection"
@@ -210,17 +211,19 @@ def _text_pipeline(data, is_synthetic):
     _reject_flags(_OF_IMAGES, f"needs images, but {data.name} is text")
     if is_synthetic:
         return SyntheticPipeline(data, {"source": data.features["source"]})
-    from input_fns.text_pipeline import TextPipeline  # SentencePiece is not installed everywhere
+    from input_fns.text.text_pipeline import (
+        TextPipeline,  # SentencePiece is not installed everywhere
+    )
 
     if FLAGS.export_text:
-        importlib.import_module("input_fns.text_ops")  # raises what is missing, before all else
+        importlib.import_module("input_fns.text.text_ops")  # raises what is missing
     return TextPipeline(data, _cache(), FLAGS.export_text)
 
 
 def _token_pipeline(data, is_synthetic):
     _reject_flags(_OF_IMAGES, f"needs images, but {data.name} is text")
-    from input_fns.squad_pipeline import SquadPipeline
-    from input_fns.token_pipeline import TokenPipeline
+    from input_fns.text.squad_pipeline import SquadPipeline
+    from input_fns.text.token_pipeline import TokenPipeline
 
     pipeline = SquadPipeline if data.wordpiece.task == "squad" else TokenPipeline
     if is_synthetic:
@@ -231,7 +234,7 @@ def _token_pipeline(data, is_synthetic):
                 "--export_text needs texts with classes or scores, or questions about texts; "
                 f"{data.name} is a data set of {data.wordpiece.task}"
             )
-        importlib.import_module("input_fns.wordpiece_ops")  # raises what is missing, before all
+        importlib.import_module("input_fns.text.wordpiece_ops")  # raises what is missing
     return pipeline(data, _cache(), FLAGS.export_text, _dynamic_padding(), _group_by_length())
 
 

@@ -37,7 +37,7 @@ from engine.run_settings import (
     TrainSettings,
 )
 from engine.train import host_loop, tpu_embeddings
-from input_fns import repair, synthetic
+from input_fns.core import repair, synthetic
 from models import registry
 
 _SINGLE_PROCESS = Task()

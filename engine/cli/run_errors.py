@@ -7,8 +7,9 @@ import contextlib
 import tensorflow as tf
 
 from common.errors import RunError
-from input_fns import DataError, inspection
+from input_fns import DataError
 from input_fns import dataset_info as datasets
+from input_fns.core import inspection
 
 
 @contextlib.contextmanager

@@ -9,9 +9,11 @@ import tensorflow as tf
 
 from common import strict_flags
 from input_fns import DataError
-from input_fns.convert import audio_files, decoded_images, inventory, recordings
+from input_fns.audio.sources import audio_files, recordings
+from input_fns.convert import inventory
 from input_fns.convert.source import Options
 from input_fns.dataset_info import Audio, DatasetInfo
+from input_fns.image.sources import decoded_images
 
 
 class FileInput:

@@ -14,7 +14,7 @@ from engine.checkpoints import find
 from engine.hooks import progress
 from input_fns import DataError
 from input_fns.convert.files import read_lines
-from input_fns.text_pipeline import TextPipeline, longest_first
+from input_fns.text.text_pipeline import TextPipeline, longest_first
 
 _NAMED_LINES = 10
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from common.errors import UsageError
-from input_fns import memory
+from input_fns.core import memory
 from input_fns.pipeline import Pipeline
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from common import files
 from engine.serving import export_check, export_folders, model_card, signatures, warm_up
-from input_fns import serving
+from input_fns.core import serving
 
 EXTRA = "assets.extra"
 _NUM_SAMPLES = 3

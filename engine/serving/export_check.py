@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from common.errors import RunError
 from engine.serving import array_file, model_card, rotated_images
-from input_fns import serving
+from input_fns.core import serving
 
 # Maximum difference, relative to the largest number of the last axis, at least 1: float32 sums in a
 # different order, as with a different batch size, differ in the sixth digit. A number near 0, such

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
 from common.errors import UsageError
-from input_fns import serving
+from input_fns.core import serving
 from input_fns.dataset_info import flatten
 
 _CONVOLUTIONS = ("Conv2D", "DepthwiseConv2dNative", "Conv2DBackpropInput", "Conv3D")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from input_fns import serving
+from input_fns.core import serving
 
 FILE_NAME = "tf_serving_warmup_requests"
 

@@ -21,7 +21,7 @@ from tensorflow.python.tpu import tpu_embedding
 from common.errors import UsageError
 from engine.checkpoints import ema
 from engine.train import optimizers
-from input_fns.records import no_autograph
+from input_fns.core.records import no_autograph
 
 # Names of the ids in the features of an input_fn, then of the activations.
 _PREFIX = "tpu_embedding/"

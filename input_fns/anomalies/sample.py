@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
-from input_fns import records
+from input_fns.core import records
 from input_fns.dataset_info import DatasetInfo, SplitInfo
 
 # Records to read of a split, spread over the shards if these are small, and to decode.

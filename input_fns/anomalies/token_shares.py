@@ -51,7 +51,7 @@ def pieces_of(data: DatasetInfo, content: bytes) -> Pieces:
         unknown = [i for i, piece in enumerate(pieces) if piece == _UNKNOWN]
         special = [i for i, piece in enumerate(pieces) if piece in _SPECIAL]
         return Pieces(unknown, special, _words(pieces, {*unknown, *special}), _UNKNOWN)
-    from input_fns import vocabulary  # an optional dependency
+    from input_fns.text import vocabulary  # an optional dependency
 
     found = vocabulary.Vocabulary(content)
     special, unknown = found.special_and_unknown_ids()

@@ -65,7 +65,7 @@ def _annotated(module, tasks, takes):
     )
 
 
-def _text(module, needs=(), takes=(), encoder="token_rows"):
+def _text(module, needs=(), takes=(), encoder="text.sources.token_rows"):
     """Returns a source of text for BERT."""
     truncate = ("truncate",) if encoder == "token_rows" else ()
     takes = (*takes, *truncate, *_WORDPIECE)
@@ -73,16 +73,19 @@ def _text(module, needs=(), takes=(), encoder="token_rows"):
 
 
 SOURCES = {
-    "digits": Source("digits", takes=_HOLD_OUT),
-    "mnist": Source("idx", ("source",), _HOLD_OUT),
-    "fashion_mnist": Source("idx", ("source",), _HOLD_OUT),
-    "cifar10": Source("cifar", ("source",), _HOLD_OUT),
-    "cifar100": Source("cifar", ("source",), _HOLD_OUT),
+    "digits": Source("image.sources.digits", takes=_HOLD_OUT),
+    "mnist": Source("image.sources.idx", ("source",), _HOLD_OUT),
+    "fashion_mnist": Source("image.sources.idx", ("source",), _HOLD_OUT),
+    "cifar10": Source("image.sources.cifar", ("source",), _HOLD_OUT),
+    "cifar100": Source("image.sources.cifar", ("source",), _HOLD_OUT),
     "image_folder": Source(
-        "image_folder", ("source",), ("class_names", "skip", *_IMAGES), is_shuffled=True
+        "image.sources.image_folder",
+        ("source",),
+        ("class_names", "skip", *_IMAGES),
+        is_shuffled=True,
     ),
     "image_csv": Source(
-        "image_csv",
+        "image.sources.image_csv",
         ("source", "csv"),
         (
             "image_column",
@@ -96,34 +99,36 @@ SOURCES = {
         ),
         is_shuffled=True,
     ),
-    "coco": _annotated("coco", ANNOTATION_TASKS, ("annotations", "max_boxes")),
+    "coco": _annotated("image.sources.coco", ANNOTATION_TASKS, ("annotations", "max_boxes")),
     "voc": _annotated(
-        "voc", ANNOTATION_TASKS, ("max_boxes", "box_origin", "xml_folder", "encoding", *_MASKS)
+        "image.sources.voc",
+        ANNOTATION_TASKS,
+        ("max_boxes", "box_origin", "xml_folder", "encoding", *_MASKS),
     ),
     "image_masks": _annotated(
-        "image_masks", ANNOTATION_TASKS[1:], (*_MASKS, "image_suffix", "mask_suffix")
+        "image.sources.image_masks", ANNOTATION_TASKS[1:], (*_MASKS, "image_suffix", "mask_suffix")
     ),
     "parallel_text": Source(
-        "parallel_text",
+        "text.sources.parallel_text",
         ("source", "languages"),
         (
             *("vocabulary", "vocab_size", "subwords", "max_length", "name", "skip"),
             *(*_TEXT, *_SPLIT_FILES, *_HOLD_OUT),
         ),
         is_shuffled=True,
-        encoder="subwords",
+        encoder="text.sources.subwords",
     ),
     "squad": Source(
-        "squad",
+        "text.sources.squad",
         ("source",),
         ("doc_stride", "max_query_length", *_SPLIT_FILES, *_WORDPIECE),
         is_shuffled=True,
-        encoder="squad_encode",
+        encoder="text.sources.squad_encode",
         defaults={"max_length": 384},
     ),
     "text_files": dataclasses.replace(
         _text(
-            "text_files",
+            "text.sources.text_files",
             needs=("text_columns",),
             takes=(
                 *("label_columns", "split_column", "group_column"),
@@ -133,27 +138,27 @@ SOURCES = {
         tasks=("classification", "regression"),
     ),
     "token_files": _text(
-        "token_files",
+        "text.sources.token_files",
         takes=("columns", "text_columns", "label_columns", *_SPLIT_FILES, *_TEXT),
-        encoder="token_files",
+        encoder="text.sources.token_files",
     ),
     "pretraining_text": dataclasses.replace(
         _text(
-            "pretraining_text",
+            "text.sources.pretraining_text",
             takes=(*_PRETRAINING, *_TEXT, *_SPLIT_FILES),
-            encoder="pretraining_rows",
+            encoder="text.sources.pretraining_rows",
         ),
         is_shuffled=False,  # by its encoder
     ),
-    "text_folder": _text("text_folder", takes=("class_names", *_TEXT)),
-    "imdb": _text("imdb", takes=_TEXT),
-    "trec": _text("trec", takes=_TEXT),
+    "text_folder": _text("text.sources.text_folder", takes=("class_names", *_TEXT)),
+    "imdb": _text("text.sources.imdb", takes=_TEXT),
+    "trec": _text("text.sources.trec", takes=_TEXT),
     **{
-        name: _text("glue")
+        name: _text("text.sources.glue")
         for name in ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")
     },
     "ratings": Source(
-        "ratings",
+        "tables.sources.ratings",
         ("source",),
         (
             *("user_column", "item_column", "rating_column", "time_column", *_TABLE),
@@ -162,20 +167,20 @@ SOURCES = {
         is_shuffled=True,
     ),
     "criteo": Source(
-        "criteo",
+        "tables.sources.criteo",
         ("source",),
         ("name", "skip", "min_frequency", "hash_rows", "max_rows", *_SPLIT_FILES, *_HOLD_OUT[:2]),
         holds_out=True,
     ),
     "audio_folder": Source(
-        "audio_folder",
+        "audio.sources.audio_folder",
         ("source",),
         ("class_names", *_AUDIO),
         is_shuffled=True,
         defaults={"max_seconds": 1.5},
     ),
     "audio_csv": Source(
-        "audio_csv",
+        "audio.sources.audio_csv",
         ("source", "csv"),
         (
             *("audio_column", "label_columns", "group_column", "split_column", "class_names"),
@@ -185,14 +190,14 @@ SOURCES = {
         defaults={"max_seconds": 1.5},
     ),
     "fsdd": Source(
-        "fsdd",
+        "audio.sources.fsdd",
         ("source",),
         ("test_speaker", *_AUDIO),
         is_shuffled=True,
         defaults={"sample_rate": 8000, "max_seconds": 1.5},
     ),
     "speech_manifest": Source(
-        "speech_manifest",
+        "audio.sources.speech_manifest",
         ("source",),
         (
             *("vocabulary", "lower_case", "audio_folder", "audio_column", "text_columns"),
@@ -200,11 +205,11 @@ SOURCES = {
         ),
         is_shuffled=True,
     ),
-    "tfds": Source("tfds", takes=("source", *_IMAGES)),
+    "tfds": Source("image.sources.tfds", takes=("source", *_IMAGES)),
 }
 # A function of the user, package.module:FUNCTION.
 _CUSTOM = Source(
-    "custom", ("name",), ("source", "channels", "pixel_range", *_HOLD_OUT), is_shuffled=True
+    "convert.custom", ("name",), ("source", "channels", "pixel_range", *_HOLD_OUT), is_shuffled=True
 )
 
 
@@ -255,7 +260,7 @@ def read(options, progress=lambda line: None, function=None):
 
     check_source(options.dataset, options.source)
     source = source_of(options.dataset)
-    module = importlib.import_module(f"input_fns.convert.{source.module}")
+    module = importlib.import_module(f"input_fns.{source.module}")
     with files.recording(progress) as opened:
         raw = module.read(function, options) if source is _CUSTOM else module.read(options)
         if "source" in source.needs:  # a folder of raw files
@@ -275,6 +280,6 @@ def read(options, progress=lambda line: None, function=None):
     )
     if source.encoder:
         # Its tokenizer is an optional dependency.
-        encoder = importlib.import_module(f"input_fns.convert.{source.encoder}")
+        encoder = importlib.import_module(f"input_fns.{source.encoder}")
         raw = encoder.encode(raw, options, progress, held_out)
     return raw

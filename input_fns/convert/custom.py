@@ -23,10 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from input_fns import DataError, dataset_checks, dataset_json
-from input_fns.convert import decoded_images
+from input_fns import DataError
 from input_fns.convert.source import Broken, Options, RawDataset, Row
+from input_fns.core import dataset_checks, dataset_json
 from input_fns.dataset_info import Feature, flatten
+from input_fns.image.sources import decoded_images
 
 _CLASS = "label"
 

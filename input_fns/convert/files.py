@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator
 import tensorflow as tf
 
 from common import folders
-from input_fns import DataError, memory
+from input_fns import DataError
 from input_fns.convert import encodings
+from input_fns.core import memory
 
 PACKED = (".gz", ".xz")
 # Paths that were opened since `recording` began, or None.

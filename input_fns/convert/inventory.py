@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from common import folders
 from common.names import is_system, normalized, printable
-from input_fns.convert import compressed_audio
+from input_fns.audio.sources import compressed_audio
 from input_fns.convert.files import note
 from input_fns.convert.source import Options
 from input_fns.dataset_info import LeftOut

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from common.names import normalized, repeated
-from input_fns import DataError, json_fields
+from input_fns import DataError
 from input_fns.convert.delimited import require_values
 from input_fns.convert.files import read_text
+from input_fns.core import json_fields
 
 _MAX_SHOWN = 60  # characters of a key in an error
 

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from common.constants import TRUNCATE
-from input_fns.convert.boxes import Notes
 from input_fns.dataset_info import (
     Annotations,
     Audio,
@@ -20,6 +19,7 @@ from input_fns.dataset_info import (
     Text,
     WordPiece,
 )
+from input_fns.image.sources.boxes import Notes
 
 
 @dataclasses.dataclass(frozen=True)

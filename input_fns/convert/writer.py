@@ -19,9 +19,10 @@ import numpy as np
 import tensorflow as tf
 
 from common import files, folders, names
-from input_fns import DataError, dataset_info, shards
-from input_fns.convert.annotation_counts import Counts
+from input_fns import DataError, dataset_info
 from input_fns.convert.source import Broken, RawDataset, has_labels
+from input_fns.core import shards
+from input_fns.image.sources.annotation_counts import Counts
 
 # Shards of 10-100 MB, 10-100 of them, are what a TPU's hosts read best (Cloud TPU performance
 # guide). A split too small for that gets fewer shards, not smaller ones; a larger one more.

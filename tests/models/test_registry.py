@@ -6,7 +6,7 @@ import pytest
 
 from common.constants import WORDPIECE_TASKS
 from common.errors import UsageError
-from input_fns import synthetic
+from input_fns.core import synthetic
 from models import registry
 from models.model import ModelError
 from models.vision import mlp

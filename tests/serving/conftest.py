@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from input_fns import serving
+from input_fns.core import serving
 from tests import numerics
 from tests.marks import slow
 from tools import runtimes

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from input_fns import serving
+from input_fns.core import serving
 from tests import numerics
 from tests.marks import slow
 from tools import runtimes

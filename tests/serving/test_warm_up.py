@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from engine.serving import export, warm_up
-from input_fns import serving
+from input_fns.core import serving
 from tests.marks import slow
 
 

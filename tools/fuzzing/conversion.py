@@ -38,7 +38,8 @@ def prepare_base(*arguments: str) -> None:
 
 def require_valid(data_dir: pathlib.Path) -> None:
     """Requires a complete data set without problems in inspection, and no temporary files."""
-    from input_fns import DataError, dataset_info, inspection
+    from input_fns import DataError, dataset_info
+    from input_fns.core import inspection
 
     try:
         data = dataset_info.read(str(data_dir))

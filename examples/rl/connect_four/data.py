@@ -5,8 +5,8 @@ from __future__ import annotations
 import tensorflow as tf
 
 from input_fns import dataset_info
+from input_fns.core.records import no_autograph
 from input_fns.record_pipeline import RecordPipeline
-from input_fns.records import no_autograph
 
 NAME = "connect_four"
 

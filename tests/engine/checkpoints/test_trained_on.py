@@ -9,7 +9,7 @@ import pytest
 import run_cpu
 from common.errors import UsageError
 from engine.checkpoints import trained_on
-from input_fns import synthetic
+from input_fns.core import synthetic
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import run_cpu
 from engine.cli import io_errors
-from input_fns import caching
+from input_fns.core import caching
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 
 from engine.evaluation import translation
 from input_fns import DataError, dataset_info
-from input_fns.text_pipeline import TextPipeline
+from input_fns.text.text_pipeline import TextPipeline
 
 
 @pytest.fixture

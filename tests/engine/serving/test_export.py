@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from engine.serving import export, export_check
 from engine.serving.export_check import ExportError
-from input_fns import orientation
+from input_fns.image import orientation
 from models.vision import mlp
 
 LOGITS_ONLY = dataclasses.replace(mlp.MODEL, predictions=lambda _, outputs, __: outputs)

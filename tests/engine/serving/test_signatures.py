@@ -5,14 +5,14 @@ import pytest
 import tensorflow as tf
 
 from engine.serving import signatures
-from input_fns import serving, synthetic
-from input_fns.audio_pipeline import AudioPipeline
-from input_fns.clicks_pipeline import ClicksPipeline
-from input_fns.detection_pipeline import DetectionPipeline
-from input_fns.ratings_pipeline import RatingsPipeline
-from input_fns.serving import Receiver
-from input_fns.text_pipeline import TextPipeline
-from input_fns.token_pipeline import TokenPipeline
+from input_fns.audio.audio_pipeline import AudioPipeline
+from input_fns.core import serving, synthetic
+from input_fns.core.serving import Receiver
+from input_fns.image.detection_pipeline import DetectionPipeline
+from input_fns.tables.clicks_pipeline import ClicksPipeline
+from input_fns.tables.ratings_pipeline import RatingsPipeline
+from input_fns.text.text_pipeline import TextPipeline
+from input_fns.text.token_pipeline import TokenPipeline
 
 VALID, BATCH = 1, 3
 

@@ -10,7 +10,7 @@ from engine.cli import resolve_flags
 from engine.hooks.progress import Clock
 from engine.hooks.summaries import TrainSummaryHook
 from engine.train import host_loop
-from input_fns import records
+from input_fns.core import records
 from tests import numerics
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from examples.rl import replay
 from examples.rl.connect_four import data
-from input_fns import dataset_info, inspection, records
+from input_fns import dataset_info
+from input_fns.core import inspection, records
 from input_fns.record_pipeline import RecordPipeline
 
 

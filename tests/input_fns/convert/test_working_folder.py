@@ -5,7 +5,8 @@ import os
 import numpy as np
 from PIL import Image
 
-from input_fns.convert import image_files, image_folder, source
+from input_fns.convert import source
+from input_fns.image.sources import image_files, image_folder
 
 
 def test_worker_processes_import_nothing_from_the_working_folder(tmp_path, monkeypatch):

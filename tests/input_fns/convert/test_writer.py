@@ -11,8 +11,10 @@ import pytest
 import tensorflow as tf
 
 from common import files
-from input_fns import DataError, dataset_info, image_pipeline, shards
+from input_fns import DataError, dataset_info
 from input_fns.convert import source, writer
+from input_fns.core import shards
+from input_fns.image import image_pipeline
 
 
 def make_raw(size=11, name="numbers", first=0):

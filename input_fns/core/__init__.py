@@ -1,0 +1,1 @@
+"""From records to batches, for every kind of data."""

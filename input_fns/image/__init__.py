@@ -1,0 +1,1 @@
+"""Images, and their boxes and masks."""

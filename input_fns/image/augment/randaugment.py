@@ -1,0 +1,201 @@
+"""RandAugment (Cubuk et al. 2019, arXiv:1909.13719) on whole batches.
+
+The batch is partitioned over the fourteen operations and stitched together again. The operations
+and their magnitudes are those of torchvision, which uses Pillow.
+"""
+
+from __future__ import annotations
+
+import math
+
+import tensorflow as tf
+
+from input_fns.image.augment import color, geometry
+
+_MAX_LEVEL = 10
+_GREY = 128.0
+_MOVE = 150 / 331
+_ANGLE = math.radians(30)
+
+
+class RandAugment:
+    """Random operations in sequence, different for each image."""
+
+    def __init__(self, count, level):
+        self._count, self._strength = int(count), level / _MAX_LEVEL
+        self.numbers = 2 * self._count
+
+    def __call__(self, images, numbers):
+        """Returns images like `images`."""
+        for which, signs in self._choices(numbers):
+            count = len(OPERATIONS)
+            parts = tf.dynamic_partition(images, which, count)
+            signs_of_parts = tf.dynamic_partition(signs, which, count)
+            rows = tf.dynamic_partition(tf.range(tf.shape(images)[0]), which, count)
+            done = [
+                operation(part, self._strength * part_signs)
+                for operation, part, part_signs in zip(OPERATIONS.values(), parts, signs_of_parts)
+            ]
+            images = tf.ensure_shape(tf.dynamic_stitch(rows, done), images.shape)
+        return images
+
+    def region_matrices(self, numbers, size):
+        """Returns the matrices that move masks and boxes, in order."""
+        found = []
+        for which, signs in self._choices(numbers):
+            matrices = tf.eye(3, batch_shape=tf.shape(which))
+            for i, name in enumerate(OPERATIONS):
+                if name in _MATRICES:
+                    chosen = tf.equal(which, i)[:, tf.newaxis, tf.newaxis]
+                    matrices = tf.where(
+                        chosen, _MATRICES[name](size, self._strength * signs), matrices
+                    )
+            found.append(matrices)
+        return found
+
+    def _choices(self, numbers):
+        """Returns pairs of operation indices, int32 `[batch]`, and signs, float32 `[batch]`."""
+        pairs = tf.split(numbers, self._count, axis=1) if self._count > 1 else [numbers]
+        choices = []
+        for pair in pairs:
+            which, sign = tf.unstack(pair, axis=1)
+            which = tf.minimum(tf.cast(which * len(OPERATIONS), tf.int32), len(OPERATIONS) - 1)
+            choices.append((which, tf.where(sign < 0.5, -1.0, 1.0)))
+        return choices
+
+
+def identity(images, strength):
+    """Returns the images."""
+    del strength
+    return images
+
+
+def shear_x(size, strength):
+    """Returns matrices of a horizontal shear by up to 0.3."""
+    return geometry.about_center(size, [1.0, -0.3 * strength], [0.0, 1.0])
+
+
+def shear_y(size, strength):
+    """Returns matrices of a vertical shear by up to 0.3."""
+    return geometry.about_center(size, [1.0, 0.0], [-0.3 * strength, 1.0])
+
+
+def translate_x(size, strength):
+    """Returns matrices of a translation by up to 150/331 of the width."""
+    return geometry.to_matrices([1.0, 0.0, -(strength * (_MOVE * size[1]))], [0.0, 1.0, 0.0])
+
+
+def translate_y(size, strength):
+    """Returns matrices of a translation by up to 150/331 of the height."""
+    return geometry.to_matrices([1.0, 0.0, 0.0], [0.0, 1.0, -(strength * (_MOVE * size[0]))])
+
+
+def rotate(size, strength):
+    """Returns matrices of a rotation by up to 30 degrees."""
+    angle = strength * _ANGLE
+    sine, cosine = tf.sin(angle), tf.cos(angle)
+    return geometry.about_center(size, [cosine, -sine], [sine, cosine])
+
+
+def brightness(images, strength):
+    """Scales the brightness by 0.1 to 1.9."""
+    ones = tf.ones_like(strength)
+    return color.adjust(images, 1 + 0.9 * strength, ones, ones)
+
+
+def contrast(images, strength):
+    """Scales the contrast by 0.1 to 1.9."""
+    ones = tf.ones_like(strength)
+    return color.adjust(images, ones, 1 + 0.9 * strength, ones)
+
+
+def saturation(images, strength):
+    """Scales the saturation by 0.1 to 1.9."""
+    ones = tf.ones_like(strength)
+    return color.adjust(images, ones, ones, 1 + 0.9 * strength)
+
+
+def sharpness(images, strength):
+    """Blends with a smoothed image, or away from it, by up to 0.9; keeps the border."""
+    pixels = tf.cast(images, tf.float32)
+    middle = pixels[:, 1:-1, 1:-1]
+    # Mean of 3x3 pixels with weight 5 in the center. No convolution: oneDNN's returns a wrong shape
+    # for a batch of 0.
+    sums = pixels[:, :-2] + pixels[:, 1:-1] + pixels[:, 2:]
+    sums = sums[:, :, :-2] + sums[:, :, 1:-1] + sums[:, :, 2:]
+    smooth = tf.round((sums + 4 * middle) / 13)
+    difference = tf.pad(middle - smooth, [[0, 0], [1, 1], [1, 1], [0, 0]])
+    return color.to_uint8(pixels + 0.9 * tf.reshape(strength, [-1, 1, 1, 1]) * difference)
+
+
+def posterize(images, strength):
+    """Keeps 4 to 8 bits per channel."""
+    bits = 8 - tf.cast(tf.round(4 * tf.abs(strength)), tf.int32)
+    masks = tf.constant([(0xFF << (8 - kept)) & 0xFF for kept in range(9)], tf.uint8)
+    return tf.bitwise.bitwise_and(images, tf.reshape(tf.gather(masks, bits), [-1, 1, 1, 1]))
+
+
+def solarize(images, strength):
+    """Inverts pixels at or above a threshold, 256 down to 0."""
+    threshold = tf.reshape(256 * (1 - tf.abs(strength)), [-1, 1, 1, 1])
+    return tf.where(tf.cast(images, tf.float32) >= threshold, 255 - images, images)
+
+
+def autocontrast(images, strength):
+    """Stretches each channel to 0..255."""
+    del strength
+    pixels = tf.cast(images, tf.float32)
+    low = tf.reduce_min(pixels, axis=[1, 2], keepdims=True)
+    high = tf.reduce_max(pixels, axis=[1, 2], keepdims=True)
+    # Pillow truncates; 1e-3 keeps integers from rounding down.
+    stretched = tf.floor((pixels - low) * (255 / tf.maximum(high - low, 1)) + 1e-3)
+    return tf.cast(tf.where(high > low, stretched, pixels), tf.uint8)
+
+
+def equalize(images, strength):
+    """Equalizes the histogram of each channel."""
+    del strength
+    _, height, width, channels = images.shape.as_list()
+    flat = tf.cast(tf.transpose(images, [0, 3, 1, 2]), tf.int32)
+    flat = tf.reshape(flat, [-1, height * width])
+    counts = tf.math.bincount(flat, minlength=256, maxlength=256, axis=-1)
+    last = tf.reduce_max(tf.where(counts > 0, tf.range(256), 0), axis=1)
+    step = (height * width - tf.gather(counts, last, batch_dims=1)) // 255
+    step = step[:, tf.newaxis]
+    before = tf.cumsum(counts, axis=1, exclusive=True)
+    table = (before + step // 2) // tf.maximum(step, 1)
+    table = tf.where(step > 0, tf.minimum(table, 255), tf.range(256))
+    equal = tf.gather(table, flat, batch_dims=1)
+    equal = tf.transpose(tf.reshape(equal, [-1, channels, height, width]), [0, 2, 3, 1])
+    return tf.cast(equal, tf.uint8)
+
+
+def _moved_by(matrices):
+    """Returns an operation on images from a function of `(size, strength)` to matrices."""
+
+    def move(images, strength):
+        size = images.shape[1:3].as_list()
+        return geometry.transform(images, matrices(size, strength), size, "CONSTANT", _GREY)
+
+    return move
+
+
+_MATRICES = {
+    "shear_x": shear_x,
+    "shear_y": shear_y,
+    "translate_x": translate_x,
+    "translate_y": translate_y,
+    "rotate": rotate,
+}
+OPERATIONS = {
+    "identity": identity,
+    **{name: _moved_by(matrices) for name, matrices in _MATRICES.items()},
+    "brightness": brightness,
+    "color": saturation,
+    "contrast": contrast,
+    "sharpness": sharpness,
+    "posterize": posterize,
+    "solarize": solarize,
+    "autocontrast": autocontrast,
+    "equalize": equalize,
+}

@@ -1,0 +1,201 @@
+"""An image with examples of each class, or with boxes or masks drawn into images."""
+
+from __future__ import annotations
+
+import colorsys
+
+import numpy as np
+import tensorflow as tf
+from PIL import Image, ImageDraw
+
+from common import pictures
+from common.constants import IGNORED_CLASS
+from input_fns.core import records
+from input_fns.dataset_info import DatasetInfo
+from input_fns.image import images
+
+_COLUMNS, _CELL, _MARGIN, _TEXT = 10, 64, 4, 160
+_MAX_ROWS = 40
+# Sizes for annotated images: pixels of a cell and of a line of the legend; cells; width of the
+# line of a box; images that are shown in any case, and those looked at to find all classes.
+_WIDE, _LEGEND, _ACROSS, _DOWN, _LINE = 300, 16, 4, 6, 2
+_FIRST, _SCANNED = 12, 500
+
+
+def can_draw(data: DatasetInfo) -> bool:
+    """Returns whether a data set has images with classes, boxes or masks."""
+    has_image = "image" in data.features and len(data.features["image"].shape) == 3
+    return bool(data.annotations or (data.num_classes and has_image))
+
+
+def png(data: DatasetInfo, split: str = "") -> bytes:
+    """Returns a PNG with one row per class: its name and its first images.
+
+    For annotated images, it shows some images with their boxes or masks, and the colors of the
+    classes.
+
+    Args:
+      data: the data set; only its first 40 classes are shown.
+      split: name of the split; default: the first.
+    """
+    if data.annotations:
+        return pictures.to_png(_annotated_sheet(data, split or next(iter(data.splits))))
+    rows = _first_images(data, split or next(iter(data.splits)))
+    step = _CELL + _MARGIN
+    sheet = Image.new("RGB", (_TEXT + _COLUMNS * step, len(rows) * step + _MARGIN), "white")
+    draw = ImageDraw.Draw(sheet)
+    # Scale the brightest pixel to white: those of the digits are 0 to 16.
+    brightest = max((image.max() for row in rows for image in row), default=255)
+    for y, (name, row) in enumerate(zip(data.class_names, rows)):
+        draw.text((_MARGIN, _MARGIN + y * step + _CELL // 2), name[:26], "black")
+        for x, image in enumerate(row):
+            cell = to_picture(image, brightest).resize((_CELL, _CELL), Image.Resampling.BILINEAR)
+            sheet.paste(cell, (_TEXT + x * step, _MARGIN + y * step))
+    return pictures.to_png(sheet)
+
+
+def to_picture(image: np.ndarray, brightest: float) -> Image.Image:
+    """Returns an RGB picture: of more than three channels the first three, of two the first one.
+
+    Args:
+      image: numbers `[height, width, channels]`.
+      brightest: the value that becomes white. Negative values and NaN become black.
+    """
+    shown = image[..., : 3 if image.shape[-1] >= 3 else 1].astype(np.float32)
+    scale = 255 / brightest if brightest > 0 else 255
+    pixels = np.nan_to_num(shown * np.float32(scale)).clip(0, 255).astype(np.uint8)
+    return _to_image(pixels)
+
+
+def color_of(label: int) -> tuple[int, int, int]:
+    """Returns the color of a class: hues of neighbors differ."""
+    hue = label * 0.618033988749895 % 1  # the golden ratio
+    red, green, blue = colorsys.hsv_to_rgb(hue, 0.65 if label % 2 else 0.95, 0.95)
+    return round(255 * red), round(255 * green), round(255 * blue)
+
+
+def draw_boxes(image: np.ndarray, boxes, classes, class_names) -> Image.Image:
+    """Draws boxes and class names into an image.
+
+    Args:
+      image: uint8 `[height, width, 1 or 3]`.
+      boxes: y0, x0, y1, x1 in pixels, `[n, 4]`.
+      classes: class of each box, `[n]`; negative ones are not drawn.
+      class_names: class names.
+    """
+    canvas = _to_image(image)
+    draw = ImageDraw.Draw(canvas)
+    for (y0, x0, y1, x1), label in zip(boxes, classes):
+        if label < 0:
+            continue
+        color = color_of(label)
+        # The last pixel of a box: x1 is the border between two pixels.
+        corners = [x0, y0, max(x0, x1 - 1), max(y0, y1 - 1)]
+        draw.rectangle(corners, outline=color, width=_LINE)
+        name, place = class_names[label][:12], (x0 + _LINE, y0 + _LINE)
+        draw.rectangle(draw.textbbox(place, name), fill=color)
+        draw.text(place, name, "white" if sum(color) < 380 else "black")
+    return canvas
+
+
+def draw_mask(image: np.ndarray, mask: np.ndarray) -> Image.Image:
+    """Blends the colors of the classes over an image; ignored pixels become white.
+
+    Args:
+      image: uint8 `[height, width, 1 or 3]`.
+      mask: class of each pixel, uint8 `[height, width]`.
+    """
+    palette = np.array([color_of(label) for label in range(256)], np.uint8)
+    palette[IGNORED_CLASS] = 255
+    return Image.blend(_to_image(image), Image.fromarray(palette[mask]), 0.5)
+
+
+def _to_image(pixels):
+    return Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).convert("RGB")
+
+
+def _annotated_sheet(data, split):
+    class_names = data.annotations.class_names
+    drawn = []
+    for example in _varied(data, split):
+        image = example["image"]
+        scale = min(_WIDE / image.shape[1], _WIDE / image.shape[0])
+        size = [max(1, round(side * scale)) for side in image.shape[1::-1]]
+        resized = np.asarray(_to_image(image).resize(size, Image.Resampling.BILINEAR))
+        if "mask" in example:
+            mask = Image.fromarray(example["mask"][..., 0])
+            mask = np.asarray(mask.resize(size, Image.Resampling.NEAREST))
+            drawn.append(draw_mask(resized, mask))
+        else:
+            boxes = example["boxes"] * scale
+            drawn.append(draw_boxes(resized, boxes, example["classes"], class_names))
+    rows = [drawn[i : i + _ACROSS] for i in range(0, len(drawn), _ACROSS)]
+    legend = [(class_names[i], color_of(i)) for i in range(min(len(class_names), _MAX_ROWS))]
+    if data.annotations.task == "segmentation":
+        legend.append(("ignored", (255, 255, 255)))
+    heights = [max(image.height for image in row) + _MARGIN for row in rows]
+    height = max(sum(heights), len(legend) * _LEGEND) + _MARGIN
+    sheet = Image.new("RGB", (_TEXT + _ACROSS * (_WIDE + _MARGIN), height), "white")
+    draw = ImageDraw.Draw(sheet)
+    for i, (name, color) in enumerate(legend):
+        y = _MARGIN + i * _LEGEND
+        draw.rectangle([_MARGIN, y, _MARGIN + 10, y + 10], fill=color, outline="black")
+        draw.text((_MARGIN + 16, y), name[:22], "black")
+    for i, row in enumerate(rows):
+        for column, image in enumerate(row):
+            place = (_TEXT + column * (_WIDE + _MARGIN), _MARGIN + sum(heights[:i]))
+            sheet.paste(image, place)
+    return sheet
+
+
+def _varied(data, split):
+    """Returns examples: the first ones, and later ones with classes that are still missing."""
+    shown = np.zeros([data.annotations.num_classes], int)
+    found = []
+    for number, example in enumerate(_examples(data, split)):
+        labels = np.unique(example.get("mask", example.get("classes")))
+        labels = labels[(labels >= 0) & (labels < len(shown))].astype(int)
+        if len(found) < _FIRST or (shown[labels] == 0).any():
+            found.append(example)
+            shown[labels] += 1
+        if (
+            len(found) == _ACROSS * _DOWN
+            or number == _SCANNED
+            or (len(found) >= _FIRST and shown.all())
+        ):
+            break
+    return found
+
+
+def _examples(data, split):
+    """Yields decoded examples of a split, in order."""
+    parse = images.stored_fn(data.features, False)
+
+    def decode(serialized):
+        stored, _ = parse(serialized)
+        return {
+            name: images.decode(stored[name][0], data.features[name])
+            for name in ("image", *data.labels)
+        }
+
+    files = data.files(split)
+    yield from records.iterate(lambda: tf.data.TFRecordDataset(files).batch(1).map(decode))
+
+
+def _first_images(data, split):
+    rows = [[] for _ in range(min(data.num_classes, _MAX_ROWS))]
+    missing = len(rows) * _COLUMNS
+    parse = images.stored_fn(data.features, True, data.num_classes)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        records = tf.data.TFRecordDataset(data.files(split)).batch(1).map(parse).prefetch(16)
+        stored, label = tf.compat.v1.data.make_one_shot_iterator(records).get_next()
+        image = images.decode(stored["image"][0], data.features["image"])
+        while missing:
+            try:
+                pixels, number = session.run((image, label[0]))
+            except tf.errors.OutOfRangeError:
+                break
+            if number < len(rows) and len(rows[number]) < _COLUMNS:
+                rows[number].append(pixels)
+                missing -= 1
+    return rows

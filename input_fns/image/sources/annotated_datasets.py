@@ -1,0 +1,163 @@
+"""Data sets of images with boxes or masks, from their splits."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+
+from common import folders
+from common.names import printable
+from input_fns import DataError
+from input_fns.convert.source import Options, RawDataset
+from input_fns.convert.writer import content_name
+from input_fns.dataset_info import Annotations, LeftOut
+from input_fns.image.sources import boxes, mask_files
+from input_fns.image.sources.annotated_images import Boxes, ImagesWithBoxes, ImagesWithMasks
+
+LABELS_OF_BOXES = ("boxes", "classes", "is_crowd", "areas", "image_id")
+# More boxes in one image are rather an error than objects: the rows of all examples get as long.
+_MAX_BOXES = 1024
+_ABOVE_MAX = "above max_boxes"
+
+
+def with_boxes(
+    options: Options,
+    class_names: Sequence[str],
+    images: Mapping[str, Sequence[Boxes]],
+    category_ids: Sequence[int | str],
+    image_ids: Sequence[int | str] = (),
+    left_out: LeftOut | None = None,
+    left_out_paths: Mapping[str, str] = MappingProxyType({}),
+) -> RawDataset:
+    """Returns a data set for detection.
+
+    Args:
+      options: options of the converter.
+      class_names: class names in the order of the classes.
+      images: `{split: images}`.
+      category_ids: the id of each class in the source, for files of detections.
+      image_ids: the id in the source of the images 1, 2, ...; () if their numbers are these ids.
+      left_out: annotations that belong to no image.
+      left_out_paths: `{path: reason}` of files that are not used.
+
+    Raises:
+      DataError: "train" has no box, or an image has too many.
+    """
+    _require_one_split(images)
+    max_boxes, most = 1, None
+    for item in (item for items in images.values() for item in items):
+        if len(item.found) > max_boxes:
+            max_boxes, most = len(item.found), item
+    if options.max_boxes:
+        max_boxes = options.max_boxes
+        images = {
+            split: [_limited(item, max_boxes) for item in items] for split, items in images.items()
+        }
+    elif max_boxes > _MAX_BOXES:
+        raise DataError(
+            f"{printable(most.path)} has {max_boxes} boxes, and all images get as many rows. "
+            "Set --max_boxes to keep the largest ones of each image"
+        )
+    left_out = left_out or LeftOut()
+    _require_boxes(options, images, left_out)
+    splits = {
+        split: ImagesWithBoxes(_objects(items), options, len(class_names), max_boxes)
+        for split, items in images.items()
+    }
+    files, properties = {}, {"category_ids": list(category_ids)}
+    if image_ids:
+        content = json.dumps(list(image_ids)).encode()
+        properties["image_ids"] = content_name("image_ids.json", content)
+        files = {properties["image_ids"]: content}
+    return RawDataset(
+        options.dataset,
+        (),
+        splits,
+        files=files,
+        labels=LABELS_OF_BOXES,
+        properties=properties,
+        annotations=_annotations("detection", class_names, max_boxes),
+        left_out=left_out,
+        left_out_paths=dict(left_out_paths),
+    )
+
+
+def _require_boxes(options, images, left_out):
+    """Checks that "train" has a box."""
+    if "train" not in images or any(item.found for item in images["train"]):
+        return
+    reasons = sum((item.notes.left_out for item in images["train"]), collections.Counter())
+    reasons.update(left_out.counts)
+    listed = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+    hint = ""
+    if boxes.EMPTY in reasons:
+        hint = ". Coordinates must be pixels, not fractions of the image"
+    skipped = [item for item in images["train"] if item.problem]
+    if skipped:
+        hint += f"; {len(skipped)} images are skipped, the first is {printable(skipped[0].path)}: "
+        hint += skipped[0].problem
+    raise DataError(
+        f"no image of the split 'train' of {options.source} has a valid box; left out: "
+        f"{listed or 'nothing'}{hint}"
+    )
+
+
+def _require_one_split(images):
+    """Checks that no image is in two splits, which would train on what is evaluated."""
+    seen: dict[object, tuple[str, str]] = {}
+    for split, items in images.items():
+        for item in items:
+            if item.problem:
+                continue
+            first, path = seen.setdefault(folders.identity(item.path), (split, item.path))
+            if first != split:
+                raise DataError(
+                    f"{printable(item.path)} is in the split '{split}', and as {printable(path)} "
+                    f"in '{first}'"
+                )
+
+
+def _limited(item, max_boxes):
+    if len(item.found) <= max_boxes:
+        return item
+    item.notes.left_out[_ABOVE_MAX] += len(item.found) - max_boxes
+    return dataclasses.replace(item, found=boxes.largest(item.found, max_boxes))
+
+
+def with_masks(
+    options: Options,
+    rules: mask_files.Rules,
+    images: Mapping[str, Sequence[mask_files.Item]],
+    left_out: LeftOut | None = None,
+    left_out_paths: Mapping[str, str] = MappingProxyType({}),
+) -> RawDataset:
+    """Returns a data set for segmentation; see `with_boxes`."""
+    _require_one_split(images)
+    return RawDataset(
+        options.dataset,
+        (),
+        {
+            split: ImagesWithMasks(_objects(items), options, rules)
+            for split, items in images.items()
+        },
+        labels=("mask",),
+        annotations=_annotations("segmentation", rules.class_names, 0),
+        left_out=left_out or LeftOut(),
+        left_out_paths=dict(left_out_paths),
+    )
+
+
+def _annotations(task, class_names, max_boxes):
+    """Returns metadata without counts: the writer counts what it stores."""
+    return Annotations(task, tuple(class_names), max_boxes, {})
+
+
+def _objects(items):
+    found = np.empty([len(items)], object)
+    found[:] = items
+    return found

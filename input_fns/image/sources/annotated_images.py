@@ -1,0 +1,208 @@
+"""Splits of images with boxes or masks."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from common.names import printable
+from input_fns.convert.source import Broken, Options, Row
+from input_fns.dataset_info import Feature
+from input_fns.image.sources import boxes, decoded_images, image_files, mask_files
+from input_fns.image.sources.boxes import Box, Notes
+
+NO_SIZE = "of an image whose annotations have no size"
+
+
+def size_of(path: str, options: Options, notes: Notes) -> tuple[int, int]:
+    """Returns the height and width of an image file whose annotations do not state them.
+
+    Args:
+      path: local or gs://.
+      options: options of the converter.
+      notes: gets the reason `NO_SIZE`.
+
+    Returns:
+      (0, 0) if it cannot be read: it will not be stored.
+    """
+    notes.corrected[NO_SIZE] += 1
+    (image,) = _reader(options)([path])
+    return (0, 0) if isinstance(image, str) else (image.height, image.width)
+
+
+def _reader(options):
+    """Returns a function that maps paths to `decoded_images.StoredImage`s, or to reasons."""
+    return functools.partial(
+        decoded_images.read_many,
+        image_size=None,
+        channels=options.channels,
+        pixel_range=options.pixel_range,
+    )
+
+
+def _mean_file_size(items):
+    """Returns the mean size in bytes of the images, from a sample."""
+    sample = [item.path for item in items[:: max(1, len(items) // 1000)] if not item.problem]
+    return image_files.mean_file_size(sample) if sample else 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Boxes:
+    """The boxes of an image.
+
+    Attributes:
+      path: path of the image.
+      size: height and width of the image according to the annotations; (0, 0) if unknown.
+      image_id: number of the image, unique in the data set.
+      found: its boxes.
+      notes: what was corrected and left out.
+      problem: why the image cannot be stored; "" if nothing is known before it is read.
+    """
+
+    path: str
+    size: tuple[int, int]
+    image_id: int
+    found: Sequence[Box]
+    notes: Notes
+    problem: str = ""
+
+    def __str__(self) -> str:
+        return self.path
+
+
+@dataclasses.dataclass(frozen=True)
+class ImagesWithBoxes:
+    """A `RawSplit` of images with boxes.
+
+    Attributes:
+      items: `Boxes` of each image, object `[size]`.
+      options: `source`, `channels` and `workers` are used.
+      num_classes: number of classes.
+      max_boxes: rows of boxes per example.
+    """
+
+    items: np.ndarray
+    options: Options
+    num_classes: int
+    max_boxes: int
+    labels: None = None
+    groups: None = None
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @property
+    def paths(self) -> list[str]:
+        """Paths of the images."""
+        return [item.path for item in self.items]
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the images, from a sample, and of the boxes."""
+        return (_mean_file_size(self.items) + 25 * self.max_boxes) * len(self)
+
+    def take(self, indices: Sequence[int]) -> ImagesWithBoxes:
+        """Returns the split of these examples, in the order of the indices."""
+        return dataclasses.replace(self, items=self.items[indices])
+
+    def __iter__(self) -> Iterator[Row | Broken]:
+        whole = [item.path for item in self.items if not item.problem]
+        found = image_files.each(_reader(self.options), whole, self.options.workers)
+        images = image_files.of_one_range(found)
+        for item in self.items:
+            try:
+                image = item.problem or next(images)[1]
+                if isinstance(image, str):
+                    raise ValueError(image)
+                yield self._row(item, image)
+            except ValueError as error:
+                yield Broken(printable(item.path), str(error))
+
+    def _row(self, item, image):
+        found = boxes.pack(item.found, self.max_boxes)
+        size, count = (image.height, image.width), len(item.found)
+        notes = item.notes.copy()
+        if boxes.must_turn(item.size, size, image.orientation):
+            found["boxes"][:count] = boxes.turned(
+                found["boxes"][:count], item.size, image.orientation
+            )
+            notes.corrected[boxes.TURNED] += count
+        row = image_files.to_row(
+            image, self.options.channels, image_files.name_in(self.options.source, item.path)
+        )
+        found["image_id"] = np.array(item.image_id, np.int64)
+        values = {
+            name: array.astype(array.dtype.newbyteorder("<")) for name, array in found.items()
+        }
+        features = {
+            name: Feature("raw", array.dtype.name, array.shape) for name, array in found.items()
+        }
+        return dataclasses.replace(
+            row,
+            values={**row.values, **{name: array.tobytes() for name, array in values.items()}},
+            features={**row.features, **features},
+            counts=np.bincount(found["classes"][:count], minlength=self.num_classes),
+            notes=notes,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class ImagesWithMasks:
+    """A `RawSplit` of images with masks.
+
+    Attributes:
+      items: `mask_files.Item` of each image, object `[size]`.
+      options: `source`, `channels` and `workers` are used.
+      rules: how to read the masks.
+    """
+
+    items: np.ndarray
+    options: Options
+    rules: mask_files.Rules
+    labels: None = None
+    groups: None = None
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @property
+    def paths(self) -> list[str]:
+        """Paths of the images and of the files of masks."""
+        masks = [item.mask for item in self.items if isinstance(item.mask, str)]
+        return [*(item.path for item in self.items), *masks]
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the images, from a sample; masks are small."""
+        return _mean_file_size(self.items) * len(self)
+
+    def take(self, indices: Sequence[int]) -> ImagesWithMasks:
+        """Returns the split of these examples, in the order of the indices."""
+        return dataclasses.replace(self, items=self.items[indices])
+
+    def __iter__(self) -> Iterator[Row | Broken]:
+        channels = self.options.channels
+        read = functools.partial(
+            mask_files.read_many, rules=self.rules, read_images=_reader(self.options)
+        )
+        items = list(self.items)
+        found = image_files.each(read, items, self.options.workers)
+        for item, result in image_files.of_one_range(found):
+            if isinstance(result, str):
+                yield Broken(printable(item.path), result)
+                continue
+            image, mask = result
+            row = image_files.to_row(
+                image, channels, image_files.name_in(self.options.source, item.path)
+            )
+            feature = Feature("png", "uint8", (image.height, image.width, 1))
+            yield dataclasses.replace(
+                row,
+                values={**row.values, "mask": mask.png},
+                features={**row.features, "mask": feature},
+                counts=mask.counts,
+                notes=mask.notes,
+            )

@@ -1,0 +1,126 @@
+"""Image classification data sets of tensorflow-datasets, an optional dependency.
+
+https://www.tensorflow.org/datasets/catalog/overview#image_classification
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from input_fns import DataError
+from input_fns.convert.source import Broken, Options, RawDataset, Row
+from input_fns.convert.split_names import split_names
+from input_fns.image.sources import decoded_images
+from input_fns.image.sources.image_files import of_one_range, to_row
+
+PREFIX = "tfds:"
+_UNLABELLED = -1  # in test splits of contests, such as ImageNet
+
+
+@dataclasses.dataclass(frozen=True)
+class TfdsSplit:
+    """A `RawSplit` of image files from a builder."""
+
+    builder: Any
+    split: str
+    labels: np.ndarray | None
+    options: Options
+    indices: np.ndarray
+    groups: None = None
+
+    @property
+    def has_labels(self) -> bool:
+        """False if the split can only be predicted."""
+        return self.labels is not None
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the pixels, or of the split's files."""
+        if self.options.image_size is not None:
+            return len(self) * int(np.prod(self.options.image_size)) * self.options.channels
+        whole = self.builder.info.splits[self.split]
+        return whole.num_bytes * len(self) // whole.num_examples
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def take(self, indices: Sequence[int]) -> TfdsSplit:
+        """Returns the split of these examples; they come in the order of the builder."""
+        indices = np.sort(indices)
+        labels = None if self.labels is None else self.labels[indices]
+        return dataclasses.replace(self, labels=labels, indices=self.indices[indices])
+
+    def __iter__(self) -> Iterator[Row | Broken]:
+        channels = self.options.channels
+        for name, image in of_one_range(self._images()):
+            yield Broken(name, image) if isinstance(image, str) else to_row(image, channels, name)
+
+    def _images(self):
+        size, channels = self.options.image_size, self.options.channels
+        wanted = set(self.indices.tolist())
+        for i, data in enumerate(_column(self.builder, self.split, "image")):
+            if i not in wanted:
+                continue
+            name = f"{self.split}[{i}]"
+            try:
+                image = decoded_images.read(data, size, channels, self.options.pixel_range)
+            except decoded_images.PixelRangeError as error:
+                raise decoded_images.named(error, name) from error
+            except Exception as error:  # Pillow's decoders raise many types
+                image = decoded_images.reason_of(error)
+            yield name, image
+
+
+def read(options: Options) -> RawDataset:
+    """Returns all splits, also those without labels; downloads the data set if needed.
+
+    Args:
+      options: `dataset` is "tfds:NAME", such as "tfds:cifar10"; `source` is the data_dir of
+        tensorflow-datasets; its default if empty.
+
+    Raises:
+      DataError: the package is not installed, or the data set has no image and label.
+    """
+    try:
+        import tensorflow_datasets as tfds
+    except ImportError as error:
+        raise DataError(
+            f"--dataset={options.dataset} needs the extra tfds: pip install '.[tfds]' ({error})"
+        ) from error
+    builder = tfds.builder(options.dataset[len(PREFIX) :], data_dir=options.source or None)
+    features = builder.info.features
+    missing = {"image", "label"} - set(features)
+    if missing:
+        raise DataError(f"{options.dataset} has no {' and no '.join(sorted(missing))}")
+    builder.download_and_prepare()
+    splits = {}
+    for ours, name in split_names(builder.info.splits, options.dataset).items():
+        labels = np.fromiter(_column(builder, name, "label"), np.int64)
+        indices = np.arange(len(labels))
+        is_labelled = (labels != _UNLABELLED).any()
+        splits[ours] = TfdsSplit(builder, name, labels if is_labelled else None, options, indices)
+    return RawDataset(options.dataset, tuple(features["label"].names), splits)
+
+
+def _column(builder, split, name):
+    import tensorflow_datasets as tfds
+
+    skip = {"image": tfds.decode.SkipDecoding()}
+    config = tfds.ReadConfig(interleave_cycle_length=1)  # deterministic order
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        dataset = builder.as_dataset(
+            split=split, decoders=skip, read_config=config, shuffle_files=False
+        )
+        value = tf.compat.v1.data.make_one_shot_iterator(
+            dataset.map(lambda example: example[name]).prefetch(64)
+        ).get_next()
+        while True:
+            try:
+                yield session.run(value)
+            except tf.errors.OutOfRangeError:
+                return

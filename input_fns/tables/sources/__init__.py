@@ -1,0 +1,1 @@
+"""Sources of ratings and click logs."""

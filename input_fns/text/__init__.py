@@ -1,0 +1,1 @@
+"""Text as subwords or WordPiece ids."""

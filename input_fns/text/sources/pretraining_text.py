@@ -1,0 +1,181 @@
+"""Text for the pre-training of BERT: one sentence per line, and an empty line between documents.
+
+SOURCE/train.txt and SOURCE/wiki_dev.txt are splits, and so are folders of texts,
+SOURCE/train/*.txt. Texts of any other names are all of "train".
+
+Files may end in .gz or .xz, and be larger than the memory. The end of a file ends its document.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from common import folders
+from input_fns import DataError
+from input_fns.convert import inventory
+from input_fns.convert.files import PACKED, iterate_lines, note
+from input_fns.convert.source import Options, RawDataset
+from input_fns.convert.split_names import (
+    find_files,
+    is_document,
+    is_split,
+    split_in,
+    split_names,
+    stem_of,
+)
+from input_fns.text.sources import token_rows
+
+_EXTENSIONS = (".txt",)
+# Share of names with the word of a split that may be titles.
+_FEW = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class RawDocuments:
+    """A split of documents; `pretraining_rows.encode` turns it into a `RawSplit`.
+
+    Attributes:
+      paths: the files, in order.
+      encoding: see `files.decode`.
+      indices: sorted numbers of the documents of this split, int64 `[size]`.
+      smallest: number of documents that a split needs: the second text of a pair may be of another.
+    """
+
+    paths: tuple[str, ...]
+    encoding: str
+    indices: np.ndarray
+    labels: None = None
+    groups: None = None
+    smallest: int = 2
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def take(self, indices: Sequence[int]) -> RawDocuments:
+        """Returns the split of these documents, in the order of the files."""
+        return RawDocuments(self.paths, self.encoding, np.sort(self.indices[indices]))
+
+    def __iter__(self) -> Iterator[list[str]]:
+        """Yields the sentences of each document."""
+        chosen = np.zeros(self.indices[-1] + 1, bool)
+        chosen[self.indices] = True
+        for number, document in enumerate(_documents(self.paths, self.encoding)):
+            if number >= len(chosen):
+                return
+            if chosen[number]:
+                yield document
+
+    @property
+    def sentences(self) -> _Sentences:
+        """The sentences of all documents, which may be iterated many times."""
+        return _Sentences(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Sentences:
+    documents: RawDocuments
+
+    def __iter__(self):
+        for document in self.documents:
+            yield from document
+
+
+def read(options: Options) -> RawDataset:
+    """Returns the documents of each split.
+
+    Args:
+      options: `source` is a folder or a file.
+
+    Raises:
+      DataError: there is no text, a file is not UTF-8, or a split has one document only.
+    """
+    splits = {}
+    for name, paths in _split_files(options).items():
+        count = sum(1 for _ in _documents(paths, options.encoding))
+        if not count:
+            raise DataError(f"split '{name}' of --source={options.source} has no text")
+        if count == 1:
+            raise DataError(
+                f"split '{name}' of --source={options.source} is one document, and needs two: the "
+                "second text of a pair may be of another. Put empty lines between documents"
+            )
+        splits[name] = RawDocuments(tuple(paths), options.encoding, np.arange(count))
+    return RawDataset(
+        options.dataset,
+        (),
+        splits,
+        labels=("masked_lm_ids", "masked_lm_weights", "next_sentence_labels"),
+        wordpiece=token_rows.draft("pretraining", True, {}),
+    )
+
+
+def _split_files(options):
+    """Returns `{split: paths}`."""
+    source, where = options.source, f"--source={options.source}"
+    if options.split_files:
+        return {split: [path] for split, path in find_files(options, _EXTENSIONS).items()}
+    if folders.is_file(source):
+        return {"train": [source]}
+    found = {}
+    for name in inventory.names(source, options):
+        path = os.path.join(source, name)
+        stem, extension = stem_of(name, _EXTENSIONS)
+        if folders.is_folder(path):
+            paths, stem = _texts_in(path, options) if split_in(name) else [], name
+        else:
+            paths = [path] if extension and not is_document(name) else []
+        if paths and stem in found:
+            raise DataError(
+                f"{source} has both {found[stem][0]} and {paths[0]}. Leave one out with --skip"
+            )
+        if paths:
+            found[stem] = paths
+    if not found:
+        raise DataError(f"{where} has no .txt file, plain or with {' or '.join(PACKED)}")
+    others = [name for name in found if not split_in(name)]
+    if _are_titles(found):
+        return {"train": [path for paths in found.values() for path in paths]}
+    if others:
+        raise DataError(
+            f"{found[others[0]][0]} belongs to no split, but other files do, such as "
+            f"{next(name for name in found if split_in(name))!r}: name it train.txt, dev.txt or "
+            "test.txt, move it to a folder of that name, or leave it out with --skip"
+        )
+    return {ours: found[name] for ours, name in split_names(found, where).items()}
+
+
+def _are_titles(found):
+    """Whether names have no splits; a few of many may have such a word, as titles of books do."""
+    with_splits = [name for name in found if split_in(name)]
+    if any(map(is_split, found)) or len(with_splits) > _FEW * len(found):
+        return False
+    if with_splits:
+        note(
+            f"all {len(found)} texts are of 'train', also {', '.join(with_splits[:3])}: most names "
+            "have no split"
+        )
+    return True
+
+
+def _texts_in(folder, options):
+    names = inventory.names(folder, options)
+    return [os.path.join(folder, name) for name in names if stem_of(name, _EXTENSIONS)[1]]
+
+
+def _documents(paths, encoding):
+    """Yields the lines with text of each document."""
+    for path in paths:
+        document = []
+        for line in iterate_lines(path, encoding):
+            sentence = line.strip()
+            if sentence:
+                document.append(sentence)
+            elif document:
+                yield document
+                document = []
+        if document:
+            yield document

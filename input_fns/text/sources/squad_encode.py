@@ -1,0 +1,178 @@
+"""Encodes questions and contexts as WordPiece ids, and maps answers to tokens."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections import Counter
+from collections.abc import Collection
+
+import numpy as np
+
+from common.names import printable
+from input_fns import DataError
+from input_fns.convert.source import Options, RawDataset
+from input_fns.convert.writer import content_name
+from input_fns.dataset_info import WordPieceSplit
+from input_fns.text import squad_json
+from input_fns.text.sources import squad_windows, token_rows
+from input_fns.text.sources.squad_windows import NUM_SPECIAL, RawWindows, Tokens
+
+_ENCODE_AT_ONCE = 1000
+_NUM_NAMED = 10
+_MANY_WINDOWS = 100  # of a question; articles of Wikipedia have 5 to 100
+_NO_TOKENS = "the context has no tokens"
+_NO_ANSWER = "no answer is given"
+_NOT_IN_CONTEXT = "the answer is not in the context where answer_start says"
+_IN_NO_WINDOW = "no window holds the whole answer"
+
+
+def encode(
+    raw: RawDataset,
+    options: Options,
+    progress=lambda line: None,
+    held_out: Collection[str] = (),
+) -> RawDataset:
+    """Returns the data set with windows of tokens.
+
+    Questions of "train" without an answer to learn are left out. Other splits keep every question
+    whose context has tokens. The side file of a split has every question.
+
+    Args:
+      raw: splits of `RawQuestions`.
+      options: see `token_rows.tokenizer_from_options`; `max_length`, `doc_stride` and
+        `max_query_length`.
+      progress: function that prints a line.
+      held_out: unused; a held-out split is evaluated like others.
+
+    Raises:
+      DataError: the vocabulary or an option is invalid.
+    """
+    del held_out
+    if options.max_query_length + NUM_SPECIAL >= options.max_length:
+        raise DataError(
+            f"--max_query_length={options.max_query_length} leaves no room for a context in "
+            f"--max_length={options.max_length}: it must be at most "
+            f"{options.max_length - NUM_SPECIAL - 1}"
+        )
+    tokenizer = token_rows.tokenizer_from_options(options, _train_texts(raw), progress)
+    is_v2 = any(q.is_impossible for split in raw.splits.values() for q in split.questions)
+    splits, described, files, num_questions = {}, {}, {}, 0
+    for name, split in raw.splits.items():
+        in_order = np.sort(split.indices)
+        content = squad_json.to_json(
+            (split.questions[i] for i in in_order), "v2.0" if is_v2 else "1.1"
+        )
+        side_file = content_name(f"questions-{name}.json", content)
+        files[side_file] = content
+        numbers = num_questions + np.searchsorted(in_order, split.indices)
+        num_questions += len(numbers)
+        splits[name], described[name] = _encode_split(
+            name, split, numbers, tokenizer, options, side_file, progress
+        )
+        num_windows = splits[name].num_windows
+        progress(f"{name}: {described[name].describe(num_windows, options.max_length)}")
+        if num_windows > _MANY_WINDOWS * len(split):
+            progress(
+                f"warning: {name} has {num_windows} rows for {len(split)} questions, because each "
+                "has all windows of its context. Split long contexts, ask each question of the "
+                "paragraph with its answer, or set a larger --max_length or --doc_stride"
+            )
+    raw = dataclasses.replace(
+        raw,
+        splits=splits,
+        files=files,
+        labels=("start_positions", "end_positions"),
+        properties={
+            "has_impossible": is_v2,
+            "doc_stride": options.doc_stride,
+            "max_query_length": options.max_query_length,
+        },
+    )
+    draft = token_rows.draft("squad", has_pairs=True, left_out={})
+    return token_rows.with_vocabulary(raw, draft, tokenizer, options, described)
+
+
+def _train_texts(raw):
+    """Returns the contexts and questions of "train", None without one."""
+    if "train" not in raw.splits:
+        return None
+    split = raw.splits["train"]
+    questions = [split.questions[i] for i in split.indices]
+    contexts = {question.paragraph: question.context for question in questions}
+    return [*contexts.values(), *(question.text for question in questions)]
+
+
+def _encode_split(name, split, numbers, tokenizer, options, side_file, progress):
+    questions = [split.questions[i] for i in split.indices]
+    texts = {question.paragraph: question.context for question in questions}
+    contexts = dict(zip(texts, _encode_texts(list(texts.values()), tokenizer)))
+    encoded = [one.ids for one in _encode_texts([one.text for one in questions], tokenizer)]
+    truncated = [ids[: options.max_query_length] for ids in encoded]
+    answers, problems, unlabeled, num_tokens = [], {}, {}, 0
+    for i, question in enumerate(questions):
+        context = contexts[question.paragraph]
+        windows = squad_windows.find_windows(truncated[i], context, options)
+        answer, problem = _find_answer(question, context, windows)
+        answers.append(answer)
+        if not windows.length:
+            problems[i] = _NO_TOKENS
+            continue
+        if problem:
+            (problems if name == "train" else unlabeled)[i] = problem
+        if i not in problems:
+            beside = len(truncated[i]) + NUM_SPECIAL
+            num_tokens += beside * len(windows.starts) + windows.num_tokens
+    left_out = dict(Counter(problems.values()))
+    if len(problems) == len(questions):
+        reasons = "; ".join(f"{count}: {reason}" for reason, count in left_out.items())
+        raise DataError(f"{split.path}: no question of '{name}' can be used: {reasons}")
+    _report(name, split.path, questions, unlabeled, progress)
+    num_truncated = sum(len(ids) > options.max_query_length for ids in encoded)
+    return (
+        RawWindows(split, numbers, truncated, contexts, answers, problems, options, tokenizer),
+        WordPieceSplit(len(questions), num_tokens, num_truncated, left_out, side_file),
+    )
+
+
+def _encode_texts(texts, tokenizer):
+    found = []
+    for start in range(0, len(texts), _ENCODE_AT_ONCE):
+        for encoding in tokenizer.encode(texts[start : start + _ENCODE_AT_ONCE]):
+            found.append(Tokens(*(np.array(values, np.int32) for values in encoding)))
+    return found
+
+
+def _find_answer(question, tokens, windows):
+    """Returns the first and the last token of an answer, or None and what is wrong."""
+    if question.is_impossible:
+        return None, None
+    problem = _NO_ANSWER
+    for text, start in question.answers:
+        # Spaces may differ, as in google-research/bert.
+        words = r"\s+".join(map(re.escape, text.split()))
+        found = re.compile(rf"\s*({words})").match(question.context, max(0, start))
+        if not words or not found or start < 0:
+            problem = problem if problem == _IN_NO_WINDOW else _NOT_IN_CONTEXT
+            continue
+        # The tokens that overlap the answer.
+        first = int(np.searchsorted(tokens.ends, found.start(1), side="right"))
+        last = int(np.searchsorted(tokens.starts, found.end(1), side="left")) - 1
+        if first > last:
+            problem = _NOT_IN_CONTEXT
+            continue
+        if windows.hold(first, last):
+            return (first, last), None
+        problem = _IN_NO_WINDOW
+    return None, problem
+
+
+def _report(name, path, questions, unlabeled, progress):
+    """Lists the questions whose windows are labelled as if they had no answer."""
+    for reason in dict.fromkeys(unlabeled.values()):
+        ids = [printable(questions[i].id) for i, why in unlabeled.items() if why == reason]
+        more = ", ..." if ids[_NUM_NAMED:] else ""
+        progress(
+            f"{name}: {len(ids)} question(s) of {path} are asked, but have the labels of no answer "
+            f"in the loss, because {reason}: {', '.join(ids[:_NUM_NAMED])}{more}"
+        )

@@ -1,0 +1,207 @@
+"""Rows of a question and a window of its context.
+
+A row is [CLS] question [SEP] window of the context [SEP]. Windows overlap: they start every
+`doc_stride` tokens. The label is the first and the last token of the answer, or 0, [CLS], if the
+window does not hold it whole.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from common.names import printable
+from input_fns.convert.source import Broken, Options, Row
+from input_fns.dataset_info import Feature
+from input_fns.text.sources.squad import RawQuestions
+from input_fns.text.squad_json import Question
+from input_fns.text.wordpiece import WordPieceTokenizer
+
+NUM_SPECIAL = 3  # [CLS] and two [SEP]
+
+
+class Tokens(NamedTuple):
+    """Tokens of a text: their ids, and the code points where they start and end, int32 `[n]`."""
+
+    ids: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+
+
+class Windows(NamedTuple):
+    """The windows of a context for one question.
+
+    Attributes:
+      capacity: tokens of the context that fit in a row beside the question.
+      stride: tokens from the start of a window to that of the next.
+      length: tokens of the context.
+    """
+
+    capacity: int
+    stride: int
+    length: int
+
+    @property
+    def starts(self) -> range:
+        """The first token of each window; the last window ends with the context."""
+        more = max(0, -(-(self.length - self.capacity) // self.stride))
+        return range(0, (more + 1) * self.stride, self.stride) if self.length else range(0)
+
+    def tokens(self, number: int) -> range:
+        """The tokens of the context in a window."""
+        first = self.starts[number]
+        return range(first, min(first + self.capacity, self.length))
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens of the context in all windows."""
+        if not self.length:
+            return 0
+        return (len(self.starts) - 1) * self.capacity + self.length - self.starts[-1]
+
+    def hold(self, first: int, last: int) -> bool:
+        """Returns whether a window has the tokens from `first` to `last`."""
+        start = self.starts[min(first // self.stride, len(self.starts) - 1)]
+        return last < start + self.capacity
+
+    def has_most_context(self, number: int) -> np.ndarray:
+        """Returns whether each token of a window has more context there than in others, bool.
+
+        The context of a token in a window is the smaller of the numbers of tokens before and
+        after it, plus a hundredth of the length of the window, as in google-research/bert; the
+        first of equal windows counts.
+        """
+        if self.length <= self.capacity:
+            return np.ones(self.length, bool)
+        reach = -(-self.capacity // self.stride)
+        neighbors = np.array(self.starts[max(0, number - reach) : number + reach + 1])[:, None]
+        lengths = np.minimum(self.capacity, self.length - neighbors)
+        tokens = np.array(self.tokens(number))
+        context = np.minimum(tokens - neighbors, neighbors + lengths - 1 - tokens)
+        score = np.where(context < 0, -np.inf, context + 0.01 * lengths)
+        return neighbors[np.argmax(score, axis=0), 0] == tokens[0]
+
+
+def find_windows(question: np.ndarray, context: Tokens, options: Options) -> Windows:
+    """Returns the windows of a context beside the ids of a question."""
+    capacity = options.max_length - len(question) - NUM_SPECIAL
+    return Windows(capacity, min(capacity, options.doc_stride), len(context.ids))
+
+
+@dataclasses.dataclass(frozen=True)
+class RawWindows:
+    """A `RawSplit` of windows; questions that have none are `Broken`.
+
+    Attributes:
+      split: the questions.
+      numbers: `[size of split]`, the number of each question in the data set: side files in order.
+      questions: tokens of each question, truncated.
+      contexts: `{paragraph: tokens}`.
+      answers: `(first, last)` token of the context, or None, for each question.
+      problems: `{index: reason}` of the questions that are left out.
+      options: `max_length` and `doc_stride`.
+      tokenizer: the vocabulary.
+    """
+
+    split: RawQuestions
+    numbers: np.ndarray
+    questions: Sequence[np.ndarray]
+    contexts: Mapping[int, Tokens]
+    answers: Sequence[tuple[int, int] | None]
+    problems: Mapping[int, str]
+    options: Options
+    tokenizer: WordPieceTokenizer
+    labels: None = None
+    groups: None = None
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the rows."""
+        return self.num_windows * sum(feature.num_bytes for feature in self._features.values())
+
+    @functools.cached_property
+    def num_windows(self) -> int:
+        """Number of rows to store."""
+        stored = (i for i in range(len(self.split)) if i not in self.problems)
+        return sum(len(self.windows(i).starts) for i in stored)
+
+    def __len__(self) -> int:
+        return self.num_windows + len(self.problems)
+
+    def __iter__(self) -> Iterator[Row | Broken]:
+        for i in range(len(self.split)):
+            if i in self.problems:
+                name = f"{os.path.basename(self.split.path)}: {printable(self.question(i).id)}"
+                yield Broken(name, self.problems[i])
+                continue
+            for number in range(len(self.windows(i).starts)):
+                values = self._row(i, number)
+                yield Row(
+                    {
+                        name: np.asarray(values[name], feature.dtype).tobytes()
+                        for name, feature in self._features.items()
+                    },
+                    self._features,
+                )
+
+    def question(self, i: int) -> Question:
+        """Returns a question of the split."""
+        return self.split.questions[self.split.indices[i]]
+
+    def context(self, i: int) -> Tokens:
+        """Returns the tokens of the context of a question."""
+        return self.contexts[self.question(i).paragraph]
+
+    def windows(self, i: int) -> Windows:
+        """Returns the windows of a question."""
+        return find_windows(self.questions[i], self.context(i), self.options)
+
+    @property
+    def _features(self):
+        length = (self.options.max_length,)
+        return {
+            "input_ids": Feature("raw", self.tokenizer.dtype, length),
+            "input_mask": Feature("raw", "uint8", length),
+            "segment_ids": Feature("raw", "uint8", length),
+            "question_index": Feature("raw", "int32", ()),
+            "token_starts": Feature("raw", "int32", length),
+            "token_ends": Feature("raw", "int32", length),
+            "is_max_context": Feature("raw", "uint8", length),
+            "start_positions": Feature("raw", "int32", ()),
+            "end_positions": Feature("raw", "int32", ()),
+        }
+
+    def _row(self, i, number):
+        question, context, windows = self.questions[i], self.context(i), self.windows(i)
+        tokens = windows.tokens(number)
+        of_context = slice(tokens.start, tokens.stop)
+        offset = len(question) + 2
+        end = offset + len(tokens)
+        length = self.options.max_length
+        names = ("input_ids", "token_starts", "token_ends", "is_max_context")
+        values = {name: np.zeros(length, np.int32) for name in names}
+        values["input_ids"][:offset] = [self.tokenizer.cls_id, *question, self.tokenizer.sep_id]
+        values["input_ids"][offset:end] = context.ids[of_context]
+        values["input_ids"][end] = self.tokenizer.sep_id
+        values["input_ids"][end + 1 :] = self.tokenizer.pad_id
+        values["token_starts"][offset:end] = context.starts[of_context]
+        values["token_ends"][offset:end] = context.ends[of_context]
+        values["is_max_context"][offset:end] = windows.has_most_context(number)
+        positions = np.arange(length)
+        start_position = end_position = 0
+        answer = self.answers[i]
+        if answer and answer[0] >= tokens.start and answer[1] < tokens.stop:
+            start_position, end_position = (place - tokens.start + offset for place in answer)
+        return {
+            **values,
+            "input_mask": positions <= end,
+            "segment_ids": (positions >= offset) & (positions <= end),
+            "question_index": self.numbers[i],
+            "start_positions": start_position,
+            "end_positions": end_position,
+        }

@@ -1,0 +1,166 @@
+"""Tokenizes parallel text into rows of token ids of one length.
+
+Rows of "train" are packed with several pairs to reduce padding: the n-th sentence of the source row
+belongs to the n-th of the target row. Rows of other splits have one pair each, in order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections import Counter
+from collections.abc import Collection, Iterator
+
+import numpy as np
+
+from input_fns import DataError, dataset_info
+from input_fns.convert.source import Options, RawDataset, Row
+from input_fns.convert.writer import content_name
+from input_fns.dataset_info import Feature, Text, TextSplit
+from input_fns.text import vocabulary
+from input_fns.text.sources.parallel_text import RawText
+from input_fns.text.vocabulary import Vocabulary
+
+_VOCABULARY_FILE = "vocabulary.model"
+_ENCODE_AT_ONCE = 10_000
+# First-fit packing over this many open rows.
+_OPEN_ROWS = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class RawTokens:
+    """A `RawSplit` of rows of tokens.
+
+    Attributes:
+      sides: token ids of each sentence, of the source and of the target.
+      rows: indices of the sentences of each row.
+      max_length: tokens per row.
+      dtype: dtype of the stored ids.
+    """
+
+    sides: tuple[list[np.ndarray], list[np.ndarray]]
+    rows: list[list[int]]
+    max_length: int
+    dtype: str
+    labels: None = None
+    groups: None = None
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of both sides."""
+        return 2 * len(self) * self.max_length * np.dtype(self.dtype).itemsize
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        feature = Feature("raw", self.dtype, (self.max_length,))
+        features = {"source": feature, "target": feature}
+        for sentences in self.rows:
+            values = {name: self._row(side, sentences) for name, side in zip(features, self.sides)}
+            yield Row(values, features)
+
+    def _row(self, side, sentences):
+        row = np.zeros(self.max_length, np.dtype(self.dtype).newbyteorder("<"))
+        tokens = np.concatenate([side[i] for i in sentences])
+        row[: len(tokens)] = tokens
+        return row.tobytes()
+
+
+def encode(
+    raw: RawDataset,
+    options: Options,
+    progress=lambda line: None,
+    held_out: Collection[str] = (),
+) -> RawDataset:
+    """Returns the data set with rows of tokens.
+
+    Args:
+      raw: splits of `RawText`.
+      options: `vocabulary`, or `vocab_size`, `subwords` and `seed` to learn one; `max_length`.
+      progress: function that prints a line.
+      held_out: splits held out of "train"; empty and too long pairs are skipped in them as well.
+
+    Raises:
+      DataError: a pair of another split of the source is longer than `max_length`.
+    """
+    if options.vocabulary:
+        pieces = vocabulary.load(_vocabulary_file(options.vocabulary))
+    else:
+        train = raw.splits.get("train")
+        if train is None:
+            raise DataError("a vocabulary is learnt from 'train', which is missing: --vocabulary")
+        lines = [line.decode() for side in (train.source, train.target) for line in side]
+        progress(f"vocabulary: {options.subwords} pieces of {len(lines)} lines")
+        pieces = vocabulary.train(lines, options.vocab_size, options.subwords, options.seed)
+    splits, described = {}, {}
+    for name, split in raw.splits.items():
+        is_whole = name != "train" and name not in held_out
+        splits[name], described[name] = _encode_split(name, split, pieces, options, is_whole)
+        progress(f"{name}: {described[name].describe(len(splits[name]), options.max_length)}")
+    text = Text(
+        languages=options.languages,
+        vocabulary=content_name(_VOCABULARY_FILE, pieces.model),
+        vocab_size=pieces.size,
+        max_length=options.max_length,
+        splits=described,
+    )
+    return dataclasses.replace(raw, splits=splits, text=text, files={text.vocabulary: pieces.model})
+
+
+def _vocabulary_file(path):
+    """Returns the path of a vocabulary file, from its path or the folder of a data set."""
+    if not dataset_info.exists(path):
+        return path
+    text = dataset_info.read(path).text
+    if text is None:
+        raise DataError(f"--vocabulary={path} is a data set without text")
+    return os.path.join(path, text.vocabulary)
+
+
+def _encode_split(name, split: RawText, pieces: Vocabulary, options, is_whole):
+    dtype = "uint16" if pieces.size <= 2**16 else "int32"
+    sides = [_encode_side(side, pieces, dtype) for side in (split.source, split.target)]
+    lengths = np.array([[len(ids) for ids in side] for side in sides])  # [2, pairs]
+    too_long = lengths.max(axis=0) > options.max_length
+    if is_whole and too_long.any():
+        first = np.flatnonzero(too_long)[0]
+        raise DataError(
+            f"split '{name}': {too_long.sum()} pair(s) have more than --max_length="
+            f"{options.max_length} tokens, the first in line {split.numbers[first]}. None may be "
+            f"missing in an evaluation: --max_length={lengths.max()} has room for all"
+        )
+    empty = (lengths == 1).any(axis=0) & (not is_whole)
+    reasons = Counter({"empty": int(empty.sum()), "too long": int((too_long & ~empty).sum())})
+    kept = np.flatnonzero(~empty & ~too_long)
+    if not len(kept):
+        raise DataError(f"split '{name}': none of its {len(empty)} pairs can be used: {+reasons}")
+    rows = _pack(lengths, kept, options.max_length) if name == "train" else [[i] for i in kept]
+    tokens = lengths[:, kept].sum(axis=1).tolist()
+    described = TextSplit(len(kept), *tokens, left_out=dict(+reasons))
+    return RawTokens(tuple(sides), rows, options.max_length, dtype), described
+
+
+def _encode_side(lines, pieces, dtype):
+    sentences = []
+    for start in range(0, len(lines), _ENCODE_AT_ONCE):
+        some = [line.decode() for line in lines[start : start + _ENCODE_AT_ONCE]]
+        sentences += [np.array(ids, dtype) for ids in pieces.encode(some)]
+    return sentences
+
+
+def _pack(lengths, pairs, max_length):
+    """Returns the pairs of each row, packed first-fit on both sides."""
+    rows, is_open = [], np.zeros(_OPEN_ROWS, int)
+    room = np.zeros([_OPEN_ROWS, 2], int)
+    for pair in pairs.tolist():
+        fits = (room >= lengths[:, pair]).all(axis=1)
+        slot = int(fits.argmax())
+        if not fits[slot]:
+            # Close the fullest row and open a new one.
+            slot = int(room.min(axis=1).argmin())
+            is_open[slot], room[slot] = len(rows), max_length
+            rows.append([])
+        rows[is_open[slot]].append(pair)
+        room[slot] -= lengths[:, pair]
+    return rows

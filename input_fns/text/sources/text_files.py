@@ -1,0 +1,290 @@
+"""Texts with labels in tables, one file for each split: SOURCE/train.tsv, SOURCE/dev.jsonl.gz, ...
+
+`tables` says which formats, `split_names` which names. A split other than "train" may have no
+labels: it can be predicted. Also the parts that other sources of text share.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from common import strict_flags
+from common.names import is_line, missing_label, normalized, one_number, sorted_labels
+from input_fns import DataError, dataset_info
+from input_fns.convert import tables
+from input_fns.convert.source import Options, RawDataset
+from input_fns.convert.split_names import rows_of_splits, split_in
+from input_fns.convert.tables import Places
+from input_fns.dataset_info import LeftOut
+from input_fns.text.sources import token_rows
+from input_fns.text.sources.token_rows import RawTexts
+
+_LARGEST_SCORE = float(np.finfo(np.float32).max)
+CLASSIFICATION, REGRESSION = TASKS = ("classification", "regression")
+_NO_CLASS = "-1"  # class of examples without one, in tables of Hugging Face's datasets
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelledTable:
+    """Texts and labels of a split, as text.
+
+    Attributes:
+      places: place of each text, for errors.
+      texts: the texts, and the second texts of pairs.
+      labels: label of each text, or None if the file has none.
+      groups: values that are equal for texts that must stay in one split, or None.
+      left_out: number of rows that the source does not yield, by reason.
+      columns: names of the columns of the file, for errors.
+    """
+
+    places: Sequence[str]
+    texts: tuple[list[str], ...]
+    labels: list[str] | None
+    groups: np.ndarray | None = None
+    left_out: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    columns: Sequence[str] = ()
+
+    def take(self, indices: Sequence[int], left_out: Mapping[str, int]) -> LabelledTable:
+        """Returns these rows."""
+        return LabelledTable(
+            self.places.take(indices)
+            if isinstance(self.places, Places)
+            else [self.places[i] for i in indices],
+            tuple([side[i] for i in indices] for side in self.texts),
+            None if self.labels is None else [self.labels[i] for i in indices],
+            None if self.groups is None else self.groups[indices],
+            left_out,
+            self.columns,
+        )
+
+
+def read(options: Options) -> RawDataset:
+    """Returns one split per file, or the splits of `split_column`.
+
+    Args:
+      options: `source` is a folder or a file; `columns` names the columns of files without a header
+        line; `text_columns`, `label_columns`, `split_column`, `group_column`, `class_names`; `task`
+        is "classification" or "regression".
+
+    Raises:
+      DataError: a file, a column or a value is missing or invalid.
+    """
+    if len(options.text_columns) > 2:
+        raise DataError(
+            f"--text_columns={','.join(options.text_columns)}: an example has one or two texts"
+        )
+    if len(options.label_columns) > 1:
+        raise DataError(f"--label_columns={','.join(options.label_columns)}: a text has one label")
+    options = dataclasses.replace(
+        options, class_names=tuple(normalized(name) for name in options.class_names)
+    )
+    left_out = LeftOut()
+    if options.split_column:
+        found = _by_column(options, left_out)
+    else:
+        found = {}
+        for split, path in tables.find_files(options).items():
+            table = _labelled(tables.read_with(options, path), options, left_out)
+            if table.labels is None and split == "train" and not _is_named_split(path, options):
+                split = "test"  # texts to predict, alone
+            found[split] = table
+    raw = to_dataset(options, found, options.task, options.class_names)
+    raw.left_out.update(left_out)
+    return raw
+
+
+def _is_named_split(path, options):
+    stem, _ = tables.split_name(os.path.basename(path))
+    return bool(options.split_files or split_in(stem))
+
+
+def _labelled(table, options, left_out):
+    """Returns texts and labels of a table; rows without a text are left out and counted.
+
+    Raises:
+      DataError: a row of a table without labels has no text, or all rows.
+    """
+    texts = tuple(table.column(name) for name in options.text_columns)
+    label = normalized(options.label_columns[0]) if options.label_columns else ""
+    labels = table.cleaned(label) if label and label in table.columns else None
+    groups = None
+    if options.group_column:
+        groups = np.array(table.cleaned(options.group_column), object)
+    whole = LabelledTable(table.places, texts, labels, groups, columns=table.columns)
+    empty = {
+        row: name
+        for name, column in zip(options.text_columns, texts)
+        for row, text in enumerate(column)
+        if text is None or not text.strip()
+    }
+    for row, name in empty.items():
+        if labels is None or not any(labels) or len(empty) == len(table.rows):
+            raise DataError(
+                f"{table.where(row)}: no text in column '{name}'. Remove the row, or add text"
+            )
+        left_out.add("rows without a text", table.where(row))
+    return without_rows(whole, dict.fromkeys(empty, "rows without a text")) if empty else whole
+
+
+def _by_column(options, left_out):
+    """Returns `{split: LabelledTable}` of the values of `split_column` in all tables."""
+    found, files = {}, tables.named_files(options)
+    for path in files.values():
+        table = tables.read_with(options, path)
+        where = f"{path}, column '{options.split_column}'"
+        values = table.cleaned(options.split_column)
+        for split, rows in rows_of_splits(values, where).items():
+            if split in found:
+                raise DataError(f"{where}: the split '{split}' is in another file, too")
+            part = dataclasses.replace(
+                table,
+                rows=[table.rows[i] for i in rows],
+                lines=[table.lines[i] for i in rows],
+            )
+            found[split] = _labelled(part, options, left_out)
+    return found
+
+
+def to_dataset(
+    options: Options,
+    tables_of: Mapping[str, LabelledTable],
+    task: str,
+    class_names: Sequence[str] = (),
+    shown_as: Sequence[str] = (),
+) -> RawDataset:
+    """Returns the data set of texts; splits other than "train" may have no labels.
+
+    Args:
+      options: `dataset`; `vocabulary`, which may be a data set, if no split has labels.
+      tables_of: `{split: LabelledTable}`.
+      task: "classification" or "regression".
+      class_names: labels in the order of the classes; () for those of "train", sorted.
+      shown_as: names of the classes, if they are not the labels.
+
+    Raises:
+      DataError: a label is unknown or not a number, "train" has no labels, or the classes are
+        unknown.
+    """
+    for name, table in tables_of.items():
+        if not table.places:
+            raise DataError(f"split '{name}' of --source={options.source} has no texts")
+    train = tables_of.get("train")
+    if train and train.labels is None:
+        given = "".join(f" in '{name}' (--label_columns)" for name in options.label_columns)
+        raise DataError(
+            f"--source={options.source}: split 'train' has no labels{given}; its columns are "
+            f"{tables.listed(train.columns)}. Name that of the labels with --label_columns"
+        )
+    known = class_names or (train.labels if train else ())
+    no_label = {None, ""} if task == REGRESSION or _NO_CLASS in known else {None, "", _NO_CLASS}
+    labelled = {
+        name: table
+        for name, table in tables_of.items()
+        if name == "train" or not set(table.labels or ()) <= no_label
+    }
+    if task == CLASSIFICATION and not class_names:
+        class_names = _class_names(labelled) if labelled else _known_classes(options, tables_of)
+    splits = {}
+    for name, table in tables_of.items():
+        classes, scores = None, None
+        if task == REGRESSION:
+            scores = np.full(len(table.places), np.nan, np.float32)
+        if name in labelled and task == REGRESSION:
+            scores = _scores(table)
+        elif name in labelled:
+            classes = _classes(table, class_names)
+        splits[name] = RawTexts(table.texts, classes, scores, table.groups, name in labelled)
+    has_pairs = len(next(iter(tables_of.values())).texts) == 2
+    left_out = {name: dict(table.left_out) for name, table in tables_of.items()}
+    return RawDataset(
+        options.dataset,
+        tuple(shown_as or class_names) if task == CLASSIFICATION else (),
+        splits,
+        labels=("score",) if task == REGRESSION else (),
+        wordpiece=token_rows.draft(task, has_pairs, left_out),
+    )
+
+
+def _known_classes(options, tables_of):
+    """Returns the classes of the data set that `options.vocabulary` names, for texts to predict."""
+    found = ()
+    if options.vocabulary and dataset_info.exists(options.vocabulary):
+        found = dataset_info.read(options.vocabulary).class_names
+    if not found:
+        name, table = next(iter(tables_of.items()))
+        raise DataError(
+            f"--source={options.source}: split '{name}' has no labels; its columns are "
+            f"{tables.listed(table.columns)}. To predict its classes, set --vocabulary to the "
+            "folder of the data set that the model was trained on, or --class_names"
+        )
+    return found
+
+
+def _class_names(labelled):
+    """Returns the labels of "train", sorted as numbers if all are."""
+    split = "train" if "train" in labelled else next(iter(labelled))
+    found = sorted_labels(filter(None, labelled[split].labels))
+    twice = one_number(found)
+    if twice:
+        raise DataError(f"the labels '{twice[0]}' and '{twice[1]}' of '{split}' are one number")
+    missing = missing_label(found)
+    if missing:
+        row = labelled[split].labels.index(missing)
+        raise DataError(
+            f"{labelled[split].places[row]}: the label '{missing}' stands for a missing one. "
+            "Remove such rows, or name all classes with --class_names"
+        )
+    if len(found) == 1 and all(labelled[split].labels):
+        raise DataError(
+            f"all texts of '{split}' have the label '{found[0][:60]}': a classifier needs two "
+            "classes at least, which --class_names may name"
+        )
+    return found
+
+
+def _classes(table, class_names):
+    numbers = {name: number for number, name in enumerate(class_names)}
+    classes = np.zeros(len(table.labels), np.int64)
+    for row, (place, label) in enumerate(zip(table.places, table.labels)):
+        if not label:
+            raise DataError(f"{place}: no label. Remove the row, or the labels of the whole file")
+        if not is_line(label):
+            raise DataError(f"{place}: the label {label[:60]!a} has control characters")
+        if label not in numbers:
+            shown = ", ".join([*class_names[:10], *(["..."] if class_names[10:] else [])])
+            raise DataError(
+                f"{place}: unknown label '{label[:60]}'; the {len(class_names)} classes are {shown}"
+            )
+        classes[row] = numbers[label]
+    return classes
+
+
+def _scores(table):
+    scores = np.zeros(len(table.labels), np.float32)
+    for row, (place, label) in enumerate(zip(table.places, table.labels)):
+        try:
+            score = strict_flags.to_float(label or "")
+        except ValueError:
+            score = math.nan
+        if not abs(score) <= _LARGEST_SCORE:
+            shown = f"the score {label[:60]!a}" if label else "no score"
+            raise DataError(f"{place}: {shown}, which must be a number of float32")
+        scores[row] = score
+    return scores
+
+
+def without_rows(table: LabelledTable, reasons: Mapping[int, str]) -> LabelledTable:
+    """Returns a table without some rows, which are counted by reason.
+
+    Args:
+      table: the table.
+      reasons: `{row: reason}`.
+    """
+    kept = [row for row in range(len(table.places)) if row not in reasons]
+    return table.take(kept, dict(Counter(reasons.values())))

@@ -1,0 +1,197 @@
+"""Words with tags, as in CoNLL 2003: a word per line, and an empty line between sentences.
+
+One file for each split: SOURCE/train.txt, SOURCE/dev.conll.gz, ..., or eng.train, eng.testa and
+eng.testb, as CoNLL 2002 and 2003 name train, validation and test. Columns are separated by tabs,
+or by spaces; lines that start with -DOCSTART- are skipped, and so are comments, `# ...` before the
+first word of a sentence. A .conllu has the columns of CoNLL-U. The first token of a word has its
+tag, its other tokens, [CLS], [SEP] and padding -1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Collection, Iterator, Sequence
+
+import numpy as np
+
+from common import folders
+from input_fns import DataError
+from input_fns.convert.source import Options, RawDataset, Row
+from input_fns.convert.split_names import find_files, split_in, stem_of
+from input_fns.convert.tables import Places
+from input_fns.dataset_info import Feature, LeftOut, WordPieceSplit
+from input_fns.text.sources import token_rows
+from input_fns.text.sources.conll import CONLLU, Reader
+from input_fns.text.wordpiece import WordPieceTokenizer
+
+_EXTENSIONS = (".txt", ".conll", ".tsv", ".bio", ".iob", ".iob2", ".annotated", CONLLU)
+_CONLL = {".train": "train", ".testa": "dev", ".testb": "test"}
+_NO_TAG = -1
+
+
+@dataclasses.dataclass(frozen=True)
+class RawSentences:
+    """A split of sentences; `encode` turns it into a `RawSplit`.
+
+    Attributes:
+      words: words of each sentence.
+      tags: tags of the words of each sentence.
+      places: place of each sentence, for errors.
+    """
+
+    words: list[list[str]]
+    tags: list[list[str]]
+    places: Places
+    labels: None = None
+
+    @property
+    def groups(self) -> np.ndarray:
+        """Groups of equal sentences, which must stay in one split."""
+        number_of: dict[tuple[str, ...], int] = {}
+        numbers = (number_of.setdefault(tuple(row), len(number_of)) for row in self.words)
+        return np.fromiter(numbers, np.int64, len(self))
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def take(self, indices: Sequence[int]) -> RawSentences:
+        """Returns the split of these sentences, in the order of the indices."""
+        lists = ([values[i] for i in indices] for values in (self.words, self.tags))
+        return RawSentences(*lists, self.places.take(indices))
+
+
+@dataclasses.dataclass(frozen=True)
+class RawTaggedRows:
+    """A `RawSplit` of rows of ids and tags.
+
+    Attributes:
+      ids: token ids of each sentence, truncated.
+      tag_ids: tag of each token, int32.
+      tokenizer: the tokenizer.
+      max_length: tokens per row.
+    """
+
+    ids: list[np.ndarray]
+    tag_ids: list[np.ndarray]
+    tokenizer: WordPieceTokenizer
+    max_length: int
+    labels: None = None
+    groups: None = None
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of ids, mask, segments and tags."""
+        return len(self) * self.max_length * (np.dtype(self.tokenizer.dtype).itemsize + 6)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[Row]:
+        features = token_rows.row_features(self.tokenizer, self.max_length)
+        features["tag_ids"] = Feature("raw", "int32", (self.max_length,))
+        for ids, tags in zip(self.ids, self.tag_ids):
+            values = token_rows.row_values((ids,), self.tokenizer, self.max_length)
+            row = np.full(self.max_length, _NO_TAG, "<i4")
+            row[1 : len(tags) + 1] = tags
+            yield Row({**values, "tag_ids": row.tobytes()}, features)
+
+
+def read(options: Options) -> RawDataset:
+    """Returns one split per file.
+
+    Args:
+      options: `source` is a folder or a file. `columns` names the columns, of which `text_columns`
+        is the word and `label_columns` the tag; default: the first and the last.
+
+    Raises:
+      DataError: a file is missing, not UTF-8, or a line has another number of columns.
+    """
+    left_out = LeftOut()
+    splits = {
+        split: RawSentences(*Reader(path, options, left_out).read())
+        for split, path in _files(options).items()
+    }
+    first = splits.get("train") or next(iter(splits.values()))
+    tags = tuple(sorted({tag for sentence in first.tags for tag in sentence}))
+    if len(tags) < 2:
+        raise DataError(
+            f"all words from {first.places[0]} on have the tag '{tags[0][:60]}': a classifier "
+            "needs two tags at least. --columns and --label_columns name the column of the tags"
+        )
+    return RawDataset(
+        options.dataset,
+        (),
+        splits,
+        labels=("tag_ids",),
+        properties={"num_tags": len(tags), "tag_names": list(tags)},
+        wordpiece=token_rows.draft("token_classification", False, {}),
+        left_out=left_out,
+    )
+
+
+def _files(options):
+    """Returns `{split: path}`."""
+    if folders.is_file(options.source):  # of any extension
+        name = os.path.basename(options.source)
+        return {split_in(stem_of(name, _EXTENSIONS, _CONLL)[0]) or "train": options.source}
+    return find_files(options, _EXTENSIONS, _CONLL)
+
+
+def encode(
+    raw: RawDataset,
+    options: Options,
+    progress=lambda line: None,
+    held_out: Collection[str] = (),
+) -> RawDataset:
+    """Returns the data set with rows of ids and tags.
+
+    Args:
+      raw: splits of `RawSentences`.
+      options: see `token_rows.tokenizer_from_options`; `max_length`.
+      progress: function that prints a line.
+      held_out: unused.
+
+    Raises:
+      DataError: the vocabulary is invalid, or a tag is not one of the training split.
+    """
+    del held_out
+    train = raw.splits.get("train")
+    words = None if train is None else [word for sentence in train.words for word in sentence]
+    tokenizer = token_rows.tokenizer_from_options(options, words, progress)
+    numbers = {tag: number for number, tag in enumerate(raw.properties["tag_names"])}
+    splits, described = {}, {}
+    for name, split in raw.splits.items():
+        rows, lost = _encode_split(split, tokenizer, numbers, options.max_length)
+        splits[name] = rows
+        num_truncated = sum(count > 0 for count in lost)
+        num_tokens = sum(map(len, rows.ids)) + 2 * len(rows)
+        described[name] = WordPieceSplit(len(split), num_tokens, num_truncated)
+        progress(f"{name}: {described[name].describe(len(rows), options.max_length)}")
+        if num_truncated:
+            progress(f"{name}: {sum(lost)} words at the ends of truncated sentences have no tag")
+    raw = dataclasses.replace(raw, splits=splits)
+    return token_rows.with_vocabulary(raw, raw.wordpiece, tokenizer, options, described)
+
+
+def _encode_split(split, tokenizer, numbers, max_length):
+    """Returns the rows, and the number of words that each sentence loses."""
+    ids, tag_ids, lost, room = [], [], [], max_length - 2
+    pieces = iter(token_rows.encode_all(tokenizer, [w for words in split.words for w in words]))
+    for words, tags, place in zip(split.words, split.tags, split.places):
+        sentence, labels, dropped = [], [], 0
+        for word, tag in zip(words, tags):
+            if tag not in numbers:
+                raise DataError(
+                    f"the sentence from {place} on: unknown tag '{tag[:60]}' of {word[:60]!a}; "
+                    f"those of 'train' are {', '.join(numbers)}"
+                )
+            # A word of control characters alone still has a tag.
+            of_word = next(pieces).tolist() or [tokenizer.unk_id]
+            dropped += len(sentence) >= room
+            sentence += of_word
+            labels += [numbers[tag]] + [_NO_TAG] * (len(of_word) - 1)
+        ids.append(np.array(sentence[:room], tokenizer.dtype))
+        tag_ids.append(np.array(labels[:room], np.int32))
+        lost.append(dropped)
+    return RawTaggedRows(ids, tag_ids, tokenizer, max_length), lost

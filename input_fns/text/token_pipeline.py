@@ -1,0 +1,183 @@
+"""WordPiece text for BERT: rows of token ids.
+
+Features of all tasks, int32 `[batch, max_length]`, with the names of google-research/bert:
+
+    input_ids    ids of the tokens: [CLS] text [SEP], or [CLS] text [SEP] second text [SEP]
+    input_mask   1 for a token, 0 for padding
+    segment_ids  0 for the first text, 1 for the second
+
+By task, labels (and features):
+
+    classification        the class, int32 [batch]
+    regression            score, float32 [batch]
+    token_classification  tag_ids, int32 [batch, max_length]; -1 where no word starts
+    squad                 start_positions, end_positions, int32 [batch]
+    pretraining           masked_lm_ids, masked_lm_weights, int32 [batch, predictions], and
+                          next_sentence_labels, int32 [batch]; feature masked_lm_positions, int32
+                          [batch, predictions]
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from input_fns.core import caching, records, serving
+from input_fns.core.records import no_autograph
+from input_fns.dataset_info import DatasetInfo, Feature
+from input_fns.record_pipeline import RecordPipeline
+
+_LENGTH_MULTIPLE = 8  # of rows with dynamic padding
+OUTSIDE = "a token id or a place in the shards does not match dataset.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenPipeline(RecordPipeline):
+    """Feeds rows of WordPiece ids; integers are stored small, and int32 for the model.
+
+    Attributes:
+      data: the data set.
+      cache: "auto", "memory", "none", or a local folder; see `caching`.
+      serves_text: whether a SavedModel has a text signature, with ops of TensorFlow Text.
+      dynamic_padding: whether batches for a CPU or GPU are as long as their longest row, rounded
+        up to a multiple of 8, instead of max_length.
+      group_by_length: whether training batches for a CPU or GPU hold rows of similar length; needs
+        dynamic_padding, and a split that is cached in memory.
+    """
+
+    data: DatasetInfo
+    cache: str = caching.AUTO
+    serves_text: bool = False
+    dynamic_padding: bool = False
+    group_by_length: bool = False
+
+    @property
+    def features(self) -> dict[str, Feature]:
+        """Features of an example in prediction, as the model gets them."""
+        stored = RecordPipeline.features.fget(self)
+        return {name: Feature("raw", "int32", feature.shape) for name, feature in stored.items()}
+
+    @property
+    def vocabulary_path(self) -> str:
+        """Path of the vocab.txt."""
+        return os.path.join(self.data.data_dir, self.data.wordpiece.vocabulary)
+
+    @property
+    def group_lengths(self):
+        """Function from stored examples to their numbers of tokens, if batches group by length."""
+        return _num_tokens if self.group_by_length else None
+
+    @functools.cached_property
+    def tokenizer(self):
+        """The tokenizer with the vocabulary of the data set, a `wordpiece.WordPieceTokenizer`."""
+        from input_fns.text import wordpiece  # Hugging Face tokenizers are an optional dependency
+
+        return wordpiece.load(self.vocabulary_path, self.data.wordpiece.lower_case)
+
+    @property
+    def assets(self) -> tuple[str, ...]:
+        """Paths of files that a SavedModel must hold."""
+        return (self.vocabulary_path,)
+
+    def decode(self, serialized):
+        """Returns stored features and labels, after a check of token ids and places."""
+        return self._check_limits(*RecordPipeline.decode(self, serialized), OUTSIDE)
+
+    @no_autograph
+    def batch_transform(self, features, labels, random):
+        """Returns features and labels with int32 instead of other integers."""
+        del random
+        return tf.nest.map_structure(_as_int32, (features, labels))
+
+    def train_input_fn(self, split: str, seed: int, start_step: int = 0):
+        """Returns an input_fn for training; see `RecordPipeline`."""
+        return self._dynamically_padded(
+            RecordPipeline.train_input_fn(self, split, seed, start_step)
+        )
+
+    def eval_input_fn(self, split: str):
+        """Returns an input_fn for exact evaluation; see `RecordPipeline`."""
+        return self._dynamically_padded(RecordPipeline.eval_input_fn(self, split))
+
+    def predict_input_fn(self, split: str):
+        """Returns an input_fn for prediction; see `RecordPipeline`."""
+        input_fn = RecordPipeline.predict_input_fn(self, split)
+        # Predictions of each token must have one length.
+        has_tokens = self.data.wordpiece.task not in ("classification", "regression")
+        return input_fn if has_tokens else self._dynamically_padded(input_fn)
+
+    def _dynamically_padded(self, input_fn):
+        def padded_input_fn(params):
+            dataset = input_fn(params)
+            is_tpu_estimator = "context" in params
+            if is_tpu_estimator or not self.dynamic_padding:
+                return dataset
+            return records.with_options(dataset.map(self._without_padding).prefetch(2))
+
+        return padded_input_fn
+
+    @no_autograph
+    def _without_padding(self, features, *labels):
+        num_tokens = _num_tokens(features)
+        length = -(-tf.maximum(tf.reduce_max(num_tokens), 1) // _LENGTH_MULTIPLE) * _LENGTH_MULTIPLE
+        max_length = self.data.wordpiece.max_length
+
+        def cut(tensor):
+            has_length = tensor.shape.rank == 2 and tensor.shape[1] == max_length
+            return tensor[:, :length] if has_length else tensor
+
+        kept = {name: cut(features[name]) for name in ("input_ids", "input_mask", "segment_ids")}
+        features = {**features, **kept}
+        if labels and self.data.wordpiece.task == "token_classification":
+            labels = ({"tag_ids": cut(labels[0]["tag_ids"])},)
+        return (features, *labels) if labels else features
+
+    def receivers(self, top_k: int = 0) -> dict[str, serving.Receiver]:
+        """Returns the serving input receivers by signature, with one for text if `serves_text`.
+
+        Its inputs are string `[batch]`, `text` and for pairs `text_pair`.
+        """
+        receivers = RecordPipeline.receivers(self, top_k)
+        if self.serves_text:
+            names = ("text", "text_pair")[: 1 + self.data.wordpiece.has_pairs]
+            receivers[serving.TEXT] = serving.Receiver(
+                {name: tf.TensorSpec([None], tf.string) for name in names},
+                lambda inputs: self._features_from_text([inputs[name] for name in names]),
+                receivers[serving.RAW].outputs,
+                lambda split, count: dict(zip(names, self._first_texts(split, count))),
+            )
+        return receivers
+
+    def _features_from_text(self, texts):
+        from input_fns.text import wordpiece_ops  # TensorFlow Text is an optional dependency
+
+        described = self.data.wordpiece
+        return wordpiece_ops.to_rows(
+            texts, self.tokenizer, described.max_length, described.truncate
+        )
+
+    def _first_texts(self, split, count):
+        """Returns the first and the second texts of the first examples, objects `[count]`."""
+        features = self._first_features(split, count)
+        special = (self.tokenizer.cls_id, self.tokenizer.sep_id)
+        is_word = (features["input_mask"] > 0) & ~np.isin(features["input_ids"], special)
+        for segment in (0, 1):
+            kept = is_word & (features["segment_ids"] == segment)
+            texts = [
+                self.tokenizer.decode(ids[row]) for ids, row in zip(features["input_ids"], kept)
+            ]
+            yield np.array([text.encode() for text in texts], object)
+
+
+def _num_tokens(features, *labels):
+    """Returns int32 `[n]`."""
+    del labels
+    return tf.reduce_sum(tf.cast(features["input_mask"], tf.int32), axis=1)
+
+
+def _as_int32(tensor):
+    return tf.cast(tensor, tf.int32) if tensor.dtype.is_integer else tensor

@@ -1,0 +1,173 @@
+"""Tokenizes text into WordPiece ids in a graph, with ops of TensorFlow Text.
+
+Programs that load such a graph must `import tensorflow_text` first. Bytes that are not UTF-8 are
+removed, like U+FFFD, which stands for them.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from common.constants import TRUNCATE
+from input_fns.text.text_ops import tensorflow_text
+from input_fns.text.wordpiece import (
+    CONTINUATION,
+    MAX_WORD_CHARACTERS,
+    WordPieceTokenizer,
+    head_length,
+)
+
+_CONTROL = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x{9f}\x{fffd}]"
+_MAX_BYTES_PER_CHARACTER = 4  # UTF-8
+
+
+class GraphTokenizer:
+    """Ops with the results of a `WordPieceTokenizer`; made for one graph."""
+
+    def __init__(self, vocabulary: WordPieceTokenizer):
+        """Adds the vocabulary to the graph."""
+        self._lower_case, self._unk_id = vocabulary.lower_case, vocabulary.unk_id
+        self._tokenizer = tensorflow_text.FastBertTokenizer(
+            vocabulary.pieces,
+            max_bytes_per_word=_MAX_BYTES_PER_CHARACTER * MAX_WORD_CHARACTERS,
+            token_out_type=tf.int32,
+            # It would fold more characters than lower case does, such as "½" and "ß".
+            lower_case_nfd_strip_accents=False,
+        )
+        continues = [vocabulary.is_continuation(i) for i in range(vocabulary.vocab_size)]
+        self._continues = tf.constant(continues)
+        self._lengths = tf.constant(  # in characters
+            [
+                len(piece) - len(CONTINUATION) * is_continuation
+                for piece, is_continuation in zip(vocabulary.pieces, continues)
+            ]
+        )
+
+    def tokenize(self, text):
+        """Returns the token ids of texts, as `WordPieceTokenizer.encode_ids`.
+
+        Args:
+          text: string `[batch]`, UTF-8.
+
+        Returns:
+          int32 ragged `[batch, tokens]`.
+        """
+        return self._tokens(_normalized(valid_utf8(text), self._lower_case))[0]
+
+    def tokenize_with_places(self, text):
+        """Returns the tokens of texts with their places, as `WordPieceTokenizer.encode`.
+
+        Args:
+          text: string `[batch]`, UTF-8, from `valid_utf8`.
+
+        Returns:
+          Token ids, int32 ragged `[batch, tokens]`; of the same shape, the code points where each
+          token starts, and after it.
+        """
+        if self._lower_case:
+            # Without "İ", lower case has as many code points. A soft hyphen, which is removed
+            # later, is invisible to the final sigma; a NUL would end the text.
+            text = tf.strings.regex_replace(text, "\u0130", "I")
+            text = tf.strings.regex_replace(text, _CONTROL, "\u00ad")
+            text = tf.strings.lower(text, encoding="utf-8")
+        characters = tf.strings.unicode_split(text, "UTF-8")  # [batch, code points]
+        normalized = characters.with_flat_values(
+            _normalized(characters.flat_values, self._lower_case)
+        )
+        tokens, starts, ends = self._tokens(tf.strings.reduce_join(normalized, axis=1))
+        # Places in the bytes of the whole batch, and the code points that hold these bytes.
+        end_bytes = tf.cumsum(tf.strings.length(normalized.flat_values))
+        row_starts = characters.row_starts()
+        first_bytes = tf.gather(tf.concat([[0], end_bytes], 0), row_starts)
+
+        def code_points(places, after):
+            rows = places.value_rowids()
+            last = tf.cast(places.flat_values, tf.int32) + tf.gather(first_bytes, rows) - after
+            found = tf.searchsorted(end_bytes, last, side="right") + after
+            return places.with_flat_values(found - tf.cast(tf.gather(row_starts, rows), tf.int32))
+
+        return tokens, code_points(starts, 0), code_points(ends, 1)
+
+    def _tokens(self, normalized):
+        """Returns ragged `[batch, tokens]`: ids, int32, and first and end byte of each token."""
+        tokens, starts, ends = self._tokenizer.tokenize_with_offsets(normalized)
+        # Its limit is of bytes: words of more characters become [UNK] here.
+        ids = tokens.flat_values
+        is_first = ~tf.gather(self._continues, ids)
+        word = tf.cumsum(tf.cast(is_first, tf.int32)) - 1
+        length = tf.math.segment_sum(tf.gather(self._lengths, ids), word)
+        is_long = tf.gather(length > MAX_WORD_CHARACTERS, word)
+        end = tf.gather(tf.math.segment_max(ends.flat_values, word), word)
+        kept = tokens.with_flat_values(is_first | ~is_long)
+        return tuple(
+            tf.ragged.boolean_mask(values, kept)
+            for values in (
+                tokens.with_flat_values(tf.where(is_long, self._unk_id, ids)),
+                starts,
+                ends.with_flat_values(tf.where(is_long, end, ends.flat_values)),
+            )
+        )
+
+
+def valid_utf8(text):
+    """Returns string `[batch]` with U+FFFD in place of bytes that are not UTF-8."""
+    return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace")
+
+
+def _normalized(text, lower_case):
+    """Returns text without control characters and, in lower case, without accents."""
+    text = tf.strings.regex_replace(text, r"[\t\n\r]", " ")
+    text = tf.strings.regex_replace(text, r"[\p{Cc}\p{Cf}\x{fffd}]", "")
+    if not lower_case:
+        return text
+    text = tensorflow_text.normalize_utf8(tf.strings.lower(text, encoding="utf-8"), "NFD")
+    return tf.strings.regex_replace(text, r"\p{Mn}", "")
+
+
+def to_rows(texts, vocabulary: WordPieceTokenizer, max_length: int, truncate: str = TRUNCATE[0]):
+    """Returns the features of texts or pairs of texts, truncated like those of prepare_data.py.
+
+    Args:
+      texts: one or two string `[batch]`, UTF-8.
+      vocabulary: the vocabulary.
+      max_length: tokens per row, with [CLS] and [SEP].
+      truncate: one of `common.constants.TRUNCATE`.
+
+    Returns:
+      `input_ids`, `input_mask` and `segment_ids`, int32 `[batch, max_length]`.
+    """
+    tokenizer = GraphTokenizer(vocabulary)
+    tokens = [tokenizer.tokenize(text) for text in texts]
+    segments = _truncated(tokens, max_length - 1 - len(texts), truncate)
+    ids, segment_ids = tensorflow_text.combine_segments(
+        segments, vocabulary.cls_id, vocabulary.sep_id
+    )
+    input_ids = ids.to_tensor(vocabulary.pad_id, shape=[None, max_length])
+    mask = tf.sequence_mask(ids.row_lengths(), max_length, tf.int32)
+    return {
+        "input_ids": input_ids,
+        "input_mask": mask,
+        "segment_ids": segment_ids.to_tensor(0, shape=[None, max_length]),
+    }
+
+
+def _truncated(segments, limit, truncate):
+    """Removes a token of the longer text, of the second one of equal ones, until all fit."""
+    lengths = [tf.cast(segment.row_lengths(), tf.int32) for segment in segments]
+    if len(segments) == 1:
+        kept = [tf.minimum(lengths[0], limit)]
+    else:
+        first = tf.minimum(lengths[0], tf.maximum((limit + 1) // 2, limit - lengths[1]))
+        kept = [first, tf.minimum(lengths[1], limit - first)]
+    return [
+        _shortened(segment, length, keep, truncate)
+        for segment, length, keep in zip(segments, lengths, kept)
+    ]
+
+
+def _shortened(segment, length, keep, truncate):
+    head = head_length(keep, truncate)
+    tail = length - keep + head  # where it starts
+    position = tf.ragged.range(length)
+    is_kept = (position < head[:, tf.newaxis]) | (position >= tail[:, tf.newaxis])
+    return tf.ragged.boolean_mask(segment, is_kept)

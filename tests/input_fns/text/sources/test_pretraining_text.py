@@ -1,0 +1,264 @@
+"""Masked pairs for pre-training."""
+
+import gzip
+import random
+
+import numpy as np
+import pytest
+
+from input_fns import DataError
+from input_fns.convert import files
+from input_fns.convert.source import Options
+from input_fns.text.sources import pretraining_rows, pretraining_text
+from tests import google_bert
+from tests.input_fns.text.sources import text_data
+from tests.input_fns.text.sources.text_data import TOKENIZER
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def write_text(path, num_documents, seed=0):
+    """Writes documents of 1 to 6 sentences of 1 to 9 words; returns the words of each document."""
+    rng = random.Random(seed)
+    documents = [
+        [
+            [rng.choice(LETTERS) + rng.choice(["", "dog", "s"]) for _ in range(rng.randint(1, 9))]
+            for _ in range(rng.randint(1, 6))
+        ]
+        for _ in range(num_documents)
+    ]
+    text = "\n\n".join("\n".join(map(" ".join, document)) for document in documents)
+    path.write_text(text + "\n")
+    return documents
+
+
+def read(folder, **options):
+    options = {"validation_fraction": 0.0, "max_length": 24, "dupe_factor": 2, **options}
+    vocabulary = text_data.vocab_file(folder)
+    return text_data.read("pretraining_text", folder / "text", vocabulary, **options)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "text").mkdir()
+    return tmp_path
+
+
+def unmasked(values):
+    """Returns the ids of a row without masks, and of its two texts."""
+    ids = values["input_ids"].astype(int)
+    count = int(values["masked_lm_weights"].sum())
+    ids[values["masked_lm_positions"][:count]] = values["masked_lm_ids"][:count]
+    ids = ids[: int(values["input_mask"].sum())].tolist()
+    end = ids.index(TOKENIZER.sep_id)
+    assert ids[-1] == TOKENIZER.sep_id
+    return ids, ids[1:end], ids[end + 1 : -1]
+
+
+def test_a_row_is_two_texts_of_the_documents(folder):
+    documents = write_text(folder / "text" / "train.txt", 9)
+    raw, _ = read(folder)
+    words = [" ".join(map(" ".join, document)) for document in documents]
+    texts = [f" {' '.join(map(str, ids))} " for ids in TOKENIZER.encode_ids(words)]
+    labels = set()
+    for row in raw.splits["train"]:
+        values = text_data.decoded(row)
+        label = int(values["next_sentence_labels"][0])
+        labels.add(label)
+        of = [
+            {number for number, text in enumerate(texts) if f" {' '.join(map(str, part))} " in text}
+            for part in unmasked(values)[1:]
+        ]
+        assert of[0]
+        assert of[1]
+        assert label or of[0] & of[1]
+    assert labels == {0, 1}
+
+
+def test_the_metadata_counts_what_is_stored(folder):
+    documents = write_text(folder / "text" / "train.txt", 5)
+    raw, lines = read(folder, max_length=12)
+    described, split = raw.wordpiece.splits["train"], raw.splits["train"]
+    assert described.num_texts == sum(map(len, documents))
+    masks = [text_data.decoded(row)["input_mask"] for row in split]
+    assert described.num_tokens == np.sum(masks)
+    assert described.num_truncated > 0
+    assert raw.wordpiece.task == "pretraining"
+    assert "5 documents, each 2 times" in lines[-1]
+
+
+def test_masks_are_80_10_10_of_15_percent(folder):
+    write_text(folder / "text" / "train.txt", 60)
+    raw, _ = read(folder, max_length=64, dupe_factor=5)
+    total = masked = kept = 0
+    for row in raw.splits["train"]:
+        values = text_data.decoded(row)
+        count = int(values["masked_lm_weights"].sum())
+        length = int(values["input_mask"].sum())
+        assert count == max(1, round(0.15 * length))
+        positions = values["masked_lm_positions"][:count]
+        assert (np.diff(positions) > 0).all()
+        shown = values["input_ids"][positions]
+        total += count
+        masked += (shown == TOKENIZER.mask_id).sum()
+        kept += (shown == values["masked_lm_ids"][:count]).sum()
+        special = np.isin(values["masked_lm_ids"][:count], [TOKENIZER.cls_id, TOKENIZER.sep_id])
+        assert not special.any()
+    # Five standard deviations of a binomial; a random token is the same one in 1 of vocab_size.
+    deviation = 5 * np.sqrt(0.8 * 0.2 / total)
+    assert abs(masked / total - 0.8) < deviation
+    assert abs(kept / total - 0.1) < deviation + 0.1 / TOKENIZER.vocab_size
+
+
+def test_whole_words_are_masked_together(folder):
+    write_text(folder / "text" / "train.txt", 9)
+    raw, _ = read(folder, whole_word_mask=True, masked_lm_prob=0.3)
+    for row in raw.splits["train"]:
+        values = text_data.decoded(row)
+        ids, _, _ = unmasked(values)
+        chosen = set(values["masked_lm_positions"][: int(values["masked_lm_weights"].sum())])
+        specials = (TOKENIZER.cls_id, TOKENIZER.sep_id)
+        for i, token in enumerate(ids):
+            if TOKENIZER.pieces[token].startswith("##") and ids[i - 1] not in specials:
+                assert (i in chosen) == (i - 1 in chosen)
+
+
+def test_the_seed_decides_pairs_and_masks(folder):
+    write_text(folder / "text" / "train.txt", 9)
+    first, again, other = (
+        [row.values for row in read(folder, seed=seed)[0].splits["train"]] for seed in (1, 1, 2)
+    )
+    assert first == again
+    assert first != other
+
+
+def test_a_held_out_split_has_other_documents_and_is_read_once(folder):
+    write_text(folder / "text" / "train.txt", 20)
+    _, lines = read(folder, validation_fraction=0.25)
+    assert lines[-1].startswith("validation: 5 documents, each 1 times")
+    assert "train: 15 documents, each 2 times" in "".join(lines)
+
+
+def test_files_are_splits_or_all_training(folder):
+    for name in ("part1.txt", "part2.txt"):
+        write_text(folder / "text" / name, 3)
+    raw = pretraining_text.read(Options("pretraining_text", source=str(folder / "text")))
+    assert {name: len(split) for name, split in raw.splits.items()} == {"train": 6}
+    (folder / "text" / "dev").mkdir()
+    write_text(folder / "text" / "dev" / "a.txt", 2)
+    with pytest.raises(DataError, match=r"part1\.txt belongs to no split"):
+        read(folder)
+    (folder / "text" / "part1.txt").rename(folder / "text" / "train.txt")
+    packed = (folder / "text" / "part2.txt").read_bytes()
+    (folder / "text" / "part2.txt").unlink()
+    (folder / "text" / "test.txt.gz").write_bytes(gzip.compress(packed))
+    assert set(read(folder)[0].splits) == {"train", "validation", "test"}
+
+
+def test_one_document_is_an_error(folder):
+    (folder / "text" / "train.txt").write_text("a dog\nis good\n")
+    with pytest.raises(DataError, match=r"'train' .* is one document, and needs two"):
+        read(folder)
+    (folder / "text" / "train.txt").write_text("a dog\n\n\u200b\n\n\u200b\n")
+    with pytest.raises(DataError, match=r"'train' has 1 document.* needs 2 at least"):
+        read(folder)
+
+
+def test_two_documents_are_held_out_at_least(folder):
+    write_text(folder / "text" / "train.txt", 12)
+    raw, _ = read(folder, validation_fraction=None)
+    assert raw.splits["validation"].tokens.num_documents == 2
+    with pytest.raises(DataError, match="'validation' would have 1 example of 12, and needs 2"):
+        read(folder, validation_fraction=0.1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"masked_lm_prob": 0.0}, "--masked_lm_prob=0 masks no token"),
+        ({"max_predictions_per_seq": 25}, "--max_predictions_per_seq=25 is more than"),
+    ],
+)
+def test_a_row_needs_predictions_that_fit(folder, options, message):
+    write_text(folder / "text" / "train.txt", 3)
+    with pytest.raises(DataError, match=message):
+        read(folder, **options)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"\n\n", "has no text"), (b"a\n\nb\n\xff\n", r"train\.txt, line 4: no UTF-8")],
+)
+def test_a_bad_file_is_an_error(folder, content, message):
+    (folder / "text" / "train.txt").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        read(folder)
+
+
+def test_lines_do_not_depend_on_the_size_of_the_pieces_that_are_read(tmp_path, monkeypatch):
+    path = tmp_path / "a.txt"
+    path.write_bytes("\ufeffä\u2028b\r\n\n\nc\rd\nend".encode())
+    wanted = ["ä\u2028b", "", "", "c\rd", "end"]
+    for size in range(1, 9):
+        monkeypatch.setattr(files, "_PIECE_BYTES", size)
+        assert list(files.iterate_lines(str(path))) == wanted
+    monkeypatch.setattr(files, "_MAX_LINE_BYTES", 2)
+    with pytest.raises(DataError, match="line 1: over"):
+        list(files.iterate_lines(str(path)))
+
+
+@google_bert.needs_checkout
+@pytest.mark.parametrize("max_length", [8, 24, 64])
+def test_pairs_are_those_of_google_with_the_same_random_numbers(folder, max_length):
+    google = google_bert.load("create_pretraining_data")
+    google.create_masked_lm_predictions = lambda tokens, *rest: (tokens, [], [])
+    documents = [
+        TOKENIZER.encode_ids(map(" ".join, document))
+        for document in write_text(folder / "text" / "train.txt", 30)
+    ]
+    tokens = pretraining_rows.Tokens(
+        np.concatenate([np.array(ids) for document in documents for ids in document]),
+        np.cumsum([0, *(len(ids) for document in documents for ids in document)]),
+        np.cumsum([0, *map(len, documents)]),
+    )
+    options = Options("pretraining_text", max_length=max_length, short_seq_prob=0.3)
+    drawn = pretraining_rows.draw_pairs(tokens, 2, options, random.Random(5))
+    ours = [
+        (tokens.ids[a : a + n].tolist(), tokens.ids[b : b + m].tolist(), is_random)
+        for (a, b, n, m, is_random), _ in drawn
+    ]
+    rng = random.Random(5)
+    rng.shuffle(documents)
+    theirs = [
+        google.create_instances_from_document(documents, i, max_length, 0.3, 0.15, 20, [], rng)
+        for _ in range(2)
+        for i in range(len(documents))
+    ]
+    middle = [(pair, pair.segment_ids.index(1)) for pairs in theirs for pair in pairs]
+    assert ours == [
+        (pair.tokens[1 : start - 1], pair.tokens[start:-1], pair.is_random_next)
+        for pair, start in middle
+    ]
+
+
+@google_bert.needs_checkout
+@pytest.mark.parametrize("is_whole_word", [True, False])
+def test_masks_are_those_of_google_with_the_same_random_numbers(is_whole_word):
+    google = google_bert.load("create_pretraining_data")
+    google.FLAGS.do_whole_word_mask = is_whole_word
+    pieces = TOKENIZER.pieces
+    continues = [piece.startswith("##") for piece in pieces] if is_whole_word else None
+    for seed in range(50):
+        rng = random.Random(seed)
+        size_a, size_b = rng.randint(1, 30), rng.randint(1, 30)
+        ids = [rng.randint(5, len(pieces) - 1) for _ in range(size_a + size_b)]
+        tokens = [pieces[i] for i in ids]
+        tokens = ["[CLS]", *tokens[:size_a], "[SEP]", *tokens[size_a:], "[SEP]"]
+        theirs = google.create_masked_lm_predictions(tokens, 0.15, 6, pieces, random.Random(seed))
+        words = pretraining_rows.words_of(ids, continues)
+        count = min(6, max(1, round(0.15 * len(tokens))))
+        chosen, masked = pretraining_rows.mask(ids, words, count, TOKENIZER, random.Random(seed))
+        masked = [pieces[i] for i in masked]
+        assert theirs[0] == ["[CLS]", *masked[:size_a], "[SEP]", *masked[size_a:], "[SEP]"]
+        assert theirs[1] == [i + 1 + (i >= size_a) for i in chosen]
+        assert theirs[2] == [pieces[ids[i]] for i in chosen]

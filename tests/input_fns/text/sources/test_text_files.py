@@ -1,0 +1,349 @@
+"""Tables of text with labels."""
+
+import gzip
+import lzma
+
+import pytest
+
+from input_fns import DataError
+from input_fns.convert import writer
+from tests.input_fns.text.sources import text_data
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "texts"
+    path.mkdir()
+    text_data.vocab_file(tmp_path)
+    return path
+
+
+def read(folder, **options):
+    options = {"text_columns": ("text",), "label_columns": ("label",), **options}
+    options = {"validation_fraction": 0.0, **options}
+    vocabulary = options.pop("vocabulary", folder.parent / "vocab.txt")
+    return text_data.read("text_files", folder, vocabulary, **options)
+
+
+ROWS = {
+    "tsv": 'text\tlabel\n"good" film\tgood\nbad, film\tbad\n',
+    "csv": 'text,label\n"""good"" film",good\n"bad, film",bad\n',
+    "jsonl": '{"text": "\\"good\\" film", "label": "good"}\n{"label": "bad", "text": "bad, film"}',
+}
+
+
+@pytest.mark.parametrize("extension", ROWS)
+@pytest.mark.parametrize("pack", [None, gzip.compress, lzma.compress])
+def test_formats_hold_the_same_texts(folder, extension, pack):
+    content, ending = ROWS[extension].encode(), {gzip.compress: ".gz", lzma.compress: ".xz"}
+    name = f"train.{extension}{ending.get(pack, '')}"
+    (folder / name).write_bytes(pack(content) if pack else content)
+    raw, _ = read(folder)
+    assert raw.class_names == ("bad", "good")
+    split = raw.splits["train"]
+    found = {(text, raw.class_names[i]) for text, i in zip(text_data.texts(split), split.labels)}
+    assert found == {
+        ("[CLS] [UNK] good [UNK] film [SEP]", "good"),
+        ("[CLS] bad , film [SEP]", "bad"),
+    }
+
+
+def test_the_name_of_a_file_is_its_split(folder):
+    for name in ("train.tsv", "dev.csv", "test.jsonl"):
+        (folder / name).write_text(ROWS[name.split(".")[-1]])
+    (folder / "README.md").write_text("no table")
+    raw, _ = read(folder)
+    assert set(raw.splits) == {"train", "validation", "test"}
+    assert raw.left_out.counts == {".md files that are not used": 1}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("Training.csv", "Validation.csv", "Test.csv"),
+        ("reviews_train.csv", "reviews_dev.csv", "reviews_test.csv"),
+        ("imdb-TRAIN.csv", "imdb-Val.csv", "imdb-TEST.csv"),
+        ("TrainSet.csv", "DevSet.csv", "TestSet.csv"),
+        ("a.train.csv", "a.valid.csv", "a.test.csv"),
+    ],
+)
+def test_names_of_splits_have_many_forms(folder, names):
+    for name in names:
+        (folder / name).write_text(ROWS["csv"])
+    assert list(read(folder)[0].splits) == ["train", "validation", "test"]
+
+
+def test_a_file_without_a_split_is_named_beside_others(folder):
+    for name in ("train.csv", "more.csv"):
+        (folder / name).write_text(ROWS["csv"])
+    message = r"more\.csv has no split, while train\.csv is 'train'.*--split_files=train=train\.csv"
+    with pytest.raises(DataError, match=message):
+        read(folder)
+    assert list(read(folder, skip=("more*",))[0].splits) == ["train"]
+    given = read(folder, split_files=("train=train.csv", "test=more.csv"))[0]
+    assert list(given.splits) == ["train", "test"]
+
+
+def test_json_that_describes_data_is_no_table_beside_tables(folder):
+    (folder / "train.csv").write_text(ROWS["csv"])
+    (folder / "dataset_info.json").write_text('{"features": 2}')
+    raw, _ = read(folder)
+    assert raw.left_out.counts == {".json files that are not used": 1}
+
+
+def test_labels_are_one_class_whatever_spaces_are_around_them(folder):
+    (folder / "train.csv").write_text("text, label\nfilm,cat\ngood, cat \ndog,dog\nbad,dog\u00a0\n")
+    raw, _ = read(folder)
+    assert raw.class_names == ("cat", "dog")
+    assert sorted(raw.splits["train"].labels.tolist()) == [0, 0, 1, 1]
+    raw, _ = read(folder, class_names=("dog ", "cat"))
+    assert raw.class_names == ("dog", "cat")
+
+
+def test_rows_without_a_text_are_left_out_and_counted(folder):
+    (folder / "train.csv").write_text("text,label\nfilm,g\n ,g\nbad,b\n,b\n")
+    raw, _ = read(folder)
+    assert len(raw.splits["train"]) == 2
+    assert raw.wordpiece.splits["train"].left_out == {"rows without a text": 2}
+    path = folder / "train.csv"
+    assert list(raw.left_out.lines()) == [
+        f"left out: 2 rows without a text, for example {path}, line 3, {path}, line 5"
+    ]
+
+
+def test_blank_lines_of_a_tsv_are_counted(folder):
+    (folder / "train.tsv").write_text(f"{HEADER}good\tg\n\nbad\tb\n  \n")
+    raw, _ = read(folder)
+    assert raw.left_out.counts == {"rows without a text": 2}
+    assert len(raw.splits["train"]) == 2
+
+
+def test_rows_to_predict_need_a_text(folder):
+    (folder / "train.csv").write_text(ROWS["csv"])
+    (folder / "test.csv").write_text("text\nfilm\n \n")
+    with pytest.raises(DataError, match=r"test\.csv, line 3: no text in column 'text'"):
+        read(folder)
+
+
+@pytest.mark.parametrize("splits", [("train", "test"), ("train", "dev")])
+def test_a_group_is_in_one_of_the_given_splits(folder, splits):
+    for name, group in zip(splits, ("a", "b")):
+        (folder / f"{name}.csv").write_text(f"text,label,by\nfilm,g,{group}\nbad,b, x \n")
+    message = r"the group 'x' of --group_column=by is in 'train' and in '(test|validation)'"
+    with pytest.raises(DataError, match=message):
+        read(folder, group_column="by")
+    assert len(read(folder)[0].splits) == 2  # equal texts may be in both
+
+
+def test_one_table_may_have_groups_in_two_splits_of_a_column(folder):
+    rows = "film,g,a,train\nbad,b,b,train\ngood,g,b,dev\n"
+    (folder / "all.csv").write_text("text,label,by,part\n" + rows)
+    with pytest.raises(DataError, match=r"the group 'b' of --group_column=by is in 'train' and in"):
+        read(folder, group_column="by", split_column="part")
+
+
+def test_one_file_may_be_the_source(folder):
+    (folder / "reviews.csv").write_text(ROWS["csv"])
+    raw, _ = read(folder / "reviews.csv", vocabulary=folder.parent / "vocab.txt")
+    assert len(raw.splits["train"]) == 2
+
+
+def test_a_table_alone_is_train_unless_it_has_the_name_of_another_split(folder):
+    (folder / "reviews.csv").write_text(ROWS["csv"])
+    assert list(read(folder)[0].splits) == ["train"]
+    (folder / "reviews.csv").rename(folder / "test.csv")
+    assert list(read(folder)[0].splits) == ["test"]
+
+
+def test_columns_names_the_columns_of_files_without_a_header_line(folder):
+    (folder / "train.tsv").write_text("1\tx\tgood film\tis good\n0\ty\tbad\tfilm\n")
+    (folder / "test.tsv").write_text("1\tx\tgood\tfilm\n")
+    columns = ("label", "id", "a", "b")
+    raw, _ = read(folder, columns=columns, text_columns=("a", "b"))
+    assert raw.wordpiece.has_pairs
+    assert text_data.texts(raw.splits["test"]) == ["[CLS] good [SEP] film [SEP]"]
+    assert raw.splits["test"].labels.tolist() == [1]
+
+
+def test_classes_that_are_numbers_are_in_their_order(folder):
+    rows = "".join(f"dog {i}\t{i}\n" for i in (10, 9, 2.5))
+    (folder / "train.tsv").write_text("text\tlabel\n" + rows)
+    assert read(folder)[0].class_names == ("2.5", "9", "10")
+
+
+def test_a_column_may_name_the_splits(folder):
+    rows = "good\tg\ttrain\nbad\tb\tTrain \nfilm\tg\tdev\n"
+    (folder / "all.tsv").write_text("text\tlabel\tpart\n" + rows)
+    raw, _ = read(folder, split_column="part")
+    assert {name: len(split) for name, split in raw.splits.items()} == {
+        "train": 2,
+        "validation": 1,
+    }
+
+
+def test_equal_texts_stay_in_one_split(folder):
+    rows = "".join(f"dog {i % 10}\t{i % 2}\n" for i in range(40))
+    (folder / "train.tsv").write_text("text\tlabel\n" + rows)
+    splits = read(folder, validation_fraction=0.3)[0].splits
+    train, validation = (set(text_data.texts(splits[name])) for name in ("train", "validation"))
+    assert validation
+    assert not train & validation
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "id\ttext\n0\tgood\n1\tbad\n",
+        "text\tlabel\ngood\t\nbad\t\n",
+        "text\tlabel\ngood\t-1\nbad\t-1\n",
+    ],
+)
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_a_split_without_labels_can_be_predicted(folder, rows, task):
+    numbers = ROWS["tsv"].replace("\tgood\n", "\t1\n").replace("\tbad\n", "\t0\n")
+    (folder / "train.tsv").write_text(numbers)
+    (folder / "test.tsv").write_text(rows)
+    raw, lines = read(folder, task=task)
+    assert [split.has_labels for split in raw.splits.values()] == [
+        True,
+        # A score may be -1.
+        task == "regression" and "-1" in rows,
+    ]
+    assert text_data.texts(raw.splits["test"]) == ["[CLS] good [SEP]", "[CLS] bad [SEP]"]
+    line = "test: no labels, so only --mode=predict can use it"
+    assert (line in lines) != raw.splits["test"].has_labels
+
+
+def test_validation_is_held_out_beside_texts_to_predict(folder):
+    rows = "".join(f"dog {i}\t{i % 2}\n" for i in range(40))
+    (folder / "train.tsv").write_text(HEADER + rows)
+    (folder / "test.tsv").write_text("text\ngood\n")
+    raw, _ = read(folder, validation_fraction=None)
+    assert {name: len(split) for name, split in raw.splits.items()} == {
+        "train": 36,
+        "validation": 4,
+        "test": 1,
+    }
+    (folder / "dev.tsv").write_text("text\ngood\n")
+    assert len(read(folder, validation_fraction=None)[0].splits["train"]) == 40
+
+
+def test_texts_to_predict_alone_get_the_classes_of_a_data_set(folder, tmp_path):
+    (folder / "train.tsv").write_text(ROWS["tsv"])
+    writer.write(read(folder)[0], str(tmp_path / "prepared"))
+    new = tmp_path / "new.csv"
+    new.write_text("text\ngood film\n")
+    for labels in ((), ("label",)):
+        raw, _ = read(new, vocabulary=tmp_path / "prepared", label_columns=labels)
+        assert raw.class_names == ("bad", "good")
+        assert [(name, split.has_labels) for name, split in raw.splits.items()] == [("test", False)]
+    with pytest.raises(DataError, match=r"'test' has no labels; its columns are text\. To"):
+        read(new, vocabulary=tmp_path / "vocab.txt")
+    raw, _ = read(new, vocabulary=tmp_path / "vocab.txt", class_names=("b", "a"))
+    assert raw.class_names == ("b", "a")
+
+
+def test_missing_labels_of_some_rows_are_an_error(folder):
+    (folder / "train.tsv").write_text(ROWS["tsv"])
+    (folder / "test.tsv").write_text(HEADER + "good\tgood\nbad\t\n")
+    with pytest.raises(DataError, match=r"test\.tsv, line 3: no label"):
+        read(folder)
+
+
+HEADER = "text\tlabel\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (HEADER + "good\tg\nbad\n", r"train\.tsv, line 3: 1 values instead of 2: text, label"),
+        (HEADER + "good\tg\nbad\tb\tx\n", r"line 3: 3 values instead of 2"),
+        (HEADER + "  \tg\n\tb\n", r"line 2: no text in column 'text'"),
+        (HEADER + "good\tg\nbad\t\n", r"line 3: no label"),
+        (HEADER + "good\tg\nbad\tb\x1b[1m\n", r"line 3: the label 'b\\x1b\[1m' has control"),
+        (HEADER.encode() + b"good\tg\nb\xffd\tb\n", r"train\.tsv, line 3, byte 19: no UTF-8"),
+        ("text\ttext\ngood\tg\n", r"more than one column 'text'"),
+        ("label\tid\ng\t1\n", r"no column 'text'; it has: label, id"),
+        ("x" * 9999 + "\tb\n", r"no column 'text'; it has: x{60}\.\.\., b\. If"),
+        (
+            "text\tstars\ngood\t1\n",
+            r"split 'train' has no labels in 'label' \(.*; its columns are text, stars",
+        ),
+        (HEADER + "good\t1\nbad\t1.0\n", r"labels '1' and '1\.0' of 'train' are one number"),
+        (HEADER + "good\t1\nbad\t01\n", r"labels '01' and '1' of 'train' are one number"),
+        (HEADER + "good\t1.0\nbad\tnan\n", r"line 3: the label 'nan' stands for a missing one"),
+        (HEADER + "good\tg\nbad\tg\n", r"all texts of 'train' have the label 'g'"),
+        ("", r"train\.tsv is empty"),
+        (HEADER, r"split 'train' of .* has no texts"),
+    ],
+)
+def test_a_bad_table_is_an_error(folder, content, message):
+    data = content if isinstance(content, bytes) else content.encode()
+    (folder / "train.tsv").write_bytes(data)
+    with pytest.raises(DataError, match=message):
+        writer.write(read(folder)[0], str(folder / "out"))
+    assert not (folder / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("[1]", "line 2: a JSON list instead of an object"),
+        ("{", "line 2: it is not JSON"),
+        ("[" * 100_000, "line 2: it is nested too deep"),
+        ('{"text": "dog"}', "line 2: no label"),
+        ('{"text": "a", "text": "b", "label": "a"}', "line 2: the key .text. is repeated"),
+        (r'{"text": "a", "label": "\ud800"}', "line 2: 'label' has a lone surrogate"),
+        ('{"text": "a", "label": 1e999}', "line 2: the number 1e999.* is too large"),
+    ],
+)
+def test_a_bad_json_line_is_an_error(folder, line, message):
+    (folder / "train.jsonl").write_text('{"text": "dog", "label": "a"}\n' + line)
+    with pytest.raises(DataError, match=message):
+        read(folder)
+
+
+def test_a_label_that_training_does_not_have_is_an_error(folder):
+    (folder / "train.tsv").write_text(ROWS["tsv"])
+    (folder / "dev.tsv").write_text("text\tlabel\nfilm\tugly\n")
+    message = r"dev\.tsv, line 2: unknown label 'ugly'; the 2 classes are bad, good"
+    with pytest.raises(DataError, match=message):
+        read(folder)
+
+
+@pytest.mark.parametrize("row", ['{"text": null, "label": "b"}', '{"label": "b"}'])
+def test_json_without_a_text_is_left_out(folder, row):
+    rows = '{"text": "dog", "label": "a"}\n{"text": "film", "label": "b"}\n'
+    (folder / "train.jsonl").write_text(rows + row)
+    raw, _ = read(folder)
+    assert raw.wordpiece.splits["train"].left_out == {"rows without a text": 1}
+
+
+@pytest.mark.parametrize("score", ["", "high", "nan", "1e99", "1_0"])
+def test_a_score_that_is_no_number_is_an_error(folder, score):
+    (folder / "train.tsv").write_text(f"text\tlabel\ngood\t1\nbad\t{score}\n")
+    with pytest.raises(DataError, match=r"line 3: (no|the) score.* number of float32"):
+        read(folder, task="regression")
+
+
+def test_sources_without_tables_are_errors(folder):
+    with pytest.raises(DataError, match=r"has no file that ends in \.tsv, \.csv, \.jsonl"):
+        read(folder)
+    with pytest.raises(DataError, match=r"texts/none is not a folder and not a file"):
+        read(folder / "none", vocabulary=folder.parent / "vocab.txt")
+    (folder / "train.jsonl").touch()
+    with pytest.raises(DataError, match=r"train\.jsonl is empty"):
+        read(folder)
+    (folder / "train.jsonl").unlink()
+    (folder / "train.tsv").write_text(ROWS["tsv"])
+    (folder / "train.csv").write_text(ROWS["csv"])
+    with pytest.raises(DataError, match=r"has both train\.csv and train\.tsv"):
+        read(folder)
+
+
+@pytest.mark.parametrize("ending", [".gz", ".xz"])
+def test_a_packed_file_that_is_cut_off_is_an_error(folder, ending):
+    pack = gzip.compress if ending == ".gz" else lzma.compress
+    (folder / f"train.tsv{ending}").write_bytes(pack(ROWS["tsv"].encode())[:-9])
+    with pytest.raises(DataError, match="not a complete"):
+        read(folder)

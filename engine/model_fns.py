@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from common.constants import EXAMPLE_WEIGHT
-from engine.checkpoints import find, metric_direction, verify
+from engine.checkpoints import find, verify
 from engine.checkpoints.warm_start import init_from_checkpoint
 from engine.evaluation import host_metrics, metrics, reports
 from engine.hooks import summaries
@@ -36,7 +36,7 @@ def check_training(settings: RunSettings, features, labels, params, step: TrainS
     Raises:
       UsageError: the metric is unknown, or the checkpoint is of a different model.
     """
-    best_metric, _ = metric_direction.split(settings.evaluation.best_metric)
+    best_metric = settings.evaluation.best_metric
     of_host = settings.model.host_metrics(params, settings.pipeline) if best_metric else ()
     metrics.check_best_metric(best_metric, settings.model, features, labels, step, params, of_host)
     if settings.checkpoint:

@@ -58,8 +58,8 @@ class EvalSettings:
     Attributes:
       split: name of the split.
       batch_size: global batch size.
-      best_metric: metric that selects the best checkpoint, also with its direction as
-        `NAME:min` or `NAME:max`; or "".
+      best_metric: name of the metric that selects the best checkpoint, or "".
+      best_direction: "min" or "max" if lower or higher is better; "" without a metric.
       early_stop_evals: patience of early stopping, in evaluations; 0: no early stopping.
       timeout_secs: how long continuous_eval waits for a checkpoint.
     """
@@ -67,6 +67,7 @@ class EvalSettings:
     split: str
     batch_size: int
     best_metric: str
+    best_direction: str
     early_stop_evals: int
     timeout_secs: int
 

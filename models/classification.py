@@ -11,6 +11,8 @@ import tensorflow as tf
 from models.layers.losses import cross_entropy
 from models.model import Loss
 
+METRIC_DIRECTIONS = {"accuracy": "max"}
+
 
 def losses(features, labels, outputs, params):
     """Softmax cross-entropy with `params["label_smoothing"]`."""

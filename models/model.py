@@ -42,6 +42,8 @@ class HostMetric(Protocol):
 
     Attributes:
       names: names of the metrics that `result` returns.
+      directions: `{name: "min" or "max"}`, whether lower or higher is better; --best_metric takes
+        these names as they are. Optional, so no member of the protocol.
     """
 
     names: Sequence[str]
@@ -174,6 +176,8 @@ class Model:
         streaming metrics. `features` holds `eval_features` only, `outputs` is what `eval_outputs`
         returned, and `weights`, float32 `[batch]`, is 1 for an example and 0 for padding. Metrics
         that are not scalars are for reports.
+      metric_directions: `{name: "min" or "max"}`, whether lower or higher is better, of the scalars
+        of `metrics`; --best_metric takes these names as they are. Losses are minimized.
       eval_outputs: `(features, labels, outputs, params) -> Tensors`, what `metrics` needs of the
         outputs: `[batch, ...]`. A TPU sends it to the host with each batch, so reduce large
         tensors here. Default: all outputs.
@@ -214,6 +218,7 @@ class Model:
     losses: Callable[[Tensors, Any, Tensors, Params], dict[str, Loss]]
     predictions: Callable[[Tensors, Tensors, Params], Tensors]
     metrics: Callable[[Tensors, Any, Tensors, Any, Params], dict[str, tuple]] = lambda *_: {}
+    metric_directions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     eval_outputs: Callable[[Tensors, Any, Tensors, Params], Tensors] = _all_outputs
     eval_features: tuple[str, ...] = ()
     host_metrics: Callable[[Params, Any], Sequence[HostMetric]] = lambda *_: ()

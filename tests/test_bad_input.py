@@ -102,11 +102,7 @@ def tree(path):
         ),
         (["--mode=export"], "--mode=export needs --export_dir"),
         (["--early_stop_evals=3"], "--early_stop_evals needs --best_metric"),
-        (
-            ["--best_metric=novelty"],
-            "--best_metric=novelty does not tell whether higher is better. Write "
-            "--best_metric=novelty:max if higher is better, novelty:min if lower is",
-        ),
+        (["--best_metric=-fid:max"], "has a minus and :max. Write fid:min or fid:max"),
         (["--warm_start_include=("], "'(' is not a regular expression"),
         (["--mode=predict", "--predict_output=p.csv"], "must end in .jsonl or .npz"),
         (["--flagfile=/no/such/file.cfg"], "/no/such/file.cfg"),
@@ -175,7 +171,12 @@ def tree(path):
         (["--export_top_k=2"], "--export_top_k has no effect: --mode=train does not export"),
         (["--synthetic_classes=7"], "--synthetic_classes has no effect with --dataset=stripes"),
         (["--params=hidden_units=[],dropout=0.5"], "dropout=0.5 has no effect with hidden_units="),
-        (["--best_metric=f2"], "--best_metric=f2 is unknown. Valid: accuracy, average_loss"),
+        (
+            ["--best_metric=f2"],
+            "--best_metric=f2: the model declares no direction of it, only of accuracy, "
+            "average_loss. Write --best_metric=f2:max if higher is better, f2:min if lower is",
+        ),
+        (["--best_metric=-f2"], "--best_metric=f2 is unknown. Valid: accuracy, average_loss"),
     ],
 )
 def test_an_invalid_flag_and_its_message(error_line, arguments, message, data_dir, tmp_path):

@@ -5,7 +5,7 @@ Where to add what:
   verify: verification rules: is a checkpoint readable and finite, and does it match the graph?
   best: retention of the best checkpoint (--best_metric), and when to stop early. The newest
     --keep_checkpoint_max checkpoints are retained by the Saver of the Estimator's RunConfig.
-  metric_direction: whether a metric is minimized or maximized.
+  metric_direction: whether the metric of --best_metric is minimized or maximized.
   recovery: repair of model_dir before training resumes, after a crash or a preemption.
   find: resolves --checkpoint=latest, best, average:N or a path; waits for new checkpoints.
   warm_start: initializes a new model from a checkpoint of another (--warm_start_from).

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from common import files
 from common.errors import UsageError
-from engine.checkpoints import checkpoint_files, metric_direction, verify
+from engine.checkpoints import checkpoint_files, verify
 from engine.checkpoints.checkpoint_files import BEST_DIR
 
 _FILE = "best.json"
@@ -54,22 +54,23 @@ class BestCheckpoint:
         self,
         model_dir: str,
         metric: str,
+        direction: str,
         metrics_of_step: Callable[[int], dict[str, Any]] = lambda step: {},
     ):
         """Reads what an earlier run kept there. Only one process may do so; see `BEST_LOCK`.
 
         Args:
           model_dir: of the training.
-          metric: its name, or with its direction `NAME:min` or `NAME:max`.
+          metric: its name.
+          direction: "min" or "max": whether lower or higher is better.
           metrics_of_step: returns the metrics of the checkpoint of a step, {} if unknown; used if
             `best.json` cannot be read.
 
         Raises:
-          UsageError: `model_dir/best` was kept by another metric or in the other direction, or the
-            direction of the metric is unknown.
+          UsageError: `model_dir/best` was kept by another metric or in the other direction.
         """
         self._dir = os.path.join(model_dir, BEST_DIR)
-        self._metric, self._direction = metric_direction.parse(metric)
+        self._metric, self._direction = metric, direction
         self._new_record = {**_EMPTY, "metric": self._metric, "direction": self._direction}
         self._record = dict(self._new_record)
         files.remove_leftovers(self._dir)

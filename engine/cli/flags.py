@@ -210,8 +210,8 @@ flags.DEFINE_integer(
 flags.DEFINE_string(
     "best_metric",
     "",
-    "Metric that selects the best checkpoint in train_and_eval and continuous_eval. Whether higher "
-    "or lower is better follows from a known name; NAME:max or NAME:min says it of any other.",
+    "Metric that selects the best checkpoint in train_and_eval and continuous_eval. The model "
+    "declares whether higher or lower is better; NAME:max, NAME:min or -NAME (lower) overrides it.",
 )
 flags.DEFINE_integer(
     "early_stop_evals",
@@ -443,13 +443,12 @@ def _check_export(values):
     return True
 
 
-@flags.multi_flags_validator(["mode", "best_metric"])
-def _check_best_metric(values):
-    if values["best_metric"] and values["mode"] in (*TRAINING_MODES, "continuous_eval"):
-        try:
-            metric_direction.parse(values["best_metric"])
-        except UsageError as error:
-            raise flags.ValidationError(str(error)) from error
+@flags.validator("best_metric")
+def _check_best_metric(value):
+    try:
+        metric_direction.split(value)
+    except UsageError as error:
+        raise flags.ValidationError(str(error)) from error
     return True
 
 

@@ -199,9 +199,9 @@ class _BestAndEarlyStopping:
     def __init__(self, settings):
         self._settings = settings
         self._best = None
-        metric = settings.evaluation.best_metric
+        metric, direction = settings.evaluation.best_metric, settings.evaluation.best_direction
         if metric:
-            self._best = BestCheckpoint(settings.model_dir, metric, self._metrics_at)
+            self._best = BestCheckpoint(settings.model_dir, metric, direction, self._metrics_at)
             print(f"best checkpoint in {settings.model_dir}/{BEST_DIR}: {self._best.criterion}")
 
     def _metrics_at(self, step):

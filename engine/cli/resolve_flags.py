@@ -12,7 +12,7 @@ import secrets
 from common import files, folders
 from common.errors import UsageError
 from common.strict_flags import MAX_INTEGER
-from engine.checkpoints import find, recovery, trained_on, warm_start
+from engine.checkpoints import find, metric_direction, recovery, trained_on, warm_start
 from engine.checkpoints.model_dir_lock import BEST_LOCK, TRAIN_LOCK, ModelDirLock
 from engine.cli import early_checks, hparams, pipelines, runtime, startup, unused_flags
 from engine.cli.flags import (
@@ -118,6 +118,7 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
         has_files,
     )
     _check_cluster(task, is_training)
+    best_metric, best_direction = _best_metric(model, params, pipeline)
     lock.lock_existing()
     checkpoint = _checkpoint(is_training, task)
     if checkpoint is not None:
@@ -153,7 +154,8 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
         evaluation=EvalSettings(
             split=FLAGS.eval_split,
             batch_size=FLAGS.eval_batch_size,
-            best_metric=FLAGS.best_metric,
+            best_metric=best_metric,
+            best_direction=best_direction,
             early_stop_evals=FLAGS.early_stop_evals,
             timeout_secs=FLAGS.eval_timeout_secs,
         ),
@@ -221,6 +223,16 @@ def _check_prediction(pipeline, has_files):
             f"--predict_output={FLAGS.predict_output} must end in {' or '.join(endings)}"
         )
     predictions.check_output(FLAGS.predict_output)
+
+
+def _best_metric(model, params, pipeline):
+    """Returns the name and the direction of --best_metric; "" and "" if it is not used."""
+    if not FLAGS.best_metric or FLAGS.mode in ("eval", "predict", "export"):
+        return "", ""
+    declared = dict(model.metric_directions)
+    for metric in model.host_metrics(params, pipeline):
+        declared.update(getattr(metric, "directions", {}))
+    return metric_direction.resolve(FLAGS.best_metric, declared)
 
 
 def _text_input(pipeline):

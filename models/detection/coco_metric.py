@@ -37,6 +37,7 @@ class CocoMetric:
     """
 
     names = NAMES
+    directions = dict.fromkeys(NAMES, "max")
     num_examples = 0
 
     def __init__(self, params: Mapping[str, Any], pipeline: Any):

@@ -24,6 +24,8 @@ class ClickMetrics:
 
     def __init__(self):
         """Starts without examples."""
+        # The best calibration is 1.
+        self.directions = {"auc": "max", "log_loss": "min", "calibration_error": "min"}
         self._logits, self._labels = [], []
 
     def update(self, features, labels, predictions):

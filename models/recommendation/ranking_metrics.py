@@ -32,6 +32,7 @@ class RankingMetrics:
         self._k = k
         names = (f"hr_at_{k}", f"ndcg_at_{k}", "mrr", "auc", "log_loss")
         self.names = names if has_log_loss else names[:-1]
+        self.directions = {**dict.fromkeys(names, "max"), "log_loss": "min"}
         self._ranks, self._aucs = [], []
         self._loss, self._num_candidates = 0.0, 0
 

@@ -129,6 +129,7 @@ def model(name, default_params, inference, check_params, unused_params=unused_pa
         losses=model_losses,
         predictions=predictions,
         metrics=metrics,
+        metric_directions={"mean_iou": "max", "pixel_accuracy": "max"},
         eval_outputs=eval_outputs,
         reports=reports,
         check_params=check_params,

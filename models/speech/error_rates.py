@@ -15,6 +15,7 @@ class ErrorRates:
     """
 
     names = ("word_error_rate", "character_error_rate")
+    directions = dict.fromkeys(names, "min")
 
     def __init__(self, decode: Callable[[np.ndarray], Sequence[str]]):
         """Takes the function from tokens, int `[n, max_tokens]`, to n texts."""

@@ -96,6 +96,7 @@ MODEL = Model(
     classification.losses,
     classification.predictions,
     metrics=classification.metrics,
+    metric_directions=classification.METRIC_DIRECTIONS,
     reports=reports,
     check_params=check_params,
     features=("waveform", "num_samples"),

@@ -67,6 +67,7 @@ def _model(size):
         losses=classification.losses,
         predictions=classification.predictions,
         metrics=metrics,
+        metric_directions=dict.fromkeys(("accuracy", "f1", "matthews_correlation"), "max"),
         reports=reports,
         check_params=check_params,
         dataset_properties=("num_classes",),

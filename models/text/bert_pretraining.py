@@ -125,6 +125,7 @@ def _model(size):
         losses=losses,
         predictions=predictions,
         metrics=metrics,
+        metric_directions={"masked_lm_accuracy": "max", "next_sentence_accuracy": "max"},
         eval_outputs=eval_outputs,
         features=(*bert.FEATURES, "masked_lm_positions"),
     )

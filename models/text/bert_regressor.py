@@ -67,6 +67,7 @@ def _model(size):
         losses=losses,
         predictions=predictions,
         metrics=metrics,
+        metric_directions={"mean_absolute_error": "min"},
         host_metrics=host_metrics,
     )
 

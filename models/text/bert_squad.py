@@ -112,6 +112,7 @@ def _model(size):
         losses=losses,
         predictions=predictions,
         metrics=metrics,
+        metric_directions={"window_accuracy": "max"},
         eval_outputs=eval_outputs,
         host_metrics=host_metrics,
         check_params=check_params,

@@ -115,6 +115,7 @@ def _model(size):
         losses=losses,
         predictions=predictions,
         metrics=metrics,
+        metric_directions={"word_accuracy": "max"},
         eval_outputs=eval_outputs,
         host_metrics=host_metrics,
         check_params=check_params,

@@ -12,6 +12,7 @@ class Bleu:
     """Corpus BLEU in percent by sacreBLEU (Post 2018, arXiv:1804.08771)."""
 
     names = ("bleu",)
+    directions = dict.fromkeys(names, "max")
 
     def __init__(self, decode: Callable[[np.ndarray], Sequence[str]]):
         """Takes the function from token ids, int `[n, length]`, to n texts."""

@@ -18,6 +18,7 @@ class Correlation:
     """Correlation of predictions `scores` and labels `score`; 0 if one of them is constant."""
 
     names = ("pearson", "spearman")
+    directions = dict.fromkeys(names, "max")
 
     def __init__(self):
         self._labels, self._scores = [], []

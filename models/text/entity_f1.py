@@ -28,6 +28,7 @@ class EntityF1:
     """Scores of whole entities, micro averages: first word, last word and type must be correct."""
 
     names = ("entity_precision", "entity_recall", "entity_f1")
+    directions = dict.fromkeys(names, "max")
 
     def __init__(self, tag_names: Sequence[str]):
         """Takes the names of the tags, in the order of their ids."""

@@ -141,6 +141,7 @@ def model(name, default_params, inference, check_params=check_params):
         losses=losses,
         predictions=predictions,
         metrics=metrics,
+        metric_directions={"token_accuracy": "max", "perplexity": "min"},
         eval_outputs=eval_outputs,
         host_metrics=host_metrics,
         check_params=check_params,

@@ -185,6 +185,7 @@ class SquadAnswers:
             parts = [f"{part}_{name}" for part in ("HasAns", "NoAns") for name in ("exact", "f1")]
             best = [f"best_{name}{end}" for name in ("exact", "f1") for end in ("", "_thresh")]
             self.names = ("exact", "f1", *parts, *best)
+        self.directions = {name: "max" for name in self.names if not name.endswith("_thresh")}
         self._windows: dict[int, list[Spans]] = {}
         self._questions: Sequence[Question] = ()
         self._answers: dict[str, Answer] = {}

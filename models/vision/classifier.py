@@ -108,6 +108,7 @@ def model(
         losses=classification.losses,
         predictions=classification.predictions,
         metrics=classification.metrics,
+        metric_directions=classification.METRIC_DIRECTIONS,
         reports=reports,
         check_params=check_params,
         unused_params=unused_params,

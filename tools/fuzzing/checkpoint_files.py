@@ -175,7 +175,7 @@ class Results:
             model = str(model_dir)
             with resolved():
                 pass
-            keeper = best.BestCheckpoint(model, "accuracy")
+            keeper = best.BestCheckpoint(model, "accuracy", "max")
             keeper.update(f"{model}/model.ckpt-6", 6, {"accuracy": 0.9})
             require(keeper.evals_without_gain >= 0, "a negative count of evaluations")
             require(keeper.last_step == 6, "best.json has a wrong last step")

@@ -35,6 +35,11 @@ def losses(features, labels, outputs, params):
     return {"squared_error": Loss(tf.square(outputs["rating"] - labels))}
 
 
+def metrics(features, labels, outputs, weights, params):
+    error = tf.compat.v1.metrics.mean_absolute_error(labels, outputs["rating"], weights)
+    return {"novelty": error}  # a name that does not tell whether lower or higher is better
+
+
 def predictions(features, outputs, params):
     return outputs
 
@@ -45,6 +50,8 @@ MODEL = Model(
     inference,
     losses,
     predictions,
+    metrics,
+    metric_directions={"novelty": "min"},
     embedding_tables=embedding_tables,
     features=("user/items", "day"),
     dataset_properties=("num_items",),

@@ -40,7 +40,7 @@ def metrics(features, labels, outputs, weights, params):
 class MeanIoU:
     """Mean intersection over union of the classes, over all labeled pixels of a split."""
 
-    names = ("mean_iou",)
+    names, directions = ("mean_iou",), {"mean_iou": "max"}
 
     def __init__(self, num_classes):
         self._confusion = np.zeros([num_classes, num_classes])

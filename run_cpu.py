@@ -51,6 +51,7 @@ def build_model_fn(settings: RunSettings, state: TrainingState):
                 mode,
                 loss=graph.loss,
                 eval_metric_ops=graph.metric_fn(*graph.tensors),
+                evaluation_hooks=graph.hooks,
                 scaffold=ema.scaffold(params),
             )
         with embedding_table.partitioner_scope(settings.task.table_partitioner):

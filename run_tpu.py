@@ -61,6 +61,7 @@ def build_model_fn(settings: RunSettings, state: TrainingState):
                 mode,
                 loss=graph.loss,
                 eval_metrics=(graph.metric_fn, graph.tensors),
+                evaluation_hooks=graph.hooks,
                 scaffold_fn=ema.scaffold_fn(params),
             )
         step = train_step(settings.model, features, labels, params, settings.train)

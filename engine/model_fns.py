@@ -104,11 +104,14 @@ class EvalGraph(NamedTuple):
       loss: float32 scalar of the per-replica batch.
       metric_fn: from the tensors to `{name: (value, update_op)}`.
       tensors: the arguments of `metric_fn`, `[batch, ...]`; a TPU sends them to the host.
+      hooks: `reports.ExamplesHook` and `host_metrics.UpdateHook` with the tensors that they fetch,
+        as far as the model needs them; none on a TPU.
     """
 
     loss: tf.Tensor
     metric_fn: Callable[..., dict[str, tuple]]
     tensors: list[tf.Tensor]
+    hooks: list[tf.estimator.SessionRunHook]
 
 
 def evaluate(settings: RunSettings, features, labels, params) -> EvalGraph:
@@ -157,11 +160,13 @@ def evaluate(settings: RunSettings, features, labels, params) -> EvalGraph:
 
     loss = metrics.mean_loss(terms, weights)
     predictions = functools.cache(lambda: model.predictions(features, outputs, params))
-    reports.keep_examples(settings, features, labels, predictions)
-    host_metrics.keep_predictions(settings, features, predictions)
+    hooks = [
+        reports.examples_hook(settings, features, labels, predictions),
+        host_metrics.update_hook(settings, features, predictions),
+    ]
     if settings.checkpoint:
         verify.check_variables(settings.checkpoint, params, training=False)
-    return EvalGraph(loss, metric_fn, tf.nest.flatten(to_host))
+    return EvalGraph(loss, metric_fn, tf.nest.flatten(to_host), [*filter(None, hooks)])
 
 
 def predict(settings: RunSettings, features, params) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -356,6 +356,6 @@ def test_entities_of_shortened_batches_are_scored_like_predictions(
     with monkeypatch.context() as patched:
         patched.delattr(host_metrics, "predict")
         one_pass = evaluate("train_and_eval")
-    monkeypatch.setattr(host_metrics, "keep_predictions", lambda *_: None)
+    monkeypatch.setattr(host_metrics, "update_hook", lambda *_: None)
     assert evaluate("eval") == one_pass
     assert one_pass["entity_f1"] > 0.5

@@ -72,7 +72,7 @@ def test_one_pass_evaluates_and_predicts(trained, run, monkeypatch):
     with monkeypatch.context() as patched:
         patched.delattr(host_metrics, "predict")
         one_pass = evaluate()
-    monkeypatch.setattr(host_metrics, "keep_predictions", lambda *_: None)
+    monkeypatch.setattr(host_metrics, "update_hook", lambda *_: None)
     two_passes = evaluate()
     assert one_pass.keys() == two_passes.keys()
     assert one_pass["log_loss"] == pytest.approx(two_passes["log_loss"], rel=1e-4)

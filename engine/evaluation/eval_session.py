@@ -55,6 +55,11 @@ class _KeptSession:
 class EvalSession(_KeptSession):
     """Evaluates checkpoints."""
 
+    def hook(self, hook_type: type) -> Any:
+        """Returns the evaluation hook of a type that the model_fn made, or None."""
+        with self._in_graph():
+            return next((hook for hook in self._hooks if isinstance(hook, hook_type)), None)
+
     def evaluate(self, steps, hooks, checkpoint_path, name=None) -> dict[str, Any]:
         """Returns the metrics and writes them as events, like `Estimator.evaluate`.
 

@@ -43,8 +43,12 @@ class Evaluator:
           DataError: the number of examples differs from that of the split.
         """
         settings = self._settings
-        metrics, step, examples, updated = self._metrics(checkpoint)
-        if updated is None:
+        metrics, step = self._metrics(checkpoint)
+        examples = self._session and self._session.hook(reports.ExamplesHook)
+        of_host = self._session and self._session.hook(host_metrics.UpdateHook)
+        if of_host:
+            updated = of_host.updated
+        else:
             updated = host_metrics.predict(settings, self._predict, checkpoint)
         found = {name: value for metric in updated for name, value in metric.result().items()}
         clash = found.keys() & metrics.keys()
@@ -57,10 +61,8 @@ class Evaluator:
             folder=results.evaluation_dir(settings.model_dir, checkpoint),
             step=step,
             metrics=metrics,
-            features=examples.first.get("features", {}),
-            labels=examples.first.get("labels"),
-            predictions=examples.first.get("predictions", {}),
-            worst=examples.worst,
+            worst=examples.worst if examples else {},
+            **(examples.first if examples else {}),
         )
         host_metrics.write_files(updated, evaluation.folder)
         model_reports = [
@@ -82,24 +84,18 @@ class Evaluator:
         return metrics
 
     def _metrics(self, checkpoint):
-        """Returns the metrics of the graph, the global step, the `ExamplesHook` and host metrics.
-
-        The host metrics are None if they need a prediction of the split.
-        """
+        """Returns the metrics of the graph and the global step."""
         settings = self._settings
         split, batch_size = settings.evaluation.split, settings.evaluation.batch_size
         size = settings.dataset.split(split).num_examples
         num_batches = -(-size // batch_size)
         name = find.folder_label(settings.model_dir, checkpoint) or None
-        examples, of_host = reports.ExamplesHook(), host_metrics.UpdateHook(settings)
-        # A TPU evaluates in one session.run.
-        progress_hook = progress.EvalProgressHook("eval", size, batch_size)
-        hooks = [examples] if settings.use_tpu else [examples, of_host, progress_hook]
         if self._session is not None:
+            hooks = [progress.EvalProgressHook("eval", size, batch_size)]
             metrics = self._session.evaluate(num_batches, hooks, checkpoint, name)
-        else:
+        else:  # a TPU evaluates in one session.run
             metrics = self._estimator.evaluate(
-                self._input_fns.evaluate, num_batches, hooks, checkpoint, name
+                self._input_fns.evaluate, num_batches, (), checkpoint, name
             )
             gc.collect()  # each evaluation leaves a graph with reference cycles
         step = int(metrics.pop("global_step"))
@@ -110,4 +106,4 @@ class Evaluator:
                 f"evaluated {metrics['examples']} examples, but split '{split}' has {size}: the "
                 "shards and dataset.json disagree"
             )
-        return metrics, step, examples, of_host.updated
+        return metrics, step

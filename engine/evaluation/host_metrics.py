@@ -18,11 +18,9 @@ from engine.hooks import progress
 from input_fns import DataError
 from models.model import FileMetric, HostMetric
 
-_COLLECTION = "host_metric_predictions"
 
-
-def keep_predictions(settings, features, predictions) -> None:
-    """Makes the predictions of an evaluation available to `UpdateHook`, if host metrics take them.
+def update_hook(settings, features, predictions) -> UpdateHook | None:
+    """Returns the hook of an evaluation that feeds host metrics; None if they need a prediction.
 
     Inference has to get the features of a prediction: that of a translation has no target. And the
     predictions have to be as long as those of `predict`, whatever rows dynamic padding shortens.
@@ -42,34 +40,34 @@ def keep_predictions(settings, features, predictions) -> None:
     ):
         predicted = predictions()
         if all(tensor.shape[1:].is_fully_defined() for tensor in tf.nest.flatten(predicted)):
-            tf.compat.v1.add_to_collection(_COLLECTION, (predicted, features[EXAMPLE_WEIGHT]))
+            return UpdateHook(settings, predicted, features[EXAMPLE_WEIGHT])
+    return None
 
 
 class UpdateHook(tf.estimator.SessionRunHook):
     """Updates host metrics with the predictions of an evaluation.
 
     Attributes:
-      updated: the host metrics; None if the graph keeps no predictions.
+      updated: the host metrics.
     """
 
-    def __init__(self, settings):
-        """Initializes with `RunSettings`."""
-        self._settings, self.updated = settings, None
+    def __init__(self, settings, predictions, weights):
+        """Initializes the hook.
 
-    def begin(self):
-        """Looks up the predictions; called at the start of each evaluation."""
-        kept = tf.compat.v1.get_collection(_COLLECTION)
-        self._fetches = tf.estimator.SessionRunArgs(kept[0]) if kept else None
+        Args:
+          settings: `RunSettings`.
+          predictions: `{name: tensor [batch, ...]}`.
+          weights: float32 `[batch]`, 1 for an example and 0 for padding.
+        """
+        self._settings = settings
+        self._fetches = tf.estimator.SessionRunArgs((predictions, weights))
 
     def after_create_session(self, session, coord):
         """Starts from the first example, also when MonitoredSession recovers from an error."""
         del session, coord
-        if self._fetches:
-            settings, evaluation = self._settings, self._settings.evaluation
-            self.updated = settings.model.host_metrics(settings.params, settings.pipeline)
-            self._examples = settings.pipeline.host_examples(
-                evaluation.split, evaluation.batch_size
-            )
+        settings, evaluation = self._settings, self._settings.evaluation
+        self.updated = settings.model.host_metrics(settings.params, settings.pipeline)
+        self._examples = settings.pipeline.host_examples(evaluation.split, evaluation.batch_size)
 
     def before_run(self, run_context):
         """Fetches the predictions."""
@@ -79,8 +77,6 @@ class UpdateHook(tf.estimator.SessionRunHook):
     def after_run(self, run_context, run_values):
         """Adds the examples of the batch, without padding."""
         del run_context
-        if not self._fetches:
-            return
         predictions, weights = run_values.results
         is_example = weights > 0
         examples = next(self._examples, None)

@@ -15,8 +15,6 @@ from common.constants import EXAMPLE_WEIGHT
 from engine.hooks import summaries
 from models.model import RankingReport
 
-_COLLECTION = "report_examples"
-
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
@@ -29,9 +27,9 @@ class Evaluation:
     folder: str
     step: int
     metrics: Mapping[str, Any]
-    features: dict[str, Any]
-    labels: Any
-    predictions: dict[str, Any]
+    features: dict[str, Any] = dataclasses.field(default_factory=dict)
+    labels: Any = None
+    predictions: dict[str, Any] = dataclasses.field(default_factory=dict)
     worst: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def write_file(self, name: str, content: str | bytes) -> None:
@@ -49,8 +47,8 @@ class Evaluation:
         summaries.write_text(self.folder, self.step, tag, markdown)
 
 
-def keep_examples(settings, features, labels, predict) -> None:
-    """Makes the examples of a batch that reports show available to `ExamplesHook`.
+def examples_hook(settings, features, labels, predict) -> ExamplesHook | None:
+    """Returns the hook that keeps the examples that reports show; None if they show none.
 
     Args:
       settings: `RunSettings`; the reports of its model say how many examples they need.
@@ -62,7 +60,7 @@ def keep_examples(settings, features, labels, predict) -> None:
     num_first = max((report.num_examples for report in reports), default=0)
     ranking = [report for report in reports if isinstance(report, RankingReport)]
     if settings.use_tpu or not (num_first or ranking):
-        return
+        return None
     examples = {"features": features, "labels": labels, "predictions": predict()}
     if ranking:
         with tf.name_scope("ranking"):
@@ -70,7 +68,7 @@ def keep_examples(settings, features, labels, predict) -> None:
     else:
         examples = tf.nest.map_structure(lambda tensor: tensor[:num_first], examples)
     num_worst = max((report.num_worst for report in ranking), default=0)
-    tf.compat.v1.add_to_collection(_COLLECTION, (examples, num_first, num_worst))
+    return ExamplesHook(examples, num_first, num_worst)
 
 
 class ExamplesHook(tf.estimator.SessionRunHook):
@@ -78,22 +76,31 @@ class ExamplesHook(tf.estimator.SessionRunHook):
 
     Attributes:
       first: `{"features", "labels", "predictions"}` of NumPy arrays without padding, the first
-        examples; {} if the graph keeps none.
+        examples.
       worst: the same of the examples with the lowest scores, in order, with `scores` and `indices`,
         the places in the split; {} if the graph has no scores.
     """
 
+    def __init__(self, examples: dict[str, Any], num_first: int, num_worst: int):
+        """Initializes the hook.
+
+        Args:
+          examples: tensors `[batch, ...]` by name: "features" with the example weights, "labels",
+            "predictions", and "scores" if `num_worst`.
+          num_first: number of first examples to keep.
+          num_worst: number of worst examples to keep.
+        """
+        self._examples, self._num_first, self._num_worst = examples, num_first, num_worst
+
     def begin(self):
-        """Looks up the tensors; called at the start of each evaluation."""
-        kept = tf.compat.v1.get_collection(_COLLECTION)
-        self._fetches, self._num_first, self._num_worst = kept[0] if kept else (None, 0, 0)
+        """Starts from the first example; called at the start of each evaluation."""
         self._seen, self.first, self.worst = 0, {}, {}
 
     def before_run(self, run_context):
         """Fetches the tensors while examples are missing."""
         del run_context
         needed = self._num_worst or self._seen < self._num_first
-        return tf.estimator.SessionRunArgs(self._fetches) if needed else None
+        return tf.estimator.SessionRunArgs(self._examples) if needed else None
 
     def after_run(self, run_context, run_values):
         """Adds the examples of the batch, without padding."""

@@ -20,8 +20,7 @@ def examples_of(report, batch_size, size):
         numbers = tf.data.Dataset.range(-(-size // batch_size) * batch_size).batch(batch_size)
         batch = tf.compat.v1.data.make_one_shot_iterator(numbers).get_next()
         features = {"x": batch, "weight": tf.cast(batch < size, tf.float32)}
-        reports.keep_examples(settings, features, batch, lambda: {"twice": 2 * batch})
-        hook = reports.ExamplesHook()
+        hook = reports.examples_hook(settings, features, batch, lambda: {"twice": 2 * batch})
         with tf.compat.v1.train.MonitoredSession(hooks=[hook]) as session:
             while not session.should_stop():
                 session.run(batch)

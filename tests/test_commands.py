@@ -223,7 +223,7 @@ def write_squad2(folder):
 
 
 def write_texts(folder):
-    """Writes the texts for BERT that docs/data.md and docs/text.md name."""
+    """Writes the texts for BERT that docs/data_text.md and docs/text.md name."""
     for name in ("GLUE/SST-2", "reviews", "wiki"):
         (folder / name).mkdir(parents=True)
     sentences = [f"the film is {word} {i}" for i, word in enumerate(["good", "bad"] * 20)]
@@ -238,7 +238,7 @@ def write_texts(folder):
 
 
 def write_annotated_images(folder):
-    """Writes the images with boxes and masks that docs/data.md names."""
+    """Writes the images with boxes and masks that docs/data_boxes.md names."""
     shapes_data.write_coco(folder / "shapes_coco", {"train": 6, "val": 3})
     shapes_data.write_voc(folder / "VOC2007", {"train": 6, "val": 3})
     shapes_data.write_masks(folder / "drawn", {"train": 6, "val": 3})

@@ -53,7 +53,7 @@ flags.DEFINE_string(
     "augment",
     "",
     "Augmentation of training images, applied on the host from left to right, such as "
-    "'crop:4 flip'. docs/data.md lists all operations.",
+    "'crop:4 flip'. docs/data_images.md lists all operations.",
 )
 flags.DEFINE_float(
     "center_crop",

@@ -1,6 +1,6 @@
 """WordPiece tokens of BERT, by Hugging Face `tokenizers`.
 
-Token ids equal those of google-research/bert's `tokenization.py`; docs/data.md lists the rare
+Token ids equal those of google-research/bert's `tokenization.py`; docs/data_text.md lists the rare
 characters that differ. Text never yields the ids of special tokens: "[SEP]" in a review becomes
 "[", "sep", "]".
 """

@@ -47,7 +47,7 @@ def test_every_health_of_the_api_has_a_meaning(public_api):
 
 def test_the_page_lists_each_state_and_health():
     commands = {verb: verb.upper() for verb in ("start", "stop", "delete", "describe")}
-    page = (pathlib.Path(__file__).parents[3] / "docs" / "tpu_states.md").read_text()
+    page = (pathlib.Path(__file__).parents[3] / "docs" / "cloud_tpu_vm.md").read_text()
     for name, (meaning, advice) in {**node._STATES, **node._HEALTH}.items():
         assert f"| `{name}` | {meaning} | {advice.format(**commands)} |" in page
 

@@ -105,10 +105,10 @@ def test_every_test_file_has_a_target(targets):
     assert tests == [[path] for path in python_files() if "/test_" in path]
 
 
-def test_every_program_is_a_binary(targets):
-    programs = {target["srcs"][0] for target in targets.values() if target["kind"] == "py_binary"}
-    files = glob(["*.py", "tools/*.py", "benchmarks/*.py", "examples/*/*.py"])
-    assert programs >= {path for path in files if '"__main__"' in (ROOT / path).read_text()}
+def test_the_binaries_are_the_programs(targets):
+    binaries = {target["main"] for target in targets.values() if target["kind"] == "py_binary"}
+    files = [path for path in python_files() if path.split("/")[0] not in (*PACKAGES, "tests")]
+    assert binaries == {path for path in files if '"__main__"' in (ROOT / path).read_text()}
 
 
 def test_every_dep_is_a_target(targets):

@@ -40,7 +40,7 @@ import json, sys, time
 started = time.time()
 import numpy as np
 import tensorflow as tf
-from benchmarks import keras_twin
+from benchmarks.peers import keras_twin
 from input_fns.convert import cifar
 from input_fns.convert.source import Options
 from models import registry

@@ -76,7 +76,7 @@ print(json.dumps(steps * batch_size / (time.time() - first)))
 OFFICIAL = """
 import json, sys, time
 import tensorflow as tf
-from benchmarks import official_retinanet
+from benchmarks.peers import official_retinanet
 batch_size, size, steps, num_classes, xla = json.loads(sys.argv[1])
 step, specs = official_retinanet.build_step(batch_size, size, num_classes, tf.float32, xla)
 batch = official_retinanet.random_batch(specs, num_classes)

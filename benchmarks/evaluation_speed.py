@@ -15,7 +15,8 @@ import time
 
 from absl import app, flags
 
-from benchmarks import train_peers, train_speed
+from benchmarks import train_speed
+from benchmarks.peers import train_peers
 from benchmarks.subprocesses import format_ratio, run_python
 
 BATCH_SIZE = 500

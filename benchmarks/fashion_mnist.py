@@ -36,7 +36,7 @@ import json, sys
 import numpy as np
 import tensorflow as tf
 from absl import flags
-from benchmarks import keras_twin
+from benchmarks.peers import keras_twin
 from input_fns.convert import idx
 from input_fns.convert.source import Options
 from models import registry

@@ -41,7 +41,7 @@ print(json.dumps(os.path.join(export_dir, version)))
 KERAS = """
 import json, os, sys
 import tensorflow as tf
-from benchmarks import keras_twin
+from benchmarks.peers import keras_twin
 ours, path, shape = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 with open(os.path.join(ours, "MODEL_CARD.json")) as file:
     twin = keras_twin.build(json.load(file)["params"], shape)

@@ -72,7 +72,7 @@ import numpy as np
 import tensorflow as tf
 tf.keras.Model
 mark("import tensorflow, Keras")
-from benchmarks import keras_twin
+from benchmarks.peers import keras_twin
 data, params, batch_size, precision = sys.argv[1], *map(json.loads, sys.argv[2:])
 with np.load(data) as arrays:
     x, y = arrays["images"], arrays["labels"]

@@ -35,7 +35,7 @@ def run_module(module: str, *arguments, python: str = sys.executable) -> None:
     """Runs a module of the benchmarks in a child process.
 
     Args:
-      module: its name, such as "flax_resnet".
+      module: its name, such as "peers.flax_resnet".
       *arguments: its arguments.
       python: the interpreter.
     """

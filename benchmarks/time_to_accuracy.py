@@ -17,7 +17,8 @@ import time
 
 from absl import app, flags
 
-from benchmarks import train_peers, train_speed
+from benchmarks import train_speed
+from benchmarks.peers import train_peers
 from benchmarks.subprocesses import run_python
 
 flags.DEFINE_string("source", None, "Folder with the original IDX files.", required=True)

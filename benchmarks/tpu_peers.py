@@ -5,7 +5,7 @@
         [--tpu_checkout=DIR] [--flax_checkout=DIR] [--bert_checkout=DIR] [--parts] [--largest]
 
 One core's training step (`tpu_programs`), in bfloat16 unless a precision is named. A program whose
-Python or checkout is not given is left out; `official_step` and `flax_resnet` say how to make them:
+Python or checkout is not given is left out; `peers/official_step` and `peers/flax_resnet` say how:
 
     resnet       ResNet-50 v1 of `tf.keras.applications`, 128 images of 224x224, momentum; in Flax
     resnet_v1.5  configs/imagenet_resnet50.cfg without label smoothing and `resnet_main.py` of

@@ -10,8 +10,10 @@ from absl import flags
 from benchmarks.subprocesses import run_module
 from tpu.connect import topology
 
-flags.DEFINE_string("official_python", "", "Python with tf-models-official (official_step.py).")
-flags.DEFINE_string("flax_python", "", "Python with Flax (flax_resnet.py).")
+flags.DEFINE_string(
+    "official_python", "", "Python with tf-models-official (peers/official_step.py)."
+)
+flags.DEFINE_string("flax_python", "", "Python with Flax (peers/flax_resnet.py).")
 flags.DEFINE_string("flax_checkout", "", "Checkout of google/flax.")
 flags.DEFINE_string("tpu_checkout", "", "Checkout of tensorflow/tpu.")
 flags.DEFINE_string("bert_checkout", "", "Checkout of google-research/bert.")
@@ -39,7 +41,7 @@ class Peer:
     """A training step of another program.
 
     Attributes:
-      module: of the benchmarks, that writes it.
+      module: name in benchmarks/peers.
       arguments: after the path and the batch per core. A word in braces is a flag, such as
         "{tpu_checkout}", or the "{slice}".
       python: the flag of its interpreter; "": this one.
@@ -61,7 +63,7 @@ class Peer:
         values = {**flags.FLAGS.flag_values_dict(), "slice": slice_name}
         arguments = [argument.format(**values) for argument in self.arguments]
         python = self.python.format(**values) or sys.executable
-        run_module(self.module, path, batch_per_core, *arguments, python=python)
+        run_module(f"peers.{self.module}", path, batch_per_core, *arguments, python=python)
 
 
 @dataclasses.dataclass(frozen=True)

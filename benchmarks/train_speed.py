@@ -7,9 +7,9 @@ shards, Keras from a compressed .npz, like `tf.keras.datasets`. Peers: `Model.fi
 (keras), with steps_per_execution=20 (keras_steps), and with jit_compile too (keras_xla); an
 Estimator as in TensorFlow's guide (estimator); PyTorch with data in memory (torch), channels last
 (torch_channels_last), and torch.compile too (torch_compiled). --torch_python is the Python of its
-environment (benchmarks/torch_twin.py). Keras also computes the accuracy of every batch. Examples/s
-are from the end of the first step to the end of the last; the time to the first step is from the
-start of the process. Prints medians, and the median ratio of a round.
+environment (benchmarks/peers/torch_twin.py). Keras also computes the accuracy of every batch.
+Examples/s are from the end of the first step to the end of the last; the time to the first step is
+from the start of the process. Prints medians, and the median ratio of a round.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import time
 
 from absl import app, flags
 
-from benchmarks import tables, train_peers
+from benchmarks import tables
+from benchmarks.peers import train_peers
 from benchmarks.subprocesses import run_python
 
 # Recipe -> (shape of images, examples, training steps); about ten seconds each.

@@ -31,7 +31,7 @@ print(json.dumps(runs.train()["examples_per_second"]))
 KERAS = """
 import json, sys, time
 import tensorflow as tf
-from benchmarks import keras_transformer
+from benchmarks.peers import keras_transformer
 from input_fns import synthetic
 from models import registry
 max_length, vocab_size, batch_size, steps = map(int, sys.argv[1:])

@@ -64,7 +64,7 @@ KERAS = """
 import json, sys
 import numpy as np
 import tensorflow as tf
-from benchmarks import keras_twin
+from benchmarks.peers import keras_twin
 tf.keras.backend.set_floatx("float64")
 params = json.loads(sys.argv[1])
 recorded = np.load(sys.argv[2])

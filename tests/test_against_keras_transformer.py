@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from benchmarks import keras_transformer
+from benchmarks.peers import keras_transformer
 from models.text import seq2seq, transformer
 from tests import numerics, variable_values
 

@@ -89,7 +89,7 @@ def find_file(module):
     parts = module.split(".")
     for end in (len(parts), len(parts) - 1):
         base = "/".join(parts[:end])
-        for path in (f"{base}.py", f"{base}/__init__.py", f"benchmarks/{base}.py"):
+        for path in (f"{base}.py", f"{base}/__init__.py"):
             if base and (ROOT / path).is_file():
                 return path
     return None

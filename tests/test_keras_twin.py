@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from benchmarks import keras_twin
+from benchmarks.peers import keras_twin
 from engine.cli import hparams
 from models import registry
 

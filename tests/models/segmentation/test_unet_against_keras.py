@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from benchmarks import keras_twin
+from benchmarks.peers import keras_twin
 from common.constants import IGNORED_CLASS
 from common.params import Floats, Strings
 from engine.train import optimizers

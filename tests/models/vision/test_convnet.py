@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from benchmarks import keras_twin
+from benchmarks.peers import keras_twin
 from common.params import Strings
 from engine.train import optimizers
 from models.model import ModelError

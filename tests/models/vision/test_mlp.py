@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from benchmarks import keras_twin
+from benchmarks.peers import keras_twin
 from common.params import Ints
 from models.model import ModelError
 from models.vision import mlp

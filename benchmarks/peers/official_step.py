@@ -1,6 +1,7 @@
 """Writes the HLO of a training step of tf-models-official; run by `tpu_peers`.
 
-    OFFICIAL_PYTHON -m benchmarks.official_step HLO_FILE BATCH_PER_CORE NETWORK PRECISION [LENGTH]
+    OFFICIAL_PYTHON -m benchmarks.peers.official_step HLO_FILE BATCH_PER_CORE NETWORK PRECISION
+        [LENGTH]
 
 NETWORK: bert, dlrm, retinanet or transformer. PRECISION: float32 or bfloat16. The environment:
 
@@ -26,19 +27,19 @@ def main(path, batch_size, network, precision, *sizes):
         tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
     batch_size, sizes = int(batch_size), map(int, sizes)
     if network == "bert":
-        from benchmarks import official_bert
+        from benchmarks.peers import official_bert
 
         step, specs = official_bert.build_step(batch_size, *sizes)
     elif network == "dlrm":
-        from benchmarks import official_dlrm
+        from benchmarks.peers import official_dlrm
 
         step, specs = official_dlrm.build_step(batch_size)
     elif network == "retinanet":
-        from benchmarks import official_retinanet
+        from benchmarks.peers import official_retinanet
 
         step, specs = official_retinanet.build_step(batch_size, 640, 80, tf.bfloat16, True)
     else:
-        from benchmarks import official_transformer
+        from benchmarks.peers import official_transformer
 
         step, specs = official_transformer.build_step(batch_size, 128, 32768)
     with open(path, "wb") as file:

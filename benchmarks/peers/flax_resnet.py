@@ -1,6 +1,6 @@
 """A training step of ResNet-50 in Flax, as HLO for the TPU compiler; `tpu_peers` runs this.
 
-    FLAX_PYTHON -m benchmarks.flax_resnet OUTPUT BATCH_PER_CORE
+    FLAX_PYTHON -m benchmarks.peers.flax_resnet OUTPUT BATCH_PER_CORE
 
 The network of `tf.keras.applications` in the style of Flax's ImageNet example: no biases before
 batch norm, bfloat16 layers with float32 parameters, images of 224x224, momentum. OUTPUT is a

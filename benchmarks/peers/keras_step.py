@@ -1,6 +1,6 @@
 """Writes the HLO of a training step of Keras layers in bfloat16; run by `tpu_peers`.
 
-    python -m benchmarks.keras_step HLO_FILE BATCH_PER_CORE resnet|transformer
+    python -m benchmarks.peers.keras_step HLO_FILE BATCH_PER_CORE resnet|transformer
 
 `resnet` is ResNet-50 of `tf.keras.applications` with momentum, `transformer` the Transformer base
 of `keras_transformer` with Adam, rows of 128 tokens and 32,768 pieces.
@@ -12,7 +12,7 @@ import sys
 
 import tensorflow as tf
 
-from benchmarks import keras_transformer
+from benchmarks.peers import keras_transformer
 from models import registry
 
 LENGTH, VOCAB_SIZE = 128, 32768

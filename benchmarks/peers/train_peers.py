@@ -19,7 +19,7 @@ TWIN = """
 import json, sys, time
 import numpy as np
 import tensorflow as tf
-from benchmarks import keras_twin
+from benchmarks.peers import keras_twin
 data, used, params, batch_size, epochs, started, more, precision = (
     sys.argv[1], *map(json.loads, sys.argv[2:])
 )
@@ -78,7 +78,7 @@ print(json.dumps([first - started, rate]))
 
 TORCH = """
 import json, sys
-from benchmarks import torch_twin
+from benchmarks.peers import torch_twin
 torch_twin.main(sys.argv[1], json.loads(sys.argv[2]))
 """
 

@@ -1,6 +1,6 @@
 """Writes the HLO of a training step of ResNet-50 v1.5 of tensorflow/tpu; run by `tpu_peers`.
 
-    python -m benchmarks.tensorflow_tpu_resnet HLO_FILE BATCH_PER_CORE SLICE CHECKOUT
+    python -m benchmarks.peers.tensorflow_tpu_resnet HLO_FILE BATCH_PER_CORE SLICE CHECKOUT
 
 The unchanged `models/official/resnet/resnet_main.py` with its default parameters: bfloat16,
 transposed input.

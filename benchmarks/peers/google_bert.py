@@ -1,6 +1,6 @@
 """Writes the HLO of a pre-training step of BERT-base of google-research/bert; run by `tpu_peers`.
 
-    python -m benchmarks.google_bert HLO_FILE BATCH_PER_CORE SLICE CHECKOUT LENGTH
+    python -m benchmarks.peers.google_bert HLO_FILE BATCH_PER_CORE SLICE CHECKOUT LENGTH
 
 The model_fn of the unchanged `run_pretraining.py` in float32; 15 % of the tokens are predicted.
 """

@@ -1,6 +1,6 @@
 """A training step of Flax' WMT example as HLO for the TPU compiler; `tpu_peers` runs this.
 
-    FLAX_PYTHON -m benchmarks.flax_transformer OUTPUT BATCH_PER_CORE CHECKOUT
+    FLAX_PYTHON -m benchmarks.peers.flax_transformer OUTPUT BATCH_PER_CORE CHECKOUT
 
 Its own `models.py` and `train_step` in CHECKOUT/examples/wmt, with the sizes of Transformer base:
 packed rows of 128 tokens, bfloat16, AdamW, without dropout of attention weights, metrics and

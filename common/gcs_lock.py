@@ -24,7 +24,7 @@ import time
 import urllib.parse
 from typing import Any, Callable
 
-from common import locks
+from common import lock_owner
 
 LEASE_SECONDS = 60.0
 _RENEW_SECONDS = 15.0
@@ -36,8 +36,8 @@ _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 
 def acquire(
     folder: str, flag: str, purpose: str, name: str, sleep: Callable[[float], None] = time.sleep
-) -> locks.Lock:
-    """Acquires the lock of a gs:// folder; see `locks.acquire`.
+) -> lock_owner.Lock:
+    """Acquires the lock of a gs:// folder; see `common.locks.acquire`.
 
     If the owner may be dead, waits until it renews the lease (raises) or the lease expires.
     """
@@ -46,7 +46,7 @@ def acquire(
     except (OSError, ImportError) as error:
         # A process that cannot write here reports that when it saves.
         print(f"--{flag}={folder} has no lock against a second writer: {error}", flush=True)
-        return locks.Lock()
+        return lock_owner.Lock()
 
 
 def _acquire(folder, flag, purpose, name, sleep):
@@ -60,18 +60,19 @@ def _acquire(folder, flag, purpose, name, sleep):
                 return _GcsLock(storage_object, purpose, generation)
             continue  # another process acquired it first
         if seen is not None and state["generation"] != seen:
-            raise locks.LockedError(locks.message(folder, flag, state["owner"]))
+            raise lock_owner.LockedError(lock_owner.message(folder, flag, state["owner"]))
         if seen is None:
+            described = lock_owner.describe(state["owner"])
             print(
-                f"--{flag}={folder} is locked by {locks.describe(state['owner'])}, last renewed "
-                f"{state['age']:.0f} s ago; waiting up to {LEASE_SECONDS:.0f} s for a renewal",
+                f"--{flag}={folder} is locked by {described}, last renewed {state['age']:.0f} s "
+                f"ago; waiting up to {LEASE_SECONDS:.0f} s for a renewal",
                 flush=True,
             )
         seen = state["generation"]
         sleep(_POLL_SECONDS)
 
 
-class _GcsLock(locks.Lock):
+class _GcsLock(lock_owner.Lock):
     """Renews the lease in a background thread until the lock is released."""
 
     def __init__(self, storage_object, purpose, generation):
@@ -92,7 +93,7 @@ class _GcsLock(locks.Lock):
     def check(self):
         """Raises `LockLostError` if another process has taken the lock."""
         if self._lost:
-            raise locks.LockLostError(
+            raise lock_owner.LockLostError(
                 f"{self._object.path} was taken over by another process, because this process "
                 f"did not renew it for {LEASE_SECONDS:.0f} s. Earlier checkpoints are kept"
             )
@@ -139,14 +140,14 @@ class _Object:
             return None  # released between the two requests
         return {
             "generation": generation,
-            "owner": locks.parse_owner(content.text),
+            "owner": lock_owner.parse_owner(content.text),
             "age": (now - updated).total_seconds(),
         }
 
     def write(self, purpose: str, generation: int) -> int | None:
         """Writes the object if it still has `generation`; returns the new one, or None if not."""
         query = {"uploadType": "media", "name": self._name, "ifGenerationMatch": generation}
-        body = json.dumps({**locks.owner(purpose), "token": self._token})
+        body = json.dumps({**lock_owner.owner(purpose), "token": self._token})
         done = self._request("POST", f"upload/{self._objects}", query, body)
         return None if done.status_code == 412 else int(done.json()["generation"])
 
@@ -216,7 +217,7 @@ def _is_dead(state):
     """Returns True if the owner of a lock is dead or has not renewed its lease."""
     owner = state["owner"]
     place = (owner.get("host"), owner.get("pid_namespace"))
-    is_visible = place == (socket.gethostname(), locks.pid_namespace())
+    is_visible = place == (socket.gethostname(), lock_owner.pid_namespace())
     if is_visible and isinstance(owner.get("pid"), int):
-        return locks.start_time(owner["pid"]) != owner.get("started")
+        return lock_owner.start_time(owner["pid"]) != owner.get("started")
     return state["age"] > LEASE_SECONDS

@@ -70,17 +70,17 @@ def imports(path, types=True):
 
 
 def _imports(path, types):
-    tree = ast.parse((ROOT / path).read_text())
-    skipped = set()
-    for node in ast.walk(tree):
-        if not types and isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            skipped.update(map(id, node.body))
-        if id(node) in skipped:
-            continue
+    left = [ast.parse((ROOT / path).read_text())]
+    while left:
+        node = left.pop()
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif not types and isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            left += node.orelse
+        elif not isinstance(node, ast.expr):  # an expression has no statements
+            left += ast.iter_child_nodes(node)
 
 
 @functools.cache

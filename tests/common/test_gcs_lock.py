@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("cryptography", reason="the loopback storage needs cryptography")
 pytest.importorskip("gcp_storage_emulator", reason="gcp-storage-emulator needs Python 3.10")
 
-from common import gcs_lock, locks
+from common import gcs_lock, lock_owner, locks
 from tests import gcs as loopback
 
 NAME = "model/.lock"
@@ -59,7 +59,7 @@ def test_a_renewed_lease_raises(storage, monkeypatch):
 
 
 def test_the_lock_of_a_dead_process_of_this_host_is_free(storage):
-    leave(storage, {**locks.owner("train"), "started": "an earlier start"})
+    leave(storage, {**lock_owner.owner("train"), "started": "an earlier start"})
     acquire(sleep=None).release()
 
 
@@ -67,7 +67,7 @@ def test_the_lock_of_a_dead_process_of_this_host_is_free(storage):
 def test_the_lock_of_another_host_or_container_is_free_when_its_lease_expires(
     storage, monkeypatch, place
 ):
-    leave(storage, {**locks.owner("train"), "started": "not visible here", **place})
+    leave(storage, {**lock_owner.owner("train"), "started": "not visible here", **place})
     waits = []
 
     def wait(seconds):
@@ -85,7 +85,7 @@ def test_a_lost_lock_raises_and_deletes_nothing(storage, monkeypatch):
     while (generation := other.write("train", other.read()["generation"])) is None:
         pass  # a renewal came between the two
     lock._thread.join()
-    with pytest.raises(locks.LockLostError, match="taken over by another process"):
+    with pytest.raises(lock_owner.LockLostError, match="taken over by another process"):
         lock.check()
     lock.release()
     assert storage.names("bucket") == [NAME]

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from common import locks
+from common import lock_owner, locks
 
 _HOLDER = """
 import sys, time
@@ -70,7 +70,7 @@ def test_remove_dead_removes_the_file_of_a_dead_process(tmp_path, holder):
 
 @pytest.mark.parametrize("text", ["", "[]", "nonsense", '{"host": "\\u001b[2J"}'])
 def test_a_lock_file_that_cannot_be_parsed(text):
-    assert locks.describe(locks.parse_owner(text)) == "another process"
+    assert lock_owner.describe(lock_owner.parse_owner(text)) == "another process"
 
 
 def test_a_folder_with_the_name_of_the_lock_file(tmp_path):
@@ -84,5 +84,5 @@ def test_other_remote_file_systems_have_no_lock():
 
 
 def test_start_time_detects_a_reused_process_id():
-    assert locks.start_time(os.getpid()).isdigit()
-    assert locks.start_time(2**22 + 1) == ""
+    assert lock_owner.start_time(os.getpid()).isdigit()
+    assert lock_owner.start_time(2**22 + 1) == ""

@@ -22,7 +22,6 @@ import time
 
 from absl import app, flags
 
-from benchmarks import tables
 from benchmarks.peers import train_peers
 from benchmarks.subprocesses import run_python
 
@@ -95,7 +94,24 @@ def _write(page, table):
         firsts = " / ".join(f"{side['first']:.1f}" for side in sides.values())
         rows.append([recipe, *rates, f"{firsts} s"])
     header = ["recipe", *names, "first step, in the same order"]
-    tables.replace(page, f"train_speed {flags.FLAGS.precision}", header, rows)
+    _replace_table(page, f"train_speed {flags.FLAGS.precision}", header, rows)
+
+
+def _replace_table(path, name, header, rows):
+    """Replaces the Markdown table between `<!-- name -->` and `<!-- end of name -->` by a table.
+
+    Raises:
+      ValueError: the page has no such lines.
+    """
+    page = pathlib.Path(path).read_text()
+    begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+    before, found, rest = page.partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not found or not found_end:
+        raise ValueError(f"{path} has no lines '{begin.strip()}' and '{end}'")
+    lines = [header, ["---"] * len(header), *rows]
+    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    pathlib.Path(path).write_text(f"{before}{begin}{table}{end}{after}")
 
 
 def _bench(recipe, folder):

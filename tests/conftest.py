@@ -23,7 +23,7 @@ import prepare_data
 import run_cpu
 import run_tpu
 from engine.cli import prepare_data_flags, runtime, startup
-from engine.serving import array_file, export_check
+from engine.serving import new_process
 from engine.train import optimizers
 from input_fns import convert
 from input_fns.convert import source, writer
@@ -242,11 +242,11 @@ def serve_in_this_process():
 
     def serve(path, requests):
         with tempfile.TemporaryDirectory() as folder:
-            array_file.save(os.path.join(folder, export_check._REQUESTS), requests)
-            export_check.serve(path, folder)
-            return array_file.load(os.path.join(folder, export_check._ANSWERS))
+            new_process.save_arrays(os.path.join(folder, new_process._REQUESTS), requests)
+            new_process.serve(path, folder)
+            return new_process.load_arrays(os.path.join(folder, new_process._ANSWERS))
 
-    return lambda: mock.patch.object(export_check, "run_in_new_process", serve)
+    return lambda: mock.patch.object(new_process, "run", serve)
 
 
 @pytest.fixture(scope="session")

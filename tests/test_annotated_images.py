@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from engine.serving import export_check
+from engine.serving import new_process
 from input_fns import dataset_info
 from tests import annotated_data, shapes_data
 from tests.marks import slow
@@ -110,7 +110,7 @@ def test_an_export_serves_what_is_predicted(trained, run_with, tmp_path, task):
     names = (path / "assets.extra" / "class_names.txt").read_text().split()
     assert names[-2:] == list(shapes_data.CLASS_NAMES)
     file = annotated_data.png(DRAWINGS[1].image)
-    answers = export_check.run_in_new_process(
+    answers = new_process.run(
         str(path), {"image_bytes": {"image_bytes": np.array([file], object)}}
     )["image_bytes"]
     if task == "detection":

@@ -8,16 +8,15 @@ signature on real examples, and the outputs are compared with `Estimator.predict
 from __future__ import annotations
 
 import dataclasses
-import os
-import subprocess
-import sys
-import tempfile
+import io
+import struct
 
 import numpy as np
 import tensorflow as tf
+from PIL import Image, ImageOps
 
-from common.errors import RunError
-from engine.serving import array_file, model_card, rotated_images
+from engine.serving import model_card, new_process
+from engine.serving.new_process import ExportError
 from input_fns.core import serving
 
 # Maximum difference, relative to the largest number of the last axis, at least 1: float32 sums in a
@@ -29,16 +28,8 @@ _NONE = 1e5
 # For the median example, if the Estimator runs on a TPU or GPU or in bfloat16, which round
 # differently from the CPU that runs the SavedModel.
 _LOOSE_TOLERANCE = 5e-2
-_REQUESTS, _ANSWERS = "requests.npz", "answers.npz"
-# `python -c` puts the working folder first in sys.path, so a numpy.py there would be imported.
-_PROGRAM = (
-    "import sys; sys.path = [sys.argv[1], *filter(None, sys.path)]; "
-    "from engine.serving import export_check; export_check.serve(*sys.argv[2:])"
-)
-
-
-class ExportError(RunError):
-    """A SavedModel cannot be loaded, or its outputs differ from the predictions."""
+_ORIENTATION = 0x0112  # EXIF tag
+_MAX_SIZE = (256, 256)  # encoding a photo 28 times would take seconds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +80,7 @@ def check(estimator, settings, checkpoint: str, path: str) -> Report:
     if serving.IMAGE_BYTES in requests:
         requests[serving.IMAGE_BYTES] = _add_rotated_images(requests[serving.IMAGE_BYTES])
     try:
-        answers = run_in_new_process(path, requests)
+        answers = new_process.run(path, requests)
     except ExportError as error:
         return Report(count, problems=(str(error),))
     exactly = _estimator_runs_in_float32_on_cpu(settings)
@@ -106,56 +97,6 @@ def check(estimator, settings, checkpoint: str, path: str) -> Report:
         differences[name] = difference
         problems += [f"signature {name}: {line}" for line in wrong]
     return Report(count, differences, tuple(problems))
-
-
-def run_in_new_process(
-    path: str, requests: dict[str, dict[str, np.ndarray]]
-) -> dict[str, dict[str, np.ndarray]]:
-    """Runs signatures of a SavedModel in a new process.
-
-    Args:
-      path: path of the SavedModel.
-      requests: `{signature: {input: array [batch, ...]}}`.
-
-    Returns:
-      `{signature: {output: array [batch, ...]}}`.
-
-    Raises:
-      ExportError: it cannot be loaded, or a signature fails.
-    """
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    environment = {
-        **os.environ,
-        "PYTHONPATH": _python_path(),
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        # This process occupies the GPU or TPU.
-        "CUDA_VISIBLE_DEVICES": "-1",
-        "TPU_LOAD_LIBRARY": "0",
-    }
-    with tempfile.TemporaryDirectory() as folder:
-        array_file.save(os.path.join(folder, _REQUESTS), requests)
-        command = [sys.executable, "-c", _PROGRAM, root, path, folder]
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, errors="replace"
-        )
-        if done.returncode:
-            lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-            raise ExportError(f"a new process cannot load and run it: {lines[-1]}")
-        return array_file.load(os.path.join(folder, _ANSWERS))
-
-
-def _python_path():
-    """Returns PYTHONPATH without the working folder, which "." or an empty entry names."""
-    given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-    kept = [path for path in given if os.path.isabs(path) or os.path.normpath(path) != "."]
-    return os.pathsep.join(map(os.path.abspath, kept))
-
-
-def _add_rotated_images(inputs):
-    """Appends the first image in all EXIF orientations, then upright, to inputs of image_bytes."""
-    ((name, files),) = inputs.items()
-    rotated, upright = rotated_images.rotate(files[0])
-    return {name: np.concatenate([files, np.array([*rotated, *upright], object)])}
 
 
 def predict_batch(estimator, settings, checkpoint):
@@ -206,18 +147,55 @@ def _compare(predictions, answer, exactly):
     return largest, problems
 
 
-def serve(path: str, folder: str) -> None:
-    """Runs the requests in `folder` through the SavedModel at `path`; runs in the new process."""
-    requests = array_file.load(os.path.join(folder, _REQUESTS))
-    if serving.TEXT in requests:
-        import tensorflow_text  # noqa: F401 registers its ops
-    answers = {}
+def _add_rotated_images(inputs):
+    """Appends the first image in all EXIF orientations, then upright, to inputs of image_bytes."""
+    ((name, files),) = inputs.items()
+    rotated, upright = _rotate(files[0])
+    return {name: np.concatenate([files, np.array([*rotated, *upright], object)])}
+
+
+def _rotate(image_file: bytes) -> tuple[list[bytes], list[bytes]]:
+    """Returns copies of an image file in the EXIF orientations 2 to 8, and their upright pixels.
+
+    Args:
+      image_file: JPEG or PNG, grayscale or color; scaled down to at most 256 x 256.
+
+    Returns:
+      JPEG and PNG files with an orientation, and a PNG file of the upright pixels for each.
+    """
+    with Image.open(io.BytesIO(image_file)) as image:
+        image = image.convert("L" if image.mode in ("1", "L", "LA") else "RGB")
+    image.thumbnail(_MAX_SIZE)
+    rotated = [
+        (_encode(image, kind, exif=_exif(orientation, byte_order)), orientation)
+        for kind in ("JPEG", "PNG")
+        for orientation, byte_order in zip(range(2, 9), "<>" * 4)
+    ]
+    files = [file for file, _ in rotated]
+    upright = []
+    for pixels, (_, orientation) in zip(_decode(files), rotated):
+        image = Image.fromarray(np.squeeze(pixels, -1) if pixels.shape[-1] == 1 else pixels)
+        image.getexif()[_ORIENTATION] = orientation
+        upright.append(_encode(ImageOps.exif_transpose(image), "PNG"))
+    return files, upright
+
+
+def _exif(orientation, byte_order):
+    mark = {"<": b"II", ">": b"MM"}[byte_order]
+    entry = struct.pack(f"{byte_order}HHLHH", _ORIENTATION, 3, 1, orientation, 0)
+    header = mark + struct.pack(f"{byte_order}HLH", 42, 8, 1)
+    return b"Exif\0\0" + header + entry + bytes(4)
+
+
+def _encode(image, kind, **options):
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def _decode(files):
+    """Decodes like the SavedModel, without the orientation: Pillow may use another JPEG decoder."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        meta_graph = tf.compat.v1.saved_model.load(session, ["serve"], path)
-        for name, inputs in requests.items():
-            signature = meta_graph.signature_def[name]
-            answers[name] = session.run(
-                {key: tensor.name for key, tensor in signature.outputs.items()},
-                {signature.inputs[key].name: array for key, array in inputs.items()},
-            )
-    array_file.save(os.path.join(folder, _ANSWERS), answers)
+        file_tensor = tf.compat.v1.placeholder(tf.string, [])
+        decode = tf.io.decode_jpeg(file_tensor, dct_method="INTEGER_ACCURATE")
+        return [session.run(decode, {file_tensor: file}) for file in files]

@@ -18,12 +18,12 @@ from common.params import Strings
 from engine.checkpoints import ema
 from engine.train.adamw_lars_lamb import (
     AdamWOptimizer,
+    BertAdamWOptimizer,
     DenseUpdate,
     LAMBOptimizer,
     LARSOptimizer,
     is_decayed,
 )
-from engine.train.bert_adamw import BertAdamWOptimizer
 from models.layers import device
 from models.model import ModelError
 

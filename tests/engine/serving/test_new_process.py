@@ -1,10 +1,10 @@
-"""Groups of arrays are stored without pickle."""
+"""The new process gets and gives groups of arrays, stored without pickle."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from engine.serving import array_file
+from engine.serving import new_process
 
 
 def test_arrays_are_restored(tmp_path):
@@ -16,8 +16,8 @@ def test_arrays_are_restored(tmp_path):
         "of TPUs": {"x": np.array([1.5, -2.0]).astype(tf.bfloat16.as_numpy_dtype)},
         "of NumPy": {"bytes": np.array([b"ab", b"c"]), "bool": np.array(True)},
     }
-    array_file.save(path, groups)
-    found = array_file.load(path)
+    new_process.save_arrays(path, groups)
+    found = new_process.load_arrays(path)
     assert {group: list(arrays) for group, arrays in found.items()} == {
         group: list(arrays) for group, arrays in groups.items()
     }
@@ -32,4 +32,4 @@ def test_a_pickle_is_not_loaded(tmp_path):
     path = str(tmp_path / "arrays.npz")
     np.savez(path, index=np.array([print], object))
     with pytest.raises(ValueError, match="allow_pickle"):
-        array_file.load(path)
+        new_process.load_arrays(path)

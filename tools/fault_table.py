@@ -1,4 +1,4 @@
-"""Effect of faults on a plain Estimator and on run_cpu.py: the table of docs/fault_table.md.
+"""Effect of faults on a plain Estimator and on run_cpu.py: the table in docs/faults.md.
 
     python -m tools.fault_table [--rows=NAME,...]
 

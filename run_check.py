@@ -58,7 +58,8 @@ def run(request, build_estimator, build_input_fns) -> int:
     # Of several hosts, one at a time evaluates and predicts; with TPU embeddings its CPU does.
     has_tables = tpu_embeddings.find_tables(settings.model, settings.params)
     if tpu.topology.num_hosts == 1 and not has_tables:
-        checked.update(eval=input_fns.evaluate, predict=input_fns.predict)
+        evaluate = input_fns.evaluate(settings.evaluation.split)
+        checked.update(eval=evaluate, predict=input_fns.predict)
     with _ended_by_sigterm():
         report = check_program(
             build_estimator(settings, state, tpu),

@@ -93,7 +93,7 @@ def build_input_fns(settings: RunSettings, state: TrainingState) -> modes.InputF
 
         return input_fn_with_batch_size
 
-    pipeline, train, evaluation = settings.pipeline, settings.train, settings.evaluation
+    pipeline, train = settings.pipeline, settings.train
     # Asynchronous workers each read the examples in a different order.
     seed = settings.seed + (0 if settings.task.is_synchronous else settings.task.worker)
 
@@ -103,15 +103,13 @@ def build_input_fns(settings: RunSettings, state: TrainingState) -> modes.InputF
         in_loops = isinstance(state.counter, host_loop.LoopCounter)
         return host_loop.decorate_input_fn(input_fn) if in_loops else input_fn
 
+    eval_batch_size = settings.evaluation.batch_size
     predict_batch_size = settings.prediction.batch_size
-    split = evaluation.split
-    eval_input_fn = pipeline.eval_input_fn(split)
-    host_input_fn = pipeline.host_input_fn(split) or pipeline.predict_input_fn(split)
     return modes.InputFns(
         train=train_input_fn,
-        evaluate=with_batch_size(eval_input_fn, evaluation.batch_size),
+        evaluate=lambda split: with_batch_size(settings.eval_input_fn(split), eval_batch_size),
         predict=with_batch_size(settings.predict_input_fn(), predict_batch_size),
-        host=with_batch_size(host_input_fn, predict_batch_size),
+        host=lambda split: with_batch_size(settings.host_input_fn(split), predict_batch_size),
     )
 
 

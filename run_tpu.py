@@ -141,18 +141,16 @@ def build_estimator(
 
 def build_input_fns(settings: RunSettings) -> modes.InputFns:
     """Returns the input_fns of a run; TPUEstimator calls them once per host."""
-    pipeline, split = settings.pipeline, settings.evaluation.split
-    train_split = settings.train.split
 
     def train(start_step):
-        input_fn = pipeline.train_input_fn(train_split, settings.seed, start_step)
+        input_fn = settings.pipeline.train_input_fn(settings.train.split, settings.seed, start_step)
         return tpu_embeddings.add_ids(input_fn, _tpu_tables(settings))
 
     return modes.InputFns(
         train=train,
-        evaluate=pipeline.eval_input_fn(split),
+        evaluate=settings.eval_input_fn,
         predict=settings.predict_input_fn(),
-        host=pipeline.host_input_fn(split) or pipeline.predict_input_fn(split),
+        host=settings.host_input_fn,
     )
 
 

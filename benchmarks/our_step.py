@@ -28,7 +28,7 @@ def main(path, slice_name, mode, *arguments):
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver("local")
     estimator = run_tpu.build_estimator(settings, state, connection.Connection(found, resolver))
     input_fns = run_tpu.build_input_fns(settings)
-    input_fn = input_fns.train(0) if mode == "train" else input_fns.evaluate
+    input_fn = input_fns.train(0) if mode == "train" else input_fns.evaluate("test")
     hlo_table.lower(path, estimator, input_fn, mode, found)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from engine.checkpoints.model_dir_lock import ModelDirLock
 from engine.distribute.tf_config import Task
 from engine.hooks.progress import Clock, StepCounter
+from input_fns.core import first_examples
 from input_fns.dataset_info import DatasetInfo
 from input_fns.pipeline import Pipeline
 from models.model import Model
@@ -56,7 +57,9 @@ class EvalSettings:
     """Settings of evaluation.
 
     Attributes:
-      split: name of the split.
+      splits: names of the splits. The first selects the best checkpoint.
+      own_split: the split whose evaluations are named "eval"; see `results.evaluation_name`.
+      max_examples: number of first examples of each split to evaluate; 0: all.
       batch_size: global batch size.
       best_metric: name of the metric that selects the best checkpoint, or "".
       best_direction: "min" or "max" if lower or higher is better; "" without a metric.
@@ -64,12 +67,28 @@ class EvalSettings:
       timeout_secs: how long continuous_eval waits for a checkpoint.
     """
 
-    split: str
+    splits: tuple[str, ...]
+    own_split: str
+    max_examples: int
     batch_size: int
     best_metric: str
     best_direction: str
     early_stop_evals: int
     timeout_secs: int
+
+    @property
+    def split(self) -> str:
+        """The first split, which prediction and export read."""
+        return self.splits[0]
+
+    def num_examples(self, data: DatasetInfo, split: str) -> int:
+        """Returns the number of examples of a split that are evaluated."""
+        size = data.split(split).num_examples
+        return min(size, self.max_examples or size)
+
+    def is_partial(self, data: DatasetInfo, split: str) -> bool:
+        """Whether examples of a split are not evaluated."""
+        return self.num_examples(data, split) < data.split(split).num_examples
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,6 +182,31 @@ class RunSettings:
     def is_trained(self) -> bool:
         """Whether training has already reached its last step."""
         return self.is_training and self.start_step >= self.train.steps
+
+    def eval_input_fn(self, split: str):
+        """Returns the input_fn of an evaluation."""
+        input_fn = self.pipeline.eval_input_fn(split)
+        if not self.evaluation.is_partial(self.dataset, split):
+            return input_fn
+        return first_examples.of_evaluation(input_fn, self.evaluation.max_examples)
+
+    def host_input_fn(self, split: str):
+        """Returns the input_fn of the predictions that host metrics need, with `host_examples`."""
+        pipeline, count = self.pipeline, self.evaluation.max_examples
+        is_partial = self.evaluation.is_partial(self.dataset, split)
+        if pipeline.host_input_fn(split) is not None:
+            return pipeline.host_input_fn(split, *[count] * is_partial)
+        input_fn = pipeline.predict_input_fn(split)
+        return first_examples.of_prediction(input_fn, count) if is_partial else input_fn
+
+    def host_examples(self, split: str, batch_size: int):
+        """Yields the NumPy `(features, labels)` batches that are evaluated, without padding."""
+        pipeline, count = self.pipeline, self.evaluation.max_examples
+        if not self.evaluation.is_partial(self.dataset, split):
+            return pipeline.host_examples(split, batch_size)
+        if pipeline.host_input_fn(split) is not None:
+            return pipeline.host_examples(split, batch_size, count)
+        return first_examples.of_batches(pipeline.host_examples(split, batch_size), count)
 
     def predict_input_fn(self):
         """Returns the input_fn of --mode=predict."""

@@ -50,15 +50,18 @@ class Pipeline(Protocol):
     def predict_input_fn(self, split: str) -> InputFn:
         """Returns an input_fn of features: every example once, in order, without padding."""
 
-    def host_input_fn(self, split: str) -> InputFn | None:
+    def host_input_fn(self, split: str, max_examples: int = 0) -> InputFn | None:
         """Returns an input_fn of features for the predictions of host metrics: every example once.
 
+        With `max_examples`, which is passed only if there is an input_fn: of the first examples.
         None if `host_examples` has the order of `eval_input_fn` and `predict_input_fn`. An
         evaluation on a CPU or GPU then predicts too; else host metrics need a second pass.
         """
 
-    def host_examples(self, split: str, batch_size: int) -> Iterator[tuple[Any, Any]]:
-        """Yields NumPy `(features, labels)` batches, without padding."""
+    def host_examples(
+        self, split: str, batch_size: int, max_examples: int = 0
+    ) -> Iterator[tuple[Any, Any]]:
+        """Yields NumPy `(features, labels)` batches, without padding; see `host_input_fn`."""
 
     def file_names(self, split: str) -> Iterator[str] | None:
         """Returns the names of the source files of the examples, in order; None without names."""

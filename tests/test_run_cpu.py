@@ -196,10 +196,46 @@ def test_eval_of_a_checkpoint_path(run_in, trained_dir, result):
 
 
 @pytest.mark.slow
-def test_eval_of_the_training_split(run_in, trained_dir, result):
+def test_eval_of_the_training_split_is_separate(run_in, trained_dir, result):
+    run_in(trained_dir, "--mode=eval")
+    own = result(trained_dir, 40)["eval"]
+    events = sorted(os.listdir(os.path.join(trained_dir, "eval")))
     run_in(trained_dir, "--mode=eval", "--eval_split=train")
-    assert result(trained_dir, 40)["eval"]["split"] == "train"
-    assert result(trained_dir, 40)["eval"]["examples"] == 97
+    found = result(trained_dir, 40)
+    assert found["eval"] == own
+    assert (found["eval_train"]["split"], found["eval_train"]["examples"]) == ("train", 97)
+    assert sorted(os.listdir(os.path.join(trained_dir, "eval"))) == events
+    assert {"accuracy", "average_loss"} <= tags(os.path.join(trained_dir, "eval_train"))
+
+
+def test_each_split_of_eval_splits_is_evaluated(run, result, capsys):
+    steps = ("--train_steps=6", "--save_checkpoints_steps=3", "--best_metric=average_loss")
+    model_dir = run("--eval_splits=test,train", *steps)
+    for step in (3, 6):
+        found = result(model_dir, step)
+        assert (found["eval"]["split"], found["eval"]["examples"]) == ("test", 41)
+        assert (found["eval_train"]["split"], found["eval_train"]["examples"]) == ("train", 97)
+    with open(os.path.join(model_dir, "best", "best.json")) as file:
+        best = json.load(file)
+    assert best["value"] == result(model_dir, best["step"])["eval"]["average_loss"]
+    capsys.readouterr()
+    run("--eval_splits=test,train", *steps)  # nothing is left to do
+    assert "eval of step" not in capsys.readouterr().out
+
+
+def test_a_quick_look_is_marked_and_kept_apart(run_in, trained_dir, result, capsys):
+    run_in(trained_dir, "--mode=eval")
+    own = result(trained_dir, 40)["eval"]
+    capsys.readouterr()
+    run_in(trained_dir, "--mode=eval", "--max_eval_examples=17")  # a batch of 13, and a part
+    assert "eval of step 40 on the first 17 of 41 examples of test: acc" in capsys.readouterr().out
+    found = result(trained_dir, 40)
+    assert found["eval"] == own
+    assert found["eval_first_17"]["of_examples"] == 41
+    assert found["eval_first_17"]["examples"] == 17
+    assert "accuracy" in tags(os.path.join(trained_dir, "eval_first_17"))
+    run_in(trained_dir, "--mode=eval", "--max_eval_examples=100")  # more than there are
+    assert "eval_first_100" not in result(trained_dir, 40)
 
 
 def test_continuous_eval_ends_at_train_steps(run_in, trained_dir, capsys):

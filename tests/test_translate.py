@@ -73,7 +73,7 @@ def test_bleu_matches_sacrebleu_on_the_translated_file(
     run_text_in(translator, "--mode=eval", "--eval_split=test")
     references = (pair_files / "test.de").read_text().splitlines()
     expected = sacrebleu.corpus_bleu(translated, [references]).score
-    assert result(translator, 120)["eval"]["bleu"] == pytest.approx(expected)
+    assert result(translator, 120)["eval_test"]["bleu"] == pytest.approx(expected)
 
 
 @pytest.mark.slow

@@ -37,10 +37,12 @@ from input_fns.image import contact_sheet, images
 from input_fns.image.image_pipeline import ImagePipeline
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 420, 200, 60, 30
-_COLORS = {"training": "#1f77b4", "evaluation": "#d62728"}
+_COLORS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e")  # training, then evaluations
 # Evaluation metric -> training summary of the same quantity, drawn in one plot.
 _SAME = {"average_loss": "loss"}
 _NUM_PREDICTIONS, _CELL = 24, 96
+# Sections of result_<step>.json and folders of evaluations; see `results.evaluation_name`.
+_EVALUATION = r"eval(?:_(.+?))?/?"
 # Pictures of an evaluation, and what their names do not say.
 _TITLES = {"confusion_matrix": "confusion matrix, rows are labels"}
 # Exceptions of reading a missing, truncated or invalid file.
@@ -152,18 +154,20 @@ def _scalar(value):
 
 def _curves(model_dir, notes):
     """Yields a plot per quantity."""
-    by_phase = {
-        "training": _scalars(model_dir, notes),
-        "evaluation": _scalars(os.path.join(model_dir, "eval"), notes),
-    }
+    by_phase = {"training": _scalars(model_dir, notes)}
+    for folder in _names(model_dir, _EVALUATION):
+        phase = folder[1] or "evaluation"
+        by_phase[phase] = _scalars(os.path.join(model_dir, folder[0].rstrip("/")), notes)
+    colors = {phase: _COLORS[i % len(_COLORS)] for i, phase in enumerate(by_phase)}
     for tag in sorted({tag for scalars in by_phase.values() for tag in scalars}):
         lines = {phase: scalars[tag] for phase, scalars in by_phase.items() if tag in scalars}
         if max(map(len, lines.values())) > 1:
-            yield f"<figure><figcaption>{html.escape(tag)}</figcaption>{_svg(lines)}</figure>"
+            svg = _svg(lines, colors)
+            yield f"<figure><figcaption>{html.escape(tag)}</figcaption>{svg}</figure>"
 
 
-def _svg(lines):
-    """Returns an SVG plot of `{name: {step: value}}`."""
+def _svg(lines, colors):
+    """Returns an SVG plot of `{name: {step: value}}`; `colors` is `{name: color}`."""
     values = [value for line in lines.values() for value in line.values() if np.isfinite(value)]
     last = max(step for line in lines.values() for step in line)
     low, high = min(values, default=0.0), max(values, default=0.0)
@@ -187,10 +191,10 @@ def _svg(lines):
     ]
     for i, (name, line) in enumerate(lines.items()):
         path = " ".join(place(*pair) for pair in sorted(line.items()) if np.isfinite(pair[1]))
-        color = _COLORS[name]
+        color = colors[name]
         drawn.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"/>')
         x = _LEFT + 90 * i
-        drawn.append(f'<text x="{x}" y="{_HEIGHT - 10}" fill="{color}">{name}</text>')
+        drawn.append(f'<text x="{x}" y="{_HEIGHT - 10}" fill="{color}">{html.escape(name)}</text>')
     return f'<svg width="{_WIDTH}" height="{_HEIGHT}" font-size="11">{"".join(drawn)}</svg>'
 
 
@@ -212,19 +216,32 @@ def _result(model_dir, name):
 
 
 def _evaluation(model_dir, results):
-    evaluated = [result for result in results if result.get("eval")]
-    if not evaluated:
+    """Returns a table of the evaluations of the last step that has one, and their pictures."""
+    found = [
+        (result["step"], {name: result[name] for name in result if re.fullmatch(_EVALUATION, name)})
+        for result in results
+    ]
+    found = [(step, sections) for step, sections in found if any(sections.values())]
+    if not found:
         return ""
-    step, figures = evaluated[-1]["step"], evaluated[-1]["eval"]
-    numbers = {key: value for key, value in figures.items() if not isinstance(value, (list, dict))}
-    rows = _table(["step", *numbers], [[step, *numbers.values()]])
-    for name in _names(os.path.join(model_dir, "eval"), rf"([a-z_]+)_{step}\.png"):
-        path = os.path.join(model_dir, "eval", name[0])
-        if not tf.io.gfile.isdir(path):
-            title = _TITLES.get(name[1], name[1].replace("_", " "))
-            with tf.io.gfile.GFile(path, "rb") as file:
-                rows += f"<p>{html.escape(title)}<br>{_image_tag(file.read(), title)}</p>"
-    return rows
+    step, sections = found[-1]
+    numbers = {
+        name: {key: value for key, value in section.items() if not isinstance(value, (list, dict))}
+        for name, section in sections.items()
+    }
+    columns = dict.fromkeys(key for section in numbers.values() for key in section)
+    rows = [[name, step, *map(section.get, columns)] for name, section in numbers.items()]
+    content = _table(["name", "step", *columns], rows)
+    for section in sections:
+        folder = os.path.join(model_dir, section)
+        for name in _names(folder, rf"([a-z_]+)_{step}\.png"):
+            path = os.path.join(folder, name[0])
+            if not tf.io.gfile.isdir(path):
+                title = _TITLES.get(name[1], name[1].replace("_", " "))
+                title += f" ({section})" if len(sections) > 1 else ""
+                with tf.io.gfile.GFile(path, "rb") as file:
+                    content += f"<p>{html.escape(title)}<br>{_image_tag(file.read(), title)}</p>"
+    return content
 
 
 def _speed(results):

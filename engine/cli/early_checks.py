@@ -47,6 +47,7 @@ def check_split(data: DatasetInfo, name: str) -> None:
         return
     labelled = [other for other, split in data.splits.items() if split.has_labels]
     flag = "train_split" if name == FLAGS.train_split else "eval_split"
+    flag = "eval_splits" if flag == "eval_split" and FLAGS.eval_splits else flag
     raise UsageError(
         f"--{flag}={name}: this split of {data.name} has no labels, which --mode="
         f"{FLAGS.mode} needs; it can be predicted only. Splits with labels: "

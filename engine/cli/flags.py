@@ -16,6 +16,7 @@ from models import registry
 
 MODES = ("train", "eval", "train_and_eval", "continuous_eval", "predict", "export", "check")
 TRAINING_MODES = ("train", "train_and_eval")
+_KEEPS_BEST = ("train_and_eval", "continuous_eval")
 
 FLAGS = flags.FLAGS
 TRANSLATION = "translation"
@@ -41,7 +42,46 @@ flags.DEFINE_string(
 )
 flags.DEFINE_string("data_dir", None, "Folder written by prepare_data.py, local or gs://.")
 flags.DEFINE_string("train_split", "train", "Training split.")
-flags.DEFINE_string("eval_split", "test", "Split for evaluation and prediction.")
+
+
+class _OneOfFlag(flags.Flag):
+    """A flag of a group of which one applies: the later one, of the command line if it has one."""
+
+    def __init__(self, group, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._group = group
+
+    def parse(self, argument):
+        """Sets this flag and unsets the others of its group."""
+        super().parse(argument)
+        for name in self._group:
+            if name != self.name:
+                FLAGS[name].unparse()
+
+
+def _define_group(**group):
+    """Defines flags of which one applies, `name=(parser, default, help)`."""
+    for name, (parser, default, text) in group.items():
+        serializer = flags.ArgumentSerializer()
+        flags.DEFINE_flag(_OneOfFlag(group, parser, serializer, name, default, text))
+
+
+_define_group(
+    eval_split=(flags.ArgumentParser(), "test", "Split for evaluation and prediction."),
+    eval_splits=(
+        flags.ArgumentParser(),
+        None,
+        "Splits for evaluation, instead of eval_split: NAME,NAME,... The first selects the best "
+        "checkpoint and is predicted.",
+    ),
+)
+flags.DEFINE_integer(
+    "max_eval_examples",
+    0,
+    "Evaluates the first examples of each split only, for a quick look; 0: all. The results are "
+    "kept apart, and cannot select the best checkpoint.",
+    lower_bound=0,
+)
 flags.DEFINE(
     SizeParser(),
     "image_size",
@@ -150,27 +190,18 @@ flags.DEFINE_string(
 )
 
 
-class _LengthFlag(flags.Flag):
-    """--train_steps or --train_epochs: the later one on the command line wins."""
-
-    def parse(self, argument):
-        """Sets this flag and unsets the other one."""
-        super().parse(argument)
-        for name in _LENGTH_FLAGS:
-            if name != self.name:
-                FLAGS[name].unparse()
-
-
-_LENGTH_FLAGS = {
-    "train_steps": (flags.IntegerParser(lower_bound=1), "Global step at which training stops."),
-    "train_epochs": (
+_define_group(
+    train_steps=(
+        flags.IntegerParser(lower_bound=1),
+        None,
+        "Global step at which training stops.",
+    ),
+    train_epochs=(
         flags.FloatParser(lower_bound=0),
+        None,
         "Epochs to train, instead of train_steps; the later one on the command line wins.",
     ),
-}
-for _name, (_parser, _help) in _LENGTH_FLAGS.items():
-    flags.DEFINE_flag(_LengthFlag(_parser, flags.ArgumentSerializer(), _name, None, _help))
-
+)
 flags.DEFINE_integer("train_batch_size", 128, "Global batch size for training.", lower_bound=1)
 flags.DEFINE_integer("eval_batch_size", 128, "Global batch size for evaluation.", lower_bound=1)
 flags.DEFINE_integer("predict_batch_size", 128, "Global batch size for prediction.", lower_bound=1)
@@ -353,9 +384,9 @@ def _check_checkpoint(values):
     return True
 
 
-@flags.multi_flags_validator(["mode", *_LENGTH_FLAGS])
+@flags.multi_flags_validator(["mode", "train_steps", "train_epochs"])
 def _check_length(values):
-    given = any(values[name] is not None for name in _LENGTH_FLAGS)
+    given = values["train_steps"] is not None or values["train_epochs"] is not None
     if values["mode"] in TRAINING_MODES and not given:
         raise flags.ValidationError(
             f"--mode={values['mode']} needs --train_steps or --train_epochs"
@@ -452,6 +483,33 @@ def _check_best_metric(value):
     return True
 
 
+@flags.validator("eval_splits")
+def _check_eval_splits(value):
+    given = (value or "test").split(",")
+    if not all(given) or len({*given}) < len(given):
+        raise flags.ValidationError("it must be different names of splits, NAME,NAME,...")
+    return True
+
+
+@flags.multi_flags_validator(["eval_split", "eval_splits"])
+def _check_one_form(values):
+    if all(is_of_command_line(name) for name in values):
+        raise flags.ValidationError("--eval_split and --eval_splits are both given. Remove one")
+    return True
+
+
+@flags.multi_flags_validator(["mode", "max_eval_examples", "best_metric"])
+def _check_max_eval_examples(values):
+    is_partial = values["max_eval_examples"] and values["mode"] in _KEEPS_BEST
+    if is_partial and values["best_metric"]:
+        raise flags.ValidationError(
+            f"--max_eval_examples={values['max_eval_examples']} cannot select the best checkpoint: "
+            "a part of a split has other metrics. Remove it, or set --best_metric= and "
+            "--early_stop_evals=0"
+        )
+    return True
+
+
 @flags.multi_flags_validator(["early_stop_evals", "best_metric"])
 def _check_early_stop(values):
     if values["early_stop_evals"] and not values["best_metric"]:
@@ -461,6 +519,7 @@ def _check_early_stop(values):
 
 # The same as in input_fns.core.caching, which imports TensorFlow.
 _CACHES = ("auto", "memory", "none")
+_EVALUATES_ALL = ("eval", *_KEEPS_BEST)
 _EVALUATING_MODES = ("eval", "train_and_eval", "continuous_eval", "predict")
 _BATCH_SIZES = {
     "train": ["train_batch_size"],
@@ -502,7 +561,14 @@ def splits_read(is_evaluator: bool = False) -> list[str]:
     """
     trains = FLAGS.mode in (*TRAINING_MODES, "check")
     evaluates = (FLAGS.mode != "train" or is_evaluator) and not FLAGS.input
-    return [FLAGS.train_split] * trains + [FLAGS.eval_split] * evaluates
+    is_every = is_evaluator or FLAGS.mode in _EVALUATES_ALL
+    evaluated = eval_splits() if is_every else eval_splits()[:1]
+    return [FLAGS.train_split] * trains + [*evaluated] * evaluates
+
+
+def eval_splits() -> tuple[str, ...]:
+    """Returns the splits of --eval_splits, or that of --eval_split."""
+    return tuple(FLAGS.eval_splits.split(",")) if FLAGS.eval_splits else (FLAGS.eval_split,)
 
 
 def repaired_split() -> str:

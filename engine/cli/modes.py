@@ -30,15 +30,15 @@ class InputFns:
 
     Attributes:
       train: function from the global step that training starts at to its input_fn.
-      evaluate: input_fn of evaluation.
+      evaluate: function from a split to the input_fn of its evaluation.
       predict: input_fn of --mode=predict.
-      host: input_fn of the predictions that host metrics need.
+      host: function from a split to the input_fn of the predictions that host metrics need.
     """
 
     train: Callable[[int], Callable]
-    evaluate: Callable
+    evaluate: Callable[[str], Callable]
     predict: Callable
-    host: Callable
+    host: Callable[[str], Callable]
 
 
 # A strategy would convert the model_fn with AutoGraph, which hides the origin of its errors.
@@ -121,8 +121,10 @@ def _lacks_evaluation(settings, best):
     """Whether training was interrupted between saving a checkpoint and its evaluation."""
     if not settings.is_trained and settings.start_step % settings.train.save_checkpoints_steps:
         return False
-    found = results.read_evaluation(settings.model_dir, settings.checkpoint)
-    is_evaluated = found.get("split") == settings.evaluation.split
+    is_evaluated = all(
+        results.read_evaluation(settings, split, settings.checkpoint)
+        for split in settings.evaluation.splits
+    )
     return not is_evaluated or not best.has_seen(settings.start_step)
 
 
@@ -165,7 +167,11 @@ def predict(estimator, settings, state, input_fns):
     elif settings.prediction.has_files:
         host_metrics.write_predictions(
             settings,
-            functools.partial(estimator.predict, input_fns.host, yield_single_examples=False),
+            functools.partial(
+                estimator.predict,
+                input_fns.host(settings.evaluation.split),
+                yield_single_examples=False,
+            ),
         )
     elif class_maps.are_predicted(settings.dataset):
         class_maps.write_files(estimator, settings, input_fns.predict)
@@ -205,7 +211,8 @@ class _BestAndEarlyStopping:
             print(f"best checkpoint in {settings.model_dir}/{BEST_DIR}: {self._best.criterion}")
 
     def _metrics_at(self, step):
-        return results.read(self._settings.model_dir, step).get("eval", {})
+        name = results.evaluation_name(self._settings, self._settings.evaluation.split)
+        return results.read(self._settings.model_dir, step).get(name, {})
 
     def update(self, metrics, checkpoint=None):
         """Adds the metrics of a checkpoint, by default the latest; returns `should_stop()`."""

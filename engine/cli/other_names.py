@@ -8,7 +8,10 @@ import re
 
 from common.messages import similar
 
-_WHOLE_SPLIT = "Leave it out: an evaluation reads every example of --eval_split"
+_WHOLE_SPLIT = (
+    "Leave it out: an evaluation reads every example of --eval_split; with --max_eval_examples=N "
+    "the first N"
+)
 # A sentence stands for itself.
 HERE = {
     "init_checkpoint": "--warm_start_from",

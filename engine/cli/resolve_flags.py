@@ -20,13 +20,14 @@ from engine.cli.flags import (
     TRAINING_MODES,
     as_flagfile,
     batch_sizes,
+    eval_splits,
     is_own_dataset,
     is_param_of_command_line,
     splits_read,
 )
 from engine.distribute.tf_config import Task
 from engine.evaluation import class_maps, host_metrics, predictions
-from engine.hooks import memory_check
+from engine.hooks import memory_check, results
 from engine.hooks.progress import Clock, StepCounter
 from engine.run_settings import (
     EvalSettings,
@@ -152,7 +153,9 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
             profile_steps=FLAGS.profile,
         ),
         evaluation=EvalSettings(
-            split=FLAGS.eval_split,
+            splits=eval_splits(),
+            own_split=_own_split(dataset),
+            max_examples=FLAGS.max_eval_examples if FLAGS.mode != "predict" else 0,
             batch_size=FLAGS.eval_batch_size,
             best_metric=best_metric,
             best_direction=best_direction,
@@ -225,6 +228,18 @@ def _check_prediction(pipeline, has_files):
     predictions.check_output(FLAGS.predict_output)
 
 
+def _own_split(dataset):
+    """Returns the split whose evaluations are named "eval": that of the training in model_dir."""
+    found = results.evaluated_split(FLAGS.model_dir)
+    path = os.path.join(FLAGS.model_dir, "flags.cfg")
+    if not found and folders.is_file(path):
+        found = FLAGS["eval_split"].default
+        with contextlib.suppress(ValueError):  # not a text file: it only repeats the flags
+            given = re.findall("^--eval_splits?=([^,\n]+)", files.read_text(path), re.M)
+            found = given[-1] if given else found
+    return found if found in dataset.splits else eval_splits()[0]
+
+
 def _best_metric(model, params, pipeline):
     """Returns the name and the direction of --best_metric; "" and "" if it is not used."""
     if not FLAGS.best_metric or FLAGS.mode in ("eval", "predict", "export"):
@@ -242,7 +257,7 @@ def _text_input(pipeline):
 
     if FLAGS.input:
         return translation.from_file(FLAGS.input, pipeline)
-    return translation.from_split(pipeline, FLAGS.eval_split)
+    return translation.from_split(pipeline, eval_splits()[0])
 
 
 def _file_input(pipeline):

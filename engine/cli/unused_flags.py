@@ -19,6 +19,7 @@ _KEEPS_BEST = ("train_and_eval", _CONTINUOUS)
 _NEEDS_MODE = {
     "checkpoint": ("eval", "predict", "export"),
     "early_stop_evals": _KEEPS_BEST,
+    "max_eval_examples": ("eval", *_KEEPS_BEST),
     "skip_bad_records": _BUILDS_TRAINING,
     "check_report": ("check",),
     "check_run_steps": ("check",),
@@ -36,7 +37,7 @@ _READ_IN = {
     **dict.fromkeys(("strategy", "replicas", "group_by_length"), TRAINING_MODES),
     "save_checkpoints_steps": _BUILDS_TRAINING,  # a TPU has no longer loops
     "iterations_per_loop": _BUILDS_TRAINING,
-    "eval_split": tuple(mode for mode in MODES if mode != "train"),
+    **dict.fromkeys(("eval_split", "eval_splits"), tuple(m for m in MODES if m != "train")),
     "eval_batch_size": ("eval", *_KEEPS_BEST, "check"),
     "predict_batch_size": tuple(mode for mode in MODES if mode != "train"),
     "best_metric": (*_KEEPS_BEST, "check"),
@@ -45,7 +46,13 @@ _READ_IN = {
     "check_compiler": ("check",),
 }
 # Flags that the evaluator of a cluster reads.
-_OF_EVALUATOR = ("eval_split", "eval_batch_size", "predict_batch_size", "best_metric")
+_OF_EVALUATOR = (
+    "eval_split",
+    "eval_splits",
+    "eval_batch_size",
+    "predict_batch_size",
+    "best_metric",
+)
 _OF_EVALUATOR += ("eval_timeout_secs", "export_dir", "export_check")
 
 

@@ -5,6 +5,7 @@ An Estimator takes them from the evaluation, if that computes them. Else `predic
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Sequence
 
@@ -48,8 +49,11 @@ class UpdateHook(tf.estimator.SessionRunHook):
     """Updates host metrics with the predictions of an evaluation.
 
     Attributes:
+      split: name of the split; set before each evaluation.
       updated: the host metrics.
     """
+
+    split: str
 
     def __init__(self, settings, predictions, weights):
         """Initializes the hook.
@@ -65,9 +69,9 @@ class UpdateHook(tf.estimator.SessionRunHook):
     def after_create_session(self, session, coord):
         """Starts from the first example, also when MonitoredSession recovers from an error."""
         del session, coord
-        settings, evaluation = self._settings, self._settings.evaluation
+        settings = self._settings
         self.updated = settings.model.host_metrics(settings.params, settings.pipeline)
-        self._examples = settings.pipeline.host_examples(evaluation.split, evaluation.batch_size)
+        self._examples = settings.host_examples(self.split, settings.evaluation.batch_size)
 
     def before_run(self, run_context):
         """Fetches the predictions."""
@@ -81,20 +85,20 @@ class UpdateHook(tf.estimator.SessionRunHook):
         is_example = weights > 0
         examples = next(self._examples, None)
         if examples is None or len(tf.nest.flatten(examples)[0]) != is_example.sum():
-            split = self._settings.evaluation.split
-            raise DataError(f"the evaluation does not match the examples of split '{split}'")
+            raise DataError(f"the evaluation does not match the examples of split '{self.split}'")
         batch = tf.nest.map_structure(lambda array: array[is_example], predictions)
         for metric in self.updated:
             metric.update(*examples, batch)
 
 
-def predict(settings, predict_fn, checkpoint: str) -> Sequence[HostMetric]:
-    """Predicts every example of the evaluation split; returns the updated host metrics.
+def predict(settings, split: str, predict_fn, checkpoint: str) -> Sequence[HostMetric]:
+    """Predicts the examples of a split that are evaluated; returns the updated host metrics.
 
     Args:
       settings: `RunSettings`.
+      split: name of the split.
       predict_fn: function from `hooks` and `checkpoint_path` to an iterator of the predictions of
-        batches, of every example once, in the order of `pipeline.host_examples`.
+        batches, of every example once, in the order of `host_examples`; more may follow these.
       checkpoint: path.
 
     Raises:
@@ -103,19 +107,20 @@ def predict(settings, predict_fn, checkpoint: str) -> Sequence[HostMetric]:
     host_metrics = settings.model.host_metrics(settings.params, settings.pipeline)
     if not host_metrics:
         return ()
-    split, batch_size = settings.evaluation.split, settings.prediction.batch_size
-    size = settings.dataset.split(split).num_examples
+    batch_size = settings.prediction.batch_size
+    size = settings.evaluation.num_examples(settings.dataset, split)
     predictions = predict_fn(
         hooks=[progress.EvalProgressHook("predict", size, batch_size)], checkpoint_path=checkpoint
     )
     count = 0
-    for features, labels in settings.pipeline.host_examples(split, batch_size):
+    for features, labels in settings.host_examples(split, batch_size):
         num_examples = len(tf.nest.flatten(features)[0])
         batch = _take(predictions, num_examples)
         for metric in host_metrics:
             metric.update(features, labels, batch)
         count += num_examples
-    if count != size or next(predictions, None) is not None:
+    more = sum(1 for _ in predictions)  # also ends the session
+    if count != size or (more and not settings.evaluation.is_partial(settings.dataset, split)):
         raise DataError(f"the predictions do not match the {size} examples of split '{split}'")
     return host_metrics
 
@@ -150,7 +155,7 @@ def write_predictions(settings, predict_fn) -> None:
     name = f"predictions_{split}_{settings.start_step}"
     name = find.add_label(name, settings.model_dir, settings.checkpoint)
     folder = settings.prediction.output or os.path.join(settings.model_dir, name)
-    host_metrics = predict(settings, predict_fn, settings.checkpoint)
+    host_metrics = predict(settings, split, predict_fn, settings.checkpoint)
     written = ", ".join(write_files(host_metrics, folder))
     print(f"predictions of {split} by {settings.checkpoint}: {folder}: {written}")
 
@@ -162,6 +167,6 @@ def _take(batches, num_examples):
         part = next(batches, None)
         if part is None:
             raise DataError(f"{left} predictions of a batch of {num_examples} are missing")
-        parts.append(part)
+        parts.append(tf.nest.map_structure(operator.itemgetter(slice(left)), part))
         left -= len(tf.nest.flatten(part)[0])
     return tf.nest.map_structure(lambda *arrays: np.concatenate(arrays), *parts)

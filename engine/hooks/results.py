@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from typing import Any
 
@@ -45,24 +46,45 @@ def read(model_dir: str, step: int) -> dict[str, Any]:
     return {key: value for key, value in sections.items() if type(value) is _TYPES.get(key, dict)}
 
 
-def read_evaluation(model_dir: str, checkpoint: str) -> dict[str, Any]:
-    """Returns the metrics of the evaluation of `checkpoint`; {} if it was not evaluated."""
-    sections = read(model_dir, find.read_step(checkpoint))
-    section = sections.get(evaluation_section(model_dir, checkpoint), {})
+def evaluation_name(settings, split: str, checkpoint: str | None = None) -> str:
+    """Returns the name of the folder, section and TensorBoard run of an evaluation.
+
+    "eval" for the split that a training evaluates, "eval_SPLIT" for others. `_first_N` marks an
+    evaluation of the first N examples, and a label a checkpoint from elsewhere.
+
+    Args:
+      settings: `RunSettings`.
+      split: name of the split.
+      checkpoint: path; None for one of model_dir.
+    """
+    evaluation, parts = settings.evaluation, ["eval"]
+    if split != evaluation.own_split:
+        parts.append(split.replace("/", "_"))
+    if evaluation.is_partial(settings.dataset, split):
+        parts.append(f"first_{evaluation.max_examples}")
+    name = "_".join(parts)
+    return find.add_label(name, settings.model_dir, checkpoint) if checkpoint else name
+
+
+def read_evaluation(settings, split: str, checkpoint: str) -> dict[str, Any]:
+    """Returns the section of the evaluation of `checkpoint`; {} if it was not evaluated."""
+    sections = read(settings.model_dir, find.read_step(checkpoint))
+    section = sections.get(evaluation_name(settings, split, checkpoint), {})
     # Checkpoints outside of model_dir itself, as in `best`, may be of the same step.
-    is_in_model_dir = not find.folder_label(model_dir, checkpoint)
-    return section if is_in_model_dir or section.get("checkpoint") == checkpoint else {}
+    is_in_model_dir = not find.folder_label(settings.model_dir, checkpoint)
+    is_same = is_in_model_dir or section.get("checkpoint") == checkpoint
+    return section if is_same and section.get("split") == split else {}
 
 
-def evaluation_section(model_dir: str, checkpoint: str) -> str:
-    """Returns the name of the section and of the folder of the evaluation of `checkpoint`."""
-    return find.add_label("eval", model_dir, checkpoint)
-
-
-def evaluation_dir(model_dir: str, checkpoint: str | None) -> str:
-    """Returns the folder of the evaluation events of `checkpoint`; None: of the next one."""
-    name = evaluation_section(model_dir, checkpoint) if checkpoint else "eval"
-    return os.path.join(model_dir, name)
+def evaluated_split(model_dir: str) -> str:
+    """Returns the split of the newest section "eval" in `model_dir`; "" if there is none."""
+    names = tf.io.gfile.listdir(model_dir) if tf.io.gfile.isdir(model_dir) else []
+    found = filter(None, (re.fullmatch(r"result_([0-9]{1,18})\.json", name) for name in names))
+    for step in sorted((int(match[1]) for match in found), reverse=True):
+        split = read(model_dir, step).get("eval", {}).get("split")
+        if isinstance(split, str):
+            return split
+    return ""
 
 
 def _path(model_dir, step):

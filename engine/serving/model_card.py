@@ -41,7 +41,11 @@ def write(path: str, settings, checkpoint: str, report) -> dict:
             },
         },
         "checkpoint": {"path": checkpoint, "step": step},
-        "metrics": results.read_evaluation(settings.model_dir, checkpoint),
+        "metrics": results.read_evaluation(settings, settings.evaluation.split, checkpoint),
+        "metrics_of_other_splits": {
+            split: results.read_evaluation(settings, split, checkpoint)
+            for split in settings.evaluation.splits[1:]
+        },
         "export_check": dataclasses.asdict(report),
         "versions": {
             "python": platform.python_version(),

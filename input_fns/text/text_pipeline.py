@@ -78,13 +78,14 @@ class TextPipeline(RecordPipeline):
         rows = {name: tf.cast(row, tf.int32) for name, row in features.items()}
         return rows, rows.get("target", ())
 
-    def host_input_fn(self, split: str):
+    def host_input_fn(self, split: str, max_examples: int = 0):
         """Returns an input_fn of the sources, longest first, in the order of `host_examples`."""
-        return lambda params: self.rows_input_fn(self._longest_first(split)["source"])(params)
+        rows = self._longest_first
+        return lambda params: self.rows_input_fn(rows(split, max_examples)["source"])(params)
 
-    def host_examples(self, split: str, batch_size: int):
+    def host_examples(self, split: str, batch_size: int, max_examples: int = 0):
         """Yields NumPy `(features, labels)` batches in the order of `host_input_fn`."""
-        rows = self._longest_first(split)
+        rows = self._longest_first(split, max_examples)
         for start in range(0, len(rows["source"]), batch_size):
             batch = {name: array[start : start + batch_size] for name, array in rows.items()}
             yield batch, batch["target"]
@@ -93,10 +94,10 @@ class TextPipeline(RecordPipeline):
     def _sorted_rows(self):
         return {}
 
-    def _longest_first(self, split):
+    def _longest_first(self, split, max_examples):
         # An evaluation needs the rows twice, for the model and for the host metrics.
         if split not in self._sorted_rows:
-            rows = self.stored_rows(split)
+            rows = self.stored_rows(split, max_examples)
             order = longest_first(rows["source"])
             self._sorted_rows[split] = {name: array[order] for name, array in rows.items()}
         return self._sorted_rows[split]
@@ -123,8 +124,8 @@ class TextPipeline(RecordPipeline):
             rows[-1][: len(ids)] = ids
         return np.stack(rows)
 
-    def stored_rows(self, split: str, count: int | None = None) -> dict[str, np.ndarray]:
-        """Returns all or the first `count` rows of a split, `{"source", "target"}`, int32."""
+    def stored_rows(self, split: str, count: int = 0) -> dict[str, np.ndarray]:
+        """Returns the first `count` rows of a split, 0: all, `{"source", "target"}`, int32."""
         count = count or self.data.split(split).num_examples
         return serving.first_of(lambda: self.in_order(split), count)[0]
 

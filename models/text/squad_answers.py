@@ -220,9 +220,11 @@ class SquadAnswers:
         return {name: json.dumps(value, indent=4) + "\n" for name, value in contents.items()}
 
     def _choose_all(self):
-        """Returns `{id: Answer}` of every question of the split, in order."""
+        """Returns `{id: Answer}` of every question up to the last one seen, in order."""
         if not self._answers:
-            first, self._questions = self._pipeline.questions_around(min(self._windows))
+            first, questions = self._pipeline.questions_around(min(self._windows))
+            # An evaluation of the first examples of a split has seen the first questions.
+            self._questions = questions[: max(self._windows) - first + 1]
             for index, question in enumerate(self._questions, start=first):
                 windows = self._windows.get(index, ())
                 self._answers[question.id] = choose(

@@ -53,6 +53,15 @@ def test_report_shows_the_run_without_external_resources(reported, tmp_path):
     assert "--model=mlp" in page
 
 
+def test_report_shows_each_evaluation(reported, run_in, tmp_path):
+    model_dir = shutil.copytree(reported, tmp_path / "model")
+    run_in(model_dir, "--mode=eval", "--max_eval_examples=5")
+    report.main(str(model_dir))
+    page = (model_dir / "report.html").read_text()
+    assert re.findall("<td>(eval[a-z_0-9]*)</td>", page) == ["eval", "eval_first_5"]
+    assert "confusion matrix, rows are labels (eval_first_5)" in page
+
+
 def test_report_of_training_only(run, tmp_path):
     model_dir = run("--mode=train", "--train_steps=10", "--summary_steps=5")
     report.main(model_dir)
@@ -113,10 +122,11 @@ def test_report_of_a_run_that_has_just_started(tmp_path):
 
 
 def test_plot_without_finite_values():
-    nothing = report._svg({"evaluation": {1: float("inf"), 2: float("nan")}})
+    colors = {"training": "blue", "evaluation": "red"}
+    nothing = report._svg({"evaluation": {1: float("inf"), 2: float("nan")}}, colors)
     assert "not finite</text>" in nothing
     assert "step 2</text>" in nothing
-    broken_off = report._svg({"training": {1: 3.0, 2: 2.5, 3: float("inf")}})
+    broken_off = report._svg({"training": {1: 3.0, 2: 2.5, 3: float("inf")}}, colors)
     assert "not finite" not in broken_off
     assert [f"{end}</text>" in broken_off for end in ("3", "2.5", "step 3")] == [True] * 3
 

@@ -173,7 +173,7 @@ class Results:
             from engine.hooks import results
 
             model = str(model_dir)
-            with resolved():
+            with resolved() as settings:
                 pass
             keeper = best.BestCheckpoint(model, "accuracy", "max")
             keeper.update(f"{model}/model.ckpt-6", 6, {"accuracy": 0.9})
@@ -181,7 +181,7 @@ class Results:
             require(keeper.last_step == 6, "best.json has a wrong last step")
             kept = find.find_checkpoint(model, "best")
             find.read_step(kept)
-            results.read_evaluation(model, kept)
+            results.read_evaluation(settings, settings.evaluation.split, kept)
             results.write(model, 6, "eval", {"accuracy": 0.5})
             text = (model_dir / "result_6.json").read_text()
             require(json.loads(text)["eval"] == {"accuracy": 0.5}, "a result is not written")

@@ -76,7 +76,12 @@ def test_every_mode_in_a_hint_is_one():
     [
         ("init_checkpoint", "bert", "Here it is --warm_start_from"),
         ("vocab_file", "v.txt", "Here it is --vocabulary of prepare_data.py"),
-        ("max_eval_steps", "10", "Leave it out: an evaluation reads every example of --eval_split"),
+        (
+            "max_eval_steps",
+            "10",
+            "Leave it out: an evaluation reads every example of --eval_split; with "
+            "--max_eval_examples=N the first N",
+        ),
         ("lower_case", "", "--lower_case is a flag of prepare_data.py"),
         ("tpu_zone", "", "--tpu_zone is a flag of run_tpu.py"),
         ("hidden_units", "[3]", "It is a hyperparameter: write --params=hidden_units=[3]"),
@@ -88,7 +93,7 @@ def test_every_mode_in_a_hint_is_one():
 )
 def test_hints_of_run_cpu(name, value, hint):
     flag_values = {"model": type("Flag", (), {"value": "mlp"}), "warm_start_from": 0, "params": 0}
-    flag_values["eval_split"] = 0
+    flag_values.update(eval_split=0, max_eval_examples=0)
     assert other_names.hint(name, value, flag_values) == hint
 
 

@@ -35,7 +35,7 @@ def build(tiny_flags, tmp_path):
         input_fns = run_tpu.build_input_fns(settings)
         input_fn = {
             ModeKeys.TRAIN: input_fns.train(0),
-            ModeKeys.EVAL: input_fns.evaluate,
+            ModeKeys.EVAL: input_fns.evaluate(settings.evaluation.split),
             ModeKeys.PREDICT: input_fns.predict,
         }[mode]
         return graph_builder.build(estimator, input_fn, mode, found).graph

@@ -164,6 +164,9 @@ class Model:
       default_params: `() -> dict`. Every hyperparameter with its default; the type of the default
         is the type of the hyperparameter (see `common.params` for lists). `precision`, if present,
         is set by `--precision`; a model without it computes in float32 only.
+      presets: `{hyperparameter: {value: {hyperparameter: value}}}`, such as the sizes of a network:
+        a value of the hyperparameter sets others, unless `--params` sets them itself. Its default
+        is one of these values.
       inference: `(features, params, training) -> outputs`. The inference function, shared by
         training, evaluation, prediction and export: a pure graph function from features to
         outputs. Create variables by `tf.compat.v1.get_variable` or tf.compat.v1.layers; add
@@ -230,6 +233,7 @@ class Model:
     embedding_tables: Callable[[Params], Sequence[Any]] = lambda _: ()
     check_params: Callable[[Params], None] = lambda _: None
     unused_params: Callable[[Params], dict[str, str]] = lambda _: {}
+    presets: Mapping[str, Mapping[str, Params]] = dataclasses.field(default_factory=dict)
     features: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     dataset_properties: tuple[str, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import os
 import sys
@@ -24,30 +25,38 @@ MODELS = {
     "two_tower": "models.recommendation.two_tower:MODEL",
     "dlrm": "models.recommendation.dlrm:MODEL",
     "keyword_cnn": "models.speech.keyword_cnn:MODEL",
-    "conformer_ctc_tiny": "models.speech.conformer_ctc:TINY",
-    "conformer_ctc_small": "models.speech.conformer_ctc:SMALL",
-    "conformer_ctc_medium": "models.speech.conformer_ctc:MEDIUM",
-    "transformer_tiny": "models.text.transformer:TINY",
-    "transformer_small": "models.text.transformer:SMALL",
-    "transformer_base": "models.text.transformer:BASE",
-    "transformer_big": "models.text.transformer:BIG",
-    **{
-        f"bert_{size}_{task}": f"models.text.bert_{task}:{size.upper()}"
-        for size in ("tiny", "mini", "minilm", "small", "medium", "base", "large")
-        for task in ("pretraining", "classifier", "regressor", "token_classifier", "squad")
-    },
+    "conformer_ctc": "models.speech.conformer_ctc:MODEL",
+    "transformer": "models.text.transformer:MODEL",
+    "bert_pretraining": "models.text.bert_pretraining:MODEL",
+    "bert_classifier": "models.text.bert_classifier:MODEL",
+    "bert_regressor": "models.text.bert_regressor:MODEL",
+    "bert_token_classifier": "models.text.bert_token_classifier:MODEL",
+    "bert_squad": "models.text.bert_squad:MODEL",
 }
 
 _SHOWN = 6  # models that a message names
 
 
+def may_exist(name: str) -> bool:
+    """Returns whether `find` may know this name, without importing the model."""
+    return ":" in name or name in MODELS or any(True for _ in _without_a_part(name))
+
+
 def find(name: str) -> Model:
     """Returns the model with this name, or the one at `package.module:ATTRIBUTE`.
+
+    A name may have a value of a preset as one of its parts: `bert_base_classifier` is
+    `bert_classifier` with `size=base` by default.
 
     Raises:
       ModelError: the name is unknown, or the module, the attribute or its type is wrong.
     """
     if ":" not in name and name not in MODELS:
+        for shorter, part in _without_a_part(name):
+            model = find(shorter)
+            for key, presets in model.presets.items():
+                if part in presets:
+                    return _with_preset(model, name, key, part)
         raise ModelError(
             f"--model={name} is unknown.{did_you_mean(name, MODELS)} "
             "Use --model=package.module:ATTRIBUTE for a custom model"
@@ -61,6 +70,22 @@ def find(name: str) -> Model:
             f"(found {type(model).__name__})"
         )
     return model
+
+
+def _without_a_part(name):
+    """Yields (name of a model, part) for each part of `name` without which it is one."""
+    parts = name.split("_")
+    for i, part in enumerate(parts):
+        shorter = "_".join(parts[:i] + parts[i + 1 :])
+        if shorter in MODELS:
+            yield shorter, part
+
+
+def _with_preset(model, name, key, value):
+    def default_params():
+        return {**model.default_params(), **model.presets[key][value], key: value}
+
+    return dataclasses.replace(model, name=name, default_params=default_params)
 
 
 def check_data(

@@ -10,7 +10,7 @@ from tests import numerics, variable_values
 
 LAYERS, HEADS, SIZE, FFN, VOCAB, POSITIONS, TYPES = 2, 3, 12, 20, 37, 16, 3
 PARAMS = {
-    **bert.default_params("base"),
+    **bert.default_params(),
     "num_layers": LAYERS,
     "hidden_size": SIZE,
     "num_heads": HEADS,

@@ -13,7 +13,11 @@ from tests import numerics, variable_values
 
 LENGTH, HEADS, SIZE, LAYERS = 13, 2, 16, 2
 PARAMS = {
-    **transformer.default_params(num_layers=LAYERS, hidden_size=SIZE, ffn_size=24, num_heads=HEADS),
+    **transformer.default_params(),
+    "num_layers": LAYERS,
+    "hidden_size": SIZE,
+    "ffn_size": 24,
+    "num_heads": HEADS,
     "vocab_size": 37,
     "dropout": 0.0,
 }

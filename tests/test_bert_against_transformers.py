@@ -36,7 +36,7 @@ CONFIG = {
     "type_vocab_size": 2,
 }
 PARAMS = {
-    **bert.default_params("base"),
+    **bert.default_params(),
     **{name: CONFIG[key] for name, key in bert_hugging_face.PARAMS.items() if key in CONFIG},
     "dropout": 0.0,
     "attention_dropout": 0.0,

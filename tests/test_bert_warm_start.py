@@ -36,7 +36,7 @@ def release(tmp_path):
     """Writes a checkpoint of an encoder and a pooler: `release(num_layers=2)` returns its path."""
 
     def write(vocab_size=VOCAB_SIZE, **sizes):
-        params = {**bert.default_params("tiny"), **SIZES, "vocab_size": vocab_size, **sizes}
+        params = {**bert.default_params(), **SIZES, "vocab_size": vocab_size, **sizes}
         with tf.Graph().as_default():
             features = {name: tf.zeros([1, 2], tf.int32) for name in bert.FEATURES}
             bert.pool(bert.encode(features, params, False), params)

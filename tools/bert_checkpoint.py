@@ -178,9 +178,9 @@ def _write_google(out, variables, params, tokens):
     )
     sizes = {name: params[name] for name in bert.SIZES["base"]}
     size = next((name for name in bert.SIZES if bert.SIZES[name] == sizes), None)
-    more = "" if size else f" --params={','.join(f'{k}={v}' for k, v in sizes.items())}"
+    shown = f"size={size}" if size else ",".join(f"{name}={sizes[name]}" for name in sizes)
     print(f"{len(variables)} variables, {len(tokens)} tokens: {out}")
-    print(f"--model=bert_{size or 'base'}_TASK{more} --warm_start_from={out}/{CHECKPOINT}")
+    print(f"--model=bert_TASK --params={shown} --warm_start_from={out}/{CHECKPOINT}")
 
 
 def _write(out, texts, tokens, write_weights):

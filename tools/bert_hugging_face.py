@@ -155,7 +155,7 @@ def read_params(folder, name):
     path = f"{folder}/{name}"
     config, params = _read_json(path), {"precision": "float32"}
     _check_architecture(path, config)
-    for ours, default in bert.default_params("base").items():
+    for ours, default in bert.default_params().items():
         if ours not in PARAMS:
             continue
         value = config.get(PARAMS[ours], default if isinstance(default, float) else None)

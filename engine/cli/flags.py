@@ -302,7 +302,7 @@ def _check_mode(mode):
 
 @flags.validator("model")
 def _check_model(model):
-    if model is not None and ":" not in model and model not in registry.MODELS:
+    if model is not None and not registry.may_exist(model):
         raise flags.ValidationError(f"'{model}' is unknown.{did_you_mean(model, registry.MODELS)}")
     return True
 

@@ -71,8 +71,12 @@ def resolve(
             "it computes in float32 only"
         )
     params.update(given)
+    overrides = list(_pairs(overrides))
+    for _, (key, text) in overrides:
+        if key in model.presets:
+            params.update(_preset(key, text, model.presets[key]))
     set_by_flag = {}  # the place in `overrides` of each key
-    for place, (key, text) in _pairs(overrides):
+    for place, (key, text) in overrides:
         if key in model.dataset_properties and key not in params:
             params[key] = _guess(text)  # the model has no default, whose type would decide
         elif key not in params:
@@ -111,6 +115,14 @@ def resolve(
                 "Remove it"
             )
     return params
+
+
+def _preset(key, value, presets):
+    """Returns the hyperparameters that a value of a preset sets."""
+    if value not in presets:
+        shown = strict_flags.shown(value)
+        raise UsageError(f"--params: {key}={shown} must be one of {', '.join(presets)}")
+    return presets[value]
 
 
 def _unused_params(model, params):

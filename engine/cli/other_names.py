@@ -16,7 +16,7 @@ _WHOLE_SPLIT = (
 HERE = {
     "init_checkpoint": "--warm_start_from",
     "output_dir": "--model_dir",
-    "bert_config_file": "the size in --model, or --params",
+    "bert_config_file": "--params=size=NAME, or the sizes in --params",
     "task_name": "--dataset",
     "train_file": "--source, a folder",
     "predict_file": "--source, a folder",

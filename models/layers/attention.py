@@ -30,22 +30,56 @@ def attention_bias(mask):
     return tf.where(mask, 0.0, _MASKED)
 
 
-def self_attention(x, bias, params, training):
+class KeyValueCache:
+    """Keys and values of the positions before, for self-attention that decodes token by token.
+
+    Attributes:
+      key: `[batch, beams, num_heads, max_length, head_size]`; 0 from `position` on.
+      value: like `key`.
+      position: int32 scalar tensor, the position of the next token.
+    """
+
+    def __init__(self, key, value, position):
+        """Starts from the keys and values of the positions before `position`."""
+        self.key, self.value, self.position = key, value, position
+
+    def update(self, key, value):
+        """Adds a position, `[batch * beams, num_heads, 1, head_size]`; returns all of them."""
+        _, beams, num_heads, length, head_size = self.key.shape.as_list()
+        is_new = tf.equal(tf.range(length), self.position)[:, tf.newaxis]
+        self.key, self.value = (
+            tf.where(is_new, tf.reshape(new, [-1, beams, num_heads, 1, head_size]), old)
+            for new, old in ((key, self.key), (value, self.value))
+        )
+        shape = [-1, num_heads, length, head_size]
+        return tf.reshape(self.key, shape), tf.reshape(self.value, shape)
+
+
+def self_attention(x, bias, params, training, cache=None):
     """Multi-head self-attention.
 
     Args:
-      x: `[batch, length, hidden_size]`.
-      bias: attention bias, float32, broadcast to `[batch, num_heads, length, length]`.
+      x: `[batch, length, hidden_size]`; with a cache `[batch, beams, hidden_size]`, the token of
+        each beam at `cache.position`.
+      bias: attention bias, float32, broadcast to `[batch, num_heads, length, length]`; with a cache
+        `[max_length]`, to its positions.
       params: `num_heads`, which divides hidden_size; `attention_dropout`, the dropout rate of the
         attention weights.
       training: True turns dropout on.
+      cache: a `KeyValueCache`, to which the keys and values of `x` are added.
 
     Returns:
-      `[batch, length, hidden_size]`.
+      A tensor of the shape of `x`.
     """
+    _, beams, size = x.shape.as_list()
+    if cache is not None:
+        x = tf.reshape(x, [-1, 1, size])  # [batch * beams, 1, hidden_size]
     query, key, value = _project(x, 3, params, "query_key_value")
+    if cache is not None:
+        key, value = cache.update(key, value)
     heads = attend(query, key, value, bias, params["attention_dropout"], training)
-    return project_output(heads, "output")
+    y = project_output(heads, "output")
+    return y if cache is None else tf.reshape(y, [-1, beams, size])
 
 
 def project(x, names, params):
@@ -85,34 +119,6 @@ def cross_attention(x, key, value, bias, params, training):
     (query,) = _project(x, 1, params, "query")
     heads = attend(query, key, value, bias, params["attention_dropout"], training)
     return project_output(heads, "output")
-
-
-def cached_self_attention(x, cache, position, params):
-    """Causal self-attention of one new token per beam, with a key/value cache.
-
-    Args:
-      x: `[batch, beams, hidden_size]`, the tokens at `position`.
-      cache: (key, value) of the positions before, each
-        `[batch, beams, num_heads, max_length, head_size]`.
-      position: int32 scalar tensor.
-      params: see `self_attention`.
-
-    Returns:
-      `[batch, beams, hidden_size]`, and the cache that includes `position`.
-    """
-    _, beams, num_heads, length, head_size = cache[0].shape.as_list()
-    x = tf.reshape(x, [-1, 1, num_heads * head_size])  # [batch * beams, 1, hidden_size]
-    query, *key_value = _project(x, 3, params, "query_key_value")
-    positions = tf.range(length)
-    is_new = tf.equal(positions, position)[:, tf.newaxis]
-    cache = tuple(
-        tf.where(is_new, tf.reshape(new, [-1, beams, num_heads, 1, head_size]), old)
-        for new, old in zip(key_value, cache)
-    )
-    key, value = (tf.reshape(tensor, [-1, num_heads, length, head_size]) for tensor in cache)
-    causal_bias = attention_bias(positions <= position)  # [max_length]
-    x = project_output(attend(query, key, value, causal_bias), "output")
-    return tf.reshape(x, [-1, beams, num_heads * head_size]), cache
 
 
 def keys_values(memory, params):

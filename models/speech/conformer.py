@@ -23,15 +23,19 @@ from models.model import ModelError, check_fractions
 from models.speech.log_mel import frame_mask
 
 SUBSAMPLING = 4
-_SIZES = ("num_blocks", "hidden_size", "num_heads", "kernel_size", "feed_forward_factor")
+# small and medium: table 1 of the paper.
+SIZES = {
+    "tiny": {"num_blocks": 4, "hidden_size": 96, "num_heads": 4},
+    "small": {"num_blocks": 16, "hidden_size": 144, "num_heads": 4},
+    "medium": {"num_blocks": 16, "hidden_size": 256, "num_heads": 4},
+}
 
 
-def default_params(num_blocks, hidden_size, num_heads):
+def default_params():
     """Returns the hyperparameters of `encode`."""
     return {
-        "num_blocks": num_blocks,
-        "hidden_size": hidden_size,
-        "num_heads": num_heads,
+        "size": "small",  # one of SIZES, which sets:
+        **SIZES["small"],
         "kernel_size": 31,  # of the depthwise convolutions, frames; odd
         "feed_forward_factor": 4,  # units of a feed-forward layer: so many times hidden_size
         "dropout": 0.1,
@@ -42,7 +46,7 @@ def default_params(num_blocks, hidden_size, num_heads):
 def check_params(params):
     """Raises `ModelError` for a value of `default_params` out of range."""
     check_fractions(params, "dropout", "attention_dropout")
-    for name in _SIZES:
+    for name in (*SIZES["small"], "kernel_size", "feed_forward_factor"):
         if params[name] < 1:
             raise ModelError(f"{name}={params[name]} must be above 0")
     if params["hidden_size"] % params["num_heads"] or params["hidden_size"] % 2:

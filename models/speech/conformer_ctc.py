@@ -1,11 +1,6 @@
-"""Speech recognition: log-mel spectrograms, a Conformer encoder and a CTC head.
-
-`conformer_ctc_small` and `_medium` have the sizes of Gulati et al. 2020, arXiv:2005.08100, table 1.
-"""
+"""Speech recognition: log-mel spectrograms, a Conformer encoder and a CTC head."""
 
 from __future__ import annotations
-
-import functools
 
 import tensorflow as tf
 
@@ -14,11 +9,11 @@ from models.speech import conformer, ctc, ctc_decoding, log_mel
 from models.speech.error_rates import ErrorRates
 
 
-def default_params(num_blocks, hidden_size, num_heads):
+def default_params():
     """Returns the hyperparameters."""
     return {
         **log_mel.default_params(),
-        **conformer.default_params(num_blocks, hidden_size, num_heads),
+        **conformer.default_params(),
         "vocab_size": 0,  # set by the data set, with the blank
         "max_tokens": 0,  # set by the data set: tokens of a row
         "beam_width": 1,  # of the prefix beam search; 1: greedy decoding
@@ -95,22 +90,17 @@ def host_metrics(params, pipeline):
     return [ErrorRates(pipeline.to_text)]
 
 
-def _model(name, *sizes):
-    return Model(
-        name,
-        functools.partial(default_params, *sizes),
-        inference,
-        losses,
-        predictions,
-        eval_outputs=eval_outputs,
-        host_metrics=host_metrics,
-        check_params=check_params,
-        features=("waveform", "num_samples"),
-        labels=("tokens",),
-        dataset_properties=("vocab_size", "max_tokens", "sample_rate"),
-    )
-
-
-TINY = _model("conformer_ctc_tiny", 4, 96, 4)
-SMALL = _model("conformer_ctc_small", 16, 144, 4)
-MEDIUM = _model("conformer_ctc_medium", 16, 256, 4)
+MODEL = Model(
+    "conformer_ctc",
+    default_params,
+    inference,
+    losses,
+    predictions,
+    eval_outputs=eval_outputs,
+    host_metrics=host_metrics,
+    check_params=check_params,
+    presets={"size": conformer.SIZES},
+    features=("waveform", "num_samples"),
+    labels=("tokens",),
+    dataset_properties=("vocab_size", "max_tokens", "sample_rate"),
+)

@@ -51,10 +51,11 @@ _NORM_EPSILON = 1e-12
 _GELU_SLOPE = (2 / np.pi) ** 0.5
 
 
-def default_params(size):
-    """Returns the hyperparameters of the encoder, of one of `SIZES`."""
+def default_params():
+    """Returns the hyperparameters of the encoder."""
     return {
-        **SIZES[size],
+        "size": "base",  # one of SIZES, which sets:
+        **SIZES["base"],
         "vocab_size": 30522,  # set by the data set
         "max_positions": 512,  # rows of the position embeddings: the longest row of tokens
         "type_vocab_size": 2,  # rows of the token type embeddings
@@ -95,27 +96,29 @@ def check_params(params):
         )
 
 
-def model(size, task, inference, **more):
-    """Returns the Model `bert_<size>_<task>`.
+def model(task, inference, **more):
+    """Returns the Model `bert_<task>`.
 
     Args:
-      size: one of `SIZES`.
       task: name of the head.
       inference: see `models.model.Model`.
-      **more: other arguments of `Model`; `dataset_properties` adds to those of the encoder, and
-        `default_params` takes `size`.
+      **more: other arguments of `Model`; `dataset_properties` adds to those of the encoder.
     """
-    make_params = more.pop("default_params", default_params)
     return Model(
-        name=f"bert_{size}_{task}",
-        default_params=functools.partial(make_params, size),
+        name=f"bert_{task}",
         inference=inference,
+        presets={"size": SIZES},
         warm_start_scope="bert/(embeddings|encoder)/.*",
         check_warm_start=bert_files.check_warm_start,
         layer_variables=_layer_variables,
         dataset_properties=(*more.pop("dataset_properties", ()), "vocab_size", "max_length"),
         padded_properties=("vocab_size",),
-        **{"check_params": check_params, "features": FEATURES, **more},
+        **{
+            "default_params": default_params,
+            "check_params": check_params,
+            "features": FEATURES,
+            **more,
+        },
     )
 
 

@@ -9,10 +9,10 @@ from models.model import ModelError, check_fractions
 from models.text import bert
 
 
-def default_params(size):
+def default_params():
     """Returns the hyperparameters of `inference` and `classification.losses`."""
     return {
-        **bert.default_params(size),
+        **bert.default_params(),
         "num_classes": 2,  # set by the data set
         "label_smoothing": 0.0,
     }
@@ -57,21 +57,16 @@ def reports(params, pipeline):
     return [ConfusionMatrix(class_names)]
 
 
-def _model(size):
-    return bert.model(
-        size,
-        "classifier",
-        inference,
-        labels=("label",),
-        default_params=default_params,
-        losses=classification.losses,
-        predictions=classification.predictions,
-        metrics=metrics,
-        metric_directions=dict.fromkeys(("accuracy", "f1", "matthews_correlation"), "max"),
-        reports=reports,
-        check_params=check_params,
-        dataset_properties=("num_classes",),
-    )
-
-
-TINY, MINI, MINILM, SMALL, MEDIUM, BASE, LARGE = map(_model, bert.SIZES)
+MODEL = bert.model(
+    "classifier",
+    inference,
+    labels=("label",),
+    default_params=default_params,
+    losses=classification.losses,
+    predictions=classification.predictions,
+    metrics=metrics,
+    metric_directions=dict.fromkeys(("accuracy", "f1", "matthews_correlation"), "max"),
+    reports=reports,
+    check_params=check_params,
+    dataset_properties=("num_classes",),
+)

@@ -68,8 +68,8 @@ def _check_config(path, sizes, params):
         ours = " and ".join(f"{name}={params[name]}" for name in wrong)
         needed = ",".join(f"{name}={found[name]}" for name in wrong)
         raise ModelError(
-            f"--warm_start_from: {path} has {theirs}, but this model has {ours}. Use the --model "
-            f"of this size, or --params={needed}"
+            f"--warm_start_from: {path} has {theirs}, but this model has {ours}. Use "
+            f"--params={needed}"
         )
     for name, valid in _ARCHITECTURE.items():
         if config.get(name, valid[0]) not in valid:

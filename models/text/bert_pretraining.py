@@ -116,19 +116,14 @@ def predictions(features, outputs, params):
     }
 
 
-def _model(size):
-    return bert.model(
-        size,
-        "pretraining",
-        inference,
-        labels=("masked_lm_ids", "masked_lm_weights", "next_sentence_labels"),
-        losses=losses,
-        predictions=predictions,
-        metrics=metrics,
-        metric_directions={"masked_lm_accuracy": "max", "next_sentence_accuracy": "max"},
-        eval_outputs=eval_outputs,
-        features=(*bert.FEATURES, "masked_lm_positions"),
-    )
-
-
-TINY, MINI, MINILM, SMALL, MEDIUM, BASE, LARGE = map(_model, bert.SIZES)
+MODEL = bert.model(
+    "pretraining",
+    inference,
+    labels=("masked_lm_ids", "masked_lm_weights", "next_sentence_labels"),
+    losses=losses,
+    predictions=predictions,
+    metrics=metrics,
+    metric_directions={"masked_lm_accuracy": "max", "next_sentence_accuracy": "max"},
+    eval_outputs=eval_outputs,
+    features=(*bert.FEATURES, "masked_lm_positions"),
+)

@@ -58,18 +58,13 @@ def predictions(features, outputs, params):
     return {"scores": outputs["scores"]}
 
 
-def _model(size):
-    return bert.model(
-        size,
-        "regressor",
-        inference,
-        labels=("score",),
-        losses=losses,
-        predictions=predictions,
-        metrics=metrics,
-        metric_directions={"mean_absolute_error": "min"},
-        host_metrics=host_metrics,
-    )
-
-
-TINY, MINI, MINILM, SMALL, MEDIUM, BASE, LARGE = map(_model, bert.SIZES)
+MODEL = bert.model(
+    "regressor",
+    inference,
+    labels=("score",),
+    losses=losses,
+    predictions=predictions,
+    metrics=metrics,
+    metric_directions={"mean_absolute_error": "min"},
+    host_metrics=host_metrics,
+)

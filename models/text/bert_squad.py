@@ -97,26 +97,21 @@ def check_params(params):
     squad_answers.check_params(params)
 
 
-def default_params(size):
+def default_params():
     """Returns the hyperparameters of the encoder, the head and the answers."""
-    return {**bert.default_params(size), **squad_answers.default_params()}
+    return {**bert.default_params(), **squad_answers.default_params()}
 
 
-def _model(size):
-    return bert.model(
-        size,
-        "squad",
-        inference,
-        labels=("start_positions", "end_positions"),
-        default_params=default_params,
-        losses=losses,
-        predictions=predictions,
-        metrics=metrics,
-        metric_directions={"window_accuracy": "max"},
-        eval_outputs=eval_outputs,
-        host_metrics=host_metrics,
-        check_params=check_params,
-    )
-
-
-TINY, MINI, MINILM, SMALL, MEDIUM, BASE, LARGE = map(_model, bert.SIZES)
+MODEL = bert.model(
+    "squad",
+    inference,
+    labels=("start_positions", "end_positions"),
+    default_params=default_params,
+    losses=losses,
+    predictions=predictions,
+    metrics=metrics,
+    metric_directions={"window_accuracy": "max"},
+    eval_outputs=eval_outputs,
+    host_metrics=host_metrics,
+    check_params=check_params,
+)

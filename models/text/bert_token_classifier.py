@@ -14,9 +14,9 @@ from models.text import bert
 from models.text.entity_f1 import EntityF1
 
 
-def default_params(size):
+def default_params():
     """Returns the hyperparameters of `inference`."""
-    return {**bert.default_params(size), "num_tags": 9}  # set by the data set
+    return {**bert.default_params(), "num_tags": 9}  # set by the data set
 
 
 def check_params(params):
@@ -105,22 +105,17 @@ def _mask(labels):
     return tf.cast(tag_ids >= 0, tf.float32), tf.maximum(tag_ids, 0)
 
 
-def _model(size):
-    return bert.model(
-        size,
-        "token_classifier",
-        inference,
-        labels=("tag_ids",),
-        default_params=default_params,
-        losses=losses,
-        predictions=predictions,
-        metrics=metrics,
-        metric_directions={"word_accuracy": "max"},
-        eval_outputs=eval_outputs,
-        host_metrics=host_metrics,
-        check_params=check_params,
-        dataset_properties=("num_tags",),
-    )
-
-
-TINY, MINI, MINILM, SMALL, MEDIUM, BASE, LARGE = map(_model, bert.SIZES)
+MODEL = bert.model(
+    "token_classifier",
+    inference,
+    labels=("tag_ids",),
+    default_params=default_params,
+    losses=losses,
+    predictions=predictions,
+    metrics=metrics,
+    metric_directions={"word_accuracy": "max"},
+    eval_outputs=eval_outputs,
+    host_metrics=host_metrics,
+    check_params=check_params,
+    dataset_properties=("num_tags",),
+)

@@ -132,8 +132,8 @@ def host_metrics(params, pipeline):
     return [Bleu(pipeline.vocabulary.decode)]
 
 
-def model(name, default_params, inference, check_params=check_params):
-    """Returns the Model of a sequence-to-sequence model."""
+def model(name, default_params, inference, check_params=check_params, **more):
+    """Returns the Model of a sequence-to-sequence model; `more` are arguments of `Model`."""
     return Model(
         name=name,
         default_params=default_params,
@@ -148,6 +148,7 @@ def model(name, default_params, inference, check_params=check_params):
         unused_params=unused_params,
         features=("source", "target"),
         dataset_properties=("vocab_size",),
+        **more,
     )
 
 

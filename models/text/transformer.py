@@ -1,41 +1,58 @@
 """Encoder-decoder Transformer (Vaswani et al. 2017, arXiv:1706.03762).
 
-Encoder, decoder and the output projection share one embedding; position encodings are sinusoidal.
-Training is teacher-forced, with a causal mask in the decoder; prediction is a beam search with a
-key/value cache. `transformer_tiny` has the sizes of Wu et al. 2021 (arXiv:2105.14462),
-`transformer_small` those of fairseq's IWSLT recipe, `transformer_base` and `transformer_big` the
-sizes and dropout rates of table 3 of the paper, whose big English-French model has a dropout of
-0.1.
+    inference({"source": source, "target": target}, params, training=True)["logits"]
+    decode({"source": source}, params)["target"]
 
-Sequences are packed: a row may hold several sentences. The attention bias keeps attention within a
-sentence.
+Training is teacher-forced, with a causal mask in the decoder; prediction is a beam search with a
+key/value cache. Encoder, decoder and the output projection share one embedding; position encodings
+are sinusoidal. Sequences are packed: a row may hold several sentences, and the attention bias keeps
+attention within a sentence.
+
+Sizes: batch; length, tokens of a row; hidden_size. Tensors are of `params["precision"]` unless
+stated otherwise.
 """
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 import tensorflow as tf
 
-from models.layers import attention, normalization
+from models.layers import attention
 from models.layers.dropout import dropout
+from models.layers.normalization import layer_norm
 from models.model import ModelError, check_fractions
 from models.text import decoding, seq2seq
 
+# tiny: Wu et al. 2021, arXiv:2105.14462; small: fairseq's IWSLT recipe; base and big: table 3 of
+# the paper, whose big English-French model has a dropout of 0.1.
+SIZES = {
+    "tiny": {"num_layers": 4, "hidden_size": 128, "ffn_size": 256, "num_heads": 4, "dropout": 0.1},
+    "small": {
+        "num_layers": 6,
+        "hidden_size": 512,
+        "ffn_size": 1024,
+        "num_heads": 4,
+        "dropout": 0.1,
+    },
+    "base": {"num_layers": 6, "hidden_size": 512, "ffn_size": 2048, "num_heads": 8, "dropout": 0.1},
+    "big": {
+        "num_layers": 6,
+        "hidden_size": 1024,
+        "ffn_size": 4096,
+        "num_heads": 16,
+        "dropout": 0.3,
+    },
+}
 
-def default_params(**sizes):
-    """Returns the hyperparameters of `inference` and `seq2seq.losses`; `sizes` replaces some."""
+
+def default_params():
+    """Returns the hyperparameters of `inference`, `decode` and `seq2seq.losses`."""
     return {
         **seq2seq.default_params(),
-        "num_layers": 6,  # of the encoder, and of the decoder
-        "hidden_size": 512,
-        "ffn_size": 2048,  # hidden units of the feed-forward networks
-        "num_heads": 8,  # attention heads
+        "size": "base",  # one of SIZES, which sets:
+        **SIZES["base"],  # layers of encoder and decoder each; dropout of embeddings and sublayers
         "pre_norm": False,  # layer norm before each sublayer (Xiong et al. 2020), not after it
-        "dropout": 0.1,  # of embeddings and sublayers
         "attention_dropout": 0.0,  # of attention weights
-        **sizes,
     }
 
 
@@ -56,24 +73,55 @@ def check_params(params):
 
 
 def inference(features, params, training):
-    """Computes logits of the target tokens, or searches a target if there is none.
+    """Computes logits of the target tokens, with teacher forcing.
 
     Args:
-      features: `{"source": int32 [batch, length], "target": int32 [batch, length]}` for training
-        and evaluation, `{"source"}` for prediction; see `seq2seq`.
+      features: `{"source": int32 [batch, length], "target": int32 [batch, length]}`; see `seq2seq`.
+        Without a target, returns `decode(features, params)`.
       params: see `default_params`.
       training: True turns dropout on.
 
     Returns:
-      `{"logits": [batch, length, vocab_size]}` of `params["precision"]`; for prediction the result
-      of `decoding.search`, `{"target": int32 [batch, length], "score": float32 [batch]}`.
+      `{"logits": [batch, length, vocab_size]}` of each target token, given those before it.
     """
-    source = features["source"]
-    source_segments = seq2seq.segments(source)
-    memory = _encode(source, source_segments, params, training)
     if "target" not in features:
-        return _search(memory, source_segments, params)
-    return {"logits": _decode(features["target"], memory, source_segments, params, training)}
+        return decode(features, params)
+    source_segments = seq2seq.segments(features["source"])
+    memory = _encode(features["source"], source_segments, params, training)
+    return {
+        "logits": _teacher_forced(features["target"], memory, source_segments, params, training)
+    }
+
+
+def decode(features, params):
+    """Searches the most probable target: greedy decoding or beam search, with a key/value cache.
+
+    Args:
+      features: `{"source": int32 [batch, length]}`.
+      params: see `default_params`.
+
+    Returns:
+      `{"target": int32 [batch, length], "score": float32 [batch]}`; see `decoding.search`.
+    """
+    segments = seq2seq.segments(features["source"])
+    memory = _encode(features["source"], segments, params, training=False)
+    keys_values = _keys_values(memory, params)
+    memory_bias = attention.attention_bias(segments > 0)[:, tf.newaxis, tf.newaxis]
+    length, hidden_size = memory.shape.as_list()[1:]
+    encodings = _position_encodings(length, params)
+
+    def step(tokens, position, caches):
+        """From int32 `[batch, beams]` at `position` to `[batch, beams, vocab_size]`."""
+        caches = [attention.KeyValueCache(*cache, position) for cache in caches]
+        # Cross-attention treats beams as positions: several queries to the memory of one sentence.
+        x = _embed(tokens, position, encodings, params, training=False)
+        bias = attention.attention_bias(tf.range(length) <= position)
+        x = _decoder(x, bias, keys_values, memory_bias, params, False, caches)
+        return _logits(x, params), [(cache.key, cache.value) for cache in caches]
+
+    shape = [params["num_heads"], length, hidden_size // params["num_heads"]]
+    empty = tf.zeros([tf.shape(memory)[0], params["beam_size"], *shape], memory.dtype)
+    return decoding.search(step, [(empty, empty)] * params["num_layers"], length, params)
 
 
 def _encode(source, segments, params, training):
@@ -90,21 +138,26 @@ def _encode(source, segments, params, training):
     """
     mask = _same_segment(segments, segments)
     bias = attention.attention_bias(mask)[:, tf.newaxis]  # [batch, 1, length, length]
-
-    def self_attend(x):
-        return attention.self_attention(x, bias, params, training)
-
     encodings = _position_encodings(source.shape.as_list()[1], params)
     x = _embed(source, _positions(mask), encodings, params, training)
     for i in range(params["num_layers"]):
         with tf.compat.v1.variable_scope(f"encoder/layer_{i + 1}"):
-            x = _sublayer("self_attention", x, self_attend, params, training)
-            x = _sublayer("ffn", x, functools.partial(_ffn, params=params), params, training)
-    return _final_norm("encoder", x, params)
+            x = _encoder_layer(x, bias, params, training)
+    with tf.compat.v1.variable_scope("encoder"):
+        return layer_norm(x) if params["pre_norm"] else x
 
 
-def _decode(target, memory, source_segments, params, training):
-    """Runs the decoder with teacher forcing.
+def _encoder_layer(x, bias, params, training):
+    """Self-attention and a feed-forward network, each with "Add & Norm" (figure 1, left)."""
+    with tf.compat.v1.variable_scope("self_attention"):
+        y = attention.self_attention(_pre_norm(x, params), bias, params, training)
+        x = _add_and_norm(x, y, params, training)
+    with tf.compat.v1.variable_scope("ffn"):
+        return _add_and_norm(x, _ffn(_pre_norm(x, params), params), params, training)
+
+
+def _teacher_forced(target, memory, source_segments, params, training):
+    """Runs the decoder on the tokens of a given target.
 
     Args:
       target: int32 `[batch, length]`.
@@ -122,104 +175,58 @@ def _decode(target, memory, source_segments, params, training):
     causal_bias = attention.attention_bias(causal_mask)[:, tf.newaxis]
     memory_mask = _same_segment(segments, source_segments)
     memory_bias = attention.attention_bias(memory_mask)[:, tf.newaxis]
-
-    def self_attend(x, layer):
-        del layer
-        return attention.self_attention(x, causal_bias, params, training)
-
     encodings = _position_encodings(target.shape.as_list()[1], params)
     x = _embed(seq2seq.shifted_right(target), _positions(mask), encodings, params, training)
-    memory_keys_values = _keys_values(memory, params)
-    return _decoder(x, self_attend, memory_keys_values, memory_bias, params, training)
+    keys_values = _keys_values(memory, params)
+    return _logits(_decoder(x, causal_bias, keys_values, memory_bias, params, training), params)
 
 
-def _search(memory, source_segments, params):
-    """Returns the result of `decoding.search`: greedy decoding or beam search with a cache.
-
-    Args:
-      memory: `[batch, length, hidden_size]`, from `_encode`.
-      source_segments: int32 `[batch, length]`.
-      params: see `default_params`.
-    """
-    memory_keys_values = _keys_values(memory, params)
-    memory_bias = attention.attention_bias(source_segments > 0)[:, tf.newaxis, tf.newaxis]
-
-    def step(tokens, position, caches):
-        """From int32 `[batch, beams]` at `position` to `[batch, beams, vocab_size]`."""
-        new_caches = []
-
-        def self_attend(x, layer):
-            x, cache = attention.cached_self_attention(x, caches[layer], position, params)
-            new_caches.append(cache)
-            return x
-
-        # Cross-attention treats beams as positions: several queries to the memory of one sentence.
-        x = _embed(tokens, position, encodings, params, training=False)
-        logits = _decoder(x, self_attend, memory_keys_values, memory_bias, params, training=False)
-        return logits, new_caches
-
-    length, hidden_size = memory.shape.as_list()[1:]
-    encodings = _position_encodings(length, params)
-    shape = [params["num_heads"], length, hidden_size // params["num_heads"]]
-    empty = tf.zeros([tf.shape(memory)[0], params["beam_size"], *shape], memory.dtype)
-    return decoding.search(step, [(empty, empty)] * params["num_layers"], length, params)
-
-
-def _decoder(x, self_attend, memory_keys_values, memory_bias, params, training):
-    """Runs the layers of the decoder and the output projection.
+def _decoder(x, bias, keys_values, memory_bias, params, training, caches=None):
+    """Runs the layers of the decoder.
 
     Args:
-      x: `[batch, length, hidden_size]`, embedded tokens.
-      self_attend: `(x, layer) -> x`, the causal self-attention of a layer.
-      memory_keys_values: `[(key, value)]` of the memory, one pair per layer.
+      x: `[batch, length, hidden_size]`, embedded tokens; with caches `[batch, beams, hidden_size]`,
+        a token of each beam.
+      bias: attention bias of the self-attention, float32.
+      keys_values: of the memory, from `_keys_values`.
       memory_bias: attention bias to the memory, float32, broadcast to
         `[batch, num_heads, length, source_length]`.
       params: see `default_params`.
       training: True turns dropout on.
+      caches: an `attention.KeyValueCache` per layer, which is updated.
 
     Returns:
-      Logits `[batch, length, vocab_size]`.
+      A tensor of the shape of `x`.
     """
     for i in range(params["num_layers"]):
-
-        def cross_attend(x, layer=i):
-            key, value = memory_keys_values[layer]
-            return attention.cross_attention(x, key, value, memory_bias, params, training)
-
+        cache = caches[i] if caches else None
         with tf.compat.v1.variable_scope(f"decoder/layer_{i + 1}"):
-            attend = functools.partial(self_attend, layer=i)
-            x = _sublayer("self_attention", x, attend, params, training)
-            x = _sublayer("cross_attention", x, cross_attend, params, training)
-            x = _sublayer("ffn", x, functools.partial(_ffn, params=params), params, training)
-    x = _final_norm("decoder", x, params)
-    flat = tf.reshape(x, [-1, params["hidden_size"]])
-    logits = tf.matmul(flat, _embedding(params), transpose_b=True)
-    return tf.reshape(logits, [-1, x.shape.as_list()[1], params["vocab_size"]])
+            x = _decoder_layer(x, bias, keys_values[i], memory_bias, params, training, cache)
+    with tf.compat.v1.variable_scope("decoder"):
+        return layer_norm(x) if params["pre_norm"] else x
 
 
-def _sublayer(name, x, function, params, training):
-    """Adds `function(x)` to `x`, a residual connection with dropout and pre-norm or post-norm.
-
-    Args:
-      name: variable scope.
-      x: `[batch, length, hidden_size]`.
-      function: `x -> x`.
-      params: see `default_params`.
-      training: True turns dropout on.
-
-    Returns:
-      `[batch, length, hidden_size]`.
-    """
-    with tf.compat.v1.variable_scope(name):
-        residual = function(normalization.layer_norm(x) if params["pre_norm"] else x)
-        x += dropout(residual, params["dropout"], training)
-        return x if params["pre_norm"] else normalization.layer_norm(x)
+def _decoder_layer(x, bias, key_value, memory_bias, params, training, cache):
+    """Causal self-attention, cross-attention and a feed-forward network (figure 1, right)."""
+    with tf.compat.v1.variable_scope("self_attention"):
+        y = attention.self_attention(_pre_norm(x, params), bias, params, training, cache)
+        x = _add_and_norm(x, y, params, training)
+    with tf.compat.v1.variable_scope("cross_attention"):
+        y = _pre_norm(x, params)
+        y = attention.cross_attention(y, *key_value, memory_bias, params, training)
+        x = _add_and_norm(x, y, params, training)
+    with tf.compat.v1.variable_scope("ffn"):
+        return _add_and_norm(x, _ffn(_pre_norm(x, params), params), params, training)
 
 
-def _final_norm(name, x, params):
-    """Final layer norm of a pre-norm stack."""
-    with tf.compat.v1.variable_scope(name):
-        return normalization.layer_norm(x) if params["pre_norm"] else x
+def _pre_norm(x, params):
+    return layer_norm(x) if params["pre_norm"] else x
+
+
+def _add_and_norm(x, y, params, training):
+    """Residual connection with dropout of the sublayer's output `y`, and post-norm."""
+    x += dropout(y, params["dropout"], training)
+    return x if params["pre_norm"] else layer_norm(x)
 
 
 def _ffn(x, params):
@@ -238,19 +245,6 @@ def _keys_values(memory, params):
         with tf.compat.v1.variable_scope(f"decoder/layer_{i + 1}/cross_attention"):
             pairs.append(attention.keys_values(memory, params))
     return pairs
-
-
-def _embedding(params):
-    """Returns `[vocab_size, hidden_size]`, shared by encoder, decoder and output projection."""
-    with tf.compat.v1.variable_scope("embedding", reuse=tf.compat.v1.AUTO_REUSE):
-        return tf.compat.v1.get_variable(
-            "weights",
-            [params["vocab_size"], params["hidden_size"]],
-            dtype=params["precision"],
-            initializer=tf.compat.v1.random_normal_initializer(
-                stddev=params["hidden_size"] ** -0.5
-            ),
-        )
 
 
 def _embed(tokens, positions, encodings, params, training):
@@ -272,8 +266,23 @@ def _embed(tokens, positions, encodings, params, training):
     return dropout(x + tf.gather(encodings, positions), params["dropout"], training)
 
 
+def _logits(x, params):
+    """Output projection with the embedding, to `[batch, length, vocab_size]`."""
+    flat = tf.reshape(x, [-1, params["hidden_size"]])
+    logits = tf.matmul(flat, _embedding(params), transpose_b=True)
+    return tf.reshape(logits, [-1, x.shape.as_list()[1], params["vocab_size"]])
+
+
+def _embedding(params):
+    """Returns `[vocab_size, hidden_size]`, shared by encoder, decoder and output projection."""
+    initializer = tf.compat.v1.random_normal_initializer(stddev=params["hidden_size"] ** -0.5)
+    with tf.compat.v1.variable_scope("embedding", reuse=tf.compat.v1.AUTO_REUSE):
+        shape = [params["vocab_size"], params["hidden_size"]]
+        return tf.compat.v1.get_variable("weights", shape, params["precision"], initializer)
+
+
 def _position_encodings(length, params):
-    """Returns sinusoidal position encodings, `[length, hidden_size]` of `params["precision"]`."""
+    """Returns sinusoidal position encodings (section 3.5), `[length, hidden_size]`."""
     half = params["hidden_size"] // 2
     rates = np.float32(10000.0 ** -(np.arange(half) / half))
     angles = tf.range(length, dtype=tf.float32)[:, tf.newaxis] * rates
@@ -298,12 +307,6 @@ def _positions(mask):
     return tf.reduce_sum(tf.cast(tf.linalg.band_part(mask, -1, 0), tf.int32), axis=2) - 1
 
 
-def _model(name, **sizes):
-    params = functools.partial(default_params, **sizes)
-    return seq2seq.model(name, params, inference, check_params)
-
-
-TINY = _model("transformer_tiny", num_layers=4, hidden_size=128, ffn_size=256, num_heads=4)
-SMALL = _model("transformer_small", num_layers=6, hidden_size=512, ffn_size=1024, num_heads=4)
-BASE = _model("transformer_base")
-BIG = _model("transformer_big", hidden_size=1024, ffn_size=4096, num_heads=16, dropout=0.3)
+MODEL = seq2seq.model(
+    "transformer", default_params, inference, check_params, presets={"size": SIZES}
+)

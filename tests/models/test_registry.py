@@ -6,6 +6,7 @@ import pytest
 
 from common.constants import WORDPIECE_TASKS
 from common.errors import UsageError
+from engine.cli import hparams
 from input_fns.core import synthetic
 from models import registry
 from models.model import ModelError
@@ -15,6 +16,38 @@ from models.vision import mlp
 @pytest.mark.parametrize("name", registry.MODELS)
 def test_every_registered_model_is_found_under_its_own_name(name):
     assert registry.find(name).name == name
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "size"),
+    [
+        ("bert_minilm_token_classifier", "bert_token_classifier", "minilm"),
+        ("bert_large_squad", "bert_squad", "large"),
+        ("transformer_big", "transformer", "big"),
+        ("conformer_ctc_medium", "conformer_ctc", "medium"),
+    ],
+)
+def test_a_name_with_a_size_is_the_model_with_this_preset(name, model, size):
+    assert registry.may_exist(name)
+    found, whole = registry.find(name), registry.find(model)
+    assert found.name == name
+    properties = {"vocab_size": 99, "num_tags": 9, "max_length": 5, "max_tokens": 5}
+    properties["sample_rate"] = 8000
+    params = hparams.resolve(found, [], properties)
+    assert params == hparams.resolve(whole, [f"size={size}"], properties)
+    assert params["size"] == size
+    smaller = ["size=tiny"]
+    assert hparams.resolve(found, smaller, properties) == hparams.resolve(
+        whole, smaller, properties
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["bert_huge_squad", "mlp_tiny", "bert_tiny", "bert_tiny_mini_squad"]
+)
+def test_a_name_with_another_part_is_unknown(name):
+    with pytest.raises(ModelError, match=f"--model={name} is unknown"):
+        registry.find(name)
 
 
 def test_a_model_of_another_module():
@@ -75,30 +108,21 @@ def kinds():
     }
 
 
-# Kind of data of each model, by the start and the end of its name.
 FITTING = {
     "classes": ("mlp", "convnet", "resnet", "mobilenet"),
     "boxes": ("retinanet",),
     "masks": ("unet", "deeplab"),
-    "pairs": ("transformer_",),
+    "pairs": ("transformer",),
     "ratings": ("neumf", "two_tower"),
     "clicks": ("dlrm",),
     "sounds": ("keyword_cnn",),
-    "transcripts": ("conformer_ctc_",),
-    "classification": ("bert_", "_classifier"),
-    "regression": ("bert_", "_regressor"),
-    "token_classification": ("bert_", "_token_classifier"),
-    "squad": ("bert_", "_squad"),
-    "pretraining": ("bert_", "_pretraining"),
+    "transcripts": ("conformer_ctc",),
+    "classification": ("bert_classifier",),
+    "regression": ("bert_regressor",),
+    "token_classification": ("bert_token_classifier",),
+    "squad": ("bert_squad",),
+    "pretraining": ("bert_pretraining",),
 }
-
-
-def fits(model, kind):
-    start = FITTING[kind]
-    if start[0] != "bert_":
-        return model.startswith(start)
-    task = model.split("_", 2)[2] if model.startswith("bert_") else ""
-    return f"_{task}" == start[1]
 
 
 def check(model, kind):
@@ -111,7 +135,7 @@ def check(model, kind):
 @pytest.mark.parametrize("kind", FITTING)
 def test_every_model_fits_its_kind_of_data_and_no_other(kind):
     for model in registry.MODELS:
-        if fits(model, kind):
+        if model in FITTING[kind]:
             check(model, kind)
             continue
         with pytest.raises(UsageError) as raised:
@@ -121,7 +145,7 @@ def test_every_model_fits_its_kind_of_data_and_no_other(kind):
         assert "\n" not in message
         advised = message.rpartition("Use --model=")[2].removesuffix(", ...").split(", ")
         assert advised
-        assert all(fits(name, kind) for name in advised), message
+        assert set(advised) <= set(FITTING[kind]), message
 
 
 def test_a_model_of_masks_on_classes_names_the_labels_and_the_models_that_fit():

@@ -25,7 +25,7 @@ CONFIG = {
     "type_vocab_size": 2,
 }
 PARAMS = {
-    **bert.default_params("base"),
+    **bert.default_params(),
     **{ours: CONFIG[key] for ours, key in bert_hugging_face.PARAMS.items() if key in CONFIG},
 }
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

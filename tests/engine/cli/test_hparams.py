@@ -210,13 +210,39 @@ def test_layer_decay_needs_a_model_with_layers():
     assert hparams.resolve(layered, ["layer_decay=0.5"], {"num_classes": 3})["layer_decay"] == 0.5
 
 
+def test_a_preset_sets_hyperparameters_that_are_not_given():
+    transformer, data = registry.find("transformer"), {"vocab_size": 99}
+    names = ("size", "num_layers", "hidden_size", "dropout")
+
+    def resolved(*overrides):
+        params = hparams.resolve(transformer, overrides, data)
+        return [params[name] for name in names]
+
+    assert resolved() == ["base", 6, 512, 0.1]
+    assert resolved("num_layers=3,size=big") == ["big", 3, 1024, 0.3]
+    assert resolved("size=big,dropout=0.5", "size=tiny") == ["tiny", 4, 128, 0.5]
+    with pytest.raises(UsageError, match="size=huge must be one of tiny, small, base, big"):
+        resolved("size=huge")
+
+
+@pytest.mark.parametrize("name", registry.MODELS)
+def test_the_values_of_a_preset_set_the_same_hyperparameters(name):
+    model = registry.find(name)
+    defaults = model.default_params()
+    for key, presets in model.presets.items():
+        for value in presets.values():
+            assert {n: type(v) for n, v in value.items()} == {n: type(defaults[n]) for n in value}
+            assert value.keys() == presets[defaults[key]].keys()
+        assert presets[defaults[key]].items() <= defaults.items()
+
+
 SIZES = {"num_classes": 3, "num_users": 5, "num_items": 7, "table_rows": [5, 7], "vocab_size": 99}
 
 
 @pytest.mark.parametrize(
     ("model", "override", "chooser"),
     [
-        ("transformer_tiny", "length_penalty=1,beam_size=1", "beam_size=1"),
+        ("transformer", "length_penalty=1,beam_size=1", "beam_size=1"),
         ("unet", "focal_gamma=1", "losses="),
         ("unet", "backbone_width=2", "backbone=own"),
         ("unet", "backbone=mobilenet_v2,stride_in_1x1=true", "backbone=mobilenet_v2"),

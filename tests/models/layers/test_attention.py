@@ -108,11 +108,12 @@ def test_with_a_cache_position_after_position_is_causal_self_attention(random, u
             whole = attention.self_attention(
                 x, attention.attention_bias(causal), PARAMS, training=False
             )
-            cache = [tf.zeros([BATCH, 1, HEADS, LENGTH, HEAD_SIZE])] * 2
-            steps = []
-            for i in range(LENGTH):
-                step, cache = attention.cached_self_attention(x[:, i : i + 1], cache, i, PARAMS)
-                steps.append(step)
+            empty = tf.zeros([BATCH, 1, HEADS, LENGTH, HEAD_SIZE])
+            cache, steps = attention.KeyValueCache(empty, empty, None), []
+            for cache.position in range(LENGTH):
+                token = x[:, cache.position : cache.position + 1]
+                bias = attention.attention_bias(tf.range(LENGTH) <= cache.position)
+                steps.append(attention.self_attention(token, bias, PARAMS, False, cache))
         return whole, tf.concat(steps, axis=1)
 
     (whole, steps), _ = run(both, x)

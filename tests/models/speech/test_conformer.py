@@ -9,7 +9,10 @@ from models.speech import conformer, conformer_ctc, keyword_cnn
 from tests import numerics
 
 PARAMS = {
-    **conformer_ctc.default_params(2, 12, 3),
+    **conformer_ctc.default_params(),
+    "num_blocks": 2,
+    "hidden_size": 12,
+    "num_heads": 3,
     "sample_rate": 8000,
     "num_mels": 11,
     "kernel_size": 5,
@@ -45,7 +48,7 @@ def test_logits_have_a_quarter_of_the_frames():
     (outputs,) = infer(conformer_ctc, PARAMS, waveforms())
     assert outputs["logits"].shape == (5, 5, 7)
     assert outputs["num_frames"].tolist() == [5, 4, 3, 1, 1]
-    assert conformer_ctc.SMALL.default_params()["hidden_size"] == 144
+    assert conformer_ctc.MODEL.default_params()["hidden_size"] == 144
 
 
 @pytest.mark.parametrize(("model", "params"), [(conformer_ctc, PARAMS), (keyword_cnn, CNN)])

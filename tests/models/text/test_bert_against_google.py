@@ -49,7 +49,7 @@ def run(build, params, features, labels, values):
     Returns:
       The results, and the values of all variables.
     """
-    params = {**bert.default_params("base"), **params, "dropout": 0.0, "attention_dropout": 0.0}
+    params = {**bert.default_params(), **params, "dropout": 0.0, "attention_dropout": 0.0}
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         tensors, labels = tf.nest.map_structure(tf.constant, (features, labels))
         outputs, loss = build(tensors, labels, params)
@@ -134,7 +134,7 @@ def test_outputs_loss_and_gradients_with_random_weights(length):
 @minilm.needs_files
 def test_outputs_loss_and_gradients_with_released_weights(tmp_path):
     values = minilm.read(minilm.convert(tmp_path))
-    assert compare(bert.default_params("minilm"), values, length=37) < TOLERANCE
+    assert compare({**bert.default_params(), **bert.SIZES["minilm"]}, values, length=37) < TOLERANCE
 
 
 def test_the_exact_gelu_exceeds_the_tolerance(monkeypatch):
@@ -145,7 +145,7 @@ def test_the_exact_gelu_exceeds_the_tolerance(monkeypatch):
 def test_their_training_resumes_here(tmp_path):
     """All variables of their checkpoint are ours: weights, slots and the global step."""
     rates = {"dropout": 0.0, "attention_dropout": 0.0}
-    params = {**bert.default_params("base"), **ODD, **rates}
+    params = {**bert.default_params(), **ODD, **rates}
     features, labels = make_features(ODD)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         _, loss = build_google(*tf.nest.map_structure(tf.constant, (features, labels)), params)

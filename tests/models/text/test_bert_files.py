@@ -12,7 +12,7 @@ from engine.checkpoints import writer
 from models.model import ModelError
 from models.text import bert, bert_files
 
-PARAMS = bert.default_params("tiny")
+PARAMS = {**bert.default_params(), **bert.SIZES["tiny"]}
 EMBEDDINGS = "bert/embeddings/word_embeddings"
 TOKENS = ["[PAD]", "[unused0]", "[unused1]", "[CLS]", "a", "##b"]
 

@@ -15,7 +15,7 @@ SENTENCES = (
     "a man is eating a piece of bread .",
     "the girl is carrying a baby .",
 )
-PARAMS = {**bert.default_params("minilm"), "dropout": 0.0, "attention_dropout": 0.0}
+PARAMS = {**bert.default_params(), **bert.SIZES["minilm"], "dropout": 0.0, "attention_dropout": 0.0}
 
 
 def tokenize(length=12):

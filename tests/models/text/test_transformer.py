@@ -26,7 +26,7 @@ NETWORK = {"terms": FFN, "depth": LAYERS * (_ENCODER_LAYER + _DECODER_LAYER) + 2
 
 def params(**changes):
     sizes = {"num_layers": LAYERS, "hidden_size": HIDDEN, "ffn_size": FFN, "num_heads": 2}
-    return {**transformer.default_params(**sizes), "vocab_size": VOCAB, "beam_size": 3, **changes}
+    return {**transformer.default_params(), **sizes, "vocab_size": VOCAB, "beam_size": 3, **changes}
 
 
 def rows(*lengths_of_rows, seed=0):

@@ -48,11 +48,12 @@ def inference(features, params, training):
     Returns:
       See `fpn.heads`; of `params["precision"]`.
     """
-    maps = backbones.feature_maps(features, params, training)
+    levels = range(params["min_level"], min(params["max_level"], 5) + 1)
+    maps = backbones.feature_maps(features, params, training, levels)
     size = features["image"].shape.as_list()[1:3]
     for level, x in maps.items():
         expected = [-(-side // 2**level) for side in size]
-        if level >= params["min_level"] and x.shape.as_list()[1:3] != expected:
+        if x.shape.as_list()[1:3] != expected:
             raise ModelError(
                 f"image_size={size[0]}x{size[1]} does not fit backbone={params['backbone']}: "
                 "its sides must be multiples of 32"

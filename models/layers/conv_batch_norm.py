@@ -1,8 +1,8 @@
-"""Convolutions with batch norm that a TPU computes in another form.
+"""Convolution with batch norm, as one layer, and the stem of a ResNet.
 
 A TPU spends most of a training step of a ResNet on reading and writing feature maps. In training
-both functions compute the statistics of a map from smaller ones, so that it is written to memory
-once, normalized, and is not kept for the backward pass.
+both functions compute the statistics of a map from smaller ones where that is faster, so that the
+map is written to memory once, normalized, and is not kept for the backward pass.
 """
 
 from __future__ import annotations
@@ -17,39 +17,49 @@ from models.layers.normalization import every
 _AXES = [0, 1, 2]  # batch, height, width
 
 
-def conv_1x1_batch_norm(
+def conv2d_batch_norm(
     x,
     filters,
+    kernel_size,
     params,
     training,
-    conv_name="conv",
-    norm_name="batch_norm",
-    zero_gamma=False,
     strides=1,
+    padding="same",
+    dilation=1,
+    names=("conv", "batch_norm"),
+    zero_gamma=False,
+    keeps_every=1,
 ):
-    """1x1 convolution and batch norm.
+    """2-D convolution without a bias, and batch norm.
 
     Args:
       x: float32 or bfloat16 `[batch, height, width, channels]`, the per-replica batch.
       filters: number of output channels.
+      kernel_size: height and width of the kernel, odd.
       params: see `normalization.default_params`.
       training: see `normalization.batch_norm`.
-      conv_name: see `convolution.conv2d`.
-      norm_name: variable scope of `normalization.batch_norm`.
+      strides: see `convolution.conv2d`.
+      padding: see `convolution.conv2d`.
+      dilation: see `convolution.conv2d`.
+      names: variable scopes of the convolution and of batch norm.
       zero_gamma: see `normalization.batch_norm`.
-      strides: returns every `strides`-th row and column; the statistics are those of all.
+      keeps_every: 2 returns every second row and column; the statistics are those of all.
 
     Returns:
-      `[batch, ceil(height / strides), ceil(width / strides), filters]`, of the dtype of `x`.
+      `[batch, new_height, new_width, filters]`, of the dtype of `x`; a side is divided by strides
+      and keeps_every, rounded up.
     """
-    trained = normalization.is_trained_from_sums(params, training, norm_name)
-    if not (trained and device.is_tpu() and _is_large_expansion(x, filters)):
-        y = conv2d(x, filters, 1, name=conv_name)
-        return normalization.batch_norm(y, params, training, norm_name, zero_gamma, strides)
-    with tf.compat.v1.variable_scope(conv_name):
-        kernel = conv_kernel(x, filters, 1)
-    variables = normalization.batch_norm_variables(norm_name, filters, zero_gamma)
-    return _normalized_product(x, kernel, variables, params, strides)
+    conv_name, norm_name = names
+    if device.is_tpu() and kernel_size == 1:
+        x, strides = every(x, strides), 1  # as conv2d does
+        trained = normalization.is_trained_from_sums(params, training, norm_name)
+        if trained and _is_large_expansion(x, filters):
+            with tf.compat.v1.variable_scope(conv_name):
+                kernel = conv_kernel(x, filters, 1)
+            variables = normalization.batch_norm_variables(norm_name, filters, zero_gamma)
+            return _normalized_product(x, kernel, variables, params, keeps_every)
+    x = conv2d(x, filters, kernel_size, strides, padding, conv_name, dilation)
+    return normalization.batch_norm(x, params, training, norm_name, zero_gamma, keeps_every)
 
 
 def _is_large_expansion(x, filters):
@@ -59,8 +69,8 @@ def _is_large_expansion(x, filters):
     return filters >= 4 * channels and None not in sizes and np.prod(sizes) >= 8 * channels
 
 
-def _normalized_product(x, kernel, variables, params, strides):
-    """Computes `conv_1x1_batch_norm` from the mean and the covariance of `x`.
+def _normalized_product(x, kernel, variables, params, keeps_every):
+    """Computes a 1x1 `conv2d_batch_norm` from the mean and the covariance of `x`.
 
     With weights W, the convolution y = x W has the mean E[x] W and the variances of the diagonal of
     W^T Cov[x] W. The gradient of batch norm is linear in y, and so is computed from x too.
@@ -87,7 +97,7 @@ def _normalized_product(x, kernel, variables, params, strides):
         variance = tf.maximum(variance, 0)
         inverse = tf.math.rsqrt(variance + params["batch_norm_epsilon"])
         scale = gamma * inverse
-        kept = every(x, strides)
+        kept = every(x, keeps_every)
         y = tf.cast(tf.nn.conv2d(kept, kernel, 1, "VALID"), tf.float32)
         normalized = tf.cast(y * scale + (beta - mean * scale), x.dtype)
 
@@ -155,32 +165,43 @@ def _multiply(a, b):
     return total
 
 
-def stem(x, filters, params, training):
-    """Stem of a ResNet: 7x7 convolution with strides of 2, batch norm, 3x3 max pooling and ReLU.
+def stem(x, filters, params, training, needs_map):
+    """Stem of a ResNet: 7x7 convolution with strides of 2, batch norm, ReLU and 3x3 max pooling.
 
     Args:
-      x: float32 or bfloat16 `[batch, height, width, channels]`, the per-replica batch; height and
-        width are multiples of 4.
+      x: float32 or bfloat16 `[batch, height, width, channels]`, the per-replica batch.
       filters: number of output channels.
       params: see `normalization.default_params`.
       training: see `normalization.batch_norm`.
+      needs_map: True for a result with the map before max pooling.
 
     Returns:
-      `[batch, height / 4, width / 4, filters]`, of the dtype of `x`; None where the form of this
-      module is of no use: outside training, on other devices, for other sizes.
+      `[batch, ceil(height / 4), ceil(width / 4), filters]` and
+      `[batch, ceil(height / 2), ceil(width / 2), filters]`, of the dtype of `x`; the second is None
+      where neither needed nor computed.
     """
-    trained = normalization.is_trained_from_sums(params, training, "batch_norm")
     _, height, width, _ = x.shape.as_list()
     has_size = None not in (height, width) and height % 4 == width % 4 == 0
-    if not (trained and device.is_tpu() and has_size):
-        return None
+    trained = normalization.is_trained_from_sums(params, training, "batch_norm")
+    if trained and device.is_tpu() and has_size and not needs_map:
+        return _pooled_before_norm(x, filters, params), None
+    x = conv2d_batch_norm(x, filters, 7, params, training, strides=2, padding="symmetric")
+    before = tf.nn.relu(x)
+    # ReLU after max pooling, on a quarter of the values: it commutes with the maximum and keeps the
+    # zeros of the padding. XLA does not support pooling with explicit padding.
+    x = tf.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]])
+    return tf.nn.relu(tf.nn.max_pool2d(x, 3, 2, "VALID")), before
+
+
+def _pooled_before_norm(x, filters, params):
+    """Computes the output of `stem`: batch norm after max pooling, of a quarter of the values."""
     with tf.compat.v1.variable_scope("conv"):
         kernel = conv_kernel(x, filters, 7)
     variables = normalization.batch_norm_variables("batch_norm", filters)
     # Batch norm commutes with max pooling if it does not reverse the order of the values.
     sign = tf.where(variables.gamma.read_value() < 0, -1.0, 1.0)
     y = conv2d_with_one_before(x, kernel * tf.cast(sign, kernel.dtype))
-    inside = np.ones([height // 2 + 1, width // 2 + 1, 1], bool)
+    inside = np.ones([*y.shape.as_list()[1:3], 1], bool)
     inside[0], inside[:, 0] = False, False
     y = tf.where(inside, y, y.dtype.min)
 

@@ -50,6 +50,30 @@ def conv2d(x, filters, kernel_size, strides=1, padding="same", name="conv", dila
         return tf.nn.conv2d(_pad(x, kernel_size // 2), kernel, strides, "VALID")
 
 
+def atrous(strides, output_stride):
+    """Returns the strides and the dilation of each layer for an output stride of the network.
+
+    Layers that would exceed it have strides of 1, and those that follow are dilated instead (Chen
+    et al. 2017, arXiv:1706.05587, section 3.1).
+
+    Args:
+      strides: of each layer, 1 or 2.
+      output_stride: largest product of the strides.
+
+    Returns:
+      `[(strides, dilation)]`.
+    """
+    found, total, dilation = [], 1, 1
+    for stride in strides:
+        fits = total * stride <= output_stride
+        found.append((stride if fits else 1, dilation))
+        if fits:
+            total *= stride
+        else:
+            dilation *= stride
+    return found
+
+
 def conv_kernel(x, filters, kernel_size):
     """Returns the variable `kernel` of `conv2d` in the current variable scope."""
     shape = [kernel_size, kernel_size, x.shape.as_list()[-1], filters]

@@ -80,6 +80,20 @@ def dropout(x, rate, training, noise_shape=None):
         return x * (tf.cast(mask, x.dtype) * scale)
 
 
+def drop_path(x, rate, training):
+    """Stochastic depth (Huang et al. 2016, arXiv:1603.09382): drops `x` of random images.
+
+    Args:
+      x: float32 or bfloat16 `[batch, height, width, channels]`, the output of a residual branch.
+      rate: see `dropout`.
+      training: see `dropout`.
+
+    Returns:
+      A tensor of the shape and dtype of `x`.
+    """
+    return dropout(x, rate, training, noise_shape=[tf.shape(x)[0], 1, 1, 1])
+
+
 def keep_mask(shape, rate):
     """Returns a bool mask, False with probability `rate`, different in each call, and the scale.
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from common.params import Ints
-from models.layers import normalization
-from models.layers.convolution import conv2d
+from models.layers.conv_batch_norm import conv2d_batch_norm
 from models.layers.dropout import dropout
 from models.layers.resize import resize_bilinear
 from models.model import ModelError, check_fractions
@@ -65,7 +64,8 @@ def inference(features, params, training):
       `{"logits": float32 [batch, height, width, num_classes]}`.
     """
     _, height, width, _ = features["image"].shape.as_list()
-    maps = backbones.feature_maps(features, params, training, params["output_stride"])
+    levels, output_stride = (_LOW_LEVEL, 5), params["output_stride"]
+    maps = backbones.feature_maps(features, params, training, levels, output_stride)
     with tf.compat.v1.variable_scope("aspp"):
         x = _aspp(maps[5], params, training)
     with tf.compat.v1.variable_scope("decoder"):
@@ -105,8 +105,8 @@ def _aspp(x, params, training):
 def _conv(x, filters, kernel_size, params, training, name, dilation=1):
     """Convolution, batch norm and ReLU in the scope `name`."""
     with tf.compat.v1.variable_scope(name):
-        x = conv2d(x, filters, kernel_size, dilation=dilation)
-        return tf.nn.relu(normalization.batch_norm(x, params, training))
+        x = conv2d_batch_norm(x, filters, kernel_size, params, training, dilation=dilation)
+        return tf.nn.relu(x)
 
 
 MODEL = segmentation.model("deeplab", default_params, inference, check_params, unused_params)

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from models.layers import normalization
-from models.layers.convolution import conv2d
+from models.layers.conv_batch_norm import conv2d_batch_norm
 from models.layers.dropout import dropout
 from models.layers.resize import resize_bilinear
 from models.model import ModelError, check_fractions
@@ -92,7 +91,8 @@ def _encoder(features, params, training):
             with tf.compat.v1.variable_scope(f"encoder/level_{level}"):
                 x = maps[level] = _double_conv(x, params["width"] * 2**level, params, training)
         return maps
-    maps.update(backbones.feature_maps(features, params, training))
+    levels = range(max(1, params["output_level"]), depth + 1)
+    maps.update(backbones.feature_maps(features, params, training, levels))
     if params["output_level"] == 0:  # backbones begin with level 1
         with tf.compat.v1.variable_scope("encoder/level_0"):
             maps[0] = _double_conv(images, params["width"], params, training)
@@ -102,8 +102,8 @@ def _encoder(features, params, training):
 def _double_conv(x, filters, params, training):
     """Two 3x3 convolutions, each with batch norm and ReLU."""
     for i in (1, 2):
-        x = conv2d(x, filters, 3, name=f"conv_{i}")
-        x = tf.nn.relu(normalization.batch_norm(x, params, training, f"batch_norm_{i}"))
+        names = f"conv_{i}", f"batch_norm_{i}"
+        x = tf.nn.relu(conv2d_batch_norm(x, filters, 3, params, training, names=names))
     return x
 
 

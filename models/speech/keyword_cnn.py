@@ -15,7 +15,7 @@ from common.params import Ints
 from models import classification
 from models.confusion_matrix import ConfusionMatrix
 from models.layers import normalization
-from models.layers.convolution import conv2d
+from models.layers.conv_batch_norm import conv2d_batch_norm
 from models.layers.dropout import dropout
 from models.model import Model, ModelError, check_fractions
 from models.speech import log_mel
@@ -63,7 +63,7 @@ def inference(features, params, training):
     def conv(x, filters, name):
         """3x3 convolution, batch norm and ReLU; 0 after the end of each recording."""
         with tf.compat.v1.variable_scope(name):
-            x = normalization.batch_norm(conv2d(x, filters, 3), params, training)
+            x = conv2d_batch_norm(x, filters, 3, params, training)
         mask = log_mel.frame_mask(num_frames, x.shape.as_list()[1])
         return tf.nn.relu(x) * tf.cast(mask, x.dtype)[:, :, tf.newaxis, tf.newaxis]
 

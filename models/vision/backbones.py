@@ -12,11 +12,9 @@ from models.layers import normalization
 from models.model import ModelError
 from models.vision import classifier, mobilenet, resnet
 
-# Name -> module, and hyperparameters of the module.
-_BACKBONES = {
-    **{f"resnet{depth}": (resnet, {"depth": depth}) for depth in (18, 34, 50, 101)},
-    **{f"mobilenet_v{version}": (mobilenet, {"version": version}) for version in (1, 2)},
-}
+# Add a new network here. Its module has `BACKBONES`, {name: hyperparameters}, and `feature_maps`.
+_NETWORKS = (resnet, mobilenet)
+_BACKBONES = {name: (module, own) for module in _NETWORKS for name, own in module.BACKBONES.items()}
 NAMES = tuple(_BACKBONES)
 
 
@@ -49,10 +47,11 @@ def check_params(params, names=NAMES):
 
 
 def unused_params(params):
-    """Returns the hyperparameters of blocks that the backbone does not have; see `Model`."""
+    """Returns the hyperparameters that the backbone does not have; see `Model`."""
     module, own = _BACKBONES[params["backbone"]]
-    has_bottlenecks = module is resnet and resnet.has_bottlenecks(own["depth"])
-    return {} if has_bottlenecks else {"stride_in_1x1": "backbone"}
+    network = {**module.default_params(), **own}
+    used = {"backbone", "backbone_width", *network} - {*module.MODEL.unused_params(network)}
+    return dict.fromkeys(default_params().keys() - used, "backbone")
 
 
 def scaled_images(features, params):
@@ -70,24 +69,27 @@ def scaling(params):
     return {name: params[name] or own[name] for name in ("pixel_mean", "pixel_scale")}
 
 
-def feature_maps(features, params, training, output_stride=32):
-    """Computes the feature maps of images at each resolution.
+def feature_maps(features, params, training, levels, output_stride=32):
+    """Computes the feature maps of images at some resolutions.
 
     Args:
       features: `{"image": uint8 or float32 [batch, height, width, channels]}`.
       params: see `default_params`.
       training: True lets batch norm use batch statistics and update its moving averages.
+      levels: which maps to return, of 1 to 5; the network is built up to the last one.
       output_stride: 32, 16 or 8; below 32 the last maps keep their resolution, with dilated
         convolutions (Chen et al. 2017, arXiv:1706.05587).
 
     Returns:
-      `{level: [batch, height / s, width / s, channels]}` of `params["precision"]` for the levels 1
-      to 5, with s = min(2**level, output_stride). Sides that s does not divide are rounded up, by
+      `{level: [batch, height / s, width / s, channels]}` of `params["precision"]`, with
+      s = min(2**level, output_stride). Sides that s does not divide are rounded up, by
       mobilenet_v1 in part down.
     """
     module, own = _BACKBONES[params["backbone"]]
-    all_params = {**module.default_params(), **params, **own}
-    width = params["backbone_width"]
-    all_params["width"] = max(1, round(64 * width)) if module is resnet else width
+    network = module.default_params()
+    width = network["width"] * params["backbone_width"]
+    if isinstance(network["width"], int):
+        width = max(1, round(width))
+    network.update({**params, **own, "width": width})
     images = scaled_images(features, params)
-    return module.feature_maps(images, all_params, training, output_stride)
+    return module.feature_maps(images, network, training, levels, output_stride)

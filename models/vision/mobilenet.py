@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from common.params import Floats
 from models.layers import normalization
-from models.layers.conv_batch_norm import conv_1x1_batch_norm
-from models.layers.convolution import conv2d, depthwise_conv2d
+from models.layers.conv_batch_norm import conv2d_batch_norm
+from models.layers.convolution import atrous, depthwise_conv2d
 from models.model import ModelError, check_fractions
 from models.vision import classifier
 
@@ -24,6 +24,8 @@ _V2_BLOCKS = (
     (96, 1), (96, 1), (96, 1), (160, 2), (160, 1), (160, 1), (320, 1),
 )  # fmt: skip
 _EXPANSION = 6  # v2: expansion factor of inverted residuals, 1 in the first block
+# As a backbone: name -> hyperparameters.
+BACKBONES = {f"mobilenet_v{version}": {"version": version} for version in (1, 2)}
 
 
 def default_params():
@@ -63,15 +65,15 @@ def inference(features, params, training):
       `{"logits": [batch, num_classes]}` of `params["precision"]`.
     """
     images = classifier.scaled_images(features, params)
-    x = feature_maps(images, params, training)[5]
+    x = feature_maps(images, params, training, levels=[5])[5]
     if params["version"] == 2:
         with tf.compat.v1.variable_scope("head"):
-            x = conv2d(x, v2_channels(params["width"])[-1], 1)
-            x = tf.nn.relu6(normalization.batch_norm(x, params, training))
+            channels = v2_channels(params["width"])[-1]
+            x = tf.nn.relu6(conv2d_batch_norm(x, channels, 1, params, training))
     return {"logits": classifier.pooled_logits(x, params, training)}
 
 
-def feature_maps(images, params, training, output_stride=32):
+def feature_maps(images, params, training, levels, output_stride=32):
     """Computes the feature maps of the blocks before each downsampling, without the head of v2.
 
     Args:
@@ -79,36 +81,33 @@ def feature_maps(images, params, training, output_stride=32):
         `classifier.scaled_images`.
       params: see `default_params`.
       training: see `inference`.
+      levels: which maps to return, of 1 to 5. Blocks above the last one are not built.
       output_stride: 32, 16 or 8. With 16 or 8 blocks that would exceed it have stride 1, and those
         that follow dilated convolutions (Sandler et al. 2018, section 6.3).
 
     Returns:
-      `{1: map, ..., 5: map}`; map i is `[batch, ceil(height / s), ceil(width / s), channels]` for
-      s = min(2**i, output_stride), for images of at least 31x31.
+      `{level: [batch, ceil(height / s), ceil(width / s), channels]}` for s = min(2**level,
+      output_stride), for images of at least 31x31.
     """
     is_v1 = params["version"] == 1
     channels = v1_channels(params["width"]) if is_v1 else v2_channels(params["width"])[:-1]
-    all_strides = [strides for _, strides in (_V1_BLOCKS if is_v1 else _V2_BLOCKS)]
+    strides = [strides for _, strides in (_V1_BLOCKS if is_v1 else _V2_BLOCKS)]
     with tf.compat.v1.variable_scope("stem"):
-        x = conv2d(images, channels[0], 3, strides=2)
-        x = tf.nn.relu6(normalization.batch_norm(x, params, training))
-    maps, level, total_stride, dilation = {}, 1, 2, 1
-    for i, (filters, strides) in enumerate(zip(channels[1:], all_strides), start=1):
-        level += strides == 2
-        own_dilation = dilation
-        if total_stride * strides > output_stride:
-            strides, dilation = 1, dilation * 2  # the dilation of the blocks that follow
-        total_stride *= strides
+        x = tf.nn.relu6(conv2d_batch_norm(images, channels[0], 3, params, training, strides=2))
+    plan = zip(channels[1:], strides, atrous(strides, output_stride // 2))
+    maps, level = {}, 1
+    for i, (filters, halving, (stride, dilation)) in enumerate(plan, start=1):
+        level += halving == 2
+        if level > max(levels):
+            break
         with tf.compat.v1.variable_scope(f"block_{i}"):
             if is_v1:
-                x = _separable(x, filters, strides, own_dilation, params, training)
+                x = _separable(x, filters, stride, dilation, params, training)
             else:
                 expansion = 1 if i == 1 else _EXPANSION
-                x = _inverted_residual(
-                    x, filters, strides, own_dilation, expansion, params, training
-                )
+                x = _inverted_residual(x, filters, stride, dilation, params, training, expansion)
         maps[level] = x
-    return maps
+    return {level: maps[level] for level in levels}
 
 
 def v1_channels(width):
@@ -128,11 +127,11 @@ def _separable(x, channels, strides, dilation, params, training):
     # images below 31x31 are possible and end as a single row.
     x = depthwise_conv2d(x, strides, "after" if strides == 2 else "same", dilation=dilation)
     x = tf.nn.relu6(normalization.batch_norm(x, params, training, "depthwise_norm"))
-    x = conv2d(x, channels, 1, name="pointwise")
-    return tf.nn.relu6(normalization.batch_norm(x, params, training, "pointwise_norm"))
+    names = "pointwise", "pointwise_norm"
+    return tf.nn.relu6(conv2d_batch_norm(x, channels, 1, params, training, names=names))
 
 
-def _inverted_residual(x, channels, strides, dilation, expansion, params, training):
+def _inverted_residual(x, channels, strides, dilation, params, training, expansion):
     """Inverted residual with linear bottleneck (Sandler et al. 2018, section 3.3).
 
     Args:
@@ -140,21 +139,21 @@ def _inverted_residual(x, channels, strides, dilation, expansion, params, traini
       channels: number of output channels.
       strides: of the depthwise convolution, 1 or 2.
       dilation: of the depthwise convolution.
-      expansion: channels of the depthwise convolution divided by channels_in.
       params: see `default_params`.
       training: see `inference`.
+      expansion: channels of the depthwise convolution divided by channels_in.
 
     Returns:
       `[batch, ceil(height / strides), ceil(width / strides), channels]`.
     """
     inputs, channels_in = x, x.shape.as_list()[-1]
     if expansion > 1:
-        size, names = expansion * channels_in, ("expand", "expand_norm")
-        x = tf.nn.relu6(conv_1x1_batch_norm(x, size, params, training, *names))
+        names, hidden = ("expand", "expand_norm"), expansion * channels_in
+        x = tf.nn.relu6(conv2d_batch_norm(x, hidden, 1, params, training, names=names))
     x = depthwise_conv2d(x, strides, dilation=dilation)
     x = tf.nn.relu6(normalization.batch_norm(x, params, training, "depthwise_norm"))
-    x = conv2d(x, channels, 1, name="project")
-    x = normalization.batch_norm(x, params, training, "project_norm")
+    names = "project", "project_norm"
+    x = conv2d_batch_norm(x, channels, 1, params, training, names=names)
     return inputs + x if strides == 1 and channels == channels_in else x
 
 

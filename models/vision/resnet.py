@@ -5,12 +5,17 @@ Scopes: `stem`, `stage_1/block_1` ... `stage_4/block_3`, `logits`.
 
 from __future__ import annotations
 
+import functools
+import itertools
+from typing import NamedTuple
+
 import tensorflow as tf
 
-from models.layers import device, normalization
-from models.layers.conv_batch_norm import conv_1x1_batch_norm, stem
-from models.layers.convolution import conv2d
-from models.layers.dropout import dropout
+from models.layers import normalization
+from models.layers.conv_batch_norm import conv2d_batch_norm, stem
+from models.layers.convolution import atrous
+from models.layers.dropout import drop_path
+from models.layers.normalization import every
 from models.model import ModelError, check_fractions
 from models.vision import classifier
 
@@ -23,7 +28,8 @@ DEPTHS = {
     101: ((3, 4, 23, 3), True),
     152: ((3, 8, 36, 3), True),
 }
-_EXPANSION = 4  # output channels of a bottleneck divided by those of its 3x3 convolution
+# As a backbone: name -> hyperparameters.
+BACKBONES = {f"resnet{depth}": {"depth": depth} for depth in (18, 34, 50, 101)}
 
 
 def default_params():
@@ -77,133 +83,103 @@ def inference(features, params, training):
       `{"logits": [batch, num_classes]}` of `params["precision"]`.
     """
     images = classifier.scaled_images(features, params)
-    x = _stages(images, params, training, 32, only_last=True)[5]
+    x = feature_maps(images, params, training, levels=[5])[5]
     return {"logits": classifier.pooled_logits(x, params, training)}
 
 
-def feature_maps(images, params, training, output_stride=32):
-    """Computes the feature maps of the stem and of the four stages.
+def feature_maps(images, params, training, levels, output_stride=32):
+    """Computes the feature maps of the stem and of the stages.
 
     Args:
       images: float32 or bfloat16 `[batch, height, width, channels]`, see
         `classifier.scaled_images`.
       params: see `default_params`.
       training: see `inference`.
+      levels: which maps to return: 1, the stem before max pooling; 2 to 5, stages 1 to 4. Stages
+        above the last one are not built.
       output_stride: 32, 16 or 8. With 16 or 8 the last one or two stages keep the resolution of the
         stage before, and have dilated convolutions (Chen et al. 2017, arXiv:1706.05587).
 
     Returns:
-      `{1: stem before max pooling, 2: stage 1, 3: stage 2, 4: stage 3, 5: stage 4}`. With the
-      imagenet stem, map i is `[batch, ceil(height / s), ceil(width / s), channels]` for
-      s = min(2**i, output_stride).
+      `{level: [batch, ceil(height / s), ceil(width / s), channels]}` for s = min(2**level,
+      output_stride) with the imagenet stem.
     """
-    return _stages(images, params, training, output_stride, only_last=False)
-
-
-def _stages(x, params, training, output_stride, only_last):
-    """Returns `feature_maps`; with `only_last` the other maps may be smaller."""
-    x, maps = _stem(x, params, training, only_last)
-    counts, bottleneck = DEPTHS[params["depth"]]
-    block = _bottleneck if bottleneck else _basic
-    in_1x1 = bottleneck and params["stride_in_1x1"]
-    num_blocks, built = sum(counts), 0
-    total_stride, dilation = 4 if params["stem"] == "imagenet" else 1, 1
-    for stage, all_strides in enumerate(_strides(counts, in_1x1 and only_last)):
-        for i, strides in enumerate(all_strides):
-            built += 1
-            skip = params["stochastic_depth"] * built / num_blocks
-            own_dilation = dilation
-            if total_stride * strides > output_stride:
-                strides, dilation = 1, dilation * 2  # the dilation of the blocks that follow
-            total_stride *= strides
-            with tf.compat.v1.variable_scope(f"stage_{stage + 1}/block_{i + 1}"):
-                if in_1x1 and not only_last:
-                    x, strides = normalization.every(x, strides), 1
-                filters = params["width"] * 2**stage
-                x = block(x, filters, strides, own_dilation, skip, params, training)
-        maps[stage + 2] = x
-    return maps
-
-
-def _strides(counts, in_1x1):
-    """Returns the strides of the blocks of each stage.
-
-    A 1x1 convolution with stride 2 at the start of a stage reads a quarter of its input. With
-    `in_1x1` the last block of the stage before computes only that quarter.
-    """
-    strides = [[1] * count for count in counts]
-    for stage, following in zip(strides, strides[1:]):
-        if in_1x1:
-            stage[-1] = 2
-        else:
-            following[0] = 2
-    return strides
-
-
-def _stem(x, params, training, only_last):
-    """Stem, and the map of its convolution; the imagenet stem divides height and width by 4."""
+    maps = {}
     with tf.compat.v1.variable_scope("stem"):
         if params["stem"] == "cifar":
-            x = conv2d(x, params["width"], 3)
-            x = tf.nn.relu(normalization.batch_norm(x, params, training))
-            return x, {1: x}
-        if only_last:
-            pooled = stem(x, params["width"], params, training)
-            if pooled is not None:
-                return pooled, {}
-        x = conv2d(x, params["width"], 7, strides=2, padding="symmetric")
-        x = normalization.batch_norm(x, params, training)
-        maps = {1: tf.nn.relu(x)}
-        # ReLU after max pooling, on a quarter of the values: it commutes with the maximum and keeps
-        # the zeros of the padding. XLA does not support pooling with explicit padding.
-        x = tf.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]])
-        return tf.nn.relu(tf.nn.max_pool2d(x, 3, 2, "VALID")), maps
+            x = tf.nn.relu(conv2d_batch_norm(images, params["width"], 3, params, training))
+            maps[1] = x
+        else:
+            x, maps[1] = stem(images, params["width"], params, training, needs_map=1 in levels)
+    build = _bottleneck if has_bottlenecks(params["depth"]) else _basic
+    for stage, blocks in _stages(params, levels, output_stride).items():
+        for i, block in enumerate(blocks, start=1):
+            with tf.compat.v1.variable_scope(f"stage_{stage}/block_{i}"):
+                x = build(x, block, params, training)
+        maps[stage + 1] = x
+    return {level: maps[level] for level in levels}
 
 
-def _basic(x, filters, strides, dilation, skip, params, training):
-    """Basic block: two 3x3 convolutions and a shortcut.
+class Block(NamedTuple):
+    """What differs between the blocks of a network.
+
+    Attributes:
+      filters: channels of its 3x3 convolutions.
+      strides: of its first 3x3 convolution.
+      dilation: of its 3x3 convolutions.
+      drop_rate: of stochastic depth.
+      reads_every: 2 if it reads every second row and column only.
+      keeps_every: 2 if it returns every second row and column only.
+    """
+
+    filters: int
+    strides: int
+    dilation: int
+    drop_rate: float
+    reads_every: int = 1
+    keeps_every: int = 1
+
+
+def _basic(x, block, params, training):
+    """Basic block: two 3x3 convolutions and a shortcut (figure 5, left).
 
     Args:
       x: float32 or bfloat16 `[batch, height, width, channels]`.
-      filters: number of output channels.
-      strides: of the first convolution.
-      dilation: of the 3x3 convolutions.
-      skip: drop rate of stochastic depth.
+      block: a `Block`.
       params: see `default_params`.
       training: see `inference`.
 
     Returns:
       `[batch, ceil(height / strides), ceil(width / strides), filters]`.
     """
-    shortcut = _shortcut(x, filters, strides, params, training)
-    x = conv2d(x, filters, 3, strides, "symmetric", "conv_1", dilation)
-    x = tf.nn.relu(normalization.batch_norm(x, params, training, "batch_norm_1"))
-    x = conv2d(x, filters, 3, name="conv_2", dilation=dilation)
-    zero = params["zero_init_last_gamma"]
-    x = normalization.batch_norm(x, params, training, "batch_norm_2", zero)
-    return tf.nn.relu(shortcut + _drop_path(x, skip, training))
+    conv = functools.partial(_conv, params=params, training=training)
+    zero_gamma = params["zero_init_last_gamma"]
+    shortcut = _shortcut(x, block.filters, block.strides, params, training)
+    x = tf.nn.relu(conv(x, block.filters, 3, 1, strides=block.strides, dilation=block.dilation))
+    x = conv(x, block.filters, 3, 2, dilation=block.dilation, zero_gamma=zero_gamma)
+    return tf.nn.relu(shortcut + drop_path(x, block.drop_rate, training))
 
 
-def _bottleneck(x, filters, strides, dilation, skip, params, training):
-    """Bottleneck block: 1x1, 3x3 and 1x1 convolutions and a shortcut.
+def _bottleneck(x, block, params, training):
+    """Bottleneck: 1x1, 3x3 and 1x1 convolutions and a shortcut (figure 5, right).
 
-    The stride is in the 3x3 convolution; with `stride_in_1x1` it is applied to the output, see
-    `_strides`. Arguments as of `_basic`.
-
-    Returns:
-      `[batch, ceil(height / strides), ceil(width / strides), 4 * filters]`.
+    Args and Returns as of `_basic`, with `4 * filters` output channels.
     """
-    middle, end = (1, strides) if params["stride_in_1x1"] else (strides, 1)
-    shortcut = _shortcut(x, _EXPANSION * filters, middle, params, training)
-    shortcut = normalization.every(shortcut, end)
-    x = conv2d(x, filters, 1, name="conv_1")
-    x = tf.nn.relu(normalization.batch_norm(x, params, training, "batch_norm_1"))
-    x = conv2d(x, filters, 3, middle, "symmetric", "conv_2", dilation)
-    x = tf.nn.relu(normalization.batch_norm(x, params, training, "batch_norm_2"))
-    zero = params["zero_init_last_gamma"]
-    names = "conv_3", "batch_norm_3"
-    x = conv_1x1_batch_norm(x, _EXPANSION * filters, params, training, *names, zero, end)
-    return tf.nn.relu(shortcut + _drop_path(x, skip, training))
+    conv = functools.partial(_conv, params=params, training=training)
+    zero_gamma, keeps_every = params["zero_init_last_gamma"], block.keeps_every
+    x = every(x, block.reads_every)
+    shortcut = _shortcut(x, 4 * block.filters, block.strides, params, training)
+    x = tf.nn.relu(conv(x, block.filters, 1, 1))
+    x = tf.nn.relu(conv(x, block.filters, 3, 2, strides=block.strides, dilation=block.dilation))
+    x = conv(x, 4 * block.filters, 1, 3, zero_gamma=zero_gamma, keeps_every=keeps_every)
+    x = drop_path(x, block.drop_rate, training)
+    return tf.nn.relu(every(shortcut, keeps_every) + x)
+
+
+def _conv(x, filters, kernel_size, number, params, training, **options):
+    """Convolution `number` of a block, with batch norm; options as of `conv2d_batch_norm`."""
+    options.update(padding="symmetric", names=(f"conv_{number}", f"batch_norm_{number}"))
+    return conv2d_batch_norm(x, filters, kernel_size, params, training, **options)
 
 
 def _shortcut(x, filters, strides, params, training):
@@ -211,14 +187,41 @@ def _shortcut(x, filters, strides, params, training):
     if strides == 1 and x.shape.as_list()[-1] == filters:
         return x
     with tf.compat.v1.variable_scope("shortcut"):
-        if device.is_tpu():  # as conv2d does
-            return conv_1x1_batch_norm(normalization.every(x, strides), filters, params, training)
-        return normalization.batch_norm(conv2d(x, filters, 1, strides), params, training)
+        return conv2d_batch_norm(x, filters, 1, params, training, strides)
 
 
-def _drop_path(x, rate, training):
-    """Stochastic depth (Huang et al. 2016, arXiv:1603.09382): drops `x` of random images."""
-    return dropout(x, rate, training, noise_shape=[tf.shape(x)[0], 1, 1, 1])
+def _stages(params, levels, output_stride):
+    """Returns `{stage: [Block]}` up to the highest of `levels`; see `feature_maps`."""
+    counts, bottleneck = DEPTHS[params["depth"]]
+    total = sum(counts)
+    in_stem = 4 if params["stem"] == "imagenet" else 1
+    strides = [2 if stage and not i else 1 for stage, n in enumerate(counts) for i in range(n)]
+    plan = enumerate(atrous(strides, output_stride // in_stem), start=1)
+    stages = {}
+    for stage, count in enumerate(counts, start=1):
+        filters = params["width"] * 2 ** (stage - 1)
+        stages[stage] = [
+            Block(filters, strides, dilation, params["stochastic_depth"] * number / total)
+            for number, (strides, dilation) in itertools.islice(plan, count)
+        ]
+    if bottleneck and params["stride_in_1x1"]:
+        _move_strides_before(stages, levels)
+    return {stage: blocks for stage, blocks in stages.items() if stage < max(levels)}
+
+
+def _move_strides_before(stages, levels):
+    """Moves the strides of the 3x3 convolutions before the first convolution, as in the paper.
+
+    With strides there, both 1x1 convolutions read every second row and column: the block before
+    computes these only, unless its map is returned.
+    """
+    for stage, blocks in stages.items():
+        strides = blocks[0].strides
+        blocks[0] = blocks[0]._replace(strides=1)
+        if strides > 1 and stage in levels:  # the level of the stage before
+            blocks[0] = blocks[0]._replace(reads_every=strides)
+        elif strides > 1:
+            stages[stage - 1][-1] = stages[stage - 1][-1]._replace(keeps_every=strides)
 
 
 MODEL = classifier.model("resnet", default_params, inference, check_params, unused_params)

@@ -8,8 +8,7 @@ import pytest
 import tensorflow as tf
 
 from models.layers import device, normalization
-from models.layers.conv_batch_norm import conv_1x1_batch_norm, stem
-from models.layers.convolution import conv2d
+from models.layers.conv_batch_norm import conv2d_batch_norm, stem
 from tests import numerics
 
 BATCH, HEIGHT, WIDTH, CHANNELS, FILTERS = 5, 6, 7, 3, 13
@@ -49,7 +48,7 @@ def assert_same(build, shape, **arithmetic):
 @pytest.mark.parametrize("strides", [1, 2, 3])
 def test_an_expansion_has_the_values_and_gradients_of_its_layers(strides):
     def build(x, params):
-        return conv_1x1_batch_norm(x, FILTERS, params, training=True, strides=strides)
+        return conv2d_batch_norm(x, FILTERS, 1, params, training=True, keeps_every=strides)
 
     assert_same(build, [BATCH, HEIGHT, WIDTH, CHANNELS], **ARITHMETIC)
 
@@ -57,7 +56,7 @@ def test_an_expansion_has_the_values_and_gradients_of_its_layers(strides):
 def test_an_expansion_differs_from_another_variance():
     def build(x, params, epsilon):
         params = {**params, "batch_norm_epsilon": epsilon}
-        return conv_1x1_batch_norm(x, FILTERS, params, training=True)
+        return conv2d_batch_norm(x, FILTERS, 1, params, training=True)
 
     shape = [BATCH, HEIGHT, WIDTH, CHANNELS]
     (actual, *_), _ = run(lambda x, params: build(x, params, 1e-3), shape, use_tpu=True)
@@ -68,7 +67,7 @@ def test_an_expansion_differs_from_another_variance():
 def num_convolutions(filters, shape, trainable=".*"):
     def build(x, params):
         params = {**params, "trainable": trainable}
-        return conv_1x1_batch_norm(x, filters, params, training=True)
+        return conv2d_batch_norm(x, filters, 1, params, training=True)
 
     kinds = run(build, shape, use_tpu=True)[1]
     return kinds.count("Conv2DBackpropFilter")
@@ -85,20 +84,21 @@ def test_products_of_channels_are_computed_only_where_they_save_time():
 @pytest.mark.parametrize("batch_size", [3, 33])
 def test_a_stem_has_the_values_and_gradients_of_its_layers(batch_size):
     def build(x, params):
-        pooled = stem(x, FILTERS, params, training=True)
-        assert (pooled is None) == (not device.is_tpu())
-        if pooled is not None:
-            return pooled
-        y = conv2d(x, FILTERS, 7, strides=2, padding="symmetric")
-        y = tf.nn.relu(normalization.batch_norm(y, params, training=True))
-        return tf.nn.max_pool2d(tf.pad(y, [[0, 0], [1, 1], [1, 1], [0, 0]]), 3, 2, "VALID")
+        pooled, before = stem(x, FILTERS, params, training=True, needs_map=False)
+        assert (before is None) == device.is_tpu()
+        return pooled
 
     arithmetic = {"terms": max(batch_size * 4 * 6, 7 * 7 * 3), "depth": ARITHMETIC["depth"]}
     assert_same(build, [batch_size, 8, 12, 3], **arithmetic)
 
 
-@pytest.mark.parametrize(("height", "training"), [(10, True), (8, False)])
-def test_a_stem_has_no_form_for_other_sizes_and_outside_training(height, training):
+@pytest.mark.parametrize(
+    ("height", "training", "needs_map"), [(10, True, False), (8, False, False), (8, True, True)]
+)
+def test_a_stem_has_no_form_for_other_sizes_outside_training_and_with_its_map(
+    height, training, needs_map
+):
     with tf.Graph().as_default(), device.scope({"use_tpu": True}):
-        images = tf.zeros([3, height, 8, 3])
-        assert stem(images, FILTERS, normalization.default_params(), training) is None
+        images, params = tf.zeros([3, height, 8, 3]), normalization.default_params()
+        _, before = stem(images, FILTERS, params, training, needs_map)
+        assert before.shape == (3, height // 2, 4, FILTERS)

@@ -96,3 +96,14 @@ def test_masks_of_a_tpu_are_bits_between_their_uses(graph, batch_size, dtype):
     (total,) = (op.outputs[0] for op in graph.get_operations() if op.type == "Sum")
     words = total if dtype == "int32" else total.consumers()[0].outputs[0]
     assert (words.shape, words.dtype) == ((1, 1, 12, 9, 7), dtype)
+
+
+def test_stochastic_depth_skips_whole_images_and_keeps_the_mean(session):
+    ones = tf.ones([4000, 2, 2, 3])
+    dropped = session.run(dropout.drop_path(ones, 0.25, training=True))
+    first = dropped[:, 0, 0, 0]
+    np.testing.assert_array_equal(
+        dropped, np.broadcast_to(first[:, None, None, None], (4000, 2, 2, 3))
+    )
+    numerics.assert_close(np.unique(first), [0, 1 / 0.75])
+    assert 0.22 < np.mean(first == 0) < 0.28

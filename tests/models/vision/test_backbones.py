@@ -16,11 +16,15 @@ from tools import keras_weights
 IMAGES = np.random.default_rng(3).integers(0, 256, [1, 96, 64, 3], np.uint8)
 
 
-def maps_of(name, output_stride=32, **params):
+LEVELS = (1, 2, 3, 4, 5)
+
+
+def maps_of(name, output_stride=32, levels=LEVELS, **params):
     params = {**backbones.default_params(name), "backbone_width": 0.125, **params}
     with tf.Graph().as_default():
         tf.compat.v1.set_random_seed(5)
-        maps = backbones.feature_maps({"image": tf.constant(IMAGES)}, params, False, output_stride)
+        features = {"image": tf.constant(IMAGES)}
+        maps = backbones.feature_maps(features, params, False, levels, output_stride)
         variables = {v.op.name: v.shape.as_list() for v in tf.compat.v1.global_variables()}
         with tf.compat.v1.Session() as session:
             session.run(tf.compat.v1.global_variables_initializer())
@@ -56,6 +60,21 @@ def test_dilation_computes_the_same_map_at_more_places(name):
 def test_maps_with_the_stride_in_the_1x1_convolution_keep_their_resolution():
     maps, _ = maps_of("resnet50", stride_in_1x1=True)
     assert [maps[level].shape[1] for level in (2, 3, 4, 5)] == [24, 12, 6, 3]
+    alone, _ = maps_of("resnet50", stride_in_1x1=True, levels=[3, 5])
+    for level in (3, 5):
+        np.testing.assert_allclose(alone[level], maps[level], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["resnet18", slow("mobilenet_v1"), slow("mobilenet_v2")])
+def test_a_network_is_built_up_to_its_last_map(name):
+    whole, variables = maps_of(name)
+    maps, some_variables = maps_of(name, levels=[3, 2])
+    assert list(maps) == [3, 2]
+    assert maps[3].shape == whole[3].shape
+    missing = variables.keys() - some_variables.keys()
+    assert some_variables.items() <= variables.items()
+    scopes = {name.rpartition("/")[0].partition("/")[0] for name in missing}
+    assert scopes.isdisjoint(name.partition("/")[0] for name in some_variables)
 
 
 @pytest.mark.parametrize(

@@ -146,6 +146,15 @@ def check_fractions(params: Params, *names: str) -> None:
             raise ModelError(f"{name}={params[name]} must be in [0, 1)")
 
 
+def check_positive(params: Params, *names: str) -> None:
+    """Raises `ModelError` unless these numbers, or all numbers of these lists, are above 0."""
+    for name in names:
+        value = params[name]
+        if not all(number > 0 for number in (value if isinstance(value, tuple) else [value])):
+            bound = "at least 1" if isinstance(value, int) else "above 0"
+            raise ModelError(f"{name}={value} must be {bound}")
+
+
 def _all_outputs(features: Tensors, labels: Any, outputs: Tensors, params: Params) -> Tensors:
     del features, labels, params
     return outputs

@@ -39,7 +39,7 @@ _SHOWN = 6  # models that a message names
 
 def may_exist(name: str) -> bool:
     """Returns whether `find` may know this name, without importing the model."""
-    return ":" in name or name in MODELS or any(True for _ in _without_a_part(name))
+    return ":" in name or name in MODELS or bool(_without_a_part(name))
 
 
 def find(name: str) -> Model:
@@ -51,12 +51,13 @@ def find(name: str) -> Model:
     Raises:
       ModelError: the name is unknown, or the module, the attribute or its type is wrong.
     """
+    for shorter, part in _without_a_part(name):
+        model = find(shorter)
+        for key, presets in model.presets.items():
+            if part in presets:
+                params = {**model.default_params(), **presets[part], key: part}
+                return dataclasses.replace(model, name=name, default_params=params.copy)
     if ":" not in name and name not in MODELS:
-        for shorter, part in _without_a_part(name):
-            model = find(shorter)
-            for key, presets in model.presets.items():
-                if part in presets:
-                    return _with_preset(model, name, key, part)
         raise ModelError(
             f"--model={name} is unknown.{did_you_mean(name, MODELS)} "
             "Use --model=package.module:ATTRIBUTE for a custom model"
@@ -73,19 +74,10 @@ def find(name: str) -> Model:
 
 
 def _without_a_part(name):
-    """Yields (name of a model, part) for each part of `name` without which it is one."""
+    """Returns (name of a model, part) for each part of `name` without which it is one."""
     parts = name.split("_")
-    for i, part in enumerate(parts):
-        shorter = "_".join(parts[:i] + parts[i + 1 :])
-        if shorter in MODELS:
-            yield shorter, part
-
-
-def _with_preset(model, name, key, value):
-    def default_params():
-        return {**model.default_params(), **model.presets[key][value], key: value}
-
-    return dataclasses.replace(model, name=name, default_params=default_params)
+    shorter = (("_".join(parts[:i] + parts[i + 1 :]), part) for i, part in enumerate(parts))
+    return [pair for pair in shorter if pair[0] in MODELS and name not in MODELS]
 
 
 def check_data(

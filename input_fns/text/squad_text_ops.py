@@ -93,7 +93,7 @@ def answers(predictions, features, has_impossible):
     """Returns the answer to each question, from its windows.
 
     Args:
-      predictions: see `models.text.squad_spans.best_spans`.
+      predictions: see `models.text.bert_squad.best_spans`.
       features: from `windows`.
       has_impossible: whether "" may be the answer.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from common.params import Floats
-from models.model import ModelError
+from models.model import ModelError, check_positive
 
 
 def default_params():
@@ -27,10 +27,7 @@ def check_params(params):
     low, high = params["min_level"], params["max_level"]
     if not 2 <= low <= high <= 8:
         raise ModelError(f"min_level={low}, max_level={high} must be in order, in [2, 8]")
-    if params["anchor_size"] <= 0:
-        raise ModelError(f"anchor_size={params['anchor_size']} must be above 0")
-    if params["anchor_scales"] < 1:
-        raise ModelError(f"anchor_scales={params['anchor_scales']} must be at least 1")
+    check_positive(params, "anchor_size", "anchor_scales")
     ratios = params["anchor_ratios"]
     if not ratios or min(ratios) <= 0:
         raise ModelError(f"anchor_ratios={ratios} must be numbers above 0, such as [0.5,1,2]")

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from models.detection import boxes as box_ops
 from models.layers import device
-from models.model import ModelError
+from models.model import ModelError, check_positive
 
 BACKGROUND, IGNORED = -1, -2
 
@@ -45,8 +45,7 @@ def check_params(params):
     low, high = params["negative_iou"], params["positive_iou"]
     if not 0 < low <= high < 1:
         raise ModelError(f"negative_iou={low}, positive_iou={high} must be in order, in (0, 1)")
-    if params["crowd_overlap"] <= 0:
-        raise ModelError(f"crowd_overlap={params['crowd_overlap']} must be above 0")
+    check_positive(params, "crowd_overlap")
 
 
 def assign(anchors, labels, params) -> Targets:

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from models.detection import anchors
 from models.layers import normalization
-from models.model import ModelError
+from models.model import ModelError, check_positive
 
 
 def default_params():
@@ -27,8 +27,7 @@ def default_params():
 
 def check_params(params):
     """Raises `ModelError` for a value of `default_params` out of range."""
-    if params["fpn_channels"] < 1:
-        raise ModelError(f"fpn_channels={params['fpn_channels']} must be at least 1")
+    check_positive(params, "fpn_channels")
     if params["head_convs"] < 0:
         raise ModelError(f"head_convs={params['head_convs']} must be at least 0")
     if not 0 < params["class_prior"] < 1:

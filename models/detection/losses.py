@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from models.detection import assignment
 from models.detection import boxes as box_ops
-from models.model import Loss, ModelError
+from models.model import Loss, ModelError, check_positive
 
 
 def default_params():
@@ -25,9 +25,7 @@ def check_params(params):
         raise ModelError(f"focal_alpha={params['focal_alpha']} must be in (0, 1)")
     if params["focal_gamma"] < 0:
         raise ModelError(f"focal_gamma={params['focal_gamma']} must be at least 0")
-    for name in ("huber_delta", "box_loss_weight"):
-        if params[name] <= 0:
-            raise ModelError(f"{name}={params[name]} must be above 0")
+    check_positive(params, "huber_delta", "box_loss_weight")
 
 
 def sigmoid_focal(is_class, logits, alpha, gamma):

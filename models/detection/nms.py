@@ -9,7 +9,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from models.detection import boxes as box_ops
-from models.model import ModelError
+from models.model import ModelError, check_positive
 
 
 def default_params():
@@ -28,8 +28,7 @@ def check_params(params):
     for name in ("score_threshold", "nms_iou"):
         if not 0 <= params[name] <= 1:
             raise ModelError(f"{name}={params[name]} must be in [0, 1]")
-    if params["max_detections"] < 1:
-        raise ModelError(f"max_detections={params['max_detections']} must be at least 1")
+    check_positive(params, "max_detections")
     if params["nms_candidates"] < params["max_detections"]:
         raise ModelError(
             f"nms_candidates={params['nms_candidates']} must be at least "

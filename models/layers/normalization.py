@@ -8,7 +8,7 @@ import re
 import tensorflow as tf
 
 from models.layers import device, fusion
-from models.model import ModelError, check_fractions
+from models.model import check_fractions, check_positive
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,8 +33,7 @@ def default_params(momentum=0.9, epsilon=1e-3):
 def check_params(params):
     """Raises `ModelError` for a value of `default_params` out of range."""
     check_fractions(params, "batch_norm_momentum")
-    if params["batch_norm_epsilon"] <= 0:
-        raise ModelError(f"batch_norm_epsilon={params['batch_norm_epsilon']} must be above 0")
+    check_positive(params, "batch_norm_epsilon")
 
 
 def batch_norm(x, params, training, name="batch_norm", zero_gamma=False, strides=1):

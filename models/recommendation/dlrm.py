@@ -19,7 +19,7 @@ import tensorflow as tf
 from common.params import Ints
 from models.layers import device, embedding_table
 from models.layers.embedding_table import EmbeddingTable, lookup
-from models.model import Loss, Model, ModelError
+from models.model import Loss, Model, ModelError, check_positive
 from models.recommendation.click_metrics import ClickMetrics
 
 # A TPU selects the pairs of so many vectors by products, whose cost and memory grow with their
@@ -41,13 +41,10 @@ def default_params():
 
 def check_params(params):
     """Raises `ModelError` for a value out of range."""
-    if params["embedding_size"] < 1:
-        raise ModelError(f"embedding_size={params['embedding_size']} must be above 0")
+    check_positive(params, "embedding_size")
     if params["tpu_embedding_rows"] < 0:
         raise ModelError(f"tpu_embedding_rows={params['tpu_embedding_rows']} must not be below 0")
-    for name in ("table_rows", "bottom_units", "top_units"):
-        if not all(count > 0 for count in params[name]):
-            raise ModelError(f"{name}={params[name]} must be above 0")
+    check_positive(params, "table_rows", "bottom_units", "top_units")
     if not params["table_rows"]:
         raise ModelError("table_rows=[] has no category: DLRM needs one at least")
 

@@ -23,7 +23,7 @@ from common.params import Ints
 from models.layers import device, embedding_table
 from models.layers.dropout import dropout
 from models.layers.embedding_table import EmbeddingTable, lookup
-from models.model import Loss, Model, ModelError, check_fractions
+from models.model import Loss, Model, ModelError, check_fractions, check_positive
 from models.recommendation.ranking_metrics import RankingMetrics
 
 _MASKED = -1e9  # logit of a column that is no candidate
@@ -52,14 +52,11 @@ def default_params():
 def check_params(params):
     """Raises `ModelError` for a value out of range."""
     check_fractions(params, "dropout")
-    for name in ("num_users", "num_items", "embedding_size", "temperature", "ranking_k"):
-        if params[name] <= 0:
-            raise ModelError(f"{name}={params[name]} must be above 0")
+    check_positive(params, "num_users", "num_items", "embedding_size", "temperature", "ranking_k")
     for name in ("embedding_l2", "tpu_embedding_rows"):
         if params[name] < 0:
             raise ModelError(f"{name}={params[name]} must not be below 0")
-    if not all(units > 0 for units in params["tower_units"]):
-        raise ModelError(f"tower_units={params['tower_units']} must be above 0")
+    check_positive(params, "tower_units")
     if params["num_negatives"]:
         raise ModelError(
             f"num_negatives={params['num_negatives']}: the negatives of two_tower are the other "

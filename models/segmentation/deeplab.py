@@ -11,7 +11,7 @@ from common.params import Ints
 from models.layers.conv_batch_norm import conv2d_batch_norm
 from models.layers.dropout import dropout
 from models.layers.resize import resize_bilinear
-from models.model import ModelError, check_fractions
+from models.model import ModelError, check_fractions, check_positive
 from models.segmentation import segmentation
 from models.vision import backbones, classifier
 
@@ -38,11 +38,7 @@ def check_params(params):
     backbones.check_params(params)
     if params["output_stride"] not in (8, 16):
         raise ModelError(f"output_stride={params['output_stride']} must be 8 or 16")
-    if min(params["aspp_rates"], default=1) < 1:
-        raise ModelError(f"aspp_rates={params['aspp_rates']} must be at least 1")
-    for name in ("aspp_filters", "low_level_filters", "decoder_filters"):
-        if params[name] < 1:
-            raise ModelError(f"{name}={params[name]} must be at least 1")
+    check_positive(params, "aspp_rates", "aspp_filters", "low_level_filters", "decoder_filters")
     check_fractions(params, "dropout")
 
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from models.layers.conv_batch_norm import conv2d_batch_norm
 from models.layers.dropout import dropout
 from models.layers.resize import resize_bilinear
-from models.model import ModelError, check_fractions
+from models.model import ModelError, check_fractions, check_positive
 from models.segmentation import segmentation
 from models.vision import backbones
 
@@ -39,8 +39,7 @@ def check_params(params):
     backbones.check_params(params, (OWN, *backbones.NAMES))
     if not 1 <= params["depth"] <= _MAX_DEPTH:
         raise ModelError(f"depth={params['depth']} must be from 1 to {_MAX_DEPTH}")
-    if params["width"] < 1:
-        raise ModelError(f"width={params['width']} must be at least 1")
+    check_positive(params, "width")
     if not 0 <= params["output_level"] < params["depth"]:
         raise ModelError(
             f"output_level={params['output_level']} must be from 0 to depth - 1 = "

@@ -19,7 +19,7 @@ from models.layers import fusion
 from models.layers.attention import attention_bias, project_output
 from models.layers.dropout import dropout
 from models.layers.normalization import layer_norm
-from models.model import ModelError, check_fractions
+from models.model import ModelError, check_fractions, check_positive
 from models.speech.log_mel import frame_mask
 
 SUBSAMPLING = 4
@@ -46,9 +46,7 @@ def default_params():
 def check_params(params):
     """Raises `ModelError` for a value of `default_params` out of range."""
     check_fractions(params, "dropout", "attention_dropout")
-    for name in (*SIZES["small"], "kernel_size", "feed_forward_factor"):
-        if params[name] < 1:
-            raise ModelError(f"{name}={params[name]} must be above 0")
+    check_positive(params, *SIZES["small"], "kernel_size", "feed_forward_factor")
     if params["hidden_size"] % params["num_heads"] or params["hidden_size"] % 2:
         raise ModelError(
             f"hidden_size={params['hidden_size']} must be even and a multiple of "

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+import numpy as np
 import tensorflow as tf
 
 from models.model import Loss, Model, ModelError
 from models.speech import conformer, ctc, ctc_decoding, log_mel
-from models.speech.error_rates import ErrorRates
 
 
 def default_params():
@@ -80,6 +82,58 @@ def predictions(features, outputs, params):
     else:
         tokens, score = ctc_decoding.beam_search(*arguments, params["beam_width"])
     return {"tokens": tokens, "score": score}
+
+
+class ErrorRates:
+    """Errors of all texts, divided by the words or characters of all references.
+
+    Errors are the substitutions, deletions and insertions of the least edit distance. Words are
+    separated by spaces.
+    """
+
+    names = ("word_error_rate", "character_error_rate")
+    directions = dict.fromkeys(names, "min")
+
+    def __init__(self, decode: Callable[[np.ndarray], Sequence[str]]):
+        """Takes the function from tokens, int `[n, max_tokens]`, to n texts."""
+        self._decode = decode
+        self._errors, self._sizes = np.zeros(2, np.int64), np.zeros(2, np.int64)
+
+    def update(self, features, labels, predictions):
+        """Adds the texts of `predictions["tokens"]` and of the labels."""
+        del features
+        texts = self._decode(labels["tokens"]), self._decode(predictions["tokens"])
+        for reference, hypothesis in zip(*texts):
+            self.add(reference, hypothesis)
+
+    def add(self, reference: str, hypothesis: str) -> None:
+        """Adds one text."""
+        pairs = (reference.split(), hypothesis.split()), (reference.strip(), hypothesis.strip())
+        for i, (wanted, found) in enumerate(pairs):
+            self._errors[i] += edit_distance(wanted, found)
+            self._sizes[i] += len(wanted)
+
+    def result(self):
+        """Returns the error rates; NaN without a word in any reference."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rates = self._errors / np.where(self._sizes, self._sizes, np.nan)
+        return dict(zip(self.names, rates.tolist()))
+
+
+def edit_distance(reference: Sequence, hypothesis: Sequence) -> int:
+    """Returns the Levenshtein distance: substitutions, deletions and insertions."""
+    # Hashable items as numbers, so that NumPy compares them.
+    numbers = {item: number for number, item in enumerate({*reference, *hypothesis})}
+    wanted, found = (np.array([numbers[item] for item in x], int) for x in (reference, hypothesis))
+    places = np.arange(len(found) + 1)
+    row = places
+    for number, item in enumerate(wanted, start=1):
+        # Without insertions: a deletion, or a substitution unless the items are equal.
+        best = np.minimum(row[1:] + 1, row[:-1] + (found != item))
+        best = np.concatenate([[number], best])
+        # With them: each costs one, so the least of `best - place` so far counts.
+        row = np.minimum.accumulate(best - places) + places
+    return int(row[-1])
 
 
 def host_metrics(params, pipeline):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from models.model import ModelError
+from models.model import ModelError, check_positive
 
 _SILENCE = 1e-10  # added to the power of a recording
 _EPSILON = 1e-3  # of the variance
@@ -35,9 +35,7 @@ def default_params(num_mels=80):
 
 def check_params(params):
     """Raises `ModelError` for a value of `default_params` out of range."""
-    for name in ("sample_rate", "num_mels"):
-        if params[name] < 1:
-            raise ModelError(f"{name}={params[name]} must be above 0")
+    check_positive(params, "sample_rate", "num_mels")
     for name in ("window_ms", "hop_ms"):
         if params[name] * params["sample_rate"] < 1000:
             raise ModelError(f"{name}={params[name]} must be one sample at least")

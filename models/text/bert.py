@@ -1,5 +1,9 @@
 """BERT encoder (Devlin et al. 2018, arXiv:1810.04805).
 
+    sequence_output = encode(features, params, training=True)  # [batch, length, hidden_size]
+    pooled_output = pool(sequence_output, params)  # [batch, hidden_size]
+    logits = project(pooled_output, num_classes, params)  # [batch, num_classes]
+
 Variables have the names and shapes of google-research/bert, so that its released checkpoints can be
 fine-tuned as they are, and what this package trains loads in that code and in converters that were
 written for it. The heads are in `bert_pretraining`, `bert_classifier`, `bert_regressor`,

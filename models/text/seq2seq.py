@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from common.constants import EOS, PAD
 from models.layers.losses import cross_entropy
-from models.model import Loss, Model, ModelError, check_fractions
+from models.model import Loss, Model, ModelError, check_fractions, check_positive
 
 
 def default_params():
@@ -33,8 +33,7 @@ def default_params():
 def check_params(params):
     """Raises `ModelError` for a value of `default_params` out of range."""
     check_fractions(params, "label_smoothing")
-    if params["beam_size"] < 1:
-        raise ModelError(f"beam_size={params['beam_size']} must be at least 1")
+    check_positive(params, "beam_size")
     if params["beam_size"] * 2 > params["vocab_size"]:
         raise ModelError(
             f"beam_size={params['beam_size']} must be at most half of the vocabulary of "

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from models.model import ModelError
+from models.model import check_positive
 from models.text import squad_metrics
 
 # Null odds of a question without any possible answer, such as one about an empty context.
@@ -33,9 +33,7 @@ def default_params() -> dict[str, Any]:
 
 def check_params(params: Mapping[str, Any]) -> None:
     """Raises `ModelError` for a value of `default_params` out of range."""
-    for name in ("n_best_size", "max_answer_length"):
-        if params[name] < 1:
-            raise ModelError(f"{name}={params[name]} must be at least 1")
+    check_positive(params, "n_best_size", "max_answer_length")
 
 
 class Question(Protocol):

@@ -20,7 +20,7 @@ import tensorflow as tf
 from models.layers import attention
 from models.layers.dropout import dropout
 from models.layers.normalization import layer_norm
-from models.model import ModelError, check_fractions
+from models.model import ModelError, check_fractions, check_positive
 from models.text import decoding, seq2seq
 
 # tiny: Wu et al. 2021, arXiv:2105.14462; small: fairseq's IWSLT recipe; base and big: table 3 of
@@ -59,9 +59,7 @@ def default_params():
 def check_params(params):
     """Raises `ModelError` for a value out of range."""
     seq2seq.check_params(params)
-    for name in ("num_layers", "hidden_size", "ffn_size", "num_heads"):
-        if params[name] < 1:
-            raise ModelError(f"{name}={params[name]} must be at least 1")
+    check_positive(params, "num_layers", "hidden_size", "ffn_size", "num_heads")
     if params["hidden_size"] % params["num_heads"]:
         raise ModelError(
             f"hidden_size={params['hidden_size']} must be a multiple of "

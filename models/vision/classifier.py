@@ -11,7 +11,7 @@ from common.params import Floats
 from models import classification
 from models.confusion_matrix import ConfusionMatrix
 from models.layers.dropout import dropout
-from models.model import Model, ModelError, check_fractions
+from models.model import Model, ModelError, check_fractions, check_positive
 from models.vision.gallery import Gallery
 
 
@@ -38,8 +38,7 @@ def check_scaling(params):
         raise ModelError(
             f"pixel_mean={params['pixel_mean']} must be one number, or three such as [123,117,104]"
         )
-    if params["pixel_scale"] <= 0:
-        raise ModelError(f"pixel_scale={params['pixel_scale']} must be above 0")
+    check_positive(params, "pixel_scale")
 
 
 def scaled_images(features, params):

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from common.params import Ints
 from models.layers.dropout import dropout
-from models.model import ModelError, check_fractions
+from models.model import check_fractions, check_positive
 from models.vision import classifier
 
 
@@ -23,8 +23,7 @@ def check_params(params):
     """Raises `ModelError` for a value out of range."""
     classifier.check_params(params)
     check_fractions(params, "dropout")
-    if not all(units > 0 for units in params["hidden_units"]):
-        raise ModelError(f"hidden_units={params['hidden_units']} must be above 0")
+    check_positive(params, "hidden_units")
 
 
 def unused_params(params):

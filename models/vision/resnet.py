@@ -1,5 +1,8 @@
 """ResNet-18, 34, 50, 101 and 152 (He et al. 2015, arXiv:1512.03385), for ImageNet and for CIFAR.
 
+    logits = inference({"image": images}, params, training=True)["logits"]
+    maps = feature_maps(scaled_images, params, training=True, levels=[3, 4, 5])
+
 Scopes: `stem`, `stage_1/block_1` ... `stage_4/block_3`, `logits`.
 """
 
@@ -16,7 +19,7 @@ from models.layers.conv_batch_norm import conv2d_batch_norm, stem
 from models.layers.convolution import atrous
 from models.layers.dropout import drop_path
 from models.layers.normalization import every
-from models.model import ModelError, check_fractions
+from models.model import ModelError, check_fractions, check_positive
 from models.vision import classifier
 
 # Depth -> (number of blocks of each stage, whether they are bottlenecks).
@@ -53,8 +56,7 @@ def check_params(params):
     normalization.check_params(params)
     if params["depth"] not in DEPTHS:
         raise ModelError(f"depth={params['depth']} must be one of {', '.join(map(str, DEPTHS))}")
-    if params["width"] < 1:
-        raise ModelError(f"width={params['width']} must be at least 1")
+    check_positive(params, "width")
     if params["stem"] not in ("imagenet", "cifar"):
         raise ModelError(f"stem={params['stem']} must be imagenet or cifar")
     check_fractions(params, "stochastic_depth", "dropout")

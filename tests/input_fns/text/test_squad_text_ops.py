@@ -8,7 +8,7 @@ from input_fns import convert, dataset_info
 from input_fns.convert import writer
 from input_fns.convert.source import Options
 from input_fns.text.squad_pipeline import SquadPipeline
-from models.text import squad_answers, squad_spans
+from models.text import bert_squad, squad_answers
 from tests import squad_files
 from tests.marks import slow
 
@@ -108,7 +108,7 @@ def logits(count, length, seed=0):
 def best_spans(features, start_logits, end_logits, **params):
     predictions = {"start_logits": start_logits, "end_logits": end_logits}
     tensors = {name: tf.convert_to_tensor(values) for name, values in predictions.items()}
-    return squad_spans.best_spans(features, tensors, {**PARAMS, **params})
+    return bert_squad.best_spans(features, tensors, {**PARAMS, **params})
 
 
 @pytest.mark.parametrize("has_impossible", [False, True])

@@ -106,7 +106,7 @@ def test_unknown_ids_have_probability_0(session):
     ("changes", "message"),
     [
         ({"gmf_size": 0, "mlp_size": 0}, "gmf_size=0 and mlp_size=0 leave no network"),
-        ({"num_negatives": 0}, "num_negatives=0 must be above 0"),
+        ({"num_negatives": 0}, "num_negatives=0 must be at least 1"),
         ({"hidden_units": (4, 0)}, "hidden_units="),
         ({"embedding_dropout": 1.0}, r"embedding_dropout=1.0 must be in \[0, 1\)"),
         ({"embedding_l2": -1.0}, "embedding_l2=-1.0 must not be below 0"),

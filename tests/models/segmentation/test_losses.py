@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from common.constants import IGNORED_CLASS
-from models.segmentation import losses
+from models.segmentation import segmentation
 from tests import numerics
 
 NUM_CLASSES = 4
@@ -36,7 +36,7 @@ def pixels_of(image):
 @pytest.mark.parametrize("gamma", [0.0, 2.0, 0.5])
 @pytest.mark.parametrize("class_weights", [(), WEIGHTS])
 def test_cross_entropy_and_focal_loss_are_means_over_labeled_pixels(gamma, class_weights):
-    values, weights = run(losses.cross_entropy, class_weights, gamma)
+    values, weights = run(segmentation.cross_entropy, class_weights, gamma)
     table = class_weights or np.ones(NUM_CLASSES)
     for image in range(len(LABELS)):
         found = [(table[c], -((1 - p) ** gamma) * np.log(p)) for c, p in pixels_of(image)]
@@ -48,7 +48,7 @@ def test_cross_entropy_and_focal_loss_are_means_over_labeled_pixels(gamma, class
 
 @pytest.mark.parametrize("class_weights", [(), WEIGHTS])
 def test_dice_is_a_mean_over_the_classes_of_an_image(class_weights):
-    values, weights = run(losses.dice, class_weights)
+    values, weights = run(segmentation.dice, class_weights)
     table = class_weights or np.ones(NUM_CLASSES)
     for image in range(len(LABELS)):
         is_labeled = LABELS[image] != IGNORED_CLASS
@@ -67,7 +67,11 @@ def test_dice_is_a_mean_over_the_classes_of_an_image(class_weights):
 
 @pytest.mark.parametrize(
     "function",
-    [losses.cross_entropy, losses.dice, lambda *args: losses.cross_entropy(*args, (), 2.0)],
+    [
+        segmentation.cross_entropy,
+        segmentation.dice,
+        lambda *args: segmentation.cross_entropy(*args, (), 2.0),
+    ],
     ids=["cross_entropy", "dice", "focal"],
 )
 def test_ignored_pixels_get_no_gradient_and_labeled_ones_do(function, session):
@@ -82,7 +86,7 @@ def test_ignored_pixels_get_no_gradient_and_labeled_ones_do(function, session):
 @pytest.mark.parametrize("gamma", [0.5, 1.0, 2.0])
 def test_the_focal_loss_of_a_certain_prediction_has_a_finite_gradient(gamma, session):
     logits = tf.constant([[[[200.0, 0.0]]]])
-    values, _ = losses.cross_entropy(tf.zeros([1, 1, 1], tf.uint8), logits, (), gamma)
+    values, _ = segmentation.cross_entropy(tf.zeros([1, 1, 1], tf.uint8), logits, (), gamma)
     loss, (gradient,) = session.run((values, tf.gradients(values, logits)))
     assert loss == 0
     assert np.isfinite(gradient).all()
@@ -90,6 +94,6 @@ def test_the_focal_loss_of_a_certain_prediction_has_a_finite_gradient(gamma, ses
 
 def test_a_label_without_a_class_is_an_error_and_not_a_wrong_loss(session):
     labels = tf.fill([1, 2, 2], tf.constant(NUM_CLASSES, tf.uint8))
-    values, _ = losses.cross_entropy(labels, tf.zeros([1, 2, 2, NUM_CLASSES]))
+    values, _ = segmentation.cross_entropy(labels, tf.zeros([1, 2, 2, NUM_CLASSES]))
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"not a class:.*4"):
         session.run(values)

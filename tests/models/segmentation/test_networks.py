@@ -121,7 +121,7 @@ def test_rates_are_doubled_for_half_the_output_stride(output_stride, factor, ses
         (unet.MODEL, {"width": 0}, "width=0 must be at least 1"),
         (deeplab.MODEL, {"backbone": "own"}, "backbone=own must be one of resnet18"),
         (deeplab.MODEL, {"output_stride": 32}, "output_stride=32 must be 8 or 16"),
-        (deeplab.MODEL, {"aspp_rates": Ints([0])}, r"aspp_rates=\[0\] must be at least 1"),
+        (deeplab.MODEL, {"aspp_rates": Ints([0])}, r"aspp_rates=\[0\] must be above 0"),
         (deeplab.MODEL, {"decoder_filters": 0}, "decoder_filters=0 must be at least 1"),
         (deeplab.MODEL, {"dropout": 1.0}, r"dropout=1.0 must be in \[0, 1\)"),
     ],

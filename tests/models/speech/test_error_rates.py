@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from models.speech.error_rates import ErrorRates, edit_distance
+from models.speech.conformer_ctc import ErrorRates, edit_distance
 
 
 def decode(rows):

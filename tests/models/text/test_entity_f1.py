@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from models.text import bert_token_classifier
-from models.text.entity_f1 import EntityF1, entities
+from models.text.bert_token_classifier import EntityF1, entities
 
 TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 

@@ -123,23 +123,14 @@ def feature_maps(images, params, training, levels, output_stride=32):
 
 
 class Block(NamedTuple):
-    """What differs between the blocks of a network.
+    """What differs between the blocks of a network."""
 
-    Attributes:
-      filters: channels of its 3x3 convolutions.
-      strides: of its first 3x3 convolution.
-      dilation: of its 3x3 convolutions.
-      drop_rate: of stochastic depth.
-      reads_every: 2 if it reads every second row and column only.
-      keeps_every: 2 if it returns every second row and column only.
-    """
-
-    filters: int
-    strides: int
-    dilation: int
-    drop_rate: float
-    reads_every: int = 1
-    keeps_every: int = 1
+    filters: int  # channels of its 3x3 convolutions
+    strides: int  # of its first 3x3 convolution
+    dilation: int  # of its 3x3 convolutions
+    drop_rate: float  # of stochastic depth
+    reads_every: int = 1  # 2: it reads every second row and column only
+    keeps_every: int = 1  # 2: it returns every second row and column only
 
 
 def _basic(x, block, params, training):

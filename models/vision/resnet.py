@@ -162,11 +162,11 @@ def _bottleneck(x, block, params, training):
     zero_gamma, keeps_every = params["zero_init_last_gamma"], block.keeps_every
     x = every(x, block.reads_every)
     shortcut = _shortcut(x, 4 * block.filters, block.strides, params, training)
+    shortcut = every(shortcut, keeps_every)
     x = tf.nn.relu(conv(x, block.filters, 1, 1))
     x = tf.nn.relu(conv(x, block.filters, 3, 2, strides=block.strides, dilation=block.dilation))
     x = conv(x, 4 * block.filters, 1, 3, zero_gamma=zero_gamma, keeps_every=keeps_every)
-    x = drop_path(x, block.drop_rate, training)
-    return tf.nn.relu(every(shortcut, keeps_every) + x)
+    return tf.nn.relu(shortcut + drop_path(x, block.drop_rate, training))
 
 
 def _conv(x, filters, kernel_size, number, params, training, **options):

@@ -95,9 +95,8 @@ def test_variables_are_those_of_the_classifier(name, module, width):
 @pytest.mark.parametrize("head", ["retinanet", "deeplab", "unet"])
 @pytest.mark.parametrize("name", backbones.NAMES)
 def test_pixels_of_a_backbone_are_those_of_its_classifier(name, head):
-    module = resnet if name.startswith("resnet") else mobilenet
+    own = backbones._BACKBONES[name][0].default_params()
     params = {**registry.find(head).default_params(), "backbone": name}
-    own = module.default_params()
     assert backbones.scaling(params) == {key: own[key] for key in ("pixel_mean", "pixel_scale")}
 
 

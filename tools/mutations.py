@@ -90,8 +90,8 @@ FAULTS = [
     ),
     Fault(
         "models/vision/resnet.py",
-        "following[0] = 2",
-        "following[0] = 1",
+        "strides = [2 if stage and not i",
+        "strides = [1 if stage and not i",
         "tests/models/vision/test_resnet.py",
     ),
     Fault(

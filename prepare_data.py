@@ -33,11 +33,7 @@ if __name__ != "__mp_main__":  # worker processes of a converter do not need the
     from input_fns import DataError, anomalies, convert, dataset_info
     from input_fns.convert import provenance, source, writer
     from input_fns.core import inspection
-    from input_fns.image import contact_sheet
     from models import registry
-
-
-_OBJECTS = {"detection": "boxes", "segmentation": "masks"}
 
 
 def main():
@@ -138,15 +134,7 @@ def _describe(data):
         f"{len(split.shards)} shard(s)"
         for name, split in data.splits.items()
     )
-    num_classes = data.annotations.num_classes if data.annotations else data.num_classes
-    classes = f"{num_classes} classes; " if num_classes else ""
-    if data.ratings:
-        classes = f"{data.ratings.describe()}; "
-    elif data.clicks:
-        classes = f"{data.clicks.describe()}; "
-    elif data.audio:
-        classes = f"{classes}{data.audio.describe()}; "
-    return f"{data.name}, {classes}{splits}"
+    return f"{data.name}, {'; '.join(filter(None, [data.kind.describe(data), splits]))}"
 
 
 def _inspect():
@@ -188,15 +176,12 @@ def _print_inspection(data):
     found = [] if problems else anomalies.find(data)
     for anomaly in found:
         print(anomaly)
-    if contact_sheet.can_draw(data) and not problems:
+    sheet = None if problems else data.kind.contact_sheet(data)
+    if sheet:
+        what, content = sheet
         path = FLAGS.contact_sheet or os.path.join(data_dir, "contact_sheet.png")
         with files.atomic_write(path, "wb") as file:
-            file.write(contact_sheet.png(data))
-        what = (
-            f"images with their {_OBJECTS[data.annotations.task]}"
-            if data.annotations
-            else ("images of each class")
-        )
+            file.write(content)
         print(f"{what}: {path}")
     if problems:
         print(*(f"problem: {problem}" for problem in problems), sep="\n")

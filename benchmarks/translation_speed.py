@@ -32,13 +32,15 @@ KERAS = """
 import json, sys, time
 import tensorflow as tf
 from benchmarks.peers import keras_transformer
-from input_fns import synthetic
+from input_fns import kinds
+from input_fns.core.synthetic import SyntheticPipeline
+from input_fns.text.text_pipeline import TextPipeline
 from models import registry
 max_length, vocab_size, batch_size, steps = map(int, sys.argv[1:])
 params = {**registry.find("transformer_tiny").default_params(), "vocab_size": vocab_size}
 params["dropout"] = 0.2
-data = synthetic.text_dataset(max_length, vocab_size)
-pipeline = synthetic.SyntheticPipeline(data, {"source": data.features["source"]})
+shapes = kinds.SyntheticShapes("translation", text=(max_length, vocab_size))
+pipeline = SyntheticPipeline(TextPipeline(kinds.synthetic(shapes)))
 batches = pipeline.train_input_fn("train", 1)({"batch_size": batch_size})
 batches = batches.map(lambda x, y: ({"source": x["source"], "target": x["target"]}, y))
 twin = keras_transformer.build(params, max_length)

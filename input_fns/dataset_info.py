@@ -6,49 +6,28 @@ import concurrent.futures
 import dataclasses
 import functools
 import itertools
+import json
 import os
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from common import files, folders
-from input_fns import DataError
+from input_fns import DataError, kinds
 from input_fns.core import dataset_json
-from input_fns.core.dataset_json import FORMAT, to_json
-from input_fns.core.dataset_parts import (
-    Annotations,
-    AnnotationsSplit,
-    Audio,
-    Clicks,
-    Feature,
-    LeftOut,
-    Ratings,
-    ShardInfo,
-    SplitInfo,
-    Text,
-    TextSplit,
-    WordPiece,
-    WordPieceSplit,
-    flatten,
-    nest,
-)
+from input_fns.core.dataset_json import FORMAT
+from input_fns.core.dataset_parts import Feature, LeftOut, ShardInfo, SplitInfo, flatten, nest
+from input_fns.core.json_fields import to_value
+from input_fns.kinds import Kind
 
 __all__ = [
     "FILE_NAME",
     "FORMAT",
-    "Annotations",
-    "AnnotationsSplit",
-    "Audio",
-    "Clicks",
     "DatasetInfo",
     "Feature",
     "LeftOut",
-    "Ratings",
     "ShardInfo",
     "SplitInfo",
-    "Text",
-    "TextSplit",
-    "WordPiece",
-    "WordPieceSplit",
     "broken_shards",
     "exists",
     "find_file_problem",
@@ -61,9 +40,7 @@ __all__ = [
 ]
 FILE_NAME = "dataset.json"
 _PARALLEL_REQUESTS = 32  # to gs://
-# Features of WordPiece text that hold places in a row, and those that are 0 or 1.
-_PLACES = ("masked_lm_positions", "start_positions", "end_positions")
-_FLAGS = ("input_mask", "segment_ids", "masked_lm_weights", "next_sentence_labels")
+_OFFSETS = re.compile(r'"offsets": \[[\d,\s]+\]')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,15 +53,11 @@ class DatasetInfo:
       features: `{name: Feature}` of each example; "a/b" is the name of a nested feature.
       class_names: class names in the order of the labels; () without classes.
       splits: `{name: SplitInfo}`.
-      text: metadata of parallel text, else None.
       prepared_with: options of prepare_data.py; {} if unknown.
       labels: names of the features that are labels; the class is not one of them.
       properties: free-form properties that models may read, JSON scalars or lists of them.
-      wordpiece: metadata of WordPiece text, else None.
-      annotations: metadata of boxes or masks of images, else None.
-      ratings: metadata of interactions of users and items, else None.
-      clicks: metadata of click logs, else None.
-      audio: metadata of recordings, else None.
+      kind: kind of the data, with the metadata that only this kind has, such as
+        `text.parallel_kind.Text`. If None, it becomes that of images with classes or of records.
       left_out: files and rows of the source that are not examples.
     """
 
@@ -93,16 +66,15 @@ class DatasetInfo:
     features: dict[str, Feature]
     class_names: tuple[str, ...]
     splits: dict[str, SplitInfo]
-    text: Text | None = None
     prepared_with: dict[str, Any] = dataclasses.field(default_factory=dict)
     labels: tuple[str, ...] = ()
     properties: dict[str, Any] = dataclasses.field(default_factory=dict)
-    wordpiece: WordPiece | None = None
-    annotations: Annotations | None = None
-    ratings: Ratings | None = None
-    clicks: Clicks | None = None
-    audio: Audio | None = None
+    kind: Kind | None = None
     left_out: LeftOut = dataclasses.field(default_factory=LeftOut)
+
+    def __post_init__(self):
+        """Finds the kind if none is given."""
+        object.__setattr__(self, "kind", self.kind or kinds.without_fields(self))
 
     @property
     def limits(self) -> dict[str, tuple[int, int | tuple[int, ...]]]:
@@ -110,27 +82,7 @@ class DatasetInfo:
 
         A limit may be one for each column.
         """
-        if self.text:
-            return dict.fromkeys(self.features, (0, self.text.vocab_size))
-        if self.ratings:
-            return {"user": (0, self.ratings.num_users), "item": (0, self.ratings.num_items)}
-        if self.clicks:
-            return {"categories": (0, self.clicks.table_rows)}
-        if self.audio:
-            tokens = {"tokens": (0, self.audio.vocab_size)} if self.audio.vocabulary else {}
-            return {"num_samples": (1, self.audio.max_samples + 1), **tokens}
-        if not self.wordpiece:
-            return {}
-        max_length = self.wordpiece.max_length
-        limits = {
-            **dict.fromkeys(("input_ids", "masked_lm_ids"), self.wordpiece.vocab_size),
-            **dict.fromkeys(_PLACES, max_length),
-            **dict.fromkeys(_FLAGS, 2),
-        }
-        found = {name: (0, limits[name]) for name in self.features if name in limits}
-        if self.wordpiece.task == "token_classification":
-            found["tag_ids"] = -1, self.properties["num_tags"]  # -1: no word starts there
-        return found
+        return self.kind.limits(self)
 
     @property
     def num_classes(self) -> int:
@@ -138,16 +90,9 @@ class DatasetInfo:
         return len(self.class_names)
 
     @property
-    def has_only_images(self) -> bool:
-        """Whether an example is an image and its class, as `image_pipeline` feeds."""
-        kinds = (self.text, self.wordpiece, self.annotations, self.ratings, self.clicks, self.audio)
-        is_plain = not any(kinds) and not self.labels and self.num_classes > 0
-        return is_plain and set(self.features) == {"image"}
-
-    @property
     def all_class_names(self) -> tuple[str, ...]:
-        """Class names of the images, of their boxes or of their pixels, in the order of classes."""
-        return self.annotations.class_names if self.annotations else self.class_names
+        """Class names of examples, boxes or pixels, in the order of the classes."""
+        return self.kind.all_class_names(self)
 
     def split(self, name: str) -> SplitInfo:
         """Returns the split called `name`.
@@ -268,6 +213,32 @@ def exists(data_dir: str) -> bool:
     return folders.exists(os.path.join(data_dir, FILE_NAME))
 
 
+def to_json(dataset: DatasetInfo) -> str:
+    """Returns the text of `dataset.json`."""
+    fields = {
+        "format": FORMAT,
+        "name": dataset.name,
+        "features": {name: to_value(feature) for name, feature in dataset.features.items()},
+        "class_names": dataset.class_names,
+        "splits": {
+            name: {"num_examples": split.num_examples, **to_value(split)}
+            for name, split in dataset.splits.items()
+        },
+        "text": None,  # earlier versions read this key of all kinds
+        "prepared_with": dataset.prepared_with,
+    }
+    for name in ("labels", "properties"):
+        if getattr(dataset, name):
+            fields[name] = getattr(dataset, name)
+    if dataset.kind.name:
+        fields[dataset.kind.name] = to_value(dataset.kind)
+    if dataset.left_out:
+        fields["left_out"] = to_value(dataset.left_out)
+    # An index, of up to 64 numbers, on one line.
+    text = json.dumps(fields, indent=1)
+    return _OFFSETS.sub(lambda found: "".join(found[0].split()).replace(":", ": "), text) + "\n"
+
+
 def read(data_dir: str) -> DatasetInfo:
     """Reads `dataset.json` in `data_dir`; does not check the shards.
 
@@ -276,7 +247,15 @@ def read(data_dir: str) -> DatasetInfo:
     """
     path = os.path.join(data_dir, FILE_NAME)
     try:
-        return DatasetInfo(data_dir=data_dir, **dataset_json.parse(files.read_text(path)))
+        data = DatasetInfo(data_dir=data_dir, **dataset_json.parse(files.read_text(path)))
+        data.kind.check(data)
+        num_classes = len(data.all_class_names)
+        if num_classes and data.properties.get("num_classes", num_classes) != num_classes:
+            raise DataError(
+                f"properties.num_classes is {data.properties['num_classes']}, and class_names has "
+                f"{num_classes}"
+            )
+        return data
     except folders.missing_error(path) as error:
         raise DataError(f"{path} is not there: prepare_data.py writes one") from error
     except ValueError as error:

@@ -85,25 +85,9 @@ class RecordPipeline:
     def properties(self) -> Mapping[str, Any]:
         """Properties of the data set by name, such as "num_classes"; those of dataset.json too."""
         found = dict(self.data.properties)
-        if self.data.num_classes:
-            found["num_classes"] = self.data.num_classes
-        if self.data.annotations:
-            found["num_classes"] = self.data.annotations.num_classes
-            found["max_boxes"] = self.data.annotations.max_boxes
-        text = self.data.text or self.data.wordpiece
-        if text:
-            found["vocab_size"] = text.vocab_size
-            found["max_length"] = text.max_length
-        if self.data.ratings:
-            found["num_users"] = self.data.ratings.num_users
-            found["num_items"] = self.data.ratings.num_items
-        if self.data.clicks:
-            found["table_rows"] = self.data.clicks.table_rows
-        if self.data.audio:
-            found["sample_rate"] = self.data.audio.sample_rate
-        if self.data.audio and self.data.audio.vocabulary:
-            found["vocab_size"] = self.data.audio.vocab_size
-            found["max_tokens"] = self.data.audio.max_tokens
+        if self.data.all_class_names:
+            found["num_classes"] = len(self.data.all_class_names)
+        found.update(self.data.kind.properties())
         if "image" in self.features:
             found["image_size"] = tuple(self.features["image"].shape[:2])
         return found

@@ -7,7 +7,8 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
-from input_fns.dataset_info import Annotations, DatasetInfo, Feature, ShardInfo, SplitInfo
+from input_fns.dataset_info import DatasetInfo, Feature, ShardInfo, SplitInfo
+from input_fns.image.annotated_kind import Annotations
 from tests import shapes_data
 
 MAX_BOXES = 5
@@ -93,9 +94,7 @@ def write(
         (),
         {"train": SplitInfo((), tuple(shards))},
         labels=tuple(labels),
-        annotations=Annotations(
-            task, class_names, MAX_BOXES if task == "detection" else 0, splits={}
-        ),
+        kind=Annotations(task, class_names, MAX_BOXES if task == "detection" else 0, splits={}),
     )
 
 

@@ -27,8 +27,8 @@ from engine.serving import new_process
 from engine.train import optimizers
 from input_fns import convert
 from input_fns.convert import source, writer
-from input_fns.dataset_info import Text
 from input_fns.image.sources import digits
+from input_fns.text.parallel_kind import Text
 from input_fns.text.sources import subwords
 from tpu.connect.request import TPUError
 
@@ -320,7 +320,7 @@ def like_real():
         split = subwords.RawTokens((sentence, sentence), rows, max_length, "uint16")
         about = Text(("en", "de"), "vocabulary.model", vocab_size, max_length, {})
         files = {about.vocabulary: b""}
-        return source.RawDataset(name, (), {"train": split, "test": split}, about, files)
+        return source.RawDataset(name, (), {"train": split, "test": split}, files, kind=about)
 
     return lambda name: images(name) if name in shapes else text(name)
 

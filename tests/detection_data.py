@@ -14,7 +14,7 @@ BOXES = np.array([[10, 10, 60, 70], [30, 100, 50, 140], [70, 20, 90, 40]], np.fl
 
 def make_metric(data_dir="", **properties):
     data = types.SimpleNamespace(
-        annotations=types.SimpleNamespace(class_names=NAMES),
+        kind=types.SimpleNamespace(class_names=NAMES),
         properties=properties,
         data_dir=str(data_dir),
     )

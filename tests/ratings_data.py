@@ -36,7 +36,7 @@ def prepare(folder, found, data_dir, **options):
 def indices(data):
     """Returns `{id: index}` of users and of items."""
     found = []
-    for name in (data.ratings.users, data.ratings.items):
+    for name in (data.kind.users, data.kind.items):
         with open(f"{data.data_dir}/{name}", encoding="utf-8") as file:
             found.append({line.rstrip("\n").split("\t")[0]: i for i, line in enumerate(file)})
     return found

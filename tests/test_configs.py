@@ -8,8 +8,8 @@ from absl import flags
 
 from engine.cli import hparams, pipelines
 from engine.train import forward
+from input_fns import kinds
 from input_fns.audio import augment as audio
-from input_fns.core import synthetic
 from input_fns.image import augment
 from models import registry
 from tests.marks import slow
@@ -65,8 +65,8 @@ def test_a_recipe_is_built(path, like_real):
     model = registry.find(recipe.model)
     data = like_real(recipe.dataset)
     properties = {"num_classes": len(data.class_names)}
-    if data.text:
-        properties = {"vocab_size": data.text.vocab_size}
+    if data.kind:
+        properties = {"vocab_size": data.kind.vocab_size}
     params = hparams.resolve(model, recipe.params, properties)
     batch_size = recipe.train_batch_size
     features = {
@@ -79,8 +79,8 @@ def test_a_recipe_is_built(path, like_real):
         shape = [batch_size, *recipe.image_size, 3]
         features = {"image": tf.compat.v1.placeholder(tf.uint8, shape)}
     logits = forward.infer(model, features, params, training=True)["logits"]
-    if data.text:
-        assert logits.shape.as_list() == [batch_size, data.text.max_length, params["vocab_size"]]
+    if data.kind:
+        assert logits.shape.as_list() == [batch_size, data.kind.max_length, params["vocab_size"]]
     else:
         assert logits.shape.as_list() == [batch_size, params["num_classes"]]
     variables = tf.compat.v1.trainable_variables()
@@ -160,7 +160,7 @@ def test_a_recipe_of_bert_is_built(path):
     task = {"squad": "squad", "pretraining_text": "pretraining"}.get(
         recipe.dataset, "classification"
     )
-    data = synthetic.token_dataset(task, length, 30522)
+    data = kinds.synthetic(kinds.SyntheticShapes(task, text=(length, 30522)))
     properties = {"vocab_size": 30522, "max_length": length, "num_classes": num_classes}
     params = hparams.resolve(model, recipe.params, properties, recipe.precision)
     features = {

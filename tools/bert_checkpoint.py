@@ -159,11 +159,11 @@ def _read_run(model_dir):
     model = registry.find(given.get("model", ""))
     params = hparams.resolve(model, [v for name, v in flags if name == "params"], None)
     data = dataset_info.read(given.get("data_dir", ""))
-    if data.wordpiece is None or "num_heads" not in params:
+    if data.kind.name != "wordpiece" or "num_heads" not in params:
         raise UsageError(f"{model_dir} is not the model_dir of a BERT")
-    found = {"model": given["model"], "lower_case": data.wordpiece.lower_case}
+    found = {"model": given["model"], "lower_case": data.kind.lower_case}
     found["labels"] = data.class_names or data.properties.get("tag_names", ())
-    path = os.path.join(data.data_dir, data.wordpiece.vocabulary)
+    path = os.path.join(data.data_dir, data.kind.vocabulary)
     tokens = hugging_face.parse_vocabulary(files.read_text(path))
     return params, tokens, found
 

@@ -35,6 +35,7 @@ from input_fns import dataset_info
 from input_fns.core import records, serving
 from input_fns.image import contact_sheet, images
 from input_fns.image.image_pipeline import ImagePipeline
+from input_fns.image.kind import Images
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 420, 200, 60, 30
 _COLORS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e")  # training, then evaluations
@@ -275,7 +276,7 @@ def _predictions(model_dir, given):
         return 0, ""
     data = dataset_info.read(given["data_dir"])
     of_splits = [match for match in found if match[1] in data.splits]
-    if not data.has_only_images or not of_splits:
+    if not isinstance(data.kind, Images) or not of_splits:
         return 0, ""
     newest = max(of_splits, key=lambda match: int(match[2]))
     split, step = newest[1], int(newest[2])

@@ -23,7 +23,6 @@ FILE_NAME = "trained_on.json"
 
 def properties(pipeline: Pipeline) -> dict[str, Any]:
     """Returns the properties of a data set that a model depends on, as JSON types."""
-    wordpiece = pipeline.data.wordpiece
     return {
         "classes": list(pipeline.data.all_class_names),
         "features": {
@@ -31,7 +30,7 @@ def properties(pipeline: Pipeline) -> dict[str, Any]:
             for name, feature in sorted(pipeline.features.items())
         },
         "assets": sorted(_sha256(path) for path in pipeline.assets),
-        **({"truncation": wordpiece.truncate} if wordpiece else {}),
+        **pipeline.data.kind.preparation(),
     }
 
 

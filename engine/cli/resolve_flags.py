@@ -195,15 +195,14 @@ def _lock(task):
 
 def _check_prediction(pipeline, has_files):
     data = pipeline.data
-    if FLAGS.export_text and not (data.text or data.wordpiece):
-        raise UsageError(f"--export_text needs a text data set; {data.name} is not one")
-    if FLAGS.input and data.wordpiece:
+    is_text = data.kind.name == "text"
+    if FLAGS.input and data.kind.name == "wordpiece":
         raise UsageError(
             f"--input={FLAGS.input} is not valid for text for BERT. Prepare the texts with "
             "prepare_data.py, without labels, and predict their split with --data_dir and "
             "--eval_split"
         )
-    if FLAGS.input and not (data.text or hasattr(pipeline, "files_input_fn")):
+    if FLAGS.input and not (is_text or hasattr(pipeline, "files_input_fn")):
         raise UsageError(
             f"--input={FLAGS.input} needs a data set of images, audio or text; {data.name} has none"
         )
@@ -220,7 +219,7 @@ def _check_prediction(pipeline, has_files):
                 "writes several: give the name of a folder"
             )
         return
-    endings = (".txt",) if data.text else (".jsonl", ".npz")
+    endings = (".txt",) if is_text else (".jsonl", ".npz")
     if not FLAGS.predict_output.endswith(endings):
         raise UsageError(
             f"--predict_output={FLAGS.predict_output} must end in {' or '.join(endings)}"
@@ -261,13 +260,13 @@ def _text_input(pipeline):
 
 
 def _file_input(pipeline):
-    if not FLAGS.input or pipeline.data.text:
+    if not FLAGS.input or pipeline.data.kind.name == "text":
         return None
     # Few runs need the code that reads files outside of data sets.
     from engine.evaluation.file_input import AudioInput, ImageInput
 
-    if pipeline.data.audio:
-        return AudioInput(FLAGS.input, pipeline.data.audio)
+    if pipeline.data.kind.name == "audio":
+        return AudioInput(FLAGS.input, pipeline.data.kind)
     return ImageInput(FLAGS.input, pipeline.data)
 
 

@@ -21,7 +21,7 @@ INDEX = "predictions.jsonl"
 
 def are_predicted(data: DatasetInfo) -> bool:
     """Whether `--mode=predict` writes class maps for a data set."""
-    return data.annotations is not None and data.annotations.task == "segmentation"
+    return data.kind.name == "annotations" and data.kind.task == "segmentation"
 
 
 def resize(classes: np.ndarray, size: tuple[int, int]) -> np.ndarray:

@@ -9,10 +9,11 @@ import tensorflow as tf
 
 from common import strict_flags
 from input_fns import DataError
+from input_fns.audio.kind import Audio
 from input_fns.audio.sources import audio_files, recordings
 from input_fns.convert import inventory
 from input_fns.convert.source import Options
-from input_fns.dataset_info import Audio, DatasetInfo
+from input_fns.dataset_info import DatasetInfo
 from input_fns.image.sources import decoded_images
 
 
@@ -105,7 +106,7 @@ class ImageInput(FileInput):
         super().__init__(path)
         stored = data.features["image"]
         # Boxes and masks are of the original size, classes of the stored one.
-        is_resized = stored.encoding == "raw" and not data.annotations
+        is_resized = stored.encoding == "raw" and data.kind.name != "annotations"
         self._image_size = stored.shape[:2] if is_resized else None
         self._channels = stored.shape[-1]
         self._pixel_range = _pixel_range(data)

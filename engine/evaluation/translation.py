@@ -57,7 +57,7 @@ def from_file(path: str, pipeline: TextPipeline) -> TextInput:
       DataError: it is missing, not UTF-8, or has no line that can be translated.
     """
     lines = [line.decode() for line in read_lines(path)]
-    max_length = pipeline.data.text.max_length
+    max_length = pipeline.data.kind.max_length
     ids = pipeline.vocabulary.encode(lines)
     empty = [number for number, line in enumerate(lines) if not line.strip()]
     too_long = [number for number, tokens in enumerate(ids) if len(tokens) > max_length]

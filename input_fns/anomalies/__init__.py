@@ -1,8 +1,8 @@
 """Finds data that can be stored but hardly learned from, whatever its source.
 
 `prepare_data.py` runs these checks before it replaces a data set, `--mode=inspect` on any data set.
-A check is a function that yields findings, and nothing for data of another kind. Counts of classes
-are exact; other checks read a sample of the records of each split.
+The checks of a kind of data are methods of its `kinds.Kind`. Counts of classes are exact; other
+checks read a sample of the records of each split.
 """
 
 from __future__ import annotations
@@ -10,24 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from input_fns import DataError
-from input_fns.anomalies import annotated, classes, images, ratings, recordings, sample, texts
+from input_fns.anomalies import classes, sample
 from input_fns.anomalies.sample import Anomaly
 from input_fns.dataset_info import DatasetInfo
 
 __all__ = ["Anomaly", "find", "require_none"]
-_OF_COUNTS = (classes.of_splits, classes.of_names, classes.of_skipped, annotated.of_counts)
-_OF_SAMPLE = (
-    images.of_pixels,
-    annotated.of_boxes,
-    annotated.of_masks,
-    texts.of_tokens,
-    texts.of_pairs,
-    texts.of_tags,
-    texts.of_scores,
-    recordings.of_waveforms,
-    recordings.of_transcripts,
-    ratings.of_negatives,
-)
+_OF_COUNTS = (classes.of_splits, classes.of_names, classes.of_skipped)
+_OF_SAMPLE = (classes.of_tags, classes.of_scores)
 
 
 def require_none(data: DatasetInfo, files: Mapping[str, bytes]) -> list[str]:
@@ -54,9 +43,11 @@ def find(data: DatasetInfo, files: Mapping[str, bytes] | None = None) -> list[An
       data: the data set.
       files: content of files that are not in its folder yet, such as the vocabulary.
     """
-    found = [anomaly for check in _OF_COUNTS for anomaly in check(data)]
+    checks = (*_OF_COUNTS, data.kind.count_anomalies)
+    found = [anomaly for check in checks for anomaly in check(data)]
     for name, split in data.splits.items():
         if split.num_examples:
             examples = sample.read(data, name, files or {})
-            found += [anomaly for check in _OF_SAMPLE for anomaly in check(examples)]
+            checks = (data.kind.anomalies, *_OF_SAMPLE)
+            found += [anomaly for check in checks for anomaly in check(examples)]
     return found

@@ -1,11 +1,11 @@
-"""Splits and classes, as dataset.json counts them."""
+"""Splits, classes and labels of data of any kind."""
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator
 
-from input_fns.anomalies.sample import MANY, Anomaly, listed, without
+from input_fns.anomalies.sample import MANY, Anomaly, Sample, listed, without
 from input_fns.dataset_info import DatasetInfo
 
 # With fewer classes, a data set may be a small trial.
@@ -50,7 +50,7 @@ def of_splits(data: DatasetInfo) -> Iterator[Anomaly]:
 
 def of_skipped(data: DatasetInfo) -> Iterator[Anomaly]:
     """Yields splits of which many examples could not be stored."""
-    noun = "recordings" if data.audio else "images" if "image" in data.features else "examples"
+    noun = "images" if "image" in data.features else data.kind.noun
     for name, split in data.splits.items():
         num_skipped, total = len(split.broken), len(split.broken) + split.num_examples
         if num_skipped > MANY * total:
@@ -60,3 +60,20 @@ def of_skipped(data: DatasetInfo) -> Iterator[Anomaly]:
                 f"{num_skipped} of {total} {noun} of '{name}' are skipped; the first is "
                 f"{first}: {reason}",
             )
+
+
+def of_tags(sample: Sample) -> Iterator[Anomaly]:
+    """Yields words without any tag."""
+    if "tag_ids" not in sample.data.features or not sample.info.has_labels:
+        return
+    if not (sample.values("tag_ids") >= 0).any():
+        yield Anomaly(sample.is_train, f"no word of {sample.where} has a tag")
+
+
+def of_scores(sample: Sample) -> Iterator[Anomaly]:
+    """Yields scores that are all equal."""
+    if "score" not in sample.data.features or not sample.info.has_labels:
+        return
+    scores = sample.values("score")
+    if len(scores) > 1 and (scores == scores[0]).all():
+        yield Anomaly(False, f"all scores of {sample.where} are {scores[0]:g}")

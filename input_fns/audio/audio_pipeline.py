@@ -51,7 +51,7 @@ class AudioPipeline(RecordPipeline):
     def features(self) -> dict[str, Feature]:
         """Features of an example in prediction, as the model gets them."""
         return {
-            "waveform": Feature("raw", "float32", (self.data.audio.max_samples,)),
+            "waveform": Feature("raw", "float32", (self.data.kind.max_samples,)),
             "num_samples": Feature("raw", "int32", ()),
         }
 
@@ -78,7 +78,7 @@ class AudioPipeline(RecordPipeline):
         waveform = tf.quantization.dequantize(samples, -1.0, 1.0 - _SCALE, mode="SCALED")
         features = {**features, "waveform": waveform}
         if random is not None:
-            features = self.augmentation.apply(features, random, self.data.audio.sample_rate)
+            features = self.augmentation.apply(features, random, self.data.kind.sample_rate)
         return features, labels
 
     # Recordings that are not in a split.
@@ -93,7 +93,7 @@ class AudioPipeline(RecordPipeline):
         Returns:
           `input_fn(params) -> tf.data.Dataset` like that of `predict_input_fn`.
         """
-        max_samples = self.data.audio.max_samples
+        max_samples = self.data.kind.max_samples
 
         @no_autograph
         def features(file):
@@ -109,7 +109,7 @@ class AudioPipeline(RecordPipeline):
     @functools.cached_property
     def characters(self) -> Characters:
         """The vocabulary of the transcripts."""
-        return characters.load(os.path.join(self.data.data_dir, self.data.audio.vocabulary))
+        return characters.load(os.path.join(self.data.data_dir, self.data.kind.vocabulary))
 
     def to_text(self, tokens: np.ndarray) -> list[str]:
         """Returns the texts of int32 `[n, max_tokens]`."""
@@ -128,7 +128,7 @@ class AudioPipeline(RecordPipeline):
             receivers[serving.RAW].outputs,
             self._first_files,
         )
-        if not self.data.audio.vocabulary:
+        if not self.data.kind.vocabulary:
             return receivers
         return {
             name: receiver
@@ -144,7 +144,7 @@ class AudioPipeline(RecordPipeline):
 
     def _decode_files(self, files):
         """Returns features of WAV files, string `[batch]`; see `wav_ops`."""
-        audio = self.data.audio
+        audio = self.data.kind
 
         @no_autograph
         def decode(content):
@@ -159,7 +159,7 @@ class AudioPipeline(RecordPipeline):
     def _first_files(self, split, count):
         features = self._first_features(split, count)
         rows = zip(features["waveform"], features["num_samples"])
-        files = [to_wav(row[:size], self.data.audio.sample_rate) for row, size in rows]
+        files = [to_wav(row[:size], self.data.kind.sample_rate) for row, size in rows]
         return {serving.AUDIO_BYTES: np.array(files, object)}
 
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from input_fns import DataError
 from input_fns.convert.source import Broken, Options, RawDataset, Row
-from input_fns.core import dataset_checks, dataset_json
+from input_fns.core import dataset_json, dataset_parts
 from input_fns.dataset_info import Feature, flatten
 from input_fns.image.sources import decoded_images
 
@@ -110,7 +110,7 @@ class RawExamples:
             )
         problem = dataset_json.find_name_problem(features)
         if not problem and self.labels is not None:
-            problem = dataset_checks.find_image_problem(features)
+            problem = dataset_json.find_image_problem(features)
         if problem or not features:
             raise DataError(f"{where}: {problem or 'it has no features'}")
         return Row(values, features)
@@ -256,7 +256,7 @@ def _encode(value, where, options):
     elif isinstance(value, float):
         value = np.float32(value)
     is_array = isinstance(value, (np.ndarray, np.generic))
-    if not is_array or value.dtype.name not in dataset_json.DTYPES:
+    if not is_array or value.dtype.name not in dataset_parts.DTYPES:
         kind = value.dtype.name if hasattr(value, "dtype") else type(value).__name__
         raise DataError(
             f"{where} is {kind}, and must be a number, a NumPy array of numbers, or the bytes of "

@@ -9,17 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from common.constants import TRUNCATE
-from input_fns.dataset_info import (
-    Annotations,
-    Audio,
-    Clicks,
-    Feature,
-    LeftOut,
-    Ratings,
-    Text,
-    WordPiece,
-)
+from input_fns.dataset_info import Feature, LeftOut
 from input_fns.image.sources.boxes import Notes
+from input_fns.kinds import Kind
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,16 +172,12 @@ class RawDataset:
       class_names: class names in the order of the labels; () without classes.
       splits: `{name: RawSplit}`. The function of a custom format may give examples instead: see
         `custom.RawExamples`.
-      text: metadata of parallel text, else None.
       files: other files of the data set, `{name: content}`.
       labels: names of the features that are labels; "a" also names all features "a/...".
       properties: free-form properties that models may read, JSON scalars or lists of them.
-      wordpiece: metadata of WordPiece text, else None.
-      annotations: metadata of boxes or masks of images, else None; its splits have the annotations
-        of no image that is there, and the writer adds those of the rows.
-      ratings: metadata of interactions of users and items, else None.
-      clicks: metadata of click logs, else None.
-      audio: metadata of recordings, else None.
+      kind: kind of data with its metadata, such as `text.parallel_kind.Text`; None for images with
+        classes and for records. Of annotated images, its splits have the annotations of no image
+        that is there, and the writer adds those of the rows.
       left_out: rows and annotations that are not examples. `convert.read` adds the files below
         the source that are not used.
       left_out_paths: `{path: reason}` of unused files, for reasons that the source knows.
@@ -198,14 +186,9 @@ class RawDataset:
     name: str
     class_names: tuple[str, ...]
     splits: dict[str, RawSplit]
-    text: Text | None = None
     files: dict[str, bytes] = dataclasses.field(default_factory=dict)
     labels: tuple[str, ...] = ()
     properties: dict[str, Any] = dataclasses.field(default_factory=dict)
-    wordpiece: WordPiece | None = None
-    annotations: Annotations | None = None
-    ratings: Ratings | None = None
-    clicks: Clicks | None = None
-    audio: Audio | None = None
+    kind: Kind | None = None
     left_out: LeftOut = dataclasses.field(default_factory=LeftOut)
     left_out_paths: dict[str, str] = dataclasses.field(default_factory=dict)

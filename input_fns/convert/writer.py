@@ -22,6 +22,7 @@ from common import files, folders, names
 from input_fns import DataError, dataset_info
 from input_fns.convert.source import Broken, RawDataset, has_labels
 from input_fns.core import shards
+from input_fns.image.annotated_kind import Annotations
 from input_fns.image.sources.annotation_counts import Counts
 
 # Shards of 10-100 MB, 10-100 of them, are what a TPU's hosts read best (Cloud TPU performance
@@ -85,15 +86,10 @@ def write(
             features=_merge([writer.features for writer in writers]),
             class_names=raw.class_names,
             splits={writer.name: writer.as_split() for writer in writers},
-            text=raw.text,
             prepared_with=prepared_with or {},
             labels=_label_names(raw, writers[0].features),
             properties=raw.properties,
-            wordpiece=raw.wordpiece,
-            annotations=_annotations(raw, writers),
-            ratings=raw.ratings,
-            clicks=raw.clicks,
-            audio=raw.audio,
+            kind=_kind(raw, writers),
             left_out=raw.left_out,
         )
         before_commit(_with_partials(complete, writers))
@@ -125,12 +121,12 @@ def content_name(name: str, content: bytes) -> str:
     return f"{stem}-{zlib.crc32(content):08x}{extension}"
 
 
-def _annotations(raw, writers):
-    """Returns the metadata of boxes or masks, with the counts of all splits."""
-    if not raw.annotations:
-        return None
+def _kind(raw, writers):
+    """Returns the kind, with the counts of boxes or pixels of all splits."""
+    if not isinstance(raw.kind, Annotations):
+        return raw.kind
     splits = {writer.name: writer.counts.as_split() for writer in writers}
-    return dataclasses.replace(raw.annotations, splits=splits)
+    return dataclasses.replace(raw.kind, splits=splits)
 
 
 def _check_names(raw):
@@ -169,7 +165,7 @@ def _label_names(raw, features):
                 f"{', '.join(features)}"
             )
         found += names_of_label
-    if len(found) == len(features) and not raw.text:
+    if len(found) == len(features):
         raise DataError(f"all features of {raw.name} are labels: a model needs one to predict from")
     return tuple(found)
 
@@ -189,7 +185,7 @@ class _SplitWriter:
         self._histogram = np.zeros(len(raw.class_names), int)
         self._broken = []
         self._contents = []  # (number of examples, checksum, index) of each shard
-        self.counts = Counts(raw.annotations, name) if raw.annotations else None
+        self.counts = Counts(raw.kind, name) if isinstance(raw.kind, Annotations) else None
         self.features = {}
         self.partials = []
         self._made = []
@@ -359,6 +355,6 @@ def _replaced_names(data_dir):
 
 def _file_names(data):
     found = {shard.name for split in data.splits.values() for shard in split.shards}
-    found |= {data.text.vocabulary} if data.text else set()
+    found.update(filter(None, data.kind.side_files(data, data.splits)))
     # dataset.json is untrusted: remove no other files.
     return {name for name in found if name.endswith((".tfrecord", ".model"))}

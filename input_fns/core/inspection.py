@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import tensorflow as tf
 
-from common import folders, names
+from common import folders
 from input_fns import DataError
-from input_fns.core import records, serving, shards
+from input_fns.core import records, shards
 from input_fns.dataset_info import FILE_NAME, DatasetInfo, Feature, ShardInfo, find_file_problem
-from input_fns.image import annotation_checks, images
+from input_fns.image import images
 
 _BATCH = 1024
 _CRC32_IN_NAME = re.compile(r"-([0-9a-f]{8})\.\w+$")
@@ -50,7 +50,7 @@ def inspect(data: DatasetInfo, split_name: str) -> Report:
     """Reads every record of a split: checksums, features, sizes, labels; decodes every image."""
     split, stored = data.splits[split_name], data.stored_in(split_name)
     counts = np.zeros(stored.num_classes, int)
-    statistics = annotation_checks.Statistics(data) if data.annotations else None
+    statistics = data.kind.statistics(stored)
     problems, examples = [], 0
     for shard in split.shards:
         path, of_file = data.path(shard), find_file_problem(data, shard)
@@ -71,14 +71,9 @@ def inspect(data: DatasetInfo, split_name: str) -> Report:
     lines = _lines(stored, split_name, examples, counts)
     if statistics:
         lines += statistics.lines()
-        described = data.annotations.splits.get(split_name)
-        if described and not problems and described.counts != statistics.counts:
-            problems.append(
-                f"split '{split_name}' has {list(statistics.counts)} boxes or pixels of the "
-                f"classes, not {list(described.counts)} as dataset.json says"
-            )
-    if data.wordpiece and not problems:
-        lines += _first_tokens(stored, split_name)
+        problems += [] if problems else statistics.problems(split_name)
+    if not problems:
+        lines += data.kind.first_example(stored, split_name)
     return Report(lines, problems)
 
 
@@ -89,12 +84,7 @@ def _lines(data, split_name, examples, counts):
         f"{split_name}: {examples} examples in {len(split.shards)} shard(s) of {sizes[0]:.1f} to "
         f"{sizes[-1]:.1f} MB, {sum(sizes):.1f} MB in all"
     ]
-    text = data.text or data.wordpiece
-    if text and split_name in text.splits:
-        lines.append(f"  {text.splits[split_name].describe(examples, text.max_length)}")
-    if data.annotations and split_name in data.annotations.splits:
-        described = data.annotations.splits[split_name]
-        lines.append(f"  {described.describe(data.annotations.task)}")
+    lines += [f"  {line}" for line in data.kind.split_lines(data, split_name, examples)]
     if not split.has_labels:
         lines.append("  no labels: for prediction only")
     if split.broken:
@@ -103,35 +93,6 @@ def _lines(data, split_name, examples, counts):
     for name, count in zip(data.class_names, counts):
         bar = "#" * round(40 * count / max(1, counts.max()))
         lines.append(f"  {name:{width}} {count:9,d} {bar}")
-    return lines
-
-
-def _first_tokens(data, split_name):
-    """Returns the tokens of the first example as text, and its labels."""
-    from input_fns.text import wordpiece  # an optional dependency
-
-    tokenizer = wordpiece.load(
-        os.path.join(data.data_dir, data.wordpiece.vocabulary), data.wordpiece.lower_case
-    )
-    (record,) = serving.first_records(data.files(split_name), 1)
-    stored = tf.train.Example.FromString(record).features.feature
-    values = {
-        name: np.frombuffer(
-            stored[name].bytes_list.value[0], np.dtype(feature.dtype).newbyteorder("<")
-        )
-        for name, feature in data.features.items()
-    }
-    lines = [f"  first: {names.shown(tokenizer.decode(values['input_ids'].tolist()))}"]
-    if data.num_classes:
-        label = stored["label"].int64_list.value[0]
-        lines.append(f"    label = {data.class_names[label]}")
-    for name in data.labels:
-        row = values[name].tolist()
-        if name == "masked_lm_ids":
-            row = [names.shown(tokenizer.pieces[i]) for i in row if i != tokenizer.pad_id]
-        elif name == "tag_ids":
-            row = [data.properties["tag_names"][i] for i in row if i >= 0]
-        lines.append(f"    {name} = {row[0] if len(row) == 1 else row}")
     return lines
 
 
@@ -180,14 +141,7 @@ def file_problems(
       split_names: splits whose files are checked.
       max_bytes: contents of larger files are not read; None reads all.
     """
-    found = [text.vocabulary for text in (data.text, data.wordpiece) if text]
-    splits = data.wordpiece.splits if data.wordpiece else {}
-    found += [splits[name].side_file for name in split_names if name in splits]
-    found += data.ratings.files if data.ratings else ()
-    found += [data.clicks.vocabulary] if data.clicks else ()
-    found += [data.audio.vocabulary] if data.audio else ()
-    found += [data.properties.get("image_ids")] if data.annotations else ()
-    for name in filter(None, found):
+    for name in filter(None, data.kind.side_files(data, split_names)):
         path = os.path.join(data.data_dir, name)
         if not folders.is_file(path):
             yield f"{path} is missing, or not a file"
@@ -201,31 +155,8 @@ def file_problems(
             yield f"{path} has changed: its checksum is {zlib.crc32(content):08x}"
             continue
         num_lines = content.count(b"\n") + (not content.endswith(b"\n"))
-        if data.wordpiece and name == data.wordpiece.vocabulary:
-            if num_lines != data.wordpiece.vocab_size:
-                yield f"{path} has {num_lines} lines, not vocab_size={data.wordpiece.vocab_size}"
-        elif data.clicks and num_lines != sum(data.clicks.vocabulary_rows):
-            yield (
-                f"{path} has {num_lines} lines, not the "
-                f"{sum(data.clicks.vocabulary_rows)} of vocabulary_rows"
-            )
-        elif data.ratings:
-            yield from _ratings_problems(data, name, path, len(content), num_lines)
-
-
-def _ratings_problems(data, name, path, num_bytes, num_lines):
-    """Yields what is wrong with the size of a file of ratings."""
-    ratings = data.ratings
-    for field, listed in (("num_users", ratings.users), ("num_items", ratings.items)):
-        if name == listed and num_lines != getattr(ratings, field):
-            yield f"{path} has {num_lines} lines, not {field}={getattr(ratings, field)}"
-    for split, listed in ratings.negatives.items():
-        expected = 4 * data.splits[split].num_examples * ratings.num_negatives
-        if name == listed and num_bytes != expected:
-            yield (
-                f"{path} has {num_bytes} bytes, not the {expected} of num_negatives="
-                f"{ratings.num_negatives} of the examples of '{split}'"
-            )
+        for problem in data.kind.file_problems(data, name, len(content), num_lines):
+            yield f"{path} {problem}"
 
 
 def _is_as_written(shard, path):
@@ -271,6 +202,7 @@ def _read(data, shard, statistics=None):
 
 def _count(data, path, statistics=None):
     """Reads a shard in batches and returns its counts; raises an error if a record is invalid."""
+    statistics = statistics or data.kind.statistics(data)
     parse = images.stored_fn(data.features, bool(data.num_classes), data.num_classes)
 
     def facts(serialized):
@@ -284,25 +216,23 @@ def _count(data, path, statistics=None):
                 fn_output_signature=tf.int32,
             )
             for name, feature in data.features.items()
-            if feature.is_image_file and not data.annotations
+            if feature.is_image_file and not statistics
         ]
         pixels += [_largest_id(stored[name], data, name) for name in data.limits]
-        annotated = annotation_checks.facts(stored, data) if data.annotations else {}
-        return sizes, labels if labels is not None else tf.zeros([0], tf.int32), pixels, annotated
+        more = statistics.facts(stored) if statistics else {}
+        return sizes, labels if labels is not None else tf.zeros([0], tf.int32), pixels, more
 
     def batches():
         dataset = tf.data.TFRecordDataset(path).batch(_BATCH if not _is_encoded(data) else 64)
         return dataset.map(facts, num_parallel_calls=records.PARALLEL_CALLS)
 
     examples, histogram = 0, np.zeros(data.num_classes, int)
-    if data.annotations and statistics is None:
-        statistics = annotation_checks.Statistics(data)
-    for sizes, labels, _, annotated in records.iterate(batches):
+    for sizes, labels, _, more in records.iterate(batches):
         for name, feature in data.features.items():
             if feature.encoding == "raw" and (sizes[name] != feature.num_bytes).any():
                 raise ValueError(name)
-        if annotated:
-            statistics.add(annotated)
+        if statistics:
+            statistics.add(more)
         if len(labels):
             histogram += np.bincount(labels, minlength=len(histogram))
         examples += len(next(iter(sizes.values())))

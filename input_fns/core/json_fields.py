@@ -1,9 +1,22 @@
-"""Reads the fields of an untrusted JSON file and checks their types and ranges."""
+"""Reads the fields of an untrusted JSON file and checks their types and ranges.
+
+`Fields` reads them one by one. A dataclass whose fields are declared with `field` is read with
+`parse` and written with `to_value`:
+
+    @dataclasses.dataclass(frozen=True)
+    class Clip:
+        rate: int = field(integer_in(1, 2**20))
+        file: str = field(file_name)
+        tags: dict[str, int] = field(named(integer), default_factory=dict)
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import json
 import math
+from collections.abc import Collection
 from typing import Any, Callable
 
 from common import names
@@ -27,19 +40,11 @@ class Fields:
 
     def text(self, name: str) -> str:
         """Returns one line of text."""
-        value = self._get(name)
-        return _check(value, self._path(name), names.is_line(value), "a line of text")
+        return line(self._get(name), self._path(name))
 
     def file_name(self, name: str) -> str:
         """Returns a file name without a folder."""
-        value = self._get(name)
-        return _check(value, self._path(name), names.is_plain_name(value), "a plain file name")
-
-    def one_of(self, name: str, valid) -> str:
-        """Returns one of the strings `valid`."""
-        value = self._get(name)
-        is_valid = isinstance(value, str) and value in valid
-        return _check(value, self._path(name), is_valid, f"one of {', '.join(valid)}")
+        return file_name(self._get(name), self._path(name))
 
     def boolean(self, name: str) -> bool:
         """Returns true or false."""
@@ -62,17 +67,8 @@ class Fields:
         return items(self._get(name), self._path(name), read)
 
     def named(self, name: str, read: Read, separator: str | None = None) -> dict[str, Any]:
-        """Returns `read(value, where)` of each field of an object.
-
-        Its keys are plain names, or plain names that `separator` joins.
-        """
-        path = self._path(name)
-        values = mapping(self._get(name), path)
-        for key in values:
-            parts = key.split(separator) if separator else [key]
-            is_valid = all(map(names.is_plain_name, parts))
-            _check(key, f"a key of {path}", is_valid, "a plain name")
-        return {key: read(value, f"{path}.{key}") for key, value in values.items()}
+        """Returns `read(value, where)` of each field of an object; see the function `named`."""
+        return named(read, separator)(self._get(name), self._path(name))
 
     def required(self, name: str, read: Read) -> Any:
         """Returns `read(value, where)`."""
@@ -90,6 +86,112 @@ class Fields:
 
     def _path(self, name):
         return f"{self._where}.{name}" if self._where else name
+
+
+def field(read: Read, optional: bool = False, omitted: bool = False, **options: Any) -> Any:
+    """Returns a field of a dataclass that a JSON file has.
+
+    Args:
+      read: reads and checks its value.
+      optional: the file may lack it; it then has its default.
+      omitted: optional, and not written if it has its default.
+      **options: of `dataclasses.field`.
+    """
+    metadata = {"read": read, "optional": optional or omitted, "omitted": omitted}
+    return dataclasses.field(metadata=metadata, **options)
+
+
+def parse(cls: type, value: Any, where: str) -> Any:
+    """Returns a `cls` from an object of a JSON file, after its `validate(where)` if it has one.
+
+    Raises:
+      DataError: a field is missing or invalid; the message names it.
+    """
+    fields = Fields(value, where)
+    found = {
+        each.name: fields.required(each.name, each.metadata["read"])
+        for each in dataclasses.fields(cls)
+        if each.metadata and (each.name in fields or not each.metadata["optional"])
+    }
+    parsed = cls(**found)
+    if hasattr(parsed, "validate"):
+        parsed.validate(where)
+    return parsed
+
+
+def to_value(parsed: Any) -> dict[str, Any]:
+    """Returns the object of a JSON file from which `parse` reads `parsed`."""
+    return {
+        each.name: _to_json(getattr(parsed, each.name))
+        for each in dataclasses.fields(parsed)
+        if each.metadata
+        and not (each.metadata["omitted"] and getattr(parsed, each.name) == each.default)
+    }
+
+
+def _to_json(value):
+    if dataclasses.is_dataclass(value):
+        return to_value(value)
+    if isinstance(value, dict):
+        return {name: _to_json(each) for name, each in value.items()}
+    return list(map(_to_json, value)) if isinstance(value, (list, tuple)) else value
+
+
+def nested(cls: type) -> Read:
+    """Returns a function that reads a `cls`; see `parse`."""
+    return functools.partial(parse, cls)
+
+
+def integer_in(low: int, high: int = MAX_INT) -> Read:
+    """Returns a function that reads an integer in [low, high]."""
+    return functools.partial(integer, low=low, high=high)
+
+
+def one_of(valid: Collection[str]) -> Read:
+    """Returns a function that reads one of the strings `valid`."""
+
+    def read(value, where):
+        is_valid = isinstance(value, str) and value in valid
+        return _check(value, where, is_valid, f"one of {', '.join(valid)}")
+
+    return read
+
+
+def array(read: Read) -> Read:
+    """Returns a function that reads a list of values that `read` reads, as a tuple."""
+    return functools.partial(items, read=read)
+
+
+def named(read: Read, separator: str | None = None) -> Read:
+    """Returns a function that reads an object of values that `read` reads.
+
+    Its keys are plain names, or plain names that `separator` joins.
+    """
+
+    def read_all(value, where):
+        values = mapping(value, where)
+        for key in values:
+            parts = key.split(separator) if separator else [key]
+            is_valid = all(map(names.is_plain_name, parts))
+            _check(key, f"a key of {where}", is_valid, "a plain name")
+        return {key: read(value, f"{where}.{key}") for key, value in values.items()}
+
+    return read_all
+
+
+def line(value: Any, where: str) -> str:
+    """Returns `value`, one line of text."""
+    return _check(value, where, names.is_line(value), "a line of text")
+
+
+def file_name(value: Any, where: str) -> str:
+    """Returns `value`, a file name without a folder."""
+    return _check(value, where, names.is_plain_name(value), "a plain file name")
+
+
+def file_name_or_empty(value: Any, where: str) -> str:
+    """Returns `value`, a file name without a folder, or ""."""
+    return file_name(value, where) if line(value, where) else ""
 
 
 def boolean(value: Any, where: str) -> bool:

@@ -15,7 +15,6 @@ from tensorflow.python.lib.io import tf_record  # continues after a corrupted re
 
 from common import folders
 from input_fns.dataset_info import DatasetInfo
-from input_fns.image import annotation_checks
 
 # A record: length (8 bytes), its checksum (4), data, their checksum (4).
 _HEADER, _FOOTER = 12, 4
@@ -118,12 +117,12 @@ class _Checker:
         with tf.Graph().as_default():
             self._encoded = tf.compat.v1.placeholder(tf.string, [])
             self._decode = tf.io.decode_image(self._encoded, expand_animations=False)
-            self._annotated = self._stored = None
-            if data.annotations:
+            self._statistics = data.kind.statistics(data)
+            if self._statistics:
                 self._stored = {
                     name: tf.compat.v1.placeholder(tf.string, [1]) for name in data.features
                 }
-                self._annotated = annotation_checks.facts(self._stored, data)
+                self._facts = self._statistics.facts(self._stored)
             self._session = tf.compat.v1.Session()
 
     def __call__(self, record):
@@ -142,22 +141,22 @@ class _Checker:
             lowest, limit = self._limits.get(name, (0, 0))
             if limit and not _are_within(values[0], feature, lowest, limit):
                 return f"'{name}' has values outside of {lowest} to {np.max(limit) - 1}"
-        if self._annotated:
-            return self._annotation_problem(stored)
+        if self._statistics:
+            return self._statistics_problem(stored)
         if self._data.num_classes:
             labels = stored["label"].int64_list.value if "label" in stored else []
             if len(labels) != 1 or not 0 <= labels[0] < self._data.num_classes:
                 return f"its label {list(labels)} is none of the {self._data.num_classes} classes"
         return None
 
-    def _annotation_problem(self, stored):
+    def _statistics_problem(self, stored):
         fed = {self._stored[name]: list(stored[name].bytes_list.value) for name in self._stored}
         try:
-            found = self._session.run(self._annotated, fed)
+            found = self._session.run(self._facts, fed)
         except tf.errors.InvalidArgumentError:
             return "its image or mask has another size or other channels than dataset.json says"
         example = {name: values[0] for name, values in found.items()}
-        return annotation_checks.find_problem(example, self._data.annotations)
+        return self._statistics.find_problem(example)
 
     def _decodes(self, encoded):
         try:

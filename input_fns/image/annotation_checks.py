@@ -8,8 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from common.constants import IGNORED_CLASS
-from input_fns.dataset_info import Annotations, DatasetInfo
+from input_fns.dataset_info import DatasetInfo
 from input_fns.image import images
+from input_fns.image.annotated_kind import Annotations
 
 # Sides of the areas that COCO calls small and medium.
 _SMALL, _MEDIUM = 32, 96
@@ -93,7 +94,7 @@ class Statistics:
 
     def __init__(self, data: DatasetInfo):
         """Starts with no example."""
-        self._annotations = data.annotations
+        self._data, self._annotations = data, data.kind
         self._sizes: list[np.ndarray] = []
         self._boxes: list[np.ndarray] = []
         self._labels: list[np.ndarray] = []
@@ -101,6 +102,24 @@ class Statistics:
         self._num_crowd = 0
         self._pixels = np.zeros([256], np.int64)
         self._images_with = np.zeros([256], np.int64)
+
+    def facts(self, stored: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Returns tensors to check of a batch; see the function `facts`."""
+        return facts(stored, self._data)
+
+    def find_problem(self, example: Mapping[str, np.ndarray]) -> str | None:
+        """Returns what is wrong with the `facts` of one example; None if nothing is."""
+        return find_problem(example, self._annotations)
+
+    def problems(self, split_name: str) -> list[str]:
+        """Returns how the counts differ from those in dataset.json."""
+        described = self._annotations.splits.get(split_name)
+        if not described or described.counts == self.counts:
+            return []
+        return [
+            f"split '{split_name}' has {list(self.counts)} boxes or pixels of the classes, not "
+            f"{list(described.counts)} as dataset.json says"
+        ]
 
     def add(self, batch: Mapping[str, np.ndarray]) -> None:
         """Adds the `facts` of a batch.
@@ -110,7 +129,7 @@ class Statistics:
         """
         for i in range(len(batch["size"])):
             example = {name: values[i] for name, values in batch.items()}
-            problem = find_problem(example, self._annotations)
+            problem = self.find_problem(example)
             if problem:
                 raise ValueError(problem)
             self._sizes.append(example["size"])

@@ -22,25 +22,9 @@ _WIDE, _LEGEND, _ACROSS, _DOWN, _LINE = 300, 16, 4, 6, 2
 _FIRST, _SCANNED = 12, 500
 
 
-def can_draw(data: DatasetInfo) -> bool:
-    """Returns whether a data set has images with classes, boxes or masks."""
-    has_image = "image" in data.features and len(data.features["image"].shape) == 3
-    return bool(data.annotations or (data.num_classes and has_image))
-
-
-def png(data: DatasetInfo, split: str = "") -> bytes:
-    """Returns a PNG with one row per class: its name and its first images.
-
-    For annotated images, it shows some images with their boxes or masks, and the colors of the
-    classes.
-
-    Args:
-      data: the data set; only its first 40 classes are shown.
-      split: name of the split; default: the first.
-    """
-    if data.annotations:
-        return pictures.to_png(_annotated_sheet(data, split or next(iter(data.splits))))
-    rows = _first_images(data, split or next(iter(data.splits)))
+def of_classes(data: DatasetInfo) -> bytes:
+    """Returns a PNG with one row for each of the first 40 classes: its name and first images."""
+    rows = _first_images(data, next(iter(data.splits)))
     step = _CELL + _MARGIN
     sheet = Image.new("RGB", (_TEXT + _COLUMNS * step, len(rows) * step + _MARGIN), "white")
     draw = ImageDraw.Draw(sheet)
@@ -114,10 +98,11 @@ def _to_image(pixels):
     return Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).convert("RGB")
 
 
-def _annotated_sheet(data, split):
-    class_names = data.annotations.class_names
+def of_annotations(data: DatasetInfo) -> bytes:
+    """Returns a PNG of some images with their boxes or masks, and the colors of the classes."""
+    class_names = data.kind.class_names
     drawn = []
-    for example in _varied(data, split):
+    for example in _varied(data, next(iter(data.splits))):
         image = example["image"]
         scale = min(_WIDE / image.shape[1], _WIDE / image.shape[0])
         size = [max(1, round(side * scale)) for side in image.shape[1::-1]]
@@ -131,7 +116,7 @@ def _annotated_sheet(data, split):
             drawn.append(draw_boxes(resized, boxes, example["classes"], class_names))
     rows = [drawn[i : i + _ACROSS] for i in range(0, len(drawn), _ACROSS)]
     legend = [(class_names[i], color_of(i)) for i in range(min(len(class_names), _MAX_ROWS))]
-    if data.annotations.task == "segmentation":
+    if data.kind.task == "segmentation":
         legend.append(("ignored", (255, 255, 255)))
     heights = [max(image.height for image in row) + _MARGIN for row in rows]
     height = max(sum(heights), len(legend) * _LEGEND) + _MARGIN
@@ -145,12 +130,12 @@ def _annotated_sheet(data, split):
         for column, image in enumerate(row):
             place = (_TEXT + column * (_WIDE + _MARGIN), _MARGIN + sum(heights[:i]))
             sheet.paste(image, place)
-    return sheet
+    return pictures.to_png(sheet)
 
 
 def _varied(data, split):
     """Returns examples: the first ones, and later ones with classes that are still missing."""
-    shown = np.zeros([data.annotations.num_classes], int)
+    shown = np.zeros([data.kind.num_classes], int)
     found = []
     for number, example in enumerate(_examples(data, split)):
         labels = np.unique(example.get("mask", example.get("classes")))

@@ -52,7 +52,7 @@ class DetectionPipeline(AnnotatedPipeline):
         """Returns stored features and labels, after a check of classes and boxes."""
         features, labels = AnnotatedPipeline.decode(self, serialized)
         # Padding, -1, becomes valid.
-        limit = self.data.annotations.num_classes + 1
+        limit = self.data.kind.num_classes + 1
         classes = tf.cast(labels["classes"], tf.int64) - _PADDING
         classes = images.checked(classes, limit, images.OUTSIDE_CLASSES) + _PADDING
         boxes = labels["boxes"]
@@ -119,7 +119,7 @@ class DetectionPipeline(AnnotatedPipeline):
         if classes is None or count is None:
             return predictions
         # One gather: other string ops are missing in other runtimes.
-        names = tf.constant(["", *self.data.annotations.class_names])
+        names = tf.constant(["", *self.data.kind.class_names])
         is_detection = tf.range(tf.shape(classes)[1]) < count[:, tf.newaxis]
         return {
             **predictions,

@@ -61,7 +61,7 @@ class SegmentationPipeline(AnnotatedPipeline):
 
     def _checked(self, mask):
         """Returns the mask with a check that its classes are known."""
-        limit = self.data.annotations.num_classes
+        limit = self.data.kind.num_classes
         return images.checked(mask, limit, OUTSIDE, ignored=IGNORED_CLASS)
 
     @no_autograph

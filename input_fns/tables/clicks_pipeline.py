@@ -44,7 +44,7 @@ class ClicksPipeline(RecordPipeline):
     @property
     def input_limits(self) -> dict[str, tuple]:
         """`{feature: (lowest, limit)}` of the values of a request; see `serving.checked`."""
-        rows = self.data.clicks.table_rows
+        rows = self.data.kind.table_rows
         return {"numbers": serving.FINITE, "categories": (-1, rows)}  # -1: no category
 
     def receivers(self, top_k: int = 0) -> dict[str, serving.Receiver]:
@@ -55,7 +55,7 @@ class ClicksPipeline(RecordPipeline):
         missing.
         """
         num_numbers = self.data.features["numbers"].shape[0]
-        num_categories = len(self.data.clicks.table_rows)
+        num_categories = len(self.data.kind.table_rows)
         receiver = serving.Receiver(
             {
                 "raw_numbers": tf.TensorSpec([None, num_numbers], tf.float32),
@@ -80,7 +80,7 @@ class ClicksPipeline(RecordPipeline):
         Returns:
           int32 `[batch, categories]`: 0 for "", a hashed row for a value outside the vocabulary.
         """
-        clicks = self.data.clicks
+        clicks = self.data.kind
         initializer = tf.lookup.TextFileInitializer(
             self._vocabulary,
             tf.string,
@@ -100,14 +100,14 @@ class ClicksPipeline(RecordPipeline):
 
     @property
     def _vocabulary(self):
-        return os.path.join(self.data.data_dir, self.data.clicks.vocabulary)
+        return os.path.join(self.data.data_dir, self.data.kind.vocabulary)
 
     def _first_values(self, split, count):
         """Returns inputs of `click_probability` that give the first rows, but hashed values."""
         features = self._first_features(split, count)
         with tf.io.gfile.GFile(self._vocabulary, "rb") as file:
             lines = [line.split(b"\t")[-1] for line in file.read().split(b"\n")]
-        known = np.array(self.data.clicks.vocabulary_rows)
+        known = np.array(self.data.kind.vocabulary_rows)
         places = features["categories"] + np.cumsum(known) - known
         values = np.array(lines, object)[np.minimum(places, len(lines) - 1)]
         is_hashed = features["categories"] >= known

@@ -65,11 +65,11 @@ class RatingsPipeline(RecordPipeline):
         """
         return {
             "user": Feature("raw", "int32", ()),
-            "items": Feature("raw", "int32", (1 + self.data.ratings.num_negatives,)),
+            "items": Feature("raw", "int32", (1 + self.data.kind.num_negatives,)),
         }
 
     def path(self, name: str) -> str:
-        """Returns the path of a file of `data.ratings`."""
+        """Returns the path of a file of `data.kind`."""
         return os.path.join(self.data.data_dir, name)
 
     # Stages.
@@ -96,7 +96,7 @@ class RatingsPipeline(RecordPipeline):
         Raises:
           DataError: the split has no fixed negatives, or their file is invalid.
         """
-        ratings = self.data.ratings
+        ratings = self.data.kind
         if self.rank_all_items:
             rows = max(1, min(_BATCH, _CANDIDATES // ratings.num_items))
             stored = self.stored(split, host_shard=host_shard)
@@ -138,7 +138,7 @@ class RatingsPipeline(RecordPipeline):
 
         The items that the user has an interaction with in any split are -1.
         """
-        num_items = self.data.ratings.num_items
+        num_items = self.data.kind.num_items
 
         @no_autograph
         def add_items(row, keys):
@@ -173,7 +173,7 @@ class RatingsPipeline(RecordPipeline):
     @property
     def input_limits(self) -> dict[str, tuple]:
         """`{feature: (lowest, limit)}` of the values of a request; see `serving.checked`."""
-        ratings = self.data.ratings
+        ratings = self.data.kind
         return {"user": (-1, ratings.num_users), "items": (-1, ratings.num_items)}  # -1: unknown
 
     def receivers(self, top_k: int = 0) -> dict[str, serving.Receiver]:
@@ -185,7 +185,7 @@ class RatingsPipeline(RecordPipeline):
         Args:
           top_k: number of items; 0: `TOP_K`.
         """
-        count = min(top_k or TOP_K, self.data.ratings.num_items)
+        count = min(top_k or TOP_K, self.data.kind.num_items)
 
         def scores(predictions, features):
             del features
@@ -232,7 +232,7 @@ class RatingsPipeline(RecordPipeline):
         text, line = tf.lookup.TextFileIndex.WHOLE_LINE, tf.lookup.TextFileIndex.LINE_NUMBER
         # The popularity of an item follows its id.
         initializer = tf.lookup.TextFileInitializer(
-            self.path(getattr(self.data.ratings, kind)),
+            self.path(getattr(self.data.kind, kind)),
             tf.string,
             text if kind == "users" else 0,
             tf.int64,
@@ -243,7 +243,7 @@ class RatingsPipeline(RecordPipeline):
     def _ids_of_items(self):
         """Returns a table from the index of an item to its id."""
         initializer = tf.lookup.TextFileInitializer(
-            self.path(self.data.ratings.items),
+            self.path(self.data.kind.items),
             tf.int64,
             tf.lookup.TextFileIndex.LINE_NUMBER,
             tf.string,
@@ -253,14 +253,14 @@ class RatingsPipeline(RecordPipeline):
 
     def _all_items(self, user_ids):
         user = self._indices("users", user_ids)
-        return {"user": user, "items": tf.range(self.data.ratings.num_items)[tf.newaxis]}
+        return {"user": user, "items": tf.range(self.data.kind.num_items)[tf.newaxis]}
 
     def _first_ids(self, split, count):
         """Returns ids of users and of their items of the first rows, objects `[count]`."""
         features = self._first_features(split, count)
         indices = {"users": features["user"], "items": features["items"][:, 0]}
         for kind, wanted in indices.items():
-            with tf.io.gfile.GFile(self.path(getattr(self.data.ratings, kind)), "rb") as file:
+            with tf.io.gfile.GFile(self.path(getattr(self.data.kind, kind)), "rb") as file:
                 ids = [line.split(b"\t")[0] for line in file.read().split(b"\n")]
             yield np.array([ids[i] for i in wanted], object)
 
@@ -298,7 +298,7 @@ class RatingsPipeline(RecordPipeline):
         has no interaction with; `starts`, int64 `[users + 1]`, the first key of each user; and
         `shares`, float32 `[items]`, the share of the interactions that are with each item.
         """
-        num_users, num_items = self.data.ratings.num_users, self.data.ratings.num_items
+        num_users, num_items = self.data.kind.num_users, self.data.kind.num_items
 
         @no_autograph
         def index(features, labels):
@@ -334,7 +334,7 @@ class RatingsPipeline(RecordPipeline):
         """
         if not self.num_negatives:
             return tf.zeros([user.shape[0], 0], tf.int32)
-        num_items = self.data.ratings.num_items
+        num_items = self.data.kind.num_items
         user = tf.cast(user, tf.int64)[:, tf.newaxis]
         start, end = (tf.gather(positives["starts"], user + i) for i in (0, 1))
         num_left = num_items - (end - start)

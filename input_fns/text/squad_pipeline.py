@@ -69,7 +69,7 @@ class SquadPipeline(TokenPipeline):
           DataError: the file of the questions is invalid.
         """
         if split not in self._questions:
-            described = self.data.wordpiece.splits[split]
+            described = self.data.kind.splits[split]
             path = os.path.join(self.data.data_dir, described.side_file)
             try:
                 text = files.read_text(path, _MAX_BYTES)
@@ -91,7 +91,7 @@ class SquadPipeline(TokenPipeline):
           DataError: no split holds it.
         """
         first = 0
-        for name, split in self.data.wordpiece.splits.items():
+        for name, split in self.data.kind.splits.items():
             if first <= index < first + split.num_texts:
                 return first, self.questions(name)
             first += split.num_texts

@@ -26,7 +26,7 @@ def windows(question, context, pipeline):
       batch. `context` is that of each window, string `[windows]`, as valid UTF-8.
     """
     data = pipeline.data
-    length, doc_stride = data.wordpiece.max_length, data.properties["doc_stride"]
+    length, doc_stride = data.kind.max_length, data.properties["doc_stride"]
     vocabulary = pipeline.tokenizer
     tokenizer = wordpiece_ops.GraphTokenizer(vocabulary)
     query = tokenizer.tokenize(question)[:, : data.properties["max_query_length"]]

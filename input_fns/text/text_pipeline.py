@@ -6,18 +6,21 @@ import dataclasses
 import functools
 import os
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
 
+from common.constants import PAD
 from input_fns import DataError
 from input_fns.core import caching, serving
 from input_fns.core.records import no_autograph
 from input_fns.dataset_info import DatasetInfo, Feature
 from input_fns.image import images
 from input_fns.record_pipeline import RecordPipeline
-from input_fns.text import vocabulary
-from input_fns.text.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from input_fns.text.vocabulary import Vocabulary
 
 OUTSIDE_VOCABULARY = "a token id in the shards is outside the vocabulary of dataset.json"
 # A graph holds the rows as a constant, and is limited to twice as many bytes.
@@ -33,8 +36,8 @@ def longest_first(rows: np.ndarray) -> np.ndarray:
 class TextPipeline(RecordPipeline):
     """Feeds rows of token ids: features "source" and "target", and the target as labels.
 
-    A row, int32 `[max_length]`, holds sentences that each end in `vocabulary.EOS`, padded with
-    `vocabulary.PAD`: several sentences in "train", one in other splits. Prediction gets "source".
+    A row, int32 `[max_length]`, holds sentences that each end in `EOS`, padded with
+    `PAD`: several sentences in "train", one in other splits. Prediction gets "source".
 
     Attributes:
       data: the data set.
@@ -49,16 +52,18 @@ class TextPipeline(RecordPipeline):
     @property
     def features(self) -> dict[str, Feature]:
         """Features of an example in prediction, as the model gets them."""
-        return {"source": Feature("raw", "int32", (self.data.text.max_length,))}
+        return {"source": Feature("raw", "int32", (self.data.kind.max_length,))}
 
     @functools.cached_property
     def vocabulary(self) -> Vocabulary:
         """The subword vocabulary; `vocabulary.decode` turns token ids into text."""
+        from input_fns.text import vocabulary  # SentencePiece is an optional dependency
+
         return vocabulary.load(self._vocabulary_path)
 
     @property
     def _vocabulary_path(self):
-        return os.path.join(self.data.data_dir, self.data.text.vocabulary)
+        return os.path.join(self.data.data_dir, self.data.kind.vocabulary)
 
     @property
     def assets(self) -> tuple[str, ...]:
@@ -68,7 +73,7 @@ class TextPipeline(RecordPipeline):
     def decode(self, serialized):
         """Returns rows as stored, `{"source", "target"}`, after a check of their token ids."""
         rows, _ = self._parse(serialized, self.data.features)
-        size = self.data.text.vocab_size
+        size = self.data.kind.vocab_size
         rows = {name: images.checked(ids, size, OUTSIDE_VOCABULARY) for name, ids in rows.items()}
         return rows, ()
 
@@ -120,7 +125,7 @@ class TextPipeline(RecordPipeline):
         """Returns token ids, at most `max_length` per sentence, as int32 `[n, max_length]`."""
         rows = []
         for ids in sentences:
-            rows.append(np.full(self.data.text.max_length, vocabulary.PAD, np.int32))
+            rows.append(np.full(self.data.kind.max_length, PAD, np.int32))
             rows[-1][: len(ids)] = ids
         return np.stack(rows)
 
@@ -144,7 +149,7 @@ class TextPipeline(RecordPipeline):
     def _features_from_text(self, inputs):
         from input_fns.text import text_ops  # TensorFlow Text is an optional dependency
 
-        max_length = self.data.text.max_length
+        max_length = self.data.kind.max_length
         return {"source": text_ops.to_rows(inputs["text"], self.vocabulary, max_length)}
 
     def _text_outputs(self, predictions, features):

@@ -64,7 +64,7 @@ class TokenPipeline(RecordPipeline):
     @property
     def vocabulary_path(self) -> str:
         """Path of the vocab.txt."""
-        return os.path.join(self.data.data_dir, self.data.wordpiece.vocabulary)
+        return os.path.join(self.data.data_dir, self.data.kind.vocabulary)
 
     @property
     def group_lengths(self):
@@ -76,7 +76,7 @@ class TokenPipeline(RecordPipeline):
         """The tokenizer with the vocabulary of the data set, a `wordpiece.WordPieceTokenizer`."""
         from input_fns.text import wordpiece  # Hugging Face tokenizers are an optional dependency
 
-        return wordpiece.load(self.vocabulary_path, self.data.wordpiece.lower_case)
+        return wordpiece.load(self.vocabulary_path, self.data.kind.lower_case)
 
     @property
     def assets(self) -> tuple[str, ...]:
@@ -107,7 +107,7 @@ class TokenPipeline(RecordPipeline):
         """Returns an input_fn for prediction; see `RecordPipeline`."""
         input_fn = RecordPipeline.predict_input_fn(self, split)
         # Predictions of each token must have one length.
-        has_tokens = self.data.wordpiece.task not in ("classification", "regression")
+        has_tokens = self.data.kind.task not in ("classification", "regression")
         return input_fn if has_tokens else self._dynamically_padded(input_fn)
 
     def _dynamically_padded(self, input_fn):
@@ -124,7 +124,7 @@ class TokenPipeline(RecordPipeline):
     def _without_padding(self, features, *labels):
         num_tokens = _num_tokens(features)
         length = -(-tf.maximum(tf.reduce_max(num_tokens), 1) // _LENGTH_MULTIPLE) * _LENGTH_MULTIPLE
-        max_length = self.data.wordpiece.max_length
+        max_length = self.data.kind.max_length
 
         def cut(tensor):
             has_length = tensor.shape.rank == 2 and tensor.shape[1] == max_length
@@ -132,7 +132,7 @@ class TokenPipeline(RecordPipeline):
 
         kept = {name: cut(features[name]) for name in ("input_ids", "input_mask", "segment_ids")}
         features = {**features, **kept}
-        if labels and self.data.wordpiece.task == "token_classification":
+        if labels and self.data.kind.task == "token_classification":
             labels = ({"tag_ids": cut(labels[0]["tag_ids"])},)
         return (features, *labels) if labels else features
 
@@ -143,7 +143,7 @@ class TokenPipeline(RecordPipeline):
         """
         receivers = RecordPipeline.receivers(self, top_k)
         if self.serves_text:
-            names = ("text", "text_pair")[: 1 + self.data.wordpiece.has_pairs]
+            names = ("text", "text_pair")[: 1 + self.data.kind.has_pairs]
             receivers[serving.TEXT] = serving.Receiver(
                 {name: tf.TensorSpec([None], tf.string) for name in names},
                 lambda inputs: self._features_from_text([inputs[name] for name in names]),
@@ -155,7 +155,7 @@ class TokenPipeline(RecordPipeline):
     def _features_from_text(self, texts):
         from input_fns.text import wordpiece_ops  # TensorFlow Text is an optional dependency
 
-        described = self.data.wordpiece
+        described = self.data.kind
         return wordpiece_ops.to_rows(
             texts, self.tokenizer, described.max_length, described.truncate
         )

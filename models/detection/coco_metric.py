@@ -55,7 +55,7 @@ class CocoMetric:
         del params
         _import_pycocotools()
         data = pipeline.data
-        self._class_names = tuple(data.annotations.class_names)
+        self._class_names = tuple(data.kind.class_names)
         self._categories = list(range(1, len(self._class_names) + 1))
         self._category_ids = list(data.properties.get("category_ids") or self._categories)
         self._image_ids = _read_image_ids(data)

@@ -197,9 +197,7 @@ def predictions(features, outputs, params):
 
 def reports(params, pipeline):
     """IoU per class, and images with their masks: the first ones and those with the lowest IoU."""
-    annotations = pipeline.data.annotations
-    names = annotations.class_names if annotations else pipeline.data.class_names
-    names = names or tuple(map(str, range(params["num_classes"])))
+    names = pipeline.data.all_class_names or tuple(map(str, range(params["num_classes"])))
     return [iou.IoUReport(names), overlay.Overlays(names)]
 
 

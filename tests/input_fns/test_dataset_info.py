@@ -210,7 +210,7 @@ def documents_dir(tmp_path_factory):
         ),
         (("wordpiece", "lower_case"), 1, r"wordpiece\.lower_case is 1, and must be true or false"),
         (("wordpiece", "truncate"), "start", r"wordpiece\.truncate is .start., and must be one of"),
-        (("wordpiece", "splits"), {"train": {}}, r"wordpiece\.splits\.train\.left_out is missing"),
+        (("wordpiece", "splits"), {"train": {}}, r"wordpiece\.splits\.train\.num_texts is missing"),
     ],
 )
 def test_a_field_of_wordpiece_text_that_is_wrong_is_named(
@@ -285,8 +285,8 @@ def shapes_dir(tmp_path_factory):
         (["properties", "image_ids"], "../ids.json", r"image_ids .* must be a plain file name"),
         (["properties", "image_ids"], 7, r"image_ids is 7, and must be a plain file name"),
         (["annotations", "splits", "train", "num_images"], 4, "num_images is 4, .* has 5 examples"),
-        (["annotations", "splits", "dev"], {}, r"annotations\.splits\.dev\.counts is missing"),
-        (["audio"], {}, r"audio\.vocabulary is missing"),
+        (["annotations", "splits", "dev"], {}, r"annotations\.splits\.dev\.num_images is missing"),
+        (["audio"], {}, r"audio\.sample_rate is missing"),
     ],
 )
 def test_fields_of_annotations_agree(shapes_dir, tmp_path, place, value, problem):

@@ -7,7 +7,7 @@ import pytest
 from common.constants import WORDPIECE_TASKS
 from common.errors import UsageError
 from engine.cli import hparams
-from input_fns.core import synthetic
+from input_fns import kinds
 from models import registry
 from models.model import ModelError
 from models.vision import mlp
@@ -90,21 +90,22 @@ def test_names_without_anything_near_are_listed():
     assert registry.did_you_mean("zzz", ["b", "a"]) == " Valid: a, b."
 
 
-def kinds():
+def data_sets():
     """Data sets of every kind: the data set, features of its pipeline that are not stored."""
-    boxes, masks = (
-        synthetic.annotated_dataset(task, (8, 8), 3) for task in ("detection", "segmentation")
-    )
+
+    def synthetic(*task, **shapes):
+        return kinds.synthetic(kinds.SyntheticShapes(*task, **shapes))
+
     return {
-        "classes": (synthetic.dataset((8, 8), 3), ()),
-        "boxes": (boxes, ("image_info",)),
-        "masks": (masks, ()),
-        "pairs": (synthetic.text_dataset(7, 31), ()),
-        "ratings": (synthetic.ratings_dataset(11, 13), ("items",)),
-        "clicks": (synthetic.clicks_dataset(5, 7), ()),
-        "sounds": (synthetic.audio_dataset(8000, 9, 0, 0, 3), ()),
-        "transcripts": (synthetic.audio_dataset(8000, 9, 6, 5, 0), ()),
-        **{task: (synthetic.token_dataset(task, 9, 31), ()) for task in WORDPIECE_TASKS},
+        "classes": (synthetic("", 3, (8, 8)), ()),
+        "boxes": (synthetic("detection", 3, (8, 8)), ("image_info",)),
+        "masks": (synthetic("segmentation", 3, (8, 8)), ()),
+        "pairs": (synthetic("translation", text=(7, 31)), ()),
+        "ratings": (synthetic("ratings", tables=(11, 13)), ("items",)),
+        "clicks": (synthetic("clicks", tables=(5, 7)), ()),
+        "sounds": (synthetic("", 3, audio=(8000, 9, 0, 0)), ()),
+        "transcripts": (synthetic(audio=(8000, 9, 6, 5)), ()),
+        **{task: (synthetic(task, text=(9, 31)), ()) for task in WORDPIECE_TASKS},
     }
 
 
@@ -131,7 +132,7 @@ def fits(model, kind):
 
 
 def check(model, kind):
-    data, made = kinds()[kind]
+    data, made = data_sets()[kind]
     labels = data.labels or (("label",) if data.num_classes else ())
     features = dict.fromkeys((*data.features, *made))
     registry.check_data(model, kind, features, labels, len(data.all_class_names))

@@ -29,4 +29,4 @@ def read(options: Options) -> RawDataset:
         for name, files in found.items()
     }
     audio = recordings.metadata(options)
-    return RawDataset(options.dataset, class_names, splits, audio=audio)
+    return RawDataset(options.dataset, class_names, splits, kind=audio)

@@ -44,7 +44,7 @@ def read(options: Options) -> RawDataset:
         options.dataset,
         found.class_names,
         splits,
-        audio=recordings.metadata(options),
+        kind=recordings.metadata(options),
         left_out=left_out,
         left_out_paths=found.left_out,
     )

@@ -53,7 +53,7 @@ def read(options: Options) -> RawDataset:
             groups=np.array(speakers, object) if options.test_speaker else None,
         )
     audio = recordings.metadata(options)
-    return RawDataset(options.dataset, CLASS_NAMES, found, audio=audio)
+    return RawDataset(options.dataset, CLASS_NAMES, found, kind=audio)
 
 
 def list_recordings(options: Options) -> list[tuple[str, str, str, int]]:

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from common.names import printable
+from input_fns.audio.kind import Audio
 from input_fns.audio.sources import audio_files, compressed_audio
 from input_fns.audio.sources.audio_files import Segment
 from input_fns.convert.source import Broken, Options, Row
-from input_fns.dataset_info import Audio, Feature
+from input_fns.dataset_info import Feature
 from input_fns.image.sources.image_files import each, name_in
 
 # What can be read here.

@@ -18,6 +18,7 @@ from common import folders, names
 from input_fns import DataError, dataset_info
 from input_fns.audio import characters
 from input_fns.audio.characters import Characters
+from input_fns.audio.kind import Audio
 from input_fns.audio.sources import recordings, table_recordings
 from input_fns.audio.sources.recordings import Recordings
 from input_fns.audio.sources.table_recordings import RecordingFinder
@@ -89,7 +90,7 @@ def read(options: Options) -> RawDataset:
         splits,
         files={file_name: vocabulary.content},
         labels=("tokens",),
-        audio=recordings.metadata(
+        kind=recordings.metadata(
             options, vocabulary=file_name, vocab_size=vocabulary.size, max_tokens=max_tokens
         ),
         left_out=left_out,
@@ -139,8 +140,8 @@ def _text(text, lower_case):
 def _load_vocabulary(path):
     if not folders.is_folder(path):
         return characters.load(path)
-    audio = dataset_info.read(path).audio
-    if not audio or not audio.vocabulary:
+    audio = dataset_info.read(path).kind
+    if not isinstance(audio, Audio) or not audio.vocabulary:
         raise DataError(f"--vocabulary={path} is not a data set with transcripts")
     return characters.load(os.path.join(path, audio.vocabulary))
 

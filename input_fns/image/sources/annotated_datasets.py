@@ -15,7 +15,8 @@ from common.names import printable
 from input_fns import DataError
 from input_fns.convert.source import Options, RawDataset
 from input_fns.convert.writer import content_name
-from input_fns.dataset_info import Annotations, LeftOut
+from input_fns.dataset_info import LeftOut
+from input_fns.image.annotated_kind import Annotations
 from input_fns.image.sources import boxes, mask_files
 from input_fns.image.sources.annotated_images import Boxes, ImagesWithBoxes, ImagesWithMasks
 
@@ -81,7 +82,7 @@ def with_boxes(
         files=files,
         labels=LABELS_OF_BOXES,
         properties=properties,
-        annotations=_annotations("detection", class_names, max_boxes),
+        kind=_annotations("detection", class_names, max_boxes),
         left_out=left_out,
         left_out_paths=dict(left_out_paths),
     )
@@ -146,7 +147,7 @@ def with_masks(
             for split, items in images.items()
         },
         labels=("mask",),
-        annotations=_annotations("segmentation", rules.class_names, 0),
+        kind=_annotations("segmentation", rules.class_names, 0),
         left_out=left_out or LeftOut(),
         left_out_paths=dict(left_out_paths),
     )

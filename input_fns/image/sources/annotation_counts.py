@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from input_fns.convert.source import Row
-from input_fns.dataset_info import Annotations, AnnotationsSplit
+from input_fns.image.annotated_kind import Annotations, AnnotationsSplit
 from input_fns.image.sources.boxes import Notes
 
 

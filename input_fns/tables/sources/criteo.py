@@ -33,7 +33,8 @@ from input_fns.convert.files import iterate_lines
 from input_fns.convert.source import Options, RawDataset, Row
 from input_fns.convert.writer import content_name
 from input_fns.core import memory
-from input_fns.dataset_info import Clicks, Feature, LeftOut
+from input_fns.dataset_info import Feature, LeftOut
+from input_fns.tables.clicks_kind import Clicks
 from input_fns.tables.sources import criteo_files
 
 NUMBERS = tuple(f"I{i}" for i in range(1, 14))
@@ -178,7 +179,7 @@ def read(options: Options) -> RawDataset:
     }
     files = {file_name: content}
     return RawDataset(
-        options.dataset, CLASS_NAMES, splits, files=files, clicks=clicks, left_out=left_out
+        options.dataset, CLASS_NAMES, splits, files=files, kind=clicks, left_out=left_out
     )
 
 

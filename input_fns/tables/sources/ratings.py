@@ -25,7 +25,8 @@ import numpy as np
 from input_fns import DataError
 from input_fns.convert.source import Options, RawDataset, Row
 from input_fns.convert.writer import content_name
-from input_fns.dataset_info import Feature, Ratings
+from input_fns.dataset_info import Feature
+from input_fns.tables.ratings_kind import Ratings
 from input_fns.tables.sources import ratings_table
 
 # Negatives of each evaluation row (He et al. 2017, arXiv:1708.05031).
@@ -112,7 +113,7 @@ def read(options: Options) -> RawDataset:
         negatives=negatives,
         left_out={_DUPLICATES: num_duplicates} if num_duplicates else {},
     )
-    return RawDataset(options.dataset, (), splits, files=files, ratings=ratings)
+    return RawDataset(options.dataset, (), splits, files=files, kind=ratings)
 
 
 def draw_negatives(

@@ -20,10 +20,11 @@ import numpy as np
 
 from input_fns import DataError
 from input_fns.convert.source import Options, RawDataset, Row
-from input_fns.dataset_info import Feature, WordPieceSplit
+from input_fns.dataset_info import Feature
 from input_fns.text.sources import token_rows
 from input_fns.text.sources.pretraining_text import RawDocuments
 from input_fns.text.wordpiece import WordPieceTokenizer
+from input_fns.text.wordpiece_kind import WordPieceSplit
 
 _ENCODE_AT_ONCE = 10_000
 _PAIRS_AT_ONCE = 100_000
@@ -185,7 +186,7 @@ def encode(
             f"{described[name].describe(len(pairs), options.max_length)}"
         )
     raw = dataclasses.replace(raw, splits=splits)
-    return token_rows.with_vocabulary(raw, raw.wordpiece, tokenizer, options, described)
+    return token_rows.with_vocabulary(raw, raw.kind, tokenizer, options, described)
 
 
 def _tokenize(name, split: RawDocuments, tokenizer, progress):

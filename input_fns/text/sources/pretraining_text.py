@@ -109,7 +109,7 @@ def read(options: Options) -> RawDataset:
         (),
         splits,
         labels=("masked_lm_ids", "masked_lm_weights", "next_sentence_labels"),
-        wordpiece=token_rows.draft("pretraining", True, {}),
+        kind=token_rows.draft("pretraining", True, {}),
     )
 
 

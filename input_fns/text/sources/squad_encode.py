@@ -13,10 +13,10 @@ from common.names import printable
 from input_fns import DataError
 from input_fns.convert.source import Options, RawDataset
 from input_fns.convert.writer import content_name
-from input_fns.dataset_info import WordPieceSplit
 from input_fns.text import squad_json
 from input_fns.text.sources import squad_windows, token_rows
 from input_fns.text.sources.squad_windows import NUM_SPECIAL, RawWindows, Tokens
+from input_fns.text.wordpiece_kind import WordPieceSplit
 
 _ENCODE_AT_ONCE = 1000
 _NUM_NAMED = 10

@@ -16,8 +16,9 @@ import numpy as np
 from input_fns import DataError, dataset_info
 from input_fns.convert.source import Options, RawDataset, Row
 from input_fns.convert.writer import content_name
-from input_fns.dataset_info import Feature, Text, TextSplit
+from input_fns.dataset_info import Feature
 from input_fns.text import vocabulary
+from input_fns.text.parallel_kind import Text, TextSplit
 from input_fns.text.sources.parallel_text import RawText
 from input_fns.text.vocabulary import Vocabulary
 
@@ -105,15 +106,15 @@ def encode(
         max_length=options.max_length,
         splits=described,
     )
-    return dataclasses.replace(raw, splits=splits, text=text, files={text.vocabulary: pieces.model})
+    return dataclasses.replace(raw, splits=splits, kind=text, files={text.vocabulary: pieces.model})
 
 
 def _vocabulary_file(path):
     """Returns the path of a vocabulary file, from its path or the folder of a data set."""
     if not dataset_info.exists(path):
         return path
-    text = dataset_info.read(path).text
-    if text is None:
+    text = dataset_info.read(path).kind
+    if not isinstance(text, Text):
         raise DataError(f"--vocabulary={path} is a data set without text")
     return os.path.join(path, text.vocabulary)
 

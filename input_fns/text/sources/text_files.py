@@ -207,7 +207,7 @@ def to_dataset(
         tuple(shown_as or class_names) if task == CLASSIFICATION else (),
         splits,
         labels=("score",) if task == REGRESSION else (),
-        wordpiece=token_rows.draft(task, has_pairs, left_out),
+        kind=token_rows.draft(task, has_pairs, left_out),
     )
 
 

@@ -20,10 +20,11 @@ from input_fns import DataError
 from input_fns.convert.source import Options, RawDataset, Row
 from input_fns.convert.split_names import find_files, split_in, stem_of
 from input_fns.convert.tables import Places
-from input_fns.dataset_info import Feature, LeftOut, WordPieceSplit
+from input_fns.dataset_info import Feature, LeftOut
 from input_fns.text.sources import token_rows
 from input_fns.text.sources.conll import CONLLU, Reader
 from input_fns.text.wordpiece import WordPieceTokenizer
+from input_fns.text.wordpiece_kind import WordPieceSplit
 
 _EXTENSIONS = (".txt", ".conll", ".tsv", ".bio", ".iob", ".iob2", ".annotated", CONLLU)
 _CONLL = {".train": "train", ".testa": "dev", ".testb": "test"}
@@ -125,7 +126,7 @@ def read(options: Options) -> RawDataset:
         splits,
         labels=("tag_ids",),
         properties={"num_tags": len(tags), "tag_names": list(tags)},
-        wordpiece=token_rows.draft("token_classification", False, {}),
+        kind=token_rows.draft("token_classification", False, {}),
         left_out=left_out,
     )
 
@@ -171,7 +172,7 @@ def encode(
         if num_truncated:
             progress(f"{name}: {sum(lost)} words at the ends of truncated sentences have no tag")
     raw = dataclasses.replace(raw, splits=splits)
-    return token_rows.with_vocabulary(raw, raw.wordpiece, tokenizer, options, described)
+    return token_rows.with_vocabulary(raw, raw.kind, tokenizer, options, described)
 
 
 def _encode_split(split, tokenizer, numbers, max_length):

@@ -17,9 +17,10 @@ import numpy as np
 from input_fns import DataError, dataset_info
 from input_fns.convert.source import Options, RawDataset, Row
 from input_fns.convert.writer import content_name
-from input_fns.dataset_info import Feature, WordPiece, WordPieceSplit
+from input_fns.dataset_info import Feature
 from input_fns.text import wordpiece
 from input_fns.text.wordpiece import WordPieceTokenizer
+from input_fns.text.wordpiece_kind import WordPiece, WordPieceSplit
 
 _VOCABULARY_FILE = "vocab.txt"
 _ENCODE_AT_ONCE = 10_000
@@ -140,7 +141,7 @@ def encode(
     """Returns the data set with rows of ids.
 
     Args:
-      raw: splits of `RawTexts`; `wordpiece` has the task, and the texts that the source left out.
+      raw: splits of `RawTexts`; `kind` has the task, and the texts that the source left out.
       options: see `tokenizer_from_options`; `max_length`; `truncate`.
       progress: function that prints a line.
       held_out: unused; texts of all splits are treated alike.
@@ -154,7 +155,7 @@ def encode(
     tokenizer = tokenizer_from_options(options, texts, progress)
     splits, described = {}, {}
     for name, split in raw.splits.items():
-        left_out = raw.wordpiece.splits[name].left_out if name in raw.wordpiece.splits else {}
+        left_out = raw.kind.splits[name].left_out if name in raw.kind.splits else {}
         splits[name], described[name] = _encode_split(split, tokenizer, options, left_out)
         progress(f"{name}: {described[name].describe(len(splits[name]), options.max_length)}")
         if not split.has_labels:
@@ -163,7 +164,7 @@ def encode(
         if num_empty:
             progress(f"{name}: {num_empty} of them without tokens, such as of invisible characters")
     return with_vocabulary(
-        dataclasses.replace(raw, splits=splits), raw.wordpiece, tokenizer, options, described
+        dataclasses.replace(raw, splits=splits), raw.kind, tokenizer, options, described
     )
 
 
@@ -193,7 +194,7 @@ def with_vocabulary(
         truncate=options.truncate,
     )
     files = {**raw.files, metadata.vocabulary: tokenizer.vocab}
-    return dataclasses.replace(raw, wordpiece=metadata, files=files)
+    return dataclasses.replace(raw, kind=metadata, files=files)
 
 
 def draft(task: str, has_pairs: bool, left_out: dict[str, dict[str, int]]) -> WordPiece:
@@ -237,8 +238,8 @@ def _vocabulary_file(options):
     path = options.vocabulary
     if not dataset_info.exists(path):
         return path
-    found = dataset_info.read(path).wordpiece
-    if found is None:
+    found = dataset_info.read(path).kind
+    if not isinstance(found, WordPiece):
         raise DataError(f"--vocabulary={path} is a data set without WordPiece text")
     if found.lower_case != options.lower_case:
         raise DataError(

@@ -9,7 +9,7 @@ import pytest
 import run_cpu
 from common.errors import UsageError
 from engine.checkpoints import trained_on
-from input_fns.core import synthetic
+from input_fns import kinds
 
 
 @pytest.fixture
@@ -80,13 +80,13 @@ def test_another_image_size_is_an_error(evaluate):
 
 
 def test_texts_that_are_truncated_elsewhere_are_an_error(tmp_path):
-    data = synthetic.token_dataset("classification", 16, 99)
+    data = kinds.synthetic(kinds.SyntheticShapes("classification", text=(16, 99)))
     pipeline = types.SimpleNamespace(data=data, features={}, assets=[])
     record = {"data_set": "reviews", **trained_on.properties(pipeline)}
     (tmp_path / trained_on.FILE_NAME).write_text(json.dumps(record))
     trained_on.check(f"{tmp_path}/model.ckpt-1", str(tmp_path), pipeline)
-    middle = dataclasses.replace(data.wordpiece, truncate="middle")
-    pipeline.data = dataclasses.replace(data, wordpiece=middle)
+    middle = dataclasses.replace(data.kind, truncate="middle")
+    pipeline.data = dataclasses.replace(data, kind=middle)
     with pytest.raises(UsageError, match="--truncate=end in training, middle now"):
         trained_on.check(f"{tmp_path}/model.ckpt-1", str(tmp_path), pipeline)
 

@@ -5,8 +5,9 @@ import pytest
 import tensorflow as tf
 
 from engine.serving import signatures
+from input_fns import kinds
 from input_fns.audio.audio_pipeline import AudioPipeline
-from input_fns.core import serving, synthetic
+from input_fns.core import serving
 from input_fns.core.serving import Receiver
 from input_fns.image.detection_pipeline import DetectionPipeline
 from input_fns.tables.clicks_pipeline import ClicksPipeline
@@ -19,16 +20,17 @@ VALID, BATCH = 1, 3
 
 def pipelines():
     """A pipeline of each kind of data whose requests have lengths, ids or numbers."""
-    audio = synthetic.audio_dataset(8000, 9, 6, 5, 0)
-    boxes = synthetic.annotated_dataset("detection", (8, 8), 2)
-    tokens = synthetic.token_dataset("pretraining", 9, 31)
+
+    def synthetic(*task, **shapes):
+        return kinds.synthetic(kinds.SyntheticShapes(*task, **shapes))
+
     return {
-        "audio": AudioPipeline(audio),
-        "clicks": ClicksPipeline(synthetic.clicks_dataset(5, 7)),
-        "boxes": DetectionPipeline(boxes, (8, 8)),
-        "ratings": RatingsPipeline(synthetic.ratings_dataset(11, 13)),
-        "text": TextPipeline(synthetic.text_dataset(7, 31)),
-        "tokens": TokenPipeline(tokens),
+        "audio": AudioPipeline(synthetic(audio=(8000, 9, 6, 5))),
+        "clicks": ClicksPipeline(synthetic("clicks", tables=(5, 7))),
+        "boxes": DetectionPipeline(synthetic("detection", 2, (8, 8)), (8, 8)),
+        "ratings": RatingsPipeline(synthetic("ratings", tables=(11, 13))),
+        "text": TextPipeline(synthetic("translation", text=(7, 31))),
+        "tokens": TokenPipeline(synthetic("pretraining", text=(9, 31))),
     }
 
 

@@ -175,8 +175,8 @@ def test_requests_are_the_stored_recordings(texts):
 
 
 def test_stored_values_out_of_range_are_errors(texts):
-    small = dataclasses.replace(texts.audio, max_samples=4800, vocab_size=2)
-    pipeline = AudioPipeline(dataclasses.replace(texts, audio=small))
+    small = dataclasses.replace(texts.kind, max_samples=4800, vocab_size=2)
+    pipeline = AudioPipeline(dataclasses.replace(texts, kind=small))
     with pytest.raises(tf.errors.InvalidArgumentError, match="tokens: a value in the shards"):
         batches(pipeline.eval_input_fn("test"), 1)
 

@@ -167,7 +167,7 @@ def test_text(pairs_dir):
 
 
 def test_the_contact_sheet_shows_images_of_each_class(stripes):
-    sheet = np.asarray(Image.open(io.BytesIO(contact_sheet.png(stripes))))
+    sheet = np.asarray(Image.open(io.BytesIO(contact_sheet.of_classes(stripes))))
     assert sheet.shape == (3 * 68 + 4, 160 + 10 * 68, 3)
     cells = sheet[4 + 68 : 68 + 68, 160 : 160 + 64].astype(int)  # the first image of class 1
     columns = cells.mean(axis=(0, 2)).reshape(-1, 8).mean(axis=1)
@@ -182,7 +182,7 @@ def test_a_class_of_few_images(tmp_path):
         )
     }
     written = writer.write(source.RawDataset("x", ("a", "b"), raw), str(tmp_path))
-    sheet = np.asarray(Image.open(io.BytesIO(contact_sheet.png(written))))
+    sheet = np.asarray(Image.open(io.BytesIO(contact_sheet.of_classes(written))))
     white = (sheet[4:68, 160 + 4 * 68 :] == 255).all()
     assert white  # class a has four images, and then no more
 
@@ -232,9 +232,9 @@ def test_the_start_of_a_run_checks_small_shards(stripes, monkeypatch):
 def test_a_vocabulary_that_is_not_that_of_dataset_json(tmp_path, monkeypatch):
     documents_dir = bert_data.prepare_pretraining(tmp_path)
     data = dataset_info.read(documents_dir)
-    path = os.path.join(documents_dir, data.wordpiece.vocabulary)
-    other_size = dataclasses.replace(data.wordpiece, vocab_size=99)
-    (problem,) = inspection.file_problems(dataclasses.replace(data, wordpiece=other_size), [])
+    path = os.path.join(documents_dir, data.kind.vocabulary)
+    other_size = dataclasses.replace(data.kind, vocab_size=99)
+    (problem,) = inspection.file_problems(dataclasses.replace(data, kind=other_size), [])
     assert problem.endswith("has 20 lines, not vocab_size=99")
     with open(path, "ab") as file:
         file.write(b"more\n")

@@ -5,12 +5,13 @@ import pytest
 import tensorflow as tf
 
 from common.constants import ANNOTATION_TASKS, WORDPIECE_TASKS
-from input_fns import dataset_info
-from input_fns.core import synthetic
+from input_fns import dataset_info, kinds
+from input_fns.core.synthetic import SyntheticPipeline
 from input_fns.image import augment
 from input_fns.image.detection_pipeline import LABELS, DetectionPipeline
 from input_fns.image.image_pipeline import ImagePipeline
 from input_fns.image.segmentation_pipeline import SegmentationPipeline
+from input_fns.kinds import SyntheticShapes
 from input_fns.text.text_pipeline import TextPipeline
 from input_fns.text.token_pipeline import TokenPipeline
 from models import registry
@@ -23,9 +24,9 @@ def fetch(input_fn, session, batch_size, count):
     return [session.run(element) for _ in range(count)]
 
 
-def like(data_dir, **more):
+def like(data_dir, augmentation=""):
     data = dataset_info.read(data_dir)
-    return synthetic.SyntheticPipeline(data, ImagePipeline(data).features, **more)
+    return SyntheticPipeline(ImagePipeline(data, augmentation=augment.parse(augmentation)))
 
 
 def test_batches_are_shaped_as_the_real_ones(data_dir):
@@ -42,22 +43,22 @@ def test_training_never_ends_and_labels_are_classes(data_dir, session):
 
 
 def test_labels_are_mixed_where_the_real_ones_would_be(data_dir, session):
-    pipeline = like(data_dir, mixes=True)
+    pipeline = like(data_dir, "mixup:1")
     ((_, labels),) = fetch(pipeline.train_input_fn("train", 1), session, 13, 1)
     assert labels.dtype == np.float32
     np.testing.assert_array_equal(labels.sum(axis=1), np.ones(13))
 
 
 def test_evaluation_has_as_many_examples_as_the_split(session):
-    data = synthetic.dataset((2, 2), 3)
-    pipeline = synthetic.SyntheticPipeline(data, data.features)
+    data = kinds.synthetic(SyntheticShapes(classes=3, image_size=(2, 2)))
+    pipeline = SyntheticPipeline(ImagePipeline(data))
     batches = fetch(pipeline.eval_input_fn("test"), session, 3000, 4)
     assert sum(features["weight"].sum() for features, _ in batches) == 10_000
 
 
 def test_predictions_too(session):
-    data = synthetic.dataset((2, 2), 3)
-    pipeline = synthetic.SyntheticPipeline(data, data.features)
+    data = kinds.synthetic(SyntheticShapes(classes=3, image_size=(2, 2)))
+    pipeline = SyntheticPipeline(ImagePipeline(data))
     batches = fetch(pipeline.predict_input_fn("test"), session, 3000, 4)
     assert sum(len(features["image"]) for features in batches) == 10_000
 
@@ -65,7 +66,7 @@ def test_predictions_too(session):
 def test_rows_of_text_are_shaped_as_the_real_ones(pairs_dir, session):
     data = dataset_info.read(pairs_dir)
     real = TextPipeline(data)
-    made = synthetic.SyntheticPipeline(data, real.features)
+    made = SyntheticPipeline(real)
     for pipeline in (real, made):
         train = pipeline.train_input_fn("train", 1)({"batch_size": 13})
         assert (
@@ -87,8 +88,8 @@ def test_its_numbers_are_no_constants_of_the_graph(data_dir, graph):
 
 @pytest.mark.parametrize("task", WORDPIECE_TASKS)
 def test_tokens_and_labels_are_those_of_the_task(session, task):
-    data = synthetic.token_dataset(task, max_length=7, vocab_size=37)
-    pipeline = synthetic.SyntheticPipeline(data, TokenPipeline(data).features)
+    data = kinds.synthetic(SyntheticShapes(task, text=(7, 37)))
+    pipeline = SyntheticPipeline(TokenPipeline(data))
     model = registry.find(
         {
             "classification": "bert_tiny_classifier",
@@ -114,7 +115,7 @@ def test_boxes_and_masks_are_shaped_as_the_real_ones(tmp_path, task):
     make = DetectionPipeline if task == "detection" else SegmentationPipeline
     words = "mosaic:1" if task == "detection" else ""
     real = make(data, (16, 24), augment.parse(words))
-    made = synthetic.SyntheticPipeline(data, real.features, mixes=bool(words))
+    made = SyntheticPipeline(real)
     params = {"batch_size": 4}
     for name, arguments in (("train", [1]), ("eval", []), ("predict", [])):
         expected, found = (
@@ -125,8 +126,8 @@ def test_boxes_and_masks_are_shaped_as_the_real_ones(tmp_path, task):
 
 
 def test_random_boxes_have_an_area_within_the_image():
-    data = synthetic.annotated_dataset("detection", (16, 24), 3)
-    made = synthetic.SyntheticPipeline(data, DetectionPipeline(data).features)
+    data = kinds.synthetic(SyntheticShapes("detection", 3, (16, 24)))
+    made = SyntheticPipeline(DetectionPipeline(data))
     features, labels = next(made.host_examples("test", 5))
     assert features["image_id"].tolist() == [0, 1, 2, 3, 4]
     assert set(labels) == set(LABELS)

@@ -157,10 +157,10 @@ def test_an_invalid_mask_is_named(segmentation, tmp_path, value, problem):
 
 
 def test_other_counts_than_those_of_dataset_json_are_a_problem(detection):
-    train = detection.annotations.splits["train"]
+    train = detection.kind.splits["train"]
     wrong = dataclasses.replace(train, counts=(0, *train.counts[1:]))
-    annotations = dataclasses.replace(detection.annotations, splits={"train": wrong})
-    found = inspection.inspect(dataclasses.replace(detection, annotations=annotations), "train")
+    annotations = dataclasses.replace(detection.kind, splits={"train": wrong})
+    found = inspection.inspect(dataclasses.replace(detection, kind=annotations), "train")
     assert len(found.problems) == 1
     assert "as dataset.json says" in found.problems[0]
 

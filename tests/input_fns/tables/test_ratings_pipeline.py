@@ -50,7 +50,7 @@ def test_training_draws_negatives_that_are_no_positives(data, positives, cache):
     assert items.shape == (40, BATCH, 8)
     np.testing.assert_array_equal(interaction[0, 0], [1, 0, 0, 0, 0, 0, 0, 0])
     assert items.min() >= 0
-    assert items.max() < data.ratings.num_items
+    assert items.max() < data.kind.num_items
     pairs = {(u, i) for u, row in zip(users.ravel(), items[..., 1:].reshape(-1, 7)) for i in row}
     assert not pairs & positives["train"]
     assert pairs & positives["test"]  # unknown to the training
@@ -78,7 +78,7 @@ def test_negatives_are_uniform(data, positives, eager):
     found = pipeline.choose_negatives(user, element, random).numpy()
     for row, number in zip(found, user.numpy()):
         own = [i for u, i in positives["train"] if u == number]
-        counts = np.bincount(row, minlength=data.ratings.num_items)
+        counts = np.bincount(row, minlength=data.kind.num_items)
         assert not counts[own].any()
         others = np.delete(counts, own)
         mean = 1000 / len(others)
@@ -91,7 +91,7 @@ def test_a_user_with_every_item_has_no_negatives(tmp_path, eager):
     batch = next(iter(RatingsPipeline(data).eval_input_fn("test")({"batch_size": 2})))
     items = batch[0]["items"].numpy()
     np.testing.assert_array_equal((items >= 0).sum(axis=1), [1, 3])
-    small = dataclasses.replace(data, ratings=dataclasses.replace(data.ratings, num_items=2))
+    small = dataclasses.replace(data, kind=dataclasses.replace(data.kind, num_items=2))
     pipeline = RatingsPipeline(small, num_negatives=2)
     index = {"keys": tf.constant([0, 0, 5], tf.int64), "starts": tf.constant([0, 2, 3], tf.int64)}
     chosen = pipeline.choose_negatives(tf.constant([0]), index, tf.zeros([1, 4])).numpy()
@@ -105,7 +105,7 @@ def test_evaluation_has_the_fixed_negatives(data, positives):
     weights = np.concatenate([features["weight"] for features, _ in batches])
     size = data.split("test").num_examples
     assert weights.tolist() == [1] * size + [0] * (len(weights) - size)
-    with open(pipeline.path(data.ratings.negatives["test"]), "rb") as file:
+    with open(pipeline.path(data.kind.negatives["test"]), "rb") as file:
         stored = np.frombuffer(file.read(), "<i4").reshape(-1, 99)
     np.testing.assert_array_equal(items[:size, 1:], stored)
     users = np.concatenate([features["user"] for features, _ in batches])[:size]
@@ -124,7 +124,7 @@ def test_a_split_without_negatives_cannot_be_evaluated(data):
 def test_all_items_without_interaction_are_negatives(data, positives):
     pipeline = RatingsPipeline(data, rank_all_items=True)
     (features, labels), *_ = pipeline.host_examples("test", 64)
-    every, num_items = set().union(*positives.values()), data.ratings.num_items
+    every, num_items = set().union(*positives.values()), data.kind.num_items
     assert features["items"].shape == (len(features["user"]), 1 + num_items)
     assert labels["interaction"].sum(axis=1).tolist() == [1] * len(features["user"])
     for user, (positive, *others) in zip(features["user"], features["items"]):
@@ -148,8 +148,8 @@ def test_the_sampling_probability_is_the_share_of_an_item(data):
 @pytest.mark.parametrize("field", ["num_users", "num_items", "num_negatives"])
 def test_files_of_another_size_are_a_problem(data, field):
     assert not list(inspection.file_problems(data, data.splits))
-    changed = {field: getattr(data.ratings, field) + 1}
-    other = dataclasses.replace(data, ratings=dataclasses.replace(data.ratings, **changed))
+    changed = {field: getattr(data.kind, field) + 1}
+    other = dataclasses.replace(data, kind=dataclasses.replace(data.kind, **changed))
     for problem in (found := list(inspection.file_problems(other, data.splits))):
         assert f"{field}={changed[field]}" in problem
     assert len(found) == (2 if field == "num_negatives" else 1)  # of validation and test

@@ -85,7 +85,7 @@ def test_a_question_outside_of_dataset_json_is_refused(pipeline):
 
 
 def side_file(pipeline):
-    return pathlib.Path(pipeline.data.data_dir) / pipeline.data.wordpiece.splits["test"].side_file
+    return pathlib.Path(pipeline.data.data_dir) / pipeline.data.kind.splits["test"].side_file
 
 
 def test_a_side_file_with_other_questions_is_refused(pipeline):

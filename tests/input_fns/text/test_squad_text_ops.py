@@ -94,7 +94,7 @@ def test_bytes_that_are_not_utf8_are_replaced(windows):
 
 def test_no_question_gets_no_window(pipeline, windows, session):
     found = windows([])
-    assert found["input_ids"].shape == (0, pipeline.data.wordpiece.max_length)
+    assert found["input_ids"].shape == (0, pipeline.data.kind.max_length)
     given = {name: tf.constant(values) for name, values in found.items()}
     answers = session.run(squad_text_ops.answers(best_spans(given, *logits(0, 1)), given, False))
     assert [len(values) for values in answers.values()] == [0] * 4

@@ -129,7 +129,7 @@ def test_streaming_hosts_read_disjoint_rows(pairs_dir, session, monkeypatch):
 @pytest.mark.parametrize("cache", ["none", slow("memory")])
 def test_a_token_id_outside_the_vocabulary_is_an_error(pairs_dir, session, cache):
     data = dataset_info.load(pairs_dir, "pairs")
-    small = dataclasses.replace(data, text=dataclasses.replace(data.text, vocab_size=5))
+    small = dataclasses.replace(data, kind=dataclasses.replace(data.kind, vocab_size=5))
     with pytest.raises(tf.errors.InvalidArgumentError, match="outside the vocabulary"):
         fetch(TextPipeline(small, cache).train_input_fn("train", seed=1), session, 4, 1)
     with pytest.raises(tf.errors.InvalidArgumentError, match="outside the vocabulary"):

@@ -254,8 +254,8 @@ def test_a_manifest_has_tokens_and_a_vocabulary(tmp_path):
         [{"path": "a.wav", "text": " Ab  a\u00e9 "}, {"path": "./a.wav", "text": "cafe\u0301"}],
     )
     data = audio_data.prepare("speech_manifest", source, tmp_path / "data", validation_fraction=0.0)
-    assert (data.audio.vocab_size, data.audio.max_tokens) == (1 + 6, 5)
-    found = characters.load(os.path.join(data.data_dir, data.audio.vocabulary))
+    assert (data.kind.vocab_size, data.kind.max_tokens) == (1 + 6, 5)
+    found = characters.load(os.path.join(data.data_dir, data.kind.vocabulary))
     assert found.characters == (" ", "a", "b", "c", "f", "\u00e9")
     assert found.decode(np.array([[2, 3, 1, 2, 6]])) == ["ab a\u00e9"]
     assert data.labels == ("tokens",)
@@ -266,7 +266,7 @@ def test_a_vocabulary_is_reused(tmp_path, read):
     first = audio_data.prepare("speech_manifest", source, tmp_path / "1", validation_fraction=0.0)
     (source / "train.jsonl").write_text('{"path": "a.wav", "text": "bb"}\n')
     again = read("speech_manifest", source=source, vocabulary=tmp_path / "1", **SHORT)
-    assert again.audio.vocab_size == first.audio.vocab_size == 4
+    assert again.kind.vocab_size == first.kind.vocab_size == 4
     np.testing.assert_array_equal(again.splits["train"].tokens, [[2, 2]])
     (source / "train.jsonl").write_text('{"path": "a.wav", "text": "bx"}\n')
     with pytest.raises(DataError, match=r"train.jsonl, line 1: the character 'x' is not in the"):
@@ -373,7 +373,7 @@ def test_tables_of_other_corpora(tmp_path, read, rows, name):
     (row,), broken = rows(raw.splits["train"])
     assert not broken
     assert row.name == "wavs/a.wav"
-    assert raw.files[raw.audio.vocabulary] == b"x\n"
+    assert raw.files[raw.kind.vocabulary] == b"x\n"
 
 
 def test_segments_are_parts_of_recordings(tmp_path, read, rows):
@@ -521,4 +521,4 @@ def test_the_metadata_survive_a_file(tmp_path, read):
     raw = read("audio_folder", source=audio_data.write_folder(tmp_path / "raw", 3), **SHORT)
     written = writer.write(raw, str(tmp_path / "data"))
     assert dataset_info.read(str(tmp_path / "data")) == written
-    assert written.audio.describe() == "8000 Hz, up to 0.3 s"
+    assert written.kind.describe(written) == "3 classes; 8000 Hz, up to 0.3 s"

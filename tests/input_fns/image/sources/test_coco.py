@@ -70,7 +70,7 @@ def by_id(rows):
 def test_boxes_classes_and_ids_are_those_of_the_file(read_boxes):
     raw, rows, notes = read_boxes()
     assert list(raw.splits) == ["train", "validation"]
-    assert raw.annotations.class_names == shapes_data.CLASS_NAMES
+    assert raw.kind.class_names == shapes_data.CLASS_NAMES
     assert raw.properties == {"category_ids": [3, 7]}
     found = by_id(rows)
     for image_id, drawing in shapes_data.drawings("train", 6, **SMALL).items():
@@ -93,7 +93,7 @@ def test_files_of_images_are_kept_byte_for_byte(read_boxes, shapes):
 
 def test_masks_are_the_drawn_shapes(read, shapes):
     raw = read("coco", source=shapes, task="segmentation")
-    assert raw.annotations.class_names == ("background", "circle", "square")
+    assert raw.kind.class_names == ("background", "circle", "square")
     drawn = shapes_data.drawings("train", 6, **SMALL)
     for row in raw.splits["train"]:
         expected = drawn[int(os.path.basename(row.name)[:-4])].class_mask
@@ -106,7 +106,7 @@ def test_classes_can_be_chosen_and_ordered(read_boxes):
     _, rows, _ = read_boxes()
     total = sum(row.counts for row in rows)
     raw, rows, notes = read_boxes(class_names=("square",))
-    assert raw.annotations.class_names == ("square",)
+    assert raw.kind.class_names == ("square",)
     assert raw.properties == {"category_ids": [7]}
     assert sum(row.counts for row in rows).tolist() == [total[1]]
     assert notes.left_out == {"of a class that is not in --class_names": total[0]}
@@ -311,7 +311,7 @@ def test_too_many_boxes_in_an_image_ask_for_a_limit(read_boxes, change):
     with pytest.raises(DataError, match=r"has 110\d boxes, .* Set --max_boxes to keep the largest"):
         read_boxes()
     raw, rows, notes = read_boxes(max_boxes=7)
-    assert raw.annotations.max_boxes == 7
+    assert raw.kind.max_boxes == 7
     assert all(decoded(row)["boxes"].shape == (7, 4) for row in rows)
     assert notes.left_out["above max_boxes"] >= 1093
 
@@ -541,7 +541,7 @@ def test_a_category_without_objects_that_repeats_a_name_is_left_out(read_boxes, 
     expected = by_id(read_boxes()[1])
     change(lambda c: c["categories"].insert(0, {"id": 0, "name": "square"}))
     raw, rows, _ = read_boxes()
-    assert raw.annotations.class_names == ("circle", "square")
+    assert raw.kind.class_names == ("circle", "square")
     assert raw.properties == {"category_ids": [3, 7]}
     assert list(raw.left_out.names.values()) == [["0 (square)"]]
     for number, labels in by_id(rows).items():

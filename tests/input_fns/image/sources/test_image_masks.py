@@ -37,7 +37,7 @@ def masks_of(split):
 
 def test_classes_of_the_pixels_are_those_of_the_masks(read, shapes):
     raw = read("image_masks", source=shapes)
-    assert raw.annotations.class_names == NAMES
+    assert raw.kind.class_names == NAMES
     assert list(raw.splits) == ["train", "validation"]
     drawn = shapes_data.drawings("train", 6, **SMALL)
     found = masks_of(raw.splits["train"])
@@ -57,7 +57,7 @@ def test_classes_of_the_pixels_are_those_of_the_masks(read, shapes):
 def test_a_class_can_be_ignored_by_name_or_value(read, shapes, ignored):
     before = masks_of(read("image_masks", source=shapes).splits["train"])
     raw = read("image_masks", source=shapes, ignored=(ignored, "255"))
-    assert raw.annotations.class_names == ("background", "square")
+    assert raw.kind.class_names == ("background", "square")
     for number, mask in masks_of(raw.splits["train"]).items():
         np.testing.assert_array_equal(mask == 255, np.isin(before[number], (1, 255)))
         np.testing.assert_array_equal(mask == 1, before[number] == 2)
@@ -349,7 +349,7 @@ def test_a_file_of_colors_names_the_classes(read, write, file):
     source = write({"a": colored(with_void=True)})
     (source / file).write_text(TABLES[file])
     raw = read("image_masks", source=source, ignored=("Void",), validation_fraction=0.0)
-    assert raw.annotations.class_names == ("Ground", "Road")
+    assert raw.kind.class_names == ("Ground", "Road")
     mask = masks_of_names(raw.splits["train"])["a"]
     np.testing.assert_array_equal(mask[2:], disk(1)[2:] > 127)
     assert (mask[:2] == 255).all()

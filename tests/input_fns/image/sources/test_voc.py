@@ -62,7 +62,7 @@ def add_object(shapes, box, name="circle", difficult=0):
 
 def test_corners_become_continuous_and_classes_are_sorted(read_boxes):
     raw, rows, notes = read_boxes()
-    assert raw.annotations.class_names == shapes_data.CLASS_NAMES
+    assert raw.kind.class_names == shapes_data.CLASS_NAMES
     assert raw.properties == {"category_ids": [1, 2]}
     drawn = shapes_data.drawings("train", 6, **SMALL)
     for row in rows:
@@ -118,7 +118,7 @@ def test_difficult_objects_are_not_trained_on(read_boxes, shapes):
 def test_an_object_of_another_class_is_counted(read_boxes, shapes):
     add_object(shapes, (1, 1, 9, 9), name="triangle")
     raw, _, _ = read_boxes()
-    assert raw.annotations.class_names == ("circle", "square", "triangle")
+    assert raw.kind.class_names == ("circle", "square", "triangle")
     _, _, notes = read_boxes(class_names=("square", "circle"))
     assert notes.left_out == {"of a class that is not in --class_names": 1}
     with pytest.raises(DataError, match="no object of the class squares; its classes are: circle"):
@@ -312,7 +312,7 @@ def test_the_flag_names_the_encoding_of_xml_that_declares_none(read, shapes):
     path = sorted((shapes / "Annotations").iterdir())[0]
     path.write_bytes(path.read_text().replace("circle", "\u5706").encode("gbk"))
     raw = read("voc", source=shapes, task="detection", encoding="gbk")
-    assert "\u5706" in raw.annotations.class_names
+    assert "\u5706" in raw.kind.class_names
 
 
 def test_a_broken_xml_does_not_stop_the_others(read, rows, shapes):
@@ -474,8 +474,8 @@ def test_the_real_cells(read, tmp_path):
     with tarfile.open(BCCD) as tar:
         tar.extractall(tmp_path)
     raw = read("voc", source=tmp_path / "BCCD", task="detection")
-    assert raw.annotations.class_names == ("Platelets", "RBC", "WBC")
-    assert raw.annotations.max_boxes == 30
+    assert raw.kind.class_names == ("Platelets", "RBC", "WBC")
+    assert raw.kind.max_boxes == 30
     assert [len(split) for split in raw.splits.values()] == [205, 87, 72]
     items = [item for split in raw.splits.values() for item in split.items]
     assert sum(len(item.found) for item in items) == 4888

@@ -54,7 +54,7 @@ def test_missing_and_negative_numbers_are_0_and_missing_ones_are_counted(tmp_pat
     raw = read(path, validation_fraction=0, test_fraction=0)
     found = values(raw.splits["train"], "numbers", "<f4")
     np.testing.assert_allclose(found[:, :3], [[0, np.log(4), 0], [0, 0, 0]], rtol=1e-6)
-    missing = raw.clicks.missing
+    missing = raw.kind.missing
     assert (missing["I1"], missing.get("I2", 0), missing["I3"], missing["C26"]) == (1, 0, 2, 2)
 
 
@@ -66,13 +66,13 @@ def test_frequent_values_have_rows_and_others_are_hashed(tmp_path):
     found = values(raw.splits["train"], "categories", "<i4")[:, 0]
     assert found[:6].tolist() == [2, 2, 1, 1, 1, 0]
     assert all(3 <= number < 5 for number in found[6:])
-    assert (raw.clicks.table_rows[0], raw.clicks.vocabulary_rows[0]) == (5, 3)
+    assert (raw.kind.table_rows[0], raw.kind.vocabulary_rows[0]) == (5, 3)
     # A column without values: missing, and one row for unseen ones.
-    assert (raw.clicks.table_rows[1], raw.clicks.vocabulary_rows[1]) == (2, 1)
-    content = raw.files[raw.clicks.vocabulary].decode()
+    assert (raw.kind.table_rows[1], raw.kind.vocabulary_rows[1]) == (2, 1)
+    content = raw.files[raw.kind.vocabulary].decode()
     assert content.startswith("C1\t\nC1\t0000000a\nC1\t0000000b\nC2\t\n")
     limited = read(path, validation_fraction=0, test_fraction=0, max_rows=4, hash_rows=2)
-    assert (limited.clicks.table_rows[0], limited.clicks.vocabulary_rows[0]) == (4, 2)
+    assert (limited.kind.table_rows[0], limited.kind.vocabulary_rows[0]) == (4, 2)
 
 
 def test_blocks_do_not_change_the_result(tmp_path, monkeypatch):
@@ -91,7 +91,7 @@ def test_the_data_set_can_be_loaded_and_inspected(tmp_path):
     data = clicks_data.prepare(tmp_path / "raw", clicks_data.lines(), tmp_path / "data")
     assert not list(inspection.file_problems(data, data.splits))
     assert not inspection.inspect(data, "train").problems
-    (tmp_path / "data" / data.clicks.vocabulary).write_text("C1\t\n")
+    (tmp_path / "data" / data.kind.vocabulary).write_text("C1\t\n")
     assert "has changed" in next(inspection.file_problems(data, ()))
 
 
@@ -99,7 +99,7 @@ def test_invalid_metadata(tmp_path):
     data = clicks_data.prepare(tmp_path / "raw", clicks_data.lines(), tmp_path / "data")
     path = tmp_path / "data" / dataset_info.FILE_NAME
     content = path.read_text()
-    first = data.clicks.vocabulary_rows[0]
+    first = data.kind.vocabulary_rows[0]
     path.write_text(
         content.replace(f'"vocabulary_rows": [\n   {first}', '"vocabulary_rows": [\n   99999')
     )
@@ -147,7 +147,7 @@ def test_invalid_rows_without_labels(tmp_path, line, message):
 def test_capitals_are_the_same_value_in_training_and_serving(tmp_path):
     found = [row(i % 2, ["3.0"], ["ABCDEF01" if i % 3 else "abcdef01"]) for i in range(28)]
     data = clicks_data.prepare(tmp_path / "raw", found, tmp_path / "data", min_frequency=28 - 4)
-    content = (tmp_path / "data" / data.clicks.vocabulary).read_text()
+    content = (tmp_path / "data" / data.kind.vocabulary).read_text()
     assert content.startswith("C1\t\nC1\tabcdef01\nC2\t\n")
     asked = [["ABCDEF01", *[""] * 25], ["abcdef01", *[""] * 25]]
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:

@@ -28,7 +28,7 @@ def ids(raw, split):
     """Returns `[(user, item)]` as ids, sorted."""
     users, items = (
         [line.split("\t")[0] for line in raw.files[name].decode().splitlines()]
-        for name in (raw.ratings.users, raw.ratings.items)
+        for name in (raw.kind.users, raw.kind.items)
     )
     part = raw.splits[split]
     return sorted((users[user], items[item]) for user, item in zip(part.users, part.items))
@@ -69,15 +69,15 @@ def test_csv_without_ratings_and_with_quotes(tmp_path):
 
 def test_items_are_in_the_order_of_their_popularity(tmp_path):
     raw = read(ratings_data.write(tmp_path, ROWS))
-    assert raw.files[raw.ratings.users].decode() == "a\nb\n"
-    assert raw.files[raw.ratings.items].decode() == "y\t2\nx\t2\nw\t0\nz\t0\n"
+    assert raw.files[raw.kind.users].decode() == "a\nb\n"
+    assert raw.files[raw.kind.items].decode() == "y\t2\nx\t2\nw\t0\nz\t0\n"
 
 
 def test_the_last_of_equal_interactions_counts(tmp_path):
     raw = read(ratings_data.write(tmp_path, [*ROWS, ("a", "x", 1, 9), ("b", "y", 1, 0)]))
     assert ids(raw, "test") == [("a", "x")]
     assert ids(raw, "validation") == [("a", "w")]
-    assert raw.ratings.left_out == {"earlier interactions of the same user and item": 2}
+    assert raw.kind.left_out == {"earlier interactions of the same user and item": 2}
 
 
 def test_negatives_are_fixed_and_no_interactions(tmp_path):
@@ -89,7 +89,7 @@ def test_negatives_are_fixed_and_no_interactions(tmp_path):
     other = read(tmp_path / "raw", seed=1)
     for split in ("validation", "test"):
         rows = raw.splits[split].users
-        content = raw.files[raw.ratings.negatives[split]]
+        content = raw.files[raw.kind.negatives[split]]
         negatives = np.frombuffer(content, "<i4").reshape(len(rows), 99)
         for user, row in zip(rows, negatives):
             drawn = row[row >= 0]
@@ -99,8 +99,8 @@ def test_negatives_are_fixed_and_no_interactions(tmp_path):
                 == min(99, len(items) - sum(u == user for u, _ in seen))
             )
             assert not any((user, item) in seen for item in drawn)
-        assert (tmp_path / "data" / data.ratings.negatives[split]).read_bytes() == content
-        assert other.files[other.ratings.negatives[split]] != content
+        assert (tmp_path / "data" / data.kind.negatives[split]).read_bytes() == content
+        assert other.files[other.kind.negatives[split]] != content
 
 
 def test_negatives_are_uniform():
@@ -186,7 +186,7 @@ def test_dataset_json_is_read_back_and_files_are_checked(tmp_path):
     data = ratings_data.prepare(tmp_path / "raw", ratings_data.rows(), tmp_path / "data")
     assert dataset_info.read(data.data_dir) == data
     assert not list(inspection.file_problems(data, data.splits))
-    path = tmp_path / "data" / data.ratings.negatives["test"]
+    path = tmp_path / "data" / data.kind.negatives["test"]
     path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\0")
     (problem,) = inspection.file_problems(data, data.splits)
     assert "has changed: its checksum" in problem
@@ -197,7 +197,7 @@ def test_new_data_replaces_all_files(tmp_path):
     data = ratings_data.prepare(tmp_path / "raw", ratings_data.rows(seed=1), tmp_path / "data")
     shards = [shard.name for split in data.splits.values() for shard in split.shards]
     names = {path.name for path in (tmp_path / "data").iterdir()}
-    assert names == {"dataset.json", *data.ratings.files, *shards}
+    assert names == {"dataset.json", *data.kind.files, *shards}
 
 
 # Headers, and rows (user, item, rating, time) as each file has them.

@@ -100,8 +100,8 @@ def test_each_task_has_its_texts_and_labels(folder, task):
     write(folder, "train.tsv", FILES[task])
     raw, _ = read(task, folder)
     assert rows(raw, "train") == ROWS[task]
-    assert raw.wordpiece.task == ("regression" if task == "stsb" else "classification")
-    described = raw.wordpiece.splits["train"]
+    assert raw.kind.task == ("regression" if task == "stsb" else "classification")
+    described = raw.kind.splits["train"]
     assert described.left_out == LEFT_OUT.get(task, {})
     assert described.num_texts == 2 + sum(described.left_out.values())
 

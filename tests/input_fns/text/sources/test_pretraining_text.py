@@ -78,12 +78,12 @@ def test_a_row_is_two_texts_of_the_documents(folder):
 def test_the_metadata_counts_what_is_stored(folder):
     documents = write_text(folder / "text" / "train.txt", 5)
     raw, lines = read(folder, max_length=12)
-    described, split = raw.wordpiece.splits["train"], raw.splits["train"]
+    described, split = raw.kind.splits["train"], raw.splits["train"]
     assert described.num_texts == sum(map(len, documents))
     masks = [text_data.decoded(row)["input_mask"] for row in split]
     assert described.num_tokens == np.sum(masks)
     assert described.num_truncated > 0
-    assert raw.wordpiece.task == "pretraining"
+    assert raw.kind.task == "pretraining"
     assert "5 documents, each 2 times" in lines[-1]
 
 

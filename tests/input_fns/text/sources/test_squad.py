@@ -206,7 +206,7 @@ def test_other_splits_ask_every_question_and_list_those_without_a_label(tmp_path
     lines = []
     squad_files.write(tmp_path, dev=squad_files.content(*BAD))
     raw = read(tmp_path, lines, max_length=60)
-    described = raw.wordpiece.splits["validation"]
+    described = raw.kind.splits["validation"]
     assert described.num_texts == 5
     assert described.left_out == {"the context has no tokens": 1}
     (listed,) = (line for line in lines if REASONS[1] in line)
@@ -216,7 +216,7 @@ def test_other_splits_ask_every_question_and_list_those_without_a_label(tmp_path
 
 def test_long_questions_are_truncated_and_counted(tmp_path):
     squad_files.write(tmp_path, dev=squad_files.content((PARIS, [question("a", "what " * 17)])))
-    described = read(tmp_path).wordpiece.splits["validation"]
+    described = read(tmp_path).kind.splits["validation"]
     assert described.num_truncated == 1
 
 
@@ -224,14 +224,14 @@ def test_number_of_tokens_is_that_of_the_rows(tmp_path):
     squad_files.write(tmp_path, dev=squad_files.paris_questions())
     raw = read(tmp_path)
     stored = sum(row["input_mask"].sum() for row in rows(raw.splits["validation"]))
-    assert raw.wordpiece.splits["validation"].num_tokens == stored
+    assert raw.kind.splits["validation"].num_tokens == stored
 
 
 def test_the_side_file_has_all_questions_in_order_and_rows_their_numbers(tmp_path):
     squad_files.write(tmp_path, train=squad_files.paris_questions(), test=squad_files.content(*BAD))
     raw = read(tmp_path, seed=4, max_length=60)
     ids = []
-    for name, split in raw.wordpiece.splits.items():
+    for name, split in raw.kind.splits.items():
         data = json.loads(raw.files[split.side_file])["data"]
         found = [
             (one["id"], paragraph["context"])
@@ -275,7 +275,7 @@ def test_a_written_data_set_reads_back(tmp_path):
     data_dir = str(tmp_path / "data")
     written = writer.write(read(tmp_path / "raw"), data_dir)
     assert dataset_info.load(data_dir, "squad") == written
-    assert written.wordpiece.task == "squad"
+    assert written.kind.task == "squad"
 
 
 def test_two_files_of_one_split_are_refused(tmp_path):

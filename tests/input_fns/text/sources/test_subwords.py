@@ -34,7 +34,7 @@ def read(folder, **changes):
 
 def texts(raw, split, side):
     """The text of every sentence of a split, row by row, as lists."""
-    pieces = vocabulary.Vocabulary(raw.files[raw.text.vocabulary])
+    pieces = vocabulary.Vocabulary(raw.files[raw.kind.vocabulary])
     rows = []
     for row in raw.splits[split]:
         ids = np.frombuffer(row.values[side], "<u2").tolist()
@@ -83,7 +83,7 @@ def test_what_training_leaves_out_is_counted(folder):
         folder, "train", ["one two", "", long, "three", long], ["EINS", "LEER", "x", "", long]
     )
     raw = read(folder, vocab_size=384)
-    described = raw.text.splits["train"]
+    described = raw.kind.splits["train"]
     assert described.pairs == 1
     assert described.left_out == {"empty": 2, "too long": 2}
     assert texts(raw, "train", "target") == [["EINS"]]
@@ -96,7 +96,7 @@ def test_what_is_held_out_of_training_leaves_out_the_same(folder):
     lines = [f"{line} {i}" for i, line in enumerate(lines)]
     write_pairs(folder, "train", lines + ["one " * 70] * 3)
     for seed in range(9):
-        described = read(folder, vocab_size=384, validation_fraction=0.5, seed=seed).text.splits
+        described = read(folder, vocab_size=384, validation_fraction=0.5, seed=seed).kind.splits
         left_out = {name: split.left_out.get("too long", 0) for name, split in described.items()}
         assert sum(left_out.values()) == 3
         if left_out["validation"]:
@@ -129,16 +129,16 @@ def test_an_empty_line_of_an_evaluation_is_kept(folder):
 def test_tokens_are_counted(folder):
     raw = read(folder)
     ids = [np.frombuffer(row.values["source"], "<u2") for row in raw.splits["train"]]
-    assert raw.text.splits["train"].source_tokens == sum(map(np.count_nonzero, ids))
-    assert (raw.text.vocab_size, raw.text.max_length) == (384, 64)
+    assert raw.kind.splits["train"].source_tokens == sum(map(np.count_nonzero, ids))
+    assert (raw.kind.vocab_size, raw.kind.max_length) == (384, 64)
 
 
 def test_a_vocabulary_can_be_that_of_another_data_set(folder, tmp_path):
     (model,) = read(folder).files.values()
     (tmp_path / "other.model").write_bytes(model)
     raw = read(folder, vocabulary=str(tmp_path / "other.model"), vocab_size=1280)
-    assert raw.files[raw.text.vocabulary] == model
-    assert raw.text.vocab_size == 384
+    assert raw.files[raw.kind.vocabulary] == model
+    assert raw.kind.vocab_size == 384
 
 
 def test_without_validation_some_pairs_are_held_out_and_equal_sources_stay_together(folder):
@@ -161,7 +161,7 @@ def test_the_same_seed_makes_the_same_rows(folder):
 def test_a_vocabulary_is_found_in_the_folder_of_its_data_set(folder, pairs_dir):
     other = dataset_info.read(pairs_dir)
     raw = read(folder, vocabulary=pairs_dir)
-    assert raw.text.vocabulary == other.text.vocabulary
+    assert raw.kind.vocabulary == other.kind.vocabulary
 
 
 def test_a_vocabulary_of_a_data_set_of_images(folder, data_dir):

@@ -104,7 +104,7 @@ def test_rows_without_a_text_are_left_out_and_counted(folder):
     (folder / "train.csv").write_text("text,label\nfilm,g\n ,g\nbad,b\n,b\n")
     raw, _ = read(folder)
     assert len(raw.splits["train"]) == 2
-    assert raw.wordpiece.splits["train"].left_out == {"rows without a text": 2}
+    assert raw.kind.splits["train"].left_out == {"rows without a text": 2}
     path = folder / "train.csv"
     assert list(raw.left_out.lines()) == [
         f"left out: 2 rows without a text, for example {path}, line 3, {path}, line 5"
@@ -160,7 +160,7 @@ def test_columns_names_the_columns_of_files_without_a_header_line(folder):
     (folder / "test.tsv").write_text("1\tx\tgood\tfilm\n")
     columns = ("label", "id", "a", "b")
     raw, _ = read(folder, columns=columns, text_columns=("a", "b"))
-    assert raw.wordpiece.has_pairs
+    assert raw.kind.has_pairs
     assert text_data.texts(raw.splits["test"]) == ["[CLS] good [SEP] film [SEP]"]
     assert raw.splits["test"].labels.tolist() == [1]
 
@@ -316,7 +316,7 @@ def test_json_without_a_text_is_left_out(folder, row):
     rows = '{"text": "dog", "label": "a"}\n{"text": "film", "label": "b"}\n'
     (folder / "train.jsonl").write_text(rows + row)
     raw, _ = read(folder)
-    assert raw.wordpiece.splits["train"].left_out == {"rows without a text": 1}
+    assert raw.kind.splits["train"].left_out == {"rows without a text": 1}
 
 
 @pytest.mark.parametrize("score", ["", "high", "nan", "1e99", "1_0"])

@@ -196,7 +196,7 @@ def test_words_at_the_end_of_a_truncated_sentence_are_counted(folder):
     raw, lines = read(folder, max_length=8)
     ((sentence),) = tagged(raw)
     assert [tag for _, tag in sentence] == ["", "0", "", "1", "", "0", "", ""]
-    assert raw.wordpiece.splits["train"].num_truncated == 1
+    assert raw.kind.splits["train"].num_truncated == 1
     assert lines[-1] == "train: 2 words at the ends of truncated sentences have no tag"
 
 

@@ -63,7 +63,7 @@ def test_truncated_texts_are_counted(table):
         "[CLS] dog [SEP]",
         "[CLS] dogs dogs dogs [SEP]",
     ]
-    described = raw.wordpiece.splits["train"]
+    described = raw.kind.splits["train"]
     assert (described.num_texts, described.num_truncated, described.num_tokens) == (2, 1, 11)
     assert "1 truncated" in lines[-1]
 
@@ -75,8 +75,8 @@ def test_tokens_may_be_removed_from_the_middle(table):
         "[CLS] the dog [SEP]",
         "[CLS] the dog the dog the dog dog the [SEP]",
     ]
-    assert raw.wordpiece.truncate == "middle"
-    assert raw.wordpiece.splits["train"].num_truncated == 1
+    assert raw.kind.truncate == "middle"
+    assert raw.kind.splits["train"].num_truncated == 1
 
 
 def test_texts_without_tokens_are_counted(table):
@@ -97,7 +97,7 @@ def test_a_vocabulary_may_be_that_of_a_prepared_data_set(table, tmp_path):
     raw, _ = table([("dog", "a"), ("dog s", "b")])
     writer.write(raw, str(tmp_path / "out"))
     again, _ = table([("dog", "a"), ("dog s", "b")], vocabulary=str(tmp_path / "out"))
-    assert again.wordpiece.vocabulary == raw.wordpiece.vocabulary
+    assert again.kind.vocabulary == raw.kind.vocabulary
     with pytest.raises(DataError, match="was prepared with --lower_case=true"):
         table([("dog", "a"), ("a", "b")], vocabulary=str(tmp_path / "out"), lower_case=False)
 
@@ -105,7 +105,7 @@ def test_a_vocabulary_may_be_that_of_a_prepared_data_set(table, tmp_path):
 def test_a_vocabulary_may_be_learnt(table):
     raw, lines = table([("the dog", "a"), ("the film", "b")] * 3, vocabulary="", vocab_size=512)
     assert "learning 512" in lines[0]
-    assert b"\nfilm\n" in raw.files[raw.wordpiece.vocabulary]
+    assert b"\nfilm\n" in raw.files[raw.kind.vocabulary]
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,6 @@ _SHOWN = 3
 
 def of_waveforms(sample: Sample) -> Iterator[Anomaly]:
     """Yields recordings that are silent, clipped, or equal."""
-    if not sample.data.audio:
-        return
     sample = sample.few()
     waveforms = _waveforms(sample)
     count = len(waveforms)
@@ -43,9 +41,7 @@ def of_waveforms(sample: Sample) -> Iterator[Anomaly]:
 
 def of_transcripts(sample: Sample) -> Iterator[Anomaly]:
     """Yields texts that are too long for their recordings."""
-    audio = sample.data.audio
-    if not audio or not audio.vocabulary:
-        return
+    audio = sample.data.kind
     lengths = (sample.values("tokens") > 0).sum(axis=1)
     speeds = lengths * audio.sample_rate / sample.values("num_samples")
     share = (speeds > _FASTEST_SPEECH).mean()

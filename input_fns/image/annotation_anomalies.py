@@ -13,14 +13,12 @@ from input_fns.dataset_info import DatasetInfo
 
 def of_counts(data: DatasetInfo) -> Iterator[Anomaly]:
     """Yields anomalies of the boxes or pixels of each split, which dataset.json counts."""
-    if not data.annotations:
-        return
-    is_detection = data.annotations.task == "detection"
-    stored = sum(sum(found.counts) for found in data.annotations.splits.values())
+    is_detection = data.kind.task == "detection"
+    stored = sum(sum(found.counts) for found in data.kind.splits.values())
     for reason, count in data.left_out.counts.items():
         if is_detection and reason.startswith("annotations ") and count > MANY * (stored + count):
             yield Anomaly(False, f"{count} {reason} are left out, {stored} boxes are stored")
-    for split, found in data.annotations.splits.items():
+    for split, found in data.kind.splits.items():
         yield from (_of_boxes if is_detection else _of_pixels)(data, split, found)
 
 
@@ -47,7 +45,7 @@ def _of_boxes(data, split, found):
 
 
 def _of_pixels(data, split, found):
-    names, missing = data.annotations.class_names, _missing(data, found)
+    names, missing = data.kind.class_names, _missing(data, found)
     if len(missing) == len(names):
         yield Anomaly(
             split == "train", f"'{split}' has no pixel of a class: all are ignored{_reasons(found)}"
@@ -64,7 +62,7 @@ def _of_pixels(data, split, found):
 
 
 def _missing(data, found):
-    return [name for name, count in zip(data.annotations.class_names, found.counts) if not count]
+    return [name for name, count in zip(data.kind.class_names, found.counts) if not count]
 
 
 def _reasons(found):
@@ -73,8 +71,6 @@ def _reasons(found):
 
 def of_boxes(sample: Sample) -> Iterator[Anomaly]:
     """Yields boxes that are all crowds, or whose coordinates seem to be fractions."""
-    if not sample.data.annotations or sample.data.annotations.task != "detection":
-        return
     is_box = sample.values("classes") >= 0
     boxes, crowd = sample.values("boxes")[is_box], sample.values("is_crowd")[is_box]
     if not len(boxes):
@@ -106,8 +102,6 @@ def of_boxes(sample: Sample) -> Iterator[Anomaly]:
 
 def of_masks(sample: Sample) -> Iterator[Anomaly]:
     """Yields masks that are ignored but for a few pixels."""
-    if not sample.data.annotations or sample.data.annotations.task != "segmentation":
-        return
     masks = sample.few().pixels("mask")
     shares = [(mask == IGNORED_CLASS).mean() for mask in masks if mask is not None]
     if shares and MOST < np.mean(shares) < 1:

@@ -14,8 +14,8 @@ _FEW_CANDIDATES, _FEW_USERS = 10, 0.1
 
 def of_negatives(sample: Sample) -> Iterator[Anomaly]:
     """Yields evaluation rows with too few candidates, or of too few users."""
-    ratings = sample.data.ratings
-    if not ratings or sample.split not in ratings.negatives:
+    ratings = sample.data.kind
+    if sample.split not in ratings.negatives:
         return
     content = sample.content(ratings.negatives[sample.split])
     negatives = np.frombuffer(content, "<i4").reshape(-1, ratings.num_negatives)

@@ -13,8 +13,7 @@ _LEVELS = 8
 def of_pixels(sample: Sample) -> Iterator[Anomaly]:
     """Yields images of one color, such as of floats in 0 to 1 that became integers."""
     image = sample.data.features.get("image")
-    has_classes = sample.data.num_classes or sample.data.annotations
-    if not image or image.dtype != "uint8" or not has_classes:
+    if not image or image.dtype != "uint8" or not sample.data.all_class_names:
         return
     sample = sample.few()
     flat = [

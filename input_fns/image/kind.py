@@ -1,0 +1,51 @@
+"""Images with classes."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from input_fns import DataError, kinds
+from input_fns.core.dataset_json import find_image_problem
+from input_fns.core.dataset_parts import Feature
+from input_fns.kinds import Kind
+
+
+@dataclasses.dataclass(frozen=True)
+class Images(Kind):
+    """Images and classes, and nothing else; see `image_pipeline`."""
+
+    noun = "images"
+    flags = ("image_size", "augment", "center_crop")
+
+    def check(self, data):
+        """Raises DataError if an example is not `[height, width, channels]`."""
+        problem = find_image_problem(data.features)
+        if problem:
+            raise DataError(problem)
+
+    def pipeline(self, data, options):
+        """Returns an `ImagePipeline`."""
+        from input_fns.image import augment
+        from input_fns.image.image_pipeline import ImagePipeline
+
+        augmentation = augment.parse(options.augment)
+        return ImagePipeline(
+            data, options.image_size, augmentation, options.center_crop, options.cache
+        )
+
+    @classmethod
+    def synthetic(cls, shapes):
+        """Returns RGB images."""
+        from input_fns.core import synthetic
+
+        features = {"image": Feature("raw", "uint8", (*shapes.image_size, 3))}
+        return synthetic.dataset(features, kinds.class_names(shapes.classes))
+
+    def random_training_examples(self, pipeline, size, seed):
+        """Returns images; if the augmentation mixes them, with float32 `[size, num_classes]`."""
+        features, labels = self.random_examples(pipeline, size, seed)
+        if pipeline.augmentation.mixes:
+            labels = np.eye(pipeline.data.num_classes, dtype=np.float32)[labels]
+        return features, labels

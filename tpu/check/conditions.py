@@ -47,6 +47,17 @@ def are_exclusive(program: FlatProgram, a: Node, b: Node) -> bool:
     )
 
 
+def predicate_of(program: FlatProgram, merge: Node) -> Node:
+    """Returns the node that computes the condition of a conditional, given a Merge of it."""
+    if not merge.is_copy:  # of version 2
+        call = merge.name.rpartition("/")[0]
+        return _origin(program.operations[f"{call}/switch_0/alive"].inputs[1].op)
+    branch = merge.inputs[0].op
+    if branch.type == "Switch":  # a branch that returns a value from outside
+        return _origin(branch.inputs[1].op)
+    return conditions_of(program, branch)[0].predicate
+
+
 def _conditions_of_nodes(program, op):
     """Yields the conditions of version 1 around an operation of a graph."""
     context = op._get_control_flow_context()

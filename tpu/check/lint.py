@@ -144,7 +144,9 @@ def check_dynamic_shapes(step):
                     "that. Use a static shape and a mask"
                 )
                 yield ERROR, "tpu-compiler", message, op
-        elif not (is_static or any(map(_is_dynamic, op.inputs)) or _has_static_shape(step, op)):
+        elif results and not (is_static or any(map(_is_dynamic, op.inputs))):
+            if _has_static_shape(step, op) or _gives_static_shapes(op):
+                continue
             dynamic |= {tensor.name for tensor in results}
             for tensor in results:
                 if _is_read(step, tensor):
@@ -307,6 +309,19 @@ def _has_static_shape(step, op):
     if indices is None or len(op.inputs) <= max(indices):
         return False
     return all(op.inputs[i].op.name in step.static for i in indices)
+
+
+def _gives_static_shapes(op):
+    """Returns True if the shapes of the inputs give those of the outputs.
+
+    TensorFlow may not know them: a function of any size returns tensors of unknown shape.
+    """
+    attributes = {k: v for k, v in op.node_def.attr.items() if not k.startswith("_")}
+    dtypes = [tensor.dtype for tensor in op.outputs]
+    with tf.Graph().as_default() as graph:
+        inputs = [tf.compat.v1.placeholder(t.dtype, t.shape) for t in op.inputs]
+        outputs = graph.create_op(op.type, inputs, dtypes, attrs=attributes).outputs
+    return not any(map(_is_dynamic, outputs))
 
 
 def _refusal(op, dynamic):

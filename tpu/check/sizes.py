@@ -237,8 +237,11 @@ def _kept_activations(program, executions):
 
 
 def _kept_instead(tensor):
-    """Returns the tensor that this one shares memory with, or that XLA computes it again from."""
-    while (source := _source(tensor.op)) is not None:
+    """Returns the tensor that this one shares memory with, or that XLA computes it again from.
+
+    One whose shape only XLA knows, as in a loop with shape_invariants, is not followed further.
+    """
+    while (source := _source(tensor.op)) is not None and source.shape.is_fully_defined():
         tensor = source
     return tensor
 

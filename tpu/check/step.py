@@ -6,6 +6,7 @@ import functools
 
 import tensorflow as tf
 
+from tpu.check.conditions import predicate_of
 from tpu.check.flat_program import Node, flatten, name_of_handle, variable_name
 from tpu.check.placement import Placement
 from tpu.check.sizes import handle_name
@@ -101,14 +102,39 @@ class Step:
 
     @functools.cached_property
     def static(self) -> set[str]:
-        """Names of the operations that XLA computes when it compiles: constants and shapes."""
-        found = set()
-        for op in self.operations:
-            parents = [tensor.op.name for tensor in op.inputs]
-            is_computed = parents and not op.op_def.is_stateful and found.issuperset(parents)
-            if op.type in _STATIC_OPS or is_computed:
-                found.add(op.name)
+        """Names of the operations that XLA computes when it compiles.
+
+        These are constants, shapes, and what is computed from them, also in loops and conditionals.
+        """
+        found, pending, count = set(), self.operations, -1
+        while len(found) > count:  # in a conditional of version 1, a Switch may follow its reader
+            count, unknown = len(found), []
+            for op in pending:
+                if self._is_static(op, found):
+                    found.add(op.name)
+                else:
+                    unknown.append(op)
+            pending = unknown
         return found
+
+    def _is_static(self, op, found):
+        parents = [tensor.op.name for tensor in op.inputs]
+        if op.type == "Switch":  # its condition only decides whether the value is used
+            return parents[0] in found
+        if op.type == "Merge":
+            return self._is_static_merge(op, found)
+        is_computed = parents and not op.op_def.is_stateful and found.issuperset(parents)
+        return op.type in _STATIC_OPS or is_computed
+
+    def _is_static_merge(self, merge, found):
+        """Returns True if a Merge has the same static value in every iteration, or branch."""
+        nodes = [tensor.op for tensor in merge.inputs]
+        following = [node for node in nodes if node.type == "NextIteration"]
+        if not {node.name for node in nodes if node not in following} <= found:
+            return False
+        if following:
+            return all(_passed_on(node) is merge for node in following)
+        return predicate_of(self.program, merge).name in found
 
     def find_ops(self, *types) -> list[Node]:
         """Returns the operations of these types that run on the core."""
@@ -117,3 +143,11 @@ class Step:
 
 def _takes_a_handle(op):
     return op.op_def.is_stateful and bool(op.inputs) and op.inputs[0].dtype == tf.resource
+
+
+def _passed_on(following):
+    """Returns the Merge whose value a NextIteration passes on unchanged; None if it changes it."""
+    node = following.inputs[0].op
+    while node.type == "Identity":
+        node = node.inputs[0].op
+    return node.inputs[0].op if node.type == "Switch" else None

@@ -79,9 +79,11 @@ class Placement:
         return list(named.values())
 
 
-def is_outside(op: tf.Operation) -> bool:
-    """Returns True if an operation is marked by `tf.tpu.outside_compilation`."""
-    return OUTSIDE in op.node_def.attr
+def is_outside(op) -> bool:
+    """Returns True if `tf.tpu.outside_compilation` marks an operation, or a call around it."""
+    while op is not None and OUTSIDE not in getattr(op, "source", op).node_def.attr:
+        op = getattr(op, "caller", None)
+    return op is not None
 
 
 def used_inputs(op: tf.Operation) -> list[tf.Tensor]:

@@ -306,7 +306,8 @@ class _CallCheck:
             if call.method == "evaluate":
                 return call.execute(steps=min(self._steps, call.arguments.get("steps") or 10**9))
             if call.method == "predict":  # the generator needs the emulator to its end
-                return list(itertools.islice(call.execute(), self._steps * _batch_size(call)))
+                size = 1 if _yields_batches(call) else _batch_size(call)
+                return list(itertools.islice(call.execute(), self._steps * size))
             return call.execute()
 
     def _steps_to_run(self, call):
@@ -332,11 +333,13 @@ class _CallCheck:
         return {**metrics, "global_step": np.int64(self._last_step)}
 
     def _predict_result(self, call):
+        size = _batch_size(call)
+        batch, count = ([size], 1) if _yields_batches(call) else ([], size)
         zeros = {
-            name: np.zeros(shape, tf.as_dtype(dtype).as_numpy_dtype)
+            name: np.zeros([*batch, *shape], tf.as_dtype(dtype).as_numpy_dtype)
             for name, (dtype, shape) in self._outputs(call).items()
         }
-        return itertools.repeat(zeros, _batch_size(call))
+        return itertools.repeat(zeros, count)
 
     def _export_result(self, call):
         del self
@@ -350,6 +353,11 @@ class _CallCheck:
 def _batch_size(call):
     """Returns the global batch size of predictions; 1 if it is unknown."""
     return getattr(getattr(call.estimator, "_ctx", None), "_predict_batch_size", None) or 1
+
+
+def _yields_batches(call):
+    """Returns True if a prediction yields batches, not examples."""
+    return not call.arguments.get("yield_single_examples", True)
 
 
 def _train_and_evaluate(executor):

@@ -1,6 +1,7 @@
 """`python -m tpu check`."""
 
 import json
+import types
 
 import pytest
 import tensorflow as tf
@@ -240,6 +241,15 @@ def test_placeholder_metrics_are_numpy_scalars():
         "loss": 0.0,
         "global_step": 0,
     }
+
+
+@pytest.mark.parametrize(("single", "shapes"), [(True, [(2,)] * 3), (False, [(3, 2)])])
+def test_placeholder_predictions_are_examples_or_batches(single, shapes):
+    estimator = types.SimpleNamespace(_ctx=types.SimpleNamespace(_predict_batch_size=3))
+    call = Call("predict", estimator, {"yield_single_examples": single}, "", None)
+    checked = check._CallCheck(V2_8, 0, "off")
+    checked._outputs = lambda call: {"output": ("float32", [2])}
+    assert [zeros["output"].shape for zeros in checked._predict_result(call)] == shapes
 
 
 def test_params_may_be_hparams():

@@ -4,6 +4,7 @@ python run_tpu.py --tpu=NAME --flagfile=configs/digits.cfg --data_dir=gs://... -
 python run_tpu.py --tpu=emulator --flagfile=configs/digits.cfg --data_dir=... --model_dir=...
 """
 
+import functools
 import sys
 
 from engine.cli import startup, supervisor, tensorflow_import
@@ -22,9 +23,8 @@ if __name__ == "__main__":
 
 import tensorflow as tf
 
-from common.errors import UsageError
 from engine import model_fns
-from engine.checkpoints import ema, verify
+from engine.checkpoints import ema
 from engine.cli import flags, modes, resolve_flags, runtime
 from engine.cli.flags import FLAGS
 from engine.distribute import tf_config
@@ -37,6 +37,7 @@ from tpu.connect import flags as tpu_flags
 from tpu.connect.connection import Connection
 
 ModeKeys = tf.estimator.ModeKeys
+tf_tpu = tf.compat.v1.estimator.tpu
 
 
 def build_model_fn(settings: RunSettings, state: TrainingState):
@@ -47,95 +48,62 @@ def build_model_fn(settings: RunSettings, state: TrainingState):
     """
 
     def model_fn(features, labels, mode, params):
+        scaffold_fn = ema.scaffold_fn(params)
         if mode == ModeKeys.PREDICT:
-            predictions, export_outputs = model_fns.predict(settings, features, params)
-            return tf.compat.v1.estimator.tpu.TPUEstimatorSpec(
-                mode,
-                predictions=predictions,
-                export_outputs=export_outputs,
-                scaffold_fn=ema.scaffold_fn(params),
+            predictions, signatures = model_fns.predict(settings, features, params)
+            return tf_tpu.TPUEstimatorSpec(
+                mode, predictions, export_outputs=signatures, scaffold_fn=scaffold_fn
             )
         if mode == ModeKeys.EVAL:
             graph = model_fns.evaluate(settings, features, labels, params)
-            return tf.compat.v1.estimator.tpu.TPUEstimatorSpec(
+            return tf_tpu.TPUEstimatorSpec(
                 mode,
                 loss=graph.loss,
                 eval_metrics=(graph.metric_fn, graph.tensors),
                 evaluation_hooks=graph.hooks,
-                scaffold_fn=ema.scaffold_fn(params),
+                scaffold_fn=scaffold_fn,
             )
         step = train_step(settings.model, features, labels, params, settings.train)
         model_fns.check_training(settings, features, labels, params, step)
 
-        def scaffold_fn():
-            # Initializers run on the host.
-            tables = tpu_embeddings.variables(_tpu_tables(settings))
-            model_fns.warm_start(settings, step, tables)
-            if tables and settings.checkpoint:
-                verify.check_variables(settings.checkpoint, params, training=True)
+        def initialize_on_host():
+            model_fns.warm_start(settings, step, tpu_embeddings.check_variables(settings, params))
             return tf.compat.v1.train.Scaffold()
 
-        rate_hook = summaries.RateSummaryHook(settings, state)
-        scalars = model_fns.train_scalars(step)
-        return tf.compat.v1.estimator.tpu.TPUEstimatorSpec(
+        scalars, every = model_fns.train_scalars(step), settings.train.summary_steps
+        return tf_tpu.TPUEstimatorSpec(
             mode,
             loss=step.loss,
             train_op=step.op,
-            host_call=summaries.host_call(
-                scalars, step.op, settings.model_dir, settings.train.summary_steps
-            ),
-            training_hooks=[rate_hook],
-            scaffold_fn=scaffold_fn,
+            host_call=summaries.host_call(scalars, step.op, settings.model_dir, every),
+            training_hooks=[summaries.RateSummaryHook(settings, state)],
+            scaffold_fn=initialize_on_host,
         )
 
     return model_fn
 
 
-def _tpu_tables(settings):
-    """Returns the embedding tables of the model that are TPU embeddings in training."""
-    return tpu_embeddings.find_tables(settings.model, settings.params) if settings.use_tpu else []
+def build_estimator(settings: RunSettings, state: TrainingState, tpu: Connection, on_host=False):
+    """Returns the TPUEstimator of a run; `on_host` on the CPU of this host, although it has a TPU.
 
-
-def _embedding_config_spec(settings):
-    """Returns the EmbeddingConfigSpec of a run; None if it does not train or has no tables."""
-    if not (_tpu_tables(settings) and (settings.is_training or settings.mode == "check")):
-        return None
-    input_fn = settings.pipeline.train_input_fn(settings.train.split, settings.seed)
-    with tf.Graph().as_default():
-        element_spec = input_fn({**settings.params, "batch_size": 1}).element_spec
-    return tpu_embeddings.config_spec(settings.model, settings.params, element_spec)
-
-
-def build_estimator(
-    settings: RunSettings, state: TrainingState, tpu: Connection, on_host: bool = False
-):
-    """Returns the TPUEstimator of a run. It divides global batches by the number of cores.
-
-    Args:
-      settings: settings of the run.
-      state: state of the training.
-      tpu: the TPU, if there is one.
-      on_host: whether to run on the CPU of this host although there is a TPU.
+    It divides global batches by the number of cores.
     """
     use_tpu = tpu.use_tpu and not on_host
-    tpu_config = tf.compat.v1.estimator.tpu.TPUConfig(
+    tpu_config = tf_tpu.TPUConfig(
         iterations_per_loop=settings.train.iterations_per_loop,
-        per_host_input_for_training=tf.compat.v1.estimator.tpu.InputPipelineConfig.PER_HOST_V2,
+        per_host_input_for_training=tf_tpu.InputPipelineConfig.PER_HOST_V2,
     )
-    return tf.compat.v1.estimator.tpu.TPUEstimator(
+    cluster = tpu.resolver if use_tpu else None
+    return tf_tpu.TPUEstimator(
         build_model_fn(settings, state),
-        config=tf.compat.v1.estimator.tpu.RunConfig(
-            tpu_config=tpu_config,
-            cluster=tpu.resolver if use_tpu else None,
-            **settings.run_config(),
-        ),
+        config=tf_tpu.RunConfig(tpu_config=tpu_config, cluster=cluster, **settings.run_config()),
         params=settings.params,
         use_tpu=use_tpu,
         train_batch_size=settings.train.batch_size,
         eval_batch_size=settings.evaluation.batch_size,
         predict_batch_size=settings.prediction.batch_size,
         export_to_tpu=FLAGS.export_to_tpu,
-        embedding_config_spec=_embedding_config_spec(settings) if use_tpu else None,
+        embedding_config_spec=tpu_embeddings.config_spec(settings) if use_tpu else None,
     )
 
 
@@ -144,7 +112,7 @@ def build_input_fns(settings: RunSettings) -> modes.InputFns:
 
     def train(start_step):
         input_fn = settings.pipeline.train_input_fn(settings.train.split, settings.seed, start_step)
-        return tpu_embeddings.add_ids(input_fn, _tpu_tables(settings))
+        return tpu_embeddings.add_ids(input_fn, tpu_embeddings.tables_of(settings))
 
     return modes.InputFns(
         train=train,
@@ -157,39 +125,22 @@ def build_input_fns(settings: RunSettings) -> modes.InputFns:
 def main() -> None:
     """Runs the mode that the flags select."""
     runtime.prepare()
-    if tf_config.from_environment().in_cluster:
-        raise UsageError(
-            "TF_CONFIG describes a cluster, which only run_cpu.py supports. Unset TF_CONFIG: the "
-            "hosts of a TPU do not need it"
-        )
+    tf_config.refuse_cluster()
     request = tpu_flags.request(
-        FLAGS.mode,
-        flags.paths(),
-        flags.batch_sizes(),
-        FLAGS.accumulate_steps,
-        flags.evaluates(),
+        FLAGS.mode, flags.paths(), flags.batch_sizes(), FLAGS.accumulate_steps, flags.evaluates()
     )
     if FLAGS.mode == "check":
         import run_check  # needed by this mode only
 
         sys.exit(run_check.run(request, build_estimator, build_input_fns))
-    iterations_per_loop = 1
+    steps = 1
     if FLAGS.use_tpu != "false" and FLAGS.mode in flags.TRAINING_MODES:
-        iterations_per_loop = tpu_flags.iterations_per_loop(FLAGS.save_checkpoints_steps)
+        steps = tpu_flags.iterations_per_loop(FLAGS.save_checkpoints_steps)
     with connection.connect(request) as tpu:
-        settings, state = resolve_flags.resolve(
-            iterations_per_loop if tpu.use_tpu else 1, tpu.use_tpu
-        )
+        settings, state = resolve_flags.resolve(steps, tpu.use_tpu, reads_files=not tpu.is_remote)
         with state.lock:
-            if tpu.is_remote and settings.prediction.file_input is not None:
-                raise UsageError(
-                    "--input files are read by this process, which a remote TPU cannot call. Use "
-                    "run_cpu.py, or convert the files with prepare_data.py"
-                )
-            estimator = build_estimator(settings, state, tpu)
-            if _tpu_tables(settings):
-                host = build_estimator(settings, state, tpu, on_host=True)
-                estimator = tpu_embeddings.TrainOnTpu(estimator, host)
+            build = functools.partial(build_estimator, settings, state, tpu)
+            estimator = tpu_embeddings.pair_with_host(settings, build)
             modes.run(estimator, settings, state, build_input_fns(settings))
 
 

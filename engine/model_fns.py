@@ -70,7 +70,6 @@ def warm_start(settings: RunSettings, step: TrainStep, tables=()) -> None:
                 train.warm_start_from,
                 train.warm_start_include,
                 [*step.model_variables, *tables],
-                settings.model.checkpoint_map(settings.params),
                 settings.model.warm_start_scope,
             )
 
@@ -91,9 +90,8 @@ def train_summary(settings: RunSettings, features, labels, params, step: TrainSt
     batch_metrics = {}
     # Synchronous workers would sum their metrics.
     if not settings.task.is_synchronous:
-        eval_features = {name: features[name] for name in model.eval_features}
         weights = tf.ones([tf.nest.flatten(features)[0].shape[0]])
-        batch_metrics = model.metrics(eval_features, labels, step.eval_outputs, weights, params)
+        batch_metrics = model.metrics(labels, step.eval_outputs, weights, params)
     return summaries.train_summary(features, train_scalars(step), batch_metrics)
 
 
@@ -131,7 +129,6 @@ def evaluate(settings: RunSettings, features, labels, params) -> EvalGraph:
     weights = features[EXAMPLE_WEIGHT]
     scales = {name: term.scale for name, term in terms.items()}
     to_host = {
-        "features": {name: features[name] for name in model.eval_features},
         "labels": labels,
         "outputs": model.eval_outputs(features, labels, outputs, params),
         "losses": {name: term.values for name, term in terms.items()},
@@ -150,7 +147,6 @@ def evaluate(settings: RunSettings, features, labels, params) -> EvalGraph:
         }
         return metrics.streaming(
             model,
-            received["features"],
             received["labels"],
             received["outputs"],
             losses,

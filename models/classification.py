@@ -22,9 +22,9 @@ def losses(features, labels, outputs, params):
     }
 
 
-def metrics(features, labels, outputs, weights, params):
+def metrics(labels, outputs, weights, params):
     """Streaming top-1 `accuracy`, and `confusion_matrix`, int32, for its report."""
-    del features, params
+    del params
     logits = outputs["logits"]
     classes = tf.argmax(logits, axis=-1, output_type=tf.int32)
     if labels.shape.rank == 2:

@@ -184,22 +184,18 @@ class Model:
         several terms an evaluation reports the mean of each as `<name>_loss`.
       predictions: `(features, outputs, params) -> {name: [batch, ...]}`, not nested: what `predict`
         yields and the SavedModel returns.
-      metrics: `(features, labels, outputs, weights, params) -> {name: (value, update_op)}`,
-        streaming metrics. `features` holds `eval_features` only, `outputs` is what `eval_outputs`
-        returned, and `weights`, float32 `[batch]`, is 1 for an example and 0 for padding. Metrics
-        that are not scalars are for reports.
+      metrics: `(labels, outputs, weights, params) -> {name: (value, update_op)}`, streaming
+        metrics. `outputs` is what `eval_outputs` returned, and `weights`, float32 `[batch]`, is 1
+        for an example and 0 for padding. Metrics that are not scalars are for reports.
       metric_directions: `{name: "min" or "max"}`, whether lower or higher is better, of the scalars
         of `metrics`; --best_metric takes these names as they are. Losses are minimized.
       eval_outputs: `(features, labels, outputs, params) -> Tensors`, what `metrics` needs of the
-        outputs: `[batch, ...]`. A TPU sends it to the host with each batch, so reduce large
-        tensors here. Default: all outputs.
-      eval_features: names of the features that `metrics` needs. A TPU sends them to the host, too.
+        features and outputs: `[batch, ...]`. A TPU sends it to the host with each batch, so reduce
+        large tensors here. Default: all outputs.
       host_metrics: `(params, pipeline) -> [HostMetric]`, new ones for each evaluation. They take
         the predictions of an evaluation on a CPU or GPU, if its features are those of a prediction;
         else the split is predicted too. `pipeline` is an `input_fns.pipeline.Pipeline`.
       reports: `(params, pipeline) -> [Report]`.
-      checkpoint_map: `(params) -> {variable name: published name}`, so that a warm start restores
-        from a checkpoint with other variable names.
       warm_start_scope: regular expression of whole variable names. A warm start restores these
         variables completely: it is an error if one is missing from the checkpoint or from the
         model, or has another shape. "": such variables keep their initial values.
@@ -229,13 +225,10 @@ class Model:
     inference: Callable[[Tensors, Params, bool], Tensors]
     losses: Callable[[Tensors, Any, Tensors, Params], dict[str, Loss]]
     predictions: Callable[[Tensors, Tensors, Params], Tensors]
-    metrics: Callable[[Tensors, Any, Tensors, Any, Params], dict[str, tuple]] = lambda *_: {}
-    metric_directions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    metrics: Callable[[Any, Tensors, Any, Params], dict[str, tuple]] = lambda *_: {}
     eval_outputs: Callable[[Tensors, Any, Tensors, Params], Tensors] = _all_outputs
-    eval_features: tuple[str, ...] = ()
     host_metrics: Callable[[Params, Any], Sequence[HostMetric]] = lambda *_: ()
     reports: Callable[[Params, Any], Sequence[Report]] = lambda *_: ()
-    checkpoint_map: Callable[[Params], dict[str, str]] = lambda _: {}
     warm_start_scope: str = ""
     check_warm_start: Callable[[str, str, Params, Any], None] = lambda *_: None
     layer_variables: Callable[[Params], Sequence[str]] = lambda _: ()
@@ -247,3 +240,4 @@ class Model:
     labels: tuple[str, ...] = ()
     dataset_properties: tuple[str, ...] = ()
     padded_properties: tuple[str, ...] = ()
+    metric_directions: Mapping[str, str] = dataclasses.field(default_factory=dict)

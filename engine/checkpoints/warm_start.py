@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 import tensorflow as tf
 
@@ -33,65 +32,51 @@ def init_from_checkpoint(
     checkpoint: str,
     include: str,
     variables: list[tf.Variable],
-    checkpoint_map: Mapping[str, str] | None = None,
     scope: str = "",
 ) -> None:
     """Makes the initializers of `variables` restore their values from `checkpoint`.
 
     Call it when the default graph is complete; on a TPU in scaffold_fn. A variable is restored from
-    its own name, or, if the checkpoint has no such name, from its name in `checkpoint_map`; if the
-    checkpoint has an EMA of it, from that, as evaluation does. Its EMA starts at the same value.
-    Replica 0 prints which variables keep their initial values: those that are missing from the
-    checkpoint, or have another shape under their own name. The global step starts at 0.
+    its name; if the checkpoint has an EMA of it, from that, as evaluation does. Its EMA starts at
+    the same value. Replica 0 prints which variables keep their initial values: those that are
+    missing from the checkpoint, or have another shape. The global step starts at 0.
 
     Args:
       checkpoint: path.
       include: regular expression of the whole name of a variable in the graph; others keep their
         initial values.
       variables: of the model, without those of the optimizer: momentum is not restored.
-      checkpoint_map: `{name of a variable in the graph: name in a published checkpoint}`.
       scope: regular expression of the whole names of variables that must all be restored, see
         `Model.warm_start_scope`; `include` narrows it.
 
     Raises:
-      UsageError: no variable can be restored, shapes of mapped variables differ, or the variables
-        in `scope` are not those of the checkpoint.
+      UsageError: no variable can be restored, or the variables in `scope` are not those of the
+        checkpoint.
     """
     stored = dict(tf.train.list_variables(checkpoint))
-    checkpoint_map = checkpoint_map or {}
     if scope:
-        _check_scope(checkpoint, stored, include, scope, variables, checkpoint_map)
-    sources, skipped, missing, mismatched = [], [], [], []
+        _check_scope(checkpoint, stored, include, scope, variables)
+    sources, skipped, missing = [], [], []
     for variable in _join_partitions(variables):
         first = variable[0] if isinstance(variable, list) else variable
         name, shape = ema.saved_name(first), ema.saved_shape(first)
         if name == tf.compat.v1.GraphKeys.GLOBAL_STEP or not re.fullmatch(include, name):
             continue
-        source = name if name in stored else checkpoint_map.get(name, name)
-        if source not in stored:
+        if name not in stored:
             missing.append(name)
-        elif stored[source] == shape:
-            sources.append((source, variable))
-        elif source == name:
-            skipped.append(f"{name} ({stored[name]} in the checkpoint, {shape} in this model)")
+        elif stored[name] == shape:
+            sources.append((name, variable))
         else:
-            mismatched.append(f"{name} has shape {shape}, {source} has {stored[source]}")
-    if mismatched:
-        raise UsageError(
-            f"--warm_start_from={checkpoint} does not match this model: "
-            f"{verify.shorten(mismatched)}. Set --params to the sizes of the checkpoint, or use "
-            "--warm_start_include to exclude these variables"
-        )
+            skipped.append(f"{name} ({stored[name]} in the checkpoint, {shape} in this model)")
     if not sources:
         raise UsageError(
             f"--warm_start_from={checkpoint} --warm_start_include={include} matches no variable of "
             f"this model; the checkpoint holds {verify.shorten(sorted(stored))}"
         )
-    names = {source: ema.average_name(source) for source, _ in sources}
-    num_averages = sum(names[source] in stored for source, _ in sources)
+    names = {name: ema.average_name(name) for name, _ in sources}
+    num_averages = sum(names[name] in stored for name, _ in sources)
     sources = [
-        (names[source] if names[source] in stored else source, variable)
-        for source, variable in sources
+        (names[name] if names[name] in stored else name, variable) for name, variable in sources
     ]
     averages = [
         (source, ema.find_average(variable))
@@ -99,7 +84,7 @@ def init_from_checkpoint(
         if not isinstance(variable, list)  # lazy embeddings have no EMA
     ]
     averages = [(source, average) for source, average in averages if average is not None]
-    # Pairs, not a dict: two variables may have the same source.
+    # Pairs, not a dict: a variable, its average and its copies have the same source.
     tf.compat.v1.train.init_from_checkpoint(checkpoint, sources + averages)
     if not verify.is_first_replica():
         return
@@ -124,7 +109,7 @@ def _join_partitions(variables):
     return joined
 
 
-def _check_scope(checkpoint, stored, include, scope, variables, checkpoint_map):
+def _check_scope(checkpoint, stored, include, scope, variables):
     """Raises `UsageError` unless checkpoint and model have the same variables in `scope`.
 
     Slots and averages in the checkpoint, `<variable>/<slot>`, are not counted.
@@ -134,17 +119,11 @@ def _check_scope(checkpoint, stored, include, scope, variables, checkpoint_map):
         return re.fullmatch(scope, name) and re.fullmatch(include, name)
 
     names = {ema.saved_name(variable): ema.saved_shape(variable) for variable in variables}
-    ours = {
-        name if name in stored else checkpoint_map.get(name, name): shape
-        for name, shape in names.items()
-        if in_scope(name)
-    }
-    mapped = set(checkpoint_map.values())
+    ours = {name: shape for name, shape in names.items() if in_scope(name)}
     theirs = {
         name: shape
         for name, shape in stored.items()
-        if name in ours
-        or (in_scope(name) and name not in mapped and name.rpartition("/")[0] not in stored)
+        if name in ours or (in_scope(name) and name.rpartition("/")[0] not in stored)
     }
     lines, counted = [], set()
     # One line for the layers that one side lacks, such as layer_6 to layer_11, not one for each

@@ -51,6 +51,7 @@ def resolve(
     use_tpu: bool = False,
     task: Task = _SINGLE_PROCESS,
     in_loops: bool = False,
+    reads_files: bool = True,
 ) -> tuple[RunSettings, TrainingState]:
     """Resolves and validates the flags, and locks model_dir.
 
@@ -59,6 +60,7 @@ def resolve(
       use_tpu: True if the Estimator runs on a TPU.
       task: task of this process in a cluster.
       in_loops: True if an Estimator runs several steps per session.run (`engine.train.host_loop`).
+      reads_files: False on a remote TPU, which cannot call the reader of --input files.
 
     Returns:
       The settings and the training state. The caller releases `state.lock`.
@@ -66,6 +68,8 @@ def resolve(
     Raises:
       UsageError, DataError, ModelError: a flag is invalid, or names a missing file, split or model.
     """
+    if not use_tpu:
+        iterations_per_loop = 1
     unused_flags.check()
     if task.is_chief:
         unused_flags.report()
@@ -74,6 +78,11 @@ def resolve(
         settings = _resolve(
             host_loop.MAX_STEPS if in_loops else iterations_per_loop, use_tpu, task, lock
         )
+        if settings.prediction.file_input is not None and not reads_files:
+            raise UsageError(
+                "--input files are read by this process, which a remote TPU cannot call. Use "
+                "run_cpu.py, or convert the files with prepare_data.py"
+            )
         if FLAGS.skip_bad_records and settings.is_training and FLAGS.dataset != synthetic.NAME:
             settings = _without_bad_records(settings)
     except BaseException:

@@ -99,6 +99,15 @@ def from_environment(is_synchronous: bool = False) -> Task:
     return Task(config.task_type, worker, True, is_synchronous, config.num_ps_replicas)
 
 
+def refuse_cluster() -> None:
+    """Raises `UsageError` if TF_CONFIG describes a cluster."""
+    if from_environment().in_cluster:
+        raise UsageError(
+            "TF_CONFIG describes a cluster, which only run_cpu.py supports. Unset TF_CONFIG: the "
+            "hosts of a TPU do not need it"
+        )
+
+
 def _normalize(text, is_synchronous):
     """Returns TF_CONFIG with a "chief", and without the evaluator in the cluster.
 

@@ -26,7 +26,7 @@ def mean_loss(terms, weights):
     return tf.add_n([mean(term) for term in terms.values()])
 
 
-def streaming(model, features, labels, outputs, terms, weights, params):
+def streaming(model, labels, outputs, terms, weights, params):
     """Returns the streaming metrics of the model and of its loss, `{name: (value, update_op)}`.
 
     `average_loss` is the loss of the whole split. If the loss has several terms, `<name>_loss` is
@@ -34,7 +34,6 @@ def streaming(model, features, labels, outputs, terms, weights, params):
 
     Args:
       model: a `models.model.Model`.
-      features: the features in `model.eval_features`, `[batch, ...]`.
       labels: `[batch, ...]`.
       outputs: result of `model.eval_outputs`.
       terms: `{name: models.model.Loss}`.
@@ -52,7 +51,7 @@ def streaming(model, features, labels, outputs, terms, weights, params):
     )
     each = {f"{name}_loss": mean for name, mean in means.items()} if len(means) > 1 else {}
     return {
-        **model.metrics(features, labels, outputs, weights, params),
+        **model.metrics(labels, outputs, weights, params),
         **each,
         "average_loss": (value, update),
         "examples": _count(weights),
@@ -77,11 +76,10 @@ def check_best_metric(name: str, model, features, labels, step, params, host_met
     if not name:
         return
     batch_size = tf.nest.flatten((features, labels, step.eval_outputs))[0].shape[0]
-    features = {key: features[key] for key in model.eval_features}
     with tf.Graph().as_default():  # the training graph of a TPU cannot hold metrics
         like = tf.nest.map_structure(
             lambda tensor: tf.compat.v1.placeholder(tensor.dtype, tensor.shape),
-            (features, labels, step.eval_outputs),
+            (labels, step.eval_outputs),
         )
         weights = tf.ones([batch_size])
         metrics = model.metrics(*like, weights, params)

@@ -19,7 +19,8 @@ import tensorflow as tf
 from tensorflow.python.tpu import tpu_embedding
 
 from common.errors import UsageError
-from engine.checkpoints import ema
+from engine.checkpoints import ema, verify
+from engine.run_settings import RunSettings
 from engine.train import optimizers
 from input_fns.core.records import no_autograph
 
@@ -34,6 +35,11 @@ def find_tables(model, params) -> list:
     """Returns the tables of a model that are TPU embeddings on a TPU."""
     rows = params.get("tpu_embedding_rows", 0)
     return [table for table in model.embedding_tables(params) if 0 < rows <= table.rows]
+
+
+def tables_of(settings: RunSettings) -> list:
+    """Returns the tables that are TPU embeddings in the training of a run."""
+    return find_tables(settings.model, settings.params) if settings.use_tpu else []
 
 
 def check(model, params) -> None:
@@ -66,17 +72,14 @@ def check(model, params) -> None:
 # ---- The Estimator ----
 
 
-def config_spec(model, params, element_spec):
-    """Returns the EmbeddingConfigSpec of the TPU embeddings; None if there are none.
-
-    Args:
-      model: a `models.model.Model`.
-      params: all hyperparameters; see `check`.
-      element_spec: of the data set of the training input_fn, before `add_ids`.
-    """
-    tables = find_tables(model, params)
-    if not tables:
+def config_spec(settings: RunSettings):
+    """Returns the EmbeddingConfigSpec of a run; None if it does not train or has no tables."""
+    tables, params = tables_of(settings), settings.params
+    if not (tables and (settings.is_training or settings.mode == "check")):
         return None
+    input_fn = settings.pipeline.train_input_fn(settings.train.split, settings.seed)
+    with tf.Graph().as_default():
+        element_spec = input_fn({**params, "batch_size": 1}).element_spec
     lengths = _lengths(tables, element_spec)
     return tf.compat.v1.estimator.tpu.experimental.EmbeddingConfigSpec(
         table_to_config_dict={
@@ -161,6 +164,19 @@ class TrainOnTpu:
         return self.tpu.train(*args, **kwargs)
 
 
+def pair_with_host(settings: RunSettings, build_estimator):
+    """Returns the TPUEstimator of a run, a `TrainOnTpu` if it has TPU embeddings.
+
+    Args:
+      settings: settings of the run.
+      build_estimator: `(on_host) -> TPUEstimator`.
+    """
+    estimator = build_estimator(on_host=False)
+    if not tables_of(settings):
+        return estimator
+    return TrainOnTpu(estimator, build_estimator(on_host=True))
+
+
 # ---- The input_fn ----
 
 
@@ -225,8 +241,15 @@ def set_learning_rates(params, tables, learning_rate) -> None:
         tf.compat.v1.add_to_collection(_RATE + table.name, rate)
 
 
-def variables(tables):
-    """Returns the variables of the tables in the default graph, without slots: partitions."""
-    names = {table.name for table in tables}
+def check_variables(settings: RunSettings, params):
+    """Returns the variables of the tables of a run, which exist on the host only, without slots.
+
+    Raises:
+      UsageError: the checkpoint to resume from is of a different model.
+    """
+    names = {table.name for table in tables_of(settings)}
     found = tf.compat.v1.global_variables()
-    return [variable for variable in found if ema.saved_name(variable) in names]
+    variables = [variable for variable in found if ema.saved_name(variable) in names]
+    if variables and settings.checkpoint:
+        verify.check_variables(settings.checkpoint, params, training=True)
+    return variables

@@ -183,9 +183,8 @@ def eval_outputs(features, labels, outputs, params):
     return {"classes": tf.cast(_classes(outputs), tf.uint8)}
 
 
-def metrics(features, labels, outputs, weights, params):
+def metrics(labels, outputs, weights, params):
     """Streaming `mean_iou`, `pixel_accuracy`, and `confusion_matrix` for its report."""
-    del features
     return iou.streaming(labels["mask"], outputs["classes"], weights, params["num_classes"])
 
 

@@ -42,9 +42,9 @@ def inference(features, params, training):
     return {"logits": bert.project(x, params["num_classes"], params)}
 
 
-def metrics(features, labels, outputs, weights, params):
+def metrics(labels, outputs, weights, params):
     """Streaming `accuracy`, `f1`, `matthews_correlation`, and `confusion_matrix` for its report."""
-    found = classification.metrics(features, labels, outputs, weights, params)
+    found = classification.metrics(labels, outputs, weights, params)
     matrices = found["confusion_matrix"]  # the total, and its update
     for function in (classification.f1, classification.matthews_correlation):
         found[function.__name__] = tuple(function(matrix) for matrix in matrices)

@@ -85,9 +85,9 @@ def eval_outputs(features, labels, outputs, params):
     }
 
 
-def metrics(features, labels, outputs, weights, params):
+def metrics(labels, outputs, weights, params):
     """Streaming `masked_lm_accuracy` and `next_sentence_accuracy`."""
-    del features, params
+    del params
     num_tokens = tf.reduce_sum(tf.cast(labels["masked_lm_weights"], tf.float32), axis=1)
     accuracy = tf.math.divide_no_nan(outputs["masked_lm_correct"], num_tokens)
     return {

@@ -34,9 +34,9 @@ def losses(features, labels, outputs, params):
     return {"squared_error": Loss(tf.square(outputs["scores"] - labels["score"]))}
 
 
-def metrics(features, labels, outputs, weights, params):
+def metrics(labels, outputs, weights, params):
     """Streaming `mean_absolute_error`."""
-    del features, params
+    del params
     return {
         "mean_absolute_error": tf.compat.v1.metrics.mean_absolute_error(
             labels["score"], outputs["scores"], weights

@@ -58,9 +58,9 @@ def eval_outputs(features, labels, outputs, params):
     }
 
 
-def metrics(features, labels, outputs, weights, params):
+def metrics(labels, outputs, weights, params):
     """Streaming `window_accuracy`: windows whose first and last token are both correct."""
-    del features, params
+    del params
     is_correct = tf.logical_and(
         tf.equal(outputs["start"], labels["start_positions"]),
         tf.equal(outputs["end"], labels["end_positions"]),

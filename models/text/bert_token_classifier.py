@@ -61,9 +61,9 @@ def eval_outputs(features, labels, outputs, params):
     return {"correct": tf.reduce_sum(tf.cast(tf.equal(best, tag_ids), tf.float32) * mask, axis=1)}
 
 
-def metrics(features, labels, outputs, weights, params):
+def metrics(labels, outputs, weights, params):
     """Streaming `word_accuracy`."""
-    del features, params
+    del params
     num_words = tf.reduce_sum(_mask(labels)[0], axis=1)
     accuracy = tf.math.divide_no_nan(outputs["correct"], num_words)
     return {

@@ -100,9 +100,9 @@ def eval_outputs(features, labels, outputs, params):
     }
 
 
-def metrics(features, labels, outputs, weights, params):
+def metrics(labels, outputs, weights, params):
     """Streaming `token_accuracy` and `perplexity`, exp(mean cross-entropy without smoothing)."""
-    del features, params
+    del params
     num_tokens = tf.reduce_sum(_mask(labels), axis=1)
     token_weights = num_tokens * weights
     accuracy = tf.math.divide_no_nan(outputs["correct"], num_tokens)

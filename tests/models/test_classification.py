@@ -31,7 +31,7 @@ def test_metrics_count_only_weighted_examples_over_all_batches(session):
     labels = tf.compat.v1.placeholder(tf.int32, [None])
     logits = tf.compat.v1.placeholder(tf.float32, [None, 4])
     weights = tf.compat.v1.placeholder(tf.float32, [None])
-    metrics = classification.metrics({}, labels, {"logits": logits}, weights, {})
+    metrics = classification.metrics(labels, {"logits": logits}, weights, {})
     session.run(tf.compat.v1.local_variables_initializer())
     counts = (np.arange(13) % 3 > 0).astype(np.float32)
     for rows in (slice(0, 8), slice(8, 13)):
@@ -70,7 +70,7 @@ def test_class_probabilities_as_labels(session):
 def test_the_largest_share_counts_as_the_label(session):
     probabilities = tf.constant([[0.6, 0.4], [0.1, 0.9], [0.8, 0.2]])
     logits = tf.constant([[2.0, 1.0], [2.0, 1.0], [2.0, 1.0]])
-    metrics = classification.metrics({}, probabilities, {"logits": logits}, tf.ones([3]), {})
+    metrics = classification.metrics(probabilities, {"logits": logits}, tf.ones([3]), {})
     session.run(tf.compat.v1.local_variables_initializer())
     numerics.assert_close(session.run(metrics["accuracy"][1]), 2 / 3)
 

@@ -54,9 +54,9 @@ def losses(features, labels, outputs, params):
     return {"huber": Loss(tf.where(error < 1, tf.square(error) / 2, error - 0.5))}
 
 
-def metrics(features, labels, outputs, weights, params):
+def metrics(labels, outputs, weights, params):
     """Mean absolute temporal-difference error."""
-    del features, params
+    del params
     error = tf.abs(_errors(labels, outputs))
     return {"mean_td_error": tf.compat.v1.metrics.mean(error, weights)}
 

@@ -80,9 +80,9 @@ def losses(features, labels, outputs, params):
     return {"policy": Loss(policy), "value": Loss(value, scale=params["value_scale"])}
 
 
-def metrics(features, labels, outputs, weights, params):
+def metrics(labels, outputs, weights, params):
     """How often policy and search prefer the same column, and the result has the value's sign."""
-    del features, params
+    del params
     column, searched = (tf.argmax(x, axis=1) for x in (outputs["logits"], labels["policy"]))
     signs = tf.sign(outputs["value"]), tf.sign(labels["value"])
     return {

@@ -35,7 +35,7 @@ def losses(features, labels, outputs, params):
     return {"squared_error": Loss(tf.square(outputs["rating"] - labels))}
 
 
-def metrics(features, labels, outputs, weights, params):
+def metrics(labels, outputs, weights, params):
     error = tf.compat.v1.metrics.mean_absolute_error(labels, outputs["rating"], weights)
     return {"novelty": error}  # a name that does not tell whether lower or higher is better
 

@@ -60,14 +60,18 @@ def losses(features, labels, outputs, params):
 
 def eval_outputs(features, labels, outputs, params):
     predicted = predictions(features, outputs, params)
-    return {"classes": predicted["tokens"], "is_ascending": predicted["is_ascending"]}
+    return {
+        "classes": predicted["tokens"],
+        "is_ascending": predicted["is_ascending"],
+        "is_masked": tf.cast(tf.equal(features["tokens"], MASK), tf.float32),
+    }
 
 
-def metrics(features, labels, outputs, weights, params):
-    is_masked = tf.cast(tf.equal(features["tokens"], MASK), tf.float32)
+def metrics(labels, outputs, weights, params):
+    token_weights = outputs["is_masked"] * weights[:, tf.newaxis]
     return {
         "token_accuracy": tf.compat.v1.metrics.accuracy(
-            labels["tokens"], outputs["classes"], is_masked * weights[:, tf.newaxis]
+            labels["tokens"], outputs["classes"], token_weights
         ),
         "sentence_accuracy": tf.compat.v1.metrics.accuracy(
             labels["is_ascending"], outputs["is_ascending"], weights
@@ -92,7 +96,6 @@ MODEL = Model(
     predictions,
     metrics,
     eval_outputs,
-    eval_features=("tokens",),
     check_params=check_params,
     features=("tokens",),
 )

@@ -312,7 +312,7 @@ MODEL = """
         return {"squared_error": Loss(tf.square(outputs["sum"] - labels["sum"]))}
 
 
-    def metrics(features, labels, outputs, weights, params):
+    def metrics(labels, outputs, weights, params):
         error = tf.compat.v1.metrics.mean_absolute_error(labels["sum"], outputs["sum"], weights)
         return {"mae": error}
 

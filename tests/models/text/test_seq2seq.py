@@ -56,7 +56,7 @@ def test_the_loss_is_keras_of_the_tokens(session, logits, smoothing):
 def test_metrics_count_tokens_not_rows(session, logits):
     labels = tf.constant(ROWS)
     outputs = seq2seq.eval_outputs({}, labels, {"logits": tf.constant(logits)}, {})
-    metrics = seq2seq.metrics({}, labels, outputs, tf.constant([1.0, 1.0, 0.0]), {})
+    metrics = seq2seq.metrics(labels, outputs, tf.constant([1.0, 1.0, 0.0]), {})
     session.run(tf.compat.v1.local_variables_initializer())
     session.run([update for _, update in metrics.values()])
     values = session.run({name: value for name, (value, _) in metrics.items()})

@@ -38,7 +38,7 @@ def test_terms_of_a_loss_are_normalized_by_their_own_weights_and_scaled(session)
     expected = 2 * (3 * 1 + 1 * 4) / 4 + 15
     assert session.run(metrics.mean_loss(terms, weights)) == expected
     found = metrics.streaming(
-        mlp.MODEL, {}, tf.range(3), {"logits": tf.ones([3, 3])}, terms, weights, {}
+        mlp.MODEL, tf.range(3), {"logits": tf.ones([3, 3])}, terms, weights, {}
     )
     session.run(tf.compat.v1.local_variables_initializer())
     session.run([update for _, update in found.values()])
@@ -53,7 +53,7 @@ def test_metrics_over_batches_count_every_example_once(session):
     weights = tf.compat.v1.placeholder(tf.float32, [4])
     outputs = {"logits": tf.one_hot(labels, 3)}
     terms = {"loss": Loss(losses)}
-    results = metrics.streaming(mlp.MODEL, {}, labels, outputs, terms, weights, {})
+    results = metrics.streaming(mlp.MODEL, labels, outputs, terms, weights, {})
     session.run(tf.compat.v1.local_variables_initializer())
     for losses_now, weights_now in (([1, 2, 3, 4], [1, 1, 1, 1]), ([5, 9, 9, 9], [1, 0, 0, 0])):
         feed = {labels: [0, 1, 2, 0], losses: losses_now, weights: weights_now}

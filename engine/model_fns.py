@@ -19,11 +19,10 @@ from engine.hooks import summaries
 from engine.run_settings import RunSettings
 from engine.serving import signatures
 from engine.train import loss_reduction
-from engine.train.forward import infer
-from engine.train.train_step import TrainStep
+from engine.train.forward import decode, infer
 from input_fns.dataset_info import flatten, nest
 from models.layers import device
-from models.model import Loss
+from models.model import Loss, TrainStep
 
 _SHOWN = 3  # names of variables in a line
 
@@ -155,7 +154,15 @@ def evaluate(settings: RunSettings, features, labels, params) -> EvalGraph:
         )
 
     loss = metrics.mean_loss(terms, weights)
-    predictions = functools.cache(lambda: model.predictions(features, outputs, params))
+
+    @functools.cache
+    def predictions():
+        decoded = outputs
+        if model.decode is not None:
+            with tf.compat.v1.variable_scope(tf.compat.v1.get_variable_scope(), reuse=True):
+                decoded = decode(model, features, params)
+        return model.predictions(features, decoded, params)
+
     hooks = [
         reports.examples_hook(settings, features, labels, predictions),
         host_metrics.update_hook(settings, features, predictions),
@@ -174,7 +181,7 @@ def predict(settings: RunSettings, features, params) -> tuple[dict[str, Any], di
     model = settings.model
 
     def predict_fn(features):
-        outputs = infer(model, features, params, training=False, is_portable=True)
+        outputs = decode(model, features, params, is_portable=True)
         return model.predictions(features, outputs, params)
 
     predictions = predict_fn(nest(features))  # the inputs of a SavedModel are flat

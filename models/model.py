@@ -30,11 +30,91 @@ class Loss(NamedTuple):
       weights: float32 `[batch]`, such as the number of tokens of each example; a function of
         features and labels only. None: 1 for each example.
       scale: factor of this term in the total loss.
+      variables: regular expression of the whole names of the variables that this term updates.
+        The gradients of all terms that match a variable are summed; a variable that no term
+        matches is not trained. Only ".*" for a model with TPU embeddings.
     """
 
     values: Any
     weights: Any = None
     scale: float = 1.0
+    variables: str = ".*"
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainStep:
+    """The graph of a training step, of the engine or of `Model.train_step`.
+
+    Attributes:
+      op: runs the step.
+      loss: float32 scalar without the L2 loss of weight decay. Its mean over the replicas is the
+        loss of the global batch.
+      loss_means: `{name: float32 scalar}`, the terms of the loss, not scaled.
+      loss_names: names of the terms of `Model.losses`, which an evaluation reports.
+      learning_rate: float32 scalar.
+      eval_outputs: `Model.eval_outputs` of the per-replica batch, `[batch, ...]`.
+      model_variables: variables of the network and global_step; no optimizer slots.
+      without_gradient: names of the trainable variables that get no gradient.
+    """
+
+    op: Any
+    loss: Any
+    loss_means: dict[str, Any]
+    loss_names: tuple[str, ...]
+    learning_rate: Any
+    eval_outputs: Tensors
+    model_variables: list[Any]
+    without_gradient: tuple[str, ...]
+
+
+class TrainTools(Protocol):
+    """What the engine gives to `Model.train_step`; `engine.train.own_step` implements it.
+
+    Updates run in the order in which they are built: a network that `infer` builds after an update
+    reads the updated variables. So build each update after the networks of its loss, and read
+    variables in `infer` only.
+
+    Attributes:
+      learning_rate: float32 scalar, the learning rate of this step.
+    """
+
+    learning_rate: Any
+
+    def optimizer(self, name: str, learning_rate: Any = None, **params: Any) -> Any:
+        """Returns an optimizer for `update`, with its own slots; on a TPU it all-reduces gradients.
+
+        Args:
+          name: unique name, a scope of its variables.
+          learning_rate: float32 scalar or float. Default: that of this step.
+          **params: hyperparameters of `engine.train.optimizers` in place of those of the run, such
+            as `optimizer="sgd"` or `beta1=0.5`.
+        """
+
+    def infer(self, features: Tensors, function: Callable | None = None) -> Tensors:
+        """Returns the float32 outputs of a network in training; all calls share their variables.
+
+        Args:
+          features: tensors `[batch, ...]`, also of a part of the batch.
+          function: `(features, params, training) -> outputs`, such as a discriminator. Default:
+            `Model.inference`.
+        """
+
+    def update(self, optimizer: Any, terms: dict[str, Loss]) -> None:
+        """Updates variables with the gradients of a loss over the global batch.
+
+        Runs the updates in `UPDATE_OPS` of the networks that were built since the last update.
+
+        Args:
+          optimizer: from `optimizer`.
+          terms: `{name: Loss}`; `Loss.variables` says which variables each of them updates.
+        """
+
+    def finish(self, outputs: Tensors) -> TrainStep:
+        """Returns the step: increments global_step once, then updates the EMA of the weights.
+
+        Args:
+          outputs: `[batch, ...]` of the whole batch, as `losses` and `eval_outputs` take them.
+        """
 
 
 class HostMetric(Protocol):
@@ -177,13 +257,13 @@ class Model:
         a value of the hyperparameter sets others, unless `--params` sets them itself. Its default
         is one of these values.
       inference: `(features, params, training) -> outputs`. The inference function, shared by
-        training, evaluation, prediction and export: a pure graph function from features to
-        outputs. Create variables by `tf.compat.v1.get_variable` or tf.compat.v1.layers; add
-        updates of moving averages to `UPDATE_OPS`.
+        training, evaluation and, without `decode`, prediction and export: a pure graph function
+        from features to outputs. Create variables by `tf.compat.v1.get_variable` or
+        tf.compat.v1.layers; add updates of moving averages to `UPDATE_OPS`.
       losses: `(features, labels, outputs, params) -> {name: Loss}`. `outputs` are float32. With
         several terms an evaluation reports the mean of each as `<name>_loss`.
       predictions: `(features, outputs, params) -> {name: [batch, ...]}`, not nested: what `predict`
-        yields and the SavedModel returns.
+        yields and the SavedModel returns. `outputs` are those of `decode`, if the model has one.
       metrics: `(labels, outputs, weights, params) -> {name: (value, update_op)}`, streaming
         metrics. `outputs` is what `eval_outputs` returned, and `weights`, float32 `[batch]`, is 1
         for an example and 0 for padding. Metrics that are not scalars are for reports.
@@ -212,6 +292,19 @@ class Model:
         built.
       unused_params: `(params) -> {name: name}`, hyperparameters without effect, each with the one
         whose value is the reason; --params may not set them. The keys of `default_params` only.
+      decode: `(features, params) -> outputs`. What prediction, export and host metrics compute
+        where it is not inference, such as beam search or sampling: `inference` is then
+        teacher-forced, and its features may include targets that a prediction lacks. It uses
+        variables of `inference`, by their names. None: `inference(features, params, False)`.
+      train_inputs: names of labels that inference may read in training: they are among its features
+        then, under the same names, and not in evaluation, prediction and export. For networks whose
+        training needs true values, such as the boxes of a two-stage detector; "label" for labels
+        that are no dict.
+      train_step: `(features, labels, params, tools) -> TrainStep`, a training step in place of the
+        engine's, for alternating updates or several optimizers; `tools` are `TrainTools`, and
+        `features` include `train_inputs`. Return `tools.finish(outputs)`. An evaluation uses
+        `inference` and `losses` as without it. None: one update by the gradients of `losses`.
+        Without gradient accumulation, lazy and TPU embeddings, and per-layer learning rates.
       features: names of the features that training and evaluation need; () checks nothing.
       labels: names of the labels that they need, "label" for the class; () checks nothing.
       dataset_properties: names of data set properties that become hyperparameters, such as
@@ -241,3 +334,6 @@ class Model:
     dataset_properties: tuple[str, ...] = ()
     padded_properties: tuple[str, ...] = ()
     metric_directions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    decode: Callable[[Tensors, Params], Tensors] | None = None
+    train_inputs: tuple[str, ...] = ()
+    train_step: Callable[[Tensors, Any, Params, TrainTools], TrainStep] | None = None

@@ -85,8 +85,8 @@ def check_best_metric(name: str, model, features, labels, step, params, host_met
         metrics = model.metrics(*like, weights, params)
         scalars = {key for key, (value, _) in metrics.items() if value.shape.rank == 0}
     scalars.add("average_loss")
-    if len(step.loss_means) > 1:
-        scalars.update(f"{key}_loss" for key in step.loss_means)
+    if len(step.loss_names) > 1:
+        scalars.update(f"{key}_loss" for key in step.loss_names)
     scalars.update(key for metric in host_metrics for key in metric.names)
     if name not in scalars:
         raise UsageError(f"--best_metric={name} is unknown.{did_you_mean(name, scalars)}")

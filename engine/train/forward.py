@@ -1,4 +1,7 @@
-"""Runs the inference function of a model with mixed precision and frozen variables."""
+"""Runs the functions of a model that build its network, with mixed precision and frozen variables.
+
+Training and evaluation call `infer`, prediction and export `decode`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,44 @@ from models.model import ModelError
 
 
 def infer(model, features, params, training, is_portable=False):
-    """Returns `model.inference(features, params, training)`, with bfloat16 outputs as float32.
+    """Returns `model.inference(features, params, training)`; see `run`."""
+    return run(model.inference, features, params, training, is_portable)
+
+
+def decode(model, features, params, is_portable=False):
+    """Returns what a model predicts from: `model.decode(features, params)`, else its inference."""
+    if model.decode is None:
+        return infer(model, features, params, False, is_portable)
+
+    def network(features, params, training):
+        del training
+        return model.decode(features, params)
+
+    return run(network, features, params, False, is_portable)
+
+
+def train_features(model, features, labels):
+    """Returns the features of training: with the labels in `model.train_inputs`, by their names.
+
+    Raises:
+      ModelError: the data set has no such label, or a feature of the same name.
+    """
+    named = labels if isinstance(labels, dict) else {"label": labels}
+    for name in model.train_inputs:
+        if name not in named:
+            raise ModelError(
+                f"train_inputs: '{name}' is not a label of the data set, which has "
+                f"{', '.join(named)}"
+            )
+        if name in features:
+            raise ModelError(
+                f"train_inputs: '{name}' is a label and a feature of the data set. Rename one"
+            )
+    return {**features, **{name: named[name] for name in model.train_inputs}}
+
+
+def run(function, features, params, training, is_portable=False):
+    """Returns `function(features, params, training)`, with bfloat16 outputs as float32.
 
     Mixed precision: with `params["precision"]` of bfloat16, layers compute in bfloat16, while
     variables, gradients and updates stay float32 (`bfloat16_scope`).
@@ -24,7 +64,7 @@ def infer(model, features, params, training, is_portable=False):
     from the trainable variables, so they get no gradients, optimizer slots, weight decay or EMA.
 
     Args:
-      model: a `models.model.Model`.
+      function: builds a network, such as `Model.inference`.
       features: tensors `[batch, ...]` of the per-replica batch. On a TPU they include activations
         of TPU embeddings.
       params: all hyperparameters.
@@ -44,7 +84,7 @@ def infer(model, features, params, training, is_portable=False):
         stack.enter_context(dropout.seeded(features))
         features, activations = tpu_embeddings.split_activations(features)
         stack.enter_context(embedding_table.activations_scope(activations))
-        outputs = model.inference(features, params, training)
+        outputs = function(features, params, training)
     _freeze(params["trainable"])
     return tf.nest.map_structure(_as_float32, outputs)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import tensorflow as tf
 
 from models.layers import device
@@ -26,6 +28,13 @@ def check(terms, has_static_batch=True):
         for part, tensor in (("values", term.values), ("weights", term.weights)):
             if tensor is not None:
                 _check_tensor(f"losses: '{name}' has {part}", tensor, has_static_batch)
+        try:
+            re.compile(term.variables)
+        except re.error as error:
+            raise ModelError(
+                f"losses: '{name}' has variables={term.variables!r}, which is not a regular "
+                f"expression: {error}"
+            ) from error
         if term.weights is not None and term.weights.dtype != term.values.dtype:
             raise ModelError(
                 f"losses: '{name}' has weights of {term.weights.dtype.name}, but values of "
@@ -90,7 +99,19 @@ def means(terms, divisors):
     return {name: mean(term, divisors[name]) for name, term in terms.items()}
 
 
-def total(terms, means):
-    """Returns the total loss, `sum(mean * scale)` over the terms, a float32 scalar."""
-    scaled = [mean if terms[n].scale == 1 else mean * terms[n].scale for n, mean in means.items()]
-    return scaled[0] if len(scaled) == 1 else tf.add_n(scaled)
+def by_variables(terms, means):
+    """Returns `{regular expression: float32 scalar}`, the losses of the variables that match.
+
+    A loss is `sum(mean * scale)` over the terms with these `Loss.variables`.
+    """
+    scaled = {}
+    for name, mean in means.items():
+        term = terms[name]
+        scaled.setdefault(term.variables, []).append(mean if term.scale == 1 else mean * term.scale)
+    return {variables: add(losses) for variables, losses in scaled.items()}
+
+
+def add(losses):
+    """Returns the sum of scalars, of which there may be one."""
+    losses = list(losses)
+    return losses[0] if len(losses) == 1 else tf.add_n(losses)

@@ -166,6 +166,8 @@ def create(params, learning_rate, layers=(), tables=(), tpu_tables=()):
       tables: the embedding tables of the model. Slots of Adam are `<table>/Adam/m` and
         `<table>/Adam/v`, as those of a TPU embedding.
       tpu_tables: those of them that are TPU embeddings, not variables of this graph.
+
+    On a TPU it is a CrossShardOptimizer, which all-reduces the gradients.
     """
     own = {table.name: table_optimizer(params, table) for table in tables}
     own = {name: kind for name, kind in own.items() if kind in TABLE_OPTIMIZERS}
@@ -191,7 +193,11 @@ def create(params, learning_rate, layers=(), tables=(), tpu_tables=()):
         )
     else:
         optimizer = make(learning_rate)
-    return ClippedOptimizer(optimizer, params["clip_norm"]) if params["clip_norm"] else optimizer
+    if params["clip_norm"]:
+        optimizer = ClippedOptimizer(optimizer, params["clip_norm"])
+    if device.from_params(params).is_tpu:
+        optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)
+    return optimizer
 
 
 def compute_gradients(optimizer, loss, params):
@@ -203,20 +209,33 @@ def compute_gradients(optimizer, loss, params):
     clipping or with `_DENSE_OPTIMIZERS`, whose decay and norms need every row.
 
     Args:
-      optimizer: from `create`, on a TPU inside a CrossShardOptimizer.
-      loss: float32 scalar tensor.
+      optimizer: from `create`.
+      loss: float32 scalar tensor, or `{regular expression: loss}`: each is differentiated with
+        respect to the variables whose names match, and the gradients of a variable are summed. A
+        variable that matches none has no gradient.
       params: see `default_params`; on a TPU with those that TPUEstimator adds.
 
     Raises:
       UsageError: `lazy_embeddings` is set, and gradient clipping on several replicas would make
         gradients dense.
+      ModelError: no variable has a gradient, or a regular expression matches no variable.
     """
     variables = tf.compat.v1.trainable_variables()
-    # L2 is a part of the loss, so that an optimizer that sums gradients over replicas scales it.
-    if params["weight_decay"] and params["optimizer"] not in _DENSE_OPTIMIZERS:
-        decayed = [tf.nn.l2_loss(variable) for variable in variables if is_decayed(variable)]
-        loss += params["weight_decay"] * tf.add_n(decayed or [0.0])
-    gradients = optimizer.compute_gradients(loss, variables)
+    names = [ema.saved_name(variable) for variable in variables]
+    found, is_decaying = [[] for _ in variables], [is_decayed(variable) for variable in variables]
+    for pattern, value in (loss if isinstance(loss, dict) else {".*": loss}).items():
+        chosen = [i for i, name in enumerate(names) if re.fullmatch(pattern, name)]
+        _check_variables(pattern, chosen)
+        # L2 is a part of the loss, so that an optimizer that sums gradients over replicas scales
+        # it; once for a variable of several losses.
+        if params["weight_decay"] and params["optimizer"] not in _DENSE_OPTIMIZERS:
+            decayed = [tf.nn.l2_loss(variables[i]) for i in chosen if is_decaying[i]]
+            value += params["weight_decay"] * tf.add_n(decayed or [0.0])
+            is_decaying = [decays and i not in chosen for i, decays in enumerate(is_decaying)]
+        pairs = optimizer.compute_gradients(value, [variables[i] for i in chosen]) if chosen else ()
+        for i, (gradient, _) in zip(chosen, pairs):
+            found[i].append(gradient)
+    gradients = [(_sum(each), variable) for each, variable in zip(found, variables)]
     _check_gradients(gradients, params)
     here = device.from_params(params)
     needs_rows = params["clip_norm"] or params["optimizer"] in _DENSE_OPTIMIZERS
@@ -231,6 +250,30 @@ def compute_gradients(optimizer, loss, params):
         (gradient if gradient is None else tf.convert_to_tensor(gradient), variable)
         for gradient, variable in gradients
     ]
+
+
+def _check_variables(pattern, chosen):
+    """Raises `ModelError` if a loss is for no variable; it may be for frozen ones only."""
+    names = [ema.saved_name(variable) for variable in tf.compat.v1.global_variables()]
+    if not chosen and not any(re.fullmatch(pattern, name) for name in names):
+        raise ModelError(
+            f"losses: variables={pattern!r} matches no variable. The last variable of the model is "
+            f"{names[-1]}"
+        )
+
+
+def _sum(gradients):
+    """Returns the sum of gradients, sparse if all are; None without gradients."""
+    gradients = [gradient for gradient in gradients if gradient is not None]
+    if len(gradients) < 2:
+        return gradients[0] if gradients else None
+    if all(isinstance(gradient, tf.IndexedSlices) for gradient in gradients):
+        values, indices = (
+            tf.concat([getattr(gradient, part) for gradient in gradients], axis=0)
+            for part in ("values", "indices")
+        )
+        return tf.IndexedSlices(values, indices, gradients[0].dense_shape)
+    return tf.add_n([tf.convert_to_tensor(gradient) for gradient in gradients])
 
 
 def _check_gradients(gradients, params):

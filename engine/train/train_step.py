@@ -1,5 +1,7 @@
 """Builds the training step of both wrappers: forward pass, loss, gradients, optimizer update.
 
+`engine/train/own_step.py` builds that of a model with a `train_step`.
+
 Training is data parallel: each replica (TPU core, GPU or worker) computes the gradients of its
 per-replica batch, and the optimizer applies their mean over all replicas (all-reduce).
 """
@@ -15,34 +17,10 @@ from tensorflow.python.util import nest
 
 from common.errors import UsageError
 from engine.checkpoints import ema
-from engine.train import loss_reduction, optimizers, schedules, tpu_embeddings
-from engine.train.forward import infer
+from engine.train import loss_reduction, optimizers, own_step, schedules, tpu_embeddings
+from engine.train.forward import infer, train_features
 from models.layers import device
-from models.model import ModelError
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainStep:
-    """The graph of a training step.
-
-    Attributes:
-      op: runs the step.
-      loss: float32 scalar without the L2 loss of weight decay. Its mean over the replicas is the
-        loss of the global batch.
-      loss_means: `{name: float32 scalar}`, the terms of the loss, not scaled.
-      learning_rate: float32 scalar.
-      eval_outputs: `model.eval_outputs` of the per-replica batch, `[batch, ...]`.
-      model_variables: variables of the inference function and global_step; no optimizer slots.
-      without_gradient: names of the trainable variables that get no gradient.
-    """
-
-    op: tf.Operation
-    loss: tf.Tensor
-    loss_means: dict[str, tf.Tensor]
-    learning_rate: tf.Tensor
-    eval_outputs: dict[str, Any]
-    model_variables: list[tf.Variable]
-    without_gradient: tuple[str, ...]
+from models.model import ModelError, TrainStep
 
 
 def train_step(model, features, labels, params, train):
@@ -69,6 +47,8 @@ def train_step(model, features, labels, params, train):
     global_step = tf.compat.v1.train.get_or_create_global_step()
     with tf.name_scope("learning_rate"):
         learning_rate = schedules.learning_rate(params, global_step, train.steps, train.batch_size)
+    if model.train_step is not None:
+        return own_step.build(model, features, labels, params, train, learning_rate)
     tpu_tables = []
     if tpu_embeddings.split_activations(features)[1]:
         tpu_tables = tpu_embeddings.find_tables(model, params)
@@ -80,18 +60,23 @@ def train_step(model, features, labels, params, train):
         model.embedding_tables(params),
         tpu_tables,
     )
-    if device.from_params(params).is_tpu:
-        optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)  # all-reduce of the gradients
 
     def compute(features, labels, divisors=None):
-        outputs = infer(model, features, params, training=True)
+        inputs = train_features(model, features, labels)
+        outputs = infer(model, inputs, params, training=True)
         with tf.name_scope("loss"), device.scope(params):
             terms = model.losses(features, labels, outputs, params)
             means = loss_reduction.means(
                 terms, divisors or loss_reduction.denominators(terms, params)
             )
-            total = loss_reduction.total(terms, means)
-        pairs = optimizers.compute_gradients(optimizer, total, params)
+            losses = loss_reduction.by_variables(terms, means)
+            total = loss_reduction.add(losses.values())
+        if tpu_tables and losses.keys() != {".*"}:
+            raise UsageError(
+                f"losses: a term updates {next(iter(losses))} only (Loss.variables), which TPU "
+                "embeddings do not support. Set tpu_embedding_rows=0"
+            )
+        pairs = optimizers.compute_gradients(optimizer, losses, params)
         eval_outputs = model.eval_outputs(features, labels, outputs, params)
         return total, means, eval_outputs, [gradient for gradient, _ in pairs]
 
@@ -111,7 +96,14 @@ def train_step(model, features, labels, params, train):
         ema.saved_name(variable) for gradient, variable in gradients if gradient is None
     )
     return TrainStep(
-        op, total, means, learning_rate, eval_outputs, model_variables, without_gradient
+        op=op,
+        loss=total,
+        loss_means=means,
+        loss_names=tuple(means),
+        learning_rate=learning_rate,
+        eval_outputs=eval_outputs,
+        model_variables=model_variables,
+        without_gradient=without_gradient,
     )
 
 
@@ -204,7 +196,8 @@ def _trace(model, params, parts):
         features, labels = tf.nest.map_structure(
             lambda tensor: tf.compat.v1.placeholder(tensor.dtype, tensor.shape[1:]), parts
         )
-        outputs = infer(model, features, params, training=True)
+        inputs = train_features(model, features, labels)
+        outputs = infer(model, inputs, params, training=True)
         shapes = [variable.shape for variable in tf.compat.v1.trainable_variables()]
         outputs = tf.nest.map_structure(
             lambda tensor: tf.compat.v1.placeholder(tensor.dtype, tensor.shape), outputs

@@ -6,7 +6,7 @@ target; for evaluation and prediction a row has one sentence.
 
 For training and evaluation `features` are `{"source", "target"}`, and an inference function returns
 `{"logits": [batch, length, vocab_size]}`, of each target token given those before it. For
-prediction they are `{"source"}`, and it returns
+prediction they are `{"source"}`, and a decode function returns
 `{"target": int32 [batch, length], "score": float32 [batch]}`.
 """
 
@@ -131,12 +131,13 @@ def host_metrics(params, pipeline):
     return [Bleu(pipeline.vocabulary.decode)]
 
 
-def model(name, default_params, inference, check_params=check_params, **more):
+def model(name, default_params, inference, decode, check_params=check_params, **more):
     """Returns the Model of a sequence-to-sequence model; `more` are arguments of `Model`."""
     return Model(
         name=name,
         default_params=default_params,
         inference=inference,
+        decode=decode,
         losses=losses,
         predictions=predictions,
         metrics=metrics,

@@ -75,15 +75,12 @@ def inference(features, params, training):
 
     Args:
       features: `{"source": int32 [batch, length], "target": int32 [batch, length]}`; see `seq2seq`.
-        Without a target, returns `decode(features, params)`.
       params: see `default_params`.
       training: True turns dropout on.
 
     Returns:
       `{"logits": [batch, length, vocab_size]}` of each target token, given those before it.
     """
-    if "target" not in features:
-        return decode(features, params)
     source_segments = seq2seq.segments(features["source"])
     memory = _encode(features["source"], source_segments, params, training)
     return {
@@ -306,5 +303,5 @@ def _positions(mask):
 
 
 MODEL = seq2seq.model(
-    "transformer", default_params, inference, check_params, presets={"size": SIZES}
+    "transformer", default_params, inference, decode, check_params, presets={"size": SIZES}
 )

@@ -15,7 +15,7 @@ from models.vision import mlp
 
 def check_best_metric(name):
     step = types.SimpleNamespace(
-        eval_outputs={"logits": tf.ones([13, 3])}, loss_means={"first": 0, "second": 0}
+        eval_outputs={"logits": tf.ones([13, 3])}, loss_names=("first", "second")
     )
     host_metrics = [types.SimpleNamespace(names=["bleu"])]
     metrics.check_best_metric(name, mlp.MODEL, {}, tf.range(13), step, {}, host_metrics)
@@ -78,6 +78,6 @@ def test_unknown_metrics_are_rejected():
 
 def test_a_model_without_labels_and_outputs_may_name_its_loss(session):
     model = dataclasses.replace(mlp.MODEL, metrics=lambda *_: {})
-    step = types.SimpleNamespace(eval_outputs={}, loss_means={"loss": 0})
+    step = types.SimpleNamespace(eval_outputs={}, loss_names=("loss",))
     features = {"image": tf.ones([13, 7])}
     metrics.check_best_metric("average_loss", model, features, (), step, {}, [])

@@ -73,7 +73,7 @@ def build_ours(features, labels, params):
     outputs = bert_pretraining.inference(features, params, training=True)
     terms = bert_pretraining.losses(features, labels, outputs, params)
     means = loss_reduction.means(terms, loss_reduction.denominators(terms, params))
-    loss = loss_reduction.total(terms, means)
+    (loss,) = loss_reduction.by_variables(terms, means).values()
     with tf.compat.v1.variable_scope("", reuse=True):
         sequence_output = bert.encode(features, params, training=False)
         pooled_output = bert.pool(sequence_output, params)

@@ -55,7 +55,10 @@ def build(shapes, training, hyperparameters):
         inputs = {name: tf.compat.v1.placeholder(tf.int32, shape) for name, shape in shapes}
         is_bfloat16 = ("precision", "bfloat16") in hyperparameters
         with tf.compat.v1.tpu.bfloat16_scope() if is_bfloat16 else contextlib.nullcontext():
-            outputs = transformer.inference(inputs, dict(hyperparameters), training)
+            if "target" in inputs:
+                outputs = transformer.inference(inputs, dict(hyperparameters), training)
+            else:
+                outputs = transformer.decode(inputs, dict(hyperparameters))
         session = tf.compat.v1.Session(graph=graph)
         variable_values.assign_all(session, value_of)
         return session, inputs, outputs
@@ -155,7 +158,7 @@ def test_a_greedy_search_takes_the_most_probable_tokens():
 
 def test_any_number_of_sentences_can_be_searched(session):
     source = tf.compat.v1.placeholder(tf.int32, [None, LENGTH])
-    outputs = transformer.inference({"source": source}, params(), training=False)
+    outputs = transformer.decode({"source": source}, params())
     session.run(tf.compat.v1.global_variables_initializer())
     for size in (0, 1, 3):
         found = session.run(outputs, {source: SOURCE[:size]})

@@ -1,0 +1,158 @@
+"""Builds the training step of a model with a `train_step`, such as a GAN: alternating updates."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from common.constants import DROPOUT_SEED
+from common.errors import UsageError
+from engine.checkpoints import ema
+from engine.train import forward, loss_reduction, optimizers, tpu_embeddings
+from models.layers import device, dropout
+from models.model import ModelError, TrainStep
+
+
+def build(model, features, labels, params, train, learning_rate) -> TrainStep:
+    """Returns what `model.train_step` returns.
+
+    Args:
+      model: a `models.model.Model` with a `train_step`.
+      features: tensors `[batch, ...]` with static shapes, the per-replica batch.
+      labels: like `features`.
+      params: all hyperparameters; on a TPU also the params that TPUEstimator adds.
+      train: `TrainSettings`.
+      learning_rate: float32 scalar.
+
+    Raises:
+      UsageError: a hyperparameter or flag is set that only the engine's step supports.
+      ModelError: `model.train_step` or its use of the tools is wrong.
+    """
+    _check_unsupported(model, features, params, train)
+    tools = _Tools(model, features, labels, params, learning_rate)
+    inputs = forward.train_features(model, features, labels)
+    with device.scope(params):
+        step = model.train_step(inputs, labels, params, tools)
+    if not isinstance(step, TrainStep):
+        raise ModelError(f"train_step: returned {step!r}. Return tools.finish(outputs)")
+    return step
+
+
+def _check_unsupported(model, features, params, train):
+    unsupported = {
+        f"--accumulate_steps={train.accumulate_steps}": train.accumulate_steps > 1,
+        "tpu_embedding_rows": bool(tpu_embeddings.split_activations(features)[1]),
+        **{
+            f"{name}={params[name]}": params[name] != default
+            for name, default in optimizers.default_params().items()
+            if name in ("lazy_embeddings", "learning_rate_factors", "layer_decay")
+        },
+    }
+    for name, is_set in unsupported.items():
+        if is_set:
+            raise UsageError(
+                f"{name} is not supported by the model {model.name}, which has a train_step. Leave "
+                "it out"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Optimizer:
+    """An optimizer and the scope of its variables; `params` with its own hyperparameters."""
+
+    name: str
+    optimizer: tf.compat.v1.train.Optimizer
+    params: dict[str, Any]
+
+
+class _Tools:
+    """Implements `models.model.TrainTools`, which documents the methods."""
+
+    def __init__(self, model, features, labels, params, learning_rate):
+        self.learning_rate = learning_rate
+        self._model, self._params = model, params
+        self._batch = features, labels
+        self._seeds = (features[DROPOUT_SEED][0], 0) if DROPOUT_SEED in features else None
+        self._names = set()
+        self._updates = []  # ops, in their order
+        self._slots = set()  # names of the variables of optimizers
+        self._trained = set()  # names of variables
+        self._losses, self._means = {}, {}
+
+    def optimizer(self, name, learning_rate=None, **params):
+        """Returns an optimizer for `update`."""
+        if name in self._names:
+            raise ModelError(f"train_step: there are two optimizers '{name}'. Rename one")
+        unknown = params.keys() - optimizers.default_params().keys()
+        if unknown:
+            raise ModelError(f"train_step: the optimizer '{name}' has no {', '.join(unknown)}")
+        self._names.add(name)
+        params = {**self._params, **params}
+        optimizers.check_params(params)
+        rate = self.learning_rate if learning_rate is None else learning_rate
+        return _Optimizer(name, optimizers.create(params, rate), params)
+
+    def infer(self, features, function=None):
+        """Returns the outputs of a network after the updates so far."""
+        function = function or self._model.inference
+
+        def network(features, params, training):
+            outputs = function(features, params, training)
+            self._seeds = dropout.next_seeds()
+            return outputs
+
+        features = {name: value for name, value in features.items() if name != DROPOUT_SEED}
+        scope = tf.compat.v1.variable_scope(
+            tf.compat.v1.get_variable_scope(), reuse=tf.compat.v1.AUTO_REUSE
+        )
+        with tf.control_dependencies(self._updates), scope, dropout.replayed(self._seeds):
+            return forward.run(network, features, self._params, training=True)
+
+    def update(self, optimizer, terms):
+        """Updates variables with the gradients of a loss."""
+        name, params = optimizer.name, optimizer.params
+        with tf.control_dependencies(self._updates), tf.name_scope(name):
+            means = loss_reduction.means(terms, loss_reduction.denominators(terms, params))
+            losses = loss_reduction.by_variables(terms, means)
+            pairs = optimizers.compute_gradients(optimizer.optimizer, losses, params)
+        pairs = [pair for pair in pairs if pair[0] is not None]
+        before = _names(tf.compat.v1.global_variables())
+        updates = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.UPDATE_OPS)
+        # The absolute scope: variables such as beta1 have the same names whatever is built before.
+        with tf.control_dependencies([*self._updates, *updates]), tf.name_scope(f"{name}/"):
+            self._updates.append(optimizer.optimizer.apply_gradients(pairs))
+        del updates[:]
+        self._slots |= _names(tf.compat.v1.global_variables()) - before
+        self._trained |= _names(variable for _, variable in pairs)
+        self._means.update(means)
+        self._losses[(name, *terms)] = loss_reduction.add(losses.values())
+
+    def finish(self, outputs):
+        """Returns the step."""
+        if not self._updates:
+            raise ModelError("train_step: no tools.update before tools.finish")
+        model, params = self._model, self._params
+        terms = model.losses(*self._batch, outputs, params)
+        loss_reduction.check(terms)
+        variables = tf.compat.v1.global_variables()
+        untrained = _names(tf.compat.v1.trainable_variables()) - self._trained
+        updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
+        global_step = tf.compat.v1.train.get_or_create_global_step()
+        with tf.control_dependencies([*self._updates, *updates]):
+            op = global_step.assign_add(1, read_value=False)
+        return TrainStep(
+            op=ema.add_update(op, params),
+            loss=loss_reduction.add(self._losses.values()),
+            loss_means=self._means,
+            loss_names=tuple(terms),
+            learning_rate=self.learning_rate,
+            eval_outputs=model.eval_outputs(*self._batch, outputs, params),
+            model_variables=[v for v in variables if ema.saved_name(v) not in self._slots],
+            without_gradient=tuple(sorted(untrained)),
+        )
+
+
+def _names(variables):
+    return {ema.saved_name(variable) for variable in variables}

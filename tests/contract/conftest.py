@@ -11,7 +11,15 @@ import pytest
 from tests.contract.segmentation_data import write_images
 
 # Steps of training: few, but enough for predictions of several classes, and for some right boxes.
-STEPS = {"masked_lm": 5, "segmentation": 30, "detection": 40, "embedding": 5}
+STEPS = {
+    "masked_lm": 5,
+    "segmentation": 30,
+    "detection": 40,
+    "embedding": 5,
+    "gan": 40,
+    "language_model": 40,
+    "two_stage": 40,
+}
 
 
 @pytest.fixture(scope="session")

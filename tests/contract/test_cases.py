@@ -12,10 +12,13 @@ from tests.marks import slow
 HAS_COMPILER = importlib.util.find_spec("libtpu") is not None
 # Two convolutions of 16 channels and 3x3 pixels, or two layers of attention, and a softmax.
 NETWORK = {"terms": 9 * 16, "depth": 8}
+OWN = ("gan", "two_stage")  # with a train_step or train_inputs
+TRAIN_STEPS = 3
 
 
 @pytest.mark.parametrize(
-    "case", ["detection", "masked_lm", slow("segmentation"), slow("embedding")]
+    "case",
+    ["detection", "masked_lm", "language_model", *map(slow, ("segmentation", "embedding", *OWN))],
 )
 def test_the_export_is_complete_and_passes_its_check(trained, case):
     (version,) = (trained(case) / "export").iterdir()
@@ -26,7 +29,11 @@ def test_the_export_is_complete_and_passes_its_check(trained, case):
 
 
 @pytest.mark.parametrize(
-    "case", ["masked_lm", slow("embedding"), slow("segmentation"), slow("detection")]
+    "case",
+    [
+        "masked_lm",
+        *map(slow, ("embedding", "segmentation", "detection", "language_model", *OWN)),
+    ],
 )
 def test_a_tpu_predicts_what_a_cpu_predicts(predict, run_case_on_tpu, case):
     cpu, tpu = predict(case), predict(case, run=run_case_on_tpu)
@@ -40,7 +47,11 @@ def test_a_tpu_predicts_what_a_cpu_predicts(predict, run_case_on_tpu, case):
 
 
 @pytest.mark.parametrize(
-    "case", ["detection", slow("segmentation"), slow("masked_lm"), slow("embedding")]
+    "case",
+    [
+        "detection",
+        *map(slow, ("segmentation", "masked_lm", "embedding", "language_model", *OWN)),
+    ],
 )
 def test_a_tpu_evaluates_like_a_cpu(evaluate, run_case_on_tpu, case):
     cpu, tpu = evaluate(case), evaluate(case, run=run_case_on_tpu)
@@ -48,6 +59,23 @@ def test_a_tpu_evaluates_like_a_cpu(evaluate, run_case_on_tpu, case):
     assert cpu.keys() == tpu.keys()
     for name in cpu.keys() - {"split", "checkpoint"}:
         numerics.assert_close(tpu[name], cpu[name], **NETWORK, magnitude=1.0, name=name)
+
+
+@pytest.mark.parametrize("case", ["gan", slow("two_stage"), slow("language_model")])
+def test_training_on_eight_cores_equals_training_on_one(
+    run_case, run_case_on_tpu, trained, variables, tmp_path, case
+):
+    train = ["--mode=train", f"--train_steps={TRAIN_STEPS}", "--train_batch_size=24"]
+    train += ["--params=epsilon=0.01,learning_rate=0.01", f"--warm_start_from={trained(case)}"]
+    run_case(case, tmp_path / "cpu", *train)
+    run_case_on_tpu(case, tmp_path / "tpu", *train, "--tpu_topology=v2-8")
+    cpu, tpu = variables(tmp_path / "cpu"), variables(tmp_path / "tpu")
+    assert cpu["global_step"] == tpu["global_step"] == TRAIN_STEPS
+    # The longest sum is over the tokens or boxes of a batch; a step of gan has four updates.
+    arithmetic = {"terms": 24 * 11 * 11, "depth": 4 * TRAIN_STEPS, "magnitude": 1.0}
+    assert numerics.excess(tpu, cpu, **arithmetic) < 1
+    start = variables(trained(case))
+    assert numerics.excess({name: start[name] for name in cpu}, cpu, **arithmetic) > 10
 
 
 @pytest.mark.parametrize(
@@ -58,6 +86,8 @@ def test_a_tpu_evaluates_like_a_cpu(evaluate, run_case_on_tpu, case):
         slow("masked_lm", "quick"),
         slow("detection", "quick"),
         slow("embedding", "quick"),
+        slow("language_model", "quick"),
+        *(slow(case, "quick") for case in OWN),
     ],
 )
 def test_check_finds_no_error(run_case_on_tpu, tmp_path, case, compiler):

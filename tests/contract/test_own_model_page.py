@@ -1,4 +1,4 @@
-"""docs/own_model.md: its files are those of the case `segmentation`, and its commands work."""
+"""docs/own_model.md: its code is that of the cases here, and its commands work."""
 
 import pathlib
 import re
@@ -10,7 +10,8 @@ from tests import numerics
 from tests.contract.segmentation_data import write_images
 
 ROOT = pathlib.Path(__file__).parents[2]
-CASE = ROOT / "tests" / "contract" / "segmentation"
+CASES = ROOT / "tests" / "contract"
+FILES = ("data", "model")  # of the case segmentation, the first two blocks
 
 
 @pytest.fixture
@@ -24,18 +25,27 @@ def blocks():
 
 
 def test_its_code_is_that_of_the_case(blocks):
-    assert blocks["python"] == [(CASE / f"{name}.py").read_text() for name in ("data", "model")]
+    files = [(CASES / "segmentation" / f"{name}.py").read_text() for name in FILES]
+    assert blocks["python"][: len(files)] == files
+
+
+def test_its_excerpts_are_of_other_cases(blocks):
+    models = [path.read_text() for path in CASES.glob("*/model.py")]
+    excerpts = blocks["python"][len(FILES) :]
+    assert len(excerpts) == 3
+    assert all(any(excerpt in code for code in models) for excerpt in excerpts)
 
 
 def test_its_example_has_less_than_80_lines(blocks):
-    lines = [line for text in blocks["python"] + blocks[""] for line in text.splitlines()]
+    texts = blocks["python"][: len(FILES)] + blocks[""]
+    lines = [line for text in texts for line in text.splitlines()]
     assert len(lines) < 80
 
 
 @pytest.mark.slow
 def test_its_commands_work(blocks, run_with, run_tpu_with, result, tmp_path, monkeypatch, capsys):
     (tmp_path / "segmentation").mkdir()
-    for name, code in zip(("data", "model"), blocks["python"]):
+    for name, code in zip(FILES, blocks["python"]):
         (tmp_path / "segmentation" / f"{name}.py").write_text(code)
     (tmp_path / "data" / "shapes").mkdir(parents=True)
     write_images(tmp_path / "data" / "shapes")

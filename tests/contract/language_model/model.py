@@ -63,7 +63,8 @@ def losses(features, labels, outputs, params):
     each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, outputs["logits"])
     is_token = tf.cast(tf.not_equal(labels, PADDING), tf.float32)
     num_tokens = tf.reduce_sum(is_token, axis=1)
-    return {"next_token": Loss(tf.reduce_sum(each * is_token, axis=1) / num_tokens, num_tokens)}
+    values = tf.math.divide_no_nan(tf.reduce_sum(each * is_token, axis=1), num_tokens)
+    return {"next_token": Loss(values, num_tokens)}
 
 
 def predictions(features, outputs, params):

@@ -35,8 +35,9 @@ def inference(features, params, training):
     boxes = features["boxes"] if training else proposals
     # One-hot matrices crop: a TPU has no gather of patches.
     rows, columns = (
-        tf.one_hot(boxes[:, i, tf.newaxis] + tf.range(BOX), SIZE) for i in range(2)
-    )  # [batch, BOX, SIZE]
+        tf.one_hot(corners[:, tf.newaxis] + tf.range(BOX), SIZE)  # [batch, BOX, SIZE]
+        for corners in tf.unstack(boxes, axis=1)
+    )
     pixels = tf.einsum("bih,bhwc,bjw->bijc", rows, x, columns)
     pixels = tf.reshape(pixels, [-1, BOX * BOX * 3])
     class_logits = tf.compat.v1.layers.dense(pixels, NUM_CLASSES)

@@ -1,5 +1,7 @@
 """The inference function in bfloat16 (mixed precision) and with frozen variables."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -8,6 +10,7 @@ from common.errors import UsageError
 from engine.checkpoints import ema
 from engine.cli import hparams
 from engine.train import forward, optimizers
+from models.model import ModelError
 from models.vision import convnet, mlp, resnet
 from tests import numerics
 from tests.marks import runs_bfloat16
@@ -176,3 +179,44 @@ def test_evaluation_restores_the_ema_of_trained_variables_only():
 def test_a_pattern_that_matches_no_variable_is_rejected():
     with pytest.raises(UsageError, match=r"trainable=head/.* matches no variable. The last"):
         trained_with("head/.*")
+
+
+TRAINED_ON_BOXES = dataclasses.replace(mlp.MODEL, train_inputs=("boxes",))
+
+
+def test_inference_reads_train_inputs_under_their_names():
+    image, boxes = tf.zeros([13, 7]), tf.ones([13, 4])
+    labels = {"boxes": boxes, "classes": tf.zeros([13])}
+    features = forward.train_features(TRAINED_ON_BOXES, {"image": image}, labels)
+    assert features == {"image": image, "boxes": boxes}
+    by_class = dataclasses.replace(mlp.MODEL, train_inputs=("label",))
+    features = forward.train_features(by_class, {"image": image}, labels["classes"])
+    assert features == {"image": image, "label": labels["classes"]}
+
+
+@pytest.mark.parametrize(
+    ("features", "labels", "message"),
+    [
+        ({"image": 0}, {"classes": 0, "masks": 0}, "is not a label of .* which has classes, masks"),
+        ({"image": 0}, 0, "'boxes' is not a label of the data set, which has label"),
+        ({"boxes": 0}, {"boxes": 0}, "'boxes' is a label and a feature of the data set"),
+    ],
+)
+def test_train_inputs_that_are_no_labels_are_an_error(features, labels, message):
+    with pytest.raises(ModelError, match=f"train_inputs: .*{message}"):
+        forward.train_features(TRAINED_ON_BOXES, features, labels)
+
+
+def test_prediction_is_inference_unless_the_model_decodes():
+    features, params = {"x": tf.constant([3.0])}, {"trainable": ".*"}
+
+    def times(features, params, training):
+        del params
+        factor = tf.compat.v1.get_variable("factor", [])
+        return {"y": factor * features["x"], "training": tf.constant(training)}
+
+    model = dataclasses.replace(mlp.MODEL, inference=times)
+    outputs = forward.decode(model, features, params)
+    assert not tf.get_static_value(outputs["training"])
+    decoding = dataclasses.replace(model, decode=lambda *given: {"given": given[0]["x"]})
+    assert forward.decode(decoding, features, params)["given"] is features["x"]

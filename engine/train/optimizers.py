@@ -166,8 +166,6 @@ def create(params, learning_rate, layers=(), tables=(), tpu_tables=()):
       tables: the embedding tables of the model. Slots of Adam are `<table>/Adam/m` and
         `<table>/Adam/v`, as those of a TPU embedding.
       tpu_tables: those of them that are TPU embeddings, not variables of this graph.
-
-    On a TPU it is a CrossShardOptimizer, which all-reduces the gradients.
     """
     own = {table.name: table_optimizer(params, table) for table in tables}
     own = {name: kind for name, kind in own.items() if kind in TABLE_OPTIMIZERS}
@@ -193,11 +191,13 @@ def create(params, learning_rate, layers=(), tables=(), tpu_tables=()):
         )
     else:
         optimizer = make(learning_rate)
-    if params["clip_norm"]:
-        optimizer = ClippedOptimizer(optimizer, params["clip_norm"])
-    if device.from_params(params).is_tpu:
-        optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)
-    return optimizer
+    return ClippedOptimizer(optimizer, params["clip_norm"]) if params["clip_norm"] else optimizer
+
+
+def all_reduced(optimizer, params):
+    """Returns an optimizer that all-reduces its gradients over the cores of a TPU."""
+    is_tpu = device.from_params(params).is_tpu
+    return tf.compat.v1.tpu.CrossShardOptimizer(optimizer) if is_tpu else optimizer
 
 
 def compute_gradients(optimizer, loss, params):
@@ -209,7 +209,7 @@ def compute_gradients(optimizer, loss, params):
     clipping or with `_DENSE_OPTIMIZERS`, whose decay and norms need every row.
 
     Args:
-      optimizer: from `create`.
+      optimizer: from `create` and `all_reduced`.
       loss: float32 scalar tensor, or `{regular expression: loss}`: each is differentiated with
         respect to the variables whose names match, and the gradients of a variable are summed. A
         variable that matches none has no gradient.

@@ -92,7 +92,8 @@ class _Tools:
         params = {**self._params, **params}
         optimizers.check_params(params)
         rate = self.learning_rate if learning_rate is None else learning_rate
-        return _Optimizer(name, optimizers.create(params, rate), params)
+        optimizer = optimizers.all_reduced(optimizers.create(params, rate), params)
+        return _Optimizer(name, optimizer, params)
 
     def infer(self, features, function=None):
         """Returns the outputs of a network after the updates so far."""

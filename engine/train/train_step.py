@@ -60,6 +60,7 @@ def train_step(model, features, labels, params, train):
         model.embedding_tables(params),
         tpu_tables,
     )
+    optimizer = optimizers.all_reduced(optimizer, params)
 
     def compute(features, labels, divisors=None):
         inputs = train_features(model, features, labels)

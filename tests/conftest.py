@@ -30,6 +30,7 @@ from input_fns.convert import source, writer
 from input_fns.image.sources import digits
 from input_fns.text.parallel_kind import Text
 from input_fns.text.sources import subwords
+from tests import slow_part
 from tpu.connect.request import TPUError
 
 runtime.prepare()
@@ -38,11 +39,21 @@ runtime.prepare()
 NUM_TRAIN, NUM_TEST, HEIGHT, WIDTH, NUM_CLASSES = 97, 41, 7, 5, 3
 
 
-def pytest_collection_modifyitems(items):
-    """Marks the tests of modules that import `numerics` as `numeric`."""
+def pytest_addoption(parser):
+    """Adds --slow_part."""
+    parser.addoption(
+        "--slow_part", metavar="K/N", help="the slow tests of part K of N of the files"
+    )
+
+
+def pytest_collection_modifyitems(config, items):
+    """Marks the tests of modules that import `numerics` as `numeric`; applies --slow_part."""
     for item in items:
         if hasattr(item.module, "numerics"):
             item.add_marker("numeric")
+    if config.option.slow_part:
+        items[:], others = slow_part.select(items, config.option.slow_part)
+        config.hook.pytest_deselected(items=others)
 
 
 def pytest_collection_finish():

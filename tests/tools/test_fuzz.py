@@ -85,7 +85,7 @@ def test_regressions(kind, seed, run_case):
     assert outcome.result != "fault", outcome.detail
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cost=60)
 def test_all_kinds_for_an_hour():
     # In a child process: TensorFlow cannot run in a fork of this process, which has run it.
     command = [sys.executable, "-m", "tools.fuzz", f"--minutes={MINUTES}", "--seed=100000"]

@@ -20,6 +20,8 @@ _GRAPH_ERROR = re.compile(
 )
 # TensorFlow's advice for a tensor that cannot be fetched, which does not help on a TPU.
 _FETCH_ADVICE = re.compile(r"\. Typically this happens when it is defined in another function.*")
+# TPUEstimator's error about a train_op without a sum over the cores.
+NO_SUM = "CrossShardOptimizer must be used for model training on TPUs"
 # Pattern of a TPUEstimator error -> explanation.
 _ESTIMATOR_ERRORS = (
     (
@@ -72,6 +74,8 @@ _ESTIMATOR_ERRORS = (
         "a loop with gradients needs maximum_iterations",
     ),
 )
+# `shape[0].value` of a program for TensorFlow 1.x that runs with the shapes of version 2.
+_OLD_DIMENSION = re.compile(r"^'(int|NoneType)' object has no attribute 'value'$")
 # Pattern of an XLA error with the name and type of a node -> explanation.
 _XLA_ERRORS = (
     (
@@ -107,7 +111,7 @@ def is_of_program(error: BaseException) -> bool:
 def is_estimator_error(error) -> bool:
     """Returns True for a known error of TPUEstimator."""
     known = [pattern for pattern, _ in _ESTIMATOR_ERRORS]
-    known.append("CrossShardOptimizer must be used for model training on TPUs")
+    known.append(NO_SUM)
     return any(re.search(pattern, text_of(error)) for pattern in known)
 
 
@@ -125,7 +129,7 @@ def describe(error: BaseException, length: int = 400) -> str:
     if isinstance(error, SystemExit) and error.code is None:
         text = "0"
     if text:
-        return f"{kind}: {text.removeprefix(f'{kind}: ')[:length]}"
+        return f"{kind}: {text.removeprefix(f'{kind}: ')[:length]}{advice_on_version(error)}"
     raised = [frame for frame in _frames(error) if user_line_in([frame]) and frame.line]
     return f"{kind} without a message" + (f", raised by `{raised[-1].line}`" if raised else "")
 
@@ -149,7 +153,19 @@ def explain_error(error) -> str:
     if hints:
         return f"{hints[0]} ({text[:200]})"
     kind = f"{type(error).__name__}: "
-    return f"{kind}{text.removeprefix(kind)[:400]}" if text else describe(error)
+    if not text:
+        return describe(error)
+    return f"{kind}{text.removeprefix(kind)[:400]}{advice_on_version(error)}"
+
+
+def advice_on_version(error) -> str:
+    """Returns ": ..." for an error that the shapes of TensorFlow 1.x avoid; "" for others."""
+    if isinstance(error, AttributeError) and _OLD_DIMENSION.match(text_of(error)):
+        return (
+            ": the sizes of a shape are ints in TensorFlow 2. Add --tf1, or call "
+            "tf.compat.v1.disable_v2_behavior()"
+        )
+    return ""
 
 
 def explain_second_call(error, what: str, other: str = "") -> str:

@@ -125,7 +125,10 @@ def _find_fault(error, model_fn, spec):
     if not isinstance(spec, tf.compat.v1.estimator.tpu.TPUEstimatorSpec):
         return None
     if explanations.is_estimator_error(error):
-        return None
+        update = getattr(spec.train_op, "op", spec.train_op)
+        where = user_line(update) if isinstance(update, tf.Operation) else ""
+        is_about_updates = explanations.NO_SUM in explanations.text_of(error)
+        return (explanations.explain_error(error), where) if is_about_updates and where else None
     place = f"model_fn at {line_of(model_fn)}"
     named = [
         (f.f_code.co_name, f.f_locals.get("name"))

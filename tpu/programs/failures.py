@@ -99,7 +99,8 @@ def explain_specs():
 
 def _last_line(error):
     if _is_own(error):
-        return "".join(traceback.format_exception_only(type(error), error))
+        text = "".join(traceback.format_exception_only(type(error), error)).rstrip("\n")
+        return f"{text}{explanations.advice_on_version(error)}\n"
     return f"{explain(error)}\n"
 
 

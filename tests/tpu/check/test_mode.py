@@ -378,6 +378,7 @@ def test_missing_sum_is_found_with_version_2(control_flow_v2):
     (finding,) = check(make_model_fn(train=train)).findings
     assert finding.level == ERROR
     assert "CrossShardOptimizer must be used" in finding.message
+    assert finding.where.endswith(f"test_mode.py:{train.__code__.co_firstlineno + 2}")  # minimize
 
 
 def second_order(features, labels):

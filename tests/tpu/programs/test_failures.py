@@ -5,6 +5,7 @@ import sys
 import pytest
 import tensorflow as tf
 
+from tpu.check import explanations
 from tpu.programs import command_line, failures
 
 
@@ -24,6 +25,14 @@ def test_error_of_the_program_reads_as_in_python():
     text = failures.format_error(raised(fail))
     assert text.startswith("Traceback (most recent call last; ")
     assert text.endswith("KeyError: 'mine\\nand more'\n")
+
+
+@pytest.mark.parametrize("size", [3, None])
+def test_size_of_a_shape_of_version_1(size):
+    error = raised(lambda: size.value)  # tensor.shape[0].value
+    advice = "has no attribute 'value': the sizes of a shape are ints in TensorFlow 2. Add --tf1"
+    texts = [failures.format_error(error), failures.explain(error), explanations.describe(error)]
+    assert all(advice in text for text in texts)
 
 
 def test_error_of_a_library_ends_with_one_line_and_shows_no_frames_of_libraries():

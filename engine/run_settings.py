@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.checkpoints.model_dir_lock import ModelDirLock
 from engine.distribute.tf_config import Task
+from engine.hooks.eval_schedule import EvalSchedule
 from engine.hooks.progress import Clock, StepCounter
 from input_fns.core import first_examples
 from input_fns.dataset_info import DatasetInfo
@@ -59,6 +60,7 @@ class EvalSettings:
     Attributes:
       splits: names of the splits. The first selects the best checkpoint.
       own_split: the split whose evaluations are named "eval"; see `results.evaluation_name`.
+      schedule: which checkpoints are evaluated.
       max_examples: number of first examples of each split to evaluate; 0: all.
       batch_size: global batch size.
       best_metric: name of the metric that selects the best checkpoint, or "".
@@ -69,6 +71,7 @@ class EvalSettings:
 
     splits: tuple[str, ...]
     own_split: str
+    schedule: EvalSchedule
     max_examples: int
     batch_size: int
     best_metric: str

@@ -98,6 +98,17 @@ def tree(path):
         ),
         (["--mode=export"], "--mode=export needs --export_dir"),
         (["--early_stop_evals=3"], "--early_stop_evals needs --best_metric"),
+        (["--eval_split=a", "--eval_splits=a,b"], "--eval_split and --eval_splits are both given"),
+        (["--eval_splits=a,,b"], "it must be different names of splits, NAME,NAME,..."),
+        (
+            ["--eval_every_steps=3", "--eval_every_minutes=5"],
+            "--eval_every_steps and --eval_every_minutes are both given. Use one of them",
+        ),
+        (["--eval_every_epochs=0"], "--eval_every_epochs=0 must be above 0"),
+        (
+            ["--mode=train_and_eval", "--max_eval_examples=9", "--best_metric=accuracy"],
+            "--max_eval_examples=9 cannot select the best checkpoint",
+        ),
         (["--best_metric=-fid:max"], "has a minus and :max. Write fid:min or fid:max"),
         (["--warm_start_include=("], "'(' is not a regular expression"),
         (["--mode=predict", "--predict_output=p.csv"], "must end in .jsonl or .npz"),

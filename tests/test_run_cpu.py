@@ -208,6 +208,35 @@ def test_eval_of_the_training_split_is_separate(run_in, trained_dir, result):
     assert {"accuracy", "average_loss"} <= tags(os.path.join(trained_dir, "eval_train"))
 
 
+def steps_with(section, model_dir):
+    """The steps of the result files that have a section."""
+    paths = pathlib.Path(model_dir).glob("result_*.json")
+    found = [json.loads(path.read_text()) for path in paths]
+    return sorted(one["step"] for one in found if section in one)
+
+
+def test_evaluations_apart_from_checkpoints(run, variables):
+    arguments = ["--save_checkpoints_steps=3", "--keep_checkpoint_max=0", "--eval_every_steps=4"]
+    run("--train_steps=6", "--mode=train", *arguments)
+    model_dir = run("--train_steps=10", *arguments)  # the schedule continues
+    saved = sorted(int(path.stem[11:]) for path in pathlib.Path(model_dir).glob("model*.index"))
+    assert saved == [3, 6, 8, 9, 10]
+    assert steps_with("eval", model_dir) == [8, 10]
+
+
+@pytest.mark.slow
+def test_evaluations_by_epochs(run):
+    model_dir = run("--train_steps=25", "--eval_every_epochs=1", "--save_checkpoints_steps=100")
+    assert steps_with("eval", model_dir) == [8, 15, 23, 25]  # 97 examples in batches of 13
+
+
+@pytest.mark.slow
+def test_the_last_checkpoint_is_evaluated_whatever_minutes_have_passed(run):
+    model_dir = run("--train_steps=6", "--eval_every_minutes=9999", "--save_checkpoints_steps=2")
+    assert steps_with("eval", model_dir) == [6]
+    assert os.path.exists(os.path.join(model_dir, "eval_schedule.json"))
+
+
 def test_each_split_of_eval_splits_is_evaluated(run, result, capsys):
     steps = ("--train_steps=6", "--save_checkpoints_steps=3", "--best_metric=average_loss")
     model_dir = run("--eval_splits=test,train", *steps)

@@ -147,6 +147,27 @@ def test_train_and_eval_trains_like_train(run_tpu_in, variables, tmp_path):
 
 
 @pytest.mark.slow
+def test_first_examples_of_each_split_on_a_schedule(run_tpu, result):
+    model_dir = run_tpu(
+        "--mode=train_and_eval",
+        "--train_steps=10",
+        "--save_checkpoints_steps=3",
+        "--keep_checkpoint_max=0",
+        "--eval_every_steps=4",
+        "--eval_splits=test,train",
+        "--max_eval_examples=17",
+    )
+    for step in (4, 8, 10):
+        found = result(model_dir, step)
+        assert found["eval_first_17"]["examples"] == found["eval_train_first_17"]["examples"] == 17
+        assert (found["eval_first_17"]["of_examples"], found["eval_first_17"]["split"]) == (
+            41,
+            "test",
+        )
+    assert not os.path.exists(os.path.join(model_dir, "result_6.json"))
+
+
+@pytest.mark.slow
 def test_early_stopping(run_tpu, variables, capsys):
     model_dir = run_tpu(
         "--mode=train_and_eval",

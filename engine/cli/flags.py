@@ -232,8 +232,27 @@ flags.DEFINE_string(
 flags.DEFINE_integer(
     "save_checkpoints_steps",
     1000,
-    "Steps between checkpoints, and therefore between evaluations.",
+    "Steps between checkpoints, and between evaluations if no other flag sets these.",
     lower_bound=1,
+)
+_define_group(
+    eval_every_steps=(
+        flags.IntegerParser(lower_bound=1),
+        None,
+        "Steps between evaluations in train_and_eval and continuous_eval. Training saves a "
+        "checkpoint at each. Default: every checkpoint is evaluated.",
+    ),
+    eval_every_epochs=(
+        flags.FloatParser(lower_bound=0),
+        None,
+        "Epochs between evaluations, instead of eval_every_steps; rounded up to whole steps.",
+    ),
+    eval_every_minutes=(
+        flags.FloatParser(lower_bound=0),
+        None,
+        "Minutes of training between evaluations in train_and_eval, instead of eval_every_steps: "
+        "the first checkpoint after them is evaluated.",
+    ),
 )
 flags.DEFINE_integer(
     "keep_checkpoint_max", 5, "Number of newest checkpoints to keep; 0 keeps all.", lower_bound=0
@@ -480,6 +499,20 @@ def _check_best_metric(value):
         metric_direction.split(value)
     except UsageError as error:
         raise flags.ValidationError(str(error)) from error
+    return True
+
+
+_EVERY = ("eval_every_steps", "eval_every_epochs", "eval_every_minutes")
+
+
+@flags.multi_flags_validator(_EVERY)
+def _check_every(values):
+    given = [f"--{name}" for name in values if is_of_command_line(name)]
+    if len(given) > 1:
+        raise flags.ValidationError(f"{' and '.join(given)} are both given. Use one of them")
+    zero = [f"--{name}=0" for name in values if values[name] == 0]
+    if zero:
+        raise flags.ValidationError(f"{zero[0]} must be above 0. Remove it, or use a larger one")
     return True
 
 

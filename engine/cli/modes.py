@@ -19,6 +19,7 @@ from engine.distribute import tf_config
 from engine.evaluation import class_maps, host_metrics, predictions
 from engine.evaluation.evaluator import Evaluator
 from engine.hooks import results
+from engine.hooks.eval_schedule import EvalTimer
 from engine.run_settings import RunSettings, TrainingState
 from engine.serving import export
 from engine.train.trainer import Trainer
@@ -81,18 +82,26 @@ def evaluate(estimator, settings, state, input_fns):
 
 
 def train_and_eval(estimator, settings, state, input_fns):
-    """Trains, evaluates every checkpoint, keeps the best, stops early, and exports at the end.
+    """Trains, evaluates, keeps the best checkpoint, stops early, and exports at the end.
 
     Resumes an interrupted run, including the evaluation of its last checkpoint and the export.
     """
     evaluator, best = Evaluator(estimator, settings, input_fns), _BestAndEarlyStopping(settings)
+    schedule, start, end = settings.evaluation.schedule, settings.start_step, settings.train.steps
+    timer = EvalTimer(schedule, settings.model_dir, state.clock, start)
     trainer = Trainer(estimator, settings, state, input_fns.train)
 
+    def evaluate_if_due(step):
+        is_due = timer.is_due(step) or step >= end
+        if trainer.interruption.signal is not None or not is_due:
+            return False  # the run that resumes evaluates this checkpoint if it is due
+        return evaluate_and_decide()
+
     def evaluate_and_decide():
-        if trainer.interruption.signal is not None:
-            return False  # the run that resumes evaluates this checkpoint
         with state.clock.pause(), trainer.interruption.exiting_at_once():
-            return best.update(evaluator.evaluate(find.latest(settings.model_dir)))
+            stop = best.update(evaluator.evaluate(find.latest(settings.model_dir)))
+        timer.restart()
+        return stop
 
     with trainer.interruption.installed():
         stop = False
@@ -101,17 +110,17 @@ def train_and_eval(estimator, settings, state, input_fns):
                 evaluate_and_decide() if _lacks_evaluation(settings, best) else best.should_stop()
             )
         if not stop and not settings.is_trained:
-            start, end = settings.start_step, settings.train.steps
             if settings.use_tpu:
                 # A TPU holds one session at a time: train up to a checkpoint, then evaluate it.
                 every = settings.train.save_checkpoints_steps
                 while start < end and not stop:
-                    next_step = min((start // every + 1) * every, end)
-                    trainer.train(start, next_step)
+                    next_checkpoint = (start // every + 1) * every
+                    at = schedule.next_step(start) if schedule.every_steps else next_checkpoint
+                    trainer.train(start, min(at, end))
                     gc.collect()
-                    start, stop = next_step, evaluate_and_decide()
+                    start, stop = min(at, end), evaluate_if_due(min(at, end))
             else:
-                trainer.train(start, end, [_EvaluatingListener(start, evaluate_and_decide)])
+                trainer.train(start, end, [_EvaluatingListener(start, evaluate_if_due)])
             trainer.report()
     if not settings.task.in_cluster:
         _export_after_training(estimator, settings)
@@ -119,7 +128,14 @@ def train_and_eval(estimator, settings, state, input_fns):
 
 def _lacks_evaluation(settings, best):
     """Whether training was interrupted between saving a checkpoint and its evaluation."""
-    if not settings.is_trained and settings.start_step % settings.train.save_checkpoints_steps:
+    step, schedule = settings.start_step, settings.evaluation.schedule
+    if schedule.every_steps:
+        is_due = schedule.next_step(step - 1) == step
+    else:
+        # If minutes have passed when training was interrupted, its next checkpoint is evaluated.
+        every = settings.train.save_checkpoints_steps
+        is_due = step % every == 0 and not schedule.every_minutes
+    if not (settings.is_trained or is_due):
         return False
     is_evaluated = all(
         results.read_evaluation(settings, split, settings.checkpoint)
@@ -136,22 +152,26 @@ def _evaluate_cluster(estimator, settings, state, input_fns):
 
 
 def continuous_eval(estimator, settings, state, input_fns):
-    """Evaluates each new checkpoint, until the one of train_steps or a time-out."""
+    """Evaluates new checkpoints as scheduled, until the one of train_steps or a time-out."""
     evaluator, best = Evaluator(estimator, settings, input_fns), _BestAndEarlyStopping(settings)
+    timer = EvalTimer(settings.evaluation.schedule, settings.model_dir, state.clock)
     for checkpoint in find.checkpoints_iterator(
         settings.model_dir, settings.evaluation.timeout_secs
     ):
         state.lock.lock_new()
         try:
-            stop = best.update(evaluator.evaluate(checkpoint), checkpoint)
             step = find.read_step(checkpoint)
+            is_last = settings.train.steps and step >= settings.train.steps
+            if not timer.is_due(step) and not is_last:
+                continue
+            stop = best.update(evaluator.evaluate(checkpoint), checkpoint)
         except (tf.errors.NotFoundError, ValueError) as error:
             if tf.io.gfile.exists(f"{checkpoint}.index"):
                 raise
             reason = type(error).__name__
             print(f"{checkpoint} was removed before its evaluation ended: {reason}")
             continue
-        if stop or (settings.train.steps and step >= settings.train.steps):
+        if stop or is_last:
             return
     seconds = settings.evaluation.timeout_secs
     print(f"no new checkpoint in {settings.model_dir} for {seconds} s (--eval_timeout_secs)")
@@ -237,15 +257,15 @@ class _BestAndEarlyStopping:
 
 
 class _EvaluatingListener(tf.estimator.CheckpointSaverListener):
-    """Evaluates each checkpoint that the training session saves, and keeps that session open."""
+    """Evaluates checkpoints that the training session saves, and keeps that session open."""
 
-    def __init__(self, start_step, evaluate_and_decide):
+    def __init__(self, start_step, evaluate_if_due):
         self._start_step = start_step
-        self._evaluate_and_decide = evaluate_and_decide
+        self._evaluate_if_due = evaluate_if_due
 
     def after_save(self, session, global_step):
         """Returns whether training should stop. The checkpoint of the start is not evaluated."""
-        return False if global_step == self._start_step else self._evaluate_and_decide()
+        return False if global_step == self._start_step else self._evaluate_if_due(global_step)
 
 
 _MODES = {

@@ -44,7 +44,7 @@ HERE = {
     "eval_steps": _WHOLE_SPLIT,
     "num_eval_images": _WHOLE_SPLIT,
     "num_train_images": "Leave it out: the data set has the number",
-    "steps_per_eval": "--save_checkpoints_steps",
+    "steps_per_eval": "--eval_every_steps",
     "iterations": "--iterations_per_loop",
     "num_cores": "--tpu, whose cores are all used",
     "num_tpu_cores": "--tpu, whose cores are all used",

@@ -8,6 +8,7 @@ import math
 import os
 import re
 import secrets
+from fractions import Fraction
 
 from common import files, folders
 from common.errors import UsageError
@@ -28,6 +29,7 @@ from engine.cli.flags import (
 from engine.distribute.tf_config import Task
 from engine.evaluation import class_maps, host_metrics, predictions
 from engine.hooks import memory_check, results
+from engine.hooks.eval_schedule import EvalSchedule
 from engine.hooks.progress import Clock, StepCounter
 from engine.run_settings import (
     EvalSettings,
@@ -91,7 +93,8 @@ def resolve(
     if in_loops:
         train = settings.train
         stops = train.save_checkpoints_steps, train.summary_steps
-        counter = host_loop.LoopCounter(*stops, end=train.steps)
+        schedule = settings.evaluation.schedule
+        counter = host_loop.LoopCounter(*stops, end=train.steps, schedule=schedule)
     else:
         counter = StepCounter(iterations_per_loop, task.alone)
     return settings, TrainingState(startup.STARTED, Clock(), counter, lock)
@@ -164,6 +167,7 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
         evaluation=EvalSettings(
             splits=eval_splits(),
             own_split=_own_split(dataset),
+            schedule=_schedule(dataset, task),
             max_examples=FLAGS.max_eval_examples if FLAGS.mode != "predict" else 0,
             batch_size=FLAGS.eval_batch_size,
             best_metric=best_metric,
@@ -248,6 +252,20 @@ def _own_split(dataset):
     return found if found in dataset.splits else eval_splits()[0]
 
 
+def _schedule(dataset, task):
+    """Returns the `EvalSchedule` of --eval_every_steps, _epochs or _minutes."""
+    evaluates = FLAGS.mode in ("train_and_eval", "continuous_eval") or task.in_cluster
+    if not evaluates:
+        return EvalSchedule()
+    if FLAGS.eval_every_epochs is None:
+        steps, minutes = Fraction(FLAGS.eval_every_steps or 0), FLAGS.eval_every_minutes or 0.0
+        return EvalSchedule(steps, minutes if FLAGS.mode == "train_and_eval" else 0.0)
+    num_examples = dataset.split(FLAGS.train_split).num_examples
+    return EvalSchedule(
+        Fraction(str(FLAGS.eval_every_epochs)) * num_examples / FLAGS.train_batch_size
+    )
+
+
 def _best_metric(model, params, pipeline):
     """Returns the name and the direction of --best_metric; "" and "" if it is not used."""
     if not FLAGS.best_metric or FLAGS.mode in ("eval", "predict", "export"):
@@ -325,6 +343,11 @@ def _check_cluster(task, is_training):
         )
     if task.is_synchronous and FLAGS.seed is None:
         raise UsageError("--strategy=multi_worker_mirrored needs --seed, equal on all workers")
+    if FLAGS.eval_every_minutes:
+        raise UsageError(
+            "--eval_every_minutes is not supported in a cluster, whose evaluator does not know the "
+            "time of training. Use --eval_every_steps or --eval_every_epochs"
+        )
     if FLAGS.early_stop_evals:
         raise UsageError(
             "--early_stop_evals is not supported in a cluster, whose evaluator cannot stop the "
@@ -397,8 +420,10 @@ def _without_bad_records(settings):
         settings.dataset, settings.train.split, folder, FLAGS.skip_bad_records
     )
     train = dataclasses.replace(settings.train, skipped_records=skipped, steps=_train_steps(data))
+    schedule = _schedule(data, settings.task)
+    evaluation = dataclasses.replace(settings.evaluation, schedule=schedule)
     pipeline = settings.pipeline.with_data(data)
-    return dataclasses.replace(settings, pipeline=pipeline, train=train)
+    return dataclasses.replace(settings, pipeline=pipeline, train=train, evaluation=evaluation)
 
 
 def _check_folders(settings):

@@ -41,6 +41,8 @@ _READ_IN = {
     "eval_batch_size": ("eval", *_KEEPS_BEST, "check"),
     "predict_batch_size": tuple(mode for mode in MODES if mode != "train"),
     "best_metric": (*_KEEPS_BEST, "check"),
+    **dict.fromkeys(("eval_every_steps", "eval_every_epochs"), _KEEPS_BEST),
+    "eval_every_minutes": ("train_and_eval",),
     "eval_timeout_secs": (_CONTINUOUS,),
     "export_dir": ("train_and_eval", "export"),
     "check_compiler": ("check",),
@@ -53,7 +55,13 @@ _OF_EVALUATOR = (
     "predict_batch_size",
     "best_metric",
 )
-_OF_EVALUATOR += ("eval_timeout_secs", "export_dir", "export_check")
+_OF_EVALUATOR += (
+    "eval_every_steps",
+    "eval_every_epochs",
+    "eval_timeout_secs",
+    "export_dir",
+    "export_check",
+)
 
 
 def check() -> None:

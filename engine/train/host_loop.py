@@ -14,6 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from engine.hooks.eval_schedule import EvalSchedule
 from engine.hooks.progress import StepCounter
 from engine.hooks.summaries import TrainSummaryHook
 
@@ -121,21 +122,23 @@ class LoopCounter(StepCounter):
       steps: int64 placeholder of that number; `decorate_model_fn` creates it.
     """
 
-    def __init__(self, *stops: int, end: int):
+    def __init__(self, *stops: int, end: int, schedule: EvalSchedule | None = None):
         """Initializes the counter.
 
         Args:
           *stops: a loop ends at each multiple of these numbers of steps.
           end: global step at which training ends.
+          schedule: schedule of evaluations, at whose steps a loop ends, or None.
         """
         super().__init__(MAX_STEPS)
-        self._stops, self._end = stops, end
+        self._stops, self._end, self._schedule = stops, end, schedule or EvalSchedule()
         self._max = 1
 
     def before_run(self, run_context):
         """Feeds the number of steps of this loop."""
         left = [every - self.step % every for every in self._stops]
-        self._steps_per_run = max(1, min(self._max, self._end - self.step, *left))
+        left += [self._end - self.step, self._schedule.next_step(self.step) - self.step]
+        self._steps_per_run = max(1, min(self._max, *left))
         self._started = time.monotonic()
         return tf.estimator.SessionRunArgs(None, {self.steps: self._steps_per_run})
 

@@ -87,10 +87,9 @@ class Trainer:
             nan_hook.check_variables(session, step)
 
         def save_in(folder):
-            train = settings.train
-            return saver.SaverHook(
-                folder, train.save_checkpoints_steps, check, train.iterations_per_loop
-            )
+            train, schedule = settings.train, settings.evaluation.schedule
+            steps = train.save_checkpoints_steps
+            return saver.SaverHook(folder, steps, check, train.iterations_per_loop, schedule)
 
         if settings.task.is_chief:
             records = [self._record, self._data_record, *self._profile]

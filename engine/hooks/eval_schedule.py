@@ -1,0 +1,89 @@
+"""Which checkpoints of a training are evaluated."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from fractions import Fraction
+
+import tensorflow as tf
+
+from common import files
+from engine.hooks.progress import Clock
+
+_FILE = "eval_schedule.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class EvalSchedule:
+    """The schedule of evaluations: every checkpoint, unless one of the attributes is set.
+
+    Attributes:
+      every_steps: evaluations are at the multiples of this number, rounded up to whole steps.
+      every_minutes: minutes of training; the first checkpoint after them is evaluated.
+    """
+
+    every_steps: Fraction = Fraction(0)
+    every_minutes: float = 0.0
+
+    def next_step(self, step: int) -> float:
+        """Returns the first step of `every_steps` after `step`; infinity without it."""
+        if not self.every_steps:
+            return math.inf
+        number = math.floor(step / self.every_steps)
+        return next(
+            found
+            for found in (math.ceil((number + i) * self.every_steps) for i in (0, 1, 2))
+            if found > step
+        )
+
+
+class EvalTimer:
+    """Decides for one checkpoint after another whether it is evaluated.
+
+    Minutes of training are counted across restarts, in `model_dir/eval_schedule.json`.
+    """
+
+    def __init__(self, schedule: EvalSchedule, model_dir: str, clock: Clock, start_step: int = 0):
+        """Initializes the timer.
+
+        Args:
+          schedule: the schedule.
+          model_dir: folder of the training.
+          clock: clock of training.
+          start_step: step of the checkpoint that the training resumes from.
+        """
+        self._schedule, self._clock, self._last = schedule, clock, start_step
+        self._path = os.path.join(model_dir, _FILE)
+        self._started = clock.seconds() - (_read(self._path) if schedule.every_minutes else 0.0)
+
+    def is_due(self, step: int) -> bool:
+        """Returns whether to evaluate the checkpoint of `step`, later than the one before."""
+        last, self._last = self._last, step
+        if self._schedule.every_minutes:
+            seconds = self._clock.seconds() - self._started
+            self._write(seconds)
+            return seconds >= 60 * self._schedule.every_minutes
+        return not self._schedule.every_steps or self._schedule.next_step(last) <= step
+
+    def restart(self) -> None:
+        """Counts minutes from now; called after each evaluation."""
+        self._started = self._clock.seconds()
+        if self._schedule.every_minutes:
+            self._write(0.0)
+
+    def _write(self, seconds):
+        with files.atomic_write(self._path) as file:
+            file.write(json.dumps({"seconds_since_evaluation": round(seconds, 3)}) + "\n")
+
+
+def _read(path):
+    """Returns the seconds of training since the last evaluation; 0 if the file is invalid."""
+    try:
+        seconds = json.loads(files.read_text(path))["seconds_since_evaluation"]
+    except (OSError, tf.errors.OpError, ValueError, TypeError, KeyError, RecursionError):
+        return 0.0
+    is_valid = type(seconds) in (int, float) and 0 <= seconds < 1e9
+    return float(seconds) if is_valid else 0.0

@@ -56,11 +56,11 @@ print(json.dumps(steps * batch_size / (time.time() - first)))
 
 DECODING = """
 import json, sys, time
+from unittest import mock
 import numpy as np
 import tensorflow as tf
 from engine.cli import runtime
 runtime.prepare()
-from models.layers import attention
 from models.text import decoding, seq2seq, transformer
 from models import registry
 
@@ -77,15 +77,16 @@ def without_cache(features, params):
     segments = seq2seq.segments(features["source"])
     memory = transformer._encode(features["source"], segments, params, False)
     beams = params["beam_size"]
-    memory, segments = (tf.repeat(tensor, beams, axis=0) for tensor in (memory, segments))
+    source = tf.repeat(features["source"], beams, axis=0)
+    memory = tf.repeat(memory, beams, axis=0)
 
     def step(tokens, position, said):
         positions = tf.range(max_length)
         said = tf.where(tf.equal(positions, position - 1), tokens[..., tf.newaxis], said)
         target = tf.where(positions < position, said, 2)
-        logits = transformer._teacher_forced(
-            tf.reshape(target, [-1, max_length]), memory, segments, params, False
-        )
+        inputs = {"source": source, "target": tf.reshape(target, [-1, max_length])}
+        with mock.patch.object(transformer, "_encode", lambda *_: memory):
+            logits = transformer.inference(inputs, params, False)["logits"]
         return tf.reshape(logits[:, position], [-1, beams, vocab_size]), said
 
     said = tf.zeros([sentences, beams, max_length], tf.int32)

@@ -81,11 +81,19 @@ def inference(features, params, training):
     Returns:
       `{"logits": [batch, length, vocab_size]}` of each target token, given those before it.
     """
-    source_segments = seq2seq.segments(features["source"])
-    memory = _encode(features["source"], source_segments, params, training)
-    return {
-        "logits": _teacher_forced(features["target"], memory, source_segments, params, training)
-    }
+    source, target = features["source"], features["target"]
+    source_segments = seq2seq.segments(source)
+    memory = _encode(source, source_segments, params, training)
+    segments = seq2seq.segments(target)
+    mask = _same_segment(segments, segments)
+    causal_mask = tf.linalg.band_part(mask, -1, 0)  # lower triangle
+    causal_bias = attention.attention_bias(causal_mask)[:, tf.newaxis]
+    memory_mask = _same_segment(segments, source_segments)
+    memory_bias = attention.attention_bias(memory_mask)[:, tf.newaxis]
+    encodings = _position_encodings(target.shape.as_list()[1], params)
+    x = _embed(seq2seq.shifted_right(target), _positions(mask), encodings, params, training)
+    x = _decoder(x, causal_bias, _keys_values(memory, params), memory_bias, params, training)
+    return {"logits": _logits(x, params)}
 
 
 def decode(features, params):
@@ -149,31 +157,6 @@ def _encoder_layer(x, bias, params, training):
         x = _add_and_norm(x, y, params, training)
     with tf.compat.v1.variable_scope("ffn"):
         return _add_and_norm(x, _ffn(_pre_norm(x, params), params), params, training)
-
-
-def _teacher_forced(target, memory, source_segments, params, training):
-    """Runs the decoder on the tokens of a given target.
-
-    Args:
-      target: int32 `[batch, length]`.
-      memory: `[batch, source_length, hidden_size]`, from `_encode`.
-      source_segments: int32 `[batch, source_length]`.
-      params: see `default_params`.
-      training: True turns dropout on.
-
-    Returns:
-      Logits `[batch, length, vocab_size]` of each target token, given those before it.
-    """
-    segments = seq2seq.segments(target)
-    mask = _same_segment(segments, segments)
-    causal_mask = tf.linalg.band_part(mask, -1, 0)  # lower triangle
-    causal_bias = attention.attention_bias(causal_mask)[:, tf.newaxis]
-    memory_mask = _same_segment(segments, source_segments)
-    memory_bias = attention.attention_bias(memory_mask)[:, tf.newaxis]
-    encodings = _position_encodings(target.shape.as_list()[1], params)
-    x = _embed(seq2seq.shifted_right(target), _positions(mask), encodings, params, training)
-    keys_values = _keys_values(memory, params)
-    return _logits(_decoder(x, causal_bias, keys_values, memory_bias, params, training), params)
 
 
 def _decoder(x, bias, keys_values, memory_bias, params, training, caches=None):

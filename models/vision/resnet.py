@@ -62,14 +62,10 @@ def check_params(params):
     check_fractions(params, "stochastic_depth", "dropout")
 
 
-def has_bottlenecks(depth):
-    """Returns True for bottleneck blocks, False for basic ones."""
-    return DEPTHS[depth][1]
-
-
 def unused_params(params):
     """Returns the hyperparameters of blocks that this depth does not have; see `Model`."""
-    return {} if has_bottlenecks(params["depth"]) else {"stride_in_1x1": "depth"}
+    _, has_bottlenecks = DEPTHS[params["depth"]]
+    return {} if has_bottlenecks else {"stride_in_1x1": "depth"}
 
 
 def inference(features, params, training):
@@ -113,7 +109,8 @@ def feature_maps(images, params, training, levels, output_stride=32):
             maps[1] = x
         else:
             x, maps[1] = stem(images, params["width"], params, training, needs_map=1 in levels)
-    build = _bottleneck if has_bottlenecks(params["depth"]) else _basic
+    _, has_bottlenecks = DEPTHS[params["depth"]]
+    build = _bottleneck if has_bottlenecks else _basic
     for stage, blocks in _stages(params, levels, output_stride).items():
         for i, block in enumerate(blocks, start=1):
             with tf.compat.v1.variable_scope(f"stage_{stage}/block_{i}"):
@@ -185,7 +182,7 @@ def _shortcut(x, filters, strides, params, training):
 
 def _stages(params, levels, output_stride):
     """Returns `{stage: [Block]}` up to the highest of `levels`; see `feature_maps`."""
-    counts, bottleneck = DEPTHS[params["depth"]]
+    counts, has_bottlenecks = DEPTHS[params["depth"]]
     total = sum(counts)
     in_stem = 4 if params["stem"] == "imagenet" else 1
     strides = [2 if stage and not i else 1 for stage, n in enumerate(counts) for i in range(n)]
@@ -197,7 +194,7 @@ def _stages(params, levels, output_stride):
             Block(filters, strides, dilation, params["stochastic_depth"] * number / total)
             for number, (strides, dilation) in itertools.islice(plan, count)
         ]
-    if bottleneck and params["stride_in_1x1"]:
+    if has_bottlenecks and params["stride_in_1x1"]:
         _move_strides_before(stages, levels)
     return {stage: blocks for stage, blocks in stages.items() if stage < max(levels)}
 

@@ -26,7 +26,7 @@ import tensorflow as tf
 from models.layers import attention, device, fusion, normalization
 from models.layers.dropout import dropout
 from models.layers.recompute import recompute
-from models.model import Model, ModelError, check_fractions
+from models.model import Model, ModelError, check_fractions, check_positive
 from models.text import bert_files
 
 FEATURES = ("input_ids", "input_mask", "segment_ids")
@@ -73,9 +73,8 @@ def default_params():
 
 def check_params(params):
     """Raises `ModelError` for a value of `default_params` out of range."""
+    check_positive(params, *_LARGEST)
     for name, largest in _LARGEST.items():
-        if params[name] < 1:
-            raise ModelError(f"{name}={params[name]} must be at least 1")
         if params[name] > largest:
             raise ModelError(f"{name}={params[name]} must be at most {largest}")
     if params["hidden_size"] % params["num_heads"]:

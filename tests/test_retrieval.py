@@ -110,8 +110,11 @@ def test_an_evaluation_ranks_against_99_or_all_items(run, trained, data, tmp_pat
     assert "log_loss" not in results["true"]
 
 
-def test_the_export_finds_the_nearest_items(run, trained, data, tmp_path, eager):
-    run(trained[1], "--mode=export", f"--export_dir={tmp_path}/export")
+def test_the_export_finds_the_nearest_items(
+    run, trained, data, tmp_path, serve_in_this_process, eager
+):
+    with serve_in_this_process():
+        run(trained[1], "--mode=export", f"--export_dir={tmp_path}/export")
     (version,) = (tmp_path / "export").iterdir()
     signatures = tf.saved_model.load(str(version)).signatures
     _, items = ratings_data.indices(data)

@@ -1,10 +1,12 @@
 """Fuzzes the programs with mutated files, flags and requests: `make fuzz`.
 
-    python -m tools.fuzz [--minutes=60] [--kinds=idx,cifar] [--seed=0] [--case=KIND:SEED]
+    python -m tools.fuzz [--minutes=60] [--kinds=idx,cifar] [--seed=0]
+        [--case=KIND:SEED [--store]]
 
 Two outcomes are valid: success with correct output, or one error line and status 1 or 2 with no
 file changed. A traceback, a signal, a hang, memory above 1 GiB or a change outside of the given
-folders is a fault. Kind and seed determine a case; --case runs one case.
+folders is a fault. Kind and seed determine a case; --case runs one case, and --store keeps what it
+gives the program for the tests: the generator may change.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from engine.cli import startup
 if __name__ == "__main__":
     startup.check(startup.check_environment)
 
-from tools.fuzzing import targets
+from tools.fuzzing import stored, targets
 from tools.fuzzing.worker import Worker
 
 # Time per kind before the next kind.
@@ -36,6 +38,7 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=0, help="maximum per kind; 0: no limit")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first case")
     parser.add_argument("--case", default="", help="run the single case KIND:SEED")
+    parser.add_argument("--store", action="store_true", help="add --case to the cases of the tests")
     parser.add_argument("--folder", default="", help="for all files; default: temporary")
     arguments = parser.parse_args()
     kinds = [arguments.case.partition(":")[0]] if arguments.case else arguments.kinds.split(",")
@@ -47,17 +50,20 @@ def main() -> None:
         chosen = [targets.BY_NAME[name] for name in kinds if name] or list(targets.BY_NAME.values())
         targets.import_all()
         if arguments.case:
-            sys.exit(_replay(chosen[0], int(arguments.case.partition(":")[2]), folder))
+            seed = int(arguments.case.partition(":")[2])
+            sys.exit(_replay(chosen[0], seed, folder, arguments.store))
         sys.exit(_fuzz(chosen, folder, arguments))
 
 
-def _replay(target, seed, folder):
-    worker = Worker(target, folder)
+def _replay(target, seed, folder, store):
+    worker = Worker(target, folder, keeps=store)
     outcome = worker.run(seed)
     worker.stop()
     print(f"{target.name}:{seed} {outcome.result} after {outcome.seconds:.2f} s")
     if outcome.detail or outcome.signature:
         print(outcome.detail or outcome.signature)
+    if store and outcome.case:
+        stored.append(target.name, outcome.case)
     return outcome.result == "fault"
 
 

@@ -1,6 +1,7 @@
 """The fuzzer: some cases of each kind, regressions, and detection of faults."""
 
 import faulthandler
+import json
 import os
 import pathlib
 import signal
@@ -11,31 +12,14 @@ import time
 import pytest
 
 from tools.fuzzing import case as cases
-from tools.fuzzing import mutations, records, targets, worker
+from tools.fuzzing import mutations, records, stored, targets, worker
 
 ROOT = pathlib.Path(__file__).parents[2]
-CASES = 2
+CASES = 1
 MINUTES = os.environ.get("FUZZ_MINUTES", "60")
-# Cases that found faults, by kind.
-REGRESSIONS = {
-    "checkpoint": "51 92 103",
-    "cifar": "2 209",
-    "csv": "15 72",
-    "dataset_json": "2 5 12 26 46 48 68 86 108 121 132 140 147 2003 2014 2022 2023 2053 2058 2067",
-    "flags_cfg": "1 8",
-    "flags_cpu": "137 2157",
-    "flags_prepare": "30 48 318 2074 2121 2468 2641",
-    "flags_tpu": "25 280",
-    "idx": "48",
-    "image_folder": "13 35 50 2019",
-    "input": "38 2017",
-    "results": "1 5 7 8 18 34 50 129 175 188",
-    "shard": "1 4 60 2009",
-    "text": "44 76",
-}
 SLOW = {"input", "serving", "process"}  # their files take seconds to write
-# They take seconds; others of their kinds run the same code.
-SLOW_SEEDS = {"image_folder": {35, 50}, "results": {175}, "shard": {2009}}
+# Stored cases that take seconds, by their place; others of their kinds run the same code.
+SLOW_CASES = {"image_folder": {1, 2}, "results": {8}, "shard": {3}}
 
 
 @pytest.fixture(scope="session")
@@ -57,16 +41,16 @@ def base_of(tmp_path_factory):
 def run_case(base_of, tmp_path):
     """Runs a case in this process; returns its outcome."""
 
-    def run(kind, seed):
+    def run(kind, seed, replayed=None):
         target = targets.BY_NAME[kind]
-        return worker.run_here(target, seed, base_of(target), tmp_path / "scratch")
+        return worker.run_here(target, seed, base_of(target), tmp_path / "scratch", replayed)
 
     return run
 
 
 def marked(kind, *values):
     """Returns pytest parameters, marked as slow for some kinds."""
-    is_slow = kind in SLOW or SLOW_SEEDS.get(kind, set()) & set(values)
+    is_slow = kind in SLOW or SLOW_CASES.get(kind, set()) & set(values)
     return pytest.param(kind, *values, marks=[pytest.mark.slow] if is_slow else [])
 
 
@@ -77,12 +61,25 @@ def test_some_cases_of_each_kind(kind, run_case):
 
 
 @pytest.mark.parametrize(
-    ("kind", "seed"),
-    [marked(kind, int(seed)) for kind in REGRESSIONS for seed in REGRESSIONS[kind].split()],
+    ("kind", "place"),
+    [marked(kind, i) for kind in targets.BY_NAME for i, _ in enumerate(stored.read(kind))],
 )
-def test_regressions(kind, seed, run_case):
-    outcome = run_case(kind, seed)
+def test_stored_cases_that_found_faults(kind, place, run_case):
+    outcome = run_case(kind, 0, stored.read(kind)[place])
     assert outcome.result != "fault", outcome.detail
+
+
+def test_a_case_is_stored_and_replayed(base_of, tmp_path):
+    target = targets.BY_NAME["idx"]
+    base = base_of(target)
+    kept = worker.run_here(target, 7, base, tmp_path / "scratch", keeps=True).case
+    text = json.dumps(kept)
+    assert str(tmp_path) not in text
+    again = cases.make("idx", 0, base, tmp_path / "again", json.loads(text), keeps=True)
+    again.copy_base("source")
+    plan = again.complete({})
+    assert plan["arguments"][0] == "--dataset=mnist"
+    assert stored.dump(again, plan) == kept
 
 
 @pytest.mark.slow(cost=60)

@@ -17,6 +17,9 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable
+from typing import Any
+
+from tools.fuzzing import stored
 
 ACCEPTED, REFUSED = "accepted", "refused"
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -44,29 +47,57 @@ class Case:
       random: source of all random choices.
       base: folder of the target's valid files. Read only.
       root: folder of the case; changes outside of `work` are a fault.
+      replayed: the stored case to run instead of a random one, see `stored.dump`.
+      keeps: True to store the case in `kept`.
+      copied: `{folder in work: the folder in base that it was copied from}`.
+      kept: the case, once it is complete.
     """
 
     random: random.Random
     base: pathlib.Path
     root: pathlib.Path
+    replayed: dict[str, Any] | None = None
+    keeps: bool = False
+    copied: dict[str, str] = dataclasses.field(default_factory=dict)
+    kept: dict[str, Any] | None = None
 
     @property
     def work(self) -> pathlib.Path:
         """The folder that a target may change, three levels below `root`."""
         return self.root / "a" / "b" / "work"
 
-    def copy_base(self, name: str) -> pathlib.Path:
-        """Copies a folder of `base` into `work`."""
-        target = self.work / name
-        shutil.copytree(self.base / name, target, copy_function=shutil.copyfile)
-        return target
+    def copy_base(self, name: str, target: str = "") -> pathlib.Path:
+        """Copies a folder of `base` into `work`, under its name or another."""
+        target = target or name
+        shutil.copytree(self.base / name, self.work / target, copy_function=shutil.copyfile)
+        self.copied[target] = name
+        return self.work / target
+
+    def complete(self, plan: dict[str, Any]) -> dict[str, Any]:
+        """Ends the random part of a case: `work` and the plan are all that a program gets.
+
+        A stored case replaces both.
+
+        Args:
+          plan: JSON of how to run the program.
+
+        Returns:
+          The plan to follow.
+        """
+        if self.replayed is not None:
+            return stored.load(self, self.replayed)
+        if self.keeps:
+            self.kept = stored.dump(self, plan)
+        return plan
 
 
-def make(kind: str, seed: int, base: pathlib.Path, scratch: pathlib.Path) -> Case:
-    """Returns a case with an empty folder in `scratch`, determined by kind and seed."""
+def make(
+    kind: str, seed: int, base: pathlib.Path, scratch: pathlib.Path, replayed=None, keeps=False
+) -> Case:
+    """Returns a case with an empty folder in `scratch`, determined by kind and seed, or stored."""
     root = scratch / "case"
     shutil.rmtree(root, ignore_errors=True)
-    case = Case(random.Random(f"{kind}:{seed}"), base, root)
+    case = Case(random.Random(f"{kind}:{seed}"), base, root, replayed, keeps)
     case.work.mkdir(parents=True)
     outside = root / "outside"
     outside.mkdir()

@@ -51,21 +51,26 @@ class Checkpoints:
             records.write_odd_checkpoint(rng, model_dir / "model.ckpt-8")
         else:
             self._mutate(case, model_dir)
+        kind = rng.random()
+        if kind < 0.8:
+            given = ["--mode=train", "--train_steps=9"]
+        elif kind < 0.9:
+            which = ("latest", "average:2", f"{model_dir}/model.ckpt-6")
+            given = [
+                f"--mode={rng.choice(('eval', 'predict'))}",
+                f"--checkpoint={rng.choice(which)}",
+            ]
+        else:
+            given = ["--mode=train", "--train_steps=7"]
+        plan = case.complete({"finds": kind < 0.8, "is_odd": is_odd, "flags": given})
         before = snapshot(model_dir)
-        argv = arguments(case.base, model=model_dir)
+        argv = [*arguments(case.base, model=model_dir), *plan["flags"]]
         signature = "a mutated checkpoint changes other files"
         with require_unchanged(case.root, signature, "a/b/work/model"):
-            kind = rng.random()
-            if kind < 0.8:
-                argv += ["--mode=train", "--train_steps=9"]
-                outcome = run_cpu(argv, self._find(case, is_odd))
-                self._require_kept(before, snapshot(model_dir), outcome)
-            elif kind < 0.9:
-                mode = rng.choice(("eval", "predict"))
-                which = rng.choice(("latest", "average:2", f"{model_dir}/model.ckpt-6"))
-                outcome = run_cpu([*argv, f"--mode={mode}", f"--checkpoint={which}"])
-            else:
-                outcome = run_cpu([*argv, "--mode=train", "--train_steps=7"])
+            if not plan["finds"]:
+                return run_cpu(argv)
+            outcome = run_cpu(argv, self._find(case, plan["is_odd"]))
+            self._require_kept(before, snapshot(model_dir), outcome)
         return outcome
 
     def _mutate(self, case, model_dir):
@@ -144,23 +149,23 @@ class Results:
             return mutations.mutate_bytes(rng, data, _CHECKPOINT_TOKENS)
 
         mutations.mutate_file(rng, path, mutate)
+        kind = rng.random()
+        if kind < 0.85:
+            given = ["--mode=train", "--train_steps=9"]
+        elif kind < 0.92:
+            given = ["--mode=train_and_eval", "--best_metric=accuracy", "--train_steps=8"]
+            given.append("--save_checkpoints_steps=2")
+        else:
+            given = [f"--mode={rng.choice(('eval', 'predict'))}", "--checkpoint=best"]
+        plan = case.complete({"reads": kind < 0.85, "flags": given})
         checkpoint_before = {
             name: content
             for name, content in snapshot(model_dir).items()
             if ".ckpt-6." in name and "best" not in name
         }
-        argv = arguments(case.base, model=model_dir)
+        argv = [*arguments(case.base, model=model_dir), *plan["flags"]]
         with require_unchanged(case.root, "a mutated result changes other files", "a/b/work/model"):
-            kind = rng.random()
-            if kind < 0.85:
-                argv += ["--mode=train", "--train_steps=9"]
-                outcome = run_cpu(argv, self._read(model_dir))
-            elif kind < 0.92:
-                argv += ["--mode=train_and_eval", "--best_metric=accuracy", "--train_steps=8"]
-                outcome = run_cpu([*argv, "--save_checkpoints_steps=2"])
-            else:
-                mode = rng.choice(("eval", "predict"))
-                outcome = run_cpu([*argv, f"--mode={mode}", "--checkpoint=best"])
+            outcome = run_cpu(argv, self._read(model_dir) if plan["reads"] else None)
         after = snapshot(model_dir)
         is_kept = all(after.get(name) == content for name, content in checkpoint_before.items())
         require(is_kept, "a mutated result changes a checkpoint")

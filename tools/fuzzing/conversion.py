@@ -61,15 +61,16 @@ def convert(case: Case, *arguments: str) -> str:
     In a third of the cases, data_dir has a data set already, which an error must not change.
     """
     data_dir = case.work / "data"
-    arguments = (*arguments, f"--data_dir={data_dir}")
+    given = [*arguments, f"--data_dir={data_dir}"]
     if case.random.randrange(3) == 0:
-        mutations.copy_tree(case.base / "prepared", data_dir)
-        arguments = (*arguments, "--overwrite")
+        case.copy_base("prepared", "data")
+        given.append("--overwrite")
+    given = case.complete({"arguments": given})["arguments"]
     before = snapshot(case.work)
     with require_unchanged(
         case.root, "prepare_data.py writes outside of data_dir", "a/b/work/data"
     ):
-        outcome = judge(prepare(*arguments), "prepare_data.py")
+        outcome = judge(prepare(*given), "prepare_data.py")
     if outcome == ACCEPTED:
         require_valid(data_dir)
         return outcome

@@ -36,21 +36,23 @@ class ImageInput:
         for path in sorted(mutated):
             image_conversion.mutate_image_file(rng, path, contents[rng.choice(paths)])
         name = rng.choice(("files", "pixels"))
+        image_path = folder if rng.random() < 0.8 else rng.choice(paths)
+        plan = {"model": name, "input": str(image_path), "predicts": rng.random() < 0.1}
+        plan = case.complete({**plan, "mutated": sorted(path.name for path in mutated)})
+        name, predicts = plan["model"], plan["predicts"]
         output = case.work / "out" / "p.jsonl"
         output.parent.mkdir()
         argv = arguments(case.base, data=case.base / name, model=case.copy_base(f"model_{name}"))
         argv += ["--mode=predict", f"--predict_output={output}", "--image_size=8x9"]
-        image_path = folder if rng.random() < 0.8 else rng.choice(paths)
-        argv.append(f"--input={image_path}")
-        predicts = rng.random() < 0.1
+        argv.append(f"--input={plan['input']}")
         excluded = ("a/b/work/out", f"a/b/work/model_{name}")
         with require_unchanged(case.root, "a mutated image changes other files", *excluded):
             outcome = run_cpu(argv, None if predicts else _read_images)
         if outcome == ACCEPTED and predicts:
             lines = [json.loads(line) for line in output.read_text().splitlines()]
             found = {line["name"] for line in lines}
-            if image_path == folder:
-                valid = {path.name for path in paths if path not in mutated}
+            if plan["input"] == str(folder):
+                valid = {path.name for path in paths} - set(plan["mutated"])
                 require(valid <= found, "a valid image has no prediction", str(valid - found))
             values = [line["probabilities"] for line in lines]
             require(bool(np.isfinite(values).all()), "a prediction that is not finite")

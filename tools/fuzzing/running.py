@@ -119,17 +119,19 @@ class _DatasetTarget:
         """Mutates the data set, then inspects it, reads it, or runs a whole mode on it."""
         data_dir = case.copy_base("data")
         self.mutate(case, data_dir)
+        kind = case.random.random()
+        flags = [f"--mode={case.random.choice(('eval', 'train_and_eval'))}", "--train_steps=8"]
+        if case.random.random() < 0.3:
+            flags.append("--skip_bad_records=5")
+        program = "inspect" if kind < 0.5 else "run" if kind > 0.97 else "read"
+        plan = case.complete({"program": program, "flags": flags})
         excluded = ("a/b/work/sheet", "a/b/work/model")
         with require_unchanged(case.root, "reading a data set changes files", *excluded):
-            kind = case.random.random()
-            if kind < 0.5:
+            if plan["program"] == "inspect":
                 return _inspect(case, data_dir)
             argv = arguments(case.base, data=data_dir, model=case.copy_base("model"))
-            mode = case.random.choice(("eval", "train_and_eval"))
-            argv += [f"--mode={mode}", "--train_steps=8"]
-            if case.random.random() < 0.3:
-                argv.append("--skip_bad_records=5")
-            return run_cpu(argv, None if kind > 0.97 else _resolve_and_read)
+            main = None if plan["program"] == "run" else _resolve_and_read
+            return run_cpu([*argv, *plan["flags"]], main)
 
 
 def _inspect(case, data_dir):

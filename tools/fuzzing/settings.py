@@ -50,15 +50,16 @@ class _FlagsTarget:
         """Parses and resolves the flags, or sometimes runs the program."""
         self.define()
         argv = self.start(case)
-        chosen = self.choose(case)
-        argv += [text.replace("WORK", str(case.work)) for text in chosen]
+        chosen = [text.replace("WORK", str(case.work)) for text in self.choose(case)]
+        plan = case.complete({"flags": [*argv[1:], *chosen], "runs": case.random.random() < 0.1})
+        argv = [argv[0], *plan["flags"]]
         before = snapshot(case.work)
         signature = f"flags of {self.program} change other files"
         with require_unchanged(case.root, signature, "a/b/work"):
-            outcome = self.judge(run_program(argv, self.modules, lambda: self.main(case)))
+            outcome = self.judge(run_program(argv, self.modules, lambda: self.main(plan["runs"])))
         if outcome == REFUSED:
             changed = changes(before, snapshot(case.work))
-            detail = f"{shlex.join(chosen)[:300]}: {'; '.join(changed)[:300]}"
+            detail = f"{shlex.join(argv)[-300:]}: {'; '.join(changed)[:300]}"
             require(not changed, f"flags of {self.program} are refused, and files change", detail)
         return outcome
 
@@ -66,8 +67,8 @@ class _FlagsTarget:
         """Returns whether the program `ACCEPTED` or `REFUSED` its flags."""
         return judge(done, self.program)
 
-    def main(self, case) -> None:
-        """Resolves the flags."""
+    def main(self, runs: bool) -> None:
+        """Resolves the flags, or runs the program if `runs`."""
         with running.resolved():
             pass
 
@@ -112,17 +113,17 @@ class CpuFlags(_FlagsTarget):
         argv = super().start(case)
         return [*argv, "--mode=train", "--train_steps=8", f"--export_dir={case.work}/export"]
 
-    def main(self, case):
-        """Resolves the flags; in a tenth of the cases, runs the program if numbers are small."""
+    def main(self, runs):
+        """Resolves the flags; runs the program if numbers are small."""
         import run_cpu
 
         values = self.flag_values()
         numbers = [values[name].value for name in values]
         is_small = all(abs(n) < 10_000 for n in numbers if isinstance(n, (int, float)))
-        if is_small and case.random.random() < 0.1:
+        if is_small and runs:
             run_cpu.main()
         else:
-            super().main(case)
+            super().main(runs)
 
 
 class TpuFlags(_FlagsTarget):
@@ -142,7 +143,7 @@ class TpuFlags(_FlagsTarget):
         """Returns `ACCEPTED` or `REFUSED`; errors of a TPU may have several lines."""
         return judge(done, self.program, many_lines=True)
 
-    def main(self, case):
+    def main(self, runs):
         """Connects to the emulated TPU and resolves the flags, without running the mode."""
         import run_tpu
         from engine.cli import modes
@@ -180,7 +181,7 @@ class PrepareFlags(_FlagsTarget):
             return [*given, f"--csv={case.work}/source/table.csv", "--split_column=split"]
         return [*given, "--validation_fraction=0.3"]
 
-    def main(self, case):
+    def main(self, runs):
         """Prepares the data set."""
         import prepare_data
 

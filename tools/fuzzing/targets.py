@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import os
 import sys
@@ -12,11 +13,11 @@ from tools.fuzzing import (
     conversion,
     image_conversion,
     image_input,
-    processes,
     running,
     serving,
     settings,
 )
+from tools.fuzzing import case as cases
 
 _ALL = (
     conversion,
@@ -27,9 +28,7 @@ _ALL = (
     image_input,
     settings,
     serving,
-    processes,
 )
-BY_NAME = {target.name: target for module in _ALL for target in module.TARGETS}
 # Imported before child processes are forked; not run_cpu and run_tpu, whose flags conflict.
 _MODULES = (
     "prepare_data",
@@ -38,6 +37,36 @@ _MODULES = (
     "engine.cli.modes",
     "engine.cli.runtime",
 )
+
+
+class Processes:
+    """Cases of other targets in child processes, as a user would run the program."""
+
+    name = "process"
+    time_limit = 150.0
+    _modules = (conversion, image_conversion, running, checkpoint_files, image_input)
+    _targets = tuple(target for module in _modules for target in module.TARGETS)
+
+    def prepare(self, base):
+        """Writes the files of the other targets."""
+        for target in self._targets:
+            (base / target.name).mkdir()
+            target.prepare(base / target.name)
+
+    def run(self, case: cases.Case) -> str:
+        """Runs a case of another target."""
+        target = case.random.choice(self._targets)
+        cases.spawn = True
+        try:
+            return target.run(dataclasses.replace(case, base=case.base / target.name))
+        finally:
+            cases.spawn = False
+
+
+BY_NAME = {
+    target.name: target
+    for target in (*(target for module in _ALL for target in module.TARGETS), Processes())
+}
 
 
 def base_name(target) -> str:

@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 import time
+from typing import Any
 
 from tools.fuzzing import case as cases
 
@@ -34,6 +35,7 @@ class Outcome:
       signature: equal for faults that likely have the same cause.
       detail: description of a fault.
       seconds: duration.
+      case: as `stored.dump` returns it, if it was to be kept.
     """
 
     kind: str
@@ -42,16 +44,20 @@ class Outcome:
     signature: str = ""
     detail: str = ""
     seconds: float = 0.0
+    case: dict[str, Any] | None = None
 
 
-def run_here(target, seed: int, base: pathlib.Path, scratch: pathlib.Path) -> Outcome:
-    """Runs a case in this process, which a crash ends."""
+def run_here(
+    target, seed: int, base: pathlib.Path, scratch: pathlib.Path, replayed=None, keeps=False
+) -> Outcome:
+    """Runs a case in this process, which a crash ends; see `cases.Case`."""
     start = time.monotonic()
+    case = cases.make(target.name, seed, base, scratch, replayed, keeps)
 
     def outcome(*result):
-        return Outcome(target.name, seed, *result, seconds=time.monotonic() - start)
+        seconds = time.monotonic() - start
+        return Outcome(target.name, seed, *result, seconds=seconds, case=case.kept)
 
-    case = cases.make(target.name, seed, base, scratch)
     cwd = case.work / "cwd"
     cwd.mkdir()
     folder = os.getcwd()
@@ -95,7 +101,7 @@ def _mapped():
         return int(file.read().split()[0]) * resource.getpagesize()
 
 
-def _child(target, base, scratch, connection):
+def _child(target, base, scratch, keeps, connection):
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if not base.exists():
         partial = base.with_name(f"{base.name}.partial")
@@ -111,7 +117,7 @@ def _child(target, base, scratch, connection):
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     connection.send("ready")
     while True:
-        connection.send(run_here(target, connection.recv(), base, scratch))
+        connection.send(run_here(target, connection.recv(), base, scratch, keeps=keeps))
 
 
 class Worker:
@@ -120,13 +126,14 @@ class Worker:
     It must be forked from a process that has imported TensorFlow but not run it.
     """
 
-    def __init__(self, target, folder: pathlib.Path):
-        """`folder` is for the target's valid files and for the cases."""
+    def __init__(self, target, folder: pathlib.Path, keeps: bool = False):
+        """`folder` is for the target's valid files and for the cases; `keeps` as in `Case`."""
         self._target = target
         self._base = folder / "base" / getattr(target, "files", target.name)
         self._scratch = folder / f"scratch-{target.name}"
         self._process = self._connection = None
         self._cases = 0
+        self._keeps = keeps
 
     def run(self, seed: int) -> Outcome:
         """Runs a case in the child process; a crash or hang is a fault."""
@@ -167,7 +174,7 @@ class Worker:
     def _start(self):
         context = multiprocessing.get_context("fork")
         self._connection, other = context.Pipe()
-        arguments = (self._target, self._base, self._scratch, other)
+        arguments = (self._target, self._base, self._scratch, self._keeps, other)
         sys.stdout.flush()
         self._process = context.Process(target=_child, args=arguments, daemon=True)
         self._process.start()

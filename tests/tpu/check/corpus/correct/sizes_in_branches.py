@@ -13,7 +13,7 @@ def model_fn(features, labels, mode, params):
         [0, size, x],
         shape_invariants=[tf.TensorShape([]), tf.TensorShape([]), tf.TensorShape([None, None])],
     )[2]
-    x = tf.reshape(x, [8, 5])
+    x = tf.reshape(x, features.shape)
 
     @tf.function
     def of_function(x, size):
@@ -25,7 +25,7 @@ def model_fn(features, labels, mode, params):
             x = 2 * tf.reshape(x, [size, 5])
         return x
 
-    x = tf.reshape(of_function(x, size), [8, 5])
+    x = tf.reshape(of_function(x, size), features.shape)
     loss = tf.losses.mean_squared_error(labels, tf.layers.dense(x, 1))
     optimizer = tf.tpu.CrossShardOptimizer(tf.train.AdamOptimizer(0.01))
     train_op = optimizer.minimize(loss, tf.train.get_global_step())

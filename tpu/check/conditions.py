@@ -47,15 +47,22 @@ def are_exclusive(program: FlatProgram, a: Node, b: Node) -> bool:
     )
 
 
-def predicate_of(program: FlatProgram, merge: Node) -> Node:
-    """Returns the node that computes the condition of a conditional, given a Merge of it."""
+def predicate_of(program: FlatProgram, merge: Node) -> Node | None:
+    """Returns the node that computes the condition of a conditional, given a Merge of its results.
+
+    None if it is unknown, as for a Merge that TensorFlow adds to compute a gradient.
+    """
     if not merge.is_copy:  # of version 2
         call = merge.name.rpartition("/")[0]
         return _origin(program.operations[f"{call}/switch_0/alive"].inputs[1].op)
-    branch = merge.inputs[0].op
-    if branch.type == "Switch":  # a branch that returns a value from outside
-        return _origin(branch.inputs[1].op)
-    return conditions_of(program, branch)[0].predicate
+    around = conditions_of(program, merge)
+    for branch in (tensor.op for tensor in merge.inputs):
+        if branch.type == "Switch":  # a branch that returns a value from outside
+            return _origin(branch.inputs[1].op)
+        inside = [c for c in conditions_of(program, branch) if c not in around]
+        if inside:
+            return inside[0].predicate
+    return None
 
 
 def _conditions_of_nodes(program, op):

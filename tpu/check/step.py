@@ -10,6 +10,7 @@ from tpu.check.conditions import predicate_of
 from tpu.check.flat_program import Node, flatten, name_of_handle, variable_name
 from tpu.check.placement import Placement
 from tpu.check.sizes import handle_name
+from tpu.emulator.graph_analysis import topological_order
 from tpu.emulator.replicated_graph import ReplicatedGraph
 
 _STATIC_OPS = ("Const", "Shape", "ShapeN", "Size", "Rank", "BroadcastGradientArgs")
@@ -32,7 +33,7 @@ class Step:
       batch_size: per core.
       num_replicas: number of copies of the program on the slice.
       all_operations: list of the operations, also of those that never run.
-      operations: list of the operations that run on the core.
+      operations: list of the operations that run on the core, each after its inputs.
       placement: where the operations run.
     """
 
@@ -42,7 +43,7 @@ class Step:
         self.num_replicas = num_replicas
         self.placement = Placement(self.program)
         self.all_operations = list(self.program.operations.values())
-        self.operations = list(self.placement.on_core.values())
+        self.operations = _inputs_first(self.placement.on_core)
 
     @functools.cached_property
     def updates(self) -> list[Node]:
@@ -106,15 +107,10 @@ class Step:
 
         These are constants, shapes, and what is computed from them, also in loops and conditionals.
         """
-        found, pending, count = set(), self.operations, -1
-        while len(found) > count:  # in a conditional of version 1, a Switch may follow its reader
-            count, unknown = len(found), []
-            for op in pending:
-                if self._is_static(op, found):
-                    found.add(op.name)
-                else:
-                    unknown.append(op)
-            pending = unknown
+        found = set()
+        for op in self.operations:
+            if self._is_static(op, found):
+                found.add(op.name)
         return found
 
     def _is_static(self, op, found):
@@ -134,11 +130,21 @@ class Step:
             return False
         if following:
             return all(_passed_on(node) is merge for node in following)
-        return predicate_of(self.program, merge).name in found
+        predicate = predicate_of(self.program, merge)
+        return predicate is not None and predicate.name in found
 
     def find_ops(self, *types) -> list[Node]:
         """Returns the operations of these types that run on the core."""
         return [op for op in self.operations if op.type in types]
+
+
+def _inputs_first(operations):
+    """Returns operations in order: a Switch of version 1 may be newer than what reads it."""
+    inputs = {
+        op: {t.op for t in op.inputs if t.op.name in operations and t.op.type != "NextIteration"}
+        for op in operations.values()
+    }
+    return topological_order(inputs, {op: op._id for op in inputs})
 
 
 def _takes_a_handle(op):

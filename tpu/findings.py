@@ -16,6 +16,7 @@ _THIS_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _LIBRARIES = (
     *("tensorflow", "tensorflow_estimator", "keras", "tf_keras", "tf_slim", "tensorflow_hub"),
     *("tensorflow_probability", "tensorflow_addons", "tensorflow_datasets", "tensorflow_text"),
+    *("tensorflow_gan", "tensorflow_model_optimization", "tensorflow_ranking", "sonnet", "gin"),
     *("tensorboard", "absl", "numpy", "six", "wrapt", "decorator"),
 )
 _SITE_FOLDERS = ("site-packages", "dist-packages")

@@ -25,7 +25,8 @@ NO_SUM = "CrossShardOptimizer must be used for model training on TPUs"
 # Pattern of a TPUEstimator error -> explanation.
 _ESTIMATOR_ERRORS = (
     (
-        r"unsupported operand type\(s\) for \*=: 'NoneType' and 'int'",
+        r"unsupported operand type\(s\) for \*=: 'NoneType' and 'int'|"
+        r"must have a fixed size for dimension 0 that is known",
         "the batches of input_fn have no static size. Use batch(..., drop_remainder=True)",
     ),
     (

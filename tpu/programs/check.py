@@ -323,7 +323,8 @@ class _CallCheck:
     def _train_result(self, call):
         steps = call.arguments.get("steps") or 0
         self._last_step = call.arguments.get("max_steps") or self._last_step + steps
-        tf.io.gfile.makedirs(call.estimator.model_dir)  # programs write their results there
+        if "://" not in call.estimator.model_dir:  # a bucket has no folders
+            tf.io.gfile.makedirs(call.estimator.model_dir)  # programs write their results there
         return call.estimator
 
     def _evaluate_result(self, call):

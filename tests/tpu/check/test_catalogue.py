@@ -67,7 +67,7 @@ SHARD = {"per_host_input_for_training": InputConfig.PER_SHARD_V1}
         (text_features, {}, "string'> is not a supported TPU infeed type"),
         (unknown_rank, {}, "must"),
         (partial_batches, {}, "drop_remainder=True"),
-        (partial_batches, V1, "must have a fixed size for dimension 0|drop_remainder"),
+        (partial_batches, V1, "drop_remainder=True"),
         (odd_batches, V1, "cannot be sharded 2 ways along dimension 0"),
         (tensors, {}, "must return a `Dataset`"),
         (rows, SHARD, "Dataset"),

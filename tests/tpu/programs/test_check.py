@@ -2,6 +2,7 @@
 
 import json
 import types
+from unittest import mock
 
 import pytest
 import tensorflow as tf
@@ -241,6 +242,14 @@ def test_placeholder_metrics_are_numpy_scalars():
         "loss": 0.0,
         "global_step": 0,
     }
+
+
+def test_nothing_is_written_to_a_bucket():
+    estimator = types.SimpleNamespace(model_dir="gs://no-such-bucket/model")
+    call = Call("train", estimator, {"max_steps": 3}, "", None)
+    with mock.patch.object(tf.io.gfile, "makedirs") as makedirs:
+        assert check._CallCheck(V2_8, 0, "off")._train_result(call) is estimator
+    makedirs.assert_not_called()
 
 
 @pytest.mark.parametrize(("single", "shapes"), [(True, [(2,)] * 3), (False, [(3, 2)])])

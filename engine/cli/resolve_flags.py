@@ -39,7 +39,7 @@ from engine.run_settings import (
     TrainingState,
     TrainSettings,
 )
-from engine.train import host_loop, tpu_embeddings
+from engine.train import host_loop, own_step, tpu_embeddings
 from input_fns.core import repair, synthetic
 from models import registry
 
@@ -118,6 +118,8 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
         runtime.check_bfloat16()
     if use_tpu:
         tpu_embeddings.check(model, params)
+    if is_training or FLAGS.mode == "check":
+        own_step.check(model, params, FLAGS.accumulate_steps, use_tpu)
     for split in splits:
         early_checks.check_split(dataset, split)
     predicts_split = FLAGS.mode == "predict" and not FLAGS.input

@@ -15,22 +15,46 @@ from models.layers import device, dropout
 from models.model import ModelError, TrainStep
 
 
-def build(model, features, labels, params, train, learning_rate) -> TrainStep:
+def check(model, params, accumulate_steps, use_tpu) -> None:
+    """Raises `UsageError` for a setting that only the engine's step supports.
+
+    Args:
+      model: a `models.model.Model`.
+      params: all hyperparameters.
+      accumulate_steps: number of micro-batches for gradient accumulation.
+      use_tpu: True on a TPU.
+    """
+    if model.train_step is None:
+        return
+    set_to = {
+        "--accumulate_steps": accumulate_steps if accumulate_steps > 1 else None,
+        "lazy_embeddings": params["lazy_embeddings"] or None,
+        "learning_rate_factors": params["learning_rate_factors"] or None,
+        "layer_decay": params["layer_decay"] if params["layer_decay"] != 1 else None,
+    }
+    if use_tpu and tpu_embeddings.find_tables(model, params):
+        set_to["tpu_embedding_rows"] = params["tpu_embedding_rows"]
+    for name, value in set_to.items():
+        if value is not None:
+            raise UsageError(
+                f"{name}={value} is not supported by the model {model.name}, which has a "
+                "train_step. Leave it out"
+            )
+
+
+def build(model, features, labels, params, learning_rate) -> TrainStep:
     """Returns what `model.train_step` returns.
 
     Args:
       model: a `models.model.Model` with a `train_step`.
       features: tensors `[batch, ...]` with static shapes, the per-replica batch.
       labels: like `features`.
-      params: all hyperparameters; on a TPU also the params that TPUEstimator adds.
-      train: `TrainSettings`.
+      params: all hyperparameters, see `check`; on a TPU also the params that TPUEstimator adds.
       learning_rate: float32 scalar.
 
     Raises:
-      UsageError: a hyperparameter or flag is set that only the engine's step supports.
       ModelError: `model.train_step` or its use of the tools is wrong.
     """
-    _check_unsupported(model, features, params, train)
     tools = _Tools(model, features, labels, params, learning_rate)
     inputs = forward.train_features(model, features, labels)
     with device.scope(params):
@@ -38,24 +62,6 @@ def build(model, features, labels, params, train, learning_rate) -> TrainStep:
     if not isinstance(step, TrainStep):
         raise ModelError(f"train_step: returned {step!r}. Return tools.finish(outputs)")
     return step
-
-
-def _check_unsupported(model, features, params, train):
-    unsupported = {
-        f"--accumulate_steps={train.accumulate_steps}": train.accumulate_steps > 1,
-        "tpu_embedding_rows": bool(tpu_embeddings.split_activations(features)[1]),
-        **{
-            f"{name}={params[name]}": params[name] != default
-            for name, default in optimizers.default_params().items()
-            if name in ("lazy_embeddings", "learning_rate_factors", "layer_decay")
-        },
-    }
-    for name, is_set in unsupported.items():
-        if is_set:
-            raise UsageError(
-                f"{name} is not supported by the model {model.name}, which has a train_step. Leave "
-                "it out"
-            )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -48,7 +48,7 @@ def train_step(model, features, labels, params, train):
     with tf.name_scope("learning_rate"):
         learning_rate = schedules.learning_rate(params, global_step, train.steps, train.batch_size)
     if model.train_step is not None:
-        return own_step.build(model, features, labels, params, train, learning_rate)
+        return own_step.build(model, features, labels, params, learning_rate)
     tpu_tables = []
     if tpu_embeddings.split_activations(features)[1]:
         tpu_tables = tpu_embeddings.find_tables(model, params)

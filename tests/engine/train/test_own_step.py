@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from common.errors import UsageError
 from engine.cli import hparams
-from engine.train import train_step
+from engine.train import own_step, train_step
 from models.layers.embedding_table import EmbeddingTable
 from models.model import Loss, ModelError
 from models.vision import mlp
@@ -41,7 +41,6 @@ def build(
         losses=losses,
         eval_outputs=lambda features, labels, outputs, params: outputs,
         train_step=train_step_of_model,
-        layer_variables=lambda _: ["a"],
         embedding_tables=lambda _: tables,
     )
     overrides = ["optimizer=sgd,learning_rate=0.1", *overrides]
@@ -143,19 +142,21 @@ def test_a_wrong_train_step_is_an_error(step, message):
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("override", "accumulate_steps", "name"),
     [
-        {"accumulate_steps": 7},
-        {"overrides": ["lazy_embeddings=true"]},
-        {"overrides": ["learning_rate_factors=[a:2]"]},
-        {"overrides": ["layer_decay=0.5"]},
+        ("lazy_embeddings=true", 1, "lazy_embeddings=True"),
+        ("learning_rate_factors=[a:2]", 1, "learning_rate_factors="),
+        ("layer_decay=0.5", 1, "layer_decay=0.5"),
+        ("weight_decay=0.5", 7, "--accumulate_steps=7"),
     ],
-    ids=str,
 )
-def test_what_only_the_step_of_the_engine_does_is_an_error(arguments):
-    message = r"(accumulate_steps|lazy_emb\w+|learning_\w+|layer_decay)=.* which has a train_step"
-    with pytest.raises(UsageError, match=message):
-        build(alternating, **arguments)
+def test_what_only_the_step_of_the_engine_does_is_an_error(override, accumulate_steps, name):
+    layers = {"layer_variables": lambda _: ["a"]}
+    own = dataclasses.replace(mlp.MODEL, train_step=alternating, **layers)
+    params = hparams.resolve(own, ["optimizer=sgd", override], {"num_classes": 3})
+    with pytest.raises(UsageError, match=f"^{name}.* not supported .* which has a train_step"):
+        own_step.check(own, params, accumulate_steps, use_tpu=False)
+    own_step.check(mlp.MODEL, params, accumulate_steps, use_tpu=False)
 
 
 # ---- Loss.variables ----

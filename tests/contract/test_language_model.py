@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-from tests.contract.language_model.data import NUM_SPECIAL, PROMPT_LENGTH, make_pipeline
+from tests.contract.language_model.data import (
+    NUM_SPECIAL,
+    PADDING,
+    PROMPT_LENGTH,
+    make_pipeline,
+)
 
 CASE, PROMPTS = "language_model", "--eval_split=prompts"
 
@@ -20,6 +25,14 @@ def test_prompts_are_continued(predict, prompts):
     assert tokens.min() >= NUM_SPECIAL
     counts_up = np.diff(tokens[:, PROMPT_LENGTH - 1 :]) == 1
     assert 0.5 < counts_up.mean() < 1  # it has learned to count, and samples
+
+
+@pytest.mark.slow
+def test_host_metrics_of_an_evaluation_get_samples(evaluate, predict):
+    features, _ = make_pipeline(None).splits["test"]
+    is_sampled = features["tokens"][:, 1:] == PADDING
+    expected = (np.diff(predict(CASE)["tokens"]) == 1)[is_sampled].mean()
+    assert evaluate(CASE)["fluency"] == pytest.approx(expected)
 
 
 @pytest.mark.slow

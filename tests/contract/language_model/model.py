@@ -1,5 +1,6 @@
 """A decoder-only language model: trained on next tokens, it continues prompts by sampling."""
 
+import numpy as np
 import tensorflow as tf
 
 from models.layers import attention, normalization
@@ -71,12 +72,30 @@ def predictions(features, outputs, params):
     return {"tokens": outputs["tokens"]}
 
 
+class Fluency:
+    """The share of the samples that count up, as the sentences do."""
+
+    names = ("fluency",)
+    directions = dict.fromkeys(names, "max")
+
+    def __init__(self):
+        self._is_next = []
+
+    def update(self, features, labels, predictions):
+        is_sampled = features["tokens"][:, 1:] == PADDING
+        self._is_next.append((np.diff(predictions["tokens"]) == 1)[is_sampled])
+
+    def result(self):
+        return {"fluency": float(np.concatenate(self._is_next).mean())}
+
+
 MODEL = Model(
     "language_model",
     default_params,
     inference,
     losses,
     predictions,
+    host_metrics=lambda params, pipeline: [Fluency()],
     decode=decode,
     features=("tokens", "seed"),
 )

@@ -122,6 +122,7 @@ class Kind:
     """
 
     name: ClassVar[str] = ""  # key in dataset.json; "" for records, and images with classes
+    content: ClassVar[str] = "has records of other features"  # for messages: "has ratings"
     noun: ClassVar[str] = "examples"
     flags: ClassVar[tuple[str, ...]] = ()  # `PipelineOptions` that other kinds have no use for
     random_block: ClassVar[int] = 1024  # examples of a block of a synthetic data set
@@ -150,10 +151,6 @@ class Kind:
     def all_class_names(self, data: DatasetInfo) -> tuple[str, ...]:
         """Returns the class names of the examples, or of their parts, in the order of classes."""
         return data.class_names
-
-    def content(self, data: DatasetInfo) -> str:
-        """Returns what the data set has, for messages: "has ratings"."""
-        return f"has records of the features {', '.join(data.features)}"
 
     def describe(self, data: DatasetInfo) -> str:
         """Returns what the data set has, for people."""

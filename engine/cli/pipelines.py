@@ -18,7 +18,7 @@ from models import registry
 _NEEDS = {
     "augment": "images",
     "image_size": "images",
-    "center_crop": "images",
+    "center_crop": "images with classes",
     "export_text": "text",
     "group_by_length": "prepared text for BERT",
 }
@@ -41,9 +41,11 @@ def from_flags(splits: list[str], params: dict[str, Any] | None = None) -> Pipel
     given = [name for name in _NEEDS if name in FLAGS and FLAGS[name].value != FLAGS[name].default]
     for name in given:
         if name not in data.kind.flags or (is_synthetic and name == "group_by_length"):
-            what = "is synthetic" if name in data.kind.flags else data.kind.content(data)
+            what = "is synthetic" if name in data.kind.flags else data.kind.content
+            features = ", ".join(data.features)
             raise UsageError(
-                f"--{name} needs {_NEEDS[name]}, but {data.name} {what}. Remove --{name}"
+                f"--{name} needs {_NEEDS[name]}, but {data.name} {what} ({features}). Remove "
+                f"--{name}"
             )
     options = kinds.PipelineOptions(
         cache=_cache(),
@@ -68,11 +70,7 @@ def _dataset(is_synthetic, splits):
         data = datasets.load(FLAGS.data_dir, FLAGS.dataset, splits, repaired)
         inspection.check_contents(data, [split for split in splits if split != repaired])
         return data
-    return kinds.synthetic(_synthetic_shapes())
-
-
-def _synthetic_shapes():
-    return kinds.SyntheticShapes(
+    shapes = kinds.SyntheticShapes(
         FLAGS.synthetic_task,
         FLAGS.synthetic_classes,
         FLAGS.image_size or (0, 0),
@@ -80,6 +78,7 @@ def _synthetic_shapes():
         tuple(map(int, FLAGS.synthetic_tables or ())),
         tuple([*map(int, FLAGS.synthetic_audio or ()), 0, 0, 0, 0][:4]),
     )
+    return kinds.synthetic(shapes)
 
 
 def _of_cpu(name):

@@ -38,6 +38,7 @@ class Audio(Kind):
     max_tokens: int = field(integer, default=0)
 
     name = "audio"
+    content = "has recordings"
     noun = "recordings"
     flags = ("augment",)
     random_block = 64
@@ -76,10 +77,6 @@ class Audio(Kind):
         if self.vocabulary:
             found.update(vocab_size=self.vocab_size, max_tokens=self.max_tokens)
         return found
-
-    def content(self, data):
-        """Returns "has recordings"."""
-        return "has recordings"
 
     def describe(self, data):
         """Returns the number of classes, the sampling rate and the longest recording."""

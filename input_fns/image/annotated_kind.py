@@ -73,6 +73,7 @@ class Annotations(Kind):
     splits: dict[str, AnnotationsSplit] = field(named(nested(AnnotationsSplit)))
 
     name = "annotations"
+    content = "has annotations"
     noun = "images"
     flags = ("image_size", "augment")
 
@@ -157,10 +158,6 @@ class Annotations(Kind):
     def all_class_names(self, data):
         """Returns the class names of boxes or pixels."""
         return self.class_names
-
-    def content(self, data):
-        """Returns "has annotations"."""
-        return "has annotations"
 
     def pipeline(self, data, options):
         """Returns the pipeline of the task."""

@@ -16,6 +16,7 @@ from input_fns.kinds import Kind
 class Images(Kind):
     """Images and classes, and nothing else; see `image_pipeline`."""
 
+    content = "has images with classes"
     noun = "images"
     flags = ("image_size", "augment", "center_crop")
 

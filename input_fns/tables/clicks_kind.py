@@ -37,6 +37,7 @@ class Clicks(Kind):
     missing: dict[str, int] = field(named(integer), default_factory=dict)
 
     name = "clicks"
+    content = "has clicks"
 
     def check(self, data):
         """Raises DataError if the features are not numbers and categories, or a table is wrong."""
@@ -62,10 +63,6 @@ class Clicks(Kind):
     def properties(self):
         """Returns the rows of the tables."""
         return {"table_rows": self.table_rows}
-
-    def content(self, data):
-        """Returns "has clicks"."""
-        return "has clicks"
 
     def describe(self, data):
         """Returns the numbers of categories, of rows and of missing values."""

@@ -42,6 +42,7 @@ class Ratings(Kind):
     left_out: dict[str, int] = field(named(integer), default_factory=dict)
 
     name = "ratings"
+    content = "has ratings"
 
     def check(self, data):
         """Raises DataError if the features are not a user and an item."""
@@ -60,10 +61,6 @@ class Ratings(Kind):
     def properties(self):
         """Returns the numbers of users and items."""
         return {"num_users": self.num_users, "num_items": self.num_items}
-
-    def content(self, data):
-        """Returns "has ratings"."""
-        return "has ratings"
 
     def describe(self, data):
         """Returns the numbers of users and items, and what is left out."""

@@ -64,6 +64,7 @@ class Text(Kind):
     splits: dict[str, TextSplit] = field(named(nested(TextSplit)))
 
     name = "text"
+    content = "is text"
     flags = ("export_text",)
 
     def check(self, data):
@@ -81,10 +82,6 @@ class Text(Kind):
     def properties(self):
         """Returns the sizes of the vocabulary and of the rows."""
         return {"vocab_size": self.vocab_size, "max_length": self.max_length}
-
-    def content(self, data):
-        """Returns "is text"."""
-        return "is text"
 
     def pipeline(self, data, options):
         """Returns a `TextPipeline`."""

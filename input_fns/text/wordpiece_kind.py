@@ -104,6 +104,7 @@ class WordPiece(Kind):
     truncate: str = field(one_of(TRUNCATE), optional=True, default=TRUNCATE[0])
 
     name = "wordpiece"
+    content = "is text"
     flags = ("export_text", "group_by_length")
 
     def check(self, data):
@@ -177,10 +178,6 @@ class WordPiece(Kind):
     def preparation(self):
         """Returns where longer texts are truncated."""
         return {"truncation": self.truncate}
-
-    def content(self, data):
-        """Returns "is text"."""
-        return "is text"
 
     def pipeline(self, data, options):
         """Returns the pipeline of the task."""

@@ -20,6 +20,7 @@ class Series(Kind):
     calibration: str = field(file_name)
 
     name = "series"
+    content = "has time series"
     noun = "windows"
 
     def check(self, data):
@@ -30,10 +31,6 @@ class Series(Kind):
     def properties(self):
         """Returns the sampling rate."""
         return {"hertz": self.hertz}
-
-    def content(self, data):
-        """Returns what the data set has."""
-        return "has time series"
 
     def describe(self, data):
         """Returns the sampling rate."""

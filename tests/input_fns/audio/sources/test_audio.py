@@ -521,4 +521,4 @@ def test_the_metadata_survive_a_file(tmp_path, read):
     raw = read("audio_folder", source=audio_data.write_folder(tmp_path / "raw", 3), **SHORT)
     written = writer.write(raw, str(tmp_path / "data"))
     assert dataset_info.read(str(tmp_path / "data")) == written
-    assert written.kind.describe(written) == "3 classes; 8000 Hz, up to 0.3 s"
+    assert written.kind.describe(written) == "2 classes; 8000 Hz, up to 0.3 s"

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.checkpoints.model_dir_lock import ModelDirLock
 from engine.distribute.tf_config import Task
 from engine.hooks.eval_schedule import EvalSchedule
 from engine.hooks.progress import Clock, StepCounter
 from input_fns.core import first_examples
+from input_fns.core.predictions import Examples, PredictionWriter
 from input_fns.dataset_info import DatasetInfo
 from input_fns.pipeline import Pipeline
 from models.model import Model
-
-if TYPE_CHECKING:
-    # SentencePiece is an optional dependency: only runs with text import it.
-    from engine.evaluation.file_input import FileInput
-    from engine.evaluation.translation import TextInput
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,16 +98,14 @@ class PredictSettings:
       batch_size: global batch size.
       output: path of the file with the predictions, or of a folder if there are several files;
         "": in model_dir.
-      text_input: sentences to predict instead of the evaluation split, or None.
-      file_input: images or recordings to predict instead of the evaluation split, or None.
-      has_files: whether the host metrics of the model write the predictions; see `FileMetric`.
+      examples: the examples to predict.
+      writer: writes the predictions; None if the mode is not predict.
     """
 
     batch_size: int
     output: str
-    text_input: TextInput | None
-    file_input: FileInput | None
-    has_files: bool
+    examples: Examples
+    writer: PredictionWriter | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,11 +207,7 @@ class RunSettings:
 
     def predict_input_fn(self):
         """Returns the input_fn of --mode=predict."""
-        if self.prediction.text_input is not None:
-            return self.pipeline.rows_input_fn(self.prediction.text_input.rows)
-        if self.prediction.file_input is not None:
-            return self.pipeline.files_input_fn(self.prediction.file_input.files)
-        return self.pipeline.predict_input_fn(self.evaluation.split)
+        return self.prediction.examples.input_fn
 
     def run_config(self) -> dict[str, Any]:
         """Returns the arguments that every RunConfig gets."""

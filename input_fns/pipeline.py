@@ -21,6 +21,8 @@ class Pipeline(Protocol):
     global batch that it delivers, and returns a `tf.data.Dataset` of static shapes. Features are a
     nested dict, labels any nested structure.
 
+    A pipeline may also have `prediction_writer` and `file_examples`; see `core.predictions`.
+
     Attributes:
       data: metadata of the data set: name, splits and sizes, classes.
       features: features of an example in prediction, `{name: Feature}`; "a/b" names a nested one.

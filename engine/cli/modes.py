@@ -16,7 +16,7 @@ from engine.checkpoints.best import BestCheckpoint
 from engine.checkpoints.checkpoint_files import BEST_DIR
 from engine.cli import run_errors
 from engine.distribute import tf_config
-from engine.evaluation import class_maps, host_metrics, predictions
+from engine.evaluation import predictions
 from engine.evaluation.evaluator import Evaluator
 from engine.hooks import results
 from engine.hooks.eval_schedule import EvalTimer
@@ -178,25 +178,12 @@ def continuous_eval(estimator, settings, state, input_fns):
 
 
 def predict(estimator, settings, state, input_fns):
-    """Writes the predictions of a split, of `--input` images or of lines of text."""
+    """Writes the predictions of a split or of `--input`."""
     del state
-    if settings.prediction.text_input is not None:
-        from engine.evaluation import translation  # SentencePiece is an optional dependency
-
-        translation.write_file(estimator, settings, input_fns.predict)
-    elif settings.prediction.has_files:
-        host_metrics.write_predictions(
-            settings,
-            functools.partial(
-                estimator.predict,
-                input_fns.host(settings.evaluation.split),
-                yield_single_examples=False,
-            ),
-        )
-    elif class_maps.are_predicted(settings.dataset):
-        class_maps.write_files(estimator, settings, input_fns.predict)
-    else:
-        predictions.write_file(estimator, settings, input_fns.predict)
+    predict_fn = functools.partial(
+        estimator.predict, input_fns.predict, yield_single_examples=False
+    )
+    predictions.write(settings, predict_fn)
 
 
 def _export(estimator, settings, state, input_fns):

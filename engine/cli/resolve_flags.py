@@ -27,7 +27,8 @@ from engine.cli.flags import (
     splits_read,
 )
 from engine.distribute.tf_config import Task
-from engine.evaluation import class_maps, host_metrics, predictions
+from engine.evaluation import host_metrics
+from engine.evaluation.predictions import check_output
 from engine.hooks import memory_check, results
 from engine.hooks.eval_schedule import EvalSchedule
 from engine.hooks.progress import Clock, StepCounter
@@ -40,7 +41,7 @@ from engine.run_settings import (
     TrainSettings,
 )
 from engine.train import host_loop, own_step, tpu_embeddings
-from input_fns.core import repair, synthetic
+from input_fns.core import predictions, repair, synthetic
 from models import registry
 
 _SINGLE_PROCESS = Task()
@@ -80,7 +81,7 @@ def resolve(
         settings = _resolve(
             host_loop.MAX_STEPS if in_loops else iterations_per_loop, use_tpu, task, lock
         )
-        if settings.prediction.file_input is not None and not reads_files:
+        if settings.prediction.examples.reads_files and not reads_files:
             raise UsageError(
                 "--input files are read by this process, which a remote TPU cannot call. Use "
                 "run_cpu.py, or convert the files with prepare_data.py"
@@ -122,15 +123,9 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
         own_step.check(model, params, FLAGS.accumulate_steps, use_tpu)
     for split in splits:
         early_checks.check_split(dataset, split)
-    predicts_split = FLAGS.mode == "predict" and not FLAGS.input
-    has_files = predicts_split and host_metrics.has_files(model, params, pipeline)
-    _check_prediction(pipeline, has_files)
+    _check_top_k(dataset)
     prediction = PredictSettings(
-        FLAGS.predict_batch_size,
-        FLAGS.predict_output,
-        _text_input(pipeline),
-        _file_input(pipeline),
-        has_files,
+        FLAGS.predict_batch_size, FLAGS.predict_output, *_prediction(model, params, pipeline)
     )
     _check_cluster(task, is_training)
     best_metric, best_direction = _best_metric(model, params, pipeline)
@@ -208,38 +203,28 @@ def _lock(task):
     return ModelDirLock(FLAGS.model_dir, FLAGS.mode, tuple(names))
 
 
-def _check_prediction(pipeline, has_files):
-    data = pipeline.data
-    is_text = data.kind.name == "text"
-    if FLAGS.input and data.kind.name == "wordpiece":
-        raise UsageError(
-            f"--input={FLAGS.input} is not valid for text for BERT. Prepare the texts with "
-            "prepare_data.py, without labels, and predict their split with --data_dir and "
-            "--eval_split"
-        )
-    if FLAGS.input and not (is_text or hasattr(pipeline, "files_input_fn")):
-        raise UsageError(
-            f"--input={FLAGS.input} needs a data set of images, audio or text; {data.name} has none"
-        )
+def _check_top_k(data):
     if FLAGS.export_top_k > data.num_classes:
         raise UsageError(
             f"--export_top_k={FLAGS.export_top_k}, but {data.name} has {data.num_classes} classes"
         )
-    if not FLAGS.predict_output:
-        return
-    if has_files or class_maps.are_predicted(data):
-        if folders.is_file(FLAGS.predict_output):
-            raise UsageError(
-                f"--predict_output={FLAGS.predict_output} is a file, but --model={FLAGS.model} "
-                "writes several: give the name of a folder"
-            )
-        return
-    endings = (".txt",) if is_text else (".jsonl", ".npz")
-    if not FLAGS.predict_output.endswith(endings):
-        raise UsageError(
-            f"--predict_output={FLAGS.predict_output} must end in {' or '.join(endings)}"
-        )
-    predictions.check_output(FLAGS.predict_output)
+
+
+def _prediction(model, params, pipeline):
+    """Returns the examples to predict and, for --mode=predict, the writer of the predictions."""
+    split = eval_splits()[0]
+    if FLAGS.mode != "predict":
+        return predictions.SplitExamples(pipeline, split), None
+    if not FLAGS.input and host_metrics.has_files(model, params, pipeline):
+        examples = predictions.SplitExamples(pipeline, split, pipeline.host_input_fn(split))
+        batch_size = FLAGS.predict_batch_size
+        writer = host_metrics.FilesWriter(model, params, pipeline, split, batch_size)
+    else:
+        examples = predictions.examples_of(pipeline, split, FLAGS.input)
+        writer = predictions.writer_of(pipeline, examples)
+    if FLAGS.predict_output:
+        check_output(FLAGS.predict_output, writer)
+    return examples, writer
 
 
 def _own_split(dataset):
@@ -276,27 +261,6 @@ def _best_metric(model, params, pipeline):
     for metric in model.host_metrics(params, pipeline):
         declared.update(getattr(metric, "directions", {}))
     return metric_direction.resolve(FLAGS.best_metric, declared)
-
-
-def _text_input(pipeline):
-    if FLAGS.mode != "predict" or not hasattr(pipeline, "vocabulary"):
-        return None
-    from engine.evaluation import translation
-
-    if FLAGS.input:
-        return translation.from_file(FLAGS.input, pipeline)
-    return translation.from_split(pipeline, eval_splits()[0])
-
-
-def _file_input(pipeline):
-    if not FLAGS.input or pipeline.data.kind.name == "text":
-        return None
-    # Few runs need the code that reads files outside of data sets.
-    from engine.evaluation.file_input import AudioInput, ImageInput
-
-    if pipeline.data.kind.name == "audio":
-        return AudioInput(FLAGS.input, pipeline.data.kind)
-    return ImageInput(FLAGS.input, pipeline.data)
 
 
 def _check_warmup(warmup_steps, train_steps):

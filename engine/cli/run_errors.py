@@ -18,12 +18,9 @@ def data_errors(settings):
     try:
         yield
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
-        from engine.evaluation.file_input import ImageInput  # few runs need it
-
-        if isinstance(settings.prediction.file_input, ImageInput):
-            raise DataError(
-                f"--input: TensorFlow cannot decode an image that Pillow reads: {error.message}"
-            ) from error
+        undecodable = getattr(settings.prediction.examples, "undecodable", "")
+        if undecodable:
+            raise DataError(f"--input: {undecodable}: {error.message}") from error
         _check_not_replaced(settings, error)
         print("checking every record for the cause of the error", flush=True)
         for problem in inspection.problems(settings.dataset, settings.splits):

@@ -5,17 +5,17 @@ An Estimator takes them from the evaluation, if that computes them. Else `predic
 
 from __future__ import annotations
 
+import functools
 import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from common import files
 from common.constants import EXAMPLE_WEIGHT
-from engine.checkpoints import find
-from engine.hooks import progress
+from engine.evaluation import predictions
 from input_fns import DataError
 from models.model import FileMetric, HostMetric
 
@@ -97,32 +97,55 @@ def predict(settings, split: str, predict_fn, checkpoint: str) -> Sequence[HostM
     Args:
       settings: `RunSettings`.
       split: name of the split.
-      predict_fn: function from `hooks` and `checkpoint_path` to an iterator of the predictions of
-        batches, of every example once, in the order of `host_examples`; more may follow these.
+      predict_fn: see `predictions.batches`; of every example once, in the order of `host_examples`.
       checkpoint: path.
-
-    Raises:
-      DataError: predictions and examples do not match.
     """
     host_metrics = settings.model.host_metrics(settings.params, settings.pipeline)
     if not host_metrics:
         return ()
     batch_size = settings.prediction.batch_size
     size = settings.evaluation.num_examples(settings.dataset, split)
-    predictions = predict_fn(
-        hooks=[progress.EvalProgressHook("predict", size, batch_size)], checkpoint_path=checkpoint
-    )
+    is_partial = settings.evaluation.is_partial(settings.dataset, split)
+    batches = predictions.batches(predict_fn, size, batch_size, checkpoint)
+    examples = settings.host_examples(split, batch_size)
+    _update(host_metrics, examples, batches, size, may_exceed=is_partial)
+    return host_metrics
+
+
+def _update(host_metrics, examples, batches, size, may_exceed=False):
+    """Updates host metrics with `size` NumPy examples and the predictions of batches.
+
+    Raises:
+      DataError: they do not match.
+    """
     count = 0
-    for features, labels in settings.host_examples(split, batch_size):
+    for features, labels in examples:
         num_examples = len(tf.nest.flatten(features)[0])
-        batch = _take(predictions, num_examples)
+        batch = _take(batches, num_examples)
         for metric in host_metrics:
             metric.update(features, labels, batch)
         count += num_examples
-    more = sum(1 for _ in predictions)  # also ends the session
-    if count != size or (more and not settings.evaluation.is_partial(settings.dataset, split)):
-        raise DataError(f"the predictions do not match the {size} examples of split '{split}'")
-    return host_metrics
+    more = sum(1 for _ in batches)  # also ends the session
+    if count != size or (more and not may_exceed):
+        raise DataError(f"the predictions do not match the {size} examples of the split")
+
+
+class FilesWriter:
+    """Writes the predictions of a split as the files of host metrics; a `PredictionWriter`."""
+
+    endings = ()
+
+    def __init__(self, model, params, pipeline, split: str, batch_size: int):
+        """Takes a model with a `FileMetric`, its hyperparameters, and what is predicted."""
+        self._host_metrics = functools.partial(model.host_metrics, params, pipeline)
+        self._examples = functools.partial(pipeline.host_examples, split, batch_size)
+        self._size = pipeline.data.split(split).num_examples
+
+    def write(self, path: str, batches: Iterator[dict[str, np.ndarray]]) -> None:
+        """Writes a folder; see `input_fns.core.predictions.PredictionWriter`."""
+        host_metrics = self._host_metrics()
+        _update(host_metrics, self._examples(), batches, self._size)
+        write_files(host_metrics, path)
 
 
 def has_files(model, params, pipeline) -> bool:
@@ -130,8 +153,8 @@ def has_files(model, params, pipeline) -> bool:
     return any(isinstance(metric, FileMetric) for metric in model.host_metrics(params, pipeline))
 
 
-def write_files(host_metrics: Sequence[HostMetric], folder: str) -> list[str]:
-    """Writes the files of the host metrics atomically; returns their names."""
+def write_files(host_metrics: Sequence[HostMetric], folder: str) -> None:
+    """Writes the files of the host metrics atomically."""
     contents = {
         name: content
         for metric in host_metrics
@@ -141,23 +164,6 @@ def write_files(host_metrics: Sequence[HostMetric], folder: str) -> list[str]:
     for name, content in contents.items():
         with files.atomic_write(os.path.join(folder, name)) as file:
             file.write(content)
-    return list(contents)
-
-
-def write_predictions(settings, predict_fn) -> None:
-    """Writes the files of the host metrics for the evaluation split: `--mode=predict`.
-
-    Args:
-      settings: `RunSettings`.
-      predict_fn: see `predict`.
-    """
-    split = settings.evaluation.split
-    name = f"predictions_{split}_{settings.start_step}"
-    name = find.add_label(name, settings.model_dir, settings.checkpoint)
-    folder = settings.prediction.output or os.path.join(settings.model_dir, name)
-    host_metrics = predict(settings, split, predict_fn, settings.checkpoint)
-    written = ", ".join(write_files(host_metrics, folder))
-    print(f"predictions of {split} by {settings.checkpoint}: {folder}: {written}")
 
 
 def _take(batches, num_examples):

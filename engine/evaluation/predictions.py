@@ -1,30 +1,40 @@
-"""Writes the predictions of a split or of files, in order, to a file."""
+"""Runs a prediction: of `--mode=predict`, and of the host metrics of an evaluation."""
 
 from __future__ import annotations
 
-import io
 import itertools
-import json
 import os
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import tensorflow as tf
 
-from common import files
+from common import folders
 from common.errors import UsageError
 from engine.checkpoints import find
-from engine.hooks import progress, results
+from engine.hooks import progress
 from input_fns import DataError
+from input_fns.core.predictions import PredictionWriter
 
 _MAX_NAME_BYTES = 200  # below the limit of 255: a temporary name is longer
 
 
-def check_output(path: str) -> None:
+def check_output(path: str, writer: PredictionWriter) -> None:
     """Validates `--predict_output`.
 
     Raises:
-      UsageError: it is a folder, or its name is too long.
+      UsageError: it is a folder instead of a file or the reverse, has another ending, or its name
+        is too long.
     """
+    if not writer.endings:
+        if folders.is_file(path):
+            raise UsageError(
+                f"--predict_output={path} is a file, but several files are written: give the name "
+                "of a folder"
+            )
+        return
+    if not path.endswith(tuple(writer.endings)):
+        raise UsageError(f"--predict_output={path} must end in {' or '.join(writer.endings)}")
     if tf.io.gfile.isdir(path):
         raise UsageError(f"--predict_output={path} is a folder; give the name of a file in it")
     if len(os.fsencode(os.path.basename(path))) > _MAX_NAME_BYTES:
@@ -33,75 +43,51 @@ def check_output(path: str) -> None:
         )
 
 
-def write_file(estimator, settings, predict_input_fn) -> None:
+def batches(predict_fn: Callable, size: int, batch_size: int, checkpoint: str) -> Iterator[dict]:
+    """Yields the predictions of batches, and shows the progress.
+
+    Args:
+      predict_fn: function from `hooks` and `checkpoint_path` to an iterator of them.
+      size: number of examples.
+      batch_size: global batch size.
+      checkpoint: path of the checkpoint.
+    """
+    hooks = [progress.EvalProgressHook("predict", size, batch_size)]
+    yield from predict_fn(hooks=hooks, checkpoint_path=checkpoint)
+
+
+def write(settings, predict_fn: Callable) -> None:
     """Writes the predictions of the evaluation split, or of the files of `--input`.
+
+    Args:
+      settings: `RunSettings`.
+      predict_fn: see `batches`.
 
     Raises:
       DataError: the number of predictions differs from that of the examples.
     """
-    given = settings.prediction.file_input
-    what = settings.evaluation.split if given is None else "input"
-    name = f"predictions_{what}_{settings.start_step}"
-    name = find.add_label(name, settings.model_dir, settings.checkpoint)
-    path = settings.prediction.output or os.path.join(settings.model_dir, f"{name}.jsonl")
-    size = settings.dataset.split(what).num_examples if given is None else len(given.paths)
-    batches = estimator.predict(
-        predict_input_fn,
-        hooks=[progress.EvalProgressHook("predict", size, settings.prediction.batch_size)],
-        checkpoint_path=settings.checkpoint,
-        yield_single_examples=False,
-    )
-    names = settings.pipeline.file_names(what) if given is None else iter(given.names)
-    batches = (_with_names(batch, settings.pipeline, names) for batch in batches)
-    first = next(batches, None)
-    if first is None:
-        raise DataError(f"none of the {size} examples of {what} can be read")
-    batches = itertools.chain([first], batches)
-    write = _write_npz if path.endswith(".npz") else _write_jsonl
-    with files.atomic_write(path, "wb") as file:
-        written = write(file, batches)
-        size = size if given is None else len(given.names)  # without broken files
-        if written != size:
-            raise DataError(f"{written} predictions, but {what} has {size} examples")
-    print(f"{written} predictions of {what} by {settings.checkpoint}: {path}")
+    prediction, checkpoint = settings.prediction, settings.checkpoint
+    examples, writer = prediction.examples, prediction.writer
+    name = "_".join(filter(None, ["predictions", examples.what, str(settings.start_step)]))
+    name = find.add_label(name, settings.model_dir, checkpoint) + "".join(writer.endings[:1])
+    path = prediction.output or os.path.join(settings.model_dir, name)
+    predicted = batches(predict_fn, examples.size, prediction.batch_size, checkpoint)
+    writer.write(path, _checked(predicted, examples))
+    of_what = f" of {examples.what}" if examples.what else ""
+    print(f"{examples.count()} predictions{of_what} by {checkpoint}: {path}")
 
 
-def _with_names(batch, pipeline, file_names):
-    # A TPU computes class indices and tokens; strings are added on the host, as in a SavedModel.
-    class_names = pipeline.data.all_class_names
-    if class_names and (np.ndim(batch.get("classes")) == 1 or "num_detections" in batch):
-        batch["class_names"] = np.array(class_names)[batch["classes"]]
-    if "tokens" in batch and hasattr(pipeline, "to_text"):
-        batch["text"] = np.array(pipeline.to_text(batch["tokens"]))
-    if file_names is None:
-        return batch
-    size = len(next(iter(batch.values())))
-    return {"name": np.array(list(itertools.islice(file_names, size))), **batch}
-
-
-def _write_jsonl(file, batches):
-    written = 0
-    for batch in batches:
-        columns = {name: values.tolist() for name, values in batch.items()}
-        for row in zip(*columns.values()):
-            line = _without_padding({"index": written, **dict(zip(columns, row))})
-            file.write(json.dumps(line, default=results.to_json).encode() + b"\n")
-            written += 1
-    return written
-
-
-def _without_padding(line):
-    """Returns a line with the lists of detections cut at `num_detections`."""
-    count = line.get("num_detections")
-    if count is None:
-        return line
-    return {name: v[:count] if isinstance(v, list) else v for name, v in line.items()}
-
-
-def _write_npz(file, batches):
-    batches = list(batches)
-    columns = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
-    archive = io.BytesIO()  # np.savez seeks, which gs:// files do not support
-    np.savez(archive, **columns)
-    file.write(archive.getvalue())
-    return len(next(iter(columns.values())))
+def _checked(predicted, examples):
+    """Yields batches with the names of their examples; then checks the number of predictions."""
+    names, written = None, 0
+    for batch in predicted:
+        size = len(next(iter(batch.values())))
+        names = names or examples.names() or itertools.repeat(None)
+        found = list(itertools.islice(names, size))
+        yield batch if None in found else {"name": np.array(found), **batch}
+        written += size
+    if not examples.count():
+        raise DataError(f"none of the {examples.size} examples of {examples.what} can be read")
+    if written != examples.count():
+        what = examples.what or "the input"
+        raise DataError(f"{written} predictions, but {what} has {examples.count()} examples")

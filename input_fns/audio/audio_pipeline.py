@@ -25,6 +25,7 @@ from input_fns.audio import characters, wav_ops
 from input_fns.audio.augment import AudioAugmentation
 from input_fns.audio.characters import Characters
 from input_fns.core import caching, records, serving
+from input_fns.core.predictions import RowWriter
 from input_fns.core.records import no_autograph
 from input_fns.dataset_info import DatasetInfo, Feature
 from input_fns.record_pipeline import RecordPipeline
@@ -81,7 +82,16 @@ class AudioPipeline(RecordPipeline):
             features = self.augmentation.apply(features, random, self.data.kind.sample_rate)
         return features, labels
 
-    # Recordings that are not in a split.
+    # Recordings that are not in a split, and what is predicted.
+
+    file_examples = "input_fns.convert.file_input:AudioInput"
+
+    def prediction_writer(self, examples):
+        """Returns the writer of classes, or of transcripts with their text."""
+        del examples
+        if not self.data.kind.vocabulary:
+            return RowWriter(self.data.all_class_names)
+        return TranscriptWriter(self.to_text)
 
     def files_input_fn(self, files):
         """Returns an input_fn for prediction of recordings.
@@ -161,6 +171,21 @@ class AudioPipeline(RecordPipeline):
         rows = zip(features["waveform"], features["num_samples"])
         files = [to_wav(row[:size], self.data.kind.sample_rate) for row, size in rows]
         return {serving.AUDIO_BYTES: np.array(files, object)}
+
+
+class TranscriptWriter(RowWriter):
+    """Writes the predictions of transcripts, with `text` if they have `tokens`."""
+
+    def __init__(self, to_text):
+        """Takes the function from token ids `[n, max_tokens]` to texts."""
+        super().__init__()
+        self._to_text = to_text
+
+    def columns(self, batch):
+        """Returns the columns of a batch with the texts."""
+        if "tokens" not in batch:
+            return batch
+        return {**batch, "text": np.array(self._to_text(batch["tokens"]))}
 
 
 def to_wav(waveform: np.ndarray, sample_rate: int) -> bytes:

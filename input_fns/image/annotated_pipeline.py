@@ -86,6 +86,8 @@ class AnnotatedPipeline(RecordPipeline):
 
     # Images that are not in a split.
 
+    file_examples = "input_fns.convert.file_input:ImageInput"
+
     def features_from_pixels(self, pixels: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the features of one decoded image, as evaluation gets them.
 

@@ -23,6 +23,7 @@ from typing import Any
 import tensorflow as tf
 
 from input_fns.core import records, serving
+from input_fns.core.predictions import RowWriter
 from input_fns.core.records import no_autograph
 from input_fns.dataset_info import Feature
 from input_fns.image import images
@@ -108,6 +109,11 @@ class DetectionPipeline(AnnotatedPipeline):
         return records.iterate(lambda: self.stored(split).rebatch(batch_size))
 
     @no_autograph
+    def prediction_writer(self, examples):
+        """Returns the writer of boxes."""
+        del examples
+        return BoxWriter(self.data.all_class_names)
+
     def features_from_pixels(self, pixels):
         """Returns the features of one decoded image; see `AnnotatedPipeline`."""
         return self.transform({"image": pixels}, (), None)[0]
@@ -125,3 +131,18 @@ class DetectionPipeline(AnnotatedPipeline):
             **predictions,
             "class_names": tf.gather(names, tf.where(is_detection, classes + 1, 0)),
         }
+
+
+class BoxWriter(RowWriter):
+    """Writes a line of boxes for each image, without the padding after `num_detections`."""
+
+    def columns(self, batch):
+        """Returns the columns of a batch, with the names of `classes`, `[n, detections]`."""
+        if "num_detections" not in batch:
+            return super().columns(batch)
+        return {**batch, "class_names": self.class_names[batch["classes"]]}
+
+    def line(self, row):
+        """Returns a line with the lists of detections cut at `num_detections`."""
+        count = row.get("num_detections")
+        return {name: v[:count] if isinstance(v, list) else v for name, v in row.items()}

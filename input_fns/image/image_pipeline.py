@@ -134,6 +134,8 @@ class ImagePipeline(RecordPipeline):
 
     # Images that are not in a split.
 
+    file_examples = "input_fns.convert.file_input:ImageInput"
+
     def files_input_fn(self, files):
         """Returns an input_fn for prediction of image files, cropped as in evaluation.
 

@@ -21,10 +21,12 @@ from PIL import Image
 from common.constants import IGNORED_CLASS
 from input_fns import DataError
 from input_fns.core import records
+from input_fns.core.predictions import SplitExamples
 from input_fns.core.records import no_autograph
 from input_fns.dataset_info import Feature
 from input_fns.image import images
 from input_fns.image.annotated_pipeline import AnnotatedPipeline
+from input_fns.image.class_maps import ClassMapWriter
 
 _SIZE = "original_size"
 OUTSIDE = "mask: a class in the shards is outside the classes of dataset.json"
@@ -71,6 +73,12 @@ class SegmentationPipeline(AnnotatedPipeline):
             return features, labels
         done = self.augmentation.apply({**features, **labels}, random)
         return {"image": done["image"]}, {"mask": done["mask"]}
+
+    def prediction_writer(self, examples):
+        """Returns the writer of class maps in the sizes of the original images."""
+        is_split = isinstance(examples, SplitExamples)
+        sizes = self.image_sizes(examples.what) if is_split else iter(examples.sizes)
+        return ClassMapWriter(sizes)
 
     def image_sizes(self, split: str) -> Iterator[tuple[int, int]]:
         """Yields height and width of each stored image of a split, in order."""

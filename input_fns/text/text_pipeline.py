@@ -18,6 +18,7 @@ from input_fns.core.records import no_autograph
 from input_fns.dataset_info import DatasetInfo, Feature
 from input_fns.image import images
 from input_fns.record_pipeline import RecordPipeline
+from input_fns.text import translations
 
 if TYPE_CHECKING:
     from input_fns.text.vocabulary import Vocabulary
@@ -25,11 +26,6 @@ if TYPE_CHECKING:
 OUTSIDE_VOCABULARY = "a token id in the shards is outside the vocabulary of dataset.json"
 # A graph holds the rows as a constant, and is limited to twice as many bytes.
 _MAX_ROWS_BYTES = 2**30
-
-
-def longest_first(rows: np.ndarray) -> np.ndarray:
-    """Returns the order of int32 `[sentences, max_length]` by length, longest first, stable."""
-    return np.argsort(-np.count_nonzero(rows, axis=1), kind="stable")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +44,7 @@ class TextPipeline(RecordPipeline):
     data: DatasetInfo
     cache: str = caching.AUTO
     serves_text: bool = False
+    file_examples = "input_fns.text.sources.sentence_file:read"
 
     @property
     def features(self) -> dict[str, Feature]:
@@ -103,9 +100,17 @@ class TextPipeline(RecordPipeline):
         # An evaluation needs the rows twice, for the model and for the host metrics.
         if split not in self._sorted_rows:
             rows = self.stored_rows(split, max_examples)
-            order = longest_first(rows["source"])
+            order = translations.longest_first(rows["source"])
             self._sorted_rows[split] = {name: array[order] for name, array in rows.items()}
         return self._sorted_rows[split]
+
+    def split_examples(self, split: str) -> translations.Sentences:
+        """Returns the sentences of a split to predict."""
+        return translations.from_split(self, split)
+
+    def prediction_writer(self, examples: translations.Sentences):
+        """Returns the writer of translations."""
+        return translations.TranslationWriter(self.vocabulary.decode, examples)
 
     def rows_input_fn(self, rows: np.ndarray):
         """Returns an input_fn for prediction of int32 `[sentences, max_length]`, in order."""

@@ -3,38 +3,42 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow as tf
 
 from common import strict_flags
 from input_fns import DataError
-from input_fns.audio.kind import Audio
 from input_fns.audio.sources import audio_files, recordings
 from input_fns.convert import inventory
 from input_fns.convert.source import Options
-from input_fns.dataset_info import DatasetInfo
 from input_fns.image.sources import decoded_images
 
 
 class FileInput:
-    """Files, sorted by name.
+    """Files, sorted by name; implements `predictions.Examples`.
 
     Attributes:
       kind: what a file holds, for messages.
       extensions: lower-case extensions of the files.
       paths: paths of all files.
-      names: paths relative to the folder, of the valid files read so far.
+      undecodable: what an error of TensorFlow about the contents of a file means; "" if unknown.
     """
 
+    what = "input"
+    reads_files = True
     kind: str
     extensions: tuple[str, ...]
+    undecodable = ""
 
-    def __init__(self, path: str):
+    def __init__(self, path: str, pipeline: Any):
         """Lists the files.
 
         Args:
           path: a file, or a folder that is searched recursively; local or gs://.
+          pipeline: its data set is the one that the model was trained on, and `files_input_fn`
+            turns a function that returns files into an input_fn.
 
         Raises:
           DataError: there are no such files.
@@ -55,8 +59,27 @@ class FileInput:
             )
         for line in left_out:
             print(f"--input: {line}", flush=True)
+        self._files_input_fn = pipeline.files_input_fn
         self._num_known = 0
-        self.names: list[str] = []
+        self._names: list[str] = []  # relative to the folder, of the valid files read so far
+
+    @property
+    def size(self) -> int:
+        """Number of files, also of broken ones."""
+        return len(self.paths)
+
+    @property
+    def input_fn(self) -> Callable:
+        """The input_fn."""
+        return self._files_input_fn(self.files)
+
+    def names(self) -> Iterator[str]:
+        """Returns the names of the valid files; the files have to be read first."""
+        return iter(self._names)
+
+    def count(self) -> int:
+        """Returns the number of valid files read so far."""
+        return len(self._names)
 
     def files(self) -> Iterator[bytes]:
         """Yields each file as prepare_data.py would store it; prints the names of broken ones."""
@@ -70,7 +93,7 @@ class FileInput:
                     print(f"{shown} is skipped: {found}", flush=True)
                 continue
             if is_new:
-                self.names.append(os.path.relpath(path, self._folder))
+                self._names.append(os.path.relpath(path, self._folder))
                 self._add(found)
             yield self._stored(found)
 
@@ -90,20 +113,17 @@ class ImageInput(FileInput):
     """Image files.
 
     Attributes:
-      sizes: `(height, width)` of the images of `names`.
+      sizes: `(height, width)` of the valid images read so far.
     """
 
     kind = "image"
+    undecodable = "TensorFlow cannot decode an image that Pillow reads"
     extensions = decoded_images.EXTENSIONS
 
-    def __init__(self, path: str, data: DatasetInfo):
-        """Lists the images.
-
-        Args:
-          path: see `FileInput`.
-          data: the data set that the model was trained on. Images are read as its images were.
-        """
-        super().__init__(path)
+    def __init__(self, path: str, pipeline: Any):
+        """Lists the images, which are read as those of the data set were; see `FileInput`."""
+        super().__init__(path, pipeline)
+        data = pipeline.data
         stored = data.features["image"]
         # Boxes and masks are of the original size, classes of the stored one.
         is_resized = stored.encoding == "raw" and data.kind.name != "annotations"
@@ -144,15 +164,10 @@ class AudioInput(FileInput):
     kind = "audio"
     extensions = recordings.EXTENSIONS
 
-    def __init__(self, path: str, audio: Audio):
-        """Lists the recordings.
-
-        Args:
-          path: see `FileInput`.
-          audio: sampling rate and length of a row.
-        """
-        super().__init__(path)
-        self._audio = audio
+    def __init__(self, path: str, pipeline: Any):
+        """Lists the recordings; see `FileInput`."""
+        super().__init__(path, pipeline)
+        self._audio = pipeline.data.kind
 
     def _read(self, path):
         rate = self._audio.sample_rate

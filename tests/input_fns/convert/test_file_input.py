@@ -1,13 +1,14 @@
 """Images of --input: listed, counted, and read as those of the data set."""
 
 import io
+import types
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from engine.evaluation.file_input import ImageInput
 from input_fns import DataError
+from input_fns.convert.file_input import ImageInput
 from input_fns.dataset_info import DatasetInfo, Feature
 from tests.image_data import png
 
@@ -15,6 +16,10 @@ from tests.image_data import png
 def data_of(shape=(None, None, 1), encoding="png", **prepared_with):
     features = {"image": Feature(encoding, "uint8", shape)}
     return DatasetInfo("photos", "data", features, ("a", "b"), {}, prepared_with=prepared_with)
+
+
+def image_input(path, data):
+    return ImageInput(str(path), types.SimpleNamespace(data=data, files_input_fn=None))
 
 
 @pytest.fixture
@@ -27,7 +32,7 @@ def photo(tmp_path):
 def test_what_is_skipped_is_counted_by_name(tmp_path, photo, capsys):
     for name in ("a.jpg", "b.JFIF", "c.jpe", "d", "e.txt", "._a.jpg", "Thumbs.db", "f.jp2"):
         (tmp_path / name).write_bytes(photo)
-    given = ImageInput(str(tmp_path), data_of())
+    given = image_input(tmp_path, data_of())
     assert [path[-6:] for path in given.paths] == ["/a.jpg", "b.JFIF", "/c.jpe"]
     out = capsys.readouterr().out
     for line in (
@@ -42,7 +47,7 @@ def test_what_is_skipped_is_counted_by_name(tmp_path, photo, capsys):
 def test_a_folder_without_images_names_what_is_there(tmp_path):
     (tmp_path / "x.jp2").write_bytes(b"1")
     with pytest.raises(DataError, match=r"must be an image file .*; left out: 1 .jp2 files that"):
-        ImageInput(str(tmp_path), data_of())
+        image_input(tmp_path, data_of())
 
 
 DEEP = np.array([[0, 1000, 4095]], np.uint16)
@@ -50,14 +55,14 @@ DEEP = np.array([[0, 1000, 4095]], np.uint16)
 
 def test_the_pixel_range_of_the_data_set_is_used(tmp_path):
     (tmp_path / "x.png").write_bytes(png(DEEP))
-    (stored,) = ImageInput(str(tmp_path), data_of(pixel_range=[0.0, 4095.0])).files()
+    (stored,) = image_input(tmp_path, data_of(pixel_range=[0.0, 4095.0])).files()
     assert np.asarray(Image.open(io.BytesIO(stored))).tolist() == [[0, 62, 255]]
 
 
 def test_an_image_of_unknown_range_is_skipped_with_the_reason(tmp_path, photo, capsys):
     (tmp_path / "x.png").write_bytes(png(DEEP))
     (tmp_path / "y.jpg").write_bytes(photo)
-    assert list(ImageInput(str(tmp_path), data_of()).files()) == [photo]
+    assert list(image_input(tmp_path, data_of()).files()) == [photo]
     out = capsys.readouterr().out
     assert "x.png is skipped: its pixels are unsigned integers of 16 bits from 0 to 4095" in out
     assert "Convert it to 8 bits" in out
@@ -67,11 +72,11 @@ def test_an_image_of_unknown_range_is_skipped_with_the_reason(tmp_path, photo, c
 def test_an_invalid_range_in_the_data_set(tmp_path, photo, value):
     (tmp_path / "y.jpg").write_bytes(photo)
     with pytest.raises(DataError, match="prepared_with: pixel_range is"):
-        ImageInput(str(tmp_path), data_of(pixel_range=value))
+        image_input(tmp_path, data_of(pixel_range=value))
 
 
 def test_stored_pixels_have_the_size_of_the_data_set(tmp_path, photo):
     (tmp_path / "y.jpg").write_bytes(photo)
-    given = ImageInput(str(tmp_path), data_of((2, 3, 1), "raw"))
+    given = image_input(tmp_path, data_of((2, 3, 1), "raw"))
     assert list(given.files()) == [bytes([9] * 6)]
     assert given.sizes == [(2, 3)]

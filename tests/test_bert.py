@@ -116,7 +116,9 @@ def test_texts_without_labels_are_not_evaluated(run_classifier, unlabelled, tmp_
 
 def test_a_file_of_texts_is_no_input(run_classifier, tmp_path):
     (tmp_path / "new.tsv").write_text("sentence\ngood\n")
-    with pytest.raises(UsageError, match=r"new\.tsv needs a data set of images.* Prepare the examples"):
+    with pytest.raises(
+        UsageError, match=r"new\.tsv needs a data set of images.* Prepare the examples"
+    ):
         run_classifier(tmp_path / "model", "--mode=predict", f"--input={tmp_path}/new.tsv")
 
 

@@ -228,10 +228,15 @@ def _prediction(model, params, pipeline):
 
 
 def _own_split(dataset):
-    """Returns the split whose evaluations are named "eval": that of the training in model_dir."""
+    """Returns the split whose evaluations are named "eval": that of the training in model_dir.
+
+    It is the split of the evaluations there, else that of the run that keeps the best checkpoint,
+    else that of the training's flags.
+    """
     found = results.evaluated_split(FLAGS.model_dir)
     path = os.path.join(FLAGS.model_dir, "flags.cfg")
-    if not found and folders.is_file(path):
+    keeps_best = FLAGS.mode in ("train_and_eval", "continuous_eval")
+    if not found and not keeps_best and folders.is_file(path):
         found = FLAGS["eval_split"].default
         with contextlib.suppress(ValueError):  # not a text file: it only repeats the flags
             given = re.findall("^--eval_splits?=([^,\n]+)", files.read_text(path), re.M)

@@ -386,12 +386,13 @@ def _identity(call):
     input_fn = call.arguments.get("input_fn", call.arguments.get("input_receiver_fn_map"))
     context = getattr(estimator, "_ctx", None)
     sizes = [getattr(context, f"_{mode}_batch_size", None) for mode in _MODES.values()]
-    config = getattr(estimator._config, "tpu_config", None)  # estimator.config is a copy
+    # Not estimator.config and estimator.params, which are copies.
+    config = getattr(estimator._config, "tpu_config", None)
     return identity.snapshot(
         call.method,
         estimator.model_dir,
         _model_fn(estimator),
-        estimator.params,
+        estimator._params,
         sizes,
         tuple(config or ()),
         input_fn,

@@ -108,6 +108,19 @@ RESNET = Case(
     python_path=MODELS,
     packages=("yaml",),
 )
+INCEPTION_V3 = Case(
+    "inception_v3",
+    f"{MODELS}/experimental/inception/inception_v3.py",
+    public_data.imagenet,
+    """--tpu=my-tpu --data_dir=DATA --model_dir=OUT --export_dir=OUT/export --train_batch_size=16
+    --eval_batch_size=16 --train_steps=4 --train_steps_per_eval=4 --iterations=2
+    --eval_total_size=32 --width=107 --height=107 --num_classes=11 --num_parallel_calls=2
+    --skip_host_call=false""",
+    runs={"1 train, 1 evaluate, 1 export": ""},
+    is_tf1=True,
+    python_path=MODELS,
+    packages=("tf_slim",),
+)
 UNET_3D = Case(
     "unet3d",
     f"{MODELS}/official/unet3d/unet_main.py",
@@ -134,6 +147,9 @@ BERT_PRETRAINING = Case(
     f"{PRETRAINING_FLAGS} --bert_config_file=DATA/bert_config.json",
     runs={"1 train, 1 evaluate": ""},
     is_tf1=True,
+)
+ROBERTA_ZH = dataclasses.replace(
+    BERT_PRETRAINING, name="roberta_zh", path="roberta_zh/run_pretraining.py"
 )
 BERT_ON_ONE_CORE = dataclasses.replace(
     BERT_PRETRAINING,
@@ -241,7 +257,7 @@ TEMPLATES = tuple(
         runs={"1 train": ""},
         is_tf1=True,
     )
-    for name in ("film", "lstm", "grl")
+    for name in ("film", "lstm", "grl", "cnn")
 )
 SHAKESPEARE = Case(
     "shakespeare",
@@ -264,7 +280,7 @@ SHAKESPEARE_REPLACEMENTS = {
     r"(?<=predict_len = )\d+": "40",
 }
 CASES = (
-    *(MNIST, RESNET, UNET_3D, EMBEDDING, BERT_PRETRAINING, BERT_CLASSIFIER, BERT_SQUAD),
-    *(ALBERT_PRETRAINING, ELECTRA_PRETRAINING, SIMCLR, SHAKESPEARE),
+    *(MNIST, RESNET, INCEPTION_V3, UNET_3D, EMBEDDING, BERT_PRETRAINING, BERT_CLASSIFIER),
+    *(BERT_SQUAD, ROBERTA_ZH, ALBERT_PRETRAINING, ELECTRA_PRETRAINING, SIMCLR, SHAKESPEARE),
     *(MESH, TENSOR2TENSOR, GPT2, *TEMPLATES),
 )

@@ -13,6 +13,7 @@ from tpu.programs import check, processes
 from tpu.programs.calls import Call
 from tpu.tf1.hparams import HParams
 
+numeric_column = tf.feature_column.numeric_column
 V3_8, V2_8 = topology.find("v3-8"), topology.find("v2-8")
 
 
@@ -261,11 +262,12 @@ def test_placeholder_predictions_are_examples_or_batches(single, shapes):
     assert [zeros["output"].shape for zeros in checked._predict_result(call)] == shapes
 
 
-def test_params_may_be_hparams():
+@pytest.mark.parametrize("params", [HParams(rate=0.1), {"columns": [numeric_column("x")]}])
+def test_params_may_be_hparams_and_feature_columns(params):
     estimator = tf.compat.v1.estimator.tpu.TPUEstimator(
         model_fn=lambda features, labels, mode, params: None,
         config=tf.compat.v1.estimator.tpu.RunConfig(),
-        params=HParams(rate=0.1),
+        params=params,
         use_tpu=False,
         train_batch_size=8,
     )

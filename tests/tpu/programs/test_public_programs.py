@@ -1,9 +1,10 @@
 """Public TPUEstimator programs run unmodified, on tiny data.
 
 The environment variable TPU_PROGRAMS is a folder with checkouts of tensorflow/tpu, mesh and
-tensor2tensor, google-research/bert, albert, electra and simclr, ConnorJL/GPT2 and
-GoogleCloudPlatform/cloudml-samples on GitHub, in folders named tpu, mesh and so on. Some programs
-need PyYAML, tensorflow-datasets, tensorflow-hub and other packages; see `Case.packages`.
+tensor2tensor, google-research/bert, albert, electra and simclr, brightmart/roberta_zh,
+ConnorJL/GPT2 and GoogleCloudPlatform/cloudml-samples on GitHub, in folders named tpu, mesh and so
+on. Some programs need PyYAML, tensorflow-datasets, tensorflow-hub and other packages; see
+`Case.packages`.
 """
 
 import importlib.util

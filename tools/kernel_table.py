@@ -1,4 +1,4 @@
-"""Writes tpu/check/kernels.json.gz: the operations with TPU kernels, and their dtypes.
+"""Writes tpu/graph/tpu_kernels.json.gz: the operations with TPU kernels, and their dtypes.
 
 Run it in a separate environment with tensorflow-tpu (needs no TPU):
 
@@ -21,7 +21,7 @@ import tensorflow as tf
 from tensorflow.python.framework import kernels
 
 DEVICE = "XLA_TPU_JIT"
-PATH = pathlib.Path(__file__).parents[1] / "tpu" / "check" / "kernels.json.gz"
+PATH = pathlib.Path(__file__).parents[1] / "tpu" / "graph" / "tpu_kernels.json.gz"
 
 
 def main():

@@ -90,9 +90,5 @@ def _shapes(estimator, input_fn, mode, batch_size):
         batch = graph_builder.call_input_fn(estimator, input_fn, mode)
         if isinstance(batch, (tf.data.Dataset, tf.compat.v1.data.Dataset)):
             batch = tf.compat.v1.data.get_output_shapes(batch)
-        shapes = [getattr(part, "shape", part) for part in tf.nest.flatten(batch)]
-        return [tf.TensorShape(shape).as_list() for shape in shapes if _has_rank(shape)]
-
-
-def _has_rank(shape):
-    return tf.TensorShape(shape).rank is not None
+        shapes = [tf.TensorShape(getattr(part, "shape", part)) for part in tf.nest.flatten(batch)]
+        return [shape.as_list() for shape in shapes if shape.rank is not None]

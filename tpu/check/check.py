@@ -67,11 +67,11 @@ def check_program(
         found.append(Finding(WARNING, "generation", message))
     for mode, input_fn in input_fns.items():
         checker = ModeChecker(estimator, mode, input_fn, tpu_topology, options)
-        report = checker.check()
-        found += checker.findings
-        not_checked += checker.not_checked
-        if checker.unchecked:
-            unchecked[mode] = checker.unchecked
+        report, stages = checker.check(), checker.stages
+        found += stages.findings
+        not_checked += stages.not_checked
+        if stages.unchecked:
+            unchecked[mode] = stages.unchecked
         if report is not None:
             modes[mode] = report
     if rehearse is not None:

@@ -10,13 +10,8 @@ import tensorflow as tf
 from tpu.check import graph_builder, input_throughput
 from tpu.connect import topology
 from tpu.connect.topology import Topology
+from tpu.graph.variables import EMBEDDING_SLOTS
 
-# Slot variables of each optimizer, by its name in OptimizationParameters.
-_SLOTS = {
-    "stochastic_gradient_descent": 0,
-    **dict.fromkeys(("adagrad", "frequency_estimator", "momentum", "proximal_adagrad"), 1),
-    **dict.fromkeys(("adagrad_momentum", "adam", "ftrl", "proximal_yogi", "rms_prop"), 2),
-}
 _MAX_BATCHES = 16  # of input_fn, to count ids
 
 
@@ -62,7 +57,7 @@ def find_tables(estimator, mode: str, tpu_topology: Topology) -> list[TableUse]:
     found = []
     for table in tables:
         optimizer = table.optimization_parameters.WhichOneof("parameters")
-        slots = _SLOTS.get(optimizer, 2)
+        slots = EMBEDDING_SLOTS.get(optimizer, 2)
         found.append(TableUse(table.name, table.vocabulary_size, table.dimension, slots))
     return found
 

@@ -7,11 +7,11 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from tpu.check.flat_program import FlatProgram, place_of, variable_name
-from tpu.emulator.graph_analysis import GraphAnalysis
+from tpu.graph.flat_program import FlatProgram, place_of
+from tpu.graph.variables import variable_name
+from tpu.graph.walks import CONTROL_FLOW
 
 _PASSING_OPS = ("Identity", "Enter", "StopGradient", "Cast", "Squeeze", "PreventGradient")
-_LOOP_OPS = ("Switch", "Merge", "NextIteration", "Exit")
 _ARITHMETIC = {
     "Add": np.add,
     "AddV2": np.add,
@@ -54,15 +54,15 @@ class Executions:
     """
 
     def __init__(self, program: FlatProgram):
-        self._known, self._conditions, self._times, self._pushes = {}, {}, {}, {}
+        self._program, self._known, self._times, self._trip_counts = program, {}, {}, {}
         self.unknown_loops: list[str] = []
-        self._trip_counts = {}
-        self._loops = {}
-        operations = list(program.operations.values())
-        if any(op.type in ("Enter", "Switch") for op in operations):
-            analysis = GraphAnalysis(operations)
-            self._analyze(analysis)
-        self.has_conditionals = any(self._conditions.values())
+        self._analysis = program.analysis
+        for op, frame in self._analysis.frame.items():
+            self._times[op] = math.prod(self._trips(loop) or 1 for loop in frame)
+        for loop, op in self._analysis.loops.items():
+            if self._trips(loop) is None:
+                self.unknown_loops.append(place_of(op) or op.name)
+        self.has_conditionals = any(self._analysis.conditions.values())
 
     def times(self, op) -> int:
         """Returns how often an operation runs if its branch is taken."""
@@ -71,29 +71,10 @@ class Executions:
     def total(self, costs: dict) -> float:
         """Adds up `{operation: cost of an execution}`; of conditionals only the costlier branch."""
         entries = [
-            (cost * self.times(op), self._conditions.get(op, frozenset()))
+            (cost * self.times(op), self._analysis.conditions.get(op, frozenset()))
             for op, cost in costs.items()
         ]
         return _costliest(entries)
-
-    def _analyze(self, analysis):
-        for op in analysis.operations:
-            frame = analysis.frame[op]
-            if op.type == "LoopCond" and frame:
-                self._loops[frame[-1]] = op
-            if op.type == "StackPushV2":
-                self._pushes.setdefault(variable_name(op), []).append(op)
-        self._frame_of_merge = {
-            op: analysis.frame[op][-1]
-            for op in analysis.operations
-            if op.type == "Merge" and analysis.frame[op]
-        }
-        for op in analysis.operations:
-            self._conditions[op] = analysis.conditions[op]
-            self._times[op] = math.prod(self._trips(frame) or 1 for frame in analysis.frame[op])
-        for frame, op in self._loops.items():
-            if self._trips(frame) is None:
-                self.unknown_loops.append(place_of(op) or op.name)
 
     # ---- Trip counts ----
 
@@ -101,7 +82,7 @@ class Executions:
         """Returns the trip count of a loop: at most, if it may end earlier; None if unknown."""
         if frame not in self._trip_counts:
             self._trip_counts[frame] = None  # for what depends on itself
-            condition = self._loops.get(frame)
+            condition = self._analysis.loops.get(frame)
             if condition is not None:
                 try:
                     self._trip_counts[frame] = self._bound(condition.inputs[0])
@@ -111,9 +92,7 @@ class Executions:
 
     def _bound(self, predicate):
         """Returns how often a predicate of a loop is True, at most; None if unknown."""
-        op = predicate.op
-        while op.type in _PASSING_OPS:
-            op = op.inputs[0].op
+        op = _through(predicate, _PASSING_OPS).op
         if op.type == "LogicalAnd":
             bounds = [self._bound(value) for value in op.inputs]
             return min((bound for bound in bounds if bound is not None), default=None)
@@ -186,7 +165,7 @@ class Executions:
         if op.type == "StridedSlice":
             return self._slice(op)
         if op.type == "StackPopV2":
-            return self._common(self._pushes.get(variable_name(op), ()))
+            return self._common(self._program.pushes.get(variable_name(op), ()))
         if op.type == "TensorListPopBack":
             return self._common(_pushes_of_list(op.inputs[0]))
         compute = _ARITHMETIC.get(op.type)
@@ -237,7 +216,8 @@ class Executions:
         if value is not None:
             return value
         induction = self._induction(merge)
-        trips = self._trips(self._frame_of_merge.get(merge.op))
+        frame = self._analysis.frame.get(merge.op)
+        trips = self._trips(frame[-1]) if frame else None
         if induction is None or trips is None:
             return None
         return np.asarray(induction[0] + induction[1] * trips)
@@ -262,7 +242,7 @@ def _pushes_of_list(value):
         seen.add(op)
         if op.type == "TensorListPushBack":
             found.append(op)
-        elif op.type in ("TensorListPopBack", *_PASSING_OPS, *_LOOP_OPS):
+        elif op.type in ("TensorListPopBack", *_PASSING_OPS, *CONTROL_FLOW):
             pending += [tensor.op for tensor in op.inputs]
     return found
 

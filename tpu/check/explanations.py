@@ -12,7 +12,7 @@ from tpu.interruption import StopProgram
 
 # How AutoGraph begins the message of an error in a function that it has converted.
 _AUTOGRAPH = "in user code:"
-_AUTOGRAPH_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 # An error at run time is a stack, the message, and the stack again; \1 is the message.
 _GRAPH_ERROR = re.compile(
     r"^Graph execution error:.*?^Node: '[^\n]*\n(.*?)(?:\n\t [^\n]*)?\n\nOriginal stack trace.*",
@@ -38,18 +38,9 @@ _ESTIMATOR_ERRORS = (
         r"Cannot use '.*' as input to '.*' because .* is in a while loop",
         "a tensor of the TPU loop is used outside of it. Pass it to host_call or eval_metrics",
     ),
-    (
-        r"^Cannot reshape a tensor with \d+ elements to shape \[1\]",
-        "the loss must be a scalar",
-    ),
-    (
-        r"object has no attribute 'training_chief_hooks'",
-        "model_fn must return a TPUEstimatorSpec",
-    ),
-    (
-        r"^Can not convert a NoneType into a Tensor or Operation",
-        "the train_op or the loss is None",
-    ),
+    (r"^Cannot reshape a tensor with \d+ elements to shape \[1\]", "the loss must be a scalar"),
+    (r"object has no attribute 'training_chief_hooks'", "model_fn must return a TPUEstimatorSpec"),
+    (r"^Can not convert a NoneType into a Tensor or Operation", "the train_op or the loss is None"),
     (
         r"TPUEstimator\.evaluate is only supported under three conditions",
         "the slice has several hosts. Evaluate on one host, such as a v3-8, or with PER_HOST_V2",
@@ -189,12 +180,16 @@ def place_of(error) -> str:
 
 
 def _frames(error):
-    frames = traceback.extract_tb(error.__traceback__)
-    text = text_of(error)
-    if text.startswith(_AUTOGRAPH):
-        for path, line in _AUTOGRAPH_FRAME.findall(text):
-            frames.append(traceback.FrameSummary(path, int(line), ""))
-    return frames
+    frames, text = traceback.extract_tb(error.__traceback__), text_of(error)
+    return frames + (frames_in(text) if text.startswith(_AUTOGRAPH) else [])
+
+
+def frames_in(text: str) -> list[traceback.FrameSummary]:
+    """Returns the frames of a stack that is part of a message."""
+    return [
+        traceback.FrameSummary(path, int(line), "", lookup_line=False)
+        for path, line in _FRAME.findall(text)
+    ]
 
 
 def explain_xla_error(error, line_of_op):

@@ -10,10 +10,11 @@ from tensorflow.python.framework import function as function_lib
 from tensorflow_estimator.python.estimator.export import export_lib
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 
-from tpu.check import graph_builder, kernels
-from tpu.check.placement import Placement
+from tpu.check import graph_builder
 from tpu.connect.topology import Topology
-from tpu.emulator.replicated_graph import ReplicatedGraph
+from tpu.graph import tpu_kernels
+from tpu.graph.placement import Placement
+from tpu.graph.replicated_graph import ReplicatedGraph
 
 
 def build(estimator, serving_input_receiver_fn, tpu_topology: Topology):
@@ -43,7 +44,7 @@ def find_faults(graphs: list[tf.Graph]):
     for graph in graphs:
         program = ReplicatedGraph(graph.get_operations())
         for op in Placement(program).on_core.values():
-            fault = kernels.find_fault(op)
+            fault = tpu_kernels.find_fault(op)
             if fault:
                 yield *fault, op
 

@@ -13,10 +13,11 @@ from tensorflow.python.ops import control_flow_ops, control_flow_util
 from tensorflow.python.tpu import tpu_system_metadata, training_loop
 from tensorflow_estimator.python.estimator.tpu import error_handling, tpu_context, tpu_estimator
 
-from tpu.check import explanations, gradients, spec_errors
+from tpu.check import explanations, spec_errors
 from tpu.connect.topology import Topology
 from tpu.emulator import discovery
-from tpu.emulator.replicated_graph import ReplicatedGraph
+from tpu.graph import gradients
+from tpu.graph.replicated_graph import ReplicatedGraph
 
 ModeKeys = tf.estimator.ModeKeys
 

@@ -17,9 +17,11 @@ from tensorflow.compiler.xla.service import hlo_pb2
 from tensorflow.core.framework import graph_pb2
 from tensorflow.python.eager import context
 
-from tpu.check import kernels, substitutes
-from tpu.check.placement import DROPPED_OPS, OUTSIDE, Placement
-from tpu.emulator.replicated_graph import ReplicatedGraph, copy_node, group_assignment
+from tpu.check import substitutes
+from tpu.graph import nodes as node_defs
+from tpu.graph import tpu_kernels
+from tpu.graph.placement import DROPPED_OPS, OUTSIDE, Placement
+from tpu.graph.replicated_graph import ReplicatedGraph, group_assignment
 
 # Operations whose outputs are arguments of the lowered step, and whose inputs are its results.
 _SOURCES = ("InfeedDequeueTuple", "RecvTPUEmbeddingActivations")
@@ -43,12 +45,14 @@ def lower(graph: tf.Graph, program: ReplicatedGraph) -> bytes:
     placement = Placement(program)
     graph_def, groups = _graph_def(graph, program, placement)
     fetches = _add_identities(graph_def, graph, _results(program, placement))
-    received = [*_sources(placement), *placement.received()]
+    sources = [op for op in placement.on_core.values() if op.type in _SOURCES]
+    received = [tensor for op in sources for tensor in op.outputs] + placement.received()
     dynamic = [tensor for tensor in received if not tensor.shape.is_fully_defined()]
     if dynamic:
         raise NotImplementedError(f"'{dynamic[0].name}' comes from outside and has no static shape")
     signature = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in received]
-    used = {_tensor_name(name) for node in graph_def.node for name in node.input if name[0] != "^"}
+    names = [name for node in graph_def.node for name in node_defs.data_inputs(node)]
+    used = {name if ":" in name else f"{name}:0" for name in names}
 
     def step(*arguments):
         inputs = dict(zip((tensor.name for tensor in received), arguments))
@@ -85,17 +89,11 @@ def _constant(tensor):
     return tf.constant(value, tensor.dtype)
 
 
-def _sources(placement):
-    """Returns the tensors that the step receives from the infeed and from TPU embeddings."""
-    sources = [op for op in placement.on_core.values() if op.type in _SOURCES]
-    return [tensor for op in sources for tensor in op.outputs]
-
-
 def _results(program, placement):
     """Returns the names of the tensors that the step returns."""
     sinks = [op for op in placement.on_core.values() if op.type in _SINKS]
     names = [tensor.name for op in sinks for tensor in op.inputs]
-    return program.results + [n for n in names if n.split(":")[0] not in placement.on_host]
+    return program.results + [n for n in names if node_defs.op_name(n) not in placement.on_host]
 
 
 def _variables(program, used):
@@ -124,22 +122,25 @@ def _graph_def(graph, program, placement):
     writers = placement.writers()
     for name in kept:
         op, node = program.operations[name], graph_def.node.add()
-        copy_node(op, node, kept)
+        node_defs.copy_node(op, node, kept)
         if op.type == "CrossReplicaSum":
             groups[op.name] = group_assignment(op)
+            if groups[op.name] is None:
+                raise NotImplementedError(f"the groups of {op.name} are not constant")
             _make_collective(node, graph_def.node, "{}")
         elif op.type == "TPUEmbeddingActivations":
-            _make_identity(node, op)
+            activations = node.input[1]
+            node_defs.replace(node, "Identity", [activations], T=op.outputs[0].dtype)
         elif op.type in DROPPED_OPS or name in writers:
-            _make_no_op(node)
+            node_defs.replace(node, "NoOp", node_defs.control_inputs(node))
         elif op.type in substitutes.TPU_ONLY:
             is_replaced = substitutes.substitute(op, node, graph_def.node)
             if not is_replaced:
                 raise NotImplementedError(missing_kernel(op.type))
-    called = _called(graph_def)
-    names = {function.signature.name for function in called}
-    for function in called:
-        _check_function(function, names if placement.is_automatic else None)
+    functions = {function.signature.name: function for function in graph_def.library.function}
+    called = node_defs.all_called(graph_def.node, functions.get)
+    for function in called.values():
+        _check_function(function, called.keys() if placement.is_automatic else None)
     for function in graph_def.library.function:
         _rewrite_function(function, groups)
     _rename_functions(graph_def)
@@ -149,40 +150,6 @@ def _graph_def(graph, program, placement):
 def missing_kernel(kind: str) -> str:
     """Returns why a step with an operation that only a TPU has a kernel for is not lowered."""
     return f"{kind} has a kernel on a TPU, but not in XLA on a CPU, which lowers the step here"
-
-
-def _make_no_op(node):
-    """Replaces an operation that XLA drops."""
-    controls = [name for name in node.input if name.startswith("^")]
-    name = node.name
-    node.Clear()
-    node.name, node.op = name, "NoOp"
-    node.input.extend(controls)
-
-
-def _make_identity(node, op):
-    """Replaces an operation that returns activations of a TPU embedding, its second input."""
-    name, value = node.name, node.input[1]
-    node.Clear()
-    node.name, node.op = name, "Identity"
-    node.input.append(value)
-    node.attr["T"].type = op.outputs[0].dtype.as_datatype_enum
-
-
-def _called(graph_def):
-    """Returns the functions that the step calls, directly or not."""
-    functions = {function.signature.name: function for function in graph_def.library.function}
-    found, pending = {}, list(graph_def.node)
-    while pending:
-        node = pending.pop()
-        names = {node.op}
-        for attribute in node.attr.values():
-            names.add(attribute.func.name)
-            names.update(called.name for called in attribute.list.func)
-        for name in names & functions.keys() - found.keys():
-            found[name] = functions[name]
-            pending += functions[name].node_def
-    return list(found.values())
 
 
 def _check_function(function, others):
@@ -195,7 +162,7 @@ def _check_function(function, others):
     for node in function.node_def:
         if node.op in substitutes.TPU_ONLY:
             raise NotImplementedError(missing_kernel(node.op))
-        is_known = kernels.has_kernel(node.op) or node.op in kernels.RUNTIME_OPS
+        is_known = tpu_kernels.has_kernel(node.op) or node.op in tpu_kernels.RUNTIME_OPS
         if OUTSIDE in node.attr or (others is not None and not is_known | (node.op in others)):
             raise NotImplementedError(f"outside compilation of {node.op} in a loop or conditional")
 
@@ -210,13 +177,9 @@ def _rename_functions(graph_def):
         function.signature.name = new[function.signature.name]
         nodes += function.node_def
     for node in nodes:
+        for function in node_defs.references(node):
+            function.name = new.get(function.name, function.name)
         node.op = new.get(node.op, node.op)
-        for attribute in node.attr.values():
-            kind = attribute.WhichOneof("value")
-            called = [attribute.func] if kind == "func" else []
-            called += attribute.list.func if kind == "list" else []
-            for function in called:
-                function.name = new.get(function.name, function.name)
 
 
 def _rewrite_function(function, groups):
@@ -224,10 +187,10 @@ def _rewrite_function(function, groups):
     nodes = {node.name: node for node in function.node_def}
     for node in function.node_def:
         if node.op in _SINKS or node.op in DROPPED_OPS:  # an outfeed every few steps, for example
-            _make_no_op(node)
+            node_defs.replace(node, "NoOp", node_defs.control_inputs(node))
     sums = [node for node in nodes.values() if node.op == "CrossReplicaSum"]
     for node in sums:
-        constant = nodes[node.input[1].split(":")[0]]
+        constant = nodes[node_defs.op_name(node.input[1])]
         if constant.op != "Const":
             raise NotImplementedError(f"the groups of {node.name} are not constant")
         groups[node.name] = tf.make_ndarray(constant.attr["value"].tensor).tolist()
@@ -235,9 +198,7 @@ def _rewrite_function(function, groups):
     # In functions, inputs name the output argument of the op definition.
     renamed = {f"{node.name}:output:0": f"{node.name}:data:0" for node in sums}
     for node in function.node_def if renamed else ():
-        inputs = [renamed.get(name, name) for name in node.input]
-        del node.input[:]
-        node.input.extend(inputs)
+        node_defs.set_inputs(node, [renamed.get(name, name) for name in node.input])
     for name, value in function.ret.items():
         function.ret[name] = renamed.get(value, value)
 
@@ -250,28 +211,24 @@ def _make_collective(node, nodes, output):
       nodes: the nodes around it, to which constants are added.
       output: format of the name of a constant's output.
     """
-    value, controls = node.input[0], [i for i in node.input if i[0] == "^"]
-    dtype, name = node.attr["T"].type, node.name
-    node.Clear()
-    node.name, node.op = name, "CollectiveReduceV2"
     # XLA accepts one configuration for all collectives; _set_groups sets the real groups.
     keys = {"group_size": 8, "group_key": 1, "instance_key": 1}
     for key, number in keys.items():
-        constant = nodes.add(name=f"{name}/{key}", op="Const")
-        constant.attr["dtype"].type = tf.int32.as_datatype_enum
-        constant.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(number, tf.int32))
-    node.input.extend([value, *(output.format(f"{name}/{key}") for key in keys), *controls])
-    node.attr["T"].type = dtype
-    node.attr["merge_op"].s, node.attr["final_op"].s = b"Add", b"Id"
-    node.attr["Nordering_token"].i = 0
+        node_defs.make_constant(nodes.add(name=f"{node.name}/{key}"), number, tf.int32)
+    constants = [output.format(f"{node.name}/{key}") for key in keys]
+    inputs = [node.input[0], *constants, *node_defs.control_inputs(node)]
+    attributes = {"merge_op": "Add", "final_op": "Id", "Nordering_token": 0}
+    dtype = tf.as_dtype(node.attr["T"].type)
+    node_defs.replace(node, "CollectiveReduceV2", inputs, T=dtype, **attributes)
 
 
 def _add_identities(graph_def, graph, tensors):
     """Adds an identity for each output, since inputs cannot be fetched directly."""
     names = []
     for i, tensor in enumerate(tensors):
-        node = graph_def.node.add(name=f"result_{i}", op="Identity", input=[tensor])
-        node.attr["T"].type = graph.get_tensor_by_name(tensor).dtype.as_datatype_enum
+        node = graph_def.node.add(name=f"result_{i}")
+        dtype = graph.get_tensor_by_name(tensor).dtype
+        node_defs.replace(node, "Identity", [tensor], T=dtype)
         names.append(f"{node.name}:0")
     return names
 
@@ -324,7 +281,3 @@ def _find_groups(op_name, groups):
     if op_name not in groups:
         (op_name,) = [name for name in groups if op_name.endswith(f"/{name}")]
     return groups[op_name]
-
-
-def _tensor_name(name):
-    return name if ":" in name else f"{name}:0"

@@ -14,57 +14,24 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from tpu.check import kernels, training_rules
-from tpu.check.flat_program import place_of, variable_name
-from tpu.check.placement import used_inputs
+from tpu.check import shape_rules, training_rules, unused_updates
 from tpu.check.sizes import round_up_rows, tiled_bytes
 from tpu.check.step import RULES, Step, rule
-from tpu.emulator.replicated_graph import ReplicatedGraph
 from tpu.findings import ERROR, NOTE, WARNING, Finding
+from tpu.graph import tpu_kernels
+from tpu.graph.flat_program import place_of
+from tpu.graph.placement import used_inputs
+from tpu.graph.replicated_graph import ReplicatedGraph
+from tpu.graph.variables import variable_name
+from tpu.graph.walks import root
 
-__all__ = ["apply_rules", "training_rules"]
+__all__ = ["apply_rules", "shape_rules", "training_rules", "unused_updates"]
 
 _LAYER_OPS = ("Conv2D", "MatMul", "BatchMatMulV2", "Conv3D")
 _INPUT_OPS = ("VarHandleOp", "TPUReplicatedInput", "TPUPartitionedInput", "TPUPartitionedInputV2")
+_CHEAP_OPS = ("Const", "Identity", "NoOp", "Cast", "Reshape")
 _IMAGE_CHANNELS = (1, 3, 4)
 _MIN_PADDING = 0.05  # share of padding that is worth a finding
-# Which inputs give the shape of the output, of operations whose other inputs have static shapes.
-_SHAPE_INPUTS = {
-    "Reshape": (1,),
-    "Fill": (0,),
-    "Tile": (1,),
-    "StridedSlice": (1, 2, 3),
-    "Slice": (1, 2),
-    "Pad": (1,),
-    "PadV2": (1,),
-    "MirrorPad": (1,),
-    "BroadcastTo": (1,),
-    "OneHot": (1,),
-    "TopKV2": (1,),
-    "SplitV": (1,),
-    "RandomUniform": (0,),
-    "RandomStandardNormal": (0,),
-    "RandomUniformInt": (0,),
-    "TruncatedNormal": (0,),
-    "ScatterNd": (2,),
-    "UnsortedSegmentSum": (2,),
-}
-_SIZE_OPS = ("Shape", "ShapeN", "Size", "Rank")
-# Operations that read elements of lists. XLA knows their shape, TensorFlow often does not.
-_ELEMENT_OPS = (
-    *("TensorArrayReadV3", "TensorArrayGatherV3", "TensorArrayConcatV3", "StackPopV2"),
-    *("TensorListGetItem", "TensorListPopBack", "TensorListStack", "TensorListGather"),
-)
-_BINARY_OPS = (
-    *("Add", "AddV2", "Sub", "Mul", "RealDiv", "Div", "DivNoNan", "FloorDiv", "FloorMod", "Pow"),
-    *("Maximum", "Minimum", "SquaredDifference", "Greater", "GreaterEqual", "Less", "LessEqual"),
-    *("Equal", "NotEqual", "LogicalAnd", "LogicalOr", "Atan2"),
-)
-# Operations that XLA computes with a constant or a reduction, broadcast to the shape of the input.
-_BROADCASTING_OPS = (
-    *("BiasAdd", "LeakyRelu", "Softplus", "Elu", "Relu6", "Erf", "LogSoftmax", "ArgMax", "ArgMin"),
-    *("SparseSoftmaxCrossEntropyWithLogits", "ClipByValue", "Tile", "StridedSliceGrad"),
-)
 
 
 def apply_rules(
@@ -87,9 +54,9 @@ def apply_rules(
 
 @rule
 def check_kernels(step) -> Iterator[tuple]:
-    """Codes op, dtype, string and those of kernels.HOST_OPS: operations without a TPU kernel."""
+    """Codes op, dtype, string and those of HOST_OPS: operations without a TPU kernel."""
     for op in step.operations:
-        fault = kernels.find_fault(op)
+        fault = tpu_kernels.find_fault(op)
         if fault:
             yield ERROR, *fault, op
 
@@ -98,8 +65,8 @@ def check_kernels(step) -> Iterator[tuple]:
 def check_ignored_operations(step):
     """Summaries and prints that nothing depends on: a TPU leaves them out."""
     for op in step.all_operations:
-        code = kernels.host_code(op)
-        if code in kernels.SILENT_IF_UNUSED and not step.runs(op):
+        code = tpu_kernels.host_code(op)
+        if code in tpu_kernels.SILENT_IF_UNUSED and not step.runs(op):
             message = f"{op.type} never runs on a TPU. Pass the tensor to host_call"
             yield WARNING, code, message, op
 
@@ -109,52 +76,29 @@ def check_outside_compilation(step):
     """Operations that outside compilation places on the host."""
     reason = "has no TPU kernel and" if step.placement.is_automatic else "is marked and"
     for op in step.placement.on_host.values():
-        is_cheap = op.type in (*kernels.RUNTIME_OPS, "Const", "Identity", "NoOp", "Cast", "Reshape")
+        is_cheap = op.type in (
+            *tpu_kernels.RUNTIME_OPS,
+            "Const",
+            "Identity",
+            "NoOp",
+            "Cast",
+            "Reshape",
+        )
         if not is_cheap:
-            yield WARNING, "outside-compilation", _waits(op, reason), op
+            message = (
+                f"{op.type} {reason} runs on the host at every step, outside compilation: the core "
+                "waits for it. Use host_call or the input_fn"
+            )
+            yield WARNING, "outside-compilation", message, op
 
 
 @rule
 def check_augmentation(step):
     """Image augmentation on the TPU, which the host could do in the input_fn."""
-    for op in step.find_ops(*kernels.AUGMENTATION_OPS):
-        if kernels.has_kernel(op.type):
+    for op in step.find_ops(*tpu_kernels.AUGMENTATION_OPS):
+        if tpu_kernels.has_kernel(op.type):
             message = f"{op.type} augments images on the TPU. Move it to the input_fn, on the host"
             yield WARNING, "augmentation", message, op
-
-
-@rule
-def check_dynamic_shapes(step):
-    """Operations whose output shape depends on data, and those that the TPU compiler refuses."""
-    dynamic = set()  # names of the tensors whose shape, or value as a shape, depends on data
-    for op in step.operations:
-        depends = any(tensor.name in dynamic for tensor in used_inputs(op))
-        is_static = op.name in step.static
-        results = [tensor for tensor in op.outputs if _is_dynamic(tensor)]
-        if depends:  # sizes count too
-            dynamic |= {tensor.name for tensor in (op.outputs if is_static else results)}
-        # Reserved outputs of FusedBatchNormV3 have no static shape, and need none.
-        if op.type in (*kernels.RUNTIME_OPS, *_ELEMENT_OPS, *_SIZE_OPS, "FusedBatchNormV3"):
-            continue
-        if depends:
-            reason = _refusal(op, dynamic)
-            if reason:
-                message = (
-                    f"{op.type} {reason}: its shape depends on data, and the TPU compiler refuses "
-                    "that. Use a static shape and a mask"
-                )
-                yield ERROR, "tpu-compiler", message, op
-        elif results and not (is_static or any(map(_is_dynamic, op.inputs))):
-            if _has_static_shape(step, op) or _gives_static_shapes(op):
-                continue
-            dynamic |= {tensor.name for tensor in results}
-            for tensor in results:
-                if _is_read(step, tensor):
-                    message = (
-                        f"{op.type} has the dynamic shape {tensor.shape}: XLA pads it to its "
-                        "largest size, or refuses the program. Use a static shape and a mask"
-                    )
-                    yield WARNING, "dynamic-shape", message, op
 
 
 @rule
@@ -231,7 +175,7 @@ def check_captures(step):
 def check_tiles(step):
     """Layers whose channels do not fill the tiles of 8 x 128."""
     layers = [op for op in step.find_ops(*_LAYER_OPS) if not op.is_gradient]
-    layers = {op.name: op for op in layers if _is_variable(op.inputs[1])}
+    layers = {op.name: op for op in layers if _value_of(op.inputs[1]).type == "ReadVariableOp"}
     # The data determines the sizes of the first and the last layer of each network.
     given = _first_layers(step, layers) | _last_layers(step, layers)
     given = {_weights(layers[name]) for name in given}
@@ -257,22 +201,9 @@ def check_tiles(step):
 # ---- Helpers of the rules ----
 
 
-def _waits(op, reason):
-    return (
-        f"{op.type} {reason} runs on the host at every step, outside compilation: the core waits "
-        "for it. Use host_call or the input_fn"
-    )
-
-
-def _is_variable(tensor):
-    """Returns True if a tensor is the value of a variable, possibly cast or reshaped."""
-    return _value_of(tensor).type == "ReadVariableOp"
-
-
 def _value_of(tensor):
-    while tensor.op.type in ("Cast", "Identity", "Reshape", "Transpose", "Enter", "Switch"):
-        tensor = tensor.op.inputs[0]
-    return tensor.op
+    """Returns the operation of a value, such as that of a variable, before casts and reshapes."""
+    return root(tensor, ("Cast", "Identity", "Reshape", "Transpose", "Enter", "Switch")).op
 
 
 def _weights(layer):
@@ -297,59 +228,3 @@ def _last_layers(step, layers):
         if not op.is_gradient and (op.name in after or op.name in layers):
             after.update(tensor.op.name for tensor in op.inputs)
     return layers.keys() - after
-
-
-def _is_dynamic(tensor):
-    return tensor.dtype not in (tf.resource, tf.variant) and not tensor.shape.is_fully_defined()
-
-
-def _has_static_shape(step, op):
-    """Returns True if the inputs that give the shape of an output are known without data."""
-    indices = _SHAPE_INPUTS.get(op.type)
-    if indices is None or len(op.inputs) <= max(indices):
-        return False
-    return all(op.inputs[i].op.name in step.static for i in indices)
-
-
-def _gives_static_shapes(op):
-    """Returns True if the shapes of the inputs give those of the outputs.
-
-    TensorFlow may not know them: a function of any size returns tensors of unknown shape.
-    """
-    attributes = {k: v for k, v in op.node_def.attr.items() if not k.startswith("_")}
-    dtypes = [tensor.dtype for tensor in op.outputs]
-    with tf.Graph().as_default() as graph:
-        inputs = [tf.compat.v1.placeholder(t.dtype, t.shape) for t in op.inputs]
-        outputs = graph.create_op(op.type, inputs, dtypes, attrs=attributes).outputs
-    return not any(map(_is_dynamic, outputs))
-
-
-def _refusal(op, dynamic):
-    """Returns what libtpu 0.0.34 refuses about an operation on dynamic shapes; "" for nothing.
-
-    It pads values for sums, products and gathers, but not what combines them with values that it
-    has to broadcast to their shape.
-    """
-    inputs = [t for t in op.inputs if t.name in dynamic and _is_dynamic(t)]
-    if not inputs:
-        return ""
-    shape = inputs[0].shape
-    is_kept = any(tensor.name in dynamic for tensor in op.outputs)
-    is_mean = op.type == "Mean" and is_kept
-    is_softmax = op.type == "Softmax" and (shape.rank or 0) > 1 and shape[-1] not in (None, 1)
-    if op.type in _BROADCASTING_OPS or is_mean or is_softmax:
-        return f"of {shape}"
-    if op.type not in _BINARY_OPS:
-        return ""
-    for other in op.inputs:
-        if other.shape.is_fully_defined() and shape.rank is not None:
-            padded = [1] * (shape.rank - other.shape.rank) + other.shape.as_list()
-            if any(size is None and p == 1 for size, p in zip(shape.as_list(), padded)):
-                return f"of {shape} and {other.shape}"
-    return ""
-
-
-def _is_read(step, tensor):
-    """Returns True if an operation on the core uses the values of a tensor."""
-    readers = [op for op in tensor.consumers() if op.name in step.placement.on_core]
-    return any(used is tensor for op in readers for used in used_inputs(op))

@@ -31,22 +31,24 @@ ENVIRONMENT = {
     "TPU_ACCELERATOR_TYPE": "v3-8",  # any value: only silences a warning
     "TPU_WORKER_HOSTNAMES": "localhost",
 }
-# Index of a function pointer in PJRT_Api, after a header of 40 bytes.
-_SLOTS = {
-    "Error_Destroy": 0,
-    "Error_Message": 1,
-    "Error_GetCode": 2,
-    "Plugin_Initialize": 3,
-    "DeviceDescription_Id": 23,
-    "DeviceDescription_Kind": 26,
-    "Executable_GetCostAnalysis": 46,
-    "Executable_OptimizedProgram": 48,
-    "TopologyDescription_Create": 82,
-    "TopologyDescription_PlatformVersion": 85,
-    "TopologyDescription_GetDeviceDescriptions": 86,
-    "Compile": 89,
-    "Executable_GetCompiledMemoryStats": 96,
+# Functions of PJRT_Api: their index after a header of 40 bytes, and the fields of their argument
+# struct after struct_size and extension, pointers if no type is given.
+_CREATE = "name:bytes name_size:size options num_options:size topology"
+_FUNCTIONS = {
+    "Error_Message": (1, "error text size:size"),
+    "Error_GetCode": (2, "error code:int"),
+    "Plugin_Initialize": (3, ""),
+    "DeviceDescription_Id": (23, "device id:int"),
+    "DeviceDescription_Kind": (26, "owner text size:size"),
+    "Executable_GetCostAnalysis": (46, "executable count:size values"),
+    "Executable_OptimizedProgram": (48, "executable program"),
+    "TopologyDescription_Create": (82, _CREATE),
+    "TopologyDescription_PlatformVersion": (85, "owner text size:size"),
+    "TopologyDescription_GetDeviceDescriptions": (86, "topology devices count:size"),
+    "Compile": (89, "topology program options:bytes options_size:size client executable"),
+    "Executable_GetCompiledMemoryStats": (96, "executable"),  # and kinds of memory
 }
+_PROGRAM = "code size:size format:bytes format_size:size"
 _HEADER_BYTES = 40
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _CODES = {
@@ -57,10 +59,19 @@ _CODES = {
     13: "INTERNAL",
 }
 UNSUPPORTED_LIBRARY = "UNSUPPORTED_LIBRARY"  # error code of ours: the library is at fault
-_MEMORY = ("code", "argument", "output", "alias", "temp")
-_HOST_MEMORY = ("host_code", "host_argument", "host_output", "host_alias", "host_temp")
+_MEMORY = (
+    *("code", "argument", "output", "alias", "temp"),
+    *("host_code", "host_argument", "host_output", "host_alias", "host_temp"),
+)
 
 _pointer, _size, _int64 = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64
+_TYPES = {
+    "": _pointer,
+    "size": _size,
+    "int": ctypes.c_int,
+    "int64": _int64,
+    "bytes": ctypes.c_char_p,
+}
 
 
 class PjrtError(Exception):
@@ -75,15 +86,9 @@ class NamedValue(ctypes.Structure):
     """PJRT_NamedValue."""
 
     class Value(ctypes.Union):
-        """The value, of one of five types."""
+        """The value; of its five types, two are used here."""
 
-        _fields_ = (
-            ("text", ctypes.c_char_p),
-            ("integer", _int64),
-            ("integers", ctypes.POINTER(_int64)),
-            ("real", ctypes.c_float),
-            ("boolean", ctypes.c_bool),
-        )
+        _fields_ = (("text", ctypes.c_char_p), ("real", ctypes.c_float))
 
     _fields_ = (
         ("struct_size", _size),
@@ -94,15 +99,17 @@ class NamedValue(ctypes.Structure):
         ("value", Value),
         ("value_size", _size),
     )
-    TEXT, INTEGER, INTEGERS, REAL, BOOLEAN = range(5)
+    TEXT, REAL = 0, 3
 
 
-def arguments(*fields):
-    """Returns an argument struct of the API: struct_size, extension, and these fields."""
-    fields = (("struct_size", _size), ("extension", _pointer), *fields)
-    kind = type("Arguments", (ctypes.Structure,), {"_fields_": fields})
-    last = getattr(kind, fields[-1][0])
-    return kind(struct_size=last.offset + last.size)
+def struct_of(fields: str, /, **values):
+    """Returns an argument struct of the API: struct_size, extension, and fields "name:type"."""
+    pairs = [field.partition(":")[::2] for field in fields.split()]
+    named = [(name, _TYPES[kind]) for name, kind in pairs]
+    members = (("struct_size", _size), ("extension", _pointer), *named)
+    kind = type("Arguments", (ctypes.Structure,), {"_fields_": members})
+    last = getattr(kind, members[-1][0])
+    return kind(struct_size=last.offset + last.size, **values)
 
 
 class Plugin:
@@ -121,23 +128,30 @@ class Plugin:
                 f"this libtpu has version {major}.{minor} of the PJRT API; supported are "
                 f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}",
             )
-        self.call("Plugin_Initialize", arguments())
+        self.call("Plugin_Initialize")
 
-    def call(self, name, struct_):
-        """Calls a function of the API; returns its struct, filled, or raises `PjrtError`."""
+    def call(self, name, more="", /, **values):
+        """Calls a function of the API; returns its struct, filled, or raises `PjrtError`.
+
+        Args:
+          name: the function.
+          more: further fields of its struct.
+          **values: of the fields that it reads.
+        """
+        struct_ = struct_of(f"{_FUNCTIONS[name][1]} {more}", **values)
         error = self._function(name)(ctypes.addressof(struct_))
         if error:
-            message = arguments(("error", _pointer), ("text", _pointer), ("size", _size))
-            message.error = error
+            message, code = (
+                struct_of(_FUNCTIONS[about][1], error=error)
+                for about in ("Error_Message", "Error_GetCode")
+            )
             self._function("Error_Message")(ctypes.addressof(message))
-            code = arguments(("error", _pointer), ("code", ctypes.c_int))
-            code.error = error
             self._function("Error_GetCode")(ctypes.addressof(code))
             raise PjrtError(code.code, ctypes.string_at(message.text, message.size).decode())
         return struct_
 
     def _function(self, name):
-        offset = _HEADER_BYTES + 8 * _SLOTS[name]
+        offset = _HEADER_BYTES + 8 * _FUNCTIONS[name][0]
         if offset + 8 > self._api_bytes:
             raise PjrtError(UNSUPPORTED_LIBRARY, f"this libtpu has no PJRT_{name}")
         address = ctypes.cast(self._api + offset, ctypes.POINTER(_pointer))[0]
@@ -151,78 +165,41 @@ class Plugin:
         options[0].name = ctypes.cast(ctypes.c_char_p(key), _pointer)
         options[0].name_size, options[0].type = len(key), NamedValue.TEXT
         options[0].value.text, options[0].value_size = value, len(value)
-        made = arguments(
-            ("name", ctypes.c_char_p),
-            ("name_size", _size),
-            ("options", _pointer),
-            ("num_options", _size),
-            ("topology", _pointer),
-        )
-        made.name, made.name_size = name.encode(), len(name)
-        made.options, made.num_options = ctypes.addressof(options), int(megacore)
-        topology = self.call("TopologyDescription_Create", made).topology
-        listed = arguments(
-            ("topology", _pointer), ("devices", ctypes.POINTER(_pointer)), ("count", _size)
-        )
-        listed.topology = topology
-        self.call("TopologyDescription_GetDeviceDescriptions", listed)
-        ids = [self._device_id(listed.devices[i]) for i in range(listed.count)]
-        return topology, ids, self._text("DeviceDescription_Kind", listed.devices[0])
+        given = {"options": ctypes.addressof(options), "num_options": int(megacore)}
+        given.update(name=name.encode(), name_size=len(name))
+        made = self.call("TopologyDescription_Create", **given)
+        listed = self.call("TopologyDescription_GetDeviceDescriptions", topology=made.topology)
+        devices = ctypes.cast(listed.devices, ctypes.POINTER(_pointer))[: listed.count]
+        ids = [self.call("DeviceDescription_Id", device=device).id for device in devices]
+        return made.topology, ids, self._text("DeviceDescription_Kind", devices[0])
 
     def platform_version(self, topology):
         """Returns the name and version of the compiler."""
         return self._text("TopologyDescription_PlatformVersion", topology)
 
-    def _device_id(self, device):
-        found = arguments(("device", _pointer), ("id", ctypes.c_int))
-        found.device = device
-        return self.call("DeviceDescription_Id", found).id
-
     def _text(self, name, owner):
-        found = arguments(("owner", _pointer), ("text", _pointer), ("size", _size))
-        found.owner = owner
-        self.call(name, found)
+        found = self.call(name, owner=owner)
         return ctypes.string_at(found.text, found.size).decode()
 
     def compile(self, topology, hlo, options):
         """Returns the handle of an executable."""
-        program = arguments(
-            ("code", ctypes.c_char_p),
-            ("size", _size),
-            ("format", ctypes.c_char_p),
-            ("format_size", _size),
-        )
-        program.code, program.size = hlo, len(hlo)
-        program.format, program.format_size = b"hlo", 3
-        made = arguments(
-            ("topology", _pointer),
-            ("program", _pointer),
-            ("options", ctypes.c_char_p),
-            ("options_size", _size),
-            ("client", _pointer),
-            ("executable", _pointer),
-        )
-        made.topology, made.program = topology, ctypes.addressof(program)
-        made.options, made.options_size = options, len(options)
-        return self.call("Compile", made).executable
+        code = ctypes.cast(ctypes.c_char_p(hlo), _pointer)
+        program = struct_of(_PROGRAM, code=code, size=len(hlo), format=b"hlo", format_size=3)
+        given = {"topology": topology, "program": ctypes.addressof(program)}
+        given.update(options=options, options_size=len(options))
+        return self.call("Compile", **given).executable
 
     def memory(self, executable):
         """Returns the memory per core as `{kind: bytes}`."""
-        names = _MEMORY + (_HOST_MEMORY if self.version >= (0, 43) else ())
-        names += ("peak",) if self.version >= (0, 72) else ()
-        found = arguments(("executable", _pointer), *[(name, _int64) for name in names])
-        found.executable = executable
-        self.call("Executable_GetCompiledMemoryStats", found)
+        names = _MEMORY + (("peak",) if self.version >= (0, 72) else ())
+        more = " ".join(f"{name}:int64" for name in names)
+        found = self.call("Executable_GetCompiledMemoryStats", more, executable=executable)
         return {name: getattr(found, name) for name in names if not name.startswith("host")}
 
     def cost(self, executable):
         """Returns the cost analysis of the compiler: "flops", "bytes accessed", ..."""
-        found = arguments(
-            ("executable", _pointer), ("count", _size), ("values", ctypes.POINTER(NamedValue))
-        )
-        found.executable = executable
-        self.call("Executable_GetCostAnalysis", found)
-        values = [found.values[i] for i in range(found.count)]
+        found = self.call("Executable_GetCostAnalysis", executable=executable)
+        values = ctypes.cast(found.values, ctypes.POINTER(NamedValue))[: found.count]
         return {
             ctypes.string_at(value.name, value.name_size).decode(): value.value.real
             for value in values
@@ -231,15 +208,12 @@ class Plugin:
 
     def optimized(self, executable):
         """Returns the optimized program, a serialized HloModuleProtoWithConfig."""
-        program = arguments(
-            ("code", _pointer), ("size", _size), ("format", _pointer), ("format_size", _size)
-        )
-        call = arguments(("executable", _pointer), ("program", _pointer))
-        call.executable, call.program = executable, ctypes.addressof(program)
-        self.call("Executable_OptimizedProgram", call)  # the first call returns the size
+        program = struct_of(_PROGRAM)
+        call = {"executable": executable, "program": ctypes.addressof(program)}
+        self.call("Executable_OptimizedProgram", **call)  # the first call returns the size
         buffer = ctypes.create_string_buffer(program.size)
         program.code = ctypes.addressof(buffer)
-        self.call("Executable_OptimizedProgram", call)
+        self.call("Executable_OptimizedProgram", **call)
         return buffer.raw
 
 

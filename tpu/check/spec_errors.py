@@ -151,15 +151,11 @@ def _find_fault(error, model_fn, spec):
         return f"the function of {part} at {function} raises {message} ({place})", where
     for frame in of_estimator:
         if frame.f_code.co_name == "_verify_tpu_spec_predictions":
-            return _explain_prediction(frame.f_locals.get("key"), spec.predictions, message, place)
+            key, predictions = frame.f_locals.get("key"), spec.predictions
+            tensor = predictions.get(key) if isinstance(predictions, dict) else None
+            where = user_line(tensor.op) if isinstance(tensor, tf.Tensor) else ""
+            return f"{message} ({place})", where
     return None
-
-
-def _explain_prediction(key, predictions, message, place):
-    """Returns (message, "file:line") for the prediction that TPUEstimator refuses."""
-    tensor = predictions.get(key) if isinstance(predictions, dict) else None
-    where = user_line(tensor.op) if isinstance(tensor, tf.Tensor) else ""
-    return f"{message} ({place})", where
 
 
 def _captured_tensors(function):

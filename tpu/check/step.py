@@ -6,14 +6,17 @@ import functools
 
 import tensorflow as tf
 
-from tpu.check.conditions import predicate_of
-from tpu.check.flat_program import Node, flatten, name_of_handle, variable_name
-from tpu.check.placement import Placement
-from tpu.check.sizes import handle_name
-from tpu.emulator.graph_analysis import topological_order
-from tpu.emulator.replicated_graph import ReplicatedGraph
+from tpu.check import value_flow
+from tpu.graph import op_types
+from tpu.graph.flat_program import Node
+from tpu.graph.flattener import flatten
+from tpu.graph.placement import Placement
+from tpu.graph.replicated_graph import ReplicatedGraph
+from tpu.graph.variables import handle_name, name_of_handle, variable_name
+from tpu.graph.walks import root, topological_order
 
-_STATIC_OPS = ("Const", "Shape", "ShapeN", "Size", "Rank", "BroadcastGradientArgs")
+OPTIMIZER_OPS = ("ResourceApply", "ResourceSparseApply")
+_STATIC_OPS = ("Const", *op_types.SIZES, "BroadcastGradientArgs")
 
 RULES = []
 
@@ -49,9 +52,8 @@ class Step:
     def updates(self) -> list[Node]:
         """The operations that update a variable, also those that never run."""
         types = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter")
-        return [
-            op for op in self.all_operations if op.type.startswith(types) and _takes_a_handle(op)
-        ]
+        found = [op for op in self.all_operations if op.type.startswith(types) and op.inputs]
+        return [op for op in found if op.op_def.is_stateful and op.inputs[0].dtype == tf.resource]
 
     @functools.cached_property
     def updates_by_variable(self) -> dict[str, list[Node]]:
@@ -89,13 +91,11 @@ class Step:
         return handles | self.updates_by_variable.keys()
 
     @functools.cached_property
-    def pushes(self) -> dict[str, list[Node]]:
-        """`{name of a stack: the operations that push a value}`, as of the gradient of a loop."""
-        found = {}
-        for op in self.all_operations:
-            if op.type == "StackPushV2":
-                found.setdefault(variable_name(op), []).append(op)
-        return found
+    def ordered(self) -> list[Node]:
+        """The operations that run, on the core or on the host, in topological order."""
+        running = [*self.placement.on_core.values(), *self.placement.on_host.values()]
+        inputs = {op: set(value_flow.parents_in_step(self, op)) for op in running}
+        return topological_order(inputs, {op: op._id for op in running})
 
     def runs(self, op: Node) -> bool:
         """Returns True if an operation runs, on the core or by outside compilation."""
@@ -128,9 +128,10 @@ class Step:
         following = [node for node in nodes if node.type == "NextIteration"]
         if not {node.name for node in nodes if node not in following} <= found:
             return False
-        if following:
-            return all(_passed_on(node) is merge for node in following)
-        predicate = predicate_of(self.program, merge)
+        if following:  # passes the value of the Merge on
+            passed = [root(node.inputs[0], ("Identity",)).op for node in following]
+            return all(op.type == "Switch" and op.inputs[0].op is merge for op in passed)
+        predicate = self.program.analysis.predicate_of(merge)
         return predicate is not None and predicate.name in found
 
     def find_ops(self, *types) -> list[Node]:
@@ -145,15 +146,3 @@ def _inputs_first(operations):
         for op in operations.values()
     }
     return topological_order(inputs, {op: op._id for op in inputs})
-
-
-def _takes_a_handle(op):
-    return op.op_def.is_stateful and bool(op.inputs) and op.inputs[0].dtype == tf.resource
-
-
-def _passed_on(following):
-    """Returns the Merge whose value a NextIteration passes on unchanged; None if it changes it."""
-    node = following.inputs[0].op
-    while node.type == "Identity":
-        node = node.inputs[0].op
-    return node.inputs[0].op if node.type == "Switch" else None

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.framework import graph_pb2
+
+from tpu.graph import nodes as node_defs
 
 # Operations with a TPU kernel but none of XLA on a CPU, other than CrossReplicaSum.
 TPU_ONLY = (
@@ -34,7 +35,7 @@ def substitute(op: tf.Operation, node, nodes) -> bool:
     compute = _SUBSTITUTES.get(op.type)
     if compute is None or not op.inputs[0].shape.is_fully_defined():
         return False
-    controls = [name for name in node.input if name.startswith("^")]
+    controls = node_defs.control_inputs(node)
     with tf.Graph().as_default() as graph:
         value = tf.compat.v1.placeholder(op.inputs[0].dtype, op.inputs[0].shape, "value")
         result = compute(op, value)
@@ -53,12 +54,9 @@ def substitute(op: tf.Operation, node, nodes) -> bool:
 
 def _renamed(part, prefix, names):
     """Returns a copy of a node with names below `prefix`."""
-    copy = graph_pb2.GraphDef().node.add()
-    copy.CopyFrom(part)
+    copy = node_defs.copy_of(part)
     copy.name = names.get(part.name, f"{prefix}/{part.name}")
-    inputs = [names.get(name, f"{prefix}/{name}") for name in part.input]
-    del copy.input[:]
-    copy.input.extend(inputs)
+    node_defs.set_inputs(copy, [names.get(name, f"{prefix}/{name}") for name in part.input])
     return copy
 
 

@@ -8,6 +8,7 @@ import os
 
 import tensorflow as tf
 
+from tpu import software
 from tpu.connect import address, cloud_api, environment, node, topology
 from tpu.connect.address import Address
 from tpu.connect.request import Request, TPUError
@@ -100,7 +101,7 @@ def _find(request) -> Address | None:
 
 
 def _check(request, found, wanted):
-    findings = environment.check_software()
+    findings = software.find_problems()
     if found is not None and found.text != address.EMULATOR:
         findings += environment.check_address(found)
         findings += environment.check_paths(found, request.paths)
@@ -204,8 +205,7 @@ def _actual_topology(metadata, found, wanted, node_topology):
 
 
 def _describe(found, actual):
-    plural = "s" if actual.num_hosts > 1 else ""
-    cores = f"{actual.num_hosts} host{plural} x {actual.cores_per_host} cores"
+    cores = f"{actual.hosts} x {actual.cores_per_host} cores"
     if found.text == address.EMULATOR:
         return (
             f"emulating a TPU {actual.name} ({cores}) on this CPU; not emulated: "

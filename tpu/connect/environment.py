@@ -6,47 +6,29 @@ Each function returns a list of messages: what is wrong, where, and what to do.
 from __future__ import annotations
 
 import glob
-import importlib.metadata
 import importlib.util
 import mmap
 import os
 import re
 import socket
-import sys
 from collections.abc import Mapping, Sequence
 from concurrent import futures
 
 from tpu.connect import topology
 from tpu.connect.address import LOCAL, Address
 from tpu.connect.topology import Topology
+from tpu.software import WHEELS, version_of
 
 IMAGE = "tpu-vm-tf-2.15.1-se"
 _PROBE_SECONDS = 3.0
 _MAX_PROBES = 32
 _API_MODULES = ("googleapiclient", "google_auth_httplib2")
 _NODE_NAME = re.compile(r"[\w.-]+", re.ASCII)
-_WHEELS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu")
 _PJRT = {
     "NEXT_PLUGGABLE_DEVICE_USE_C_API": ("1", "true"),
     "TF_PLUGGABLE_DEVICE_LIBRARY_PATH": None,  # any value
     "PJRT_DEVICE": ("tpu",),
 }
-
-
-def check_software() -> list[str]:
-    """Checks the versions of Python and TensorFlow."""
-    findings = []
-    python = ".".join(map(str, sys.version_info[:3]))
-    if not (3, 9) <= sys.version_info[:2] <= (3, 11):
-        findings.append(f"Python {python} is unsupported: TensorFlow 2.15 needs 3.9, 3.10 or 3.11")
-    versions = {name: _version(name) for name in _WHEELS}
-    found = {name: version for name, version in versions.items() if version}
-    for name, version in found.items():
-        if not version.startswith("2.15."):
-            findings.append(f"{name} {version} is unsupported: TPUEstimator needs 2.15")
-    if not found:
-        findings.append(f"TensorFlow is not installed in {sys.prefix}")
-    return findings
 
 
 def check_address(address: Address, environ: Mapping[str, str] = os.environ) -> list[str]:
@@ -125,8 +107,7 @@ def check_topology(
     """
     findings = []
     cores = tpu_topology.num_cores
-    hosts = "1 host" if tpu_topology.num_hosts == 1 else f"{tpu_topology.num_hosts} hosts"
-    name = f"{tpu_topology.name} ({cores} cores on {hosts})"
+    name = f"{tpu_topology.name} ({cores} cores on {tpu_topology.hosts})"
     if mode == "check" and tpu_topology.num_hosts > 1:  # only training is checked then
         batch_sizes = {"train_batch_size": batch_sizes["train_batch_size"]}
     for flag, size in batch_sizes.items():
@@ -178,7 +159,7 @@ def _check_local(environ):
     findings = []
     library = _tensorflow_library()
     if library and not _contains(library, b"TPU_LIBRARY_PATH"):
-        wheel = next((f"{n} {_version(n)}" for n in _WHEELS if _version(n)), "TensorFlow")
+        wheel = next((f"{n} {v}" for n in WHEELS if (v := version_of(n))), "TensorFlow")
         findings.append(
             f"this {wheel} cannot use a TPU on the same machine: like all PyPI wheels it has no "
             f"loader for libtpu. On a TPU VM use the wheel of its image ({IMAGE}): "
@@ -199,10 +180,3 @@ def _tensorflow_library():
 def _contains(path, text):
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         return content.find(text) >= 0
-
-
-def _version(distribution):
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None

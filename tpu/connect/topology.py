@@ -42,6 +42,11 @@ class Topology:
         return self.num_hosts * self.cores_per_host
 
     @property
+    def hosts(self) -> str:
+        """The number of hosts in words, such as "1 host"."""
+        return f"{self.num_hosts} host{'s' if self.num_hosts > 1 else ''}"
+
+    @property
     def generation(self) -> str:
         """The TPU generation, such as "v3"."""
         return self.name.partition("-")[0]

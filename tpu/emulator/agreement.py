@@ -13,11 +13,12 @@ from tensorflow.core.framework import node_def_pb2
 from tensorflow.python.ops import script_ops
 
 from tpu.emulator import collectives
-from tpu.emulator.graph_analysis import GraphAnalysis, free_name, kind_of, root
+from tpu.graph import nodes as node_defs
+from tpu.graph.control_flow import GraphAnalysis
+from tpu.graph.nodes import CONDITIONALS, op_name
+from tpu.graph.walks import kind_of, root
 
 OPERATION = "EmulatedAgreement"  # of a NodeDef that `rewrite` replaces
-BRANCHES = ("Case", "If", "StatelessCase", "StatelessIf")
-_LOOPS = ("StatelessWhile", "While")
 
 
 def add_nodes(operations, nodes, library, num_cores) -> list:
@@ -53,7 +54,7 @@ def add_nodes(operations, nodes, library, num_cores) -> list:
         else:
             continue
         if found:
-            name = free_name(f"{predicate.replace(':', '_')}/agreement", nodes)
+            name = node_defs.free_name(f"{predicate.replace(':', '_')}/agreement", nodes)
             if name not in agreements:
                 agreements[name] = _agreement(name, predicate, tf.bool, found, num_cores)
             nodes[op.name].input.append(f"^{name}")
@@ -70,14 +71,14 @@ def _agreement(name, condition, dtype, found, num_cores):
       found: [(operation type, line, groups or None for all cores)] of the collectives.
       num_cores: number of cores.
     """
-    node = node_def_pb2.NodeDef(name=name, op=OPERATION, input=[condition])
-    node.attr["T"].type = tf.as_dtype(dtype).as_datatype_enum
     kind, where, _ = found[0]
-    node.attr["message"].s = (
+    message = (
         f"{kind} at {where or 'an unknown line'} is in a conditional or loop whose condition "
         "differs between cores: a TPU would wait for the other cores without an end. Run it on "
         "all cores of its group"
-    ).encode()
+    )
+    node = node_def_pb2.NodeDef(name=name)
+    node_defs.replace(node, OPERATION, [condition], T=tf.as_dtype(dtype), message=message)
     for group in _merge([groups for *_, groups in found], num_cores):
         node.attr["groups"].list.s.append(",".join(map(str, group)).encode())
     return node
@@ -100,7 +101,7 @@ def rewrite(builder, node):
     group = next(group for group in groups if builder.core in group)
 
     def agree(group, values):
-        after = [f"^{values[0].split(':')[0]}"]
+        after = [f"^{op_name(values[0])}"]
         equal = builder.add_constant(f"{node.name}/equal", True, tf.bool, after)
         dtype = tf.as_dtype(node.attr["T"].type)
         for i, value in enumerate(values[1:]):
@@ -129,18 +130,13 @@ def _check(is_equal, message):
 
 def before_branch(builder, node):
     """Lets a conditional of version 2 wait for the agreement on its condition."""
-    if node.op not in BRANCHES or builder.num_cores == 1:
+    if node.op not in CONDITIONALS or builder.num_cores == 1:
         return
     found = builder.library.collectives(node)
     if found:
         dtype = tf.as_dtype(node.attr["Tcond"].type) if "Tcond" in node.attr else tf.int32
         name = _add(builder, node, node.input[0], dtype, found)
         node.input.append(f"^{name}")
-
-
-def is_loop(node) -> bool:
-    """True if a NodeDef is a loop of version 2."""
-    return node.op in _LOOPS
 
 
 def on_loop_condition(builder, loop, condition):

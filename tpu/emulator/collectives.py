@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from tpu.emulator.graph_analysis import root
+from tpu.graph.nodes import control_inputs, op_name
+from tpu.graph.replicated_graph import group_assignment
 
 # XlaAllReduce and XlaReduceScatter: their reduction, and the operation for two values.
 _REDUCTIONS = {"Add": "AddV2", "Mul": "Mul", "Min": "Minimum", "Max": "Maximum"}
@@ -30,56 +31,38 @@ def exchange(builder, node, group, combine):
       group: the cores.
       combine: function from the group and the names of its inputs to the names of its results.
     """
-    _Exchange(builder, node, group).run(combine)
+    dtype, controls = tf.as_dtype(node.attr["T"].type), control_inputs(node)
+    value = node.input[0]
+    if builder.is_switch(value):
+        # A control edge from a Switch is alive in both branches, an Identity in one.
+        value = builder.add(f"{node.name}/value", "Identity", [value], T=dtype)
+    after = [f"^{op_name(value)}"]  # places queues in the same loop
 
+    def queue(name):
+        return builder.add_queue(f"{name}/queue", f"{builder.path}{name}", [dtype], after)
 
-class _Exchange:
-    """The part of one core in a collective."""
+    def enqueue(kind, member, tensor):
+        name = f"{node.name}/{kind}_{member}"
+        inputs = [queue(name), tensor]
+        return builder.add(f"{name}/enqueue", "QueueEnqueueV2", inputs, Tcomponents=[dtype])
 
-    def __init__(self, builder, node, group):
-        self._builder = builder
-        self._node = node
-        self._group = group
-        self._dtype = tf.as_dtype(node.attr["T"].type)
-        self._value = node.input[0]
-        if builder.is_switch(self._value):
-            # A control edge from a Switch is alive in both branches, an Identity in one.
-            name = f"{node.name}/value"
-            self._value = builder.add(name, "Identity", [self._value], T=self._dtype)
-        self._controls = [name for name in node.input if name[0] == "^"]
-
-    def run(self, combine):
-        """Replaces the node. `combine` returns the result of each core, given the values of all."""
-        builder, own = self._builder, self._builder.core
-        first, *others = self._group
-        types = {"component_types": [self._dtype]}
-        if own != first:
-            sent = self._enqueue("sent", own, self._value)
-            inputs = [self._queue("received", own), f"^{sent}", *self._controls]
-            builder.replace(self._node, "QueueDequeueV2", inputs, **types)
-            return
-        values = [self._value]
-        for member in others:
-            name = f"{self._node.name}/sent_{member}/dequeue"
-            values.append(
-                builder.add(name, "QueueDequeueV2", [self._queue("sent", member)], **types)
-            )
-        results = combine(self._group, values)
-        sent = [self._enqueue("received", *pair) for pair in zip(others, results[1:])]
-        inputs = [results[0], *(f"^{name}" for name in sent), *self._controls]
-        builder.replace(self._node, "Identity", inputs, T=self._dtype)
-
-    def _enqueue(self, kind, member, tensor):
-        name = f"{self._node.name}/{kind}_{member}/enqueue"
-        inputs = [self._queue(kind, member), tensor]
-        return self._builder.add(name, "QueueEnqueueV2", inputs, Tcomponents=[self._dtype])
-
-    def _queue(self, kind, member):
-        name = f"{self._node.name}/{kind}_{member}"
-        after = [f"^{self._value.split(':')[0]}"]  # places it in the same loop
-        return self._builder.add_queue(
-            f"{name}/queue", f"{self._builder.path}{name}", [self._dtype], after
+    first, *others = group
+    if builder.core != first:
+        sent = enqueue("sent", builder.core, value)
+        inputs = [queue(f"{node.name}/received_{builder.core}"), f"^{sent}", *controls]
+        builder.replace(node, "QueueDequeueV2", inputs, component_types=[dtype])
+        return
+    values = [value]
+    for member in others:
+        name = f"{node.name}/sent_{member}"
+        inputs = [queue(name)]
+        values.append(
+            builder.add(f"{name}/dequeue", "QueueDequeueV2", inputs, component_types=[dtype])
         )
+    results = combine(group, values)
+    sent = [enqueue("received", *pair) for pair in zip(others, results[1:])]
+    inputs = [results[0], *(f"^{name}" for name in sent), *controls]
+    builder.replace(node, "Identity", inputs, T=dtype)
 
 
 def _cross_replica_sum(builder, node):
@@ -107,7 +90,7 @@ def _reduce(builder, node, values):
         kind = _REDUCTIONS.get(reduction, "AddV2")
         total = builder.add(f"{node.name}/reduce_{i}", kind, [total, value], T=dtype)
     if reduction == "Mean":
-        after = [f"^{values[0].split(':')[0]}"]
+        after = [f"^{op_name(values[0])}"]
         count = builder.add_constant(f"{node.name}/count", len(values), dtype, after)
         total = builder.add(f"{node.name}/mean", "RealDiv", [total, count], T=dtype)
     return total
@@ -136,7 +119,7 @@ def _all_to_all(builder, node):
             _split(builder, node, value, split, len(group), f"part_{i}")
             for i, value in enumerate(values)
         ]
-        after = [f"^{values[0].split(':')[0]}"]
+        after = [f"^{op_name(values[0])}"]
         axis = builder.add_constant(f"{node.name}/concat_dimension", concat, tf.int32, after)
         attributes = {"T": dtype, "N": len(group), "Tidx": tf.int32}
         return [
@@ -154,7 +137,7 @@ def _all_to_all(builder, node):
 
 def _split(builder, node, value, dimension, count, name):
     """Adds a split of a tensor into equal parts; returns their names."""
-    after = [f"^{value.split(':')[0]}"]
+    after = [f"^{op_name(value)}"]
     axis = builder.add_constant(f"{node.name}/{name}/dimension", dimension, tf.int32, after)
     dtype = tf.as_dtype(node.attr["T"].type)
     split = builder.add(f"{node.name}/{name}", "Split", [axis, value], T=dtype, num_split=count)
@@ -206,8 +189,7 @@ def static_groups(op):
     """Returns the groups of the operation of a collective; None if unknown, or for all cores."""
     if op.type == "CollectivePermute":
         return None
-    groups = tf.get_static_value(root(op.inputs[1]))
-    return groups.tolist() if groups is not None and groups.size else None
+    return group_assignment(op) or None
 
 
 def _invalid(builder, node, message):

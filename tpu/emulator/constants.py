@@ -6,8 +6,9 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 from tensorflow.python.framework import function_def_to_graph
 
+from tpu.graph.nodes import CALLS, copy_of, data_inputs, make_constant, op_name, set_inputs
+
 _ARGUMENT = "Placeholder"
-_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 
 
 class Constants:
@@ -33,14 +34,14 @@ class Constants:
           NotImplementedError: it is not a constant.
         """
         name = tensor_name if ":" in tensor_name else f"{tensor_name}:0"
-        node = self._nodes.get(name.split(":")[0])
+        node = self._nodes.get(op_name(name))
         while node is not None and node.op in ("Enter", "Identity"):
             name = node.input[0]
-            node = self._nodes.get(name.split(":")[0])
+            node = self._nodes.get(op_name(name))
         if node is not None and node.op == "Const":
             return tf.make_ndarray(node.attr["value"].tensor)
         if name not in self._found:
-            is_call = node is not None and node.op in _CALLS
+            is_call = node is not None and node.op in CALLS
             self._found[name] = self._find_in_call(node, name) if is_call else self._evaluate(name)
         return self._found[name]
 
@@ -55,7 +56,7 @@ class Constants:
         return inside.find(flat[definition.ret[result]])
 
     def _evaluate(self, name):
-        graph_def, seen, pending = graph_pb2.GraphDef(), set(), [name.split(":")[0]]
+        graph_def, seen, pending = graph_pb2.GraphDef(), set(), [op_name(name)]
         while pending:
             node_name = pending.pop()
             if node_name in seen:
@@ -63,7 +64,7 @@ class Constants:
             seen.add(node_name)
             node = graph_def.node.add()
             node.CopyFrom(self._constant_node(node_name))
-            pending += [tensor.split(":")[0] for tensor in node.input]
+            pending += map(op_name, node.input)
         with tf.Graph().as_default() as graph:
             (tensor,) = tf.import_graph_def(graph_def, {}, [name], name="")
             with tf.compat.v1.Session(graph=graph) as session:
@@ -71,24 +72,18 @@ class Constants:
 
     def _constant_node(self, name):
         """Returns a node without control inputs, loops and arguments."""
-        node = graph_pb2.GraphDef().node.add()
         original = self._nodes.get(name)
         if original is None or original.op in ("Merge", "VarHandleOp"):
             raise NotImplementedError(f"the emulator needs a constant instead of '{name}'")
-        node.CopyFrom(original)
+        node = copy_of(original)
         if node.op == _ARGUMENT:
             if self._find_argument is None:
                 raise NotImplementedError(f"the emulator needs a constant instead of '{name}'")
             value = self._find_argument(name)
-            node.op = "Const"
-            node.attr.clear()
-            node.attr["dtype"].CopyFrom(original.attr["dtype"])
-            node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
+            make_constant(node, value, original.attr["dtype"].type)
         if node.op == "Enter":
             node.op = "Identity"
             for attribute in ("frame_name", "is_constant", "parallel_iterations"):
                 node.attr.pop(attribute, None)
-        inputs = [tensor for tensor in node.input if tensor[0] != "^"]
-        del node.input[:]
-        node.input.extend(inputs)
+        set_inputs(node, data_inputs(node))
         return node

@@ -15,18 +15,11 @@ Nodes name their inputs as in a GraphDef, also those of functions.
 from __future__ import annotations
 
 import tensorflow as tf
-from tensorflow.core.framework import graph_pb2
+from tensorflow.core.framework import attr_value_pb2, graph_pb2
 
-from tpu.emulator import (
-    agreement,
-    collectives,
-    constants,
-    copies,
-    embedding_ops,
-    functions,
-    kernels,
-)
-from tpu.emulator.graph_analysis import free_name
+from tpu.emulator import agreement, collectives, constants, embedding_ops, functions, kernels
+from tpu.graph import nodes as node_defs
+from tpu.graph.nodes import control_inputs, data_inputs, op_name
 
 DEVICE = "/device:CPU:0"
 QUEUE_CAPACITY = 4
@@ -81,7 +74,7 @@ class CoreBuilder:
         node.CopyFrom(original)
         if "frame_name" in node.attr:
             node.attr["frame_name"].s += f"/core_{self.core}".encode()
-        if copies.has_seed(node):
+        if functions.has_seed(node):
             node.attr["seed2"].i += _SEED_STRIDE * self.core
         rewrite = _REWRITES.get(node.op)
         if rewrite:
@@ -93,26 +86,19 @@ class CoreBuilder:
 
     def add(self, name, kind, inputs, **attributes) -> str:
         """Adds a node; returns its name, which is another if the program has a node of the name."""
-        name = self.free_name(name)
-        node = self.graph_def.node.add(name=name, device=DEVICE)
+        node = self.graph_def.node.add(name=self.free_name(name), device=DEVICE)
         self.replace(node, kind, inputs, **attributes)
-        return name
+        return node.name
 
     def replace(self, node, kind, inputs, **attributes):
         """Makes `node` another operation."""
-        node.op = kind
-        del node.input[:]
-        node.input.extend(inputs)
-        node.attr.clear()
-        for name, value in attributes.items():
-            _set(node.attr[name], value)
+        node_defs.replace(node, kind, inputs, **attributes)
 
     def add_constant(self, name, value, dtype, controls=()) -> str:
         """Adds a constant; returns its name."""
-        name = self.add(name, "Const", controls, dtype=tf.as_dtype(dtype))
-        tensor = tf.make_tensor_proto(value, dtype)
-        self.graph_def.node[-1].attr["value"].tensor.CopyFrom(tensor)
-        return name
+        node = self.graph_def.node.add(name=self.free_name(name), device=DEVICE)
+        node_defs.make_constant(node, value, dtype, controls)
+        return node.name
 
     def add_queue(self, name, shared_name, dtypes, controls) -> str:
         """Adds the handle of a queue.
@@ -124,7 +110,7 @@ class CoreBuilder:
 
     def free_name(self, name) -> str:
         """Returns the name for a new node, which no node of the original has."""
-        return free_name(name, self._nodes)
+        return node_defs.free_name(name, self._nodes)
 
     def is_switch(self, tensor_name) -> bool:
         """True if a tensor is an output of a Switch of the original."""
@@ -146,22 +132,17 @@ class CoreBuilder:
         self.replace(node, "QueueDequeueV2", [handle, *controls], component_types=dtypes)
 
     def _outfeed(self, node):
-        values, controls = split_inputs(node)
+        values, controls = data_inputs(node), control_inputs(node)
         dtypes = list(node.attr["dtypes"].list.type)
         after = [*controls, f"^{op_name(values[0])}"]
         handle = self.add_queue(f"{node.name}/queue", f"outfeed_{self.core}", dtypes, after)
         self.replace(node, "QueueEnqueueV2", [handle, *values, *controls], Tcomponents=dtypes)
 
     def _replica_id(self, node):
-        controls = list(node.input)
-        self.replace(node, "Const", controls, dtype=tf.int32)
-        node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(self.core, tf.int32))
+        node_defs.make_constant(node, self.core, tf.int32, node.input)
 
     def _identity(self, node):
-        self.replace(node, "Identity", list(node.input), T=node.attr["T"].type)
-
-    def _collective(self, node):
-        collectives.rewrite(self, node)
+        self.replace(node, "Identity", node.input, T=tf.as_dtype(node.attr["T"].type))
 
     def _sum_in_float32(self, node):
         """Rewrites a bfloat16 sum, which a CPU would accumulate in bfloat16."""
@@ -173,7 +154,7 @@ class CoreBuilder:
         total.name = self.free_name(f"{node.name}/float32")
         casted = self.add(f"{node.name}/cast", "Cast", [node.input[0]], SrcT=narrow, DstT=wide)
         total.input[0] = casted
-        _set(total.attr["T"], wide)
+        node_defs.set_attributes(total, T=wide)
         self.replace(node, "Cast", [total.name], SrcT=wide, DstT=narrow)
 
     def _compile(self, node):
@@ -181,33 +162,11 @@ class CoreBuilder:
         function = kernels.compiled_function(node)
         function.signature.name = self.library.new_name(function.signature.name, self.core)
         self.graph_def.library.function.add().CopyFrom(function)
-        types = kernels.input_types(node), kernels.output_types(node)
+        types = {"Tin": kernels.input_types(node), "Tout": kernels.output_types(node)}
         stateful = "Stateful" if function.signature.is_stateful else ""
-        self.replace(node, f"{stateful}PartitionedCall", list(node.input), Tin=types[0])
-        _set(node.attr["Tout"], types[1])
-        node.attr["f"].func.name = function.signature.name
+        called = attr_value_pb2.NameAttrList(name=function.signature.name)
+        self.replace(node, f"{stateful}PartitionedCall", node.input, f=called, **types)
         node.attr["_XlaMustCompile"].b = True
-
-
-def split_inputs(node):
-    """Returns the data inputs and the control inputs of a node."""
-    return [i for i in node.input if i[0] != "^"], [i for i in node.input if i[0] == "^"]
-
-
-def op_name(tensor_name) -> str:
-    """Returns the name of the operation of a tensor."""
-    return tensor_name.split(":")[0]
-
-
-def _set(attribute, value):
-    if isinstance(value, tf.DType):
-        attribute.type = value.as_datatype_enum
-    elif isinstance(value, int):
-        attribute.i = value
-    elif isinstance(value, str):
-        attribute.s = value.encode()
-    else:
-        attribute.list.type.extend(tf.as_dtype(dtype).as_datatype_enum for dtype in value)
 
 
 _REWRITES = {
@@ -217,6 +176,6 @@ _REWRITES = {
     "XlaSharding": CoreBuilder._identity,
     agreement.OPERATION: agreement.rewrite,
     **embedding_ops.REWRITES,
-    **dict.fromkeys(collectives.KINDS, CoreBuilder._collective),
-    **dict.fromkeys(copies.SUMS, CoreBuilder._sum_in_float32),
+    **dict.fromkeys(collectives.KINDS, collectives.rewrite),
+    **dict.fromkeys(functions.SUMS, CoreBuilder._sum_in_float32),
 }

@@ -37,7 +37,7 @@ def replacements(tpu_slice: Topology) -> list:
     devices = context.Context.list_logical_devices
     return [
         (resolver, "__init__", _resolver_init(resolver.__init__)),
-        (resolver, "master", _resolver_master),
+        (resolver, "master", lambda *a, **k: f"grpc://{_ADDRESS}"),
         (resolver, "cluster_spec", _resolver_cluster_spec),
         (resolver, "num_accelerators", lambda self, *a, **k: {"TPU": tpu_slice.cores_per_host}),
         (tpu_system_metadata, "_query_tpu_system_metadata", lambda *a, **k: metadata(tpu_slice)),
@@ -73,7 +73,7 @@ def metadata(tpu_slice: Topology):
         num_hosts=tpu_slice.num_hosts,
         num_of_cores_per_host=tpu_slice.cores_per_host,
         topology=topology_of(tpu_slice),
-        devices=(*_hosts(tpu_slice, "localhost"), *_devices(tpu_slice, "localhost")),
+        devices=(*_devices(tpu_slice, "localhost", "CPU"), *_devices(tpu_slice, "localhost")),
     )
 
 
@@ -113,19 +113,12 @@ def _factors(count):
     return small, count // small
 
 
-def _devices(tpu_slice, job):
-    """Yields the TPU devices of a slice, as `Session.list_devices` returns them."""
+def _devices(tpu_slice, job, kind="TPU"):
+    """Yields the devices of a slice, or the CPU of each host, as `Session.list_devices` does."""
     for host in range(tpu_slice.num_hosts):
-        for core in range(tpu_slice.cores_per_host):
-            name = f"/job:{job}/replica:0/task:{host}/device:TPU:{core}"
-            yield session_lib._DeviceAttributes(name, "TPU", 0, 0)
-
-
-def _hosts(tpu_slice, job):
-    """Yields the CPU device of each host of a slice."""
-    for host in range(tpu_slice.num_hosts):
-        name = f"/job:{job}/replica:0/task:{host}/device:CPU:0"
-        yield session_lib._DeviceAttributes(name, "CPU", 0, 0)
+        for i in range(tpu_slice.cores_per_host if kind == "TPU" else 1):
+            name = f"/job:{job}/replica:0/task:{host}/device:{kind}:{i}"
+            yield session_lib._DeviceAttributes(name, kind, 0, 0)
 
 
 class _Everything:
@@ -150,11 +143,6 @@ def _resolver_init(real_init):
         real_init(self, "local", job_name=job_name)
 
     return init
-
-
-def _resolver_master(self, *args, **kwargs):
-    del self, args, kwargs
-    return f"grpc://{_ADDRESS}"
 
 
 def _resolver_cluster_spec(self):

@@ -12,7 +12,8 @@ import numpy as np
 from tensorflow.core.protobuf.tpu import optimization_parameters_pb2 as parameters_pb2
 from tensorflow.core.protobuf.tpu import tpu_embedding_configuration_pb2 as config_pb2
 
-_OPTIMIZERS = ("stochastic_gradient_descent", "adagrad", "adam", "ftrl")
+from tpu.emulator import embedding_optimizers
+
 _MOD = config_pb2.TPUEmbeddingConfiguration.MOD
 
 
@@ -33,11 +34,6 @@ class Table:
     width: int
     optimizer: str
     parameters: parameters_pb2.OptimizationParameters
-
-    @property
-    def num_slots(self) -> int:
-        """Number of slot variables, each of the shape of the table."""
-        return {"stochastic_gradient_descent": 0, "adagrad": 1}.get(self.optimizer, 2)
 
     def learning_rate(self, dynamic) -> float:
         """Returns the learning rate of a step; `dynamic` are the values of learning_rate_fn."""
@@ -133,7 +129,7 @@ def _table(descriptor):
     parameters = descriptor.optimization_parameters
     optimizer = parameters.WhichOneof("parameters")
     where = f"TPU embedding table '{descriptor.name}'"
-    if optimizer not in _OPTIMIZERS:
+    if optimizer not in embedding_optimizers.RULES:
         raise NotImplementedError(
             f"{where}: the optimizer '{optimizer}' is not emulated. Use StochasticGradientDescent, "
             "Adagrad, Adam or FtrlParameters, or run the program on a TPU"

@@ -24,10 +24,10 @@ from tensorflow.python.tpu import tpu_embedding
 from tensorflow.python.tpu.ops import tpu_ops
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 
-from tpu.emulator import collectives, embedding_config, embedding_ids
+from tpu.emulator import collectives, embedding_config, embedding_ids, embedding_optimizers
+from tpu.graph.nodes import control_inputs, data_inputs
+from tpu.graph.variables import EMBEDDING_SLOTS
 
-# Number of slots of each optimizer, as tpu_ops names it.
-_OPTIMIZERS = {"stochastic_gradient_descent": 0, "adagrad": 1, "adam": 2, "ftrl": 2}
 _RECEIVE = "RecvTPUEmbeddingActivations"
 
 _host = contextvars.ContextVar("index of the host whose input_fn is being built", default=0)
@@ -42,7 +42,8 @@ def replacements() -> list:
         (tpu_ops, "configure_tpu_embedding", _configure),
         *embedding_ids.replacements(),
     ]
-    for optimizer, slots in _OPTIMIZERS.items():
+    for optimizer in embedding_optimizers.RULES:
+        slots = EMBEDDING_SLOTS[optimizer]
         load, retrieve = (
             f"{verb}_tpu_embedding_{optimizer}_parameters" for verb in ("load", "retrieve")
         )
@@ -169,10 +170,10 @@ def receive(builder, node):
 def send(builder, node):
     """Makes a SendTPUEmbeddingGradients node of a core wait until the tables are updated."""
     state = _configured(builder, node)
-    values = [name for name in node.input if name[0] != "^"]
+    values = data_inputs(node)
     # A core that does not use the activations must not send before it has received.
     received = [f"^{name}" for name in builder.names_of(_RECEIVE)]
-    controls = [name for name in node.input if name[0] == "^"] + received
+    controls = control_inputs(node) + received
     token = _register(functools.partial(state.send, builder.core))
     types = {"Tin": [tf.float32] * len(values), "Tout": [tf.int32]}
     sent = builder.add(f"{node.name}/sent", "PyFunc", values + controls, token=token, **types)

@@ -27,7 +27,7 @@ def update(table, arrays, rows, gradients, learning_rate):
         rows, gradients = slice(None), every
     gradients = _clip(gradients, parameters.gradient_clipping_limits)
     old = [array[rows] for array in arrays]
-    new = _RULES[table.optimizer](parameters, old, gradients, learning_rate)
+    new = RULES[table.optimizer](parameters, old, gradients, learning_rate)
     for array, values in zip(arrays, new):
         array[rows] = values
     arrays[0][rows] = _clip(arrays[0][rows], parameters.clipping_limits)
@@ -84,9 +84,4 @@ def _ftrl(parameters, arrays, gradient, learning_rate):
     return [weights, accumulator, linear]
 
 
-_RULES = {
-    "stochastic_gradient_descent": _sgd,
-    "adagrad": _adagrad,
-    "adam": _adam,
-    "ftrl": _ftrl,
-}
+RULES = {"stochastic_gradient_descent": _sgd, "adagrad": _adagrad, "adam": _adam, "ftrl": _ftrl}

@@ -5,10 +5,11 @@
         estimator.train(input_fn, max_steps=100)
 
 TPUEstimator builds its real TPU graph: the loop of `iterations_per_loop` steps, infeed and outfeed,
-host_call, hooks, one input_fn per host. `replication` then copies the program of one core for each
-core. Results equal those of a TPU up to rounding: the global batch is sharded over the cores,
-gradients are summed over them (if the program does so), eval metrics come from all of them. With
-model parallelism (`num_cores_per_replica`), one emulated core runs the program of a replica.
+host_call, hooks, one input_fn per host. Cores then run the replicated part of it: by default,
+`replication` copies the program of one core for each core. Results equal those of a TPU up to
+rounding: the global batch is sharded over the cores, gradients are summed over them (if the program
+does so), eval metrics come from all of them. With model parallelism (`num_cores_per_replica`), one
+emulated core runs the program of a replica.
 
 Not emulated: XLA (missing TPU kernels, dynamic shapes and lack of memory go unnoticed), bfloat16
 inside float32 matrix products, step time, the random numbers of a TPU, TPUStrategy.
@@ -20,44 +21,61 @@ TPUEstimator.
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import os
 from types import SimpleNamespace
+from typing import Protocol
 from unittest import mock
 
 import tensorflow as tf
 from tensorflow.python.framework import graph_io
 from tensorflow.python.tpu import tpu as tpu_lib
 
+from tpu import software
 from tpu.connect import topology
 from tpu.connect.topology import Topology
-from tpu.emulator import (
-    control_flow,
-    discovery,
-    embedding_ops,
-    errors,
-    host_io,
-    replication,
-    xla_values,
-)
+from tpu.emulator import discovery, errors, replication
 from tpu.emulator.discovery import metadata
 
 __all__ = ["NOT_EMULATED", "emulate", "metadata"]
 NOT_EMULATED = "XLA, bfloat16 matrix units, memory, speed"
-_ESTIMATOR_VERSION = "2.15.0"
-_TENSORFLOW_VERSION = "2.15."
+_ESTIMATOR = "2.15.0"  # version of tensorflow-estimator
 
 _active = False
 
 
+class Cores(Protocol):
+    """What runs the replicated graph instead of TPU cores: an object, or a module."""
+
+    def replacements(self) -> list:
+        """Returns the functions to patch, as (owner, name, replacement).
+
+        Those of infeed, outfeed, loops and TPU embeddings, which TPU cores share with their hosts.
+        """
+
+    def run(self, operations, num_cores: int) -> list[tf.Tensor]:
+        """Adds what runs the program of a core on all cores to the default graph.
+
+        Args:
+          operations: the replicated graph with its TPUReplicatedInputs and TPUReplicatedOutputs.
+          num_cores: number of cores.
+
+        Returns:
+          The results of core 0, available once all cores are done.
+
+        Raises:
+          NotImplementedError: these cores cannot run an operation.
+        """
+
+
 @contextlib.contextmanager
-def emulate(tpu_slice: Topology | str):
+def emulate(tpu_slice: Topology | str, cores: Cores = replication):
     """Emulates a TPU in this process; a context manager that yields the `Topology`.
 
     A TPUClusterResolver finds this TPU at any address.
 
     Args:
       tpu_slice: a `Topology`, or its name, such as "v3-8", "v3-32" or "1x2" (HOSTSxCORES).
+      cores: what runs the program of a core; default emulated cores.
 
     Raises:
       RuntimeError: an unsupported version of TensorFlow, or a nested `emulate`.
@@ -68,9 +86,8 @@ def emulate(tpu_slice: Topology | str):
     _check_versions()
     if _active:
         raise RuntimeError("emulate() cannot be nested: a TPU is being emulated already")
-    with _patched(_replacements(tpu_slice)):
+    with _patched(_replacements(tpu_slice, cores)):
         _active = True
-        xla_values.reset_warnings()
         try:
             yield tpu_slice
         finally:
@@ -94,35 +111,32 @@ def _patched(replacements):
 
 
 def _check_versions():
-    estimator = importlib.metadata.version("tensorflow-estimator")
-    if not tf.__version__.startswith(_TENSORFLOW_VERSION) or estimator != _ESTIMATOR_VERSION:
-        raise RuntimeError(
-            f"the emulator needs TensorFlow {_TENSORFLOW_VERSION}x and tensorflow-estimator "
-            f"{_ESTIMATOR_VERSION}; installed are {tf.__version__} and {estimator}"
-        )
+    problems, estimator = software.find_problems(), software.version_of("tensorflow-estimator")
+    if estimator != _ESTIMATOR:
+        problems.append(f"tensorflow-estimator {estimator} is unsupported: install {_ESTIMATOR}")
+    if problems:
+        raise RuntimeError(f"the emulator cannot run: {problems[0]}")
 
 
-def _replacements(tpu_slice):
+def _replacements(tpu_slice, cores):
     """Returns the functions to patch, as (owner, name, replacement)."""
     return [
         *discovery.replacements(tpu_slice),
-        *control_flow.replacements(),
-        *host_io.replacements(),
-        *embedding_ops.replacements(),
+        *cores.replacements(),
         *errors.replacements(),
         # For graph.pbtxt: a graph of many cores is large, and str() is ten times as fast.
         (graph_io, "text_format", SimpleNamespace(MessageToString=lambda graph, **_: str(graph))),
-        (tpu_lib, "split_compile_and_shard", _run_on_cores(tpu_lib.split_compile_and_shard)),
+        (tpu_lib, "split_compile_and_shard", _run_on(cores, tpu_lib.split_compile_and_shard)),
     ]
 
 
-def _run_on_cores(real_split_compile_and_shard):
+def _run_on(cores, real_split_compile_and_shard):
     def split_compile_and_shard(computation, inputs=None, num_shards=1, **kwargs):
         graph = tf.compat.v1.get_default_graph()
         before = {op.name for op in graph.get_operations()}
         real_split_compile_and_shard(computation, inputs, num_shards, **kwargs)
         new = [op for op in graph.get_operations() if op.name not in before]
-        results = replication.run_on_cores(new, num_shards)
+        results = cores.run(new, num_shards)
         return tf.constant(b"", name="nothing_to_compile"), results
 
     return split_compile_and_shard

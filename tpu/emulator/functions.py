@@ -5,11 +5,14 @@ A function is copied for each call, so that the queues of its collectives belong
 
 from __future__ import annotations
 
-from tensorflow.core.framework import function_pb2, node_def_pb2
+import tensorflow as tf
+from tensorflow.core.framework import function_pb2
 from tensorflow.python.framework import function_def_to_graph, op_def_registry
 
 from tpu import findings
-from tpu.emulator import agreement, collectives, copies, kernels
+from tpu.emulator import agreement, collectives, kernels
+from tpu.graph import nodes as node_defs
+from tpu.graph.nodes import op_name
 
 # Calls of functions whose copies have state: the queues of collectives, warnings.
 STATEFUL = {
@@ -18,10 +21,17 @@ STATEFUL = {
     "StatelessIf": "If",
     "StatelessWhile": "While",
 }
+SUMS = ("BiasAddGrad", "Mean", "Sum")
+# Operations of a TPU that `core_builder` rewrites.
+TPU_OPERATIONS = (
+    *("InfeedDequeueTuple", "OutfeedEnqueueTuple", "XlaReplicaId", "XlaSharding"),
+    *collectives.KINDS,
+    *("RecvTPUEmbeddingActivations", "SendTPUEmbeddingGradients", "TPUEmbeddingActivations"),
+)
 
 
 class Library:
-    """The functions of a graph."""
+    """The functions of a graph, and which of its nodes need a separate copy on each core."""
 
     def __init__(self, graph, num_cores):
         self._graph = graph
@@ -35,9 +45,7 @@ class Library:
     def find(self, name: str):
         """Returns the FunctionDef of a name, or None."""
         if name not in self._definitions:
-            function = self._graph._functions.get(name)
-            definition = None if function is None else function.cached_definition
-            self._definitions[name] = definition
+            self._definitions[name] = node_defs.definition(self._graph, name)
         return self._definitions[name]
 
     def new_name(self, name: str, core: int) -> str:
@@ -57,7 +65,7 @@ class Library:
 
     def body(self, name: str):
         """Returns the graph of a function that Python traced, or None."""
-        return getattr(self._graph._functions.get(self._originals.get(name, name)), "graph", None)
+        return getattr(self._graph._get_function(self._originals.get(name, name)), "graph", None)
 
     def operation(self, name: str, node: str):
         """Returns the tf.Operation of a node of a function, or None."""
@@ -73,8 +81,7 @@ class Library:
 
     def called(self, node) -> list[str]:
         """Returns the names of the functions that a NodeDef calls."""
-        names = [node.op] if self.find(node.op) is not None else []
-        return names + [function.name for function in references(node)]
+        return node_defs.called(node, self.find)
 
     def collectives(self, node, op=None) -> list[tuple]:
         """Finds the collectives that a NodeDef is, or that functions that it calls contain.
@@ -107,6 +114,19 @@ class Library:
     def _is_compiled(self, definition):
         return "_XlaMustCompile" in definition.attr and definition.attr["_XlaMustCompile"].b
 
+    def differs(self, node) -> bool:
+        """True if the copies of a NodeDef differ, or only a TPU has a kernel for it."""
+        if node.op in SUMS:
+            return node.attr["T"].type == tf.bfloat16
+        if "frame_name" in node.attr or node.op in TPU_OPERATIONS:
+            return True
+        if self._num_cores > 1 and has_seed(node):
+            return True
+        called = self.called(node)
+        if called:
+            return any(self.needs_copy(name) for name in called)
+        return not kernels.has_cpu_kernel(node)
+
     def needs_copy(self, name: str) -> bool:
         """True if a function needs a copy for each core."""
         if name not in self._needs_copy:
@@ -119,25 +139,16 @@ class Library:
     def _any_differs(self, definition):
         compiled = self._is_compiled(definition)
         for node in definition.node_def:
-            if copies.differs(node, self, self._num_cores):
-                only_kernel = compiled and not (
-                    node.op in copies.TPU_OPERATIONS or copies.has_seed(node)
-                )
+            if self.differs(node):
+                only_kernel = compiled and not (node.op in TPU_OPERATIONS or has_seed(node))
                 if not only_kernel or self.called(node):
                     return True
         return False
 
 
-def references(node) -> list:
-    """Returns the attributes of a NodeDef that name functions, to read or to change."""
-    found = []
-    for value in node.attr.values():
-        kind = value.WhichOneof("value")
-        if kind == "func":
-            found.append(value.func)
-        elif kind == "list":
-            found += value.list.func
-    return [function for function in found if function.name]
+def has_seed(node) -> bool:
+    """True if a NodeDef draws random numbers from a seed."""
+    return "seed2" in node.attr and bool(node.attr["seed"].i or node.attr["seed2"].i)
 
 
 def call_copies(builder, node):
@@ -148,16 +159,15 @@ def call_copies(builder, node):
     if not any(library.needs_copy(name) for name in library.called(node)):
         return
     agreement.before_branch(builder, node)
-    has_agreement = agreement.is_loop(node) and bool(library.collectives(node))
-    original = node_def_pb2.NodeDef()
-    original.CopyFrom(node)
+    has_agreement = node.op in node_defs.LOOPS and bool(library.collectives(node))
+    original = node_defs.copy_of(node)
     node.op = STATEFUL.get(node.op, node.op)
     node.attr.pop("_XlaMustCompile", None)
     path = f"{builder.path}{node.name}:"  # no node has a ":" in its name
     if library.find(node.op) is not None:
         node.op = _copy(builder, original, node.op, path)
     condition = node.attr["cond"].func.name if has_agreement else ""
-    for i, function in enumerate(references(node)):
+    for i, function in enumerate(node_defs.references(node)):
         is_condition = function.name == condition
         if is_condition or library.needs_copy(function.name):
             function.name = _copy(builder, original, function.name, f"{path}{i}:", is_condition)
@@ -170,7 +180,7 @@ def _copy(builder, call, name, path, is_loop_condition=False):
     arguments = {argument.name for argument in definition.signature.input_arg}
     nodes = {node.name: node for node in body.node}
     # The first input of a conditional is its predicate.
-    passed = list(call.input)[1 if call.op in agreement.BRANCHES else 0 :]
+    passed = list(call.input)[1 if call.op in node_defs.CONDITIONALS else 0 :]
     values = dict(zip((a.name for a in definition.signature.input_arg), passed))
 
     changing = _changing_arguments(builder.library, call, definition)
@@ -208,16 +218,16 @@ def _copy(builder, call, name, path, is_loop_condition=False):
 
 def _changing_arguments(library, call, definition):
     """Returns the names of the arguments of a function that differ between its calls by a loop."""
-    if not agreement.is_loop(call):
+    if call.op not in node_defs.LOOPS:
         return ()
     body = library.find(call.attr["body"].func.name)
     sources = {node.name: node for node in body.node_def}
 
     def source(tensor):
-        node = sources.get(tensor.split(":")[0])
+        node = sources.get(op_name(tensor))
         while node is not None and node.op == "Identity":
             tensor = node.input[0]
-            node = sources.get(tensor.split(":")[0])
+            node = sources.get(op_name(tensor))
         return tensor
 
     kept = [
@@ -248,9 +258,7 @@ def _to_function(definition, body, arguments, flat, library):
         return nested[name if ":" in name else f"{name}:0"]
 
     for node in body.node:
-        inputs = [rename(name) for name in node.input]
-        del node.input[:]
-        node.input.extend(inputs)
+        node_defs.set_inputs(node, [rename(name) for name in node.input])
         new.node_def.add().CopyFrom(node)
     for name, value in definition.ret.items():
         new.ret[name] = rename(flat[value])

@@ -26,7 +26,7 @@ def can_compile(node) -> bool:
     """True if XLA compiles a NodeDef for a CPU."""
     _register_xla_kernels()
     types = [*input_types(node), *output_types(node)]
-    plain = not {tf.resource, tf.variant, tf.string} & {tf.as_dtype(i).base_dtype for i in types}
+    plain = not {tf.resource, tf.variant, tf.string} & {dtype.base_dtype for dtype in types}
     return plain and node.op not in _WITHOUT_KERNEL and _has_kernel(node, _XLA)
 
 
@@ -41,24 +41,24 @@ def compiled_function(node) -> function_pb2.FunctionDef:
     body.name, body.device = "operation", ""
     del body.input[:]
     for i, dtype in enumerate(input_types(node)):
-        function.signature.input_arg.add(name=f"input_{i}", type=dtype)
+        function.signature.input_arg.add(name=f"input_{i}", type=dtype.as_datatype_enum)
         body.input.append(f"input_{i}")
     outputs = output_names(node, op_def)
     for i, dtype in enumerate(output_types(node)):
-        function.signature.output_arg.add(name=f"output_{i}", type=dtype)
+        function.signature.output_arg.add(name=f"output_{i}", type=dtype.as_datatype_enum)
         function.ret[f"output_{i}"] = f"operation:{outputs[i]}"
     function.attr["_XlaMustCompile"].b = True
     function.attr["_noinline"].b = True
     return function
 
 
-def input_types(node) -> list[int]:
-    """Returns the DataTypes of the inputs of a NodeDef."""
+def input_types(node) -> list[tf.DType]:
+    """Returns the DTypes of the inputs of a NodeDef."""
     return _types(node, op_def_registry.get(node.op).input_arg)
 
 
-def output_types(node) -> list[int]:
-    """Returns the DataTypes of the outputs of a NodeDef."""
+def output_types(node) -> list[tf.DType]:
+    """Returns the DTypes of the outputs of a NodeDef."""
     return _types(node, op_def_registry.get(node.op).output_arg)
 
 
@@ -79,7 +79,7 @@ def _types(node, arguments):
             continue
         dtype = argument.type or node.attr[argument.type_attr].type
         types += [dtype] * (node.attr[argument.number_attr].i if argument.number_attr else 1)
-    return types
+    return [tf.as_dtype(dtype) for dtype in types]
 
 
 def _is_refused_when_run(node):

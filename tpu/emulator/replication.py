@@ -22,36 +22,37 @@ from tensorflow.python.ops import gen_resource_variable_ops
 from tpu import findings
 from tpu.emulator import (
     agreement,
-    copies,
+    control_flow,
     core_builder,
-    graph_analysis,
+    embedding_ops,
+    functions,
+    host_io,
     kernels,
-    variable_access,
     variable_order,
+    xla_calls,
     xla_values,
 )
-from tpu.emulator.functions import Library
-from tpu.emulator.replicated_graph import ReplicatedGraph, copy_node
+from tpu.graph import nodes as node_defs
+from tpu.graph import variables, walks
+from tpu.graph.replicated_graph import ReplicatedGraph
 
 # Attributes of operations that a CPU has no use for.
 _ATTRIBUTES = ("_XlaSharding", "_xla_outside_compilation")
 
 
-def run_on_cores(operations, num_cores):
-    """Adds a copy of the replicated graph for each core to the default graph.
+def replacements() -> list:
+    """Returns the functions to patch for emulated cores: see `emulator.Cores`."""
+    xla_calls.reset_warnings()
+    modules = (control_flow, host_io, embedding_ops)
+    return [replacement for module in modules for replacement in module.replacements()]
 
-    Args:
-      operations: the replicated graph with its TPUReplicatedInputs and TPUReplicatedOutputs.
-      num_cores: number of copies.
 
-    Returns:
-      The results of core 0, available once all cores are done.
-
-    Raises:
-      NotImplementedError: an operation that is not emulated.
-    """
+def run(operations, num_cores):
+    """Adds a copy of the replicated graph for each core: see `emulator.Cores`."""
     graph = tf.compat.v1.get_default_graph()
-    _order_variables(ReplicatedGraph(operations))
+    original = ReplicatedGraph(operations)
+    live = [op for name, op in original.operations.items() if name in original.live]
+    variable_order.add_edges(live, sequential_loops=True)
     program = ReplicatedGraph([op for op in graph.get_operations() if op._id >= operations[0]._id])
     template = _Template(graph, program, num_cores)
     on_host = graph.device(core_builder.DEVICE)
@@ -82,11 +83,6 @@ def _variable_values(program):
     }
 
 
-def _order_variables(program):
-    live = [op for name, op in program.operations.items() if name in program.live]
-    variable_order.add_edges(live, sequential_loops=True)
-
-
 class _Template:
     """The nodes of the program, to copy for each core."""
 
@@ -104,7 +100,7 @@ class _Template:
         self._prefix = prefix
         self._replicated = program.replicated_inputs
         self._num_cores = num_cores
-        self._library = Library(graph, num_cores)
+        self._library = functions.Library(graph, num_cores)
         self._common = graph_pb2.GraphDef()  # nodes that are equal on all cores
         self._common.versions.producer = graph.graph_def_versions.producer
         self._nodes, self._different = {}, []
@@ -115,35 +111,31 @@ class _Template:
         self._common.library.function.extend(rewriter.functions)
         _refuse_without_kernel(self._different, program, self._library)
         _refuse_other_outfeeds(self._different, self._user_line)
-        self._add_agreements(program)
+        # Cores agree before conditionals and loops with collectives.
+        live = [op for name, op in program.operations.items() if name in program.live]
+        nodes = {node.name: node for node in [*self._common.node, *self._different]}
+        self._different += agreement.add_nodes(live, nodes, self._library, num_cores)
         self._outside = {  # where the groups of collectives may come from
-            alias: graph_analysis.root(self._external[name]).op.node_def
+            alias: walks.root(self._external[name]).op.node_def
             for name, alias in self._aliases.items()
         }
 
     def _add(self, op, inside, rewriter):
         node = node_def_pb2.NodeDef()
-        # Control inputs from outside are added to the inputs: see run_on_cores.
-        copy_node(op, node, inside, core_builder.DEVICE)
+        # Control inputs from outside are added to the inputs: see `run`.
+        node_defs.copy_node(op, node, inside, core_builder.DEVICE)
         for name in _ATTRIBUTES:
             node.attr.pop(name, None)
         if "parallel_iterations" in node.attr:
             node.attr["parallel_iterations"].i = 1  # keeps sums of two iterations apart
         for i, name in enumerate(node.input):
             node.input[i] = self._aliases.get(name if ":" in name else f"{name}:0", name)
-        self._nodes[node.name] = node_def_pb2.NodeDef()
-        self._nodes[node.name].CopyFrom(node)
+        self._nodes[node.name] = node_defs.copy_of(node)
         for new in rewriter.rewrite(node, op, findings.user_line(op)):
-            if copies.differs(new, self._library, self._num_cores):
+            if self._library.differs(new):
                 self._different.append(new)
             else:
                 self._common.node.add().CopyFrom(new)
-
-    def _add_agreements(self, program):
-        """Lets cores agree before conditionals and loops with collectives."""
-        live = [op for name, op in program.operations.items() if name in program.live]
-        nodes = {node.name: node for node in [*self._common.node, *self._different]}
-        self._different += agreement.add_nodes(live, nodes, self._library, self._num_cores)
 
     def copy(self, core, values, started):
         """Imports the program of one core into the default graph; returns its results.
@@ -167,7 +159,9 @@ class _Template:
         inputs = self._add_inputs(builder, values)
         inputs[f"{self._prefix}/started:0"] = started
         # The nodes have their devices: Python need not set them one by one.
-        with mock.patch.object(importer, "_ProcessNewOps", _add_operations):
+        with mock.patch.object(
+            importer, "_ProcessNewOps", lambda graph: graph._add_new_tf_operations(False)
+        ):
             return tf.import_graph_def(
                 builder.graph_def, inputs, self._results, name=f"core_{core}"
             )
@@ -188,7 +182,7 @@ class _Template:
                 for attribute in ("dtype", "shape"):
                     handle.attr[attribute].CopyFrom(tensor.op.node_def.attr[attribute])
                 # Two handles of a variable have one copy. No variable of the program has a ":".
-                container, variable = variable_access.name_of(tensor.op)
+                container, variable = variables.name_of(tensor.op)
                 handle.attr["shared_name"].s = f"core_{core}:{container}:{variable}".encode()
                 dtype = tf.as_dtype(handle.attr["dtype"].type)
                 assign = f"{self._prefix}/assign_{i}"
@@ -207,10 +201,6 @@ def _free_prefix(prefix, names):
     while any(name == prefix or name.startswith(f"{prefix}/") for name in names):
         prefix += "_"
     return prefix
-
-
-def _add_operations(graph):
-    graph._add_new_tf_operations(compute_devices=False)
 
 
 def _refuse_without_kernel(nodes, program, library):
@@ -244,7 +234,7 @@ def _refuse_other_outfeeds(nodes, user_line):
 def _unsupported(node, where, library, seen):
     """Yields (operation type, file:line) for each unsupported operation of a node."""
     names = library.called(node)
-    is_emulated = names or node.op in copies.TPU_OPERATIONS or kernels.has_cpu_kernel(node)
+    is_emulated = names or node.op in functions.TPU_OPERATIONS or kernels.has_cpu_kernel(node)
     if not is_emulated and not kernels.can_compile(node):
         yield node.op, where
     for name in names:

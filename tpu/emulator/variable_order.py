@@ -14,8 +14,9 @@ from __future__ import annotations
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util, gen_control_flow_ops
 
-from tpu.emulator import variable_access
-from tpu.emulator.graph_analysis import GraphAnalysis, kind_of, topological_order
+from tpu.graph import variables
+from tpu.graph.control_flow import GraphAnalysis
+from tpu.graph.walks import kind_of, topological_order
 
 
 def add_edges(operations, sequential_loops: bool = False) -> list[tf.Operation]:
@@ -57,8 +58,8 @@ def order_accesses(
       [(first, later)]: `first` must be a control input of `later`.
     """
     analysis = GraphAnalysis(operations)
-    origins = variable_access.Origins()
-    accesses = variable_access.find(analysis, origins)
+    origins = variables.Origins()
+    accesses = variables.accesses(analysis, origins)
     accesses = {key: ops for key, ops in accesses.items() if any(write for _, write in ops)}
     frames = {analysis.frame[op] for ops in accesses.values() for op, _ in ops}
     levels = {frame[:size] for frame in frames for size in range(len(frame) + 1)}

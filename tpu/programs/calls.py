@@ -48,6 +48,16 @@ class Call(NamedTuple):
         is_tpu_estimator = isinstance(self.estimator, TPUEstimator)
         return is_tpu_estimator and bool(self.estimator._ctx._use_tpu)
 
+    @property
+    def predict_batch_size(self) -> int:
+        """The global batch size of predictions; 1 if it is unknown."""
+        return getattr(getattr(self.estimator, "_ctx", None), "_predict_batch_size", None) or 1
+
+    @property
+    def yields_batches(self) -> bool:
+        """True if a prediction yields batches, not examples."""
+        return not self.arguments.get("yield_single_examples", True)
+
 
 @contextlib.contextmanager
 def intercept(handle: Callable[[Call], Any]):

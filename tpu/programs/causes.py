@@ -13,18 +13,18 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tpu.check import gradients, lint
+from tpu.check import lint
 from tpu.check.step import Step
-from tpu.check.training_rules import BATCH_NORMS, SHAPE_OPS
-from tpu.emulator.graph_analysis import ancestors
-from tpu.emulator.replicated_graph import ReplicatedGraph
 from tpu.findings import user_line
+from tpu.graph import gradients
+from tpu.graph.op_types import BATCH_NORMS, EXCHANGES, SHAPES, SUMS
+from tpu.graph.replicated_graph import ReplicatedGraph
+from tpu.graph.walks import ancestors, readers_of, value_parents
 
 # Findings of the lint that make the results of a slice differ from those of one CPU.
 _LINT_CODES = ("clip-before-sum", "no-cross-replica-sum", "per-core-state", "unordered-update")
 _CLIP = "clip-before-sum"
-# Operations whose value is of all cores.
-_EXCHANGES = ("AllToAll", "CollectivePermute", "CrossReplicaSum", "XlaAllReduce")
+_OF_ALL_CORES = (*SUMS, *EXCHANGES)
 _REDUCTIONS = ("All", "Any", "EuclideanNorm", "Max", "Mean", "Min", "Prod", "Sum")
 _DIVISIONS = ("Div", "DivNoNan", "FloorDiv", "Mod", "RealDiv", "TruncateDiv", "Xdivy")
 _INVERSES = ("Inv", "Reciprocal")
@@ -89,13 +89,13 @@ class _Statistics:
         updates = [op for op in step.updates if step.runs(op)]
         # The gradient of the last operations reads their inputs only, so add the loss itself.
         losses = [program.operations.get(name.split(":")[0]) for name in program.results]
-        needed = ancestors([*updates, *losses], lambda op: [tensor.op for tensor in op.inputs])
+        needed = ancestors([*updates, *losses], value_parents)
         backward = [op for op in needed.values() if gradients.is_gradient(op)]
-        after = _descendants(backward)  # the optimizer, too
+        after = ancestors(backward, readers_of)  # the optimizer, too
         forward = [op for name, op in needed.items() if name not in after]
         self._forward = sorted(forward, key=lambda op: op._id)
         infeed = [op for op in program.operations.values() if op.type == "InfeedDequeueTuple"]
-        self._on_batch = _descendants(infeed, without=(*SHAPE_OPS, *_EXCHANGES))
+        self._on_batch = ancestors(infeed, _readers_on_core)
         self._found = {}
 
     def causes(self):
@@ -177,7 +177,7 @@ class _Statistics:
         if op.type in ("Sub", "SquaredDifference"):  # centers the examples
             return len(statistics) < len(of_batch) or op.type == "SquaredDifference"
         is_linear = op.type in _LINEAR or (op.type in _PRODUCTS and len(of_batch) == 1)
-        return not is_linear and op.type not in (*SHAPE_OPS, *_EXCHANGES)
+        return not is_linear and op.type not in (*SHAPES, *_OF_ALL_CORES)
 
     # ---- Statistics ----
 
@@ -218,12 +218,6 @@ class _Statistics:
         return op.name in self._on_batch
 
 
-def _descendants(operations, without=()):
-    """Returns the names of operations and of all that use their values, except some types."""
-    found, pending = set(), list(operations)
-    while pending:
-        op = pending.pop()
-        if op.name not in found and op.type not in without:
-            found.add(op.name)
-            pending += [reader for tensor in op.outputs for reader in tensor.consumers()]
-    return found
+def _readers_on_core(op):
+    """Returns the operations that use values of an operation, and may differ between cores."""
+    return [op for op in readers_of(op) if op.type not in (*SHAPES, *_OF_ALL_CORES)]

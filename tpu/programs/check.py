@@ -8,23 +8,15 @@ import itertools
 import os
 import signal
 import tempfile
-import threading
-import time
 import traceback
-from unittest import mock
-
-import numpy as np
-import tensorflow as tf
-from tensorflow.python.training import checkpoint_utils
-from tensorflow_estimator.python.estimator import training
 
 from tpu.check import Report, check_program, compiler, explanations, format_text, to_json
 from tpu.check.spec_errors import model_fn_of
 from tpu.connect.topology import Topology
 from tpu.emulator import emulator
-from tpu.findings import ERROR, NOTE, WARNING, Finding, user_line_in
-from tpu.interruption import StopProgram
-from tpu.programs import calls, identity, processes, report_file, streams
+from tpu.findings import ERROR, NOTE, WARNING, Finding
+from tpu.programs import calls, identity, placeholders, processes, streams
+from tpu.programs.placeholders import Placeholders
 from tpu.programs.program import Program, log
 
 _MODES = {"train": "train", "evaluate": "eval", "predict": "predict", "export": "export"}
@@ -48,15 +40,15 @@ def run(program: Program, tpu_topology: Topology, steps: int, effort: str, repor
       the report of the calls before.
     """
     check = _CallCheck(tpu_topology, steps, effort, report_path)
-    with check.in_place_of_calls(), _Signals(check) as signals:
+    with check.in_place_of_calls(), processes.Signals(check) as signals:
         try:
             program.run(check.end_of_process)
         except SystemExit as exit_request:
             if exit_request.code not in (None, 0):
                 check.stopped = explanations.describe(exit_request)
-        except _Waiting as waiting:
+        except placeholders.WaitingError as waiting:
             check.stopped = str(waiting)
-        except _Signaled:
+        except processes.SignaledError:
             pass
         except KeyboardInterrupt:  # also raised by the program
             signals.received = signals.received or signal.SIGINT
@@ -64,71 +56,17 @@ def run(program: Program, tpu_topology: Topology, steps: int, effort: str, repor
         except BaseException as raised:  # any exception of the program is reported
             if not explanations.is_of_program(raised):
                 raise
-            if not check.has_placeholders:  # else the stack of a program that is right
+            if not check.placeholders.are_used:  # else the stack of a program that is right
                 traceback.print_exc()
             check.stopped = explanations.describe_with_place(raised)
         return signals.status(check.finish())
-
-
-class _Waiting(StopProgram):
-    """Ends a program that waits."""
-
-
-class _Signaled(StopProgram):
-    """Ends a program that gets a signal."""
-
-
-class _Signals:
-    """A context manager in which Ctrl-C and signals that would kill this process end the program.
-
-    A program may catch the exception; the next signal then ends the process, with the report.
-
-    Attributes:
-      received: number of the last signal; None if none came.
-    """
-
-    _KILLING = ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM")
-
-    def __init__(self, check):
-        self._check, self._before, self._owner = check, {}, os.getpid()
-        self.received = None
-
-    def __enter__(self):
-        if threading.current_thread() is threading.main_thread():
-            for number in (getattr(signal, name, None) for name in self._KILLING):
-                if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
-                    self._before[number] = signal.signal(number, self._handle)
-        return self
-
-    def __exit__(self, *_):
-        for number, handler in self._before.items():
-            if signal.getsignal(number) == self._handle:
-                signal.signal(number, handler)
-
-    def status(self, status):
-        """Returns the exit status of the check, given that of its report."""
-        return status if self.received is None else 128 + self.received
-
-    def _handle(self, number, frame):
-        if os.getpid() != self._owner:  # a forked process
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-            return
-        name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-        is_second, self.received = self.received is not None, number
-        self._check.interrupted = name
-        if is_second:
-            processes.exit_now(self.status(self._check.finish()))
-        if number == signal.SIGINT:
-            raise KeyboardInterrupt
-        raise _Signaled(name)
 
 
 class _CallCheck:
     """Checks calls instead of executing them.
 
     Attributes:
-      has_placeholders: True if the program got a placeholder result.
+      placeholders: results for the program, if no step is executed.
       stopped: why the program stopped early; "" if it did not.
       interrupted: the signal that ended the program; "" if none did.
     """
@@ -138,8 +76,7 @@ class _CallCheck:
         self._report_path = report_path
         self._checked = []  # (mode, Report) of each call
         self._reports = {}  # {identity of a call: (its mode, its Report)}
-        self._last_step = 0
-        self.has_placeholders = self._is_waiting = False
+        self.placeholders = Placeholders(self._outputs)
         self.stopped = self.interrupted = ""
         self._skipped: list[str] = []
         self._running = ""  # the call that is being checked
@@ -154,16 +91,7 @@ class _CallCheck:
             stack.enter_context(emulator.answer_discovery(self._topology))
             stack.enter_context(calls.intercept(self._handle))
             if not self._steps:
-                # Without training there are no checkpoints: do not wait for one, and do not leave
-                # out the evaluation that train_and_evaluate starts after each checkpoint.
-                stack.enter_context(mock.patch.object(time, "sleep", self._sleep))
-                stack.enter_context(
-                    mock.patch.object(training._TrainingExecutor, "run", _train_and_evaluate)
-                )
-                for owner in (tf.train, tf.compat.v1.train, checkpoint_utils):
-                    stack.enter_context(
-                        mock.patch.object(owner, "checkpoints_iterator", _one_checkpoint)
-                    )
+                stack.enter_context(self.placeholders.without_training())
             yield
 
     def end_of_process(self, how: str, status: int | None) -> int:
@@ -181,7 +109,7 @@ class _CallCheck:
                 color = streams.is_terminal()
                 streams.report(f"\n{format_text(report, color=color)}")
                 if self._report_path:
-                    report_file.write(self._report_path, to_json(report))
+                    streams.write_file(self._report_path, to_json(report))
                 self._status = report.status
         return self._status
 
@@ -210,7 +138,7 @@ class _CallCheck:
         elif self.stopped and self._running:
             message = f"the program ended within {self._running}: {self.stopped}"
             findings.append(Finding(ERROR, "program", message))
-        elif self.stopped and self.has_placeholders:
+        elif self.stopped and self.placeholders.are_used:
             unchecked["later calls"] = (
                 f"the program, which ran with placeholder results, stopped: {self.stopped}. "
                 "--steps=N executes its calls"
@@ -240,22 +168,12 @@ class _CallCheck:
         lines = os.pread(self._forked.fileno(), size, 0).decode().splitlines()
         return dict.fromkeys(lines, "it runs in a forked process")
 
-    def _sleep(self, seconds, _sleep=time.sleep):
-        """Replaces time.sleep: a program that sleeps twice between two calls waits for results."""
-        where = user_line_in(traceback.extract_stack()[-2:-1])
-        if threading.current_thread() is not threading.main_thread() or not where or seconds < 1:
-            return _sleep(seconds)
-        if self._is_waiting:
-            raise _Waiting(f"it waits for results at {where}")
-        self._is_waiting = True
-        return None
-
     def _handle(self, call):
-        self._is_waiting = False
+        self.placeholders.call_is_made()
         mode, name = _MODES[call.name], call.name
         if os.getpid() != self._owner:
             os.write(self._forked.fileno(), f"{name} at {call.where}\n".encode())
-            return getattr(self, f"_{name}_result")(call)
+            return self.placeholders.result(call)
         runs_on_tpu = call.on_tpu
         if runs_on_tpu and mode != "export":
             with call.estimator._ctx.with_mode({"predict": "infer"}.get(mode, mode)) as context:
@@ -266,8 +184,8 @@ class _CallCheck:
             self._skipped.append(f"{name} at {call.where}: it runs without a TPU (use_tpu=False)")
         if self._steps:
             return self._execute(call)
-        self.has_placeholders = True
-        return getattr(self, f"_{name}_result")(call)
+        self.placeholders.are_used = True
+        return self.placeholders.result(call)
 
     def _check(self, call, mode, name):
         key = _identity(call)
@@ -297,8 +215,6 @@ class _CallCheck:
             effort=compiler.FULL if self._effort == "full" else compiler.QUICK,
         )
 
-    # ---- Results for the program ----
-
     def _execute(self, call):
         with emulator.emulate(self._topology):
             if call.method == "train":
@@ -306,7 +222,7 @@ class _CallCheck:
             if call.method == "evaluate":
                 return call.execute(steps=min(self._steps, call.arguments.get("steps") or 10**9))
             if call.method == "predict":  # the generator needs the emulator to its end
-                size = 1 if _yields_batches(call) else _batch_size(call)
+                size = 1 if call.yields_batches else call.predict_batch_size
                 return list(itertools.islice(call.execute(), self._steps * size))
             return call.execute()
 
@@ -320,64 +236,9 @@ class _CallCheck:
             last = min(last, max(done, call.arguments["max_steps"]))
         return last
 
-    def _train_result(self, call):
-        steps = call.arguments.get("steps") or 0
-        self._last_step = call.arguments.get("max_steps") or self._last_step + steps
-        if "://" not in call.estimator.model_dir:  # a bucket has no folders
-            tf.io.gfile.makedirs(call.estimator.model_dir)  # programs write their results there
-        return call.estimator
-
-    def _evaluate_result(self, call):
-        names = self._outputs(call) or ()
-        # NumPy scalars, as of Estimator: programs call their methods.
-        metrics = dict.fromkeys((*names, "loss"), np.float32(0))
-        return {**metrics, "global_step": np.int64(self._last_step)}
-
-    def _predict_result(self, call):
-        size = _batch_size(call)
-        batch, count = ([size], 1) if _yields_batches(call) else ([], size)
-        zeros = {
-            name: np.zeros([*batch, *shape], tf.as_dtype(dtype).as_numpy_dtype)
-            for name, (dtype, shape) in self._outputs(call).items()
-        }
-        return itertools.repeat(zeros, count)
-
-    def _export_result(self, call):
-        del self
-        return str(call.arguments["export_dir_base"]).encode()
-
     def _outputs(self, call):
         mode, report = self._reports.get(_identity(call), (None, None))
-        return (report.modes[mode].outputs if report and mode in report.modes else None) or {}
-
-
-def _batch_size(call):
-    """Returns the global batch size of predictions; 1 if it is unknown."""
-    return getattr(getattr(call.estimator, "_ctx", None), "_predict_batch_size", None) or 1
-
-
-def _yields_batches(call):
-    """Returns True if a prediction yields batches, not examples."""
-    return not call.arguments.get("yield_single_examples", True)
-
-
-def _train_and_evaluate(executor):
-    """Replaces `_TrainingExecutor.run`, behind `tf.estimator.train_and_evaluate`."""
-    estimator = executor._estimator
-    train_spec, eval_spec = executor._train_spec, executor._eval_spec
-    estimator.train(train_spec.input_fn, max_steps=train_spec.max_steps)
-    metrics = estimator.evaluate(eval_spec.input_fn, steps=eval_spec.steps, name=eval_spec.name)
-    exports = [
-        exporter.export(estimator, estimator.model_dir, None, metrics, True)
-        for exporter in eval_spec.exporters
-    ]
-    return metrics, exports
-
-
-def _one_checkpoint(checkpoint_dir, *args, **kwargs):
-    """Replaces `tf.train.checkpoints_iterator`."""
-    del args, kwargs
-    yield tf.train.latest_checkpoint(checkpoint_dir) or f"{checkpoint_dir}/model.ckpt-0"
+        return report.modes[mode].outputs if report and mode in report.modes else None
 
 
 def _identity(call):

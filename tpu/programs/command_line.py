@@ -12,10 +12,11 @@ import argparse
 import contextlib
 import os
 import sys
+import tempfile
 import warnings
 
+from tpu import software
 from tpu.connect import topology
-from tpu.programs import environment
 from tpu.programs.program import Program, log
 
 _PROGRAM_HELP = "the program and its arguments, as after `python`; -m MODULE runs a module"
@@ -43,9 +44,9 @@ def main(argv=None) -> int:
             parser.error(str(error))
         return 0
     program = _program(parser, arguments)
-    problem = environment.find_problem()
-    if problem:
-        log(f"error: {problem}")
+    problems = software.find_problems() or _problems_of_folder()
+    if problems:
+        log(f"error: {problems[0]}")
         return 2
     _check_report_path(parser, arguments)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # errors are raised as exceptions, too
@@ -214,6 +215,14 @@ def _program(parser, arguments):
     if not arguments.is_module and not os.path.exists(target):
         parser.error(f"program '{target}' does not exist (options of this command go before it)")
     return Program(target, arguments.is_module, tuple(rest))
+
+
+def _problems_of_folder():
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError as error:
+        return [f"{error.strerror}. Set TMPDIR to a folder that can be written"]
+    return []
 
 
 def _check_report_path(parser, arguments):

@@ -17,17 +17,7 @@ import tensorflow as tf
 from tpu.check import graph_builder
 from tpu.connect.topology import Topology
 from tpu.emulator import emulator
-from tpu.programs import (
-    calls,
-    causes,
-    comparison,
-    cpu_graph,
-    failures,
-    proof,
-    report_file,
-    streams,
-    trainings,
-)
+from tpu.programs import calls, causes, comparison, cpu_graph, failures, proof, streams, trainings
 from tpu.programs.comparison import Comparison, Difference, format_text
 from tpu.programs.program import Program, log
 from tpu.programs.replay import Recording
@@ -89,7 +79,7 @@ def run(
         print(format_text(first.result, tpu_topology))
         if report_path:
             fields = {**dataclasses.asdict(first.result), "status": first.result.status}
-            report_file.write(report_path, f"{json.dumps(fields, indent=1)}\n")
+            streams.write_file(report_path, f"{json.dumps(fields, indent=1)}\n")
         return first.result.status
 
     with (

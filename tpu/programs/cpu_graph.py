@@ -12,13 +12,9 @@ from tensorflow.python.ops import clip_ops, nn_ops
 from tensorflow_estimator.python.estimator import estimator as estimator_lib
 
 from tpu.emulator import variable_order
-from tpu.emulator.graph_analysis import ancestors
 from tpu.findings import user_line
-
-# Operations between replicas that return their first input if there is one replica.
-_COLLECTIVES = ("AllToAll", "CollectivePermute", "CrossReplicaSum")
-_RANDOM_PREFIXES = ("Random", "StatelessRandom", "Stateful", "Multinomial", "TruncatedNormal")
-_RANDOM_PREFIXES += ("StatelessTruncatedNormal", "StatelessMultinomial", "ParameterizedTruncated")
+from tpu.graph.op_types import RANDOM, TPU_COLLECTIVES
+from tpu.graph.walks import ancestors
 
 
 class Training(NamedTuple):
@@ -42,7 +38,7 @@ def single_replica():
     original = ops.Graph._create_op_internal
 
     def create(self, op_type, inputs, *args, **kwargs):
-        if op_type in _COLLECTIVES:
+        if op_type in TPU_COLLECTIVES:
             dtype = inputs[0].dtype.base_dtype
             attributes = {"T": tf.compat.v1.AttrValue(type=dtype.as_datatype_enum)}
             name = kwargs.get("name")
@@ -124,7 +120,7 @@ def ordered_updates():
         operations = _operations_of_step(spec)  # others, such as initializers, must not run in it
         variable_order.add_edges(operations)
         training.random_operations.extend(
-            f"{op.type} at {user_line(op)}" for op in operations if _is_random(op)
+            f"{op.type} at {user_line(op)}" for op in operations if op.type.startswith(RANDOM)
         )
         training.trainable.update(v.op.name for v in tf.compat.v1.trainable_variables())
         return spec
@@ -137,7 +133,3 @@ def _operations_of_step(spec):
     """Returns the operations that a training step of an EstimatorSpec runs."""
     ends = [getattr(end, "op", end) for end in (spec.train_op, spec.loss)]
     return list(ancestors(ends).values())
-
-
-def _is_random(op):
-    return op.type.startswith(_RANDOM_PREFIXES) and op.type != "StatefulPartitionedCall"

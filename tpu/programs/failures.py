@@ -22,7 +22,6 @@ _CONTEXT = "\nDuring handling of the above exception, another exception occurred
 _IN_PYTHON = re.compile(
     r"\A(?:Graph execution error:\s*)?(.*?)\nTraceback \(most recent call last\):\n(.*)", re.DOTALL
 )
-_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 # The emulator copies the program for each core under this name.
 _CORE = re.compile(r"^core_\d+/")
 
@@ -134,11 +133,8 @@ def _error_in_python(error):
     match = _IN_PYTHON.match(str(error)) if isinstance(error, tf.errors.OpError) else None
     if match is None:
         return None
-    frames = [
-        traceback.FrameSummary(path, int(line), "", lookup_line=False)
-        for path, line in _FRAME.findall(match[2])
-    ]
-    return " ".join(match[1].split()), user_line_in(frames) or _place(error)
+    place = user_line_in(explanations.frames_in(match[2]))
+    return " ".join(match[1].split()), place or _place(error)
 
 
 def _not_fetchable(error):

@@ -111,12 +111,6 @@ class _Snapshot:
                         found[name] = member.__get__(value)
         return None if found is None else self._mapping(found)
 
-    def _list(self, value):
-        return self._items(list.__iter__(value), list.__len__(value), value)
-
-    def _tuple(self, value):
-        return self._items(tuple.__iter__(value), tuple.__len__(value), value)
-
     def _items(self, items, size, value):
         return _Same(value) if size > _MAX_ITEMS else tuple(map(self.of, items))
 
@@ -135,12 +129,6 @@ class _Snapshot:
         if value.nbytes > _MAX_ARRAY_BYTES:
             return _Same(value)
         return str(value.dtype), value.shape, hashlib.sha1(value.tobytes()).digest()
-
-    def _partial(self, value):
-        return self.of(value.func), self.of(value.args), self.of(value.keywords)
-
-    def _method(self, value):
-        return self.of(value.__func__), self.of(value.__self__)
 
     def _function(self, value):
         cells = []
@@ -162,8 +150,8 @@ _CONTENTS = {
     float: lambda snapshot, value: float.hex(value),
     str: lambda snapshot, value: str.__str__(value),
     bytes: lambda snapshot, value: bytes.__add__(value, b""),
-    list: _Snapshot._list,
-    tuple: _Snapshot._tuple,
+    list: lambda snapshot, value: snapshot._items(list.__iter__(value), list.__len__(value), value),
+    tuple: lambda snapshot, v: snapshot._items(tuple.__iter__(v), tuple.__len__(v), v),
     set: _Snapshot._set,
     frozenset: _Snapshot._set,
     dict: _Snapshot._mapping,
@@ -173,8 +161,8 @@ _CONTENTS = {
     np.ndarray: _Snapshot._array,
     np.generic: lambda snapshot, value: value.tobytes(),
     types.SimpleNamespace: lambda snapshot, value: snapshot._mapping(vars(value)),
-    functools.partial: _Snapshot._partial,
-    types.MethodType: _Snapshot._method,
+    functools.partial: lambda snapshot, v: tuple(map(snapshot.of, (v.func, v.args, v.keywords))),
+    types.MethodType: lambda snapshot, v: (snapshot.of(v.__func__), snapshot.of(v.__self__)),
     types.FunctionType: _Snapshot._function,
     types.ModuleType: lambda snapshot, value: _Same(value),
 }

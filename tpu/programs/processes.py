@@ -1,4 +1,4 @@
-"""Processes of a program: the one it runs in, which it may end or replace, and forked ones.
+"""Processes of a program: the one it runs in, which it or a signal may end, and forked ones.
 
 `os._exit` and `os.exec*` would end this process before a command has printed its results. A forked
 process must not print them a second time, nor go on to build graphs with TensorFlow, whose threads
@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import threading
 import traceback
 from unittest import mock
 
+from tpu.interruption import StopProgram
 from tpu.programs import streams
 
 _EXEC = ("execv", "execve")  # all others call them
@@ -108,6 +110,57 @@ def _ended_in_functions():
             new = checked(vars(owner)[name])
             stack.enter_context(mock.patch.object(owner, name, new))
         yield
+
+
+class SignaledError(StopProgram):
+    """Ends a program that gets a signal."""
+
+
+class Signals:
+    """A context manager in which Ctrl-C and signals that would kill this process end the program.
+
+    A program may catch the exception; the next signal then ends the process, with the report.
+
+    Attributes:
+      received: number of the last signal; None if none came.
+    """
+
+    _KILLING = ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM")
+
+    def __init__(self, check):
+        """Takes the command: gets `interrupted`, and has `finish()`, which returns a status."""
+        self._check, self._before, self._owner = check, {}, os.getpid()
+        self.received = None
+
+    def __enter__(self):
+        if threading.current_thread() is threading.main_thread():
+            for number in (getattr(signal, name, None) for name in self._KILLING):
+                if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+                    self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_):
+        for number, handler in self._before.items():
+            if signal.getsignal(number) == self._handle:
+                signal.signal(number, handler)
+
+    def status(self, status):
+        """Returns the exit status of the check, given that of its report."""
+        return status if self.received is None else 128 + self.received
+
+    def _handle(self, number, frame):
+        if os.getpid() != self._owner:  # a forked process
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
+        name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        is_second, self.received = self.received is not None, number
+        self._check.interrupted = name
+        if is_second:
+            exit_now(self.status(self._check.finish()))
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        raise SignaledError(name)
 
 
 def _line():

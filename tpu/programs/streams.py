@@ -1,10 +1,11 @@
-"""Standard output and error of this process, which a program may close, replace or redirect."""
+"""What a command writes: report files, and streams that a program may close or redirect."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import sys
+import tempfile
 
 _NAMES = ("stdout", "stderr")
 
@@ -23,12 +24,14 @@ def restored():
 
     def restore():
         for name in _NAMES:
-            _flush(getattr(sys, name, None))
+            with contextlib.suppress(Exception):  # of the program: missing, closed or broken
+                getattr(sys, name).flush()
         for descriptor, copy in copies.items():
             if not _is_same_file(descriptor, copy):
                 os.dup2(copy, descriptor)
         for name, stream in streams.items():
-            setattr(sys, name, _opened(stream, name) if _is_closed(stream) else stream)
+            is_closed = bool(getattr(stream, "closed", False))
+            setattr(sys, name, _opened(stream, name) if is_closed else stream)
 
     try:
         yield restore
@@ -61,21 +64,22 @@ def report(text: str) -> None:
     write(f"{text}\n", sys.stdout if sys.stdout is not None else sys.stderr)
 
 
+def write_file(path, text: str) -> None:
+    """Replaces a file by `text`, at once: a reader never sees a part of it."""
+    folder, name = os.path.split(os.path.abspath(path))
+    with tempfile.TemporaryDirectory(prefix=f".{name}.", dir=folder) as temporary:
+        new = os.path.join(temporary, name)
+        with open(new, "w") as file:
+            file.write(text)
+        os.replace(new, path)
+
+
 def is_terminal() -> bool:
     """Returns True if stdout is a terminal."""
     try:
         return sys.stdout is not None and sys.stdout.isatty()
     except (OSError, ValueError):
         return False
-
-
-def _flush(stream):
-    with contextlib.suppress(Exception):  # of the program: missing, closed or broken
-        stream.flush()
-
-
-def _is_closed(stream):
-    return bool(getattr(stream, "closed", False))
 
 
 def _opened(stream, name):

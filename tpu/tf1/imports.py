@@ -10,18 +10,11 @@ from __future__ import annotations
 import builtins
 import contextlib
 import importlib
-import os
 import sys
-import sysconfig
 import warnings
 from unittest import mock
 
-from tpu.tf1 import moved_names, namespace, old_python, old_signatures
-
-_OWN_ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + os.sep
-_LIBRARY_ROOTS = tuple(
-    os.path.realpath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib")
-)
+from tpu.tf1 import moved_names, namespace, old_python, old_signatures, program_files
 
 _installed = contextlib.ExitStack()
 
@@ -111,17 +104,5 @@ class _Importer:
         if path is None:  # A notebook, `python -c`, or code without a module, which is a library's.
             return name == "__main__"
         if path not in self._is_program_file:
-            self._is_program_file[path] = is_program_file(path)
+            self._is_program_file[path] = program_files.is_program_file(path)
         return self._is_program_file[path]
-
-
-def is_program_file(path: str) -> bool:
-    """Returns whether a source file belongs to the program, not to a library or to this package."""
-    real_path = os.path.realpath(path)
-    # Installers may link site-packages to a cache, and a checkout may be linked into site-packages.
-    parts = {*path.split(os.sep), *real_path.split(os.sep)}
-    return not (
-        parts & {"site-packages", "dist-packages"}
-        or real_path.startswith((*_LIBRARY_ROOTS, _OWN_ROOT))
-        or path.startswith("<frozen")
-    )

@@ -8,7 +8,7 @@ import importlib.util
 import sys
 import types
 
-from tpu.tf1 import areas
+from tpu.tf1 import areas, program_files
 
 _VERSION = "1.15.5"
 
@@ -115,10 +115,7 @@ class _App(types.ModuleType):
 
 
 TENSORFLOW = _TensorFlow("tensorflow")
-_PARTS = {
-    "app": _App("tensorflow.app"),
-    "compat": _Compat("tensorflow.compat"),
-}
+_PARTS = {"app": _App("tensorflow.app"), "compat": _Compat("tensorflow.compat")}
 
 
 def import_old(name: str) -> types.ModuleType:
@@ -231,17 +228,15 @@ def find_attribute(module_name: str, attribute: str):
 
 def _area_attribute(area, attribute):
     module_name = f"tpu.tf1.contrib.{area}"
-    if not _exists(module_name):
-        raise LookupError(attribute)
-    module = importlib.import_module(module_name)
+    module = importlib.import_module(module_name) if _exists(module_name) else None
     if attribute in getattr(module, "__all__", ()):
         return getattr(module, attribute)
-    for source, names in getattr(module, "NAMES", {}).items():
+    for source, names in areas.ALIASES.get(area, {}).items():
         for entry in names.split():
             old, _, new = entry.partition("=")
             if old == attribute:
                 return _source_attribute(source, new or old)
-    for source in getattr(module, "SOURCES", ()):
+    for source in areas.SOURCES.get(area, ()):
         try:
             return _source_attribute(source, attribute)
         except (ImportError, AttributeError):
@@ -267,19 +262,7 @@ def _compat_v1():
 def unavailable(name: str) -> AttributeError:
     """Returns the error of a name that TensorFlow 1.15 had and this package lacks."""
     name = name.replace("tensorflow.", "tf.", 1)
-    path, line = _program_location()
+    path, line = program_files.running_line()
     return AttributeError(
         f"{name} is not available with --tf1; used at {path}:{line}. {areas.advice(name)}"
     )
-
-
-def _program_location():
-    from tpu.tf1 import imports
-
-    frame = sys._getframe(1)
-    while frame is not None:
-        path = frame.f_code.co_filename
-        if not path.startswith("<") and imports.is_program_file(path):
-            return path, frame.f_lineno
-        frame = frame.f_back
-    return "unknown", 0

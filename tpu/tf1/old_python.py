@@ -39,16 +39,12 @@ def _removed():
     for name in collections.abc.__all__:
         yield collections, name, getattr(collections.abc, name)
     # Removed in Python 3.11.
-    yield inspect, "getargspec", _getargspec
+    yield inspect, "getargspec", lambda function: _ArgSpec(*inspect.getfullargspec(function)[:4])
     # Removed in Python 3.8.
     yield time, "clock", time.perf_counter
 
 
 _ArgSpec = collections.namedtuple("ArgSpec", "args varargs keywords defaults")
-
-
-def _getargspec(function):
-    return _ArgSpec(*inspect.getfullargspec(function)[:4])
 
 
 def patch(name: str) -> None:

@@ -61,16 +61,10 @@ _CHANGES = (
         is_old=lambda args: len(args) > 2 and not isinstance(args[2], bool),
     ),
     _Change(
-        "ops.summary_ops_v2",
-        "graph",
-        "param step name",
-        replacement="ops.summary_ops_v2.graph_v1",
+        "ops.summary_ops_v2", "graph", "param step name", replacement="ops.summary_ops_v2.graph_v1"
     ),
     _Change(
-        "ops.math_ops",
-        "_ReductionDims",
-        "x axis reduction_indices",
-        removed=("reduction_indices",),
+        "ops.math_ops", "_ReductionDims", "x axis reduction_indices", removed=("reduction_indices",)
     ),
     _Change("ops.control_flow_ops", "_Identity", "data name", renamed={"data": "tensor"}),
     _Change("ops.control_flow_ops", "_NextIteration", "data name", renamed={"data": "tensor"}),

@@ -51,16 +51,12 @@ def main(argv: list[str] | None = None, prog: str = "tpu_vm") -> int:
 
 
 def _up(arguments):
-    vm = _recorded(arguments)
-    if vm is None:
-        vm = _new(arguments)
-    _launcher(vm, arguments).up()
+    _launcher(arguments, _recorded(arguments) or _new(arguments)).up()
 
 
 def _push(arguments):
-    vm = _known(arguments)
     folder = "" if arguments.nocode else arguments.code
-    _launcher(vm, arguments).push(folder, arguments.setup, arguments.data, arguments.bucket)
+    _launcher(arguments).push(folder, arguments.setup, arguments.data, arguments.bucket)
 
 
 def _run(arguments):
@@ -71,26 +67,6 @@ def _run(arguments):
         if arguments.detach:
             raise
     return 0 if arguments.detach else training.watch()
-
-
-def _watch(arguments):
-    return _training(arguments).watch()
-
-
-def _logs(arguments):
-    return _launcher(_known(arguments), arguments).logs(arguments.lines, arguments.follow)
-
-
-def _tensorboard(arguments):
-    return _launcher(_known(arguments), arguments).tensorboard(arguments.logdir, arguments.port)
-
-
-def _status(arguments):
-    _launcher(_known(arguments), arguments).status()
-
-
-def _stop(arguments):
-    return _launcher(_known(arguments), arguments).stop()
 
 
 def _down(arguments):
@@ -105,7 +81,7 @@ def _down(arguments):
         if answer.strip().lower() not in ("y", "yes"):
             print("not deleted")
             return 1
-    _launcher(vm, arguments).down(arguments.now)
+    _launcher(arguments, vm).down(arguments.now)
     return 0
 
 
@@ -113,17 +89,17 @@ _COMMANDS = {
     "up": _up,
     "push": _push,
     "run": _run,
-    "watch": _watch,
-    "logs": _logs,
-    "tensorboard": _tensorboard,
-    "status": _status,
-    "stop": _stop,
+    "watch": lambda given: _training(given).watch(),
+    "logs": lambda given: _launcher(given).logs(given.lines, given.follow),
+    "tensorboard": lambda given: _launcher(given).tensorboard(given.logdir, given.port),
+    "status": lambda given: _launcher(given).status(),
+    "stop": lambda given: _launcher(given).stop(),
     "down": _down,
 }
 
 
-def _launcher(vm, arguments):
-    return Launcher(vm, arguments.dry_run, arguments.poll_seconds)
+def _launcher(arguments, vm=None):
+    return Launcher(vm or _known(arguments), arguments.dry_run, arguments.poll_seconds)
 
 
 def _training(arguments):
@@ -168,9 +144,8 @@ def _new(arguments):
     if not zone:
         zone, note = zones.choose(arguments.type, _default("compute/zone", arguments))
     elif zone not in zones.find(arguments.type):
-        note = f"zone {zone} may not offer {arguments.type}, as these do: " + ", ".join(
-            zones.find(arguments.type)
-        )
+        others = ", ".join(zones.find(arguments.type))
+        note = f"zone {zone} may not offer {arguments.type}, as these do: {others}"
     vm = Vm(
         arguments.name,
         zone,

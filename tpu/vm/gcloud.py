@@ -56,11 +56,7 @@ _ERRORS = [
         r"PERMISSION_DENIED|[Pp]ermission .*denied on|does not have permission|forbidden",
         "Ask for the roles TPU Admin and Service Account User in this project",
     ),
-    (
-        "exists",
-        r"ALREADY_EXISTS|already exists",
-        "Use another --name, or delete it: tpu_vm down",
-    ),
+    ("exists", r"ALREADY_EXISTS|already exists", "Use another --name, or delete it: tpu_vm down"),
     (
         "not_found",
         r"NOT_FOUND",  # a VM that does not exist is created: no other "not found" may match

@@ -24,7 +24,6 @@ _NETWORK = re.compile(r"[a-z][-a-z0-9/.]*")
 # TensorFlow 2.15 has two runtimes; TensorFlow 2.16 has no Estimator.
 # https://cloud.google.com/tpu/docs/runtimes
 _VERSION = re.compile(r"tpu-vm-tf-2\.(?P<minor>\d+)\.\d+(?P<pod>-pod)?(?P<runtime>-se|-pjrt|-v4)?")
-_TENSORFLOW = "2.15.1"
 
 
 class VmError(ValueError):
@@ -168,13 +167,12 @@ def check_name(name: str) -> None:
 
 def default_version(slice_topology: Topology) -> str:
     """Returns the software version (image) on which TPUEstimator can use a slice."""
-    pod = "-pod" if slice_topology.num_hosts > 1 else ""
-    return f"tpu-vm-tf-{_TENSORFLOW}{pod}-se"
+    return f"tpu-vm-tf-2.15.1{'-pod' if slice_topology.num_hosts > 1 else ''}-se"
 
 
 def _check_type_and_version(vm):
     try:
-        found = topology.find(vm.type)
+        found = vm.topology
     except ValueError as error:
         raise VmError(f"--type={vm.type}: {error}") from error
     if not found.hbm_gib:
@@ -191,8 +189,7 @@ def _check_type_and_version(vm):
             f"{advice}"
         )
     if bool(match["pod"]) != (found.num_hosts > 1):
-        hosts = "1 host" if found.num_hosts == 1 else f"{found.num_hosts} hosts"
-        raise VmError(f"--version={vm.version} does not fit {vm.type} with {hosts}. {advice}")
+        raise VmError(f"--version={vm.version} does not fit {vm.type} with {found.hosts}. {advice}")
 
 
 @contextlib.contextmanager

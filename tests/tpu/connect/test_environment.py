@@ -1,9 +1,8 @@
-"""Checks of software, address, paths, batch sizes and mode."""
+"""Checks of address, paths, batch sizes and mode."""
 
 import importlib.metadata
 import importlib.util
 import socket
-import sys
 
 import pytest
 
@@ -12,25 +11,6 @@ from tpu.connect import address, environment, topology
 
 def check_address(tpu, environ=None):
     return environment.check_address(address.find(tpu, {}), environ or {})
-
-
-def test_installed_python_and_tensorflow_are_supported():
-    assert environment.check_software() == []
-
-
-def test_unsupported_python(monkeypatch):
-    monkeypatch.setattr(sys, "version_info", (3, 12, 1))
-    assert (
-        "Python 3.12.1 is unsupported: TensorFlow 2.15 needs 3.9" in environment.check_software()[0]
-    )
-
-
-def test_unsupported_tensorflow(monkeypatch):
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: "2.16.1")
-    assert (
-        "tensorflow 2.16.1 is unsupported: TPUEstimator needs 2.15"
-        in environment.check_software()[0]
-    )
 
 
 def test_pypi_wheel_cannot_use_a_local_tpu():

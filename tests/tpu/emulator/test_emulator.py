@@ -15,6 +15,7 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from tests import numerics
 from tests.marks import slow
+from tpu import software
 from tpu.connect import topology
 from tpu.emulator import emulator
 
@@ -406,6 +407,6 @@ def test_nested_emulate_raises():
 
 
 def test_unsupported_tensorflow_raises(monkeypatch):
-    monkeypatch.setattr(tf, "__version__", "2.16.1")
-    with pytest.raises(RuntimeError, match=r"needs TensorFlow 2\.15\.x .* 2\.16\.1"):
+    monkeypatch.setattr(software, "version_of", {"tensorflow": "2.16.1"}.get)
+    with pytest.raises(RuntimeError, match=r"cannot run: tensorflow 2\.16\.1 is unsupported"):
         enter_emulate()

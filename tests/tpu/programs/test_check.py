@@ -11,6 +11,7 @@ from tpu.connect import topology
 from tpu.interruption import StopProgram
 from tpu.programs import check, processes
 from tpu.programs.calls import Call
+from tpu.programs.placeholders import Placeholders
 from tpu.tf1.hparams import HParams
 
 numeric_column = tf.feature_column.numeric_column
@@ -235,9 +236,7 @@ def test_call_of_a_forked_process_is_not_checked(evaluations, capfd):
 
 def test_placeholder_metrics_are_numpy_scalars():
     call = Call("evaluate", None, {"input_fn": None}, "", None)
-    checked = check._CallCheck(V2_8, 0, "off")
-    checked._outputs = lambda call: {"accuracy": None}
-    metrics = checked._evaluate_result(call)
+    metrics = Placeholders(lambda call: ("accuracy",)).result(call)
     assert {name: value.item() for name, value in metrics.items()} == {
         "accuracy": 0.0,
         "loss": 0.0,
@@ -249,7 +248,7 @@ def test_nothing_is_written_to_a_bucket():
     estimator = types.SimpleNamespace(model_dir="gs://no-such-bucket/model")
     call = Call("train", estimator, {"max_steps": 3}, "", None)
     with mock.patch.object(tf.io.gfile, "makedirs") as makedirs:
-        assert check._CallCheck(V2_8, 0, "off")._train_result(call) is estimator
+        assert Placeholders(lambda call: None).result(call) is estimator
     makedirs.assert_not_called()
 
 
@@ -257,9 +256,8 @@ def test_nothing_is_written_to_a_bucket():
 def test_placeholder_predictions_are_examples_or_batches(single, shapes):
     estimator = types.SimpleNamespace(_ctx=types.SimpleNamespace(_predict_batch_size=3))
     call = Call("predict", estimator, {"yield_single_examples": single}, "", None)
-    checked = check._CallCheck(V2_8, 0, "off")
-    checked._outputs = lambda call: {"output": ("float32", [2])}
-    assert [zeros["output"].shape for zeros in checked._predict_result(call)] == shapes
+    results = Placeholders(lambda call: {"output": ("float32", [2])}).result(call)
+    assert [zeros["output"].shape for zeros in results] == shapes
 
 
 @pytest.mark.parametrize("params", [HParams(rate=0.1), {"columns": [numeric_column("x")]}])

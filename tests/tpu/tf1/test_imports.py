@@ -14,7 +14,7 @@ from tensorflow.python.platform import tf_logging
 from tensorflow.python.util import deprecation
 
 from tpu import tf1
-from tpu.tf1 import imports
+from tpu.tf1 import imports, program_files
 
 
 def test_a_program_gets_the_names_of_1_15(run_old):
@@ -256,7 +256,7 @@ def test_missing_package_names_the_command(run_old, monkeypatch):
     ],
 )
 def test_is_program_file(path, is_program):
-    assert imports.is_program_file(path) is is_program
+    assert program_files.is_program_file(path) is is_program
 
 
 def test_links_to_a_library_are_a_library(tmp_path):
@@ -266,10 +266,10 @@ def test_links_to_a_library_are_a_library(tmp_path):
         path.parent.mkdir()
     cache.write_text("")
     link.symlink_to(cache)
-    assert not imports.is_program_file(str(link))
+    assert not program_files.is_program_file(str(link))
     own = tmp_path / "tpu"
     own.symlink_to(os.path.dirname(os.path.dirname(imports.__file__)))
-    assert not imports.is_program_file(str(own / "tf1" / "imports.py"))
+    assert not program_files.is_program_file(str(own / "tf1" / "imports.py"))
 
 
 def test_importing_the_package_does_not_import_tensorflow():

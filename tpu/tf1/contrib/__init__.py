@@ -1,5 +1,4 @@
-"""The areas of tf.contrib, one module each.
+"""Functions and classes of tf.contrib that TensorFlow 2.15 lacks, one module for each area.
 
-`__all__` of a module has what is implemented here. NAMES has what moved: {module: "name old=new"}.
-SOURCES are modules that have the area's names under the same name, searched last.
+`__all__` of a module lists them. `areas` says where the other names of an area are today.
 """

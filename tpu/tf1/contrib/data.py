@@ -4,18 +4,6 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-NAMES = {
-    "v1.data": "Options",
-    "v1.data.experimental": """AUTOTUNE CheckpointInputPipelineHook Counter CsvDataset Optional
-        RandomDataset Reducer SqlDataset TFRecordWriter bucket_by_sequence_length
-        choose_from_datasets copy_to_device dense_to_sparse_batch enumerate_dataset
-        get_next_as_optional get_single_element group_by_reducer group_by_window ignore_errors
-        make_batched_features_dataset make_csv_dataset make_saveable_from_iterator map_and_batch
-        map_and_batch_with_legacy_function parallel_interleave parse_example_dataset
-        prefetch_to_device rejection_resample sample_from_datasets scan shuffle_and_repeat unbatch
-        unique""",
-}
-
 __all__ = [
     "batch_and_drop_remainder",
     "padded_batch_and_drop_remainder",

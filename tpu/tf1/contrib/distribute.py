@@ -4,13 +4,6 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-NAMES = {
-    "v1.distribute": "OneDeviceStrategy get_loss_reduction get_replica_context",
-    "v1.distribute.experimental": "TPUStrategy",
-    "tensorflow.python.distribute.cross_device_ops": "AllReduceCrossDeviceOps",
-    "tensorflow.python.distribute.distribute_config": "DistributeConfig",
-    "v1.tpu.experimental": "initialize_tpu_system",
-}
 __all__ = ["MirroredStrategy"]
 
 

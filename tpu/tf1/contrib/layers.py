@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-SOURCES = ("tf_slim",)
 __all__ = ["layer_norm"]
 
 

@@ -7,19 +7,12 @@ import time
 import tensorflow as tf
 
 v1 = tf.compat.v1
-NAMES = {
-    "v1.estimator.experimental": "KMeansClustering=KMeans",
-    "v1.train": "NanLossDuringTrainingError",
-    "tensorflow_estimator.python.estimator.run_config": "TaskType",
-}
 __all__ = [
-    "CheckpointSaver",
     "ModeKeys",
     "NanLoss",
     "PrintTensor",
     "RunConfig",
     "StepCounter",
-    "StopAtStep",
     "SummarySaver",
     "ValidationMonitor",
     "replace_monitors_with_hooks",
@@ -204,11 +197,6 @@ def replace_monitors_with_hooks(monitors_or_hooks, estimator):
     return hooks
 
 
-def StopAtStep(num_steps=None, last_step=None):  # noqa: N802
-    """Returns a hook that stops the training at a step."""
-    return v1.train.StopAtStepHook(num_steps, last_step)
-
-
 def PrintTensor(tensor_names, every_n=100, first_n=1):  # noqa: N802
     """Returns a hook that logs tensors every N steps; `first_n` is ignored."""
     del first_n
@@ -225,20 +213,6 @@ def SummarySaver(  # noqa: N802
         summary_writer=summary_writer,
         scaffold=scaffold,
         summary_op=summary_op,
-    )
-
-
-def CheckpointSaver(  # noqa: N802
-    checkpoint_dir,
-    save_secs=None,
-    save_steps=None,
-    saver=None,
-    checkpoint_basename="model.ckpt",
-    scaffold=None,
-):
-    """Returns a hook that saves checkpoints."""
-    return v1.train.CheckpointSaverHook(
-        checkpoint_dir, save_secs, save_steps, saver, checkpoint_basename, scaffold
     )
 
 

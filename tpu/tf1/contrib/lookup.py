@@ -4,13 +4,6 @@ from __future__ import annotations
 
 from tensorflow.python.ops import lookup_ops
 
-NAMES = {
-    "tensorflow.python.ops.lookup_ops": """FastHashSpec HashTable HasherSpec IdTableWithHashBuckets
-        InitializableLookupTableBase KeyValueTensorInitializer LookupInterface
-        MutableDenseHashTable=DenseHashTable MutableHashTable StrongHashSpec
-        TextFileIdTableInitializer TextFileIndex TextFileInitializer TextFileStringTableInitializer
-        index_table_from_file index_to_string_table_from_file tables_initializer""",
-}
 __all__ = ["index_table_from_tensor", "index_to_string_table_from_tensor"]
 
 

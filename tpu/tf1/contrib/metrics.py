@@ -2,15 +2,6 @@
 
 from __future__ import annotations
 
-SOURCES = ("tf_slim.metrics",)
-NAMES = {
-    "v1.metrics": """streaming_mean=mean streaming_mean_absolute_error=mean_absolute_error
-        streaming_mean_iou=mean_iou streaming_mean_squared_error=mean_squared_error
-        streaming_root_mean_squared_error=root_mean_squared_error""",
-    "v1.math": "confusion_matrix",
-    "v1.sets": """set_difference=difference set_intersection=intersection set_size=size
-        set_union=union""",
-}
 __all__ = ["aggregate_metric_map", "aggregate_metrics"]
 
 

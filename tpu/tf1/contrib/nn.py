@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-NAMES = {"v1.nn": "conv1d_transpose", "tensorflow.python.ops.nn_ops": "nth_element"}
 __all__ = [
     "deprecated_flipped_sigmoid_cross_entropy_with_logits",
     "deprecated_flipped_softmax_cross_entropy_with_logits",

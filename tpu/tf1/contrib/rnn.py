@@ -5,11 +5,6 @@ from __future__ import annotations
 import tensorflow as tf
 
 __all__ = ["stack_bidirectional_dynamic_rnn", "transpose_batch_time"]
-NAMES = {
-    "v1.nn.rnn_cell": """BasicLSTMCell BasicRNNCell DeviceWrapper DropoutWrapper GRUCell LSTMCell
-        LSTMStateTuple MultiRNNCell RNNCell ResidualWrapper""",
-    "v1.nn": "static_bidirectional_rnn static_rnn static_state_saving_rnn",
-}
 
 
 def transpose_batch_time(x):

@@ -1,23 +1,46 @@
-"""Finds the operations that read or write a variable, in a resource or by reference."""
+"""Variables of a graph: their names, and the operations that read or write them."""
 
 from __future__ import annotations
 
 import tensorflow as tf
 
-from tpu.emulator.graph_analysis import GraphAnalysis, kind_of
+from tpu.graph.control_flow import GraphAnalysis
+from tpu.graph.op_types import READS
+from tpu.graph.walks import CONTROL_FLOW, kind_of, readers_of, root
 
 _VARIABLES = ("TemporaryVariable", "VarHandleOp", "Variable", "VariableV2")
-_READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "_ReadVariablesOp")
 _NEITHER = ("IsVariableInitialized", "VarIsInitializedOp", "VariableShape", "DestroyResourceOp")
 # Operations that pass a handle or reference on.
-_PASSED = ("Enter", "Exit", "Identity", "Merge", "NextIteration", "Switch")
+_PASSED = ("Identity", *CONTROL_FLOW)
 # Operations whose result may share memory with a reference that they read.
 _VIEWS = ("ExpandDims", "Identity", "Reshape", "Squeeze", "StopGradient", "Switch")
+# Slot variables of each optimizer of TPU embeddings, by its name in OptimizationParameters.
+EMBEDDING_SLOTS = {
+    "stochastic_gradient_descent": 0,
+    **dict.fromkeys(("adagrad", "frequency_estimator", "momentum", "proximal_adagrad"), 1),
+    **dict.fromkeys(("adagrad_momentum", "adam", "ftrl", "proximal_yogi", "rms_prop"), 2),
+}
 
 
-def find(analysis: GraphAnalysis, origins: Origins) -> dict[tuple, list]:
+def variable_name(op) -> str:
+    """Returns the name of the variable (or stack) whose handle is an operation's first input."""
+    return name_of_handle(op.inputs[0])
+
+
+def name_of_handle(tensor) -> str:
+    """Returns the name of the variable (or stack) of a handle that was passed on."""
+    return root(tensor, _PASSED).op.name
+
+
+def handle_name(variable) -> str | None:
+    """Returns the name of a variable's handle; None for a reference variable, as on the host."""
+    handle = getattr(variable, "handle", None)
+    return None if handle is None else handle.name
+
+
+def accesses(analysis: GraphAnalysis, origins: Origins) -> dict[tuple, list]:
     """Returns `{variable: [(operation, whether it writes)]}`, operations in order."""
-    accesses = {}
+    found = {}
     for op in analysis.operations:
         written = {}
         for i, tensor in enumerate(op.inputs):
@@ -27,14 +50,14 @@ def find(analysis: GraphAnalysis, origins: Origins) -> dict[tuple, list]:
             for variable in origins.find(tensor) if is_write is not None else ():
                 written[variable] = written.get(variable, False) or is_write
         for variable, is_write in written.items():
-            accesses.setdefault(variable, {})[op] = is_write
+            found.setdefault(variable, {})[op] = is_write
             if not is_write and op.inputs[0].dtype._is_ref_dtype:
                 for reader in _readers_of_views(op):
                     if reader in analysis.position:
-                        accesses[variable].setdefault(reader, False)
+                        found[variable].setdefault(reader, False)
     return {
         variable: sorted(ops.items(), key=lambda item: analysis.position[item[0]])
-        for variable, ops in accesses.items()
+        for variable, ops in found.items()
     }
 
 
@@ -82,7 +105,7 @@ def _is_write(op, index):
         return bool(op.op_def.input_arg[0].is_ref) and index == 0
     if kind_of(op) in _PASSED:
         return None
-    return op.type not in _READS and index not in _read_only_inputs(op)
+    return op.type not in READS and index not in _read_only_inputs(op)
 
 
 def _read_only_inputs(op):
@@ -96,9 +119,8 @@ def _read_only_inputs(op):
 def _readers_of_views(op):
     """Yields the operations that read memory of a variable through a view of it."""
     if op.type in (*_VIEWS, "Enter"):
-        for tensor in op.outputs:
-            for consumer in tensor.consumers():
-                # The output of an Enter is inside the loop already, and so are its readers.
-                if consumer.type != "Enter":
-                    yield consumer
-                yield from _readers_of_views(consumer)
+        for reader in readers_of(op):
+            # The output of an Enter is inside the loop already, and so are its readers.
+            if reader.type != "Enter":
+                yield reader
+            yield from _readers_of_views(reader)

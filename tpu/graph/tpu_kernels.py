@@ -1,6 +1,6 @@
 """Which operations have a TPU kernel, and what to do about those that have none.
 
-`kernels.json.gz` lists the operations with TPU kernels; `tools/kernel_table.py` wrote it.
+`tpu_kernels.json.gz` lists the operations with TPU kernels; `tools/kernel_table.py` wrote it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 
 import tensorflow as tf
 
-_PATH = os.path.join(os.path.dirname(__file__), "kernels.json.gz")
+_PATH = os.path.join(os.path.dirname(__file__), "tpu_kernels.json.gz")
 # Operations without a kernel that the TPU runtime or the compiler handles.
 RUNTIME_OPS = (
     *("InfeedDequeueTuple", "OutfeedEnqueueTuple", "TPUReplicatedInput", "TPUReplicatedOutput"),

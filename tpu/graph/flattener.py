@@ -1,160 +1,25 @@
-"""The program of one core without functions: what rules and sizes walk over.
-
-Calls are replaced by the operations of the called function, loops and conditionals of version 2 by
-the nodes of version 1 (Enter, Merge, Switch, NextIteration, Exit), as TensorFlow does before it
-runs a graph. A `Node` has the attributes of a `tf.Operation` that the check uses, a `Value` those
-of a `tf.Tensor`.
-"""
+"""Builds the flat program of a core, as TensorFlow removes functions before it runs a graph."""
 
 from __future__ import annotations
 
-import functools
 import itertools
 
 import tensorflow as tf
-from tensorflow.core.framework import node_def_pb2
-from tensorflow.python.framework import function_def_to_graph, op_def_registry
 
-from tpu.check import gradients
-from tpu.emulator.replicated_graph import ReplicatedGraph
-from tpu.findings import user_line
+from tpu.graph import nodes
+from tpu.graph.flat_program import FlatProgram, Node, Value
+from tpu.graph.op_types import READS
+from tpu.graph.replicated_graph import ReplicatedGraph
 
-_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
-CONDITIONALS = {
-    "If": ("then_branch", "else_branch"),
-    "StatelessIf": ("then_branch", "else_branch"),
-    "Case": ("branches",),
-    "StatelessCase": ("branches",),
-}
-LOOPS = ("While", "StatelessWhile")
-# Operations that read variables, whose shapes an imported function does not have.
-_READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd")
-# Operations that pass a handle into functions, loops and conditionals.
-_PASSING_OPS = ("Enter", "Identity", "Switch", "Merge", "NextIteration", "Exit")
 # Outputs of a Switch.
 _FALSE, _TRUE = 0, 1
-
-
-class Value:
-    """An output of a `Node`: see `tf.Tensor`."""
-
-    __slots__ = ("_consumers", "dtype", "op", "shape", "value_index")
-
-    def __init__(self, op, value_index, dtype, shape):
-        self.op, self.value_index, self.dtype, self.shape = op, value_index, dtype, shape
-        self._consumers = []
-
-    @property
-    def name(self) -> str:
-        """Name of the operation and index of the output."""
-        return f"{self.op.name}:{self.value_index}"
-
-    def consumers(self) -> list[Node]:
-        """Returns the nodes that have it as an input."""
-        return self._consumers
-
-
-class Node:
-    """An operation of the step: see `tf.Operation`.
-
-    Attributes:
-      source: the operation of a graph or function that it stands for, or belongs to.
-      caller: the node of the call whose function contains it; None outside of functions.
-      is_copy: False if it is only a part of a call, loop or conditional.
-    """
-
-    def __init__(self, name, kind, source, caller, number, is_copy=True, attributes=()):
-        self.name, self.type, self.source, self.caller = name, kind, source, caller
-        self.is_copy, self._attributes, self._id = is_copy, dict(attributes), number
-        self.inputs, self.control_inputs, self.outputs = [], [], []
-
-    def __repr__(self):
-        return f"<Node {self.type} '{self.name}'>"
-
-    @property
-    def graph(self):
-        """The graph or function of `source`."""
-        return self.source.graph
-
-    @property
-    def traceback(self):
-        """The stack in which `source` was created."""
-        return self.source.traceback
-
-    @property
-    def _original_op(self):
-        return getattr(self.source, "_original_op", None)
-
-    @functools.cached_property
-    def node_def(self):
-        """The NodeDef; without attributes for a part."""
-        return self.source.node_def if self.is_copy else node_def_pb2.NodeDef(op=self.type)
-
-    @functools.cached_property
-    def op_def(self):
-        """The OpDef of the type."""
-        return op_def_registry.get(self.type) or self.source.op_def
-
-    @functools.cached_property
-    def is_gradient(self) -> bool:
-        """True if it was built to compute a gradient."""
-        return gradients.is_gradient(self.source)
-
-    def get_attr(self, name):
-        """Returns an attribute; raises ValueError if it has none of this name."""
-        if self.is_copy:
-            return self.source.get_attr(name)
-        if name not in self._attributes:
-            raise ValueError(f"'{self.name}' has no attribute '{name}'")
-        return self._attributes[name]
-
-
-class FlatProgram(ReplicatedGraph):
-    """A `ReplicatedGraph` whose operations are `Node`s, without functions."""
-
-    def __init__(self, program: ReplicatedGraph):
-        flattener = _Flattener(program)
-        self.operations = flattener.nodes
-        self.external_tensors = program.external_tensors
-        self.external_controls = program.external_controls
-        self.replicated_inputs = program.replicated_inputs
-        self.results = program.results
 
 
 def flatten(program: ReplicatedGraph) -> FlatProgram:
     """Returns the flat program of a `ReplicatedGraph`, the same one for each call."""
     if "_flat" not in vars(program):
-        program._flat = FlatProgram(program)
+        program._flat = FlatProgram(program, _Flattener(program).nodes)
     return program._flat
-
-
-def place_of(op) -> str:
-    """Returns "file:line" of the user's code of an operation or node, or of the call around it."""
-    place = user_line(op)
-    while not place and getattr(op, "caller", None) is not None:
-        op = op.caller
-        place = user_line(op)
-    return place
-
-
-def variable_name(op: Node) -> str:
-    """Returns the name of the variable (or stack) whose handle is an operation's first input."""
-    return name_of_handle(op.inputs[0])
-
-
-def name_of_handle(value) -> str:
-    """Returns the name of the variable (or stack) of a handle that was passed on."""
-    handle = value.op
-    while handle.type in _PASSING_OPS:
-        handle = handle.inputs[0].op
-    return handle.name
-
-
-@functools.cache
-def takes_functions(op_type: str) -> bool:
-    """Returns True for the types of operations that may call functions."""
-    op_def = op_def_registry.get(op_type)
-    return op_def is None or any(attr.type in ("func", "list(func)") for attr in op_def.attr)
 
 
 class _Flattener:
@@ -185,7 +50,9 @@ class _Flattener:
           pivot: node that all wait for; None outside of functions.
         """
         for op in operations:
-            called = _called_functions(op) if takes_functions(op.type) else ()
+            called = ()
+            if nodes.takes_functions(op.type):
+                called = nodes.called(op.node_def, op.graph._get_function)
             if called:
                 self._add_call(op, called, scope, prefix, caller, pivot)
                 continue
@@ -207,11 +74,11 @@ class _Flattener:
         for value, tensor in zip(arguments, op.inputs):
             self._stands_for[value] = (scope, tensor)
         add = _Call(self, op, start, arguments)
-        if op.type in LOOPS:
+        if op.type in nodes.LOOPS:
             results, end = add.loop(*called)
-        elif op.type in CONDITIONALS:
+        elif op.type in nodes.CONDITIONALS:
             results, end = add.conditional(called)
-        elif op.type in _CALLS or op.graph._is_function(op.type):
+        elif op.type in nodes.CALLS or op.graph._is_function(op.type):
             results, end = add.call(called[0])
         else:
             results, end = add.other(called)
@@ -291,7 +158,7 @@ class _Call:
         node.is_copy = True
         node.outputs = [Value(node, t.value_index, t.dtype, t.shape) for t in self._op.outputs]
         for name in names:
-            graph = _function_graph(self._op.graph, name)
+            graph = nodes.function_graph(self._op.graph, name)
             arguments = []
             for i, tensor in enumerate(graph.inputs):
                 part = self._part(f"argument_{i}", "IdentityN", list(self._arguments))
@@ -356,7 +223,7 @@ class _Call:
 
     def _body(self, name, arguments, pivot):
         """Adds a copy of a function; returns its results, and the nodes that end it."""
-        graph = _function_graph(self._op.graph, name)
+        graph = nodes.function_graph(self._op.graph, name)
         scope, flattener = _Scope(), self._flattener
         scope.shapes = _shapes_inside(self._op.graph, name, graph, arguments)
         for tensor, value in zip(graph.inputs, arguments):
@@ -395,35 +262,6 @@ class _Call:
         return value
 
 
-def _called_functions(op):
-    """Returns the names of the functions that an operation calls."""
-    if op.graph._is_function(op.type):  # a function by its own name, as of a Defun
-        return [op.type]
-    names = []
-    attributes = CONDITIONALS.get(op.type) or (("cond", "body") if op.type in LOOPS else None)
-    for name in attributes or sorted(op.node_def.attr):
-        value = op.node_def.attr[name]
-        names += [called.name for called in (*value.list.func, value.func) if called.name]
-    return names
-
-
-def _function_graph(graph, name):
-    """Returns the FuncGraph of a function that is registered in a graph."""
-    function_graph = getattr(graph._get_function(name), "graph", None)
-    if function_graph is not None and hasattr(function_graph, "inputs"):
-        return function_graph
-    with graph.as_default():
-        return function_def_to_graph.function_def_to_graph(_definition(graph, name))
-
-
-def _definition(graph, name):
-    """Returns the FunctionDef of a function."""
-    for function in graph.as_graph_def().library.function:
-        if function.signature.name == name:
-            return function
-    raise ValueError(f"the function '{name}' is missing in the graph")
-
-
 def _shapes_inside(graph, name, function_graph, arguments):
     """Returns `{name of a tensor: shape}` in a call, of a function for arguments of any shape."""
     pairs = list(zip(function_graph.inputs, arguments))
@@ -436,7 +274,7 @@ def _shapes_inside(graph, name, function_graph, arguments):
     given = {tensor.op.name: shape for (tensor, _), shape in zip(pairs, shapes) if shape}
     for node in graph_def.node:
         operation = function_graph.get_operation_by_name(node.name)
-        if node.op in _READS or node.name in given:
+        if node.op in READS or node.name in given:
             shape = given.get(node.name, operation.outputs[0].shape)
             dtype = operation.outputs[0].dtype
             node.Clear()

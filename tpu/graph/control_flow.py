@@ -7,9 +7,23 @@ and so is every operation that depends on a dead one, up to a Merge.
 
 from __future__ import annotations
 
-import heapq
+from typing import NamedTuple
 
 import tensorflow as tf
+
+from tpu.graph.walks import kind_of, root, topological_order, value_parents
+
+
+class Condition(NamedTuple):
+    """A condition that decides whether an operation runs, or how often.
+
+    Attributes:
+      predicate: the operation that computes the condition.
+      branch: index of the branch that contains the operation; None for a loop.
+    """
+
+    predicate: tf.Operation
+    branch: int | None
 
 
 class GraphAnalysis:
@@ -22,6 +36,7 @@ class GraphAnalysis:
       frame: `{operation: names of the loops around it, outermost first}`. An Enter runs in the
         frame around its loop, an Exit in its loop.
       conditions: `{operation: {(name of a predicate, branch)}}` under which it is alive.
+      loops: `{name of a loop: its LoopCond}`.
     """
 
     def __init__(self, operations):
@@ -30,11 +45,43 @@ class GraphAnalysis:
         self.inputs = {op: _inputs(op) & known for op in operations}
         self.operations = topological_order(self.inputs, {op: op._id for op in operations})
         self.position = {op: i for i, op in enumerate(self.operations)}
-        self.frame, self.conditions = {}, {}
-        self._switches = {}
+        self.frame, self.conditions, self.loops = {}, {}, {}
+        self._switches, self._predicates = {}, {}
         for op in self.operations:
             self.frame[op] = self._find_frame(op)
             self.conditions[op] = self._find_conditions(op)
+            if op.type == "LoopCond" and self.frame[op]:
+                self.loops[self.frame[op][-1]] = op
+
+    def conditions_of(self, op) -> list[Condition]:
+        """Returns the conditions of the conditionals and loops around an operation.
+
+        The latest predicate first, without those whose predicate is none of the operations.
+        """
+        loops = (self.loops.get(name) for name in self.frame.get(op, ()))
+        found = [Condition(condition, None) for condition in loops if condition is not None]
+        found += [
+            Condition(self._predicates[name], branch)
+            for name, branch in self.conditions.get(op, ())
+            if self._predicates[name] in self.position
+        ]
+        return sorted(found, key=lambda condition: -self.position[condition.predicate])
+
+    def predicate_of(self, merge):
+        """Returns the operation of the condition of a conditional, given a Merge of its results.
+
+        None if it is unknown, as for a Merge that TensorFlow adds to compute a gradient.
+        """
+        own = self.conditions.get(merge, frozenset())
+        inside = [(self._conditions_after(tensor) or frozenset()) - own for tensor in merge.inputs]
+        found = {self._predicates[name] for conditions in inside for name, _ in conditions}
+        return max(found, key=lambda op: self.position.get(op, -1), default=None)
+
+    def are_exclusive(self, a, b) -> bool:
+        """Returns True if two operations are in different branches of the same condition."""
+        branches = dict(self.conditions.get(a, ()))
+        others = self.conditions.get(b, ())
+        return any(branches.get(name, branch) != branch for name, branch in others)
 
     def find_switch(self, predicate, frame):
         """Returns a Switch of a predicate in a frame, or None."""
@@ -63,6 +110,7 @@ class GraphAnalysis:
             predicate = root(op.inputs[1])
             if predicate.op.type != "LoopCond":
                 self._switches.setdefault((predicate.name, self.frame[op]), op)
+                self._predicates[predicate.name] = predicate.op
         return result
 
     def _conditions_after(self, tensor):
@@ -78,78 +126,8 @@ class GraphAnalysis:
         return self.conditions[op] | {(predicate.name, tensor.value_index)}
 
 
-def parents_of(op: tf.Operation) -> list[tf.Operation]:
-    """Returns the operations that an operation depends on directly."""
-    return [*(tensor.op for tensor in op.inputs), *op.control_inputs]
-
-
-def ancestors(operations, parents=parents_of) -> dict[str, tf.Operation]:
-    """Returns `{name: operation}` of `operations` and of all that they depend on.
-
-    Args:
-      operations: operations; None is ignored.
-      parents: function from an operation to the operations that it depends on directly.
-    """
-    found, pending = {}, [op for op in operations if op is not None]
-    while pending:
-        op = pending.pop()
-        if op.name not in found:
-            found[op.name] = op
-            pending += parents(op)
-    return found
-
-
-def topological_order(inputs: dict, priority: dict) -> list:
-    """Returns the keys of `inputs` in topological order, those with low priority values first.
-
-    Args:
-      inputs: `{key: set of the keys it depends on}`.
-      priority: `{key: number}`, different for each key.
-
-    Returns:
-      Keys. Those on a cycle, and those that depend on them, are missing.
-    """
-    missing = {key: len(before) for key, before in inputs.items()}
-    consumers = {}
-    for key, before in inputs.items():
-        for item in before:
-            consumers.setdefault(item, []).append(key)
-    ready = [(priority[key], i, key) for i, (key, count) in enumerate(missing.items()) if not count]
-    heapq.heapify(ready)
-    order, index = [], len(ready) + len(missing)
-    while ready:
-        key = heapq.heappop(ready)[-1]
-        order.append(key)
-        for consumer in consumers.get(key, ()):
-            missing[consumer] -= 1
-            if not missing[consumer]:
-                index += 1
-                heapq.heappush(ready, (priority[consumer], index, consumer))
-    return order
-
-
-def kind_of(op: tf.Operation) -> str:
-    """Returns the type of a control flow operation, such as Switch for a RefSwitch."""
-    kind = op.type
-    return kind[3:] if kind.startswith("Ref") else kind
-
-
-def root(tensor: tf.Tensor) -> tf.Tensor:
-    """Returns the tensor that Enters and Identities pass on."""
-    while kind_of(tensor.op) in ("Enter", "Identity"):
-        tensor = tensor.op.inputs[0]
-    return tensor
-
-
 def _inputs(op):
-    before = {tensor.op for tensor in op.inputs}
+    before = set(value_parents(op))
     if kind_of(op) == "Merge":
         before = {item for item in before if kind_of(item) != "NextIteration"}
     return before.union(op.control_inputs)
-
-
-def free_name(name: str, taken) -> str:
-    """Returns the name, with underscores at its end if `taken` contains it."""
-    while name in taken:
-        name += "_"
-    return name

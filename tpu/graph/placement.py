@@ -10,9 +10,9 @@ from __future__ import annotations
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
-from tpu.check import kernels
-from tpu.emulator.graph_analysis import ancestors
-from tpu.emulator.replicated_graph import ReplicatedGraph
+from tpu.graph import nodes, tpu_kernels
+from tpu.graph.replicated_graph import ReplicatedGraph
+from tpu.graph.walks import ancestors, readers_of
 
 # Attribute of operations that `tf.tpu.outside_compilation` marks.
 OUTSIDE = "_xla_outside_compilation"
@@ -32,7 +32,7 @@ class Placement:
 
     def __init__(self, program: ReplicatedGraph):
         self.is_automatic = _has_soft_placement(program)
-        names = _reachable(program)
+        names = ancestors(program.ends(), _used_parents)
         live = {name: op for name, op in program.operations.items() if name in names}
         self.on_host = {name: op for name, op in live.items() if self._is_outside(op)}
         self._follow_to_host(live)
@@ -41,7 +41,7 @@ class Placement:
     def _is_outside(self, op):
         if is_outside(op):
             return True
-        fault = kernels.find_fault(op) if self.is_automatic else None
+        fault = tpu_kernels.find_fault(op) if self.is_automatic else None
         return fault is not None and fault[0] != "placeholder"
 
     def _follow_to_host(self, live):
@@ -49,9 +49,7 @@ class Placement:
         for op in reversed(live.values()):
             kinds = {tensor.dtype for tensor in op.outputs}
             if kinds and kinds <= _HOST_DTYPES and op.name not in self.on_host:
-                readers = {
-                    r.name for tensor in op.outputs for r in tensor.consumers()
-                } & live.keys()
+                readers = {reader.name for reader in readers_of(op)} & live.keys()
                 if readers and readers <= self.on_host.keys():
                     self.on_host[op.name] = op
 
@@ -61,13 +59,10 @@ class Placement:
         Includes the identities of their results, which are used for control only.
         """
         conditionals = [op for op in self.on_core.values() if op.type in ("If", "StatelessIf")]
-        if not conditionals:
-            return set()
-        found, library = set(), conditionals[0].graph.as_graph_def().library.function
-        functions = {function.signature.name: function for function in library}
+        found = set()
         for op in conditionals:
-            if _only_writes(op, functions):
-                passed = [r for tensor in op.outputs for r in tensor.consumers()]
+            if _only_writes(op):
+                passed = readers_of(op)
                 if all(r.type == "Identity" and not r.outputs[0].consumers() for r in passed):
                     found |= {op.name, *(reader.name for reader in passed)}
         return found
@@ -91,23 +86,17 @@ def used_inputs(op: tf.Operation) -> list[tf.Tensor]:
     return [] if op.type in DROPPED_OPS else list(op.inputs)
 
 
-def _only_writes(conditional, functions):
+def _only_writes(conditional):
     """Returns True if the only effects of a conditional's branches are those of host operations."""
-    branches = [conditional.get_attr(name).name for name in ("then_branch", "else_branch")]
-    nodes = [node for name in branches for node in functions[name].node_def]
-    on_host = [node for node in nodes if OUTSIDE in node.attr or not kernels.has_kernel(node.op)]
-    others = [node for node in nodes if node not in on_host and node.op != "ReadVariableOp"]
+    branches = [function.name for function in nodes.references(conditional.node_def)]
+    functions = [nodes.definition(conditional.graph, name) for name in branches]
+    inside = [node for function in functions for node in function.node_def]
+    on_host = [
+        node for node in inside if OUTSIDE in node.attr or not tpu_kernels.has_kernel(node.op)
+    ]
+    others = [node for node in inside if node not in on_host and node.op != "ReadVariableOp"]
     stateful = [node for node in others if op_def_registry.get(node.op).is_stateful]
     return bool(on_host) and not stateful
-
-
-def _reachable(program):
-    """Returns the names of the operations that the results and the outfeed depend on."""
-    names = [name.split(":")[0] for name in program.results]
-    pending = [program.operations[name] for name in names if name in program.operations]
-    ends = ("OutfeedEnqueueTuple", "OutfeedEnqueue")
-    pending += [op for op in program.operations.values() if op.type in ends]
-    return ancestors(pending, _used_parents)
 
 
 def _used_parents(op):

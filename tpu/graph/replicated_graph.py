@@ -10,7 +10,9 @@ import functools
 
 import tensorflow as tf
 
-from tpu.emulator.graph_analysis import ancestors
+from tpu.graph.control_flow import GraphAnalysis
+from tpu.graph.nodes import op_name
+from tpu.graph.walks import ancestors, root, value_parents
 
 _REPLICATE = "_tpu_replicate"
 # Operations that carry the attribute, but that no core runs.
@@ -21,8 +23,6 @@ _QUEUES = (
     *("OutfeedEnqueue", "OutfeedEnqueueTuple", "OutfeedEnqueueTupleV2", "OutfeedEnqueueV2"),
     "RecvTPUEmbeddingActivations",
 )
-# Attributes to remove from copies; `_class` is colocation with operations outside.
-_ATTRIBUTES = (_REPLICATE, "_class")
 
 
 class ReplicatedGraph:
@@ -66,15 +66,19 @@ class ReplicatedGraph:
     @functools.cached_property
     def live(self) -> set[str]:
         """Names of the operations that run: results and outfeed depend on them."""
-        return {*ancestors(self._ends())}
+        return {*ancestors(self.ends())}
+
+    @functools.cached_property
+    def analysis(self) -> GraphAnalysis:
+        """The loops and conditionals around the operations."""
+        return GraphAnalysis(self.operations.values())
 
     @functools.cached_property
     def computed(self) -> set[str]:
         """Names of the operations whose values are used. XLA drops pure control dependencies."""
         updates = [op for op in self.operations.values() if op.op_def.is_stateful]
         updates = [op for op in updates if op.name in self.live]
-        ends = [*self._ends(), *updates]
-        return {*ancestors(ends, parents=lambda op: [tensor.op for tensor in op.inputs])}
+        return {*ancestors([*self.ends(), *updates], value_parents)}
 
     @functools.cached_property
     def used(self) -> set[str]:
@@ -82,9 +86,11 @@ class ReplicatedGraph:
         live = (op for name, op in self.operations.items() if name in self.live)
         return {tensor.name for op in live for tensor in op.inputs}
 
-    def _ends(self):
-        results = [self.operations[name.split(":")[0]] for name in self.results]
-        return results + [op for op in self.operations.values() if op.type in _QUEUES]
+    def ends(self) -> list[tf.Operation]:
+        """Returns the operations of the results, and those that run though no result needs them."""
+        results = [self.operations.get(op_name(name)) for name in self.results]
+        queues = [op for op in self.operations.values() if op.type in _QUEUES]
+        return [*filter(None, results), *queues]
 
     @property
     def infeed(self) -> list[tf.Tensor]:
@@ -102,23 +108,10 @@ class ReplicatedGraph:
         return found[0] if found else None
 
 
-def copy_node(op, node, inside, device=""):
-    """Copies `op` to the NodeDef `node`, without the attributes of the replicated graph.
-
-    Drops control inputs that are not in `inside`, a collection of operation names.
-    """
-    node.CopyFrom(op.node_def)
-    node.device = device
-    for attribute in _ATTRIBUTES:
-        node.attr.pop(attribute, None)
-    kept = [name for name in node.input if name[0] != "^" or name[1:] in inside]
-    del node.input[:]
-    node.input.extend(kept)
-
-
 def group_assignment(op):
-    """Returns the group assignment of a CrossReplicaSum, a list of lists of cores."""
-    tensor = op.inputs[1]
-    while tensor.op.type in ("Enter", "Identity"):
-        tensor = tensor.op.inputs[0]
-    return tf.get_static_value(tensor).tolist()
+    """Returns the groups of the operation of a collective, lists of cores.
+
+    None if they are unknown; [] for one group of all cores.
+    """
+    groups = tf.get_static_value(root(op.inputs[1]))
+    return None if groups is None else groups.tolist()

@@ -1,5 +1,0 @@
-"""tf.contrib.signal."""
-
-from __future__ import annotations
-
-SOURCES = ("v1.signal",)

@@ -212,6 +212,7 @@ SIMCLR = Case(
     runs={"1 train, 1 evaluate": ""},
     packages=("tensorflow_datasets", "tensorflow_hub"),
     topology="1x2",
+    check_steps=2,
 )
 MESH = Case(
     "mesh",

@@ -126,8 +126,8 @@ FAULTS = [
     ),
     Fault(
         "engine/train/optimizers.py",
-        "for variable in variables if is_decayed(variable)]",
-        "for variable in variables]",
+        "[is_decayed(variable) for variable in variables]",
+        "[True for _ in variables]",
         "tests/engine tests/test_run_cpu.py",
     ),
     Fault(

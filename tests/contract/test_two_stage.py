@@ -10,6 +10,7 @@ from tests.contract.two_stage import data, model
 CASE = "two_stage"
 
 
+@pytest.mark.slow
 def test_the_second_stage_classifies_the_proposals(predict):
     found = predict(CASE)
     _, labels = data.make_pipeline(None).splits["test"]

@@ -81,6 +81,19 @@ def test_a_variable_that_the_loss_does_not_use_keeps_its_value(accumulate_steps)
     np.testing.assert_array_equal(variables["unused"], [1, 1])
 
 
+@pytest.mark.parametrize("accumulate_steps", [1, 3])
+def test_inference_reads_the_labels_in_train_inputs(accumulate_steps):
+    given = set()
+
+    def inference(features, params, training):
+        given.add((*features, int(features["label"].shape[0])))
+        return mlp.MODEL.inference(features, params, training)
+
+    model = dataclasses.replace(mlp.MODEL, inference=inference, train_inputs=("label",))
+    run_steps(model, ["hidden_units=5"], accumulate_steps, count=1)
+    assert given == {("image", "label", BATCH_SIZE // accumulate_steps)}
+
+
 def test_micro_batches_update_batch_norm_one_after_another():
     overrides = [BATCH_NORM, "batch_norm_momentum=0.5,optimizer=momentum"]
     variables = run_steps(convnet.MODEL, overrides, 3, count=1)[2]

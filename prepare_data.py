@@ -16,22 +16,21 @@ from engine.cli import startup, tensorflow_import
 
 if __name__ == "__main__":
     # Before TensorFlow is imported, which takes seconds: a wrong flag fails at once.
-    startup.start(sys.argv, __doc__, "engine.cli.prepare_data_flags")
-    from engine.cli import prepare_data_flags
+    startup.start(sys.argv, __doc__, "input_fns.convert.flags")
+    from input_fns.convert import flags
 
-    startup.check(prepare_data_flags.check_files)
+    startup.check(flags.check_files)
     tensorflow_import.import_tensorflow()
 
 if __name__ != "__mp_main__":  # worker processes of a converter do not need these
-    import dataclasses
     import os
 
     import tensorflow as tf
 
     from common import files, locks
-    from engine.cli.prepare_data_flags import DELIMITERS, FLAGS
     from input_fns import DataError, anomalies, convert, dataset_info
-    from input_fns.convert import provenance, source, writer
+    from input_fns.convert import provenance, runners, writer
+    from input_fns.convert.flags import FLAGS, options_from_flags
     from input_fns.core import inspection
     from models import registry
 
@@ -43,7 +42,7 @@ def main():
 
 def _convert():
     data_dir = FLAGS.data_dir
-    options = _options()
+    options = options_from_flags()
     prepared_with = provenance.from_options(options, FLAGS.shards)
     if _is_ready(prepared_with):
         locks.remove_dead(data_dir)
@@ -64,7 +63,10 @@ def _convert():
             warnings.extend(anomalies.require_none(complete, raw.files))
 
         warnings = []
-        written = writer.write(raw, data_dir, FLAGS.shards, print, prepared_with, before_commit)
+        runner = runners.of(FLAGS.workers)
+        written = writer.write(
+            raw, data_dir, FLAGS.shards, print, prepared_with, before_commit, runner
+        )
     finally:
         lock.release()
         if is_new:
@@ -115,17 +117,6 @@ def _check_same(ready, prepared_with):
             f"{ready.data_dir} was prepared with other options: {'; '.join(other)}. Replace it "
             "with --overwrite, or choose another --data_dir"
         )
-
-
-def _options():
-    values = {field.name: FLAGS[field.name].value for field in dataclasses.fields(source.Options)}
-    for name, default in convert.source_of(FLAGS.dataset).defaults.items():
-        if not FLAGS[name].present:
-            values[name] = default
-    lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
-    lists["pixel_range"] = tuple(map(float, FLAGS.pixel_range)) or None
-    values["delimiter"] = DELIMITERS.get(FLAGS.delimiter, FLAGS.delimiter)
-    return source.Options(**{**values, **lists})
 
 
 def _describe(data):

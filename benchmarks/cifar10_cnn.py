@@ -42,7 +42,7 @@ import numpy as np
 import tensorflow as tf
 from benchmarks.peers import keras_twin
 from input_fns.convert import cifar
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 from models import registry
 from engine.cli import hparams
 from engine.cli.flags import FLAGS

@@ -38,7 +38,7 @@ import tensorflow as tf
 from absl import flags
 from benchmarks.peers import keras_twin
 from input_fns.convert import idx
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 from models import registry
 from engine.cli import hparams
 from engine.cli.flags import FLAGS

@@ -32,9 +32,11 @@ TARGETS = {
 PREPARE = """
 import sys
 import numpy as np
-from input_fns.convert import idx, source, writer
+from input_fns.convert import writer
+from input_fns.convert.options import Options
+from input_fns.image.sources import idx
 path, folder = sys.argv[1:]
-raw = idx.read(source.Options("fashion_mnist", source=path))
+raw = idx.read(Options("fashion_mnist", source=path))
 writer.write(raw, f"{folder}/data")
 train, test = raw.splits["train"], raw.splits["test"]
 np.savez_compressed(

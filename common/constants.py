@@ -21,6 +21,8 @@ WORDPIECE_TASKS = (
 # Where a text with too many tokens loses them. "middle" keeps a quarter of the row from its start,
 # and the rest from its end (Sun et al. 2019, arXiv:1905.05583, section 5.1).
 TRUNCATE = ("end", "middle")
+# SentencePiece model types.
+SUBWORDS = ("unigram", "bpe")
 
 # Tasks of a data set of annotated images.
 ANNOTATION_TASKS = ("detection", "segmentation")

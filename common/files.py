@@ -74,15 +74,16 @@ def read_text(path: str, max_bytes: int = 2**26) -> str:
     """
     if not folders.is_file(path, or_missing=True):
         raise ValueError(f"{path} is not a file")
-    with _open_bytes(path) as file:
+    with open_bytes(path) as file:
         content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
         raise ValueError(f"{path} is larger than {max_bytes} bytes")
     return content.decode()
 
 
-def _open_bytes(path):
-    return folders.gfile().GFile(path, "rb") if folders.is_remote(path) else open(path, "rb")
+def open_bytes(path: str, mode: str = "rb"):
+    """Opens a file, local or gs://."""
+    return folders.gfile().GFile(path, mode) if folders.is_remote(path) else open(path, mode)
 
 
 def sync_folder(folder: str) -> None:
@@ -101,7 +102,7 @@ def copy(source: str, path: str) -> None:
     if folders.is_remote(path):
         folders.gfile().copy(source, path, overwrite=True)  # an object appears when it is complete
         return
-    with _open_bytes(source) as old, atomic_write(path, "wb") as new:
+    with open_bytes(source) as old, atomic_write(path, "wb") as new:
         while chunk := old.read(2**24):
             new.write(chunk)
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from input_fns import convert, dataset_info
 from input_fns.convert import writer
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 
 RATE = 8000
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from input_fns import convert
 from input_fns.convert import writer
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 from input_fns.text import wordpiece
 
 _WORDS = ["the", "a", "film", "plot", "was", "is", "good", "great", "bad", "dull", "very", "not"]

@@ -9,6 +9,7 @@ import tempfile
 from unittest import mock
 
 from engine.cli import cpu_kernels
+from input_fns.convert import flags as convert_flags
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 cpu_kernels.prefer_onednn()
@@ -22,11 +23,12 @@ from tensorflow.python.eager import context
 import prepare_data
 import run_cpu
 import run_tpu
-from engine.cli import prepare_data_flags, runtime, startup
+from engine.cli import runtime, startup
 from engine.serving import new_process
 from engine.train import optimizers
 from input_fns import convert
 from input_fns.convert import source, writer
+from input_fns.convert.options import Options
 from input_fns.image.sources import digits
 from input_fns.text.parallel_kind import Text
 from input_fns.text.sources import subwords
@@ -167,7 +169,7 @@ def own_data_dir(raw_dataset, tmp_path):
 def digits_dir(tmp_path_factory):
     """The prepared data set "digits". Read-only."""
     path = str(tmp_path_factory.mktemp("digits"))
-    writer.write(digits.read(source.Options("digits")), path)
+    writer.write(digits.read(Options("digits")), path)
     return path
 
 
@@ -194,7 +196,7 @@ def pair_files(tmp_path_factory):
 def pairs_dir(pair_files, tmp_path_factory):
     """The prepared data set "pairs" from `pair_files`, rows of 32 tokens. Read-only."""
     path = str(tmp_path_factory.mktemp("pairs_prepared"))
-    options = source.Options(
+    options = Options(
         "parallel_text",
         name="pairs",
         source=str(pair_files),
@@ -326,9 +328,8 @@ def like_real():
 
     def text(name):
         max_length, vocab_size = tokens[name]
-        sentence = [np.array([3, 1], np.uint16)] * 20
-        rows = [[i] for i in range(20)]
-        split = subwords.RawTokens((sentence, sentence), rows, max_length, "uint16")
+        sentence = np.array([3, 1], np.uint16)
+        split = subwords.RawTokens([(sentence, sentence)] * 20, max_length, "uint16")
         about = Text(("en", "de"), "vocabulary.model", vocab_size, max_length, {})
         files = {about.vocabulary: b""}
         return source.RawDataset(name, (), {"train": split, "test": split}, files, kind=about)
@@ -417,7 +418,7 @@ def uncertain_dir(run_in, tmp_path_factory):
 @pytest.fixture
 def prepare():
     """Runs the main of prepare_data.py: `prepare("--dataset=digits", ...)`."""
-    return lambda *arguments: _run(prepare_data, prepare_data_flags.FLAGS, arguments)
+    return lambda *arguments: _run(prepare_data, convert_flags.FLAGS, arguments)
 
 
 @pytest.fixture

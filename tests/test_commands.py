@@ -20,7 +20,8 @@ import tensorflow as tf
 from PIL import Image
 
 from engine.checkpoints import writer
-from engine.cli import flags, prepare_data_flags
+from engine.cli import flags
+from input_fns.convert import flags as convert_flags
 from models import registry
 from models.text import bert
 from tests import audio_data, formats, shapes_data
@@ -29,7 +30,7 @@ from tools import digit_strings, keras_weights
 
 ROOT = pathlib.Path(__file__).parents[1]
 PROGRAM_FLAGS = {
-    "prepare_data.py": prepare_data_flags.FLAGS,
+    "prepare_data.py": convert_flags.FLAGS,
     "run_cpu.py": flags.FLAGS,
     "run_tpu.py": flags.FLAGS,
 }

@@ -10,7 +10,7 @@ import tensorflow as tf
 from engine.train import loss_reduction
 from input_fns import convert
 from input_fns.convert import writer
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 from models.vision import resnet
 from tests import numerics, shapes_data
 

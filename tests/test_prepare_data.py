@@ -13,8 +13,8 @@ from PIL import Image
 import prepare_data
 from common import locks
 from common.errors import UsageError
-from engine.cli import prepare_data_flags
 from input_fns import DataError
+from input_fns.convert import flags as convert_flags
 
 
 def mtimes(folder):
@@ -185,9 +185,9 @@ TEXTS = ["--dataset=text_files", "--source=s", "--text_columns=t"]
     ],
 )
 def test_a_flag_without_effect_is_refused(arguments, message):
-    prepare_data_flags.FLAGS.unparse_flags()
+    convert_flags.FLAGS.unparse_flags()
     with pytest.raises(flags.IllegalFlagValueError, match=message) as error:
-        prepare_data_flags.FLAGS(["prepare_data.py", "--data_dir=d", *arguments])
+        convert_flags.FLAGS(["prepare_data.py", "--data_dir=d", *arguments])
     assert "Remove it" in str(error.value) or "writes it" in str(error.value)
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from common.errors import UsageError
 from input_fns import convert
 from input_fns.convert import writer
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 from models.text import bert_squad
 from tests import squad_files
 

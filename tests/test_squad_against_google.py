@@ -18,7 +18,7 @@ import pytest
 
 from input_fns import convert, dataset_info
 from input_fns.convert import writer
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 from input_fns.text.squad_pipeline import SquadPipeline
 from models.text import squad_answers, squad_metrics
 from tests import google_bert

@@ -5,7 +5,7 @@ from input_fns.convert import writer
 
 
 def with_warnings(options, data_dir):
-    """Converts what `source.Options` describe into a folder; returns the warnings."""
+    """Converts what `options.Options` describe into a folder; returns the warnings."""
     raw, found = convert.read(options), []
     writer.write(
         raw,

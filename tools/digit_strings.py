@@ -22,7 +22,7 @@ import numpy as np
 
 from input_fns.audio.audio_pipeline import to_wav
 from input_fns.audio.sources import audio_files, fsdd
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 
 _RATE = 8000
 _SHORTEST, _LONGEST = 3, 7  # digits

@@ -30,7 +30,7 @@ import tensorflow as tf
 from absl import app, flags
 from PIL import Image
 
-from input_fns.convert import source
+from input_fns.convert.options import Options
 from input_fns.image.sources import digits
 
 flags.DEFINE_list("rows", [], "Names of rows; default: all.")
@@ -205,7 +205,7 @@ def main(_):
 
 def _write_photos(folder):
     """Writes the digits as JPEGs."""
-    for split, arrays in digits.read(source.Options("digits")).splits.items():
+    for split, arrays in digits.read(Options("digits")).splits.items():
         for i, (image, label) in enumerate(zip(arrays.images, arrays.labels)):
             path = folder / split / str(label) / f"{i:04d}.jpg"
             path.parent.mkdir(parents=True, exist_ok=True)

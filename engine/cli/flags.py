@@ -10,8 +10,8 @@ from common import names, strict_flags
 from common.constants import ANNOTATION_TASKS, TABLE_TASKS, WORDPIECE_TASKS
 from common.errors import UsageError
 from common.messages import did_you_mean
+from common.size_flag import SizeParser, SizeSerializer, TextSizeParser
 from engine.checkpoints import metric_direction
-from engine.cli.size_flag import SizeParser, SizeSerializer, TextSizeParser
 from models import registry
 
 MODES = ("train", "eval", "train_and_eval", "continuous_eval", "predict", "export", "check")

@@ -50,7 +50,7 @@ HERE = {
     "num_tpu_cores": "--tpu, whose cores are all used",
     "master": "--tpu",
 }
-_PREPARE_DATA = "engine.cli.prepare_data_flags"
+_PREPARE_DATA = "input_fns.convert.flags"
 # Modules of flags and the programs that have them.
 _PROGRAMS = {
     "engine.cli.flags": "run_cpu.py and run_tpu.py",

@@ -16,201 +16,153 @@ class Source:
     """A kind of raw data.
 
     Attributes:
-      module: module of `input_fns.convert` whose `read(options)` returns a `source.RawDataset`.
+      module: module of `input_fns` whose `read(options)` returns a `source.RawDataset`.
       needs: required flags of prepare_data.py.
       takes: optional flags.
+      encoder: module of `input_fns` whose `encode` turns the text that it yields, in the final
+        splits, into rows of tokens; "" if it yields rows.
       is_shuffled: whether training examples are shuffled before they are written.
-      encoder: module of `input_fns.convert` whose `encode` turns the text that it yields, in the
-        final splits, into rows of tokens; "" if it yields rows.
       defaults: `{flag: default}`, if it differs from that of the flag.
-      tasks: valid values of --task, if it is taken.
+      tasks: valid values of --task, the default first; () without tasks.
       holds_out: whether its module holds out validation and test itself, such as by time.
     """
 
     module: str
-    needs: tuple[str, ...] = ()
-    takes: tuple[str, ...] = ()
-    is_shuffled: bool = False
+    needs: tuple[str, ...]
+    takes: tuple[str, ...]
     encoder: str = ""
+    is_shuffled: bool = True
     defaults: Mapping[str, float | str] = dataclasses.field(default_factory=dict)
     tasks: tuple[str, ...] = ()
     holds_out: bool = False
 
 
-# SentencePiece model types.
-SUBWORDS = ("unigram", "bpe")
+def _source(module, needs="", takes="", encoder="", tasks=(), defaults=None, **options):
+    """Returns a source; `needs` and `takes` are names of flags, separated by spaces."""
+    room = module.partition(".")[0]
+    needs, takes = tuple(needs.split()), (*takes.split(), *["task"] * (len(tasks) > 1))
+    defaults = {**(defaults or {}), **({"task": tasks[0]} if tasks else {})}
+    module = module.replace(".", ".sources.", 1) if room != "convert" else module
+    encoder = encoder and f"text.sources.{encoder}"
+    return Source(module, needs, takes, encoder, defaults=defaults, tasks=tasks, **options)
+
+
 _ORDER = {"train": 0, "validation": 1, "test": 2}
-_HOLD_OUT = ("validation_fraction", "test_fraction", "seed")
-_WORDPIECE = ("vocabulary", "vocab_size", "lower_case", "max_length", "name", "skip", *_HOLD_OUT)
-# Of text files, of one file for each split, and of tables with a header line or without.
-_TEXT = ("encoding",)
-_SPLIT_FILES = ("split_files",)
-_TABLE = ("columns", "delimiter", "encoding")
-_PRETRAINING = (
-    *("max_predictions_per_seq", "masked_lm_prob", "whole_word_mask", "dupe_factor"),
-    "short_seq_prob",
-)
-_MASKS = ("mask_folder", "mask_values", "ignored")
-_AUDIO = ("sample_rate", "max_seconds", "workers", "name", "skip", *_HOLD_OUT)
-_PIXELS = ("channels", "pixel_range", "workers", "name")
-_IMAGES = ("image_size", *_PIXELS, *_HOLD_OUT)
+_HOLD_OUT = "validation_fraction test_fraction seed"
+_TABLE = "columns delimiter encoding"
+_LABELS = "label_columns group_column split_column class_names"
+_PIXELS = f"channels pixel_range name {_HOLD_OUT}"
+_IMAGES = f"image_size skip {_PIXELS}"
+_ANNOTATED = f"class_names image_folder skip {_PIXELS}"
+_MASKS = "mask_folder mask_values ignored"
+_AUDIO = f"sample_rate max_seconds name skip {_HOLD_OUT}"
+_BERT = f"vocabulary vocab_size lower_case max_length name skip {_HOLD_OUT}"
+_TEXT = f"truncate {_BERT}"  # of `token_rows`
+_SUBWORDS = f"vocabulary vocab_size subwords max_length name skip {_HOLD_OUT}"
+_PAIRS = "max_predictions_per_seq masked_lm_prob whole_word_mask dupe_factor short_seq_prob"
+_WORDS = {"max_seconds": 1.5}  # of audio: short recordings
+_IN_ORDER = {"is_shuffled": False}
 
-
-def _annotated(module, tasks, takes):
-    """Returns a source of images with boxes or masks."""
-    takes = ("class_names", "image_folder", "skip", *_PIXELS, *takes, *_HOLD_OUT)
-    takes = ("task", *takes) if len(tasks) > 1 else takes
-    return Source(
-        module, ("source",), takes, is_shuffled=True, defaults={"task": tasks[0]}, tasks=tasks
-    )
-
-
-def _text(module, needs=(), takes=(), encoder="text.sources.token_rows"):
-    """Returns a source of text for BERT."""
-    truncate = ("truncate",) if encoder == "token_rows" else ()
-    takes = (*takes, *truncate, *_WORDPIECE)
-    return Source(module, ("source", *needs), takes, is_shuffled=True, encoder=encoder)
-
-
+# A source is a file and a line here: its module, the flags that it needs and those that it takes.
 SOURCES = {
-    "digits": Source("image.sources.digits", takes=_HOLD_OUT),
-    "mnist": Source("image.sources.idx", ("source",), _HOLD_OUT),
-    "fashion_mnist": Source("image.sources.idx", ("source",), _HOLD_OUT),
-    "cifar10": Source("image.sources.cifar", ("source",), _HOLD_OUT),
-    "cifar100": Source("image.sources.cifar", ("source",), _HOLD_OUT),
-    "image_folder": Source(
-        "image.sources.image_folder",
-        ("source",),
-        ("class_names", "skip", *_IMAGES),
-        is_shuffled=True,
+    "digits": _source("image.digits", "", _HOLD_OUT, **_IN_ORDER),
+    "mnist": _source("image.idx", "source", _HOLD_OUT, **_IN_ORDER),
+    "fashion_mnist": _source("image.idx", "source", _HOLD_OUT, **_IN_ORDER),
+    "cifar10": _source("image.cifar", "source", _HOLD_OUT, **_IN_ORDER),
+    "cifar100": _source("image.cifar", "source", _HOLD_OUT, **_IN_ORDER),
+    "image_folder": _source("image.image_files", "source", f"class_names {_IMAGES}"),
+    "image_csv": _source(
+        "image.image_files", "source csv", f"image_column {_LABELS} {_TABLE} {_IMAGES}"
     ),
-    "image_csv": Source(
-        "image.sources.image_csv",
-        ("source", "csv"),
-        (
-            "image_column",
-            "label_columns",
-            "group_column",
-            "split_column",
-            "class_names",
-            "skip",
-            *_TABLE,
-            *_IMAGES,
-        ),
-        is_shuffled=True,
+    "coco": _source(
+        "image.coco", "source", f"annotations max_boxes {_ANNOTATED}", tasks=ANNOTATION_TASKS
     ),
-    "coco": _annotated("image.sources.coco", ANNOTATION_TASKS, ("annotations", "max_boxes")),
-    "voc": _annotated(
-        "image.sources.voc",
-        ANNOTATION_TASKS,
-        ("max_boxes", "box_origin", "xml_folder", "encoding", *_MASKS),
+    "voc": _source(
+        "image.voc",
+        "source",
+        f"max_boxes box_origin xml_folder encoding {_MASKS} {_ANNOTATED}",
+        tasks=ANNOTATION_TASKS,
     ),
-    "image_masks": _annotated(
-        "image.sources.image_masks", ANNOTATION_TASKS[1:], (*_MASKS, "image_suffix", "mask_suffix")
+    "image_masks": _source(
+        "image.image_masks",
+        "source",
+        f"{_MASKS} image_suffix mask_suffix {_ANNOTATED}",
+        tasks=ANNOTATION_TASKS[1:],
     ),
-    "parallel_text": Source(
-        "text.sources.parallel_text",
-        ("source", "languages"),
-        (
-            *("vocabulary", "vocab_size", "subwords", "max_length", "name", "skip"),
-            *(*_TEXT, *_SPLIT_FILES, *_HOLD_OUT),
-        ),
-        is_shuffled=True,
-        encoder="text.sources.subwords",
+    "parallel_text": _source(
+        "text.parallel_text", "source languages", f"encoding split_files {_SUBWORDS}", "subwords"
     ),
-    "squad": Source(
-        "text.sources.squad",
-        ("source",),
-        ("doc_stride", "max_query_length", *_SPLIT_FILES, *_WORDPIECE),
-        is_shuffled=True,
-        encoder="text.sources.squad_encode",
+    "squad": _source(
+        "text.squad",
+        "source",
+        f"doc_stride max_query_length split_files {_BERT}",
+        "squad_encode",
         defaults={"max_length": 384},
     ),
-    "text_files": dataclasses.replace(
-        _text(
-            "text.sources.text_files",
-            needs=("text_columns",),
-            takes=(
-                *("label_columns", "split_column", "group_column"),
-                *("class_names", "task", *_SPLIT_FILES, *_TABLE),
-            ),
-        ),
+    "text_files": _source(
+        "text.text_files",
+        "source text_columns",
+        f"{_LABELS} split_files {_TABLE} {_TEXT}",
+        "token_rows",
         tasks=("classification", "regression"),
     ),
-    "token_files": _text(
-        "text.sources.token_files",
-        takes=("columns", "text_columns", "label_columns", *_SPLIT_FILES, *_TEXT),
-        encoder="text.sources.token_files",
+    "token_files": _source(
+        "text.token_files",
+        "source",
+        f"columns text_columns label_columns split_files encoding {_BERT}",
+        "token_files",
     ),
-    "pretraining_text": dataclasses.replace(
-        _text(
-            "text.sources.pretraining_text",
-            takes=(*_PRETRAINING, *_TEXT, *_SPLIT_FILES),
-            encoder="text.sources.pretraining_rows",
-        ),
-        is_shuffled=False,  # by its encoder
+    "pretraining_text": _source(  # its encoder shuffles
+        "text.pretraining_text",
+        "source",
+        f"{_PAIRS} encoding split_files {_BERT}",
+        "pretraining_rows",
+        **_IN_ORDER,
     ),
-    "text_folder": _text("text.sources.text_folder", takes=("class_names", *_TEXT)),
-    "imdb": _text("text.sources.imdb", takes=_TEXT),
-    "trec": _text("text.sources.trec", takes=_TEXT),
+    "text_folder": _source(
+        "text.text_folder", "source", f"class_names encoding {_TEXT}", "token_rows"
+    ),
+    "imdb": _source("text.imdb", "source", f"encoding {_TEXT}", "token_rows"),
+    "trec": _source("text.trec", "source", f"encoding {_TEXT}", "token_rows"),
     **{
-        name: _text("text.sources.glue")
+        name: _source("text.glue", "source", _TEXT, "token_rows")
         for name in ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")
     },
-    "ratings": Source(
-        "tables.sources.ratings",
-        ("source",),
-        (
-            *("user_column", "item_column", "rating_column", "time_column", *_TABLE),
-            *("name", "skip", "seed", "validation_fraction"),
-        ),
-        is_shuffled=True,
+    "ratings": _source(
+        "tables.ratings",
+        "source",
+        "user_column item_column rating_column time_column name skip seed validation_fraction "
+        f"{_TABLE}",
     ),
-    "criteo": Source(
-        "tables.sources.criteo",
-        ("source",),
-        ("name", "skip", "min_frequency", "hash_rows", "max_rows", *_SPLIT_FILES, *_HOLD_OUT[:2]),
+    "criteo": _source(
+        "tables.criteo",
+        "source",
+        "min_frequency hash_rows max_rows split_files name skip validation_fraction test_fraction",
         holds_out=True,
+        **_IN_ORDER,
     ),
-    "audio_folder": Source(
-        "audio.sources.audio_folder",
-        ("source",),
-        ("class_names", *_AUDIO),
-        is_shuffled=True,
-        defaults={"max_seconds": 1.5},
+    "audio_folder": _source(
+        "audio.labelled_recordings", "source", f"class_names {_AUDIO}", defaults=_WORDS
     ),
-    "audio_csv": Source(
-        "audio.sources.audio_csv",
-        ("source", "csv"),
-        (
-            *("audio_column", "label_columns", "group_column", "split_column", "class_names"),
-            *(*_TABLE, *_AUDIO),
-        ),
-        is_shuffled=True,
-        defaults={"max_seconds": 1.5},
+    "audio_csv": _source(
+        "audio.labelled_recordings",
+        "source csv",
+        f"audio_column {_LABELS} {_TABLE} {_AUDIO}",
+        defaults=_WORDS,
     ),
-    "fsdd": Source(
-        "audio.sources.fsdd",
-        ("source",),
-        ("test_speaker", *_AUDIO),
-        is_shuffled=True,
-        defaults={"sample_rate": 8000, "max_seconds": 1.5},
+    "fsdd": _source(
+        "audio.fsdd", "source", f"test_speaker {_AUDIO}", defaults={"sample_rate": 8000, **_WORDS}
     ),
-    "speech_manifest": Source(
-        "audio.sources.speech_manifest",
-        ("source",),
-        (
-            *("vocabulary", "lower_case", "audio_folder", "audio_column", "text_columns"),
-            *("group_column", "split_column", *_SPLIT_FILES, *_TABLE, *_AUDIO),
-        ),
-        is_shuffled=True,
+    "speech_manifest": _source(
+        "audio.speech_manifest",
+        "source",
+        "vocabulary lower_case audio_folder audio_column text_columns group_column split_column "
+        f"split_files {_TABLE} {_AUDIO}",
     ),
-    "tfds": Source("image.sources.tfds", takes=("source", *_IMAGES)),
+    "tfds": _source("image.tfds", "", f"source image_size {_PIXELS}", **_IN_ORDER),
 }
 # A function of the user, package.module:FUNCTION.
-_CUSTOM = Source(
-    "convert.custom", ("name",), ("source", "channels", "pixel_range", *_HOLD_OUT), is_shuffled=True
-)
+_CUSTOM = _source("convert.custom", "name", f"source channels pixel_range {_HOLD_OUT}")
 
 
 def source_of(dataset: str) -> Source | None:
@@ -242,10 +194,10 @@ def check_source(dataset: str, path: str | None) -> None:
 
 
 def read(options, progress=lambda line: None, function=None):
-    """Reads the raw data set that `source.Options` describe, and holds out splits of "train".
+    """Reads the raw data set that `options.Options` describe, and holds out splits of "train".
 
     Args:
-      options: `source.Options`.
+      options: `options.Options`.
       progress: function that prints a line.
       function: the user's function if `options.dataset` is custom; see `custom`.
 
@@ -271,15 +223,17 @@ def read(options, progress=lambda line: None, function=None):
     holdout.check_groups(raw.splits, options)
     splits = raw.splits if source.holds_out else holdout.hold_out(raw.splits, options)
     holdout.require_groups_matter(splits, options)
-    held_out = splits.keys() - raw.splits.keys()
     if source.is_shuffled and "train" in splits:
         splits["train"] = holdout.shuffled(splits["train"], options.seed)
     in_order = sorted(splits, key=lambda name: (_ORDER.get(name, len(_ORDER)), name))
     raw = dataclasses.replace(
-        raw, name=options.name or raw.name, splits={name: splits[name] for name in in_order}
+        raw,
+        name=options.name or raw.name,
+        splits={name: splits[name] for name in in_order},
+        held_out=frozenset(splits.keys() - raw.splits.keys()),
     )
     if source.encoder:
         # Its tokenizer is an optional dependency.
         encoder = importlib.import_module(f"input_fns.{source.encoder}")
-        raw = encoder.encode(raw, options, progress, held_out)
+        raw = encoder.encode(raw, options, progress)
     return raw

@@ -18,7 +18,7 @@ from common.names import normalized, printable, sorted_labels
 from input_fns import DataError
 from input_fns.convert import inventory
 from input_fns.convert.folder_structure import Reader, listed
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 from input_fns.convert.split_names import is_split
 
 NOT_NAMED = "files of classes that --class_names does not name"
@@ -30,8 +30,9 @@ class LabelledFiles:
 
     Attributes:
       paths: objects `[size]`, paths of the files, local or gs://.
-      labels: int64 `[size]`, their classes; None if they have none.
-      groups: int `[size]`, equal for several names of one file; None if each has one name.
+      labels: int64 `[size]`, their classes; None to predict them.
+      groups: `[size]`, equal for files that must stay in one split, such as several names of one
+        file; None if each is its own.
     """
 
     paths: np.ndarray
@@ -51,25 +52,7 @@ class Found:
 
     class_names: tuple[str, ...]
     splits: dict[str, LabelledFiles]
-    left_out: dict[str, str]
-
-
-def read(
-    options: Options, noun: str, extensions: tuple[str, ...], ignored: Collection[str] = ()
-) -> tuple[tuple[str, ...], dict[str, LabelledFiles]]:
-    """Returns the class names and the splits of `find`, for sources whose splits have classes.
-
-    Raises:
-      DataError: see `find`, or a split has no classes.
-    """
-    found = find(options, noun, extensions, ignored)
-    for name, files in found.splits.items():
-        if files.labels is None:
-            raise DataError(
-                f"--source={options.source}: the folder of the split '{name}' has {noun}s, but no "
-                "folders of classes. Leave it out with --skip"
-            )
-    return found.class_names, found.splits
+    left_out: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 def find(

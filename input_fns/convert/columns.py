@@ -1,18 +1,21 @@
-"""Finds columns of tables by a flag or by usual names, and parts tables into splits."""
+"""Columns of tables, found by a flag or by usual names, their splits and their classes."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from common.names import normalized, printable
+from common.names import is_line, missing_label, normalized, one_number, printable, sorted_labels
 from input_fns import DataError
 from input_fns.convert import tables
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
+from input_fns.convert.source import chosen
 from input_fns.convert.split_names import rows_of_splits
 from input_fns.convert.tables import Table, listed
 
+_LONGEST_LABEL = 1000  # characters
+_ONE, _ZERO = {"true", "1"}, {"false", "0"}
 _NO_LETTERS = re.compile(r"[\W_]+")
 
 
@@ -105,5 +108,69 @@ def by_column(table: Table, options: Options) -> dict[str, Table]:
 def take(table: Table, rows: Sequence[int]) -> Table:
     """Returns a table of these rows."""
     return dataclasses.replace(
-        table, rows=[table.rows[row] for row in rows], lines=[table.lines[row] for row in rows]
+        table, rows=chosen(table.rows, rows), lines=chosen(table.lines, rows)
     )
+
+
+def class_names(labels: Sequence[str], places: Sequence[str], where: str) -> tuple[str, ...]:
+    """Returns the distinct labels, sorted, as numbers if all are; "" is none.
+
+    Args:
+      labels: label of each row.
+      places: place of each row, for errors.
+      where: place of the column, for errors.
+
+    Raises:
+      DataError: two labels are one number, or one stands for a missing label.
+    """
+    found = sorted_labels(filter(None, labels))
+    twice = one_number(found)
+    if twice:
+        raise DataError(
+            f"{where}: the labels '{twice[0]}' and '{twice[1]}' are one number. Use one spelling"
+        )
+    missing = missing_label(found)
+    if missing:
+        raise DataError(
+            f"{places[labels.index(missing)]}: the label '{missing}' stands for a missing one. "
+            "Remove such rows, or name all classes with --class_names"
+        )
+    return tuple(found)
+
+
+def label_of(where: str, values: Mapping[str, str | None]) -> str:
+    """Returns the label of a row.
+
+    Args:
+      where: place of the row, for errors.
+      values: values of the label columns: one label, or 0 and 1 for each class.
+
+    Raises:
+      DataError: there is no label, or it is invalid.
+    """
+    if len(values) == 1:
+        ((column, label),) = values.items()
+        if not label:
+            raise DataError(f"{where}: no label in column '{column}'")
+        if not is_line(label):
+            raise DataError(f"{where}: the label {label[:60]!a} has control characters")
+        if len(label) > _LONGEST_LABEL:
+            raise DataError(f"{where}: the label '{label[:60]}...' has {len(label)} characters")
+        return label
+    numbers = {name: _zero_or_one(value) for name, value in values.items()}
+    ones = [name for name, number in numbers.items() if number == 1]
+    if len(ones) != 1 or None in numbers.values():
+        shown = listed([f"{name}={value}" for name, value in values.items()])
+        raise DataError(
+            f"{where}: exactly one of the label columns should be 1 and the others 0: {shown}. "
+            "--label_columns says which columns are labels"
+        )
+    return ones[0]
+
+
+def _zero_or_one(text):
+    """Returns 0 or 1 for a number or a boolean of pandas; None for other text."""
+    integer, _, zeros = (text or "").lower().partition(".")
+    if zeros.strip("0") or integer not in _ONE | _ZERO:
+        return None
+    return int(integer in _ONE)

@@ -18,13 +18,14 @@ import dataclasses
 import inspect
 import pickle
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from input_fns import DataError
-from input_fns.convert.source import Broken, Options, RawDataset, Row
+from input_fns.convert.options import Options
+from input_fns.convert.source import Broken, RawDataset, RawSplit, Row
 from input_fns.core import dataset_json, dataset_parts
 from input_fns.dataset_info import Feature, flatten
 from input_fns.image.sources import decoded_images
@@ -33,8 +34,8 @@ _CLASS = "label"
 
 
 @dataclasses.dataclass(frozen=True)
-class RawExamples:
-    """A `RawSplit` of examples: dicts of numbers, arrays, and bytes of image files; nested or not.
+class RawExamples(RawSplit):
+    """A split of examples: dicts of numbers, arrays, and bytes of image files; nested or not.
 
     All examples have the same names, dtypes and shapes; image files may differ in size. Python
     numbers are stored as int32 and float32. With classes, "label" is the class, an int.
@@ -46,46 +47,41 @@ class RawExamples:
       options: `channels` and `pixel_range` of image files.
       labels: classes, int64 `[size]`, or None without classes.
       known: `{index: row}` of rows that were read before.
+      first: features of the first example, once it is read.
     """
+
+    KEYS = ("indices", "labels")
+    in_workers = False  # the examples may be any objects
 
     where: str
     examples: Sequence[Mapping[str, Any]]
     indices: np.ndarray
     options: Options
     labels: np.ndarray | None = None
-    groups: None = None
     known: MutableMapping[int, Row | Broken] = dataclasses.field(default_factory=dict)
+    first: dict[str, Feature] = dataclasses.field(default_factory=dict)
 
     @property
     def num_bytes(self) -> int:
         """Approximate size of the rows, from a sample of them."""
         sample = self.indices[:: max(1, len(self) // 20)].tolist()
-        new = {i: self.read(i) for i in sample if i not in self.known}
+        new = {i: self._row(i) for i in sample if i not in self.known}
         if new:
             self.known.update(new)
         rows = [row for row in map(self.known.__getitem__, sample) if isinstance(row, Row)]
         sizes = [sum(map(len, row.values.values())) for row in rows]
         return round(np.mean(sizes) * len(self)) if sizes else 0
 
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def __iter__(self) -> Iterator[Row | Broken]:
-        first: dict[str, Feature] = {}
-        for i in self.indices.tolist():
-            row = self.known[i] if i in self.known else self.read(i)
-            if isinstance(row, Row):
-                first = first or row.features
-                self._check_same(i, row.features, first)
-            yield row
-
-    def take(self, indices: Sequence[int]) -> RawExamples:
-        """Returns the split of these examples, in the order of the indices."""
-        labels = None if self.labels is None else self.labels[indices]
-        return dataclasses.replace(self, indices=self.indices[indices], labels=labels)
-
     def read(self, i: int) -> Row | Broken:
-        """Reads an example."""
+        """Reads an example, which must have the features of the first one."""
+        i = self.indices[i].item()
+        row = self.known[i] if i in self.known else self._row(i)
+        if isinstance(row, Row):
+            self.first.update({} if self.first else row.features)
+            self._check_same(i, row.features, self.first)
+        return row
+
+    def _row(self, i):
         try:
             return self.to_row(i, self.examples[i])
         except OSError as error:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from common.names import shown
 from input_fns import DataError
-from input_fns.convert.files import note, read_lines, read_text
+from input_fns.convert.files import iterate_lines, note, read_lines, read_text
 
 _SMALL_TABLE = 2**24  # values, with missing ones
 _MAX_TEXT = 2**31 - 1  # characters of a value
@@ -37,10 +39,52 @@ def require_values(path: str, num_rows: int, num_columns: int, num_values: int) 
         )
 
 
-def separator_in(line: str) -> str:
-    """Returns the delimiter that a first line of Excel names, such as "sep=;"; "" in others."""
-    named = _SEPARATOR_LINE.match(f"{line}\n")
-    return named[1] if named else ""
+def iterate(
+    path: str, delimiter: str, is_given: bool, has_columns: bool, encoding: str | None
+) -> Iterator[tuple[int, list[str]]]:
+    """Yields the line number and the values of each row that is not empty, of a file of any size.
+
+    Quotes may enclose values between commas and semicolons; elsewhere they are text.
+
+    Args:
+      path: the file.
+      delimiter: characters between the values.
+      is_given: whether a first line of Excel does not count.
+      has_columns: whether names of the columns are given.
+      encoding: see `files.decode`.
+
+    Raises:
+      DataError: the first line has another delimiter, or a quote has no other.
+    """
+    lines = iterate_lines(path, encoding)
+    first, num_before = next(lines, ""), 0
+    named = _SEPARATOR_LINE.match(f"{first}\n")
+    if named:
+        delimiter = delimiter if is_given else named[1]
+        first, num_before = next(lines, ""), 1
+    others = [d for d in ("\t", "::", ";", "|", ",") if first.count(d) > 1]
+    if delimiter not in first and others and not has_columns:
+        name = "tab" if others[0] == "\t" else f"'{others[0]}'"
+        raise DataError(
+            f"{path}, line 1: no {delimiter!a} in {shown(first[:60])!a}. If the columns are "
+            f"separated by {name}, set --delimiter={name}"
+        )
+    lines = itertools.chain([first], lines)
+    if delimiter not in _QUOTED[:2]:
+        for number, line in enumerate(lines, start=1 + num_before):
+            if line:
+                yield number, [value.strip() for value in line.split(delimiter)]
+        return
+    # With line feeds: one inside of quotes is part of the value.
+    reader = csv.reader((f"{line}\n" for line in lines), delimiter=delimiter, strict=True)
+    try:
+        for values in reader:
+            if values:
+                yield reader.line_num + num_before, [value.strip() for value in values]
+    except csv.Error as error:
+        raise DataError(
+            f"{path}, line {reader.line_num + num_before}: invalid CSV ({error})"
+        ) from error
 
 
 def read_tsv(

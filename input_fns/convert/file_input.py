@@ -12,7 +12,7 @@ from common import strict_flags
 from input_fns import DataError
 from input_fns.audio.sources import audio_files, recordings
 from input_fns.convert import inventory
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 from input_fns.image.sources import decoded_images
 
 
@@ -135,10 +135,9 @@ class ImageInput(FileInput):
     def _read(self, path):
         how = self._image_size, self._channels, self._pixel_range
         try:
-            (image,) = decoded_images.read_many([path], *how)
+            return decoded_images.read_file(path, *how)
         except decoded_images.PixelRangeError as error:
             return f"{error.problem}. Convert it to 8 bits as the images of the data set"
-        return image
 
     def _add(self, found):
         self.sizes.append((found.height, found.width))
@@ -171,8 +170,7 @@ class AudioInput(FileInput):
 
     def _read(self, path):
         rate = self._audio.sample_rate
-        (samples,) = audio_files.read_many([path], rate, self._audio.max_samples / rate)
-        return samples
+        return audio_files.read_file(path, rate, self._audio.max_samples / rate)
 
     def _stored(self, found):
         return found.astype("<i2").tobytes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import codecs
 import contextlib
 import contextvars
@@ -11,9 +12,9 @@ import lzma
 import zlib
 from collections.abc import Callable, Iterator
 
-import tensorflow as tf
+import numpy as np
 
-from common import folders
+from common import files, folders
 from input_fns import DataError
 from input_fns.convert import encodings
 from input_fns.core import memory
@@ -102,7 +103,7 @@ def _opened(path):
     if not folders.is_file(path, or_missing=True):
         raise DataError(f"{path} is not a file")
     try:
-        with tf.io.gfile.GFile(path, "rb") as file:
+        with files.open_bytes(path) as file:
             if path.endswith(".gz"):
                 with gzip.GzipFile(fileobj=file) as unpacked:
                     yield unpacked
@@ -111,27 +112,46 @@ def _opened(path):
                     yield unpacked
             else:
                 yield file
-    except tf.errors.NotFoundError as error:
+    except folders.missing_error(path) as error:
         raise DataError(f"{path} is not there") from error
     except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
-        size = tf.io.gfile.stat(path).length
+        size = folders.num_bytes(path)
         kind = "gzip" if path.endswith(".gz") else "xz"
         raise DataError(f"{path} ({size} bytes) is not a complete {kind} file: {error}") from error
 
 
-def iterate_lines(path: str, encoding: str | None = None) -> Iterator[str]:
+def index_lines(path: str, every: int) -> tuple[int, array.array]:
+    """Returns the number of lines of a text file, and the offsets of the lines 0, every, ...
+
+    The offsets are for `iterate_lines`: bytes of the unpacked file. UTF-16 has that of line 0 only.
+    """
+    with _opened(path) as file:
+        start = _read(file, _PIECE_BYTES)
+        if encodings.split_mark(start)[0] not in ("", "utf-8"):
+            return sum(1 for _ in iterate_lines(path)), array.array("q", [0])
+        offsets, count, place, last = array.array("q", [0]), 0, 0, b"\n"
+        for piece in itertools.chain([start], iter(lambda: file.read(_PIECE_BYTES), b"")):
+            ends = place + 1 + np.flatnonzero(np.frombuffer(piece, np.uint8) == ord("\n"))
+            offsets.extend(ends[every - 1 - count % every :: every].tolist())
+            count, place, last = count + len(ends), place + len(piece), piece[-1:] or last
+    return count + (last != b"\n"), offsets
+
+
+def iterate_lines(path: str, encoding: str | None = None, offset: int = 0) -> Iterator[str]:
     """Yields the lines of a text file of any size, as `read_lines`.
 
     Args:
       path: local or gs://.
       encoding: see `decode`.
+      offset: where the first line begins, if it is not that of the file; see `index_lines`.
 
     Raises:
       DataError: see `read_lines`, or a line is longer than 64 MiB.
     """
     with _opened(path) as file:
+        file.seek(offset)
         start = _read(file, max(_PIECE_BYTES, _MARK_BYTES))
-        marked, size = encodings.split_mark(start)
+        marked, size = ("", 0) if offset else encodings.split_mark(start)
         name = marked or encodings.name_of(encoding)
         has_flag = encoding is not None and not marked
         pieces = itertools.chain([start[size:]], iter(lambda: file.read(_PIECE_BYTES), b""))
@@ -215,15 +235,7 @@ def _read(file, num_bytes):
 
 
 def read_text(path: str, encoding: str | None = None) -> str:
-    """Returns the text of a file.
-
-    Args:
-      path: local or gs://.
-      encoding: see `decode`.
-
-    Raises:
-      DataError: it is missing, an invalid packed file, or has another encoding.
-    """
+    """Returns the text of a file; see `read_bytes` and `decode`."""
     return decode(path, read_bytes(path), encoding)
 
 

@@ -8,7 +8,10 @@ import re
 import urllib.parse
 
 from common import folders
-from common.names import normalized
+from common.names import normalized, printable
+from input_fns import DataError
+from input_fns.convert import inventory
+from input_fns.convert.options import Options
 
 _LOCAL_FILES = "/data/local-files/?d="  # of Label Studio, before a path
 
@@ -80,6 +83,46 @@ class Finder:
                 **{normalized(name): name for name in found},
             }
         return self._listed[folder].get(name) or self._listed[folder].get(_key(name))
+
+
+class FinderByName:
+    """Finds a file by its path below a folder, or by its name if only one file has it."""
+
+    def __init__(self, options: Options, extensions: tuple[str, ...]):
+        """Uses `source` and `skip` of the options; `extensions` as in `Finder`."""
+        self._options, self._extensions = options, extensions
+        self._finder = Finder(options.source, extensions)
+        self._by_name: dict[str, list[str]] = {}
+
+    def find(self, where: str, name: str) -> str | None:
+        """Returns the path of a file, or None if it is not there.
+
+        Args:
+          where: place of the name, for errors.
+          name: name in a table.
+
+        Raises:
+          DataError: several files have the name.
+        """
+        path = self._finder.find(name)
+        if path is not None and not folders.is_folder(path):
+            return path
+        if not name or "/" in name or "\\" in name:
+            return None
+        if not self._by_name:
+            for path in inventory.files(self._options.source, self._options):
+                self._by_name.setdefault(normalized(os.path.basename(path)), []).append(path)
+        found = [
+            path
+            for extension in ("", *self._extensions)
+            for path in self._by_name.get(name + extension, ())
+        ]
+        if len(found) > 1:
+            raise DataError(
+                f"{where}: '{printable(name)}' may be {printable(found[0])} or "
+                f"{printable(found[1])}. Write the folder in the table, too"
+            )
+        return found[0] if found else None
 
 
 def _key(name):

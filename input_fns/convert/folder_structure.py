@@ -15,7 +15,7 @@ from common import folders
 from common.names import is_line, normalized
 from input_fns import DataError
 from input_fns.convert import inventory
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 from input_fns.convert.split_names import is_split, split_in, split_names
 
 # Words beside that of the split in the name of a folder that is plainly a split.

@@ -8,7 +8,8 @@ import numpy as np
 
 from common.names import printable
 from input_fns import DataError
-from input_fns.convert.source import Options, RawSplit, has_labels
+from input_fns.convert.options import Options
+from input_fns.convert.source import RawSplit, has_labels
 
 # Default if only the training split has labels; for text at most _MAX_DEFAULT_PAIRS pairs.
 _DEFAULT_VALIDATION = 0.1

@@ -14,7 +14,7 @@ from common import folders
 from common.names import is_system, normalized, printable
 from input_fns.audio.sources import compressed_audio
 from input_fns.convert.files import note
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 from input_fns.dataset_info import LeftOut
 
 SYSTEM, SKIPPED = "hidden files and files of the system", "named by --skip"

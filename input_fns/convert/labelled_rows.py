@@ -7,7 +7,6 @@ column per class.
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 from collections.abc import Sequence
 
@@ -15,22 +14,17 @@ import numpy as np
 
 from common import folders
 from common.names import (
-    is_line,
-    missing_label,
     normalized,
-    one_number,
     printable,
-    sorted_labels,
 )
 from input_fns import DataError
-from input_fns.convert import columns, files, inventory, split_names, tables
-from input_fns.convert.find_files import Finder
-from input_fns.convert.source import Options
+from input_fns.convert import columns, files, split_names, tables
+from input_fns.convert.class_folders import Found, LabelledFiles
+from input_fns.convert.find_files import FinderByName
+from input_fns.convert.options import Options
 
-_LONGEST_LABEL = 1000  # characters
 # Name of a column of numbers of rows that pandas wrote, and read and wrote again.
 _INDEX = re.compile(r"(Unnamed: \d+(\.\d+)*)?")
-_ONE, _ZERO = {"true", "1"}, {"false", "0"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,23 +70,8 @@ class Kind:
     begin: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
-class LabelledRows:
-    """Files of a split.
-
-    Attributes:
-      paths: objects `[size]`, paths of the files.
-      labels: int64 `[size]`, or None for files to predict.
-      groups: `[size]`, equal for files that must stay in one split, or None.
-    """
-
-    paths: np.ndarray
-    labels: np.ndarray | None
-    groups: np.ndarray | None
-
-
-def read(options: Options, kind: Kind) -> tuple[tuple[str, ...], dict[str, LabelledRows]]:
-    """Returns the class names and the split "train", or the splits of `split_column`.
+def read(options: Options, kind: Kind) -> Found:
+    """Returns the split "train", or the splits of `split_column`; without labels, to predict them.
 
     Args:
       options: `source` is the folder of the files, `csv` the table, whose columns are `columns` if
@@ -110,7 +89,7 @@ def read(options: Options, kind: Kind) -> tuple[tuple[str, ...], dict[str, Label
         for name in (kind.flag, "group_column", "split_column")
     }
     file_column = columns.find(rows.path, names_of, kind.usual, kind.flag, chosen.pop(kind.flag))
-    finder = _FileFinder(options, kind.extensions)
+    finder = FinderByName(options, kind.extensions)
     index = [name for name in names_of if _is_index(name, rows)]
     if not file_column and names_of:
         file_column = _first_column(names_of, index, rows, finder)
@@ -146,7 +125,7 @@ def read(options: Options, kind: Kind) -> tuple[tuple[str, ...], dict[str, Label
     texts = [
         ""
         if row in to_predict
-        else _label(where, {name: rows.columns[name][row] for name in label_columns})
+        else columns.label_of(where, {name: rows.columns[name][row] for name in label_columns})
         for row, where in enumerate(rows.where)
     ]
     class_names = tuple(map(normalized, options.class_names)) or _class_names(
@@ -168,14 +147,15 @@ def read(options: Options, kind: Kind) -> tuple[tuple[str, ...], dict[str, Label
     if groups is None and num_repeated:
         groups = np.array(numbers)  # keep duplicates of a file in one split
     labels = _to_labels(rows, texts, class_names)
-    return class_names, {
-        split: LabelledRows(
+    splits = {
+        split: LabelledFiles(
             paths[chosen_rows],
             None if split in unlabelled else labels[chosen_rows],
             None if groups is None else groups[chosen_rows],
         )
         for split, chosen_rows in rows_of.items()
     }
+    return Found(class_names, splits)
 
 
 def _rows(options):
@@ -190,7 +170,7 @@ def _rows(options):
     # Excel writes them below the table.
     files.note(f"{table.path}: {len(table.rows) - len(kept)} rows without a value are left out")
     found = {name: [values[row] for row in kept] for name, values in found.items()}
-    return _Rows(table.path, table.places.take(kept), found)
+    return _Rows(table.path, table.places[kept], found)
 
 
 def _is_index(name, rows):
@@ -206,37 +186,6 @@ def _first_column(names_of, index, rows, finder):
     if is_doubtful and not finder.find(rows.where[0], rows.columns[names_of[0]][0]):
         return others[0]
     return names_of[0]
-
-
-class _FileFinder:
-    """Finds a file by its path below a folder, or by its name if only one file has it."""
-
-    def __init__(self, options, extensions):
-        self._options, self._extensions = options, extensions
-        self._finder = Finder(options.source, extensions)
-        self._by_name: dict[str, list[str]] = {}
-
-    def find(self, where, name):
-        """Returns the path of a file, None if it is not there."""
-        path = self._finder.find(name)
-        if path is not None and not folders.is_folder(path):
-            return path
-        if not name or "/" in name or "\\" in name:
-            return None
-        if not self._by_name:
-            for path in inventory.files(self._options.source, self._options):
-                self._by_name.setdefault(normalized(os.path.basename(path)), []).append(path)
-        found = [
-            path
-            for extension in ("", *self._extensions)
-            for path in self._by_name.get(name + extension, ())
-        ]
-        if len(found) > 1:
-            raise DataError(
-                f"{where}: '{printable(name)}' may be {printable(found[0])} or "
-                f"{printable(found[1])}. Write the folder in the table, too"
-            )
-        return found[0] if found else None
 
 
 def _paths(options, rows, column, kind, finder):
@@ -266,36 +215,6 @@ def _unlabelled(rows, label_columns, rows_of):
         for split, chosen in rows_of.items()
         if split != "train" and not is_labelled[chosen].any()
     }
-
-
-def _label(where, values):
-    """Returns the label of a row; `values` are those of the label columns."""
-    if len(values) == 1:
-        ((column, label),) = values.items()
-        if not label:
-            raise DataError(f"{where}: no label in column '{column}'")
-        if not is_line(label):
-            raise DataError(f"{where}: the label {label[:60]!a} has control characters")
-        if len(label) > _LONGEST_LABEL:
-            raise DataError(f"{where}: the label '{label[:60]}...' has {len(label)} characters")
-        return label
-    numbers = {name: _zero_or_one(value) for name, value in values.items()}
-    ones = [name for name, number in numbers.items() if number == 1]
-    if len(ones) != 1 or None in numbers.values():
-        shown = tables.listed([f"{name}={value}" for name, value in values.items()])
-        raise DataError(
-            f"{where}: exactly one of the label columns should be 1 and the others 0: {shown}. "
-            "--label_columns says which columns are labels"
-        )
-    return ones[0]
-
-
-def _zero_or_one(text):
-    """Returns 0 or 1 for a number or a boolean of pandas; None for other text."""
-    integer, _, zeros = (text or "").lower().partition(".")
-    if zeros.strip("0") or integer not in _ONE | _ZERO:
-        return None
-    return int(integer in _ONE)
 
 
 def _check_alike(rows, paths, numbers, values):
@@ -354,20 +273,7 @@ def _require_one_split(rows, column, groups, split_of):
 def _class_names(rows, label_columns, texts):
     if len(label_columns) > 1:
         return label_columns
-    found = sorted_labels(filter(None, texts))
-    twice = one_number(found)
-    if twice:
-        raise DataError(
-            f"{rows.path}, column '{label_columns[0]}': the labels '{twice[0]}' and '{twice[1]}' "
-            "are one number. Use one spelling"
-        )
-    missing = missing_label(found)
-    if missing:
-        raise DataError(
-            f"{rows.where[texts.index(missing)]}: the label '{missing}' stands for a missing one. "
-            "Remove such rows, or name all classes with --class_names"
-        )
-    return tuple(found)
+    return columns.class_names(texts, rows.where, f"{rows.path}, column '{label_columns[0]}'")
 
 
 def _to_labels(rows, texts, class_names):

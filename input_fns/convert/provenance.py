@@ -7,14 +7,13 @@ import hashlib
 import os
 from typing import Any
 
-import tensorflow as tf
-
+from common import folders
 from input_fns.convert.files import read_bytes
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 
 _FOLDERS = ("source", "vocabulary")
 # The content of a CSV file is compared, not its path; the name when the data set is loaded.
-_NOT_COMPARED = ("csv", "name", "workers")
+_NOT_COMPARED = ("csv", "name")
 _CONTENT = "content of csv"
 
 
@@ -30,7 +29,7 @@ def from_options(options: Options, num_shards: int) -> dict[str, Any]:
         given[field.name] = list(value) if isinstance(value, tuple) else value
     if num_shards:
         given["shards"] = num_shards
-    if options.csv and tf.io.gfile.exists(options.csv):
+    if options.csv and folders.exists(options.csv):
         given[_CONTENT] = hashlib.sha256(read_bytes(options.csv)).hexdigest()[:12]
     return given
 

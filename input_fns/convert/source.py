@@ -1,82 +1,18 @@
-"""Options of a converter, and the raw data set that it returns: splits of rows to store."""
+"""The raw data set that a source returns: splits of examples, and how one is read."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
+import zlib
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from common.constants import TRUNCATE
 from input_fns.dataset_info import Feature, LeftOut
 from input_fns.image.sources.boxes import Notes
 from input_fns.kinds import Kind
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """Values of the flags of prepare_data.py with these names."""
-
-    dataset: str
-    name: str = ""
-    source: str = ""
-    skip: tuple[str, ...] = ()
-    split_files: tuple[str, ...] = ()
-    encoding: str = ""
-    delimiter: str = ""
-    pixel_range: tuple[float, float] | None = None
-    image_size: tuple[int, int] | None = None
-    channels: int = 3
-    class_names: tuple[str, ...] = ()
-    csv: str = ""
-    image_column: str = ""
-    audio_column: str = ""
-    user_column: str = ""
-    item_column: str = ""
-    rating_column: str = ""
-    time_column: str = ""
-    label_columns: tuple[str, ...] = ()
-    group_column: str = ""
-    split_column: str = ""
-    languages: tuple[str, ...] = ()
-    vocabulary: str = ""
-    vocab_size: int = 8192
-    subwords: str = "unigram"
-    max_length: int = 128
-    task: str = "classification"
-    columns: tuple[str, ...] = ()
-    text_columns: tuple[str, ...] = ()
-    lower_case: bool = True
-    truncate: str = TRUNCATE[0]
-    max_predictions_per_seq: int = 0
-    masked_lm_prob: float = 0.15
-    whole_word_mask: bool = False
-    dupe_factor: int = 10
-    short_seq_prob: float = 0.1
-    doc_stride: int = 128
-    max_query_length: int = 64
-    annotations: tuple[str, ...] = ()
-    image_folder: str = ""
-    audio_folder: str = ""
-    xml_folder: str = ""
-    mask_folder: str = ""
-    image_suffix: str = ""
-    mask_suffix: str = ""
-    mask_values: tuple[str, ...] = ()
-    ignored: tuple[str, ...] = ()
-    max_boxes: int = 0
-    box_origin: int = 1
-    min_frequency: int = 10
-    hash_rows: int = 100
-    max_rows: int = 2**22
-    sample_rate: int = 16000
-    max_seconds: float = 16.0
-    test_speaker: str = ""
-    validation_fraction: float | None = None
-    test_fraction: float | None = None
-    seed: int = 0
-    workers: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,6 +25,8 @@ class Row:
       name: name of the source file, "" if the example is not a file.
       counts: boxes or pixels of each class, int64 `[classes]`, of annotated images; else None.
       notes: annotations of the image that were corrected or left out.
+      stated_range: `(path, lowest, highest)` if the values were scaled from the range that the file
+        states, which must be that of all files; else None.
     """
 
     values: dict[str, bytes]
@@ -96,6 +34,7 @@ class Row:
     name: str = ""
     counts: np.ndarray | None = None
     notes: Notes = dataclasses.field(default_factory=Notes)
+    stated_range: tuple[str, float, float] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,61 +45,92 @@ class Broken:
     reason: str
 
 
-class RawSplit(Protocol):
-    """A split in source order. Iterating yields a `Row` or a `Broken` for each example.
+class RawSplit:
+    """A split in source order: the keys of its examples, and `read`, which reads one.
+
+    A subclass is a dataclass that can be pickled: a worker process gets the part of the split that
+    it writes. `KEYS` names the fields that have a value for each example; the others are the same
+    for all. A class without `read`, of a user or of a stream, has `__iter__`, `__len__`, `take`,
+    `labels`, `groups` and `num_bytes`; it need not be a subclass, and is iterated once.
 
     Attributes:
+      KEYS: names of fields: arrays `[size, ...]`, lists, tuples of them, or None.
       labels: classes, int64 `[size]`, or None without classes.
-      num_bytes: approximate size of the rows.
       groups: `[size]`, equal for examples that must stay in one split, or None.
-      paths: optional, paths of the files that iterating reads.
-      smallest: optional, number of examples that a split needs, if more than 1.
-      has_labels: optional, False if the split can only be predicted. Features that are labels are
+      has_labels: False if the split can only be predicted. Features that are labels are
         placeholders then.
+      smallest: number of examples that a split needs.
+      in_workers: whether worker processes may read the examples.
+      paths: optional, paths of the files that are read.
     """
 
-    labels: np.ndarray | None
-    num_bytes: int
-    groups: np.ndarray | None
+    KEYS: tuple[str, ...] = ()
+    labels: np.ndarray | None = None
+    groups: np.ndarray | None = None
+    has_labels = True
+    smallest = 1
+    in_workers = True
 
-    def __len__(self) -> int: ...
+    @property
+    def num_bytes(self) -> int:
+        """Approximate size of the rows; by default they are as large as the first one."""
+        return len(self) * sum(map(len, self.read(0).values.values()))
 
-    def __iter__(self) -> Iterator[Row | Broken]: ...
+    def __len__(self) -> int:
+        return len(getattr(self, self.KEYS[0]))
 
-    def take(self, indices: Sequence[int]) -> RawSplit:
+    def __iter__(self) -> Iterator[Row | Broken]:
+        return map(self.read, range(len(self)))
+
+    def read(self, i: int) -> Row | Broken:
+        """Reads example `i`."""
+        raise NotImplementedError
+
+    def take(self, indices: Sequence[int]):
         """Returns the split of these examples, in the order of the indices."""
+        return dataclasses.replace(
+            self, **{name: chosen(getattr(self, name), indices) for name in self.KEYS}
+        )
+
+    def part(self, begin: int, end: int):
+        """Returns the examples from `begin` to `end`, to read them in any process."""
+        return RawSplit.take(self, slice(begin, end))
 
 
 def has_labels(split: RawSplit) -> bool:
-    """Whether a split can be trained on and evaluated."""
+    """Whether a split can be trained on and evaluated; a class of a user may not say it."""
     return getattr(split, "has_labels", True)
 
 
+def chosen(values: Any, indices: Sequence[int] | slice) -> Any:
+    """Returns the values at indices of an array, of a list, or of each of a tuple of these."""
+    if isinstance(values, tuple):
+        return tuple(chosen(one, indices) for one in values)
+    if isinstance(values, list) and not isinstance(indices, slice):
+        return [values[i] for i in indices]
+    return None if values is None else values[indices]
+
+
 @dataclasses.dataclass(frozen=True)
-class RawArrays:
+class RawArrays(RawSplit):
     """A split in memory: images `[size, height, width, channels]` and int64 classes `[size]`."""
+
+    KEYS = ("images", "labels")
 
     images: np.ndarray
     labels: np.ndarray
-    groups: None = None
 
     @property
     def num_bytes(self) -> int:
         """Bytes of the pixels."""
         return self.images.nbytes
 
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __iter__(self) -> Iterator[Row]:
-        features = {"image": Feature("raw", self.images.dtype.name, self.images.shape[1:])}
-        little_endian = self.images.dtype.newbyteorder("<")
-        for image in self.images:
-            yield Row({"image": image.astype(little_endian, copy=False).tobytes()}, features)
-
-    def take(self, indices: Sequence[int]) -> RawArrays:
-        """Returns the split of these examples, in the order of the indices."""
-        return RawArrays(self.images[indices], self.labels[indices])
+    def read(self, i: int) -> Row:
+        """Returns the row of an image."""
+        image = self.images[i]
+        feature = Feature("raw", image.dtype.name, image.shape)
+        stored = image.astype(image.dtype.newbyteorder("<"), copy=False)
+        return Row({"image": stored.tobytes()}, {"image": feature})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,6 +151,7 @@ class RawDataset:
       left_out: rows and annotations that are not examples. `convert.read` adds the files below
         the source that are not used.
       left_out_paths: `{path: reason}` of unused files, for reasons that the source knows.
+      held_out: names of the splits that `convert.read` has held out of "train".
     """
 
     name: str
@@ -192,3 +163,10 @@ class RawDataset:
     kind: Kind | None = None
     left_out: LeftOut = dataclasses.field(default_factory=LeftOut)
     left_out_paths: dict[str, str] = dataclasses.field(default_factory=dict)
+    held_out: frozenset[str] = frozenset()
+
+
+def content_name(name: str, content: bytes) -> str:
+    """Returns a file name with the checksum of the content, such as "a-0123abcd.model"."""
+    stem, extension = os.path.splitext(name)
+    return f"{stem}-{zlib.crc32(content):08x}{extension}"

@@ -11,7 +11,7 @@ from common import folders
 from common.names import normalized, printable
 from input_fns import DataError
 from input_fns.convert import inventory
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 from input_fns.convert.split_names import split_of
 
 SPLIT = "{split}"

@@ -14,7 +14,7 @@ from common.names import is_plain_name, normalized, printable
 from input_fns import DataError
 from input_fns.convert import inventory
 from input_fns.convert.files import PACKED, split_packed
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 
 # Names of a split in lower case -> name in this package.
 SPLITS = {

@@ -17,7 +17,7 @@ from common.names import normalized, repeated, shown
 from input_fns import DataError
 from input_fns.convert import delimited, inventory, json_rows, split_names
 from input_fns.convert.files import iterate_lines, split_packed
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 
 _JSON = (".jsonl", ".ndjson", ".json")
 EXTENSIONS = (".tsv", ".csv", *_JSON)
@@ -34,12 +34,9 @@ class Places(Sequence):
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def __getitem__(self, i):
-        return f"{self.prefix}{self.numbers[i]}"
-
-    def take(self, indices: Sequence[int]) -> Places:
-        """Returns these places."""
-        return Places(self.prefix, self.numbers[list(indices)])
+    def __getitem__(self, i: int | Sequence[int]) -> str | Places:
+        numbers = self.numbers[i]
+        return Places(self.prefix, numbers) if numbers.ndim else f"{self.prefix}{numbers}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,28 +94,6 @@ class Table:
             known[value] if value in known else known.setdefault(value, normalized(value))
             for value in self.column(name)
         ]
-
-    def column_of(self, candidates: Sequence[str], flag: str, given: str = "") -> str:
-        """Returns the name of a column: the given one, or that with a usual name.
-
-        Args:
-          candidates: usual names, the best first; upper and lower case are equal.
-          flag: name of the flag that gives it.
-          given: value of the flag; "" if unset.
-
-        Raises:
-          DataError: there is no such column; the message lists the columns and names the flag.
-        """
-        given = normalized(given)
-        if given and given in self.columns:
-            return given
-        lower = {name.lower(): name for name in reversed(self.columns)}
-        usual = [lower[name.lower()] for name in candidates if name.lower() in lower]
-        if usual and not given:
-            return usual[0]
-        missing = f"'{given}' (--{flag})" if given else " or ".join(map(repr, candidates))
-        advice = "" if given else f". Name it with --{flag}"
-        raise DataError(f"{self.path} has no column {missing}; {self._describe()}{advice}")
 
     def _describe(self):
         return (

@@ -7,12 +7,11 @@ old data set or the new one.
 
 from __future__ import annotations
 
-import array
+import contextlib
 import dataclasses
+import itertools
 import os
 import re
-import time
-import zlib
 from typing import Any, Callable
 
 import numpy as np
@@ -20,19 +19,14 @@ import tensorflow as tf
 
 from common import files, folders, names
 from input_fns import DataError, dataset_info
-from input_fns.convert.source import Broken, RawDataset, has_labels
-from input_fns.core import shards
+from input_fns.convert.runners import InProcess, Processes
+from input_fns.convert.shard_tasks import merged_features
+from input_fns.convert.source import RawDataset
+from input_fns.convert.split_shards import SplitShards
 from input_fns.image.annotated_kind import Annotations
-from input_fns.image.sources.annotation_counts import Counts
 
-# Shards of 10-100 MB, 10-100 of them, are what a TPU's hosts read best (Cloud TPU performance
-# guide). A split too small for that gets fewer shards, not smaller ones; a larger one more.
-_SHARD_BYTES = 10 * 2**20
-_LARGEST_SHARD_BYTES = 100 * 2**20
-_MAX_SHARDS = 100
-# Per example: keys and lengths of the Example, length and checksums of the record.
-_OVERHEAD_BYTES = 64
-_CHANGED = "A file of --source may have changed while it was read: prepare the data again"
+# With fewer examples, starting processes takes longer than writing.
+_WORTH_PROCESSES = 2000
 # Files of this module: shards, their temporary files (old and new names), and other files.
 _OURS = re.compile(
     r".+-\d{5}-of-\d{5}-[0-9a-f]{8}\.tfrecord"
@@ -53,6 +47,7 @@ def write(
     progress: Callable[[str], None] = lambda line: None,
     prepared_with: dict[str, Any] | None = None,
     before_commit: Callable[[dataset_info.DatasetInfo], None] = lambda complete: None,
+    runner: InProcess | Processes | None = None,
 ) -> dataset_info.DatasetInfo:
     """Writes `raw` into `data_dir`, local or gs://, replacing what is there.
 
@@ -67,6 +62,8 @@ def write(
       prepared_with: see `DatasetInfo`.
       before_commit: called with the data set before the commit, when its shards have temporary
         names; may raise to abort.
+      runner: runs the tasks that write shards, see `runners`, if there are many examples and worker
+        processes can read them; else, and by default, this process runs them.
 
     Raises:
       DataError: a split has no valid examples, a label is outside of the classes, features differ
@@ -76,57 +73,74 @@ def write(
     for name, split in raw.splits.items():
         _check(raw, name, split)
     tf.io.gfile.makedirs(data_dir)
-    writers = [_SplitWriter(raw, name, data_dir, num_shards, progress) for name in raw.splits]
+    splits = {name: SplitShards(raw, name, data_dir, num_shards) for name in raw.splits}
+    made: list[str] = []
     try:
-        for writer in writers:
-            writer.write()
+        _run(list(splits.values()), runner, made, progress)
         complete = dataset_info.DatasetInfo(
             name=raw.name,
             data_dir=data_dir,
-            features=_merge([writer.features for writer in writers]),
+            features=merged_features([split.features for split in splits.values()]),
             class_names=raw.class_names,
-            splits={writer.name: writer.as_split() for writer in writers},
+            splits={name: split.as_split() for name, split in splits.items()},
             prepared_with=prepared_with or {},
-            labels=_label_names(raw, writers[0].features),
+            labels=_label_names(raw, next(iter(splits.values())).features),
             properties=raw.properties,
-            kind=_kind(raw, writers),
+            kind=_kind(raw, splits),
             left_out=raw.left_out,
         )
-        before_commit(_with_partials(complete, writers))
-        _commit(complete, writers, raw.files)
+        before_commit(_with_partials(complete, splits))
+        _commit(complete, splits, raw.files)
     finally:
-        for writer in writers:
-            writer.remove_partials()
+        for path in filter(tf.io.gfile.exists, made):
+            tf.io.gfile.remove(path)
     return complete
 
 
-def _with_partials(complete, writers):
+def _run(splits, runner, made, progress):
+    """Writes all shards under temporary names, and adds their paths to `made`."""
+    num_examples = sum(split.size for split in splits)
+    is_small = num_examples < _WORTH_PROCESSES or sum(split.num_shards for split in splits) == 1
+    if runner is None or is_small or not all(split.in_workers for split in splits):
+        runner = InProcess()
+
+    def tasks():
+        for split in splits:
+            for task in split.tasks():
+                made.append(task.path)
+                yield task
+
+    with contextlib.closing(runner.map(tasks())) as results:
+        for split in splits:
+            for result in itertools.islice(results, split.num_shards):
+                split.add(result)
+                progress(split.progress(result.end))
+            split.finish()
+            for line in split.counts.lines() if split.counts else ():
+                progress(f"{split.name}: {line}")
+
+
+def _with_partials(complete, splits):
     """Returns the data set with the paths of its shards before they are renamed."""
-    splits = {
-        writer.name: dataclasses.replace(
-            complete.splits[writer.name],
+    with_paths = {
+        name: dataclasses.replace(
+            complete.splits[name],
             shards=tuple(
-                dataclasses.replace(shard, path=path)
-                for shard, path in zip(complete.splits[writer.name].shards, writer.partials)
+                dataclasses.replace(info, path=shard.path)
+                for info, shard in zip(complete.splits[name].shards, split.shards)
             ),
         )
-        for writer in writers
+        for name, split in splits.items()
     }
-    return dataclasses.replace(complete, splits=splits)
+    return dataclasses.replace(complete, splits=with_paths)
 
 
-def content_name(name: str, content: bytes) -> str:
-    """Returns a file name with the checksum of the content, such as "a-0123abcd.model"."""
-    stem, extension = os.path.splitext(name)
-    return f"{stem}-{zlib.crc32(content):08x}{extension}"
-
-
-def _kind(raw, writers):
+def _kind(raw, splits):
     """Returns the kind, with the counts of boxes or pixels of all splits."""
     if not isinstance(raw.kind, Annotations):
         return raw.kind
-    splits = {writer.name: writer.counts.as_split() for writer in writers}
-    return dataclasses.replace(raw.kind, splits=splits)
+    counts = {name: split.counts.as_split() for name, split in splits.items()}
+    return dataclasses.replace(raw.kind, splits=counts)
 
 
 def _check_names(raw):
@@ -170,160 +184,13 @@ def _label_names(raw, features):
     return tuple(found)
 
 
-class _SplitWriter:
-    """Writes the shards of one split under temporary names and collects their metadata."""
-
-    def __init__(self, raw: RawDataset, name, data_dir, num_shards, progress):
-        self.name = name
-        self._raw, self._split = raw, raw.splits[name]
-        self._data_dir, self._progress = data_dir, progress
-        size = len(self._split)
-        num_bytes = self._split.num_bytes + size * _OVERHEAD_BYTES
-        num_shards = min(num_shards or _choose_num_shards(num_bytes), size)
-        self._bounds = np.linspace(0, size, num_shards + 1).astype(int)
-        self._rows = iter(self._split)
-        self._histogram = np.zeros(len(raw.class_names), int)
-        self._broken = []
-        self._contents = []  # (number of examples, checksum, index) of each shard
-        self.counts = Counts(raw.kind, name) if isinstance(raw.kind, Annotations) else None
-        self.features = {}
-        self.partials = []
-        self._made = []
-
-    def write(self) -> None:
-        """Writes all shards; a shard without valid examples leaves no file."""
-        started = time.monotonic()
-        for i, (begin, end) in enumerate(zip(self._bounds, self._bounds[1:])):
-            name = files.partial_name(f"{self.name}-{i:05d}.tfrecord")
-            path = os.path.join(self._data_dir, name)
-            crc32 = num_bytes = 0
-            offsets = array.array("q")  # of every record
-            self._made.append(path)
-            with tf.io.TFRecordWriter(path) as writer:
-                for record in self._records(begin, end):
-                    writer.write(record)
-                    crc32 = zlib.crc32(record, crc32)
-                    offsets.append(num_bytes)
-                    num_bytes += len(record) + shards.FRAMING_BYTES
-            if offsets:
-                self.partials.append(path)
-                self._contents.append((len(offsets), crc32, shards.index(offsets)))
-            rate = end / (time.monotonic() - started)
-            self._progress(
-                f"{self.name}: shard {i + 1}/{len(self._bounds) - 1}, {end}/{len(self._split)} "
-                f"examples, {rate:,.0f}/s, {(len(self._split) - end) / rate:.0f} s to go"
-            )
-        if next(self._rows, None) is not None:
-            raise DataError(
-                f"split '{self.name}' of {self._raw.name} yields more examples than the "
-                f"{len(self._split)} that it has. {_CHANGED}"
-            )
-        for line in self.counts.lines() if self.counts else ():
-            self._progress(f"{self.name}: {line}")
-        if not self._contents:
-            name, reason = self._broken[0]
-            raise DataError(
-                f"split '{self.name}' of {self._raw.name}: all of its {len(self._broken)} examples "
-                f"are skipped; the first is {name}: {reason}"
-            )
-
-    def remove_partials(self) -> None:
-        """Removes the remaining temporary files."""
-        for path in filter(tf.io.gfile.exists, self._made):
-            tf.io.gfile.remove(path)
-
-    def _records(self, begin, end):
-        for number in range(begin, end):
-            row = next(self._rows, None)
-            if row is None:
-                raise DataError(
-                    f"split '{self.name}' of {self._raw.name} yields {number} examples instead of "
-                    f"the {len(self._split)} that it has. {_CHANGED}"
-                )
-            if isinstance(row, Broken):
-                self._broken.append((row.name, row.reason))
-                continue
-            if self.counts:
-                self.counts.add(row)
-            label = None
-            if self._split.labels is not None:
-                label = int(self._split.labels[number])
-                self._histogram[label] += 1
-            if self.features != row.features:
-                self.features = _merge([self.features or row.features, row.features])
-            yield _serialize(row, label)
-
-    @property
-    def names(self) -> list[str]:
-        """Final names of the shards."""
-        count = len(self.partials)
-        return [
-            f"{self.name}-{i:05d}-of-{count:05d}-{crc32:08x}.tfrecord"
-            for i, (_, crc32, _) in enumerate(self._contents)
-        ]
-
-    def as_split(self) -> dataset_info.SplitInfo:
-        """Returns the metadata of the split."""
-        infos = tuple(
-            dataset_info.ShardInfo(
-                name, tf.io.gfile.stat(path).length, count, crc32, offsets=offsets
-            )
-            for name, path, (count, crc32, offsets) in zip(
-                self.names, self.partials, self._contents
-            )
-        )
-        is_labelled = has_labels(self._split)
-        histogram = tuple(self._histogram.tolist()) if is_labelled else ()
-        return dataset_info.SplitInfo(histogram, infos, tuple(self._broken), is_labelled)
-
-
-def _merge(features):
-    """Returns features that hold for all: image files may differ in size and format."""
-    first, *others = features
-    for other in others:
-        for name in first.keys() | other.keys():
-            a, b = first.get(name), other.get(name)
-            if not (a and b) or (a != b and not (a.is_image_file and b.is_image_file)):
-                raise DataError(f"the feature '{name}' differs between examples: {a} and {b}")
-        first = {
-            name: dataclasses.replace(
-                feature,
-                encoding=feature.encoding if feature.encoding == other[name].encoding else "image",
-                shape=tuple(
-                    a if a == b else None for a, b in zip(feature.shape, other[name].shape)
-                ),
-            )
-            for name, feature in first.items()
-        }
-    return first
-
-
-def _choose_num_shards(num_bytes):
-    few = min(num_bytes // _SHARD_BYTES, _MAX_SHARDS)
-    return int(max(1, few, -(-num_bytes // _LARGEST_SHARD_BYTES)))
-
-
-def _serialize(row, label):
-    values = dict(row.values)
-    if row.name:
-        values["name"] = row.name.encode()
-    feature = {
-        name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
-        for name, value in values.items()
-    }
-    if label is not None:
-        feature["label"] = tf.train.Feature(int64_list=tf.train.Int64List(value=[label]))
-    example = tf.train.Example(features=tf.train.Features(feature=feature))
-    return example.SerializeToString(deterministic=True)  # the checksum is part of a file name
-
-
-def _commit(written: dataset_info.DatasetInfo, writers, others):
+def _commit(written: dataset_info.DatasetInfo, splits, others):
     """Renames the shards, replaces dataset.json and removes old files."""
     data_dir = written.data_dir
-    for writer in writers:
-        for name, partial in zip(writer.names, writer.partials):
-            _sync(partial)
-            tf.io.gfile.rename(partial, os.path.join(data_dir, name), overwrite=True)
+    for split in splits.values():
+        for name, shard in zip(split.names, split.shards):
+            _sync(shard.path)
+            tf.io.gfile.rename(shard.path, os.path.join(data_dir, name), overwrite=True)
     for name, content in others.items():
         with files.atomic_write(os.path.join(data_dir, name), "wb") as file:
             file.write(content)

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from common import folders
 from input_fns import DataError
-from input_fns.core import records, shards
+from input_fns.core import framing, records, shards
 from input_fns.dataset_info import FILE_NAME, DatasetInfo, Feature, ShardInfo, find_file_problem
 from input_fns.image import images
 
@@ -161,8 +161,8 @@ def file_problems(
 
 def _is_as_written(shard, path):
     try:
-        count, crc32, offsets = shards.scan(path, shard.stride)
-    except shards.FramingError:
+        count, crc32, offsets = framing.scan(path, shard.stride)
+    except framing.FramingError:
         return False
     is_indexed = shard.offsets in ((), offsets)
     return count == shard.num_examples and shard.crc32 in (0, crc32) and is_indexed
@@ -185,7 +185,7 @@ def _read(data, shard, statistics=None):
     if not folders.is_file(path):
         return [find_file_problem(data, shard)], *nothing
     try:
-        _, crc32, offsets = shards.scan(path, shard.stride)
+        _, crc32, offsets = framing.scan(path, shard.stride)
         counts = _count(data, path, statistics)
     except (tf.errors.OpError, ValueError) as error:
         found = (record.problem for record in shards.walk(data, path) if record.problem)

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from common import files
 from input_fns import DataError
-from input_fns.core import inspection, shards
+from input_fns.core import framing, inspection, shards
 from input_fns.dataset_info import FILE_NAME, DatasetInfo, ShardInfo
 
 _NAMED = 5
@@ -86,7 +86,7 @@ def _copy(shard, records, folder):
         for record in records:
             file.write(record)
             offsets.append(num_bytes)
-            num_bytes += len(record) + shards.FRAMING_BYTES
+            num_bytes += len(record) + framing.FRAMING_BYTES
     tf.io.gfile.rename(partial, path, overwrite=True)
-    index = shards.index(offsets)
+    index = framing.index(offsets)
     return ShardInfo(shard.name, num_bytes, len(records), path=path, offsets=index)

@@ -6,20 +6,15 @@ import dataclasses
 import os
 import re
 import struct
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.lib.io import tf_record  # continues after a corrupted record
 
-from common import folders
+from input_fns.core.framing import FOOTER, HEADER
 from input_fns.dataset_info import DatasetInfo
 
-# A record: length (8 bytes), its checksum (4), data, their checksum (4).
-_HEADER, _FOOTER = 12, 4
-FRAMING_BYTES = _HEADER + _FOOTER
-_MAX_OFFSETS = 64  # of the index of a shard
 _MAX_LENGTH = 2**31  # of a tf.train.Example; TensorFlow allocates any length
 
 
@@ -36,43 +31,6 @@ class Record:
     problem: str | None
 
 
-class FramingError(ValueError):
-    """A record extends past the end of its shard."""
-
-
-def index(offsets: Sequence[int]) -> tuple[int, ...]:
-    """Returns the index of a shard, up to 64 of the byte offsets of all its records."""
-    return tuple(offsets[:: -(-len(offsets) // _MAX_OFFSETS)])
-
-
-def scan(path: str, stride: int = 1) -> tuple[int, int, tuple[int, ...]]:
-    """Reads a shard without TensorFlow, which crashes on a length of 2**60.
-
-    Returns:
-      The number of records, the crc32 of the concatenated records, and the byte offset of every
-      `stride`-th record.
-
-    Raises:
-      FramingError: a record extends past the end of the file.
-    """
-    size = tf.io.gfile.stat(path).length
-    offset = count = crc32 = 0
-    offsets = []
-    with tf.io.gfile.GFile(path, "rb") if folders.is_remote(path) else open(path, "rb") as file:
-        while offset < size:
-            header = file.read(_HEADER)
-            length = struct.unpack("<Q", header[:8])[0] if len(header) == _HEADER else size
-            if _HEADER + length + _FOOTER > size - offset:
-                raise FramingError(f"truncated record at byte {offset}")
-            if count % stride == 0:
-                offsets.append(offset)
-            crc32 = zlib.crc32(file.read(length), crc32)
-            file.read(_FOOTER)
-            offset += _HEADER + length + _FOOTER
-            count += 1
-    return count, crc32, tuple(offsets)
-
-
 def walk(data: DatasetInfo, path: str) -> Iterator[Record]:
     """Yields every record of a shard, up to a corrupted length or a truncated end."""
     size = tf.io.gfile.stat(path).length
@@ -82,8 +40,8 @@ def walk(data: DatasetInfo, path: str) -> Iterator[Record]:
         while offset < size:
             where = f"{os.path.basename(path)}, record {number} at byte {offset}"
             file.seek(offset)
-            header = file.read(_HEADER)
-            length = struct.unpack("<Q", header[:8])[0] if len(header) == _HEADER else 0
+            header = file.read(HEADER)
+            length = struct.unpack("<Q", header[:8])[0] if len(header) == HEADER else 0
             if length > _MAX_LENGTH:
                 yield Record(None, f"{where}: corrupted record")
                 return
@@ -93,9 +51,9 @@ def walk(data: DatasetInfo, path: str) -> Iterator[Record]:
                 yield Record(None, f"{where}: {_reason(error)}")
                 # The reader reports the offset of the data if the length was valid. If it was
                 # not, the next record cannot be found.
-                if not str(error).startswith(f"corrupted record at {offset + _HEADER}"):
+                if not str(error).startswith(f"corrupted record at {offset + HEADER}"):
                     return
-                following = offset + _HEADER + length + _FOOTER
+                following = offset + HEADER + length + FOOTER
             else:
                 problem = problem_of(record)
                 yield Record(record, f"{where}: {problem}" if problem else None)

@@ -10,9 +10,8 @@ import io
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import tensorflow as tf
 
-from common import folders
+from common import files, folders
 from common.constants import EOS, PAD
 from input_fns import DataError
 
@@ -94,9 +93,9 @@ def load(path: str) -> Vocabulary:
     if not folders.is_file(path, or_missing=True):
         raise DataError(f"the vocabulary {path} is not a file")
     try:
-        with tf.io.gfile.GFile(path, "rb") as file:
+        with files.open_bytes(path) as file:
             return Vocabulary(file.read(), path)
-    except tf.errors.NotFoundError as error:
+    except folders.missing_error(path) as error:
         raise DataError(f"the vocabulary {path} is not there") from error
 
 

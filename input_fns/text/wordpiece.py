@@ -12,9 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import tensorflow as tf
-
-from common import folders
+from common import files, folders
 from common.names import shown
 from input_fns import DataError
 
@@ -234,9 +232,9 @@ def load(path: str, lower_case: bool) -> WordPieceTokenizer:
     if not folders.is_file(path, or_missing=True):
         raise DataError(f"the vocabulary {path} is not a file")
     try:
-        with tf.io.gfile.GFile(path, "rb") as file:
+        with files.open_bytes(path) as file:
             return WordPieceTokenizer(file.read(), lower_case, path)
-    except tf.errors.NotFoundError as error:
+    except folders.missing_error(path) as error:
         raise DataError(f"the vocabulary {path} is not there") from error
 
 

@@ -7,7 +7,8 @@ import pytest
 from PIL import Image
 
 from input_fns import convert
-from input_fns.convert.source import Broken, Options
+from input_fns.convert.options import Options
+from input_fns.convert.source import Broken
 
 
 @pytest.fixture(scope="session")

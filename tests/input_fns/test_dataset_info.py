@@ -8,7 +8,8 @@ import pathlib
 import pytest
 
 from input_fns import DataError, convert, dataset_info
-from input_fns.convert import source, writer
+from input_fns.convert import writer
+from input_fns.convert.options import Options
 from tests import bert_data, shapes_data
 
 
@@ -265,7 +266,7 @@ def shapes_dir(tmp_path_factory):
     """A small data set of COCO, for detection."""
     folder = tmp_path_factory.mktemp("shapes")
     shapes_data.write_coco(folder / "raw", {"train": 5, "val": 3})
-    options = source.Options("coco", source=str(folder / "raw"), task="detection", workers=1)
+    options = Options("coco", source=str(folder / "raw"), task="detection")
     writer.write(convert.read(options), str(folder / "data"))
     return str(folder / "data")
 

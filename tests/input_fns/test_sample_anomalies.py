@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from input_fns import DataError
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 from tests import audio_data, ratings_data, written
 
 

@@ -26,7 +26,7 @@ def prepare(*arguments: str) -> Completed:
     import prepare_data
 
     argv = ["prepare_data.py", *arguments]
-    return run_program(argv, ["engine.cli.prepare_data_flags"], prepare_data.main)
+    return run_program(argv, ["input_fns.convert.flags"], prepare_data.main)
 
 
 def prepare_base(*arguments: str) -> None:

@@ -158,7 +158,7 @@ class PrepareFlags(_FlagsTarget):
 
     name = "flags_prepare"
     program = "prepare_data.py"
-    modules = ("engine.cli.prepare_data_flags",)
+    modules = ("input_fns.convert.flags",)
     modes = ("convert", "inspect")
 
     def start(self, case):

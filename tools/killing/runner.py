@@ -243,7 +243,7 @@ class Runner:
             startup.start(argv, "", "engine.cli.flags", "engine.cli.cpu_flags")
             startup.run(run_cpu.main)
         else:
-            startup.start(argv, "", "engine.cli.prepare_data_flags")
+            startup.start(argv, "", "input_fns.convert.flags")
             startup.run(prepare_data.main)
 
 

@@ -17,7 +17,8 @@ from input_fns import DataError
 from input_fns.audio.sources import recordings
 from input_fns.audio.sources.recordings import Recordings
 from input_fns.convert import inventory
-from input_fns.convert.source import Options, RawDataset
+from input_fns.convert.options import Options
+from input_fns.convert.source import RawDataset
 
 CLASS_NAMES = tuple("0123456789")
 _NAME = re.compile(r"([0-9])_([a-z]+)_([0-9]+)\.(?i:wav)")

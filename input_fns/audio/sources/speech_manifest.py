@@ -23,8 +23,8 @@ from input_fns.audio.sources import recordings, table_recordings
 from input_fns.audio.sources.recordings import Recordings
 from input_fns.audio.sources.table_recordings import RecordingFinder
 from input_fns.convert import columns
-from input_fns.convert.source import Options, RawDataset
-from input_fns.convert.writer import content_name
+from input_fns.convert.options import Options
+from input_fns.convert.source import RawDataset, content_name
 from input_fns.dataset_info import LeftOut
 
 _USUAL = (

@@ -15,7 +15,7 @@ from input_fns import DataError
 from input_fns.audio.sources import audio_files, compressed_audio, recordings
 from input_fns.convert import columns, inventory
 from input_fns.convert.find_files import Finder
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 from input_fns.convert.tables import Table
 
 USUAL = tuple(
@@ -201,7 +201,8 @@ def check_splits(splits: Mapping[str, tuple[Sequence[str], recordings.Recordings
     """
     seen: dict[str, tuple[str, str]] = {}
     for split, (places, found) in splits.items():
-        for place, item in zip(places, map(audio_files.name_of, found.items())):
+        for row, place in enumerate(places):
+            item = audio_files.name_of(found.item(row))
             first, other = seen.setdefault(item, (split, place))
             if first != split:
                 raise DataError(f"{place}: {printable(item)} is also in '{first}', {other}")

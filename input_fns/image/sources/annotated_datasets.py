@@ -13,8 +13,8 @@ import numpy as np
 from common import folders
 from common.names import printable
 from input_fns import DataError
-from input_fns.convert.source import Options, RawDataset
-from input_fns.convert.writer import content_name
+from input_fns.convert.options import Options
+from input_fns.convert.source import RawDataset, content_name
 from input_fns.dataset_info import LeftOut
 from input_fns.image.annotated_kind import Annotations
 from input_fns.image.sources import boxes, mask_files

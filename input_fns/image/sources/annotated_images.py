@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from common.names import printable
-from input_fns.convert.source import Broken, Options, Row
+from input_fns.convert.options import Options
+from input_fns.convert.source import Broken, RawSplit, Row
 from input_fns.dataset_info import Feature
 from input_fns.image.sources import boxes, decoded_images, image_files, mask_files
 from input_fns.image.sources.boxes import Box, Notes
@@ -29,18 +29,13 @@ def size_of(path: str, options: Options, notes: Notes) -> tuple[int, int]:
       (0, 0) if it cannot be read: it will not be stored.
     """
     notes.corrected[NO_SIZE] += 1
-    (image,) = _reader(options)([path])
+    image = _read_image(path, options)
     return (0, 0) if isinstance(image, str) else (image.height, image.width)
 
 
-def _reader(options):
-    """Returns a function that maps paths to `decoded_images.StoredImage`s, or to reasons."""
-    return functools.partial(
-        decoded_images.read_many,
-        image_size=None,
-        channels=options.channels,
-        pixel_range=options.pixel_range,
-    )
+def _read_image(path, options):
+    """Returns a `decoded_images.StoredImage`, or why there is none."""
+    return decoded_images.read_file(path, None, options.channels, options.pixel_range)
 
 
 def _mean_file_size(items):
@@ -73,13 +68,30 @@ class Boxes:
         return self.path
 
 
+class _AnnotatedImages(RawSplit):
+    """A split of `items` with a `path` and a `problem`; `_row` returns the row of one."""
+
+    KEYS = ("items",)
+
+    def read(self, i: int) -> Row | Broken:
+        """Reads and checks an image and its annotations."""
+        item = self.items[i]
+        image = item.problem or _read_image(item.path, self.options)
+        if isinstance(image, str):
+            return Broken(printable(item.path), image)
+        try:
+            return self._row(item, image)
+        except ValueError as error:
+            return Broken(printable(item.path), str(error))
+
+
 @dataclasses.dataclass(frozen=True)
-class ImagesWithBoxes:
-    """A `RawSplit` of images with boxes.
+class ImagesWithBoxes(_AnnotatedImages):
+    """A split of images with boxes.
 
     Attributes:
       items: `Boxes` of each image, object `[size]`.
-      options: `source`, `channels` and `workers` are used.
+      options: `source`, `channels` and `pixel_range` are used.
       num_classes: number of classes.
       max_boxes: rows of boxes per example.
     """
@@ -88,11 +100,6 @@ class ImagesWithBoxes:
     options: Options
     num_classes: int
     max_boxes: int
-    labels: None = None
-    groups: None = None
-
-    def __len__(self) -> int:
-        return len(self.items)
 
     @property
     def paths(self) -> list[str]:
@@ -104,23 +111,6 @@ class ImagesWithBoxes:
         """Bytes of the images, from a sample, and of the boxes."""
         return (_mean_file_size(self.items) + 25 * self.max_boxes) * len(self)
 
-    def take(self, indices: Sequence[int]) -> ImagesWithBoxes:
-        """Returns the split of these examples, in the order of the indices."""
-        return dataclasses.replace(self, items=self.items[indices])
-
-    def __iter__(self) -> Iterator[Row | Broken]:
-        whole = [item.path for item in self.items if not item.problem]
-        found = image_files.each(_reader(self.options), whole, self.options.workers)
-        images = image_files.of_one_range(found)
-        for item in self.items:
-            try:
-                image = item.problem or next(images)[1]
-                if isinstance(image, str):
-                    raise ValueError(image)
-                yield self._row(item, image)
-            except ValueError as error:
-                yield Broken(printable(item.path), str(error))
-
     def _row(self, item, image):
         found = boxes.pack(item.found, self.max_boxes)
         size, count = (image.height, image.width), len(item.found)
@@ -130,9 +120,7 @@ class ImagesWithBoxes:
                 found["boxes"][:count], item.size, image.orientation
             )
             notes.corrected[boxes.TURNED] += count
-        row = image_files.to_row(
-            image, self.options.channels, image_files.name_in(self.options.source, item.path)
-        )
+        row = image_files.to_row(image, self.options, item.path)
         found["image_id"] = np.array(item.image_id, np.int64)
         values = {
             name: array.astype(array.dtype.newbyteorder("<")) for name, array in found.items()
@@ -150,23 +138,18 @@ class ImagesWithBoxes:
 
 
 @dataclasses.dataclass(frozen=True)
-class ImagesWithMasks:
-    """A `RawSplit` of images with masks.
+class ImagesWithMasks(_AnnotatedImages):
+    """A split of images with masks.
 
     Attributes:
       items: `mask_files.Item` of each image, object `[size]`.
-      options: `source`, `channels` and `workers` are used.
+      options: `source`, `channels` and `pixel_range` are used.
       rules: how to read the masks.
     """
 
     items: np.ndarray
     options: Options
     rules: mask_files.Rules
-    labels: None = None
-    groups: None = None
-
-    def __len__(self) -> int:
-        return len(self.items)
 
     @property
     def paths(self) -> list[str]:
@@ -179,30 +162,14 @@ class ImagesWithMasks:
         """Bytes of the images, from a sample; masks are small."""
         return _mean_file_size(self.items) * len(self)
 
-    def take(self, indices: Sequence[int]) -> ImagesWithMasks:
-        """Returns the split of these examples, in the order of the indices."""
-        return dataclasses.replace(self, items=self.items[indices])
-
-    def __iter__(self) -> Iterator[Row | Broken]:
-        channels = self.options.channels
-        read = functools.partial(
-            mask_files.read_many, rules=self.rules, read_images=_reader(self.options)
+    def _row(self, item, image):
+        row = image_files.to_row(image, self.options, item.path)
+        mask = mask_files.read_mask(item.mask, image, self.rules)
+        feature = Feature("png", "uint8", (image.height, image.width, 1))
+        return dataclasses.replace(
+            row,
+            values={**row.values, "mask": mask.png},
+            features={**row.features, "mask": feature},
+            counts=mask.counts,
+            notes=mask.notes,
         )
-        items = list(self.items)
-        found = image_files.each(read, items, self.options.workers)
-        for item, result in image_files.of_one_range(found):
-            if isinstance(result, str):
-                yield Broken(printable(item.path), result)
-                continue
-            image, mask = result
-            row = image_files.to_row(
-                image, channels, image_files.name_in(self.options.source, item.path)
-            )
-            feature = Feature("png", "uint8", (image.height, image.width, 1))
-            yield dataclasses.replace(
-                row,
-                values={**row.values, "mask": mask.png},
-                features={**row.features, "mask": feature},
-                counts=mask.counts,
-                notes=mask.notes,
-            )

@@ -1,4 +1,4 @@
-"""Boxes of objects: corrects or leaves out the invalid ones, and packs the others for storage.
+"""Boxes of objects: corrects or leaves out the invalid ones, counts and packs the others.
 
 Coordinates are continuous: pixel i reaches from i to i + 1. Imports no TensorFlow.
 """
@@ -8,11 +8,12 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from common.constants import CLIPPED
+from input_fns.image.annotated_kind import Annotations, AnnotationsSplit
 
 # Thinner boxes have no pixel, and the logarithm of their size would dominate a loss.
 MIN_SIDE = 0.1
@@ -34,6 +35,59 @@ class Notes:
     def copy(self) -> Notes:
         """Returns a copy that can be changed."""
         return Notes(self.corrected.copy(), self.left_out.copy())
+
+
+class Counts:
+    """Adds up the annotations of the rows of a split, as they are written."""
+
+    # Names to print for each reason.
+    _SHOWN = 3
+
+    def __init__(self, annotations: Annotations, left_out: Mapping[str, int] | None = None):
+        """Starts with the annotations that have no image, `{reason: number}`."""
+        self._task, self._names = annotations.task, annotations.class_names
+        self._counts = np.zeros([annotations.num_classes], np.int64)
+        self._num_images = 0
+        self._notes = Notes(left_out=collections.Counter(left_out or {}))
+        self._examples: dict[str, list[str]] = {}
+
+    def add(self, row) -> None:
+        """Adds a `source.Row` that is stored."""
+        named = {reason: [row.name] for reason in (*row.notes.corrected, *row.notes.left_out)}
+        self._add(1, row.counts, row.notes, named)
+
+    def update(self, other: Counts) -> None:
+        """Adds the counts of the next rows."""
+        self._add(other._num_images, other._counts, other._notes, other._examples)
+
+    def _add(self, num_images, counts, notes, examples):
+        self._num_images += num_images
+        self._counts += counts
+        self._notes.corrected.update(notes.corrected)
+        self._notes.left_out.update(notes.left_out)
+        for reason, named in examples.items():
+            self._examples[reason] = [*self._examples.get(reason, ()), *named][: self._SHOWN]
+
+    def as_split(self) -> AnnotationsSplit:
+        """Returns the metadata of the split."""
+        return AnnotationsSplit(
+            self._num_images,
+            tuple(self._counts.tolist()),
+            dict(sorted(self._notes.corrected.items())),
+            dict(sorted(self._notes.left_out.items())),
+        )
+
+    def lines(self) -> Iterator[str]:
+        """Yields lines to print: counts, first images of each reason, classes without objects."""
+        described = self.as_split()
+        yield described.describe(self._task)
+        for reason in (*described.corrected, *described.left_out):
+            if reason in self._examples:
+                yield f"{reason}, for example: {', '.join(self._examples[reason])}"
+        empty = [name for name, count in zip(self._names, described.counts) if not count]
+        if empty:
+            what = "box" if self._task == "detection" else "pixel"
+            yield f"{len(empty)} class(es) without a {what}: {', '.join(empty[:20])}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,7 +19,8 @@ import tensorflow as tf
 
 from input_fns import DataError
 from input_fns.convert.files import decode, read_bytes, read_start
-from input_fns.convert.source import Options, RawArrays, RawDataset
+from input_fns.convert.options import Options
+from input_fns.convert.source import RawArrays, RawDataset
 from input_fns.image.sources import pickled
 
 _PIXELS = 3 * 32 * 32

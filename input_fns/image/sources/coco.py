@@ -21,7 +21,8 @@ from common.names import printable
 from input_fns import DataError
 from input_fns.convert import inventory
 from input_fns.convert.loose_values import Identifier
-from input_fns.convert.source import Options, RawDataset
+from input_fns.convert.options import Options
+from input_fns.convert.source import RawDataset
 from input_fns.dataset_info import LeftOut
 from input_fns.image.sources import (
     annotated_datasets,

@@ -11,7 +11,7 @@ from common.names import normalized, printable
 from input_fns import DataError
 from input_fns.convert import inventory, split_folders
 from input_fns.convert.find_files import Finder
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 from input_fns.convert.split_folders import SPLIT, split_of_folder
 from input_fns.convert.split_names import split_in, split_names, split_of
 from input_fns.image.sources import coco_json, decoded_images

@@ -16,6 +16,7 @@ import zlib
 from PIL import Image, features
 
 from common.names import printable
+from input_fns import DataError
 from input_fns.image.sources import deep_images
 from input_fns.image.sources.deep_images import PixelRangeError
 
@@ -164,37 +165,47 @@ def _is_whole_png(data):
     return False
 
 
-def read_many(
-    names: list[str],
-    image_size: tuple[int, int] | None,
-    channels: int,
-    pixel_range: tuple[float, float] | None = None,
-) -> list[StoredImage | str]:
-    """Reads files; returns the reason instead of the image if a file is invalid.
-
-    Raises:
-      PixelRangeError: the range of the values of a file is unknown.
-    """
-    found: list[StoredImage | str] = []
-    for name in names:
-        try:
-            found.append(read_file(name, image_size, channels, pixel_range))
-        except Exception as error:  # Pillow's decoders raise many types of errors.
-            found.append(reason_of(error))
-    return found
-
-
 def read_file(
     name: str,
     image_size: tuple[int, int] | None,
     channels: int,
     pixel_range: tuple[float, float] | None = None,
-) -> StoredImage:
-    """Reads a file, local or gs://; see `read`."""
+) -> StoredImage | str:
+    """Reads a file, local or gs://; returns the reason instead of the image if it is invalid.
+
+    See `read` for the other arguments.
+
+    Raises:
+      PixelRangeError: the range of the values is unknown.
+    """
     try:
         return read(bytes_of(name), image_size, channels, pixel_range)
     except PixelRangeError as error:
         raise named(error, name) from error
+    except Exception as error:  # Pillow's decoders raise many types of errors.
+        return reason_of(error)
+
+
+def require_one_range(first: tuple[str, float, float], stated: tuple[str, float, float]) -> None:
+    """Checks that two images state the same range of values.
+
+    Some programs write the lowest and the highest value of each image's own pixels. Scaling by them
+    would remove the differences in brightness between the images.
+
+    Args:
+      first: path, lowest and highest value of an image.
+      stated: those of another.
+
+    Raises:
+      DataError: the ranges differ.
+    """
+    (path, low, high), (first_path, first_low, first_high) = stated, first
+    if (low, high) != (first_low, first_high):
+        raise DataError(
+            f"{path} states that its values are {low:.9g} to {high:.9g}, and {first_path} "
+            f"{first_low:.9g} to {first_high:.9g}, so these may be their own pixels. Set "
+            "--pixel_range=LOW,HIGH to the values of black and white of all images"
+        )
 
 
 def named(error: PixelRangeError, name: str) -> PixelRangeError:

@@ -12,7 +12,8 @@ import pathlib
 
 import numpy as np
 
-from input_fns.convert.source import Options, RawArrays, RawDataset
+from input_fns.convert.options import Options
+from input_fns.convert.source import RawArrays, RawDataset
 
 _FILE = pathlib.Path(__file__).with_name("digits.csv.gz")
 # Every fifth row is a test example; the rows are not sorted by class.

@@ -16,7 +16,8 @@ import numpy as np
 from common import folders
 from input_fns import DataError
 from input_fns.convert.files import read_start
-from input_fns.convert.source import Options, RawArrays, RawDataset
+from input_fns.convert.options import Options
+from input_fns.convert.source import RawArrays, RawDataset
 from input_fns.core import memory
 
 CLASS_NAMES = {

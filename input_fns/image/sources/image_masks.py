@@ -18,7 +18,8 @@ from common import folders
 from common.names import normalized, printable
 from input_fns import DataError
 from input_fns.convert import inventory, split_folders
-from input_fns.convert.source import Options, RawDataset
+from input_fns.convert.options import Options
+from input_fns.convert.source import RawDataset
 from input_fns.convert.split_folders import SPLIT
 from input_fns.image.sources import annotated_datasets, decoded_images, mask_classes, mask_files
 from input_fns.image.sources.mask_files import Item

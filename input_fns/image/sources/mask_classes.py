@@ -16,7 +16,7 @@ from common.constants import IGNORED_CLASS
 from common.names import find_class_name_problem, normalized, printable
 from input_fns import DataError
 from input_fns.convert.files import read_lines
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 from input_fns.image.sources import mask_files
 from input_fns.image.sources.mask_files import Rules
 

@@ -10,7 +10,7 @@ import dataclasses
 import io
 import struct
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from PIL import Image
@@ -90,32 +90,24 @@ class StoredMask:
     notes: Notes
 
 
-def read_many(
-    items: Sequence[Item],
-    rules: Rules,
-    read_images: Callable[[list[str]], list[decoded_images.StoredImage | str]],
-) -> list[tuple[decoded_images.StoredImage, StoredMask] | str]:
-    """Reads images and masks; returns the reason instead if a file is invalid.
+def read_mask(
+    source: str | coco_masks.Objects, image: decoded_images.StoredImage, rules: Rules
+) -> StoredMask:
+    """Reads the mask of an image.
 
     Args:
-      items: the images and masks.
-      rules: how to read the masks.
-      read_images: reads images; see `decoded_images.read_many`.
+      source: path of the mask, or the objects.
+      image: the image.
+      rules: how to read the mask.
+
+    Raises:
+      ValueError: it is missing or invalid.
     """
-    return [_read_one(item, rules, read_images) for item in items]
-
-
-def _read_one(item, rules, read_images):
-    if item.problem:
-        return item.problem
-    (image,) = read_images([item.path])
-    if isinstance(image, str):
-        return image
     try:
-        return image, _read_mask(item.mask, (image.height, image.width), image.orientation, rules)
+        return _read_mask(source, (image.height, image.width), image.orientation, rules)
     except Exception as error:  # Pillow's decoders raise many types of errors.
-        name = f"its mask {item.mask}" if isinstance(item.mask, str) else "its objects"
-        return f"{name}: {decoded_images.reason_of(error)}"
+        name = f"its mask {source}" if isinstance(source, str) else "its objects"
+        raise ValueError(f"{name}: {decoded_images.reason_of(error)}") from error
 
 
 def _read_mask(source, size, orientation, rules):

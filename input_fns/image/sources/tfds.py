@@ -13,25 +13,27 @@ import numpy as np
 import tensorflow as tf
 
 from input_fns import DataError
-from input_fns.convert.source import Broken, Options, RawDataset, Row
+from input_fns.convert.options import Options
+from input_fns.convert.source import Broken, RawDataset, RawSplit, Row
 from input_fns.convert.split_names import split_names
 from input_fns.image.sources import decoded_images
-from input_fns.image.sources.image_files import of_one_range, to_row
+from input_fns.image.sources.image_files import to_row
 
 PREFIX = "tfds:"
 _UNLABELLED = -1  # in test splits of contests, such as ImageNet
 
 
 @dataclasses.dataclass(frozen=True)
-class TfdsSplit:
-    """A `RawSplit` of image files from a builder."""
+class TfdsSplit(RawSplit):
+    """A stream of image files from a builder."""
+
+    KEYS = ("indices", "labels")
 
     builder: Any
     split: str
-    labels: np.ndarray | None
     options: Options
     indices: np.ndarray
-    groups: None = None
+    labels: np.ndarray | None = None
 
     @property
     def has_labels(self) -> bool:
@@ -46,21 +48,11 @@ class TfdsSplit:
         whole = self.builder.info.splits[self.split]
         return whole.num_bytes * len(self) // whole.num_examples
 
-    def __len__(self) -> int:
-        return len(self.indices)
-
     def take(self, indices: Sequence[int]) -> TfdsSplit:
         """Returns the split of these examples; they come in the order of the builder."""
-        indices = np.sort(indices)
-        labels = None if self.labels is None else self.labels[indices]
-        return dataclasses.replace(self, labels=labels, indices=self.indices[indices])
+        return super().take(np.sort(indices))
 
     def __iter__(self) -> Iterator[Row | Broken]:
-        channels = self.options.channels
-        for name, image in of_one_range(self._images()):
-            yield Broken(name, image) if isinstance(image, str) else to_row(image, channels, name)
-
-    def _images(self):
         size, channels = self.options.image_size, self.options.channels
         wanted = set(self.indices.tolist())
         for i, data in enumerate(_column(self.builder, self.split, "image")):
@@ -72,8 +64,9 @@ class TfdsSplit:
             except decoded_images.PixelRangeError as error:
                 raise decoded_images.named(error, name) from error
             except Exception as error:  # Pillow's decoders raise many types
-                image = decoded_images.reason_of(error)
-            yield name, image
+                yield Broken(name, decoded_images.reason_of(error))
+                continue
+            yield to_row(image, self.options, name)
 
 
 def read(options: Options) -> RawDataset:
@@ -103,7 +96,7 @@ def read(options: Options) -> RawDataset:
         labels = np.fromiter(_column(builder, name, "label"), np.int64)
         indices = np.arange(len(labels))
         is_labelled = (labels != _UNLABELLED).any()
-        splits[ours] = TfdsSplit(builder, name, labels if is_labelled else None, options, indices)
+        splits[ours] = TfdsSplit(builder, name, options, indices, labels if is_labelled else None)
     return RawDataset(options.dataset, tuple(features["label"].names), splits)
 
 

@@ -21,7 +21,8 @@ from input_fns import DataError
 from input_fns.convert import split_folders
 from input_fns.convert.files import read_bytes
 from input_fns.convert.find_files import Finder
-from input_fns.convert.source import Options, RawDataset
+from input_fns.convert.options import Options
+from input_fns.convert.source import RawDataset
 from input_fns.dataset_info import LeftOut
 from input_fns.image.sources import (
     annotated_datasets,

@@ -11,7 +11,7 @@ from common.names import normalized
 from input_fns import DataError
 from input_fns.convert import inventory, split_folders
 from input_fns.convert.files import read_lines
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 from input_fns.convert.split_folders import SPLIT
 from input_fns.convert.split_names import split_names, split_of
 from input_fns.dataset_info import LeftOut

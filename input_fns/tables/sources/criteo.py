@@ -25,17 +25,22 @@ import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from common import names
 from input_fns import DataError
-from input_fns.convert.files import iterate_lines
-from input_fns.convert.source import Options, RawDataset, Row
-from input_fns.convert.writer import content_name
-from input_fns.core import memory
+from input_fns.convert.options import Options
+from input_fns.convert.source import RawDataset, RawSplit, Row, content_name
 from input_fns.dataset_info import Feature, LeftOut
 from input_fns.tables.clicks_kind import Clicks
 from input_fns.tables.sources import criteo_files
+from input_fns.tables.sources.criteo_files import IndexedFile
+from input_fns.tables.sources.criteo_vocabulary import (
+    MISSING,
+    Counter,
+    Vocabulary,
+    choose_rows,
+    find_rows,
+)
 
 NUMBERS = tuple(f"I{i}" for i in range(1, 14))
 CATEGORIES = tuple(f"C{i}" for i in range(1, 27))
@@ -52,7 +57,6 @@ _VALUES = (
 )
 _ROW, _ROW_WITHOUT_LABEL = re.compile(f"[01]{_VALUES}"), re.compile(_VALUES)
 _BLOCK = 2**15  # rows
-_MISSING = -1  # key of a missing category
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,59 +72,34 @@ class Block:
 
 
 @dataclasses.dataclass(frozen=True)
-class Vocabulary:
-    """Rows of the table of one category.
+class RawClicks(RawSplit):
+    """Consecutive rows of a file, which are read again.
 
     Attributes:
-      keys: int64 `[size]`, increasing.
-      rows: int64 `[size]`, the row of each key, from 1.
-      hash_rows: rows behind these, for all other values.
+      file: the file.
+      rows: numbers of the rows.
+      vocabularies: of the categories.
+      labels: uint8 `[size]`, None for rows to predict.
     """
 
-    keys: np.ndarray
-    rows: np.ndarray
-    hash_rows: int
+    KEYS = ("rows", "labels")
 
-    @property
-    def num_rows(self) -> int:
-        """Number of rows before the hashed ones: 1 for a missing value, then the vocabulary."""
-        return 1 + len(self.keys)
-
-    def values(self) -> list[str]:
-        """Returns the value of each row before the hashed ones, "" for the first."""
-        return ["", *(f"{key:08x}" for key in self.keys[np.argsort(self.rows)])]
-
-
-@dataclasses.dataclass(frozen=True)
-class RawClicks:
-    """Rows [begin, begin + size) of a file; iterating reads them again.
-
-    `labels` are uint8 `[size]`, None for rows to predict.
-    """
-
-    path: str
-    begin: int
-    size: int
-    labels: np.ndarray | None
+    file: IndexedFile
+    rows: range
     vocabularies: Sequence[Vocabulary]
-    groups: None = None
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of the rows."""
-        return len(self) * sum(feature.num_bytes for feature in _FEATURES.values())
+    labels: np.ndarray | None
 
     @property
     def has_labels(self) -> bool:
         """Whether the rows have labels."""
         return self.labels is not None
 
-    def __len__(self) -> int:
-        return self.size
+    def read(self, i: int) -> Row:
+        """Reads a row."""
+        return next(iter(self.part(i, i + 1)))
 
     def __iter__(self) -> Iterator[Row]:
-        end = self.begin + len(self)
-        for block in iterate_blocks(self.path, self.begin, end, self.has_labels):
+        for block in iterate_blocks(self.file, self.rows, self.has_labels):
             numbers = transform_numbers(block.numbers).astype("<f4")
             categories = find_rows(block.keys, self.vocabularies).astype("<i4")
             for row in zip(numbers, categories):
@@ -143,13 +122,13 @@ def read(options: Options) -> RawDataset:
     paths = criteo_files.find_paths(options, left_out)
     unlabelled = criteo_files.find_unlabelled(paths)
     ranges = criteo_files.find_ranges(paths, unlabelled, options)
-    counter, missing = _Counter(), np.zeros(_WIDTH, np.int64)
+    counter, missing = Counter(len(CATEGORIES)), np.zeros(_WIDTH, np.int64)
     labels = {}
-    for split, (path, begin, end) in ranges.items():
+    for split, (file, rows) in ranges.items():
         found = array.array("B")
-        for block in iterate_blocks(path, begin, end, split not in unlabelled):
+        for block in iterate_blocks(file, rows, split not in unlabelled):
             found.frombytes(block.labels.astype(np.uint8).tobytes())
-            is_missing = np.concatenate([np.isnan(block.numbers), block.keys == _MISSING], axis=1)
+            is_missing = np.concatenate([np.isnan(block.numbers), block.keys == MISSING], axis=1)
             missing[1:] += is_missing.sum(axis=0)
             if split == "train":
                 counter.add(block.keys)
@@ -172,10 +151,8 @@ def read(options: Options) -> RawDataset:
         missing={name: count for name, count in by_name if count},
     )
     splits = {
-        split: RawClicks(
-            path, begin, end - begin, None if split in unlabelled else labels[split], vocabularies
-        )
-        for split, (path, begin, end) in ranges.items()
+        split: RawClicks(file, rows, vocabularies, None if split in unlabelled else labels[split])
+        for split, (file, rows) in ranges.items()
     }
     files = {file_name: content}
     return RawDataset(
@@ -183,13 +160,13 @@ def read(options: Options) -> RawDataset:
     )
 
 
-def iterate_blocks(path: str, begin: int, end: int, has_labels: bool = True) -> Iterator[Block]:
-    """Yields the rows [begin, end) of a file in blocks; labels are 0 if there are none.
+def iterate_blocks(file: IndexedFile, rows: range, has_labels: bool = True) -> Iterator[Block]:
+    """Yields the rows of a file in blocks; labels are 0 if there are none.
 
     Raises:
       DataError: a row is invalid; the message names its line.
     """
-    lines = itertools.islice(enumerate(iterate_lines(path), start=1), begin, end)
+    path, lines = file.path, file.lines(rows)
     row, label = (_ROW, "") if has_labels else (_ROW_WITHOUT_LABEL, "0\t")
     while block := list(itertools.islice(lines, _BLOCK)):
         for number, line in block:
@@ -205,98 +182,12 @@ def transform_numbers(numbers: np.ndarray) -> np.ndarray:
     return np.log1p(np.maximum(np.nan_to_num(numbers), 0))
 
 
-def choose_rows(
-    keys: np.ndarray, counts: np.ndarray, min_frequency: int, hash_rows: int, max_rows: int
-) -> Vocabulary:
-    """Returns the vocabulary of a category: its most frequent values.
-
-    Args:
-      keys: int64 `[size]`, distinct, increasing; may have `_MISSING`.
-      counts: int64 `[size]`, number of rows with each.
-      min_frequency: lowest count of a value of the vocabulary.
-      hash_rows: most rows of other values; at least one is for values that are not in `keys`.
-      max_rows: most rows of the table.
-    """
-    keys, counts = keys[keys != _MISSING], counts[keys != _MISSING]
-    # Stable: values with the same count are in increasing order.
-    order = np.argsort(-counts, kind="stable")[: max_rows - 1 - hash_rows]
-    order = order[counts[order] >= min_frequency]
-    chosen = keys[order]
-    increasing = np.argsort(chosen)
-    num_others = len(keys) - len(chosen)
-    return Vocabulary(chosen[increasing], 1 + increasing, min(max(num_others, 1), hash_rows))
-
-
-def find_rows(keys: np.ndarray, vocabularies: Sequence[Vocabulary]) -> np.ndarray:
-    """Returns the row of the table of each key, int64 `[n, categories]`."""
-    rows, is_other = np.zeros_like(keys), np.zeros(keys.shape, bool)
-    for i, found in enumerate(vocabularies):
-        column = keys[:, i]
-        place = np.searchsorted(found.keys, column)
-        place = np.minimum(place, max(0, len(found.keys) - 1))
-        is_known = found.keys[place] == column if len(found.keys) else np.zeros(len(keys), bool)
-        rows[is_known, i] = found.rows[place[is_known]]
-        is_other[:, i] = ~is_known & (column != _MISSING)
-    others, inverse = np.unique(keys[is_other], return_inverse=True)
-    if len(others):
-        sizes = np.array([[found.hash_rows, found.num_rows] for found in vocabularies])
-        sizes = sizes[np.nonzero(is_other)[1]]
-        rows[is_other] = sizes[:, 1] + _hashes(others)[inverse] % sizes[:, 0]
-    return rows
-
-
-def _hashes(keys):
-    """Returns the hash of each value, int64, as a SavedModel computes it."""
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        values = tf.constant([f"{key:08x}" for key in keys])
-        return session.run(tf.strings.to_hash_bucket_fast(values, 2**63 - 1))
-
-
-class _Counter:
-    """Counts the values of each category; memory holds the distinct ones."""
-
-    def __init__(self):
-        self._keys = [np.zeros(0, np.uint32) for _ in CATEGORIES]
-        self._counts = [np.zeros(0, np.uint32) for _ in CATEGORIES]
-        self._waiting, self._num_waiting = [], 0
-
-    def add(self, keys):
-        """Counts int64 `[n, 26]`."""
-        self._waiting.append(keys)
-        self._num_waiting += len(keys)
-        # As many as are known already: each merge doubles at most, so a value is copied rarely.
-        if self._num_waiting * len(CATEGORIES) >= max(2**22, sum(map(len, self._keys))):
-            self._merge()
-
-    def totals(self):
-        """Yields distinct keys and their counts, int64 `[size]`, for each category."""
-        self._merge()
-        for keys, counts in zip(self._keys, self._counts):
-            yield keys.astype(np.int64), counts.astype(np.int64)
-
-    def _merge(self):
-        waiting = np.concatenate([np.zeros([0, len(CATEGORIES)], np.int64), *self._waiting])
-        self._waiting, self._num_waiting = [], 0
-        for i, column in enumerate(waiting.T):
-            new, counts = np.unique(column[column != _MISSING], return_counts=True)
-            keys = np.concatenate([self._keys[i], new.astype(np.uint32)])
-            counts = np.concatenate([self._counts[i], counts.astype(np.uint32)])
-            self._keys[i], inverse = np.unique(keys, return_inverse=True)
-            self._counts[i] = np.bincount(inverse, counts, len(self._keys[i])).astype(np.uint32)
-        num_bytes = 8 * sum(map(len, self._keys))
-        if num_bytes > memory.available_bytes() // 2:
-            raise DataError(
-                f"the distinct values of the categories fill {num_bytes} bytes, over half of the "
-                "available memory. Convert fewer rows, or use a machine with more memory"
-            )
-
-
 def _parse(rows):
     first = 1 + len(NUMBERS)
     numbers = [value or "nan" for row in rows for value in row[1:first]]
     categories = [value for row in rows for value in row[first:]]
     keys = np.frombuffer(bytes.fromhex("".join(v or "00000000" for v in categories)), ">u4")
-    keys = np.where(np.array([not value for value in categories]), _MISSING, keys.astype(np.int64))
+    keys = np.where(np.array([not value for value in categories]), MISSING, keys.astype(np.int64))
     return Block(
         np.array([row[0] == "1" for row in rows], np.uint8),
         np.array(numbers, np.float64).reshape(len(rows), len(NUMBERS)),

@@ -2,21 +2,46 @@
 
 from __future__ import annotations
 
+import array
 import dataclasses
 import glob
+import itertools
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from common import folders
 from input_fns import DataError
 from input_fns.convert import inventory, split_names
-from input_fns.convert.files import PACKED, iterate_lines
-from input_fns.convert.source import Options
+from input_fns.convert.files import PACKED, index_lines, iterate_lines
+from input_fns.convert.options import Options
 from input_fns.dataset_info import LeftOut
 
 WIDTH = 40  # values of a row: label, 13 integers, 26 categories
 _FRACTION = 1 / 14
 _EXTENSIONS = (".txt", ".tsv")
+_EVERY = 2**12  # lines from one place of the index to the next
+
+
+@dataclasses.dataclass(frozen=True)
+class IndexedFile:
+    """A file whose rows are read from any place.
+
+    Attributes:
+      path: local or gs://.
+      size: number of rows.
+      offsets: see `files.index_lines`.
+    """
+
+    path: str
+    size: int
+    offsets: array.array
+
+    def lines(self, rows: range) -> Iterator[tuple[int, str]]:
+        """Yields the number, from 1, and the text of the lines of consecutive rows."""
+        place = min(rows.start // _EVERY, len(self.offsets) - 1)
+        lines = iterate_lines(self.path, offset=self.offsets[place])
+        numbered = enumerate(lines, start=1 + place * _EVERY)
+        return itertools.islice(numbered, rows.start - place * _EVERY, rows.stop - place * _EVERY)
 
 
 def find_unlabelled(paths: Mapping[str, str]) -> set[str]:
@@ -33,8 +58,8 @@ def _width(path):
 
 def find_ranges(
     paths: Mapping[str, str], unlabelled: Collection[str], options: Options
-) -> dict[str, tuple[str, int, int]]:
-    """Returns `{split: (path, first row, last row + 1)}`.
+) -> dict[str, tuple[IndexedFile, range]]:
+    """Returns `{split: (file, its rows)}`.
 
     Args:
       paths: `{split: path}`.
@@ -44,16 +69,16 @@ def find_ranges(
     Raises:
       DataError: a file has no rows, or too few, or a split to hold out is there.
     """
-    sizes = {split: sum(1 for _ in iterate_lines(path)) for split, path in paths.items()}
-    for split, size in sizes.items():
-        if not size:
-            raise DataError(f"{paths[split]} has no rows")
+    files = {split: IndexedFile(path, *index_lines(path, _EVERY)) for split, path in paths.items()}
+    for file in files.values():
+        if not file.size:
+            raise DataError(f"{file.path} has no rows")
     fractions = {"validation": options.validation_fraction, "test": options.test_fraction}
     given = [name for name in fractions if name in paths and fractions[name]]
     if given:
         raise DataError(f"--{given[0]}_fraction: {options.source} already has a '{given[0]}' file")
     default = _FRACTION if len(paths) - len(unlabelled) == 1 else 0
-    size = sizes["train"]
+    size = files["train"].size
     counts = {
         name: round(size * (default if fraction is None else fraction))
         for name, fraction in fractions.items()
@@ -69,11 +94,11 @@ def find_ranges(
         )
     ends = {"train": size - sum(counts.values())}
     ends["validation"] = ends["train"] + counts.get("validation", 0)
-    ranges = {split: (path, 0, sizes[split]) for split, path in paths.items()}
-    ranges["train"] = paths["train"], 0, ends["train"]
+    ranges = {split: (file, range(file.size)) for split, file in files.items()}
+    ranges["train"] = files["train"], range(ends["train"])
     for name, begin in (("validation", ends["train"]), ("test", ends["validation"])):
         if counts.get(name):
-            ranges[name] = paths["train"], begin, begin + counts[name]
+            ranges[name] = files["train"], range(begin, begin + counts[name])
     return ranges
 
 

@@ -18,13 +18,12 @@ interactions stay in "train", as in the paper of NeuMF.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from input_fns import DataError
-from input_fns.convert.source import Options, RawDataset, Row
-from input_fns.convert.writer import content_name
+from input_fns.convert.options import Options
+from input_fns.convert.source import RawDataset, RawSplit, Row, content_name
 from input_fns.dataset_info import Feature
 from input_fns.tables.ratings_kind import Ratings
 from input_fns.tables.sources import ratings_table
@@ -37,29 +36,23 @@ _DUPLICATES = "earlier interactions of the same user and item"
 
 
 @dataclasses.dataclass(frozen=True)
-class RawRatings:
+class RawRatings(RawSplit):
     """Interactions of one split: int32 `[size]`, indices of users and items."""
+
+    KEYS = ("users", "items")
 
     users: np.ndarray
     items: np.ndarray
-    labels: None = None
-    groups: None = None
 
     @property
     def num_bytes(self) -> int:
         """Bytes of the indices."""
         return self.users.nbytes + self.items.nbytes
 
-    def __len__(self) -> int:
-        return len(self.users)
-
-    def __iter__(self) -> Iterator[Row]:
-        for user, item in zip(self.users.astype("<i4"), self.items.astype("<i4")):
-            yield Row({"user": user.tobytes(), "item": item.tobytes()}, _FEATURES)
-
-    def take(self, indices: Sequence[int]) -> RawRatings:
-        """Returns the split of these interactions, in the order of the indices."""
-        return RawRatings(self.users[indices], self.items[indices])
+    def read(self, i: int) -> Row:
+        """Returns the row of an interaction."""
+        user, item = (values[i].astype("<i4").tobytes() for values in (self.users, self.items))
+        return Row({"user": user, "item": item}, _FEATURES)
 
 
 def read(options: Options) -> RawDataset:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import array
-import csv
 import dataclasses
 import datetime
 import itertools
 import math
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -18,14 +17,13 @@ from common import folders, names
 from common.names import normalized, shown
 from input_fns import DataError
 from input_fns.convert import columns, delimited, inventory
-from input_fns.convert.files import PACKED, iterate_lines, note, split_packed
-from input_fns.convert.source import Options
+from input_fns.convert.files import PACKED, note, split_packed
+from input_fns.convert.options import Options
 from input_fns.convert.tables import listed
 
 _FILES = ("u.data", "ratings.dat", "ratings.csv")
 _LIKELY = re.compile("rating|interaction|review", re.IGNORECASE)
 _DELIMITERS = {".data": "\t", ".tsv": "\t", ".dat": "::", ".csv": ","}
-_QUOTED = (",", ";")  # in others quotes are text
 _ITEMS = (
     *("item", "movie", "product", "book", "asin", "isbn", "parentasin", "business", "artist"),
     *("track", "song", "game", "app", "anime", "article", "news", "video", "recipe", "beer"),
@@ -109,7 +107,10 @@ def read(path: str, options: Options) -> Interactions:
       DataError: a column is missing, or a row is invalid; the message has the first such line and
         their number.
     """
-    rows = _split_lines(path, options)
+    delimiter = options.delimiter or _DELIMITERS[_extension(path)]
+    rows = delimited.iterate(
+        path, delimiter, bool(options.delimiter), bool(options.columns), options.encoding
+    )
     start = list(itertools.islice(rows, _SAMPLE))
     header, has_header = _header(path, start, options)
     places = _places(path, header, options)
@@ -142,40 +143,6 @@ def read(path: str, options: Options) -> Interactions:
         list(user_of),
         list(item_of),
     )
-
-
-def _split_lines(path, options) -> Iterator[tuple[int, list[str]]]:
-    """Yields the line number and the values of each row that is not empty."""
-    delimiter = options.delimiter or _DELIMITERS[_extension(path)]
-    lines = iterate_lines(path, options.encoding)
-    first = next(lines, "")
-    separator = delimited.separator_in(first)
-    num_before = 1 if separator else 0
-    if separator:
-        delimiter, first = options.delimiter or separator, next(lines, "")
-    others = [d for d in ("\t", "::", ";", "|", ",") if first.count(d) > 1]
-    if delimiter not in first and others and not options.columns:
-        name = "tab" if others[0] == "\t" else f"'{others[0]}'"
-        raise DataError(
-            f"{path}, line 1: no {delimiter!a} in {shown(first[:60])!a}. If the columns are "
-            f"separated by {name}, set --delimiter={name}"
-        )
-    lines = itertools.chain([first], lines)
-    if delimiter not in _QUOTED:
-        for number, line in enumerate(lines, start=1 + num_before):
-            if line:
-                yield number, [value.strip() for value in line.split(delimiter)]
-        return
-    # With line feeds: one inside of quotes is part of the value.
-    reader = csv.reader((f"{line}\n" for line in lines), delimiter=delimiter, strict=True)
-    try:
-        for values in reader:
-            if values:
-                yield reader.line_num + num_before, [value.strip() for value in values]
-    except csv.Error as error:
-        raise DataError(
-            f"{path}, line {reader.line_num + num_before}: invalid CSV ({error})"
-        ) from error
 
 
 def _header(path, start, options):

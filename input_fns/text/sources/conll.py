@@ -10,7 +10,7 @@ import numpy as np
 from common.names import is_line, normalized
 from input_fns import DataError
 from input_fns.convert.files import iterate_lines, split_packed
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 from input_fns.convert.tables import Places
 from input_fns.dataset_info import LeftOut
 

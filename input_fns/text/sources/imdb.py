@@ -10,7 +10,8 @@ import dataclasses
 import os
 
 from common import folders
-from input_fns.convert.source import Options, RawDataset
+from input_fns.convert.options import Options
+from input_fns.convert.source import RawDataset
 from input_fns.text.sources import text_files, text_folder
 
 _CLASSES = ("neg", "pos")

@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
 
 import numpy as np
 
 from input_fns import DataError
-from input_fns.convert import inventory
-from input_fns.convert.files import PACKED, note, read_lines
-from input_fns.convert.source import Options, RawDataset
-from input_fns.convert.split_names import by_split, given_files, is_document, split_in, stem_of
+from input_fns.convert.files import note, read_lines
+from input_fns.convert.options import Options
+from input_fns.convert.source import RawDataset, RawSplit
+from input_fns.convert.split_names import by_split, given_files, named_files, split_in
 
 
 @dataclasses.dataclass(frozen=True)
-class RawText:
+class RawText(RawSplit):
     """Pairs of sentences; `subwords.encode` turns them into a `RawSplit`.
 
     Attributes:
@@ -31,10 +30,11 @@ class RawText:
       numbers: line numbers, from 1.
     """
 
+    KEYS = ("source", "target", "numbers")
+
     source: list[bytes]
     target: list[bytes]
     numbers: np.ndarray
-    labels: None = None
 
     @property
     def groups(self) -> np.ndarray:
@@ -42,14 +42,6 @@ class RawText:
         number_of: dict[bytes, int] = {}
         numbers = (number_of.setdefault(line, len(number_of)) for line in self.source)
         return np.fromiter(numbers, np.int64, len(self))
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    def take(self, indices: Sequence[int]) -> RawText:
-        """Returns the split of these pairs, in the order of the indices."""
-        sides = ([side[i] for i in indices] for side in (self.source, self.target))
-        return RawText(*sides, self.numbers[indices])
 
 
 def read(options: Options) -> RawDataset:
@@ -70,13 +62,7 @@ def read(options: Options) -> RawDataset:
 
 def _pairs(options):
     """Returns `{name without language: (path of the source, path of the target)}`."""
-    sides = [_files(options, language) for language in options.languages]
-    for side, language in zip(sides, options.languages):
-        if not side:
-            raise DataError(
-                f"--source={options.source} has no file that ends in .{language}, plain or with "
-                f"{' or '.join(PACKED)}"
-            )
+    sides = [named_files(options, (f".{name.lower()}",)) for name in options.languages]
     alone = sorted(sides[0].keys() ^ sides[1].keys())
     if alone:
         raise DataError(
@@ -84,22 +70,6 @@ def _pairs(options):
             "other, or leave it out with --skip"
         )
     return {stem: (sides[0][stem], sides[1][stem]) for stem in sorted(sides[0])}
-
-
-def _files(options, language):
-    """Returns `{name: path}` of one language."""
-    found = {}
-    for name in inventory.names(options.source, options):
-        stem, extension = stem_of(name, (f".{language.lower()}",))
-        if not extension or is_document(name):
-            continue
-        if stem in found:
-            raise DataError(
-                f"{options.source} has both {os.path.basename(found[stem])} and {name}. Leave one "
-                "out with --skip"
-            )
-        found[stem] = os.path.join(options.source, name)
-    return found
 
 
 def _by_split(pairs, options):

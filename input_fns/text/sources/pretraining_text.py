@@ -18,7 +18,8 @@ from common import folders
 from input_fns import DataError
 from input_fns.convert import inventory
 from input_fns.convert.files import PACKED, iterate_lines, note
-from input_fns.convert.source import Options, RawDataset
+from input_fns.convert.options import Options
+from input_fns.convert.source import RawDataset, RawSplit
 from input_fns.convert.split_names import (
     find_files,
     is_document,
@@ -27,7 +28,7 @@ from input_fns.convert.split_names import (
     split_names,
     stem_of,
 )
-from input_fns.text.sources import token_rows
+from input_fns.text.sources import bert_vocabulary
 
 _EXTENSIONS = (".txt",)
 # Share of names with the word of a split that may be titles.
@@ -35,29 +36,26 @@ _FEW = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
-class RawDocuments:
+class RawDocuments(RawSplit):
     """A split of documents; `pretraining_rows.encode` turns it into a `RawSplit`.
 
     Attributes:
       paths: the files, in order.
       encoding: see `files.decode`.
       indices: sorted numbers of the documents of this split, int64 `[size]`.
-      smallest: number of documents that a split needs: the second text of a pair may be of another.
+      smallest: the second text of a pair may be of another document.
     """
+
+    KEYS = ("indices",)
+    smallest = 2
 
     paths: tuple[str, ...]
     encoding: str
     indices: np.ndarray
-    labels: None = None
-    groups: None = None
-    smallest: int = 2
-
-    def __len__(self) -> int:
-        return len(self.indices)
 
     def take(self, indices: Sequence[int]) -> RawDocuments:
         """Returns the split of these documents, in the order of the files."""
-        return RawDocuments(self.paths, self.encoding, np.sort(self.indices[indices]))
+        return super().take(np.sort(indices))
 
     def __iter__(self) -> Iterator[list[str]]:
         """Yields the sentences of each document."""
@@ -109,7 +107,7 @@ def read(options: Options) -> RawDataset:
         (),
         splits,
         labels=("masked_lm_ids", "masked_lm_weights", "next_sentence_labels"),
-        kind=token_rows.draft("pretraining", True, {}),
+        kind=bert_vocabulary.draft("pretraining", True, {}),
     )
 
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from input_fns import DataError
 from input_fns.convert.files import note, read_text
-from input_fns.convert.source import Options, RawDataset
+from input_fns.convert.options import Options
+from input_fns.convert.source import RawDataset, RawSplit
 from input_fns.convert.split_names import by_split, find_files, is_split, named_files
 from input_fns.dataset_info import LeftOut
 from input_fns.text import squad_json
@@ -25,7 +26,7 @@ _EXTENSIONS = (".json",)
 
 
 @dataclasses.dataclass(frozen=True)
-class RawQuestions:
+class RawQuestions(RawSplit):
     """Questions; `squad_windows.encode` turns them into a `RawSplit`.
 
     Attributes:
@@ -34,22 +35,16 @@ class RawQuestions:
       indices: int64 `[size]`, the questions of this split.
     """
 
+    KEYS = ("indices",)
+
     path: str
     questions: Sequence[Question]
     indices: np.ndarray
-    labels: None = None
 
     @property
     def groups(self) -> np.ndarray:
         """Number of the context: its questions must stay in one split."""
         return np.array([self.questions[i].paragraph for i in self.indices])
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def take(self, indices: Sequence[int]) -> RawQuestions:
-        """Returns the split of these questions, in the order of the indices."""
-        return dataclasses.replace(self, indices=self.indices[indices])
 
 
 def read(options: Options) -> RawDataset:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from collections import Counter
-from collections.abc import Collection
 
 import numpy as np
 
 from common.names import printable
 from input_fns import DataError
-from input_fns.convert.source import Options, RawDataset
-from input_fns.convert.writer import content_name
+from input_fns.convert.options import Options
+from input_fns.convert.source import RawDataset, content_name
 from input_fns.text import squad_json
-from input_fns.text.sources import squad_windows, token_rows
-from input_fns.text.sources.squad_windows import NUM_SPECIAL, RawWindows, Tokens
+from input_fns.text.sources import bert_vocabulary, squad_windows, token_rows
+from input_fns.text.sources.squad_windows import NUM_SPECIAL, Asked, RawWindows, Tokens
 from input_fns.text.wordpiece_kind import WordPieceSplit
 
 _ENCODE_AT_ONCE = 1000
@@ -27,12 +27,7 @@ _NOT_IN_CONTEXT = "the answer is not in the context where answer_start says"
 _IN_NO_WINDOW = "no window holds the whole answer"
 
 
-def encode(
-    raw: RawDataset,
-    options: Options,
-    progress=lambda line: None,
-    held_out: Collection[str] = (),
-) -> RawDataset:
+def encode(raw: RawDataset, options: Options, progress=lambda line: None) -> RawDataset:
     """Returns the data set with windows of tokens.
 
     Questions of "train" without an answer to learn are left out. Other splits keep every question
@@ -40,22 +35,20 @@ def encode(
 
     Args:
       raw: splits of `RawQuestions`.
-      options: see `token_rows.tokenizer_from_options`; `max_length`, `doc_stride` and
+      options: see `bert_vocabulary.tokenizer_from_options`; `max_length`, `doc_stride` and
         `max_query_length`.
       progress: function that prints a line.
-      held_out: unused; a held-out split is evaluated like others.
 
     Raises:
       DataError: the vocabulary or an option is invalid.
     """
-    del held_out
     if options.max_query_length + NUM_SPECIAL >= options.max_length:
         raise DataError(
             f"--max_query_length={options.max_query_length} leaves no room for a context in "
             f"--max_length={options.max_length}: it must be at most "
             f"{options.max_length - NUM_SPECIAL - 1}"
         )
-    tokenizer = token_rows.tokenizer_from_options(options, _train_texts(raw), progress)
+    tokenizer = bert_vocabulary.tokenizer_from_options(options, _train_texts(raw), progress)
     is_v2 = any(q.is_impossible for split in raw.splits.values() for q in split.questions)
     splits, described, files, num_questions = {}, {}, {}, 0
     for name, split in raw.splits.items():
@@ -89,8 +82,8 @@ def encode(
             "max_query_length": options.max_query_length,
         },
     )
-    draft = token_rows.draft("squad", has_pairs=True, left_out={})
-    return token_rows.with_vocabulary(raw, draft, tokenizer, options, described)
+    draft = bert_vocabulary.draft("squad", has_pairs=True, left_out={})
+    return bert_vocabulary.with_vocabulary(raw, draft, tokenizer, options, described)
 
 
 def _train_texts(raw):
@@ -109,20 +102,22 @@ def _encode_split(name, split, numbers, tokenizer, options, side_file, progress)
     contexts = dict(zip(texts, _encode_texts(list(texts.values()), tokenizer)))
     encoded = [one.ids for one in _encode_texts([one.text for one in questions], tokenizer)]
     truncated = [ids[: options.max_query_length] for ids in encoded]
-    answers, problems, unlabeled, num_tokens = [], {}, {}, 0
+    rows, problems, unlabeled, num_tokens = [], {}, {}, 0
     for i, question in enumerate(questions):
         context = contexts[question.paragraph]
         windows = squad_windows.find_windows(truncated[i], context, options)
         answer, problem = _find_answer(question, context, windows)
-        answers.append(answer)
         if not windows.length:
             problems[i] = _NO_TOKENS
-            continue
-        if problem:
+        elif problem:
             (problems if name == "train" else unlabeled)[i] = problem
-        if i not in problems:
-            beside = len(truncated[i]) + NUM_SPECIAL
-            num_tokens += beside * len(windows.starts) + windows.num_tokens
+        where = f"{os.path.basename(split.path)}: {printable(question.id)}"
+        asked = Asked(where, numbers[i], truncated[i], context, answer, problems.get(i, ""))
+        if i in problems:
+            rows.append((asked, -1))
+            continue
+        rows += [(asked, number) for number in range(len(windows.starts))]
+        num_tokens += (len(truncated[i]) + NUM_SPECIAL) * len(windows.starts) + windows.num_tokens
     left_out = dict(Counter(problems.values()))
     if len(problems) == len(questions):
         reasons = "; ".join(f"{count}: {reason}" for reason, count in left_out.items())
@@ -130,7 +125,7 @@ def _encode_split(name, split, numbers, tokenizer, options, side_file, progress)
     _report(name, split.path, questions, unlabeled, progress)
     num_truncated = sum(len(ids) > options.max_query_length for ids in encoded)
     return (
-        RawWindows(split, numbers, truncated, contexts, answers, problems, options, tokenizer),
+        RawWindows(rows, options, token_rows.StoredTokens.of(tokenizer)),
         WordPieceSplit(len(questions), num_tokens, num_truncated, left_out, side_file),
     )
 

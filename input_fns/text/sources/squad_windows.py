@@ -9,18 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
-from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from common.names import printable
-from input_fns.convert.source import Broken, Options, Row
+from input_fns.convert.options import Options
+from input_fns.convert.source import Broken, RawSplit, Row
 from input_fns.dataset_info import Feature
-from input_fns.text.sources.squad import RawQuestions
-from input_fns.text.squad_json import Question
-from input_fns.text.wordpiece import WordPieceTokenizer
+from input_fns.text.sources.token_rows import StoredTokens
 
 NUM_SPECIAL = 3  # [CLS] and two [SEP]
 
@@ -93,79 +89,69 @@ def find_windows(question: np.ndarray, context: Tokens, options: Options) -> Win
     return Windows(capacity, min(capacity, options.doc_stride), len(context.ids))
 
 
-@dataclasses.dataclass(frozen=True)
-class RawWindows:
-    """A `RawSplit` of windows; questions that have none are `Broken`.
+class Asked(NamedTuple):
+    """A question, its context and its answer.
 
     Attributes:
-      split: the questions.
-      numbers: `[size of split]`, the number of each question in the data set: side files in order.
-      questions: tokens of each question, truncated.
-      contexts: `{paragraph: tokens}`.
-      answers: `(first, last)` token of the context, or None, for each question.
-      problems: `{index: reason}` of the questions that are left out.
-      options: `max_length` and `doc_stride`.
-      tokenizer: the vocabulary.
+      name: file and id, for the list of questions that are left out.
+      number: number of the question in the data set: side files in order.
+      ids: tokens of the question, truncated.
+      context: tokens of the context.
+      answer: `(first, last)` token of the context, or None.
+      problem: why the question is left out, or "".
     """
 
-    split: RawQuestions
-    numbers: np.ndarray
-    questions: Sequence[np.ndarray]
-    contexts: Mapping[int, Tokens]
-    answers: Sequence[tuple[int, int] | None]
-    problems: Mapping[int, str]
+    name: str
+    number: int
+    ids: np.ndarray
+    context: Tokens
+    answer: tuple[int, int] | None
+    problem: str
+
+
+@dataclasses.dataclass(frozen=True)
+class RawWindows(RawSplit):
+    """A split of windows; questions that have none are `Broken`.
+
+    Attributes:
+      rows: question and number of the window of each row; -1 for a question that is left out.
+      options: `max_length` and `doc_stride`.
+      tokens: of the vocabulary.
+    """
+
+    KEYS = ("rows",)
+
+    rows: list[tuple[Asked, int]]
     options: Options
-    tokenizer: WordPieceTokenizer
-    labels: None = None
-    groups: None = None
+    tokens: StoredTokens
 
     @property
     def num_bytes(self) -> int:
         """Bytes of the rows."""
         return self.num_windows * sum(feature.num_bytes for feature in self._features.values())
 
-    @functools.cached_property
+    @property
     def num_windows(self) -> int:
         """Number of rows to store."""
-        stored = (i for i in range(len(self.split)) if i not in self.problems)
-        return sum(len(self.windows(i).starts) for i in stored)
+        return sum(number >= 0 for _, number in self.rows)
 
-    def __len__(self) -> int:
-        return self.num_windows + len(self.problems)
+    def read(self, i: int) -> Row | Broken:
+        """Returns a row."""
+        asked, number = self.rows[i]
+        if asked.problem:
+            return Broken(asked.name, asked.problem)
+        values = self._values(asked, number)
+        stored = {
+            name: np.asarray(values[name], feature.dtype).tobytes()
+            for name, feature in self._features.items()
+        }
+        return Row(stored, self._features)
 
-    def __iter__(self) -> Iterator[Row | Broken]:
-        for i in range(len(self.split)):
-            if i in self.problems:
-                name = f"{os.path.basename(self.split.path)}: {printable(self.question(i).id)}"
-                yield Broken(name, self.problems[i])
-                continue
-            for number in range(len(self.windows(i).starts)):
-                values = self._row(i, number)
-                yield Row(
-                    {
-                        name: np.asarray(values[name], feature.dtype).tobytes()
-                        for name, feature in self._features.items()
-                    },
-                    self._features,
-                )
-
-    def question(self, i: int) -> Question:
-        """Returns a question of the split."""
-        return self.split.questions[self.split.indices[i]]
-
-    def context(self, i: int) -> Tokens:
-        """Returns the tokens of the context of a question."""
-        return self.contexts[self.question(i).paragraph]
-
-    def windows(self, i: int) -> Windows:
-        """Returns the windows of a question."""
-        return find_windows(self.questions[i], self.context(i), self.options)
-
-    @property
+    @functools.cached_property
     def _features(self):
         length = (self.options.max_length,)
         return {
-            "input_ids": Feature("raw", self.tokenizer.dtype, length),
+            "input_ids": Feature("raw", self.tokens.dtype, length),
             "input_mask": Feature("raw", "uint8", length),
             "segment_ids": Feature("raw", "uint8", length),
             "question_index": Feature("raw", "int32", ()),
@@ -176,32 +162,33 @@ class RawWindows:
             "end_positions": Feature("raw", "int32", ()),
         }
 
-    def _row(self, i, number):
-        question, context, windows = self.questions[i], self.context(i), self.windows(i)
-        tokens = windows.tokens(number)
-        of_context = slice(tokens.start, tokens.stop)
+    def _values(self, asked, number):
+        question, context = asked.ids, asked.context
+        tokens, windows = self.tokens, find_windows(question, context, self.options)
+        window = windows.tokens(number)
+        of_context = slice(window.start, window.stop)
         offset = len(question) + 2
-        end = offset + len(tokens)
+        end = offset + len(window)
         length = self.options.max_length
         names = ("input_ids", "token_starts", "token_ends", "is_max_context")
         values = {name: np.zeros(length, np.int32) for name in names}
-        values["input_ids"][:offset] = [self.tokenizer.cls_id, *question, self.tokenizer.sep_id]
+        values["input_ids"][:offset] = [tokens.cls_id, *question, tokens.sep_id]
         values["input_ids"][offset:end] = context.ids[of_context]
-        values["input_ids"][end] = self.tokenizer.sep_id
-        values["input_ids"][end + 1 :] = self.tokenizer.pad_id
+        values["input_ids"][end] = tokens.sep_id
+        values["input_ids"][end + 1 :] = tokens.pad_id
         values["token_starts"][offset:end] = context.starts[of_context]
         values["token_ends"][offset:end] = context.ends[of_context]
         values["is_max_context"][offset:end] = windows.has_most_context(number)
         positions = np.arange(length)
         start_position = end_position = 0
-        answer = self.answers[i]
-        if answer and answer[0] >= tokens.start and answer[1] < tokens.stop:
-            start_position, end_position = (place - tokens.start + offset for place in answer)
+        answer = asked.answer
+        if answer and answer[0] >= window.start and answer[1] < window.stop:
+            start_position, end_position = (place - window.start + offset for place in answer)
         return {
             **values,
             "input_mask": positions <= end,
             "segment_ids": (positions >= offset) & (positions <= end),
-            "question_index": self.numbers[i],
+            "question_index": asked.number,
             "start_positions": start_position,
             "end_positions": end_position,
         }

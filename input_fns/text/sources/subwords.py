@@ -9,13 +9,12 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator
 
 import numpy as np
 
 from input_fns import DataError, dataset_info
-from input_fns.convert.source import Options, RawDataset, Row
-from input_fns.convert.writer import content_name
+from input_fns.convert.options import Options
+from input_fns.convert.source import RawDataset, RawSplit, Row, content_name
 from input_fns.dataset_info import Feature
 from input_fns.text import vocabulary
 from input_fns.text.parallel_kind import Text, TextSplit
@@ -29,58 +28,39 @@ _OPEN_ROWS = 64
 
 
 @dataclasses.dataclass(frozen=True)
-class RawTokens:
-    """A `RawSplit` of rows of tokens.
+class RawTokens(RawSplit):
+    """A split of rows of tokens.
 
     Attributes:
-      sides: token ids of each sentence, of the source and of the target.
-      rows: indices of the sentences of each row.
+      rows: token ids of the sentences of each row, of the source and of the target.
       max_length: tokens per row.
       dtype: dtype of the stored ids.
     """
 
-    sides: tuple[list[np.ndarray], list[np.ndarray]]
-    rows: list[list[int]]
+    KEYS = ("rows",)
+
+    rows: list[tuple[np.ndarray, np.ndarray]]
     max_length: int
     dtype: str
-    labels: None = None
-    groups: None = None
 
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of both sides."""
-        return 2 * len(self) * self.max_length * np.dtype(self.dtype).itemsize
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __iter__(self) -> Iterator[Row]:
-        feature = Feature("raw", self.dtype, (self.max_length,))
-        features = {"source": feature, "target": feature}
-        for sentences in self.rows:
-            values = {name: self._row(side, sentences) for name, side in zip(features, self.sides)}
-            yield Row(values, features)
-
-    def _row(self, side, sentences):
-        row = np.zeros(self.max_length, np.dtype(self.dtype).newbyteorder("<"))
-        tokens = np.concatenate([side[i] for i in sentences])
-        row[: len(tokens)] = tokens
-        return row.tobytes()
+    def read(self, i: int) -> Row:
+        """Returns a row."""
+        feature, values = Feature("raw", self.dtype, (self.max_length,)), {}
+        for name, tokens in zip(("source", "target"), self.rows[i]):
+            row = np.zeros(self.max_length, np.dtype(self.dtype).newbyteorder("<"))
+            row[: len(tokens)] = tokens
+            values[name] = row.tobytes()
+        return Row(values, {"source": feature, "target": feature})
 
 
-def encode(
-    raw: RawDataset,
-    options: Options,
-    progress=lambda line: None,
-    held_out: Collection[str] = (),
-) -> RawDataset:
+def encode(raw: RawDataset, options: Options, progress=lambda line: None) -> RawDataset:
     """Returns the data set with rows of tokens.
 
     Args:
-      raw: splits of `RawText`.
+      raw: splits of `RawText`; empty and too long pairs are skipped in "train" and in what was
+        held out of it.
       options: `vocabulary`, or `vocab_size`, `subwords` and `seed` to learn one; `max_length`.
       progress: function that prints a line.
-      held_out: splits held out of "train"; empty and too long pairs are skipped in them as well.
 
     Raises:
       DataError: a pair of another split of the source is longer than `max_length`.
@@ -96,7 +76,7 @@ def encode(
         pieces = vocabulary.train(lines, options.vocab_size, options.subwords, options.seed)
     splits, described = {}, {}
     for name, split in raw.splits.items():
-        is_whole = name != "train" and name not in held_out
+        is_whole = name != "train" and name not in raw.held_out
         splits[name], described[name] = _encode_split(name, split, pieces, options, is_whole)
         progress(f"{name}: {described[name].describe(len(splits[name]), options.max_length)}")
     text = Text(
@@ -139,7 +119,8 @@ def _encode_split(name, split: RawText, pieces: Vocabulary, options, is_whole):
     rows = _pack(lengths, kept, options.max_length) if name == "train" else [[i] for i in kept]
     tokens = lengths[:, kept].sum(axis=1).tolist()
     described = TextSplit(len(kept), *tokens, left_out=dict(+reasons))
-    return RawTokens(tuple(sides), rows, options.max_length, dtype), described
+    joined = [tuple(np.concatenate([side[i] for i in row]) for side in sides) for row in rows]
+    return RawTokens(joined, options.max_length, dtype), described
 
 
 def _encode_side(lines, pieces, dtype):

@@ -15,14 +15,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from common import strict_flags
-from common.names import is_line, missing_label, normalized, one_number, sorted_labels
+from common.names import is_line, normalized
 from input_fns import DataError, dataset_info
-from input_fns.convert import tables
-from input_fns.convert.source import Options, RawDataset
-from input_fns.convert.split_names import rows_of_splits, split_in
-from input_fns.convert.tables import Places
+from input_fns.convert import columns, tables
+from input_fns.convert.options import Options
+from input_fns.convert.source import RawDataset, chosen
+from input_fns.convert.split_names import split_in
 from input_fns.dataset_info import LeftOut
-from input_fns.text.sources import token_rows
+from input_fns.text.sources import bert_vocabulary
 from input_fns.text.sources.token_rows import RawTexts
 
 _LARGEST_SCORE = float(np.finfo(np.float32).max)
@@ -52,16 +52,9 @@ class LabelledTable:
 
     def take(self, indices: Sequence[int], left_out: Mapping[str, int]) -> LabelledTable:
         """Returns these rows."""
-        return LabelledTable(
-            self.places.take(indices)
-            if isinstance(self.places, Places)
-            else [self.places[i] for i in indices],
-            tuple([side[i] for i in indices] for side in self.texts),
-            None if self.labels is None else [self.labels[i] for i in indices],
-            None if self.groups is None else self.groups[indices],
-            left_out,
-            self.columns,
-        )
+        names = ("places", "texts", "labels", "groups")
+        rows = {name: chosen(getattr(self, name), indices) for name in names}
+        return dataclasses.replace(self, **rows, left_out=left_out)
 
 
 def read(options: Options) -> RawDataset:
@@ -85,15 +78,13 @@ def read(options: Options) -> RawDataset:
         options, class_names=tuple(normalized(name) for name in options.class_names)
     )
     left_out = LeftOut()
-    if options.split_column:
-        found = _by_column(options, left_out)
-    else:
-        found = {}
-        for split, path in tables.find_files(options).items():
-            table = _labelled(tables.read_with(options, path), options, left_out)
-            if table.labels is None and split == "train" and not _is_named_split(path, options):
-                split = "test"  # texts to predict, alone
-            found[split] = table
+    found = {}
+    for split, rows in columns.split_tables(options).items():
+        table = _labelled(rows, options, left_out)
+        is_named = options.split_column or _is_named_split(rows.path, options)
+        if table.labels is None and split == "train" and not is_named:
+            split = "test"  # texts to predict, alone
+        found[split] = table
     raw = to_dataset(options, found, options.task, options.class_names)
     raw.left_out.update(left_out)
     return raw
@@ -130,25 +121,6 @@ def _labelled(table, options, left_out):
             )
         left_out.add("rows without a text", table.where(row))
     return without_rows(whole, dict.fromkeys(empty, "rows without a text")) if empty else whole
-
-
-def _by_column(options, left_out):
-    """Returns `{split: LabelledTable}` of the values of `split_column` in all tables."""
-    found, files = {}, tables.named_files(options)
-    for path in files.values():
-        table = tables.read_with(options, path)
-        where = f"{path}, column '{options.split_column}'"
-        values = table.cleaned(options.split_column)
-        for split, rows in rows_of_splits(values, where).items():
-            if split in found:
-                raise DataError(f"{where}: the split '{split}' is in another file, too")
-            part = dataclasses.replace(
-                table,
-                rows=[table.rows[i] for i in rows],
-                lines=[table.lines[i] for i in rows],
-            )
-            found[split] = _labelled(part, options, left_out)
-    return found
 
 
 def to_dataset(
@@ -207,7 +179,7 @@ def to_dataset(
         tuple(shown_as or class_names) if task == CLASSIFICATION else (),
         splits,
         labels=("score",) if task == REGRESSION else (),
-        kind=token_rows.draft(task, has_pairs, left_out),
+        kind=bert_vocabulary.draft(task, has_pairs, left_out),
     )
 
 
@@ -229,18 +201,9 @@ def _known_classes(options, tables_of):
 def _class_names(labelled):
     """Returns the labels of "train", sorted as numbers if all are."""
     split = "train" if "train" in labelled else next(iter(labelled))
-    found = sorted_labels(filter(None, labelled[split].labels))
-    twice = one_number(found)
-    if twice:
-        raise DataError(f"the labels '{twice[0]}' and '{twice[1]}' of '{split}' are one number")
-    missing = missing_label(found)
-    if missing:
-        row = labelled[split].labels.index(missing)
-        raise DataError(
-            f"{labelled[split].places[row]}: the label '{missing}' stands for a missing one. "
-            "Remove such rows, or name all classes with --class_names"
-        )
-    if len(found) == 1 and all(labelled[split].labels):
+    table = labelled[split]
+    found = columns.class_names(table.labels, table.places, f"split '{split}'")
+    if len(found) == 1 and all(table.labels):
         raise DataError(
             f"all texts of '{split}' have the label '{found[0][:60]}': a classifier needs two "
             "classes at least, which --class_names may name"

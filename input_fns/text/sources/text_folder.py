@@ -14,7 +14,8 @@ from common.names import normalized, printable, sorted_labels
 from input_fns import DataError
 from input_fns.convert import inventory
 from input_fns.convert.files import PACKED, read_text
-from input_fns.convert.source import Options, RawDataset
+from input_fns.convert.options import Options
+from input_fns.convert.source import RawDataset
 from input_fns.convert.split_names import is_split, split_in, split_names, stem_of
 from input_fns.text.sources import text_files
 from input_fns.text.sources.text_files import CLASSIFICATION, LabelledTable

@@ -11,19 +11,19 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
 from common import folders
 from input_fns import DataError
-from input_fns.convert.source import Options, RawDataset, Row
+from input_fns.convert.options import Options
+from input_fns.convert.source import RawDataset, RawSplit, Row
 from input_fns.convert.split_names import find_files, split_in, stem_of
 from input_fns.convert.tables import Places
 from input_fns.dataset_info import Feature, LeftOut
-from input_fns.text.sources import token_rows
+from input_fns.text.sources import bert_vocabulary, token_rows
 from input_fns.text.sources.conll import CONLLU, Reader
-from input_fns.text.wordpiece import WordPieceTokenizer
+from input_fns.text.sources.token_rows import StoredTokens
 from input_fns.text.wordpiece_kind import WordPieceSplit
 
 _EXTENSIONS = (".txt", ".conll", ".tsv", ".bio", ".iob", ".iob2", ".annotated", CONLLU)
@@ -32,7 +32,7 @@ _NO_TAG = -1
 
 
 @dataclasses.dataclass(frozen=True)
-class RawSentences:
+class RawSentences(RawSplit):
     """A split of sentences; `encode` turns it into a `RawSplit`.
 
     Attributes:
@@ -41,10 +41,11 @@ class RawSentences:
       places: place of each sentence, for errors.
     """
 
+    KEYS = ("words", "tags", "places")
+
     words: list[list[str]]
     tags: list[list[str]]
     places: Places
-    labels: None = None
 
     @property
     def groups(self) -> np.ndarray:
@@ -53,49 +54,33 @@ class RawSentences:
         numbers = (number_of.setdefault(tuple(row), len(number_of)) for row in self.words)
         return np.fromiter(numbers, np.int64, len(self))
 
-    def __len__(self) -> int:
-        return len(self.words)
-
-    def take(self, indices: Sequence[int]) -> RawSentences:
-        """Returns the split of these sentences, in the order of the indices."""
-        lists = ([values[i] for i in indices] for values in (self.words, self.tags))
-        return RawSentences(*lists, self.places.take(indices))
-
 
 @dataclasses.dataclass(frozen=True)
-class RawTaggedRows:
-    """A `RawSplit` of rows of ids and tags.
+class RawTaggedRows(RawSplit):
+    """A split of rows of ids and tags.
 
     Attributes:
       ids: token ids of each sentence, truncated.
       tag_ids: tag of each token, int32.
-      tokenizer: the tokenizer.
+      tokens: of the vocabulary.
       max_length: tokens per row.
     """
 
+    KEYS = ("ids", "tag_ids")
+
     ids: list[np.ndarray]
     tag_ids: list[np.ndarray]
-    tokenizer: WordPieceTokenizer
+    tokens: StoredTokens
     max_length: int
-    labels: None = None
-    groups: None = None
 
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of ids, mask, segments and tags."""
-        return len(self) * self.max_length * (np.dtype(self.tokenizer.dtype).itemsize + 6)
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def __iter__(self) -> Iterator[Row]:
-        features = token_rows.row_features(self.tokenizer, self.max_length)
+    def read(self, i: int) -> Row:
+        """Returns the row of a sentence."""
+        features = token_rows.row_features(self.tokens, self.max_length)
         features["tag_ids"] = Feature("raw", "int32", (self.max_length,))
-        for ids, tags in zip(self.ids, self.tag_ids):
-            values = token_rows.row_values((ids,), self.tokenizer, self.max_length)
-            row = np.full(self.max_length, _NO_TAG, "<i4")
-            row[1 : len(tags) + 1] = tags
-            yield Row({**values, "tag_ids": row.tobytes()}, features)
+        values = token_rows.row_values((self.ids[i],), self.tokens, self.max_length)
+        row = np.full(self.max_length, _NO_TAG, "<i4")
+        row[1 : len(self.tag_ids[i]) + 1] = self.tag_ids[i]
+        return Row({**values, "tag_ids": row.tobytes()}, features)
 
 
 def read(options: Options) -> RawDataset:
@@ -126,7 +111,7 @@ def read(options: Options) -> RawDataset:
         splits,
         labels=("tag_ids",),
         properties={"num_tags": len(tags), "tag_names": list(tags)},
-        kind=token_rows.draft("token_classification", False, {}),
+        kind=bert_vocabulary.draft("token_classification", False, {}),
         left_out=left_out,
     )
 
@@ -139,27 +124,20 @@ def _files(options):
     return find_files(options, _EXTENSIONS, _CONLL)
 
 
-def encode(
-    raw: RawDataset,
-    options: Options,
-    progress=lambda line: None,
-    held_out: Collection[str] = (),
-) -> RawDataset:
+def encode(raw: RawDataset, options: Options, progress=lambda line: None) -> RawDataset:
     """Returns the data set with rows of ids and tags.
 
     Args:
       raw: splits of `RawSentences`.
-      options: see `token_rows.tokenizer_from_options`; `max_length`.
+      options: see `bert_vocabulary.tokenizer_from_options`; `max_length`.
       progress: function that prints a line.
-      held_out: unused.
 
     Raises:
       DataError: the vocabulary is invalid, or a tag is not one of the training split.
     """
-    del held_out
     train = raw.splits.get("train")
     words = None if train is None else [word for sentence in train.words for word in sentence]
-    tokenizer = token_rows.tokenizer_from_options(options, words, progress)
+    tokenizer = bert_vocabulary.tokenizer_from_options(options, words, progress)
     numbers = {tag: number for number, tag in enumerate(raw.properties["tag_names"])}
     splits, described = {}, {}
     for name, split in raw.splits.items():
@@ -172,7 +150,7 @@ def encode(
         if num_truncated:
             progress(f"{name}: {sum(lost)} words at the ends of truncated sentences have no tag")
     raw = dataclasses.replace(raw, splits=splits)
-    return token_rows.with_vocabulary(raw, raw.kind, tokenizer, options, described)
+    return bert_vocabulary.with_vocabulary(raw, raw.kind, tokenizer, options, described)
 
 
 def _encode_split(split, tokenizer, numbers, max_length):
@@ -195,4 +173,4 @@ def _encode_split(split, tokenizer, numbers, max_length):
         ids.append(np.array(sentence[:room], tokenizer.dtype))
         tag_ids.append(np.array(labels[:room], np.int32))
         lost.append(dropped)
-    return RawTaggedRows(ids, tag_ids, tokenizer, max_length), lost
+    return RawTaggedRows(ids, tag_ids, StoredTokens.of(tokenizer), max_length), lost

@@ -10,7 +10,8 @@ import os
 
 from input_fns import DataError
 from input_fns.convert import files, inventory
-from input_fns.convert.source import Options, RawDataset
+from input_fns.convert.options import Options
+from input_fns.convert.source import RawDataset
 from input_fns.text.sources import text_files
 from input_fns.text.sources.text_files import CLASSIFICATION, LabelledTable
 

@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from engine.cli import cpu_flags, flags, hparams, other_names, prepare_data_flags
+from engine.cli import cpu_flags, flags, hparams, other_names
+from input_fns.convert import flags as convert_flags
 from models import registry
 from tpu.connect import flags as tpu_flags
 
@@ -14,7 +15,7 @@ ROOT = pathlib.Path(__file__).parents[3]
 PROGRAMS = {
     "run_cpu.py": set(cpu_flags.FLAGS),
     "run_tpu.py": set(tpu_flags.FLAGS),
-    "prepare_data.py": set(prepare_data_flags.FLAGS),
+    "prepare_data.py": set(convert_flags.FLAGS),
 }
 # Flags of absl, saved_model_cli and spm_train.
 OTHERS = {"help", "helpfull", "helpshort", "flagfile", "undefok"}
@@ -107,4 +108,4 @@ def test_hints_of_run_cpu(name, value, hint):
     ],
 )
 def test_hints_of_prepare_data(name, hint):
-    assert other_names.hint(name, "", prepare_data_flags.FLAGS) == hint
+    assert other_names.hint(name, "", convert_flags.FLAGS) == hint

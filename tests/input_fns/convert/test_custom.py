@@ -10,7 +10,8 @@ from PIL import Image
 
 from input_fns import DataError, dataset_info, record_pipeline
 from input_fns.convert import custom, writer
-from input_fns.convert.source import Broken, Options, RawDataset
+from input_fns.convert.options import Options
+from input_fns.convert.source import Broken, RawDataset
 from models.model import ModelError
 from tests.marks import slow
 

@@ -5,7 +5,8 @@ import pytest
 
 from input_fns import DataError
 from input_fns.convert import holdout
-from input_fns.convert.source import Options, RawArrays
+from input_fns.convert.options import Options
+from input_fns.convert.source import RawArrays
 
 LABELS = np.repeat([0, 1, 2], [50, 20, 7])
 

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from input_fns.convert import files, inventory
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 
 
 def make(folder, *names):

@@ -4,7 +4,7 @@ import pytest
 
 from input_fns import DataError
 from input_fns.convert import split_names
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 
 
 @pytest.mark.parametrize(

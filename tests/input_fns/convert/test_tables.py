@@ -6,7 +6,7 @@ import pytest
 
 from input_fns import DataError
 from input_fns.convert import delimited, files, tables
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 
 
 @pytest.fixture
@@ -236,16 +236,6 @@ def test_lines_of_western_text_are_read_one_by_one(tmp_path):
     assert opened == {str(path)}
     with pytest.raises(DataError, match=r"a\.txt, line 6: no UTF-8"):
         list(files.iterate_lines(str(path)))
-
-
-def test_a_column_is_found_by_its_flag_or_a_usual_name(read):
-    table, _ = read("a.csv", "Path,Sentence\na,b\n")
-    assert table.column_of(("text", "sentence"), "text_columns") == "Sentence"
-    assert table.column_of(("text",), "text_columns", "Path ") == "Path"
-    with pytest.raises(DataError, match=r"no column 'text'; it has: Path, .*with --text_columns"):
-        table.column_of(("text",), "text_columns")
-    with pytest.raises(DataError, match=r"no column 'path' \(--text_columns\); it has: Path"):
-        table.column_of(("Path",), "text_columns", "path")
 
 
 def test_values_of_json_are_text(read):

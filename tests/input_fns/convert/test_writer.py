@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from common import files
 from input_fns import DataError, dataset_info
-from input_fns.convert import source, writer
-from input_fns.core import shards
+from input_fns.convert import shard_tasks, source, split_shards, writer
+from input_fns.core import framing
 from input_fns.image import image_pipeline
 
 
@@ -50,17 +50,17 @@ def test_the_histogram_and_the_sizes_are_those_of_the_files(tmp_path):
 
 @pytest.mark.parametrize("max_offsets", [64, 4, 3])
 def test_the_index_has_the_offsets_of_records(tmp_path, monkeypatch, max_offsets):
-    monkeypatch.setattr(shards, "_MAX_OFFSETS", max_offsets)
+    monkeypatch.setattr(framing, "_MAX_OFFSETS", max_offsets)
     (shard,) = writer.write(make_raw(), str(tmp_path), num_shards=1).split("train").shards
     assert len(shard.offsets) <= max_offsets
     path = str(tmp_path / shard.name)
-    assert shards.scan(path, shard.stride) == (11, shard.crc32, shard.offsets)
+    assert framing.scan(path, shard.stride) == (11, shard.crc32, shard.offsets)
     assert shard.stride == -(-11 // max_offsets)
 
 
 def test_the_stride_follows_from_the_number_of_offsets():
     for count in itertools.chain(range(1, 9000), [10**6, 10**9 + 1]):
-        stride = -(-count // shards._MAX_OFFSETS)
+        stride = -(-count // framing._MAX_OFFSETS)
         offsets = (0,) * -(-count // stride)
         assert dataset_info.ShardInfo("a", 0, count, offsets=offsets).stride == stride
 
@@ -70,7 +70,7 @@ def test_the_stride_follows_from_the_number_of_offsets():
     [(5_000, 1), (20 * 2**20, 2), (500 * 2**20, 50), (5 * 2**30, 100), (140 * 2**30, 1434)],
 )
 def test_shards_hold_10_to_100_mebibytes_and_are_a_hundred_if_they_can(num_bytes, num_shards):
-    assert writer._choose_num_shards(num_bytes) == num_shards
+    assert split_shards.choose_num_shards(num_bytes) == num_shards
 
 
 def test_progress_is_told(tmp_path):
@@ -82,7 +82,7 @@ def test_progress_is_told(tmp_path):
 @pytest.fixture
 def stopped(monkeypatch):
     """Makes a write stop at its eighth example."""
-    serialize, calls = writer._serialize, []
+    serialize, calls = shard_tasks.serialize, []
 
     def serialize_some(row, label):
         calls.append(label)
@@ -90,7 +90,7 @@ def stopped(monkeypatch):
             raise KeyboardInterrupt
         return serialize(row, label)
 
-    monkeypatch.setattr(writer, "_serialize", serialize_some)
+    monkeypatch.setattr(shard_tasks, "serialize", serialize_some)
 
 
 def test_a_run_that_is_stopped_leaves_nothing_that_looks_complete(tmp_path, stopped):
@@ -298,7 +298,7 @@ def test_the_file_of_an_example_is_stored_with_it(tmp_path):
     assert name.bytes_list.value == [b"7.png"]
 
 
-class Changed(source.RawArrays):
+class Changed(Rows):
     """A split whose file got other examples after it was counted."""
 
     def __len__(self):
@@ -311,10 +311,9 @@ class Changed(source.RawArrays):
 )
 @pytest.mark.parametrize("num_shards", [1, 3])
 def test_a_split_yields_as_many_examples_as_it_has(tmp_path, size, message, num_shards):
-    raw = make_raw(size)
-    labels = np.arange(12) % 2
-    split = Changed(raw.splits["train"].images, labels)
-    raw = dataclasses.replace(raw, splits={"train": split})
+    split = Changed(list(map(row, range(size))))
+    split.labels = np.arange(12) % 2
+    raw = source.RawDataset("numbers", ("even", "odd"), {"train": split})
     with pytest.raises(DataError, match=message):
         writer.write(raw, str(tmp_path / "out"), num_shards)
     assert not any(name.endswith(".json") for name in os.listdir(tmp_path / "out"))

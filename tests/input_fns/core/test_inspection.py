@@ -12,7 +12,8 @@ import tensorflow as tf
 from PIL import Image
 
 from input_fns import DataError, convert, dataset_info
-from input_fns.convert import source, writer
+from input_fns.convert import shard_tasks, source, writer
+from input_fns.convert.options import Options
 from input_fns.core import inspection
 from input_fns.image import contact_sheet
 from input_fns.text.token_pipeline import TokenPipeline
@@ -115,7 +116,7 @@ def test_an_image_that_cannot_be_decoded(tmp_path):
         for i in range(7):
             data = encoded.getvalue() if i != 5 else encoded.getvalue()[:-30]
             row = source.Row({"image": data}, {})
-            file.write(writer._serialize(row, i % 2))
+            file.write(shard_tasks.serialize(row, i % 2))
     as_jpeg = dataset_info.Feature("jpeg", "uint8", (4, 4, 3))
     jpegs = dataset_info.DatasetInfo(
         "x", str(tmp_path), {"image": as_jpeg}, ("a", "b"), written.splits
@@ -252,7 +253,7 @@ def test_tags_have_a_range(tmp_path):
     """-1 is the tag of a token where no word starts."""
     (tmp_path / "train.txt").write_text("a A\nb B\n")
     (tmp_path / "vocab.txt").write_bytes(bert_data.VOCAB)
-    options = source.Options(
+    options = Options(
         "token_files",
         source=str(tmp_path / "train.txt"),
         vocabulary=str(tmp_path / "vocab.txt"),

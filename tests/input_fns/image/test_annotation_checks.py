@@ -12,7 +12,7 @@ from PIL import Image
 
 from input_fns import DataError, convert, dataset_info
 from input_fns.convert import writer
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 from input_fns.core import inspection
 from input_fns.image import contact_sheet
 from tests import shapes_data

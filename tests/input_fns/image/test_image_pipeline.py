@@ -10,11 +10,12 @@ from PIL import Image
 
 from input_fns import DataError, dataset_info
 from input_fns.convert import source, writer
+from input_fns.convert.options import Options
 from input_fns.convert.source import RawArrays
 from input_fns.core import caching
 from input_fns.image import augment
 from input_fns.image.image_pipeline import ImagePipeline
-from input_fns.image.sources import image_folder
+from input_fns.image.sources import image_files
 from tests.marks import slow
 
 SIZES = {
@@ -38,7 +39,7 @@ def photos(request, tmp_path_factory):
         path = folder / "raw" / "ab"[i % 2] / f"{i:02d}.{name}"
         path.parent.mkdir(parents=True, exist_ok=True)
         picture(*size, seed=i).save(path, name, quality=95)
-    raw = image_folder.read(source.Options(request.param, source=str(folder / "raw")))
+    raw = image_files.read(Options(request.param, source=str(folder / "raw")))
     writer.write(raw, str(folder / "data"), num_shards=3)
     return dataset_info.load(str(folder / "data"), request.param)
 

@@ -9,7 +9,7 @@ from tensorflow.python.eager import context
 
 from input_fns import DataError, convert, dataset_info
 from input_fns.convert import writer
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 from input_fns.text.squad_pipeline import HOST_FEATURES, SquadPipeline
 from tests import squad_files
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from input_fns import convert, dataset_info
 from input_fns.convert import writer
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 from input_fns.text.squad_pipeline import SquadPipeline
 from models.text import bert_squad, squad_answers
 from tests import squad_files

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from input_fns import DataError, anomalies, dataset_info
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 from input_fns.text import vocabulary
 from tests import written
 from tests.input_fns.text.sources import text_data

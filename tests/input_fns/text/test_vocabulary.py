@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from common.constants import EOS, PAD
-from input_fns import DataError, convert
+from common.constants import EOS, PAD, SUBWORDS
+from input_fns import DataError
 from input_fns.text import vocabulary
 
 LINES = ["a small dog runs over the small hill", "the dog sees a bird", "birds see the hill"] * 20
@@ -22,7 +22,7 @@ STRANGE = [
 ]
 
 
-@pytest.fixture(scope="module", params=convert.SUBWORDS)
+@pytest.fixture(scope="module", params=SUBWORDS)
 def pieces(request):
     return vocabulary.train(LINES, 384, request.param, seed=0)
 

@@ -29,8 +29,7 @@ def encode(waveform, kind, subtype, rate=RATE, **options):
 
 def read(tmp_path, content, max_seconds=2.0, name="a.audio"):
     (tmp_path / name).write_bytes(content)
-    (found,) = audio_files.read_many([str(tmp_path / name)], RATE, max_seconds)
-    return found
+    return audio_files.read_file(str(tmp_path / name), RATE, max_seconds)
 
 
 def test_flac_of_16_bits_is_stored_unchanged(tmp_path):
@@ -90,7 +89,7 @@ def test_a_segment(tmp_path, kind, subtype):
     content = encode(samples(1.5), kind, subtype)
     whole = read(tmp_path, content)
     path = str(tmp_path / "a.audio")
-    (found,) = audio_files.read_many([Segment(path, 0.5, 0.25)], RATE, 2.0)
+    found = audio_files.read_file(Segment(path, 0.5, 0.25), RATE, 2.0)
     np.testing.assert_allclose(found, whole[4000:6000], atol=300)
 
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from input_fns.audio.sources.resample import filter_bank, resample
+from input_fns.audio.sources.audio_files import filter_bank, resample
 
 RATES = [
     (8000, 16000),

@@ -220,6 +220,6 @@ def test_a_remote_file_is_read_or_missing():
     with tf.io.gfile.GFile("ram://recordings/a.wav", "wb") as file:
         file.write(content)
     paths = ["ram://recordings/a.wav", "ram://recordings/b.wav", "/nowhere/b.wav"]
-    found, *missing = audio_files.read_many(paths, 8000, 1.0)
+    found, *missing = (audio_files.read_file(path, 8000, 1.0) for path in paths)
     assert len(found) == 101
     assert missing == ["it is missing", "it is missing"]

@@ -9,7 +9,7 @@ from PIL import Image
 
 from input_fns import DataError, convert
 from input_fns.convert import writer
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 from tests import shapes_data, written
 
 SMALL = {"size": (20, 24), "side": (5, 9)}

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from input_fns import DataError
-from input_fns.image.sources import boxes, coco_json, coco_masks, image_files
+from input_fns.image.sources import boxes, coco_json, coco_masks
 from input_fns.image.sources.boxes import Notes
 from tests import shapes_data
 from tests.marks import slow
@@ -380,16 +380,6 @@ def test_images_are_not_those_of_another_split(read, shapes, options):
     (shapes / "annotations" / "instances_val.json").rename(shapes / "val.json")
     with pytest.raises(DataError, match=r"are in none of .* Name the folder with --image_folder"):
         read("coco", source=shapes, task="detection", **options)
-
-
-@pytest.mark.slow
-def test_several_processes_give_what_one_gives(read, shapes, monkeypatch):
-    options = {"source": shapes, "task": "segmentation", "workers": 2}
-    here = list(read("coco", **options).splits["train"])
-    monkeypatch.setattr(image_files, "_WORTH_PROCESSES", 0)
-    monkeypatch.setattr(image_files, "_CHUNK", 2)
-    there = list(read("coco", **options).splits["train"])
-    assert [row.values for row in here] == [row.values for row in there]
 
 
 # Records as other tools write them.

@@ -134,7 +134,7 @@ def test_reasons_stand_in_the_place_of_broken_files(tmp_path, photo, encode):
     for name, data in contents.items():
         (tmp_path / name).write_bytes(data)
     names = [str(tmp_path / name) for name in [*contents, "missing.jpg"]]
-    found = decoded_images.read_many(names, KEPT, 3)
+    found = [decoded_images.read_file(name, KEPT, 3) for name in names]
     assert found[0] == decoded_images.StoredImage(good, "jpeg", 9, 13)
     assert found[1:3] == ["it is empty", "it is not an image"]
     assert "truncated" in found[3].lower()
@@ -149,18 +149,18 @@ def test_postscript_starts_no_other_program(tmp_path, monkeypatch, name):
     monkeypatch.setattr(subprocess, "Popen", refuse)
     code = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n"
     (tmp_path / name).write_bytes(code)
-    assert decoded_images.read_many([str(tmp_path / name)], KEPT, 3) == ["it is not an image"]
+    assert decoded_images.read_file(str(tmp_path / name), KEPT, 3) == "it is not an image"
 
 
 @pytest.mark.parametrize("file_format", ["PPM", "ICO", "TGA", "PCX", "JPEG2000", "EPS"])
 def test_formats_without_an_extension_here_are_no_images(tmp_path, photo, file_format):
     photo(32, 32).save(tmp_path / "x.png", file_format)
-    assert decoded_images.read_many([str(tmp_path / "x.png")], KEPT, 3) == ["it is not an image"]
+    assert decoded_images.read_file(str(tmp_path / "x.png"), KEPT, 3) == "it is not an image"
 
 
 def test_a_small_file_of_many_pixels(tmp_path):
     Image.new("1", (20_000, 20_000)).save(tmp_path / "x.png")
-    (reason,) = decoded_images.read_many([str(tmp_path / "x.png")], KEPT, 3)
+    reason = decoded_images.read_file(str(tmp_path / "x.png"), KEPT, 3)
     assert reason == "it has 20000 x 20000 pixels, too many" or "decompression bomb" in reason
 
 
@@ -180,7 +180,7 @@ def test_formats_of_phones(session, photo, file_format):
 @pytest.mark.skipif(decoded_images._HAS_HEIF, reason="the extra heic is installed")
 def test_a_photo_of_a_phone_names_the_extra(tmp_path):
     (tmp_path / "x.jpg").write_bytes(b"\0\0\0\x18ftypheic" + bytes(99))
-    (reason,) = decoded_images.read_many([str(tmp_path / "x.jpg")], KEPT, 3)
+    reason = decoded_images.read_file(str(tmp_path / "x.jpg"), KEPT, 3)
     assert "pip install '.[heic]'" in reason
 
 

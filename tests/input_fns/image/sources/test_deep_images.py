@@ -10,6 +10,7 @@ import tensorflow as tf
 from PIL import Image
 
 from input_fns import DataError
+from input_fns.convert import writer
 from input_fns.image.sources import decoded_images
 from input_fns.image.sources.decoded_images import PixelRangeError
 from tests.image_data import png, tiff
@@ -194,7 +195,7 @@ def test_the_error_comes_out_of_a_worker_process():
 
 def test_nan_is_broken(tmp_path):
     (tmp_path / "x.tif").write_bytes(tiff(np.array([[0, np.nan, 1]], np.float32)))
-    (reason,) = decoded_images.read_many([str(tmp_path / "x.tif")], None, 1, (0, 1))
+    reason = decoded_images.read_file(str(tmp_path / "x.tif"), None, 1, (0, 1))
     assert reason == "1 of its pixels are NaN"
 
 
@@ -213,7 +214,7 @@ def test_infinite_values_are_clipped():
 )
 def test_an_unsupported_tiff_is_broken_with_a_reason(tmp_path, data, reason):
     (tmp_path / "x.tif").write_bytes(data)
-    (found,) = decoded_images.read_many([str(tmp_path / "x.tif")], None, 3, (0, 1))
+    found = decoded_images.read_file(str(tmp_path / "x.tif"), None, 3, (0, 1))
     assert reason in found
 
 
@@ -262,8 +263,10 @@ def test_files_that_state_different_ranges_are_refused(read, tmp_path):
         for high in (4000, 3000)
     }
     folder = folder_of(tmp_path, files)
-    split = read("image_folder", source=folder, validation_fraction=0).splits["train"]
-    with pytest.raises(DataError, match=r"states that its values are 0 to .000, and .*/.000.tif 0"):
-        list(split)
+    raw = read("image_folder", source=folder, validation_fraction=0)
+    for shards in (1, 4):
+        message = r"states that its values are 0 to .000, and .*/.000.tif 0"
+        with pytest.raises(DataError, match=message):
+            writer.write(raw, str(tmp_path / "data"), shards)
     options = {"validation_fraction": 0, "pixel_range": (0.0, 4095.0)}
     assert len(list(read("image_folder", source=folder, **options).splits["train"])) == 4

@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.datasets import load_digits
 
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 from input_fns.image.sources import digits
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from input_fns import DataError
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 from input_fns.image.sources import idx
 from tests import formats
 

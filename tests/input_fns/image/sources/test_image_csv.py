@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from input_fns import DataError, convert
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 
 APPLE = pathlib.Path(__file__).parents[5] / "shared" / "data" / "apple-leaf"
 

@@ -11,8 +11,7 @@ import pytest
 
 from input_fns import DataError
 from input_fns.convert import class_folders
-from input_fns.convert.source import Options
-from input_fns.image.sources import decoded_images, image_files
+from input_fns.image.sources import decoded_images
 
 APPLE = pathlib.Path(__file__).parents[5] / "shared" / "data" / "apple-leaf"
 
@@ -78,15 +77,6 @@ def test_broken_files_are_told_and_not_stored(read, rows, folder):
     assert len(good) == 17
     reasons = {pathlib.Path(row.name).name: row.reason for row in broken}
     assert reasons == {"03.jpeg": "it is not an image", "zero.png": "it is empty"}
-
-
-def test_several_processes_give_what_one_gives(read, rows, folder, monkeypatch):
-    options = {"source": folder, "image_size": (4, 3), "workers": 2}
-    here, _ = rows(read("image_folder", **options).splits["train"])
-    monkeypatch.setattr(image_files, "_WORTH_PROCESSES", 0)
-    monkeypatch.setattr(image_files, "_CHUNK", 2)
-    there, _ = rows(read("image_folder", **options).splits["train"])
-    assert here == there
 
 
 def test_an_empty_class(read, folder):
@@ -398,12 +388,6 @@ def test_a_class_without_images_in_a_split(read, tree):
     assert found_in(read, source)[1] == {"train": [2, 2], "validation": [2]}
 
 
-def test_sources_without_unlabelled_splits_refuse_them(tree):
-    options = Options("image_folder", source=str(tree("train/cat", "train/dog", "test")))
-    with pytest.raises(DataError, match="split 'test' has images, but no folders of classes"):
-        class_folders.read(options, "image", (".jpg",))
-
-
 @pytest.mark.skipif(".heic" in decoded_images.EXTENSIONS, reason="the extra heic is installed")
 def test_files_of_other_kinds_are_counted(read, folder):
     for name in ("IMG_1.HEIC", "IMG_2.heic", "list.txt", "0001"):
@@ -420,51 +404,3 @@ def test_files_of_other_kinds_are_counted(read, folder):
         ".txt files that are not used": 1,
         "files without an extension that are not used": 1,
     }
-
-
-@pytest.mark.parametrize(("size", "files_of_a_chunk"), [(10, 64), (2**20, 2), (2**22, 1)])
-def test_large_files_are_read_in_small_chunks(tmp_path, size, files_of_a_chunk):
-    paths = []
-    for i in range(3 * files_of_a_chunk):
-        paths.append(str(tmp_path / f"{i}.jpg"))
-        with open(paths[-1], "wb") as file:
-            file.truncate(size)
-    chunks = list(image_files._chunks(paths))
-    assert [len(chunk) for chunk, _ in chunks] == 3 * [files_of_a_chunk]
-    assert [path for chunk, _ in chunks for path in chunk] == paths
-    assert {num_bytes for _, num_bytes in chunks} == {size * files_of_a_chunk}
-
-
-class _Pool:
-    """Counts the bytes that are read ahead of the consumer."""
-
-    def __init__(self, *args):
-        self.pending = set()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *args):
-        pass
-
-    def submit(self, function, chunk):
-        self.pending.add(tuple(chunk))
-        _Pool.most = max(_Pool.most, len(self.pending))
-        return self
-
-    def result(self):
-        return []
-
-
-@pytest.mark.parametrize(("num_bytes", "most"), [(2**20, 4 * 2 + 1), (2**25, 4), (2**28, 1)])
-def test_what_is_read_ahead_is_limited(monkeypatch, num_bytes, most):
-    pool = _Pool()
-    _Pool.most = 0
-    monkeypatch.setattr(image_files.concurrent.futures, "ProcessPoolExecutor", lambda *_: pool)
-    chunks = [([f"file {i}"], num_bytes) for i in range(30)]
-    order = []
-    for chunk, _ in image_files._in_processes(None, chunks, 2):
-        pool.pending.discard(tuple(chunk))
-        order += chunk
-    assert order == [f"file {i}" for i in range(30)]
-    assert _Pool.most == most

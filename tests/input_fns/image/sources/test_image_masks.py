@@ -511,10 +511,6 @@ def test_a_file_that_is_not_a_mask(data, message):
         mask_files.read_values(data)
 
 
-def _grey(paths):
-    return [decoded_images.StoredImage(b"", "png", 24, 20) for _ in paths]
-
-
 def test_palettes_that_differ_are_refused(read, shapes):
     def write(path, first, second, numbers):
         mask = Image.fromarray(np.resize(np.array(numbers, np.uint8), [20, 24]), "P")
@@ -529,8 +525,9 @@ def test_palettes_that_differ_are_refused(read, shapes):
     assert read("image_masks", **options).splits["train"]
     rules = read("image_masks", **options).splits["train"].rules
     write(paths[-1], red, black, [1, 1, 0])  # the same colors
-    (problem,) = mask_files.read_many([mask_files.Item("a.png", str(paths[-1]))], rules, _grey)
-    assert "the number 0 has the color #ff0000, and #000000 in other masks" in problem
+    image = decoded_images.StoredImage(b"", "png", 24, 20)
+    with pytest.raises(ValueError, match="the number 0 has the color #ff0000, and #000000 in"):
+        mask_files.read_mask(str(paths[-1]), image, rules)
     with pytest.raises(DataError, match=r"the number 0 has the color #ff0000 in .*, and #000000"):
         read("image_masks", **options)
     raw = read("image_masks", **options, mask_values=("#000000", "#ff0000"))

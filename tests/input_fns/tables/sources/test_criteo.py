@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from input_fns import DataError, convert, dataset_info
 from input_fns.convert import writer
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 from input_fns.core import inspection
 from input_fns.tables.clicks_pipeline import ClicksPipeline
 from input_fns.tables.sources import criteo

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from input_fns import DataError, convert, dataset_info
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 from input_fns.core import inspection
 from input_fns.tables.sources import ratings
 from tests import ratings_data

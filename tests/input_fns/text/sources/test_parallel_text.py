@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from input_fns import DataError
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 from input_fns.text.sources import parallel_text
 
 MULTI30K = pathlib.Path(__file__).parents[5] / "shared" / "data" / "multi30k" / "data/task1/raw"

@@ -7,7 +7,8 @@ import pytest
 
 from input_fns import DataError, convert, dataset_info
 from input_fns.convert import writer
-from input_fns.convert.source import Broken, Options, Row
+from input_fns.convert.options import Options
+from input_fns.convert.source import Broken, Row
 from input_fns.text.sources import squad_windows
 from input_fns.text.sources.squad_windows import Windows
 from input_fns.text.wordpiece import WordPieceTokenizer
@@ -252,7 +253,7 @@ def test_held_out_questions_leave_with_their_context(tmp_path):
     squad_files.write(tmp_path, train=squad_files.paris_questions())
     raw = read(tmp_path, validation_fraction=0.4)
     contexts = [
-        {split.question(i).context for i in range(len(split.split))}
+        {asked.context.ids.tobytes() for asked, _ in split.rows}
         for split in (raw.splits["train"], raw.splits["validation"])
     ]
     assert sorted(map(len, contexts)) == [1, 1]
@@ -309,7 +310,10 @@ def test_questions_without_ids_get_some_and_a_line_is_printed(tmp_path):
     entry = {"question": "What?", "answers": [{"text": "Paris", "answer_start": 0}]}
     squad_files.write(tmp_path, dev=squad_files.content((PARIS, [entry, entry])))
     raw = read(tmp_path, lines)
-    assert [q.id for q in raw.splits["validation"].split.questions] == ["0-0-0", "0-0-1"]
+    assert [asked.name for asked, _ in raw.splits["validation"].rows] == [
+        "dev-v1.1.json: 0-0-0",
+        "dev-v1.1.json: 0-0-1",
+    ]
     assert "dev-v1.1.json has 2 question(s) without an id" in lines[0]
 
 

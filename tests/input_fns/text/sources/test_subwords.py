@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from input_fns import DataError, convert, dataset_info
-from input_fns.convert import source
+from input_fns.convert.options import Options
 from input_fns.text import vocabulary
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight"]
@@ -29,7 +29,7 @@ def folder(tmp_path):
 
 def read(folder, **changes):
     options = {"vocab_size": 384, "max_length": 64, "languages": ("en", "de"), **changes}
-    return convert.read(source.Options("parallel_text", source=str(folder), **options))
+    return convert.read(Options("parallel_text", source=str(folder), **options))
 
 
 def texts(raw, split, side):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from input_fns import convert
-from input_fns.convert.source import Options
+from input_fns.convert.options import Options
 from input_fns.text import wordpiece
 
 PIECES = [

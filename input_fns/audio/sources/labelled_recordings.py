@@ -1,7 +1,8 @@
-"""A folder of recordings with one sub-folder per class; see `class_folders`.
+"""Recordings with classes: one folder for each class, or listed in a table, such as ESC-50.
 
-The lists of Google's Speech Commands (Warden 2018, arXiv:1804.03209) are read if they are there:
-SOURCE/validation_list.txt and SOURCE/testing_list.txt, one CLASS/FILE per line.
+`class_folders` and `labelled_rows` say how. The lists of Google's Speech Commands (Warden 2018,
+arXiv:1804.03209) are read if they are in the folder: SOURCE/validation_list.txt and
+SOURCE/testing_list.txt, one CLASS/FILE per line.
 """
 
 from __future__ import annotations
@@ -13,32 +14,45 @@ import numpy as np
 from common import folders
 from common.names import normalized
 from input_fns import DataError
-from input_fns.audio.sources import recordings
+from input_fns.audio.sources import recordings, table_recordings
 from input_fns.audio.sources.recordings import Recordings
-from input_fns.convert import class_folders
+from input_fns.convert import class_folders, labelled_rows
 from input_fns.convert.files import read_lines
 from input_fns.convert.find_files import Finder
-from input_fns.convert.source import Options, RawDataset
+from input_fns.convert.options import Options
+from input_fns.convert.source import RawDataset
 from input_fns.dataset_info import LeftOut
 
 _LISTS = {"validation": "validation_list.txt", "test": "testing_list.txt"}
 _NOISE = "_background_noise_"  # of Speech Commands: minutes of noise, not a class
+_KIND = labelled_rows.Kind(
+    "recording",
+    "audio_column",
+    table_recordings.EXTENSIONS,
+    table_recordings.USUAL,
+    parts=table_recordings.PARTS,
+    begin="offset",
+)
 _MISSING = "entries of lists whose recording is missing"
 
 
 def read(options: Options) -> RawDataset:
-    """Returns the splits; classes are sorted by name unless `class_names` is set.
+    """Returns the splits of audio_folder or audio_csv.
 
     Raises:
-      DataError: see `class_folders.find`, or all recordings of a list are missing.
+      DataError: see `class_folders.find` and `labelled_rows.read`, or all recordings of a list are
+        missing.
     """
-    found = class_folders.find(options, "recording", recordings.EXTENSIONS, ignored=(_NOISE,))
+    if options.dataset == "audio_csv":
+        found = labelled_rows.read(options, _KIND)
+    else:
+        found = class_folders.find(options, "recording", recordings.EXTENSIONS, (_NOISE,))
     splits = {
         name: Recordings(files.paths, options, files.labels, groups=files.groups)
         for name, files in found.splits.items()
     }
     left_out = LeftOut()
-    if list(splits) == ["train"]:
+    if options.dataset == "audio_folder" and list(splits) == ["train"]:
         splits = _by_lists(splits["train"], options, left_out)
     return RawDataset(
         options.dataset,

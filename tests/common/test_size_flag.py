@@ -3,7 +3,7 @@
 import pytest
 from absl import flags
 
-from engine.cli.size_flag import SizeParser, SizeSerializer
+from common.size_flag import SizeParser, SizeSerializer
 
 
 @pytest.fixture

@@ -1,0 +1,300 @@
+"""The flags of prepare_data.py, and their checks. Imports no TensorFlow.
+
+Flags of the sources of one room are in its `sources/flags.py`, those of several rooms in
+`source_flags`. The default of a flag that a source takes is that of `options.Options`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from absl import flags
+
+from common import names, strict_flags
+from common.constants import ANNOTATION_TASKS
+from common.messages import did_you_mean
+from common.size_flag import SizeParser, SizeSerializer
+from input_fns import convert
+from input_fns.audio.sources import flags as audio_flags
+from input_fns.convert import source_flags
+from input_fns.convert.options import Options
+from input_fns.image.sources import flags as image_flags
+from input_fns.tables.sources import flags as table_flags
+from input_fns.text.sources import flags as text_flags
+
+MODES = ("convert", "inspect")
+
+# Words for characters of --delimiter that a shell or a flag file would lose.
+DELIMITERS = {"tab": "\t", "space": " "}
+FLAGS = flags.FlagValues()
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(Options)}
+_DEFINE = {
+    str: flags.DEFINE_string,
+    bool: flags.DEFINE_boolean,
+    int: flags.DEFINE_integer,
+    float: flags.DEFINE_float,
+    list: flags.DEFINE_list,
+}
+
+
+def define(
+    name, description, default=None, kind=None, one_of=(), valid=(), is_size=False, **bounds
+) -> None:
+    """Defines a flag.
+
+    Args:
+      name: name of the flag.
+      description: its help.
+      default: default value; None: that of `Options`.
+      kind: type of the flag; None: that of the default value.
+      one_of: valid values of a text.
+      valid: valid values of a number.
+      is_size: whether it is SIZE or HEIGHTxWIDTH.
+      **bounds: of a number.
+    """
+    if is_size:
+        flags.DEFINE(
+            SizeParser(), name, None, description, flag_values=FLAGS, serializer=SizeSerializer()
+        )
+        return
+    default = _DEFAULTS[name] if default is None else default
+    default = list(default) if isinstance(default, tuple) else default
+    if one_of:
+        flags.DEFINE_enum(name, default, one_of, description, flag_values=FLAGS)
+        return
+    _DEFINE[kind or type(default)](name, default, description, flag_values=FLAGS, **bounds)
+    if valid:
+        message = f"it must be {' or '.join(map(str, valid))}"
+        flags.register_validator(name, lambda value: value in valid, message, flag_values=FLAGS)
+
+
+define("mode", f"One of {', '.join(MODES)}.", "convert")
+flags.DEFINE_string(
+    "dataset",
+    None,
+    f"Data set to convert: {', '.join(convert.SOURCES)}:NAME, or package.module:FUNCTION, a "
+    "function of --source that returns an input_fns.convert.source.RawDataset.",
+    flag_values=FLAGS,
+)
+flags.DEFINE_string(
+    "data_dir", None, "Folder of the shards and dataset.json, local or gs://.", flag_values=FLAGS
+)
+define("source", "Folder with the raw files (or one file), local or gs://.")
+define("name", "Value of --dataset for run_*.py; default: --dataset.")
+define("shards", "Shards per split; 0: chosen from its size.", 0, lower_bound=0)
+define("overwrite", "Replace the data set in data_dir.", False)
+define(
+    "workers",
+    "Processes that read, check and write; 0: one per core. tfds and own formats have one.",
+    0,
+    lower_bound=0,
+)
+define(
+    "contact_sheet", "PNG that --mode=inspect writes; default: contact_sheet.png in data_dir.", ""
+)
+for _module in (source_flags, image_flags, audio_flags, table_flags, text_flags):
+    _module.define(define)
+
+_PATHS = ("data_dir", "source", "csv", "vocabulary", "contact_sheet")
+strict_flags.harden(FLAGS, __name__, paths=_PATHS)
+flags.mark_flags_as_required(["data_dir"], flag_values=FLAGS)
+
+
+@flags.validator("data_dir", flag_values=FLAGS)
+def _check_data_dir(path):
+    if path == "":
+        raise flags.ValidationError("it is empty")
+    return True
+
+
+def _check_text(text):
+    if text is not None and not names.is_line(text):
+        raise flags.ValidationError(f"{text!a} is not UTF-8 text without control characters")
+    return True
+
+
+def _check_list(values):
+    if not all(values) or names.repeated(values):
+        raise flags.ValidationError("a value of the list is empty or repeated")
+    return True
+
+
+_CHECKED_BELOW = ("mode", "dataset", "encoding", "delimiter", "class_names", "pixel_range")
+for _name in FLAGS:
+    _kind = FLAGS[_name].flag_type()
+    if _name not in _CHECKED_BELOW and _kind in ("string", "comma separated list of strings"):
+        _check = _check_text if _kind == "string" else _check_list
+        flags.register_validator(_name, _check, flag_values=FLAGS)
+
+
+@flags.validator("class_names", flag_values=FLAGS)
+def _check_class_names(class_names):
+    wrong = names.find_class_name_problem(class_names)
+    if wrong:
+        raise flags.ValidationError(wrong)
+    return True
+
+
+def _check_list(values):
+    if not all(values) or names.repeated(values):
+        raise flags.ValidationError("a value of the list is empty or repeated")
+    return True
+
+
+for _name in (
+    *("label_columns", "text_columns", "columns", "languages"),
+    *("annotations", "mask_values", "ignored", "skip", "split_files"),
+):
+    flags.register_validator(_name, _check_list, flag_values=FLAGS)
+
+
+@flags.validator("encoding", flag_values=FLAGS)
+def _check_encoding(encoding):
+    try:
+        "".encode(encoding or "utf-8")
+    except (LookupError, ValueError) as error:
+        raise flags.ValidationError(
+            f"'{encoding}' is not an encoding that Python knows, such as cp1252 or gb18030"
+        ) from error
+    return True
+
+
+@flags.validator("delimiter", flag_values=FLAGS)
+def _check_delimiter(delimiter):
+    if delimiter not in ("", *DELIMITERS) and (len(delimiter) != 1 or delimiter in '"\r\n'):
+        raise flags.ValidationError(f"it must be one character, or {' or '.join(DELIMITERS)}")
+    return True
+
+
+@flags.validator("pixel_range", flag_values=FLAGS)
+def _check_pixel_range(values):
+    if not values:
+        return True
+    try:
+        low, high = map(strict_flags.to_float, values)
+    except ValueError:
+        low = high = 0.0
+    if not (low < high < float("inf") and low > -float("inf")):
+        raise flags.ValidationError("it must be LOW,HIGH, two numbers, the lower one first")
+    return True
+
+
+@flags.validator("mode", flag_values=FLAGS)
+def _check_mode(mode):
+    if mode not in MODES:
+        raise flags.ValidationError(f"'{mode}' is unknown.{did_you_mean(mode, MODES)}")
+    return True
+
+
+@flags.validator("dataset", flag_values=FLAGS)
+def _check_dataset(name):
+    if name is not None and convert.source_of(name) is None:
+        raise flags.ValidationError(f"'{name}' is unknown.{did_you_mean(name, convert.SOURCES)}")
+    return True
+
+
+@flags.validator("vocab_size", flag_values=FLAGS)
+def _check_vocab_size(size):
+    if size % 128:
+        raise flags.ValidationError(f"{size} is not a multiple of 128, the tile size of a TPU")
+    return True
+
+
+_SOURCE_FLAGS = {
+    flag for source in convert.SOURCES.values() for flag in (*source.needs, *source.takes)
+}
+_CONVERT_FLAGS = sorted({*_SOURCE_FLAGS, "dataset", "shards", "overwrite", "workers"})
+# Flags of a source with several tasks that one of them reads.
+_TASK_OF_FLAG = {
+    **dict.fromkeys(("max_boxes", "box_origin", "xml_folder"), "detection"),
+    **dict.fromkeys(("mask_folder", "mask_values", "ignored"), "segmentation"),
+}
+
+
+@flags.multi_flags_validator(["mode", "contact_sheet", *_CONVERT_FLAGS], flag_values=FLAGS)
+def _check_source(values):
+    dataset = values["dataset"]
+    if values["mode"] == "inspect":
+        given = [name for name in _CONVERT_FLAGS if FLAGS[name].present]
+        if given:
+            raise flags.ValidationError(
+                f"--{given[0]} has no effect with --mode=inspect. Remove it"
+            )
+        return True
+    if values["contact_sheet"]:
+        raise flags.ValidationError(
+            "--contact_sheet has no effect with --mode=convert: --mode=inspect writes it"
+        )
+    if dataset is None:
+        raise flags.ValidationError("Flag --dataset must have a value other than None.")
+    source = convert.source_of(dataset)
+    for name in source.needs:
+        if not values[name]:
+            raise flags.ValidationError(f"--dataset={dataset} needs --{name}")
+    for name in sorted(_SOURCE_FLAGS - {*source.needs, *source.takes}):
+        if FLAGS[name].present:
+            raise flags.ValidationError(
+                f"--{name} is not valid for --dataset={dataset}, only for "
+                f"{', '.join(convert.users_of(name))}"
+            )
+    if FLAGS["task"].present and values["task"] not in source.tasks:
+        raise flags.ValidationError(
+            f"--task={values['task']} is not valid for --dataset={dataset}. Valid: "
+            f"{', '.join(source.tasks)}"
+        )
+    problem = _flag_without_effect(values, source)
+    if problem:
+        raise flags.ValidationError(f"{problem}. Remove it")
+    if convert.is_custom(dataset) and ":" in values["name"]:
+        raise flags.ValidationError(
+            f"--name={values['name']} has a colon, which --dataset of run_*.py takes for a function"
+        )
+    return True
+
+
+def _flag_without_effect(values, source):
+    """Returns what is wrong with a flag that another one makes useless, "" if there is none."""
+    for name in ("vocab_size", "subwords"):
+        if values["vocabulary"] and FLAGS[name].present:
+            return f"--{name} has no effect with --vocabulary, which is not learned"
+    if values["split_column"] and values["split_files"]:
+        return "--split_files has no effect with --split_column, which names the splits"
+    if len(source.tasks) < 2:
+        return ""
+    task = values["task"] if FLAGS["task"].present else source.tasks[0]
+    if task == "regression" and FLAGS["class_names"].present:
+        return "--class_names has no effect with --task=regression"
+    for name, its_task in _TASK_OF_FLAG.items():
+        if FLAGS[name].present and task in ANNOTATION_TASKS and task != its_task:
+            return f"--{name} has no effect with --task={task}, only with --task={its_task}"
+    return ""
+
+
+def options_from_flags() -> Options:
+    """Returns what to read, with the defaults of the source."""
+    values = {name: FLAGS[name].value for name in _DEFAULTS}
+    for name, default in convert.source_of(FLAGS.dataset).defaults.items():
+        if not FLAGS[name].present:
+            values[name] = default
+    lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+    lists["pixel_range"] = tuple(map(float, FLAGS.pixel_range)) or None
+    values["delimiter"] = DELIMITERS.get(FLAGS.delimiter, FLAGS.delimiter)
+    return Options(**{**values, **lists})
+
+
+def check_files() -> None:
+    """Checks the local files that flags name; the rest of the program checks their contents.
+
+    Raises:
+      DataError: --source is missing, or in --mode=inspect the data set.
+    """
+    from input_fns import dataset_info  # imports NumPy, which `--help` does not need
+
+    if names.is_remote(FLAGS.data_dir):
+        return
+    if FLAGS.mode == "inspect":
+        dataset_info.read(FLAGS.data_dir)
+        return
+    reads_source = FLAGS.overwrite or not dataset_info.exists(FLAGS.data_dir)
+    if reads_source and not names.is_remote(FLAGS.source):
+        convert.check_source(FLAGS.dataset, FLAGS.source)

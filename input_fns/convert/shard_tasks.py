@@ -1,0 +1,249 @@
+"""Writes one shard: a task that can be pickled, and its result. Imports no TensorFlow.
+
+Names, order and contents of the shards are functions of the tasks, not of who runs them.
+"""
+
+from __future__ import annotations
+
+import array
+import dataclasses
+import itertools
+import zlib
+from collections.abc import Iterator
+
+import numpy as np
+
+from common import files
+from input_fns import DataError
+from input_fns.convert.source import Broken, RawSplit, Row
+from input_fns.core import framing
+from input_fns.dataset_info import Feature
+from input_fns.image.sources.boxes import Counts
+
+CHANGED = "A file of --source may have changed while it was read: prepare the data again"
+# Records that are framed together: checksums of many short ones are computed at once.
+_BATCH_BYTES, _BATCH_RECORDS = 2**17, 512
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardTask:
+    """Examples of a split that become one shard.
+
+    Attributes:
+      dataset: name of the data set, for errors.
+      split: name of the split.
+      begin: number of the first example in the split.
+      size: number of examples.
+      split_size: number of examples of the split.
+      examples: the examples.
+      path: temporary path of the shard, local or gs://.
+      num_classes: number of classes, 0 without labels.
+      counts: counts of boxes or pixels without any example, or None.
+    """
+
+    dataset: str
+    split: str
+    begin: int
+    size: int
+    split_size: int
+    examples: RawSplit
+    path: str
+    num_classes: int
+    counts: Counts | None = None
+
+    @property
+    def end(self) -> int:
+        """Number of the example after the last one in the split."""
+        return self.begin + self.size
+
+
+@dataclasses.dataclass
+class ShardResult:
+    """What a shard has; results of a split are merged in the order of their tasks.
+
+    Attributes:
+      split: name of the split.
+      end: see `ShardTask`.
+      path: temporary path of the shard.
+      num_bytes: size of the file.
+      num_examples: number of records; 0 if the file is to be removed.
+      crc32: checksum of the records.
+      offsets: see `framing.index`.
+      features: features of all examples; {} without any.
+      histogram: examples of each class, int64 `[num_classes]`.
+      broken: name and reason of examples that were left out.
+      counts: counts of boxes or pixels, or None.
+      stated_ranges: the first of `Row.stated_range` for each range; of invalid examples two.
+      error: why the data set cannot be written, or None.
+    """
+
+    split: str
+    end: int
+    path: str
+    num_bytes: int = 0
+    num_examples: int = 0
+    crc32: int = 0
+    offsets: tuple[int, ...] = ()
+    features: dict[str, Feature] = dataclasses.field(default_factory=dict)
+    histogram: np.ndarray | None = None
+    broken: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    counts: Counts | None = None
+    stated_ranges: list[tuple[str, float, float]] = dataclasses.field(default_factory=list)
+    error: DataError | None = None
+
+
+def run(task: ShardTask) -> ShardResult:
+    """Writes the shard of a task."""
+    result = ShardResult(task.split, task.end, task.path, counts=task.counts)
+    result.histogram = np.zeros(task.num_classes, np.int64)
+    try:
+        with files.open_bytes(task.path, "wb") as file:
+            _write(task, result, file)
+    except DataError as error:
+        result.error = error
+    except OSError as error:
+        error.filename = error.filename or task.path  # write(2) has no name
+        raise
+    return result
+
+
+def _write(task, result, file):
+    offsets = array.array("q")
+    records = _records(task, result)
+    for batch in _batches(records):
+        file.write(framing.frame(batch))
+        for record in batch:
+            result.crc32 = zlib.crc32(record, result.crc32)
+            offsets.append(result.num_bytes)
+            result.num_bytes += len(record) + framing.FRAMING_BYTES
+    result.num_examples = len(offsets)
+    result.offsets = framing.index(offsets) if offsets else ()
+
+
+def _batches(records):
+    """Yields lists of records to frame together."""
+    batch, longest = [], 0
+    for record in records:
+        longest = max(longest, len(record))
+        if batch and (len(batch) == _BATCH_RECORDS or longest * (len(batch) + 1) > _BATCH_BYTES):
+            yield batch
+            batch, longest = [], len(record)
+        batch.append(record)
+    if batch:
+        yield batch
+
+
+def _records(task, result):
+    """Yields the serialized examples, and adds what they are to the result."""
+    number = -1
+    for number, row in enumerate(itertools.islice(task.examples, task.size)):
+        if isinstance(row, Broken):
+            result.broken.append((row.name, row.reason))
+            continue
+        if row.stated_range and row.stated_range[1:] not in (r[1:] for r in result.stated_ranges):
+            result.stated_ranges.append(row.stated_range)
+            if len(result.stated_ranges) > 1:  # the data set is invalid
+                return
+        if result.counts:
+            result.counts.add(row)
+        label = None
+        if task.examples.labels is not None:
+            label = int(task.examples.labels[number])
+            result.histogram[label] += 1
+        if result.features != row.features:
+            result.features = merged_features([result.features or row.features, row.features])
+        yield serialize(row, label)
+    if number + 1 < task.size:
+        raise DataError(
+            f"split '{task.split}' of {task.dataset} yields {task.begin + number + 1} examples "
+            f"instead of the {task.split_size} that it has. {CHANGED}"
+        )
+
+
+def merged_features(features: list[dict[str, Feature]]) -> dict[str, Feature]:
+    """Returns features that hold for all: image files may differ in size and format.
+
+    Raises:
+      DataError: they differ otherwise.
+    """
+    first, *others = features
+    for other in others:
+        for name in first.keys() | other.keys():
+            a, b = first.get(name), other.get(name)
+            if not (a and b) or (a != b and not (a.is_image_file and b.is_image_file)):
+                raise DataError(f"the feature '{name}' differs between examples: {a} and {b}")
+        first = {
+            name: dataclasses.replace(
+                feature,
+                encoding=feature.encoding if feature.encoding == other[name].encoding else "image",
+                shape=tuple(
+                    a if a == b else None for a, b in zip(feature.shape, other[name].shape)
+                ),
+            )
+            for name, feature in first.items()
+        }
+    return first
+
+
+@dataclasses.dataclass(frozen=True)
+class InOrder(RawSplit):
+    """A split that is read once, from its start: of a user's class, or of a stream.
+
+    Attributes:
+      rows: iterator of the rows of all parts.
+      size: number of examples of this part.
+      labels: see `RawSplit`.
+    """
+
+    in_workers = False
+
+    rows: Iterator[Row | Broken]
+    size: int
+    labels: np.ndarray | None
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __iter__(self) -> Iterator[Row | Broken]:
+        return self.rows
+
+    def part(self, begin: int, end: int) -> InOrder:
+        """Returns the next part."""
+        labels = None if self.labels is None else self.labels[begin:end]
+        return InOrder(self.rows, end - begin, labels)
+
+
+def serialize(row: Row, label: int | None) -> bytes:
+    """Returns the tf.train.Example of a row.
+
+    The bytes are those of `SerializeToString(deterministic=True)`: the checksum of the records is a
+    part of the shard's name. https://protobuf.dev/programming-guides/encoding says how.
+    """
+    values = dict(row.values)
+    if row.name:
+        values["name"] = row.name.encode()
+    entries = {name.encode(): _field(1, _field(1, value)) for name, value in values.items()}
+    if label is not None:
+        entries[b"label"] = _field(3, _field(1, _varint(label)))  # packed int64
+    # As protobuf sorts the keys of a map: "image" after "image_id".
+    in_order = sorted(entries, key=lambda name: name + b"\xff")
+    return _field(
+        1, b"".join(_field(1, _field(1, name) + _field(2, entries[name])) for name in in_order)
+    )
+
+
+def _field(number, content):
+    """Returns a field of bytes or of a message."""
+    return b"%c%b%b" % (number << 3 | 2, _varint(len(content)), content)
+
+
+def _varint(value):
+    """Returns a whole number that is not negative."""
+    if value < 128:
+        return b"%c" % value
+    encoded = bytearray()
+    while value >= 128:
+        encoded.append(value & 127 | 128)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)

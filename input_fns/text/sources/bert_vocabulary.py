@@ -1,0 +1,113 @@
+"""The vocabulary of text for BERT, given or learnt, and the metadata of its rows."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable
+
+from input_fns import DataError, dataset_info
+from input_fns.convert.options import Options
+from input_fns.convert.source import RawDataset, content_name
+from input_fns.text import wordpiece
+from input_fns.text.wordpiece import WordPieceTokenizer
+from input_fns.text.wordpiece_kind import WordPiece, WordPieceSplit
+
+_VOCABULARY_FILE = "vocab.txt"
+
+
+def with_vocabulary(
+    raw: RawDataset,
+    draft: WordPiece,
+    tokenizer: WordPieceTokenizer,
+    options: Options,
+    splits: dict[str, WordPieceSplit],
+) -> RawDataset:
+    """Returns the data set with the vocabulary file and complete metadata of WordPiece text.
+
+    Args:
+      raw: the data set.
+      draft: `task` and `has_pairs` are used.
+      tokenizer: the tokenizer.
+      options: `max_length` and `truncate` are used.
+      splits: metadata of the splits.
+    """
+    metadata = dataclasses.replace(
+        draft,
+        vocabulary=content_name(_VOCABULARY_FILE, tokenizer.vocab),
+        vocab_size=tokenizer.vocab_size,
+        max_length=options.max_length,
+        lower_case=tokenizer.lower_case,
+        splits=splits,
+        truncate=options.truncate,
+    )
+    files = {**raw.files, metadata.vocabulary: tokenizer.vocab}
+    return dataclasses.replace(raw, kind=metadata, files=files)
+
+
+def draft(task: str, has_pairs: bool, left_out: dict[str, dict[str, int]]) -> WordPiece:
+    """Returns metadata that `encode` completes.
+
+    Args:
+      task: one of `dataset_parts.TASKS`.
+      has_pairs: whether an example has two texts.
+      left_out: `{split: {reason: number of texts}}`.
+    """
+    splits = {name: WordPieceSplit(0, 0, 0, counts) for name, counts in left_out.items()}
+    return WordPiece(task, "", 0, 0, True, has_pairs, splits)
+
+
+def tokenizer_from_options(
+    options: Options, texts: Iterable[str] | None, progress=lambda line: None
+) -> WordPieceTokenizer:
+    """Returns the tokenizer of `options.vocabulary`, or one that is learnt from texts.
+
+    Args:
+      options: `vocabulary`, or `vocab_size` to learn one; `lower_case`.
+      texts: text of the training split, iterated twice; None without one.
+      progress: function that prints a line.
+
+    Raises:
+      DataError: the vocabulary is invalid, or is not of text of that case, or cannot be learnt.
+    """
+    if options.vocabulary:
+        path = _vocabulary_file(options)
+        tokenizer = wordpiece.load(path, options.lower_case)
+        _check_case(path, tokenizer)
+        return tokenizer
+    if texts is None:
+        raise DataError("a vocabulary is learnt from 'train', which is missing: --vocabulary")
+    progress(f"vocabulary: learning {options.vocab_size} WordPiece tokens from 'train'")
+    return wordpiece.train(texts, options.vocab_size, options.lower_case)
+
+
+def _vocabulary_file(options):
+    """Returns the path of a vocabulary file, from its path or the folder of a data set."""
+    path = options.vocabulary
+    if not dataset_info.exists(path):
+        return path
+    found = dataset_info.read(path).kind
+    if not isinstance(found, WordPiece):
+        raise DataError(f"--vocabulary={path} is a data set without WordPiece text")
+    if found.lower_case != options.lower_case:
+        raise DataError(
+            f"--vocabulary={path} was prepared with --lower_case={str(found.lower_case).lower()}: "
+            "use the same here"
+        )
+    return os.path.join(path, found.vocabulary)
+
+
+def _check_case(path, tokenizer):
+    """Checks that a vocabulary is of text of the case that the tokenizer yields."""
+    words = [piece for piece in tokenizer.pieces if not piece.startswith("[")]
+    capitals = sum(piece != piece.lower() for piece in words)
+    if tokenizer.lower_case and capitals > len(words) / 20:
+        raise DataError(
+            f"{path} has {capitals} pieces with capital letters, which lower-cased text never has: "
+            "it belongs to a cased model. Add --lower_case=false"
+        )
+    if not tokenizer.lower_case and not capitals and any(p != p.upper() for p in words):
+        raise DataError(
+            f"{path} has no piece with a capital letter: it belongs to an uncased model. Remove "
+            "--lower_case=false"
+        )

@@ -28,7 +28,9 @@ def test_only_training_reads_the_boxes(run_case, tmp_path, monkeypatch):
         return model.inference(features, params, training)
 
     monkeypatch.setattr(model, "MODEL", dataclasses.replace(model.MODEL, inference=inference))
-    run_case(CASE, tmp_path, "--train_steps=1", "--export_dir=export", "--noexport_check")
+    run_case(
+        CASE, tmp_path, "--train_steps=1", f"--export_dir={tmp_path}/export", "--noexport_check"
+    )
     run_case(CASE, tmp_path, "--mode=predict")
     assert found == {
         (True, "boxes", DROPOUT_SEED, "image"),

@@ -157,7 +157,7 @@ def test_a_stereo_file_is_served_as_its_mean(exports):
 @pytest.mark.parametrize(
     ("runtime", "name"),
     [
-        ("tf.saved_model.load", "keywords"), slow("tf.saved_model.load", "texts"),
+        slow("tf.saved_model.load", "keywords"), slow("tf.saved_model.load", "texts"),
         slow("C API", "keywords"), ("C API", "texts"),
         slow("TensorFlow Lite", "keywords"), slow("TensorFlow Lite", "texts"),
         slow("ONNX Runtime", "keywords"), slow("ONNX Runtime", "texts"),

@@ -125,6 +125,8 @@ class Kind:
     content: ClassVar[str] = "has records of other features"  # for messages: "has ratings"
     noun: ClassVar[str] = "examples"
     flags: ClassVar[tuple[str, ...]] = ()  # `PipelineOptions` that other kinds have no use for
+    # Names of its files besides shards, such as "vocab.txt", before `content_name` adds a checksum.
+    side_names: ClassVar[tuple[str, ...]] = ()
     random_block: ClassVar[int] = 1024  # examples of a block of a synthetic data set
 
     # Metadata.

@@ -39,6 +39,7 @@ class Audio(Kind):
 
     name = "audio"
     content = "has recordings"
+    side_names = ("characters.txt",)
     noun = "recordings"
     flags = ("augment",)
     random_block = 64

@@ -18,26 +18,17 @@ import numpy as np
 import tensorflow as tf
 
 from common import files, folders, names
-from input_fns import DataError, dataset_info
+from input_fns import DataError, dataset_info, kinds
 from input_fns.convert.runners import InProcess, Processes
 from input_fns.convert.shard_tasks import merged_features
 from input_fns.convert.source import RawDataset
 from input_fns.convert.split_shards import SplitShards
-from input_fns.image.annotated_kind import Annotations
 
 # With fewer examples, starting processes takes longer than writing.
 _WORTH_PROCESSES = 2000
-# Files of this module: shards, their temporary files (old and new names), and other files.
-_OURS = re.compile(
-    r".+-\d{5}-of-\d{5}-[0-9a-f]{8}\.tfrecord"
-    r"|.+-\d{5}\.tfrecord\.partial(-[0-9a-f]{8})?"
-    r"|vocabulary-[0-9a-f]{8}\.model"
-    r"|vocab-[0-9a-f]{8}\.txt"
-    r"|questions-.+-[0-9a-f]{8}\.json"
-    r"|image_ids-[0-9a-f]{8}\.json"
-    r"|(users|items|categories|characters)-[0-9a-f]{8}\.txt"
-    r"|negatives-.+-[0-9a-f]{8}\.bin"
-)
+_CHECKSUM = "-[0-9a-f]{8}"
+# Shards, and their temporary files (old and new names).
+_SHARD = rf".+-\d{{5}}-of-\d{{5}}{_CHECKSUM}\.tfrecord|.+-\d{{5}}\.tfrecord\.partial({_CHECKSUM})?"
 
 
 def write(
@@ -137,10 +128,8 @@ def _with_partials(complete, splits):
 
 def _kind(raw, splits):
     """Returns the kind, with the counts of boxes or pixels of all splits."""
-    if not isinstance(raw.kind, Annotations):
-        return raw.kind
-    counts = {name: split.counts.as_split() for name, split in splits.items()}
-    return dataclasses.replace(raw.kind, splits=counts)
+    counts = {name: split.counts.as_split() for name, split in splits.items() if split.counts}
+    return dataclasses.replace(raw.kind, splits=counts) if counts else raw.kind
 
 
 def _check_names(raw):
@@ -199,10 +188,20 @@ def _commit(written: dataset_info.DatasetInfo, splits, others):
         file.write(dataset_info.to_json(written))
     kept = {dataset_info.FILE_NAME, *others, *_file_names(written)}
     present = set(folders.names(data_dir))
-    ours = {name for name in present if _OURS.fullmatch(name)}
+    ours = set(filter(_our_names().fullmatch, present))
     for name in (replaced & present | ours) - kept:
         tf.io.gfile.remove(os.path.join(data_dir, name))
     files.remove_leftovers(data_dir)
+
+
+def _our_names():
+    """Returns the pattern of the names of shards and of the other files of all kinds of data."""
+    sides = [side for key in kinds.KINDS for side in kinds.find(key).side_names]
+    others = (
+        re.escape(stem).replace(r"\*", ".+") + _CHECKSUM + re.escape(extension)
+        for stem, extension in map(os.path.splitext, sides)
+    )
+    return re.compile("|".join([_SHARD, *others]))
 
 
 def _sync(path):

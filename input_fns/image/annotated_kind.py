@@ -74,6 +74,7 @@ class Annotations(Kind):
 
     name = "annotations"
     content = "has annotations"
+    side_names = ("image_ids.json",)
     noun = "images"
     flags = ("image_size", "augment")
 

@@ -38,6 +38,7 @@ class Clicks(Kind):
 
     name = "clicks"
     content = "has clicks"
+    side_names = ("categories.txt",)
 
     def check(self, data):
         """Raises DataError if the features are not numbers and categories, or a table is wrong."""

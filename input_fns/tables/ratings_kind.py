@@ -43,6 +43,7 @@ class Ratings(Kind):
 
     name = "ratings"
     content = "has ratings"
+    side_names = ("users.txt", "items.txt", "negatives-*.bin")
 
     def check(self, data):
         """Raises DataError if the features are not a user and an item."""

@@ -65,6 +65,7 @@ class Text(Kind):
 
     name = "text"
     content = "is text"
+    side_names = ("vocabulary.model",)
     flags = ("export_text",)
 
     def check(self, data):

@@ -105,6 +105,7 @@ class WordPiece(Kind):
 
     name = "wordpiece"
     content = "is text"
+    side_names = ("vocab.txt", "questions-*.json")
     flags = ("export_text", "group_by_length")
 
     def check(self, data):

@@ -22,6 +22,7 @@ class Series(Kind):
     name = "series"
     content = "has time series"
     noun = "windows"
+    side_names = ("calibration.txt",)
 
     def check(self, data):
         """Raises DataError if windows have another number of sensors."""

@@ -11,7 +11,7 @@ import pytest
 
 from input_fns import DataError, anomalies, dataset_info, kinds
 from input_fns.convert import writer
-from input_fns.convert.source import RawDataset, Row
+from input_fns.convert.source import RawDataset, Row, content_name
 from input_fns.core import inspection
 from input_fns.core.synthetic import SyntheticPipeline
 from input_fns.dataset_info import Feature
@@ -19,7 +19,7 @@ from input_fns.image.kind import Images
 from tests.input_fns.series_kind import Series
 
 FEATURES = {"window": Feature("raw", "float32", (3, 2)), "target": Feature("raw", "float32", ())}
-CALIBRATION = "calibration-1.txt"
+CALIBRATION = content_name("calibration.txt", b"1.5\n2.5\n")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,16 +44,21 @@ class Windows:
 def series_dir(tmp_path, monkeypatch):
     """A data set of a kind that a test registers."""
     monkeypatch.setitem(kinds.KINDS, "series", "tests.input_fns.series_kind:Series")
+    write(tmp_path / "data", b"1.5\n2.5\n")
+    return str(tmp_path / "data")
+
+
+def write(folder, calibration):
+    name = content_name("calibration.txt", calibration)
     raw = RawDataset(
         "turbine",
         (),
         {"train": Windows(13), "test": Windows(5)},
-        files={CALIBRATION: b"1.5\n2.5\n"},
+        files={name: calibration},
         labels=("target",),
-        kind=Series(50, ("speed", "broken"), CALIBRATION),
+        kind=Series(50, ("speed", "broken"), name),
     )
-    writer.write(raw, str(tmp_path / "data"))
-    return str(tmp_path / "data")
+    writer.write(raw, str(folder))
 
 
 def change(data_dir, **fields):
@@ -87,6 +92,12 @@ def test_its_fields_are_checked(series_dir, fields, problem):
         dataset_info.read(series_dir)
 
 
+def test_its_old_files_are_removed_when_it_is_written_again(series_dir):
+    write(series_dir, b"7\n8\n")
+    names = sorted(path.name for path in pathlib.Path(series_dir).glob("calibration*"))
+    assert names == [content_name("calibration.txt", b"7\n8\n")]
+
+
 def test_it_feeds_a_model(series_dir):
     data = dataset_info.read(series_dir)
     pipeline = data.kind.pipeline(data, kinds.PipelineOptions())
@@ -102,9 +113,9 @@ def test_it_is_inspected(series_dir):
     assert inspection.inspect(data, "train").problems == []
     found = [anomaly.text for anomaly in anomalies.find(data)]
     assert found == [f"the sensor broken of '{name}' never changes" for name in data.splits]
-    pathlib.Path(series_dir, CALIBRATION).write_text("1.5\n")
-    (problem,) = inspection.file_problems(data, ["train"])
-    assert problem == f"{series_dir}/{CALIBRATION} has 1 lines for 2 sensors"
+    longer = dataclasses.replace(data, kind=Series(50, ("a", "b", "c"), CALIBRATION))
+    (problem,) = inspection.file_problems(longer, ["train"])
+    assert problem == f"{series_dir}/{CALIBRATION} has 2 lines for 3 sensors"
 
 
 def test_its_synthetic_examples_are_shaped_as_the_real_ones(series_dir):

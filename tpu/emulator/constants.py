@@ -6,15 +6,7 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 from tensorflow.python.framework import function_def_to_graph
 
-from tpu.graph.nodes import (
-    CALLS,
-    copy_of,
-    data_inputs,
-    make_constant,
-    op_name,
-    passed_from,
-    set_inputs,
-)
+from tpu.graph.nodes import CALLS, copy_of, data_inputs, make_constant, op_name, set_inputs
 
 _ARGUMENT = "Placeholder"
 
@@ -42,7 +34,10 @@ class Constants:
           NotImplementedError: it is not a constant.
         """
         name = tensor_name if ":" in tensor_name else f"{tensor_name}:0"
-        name, node = passed_from(name, self._nodes)
+        node = self._nodes.get(op_name(name))
+        while node is not None and node.op in ("Enter", "Identity"):
+            name = node.input[0]
+            node = self._nodes.get(op_name(name))
         if node is not None and node.op == "Const":
             return tf.make_ndarray(node.attr["value"].tensor)
         if name not in self._found:

@@ -12,6 +12,7 @@ from tensorflow.python.framework import function_def_to_graph, op_def_registry
 from tpu import findings
 from tpu.emulator import agreement, collectives, kernels
 from tpu.graph import nodes as node_defs
+from tpu.graph.nodes import op_name
 
 # Calls of functions whose copies have state: the queues of collectives, warnings.
 STATEFUL = {
@@ -221,8 +222,16 @@ def _changing_arguments(library, call, definition):
         return ()
     body = library.find(call.attr["body"].func.name)
     sources = {node.name: node for node in body.node_def}
+
+    def source(tensor):
+        node = sources.get(op_name(tensor))
+        while node is not None and node.op == "Identity":
+            tensor = node.input[0]
+            node = sources.get(op_name(tensor))
+        return tensor
+
     kept = [
-        node_defs.passed_from(body.ret[result.name], sources, ("Identity",))[0] == argument.name
+        source(body.ret[result.name]) == argument.name
         for argument, result in zip(body.signature.input_arg, body.signature.output_arg)
     ]
     arguments = [argument.name for argument in definition.signature.input_arg]

@@ -31,18 +31,6 @@ def free_name(name: str, taken) -> str:
     return name
 
 
-def passed_from(tensor_name: str, nodes: dict, kinds=("Enter", "Identity")):
-    """Returns (name, NodeDef or None) of the tensor that nodes of some kinds pass on.
-
-    The same for NodeDefs as `walks.root` for operations; `nodes` is `{name: NodeDef}`.
-    """
-    node = nodes.get(op_name(tensor_name))
-    while node is not None and node.op in kinds:
-        tensor_name = node.input[0]
-        node = nodes.get(op_name(tensor_name))
-    return tensor_name, node
-
-
 def copy_of(node):
     """Returns a copy of a NodeDef."""
     copy = node_def_pb2.NodeDef()

@@ -70,6 +70,15 @@ def test_eval_scores_every_question(model_dir, result):
     assert evaluated["best_f1"] >= evaluated["f1"]
 
 
+@pytest.mark.slow
+def test_the_first_windows_score_the_first_questions(run_with, squad_flags, model_dir, result):
+    run_with("--mode=eval", f"--model_dir={model_dir}", "--max_eval_examples=2", *squad_flags)
+    answered = read(model_dir, "eval_first_2", "predictions.json")
+    assert 1 <= len(answered) <= 2
+    found = result(model_dir, 80)["eval_first_2"]
+    assert (found["examples"], found["exact"]) == (2, 100)  # it knows the answers by heart
+
+
 def test_predict_writes_the_files_of_run_squad(run_with, squad_flags, model_dir, tmp_path):
     folder = str(tmp_path / "answers")
     flags = [f"--model_dir={model_dir}", f"--predict_output={folder}", *squad_flags]

@@ -77,6 +77,14 @@ def test_bleu_matches_sacrebleu_on_the_translated_file(
 
 
 @pytest.mark.slow
+def test_bleu_of_the_first_examples(run_text_in, translator, translated, pair_files, result):
+    run_text_in(translator, "--mode=eval", "--eval_split=test", "--max_eval_examples=5")
+    references = (pair_files / "test.de").read_text().splitlines()[:5]
+    expected = sacrebleu.corpus_bleu(translated[:5], [references]).score
+    assert result(translator, 120)["eval_test_first_5"]["bleu"] == pytest.approx(expected)
+
+
+@pytest.mark.slow
 def test_eval_of_an_average_of_checkpoints(run_text_in, translator, capsys):
     run_text_in(translator, "--mode=eval", "--checkpoint=average:2")
     assert "average of 2 checkpoints" in capsys.readouterr().out

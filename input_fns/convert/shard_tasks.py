@@ -222,19 +222,21 @@ def serialize(row: Row, label: int | None) -> bytes:
     values = dict(row.values)
     if row.name:
         values["name"] = row.name.encode()
-    entries = {name.encode(): _field(1, _field(1, value)) for name, value in values.items()}
+    # The values may be large: they are copied once.
+    entries = {name.encode(): _nested(1, _nested(1, [value])) for name, value in values.items()}
     if label is not None:
-        entries[b"label"] = _field(3, _field(1, _varint(label)))  # packed int64
+        entries[b"label"] = _nested(3, _nested(1, [_varint(label)]))  # packed int64
+    pieces = []
     # As protobuf sorts the keys of a map: "image" after "image_id".
-    in_order = sorted(entries, key=lambda name: name + b"\xff")
-    return _field(
-        1, b"".join(_field(1, _field(1, name) + _field(2, entries[name])) for name in in_order)
-    )
+    for name in sorted(entries, key=lambda name: name + b"\xff"):
+        pieces += _nested(1, _nested(1, [name]) + _nested(2, entries[name]))
+    return b"".join(_nested(1, pieces))
 
 
-def _field(number, content):
-    """Returns a field of bytes or of a message."""
-    return b"%c%b%b" % (number << 3 | 2, _varint(len(content)), content)
+def _nested(number, pieces):
+    """Returns the pieces of a field with the content of these pieces."""
+    size = sum(map(len, pieces))
+    return [b"%c%b" % (number << 3 | 2, _varint(size)), *pieces]
 
 
 def _varint(value):

@@ -17,7 +17,7 @@ from tests import numerics
 from tests.marks import slow
 from tpu import software
 from tpu.connect import topology
-from tpu.emulator import emulator
+from tpu.emulator import emulator, replication
 
 GUIDE = pathlib.Path(__file__).parents[1] / "guide_program.py"
 PIPELINES = tf.compat.v1.estimator.tpu.InputPipelineConfig
@@ -382,7 +382,7 @@ def test_operation_without_kernel_is_refused_with_its_line(tmp_path):
 
 
 def test_patches_are_removed_after_an_error():
-    replacements = emulator._replacements(topology.find("1x2"))
+    replacements = emulator._replacements(topology.find("1x2"), replication)
 
     def present():
         return [getattr(owner, name) for owner, name, _ in replacements]

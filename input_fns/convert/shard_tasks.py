@@ -21,8 +21,6 @@ from input_fns.dataset_info import Feature
 from input_fns.image.sources.boxes import Counts
 
 CHANGED = "A file of --source may have changed while it was read: prepare the data again"
-# Records that are framed together: checksums of many short ones are computed at once.
-_BATCH_BYTES, _BATCH_RECORDS = 2**17, 512
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,28 +107,13 @@ def run(task: ShardTask) -> ShardResult:
 
 def _write(task, result, file):
     offsets = array.array("q")
-    records = _records(task, result)
-    for batch in _batches(records):
-        file.write(framing.frame(batch))
-        for record in batch:
-            result.crc32 = zlib.crc32(record, result.crc32)
-            offsets.append(result.num_bytes)
-            result.num_bytes += len(record) + framing.FRAMING_BYTES
+    for record in _records(task, result):
+        file.write(framing.frame(record))
+        result.crc32 = zlib.crc32(record, result.crc32)
+        offsets.append(result.num_bytes)
+        result.num_bytes += len(record) + framing.FRAMING_BYTES
     result.num_examples = len(offsets)
     result.offsets = framing.index(offsets) if offsets else ()
-
-
-def _batches(records):
-    """Yields lists of records to frame together."""
-    batch, longest = [], 0
-    for record in records:
-        longest = max(longest, len(record))
-        if batch and (len(batch) == _BATCH_RECORDS or longest * (len(batch) + 1) > _BATCH_BYTES):
-            yield batch
-            batch, longest = [], len(record)
-        batch.append(record)
-    if batch:
-        yield batch
 
 
 def _records(task, result):

@@ -7,11 +7,11 @@ import tensorflow as tf
 from input_fns.core import framing
 
 
-@pytest.mark.parametrize("lengths", [[4], [5, 300, 6, 7], [100_003], [8] * 600, [9, 2**16, 11]])
+@pytest.mark.parametrize("lengths", [[0], [5, 300, 1, 7], [100_003]])
 def test_records_are_framed_as_by_tensorflow(tmp_path, lengths):
     random = np.random.default_rng(len(lengths))
     records = [random.bytes(length) for length in lengths]
     with tf.io.TFRecordWriter(str(tmp_path / "a")) as file:
         for record in records:
             file.write(record)
-    assert framing.frame(records) == (tmp_path / "a").read_bytes()
+    assert b"".join(map(framing.frame, records)) == (tmp_path / "a").read_bytes()

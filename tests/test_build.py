@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import graphlib
 import pathlib
 
 import pytest
@@ -83,6 +84,15 @@ def _imports(path, types):
             left += ast.iter_child_nodes(node)
 
 
+def top_level_imports(path):
+    """The dotted names that a file imports when it is imported."""
+    for node in ast.parse((ROOT / path).read_text()).body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
 @functools.cache
 def find_file(module):
     """The file of this project that defines a dotted name, or None."""
@@ -142,6 +152,13 @@ def test_packages_import_lower_packages_only(package):
             first = module.split(".")[0]
             allowed = first == package or first in ALLOWED[package] or first not in ours
             assert allowed, f"{path} imports {module}"
+
+
+def test_modules_import_each_other_in_one_direction():
+    """At their start: a registry imports what it names when it is looked up."""
+    files = [path for path in python_files() if path.split("/")[0] in PACKAGES]
+    needs = {path: {find_file(name) for name in top_level_imports(path)} for path in files}
+    graphlib.TopologicalSorter(needs).prepare()  # raises CycleError
 
 
 def test_every_package_of_engine_has_a_layer():

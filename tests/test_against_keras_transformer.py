@@ -45,7 +45,7 @@ def ours():
         features = {name: tf.constant(rows) for name, rows in FEATURES.items()}
         labels = features["target"]
         outputs = transformer.inference(features, PARAMS, training=True)
-        losses, weights, _ = seq2seq.losses(features, labels, outputs, PARAMS)["cross_entropy"]
+        losses, weights, *_ = seq2seq.losses(features, labels, outputs, PARAMS)["cross_entropy"]
         loss = tf.reduce_sum(losses * weights) / tf.reduce_sum(weights)
         variables = tf.compat.v1.trainable_variables()
         gradients = map(tf.convert_to_tensor, tf.gradients(loss, variables))

@@ -293,7 +293,7 @@ def test_without_a_tpu_it_runs_on_the_cpu(run_tpu, result, capsys, monkeypatch):
 
 def test_an_unknown_best_metric_is_an_error_before_training(run_tpu):
     with pytest.raises(UsageError, match=r"precision is unknown\. Valid: accuracy"):
-        run_tpu("--train_steps=50", "--best_metric=precision")
+        run_tpu("--train_steps=50", "--best_metric=precision:max")
 
 
 def test_a_checkpoint_of_another_model_is_an_error(run_tpu_in, trained_dir):

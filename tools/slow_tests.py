@@ -21,6 +21,11 @@ import sys
 import threading
 import time
 
+from common import python_version
+
+if __name__ == "__main__":
+    python_version.require()
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 _PROCESSES = 2
 _LAST_START = 600.0  # seconds before the end

@@ -69,68 +69,23 @@ def shown(value: str) -> str:
     return names.shown(short)
 
 
-class _IntegerParser(flags.IntegerParser):
-    def __init__(self, name, lower_bound, upper_bound):
-        super().__init__(lower_bound, upper_bound)
-        self._name = name
-
-    def convert(self, argument):
-        if isinstance(argument, str):
-            return _checked(self._name, to_integer, argument)
-        return super().convert(argument)
+_CONVERTERS = {flags.IntegerParser: to_integer, flags.FloatParser: to_float}
 
 
-class _FloatParser(flags.FloatParser):
-    def __init__(self, name, lower_bound, upper_bound):
-        super().__init__(lower_bound, upper_bound)
-        self._name = name
+class _StrictParser(flags.ArgumentParser):
+    """Checks and converts the text of a value before the parser that a flag had."""
 
-    def convert(self, argument):
-        if isinstance(argument, str):
-            return _checked(self._name, to_float, argument)
-        return super().convert(argument)
-
-
-class _TextParser(flags.ArgumentParser):
-    def __init__(self, name, check):
-        self._name, self._check = name, check
-
-    def parse(self, argument):
-        return _checked(self._name, self._check, argument)
-
-
-class _EnumParser(flags.EnumParser):
-    def __init__(self, name, values, case_sensitive):
-        super().__init__(values, case_sensitive)
-        self._name = name
-
-    def parse(self, argument):
-        return super().parse(_checked(self._name, check_text, argument))
-
-
-class _ListParser(flags.ListParser):
-    def __init__(self, name):
-        super().__init__()
-        self._name = name
-
-    def parse(self, argument):
-        if isinstance(argument, str):
-            _checked(self._name, check_text, argument)
-        return super().parse(argument)
-
-
-class _OtherParser(flags.ArgumentParser):
-    def __init__(self, name, parser):
-        self._name, self._parser = name, parser
+    def __init__(self, name, convert, parser):
+        self._name, self._convert, self.wrapped = name, convert, parser
         self.syntactic_help = parser.syntactic_help
 
     def parse(self, argument):
         if isinstance(argument, str):
-            _checked(self._name, check_text, argument)
-        return self._parser.parse(argument)
+            argument = _checked(self._name, self._convert, argument)
+        return self.wrapped.parse(argument)
 
     def flag_type(self):
-        return self._parser.flag_type()
+        return self.wrapped.flag_type()
 
 
 def _checked(name, check, argument):
@@ -150,16 +105,8 @@ def harden(flag_values: flags.FlagValues, module: str, paths: tuple[str, ...] = 
       paths: names of the flags that hold a path, in which `~` is expanded.
     """
     for flag in flag_values.flags_by_module_dict().get(module, ()):
-        name, parser = flag.name, flag.parser
-        if type(parser) is flags.IntegerParser:
-            flag.parser = _IntegerParser(name, parser.lower_bound, parser.upper_bound)
-        elif type(parser) is flags.FloatParser:
-            flag.parser = _FloatParser(name, parser.lower_bound, parser.upper_bound)
-        elif type(parser) is flags.EnumParser:
-            flag.parser = _EnumParser(name, tuple(parser.enum_values), parser.case_sensitive)
-        elif type(parser) is flags.ListParser:
-            flag.parser = _ListParser(name)
-        elif type(parser) is flags.ArgumentParser:
-            flag.parser = _TextParser(name, to_path if name in paths else check_text)
-        elif not isinstance(parser, flags.BooleanParser):
-            flag.parser = _OtherParser(name, parser)
+        parser = flag.parser
+        if isinstance(parser, (_StrictParser, flags.BooleanParser)):
+            continue
+        convert = to_path if flag.name in paths else _CONVERTERS.get(type(parser), check_text)
+        flag.parser = _StrictParser(flag.name, convert, parser)

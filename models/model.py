@@ -6,8 +6,12 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from common.messages import did_you_mean
 
 # A dict of tensors, which may be nested; the first dimension of every tensor is the batch.
 Tensors = dict
@@ -311,6 +315,9 @@ class Model:
         `num_classes`; `default_params` need not have them. `--params` sets what a data set lacks.
       padded_properties: names of those that `--params` may set to more than the data set has, such
         as the rows of an embedding with padding.
+
+    Raises:
+      ModelError: an argument has another name, or a function takes another number of arguments.
     """
 
     name: str
@@ -337,3 +344,35 @@ class Model:
     decode: Callable[[Tensors, Params], Tensors] | None = None
     train_inputs: tuple[str, ...] = ()
     train_step: Callable[[Tensors, Any, Params, TrainTools], TrainStep] | None = None
+
+    def __new__(cls, *args, **kwargs):
+        """Checks the names of the arguments."""
+        del args
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in kwargs:
+            if name not in known:
+                raise ModelError(
+                    f"Model has no argument '{name}'.{did_you_mean(name, known)} See "
+                    "docs/own_model.md"
+                )
+        return super().__new__(cls)
+
+    def __post_init__(self):
+        """Checks the number of arguments of each function."""
+        for field in dataclasses.fields(self):
+            function = getattr(self, field.name)
+            arguments = re.match(r"Callable\[\[(.*?)\]", field.type)
+            if arguments is None or function is None:
+                continue
+            needed = arguments[1].split(", ") if arguments[1] else []
+            try:
+                signature = inspect.signature(function)
+            except ValueError:  # some functions written in C have none
+                continue
+            try:
+                signature.bind(*needed)
+            except TypeError as error:
+                raise ModelError(
+                    f"model '{self.name}': {field.name}{signature} must take {len(needed)} "
+                    "argument(s). See docs/own_model.md"
+                ) from error

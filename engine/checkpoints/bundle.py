@@ -7,19 +7,17 @@ index is a table of `BundleEntryProto` (`tsl/lib/io/table`), the data files hold
 
 from __future__ import annotations
 
-import functools
 import struct
 from collections.abc import Iterator
 
+import google_crc32c
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
 BLOCK_BYTES = 2**22
-_LANES = 4096  # parts of a block whose checksums are computed at a time
 _FOOTER_BYTES, _MAGIC = 48, 0xDB4775248B80FB57
 _TRAILER_BYTES = 5  # of a block of the index: compression and checksum
-_POLYNOMIAL = 0x82F63B78  # CRC-32C, reversed bits
 
 
 def entries(checkpoint: str) -> list[tuple[str, tensor_bundle_pb2.BundleEntryProto, str]]:
@@ -57,17 +55,16 @@ def blocks(entry: tensor_bundle_pb2.BundleEntryProto, path: str) -> Iterator[np.
       ValueError: the file is too short, or the checksum differs.
     """
     dtype = tf.as_dtype(entry.dtype).as_numpy_dtype
-    register, left = 0xFFFFFFFF, entry.size
+    crc, left = 0, entry.size
     with tf.io.gfile.GFile(path, "rb") as file:
         file.seek(entry.offset)
         while left:
             block = file.read(min(left, BLOCK_BYTES))
             if not block:
                 raise ValueError(f"{path} ends {left} bytes too early")
-            register = _shifted(register, len(block)) ^ _crc(block)
+            crc = google_crc32c.extend(crc, block)
             left -= len(block)
             yield np.frombuffer(block, dtype)
-    crc = register ^ 0xFFFFFFFF
     masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
     if masked != entry.crc32c:
         raise ValueError(f"{path} has a wrong checksum at byte {entry.offset}")
@@ -118,54 +115,3 @@ def _name(key):
     if key[:1] == b"\0":
         key = key[1:].partition(b"\0\1")[0].replace(b"\0\xff", b"\0").replace(b"\xff\0", b"\xff")
     return key.decode()
-
-
-# ---- CRC-32C: linear over bits, so that parts of a block are summed up with XOR ----
-
-
-def _crc(block):
-    """Returns the register after `block`, from a register of 0."""
-    padded = bytearray(-len(block) % (4 * _LANES))  # zeros in front do not change it
-    words = np.frombuffer(padded + block, "<u4").reshape(_LANES, -1)
-    high, low = _word_tables()
-    registers = np.zeros(_LANES, np.uint32)
-    for word in np.ascontiguousarray(words.T):
-        registers ^= word
-        registers = high[registers >> 16] ^ low[registers & 0xFFFF]
-    size = 4 * words.shape[1]
-    while len(registers) > 1:
-        registers = _apply(_shift(size), registers[0::2]) ^ registers[1::2]
-        size *= 2
-    return int(registers[0])
-
-
-def _shifted(register, num_bytes):
-    """Returns the register after zeros."""
-    return int(_apply(_shift(num_bytes), np.array([register], np.uint32))[0])
-
-
-@functools.cache
-def _word_tables():
-    """Returns the registers after 4 zeros, of the high and of the low half of a register."""
-    halves = np.arange(2**16, dtype=np.uint32)
-    return _apply(_shift(4), halves << 16), _apply(_shift(4), halves)
-
-
-@functools.lru_cache(maxsize=64)
-def _shift(num_bytes):
-    """Returns the matrix of `num_bytes` zeros: the register that each bit turns into, `[32]`."""
-    if num_bytes == 1:
-        columns = 1 << np.arange(32, dtype=np.uint32)
-        for _ in range(8):
-            columns = (columns >> 1) ^ np.where(columns & 1, np.uint32(_POLYNOMIAL), 0)
-        return columns.astype(np.uint32)
-    half = _shift(num_bytes // 2)
-    whole = _apply(half, half)
-    return _apply(_shift(1), whole) if num_bytes % 2 else whole
-
-
-def _apply(columns, registers):
-    result = np.zeros_like(registers)
-    for bit, column in enumerate(columns):
-        result ^= (registers >> np.uint32(bit) & np.uint32(1)) * column
-    return result

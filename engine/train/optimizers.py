@@ -488,70 +488,30 @@ class _RMSPropOptimizer(_SparseUpdate, tf.compat.v1.train.RMSPropOptimizer):
     pass
 
 
-def _sgd(params, learning_rate):
-    del params
-    return tf.compat.v1.train.GradientDescentOptimizer(learning_rate)
-
-
-def _adagrad(params, learning_rate):
-    del params
-    return tf.compat.v1.train.AdagradOptimizer(learning_rate)
-
-
-def _momentum(params, learning_rate):
-    return _MomentumOptimizer(learning_rate, params["momentum"], use_nesterov=params["nesterov"])
-
-
 def _adam_arguments(params):
     return {name: params[name] for name in ("beta1", "beta2", "epsilon")}
 
 
-def _adam(params, learning_rate):
-    return _AdamOptimizer(learning_rate, **_adam_arguments(params))
-
-
-def _table_adam(params, learning_rate):
-    return _TableAdamOptimizer(learning_rate, **_adam_arguments(params))
-
-
-def _adamw(params, learning_rate):
-    return AdamWOptimizer(learning_rate, params["weight_decay"], **_adam_arguments(params))
-
-
-def _bert_adamw(params, learning_rate):
-    return BertAdamWOptimizer(learning_rate, params["weight_decay"], **_adam_arguments(params))
-
-
-def _lars(params, learning_rate):
-    return LARSOptimizer(
-        learning_rate, params["momentum"], params["weight_decay"], params["trust_coefficient"]
-    )
-
-
-def _lamb(params, learning_rate):
-    return LAMBOptimizer(learning_rate, params["weight_decay"], **_adam_arguments(params))
-
-
-def _rmsprop(params, learning_rate):
-    return _RMSPropOptimizer(
-        learning_rate,
-        decay=params["rmsprop_decay"],
-        momentum=params["momentum"],
-        epsilon=params["epsilon"],
-    )
-
-
+# Functions of the hyperparameters and the learning rate.
 _OPTIMIZERS = {
-    "sgd": _sgd,
-    "momentum": _momentum,
-    "adagrad": _adagrad,
-    "adam": _adam,
-    "adamw": _adamw,
-    "bert_adamw": _bert_adamw,
-    "rmsprop": _rmsprop,
-    "lars": _lars,
-    "lamb": _lamb,
+    "sgd": lambda _, rate: tf.compat.v1.train.GradientDescentOptimizer(rate),
+    "momentum": lambda p, rate: _MomentumOptimizer(rate, p["momentum"], use_nesterov=p["nesterov"]),
+    "adagrad": lambda _, rate: tf.compat.v1.train.AdagradOptimizer(rate),
+    "adam": lambda p, rate: _AdamOptimizer(rate, **_adam_arguments(p)),
+    "adamw": lambda p, rate: AdamWOptimizer(rate, p["weight_decay"], **_adam_arguments(p)),
+    "bert_adamw": lambda p, rate: BertAdamWOptimizer(rate, p["weight_decay"], **_adam_arguments(p)),
+    "rmsprop": lambda p, rate: _RMSPropOptimizer(
+        rate, decay=p["rmsprop_decay"], momentum=p["momentum"], epsilon=p["epsilon"]
+    ),
+    "lars": lambda p, rate: LARSOptimizer(
+        rate, p["momentum"], p["weight_decay"], p["trust_coefficient"]
+    ),
+    "lamb": lambda p, rate: LAMBOptimizer(rate, p["weight_decay"], **_adam_arguments(p)),
 }
-TABLE_OPTIMIZERS = {"sgd": _sgd, "adagrad": _adagrad, "adam": _table_adam}
+TABLE_OPTIMIZERS = {
+    "sgd": _OPTIMIZERS["sgd"],
+    "adagrad": _OPTIMIZERS["adagrad"],
+    "adam": lambda p, rate: _TableAdamOptimizer(rate, **_adam_arguments(p)),
+}
 # These decay weights without an L2 loss and have no sparse rule.
 _DENSE_OPTIMIZERS = ("adamw", "bert_adamw", "lars", "lamb")

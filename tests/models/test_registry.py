@@ -1,5 +1,6 @@
 """Finding models by name, and the user's own by module and attribute."""
 
+import dataclasses
 import sys
 
 import pytest
@@ -76,6 +77,35 @@ def test_a_broken_import_inside_the_users_module_is_not_hidden(tmp_path, monkeyp
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="no_such_dependency"):
         registry.find("broken_model:MODEL")
+
+
+def test_a_function_with_another_number_of_arguments_is_one_line():
+    def metrics(features, labels, outputs, weights, params):
+        raise NotImplementedError
+
+    with pytest.raises(ModelError) as error:
+        dataclasses.replace(mlp.MODEL, metrics=metrics)
+    assert str(error.value) == (
+        "model 'mlp': metrics(features, labels, outputs, weights, params) must take 4 argument(s). "
+        "See docs/own_model.md"
+    )
+
+
+def test_functions_with_defaults_star_arguments_or_without_a_signature_are_accepted():
+    model = dataclasses.replace(
+        mlp.MODEL,
+        metrics=lambda *tensors: {},
+        reports=lambda params, pipeline, colors="rgb": (),
+        default_params=dict,
+    )
+    assert model.reports({}, None) == ()
+
+
+def test_an_unknown_argument_of_a_model_brings_the_nearest():
+    with pytest.raises(
+        ModelError, match=r"Model has no argument 'eval_output'. Did you mean 'eval_outputs'\?"
+    ):
+        dataclasses.replace(mlp.MODEL, eval_output=None)
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,7 @@ class _FlagsTarget:
                 value = f"{rng.choice(PARAMS)}={value}"
             elif rng.random() < 0.6:
                 parser = self.flag_values()[name].parser
+                parser = getattr(parser, "wrapped", parser)  # of common.strict_flags
                 numbers = NUMBERS if isinstance(parser, flags.IntegerParser) else [value]
                 value = str(rng.choice(getattr(parser, "enum_values", None) or numbers))
             found.append(f"--{name}={value}")

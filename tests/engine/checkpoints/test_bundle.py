@@ -30,23 +30,6 @@ def table(rows=70_001):
     return np.random.default_rng(0).normal(size=(rows, 3)).astype(np.float32)
 
 
-def crc32c(content):
-    """The definition, bit by bit."""
-    register = 0xFFFFFFFF
-    for byte in content:
-        register ^= byte
-        for _ in range(8):
-            register = register >> 1 ^ (0x82F63B78 if register & 1 else 0)
-    return register ^ 0xFFFFFFFF
-
-
-@pytest.mark.parametrize("size", [1, 5, 16_384, 40_001])
-def test_a_checksum_is_that_of_the_definition(size):
-    content = np.random.default_rng(size).bytes(size)
-    register = bundle._shifted(0xFFFFFFFF, size) ^ bundle._crc(content)
-    assert register ^ 0xFFFFFFFF == crc32c(content)
-
-
 def test_blocks_hold_the_values(tmp_path):
     path = save(tmp_path, t=table(), other=np.ones([2], np.float64))
     found = {

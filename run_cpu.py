@@ -54,7 +54,7 @@ def build_model_fn(settings: RunSettings, state: TrainingState):
                 evaluation_hooks=graph.hooks,
                 scaffold=ema.scaffold(params),
             )
-        with embedding_table.partitioner_scope(settings.task.table_partitioner):
+        with embedding_table.scope(partitioner=settings.task.table_partitioner):
             step = train_step(settings.model, features, labels, params, settings.train)
         model_fns.check_training(settings, features, labels, params, step)
         model_fns.warm_start(settings, step)

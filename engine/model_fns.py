@@ -95,19 +95,14 @@ def train_summary(settings: RunSettings, features, labels, params, step: TrainSt
 
 
 class EvalGraph(NamedTuple):
-    """The graph of an evaluation.
+    """The graph of an evaluation."""
 
-    Attributes:
-      loss: float32 scalar of the per-replica batch.
-      metric_fn: from the tensors to `{name: (value, update_op)}`.
-      tensors: the arguments of `metric_fn`, `[batch, ...]`; a TPU sends them to the host.
-      hooks: `reports.ExamplesHook` and `host_metrics.UpdateHook` with the tensors that they fetch,
-        as far as the model needs them; none on a TPU.
-    """
-
-    loss: tf.Tensor
-    metric_fn: Callable[..., dict[str, tuple]]
+    loss: tf.Tensor  # float32 scalar of the per-replica batch
+    metric_fn: Callable[..., dict[str, tuple]]  # from the tensors to `{name: (value, update_op)}`
+    # The arguments of `metric_fn`, `[batch, ...]`; a TPU sends them to the host.
     tensors: list[tf.Tensor]
+    # `reports.ExamplesHook` and `host_metrics.UpdateHook` with the tensors that they fetch, as far
+    # as the model needs them; none on a TPU.
     hooks: list[tf.estimator.SessionRunHook]
 
 

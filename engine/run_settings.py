@@ -18,62 +18,35 @@ from models.model import Model
 
 @dataclasses.dataclass(frozen=True)
 class TrainSettings:
-    """Settings of training.
+    """Settings of training."""
 
-    Attributes:
-      split: name of the split.
-      batch_size: global batch size.
-      steps: global step at which training ends; 0 if unset or unused.
-      accumulate_steps: number of micro-batches per step, for gradient accumulation.
-      iterations_per_loop: maximum number of steps of one session.run.
-      save_checkpoints_steps: steps between checkpoints.
-      keep_checkpoint_max: number of checkpoints to keep; 0: all.
-      warm_start_from: checkpoint that a new training starts from, or None.
-      warm_start_include: regular expression of the variables that a warm start restores.
-      summary_steps: steps between TensorBoard summaries.
-      profile_steps: number of steps to profile.
-      skipped_records: number of unreadable records that were left out of the split.
-    """
-
-    split: str
-    batch_size: int
-    steps: int
-    accumulate_steps: int
-    iterations_per_loop: int
-    save_checkpoints_steps: int
-    keep_checkpoint_max: int
-    warm_start_from: str | None
-    warm_start_include: str
-    summary_steps: int
-    profile_steps: int
-    skipped_records: int = 0
+    split: str  # name of the split
+    batch_size: int  # global batch size
+    steps: int  # global step at which training ends; 0 if unset or unused
+    accumulate_steps: int  # number of micro-batches per step, for gradient accumulation
+    iterations_per_loop: int  # maximum number of steps of one session.run
+    save_checkpoints_steps: int  # steps between checkpoints
+    keep_checkpoint_max: int  # number of checkpoints to keep; 0: all
+    warm_start_from: str | None  # checkpoint that a new training starts from, or None
+    warm_start_include: str  # regular expression of the variables that a warm start restores
+    summary_steps: int  # steps between TensorBoard summaries
+    profile_steps: int  # number of steps to profile
+    skipped_records: int = 0  # number of unreadable records that were left out of the split
 
 
 @dataclasses.dataclass(frozen=True)
 class EvalSettings:
-    """Settings of evaluation.
+    """Settings of evaluation."""
 
-    Attributes:
-      splits: names of the splits. The first selects the best checkpoint.
-      own_split: the split whose evaluations are named "eval"; see `results.evaluation_name`.
-      schedule: which checkpoints are evaluated.
-      max_examples: number of first examples of each split to evaluate; 0: all.
-      batch_size: global batch size.
-      best_metric: name of the metric that selects the best checkpoint, or "".
-      best_direction: "min" or "max" if lower or higher is better; "" without a metric.
-      early_stop_evals: patience of early stopping, in evaluations; 0: no early stopping.
-      timeout_secs: how long continuous_eval waits for a checkpoint.
-    """
-
-    splits: tuple[str, ...]
-    own_split: str
-    schedule: EvalSchedule
-    max_examples: int
-    batch_size: int
-    best_metric: str
-    best_direction: str
-    early_stop_evals: int
-    timeout_secs: int
+    splits: tuple[str, ...]  # names of the splits. The first selects the best checkpoint.
+    own_split: str  # the split whose evaluations are named "eval"; see `results.evaluation_name`
+    schedule: EvalSchedule  # which checkpoints are evaluated
+    max_examples: int  # number of first examples of each split to evaluate; 0: all
+    batch_size: int  # global batch size
+    best_metric: str  # name of the metric that selects the best checkpoint, or ""
+    best_direction: str  # "min" or "max" if lower or higher is better; "" without a metric
+    early_stop_evals: int  # patience of early stopping, in evaluations; 0: no early stopping
+    timeout_secs: int  # how long continuous_eval waits for a checkpoint
 
     @property
     def split(self) -> str:
@@ -92,78 +65,47 @@ class EvalSettings:
 
 @dataclasses.dataclass(frozen=True)
 class PredictSettings:
-    """Settings of prediction.
+    """Settings of prediction."""
 
-    Attributes:
-      batch_size: global batch size.
-      output: path of the file with the predictions, or of a folder if there are several files;
-        "": in model_dir.
-      examples: the examples to predict.
-      writer: writes the predictions; None if the mode is not predict.
-    """
-
-    batch_size: int
+    batch_size: int  # global batch size
+    # Path of the file with the predictions, or of a folder if there are several files; "": in
+    # model_dir.
     output: str
     examples: Examples
-    writer: PredictionWriter | None
+    writer: PredictionWriter | None  # writes the predictions; None if the mode is not predict
 
 
 @dataclasses.dataclass(frozen=True)
 class ExportSettings:
-    """Settings of an export.
+    """Settings of an export."""
 
-    Attributes:
-      dir: folder of SavedModels, or "".
-      top_k: number of most probable classes that the signatures return; 0: none.
-      check: whether to compare the SavedModel with the predictions of the Estimator.
-    """
-
-    dir: str
-    top_k: int
-    check: bool
+    dir: str  # folder of SavedModels, or ""
+    top_k: int  # number of most probable classes that the signatures return; 0: none
+    check: bool  # whether to compare the SavedModel with the predictions of the Estimator
 
 
 @dataclasses.dataclass(frozen=True)
 class RunSettings:
-    """Settings of a run.
+    """Settings of a run."""
 
-    Attributes:
-      mode: value of --mode.
-      model: the model.
-      params: all hyperparameters.
-      pipeline: input pipeline of the data set.
-      splits: names of the splits that the run reads.
-      model_dir: folder of checkpoints and results.
-      checkpoint: the checkpoint that training resumes from or that other modes use, or None.
-      start_step: global step of `checkpoint`; 0 without one.
-      use_tpu: whether the Estimator runs on a TPU, emulated or not.
-      task: task of this process in a cluster.
-      seed: seed of the order of the examples; random without --seed.
-      graph_seed: value of --seed, the random seed of the graph, or None.
-      flagfile: the flags that differ from their defaults, as flags.cfg holds them.
-      train: settings of training.
-      evaluation: settings of evaluation.
-      prediction: settings of prediction.
-      export: settings of exports.
-    """
-
-    mode: str
+    mode: str  # value of --mode
     model: Model
-    params: dict[str, Any]
-    pipeline: Pipeline
-    splits: tuple[str, ...]
-    model_dir: str
+    params: dict[str, Any]  # all hyperparameters
+    pipeline: Pipeline  # input pipeline of the data set
+    splits: tuple[str, ...]  # names of the splits that the run reads
+    model_dir: str  # folder of checkpoints and results
+    # The checkpoint that training resumes from or that other modes use, or None.
     checkpoint: str | None
-    start_step: int
-    use_tpu: bool
-    task: Task
-    seed: int
-    graph_seed: int | None
-    flagfile: str
-    train: TrainSettings
-    evaluation: EvalSettings
-    prediction: PredictSettings
-    export: ExportSettings
+    start_step: int  # global step of `checkpoint`; 0 without one
+    use_tpu: bool  # whether the Estimator runs on a TPU, emulated or not
+    task: Task  # task of this process in a cluster
+    seed: int  # seed of the order of the examples; random without --seed
+    graph_seed: int | None  # value of --seed, the random seed of the graph, or None
+    flagfile: str  # the flags that differ from their defaults, as flags.cfg holds them
+    train: TrainSettings  # settings of training
+    evaluation: EvalSettings  # settings of evaluation
+    prediction: PredictSettings  # settings of prediction
+    export: ExportSettings  # settings of exports
 
     @property
     def dataset(self) -> DatasetInfo:
@@ -225,16 +167,9 @@ class RunSettings:
 
 @dataclasses.dataclass
 class TrainingState:
-    """State that changes while a run trains.
+    """State that changes while a run trains."""
 
-    Attributes:
-      started: time.monotonic() at the start of the process.
-      clock: seconds of training, without evaluations.
-      counter: counts global steps.
-      lock: locks model_dir until the run ends.
-    """
-
-    started: float
-    clock: Clock
-    counter: StepCounter
-    lock: ModelDirLock
+    started: float  # time.monotonic() at the start of the process
+    clock: Clock  # seconds of training, without evaluations
+    counter: StepCounter  # counts global steps
+    lock: ModelDirLock  # locks model_dir until the run ends

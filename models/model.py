@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from common.errors import UsageError
 from common.messages import did_you_mean
 
 # A dict of tensors, which may be nested; the first dimension of every tensor is the batch.
@@ -18,7 +19,7 @@ Tensors = dict
 Params = dict[str, Any]
 
 
-class ModelError(ValueError):
+class ModelError(UsageError):
     """Raised for an unknown model or invalid hyperparameters; exits with status 2."""
 
 
@@ -237,6 +238,13 @@ def check_positive(params: Params, *names: str) -> None:
         if not all(number > 0 for number in (value if isinstance(value, tuple) else [value])):
             bound = "at least 1" if isinstance(value, int) else "above 0"
             raise ModelError(f"{name}={value} must be {bound}")
+
+
+def check_not_negative(params: Params, *names: str) -> None:
+    """Raises `ModelError` unless these numbers are at least 0."""
+    for name in names:
+        if params[name] < 0:
+            raise ModelError(f"{name}={params[name]} must not be below 0")
 
 
 def _all_outputs(features: Tensors, labels: Any, outputs: Tensors, params: Params) -> Tensors:

@@ -27,18 +27,13 @@ from engine.train.trainer import Trainer
 
 @dataclasses.dataclass(frozen=True)
 class InputFns:
-    """The input_fns of a run, as the Estimator of the wrapper calls them.
+    """The input_fns of a run, as the Estimator of the wrapper calls them."""
 
-    Attributes:
-      train: function from the global step that training starts at to its input_fn.
-      evaluate: function from a split to the input_fn of its evaluation.
-      predict: input_fn of --mode=predict.
-      host: function from a split to the input_fn of the predictions that host metrics need.
-    """
-
+    # Function from the global step that training starts at to its input_fn.
     train: Callable[[int], Callable]
-    evaluate: Callable[[str], Callable]
-    predict: Callable
+    evaluate: Callable[[str], Callable]  # function from a split to the input_fn of its evaluation
+    predict: Callable  # input_fn of --mode=predict
+    # Function from a split to the input_fn of the predictions that host metrics need.
     host: Callable[[str], Callable]
 
 

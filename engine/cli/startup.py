@@ -24,7 +24,6 @@ from common import flagfiles, names, python_version, standard_streams
 from common.errors import RunError, UsageError
 from engine.cli import cpu_kernels, io_errors, other_names
 from input_fns import DataError
-from models.model import ModelError
 
 # Every program imports this module first, so this is the start of the process.
 STARTED = time.monotonic()
@@ -129,7 +128,7 @@ def _one_line_errors(*multiline_errors):
         yield
     except multiline_errors as error:
         _exit(error, str(error).splitlines())
-    except (UsageError, DataError, ModelError) as error:
+    except (UsageError, DataError) as error:
         _exit(error)
     except RunError as error:
         _exit(error, status=1)

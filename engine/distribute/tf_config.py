@@ -24,21 +24,14 @@ _POLL_SECONDS = 1.0
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """The role of this process in a cluster; the default is a process without a cluster.
+    """The role of this process in a cluster; the default is a process without a cluster."""
 
-    Attributes:
-      type: "chief", "worker", "ps" or "evaluator".
-      worker: index among the processes that train; 0 for the chief.
-      in_cluster: True if there are other processes.
-      is_synchronous: True if all workers make each step together, by a tf.distribute strategy.
-      num_ps: number of parameter servers.
-    """
-
-    type: str = "chief"
-    worker: int = 0
-    in_cluster: bool = False
+    type: str = "chief"  # "chief", "worker", "ps" or "evaluator"
+    worker: int = 0  # index among the processes that train; 0 for the chief
+    in_cluster: bool = False  # True if there are other processes
+    # True if all workers make each step together, by a tf.distribute strategy.
     is_synchronous: bool = False
-    num_ps: int = 0
+    num_ps: int = 0  # number of parameter servers
 
     @property
     def is_chief(self) -> bool:
@@ -148,7 +141,7 @@ def train(estimator, input_fn, end_step: int, hooks) -> None:
 
     Prints which processes it waits for.
     """
-    hooks = [*hooks, wait_report_hook(_needed())]
+    hooks = [*hooks, WaitReportHook(_needed())]
     tf.estimator.train_and_evaluate(
         estimator,
         tf.estimator.TrainSpec(input_fn, max_steps=end_step, hooks=hooks),
@@ -207,47 +200,45 @@ def accepts_connections(address: str) -> bool:
     return True
 
 
-def wait_report_hook(
-    addresses: dict[str, str], first: float = 10.0, every: float = 60.0
-) -> tf.estimator.SessionRunHook:
-    """Returns a hook that prints which processes do not answer, until the session is created.
+@dataclasses.dataclass(eq=False)
+class WaitReportHook(tf.estimator.SessionRunHook):
+    """Prints which processes do not answer, until the session is created.
 
     TensorFlow creates the session of a cluster when all processes that it needs are there, and logs
     nothing that the wrappers show.
-
-    Args:
-      addresses: `{name: "host:port"}` of the processes that the session needs.
-      first: seconds before the first line.
-      every: seconds between lines.
     """
-    return _WaitReportHook(addresses, first, every)
 
+    addresses: dict[str, str]  # {name: "host:port"} of the processes that the session needs
+    first: float = 10.0  # seconds before the first line
+    every: float = 60.0  # seconds between lines
 
-class _WaitReportHook(tf.estimator.SessionRunHook):
-    def __init__(self, addresses, first, every):
-        self._addresses, self._first, self._every = addresses, first, every
+    def __post_init__(self):
+        """Starts before the session is created."""
         self._created = threading.Event()
 
     def begin(self):
+        """Starts the thread that prints."""
         threading.Thread(target=self._report, daemon=True).start()
 
     def after_create_session(self, session, coord):
+        """Ends the thread."""
         self._created.set()
 
     def end(self, session):
+        """Ends the thread."""
         self._created.set()
 
     def _report(self):
         started = time.monotonic()
-        seconds = self._first
+        seconds = self.first
         while not self._created.wait(seconds):
             seconds = _POLL_SECONDS
             silent = [
                 f"{name} ({address})"
-                for name, address in self._addresses.items()
+                for name, address in self.addresses.items()
                 if not accepts_connections(address)
             ]
             if silent and not self._created.is_set():
                 waited = time.monotonic() - started
                 print(f"waiting for {', '.join(silent)}: no answer for {waited:.0f} s", flush=True)
-                seconds = self._every
+                seconds = self.every

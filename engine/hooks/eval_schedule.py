@@ -18,15 +18,11 @@ _FILE = "eval_schedule.json"
 
 @dataclasses.dataclass(frozen=True)
 class EvalSchedule:
-    """The schedule of evaluations: every checkpoint, unless one of the attributes is set.
+    """The schedule of evaluations: every checkpoint, unless one of the attributes is set."""
 
-    Attributes:
-      every_steps: evaluations are at the multiples of this number, rounded up to whole steps.
-      every_minutes: minutes of training; the first checkpoint after them is evaluated.
-    """
-
+    # Evaluations are at the multiples of this number, rounded up to whole steps.
     every_steps: Fraction = Fraction(0)
-    every_minutes: float = 0.0
+    every_minutes: float = 0.0  # minutes of training; the first checkpoint after them is evaluated
 
     def next_step(self, step: int) -> float:
         """Returns the first step of `every_steps` after `step`; infinity without it."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 
 import tensorflow as tf
+
+from engine.hooks.progress import StepCounter
 
 # The first steps of a session allocate memory and select kernels.
 _SKIPPED = 10
 
 
+@dataclasses.dataclass(eq=False)
 class ProfileHook(tf.estimator.SessionRunHook):
     """Traces some steps with tf.profiler, into `model_dir/plugins/profile`.
 
@@ -17,34 +21,29 @@ class ProfileHook(tf.estimator.SessionRunHook):
     which may be a loop of several steps.
     """
 
-    def __init__(self, num_steps, model_dir, counter):
-        """Initializes the hook.
+    num_steps: int  # minimum number of steps to trace
+    model_dir: str
+    counter: StepCounter
 
-        Args:
-          num_steps: minimum number of steps to trace.
-          model_dir: of the training.
-          counter: `StepCounter` of the training.
-        """
-        self._num_steps = num_steps
-        self._model_dir = model_dir
-        self._counter = counter
+    def __post_init__(self):
+        """Waits for the first session."""
         self._first = None  # first step of the trace
         self._state = "before"
 
     def after_create_session(self, session, coord):
         """Schedules the trace, in the first session."""
         if self._first is None:
-            self._first = self._counter.step + _SKIPPED
+            self._first = self.counter.step + _SKIPPED
 
     def before_run(self, run_context):
         """Starts the trace if it is due."""
-        if self._state == "before" and self._counter.next > self._first:
-            tf.profiler.experimental.start(self._model_dir)
+        if self._state == "before" and self.counter.next > self._first:
+            tf.profiler.experimental.start(self.model_dir)
             self._state = "tracing"
 
     def after_run(self, run_context, run_values):
         """Stops the trace if it is complete."""
-        if self._counter.step >= self._first + self._num_steps:
+        if self.counter.step >= self._first + self.num_steps:
             self._stop()
 
     def end(self, session):
@@ -59,6 +58,6 @@ class ProfileHook(tf.estimator.SessionRunHook):
     def _stop(self):
         if self._state == "tracing":
             tf.profiler.experimental.stop()
-            folder = os.path.join(self._model_dir, "plugins", "profile")
+            folder = os.path.join(self.model_dir, "plugins", "profile")
             print(f"profiled from step {self._first}: {folder}", flush=True)
             self._state = "done"

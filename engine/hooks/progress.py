@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import time
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -34,28 +36,23 @@ class Clock:
         self._paused += time.monotonic() - started
 
 
+@dataclasses.dataclass
 class Rate:
-    """Computes examples/s between two calls.
+    """Computes examples/s between two calls."""
 
-    Args:
-      clock: clock of training.
-      batch_size: global batch size.
-    """
-
-    def __init__(self, clock: Clock, batch_size: int):
-        self._clock = clock
-        self._batch_size = batch_size
-        self._step = 0
-        self._seconds = 0.0
+    clock: Clock
+    batch_size: int  # global
+    _step: int = 0
+    _seconds: float = 0.0
 
     def restart(self, step: int) -> None:
         """Counts from `step` and from now."""
-        self._step, self._seconds = step, self._clock.seconds()
+        self._step, self._seconds = step, self.clock.seconds()
 
     def since_last(self, step: int) -> float:
         """Returns examples/s from the last call, or `restart`, up to `step`."""
-        examples = (step - self._step) * self._batch_size
-        seconds = self._clock.seconds() - self._seconds
+        examples = (step - self._step) * self.batch_size
+        seconds = self.clock.seconds() - self._seconds
         self.restart(step)
         return examples / max(seconds, 1e-9)
 
@@ -95,6 +92,7 @@ class StepCounter(tf.estimator.SessionRunHook):
         return self.step + self._steps_per_run
 
 
+@dataclasses.dataclass(eq=False)
 class ProgressHook(tf.estimator.SessionRunHook):
     """Prints a line every few seconds and at the end of training.
 
@@ -102,21 +100,15 @@ class ProgressHook(tf.estimator.SessionRunHook):
     the loop. One object is used for all sessions of a training.
     """
 
-    def __init__(self, learning_rate, batch_size, train_steps, clock, counter):
-        """Initializes the hook.
+    learning_rate: Callable  # from the global step, an int64 scalar, to the learning rate
+    batch_size: int  # global
+    train_steps: int  # global step at which training ends
+    clock: Clock
+    counter: StepCounter
 
-        Args:
-          learning_rate: function from the global step, an int64 scalar, to the learning rate.
-          batch_size: global batch size.
-          train_steps: global step at which training ends.
-          clock: a `Clock`.
-          counter: the `StepCounter`.
-        """
-        self._learning_rate_fn = learning_rate
-        self._train_steps = train_steps
-        self._clock = clock
-        self._rate = Rate(clock, batch_size)
-        self._counter = counter
+    def __post_init__(self):
+        """Starts the rate."""
+        self._rate = Rate(self.clock, self.batch_size)
         self._is_announced = False
 
     def begin(self):
@@ -124,25 +116,25 @@ class ProgressHook(tf.estimator.SessionRunHook):
         self._loss = tf.compat.v1.losses.get_losses()[-1]
         with tf.name_scope("progress"):
             self._rate_step = tf.compat.v1.placeholder(tf.int64, [])
-            self._learning_rate = self._learning_rate_fn(self._rate_step)
+            self._learning_rate = self.learning_rate(self._rate_step)
         self._num_parameters = sum(v.shape.num_elements() for v in _trained_variables())
         memory_check.check_weights(self._num_parameters)
 
     def after_create_session(self, session, coord):
         """Prints the size of the model; counts from the step at which the session starts."""
-        self._first_step = self._counter.step
+        self._first_step = self.counter.step
         if not self._is_announced:
             start = f"from step {self._first_step} " if self._first_step else ""
-            end = f"up to step {self._train_steps}"
+            end = f"up to step {self.train_steps}"
             print(f"training {self._num_parameters:,} parameters {start}{end}", flush=True)
         self._is_announced = True
-        self._started = self._clock.seconds()
+        self._started = self.clock.seconds()
         self._printed_at = time.monotonic()
-        self._rate.restart(self._counter.step)
+        self._rate.restart(self.counter.step)
 
     def before_run(self, run_context):
         """Fetches the loss if a line is due."""
-        last = self._counter.next >= self._train_steps
+        last = self.counter.next >= self.train_steps
         if last or time.monotonic() - self._printed_at >= _SECONDS_BETWEEN_LINES:
             return tf.estimator.SessionRunArgs(self._loss)
         return None
@@ -152,12 +144,12 @@ class ProgressHook(tf.estimator.SessionRunHook):
         if run_values.results is None:
             return
         self._printed_at = time.monotonic()
-        step = self._counter.step
-        elapsed = self._clock.seconds() - self._started
-        eta = (self._train_steps - step) * elapsed / max(1, step - self._first_step)
+        step = self.counter.step
+        elapsed = self.clock.seconds() - self._started
+        eta = (self.train_steps - step) * elapsed / max(1, step - self._first_step)
         learning_rate = run_context.session.run(self._learning_rate, {self._rate_step: step - 1})
         print(
-            f"step {step}/{self._train_steps}"
+            f"step {step}/{self.train_steps}"
             f" | loss {run_values.results:.4f}"
             f" | lr {learning_rate:.3g}"
             f" | {self._rate.since_last(step):,.0f} examples/s"
@@ -166,20 +158,13 @@ class ProgressHook(tf.estimator.SessionRunHook):
         )
 
 
+@dataclasses.dataclass(eq=False)
 class EvalProgressHook(tf.estimator.SessionRunHook):
     """Prints a line every few seconds of an evaluation or prediction."""
 
-    def __init__(self, name: str, num_examples: int, batch_size: int):
-        """Initializes the hook.
-
-        Args:
-          name: first word of the lines.
-          num_examples: number of examples of the split.
-          batch_size: global batch size.
-        """
-        self._name = name
-        self._num_examples = num_examples
-        self._batch_size = batch_size
+    name: str  # first word of the lines
+    num_examples: int
+    batch_size: int  # global
 
     def after_create_session(self, session, coord):
         """Starts counting."""
@@ -188,15 +173,15 @@ class EvalProgressHook(tf.estimator.SessionRunHook):
 
     def after_run(self, run_context, run_values):
         """Counts a batch."""
-        self._examples = min(self._examples + self._batch_size, self._num_examples)
+        self._examples = min(self._examples + self.batch_size, self.num_examples)
         now = time.monotonic()
         if now - self._printed_at < _SECONDS_BETWEEN_LINES:
             return
         self._printed_at = now
         rate = self._examples / (now - self._started)
-        eta = datetime.timedelta(seconds=round((self._num_examples - self._examples) / rate))
+        eta = datetime.timedelta(seconds=round((self.num_examples - self._examples) / rate))
         print(
-            f"{self._name} {self._examples:,}/{self._num_examples:,}"
+            f"{self.name} {self._examples:,}/{self.num_examples:,}"
             f" | {rate:,.0f} examples/s"
             f" | ETA {eta}",
             flush=True,

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from common import files, locks
 from engine.checkpoints import find
-from engine.hooks.progress import Clock, global_step
+from engine.hooks.progress import global_step
 
 # Types of the sections that are not dicts.
 _TYPES = {"step": int, "export": str}
@@ -112,31 +112,9 @@ class TrainRecordHook(tf.estimator.SessionRunHook):
     One hook is used for all sessions of a training, with evaluations in between.
     """
 
-    def __init__(
-        self,
-        model_dir: str,
-        batch_size: int,
-        skipped_records: int,
-        clock: Clock,
-        started: float,
-        flagfile: str,
-    ):
-        """Initializes the hook.
-
-        Args:
-          model_dir: folder of the results.
-          batch_size: global batch size.
-          skipped_records: number of records of the split that are not read.
-          clock: a `Clock`.
-          started: time.monotonic() at the start of the process.
-          flagfile: content of flags.cfg.
-        """
-        self._model_dir = model_dir
-        self._batch_size = batch_size
-        self._skipped_records = skipped_records
-        self._clock = clock
-        self._started = started
-        self._flagfile = flagfile
+    def __init__(self, settings, state):
+        """Initializes the hook with `RunSettings` and `TrainingState`."""
+        self._settings, self._clock, self._started = settings, state.clock, state.started
         self._start_step = None
         self._start_up = None
         self._counted_from = None
@@ -145,8 +123,8 @@ class TrainRecordHook(tf.estimator.SessionRunHook):
 
     def begin(self):
         """Writes flags.cfg, after the graph was built and validated."""
-        with files.atomic_write(os.path.join(self._model_dir, "flags.cfg")) as file:
-            file.write(self._flagfile)
+        with files.atomic_write(os.path.join(self._settings.model_dir, "flags.cfg")) as file:
+            file.write(self._settings.flagfile)
 
     def after_create_session(self, session, coord):
         """Records the step from which the first session starts."""
@@ -177,9 +155,9 @@ class TrainRecordHook(tf.estimator.SessionRunHook):
             "seconds_to_first_step": round(self._start_up, 3),
             "seconds_after_first_step": round(self._seconds, 3),
             "examples_per_second": round(self._rate(), 1),
-            "skipped_records": self._skipped_records,
+            "skipped_records": self._settings.train.skipped_records,
         }
-        write(self._model_dir, self._step, "train", record)
+        write(self._settings.model_dir, self._step, "train", record)
 
     def _count_from(self, session):
         self._counted_from = global_step(session), self._clock.seconds()
@@ -195,4 +173,5 @@ class TrainRecordHook(tf.estimator.SessionRunHook):
         return f"{line}, the others in {self._seconds:.1f} s, {self._rate():,.0f} examples/s"
 
     def _rate(self):
-        return self._steps * self._batch_size / self._seconds if self._steps else 0.0
+        examples = self._steps * self._settings.train.batch_size
+        return examples / self._seconds if examples else 0.0

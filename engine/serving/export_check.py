@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import struct
 
 import numpy as np
 import tensorflow as tf
@@ -34,17 +33,12 @@ _MAX_SIZE = (256, 256)  # encoding a photo 28 times would take seconds
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """Result of a check.
+    """Result of a check."""
 
-    Attributes:
-      examples: number of examples that were compared; 0 if the check was skipped.
-      differences: `{signature: largest relative difference from a prediction}`.
-      problems: error messages, one line each.
-    """
-
-    examples: int = 0
+    examples: int = 0  # number of examples that were compared; 0 if the check was skipped
+    # `{signature: largest relative difference from a prediction}`.
     differences: dict[str, float] = dataclasses.field(default_factory=dict)
-    problems: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()  # error messages, one line each
 
     def raise_problems(self, path: str) -> None:
         """Raises `ExportError` if there are problems."""
@@ -181,10 +175,9 @@ def _rotate(image_file: bytes) -> tuple[list[bytes], list[bytes]]:
 
 
 def _exif(orientation, byte_order):
-    mark = {"<": b"II", ">": b"MM"}[byte_order]
-    entry = struct.pack(f"{byte_order}HHLHH", _ORIENTATION, 3, 1, orientation, 0)
-    header = mark + struct.pack(f"{byte_order}HLH", 42, 8, 1)
-    return b"Exif\0\0" + header + entry + bytes(4)
+    exif = Image.Exif()
+    exif.endian, exif[_ORIENTATION] = byte_order, orientation
+    return exif
 
 
 def _encode(image, kind, **options):

@@ -83,7 +83,7 @@ def run(function, features, params, training, is_portable=False):
         stack.enter_context(device.scope(params, fuses=not is_portable))
         stack.enter_context(dropout.seeded(features))
         features, activations = tpu_embeddings.split_activations(features)
-        stack.enter_context(embedding_table.activations_scope(activations))
+        stack.enter_context(embedding_table.scope(activations=activations))
         outputs = function(features, params, training)
     _freeze(params["trainable"])
     return tf.nest.map_structure(_as_float32, outputs)

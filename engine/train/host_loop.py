@@ -24,15 +24,11 @@ _SECONDS = 0.1  # target duration of a loop
 
 @dataclasses.dataclass(frozen=True)
 class Batches:
-    """The features that a decorated input_fn returns.
+    """The features that a decorated input_fn returns."""
 
-    Attributes:
-      next: returns `(features, labels)`, the tensors of the next batch. Called in the loop body.
-      initializer: operation that starts reading, after lookup tables are initialized.
-    """
-
+    # Returns `(features, labels)`, the tensors of the next batch. Called in the loop body.
     next: Callable[[], tuple[Any, Any]]
-    initializer: tf.Operation
+    initializer: tf.Operation  # operation that starts reading, after lookup tables are initialized
 
 
 def decorate_input_fn(input_fn):

@@ -25,7 +25,7 @@ from engine.train.adamw_lars_lamb import (
     is_decayed,
 )
 from models.layers import device
-from models.model import ModelError
+from models.model import ModelError, check_fractions, check_not_negative, check_positive
 
 
 def default_params():
@@ -65,15 +65,9 @@ def check_params(params):
     name = params["optimizer"]
     if name not in _OPTIMIZERS:
         raise UsageError(f"optimizer={name} is unknown.{did_you_mean(name, _OPTIMIZERS)}")
-    for key in ("momentum", "beta1", "beta2", "rmsprop_decay", "ema_decay"):
-        if not 0 <= params[key] < 1:
-            raise UsageError(f"{key}={params[key]} must be in [0, 1)")
-    for key in ("weight_decay", "clip_norm"):
-        if params[key] < 0:
-            raise UsageError(f"{key}={params[key]} must not be below 0")
-    for key in ("epsilon", "trust_coefficient"):
-        if params[key] <= 0:
-            raise UsageError(f"{key}={params[key]} must be above 0")
+    check_fractions(params, "momentum", "beta1", "beta2", "rmsprop_decay", "ema_decay")
+    check_not_negative(params, "weight_decay", "clip_norm")
+    check_positive(params, "epsilon", "trust_coefficient")
     if params["lazy_embeddings"]:
         _check_lazy(params)
     if not 0 < params["layer_decay"] <= 1:

@@ -7,6 +7,7 @@ import tensorflow as tf
 from common.errors import UsageError
 from common.messages import did_you_mean
 from common.params import Ints
+from models.model import check_not_negative, check_positive
 
 
 def default_params():
@@ -42,12 +43,10 @@ def check_params(params):
     schedule = params["schedule"]
     if schedule not in _SCHEDULES:
         raise UsageError(f"schedule={schedule} is unknown.{did_you_mean(schedule, _SCHEDULES)}")
-    for name in ("learning_rate", "decay_rate", "decay_power"):
-        if params[name] <= 0:
-            raise UsageError(f"{name}={params[name]} must be above 0")
-    for name in ("base_batch_size", "warmup_steps", "decay_steps", "end_learning_rate"):
-        if params[name] < 0:
-            raise UsageError(f"{name}={params[name]} must not be below 0")
+    check_positive(params, "learning_rate", "decay_rate", "decay_power")
+    check_not_negative(
+        params, "base_batch_size", "warmup_steps", "decay_steps", "end_learning_rate"
+    )
     boundaries = params["decay_boundaries"]
     if list(boundaries) != sorted(set(boundaries)) or min(boundaries, default=0) < 0:
         raise UsageError(

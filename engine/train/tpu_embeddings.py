@@ -145,15 +145,10 @@ def _learning_rate_fn(name):
 
 @dataclasses.dataclass(frozen=True)
 class TrainOnTpu:
-    """A TPUEstimator with TPU embeddings, for training, and one on the CPU for other modes.
+    """A TPUEstimator with TPU embeddings, for training, and one on the CPU for other modes."""
 
-    Attributes:
-      tpu: the TPUEstimator that trains.
-      host: a TPUEstimator with `use_tpu=False` of the same model_dir.
-    """
-
-    tpu: Any
-    host: Any
+    tpu: Any  # the TPUEstimator that trains
+    host: Any  # a TPUEstimator with `use_tpu=False` of the same model_dir
 
     def __getattr__(self, name):
         """Returns an attribute of the Estimator of the CPU."""

@@ -32,14 +32,7 @@ class Trainer:
         self._settings, self._state = settings, state
         self.interruption = SignalHandler()
         train = settings.train
-        self._record = results.TrainRecordHook(
-            settings.model_dir,
-            train.batch_size,
-            train.skipped_records,
-            state.clock,
-            state.started,
-            settings.flagfile,
-        )
+        self._record = results.TrainRecordHook(settings, state)
         self._data_record = trained_on.TrainedOnHook(settings.model_dir, settings.pipeline)
         self._progress = progress.ProgressHook(
             lambda step: schedules.learning_rate(

@@ -18,15 +18,10 @@ BACKGROUND, IGNORED = -1, -2
 
 
 class Targets(NamedTuple):
-    """Targets of anchors.
+    """Targets of anchors."""
 
-    Attributes:
-      classes: int32 `[batch, n]`; `BACKGROUND`, or `IGNORED` for anchors without a class loss.
-      boxes: float32 `[batch, n, 4]`, the box of each positive anchor; any box for the others.
-    """
-
-    classes: Any
-    boxes: Any
+    classes: Any  # int32 `[batch, n]`; `BACKGROUND`, or `IGNORED` for anchors without a class loss
+    boxes: Any  # float32 `[batch, n, 4]`, the box of each positive anchor; any box for the others
 
 
 def default_params():

@@ -125,32 +125,20 @@ def lookup(table: EmbeddingTable, features: dict, name: str = "") -> tf.Tensor:
 
 
 @contextlib.contextmanager
-def activations_scope(activations: Mapping[str, tf.Tensor]):
-    """Makes `lookup` return activations of TPU embeddings inside the `with`.
+def scope(activations: Mapping[str, tf.Tensor] | None = None, partitioner: Any = None):
+    """Sets how `lookup` works inside the `with`; None keeps what is set outside.
 
     Args:
-      activations: `{name of a lookup: vectors}`. Lookups with other names read variables.
+      activations: `{name of a lookup: vectors}` of TPU embeddings, which it returns. Lookups with
+        other names read variables.
+      partitioner: of the variables that it creates, such as
+        `tf.compat.v1.fixed_size_partitioner(2)`.
     """
-    with _set("activations", activations):
-        yield
-
-
-@contextlib.contextmanager
-def partitioner_scope(partitioner):
-    """Makes `lookup` create partitioned variables inside the `with`.
-
-    Args:
-      partitioner: such as `tf.compat.v1.fixed_size_partitioner(2)`, or None.
-    """
-    with _set("partitioner", partitioner):
-        yield
-
-
-@contextlib.contextmanager
-def _set(name, value):
-    before = getattr(_THREAD, name, None)
-    setattr(_THREAD, name, value)
+    before = dict(vars(_THREAD))
+    values = {"activations": activations, "partitioner": partitioner}
+    vars(_THREAD).update({name: value for name, value in values.items() if value is not None})
     try:
         yield
     finally:
-        setattr(_THREAD, name, before)
+        vars(_THREAD).clear()
+        vars(_THREAD).update(before)

@@ -19,7 +19,7 @@ import tensorflow as tf
 from common.params import Ints
 from models.layers import device, embedding_table
 from models.layers.embedding_table import EmbeddingTable, lookup
-from models.model import Loss, Model, ModelError, check_positive
+from models.model import Loss, Model, ModelError, check_not_negative, check_positive
 from models.recommendation.click_metrics import ClickMetrics
 
 # A TPU selects the pairs of so many vectors by products, whose cost and memory grow with their
@@ -41,10 +41,8 @@ def default_params():
 
 def check_params(params):
     """Raises `ModelError` for a value out of range."""
-    check_positive(params, "embedding_size")
-    if params["tpu_embedding_rows"] < 0:
-        raise ModelError(f"tpu_embedding_rows={params['tpu_embedding_rows']} must not be below 0")
-    check_positive(params, "table_rows", "bottom_units", "top_units")
+    check_not_negative(params, "tpu_embedding_rows")
+    check_positive(params, "embedding_size", "table_rows", "bottom_units", "top_units")
     if not params["table_rows"]:
         raise ModelError("table_rows=[] has no category: DLRM needs one at least")
 

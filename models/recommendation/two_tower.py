@@ -160,12 +160,6 @@ def losses(features, labels, outputs, params):
     return terms
 
 
-def eval_outputs(features, labels, outputs, params):
-    """Returns the logits: host metrics predict the split, and a TPU needs no other outputs."""
-    del features, labels, params
-    return {"logits": outputs["logits"]}
-
-
 def predictions(features, outputs, params):
     """Returns `{"logits": float32 [batch, candidates], "scores": ...}`.
 
@@ -189,7 +183,8 @@ MODEL = Model(
     inference,
     losses,
     predictions,
-    eval_outputs=eval_outputs,
+    # Host metrics predict the split, and a TPU needs no other outputs.
+    eval_outputs=lambda features, labels, outputs, params: {"logits": outputs["logits"]},
     host_metrics=host_metrics,
     embedding_tables=embedding_tables,
     check_params=check_params,

@@ -12,7 +12,7 @@ def test_silent_processes_are_printed_until_the_session_exists(capsys):
         listening = f"127.0.0.1:{server.getsockname()[1]}"
         silent = f"127.0.0.1:{free_ports(1)[0]}"
         addresses = {"ps 0": listening, "ps 1": silent, "chief 0": "no port"}
-        hook = tf_config.wait_report_hook(addresses, first=0)
+        hook = tf_config.WaitReportHook(addresses, first=0)
         hook.begin()
         printed = ""
         while "\n" not in printed:
@@ -24,7 +24,7 @@ def test_silent_processes_are_printed_until_the_session_exists(capsys):
 
 def test_nothing_is_printed_if_all_answer(capsys):
     with socket.create_server(("127.0.0.1", 0)) as server:
-        hook = tf_config.wait_report_hook({"ps 0": f"127.0.0.1:{server.getsockname()[1]}"}, first=0)
+        hook = tf_config.WaitReportHook({"ps 0": f"127.0.0.1:{server.getsockname()[1]}"}, first=0)
         hook.begin()
         server.accept()
         hook.after_create_session(None, None)

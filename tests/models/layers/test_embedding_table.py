@@ -59,7 +59,7 @@ def test_missing_ids_update_no_other_row(session):
 
 def test_partitions_hold_contiguous_rows(session):
     partitioner = tf.compat.v1.fixed_size_partitioner(2)
-    with embedding_table.partitioner_scope(partitioner):
+    with embedding_table.scope(partitioner=partitioner):
         found = run(session, table("sum"))
     with session.graph.as_default():
         parts = tf.compat.v1.trainable_variables()
@@ -71,7 +71,7 @@ def test_partitions_hold_contiguous_rows(session):
 
 def test_activations_replace_the_variable(graph):
     activation = tf.zeros([4, WIDTH])
-    with embedding_table.activations_scope({"bag": activation}):
+    with embedding_table.scope(activations={"bag": activation}):
         assert lookup(table("sum"), {}) is activation
     assert not tf.compat.v1.global_variables()
 

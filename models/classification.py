@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from models.confusion_matrix import ConfusionMatrix
 from models.layers.losses import cross_entropy
 from models.model import Loss
 
@@ -43,6 +44,16 @@ def predictions(features, outputs, params):
         "classes": tf.argmax(logits, axis=-1, output_type=tf.int32),
         "probabilities": tf.nn.softmax(logits),
     }
+
+
+def class_names(params, pipeline):
+    """Returns the names of the classes in order, numbers if the data set has none."""
+    return pipeline.data.class_names or tuple(map(str, range(params["num_classes"])))
+
+
+def reports(params, pipeline):
+    """Confusion matrix."""
+    return [ConfusionMatrix(class_names(params, pipeline))]
 
 
 def f1(matrix):
@@ -81,12 +92,12 @@ def matthews_correlation(matrix):
     return tf.math.divide_no_nan(covariance, tf.sqrt(variances[0]) * tf.sqrt(variances[1]))
 
 
-def confusion_total(num_classes, dtype):
-    """Returns the local variable of a streaming confusion matrix, `[num_classes, num_classes]`."""
+def metric_total(name, shape, dtype):
+    """Returns a local variable of a streaming metric, which starts at 0."""
     return tf.compat.v1.get_local_variable(
-        "confusion_matrix/total",
-        shape=[num_classes, num_classes],
-        dtype=dtype,
+        name,
+        shape,
+        dtype,
         initializer=tf.compat.v1.zeros_initializer(),
         collections=[
             tf.compat.v1.GraphKeys.LOCAL_VARIABLES,
@@ -97,7 +108,7 @@ def confusion_total(num_classes, dtype):
 
 def _confusion_matrix(labels, classes, weights, num_classes):
     """Streaming confusion matrix, int32 `[num_classes, num_classes]`, labels as rows."""
-    total = confusion_total(num_classes, tf.int32)
+    total = metric_total("confusion_matrix/total", [num_classes, num_classes], tf.int32)
     # As tf.math.confusion_matrix, whose assertions would be a tenth of a small training graph.
     cells = tf.stack([tf.cast(labels, tf.int32), classes], axis=1)
     counted = tf.scatter_nd(cells, tf.cast(weights, tf.int32), [num_classes, num_classes])

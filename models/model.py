@@ -48,28 +48,18 @@ class Loss(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TrainStep:
-    """The graph of a training step, of the engine or of `Model.train_step`.
+    """The graph of a training step, of the engine or of `Model.train_step`."""
 
-    Attributes:
-      op: runs the step.
-      loss: float32 scalar without the L2 loss of weight decay. Its mean over the replicas is the
-        loss of the global batch.
-      loss_means: `{name: float32 scalar}`, the terms of the loss, not scaled.
-      loss_names: names of the terms of `Model.losses`, which an evaluation reports.
-      learning_rate: float32 scalar.
-      eval_outputs: `Model.eval_outputs` of the per-replica batch, `[batch, ...]`.
-      model_variables: variables of the network and global_step; no optimizer slots.
-      without_gradient: names of the trainable variables that get no gradient.
-    """
-
-    op: Any
+    op: Any  # runs the step
+    # Float32 scalar without the L2 loss of weight decay. Its mean over the replicas is the loss of
+    # the global batch.
     loss: Any
-    loss_means: dict[str, Any]
-    loss_names: tuple[str, ...]
-    learning_rate: Any
-    eval_outputs: Tensors
-    model_variables: list[Any]
-    without_gradient: tuple[str, ...]
+    loss_means: dict[str, Any]  # `{name: float32 scalar}`, the terms of the loss, not scaled
+    loss_names: tuple[str, ...]  # names of the terms of `Model.losses`, which an evaluation reports
+    learning_rate: Any  # float32 scalar
+    eval_outputs: Tensors  # `Model.eval_outputs` of the per-replica batch, `[batch, ...]`
+    model_variables: list[Any]  # variables of the network and global_step; no optimizer slots
+    without_gradient: tuple[str, ...]  # names of the trainable variables that get no gradient
 
 
 class TrainTools(Protocol):

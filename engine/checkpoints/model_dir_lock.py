@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import tensorflow as tf
 
 from common import files, locks
@@ -11,6 +13,7 @@ from engine.checkpoints import checkpoint_files
 TRAIN_LOCK, BEST_LOCK = ".lock", ".best.lock"
 
 
+@dataclasses.dataclass(eq=False)
 class ModelDirLock:
     """The locks of model_dir that a run needs; a context manager that releases them.
 
@@ -19,15 +22,13 @@ class ModelDirLock:
     before.
     """
 
-    def __init__(self, model_dir: str, purpose: str, lock_names: tuple[str, ...]):
-        """Initializes it without locking.
+    model_dir: str  # local or gs://
+    purpose: str  # the --mode, for the error message of another process
+    # TRAIN_LOCK and BEST_LOCK, or a part of them; () for a run that only reads.
+    lock_names: tuple[str, ...]
 
-        Args:
-          model_dir: local or gs://.
-          purpose: the --mode, for the error message of another process.
-          lock_names: TRAIN_LOCK and BEST_LOCK, or a part of them; () for a run that only reads.
-        """
-        self._model_dir, self._purpose, self._lock_names = model_dir, purpose, lock_names
+    def __post_init__(self):
+        """Initializes it without locking."""
         self._locks: list[locks.Lock] = []
 
     def lock_existing(self) -> None:
@@ -36,7 +37,7 @@ class ModelDirLock:
         Raises:
           LockedError: another process holds one of them.
         """
-        if self._lock_names and tf.io.gfile.isdir(self._model_dir):
+        if self.lock_names and tf.io.gfile.isdir(self.model_dir):
             self._lock()
 
     def lock_new(self) -> None:
@@ -47,25 +48,25 @@ class ModelDirLock:
           UsageError: model_dir cannot be created, or another process has trained there since this
             one started.
         """
-        if not self._lock_names or self._locks:
+        if not self.lock_names or self._locks:
             return
         try:
-            tf.io.gfile.makedirs(self._model_dir)
+            tf.io.gfile.makedirs(self.model_dir)
         except tf.errors.OpError as error:  # such as a dangling link
             raise UsageError(
-                f"--model_dir={self._model_dir} cannot be created: {error.message}"
+                f"--model_dir={self.model_dir} cannot be created: {error.message}"
             ) from error
         self._lock()
-        if TRAIN_LOCK in self._lock_names and checkpoint_files.list_paths(self._model_dir):
+        if TRAIN_LOCK in self.lock_names and checkpoint_files.list_paths(self.model_dir):
             raise UsageError(
-                f"--model_dir={self._model_dir}: another process trained there while this one "
+                f"--model_dir={self.model_dir}: another process trained there while this one "
                 "started. Run the same command again to resume from its checkpoint"
             )
 
     def _lock(self):
-        files.require_writable("model_dir", self._model_dir)
-        for name in self._lock_names:
-            self._locks.append(locks.acquire(self._model_dir, "model_dir", self._purpose, name))
+        files.require_writable("model_dir", self.model_dir)
+        for name in self.lock_names:
+            self._locks.append(locks.acquire(self.model_dir, "model_dir", self.purpose, name))
 
     def __enter__(self):
         return self

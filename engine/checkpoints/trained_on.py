@@ -7,6 +7,7 @@ model's input, and a checksum of each asset, such as the vocabulary.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -34,18 +35,18 @@ def properties(pipeline: Pipeline) -> dict[str, Any]:
     }
 
 
+@dataclasses.dataclass(eq=False)
 class TrainedOnHook(tf.estimator.SessionRunHook):
     """Writes trained_on.json at the start of a new training; keeps that of a resumed one."""
 
-    def __init__(self, model_dir: str, pipeline: Pipeline):
-        """Stores the folder and the training data."""
-        self._model_dir, self._pipeline = model_dir, pipeline
+    model_dir: str
+    pipeline: Pipeline  # of the training data
 
     def begin(self):
         """Writes the file after the graph has been built and checked."""
-        path = os.path.join(self._model_dir, FILE_NAME)
+        path = os.path.join(self.model_dir, FILE_NAME)
         if not folders.exists(path):
-            record = {"data_set": self._pipeline.data.name, **properties(self._pipeline)}
+            record = {"data_set": self.pipeline.data.name, **properties(self.pipeline)}
             with files.atomic_write(path) as file:
                 file.write(json.dumps(record, indent=1) + "\n")
 

@@ -486,11 +486,11 @@ def _check_synthetic_text(size):
     return True
 
 
-@flags.multi_flags_validator(["mode", "export_dir"])
-def _check_export(values):
-    if values["mode"] == "export" and not values["export_dir"]:
-        raise flags.ValidationError("--mode=export needs --export_dir")
-    return True
+flags.register_multi_flags_validator(
+    ["mode", "export_dir"],
+    lambda values: values["mode"] != "export" or values["export_dir"],
+    "--mode=export needs --export_dir",
+)
 
 
 @flags.validator("best_metric")
@@ -543,12 +543,11 @@ def _check_max_eval_examples(values):
     return True
 
 
-@flags.multi_flags_validator(["early_stop_evals", "best_metric"])
-def _check_early_stop(values):
-    if values["early_stop_evals"] and not values["best_metric"]:
-        raise flags.ValidationError("--early_stop_evals needs --best_metric")
-    return True
-
+flags.register_multi_flags_validator(
+    ["early_stop_evals", "best_metric"],
+    lambda values: values["best_metric"] or not values["early_stop_evals"],
+    "--early_stop_evals needs --best_metric",
+)
 
 # The same as in input_fns.core.caching, which imports TensorFlow.
 _CACHES = ("auto", "memory", "none")

@@ -5,10 +5,12 @@ An Estimator takes them from the evaluation, if that computes them. Else `predic
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import operator
 import os
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -45,6 +47,7 @@ def update_hook(settings, features, predictions) -> UpdateHook | None:
     return None
 
 
+@dataclasses.dataclass(eq=False)
 class UpdateHook(tf.estimator.SessionRunHook):
     """Updates host metrics with the predictions of an evaluation.
 
@@ -53,30 +56,21 @@ class UpdateHook(tf.estimator.SessionRunHook):
       updated: the host metrics.
     """
 
-    split: str
-
-    def __init__(self, settings, predictions, weights):
-        """Initializes the hook.
-
-        Args:
-          settings: `RunSettings`.
-          predictions: `{name: tensor [batch, ...]}`.
-          weights: float32 `[batch]`, 1 for an example and 0 for padding.
-        """
-        self._settings = settings
-        self._fetches = tf.estimator.SessionRunArgs((predictions, weights))
+    settings: Any  # `RunSettings`
+    predictions: dict[str, tf.Tensor]  # [batch, ...] each
+    weights: tf.Tensor  # float32 `[batch]`, 1 for an example and 0 for padding
 
     def after_create_session(self, session, coord):
         """Starts from the first example, also when MonitoredSession recovers from an error."""
         del session, coord
-        settings = self._settings
+        settings = self.settings
         self.updated = settings.model.host_metrics(settings.params, settings.pipeline)
         self._examples = settings.host_examples(self.split, settings.evaluation.batch_size)
 
     def before_run(self, run_context):
         """Fetches the predictions."""
         del run_context
-        return self._fetches
+        return tf.estimator.SessionRunArgs((self.predictions, self.weights))
 
     def after_run(self, run_context, run_values):
         """Adds the examples of the batch, without padding."""

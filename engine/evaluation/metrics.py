@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from common.errors import UsageError
 from common.messages import did_you_mean
+from models import classification
 
 
 def mean_loss(terms, weights):
@@ -99,15 +100,6 @@ def _counted(term, weights):
 
 def _count(weights):
     # int64: float32 cannot count beyond 2**24 examples.
-    total = tf.compat.v1.get_local_variable(
-        "examples/total",
-        shape=[],
-        dtype=tf.int64,
-        initializer=tf.compat.v1.zeros_initializer(),
-        collections=[
-            tf.compat.v1.GraphKeys.LOCAL_VARIABLES,
-            tf.compat.v1.GraphKeys.METRIC_VARIABLES,
-        ],
-    )
+    total = classification.metric_total("examples/total", [], tf.int64)
     counted = tf.math.count_nonzero(weights)
     return total.read_value(), total.assign_add(counted)

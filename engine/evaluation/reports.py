@@ -71,6 +71,7 @@ def examples_hook(settings, features, labels, predict) -> ExamplesHook | None:
     return ExamplesHook(examples, num_first, num_worst)
 
 
+@dataclasses.dataclass(eq=False)
 class ExamplesHook(tf.estimator.SessionRunHook):
     """Fetches the first and the worst examples of an evaluation.
 
@@ -81,16 +82,11 @@ class ExamplesHook(tf.estimator.SessionRunHook):
         the places in the split; {} if the graph has no scores.
     """
 
-    def __init__(self, examples: dict[str, Any], num_first: int, num_worst: int):
-        """Initializes the hook.
-
-        Args:
-          examples: tensors `[batch, ...]` by name: "features" with the example weights, "labels",
-            "predictions", and "scores" if `num_worst`.
-          num_first: number of first examples to keep.
-          num_worst: number of worst examples to keep.
-        """
-        self._examples, self._num_first, self._num_worst = examples, num_first, num_worst
+    # Tensors `[batch, ...]` by name: "features" with the example weights, "labels", "predictions",
+    # and "scores" if `num_worst`.
+    examples: dict[str, Any]
+    num_first: int  # number of first examples to keep
+    num_worst: int  # number of worst examples to keep
 
     def begin(self):
         """Starts from the first example; called at the start of each evaluation."""
@@ -99,8 +95,8 @@ class ExamplesHook(tf.estimator.SessionRunHook):
     def before_run(self, run_context):
         """Fetches the tensors while examples are missing."""
         del run_context
-        needed = self._num_worst or self._seen < self._num_first
-        return tf.estimator.SessionRunArgs(self._examples) if needed else None
+        needed = self.num_worst or self._seen < self.num_first
+        return tf.estimator.SessionRunArgs(self.examples) if needed else None
 
     def after_run(self, run_context, run_values):
         """Adds the examples of the batch, without padding."""
@@ -111,13 +107,13 @@ class ExamplesHook(tf.estimator.SessionRunHook):
         new = tf.nest.map_structure(lambda array: array[is_example], run_values.results)
         count = int(is_example.sum())
         scores = new.pop("scores", None)
-        missing = max(0, self._num_first - self._seen)
+        missing = max(0, self.num_first - self._seen)
         if missing:
             self.first = _concatenate(self.first, _rows(new, slice(missing)))
-        if self._num_worst:
+        if self.num_worst:
             indices = np.arange(self._seen, self._seen + count)
             self.worst = _concatenate(self.worst, {**new, "scores": scores, "indices": indices})
-            order = np.argsort(self.worst["scores"], kind="stable")[: self._num_worst]
+            order = np.argsort(self.worst["scores"], kind="stable")[: self.num_worst]
             self.worst = _rows(self.worst, order)
         self._seen += count
 

@@ -183,19 +183,13 @@ def predictions(features, outputs, params):
     return {"logits": outputs["logits"], "probabilities": tf.sigmoid(outputs["logits"])}
 
 
-def host_metrics(params, pipeline):
-    """AUC, log loss and calibration of the whole split."""
-    del params, pipeline
-    return [ClickMetrics()]
-
-
 MODEL = Model(
     "dlrm",
     default_params,
     inference,
     losses,
     predictions,
-    host_metrics=host_metrics,
+    host_metrics=lambda *_: [ClickMetrics()],
     embedding_tables=embedding_tables,
     check_params=check_params,
     unused_params=embedding_table.unused_params,

@@ -199,12 +199,6 @@ def predictions(features, outputs, params):
     return {"logits": logits, "probabilities": tf.where(is_known, tf.sigmoid(logits), 0.0)}
 
 
-def host_metrics(params, pipeline):
-    """Hit ratio, NDCG, MRR, AUC and log loss of the whole split."""
-    del pipeline
-    return [RankingMetrics(params["ranking_k"])]
-
-
 MODEL = Model(
     "neumf",
     default_params,
@@ -213,7 +207,7 @@ MODEL = Model(
     predictions,
     # Host metrics predict the split, and a TPU needs no other outputs.
     eval_outputs=lambda features, labels, outputs, params: {"logits": outputs["logits"]},
-    host_metrics=host_metrics,
+    host_metrics=lambda params, _: [RankingMetrics(params["ranking_k"])],
     embedding_tables=embedding_tables,
     check_params=check_params,
     unused_params=unused_params,

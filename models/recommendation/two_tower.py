@@ -171,12 +171,6 @@ def predictions(features, outputs, params):
     return {"logits": logits, "scores": tf.where(is_known, scores, tf.zeros_like(scores))}
 
 
-def host_metrics(params, pipeline):
-    """Hit ratio, NDCG, MRR and AUC of the whole split."""
-    del pipeline
-    return [RankingMetrics(params["ranking_k"], has_log_loss=False)]
-
-
 MODEL = Model(
     "two_tower",
     default_params,
@@ -185,7 +179,7 @@ MODEL = Model(
     predictions,
     # Host metrics predict the split, and a TPU needs no other outputs.
     eval_outputs=lambda features, labels, outputs, params: {"logits": outputs["logits"]},
-    host_metrics=host_metrics,
+    host_metrics=lambda params, _: [RankingMetrics(params["ranking_k"], has_log_loss=False)],
     embedding_tables=embedding_tables,
     check_params=check_params,
     unused_params=unused_params,

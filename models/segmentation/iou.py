@@ -25,7 +25,9 @@ def streaming(labels, classes, weights, num_classes):
       `{name: (value, update_op)}`; float64 scalars, and int64 `[num_classes, num_classes]` with
       labels as rows.
     """
-    total = classification.confusion_total(num_classes, tf.int64)
+    total = classification.metric_total(
+        "confusion_matrix/total", [num_classes, num_classes], tf.int64
+    )
     counted = tf.not_equal(labels, IGNORED_CLASS) & (weights > 0)[:, tf.newaxis, tf.newaxis]
     num_cells = num_classes**2
     cells = tf.cast(labels, tf.int32) * num_classes + tf.cast(classes, tf.int32)

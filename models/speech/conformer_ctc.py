@@ -64,12 +64,6 @@ def losses(features, labels, outputs, params):
     return {"ctc": Loss(tf.math.divide_no_nan(values, num_tokens), weights)}
 
 
-def eval_outputs(features, labels, outputs, params):
-    """Returns one small tensor: host metrics predict the split."""
-    del features, labels, params
-    return {"num_frames": outputs["num_frames"]}
-
-
 def predictions(features, outputs, params):
     """Returns `{"tokens": int32 [batch, max_tokens], "score": float32 [batch]}`.
 
@@ -150,7 +144,8 @@ MODEL = Model(
     inference,
     losses,
     predictions,
-    eval_outputs=eval_outputs,
+    # One small tensor: host metrics predict the split.
+    eval_outputs=lambda features, labels, outputs, params: {"num_frames": outputs["num_frames"]},
     host_metrics=host_metrics,
     check_params=check_params,
     presets={"size": conformer.SIZES},

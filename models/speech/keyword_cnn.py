@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from common.params import Ints
 from models import classification
-from models.confusion_matrix import ConfusionMatrix
 from models.layers import normalization
 from models.layers.conv_batch_norm import conv2d_batch_norm
 from models.layers.dropout import dropout
@@ -83,12 +82,6 @@ def inference(features, params, training):
     return {"logits": tf.compat.v1.layers.dense(x, params["num_classes"], name="logits")}
 
 
-def reports(params, pipeline):
-    """The confusion matrix."""
-    class_names = pipeline.data.class_names or tuple(map(str, range(params["num_classes"])))
-    return [ConfusionMatrix(class_names)]
-
-
 MODEL = Model(
     "keyword_cnn",
     default_params,
@@ -97,7 +90,7 @@ MODEL = Model(
     classification.predictions,
     metrics=classification.metrics,
     metric_directions=classification.METRIC_DIRECTIONS,
-    reports=reports,
+    reports=classification.reports,
     check_params=check_params,
     features=("waveform", "num_samples"),
     labels=("label",),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from models import classification
-from models.confusion_matrix import ConfusionMatrix
 from models.layers.dropout import dropout
 from models.model import ModelError, check_fractions
 from models.text import bert
@@ -51,12 +50,6 @@ def metrics(labels, outputs, weights, params):
     return found
 
 
-def reports(params, pipeline):
-    """Confusion matrix."""
-    class_names = pipeline.data.class_names or tuple(map(str, range(params["num_classes"])))
-    return [ConfusionMatrix(class_names)]
-
-
 MODEL = bert.model(
     "classifier",
     inference,
@@ -66,7 +59,7 @@ MODEL = bert.model(
     predictions=classification.predictions,
     metrics=metrics,
     metric_directions=dict.fromkeys(("accuracy", "f1", "matthews_correlation"), "max"),
-    reports=reports,
+    reports=classification.reports,
     check_params=check_params,
     dataset_properties=("num_classes",),
 )

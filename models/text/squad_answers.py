@@ -51,36 +51,22 @@ class Question(Protocol):
 
 
 class Spans(NamedTuple):
-    """Possible answers in a window, in the order of their logits.
+    """Possible answers in a window, in the order of their logits."""
 
-    Attributes:
-      starts: code point of the context where each answer starts, int `[n]`.
-      ends: code point after each answer.
-      start_logits: of their first tokens, float64 `[n]`.
-      end_logits: of their last tokens.
-      null_logits: first and last logit of [CLS]: there is no answer.
-    """
-
-    starts: np.ndarray
-    ends: np.ndarray
-    start_logits: np.ndarray
-    end_logits: np.ndarray
-    null_logits: tuple[float, float]
+    starts: np.ndarray  # code point of the context where each answer starts, int `[n]`
+    ends: np.ndarray  # code point after each answer
+    start_logits: np.ndarray  # of their first tokens, float64 `[n]`
+    end_logits: np.ndarray  # of their last tokens
+    null_logits: tuple[float, float]  # first and last logit of [CLS]: there is no answer
 
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """The answer to a question.
+    """The answer to a question."""
 
-    Attributes:
-      text: "" for no answer.
-      nbest: entries of nbest_predictions.json.
-      null_odds: score of no answer less that of the best answer.
-    """
-
-    text: str
-    nbest: list[dict[str, Any]]
-    null_odds: float
+    text: str  # "" for no answer
+    nbest: list[dict[str, Any]]  # entries of nbest_predictions.json
+    null_odds: float  # score of no answer less that of the best answer
 
 
 def find_spans(features, predictions, params) -> list[Spans]:

@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from common.params import Floats
 from models import classification
-from models.confusion_matrix import ConfusionMatrix
 from models.layers.dropout import dropout
 from models.model import Model, ModelError, check_fractions, check_positive
 from models.vision.gallery import Gallery
@@ -92,8 +91,8 @@ def global_pool(x, name):
 
 def reports(params, pipeline):
     """Confusion matrix, and the first images with their predictions."""
-    class_names = pipeline.data.class_names or tuple(map(str, range(params["num_classes"])))
-    return [ConfusionMatrix(class_names), Gallery(class_names)]
+    class_names = classification.class_names(params, pipeline)
+    return [*classification.reports(params, pipeline), Gallery(class_names)]
 
 
 def model(

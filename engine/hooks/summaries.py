@@ -14,6 +14,7 @@ from PIL import Image
 from engine.hooks.progress import Rate
 
 _NUM_IMAGES = 8
+_Summary = tf.compat.v1.Summary
 
 
 def train_summary(features, scalars, metrics):
@@ -153,26 +154,17 @@ def write_scalars(directory, step, values):
 
 def write_image(directory, step, tag, png):
     """Writes an RGB PNG (bytes) for TensorBoard's images tab."""
-    _write(directory, step, _image(tag, png))
+    width, height = Image.open(io.BytesIO(png)).size
+    image = _Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=png)
+    _write(directory, step, _Summary(value=[_Summary.Value(tag=tag, image=image)]))
 
 
 def write_text(directory, step, tag, markdown):
     """Writes Markdown for TensorBoard's text tab."""
-    summary = tf.compat.v1.Summary()
-    text = summary.value.add(tag=tag)
+    summary = _Summary()
+    text = summary.value.add(tag=tag, tensor=tf.make_tensor_proto(markdown, tf.string))
     text.metadata.plugin_data.plugin_name = "text"
-    text.tensor.CopyFrom(tf.make_tensor_proto(markdown, tf.string))
     _write(directory, step, summary)
-
-
-def _image(tag, png):
-    width, height = Image.open(io.BytesIO(png)).size
-    image = tf.compat.v1.Summary.Image(
-        height=height, width=width, colorspace=3, encoded_image_string=png
-    )
-    summary = tf.compat.v1.Summary()
-    summary.value.add(tag=tag, image=image)
-    return summary
 
 
 def _write(directory, step, summary):
@@ -182,7 +174,6 @@ def _write(directory, step, summary):
 
 
 def _scalars(values):
-    summary = tf.compat.v1.Summary()
-    for name, value in values.items():
-        summary.value.add(tag=name, simple_value=float(value))
-    return summary
+    return _Summary(
+        value=[_Summary.Value(tag=tag, simple_value=float(v)) for tag, v in values.items()]
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -45,140 +46,88 @@ class Fault(NamedTuple):
     tests: str
 
 
-FAULTS = [
-    Fault(
-        "models/layers/losses.py",
-        "1.0 - label_smoothing + off, off",
-        "1.0 - label_smoothing, off",
-        "tests/models",
-    ),
-    Fault(
-        "models/layers/losses.py",
-        "return upstream * (probabilities - targets), upstream * surprise",
-        "return probabilities - targets, upstream * surprise",
-        "tests/models tests/test_against_keras_transformer.py",
-    ),
-    Fault(
-        "models/layers/normalization.py",
-        'decay = 1 - params["batch_norm_momentum"]',
-        'decay = params["batch_norm_momentum"]',
-        "tests/models",
-    ),
-    Fault(
-        "models/layers/normalization.py",
-        "(variables.moving_variance, variance))",
-        "(variables.moving_variance, mean))",
-        "tests/models",
-    ),
-    Fault(
-        "models/layers/conv_batch_norm.py",
-        "tf.linalg.matvec(weights, constant - mean * slope)",
-        "tf.linalg.matvec(weights, constant)",
-        "tests/models",
-    ),
-    Fault(
-        "models/layers/conv_batch_norm.py",
-        "inside[0], inside[:, 0] = False, False",
-        "inside[0] = False",
-        "tests/models",
-    ),
-    Fault(
-        "models/text/decoding.py",
-        "((5.0 + length) / 6.0)",
-        "((6.0 + length) / 6.0)",
-        "tests/models",
-    ),
-    Fault(
-        "models/vision/resnet.py",
-        "strides = [2 if stage and not i",
-        "strides = [1 if stage and not i",
-        "tests/models/vision/test_resnet.py",
-    ),
-    Fault(
-        "input_fns/core/records.py",
-        "weighted = {**features, EXAMPLE_WEIGHT: tf.ones([present])}",
-        "weighted = {**features, EXAMPLE_WEIGHT: tf.ones([present]) * 2}",
-        "tests/input_fns",
-    ),
-    Fault(
-        "input_fns/core/records.py",
-        "first = start_step * host_shard.batches_per_step\n    numbers",
-        "first = 0 * host_shard.batches_per_step\n    numbers",
-        "tests/input_fns",
-    ),
-    Fault(
-        "input_fns/core/records.py",
-        "first = host_shard.host * host_shard.host_batch_size",
-        "first = 0 * host_shard.host_batch_size",
-        "tests/input_fns",
-    ),
-    Fault(
-        "input_fns/image/augment/mixing.py",
-        "return tf.where(inside[..., tf.newaxis], others, images), share",
-        "return tf.where(inside[..., tf.newaxis], others, images), 1 - share",
-        "tests/input_fns",
-    ),
-    Fault(
-        "engine/train/schedules.py",
-        "step < warmup_steps, params",
-        "step > warmup_steps, params",
-        "tests/engine/train/test_schedules.py",
-    ),
-    Fault(
-        "engine/train/optimizers.py",
-        "[is_decayed(variable) for variable in variables]",
-        "[True for _ in variables]",
-        "tests/engine tests/test_run_cpu.py",
-    ),
-    Fault(
-        "engine/checkpoints/ema.py",
-        'if params["ema_decay"] and not training:',
-        'if params["ema_decay"] and training:',
-        "tests/engine tests/test_run_cpu.py",
-    ),
-    Fault(
-        "engine/evaluation/metrics.py",
-        "total = tf.reduce_sum(term.values * counted)",
-        "total = tf.reduce_sum(term.values)",
-        "tests/engine tests/test_run_cpu.py",
-    ),
-    Fault(
-        "engine/checkpoints/recovery.py",
-        "for step in sorted(checkpoints.keys() - set(interrupted), reverse=True):",
-        "for step in sorted(checkpoints.keys() - set(interrupted)):",
-        "tests/engine/checkpoints/test_recovery.py",
-    ),
-    Fault(
-        "engine/hooks/nan_guard.py",
-        "if not np.isfinite(run_values.results):",
-        "if np.isnan(run_values.results):",
-        "tests/engine/hooks/test_nan_guard.py",
-    ),
-    Fault(
-        "engine/serving/export.py",
-        "publish(path, settings.export.dir, bool(report.problems))",
-        "publish(path, settings.export.dir, False)",
-        "tests/engine/serving/test_export.py",
-    ),
-    Fault(
-        "engine/hooks/preemption.py",
-        "run_context.request_stop()",
-        "pass",
-        "tests/test_interruption.py",
-    ),
-    Fault(
-        "tpu/emulator/collectives.py",
-        '"AddN", values, **attributes',
-        '"AddN", [values[0], *values[:-1]], **attributes',
-        "tests/tpu/emulator/test_emulator.py",
-    ),
-    Fault(
-        "tpu/check/lint.py",
-        "if waste >= _MIN_PADDING * total and waste:",
-        "if waste > total:",
-        "tests/tpu/check/test_lint.py",
-    ),
-]
+# A fault is "PATH: TESTS", lines to replace and their replacement, like a diff.
+_TABLE = """
+models/layers/losses.py: tests/models
+-1.0 - label_smoothing + off, off
++1.0 - label_smoothing, off
+models/layers/losses.py: tests/models tests/test_against_keras_transformer.py
+-return upstream * (probabilities - targets), upstream * surprise
++return probabilities - targets, upstream * surprise
+models/layers/normalization.py: tests/models
+-decay = 1 - params["batch_norm_momentum"]
++decay = params["batch_norm_momentum"]
+models/layers/normalization.py: tests/models
+-(variables.moving_variance, variance))
++(variables.moving_variance, mean))
+models/layers/conv_batch_norm.py: tests/models
+-tf.linalg.matvec(weights, constant - mean * slope)
++tf.linalg.matvec(weights, constant)
+models/layers/conv_batch_norm.py: tests/models
+-inside[0], inside[:, 0] = False, False
++inside[0] = False
+models/text/decoding.py: tests/models
+-((5.0 + length) / 6.0)
++((6.0 + length) / 6.0)
+models/vision/resnet.py: tests/models/vision/test_resnet.py
+-strides = [2 if stage and not i
++strides = [1 if stage and not i
+input_fns/core/records.py: tests/input_fns
+-weighted = {**features, EXAMPLE_WEIGHT: tf.ones([present])}
++weighted = {**features, EXAMPLE_WEIGHT: tf.ones([present]) * 2}
+input_fns/core/records.py: tests/input_fns
+-first = start_step * host_shard.batches_per_step
+-    numbers
++first = 0 * host_shard.batches_per_step
++    numbers
+input_fns/core/records.py: tests/input_fns
+-first = host_shard.host * host_shard.host_batch_size
++first = 0 * host_shard.host_batch_size
+input_fns/image/augment/mixing.py: tests/input_fns
+-return tf.where(inside[..., tf.newaxis], others, images), share
++return tf.where(inside[..., tf.newaxis], others, images), 1 - share
+engine/train/schedules.py: tests/engine/train/test_schedules.py
+-step < warmup_steps, params
++step > warmup_steps, params
+engine/train/optimizers.py: tests/engine tests/test_run_cpu.py
+-[is_decayed(variable) for variable in variables]
++[True for _ in variables]
+engine/checkpoints/ema.py: tests/engine tests/test_run_cpu.py
+-if params["ema_decay"] and not training:
++if params["ema_decay"] and training:
+engine/evaluation/metrics.py: tests/engine tests/test_run_cpu.py
+-total = tf.reduce_sum(term.values * counted)
++total = tf.reduce_sum(term.values)
+engine/checkpoints/recovery.py: tests/engine/checkpoints/test_recovery.py
+-for step in sorted(checkpoints.keys() - set(interrupted), reverse=True):
++for step in sorted(checkpoints.keys() - set(interrupted)):
+engine/hooks/nan_guard.py: tests/engine/hooks/test_nan_guard.py
+-if not np.isfinite(run_values.results):
++if np.isnan(run_values.results):
+engine/serving/export.py: tests/engine/serving/test_export.py
+-publish(path, settings.export.dir, bool(report.problems))
++publish(path, settings.export.dir, False)
+engine/hooks/preemption.py: tests/test_interruption.py
+-run_context.request_stop()
++pass
+tpu/emulator/collectives.py: tests/tpu/emulator/test_emulator.py
+-"AddN", values, **attributes
++"AddN", [values[0], *values[:-1]], **attributes
+tpu/check/lint.py: tests/tpu/check/test_lint.py
+-if waste >= _MIN_PADDING * total and waste:
++if waste > total:
+"""
+
+
+def _parse(table):
+    for path, tests, lines in re.findall(
+        r"^([^-+\n]+): (.+)\n((?:[-+].*\n)+)", table, re.MULTILINE
+    ):
+        right, wrong = ("\n".join(re.findall(rf"^[{sign}](.*)", lines, re.M)) for sign in "-+")
+        yield Fault(path, right, wrong, tests)
+
+
+FAULTS = list(_parse(_TABLE))
 
 
 def main(_):

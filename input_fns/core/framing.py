@@ -61,9 +61,10 @@ def scan(path: str, stride: int = 1) -> tuple[int, int, tuple[int, ...]]:
 def frame(record: bytes) -> bytes:
     """Returns a record as it is stored in a file."""
     length = struct.pack("<Q", len(record))
-    return b"".join([length, _masked_crc32c(length), record, _masked_crc32c(record)])
+    return b"".join([length, masked_crc32c(length), record, masked_crc32c(record)])
 
 
-def _masked_crc32c(data):
+def masked_crc32c(data: bytes) -> bytes:
+    """Returns the checksum of a length or of a record."""
     crc = google_crc32c.value(data)
     return struct.pack("<I", ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF)

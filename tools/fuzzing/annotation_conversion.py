@@ -14,16 +14,10 @@ class Coco(Conversion):
     """A JSON of boxes, polygons and run lengths."""
 
     name = "coco"
+    write = staticmethod(samples.write_annotated_images)
+    flags = ("--dataset=coco", "--source={}/coco", "--validation_fraction=0")
     _strings = ("../../outside/x", "/etc/passwd", "1.png", "images\\1.png", "a", "PP0", "oooo")
     _numbers = (b"NaN", b"-Infinity", b"1e400", b"-1e308", b"1" * 19, b"0.0001", b"[]", b"null")
-
-    def write(self, folder):
-        """Writes the source."""
-        samples.write_annotated_images(folder)
-
-    def arguments(self, folder):
-        """Returns the flags."""
-        return ["--dataset=coco", f"--source={folder}/coco", "--validation_fraction=0"]
 
     def run(self, case: Case) -> str:
         """Mutates values of the JSON, or its bytes."""
@@ -47,19 +41,13 @@ class Voc(Conversion):
     """XML of boxes."""
 
     name = "voc"
+    write = staticmethod(samples.write_annotated_images)
+    flags = ("--dataset=voc", "--source={}/voc", "--validation_fraction=0")
     _tokens = (
         *("<object>", "</object>", "<bndbox>", "<name>a</name>", "<difficult>1</difficult>"),
         *("<!DOCTYPE a [<!ENTITY b 'c'>]>", "&b;", "&lt;", "<![CDATA[", "]]>", "<!--", "\ufeff"),
         *("nan", "inf", "-5", "1e300", "0", "999999999999", "5.5", "<xmin>9</xmin>", "\0", "\r"),
     )
-
-    def write(self, folder):
-        """Writes the source."""
-        samples.write_annotated_images(folder)
-
-    def arguments(self, folder):
-        """Returns the flags."""
-        return ["--dataset=voc", f"--source={folder}/voc", "--validation_fraction=0"]
 
     def run(self, case: Case) -> str:
         """Mutates one or two files."""
@@ -84,14 +72,8 @@ class Masks(Conversion):
     """Masks of images."""
 
     name = "masks"
-
-    def write(self, folder):
-        """Writes the source."""
-        samples.write_annotated_images(folder)
-
-    def arguments(self, folder):
-        """Returns the flags."""
-        return ["--dataset=image_masks", f"--source={folder}/masks", "--validation_fraction=0"]
+    write = staticmethod(samples.write_annotated_images)
+    flags = ("--dataset=image_masks", "--source={}/masks", "--validation_fraction=0")
 
     def run(self, case: Case) -> str:
         """Mutates one to three masks or images, or the list of classes."""

@@ -19,14 +19,10 @@ from tools.fuzzing.case import (
 from tools.fuzzing.running import arguments, resolved, run_cpu, train, write_stripes
 
 _CHECKPOINT_TOKENS = (
-    b'model_checkpoint_path: "../x"\n',
-    b'model_checkpoint_path: "model.ckpt-2"\n',
+    *(b'model_checkpoint_path: "../x"\n', b'model_checkpoint_path: "model.ckpt-2"\n'),
     b'all_model_checkpoint_paths: "/proc/self/mem"\n',
-    b"all_model_checkpoint_timestamps: nan\n",
-    b"last_preserved_timestamp: -1\n",
-    b"\x57\xfb\x80\x8b\x24\x75\x47\xdb",
-    b"\xff\xff\xff\xff\x0f",
-    b"global_step",
+    *(b"all_model_checkpoint_timestamps: nan\n", b"last_preserved_timestamp: -1\n"),
+    *(b"\x57\xfb\x80\x8b\x24\x75\x47\xdb", b"\xff\xff\xff\xff\x0f", b"global_step"),
     b"\x08\x01\x12",
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import pathlib
+from collections.abc import Callable
 
 from tools.fuzzing import mutations, samples
 from tools.fuzzing.case import (
@@ -80,20 +81,24 @@ def convert(case: Case, *arguments: str) -> str:
 
 
 class Conversion:
-    """A target that mutates a source of prepare_data.py."""
+    """A target that mutates a source of prepare_data.py.
+
+    Attributes:
+      write: function that writes the source into a folder.
+      flags: flags of prepare_data.py for the source; {} is the folder.
+    """
+
+    write: Callable[[pathlib.Path], None]
+    flags: tuple[str, ...]
 
     def prepare(self, base: pathlib.Path) -> None:
         """Writes the source and its data set into `base`."""
         self.write(base / "source")
         prepare_base(*self.arguments(base / "source"), f"--data_dir={base / 'prepared'}")
 
-    def write(self, folder: pathlib.Path) -> None:
-        """Writes the source."""
-        raise NotImplementedError
-
     def arguments(self, folder: pathlib.Path) -> list[str]:
         """Returns the flags of prepare_data.py for the source."""
-        raise NotImplementedError
+        return [flag.format(folder) for flag in self.flags]
 
 
 def any_file(case: Case, folder: pathlib.Path) -> pathlib.Path:
@@ -117,15 +122,9 @@ class Idx(Conversion):
     """IDX files, plain and gzipped."""
 
     name = "idx"
+    write = staticmethod(samples.write_idx)
+    flags = ("--dataset=mnist", "--source={}")
     _tokens = (b"\0\0\x08\x03", b"\0\0\x08\x01", b"\0\0\x0d\x03", b"\xff\xff\xff\xff", b"\x1f\x8b")
-
-    def write(self, folder):
-        """Writes the source."""
-        samples.write_idx(folder)
-
-    def arguments(self, folder):
-        """Returns the flags."""
-        return ["--dataset=mnist", f"--source={folder}"]
 
     def run(self, case: Case) -> str:
         """Mutates one of the four files."""
@@ -140,30 +139,13 @@ class Cifar(Conversion):
     """Binary files, pickles and archives of CIFAR."""
 
     name = "cifar"
+    write = staticmethod(samples.write_cifar)
+    flags = ("--dataset=cifar10", "--source={}/binary")
     _tokens = (
-        b"cos\nsystem\n(S'touch outside'\ntR.",
-        b"cbuiltins\neval\n",
-        b"\x80\x02",
-        b"U\x04data",
-        b"U\x06labels",
-        b"\x8a\xff",
-        b"X\xff\xff\xff\x7f",
-        b"T\xff\xff\xff\x7f",
-        b"((((((((((",
-        b"]q\0",
-        b"N.",
-        b"../../outside/x",
-        b"0000000",
-        b"J\xff\xff\xff\xff",
+        *(b"cos\nsystem\n(S'touch outside'\ntR.", b"cbuiltins\neval\n", b"\x80\x02", b"U\x04data"),
+        *(b"U\x06labels", b"\x8a\xff", b"X\xff\xff\xff\x7f", b"T\xff\xff\xff\x7f", b"(((((((((("),
+        *(b"]q\0", b"N.", b"../../outside/x", b"0000000", b"J\xff\xff\xff\xff"),
     )
-
-    def write(self, folder):
-        """Writes the source."""
-        samples.write_cifar(folder)
-
-    def arguments(self, folder):
-        """Returns the flags."""
-        return ["--dataset=cifar10", f"--source={folder}/binary"]
 
     def run(self, case: Case) -> str:
         """Mutates one file of one version."""
@@ -180,22 +162,19 @@ class ParallelText(Conversion):
     """Parallel text, plain and gzipped, and its vocabulary."""
 
     name = "text"
+    flags = (
+        *("--dataset=parallel_text", "--source={}", "--languages=en,de", "--name=pairs"),
+        *("--max_length=32", "--vocabulary={}/vocabulary.model"),
+    )
 
     def write(self, folder):
         """Writes the source and a vocabulary learned from it."""
         samples.write_parallel_text(folder)
         first = folder.parent / "first"
-        prepare_base(*self._text(folder), "--vocab_size=512", f"--data_dir={first}")
+        given = self.arguments(folder)[:-1]
+        prepare_base(*given, "--vocab_size=512", f"--data_dir={first}")
         (vocabulary,) = first.glob("vocabulary*.model")
         (folder / "vocabulary.model").write_bytes(vocabulary.read_bytes())
-
-    def arguments(self, folder):
-        """Returns the flags."""
-        return [*self._text(folder), f"--vocabulary={folder}/vocabulary.model"]
-
-    def _text(self, folder):
-        source = ["--dataset=parallel_text", f"--source={folder}", "--languages=en,de"]
-        return [*source, "--name=pairs", "--max_length=32"]
 
     def run(self, case: Case) -> str:
         """Mutates a text file or the vocabulary."""

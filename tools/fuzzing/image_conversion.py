@@ -15,27 +15,18 @@ _SEPARATORS = ("\t", ",", '"', '"a\nb"', "\r\n", "\ufeff", "\0", "=1+1", "train"
 
 # Parts of image headers: sizes, chunks, markers.
 IMAGE_TOKENS = (
-    b"\xff\xd8\xff",
-    b"\xff\xd9",
-    b"\xff\xc0\0\x11\x08\xff\xff\xff\xff",
-    b"\xff\xc2",
-    b"\xff\xda",
-    b"\x89PNG\r\n\x1a\n",
-    b"IHDR\0\0\x9c\x40\0\0\x9c\x40\x08\x02\0\0\0",
-    b"IEND\xaeB`\x82",
-    b"IDAT",
-    b"tEXt",
-    b"iCCP",
-    b"acTL",
-    b"GIF89a\xff\xff\xff\xff",
-    b"GIF87a",
-    b",\0\0\0\0\xff\xff\xff\xff",
-    b"BM\xff\xff\xff\x7f",
-    b"(\0\0\0\xff\xff\xff\x7f\xff\xff\xff\x7f",
-    b"II*\0",
-    b"RIFF\xff\xff\xff\x7fWEBPVP8 ",
-    b"8BPS",
-    b"%!PS-Adobe",
+    *(
+        b"\xff\xd8\xff",
+        b"\xff\xd9",
+        b"\xff\xc0\0\x11\x08\xff\xff\xff\xff",
+        b"\xff\xc2",
+        b"\xff\xda",
+    ),
+    *(b"\x89PNG\r\n\x1a\n", b"IHDR\0\0\x9c\x40\0\0\x9c\x40\x08\x02\0\0\0", b"IEND\xaeB`\x82"),
+    *(b"IDAT", b"tEXt", b"iCCP", b"acTL"),
+    *(b"GIF89a\xff\xff\xff\xff", b"GIF87a", b",\0\0\0\0\xff\xff\xff\xff"),
+    *(b"BM\xff\xff\xff\x7f", b"(\0\0\0\xff\xff\xff\x7f\xff\xff\xff\x7f", b"II*\0"),
+    *(b"RIFF\xff\xff\xff\x7fWEBPVP8 ", b"8BPS", b"%!PS-Adobe"),
 )
 
 
@@ -53,15 +44,11 @@ class ImageFolder(Conversion):
     """Folders of images in four formats."""
 
     name = "image_folder"
-
-    def write(self, folder):
-        """Writes the source."""
-        samples.write_images(folder)
-
-    def arguments(self, folder):
-        """Returns the flags."""
-        source = f"--source={folder}/images"
-        return ["--dataset=image_folder", source, "--name=pets", "--validation_fraction=0.3"]
+    write = staticmethod(samples.write_images)
+    flags = (
+        *("--dataset=image_folder", "--source={}/images", "--name=pets"),
+        "--validation_fraction=0.3",
+    )
 
     def run(self, case: Case) -> str:
         """Mutates one to three images, or renames one."""
@@ -86,15 +73,11 @@ class ImageCsv(Conversion):
     """A CSV file that lists images."""
 
     name = "csv"
-
-    def write(self, folder):
-        """Writes the source."""
-        samples.write_images(folder)
-
-    def arguments(self, folder):
-        """Returns the flags."""
-        source = [f"--source={folder}/images", f"--csv={folder}/table.csv", "--split_column=split"]
-        return ["--dataset=image_csv", *source, "--name=pets", "--validation_fraction=0.3"]
+    write = staticmethod(samples.write_images)
+    flags = (
+        *("--dataset=image_csv", "--source={}/images", "--csv={}/table.csv"),
+        *("--split_column=split", "--name=pets", "--validation_fraction=0.3"),
+    )
 
     def run(self, case: Case) -> str:
         """Mutates the table, as text or as bytes."""

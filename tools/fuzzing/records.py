@@ -8,27 +8,10 @@ import struct
 
 import numpy as np
 
+from input_fns.core.framing import masked_crc32c
+
 TOKENS = (b"\xff" * 8, b"\x0a", b"image", b"label", b"\x1a\x03")
 _NUMBERS = (-1, 3, 4, 255, 2**31, 2**32 + 1, 2**63 - 1, -(2**63))
-
-
-def _crc32c_table():
-    for number in range(256):
-        for _ in range(8):
-            number = number >> 1 ^ (0x82F63B78 if number & 1 else 0)
-        yield number
-
-
-_TABLE = tuple(_crc32c_table())
-
-
-def masked_crc32c(data: bytes) -> bytes:
-    """Returns the checksum of the length or the data of a TFRecord."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc = crc >> 8 ^ _TABLE[(crc ^ byte) & 0xFF]
-    crc ^= 0xFFFFFFFF
-    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
 def frame(data: bytes, length: int | None = None) -> bytes:

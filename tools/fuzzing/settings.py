@@ -199,24 +199,9 @@ class Flagfile(_FlagsTarget):
     name = "flags_cfg"
     modes = ()
     _tokens = (
-        "--flagfile=WORK/flags.cfg",
-        "--flagfile=",
-        "--mode=",
-        "--",
-        "-",
-        "#",
-        "//",
-        "=",
-        "--seed=",
-        "--undefok=",
-        "--undefok=x,",
-        "--x=1",
-        "--params=",
-        "\ufeff",
-        "\r",
-        "--params=a=b",
-        "--train_steps",
-        "--noexport_check=1",
+        *("--flagfile=WORK/flags.cfg", "--flagfile=", "--mode=", "--", "-", "#", "//", "="),
+        *("--seed=", "--undefok=", "--undefok=x,", "--x=1", "--params=", "\ufeff", "\r"),
+        *("--params=a=b", "--train_steps", "--noexport_check=1"),
     )
 
     def choose(self, case):

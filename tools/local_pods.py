@@ -25,12 +25,8 @@ from tools.local_cluster import ProcessGroup, free_ports
 
 FLAGS = flags.FlagValues()
 
-flags.DEFINE_multi_string(
-    "volume",
-    [],
-    "MOUNT_PATH=FOLDER: a local folder for a volume. May be repeated.",
-    flag_values=FLAGS,
-)
+_HELP = "MOUNT_PATH=FOLDER: a local folder for a volume. May be repeated."
+flags.DEFINE_multi_string("volume", [], _HELP, flag_values=FLAGS)
 flags.DEFINE_string("logs", "pod_logs", "Folder of the logs.", flag_values=FLAGS)
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent

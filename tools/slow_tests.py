@@ -18,8 +18,8 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
+from concurrent import futures
 
 from common import python_version
 
@@ -109,11 +109,10 @@ class Runner:
 
     def run(self) -> None:
         """Runs the files; returns at the deadline at the latest."""
-        threads = [threading.Thread(target=self._run_next) for _ in range(_PROCESSES)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with futures.ThreadPoolExecutor(_PROCESSES) as pool:
+            done = [pool.submit(self._run_next) for _ in range(_PROCESSES)]
+        for worker in done:
+            worker.result()  # raises its exception
 
     def _run_next(self):
         while self.waiting and time.monotonic() < self._deadline - _LAST_START:

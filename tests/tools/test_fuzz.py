@@ -28,7 +28,7 @@ def base_of(tmp_path_factory):
     folders = {}
 
     def find(target):
-        name = targets.base_name(target)
+        name = getattr(target, "files", target.name)
         if name not in folders:
             folders[name] = tmp_path_factory.mktemp(f"base_{name}")
             target.prepare(folders[name])
@@ -171,7 +171,7 @@ def test_worker_detects_faults(run, signature, tmp_path):
     ],
 )
 def test_judge(status, err, signature):
-    done = cases.Completed(status, "", err)
+    done = subprocess.CompletedProcess([], status, "", err)
     if signature is None:
         assert cases.judge(done, "p.py") == (cases.REFUSED if status else cases.ACCEPTED)
         return

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable
+from subprocess import CompletedProcess
 from typing import Any
 
 from tools.fuzzing import stored
@@ -156,25 +157,13 @@ def require_unchanged(folder: pathlib.Path, signature: str, *excluded: str):
     require(not changed, signature, "; ".join(changed)[:300])
 
 
-@dataclasses.dataclass(frozen=True)
-class Completed:
-    """A completed program.
-
-    Attributes:
-      status: exit status.
-      out, err: output on stdout and stderr.
-    """
-
-    status: int
-    out: str
-    err: str
-
-
 # True to run programs in child processes, which takes seconds each.
 spawn = False
 
 
-def run_program(argv: list[str], flags_modules: list[str], main: Callable[[], None]) -> Completed:
+def run_program(
+    argv: list[str], flags_modules: list[str], main: Callable[[], None]
+) -> CompletedProcess:
     """Parses `argv` and runs `main` in this process like the command line.
 
     If `spawn` is true, runs the program `argv[0]` in a child process instead.
@@ -220,13 +209,13 @@ def run_program(argv: list[str], flags_modules: list[str], main: Callable[[], No
             signal.signal(number, handler)
         for name in flags_modules:
             sys.modules[name].FLAGS.unparse_flags()
-    return Completed(status, out.getvalue(), err.getvalue())
+    return CompletedProcess(argv, status, out.getvalue(), err.getvalue())
 
 
 def _run_process(argv):
     environment = {**os.environ, "PYTHONPATH": str(_ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
-        done = subprocess.run(
+        return subprocess.run(
             [sys.executable, str(_ROOT / argv[0]), *argv[1:]],
             env=environment,
             capture_output=True,
@@ -237,10 +226,9 @@ def _run_process(argv):
         )
     except subprocess.TimeoutExpired as error:
         raise FaultError(f"hang of {argv[0]}") from error
-    return Completed(done.returncode, done.stdout, done.stderr)
 
 
-def judge(done: Completed, program: str, many_lines: bool = False) -> str:
+def judge(done: CompletedProcess, program: str, many_lines: bool = False) -> str:
     """Returns whether a program `ACCEPTED` or `REFUSED` its input.
 
     Args:
@@ -251,14 +239,16 @@ def judge(done: Completed, program: str, many_lines: bool = False) -> str:
     Raises:
       FaultError: neither success nor one error line with status 1 or 2.
     """
-    if "Traceback" in done.err:
-        last = _without_paths(done.err.splitlines()[-1])
-        raise FaultError(f"traceback of {program}: {last[:120]}", done.err[-1500:])
-    if done.status == 0:
+    if "Traceback" in done.stderr:
+        last = _without_paths(done.stderr.splitlines()[-1])
+        raise FaultError(f"traceback of {program}: {last[:120]}", done.stderr[-1500:])
+    if done.returncode == 0:
         return ACCEPTED
-    require(done.status in (1, 2), f"status {done.status!r} of {program}", done.err[-500:])
-    text = done.err.removesuffix("\n")
-    detail = f"status {done.status}: {done.err[:500]!r}"
+    require(
+        done.returncode in (1, 2), f"status {done.returncode!r} of {program}", done.stderr[-500:]
+    )
+    text = done.stderr.removesuffix("\n")
+    detail = f"status {done.returncode}: {done.stderr[:500]!r}"
     require(text.startswith(f"{program}: error: "), f"no error line of {program}", detail)
     require(many_lines or "\n" not in text, f"several error lines of {program}", detail)
     plain = text.replace("\n", "").isprintable()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import gzip
 import os
 import pathlib
+import subprocess
 from collections.abc import Callable
 
 from tools.fuzzing import mutations, samples
 from tools.fuzzing.case import (
     ACCEPTED,
     Case,
-    Completed,
     FaultError,
     changes,
     judge,
@@ -22,7 +22,7 @@ from tools.fuzzing.case import (
 )
 
 
-def prepare(*arguments: str) -> Completed:
+def prepare(*arguments: str) -> subprocess.CompletedProcess:
     """Runs prepare_data.py in this process."""
     import prepare_data
 
@@ -33,8 +33,8 @@ def prepare(*arguments: str) -> Completed:
 def prepare_base(*arguments: str) -> None:
     """Runs prepare_data.py on valid files; raises a RuntimeError if it fails."""
     done = prepare(*arguments)
-    if done.status:
-        raise RuntimeError(done.err)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
 
 
 def require_valid(data_dir: pathlib.Path) -> None:

@@ -138,9 +138,9 @@ def _inspect(case, data_dir):
     sheet = case.work / "sheet" / "sheet.png"
     argv = ["--mode=inspect", f"--data_dir={data_dir}", f"--contact_sheet={sheet}"]
     done = conversion.prepare(*argv)
-    if done.status == 1 and not done.err and "\nproblem: " in done.out:
-        plain = all(c.isprintable() or c == "\n" for c in done.out)
-        require(plain, "control characters in the output of inspect", done.out[-300:])
+    if done.returncode == 1 and not done.stderr and "\nproblem: " in done.stdout:
+        plain = all(c.isprintable() or c == "\n" for c in done.stdout)
+        require(plain, "control characters in the output of inspect", done.stdout[-300:])
         return REFUSED
     return judge(done, "prepare_data.py")
 

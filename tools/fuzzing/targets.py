@@ -69,11 +69,6 @@ BY_NAME = {
 }
 
 
-def base_name(target) -> str:
-    """Returns the name of a target's valid files; several targets may share them."""
-    return getattr(target, "files", target.name)
-
-
 def import_all() -> None:
     """Imports the modules that the targets run."""
     from engine.cli import cpu_kernels

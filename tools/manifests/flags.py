@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from absl import flags
 
 FLAGS = flags.FlagValues()
@@ -10,13 +12,10 @@ KINDS = ("job", "indexed_jobs", "jobset", "tfjob", "tpu_job", "vertex")
 CLUSTER_KINDS = ("indexed_jobs", "jobset", "tfjob")
 
 
-def _string(name, default, text):
-    flags.DEFINE_string(name, default, text, flag_values=FLAGS)
-
-
-def _integer(name, default, text, lower_bound=0):
-    flags.DEFINE_integer(name, default, text, lower_bound=lower_bound, flag_values=FLAGS)
-
+_string = functools.partial(flags.DEFINE_string, flag_values=FLAGS)
+_integer = functools.partial(flags.DEFINE_integer, lower_bound=0, flag_values=FLAGS)
+_bool = functools.partial(flags.DEFINE_bool, flag_values=FLAGS)
+_strings = functools.partial(flags.DEFINE_multi_string, flag_values=FLAGS)
 
 flags.DEFINE_enum(
     "kind",
@@ -37,7 +36,7 @@ _string(
 )
 _integer("workers", 0, "Workers beside the chief.")
 _integer("ps", 0, "Parameter servers.")
-flags.DEFINE_bool("evaluator", True, "Whether a cluster has an evaluator.", flag_values=FLAGS)
+_bool("evaluator", True, "Whether a cluster has an evaluator.")
 _string("cpu", "4", "CPUs of a pod, such as 4 or 500m.")
 _string("memory", "8Gi", "Memory of a pod, such as 8Gi.")
 _integer("gpus", 0, "GPUs of the chief and of each worker.")
@@ -49,30 +48,11 @@ _string(
 )
 _string("machine_type", "", "Machine type of Vertex AI, such as n1-standard-8.")
 _string("tpu_topology", "", "TPU slice of --kind=tpu_job: v3-8 or v4-8.")
-flags.DEFINE_bool(
-    "spot",
-    False,
-    "Whether to use spot VMs of Google Cloud, which may be preempted.",
-    flag_values=FLAGS,
-)
-flags.DEFINE_multi_string(
-    "node_selector", [], "Node label KEY=VALUE. May be repeated.", flag_values=FLAGS
-)
-flags.DEFINE_multi_string(
-    "toleration",
-    [],
-    "Tolerated node taint KEY=VALUE:EFFECT or KEY:EFFECT. May be repeated.",
-    flag_values=FLAGS,
-)
-flags.DEFINE_multi_string(
-    "volume",
-    [],
-    "PersistentVolumeClaim CLAIM:/PATH, mounted at /PATH. May be repeated.",
-    flag_values=FLAGS,
-)
-flags.DEFINE_multi_string(
-    "env", [], "Environment variable NAME=VALUE. May be repeated.", flag_values=FLAGS
-)
+_bool("spot", False, "Whether to use spot VMs of Google Cloud, which may be preempted.")
+_strings("node_selector", [], "Node label KEY=VALUE. May be repeated.")
+_strings("toleration", [], "Tolerated node taint KEY=VALUE:EFFECT or KEY:EFFECT. May be repeated.")
+_strings("volume", [], "PersistentVolumeClaim CLAIM:/PATH, mounted at /PATH. May be repeated.")
+_strings("env", [], "Environment variable NAME=VALUE. May be repeated.")
 _string(
     "service_account",
     "",
@@ -82,7 +62,10 @@ _string(
 _integer("user_id", 1000, "Numeric user and group that the program runs as.", lower_bound=1)
 _integer("max_restarts", 10, "Restarts after a failure. Preemptions and evictions do not count.")
 _integer(
-    "grace_period_secs", 120, "Seconds from SIGTERM to SIGKILL, in which the program saves.", 1
+    "grace_period_secs",
+    120,
+    "Seconds from SIGTERM to SIGKILL, in which the program saves.",
+    lower_bound=1,
 )
 _integer("deadline_secs", 0, "Ends the job after this many seconds, done or not. 0: never.")
 _integer(

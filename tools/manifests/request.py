@@ -26,6 +26,11 @@ _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 _TOLERATION = re.compile(r"([^=:]+)(?:=([^=:]*))?:(NoSchedule|PreferNoSchedule|NoExecute)")
 _ENV = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _MACHINE = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)+")
+# Flags that are fields as they are; `checks` validates some.
+_UNCHANGED = (
+    *("kind", "name", "gpus", "gpu_type", "tpu_topology", "spot", "service_account", "user_id"),
+    *("max_restarts", "grace_period_secs", "deadline_secs"),
+)
 # The kubelet and the Job controller set these.
 _RESERVED_ENV = ("TF_CONFIG", "TASK_INDEX", "JOB_COMPLETION_INDEX")
 
@@ -108,29 +113,19 @@ def from_flags(values, arguments: list[str], program_flags: ProgramFlags) -> Req
     """
     default_ttl = 3600 if values.kind == "tfjob" else 86400
     request = Request(
-        kind=values.kind,
-        name=values.name,
         namespace=match("namespace", values.namespace, LABEL, "a name such as trainings"),
         image=_check_image(values.image),
         command=[program_of(values), *arguments, *_tpu_flags(values, arguments)],
         roles=_roles(values),
         cpu=match("cpu", values.cpu, _QUANTITY, "a quantity such as 4 or 500m"),
         memory=match("memory", values.memory, _QUANTITY, "a quantity such as 8Gi"),
-        gpus=values.gpus,
-        gpu_type=values.gpu_type,
         machine_type=match("machine_type", values.machine_type, _MACHINE, "like n1-standard-8"),
-        tpu_topology=values.tpu_topology,
-        spot=values.spot,
         node_selector=dict(map(_label, values.node_selector)),
         tolerations=list(map(_toleration, values.toleration)),
         volumes=dict(map(_volume, values.volume)),
         env=dict(map(_env, values.env)),
-        service_account=values.service_account,
-        user_id=values.user_id,
-        max_restarts=values.max_restarts,
-        grace_period_secs=values.grace_period_secs,
-        deadline_secs=values.deadline_secs,
         ttl_secs=default_ttl if values.ttl_secs is None else values.ttl_secs,
+        **{name: values[name].value for name in _UNCHANGED},
     )
     checks.check(request, values, program_flags)
     return request

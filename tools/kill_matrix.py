@@ -15,12 +15,12 @@ import argparse
 import collections
 import dataclasses
 import multiprocessing
-import multiprocessing.connection
 import os
 import pathlib
 import random
 import sys
 import tempfile
+from concurrent import futures
 
 from engine.cli import startup
 
@@ -53,39 +53,25 @@ def choose(calls: list[str], count: int, seed: int) -> list[int]:
     return sorted(chosen)
 
 
-def _work(folder, connection):
-    runner = Runner(folder)
-    while True:
-        method, arguments = connection.recv()
-        connection.send(getattr(runner, method)(*arguments))
+def _make_runner(folder):
+    global _runner
+    _runner = Runner(folder / f"worker-{os.getpid()}")
 
 
-class Pool:
-    """Child processes with a `Runner` each."""
+def _call(method, *arguments):
+    """Calls a method of this process's `Runner`."""
+    return getattr(_runner, method)(*arguments)
 
-    def __init__(self, folder: pathlib.Path, count: int):
-        """Forks the processes; TensorFlow must be imported but must not have run."""
-        context = multiprocessing.get_context("fork")
-        self.connections = []
-        self._processes = []
-        for number in range(count):
-            here, there = context.Pipe()
-            arguments = (folder / f"worker-{number}", there)
-            process = context.Process(target=_work, args=arguments, daemon=True)
-            process.start()
-            self.connections.append(here)
-            self._processes.append(process)
 
-    def call(self, method: str, *arguments):
-        """Calls a method of the first runner."""
-        self.connections[0].send((method, arguments))
-        return self.connections[0].recv()
+def _kill(name, start, point, volatile, expected, states):
+    """Kills a command at a point, and runs it again if it left files that no other point did.
 
-    def close(self) -> None:
-        """Ends the processes."""
-        for process in self._processes:
-            process.kill()
-            process.join()
+    Returns:
+      The `Killed`; None, or the problems of the second run.
+    """
+    killed = _runner.kill(name, start, point, volatile)
+    is_new = states.setdefault(killed.state, point) == point
+    return killed, _runner.run_again(name, expected, volatile) if is_new else None
 
 
 @dataclasses.dataclass
@@ -97,44 +83,41 @@ class Row:
     failures: int = 0
 
 
-def examine(pool: Pool, name: str, folder: pathlib.Path, points: list[int] | None, options):
-    """Kills a command at its points; returns `{kind of call: Row}` and [(point, problem)]."""
+def examine(pool, name: str, folder: pathlib.Path, points: list[int] | None, states, options):
+    """Kills a command at its points; returns `{kind of call: Row}` and [(point, problem)].
+
+    Args:
+      pool: executor whose processes have a `Runner`.
+      name: of the command.
+      folder: for its files.
+      points: numbers of the calls; None: choose them by the options.
+      states: `{digest of files: point}` that all processes share.
+      options: parsed command line.
+    """
     start = folder / f"start-{name}"
-    pool.call("prepare", name, start)
-    calls, expected = pool.call("run_uninterrupted", name, start)
-    _, other = pool.call("run_uninterrupted", name, start)
+    pool.submit(_call, "prepare", name, start).result()
+    calls, expected = pool.submit(_call, "run_uninterrupted", name, start).result()
+    _, other = pool.submit(_call, "run_uninterrupted", name, start).result()
     volatile = {path for path in expected if expected[path] != other.get(path)}
     lines = [(f"{name}:0 uninterrupted", line) for line in leftovers(expected)]
     if points is None:
         points = choose(calls, options.points, options.seed)
     print(f"{name}: {len(points)} of {len(calls)} calls; volatile: {sorted(volatile)}", flush=True)
     rows = collections.defaultdict(Row)
-    results: dict[str, list[str]] = {}
-    waiting, busy = collections.deque(points), {}
-    idle = list(pool.connections)
-    while waiting or busy:
-        while waiting and idle:
-            connection = idle.pop()
-            busy[connection] = ("kill", waiting.popleft(), None)
-            connection.send(("kill", (name, start, busy[connection][1], volatile)))
-        for connection in multiprocessing.connection.wait(list(busy)):
-            step, point, killed = busy.pop(connection)
-            result = connection.recv()
-            if step == "kill":
-                row = rows[result.call.split()[0] if result.call else "(ended before)"]
-                row.points += 1
-                if result.state not in results:
-                    row.states += 1
-                    results[result.state] = []
-                    busy[connection] = ("run_again", point, result)
-                    connection.send(("run_again", (name, expected, volatile)))
-                    continue
-            elif result:
-                results[killed.state] = result
-                rows[killed.call.split()[0] if killed.call else "(ended before)"].failures += 1
-                lines.append((f"{name}:{point} before {killed.call}", "; ".join(result)[:600]))
-                print(f"FAILURE {': '.join(lines[-1])}", flush=True)
-            idle.append(connection)
+    done = {
+        pool.submit(_kill, name, start, point, volatile, expected, states): point
+        for point in points
+    }
+    for future in futures.as_completed(done):
+        killed, problems = future.result()
+        row = rows[killed.call.split()[0] if killed.call else "(ended before)"]
+        row.points += 1
+        row.states += problems is not None
+        if problems:
+            row.failures += 1
+            place = f"{name}:{done[future]} before {killed.call}"
+            lines.append((place, "; ".join(problems)[:600]))
+            print(f"FAILURE {': '.join(lines[-1])}", flush=True)
     return rows, lines
 
 
@@ -159,12 +142,14 @@ def main() -> None:
     _import_all()
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary).resolve()
-        pool = Pool(folder, options.workers)
-        try:
-            points = [int(point)] if point else None
-            found = {name: examine(pool, name, folder, points, options) for name in names}
-        finally:
-            pool.close()
+        points = [int(point)] if point else None
+        # TensorFlow is imported, but must not have run before the forks.
+        context = multiprocessing.get_context("fork")
+        settings = options.workers, context, _make_runner, (folder,)
+        with context.Manager() as manager, futures.ProcessPoolExecutor(*settings) as pool:
+            found = {
+                name: examine(pool, name, folder, points, manager.dict(), options) for name in names
+            }
     sys.exit(_report(found))
 
 

@@ -7,7 +7,6 @@ import json
 import os
 import pathlib
 import random
-import shutil
 import struct
 import zlib
 from collections.abc import Callable, Sequence
@@ -210,11 +209,6 @@ def mutate_file(
     elif kind == "link":
         path.symlink_to(other or path.parent)
     return kind
-
-
-def copy_tree(source: pathlib.Path, target: pathlib.Path) -> None:
-    """Copies a folder of plain files."""
-    shutil.copytree(source, target, dirs_exist_ok=True, copy_function=shutil.copyfile)
 
 
 def fix_png_checksums(data: bytes) -> bytes:

@@ -81,7 +81,8 @@ class _StrictParser(flags.ArgumentParser):
 
     def parse(self, argument):
         if isinstance(argument, str):
-            argument = _checked(self._name, self._convert, argument)
+            text = _checked(self._name, check_text, argument)
+            argument = _checked(self._name, self._convert, text)
         return self.wrapped.parse(argument)
 
     def flag_type(self):
@@ -108,5 +109,5 @@ def harden(flag_values: flags.FlagValues, module: str, paths: tuple[str, ...] = 
         parser = flag.parser
         if isinstance(parser, (_StrictParser, flags.BooleanParser)):
             continue
-        convert = to_path if flag.name in paths else _CONVERTERS.get(type(parser), check_text)
+        convert = to_path if flag.name in paths else _CONVERTERS.get(type(parser), str)
         flag.parser = _StrictParser(flag.name, convert, parser)

@@ -22,7 +22,6 @@ from models.layers.normalization import layer_norm
 from models.model import ModelError, check_fractions, check_positive
 from models.speech.log_mel import frame_mask
 
-SUBSAMPLING = 4
 # small and medium: table 1 of the paper.
 SIZES = {
     "tiny": {"num_blocks": 4, "hidden_size": 96, "num_heads": 4},

@@ -1,7 +1,6 @@
 """The flags of prepare_data.py, and their checks. Imports no TensorFlow.
 
-Flags of the sources of one room are in its `sources/flags.py`, those of several rooms in
-`source_flags`. The default of a flag that a source takes is that of `options.Options`.
+Those that a source takes are the fields of `options.Options`.
 """
 
 from __future__ import annotations
@@ -15,19 +14,13 @@ from common.constants import ANNOTATION_TASKS
 from common.messages import did_you_mean
 from common.size_flag import SizeParser, SizeSerializer
 from input_fns import convert
-from input_fns.audio.sources import flags as audio_flags
-from input_fns.convert import source_flags
 from input_fns.convert.options import Options
-from input_fns.image.sources import flags as image_flags
-from input_fns.tables.sources import flags as table_flags
-from input_fns.text.sources import flags as text_flags
 
 MODES = ("convert", "inspect")
 
 # Words for characters of --delimiter that a shell or a flag file would lose.
 DELIMITERS = {"tab": "\t", "space": " "}
 FLAGS = flags.FlagValues()
-_DEFAULTS = {field.name: field.default for field in dataclasses.fields(Options)}
 _DEFINE = {
     str: flags.DEFINE_string,
     bool: flags.DEFINE_boolean,
@@ -37,63 +30,42 @@ _DEFINE = {
 }
 
 
-def define(
-    name, description, default=None, kind=None, one_of=(), valid=(), is_size=False, **bounds
-) -> None:
-    """Defines a flag.
-
-    Args:
-      name: name of the flag.
-      description: its help.
-      default: default value; None: that of `Options`.
-      kind: type of the flag; None: that of the default value.
-      one_of: valid values of a text.
-      valid: valid values of a number.
-      is_size: whether it is SIZE or HEIGHTxWIDTH.
-      **bounds: of a number.
-    """
+def _define(
+    name, default, description, kind=None, one_of=(), valid=(), bounds=(None, None), is_size=False
+):
+    """Defines a flag; see `options`."""
+    kind = list if isinstance(default, tuple) else kind or type(default)
+    default = [] if kind is list else default
+    how = {"flag_values": FLAGS}
     if is_size:
-        flags.DEFINE(
-            SizeParser(), name, None, description, flag_values=FLAGS, serializer=SizeSerializer()
-        )
-        return
-    default = _DEFAULTS[name] if default is None else default
-    default = list(default) if isinstance(default, tuple) else default
-    if one_of:
-        flags.DEFINE_enum(name, default, one_of, description, flag_values=FLAGS)
-        return
-    _DEFINE[kind or type(default)](name, default, description, flag_values=FLAGS, **bounds)
+        flags.DEFINE(SizeParser(), name, default, description, serializer=SizeSerializer(), **how)
+    elif one_of:
+        flags.DEFINE_enum(name, default, one_of, description, **how)
+    elif kind in (int, float):
+        low, high = bounds
+        _DEFINE[kind](name, default, description, lower_bound=low, upper_bound=high, **how)
+    else:
+        _DEFINE[kind](name, default, description, **how)
     if valid:
         message = f"it must be {' or '.join(map(str, valid))}"
         flags.register_validator(name, lambda value: value in valid, message, flag_values=FLAGS)
 
 
-define("mode", f"One of {', '.join(MODES)}.", "convert")
-flags.DEFINE_string(
-    "dataset",
-    None,
+_DATASET = (
     f"Data set to convert: {', '.join(convert.SOURCES)}:NAME, or package.module:FUNCTION, a "
-    "function of --source that returns an input_fns.convert.source.RawDataset.",
-    flag_values=FLAGS,
+    "function of --source that returns an input_fns.convert.source.RawDataset."
 )
-flags.DEFINE_string(
-    "data_dir", None, "Folder of the shards and dataset.json, local or gs://.", flag_values=FLAGS
-)
-define("source", "Folder with the raw files (or one file), local or gs://.")
-define("name", "Value of --dataset for run_*.py; default: --dataset.")
-define("shards", "Shards per split; 0: chosen from its size.", 0, lower_bound=0)
-define("overwrite", "Replace the data set in data_dir.", False)
-define(
-    "workers",
-    "Processes that read, check and write; 0: one per core. tfds and own formats have one.",
-    0,
-    lower_bound=0,
-)
-define(
-    "contact_sheet", "PNG that --mode=inspect writes; default: contact_sheet.png in data_dir.", ""
-)
-for _module in (source_flags, image_flags, audio_flags, table_flags, text_flags):
-    _module.define(define)
+_WORKERS = "Processes that read, check and write; 0: one per core. tfds and own formats have one."
+_SHEET = "PNG that --mode=inspect writes; default: contact_sheet.png in data_dir."
+_define("mode", "convert", f"One of {', '.join(MODES)}.")
+_define("dataset", None, _DATASET, str)
+_define("data_dir", None, "Folder of the shards and dataset.json, local or gs://.", str)
+_define("shards", 0, "Shards per split; 0: chosen from its size.", bounds=(0, None))
+_define("overwrite", False, "Replace the data set in data_dir.")
+_define("workers", 0, _WORKERS, bounds=(0, None))
+_define("contact_sheet", "", _SHEET)
+for _field in dataclasses.fields(Options)[1:]:  # without `dataset`
+    _define(_field.name, _field.default, **_field.metadata)
 
 _PATHS = ("data_dir", "source", "csv", "vocabulary", "contact_sheet")
 strict_flags.harden(FLAGS, __name__, paths=_PATHS)
@@ -133,19 +105,6 @@ def _check_class_names(class_names):
     if wrong:
         raise flags.ValidationError(wrong)
     return True
-
-
-def _check_list(values):
-    if not all(values) or names.repeated(values):
-        raise flags.ValidationError("a value of the list is empty or repeated")
-    return True
-
-
-for _name in (
-    *("label_columns", "text_columns", "columns", "languages"),
-    *("annotations", "mask_values", "ignored", "skip", "split_files"),
-):
-    flags.register_validator(_name, _check_list, flag_values=FLAGS)
 
 
 @flags.validator("encoding", flag_values=FLAGS)
@@ -272,7 +231,7 @@ def _flag_without_effect(values, source):
 
 def options_from_flags() -> Options:
     """Returns what to read, with the defaults of the source."""
-    values = {name: FLAGS[name].value for name in _DEFAULTS}
+    values = {field.name: FLAGS[field.name].value for field in dataclasses.fields(Options)}
     for name, default in convert.source_of(FLAGS.dataset).defaults.items():
         if not FLAGS[name].present:
             values[name] = default
